@@ -9,11 +9,11 @@ use seqcast::bus::{Embedded, EventRef, Subscription};
 use seqcast::config::{Config, DatagramSize};
 use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
-use seqcast::proto::effect::{Effect, Input, Path, Request};
+use seqcast::proto::effect::{ClientRequest, Effect, Input, Path};
 use seqcast::proto::peer::Peer;
 use seqcast::rng::Rng;
 use seqcast::subject::{Pattern, Subject};
-use seqcast::time::{Instant, Now, Wall};
+use seqcast::time::{ClockReading, Instant, WallTime};
 use serde_json::json;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
@@ -113,9 +113,9 @@ fn peer(config: &Config, epoch: u64) -> Peer {
     Peer::new(config.settings(DATAGRAM_BYTES), Epoch::new(epoch).expect("not 0"), Rng::new(epoch), now(1))
 }
 
-fn now(millis: u64) -> Now {
+fn now(millis: u64) -> ClockReading {
     let instant = Instant::from_nanos(millis * 1_000_000);
-    Now { instant, wall: Wall::from_nanos(1_659_131_646_000_000_000 + millis * 1_000_000) }
+    ClockReading { instant, wall: WallTime::from_nanos(1_659_131_646_000_000_000 + millis * 1_000_000) }
 }
 
 /// Through the core: two state machines, no socket.
@@ -124,8 +124,8 @@ fn core(subjects: usize) -> bool {
     let config = config();
     let (mut publisher, mut subscriber) = (peer(&config, 1), peer(&config, 2));
     let pattern = "bench.>".parse::<Pattern>().expect("a pattern").into();
-    let request = Request::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
-    subscriber.handle(now(1), Input::Request { client, request });
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
+    subscriber.handle(now(1), Input::ClientRequest { client, request });
     while subscriber.poll_effect().is_some() {}
     let messages = messages(subjects);
     let mut round = messages.iter().cycle();

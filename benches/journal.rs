@@ -17,9 +17,9 @@ use seqcast::daemon::store::writer::{Append, Writer};
 use seqcast::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
 use seqcast::event::sequencer::EventSequencer;
 use seqcast::event::store::retention::Retention;
-use seqcast::event::store::{Answer, Journal, LastSession, OfServer, Query, Series};
+use seqcast::event::store::{Journal, LastSession, Query, QueryPage, Series, ServerQuery};
 use seqcast::event::timestamp::Timestamp;
-use seqcast::time::Now;
+use seqcast::time::ClockReading;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Journal for Counted {
         self.journal.trim(retention, now, budget)
     }
 
-    fn query(&mut self, query: &Query) -> Result<Answer, StoreError> {
+    fn query(&mut self, query: &Query) -> Result<QueryPage, StoreError> {
         self.journal.query(query)
     }
 }
@@ -141,7 +141,7 @@ fn register(writer: &Writer, in_flight: u64, numbers: impl Iterator<Item = u64>)
     let (sender, receiver) = sync_channel(1 + usize::try_from(in_flight).expect("64 bits"));
     let mut waits = Histogram::<u64>::new(3).expect("a histogram");
     let mut is_answered = || {
-        let begun: Now = receiver.recv().expect("an answer");
+        let begun: ClockReading = receiver.recv().expect("an answer");
         waits.record(Clock::now().instant.since(begun.instant).as_nanos() as u64).expect("a time");
     };
     let mut waiting = 0;
@@ -207,7 +207,7 @@ fn ask(path: &Path) {
     let limit = Some(100);
     let latest = |number| Query::Latest(types(number));
     let series = |number| Query::Series(Series { types: types(number), limit, ..Series::default() });
-    let of_server = |number| Query::Server(OfServer { server: ServerId(1), after: Some(middle(number)), limit });
+    let of_server = |number| Query::Server(ServerQuery { server: ServerId(1), after: Some(middle(number)), limit });
     print_costs("the latest of one type", &mut reader, 1, latest);
     print_costs("100 of one type by time", &mut reader, 100, series);
     print_costs("100 of a server behind an id", &mut reader, 100, of_server);

@@ -16,7 +16,7 @@ use seqcast::proto::window::{Numbering, PubWindow, SubEntry, SubWindow};
 use seqcast::rng::Rng;
 use seqcast::seqno::Seq;
 use seqcast::subject::Subject;
-use seqcast::time::{Instant, Now, Wall};
+use seqcast::time::{ClockReading, Instant, WallTime};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -74,7 +74,7 @@ impl Window {
         let instant = Instant::from_nanos(secs * SECOND);
         match self {
             Window::Pub(window, rng) => {
-                let now = Now { instant, wall: Wall::from_nanos(1_659_131_646 * SECOND) };
+                let now = ClockReading { instant, wall: WallTime::from_nanos(1_659_131_646 * SECOND) };
                 assert!(matches!(window.number(subject, now, rng), Numbering::Numbered { .. }));
             }
             Window::Sub(window) => {
@@ -181,7 +181,7 @@ fn flood(subjects: usize, payload_bytes: usize, total_bytes_max: usize) -> bool 
     for n in 0..2_000_000.max(subjects) {
         let message = Message::new(subject(n % subjects, 12, 32), payload.clone());
         PEAK.store(LIVE.load(Relaxed), Relaxed);
-        let now = Now { instant: Instant::from_nanos(n as u64), wall: Wall::EPOCH };
+        let now = ClockReading { instant: Instant::from_nanos(n as u64), wall: WallTime::EPOCH };
         let step = (n / subjects) as u32;
         history.record(now, Seq::new(u64::from(step) + 1).expect("not 0"), step, &message);
         worst = worst.max(PEAK.load(Relaxed));

@@ -13,7 +13,7 @@ use seqcast::listener::out::Out;
 use seqcast::listener::redis;
 use seqcast::message::{ClientId, DeliveryMode, Dseq, Epoch, Message, SubId};
 use seqcast::proto::delivery::Deliveries;
-use seqcast::proto::effect::{Effect, Input, Path, Request};
+use seqcast::proto::effect::{ClientRequest, Effect, Input, Path};
 use seqcast::proto::history::{History, HistorySettings};
 use seqcast::proto::mutant::Mutants;
 use seqcast::proto::peer::Peer;
@@ -25,7 +25,7 @@ use seqcast::seqno::Seq;
 use seqcast::subject::event_type::{EventType, TypePattern};
 use seqcast::subject::tree::Tree;
 use seqcast::subject::{Pattern, Subject};
-use seqcast::time::{Instant, Now, Wall};
+use seqcast::time::{ClockReading, Instant, WallTime};
 use seqcast::wire::{Builder, Entry, Header, Kind, Record, decode};
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -91,7 +91,7 @@ fn subjects(count: usize) -> Vec<Subject> {
 }
 
 /// Packs messages into one datagram until it is full; gives how many.
-fn pack(builder: &mut Builder, messages: &[Message], seqs: &[Seq]) -> usize {
+fn compact(builder: &mut Builder, messages: &[Message], seqs: &[Seq]) -> usize {
     let mut packed = 0;
     for (message, seq) in messages.iter().zip(seqs) {
         if !builder.push(&Entry { message: message.into(), seq: Some(*seq), stamp: None, chain: None }) {
@@ -109,7 +109,7 @@ fn wire(figures: &mut Figures, name: &str, subjects: &[Subject]) {
         (0..64).map(|n| Message::new(subjects[n % subjects.len()].clone(), payload.clone())).collect();
     let seqs: Vec<Seq> = (0..64_u64).map(|n| Seq::new(2 + n / subjects.len() as u64).expect("not 0")).collect();
     let mut builder = Builder::new(DATAGRAM_BYTES);
-    let each = pack(&mut builder, &messages, &seqs);
+    let each = compact(&mut builder, &messages, &seqs);
     let datagram = builder.seal(&header(1, 0));
     let repeats = 2000;
 
@@ -117,7 +117,7 @@ fn wire(figures: &mut Figures, name: &str, subjects: &[Subject]) {
         format!("pack and seal, {name}: a message ({each} in {} bytes)", datagram.len()),
         nanos_each(repeats * each, || {
             for number in 1..=repeats as u64 {
-                pack(&mut builder, black_box(&messages), &seqs);
+                compact(&mut builder, black_box(&messages), &seqs);
                 black_box(builder.seal(&header(number, 0)));
             }
         }),
@@ -262,13 +262,13 @@ fn ledger(figures: &mut Figures) {
     let from = SocketAddr::from(([127, 0, 0, 1], 9001));
     let mut receive = |datagrams: &[Bytes], repeats: usize| {
         let mut subscriber = peer(2);
-        let subscribe = Request::Subscribe {
+        let subscribe = ClientRequest::Subscribe {
             sub,
             wanted: ">".parse::<Pattern>().expect("valid").into(),
             mode: DeliveryMode::Repair,
             news: false,
         };
-        subscriber.handle(now(millis), Input::Request { client, request: subscribe });
+        subscriber.handle(now(millis), Input::ClientRequest { client, request: subscribe });
         millis += 1;
         let mut spent = Duration::ZERO;
         for _ in 0..repeats {
@@ -308,7 +308,7 @@ fn ledger(figures: &mut Figures) {
 /// The windows in random order over few and over very many subjects, and on one subject alone.
 fn windows(figures: &mut Figures) {
     let settings = WindowSettings { bytes: 1 << 30, time: Duration::from_secs(10), bytes_max: 1 << 30 };
-    let now = Now { instant: Instant::ZERO, wall: Wall::from_nanos(1_659_131_646_000_000_000) };
+    let now = ClockReading { instant: Instant::ZERO, wall: WallTime::from_nanos(1_659_131_646_000_000_000) };
     for count in [1, 1_000, 60_000, 1_000_000] {
         let subjects = subjects(count);
         let mut rng = Rng::new(1);
@@ -352,7 +352,7 @@ fn history(figures: &mut Figures) {
         total_bytes_max: 1 << 30,
         overrides: Vec::new(),
     };
-    let now = Now { instant: Instant::ZERO, wall: Wall::from_nanos(1_659_131_646_000_000_000) };
+    let now = ClockReading { instant: Instant::ZERO, wall: WallTime::from_nanos(1_659_131_646_000_000_000) };
     for count in [1, 1_000, 60_000, 1_000_000] {
         let subjects = subjects(count);
         let mut rng = Rng::new(1);
@@ -444,9 +444,9 @@ fn peer(epoch: u64) -> Peer {
     Peer::new(settings, epoch, Rng::new(1), now(1))
 }
 
-fn now(millis: u64) -> Now {
+fn now(millis: u64) -> ClockReading {
     let instant = Instant::from_nanos(millis * 1_000_000);
-    Now { instant, wall: Wall::from_nanos(1_659_131_646_000_000_000 + millis * 1_000_000) }
+    ClockReading { instant, wall: WallTime::from_nanos(1_659_131_646_000_000_000 + millis * 1_000_000) }
 }
 
 /// A message through the whole core: published by one peer, received by another, in bursts of one datagram and more.
@@ -457,13 +457,13 @@ fn core(figures: &mut Figures) {
         let subjects = subjects(count);
         let mut rng = Rng::new(1);
         let (mut publisher, mut subscriber) = (peer(1), peer(2));
-        let subscribe = Request::Subscribe {
+        let subscribe = ClientRequest::Subscribe {
             sub,
             wanted: ">".parse::<Pattern>().expect("valid").into(),
             mode: DeliveryMode::Repair,
             news: false,
         };
-        subscriber.handle(now(1), Input::Request { client, request: subscribe });
+        subscriber.handle(now(1), Input::ClientRequest { client, request: subscribe });
         while subscriber.poll_effect().is_some() {}
         let payload = Bytes::from(vec![7; PAYLOAD_BYTES]);
         let mut millis = 2;
@@ -475,8 +475,8 @@ fn core(figures: &mut Figures) {
             let started = clock();
             while 0 < order.len() {
                 for subject in order.by_ref().take(256) {
-                    let request = Request::Publish(Message::new(subject, payload.clone()));
-                    publisher.handle(now(millis), Input::Request { client, request });
+                    let request = ClientRequest::Publish(Message::new(subject, payload.clone()));
+                    publisher.handle(now(millis), Input::ClientRequest { client, request });
                 }
                 publisher.handle(now(millis), Input::Tick);
                 while let Some(effect) = publisher.poll_effect() {
@@ -528,8 +528,8 @@ fn local(figures: &mut Figures) {
     let (subject, payload) = (subjects(1).remove(0), [7; PAYLOAD_BYTES]);
     let mut publisher = peer(1);
     let wanted = Pattern::from(subject.clone()).into();
-    let subscribe = Request::Subscribe { sub, wanted, mode: DeliveryMode::Repair, news: false };
-    publisher.handle(now(1), Input::Request { client, request: subscribe });
+    let subscribe = ClientRequest::Subscribe { sub, wanted, mode: DeliveryMode::Repair, news: false };
+    publisher.handle(now(1), Input::ClientRequest { client, request: subscribe });
     let mut millis = 2;
     figures.add(
         "core, one local subscription: publish and deliver a message",
@@ -607,11 +607,11 @@ fn runs_of(subject: &Subject, count: usize) -> Vec<Deliveries> {
     let (client, sub) = (ClientId(1), SubId(1));
     let (mut publisher, mut subscriber) = (peer(1), peer(2));
     let wanted = Pattern::from(subject.clone()).into();
-    let subscribe = Request::Subscribe { sub, wanted, mode: DeliveryMode::Repair, news: false };
-    subscriber.handle(now(1), Input::Request { client, request: subscribe });
+    let subscribe = ClientRequest::Subscribe { sub, wanted, mode: DeliveryMode::Repair, news: false };
+    subscriber.handle(now(1), Input::ClientRequest { client, request: subscribe });
     for _ in 0..count {
-        let request = Request::Publish(Message::new(subject.clone(), vec![7; PAYLOAD_BYTES]));
-        publisher.handle(now(2), Input::Request { client, request });
+        let request = ClientRequest::Publish(Message::new(subject.clone(), vec![7; PAYLOAD_BYTES]));
+        publisher.handle(now(2), Input::ClientRequest { client, request });
     }
     publisher.handle(now(2), Input::Tick);
     let mut runs = Vec::new();

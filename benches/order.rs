@@ -22,7 +22,7 @@ use seqcast::daemon::order::redis::{PREFIX, RedisStore};
 use seqcast::daemon::order::run::Run;
 use seqcast::daemon::order::sqlite::SqliteStore;
 use seqcast::event::order::name::{Object, WorkerName};
-use seqcast::event::order::stamp::Stamp;
+use seqcast::event::order::stamp::OrderStamp;
 use seqcast::event::order::store::Store;
 use seqcast::event::order::worker::{OrderedEvent, Settings};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ const ROUNDS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// For each object the events in the order in which they were sent: id, prev, payload.
-type Sent = BTreeMap<Object, Vec<(Stamp, Option<Stamp>, Bytes)>>;
+type Sent = BTreeMap<Object, Vec<(OrderStamp, Option<OrderStamp>, Bytes)>>;
 
 /// Lets front ends push so many events. Gives pushes a second.
 fn push<S: Store<Error = OrderError>>(open: &(impl Fn() -> S + Sync), events: u64) -> f64 {

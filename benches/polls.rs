@@ -10,11 +10,11 @@
 //! ([`Bus::embed`](seqcast::bus::Bus::embed)) a question and its answer change threads in the asking program, and with
 //! *attached* ([`Bus::attach`](seqcast::bus::Bus::attach)) processes or what stands for them.
 
-use seqcast::bus::{AnswerContent, Asked, Bus, Embedded, Options, Poll, PollAnswer, Question, Selection};
+use seqcast::bus::{AnswerContent, Bus, Embedded, Options, PendingAnswer, Poll, PollAnswer, Question, Selection};
 use seqcast::config::Config;
 use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::message::{Epoch, Message};
-use seqcast::offset::Case;
+use seqcast::offset::PollCase;
 use seqcast::subject::Subject;
 use seqcast::time::Instant;
 use serde_json::{Value, json};
@@ -171,19 +171,19 @@ fn with_publisher<T>(config: &Config, ask: impl FnOnce(Epoch) -> Outcome<T>) -> 
 /// What one of several clients does with the peers.
 trait Asker {
     /// The first part of the answer.
-    fn ask(&mut self, peer: Epoch, question: Question) -> Outcome<Asked>;
+    fn ask(&mut self, peer: Epoch, question: Question) -> Outcome<PendingAnswer>;
     /// Waits for the next part.
-    fn part(&mut self, asked: &Asked) -> Outcome<(Vec<PollAnswer>, bool)>;
+    fn part(&mut self, asked: &PendingAnswer) -> Outcome<(Vec<PollAnswer>, bool)>;
     /// Questions on their way at once.
     fn in_flight(&self) -> usize;
 }
 
 impl Asker for Bus {
-    fn ask(&mut self, peer: Epoch, question: Question) -> Outcome<Asked> {
+    fn ask(&mut self, peer: Epoch, question: Question) -> Outcome<PendingAnswer> {
         Bus::ask(self, peer, question, PATIENCE).map_err(text)
     }
 
-    fn part(&mut self, asked: &Asked) -> Outcome<(Vec<PollAnswer>, bool)> {
+    fn part(&mut self, asked: &PendingAnswer) -> Outcome<(Vec<PollAnswer>, bool)> {
         let answer = asked.recv().map_err(text)?;
         Ok((polled(answer.content)?, answer.last))
     }
@@ -194,11 +194,11 @@ impl Asker for Bus {
 }
 
 impl Asker for Embedded {
-    fn ask(&mut self, peer: Epoch, question: Question) -> Outcome<Asked> {
+    fn ask(&mut self, peer: Epoch, question: Question) -> Outcome<PendingAnswer> {
         Embedded::ask(self, peer, question, PATIENCE).map_err(text)
     }
 
-    fn part(&mut self, asked: &Asked) -> Outcome<(Vec<PollAnswer>, bool)> {
+    fn part(&mut self, asked: &PendingAnswer) -> Outcome<(Vec<PollAnswer>, bool)> {
         loop {
             if let Some(answer) = asked.try_recv().map_err(text)? {
                 return Ok((polled(answer.content)?, answer.last));
@@ -246,11 +246,11 @@ fn polls(asker: &mut impl Asker, peer: Epoch) -> Outcome<Vec<Poll>> {
 }
 
 /// Takes a whole answer: every poll must get its event.
-fn take(asker: &mut impl Asker, asked: &Asked, count: usize) -> Outcome<()> {
+fn take(asker: &mut impl Asker, asked: &PendingAnswer, count: usize) -> Outcome<()> {
     let mut taken = 0;
     loop {
         let (answers, is_last) = asker.part(asked)?;
-        if answers.iter().any(|answer| answer.case != Case::Successor || answer.events.len() != 1) {
+        if answers.iter().any(|answer| answer.case != PollCase::Successor || answer.events.len() != 1) {
             return Err("an answer without its event".to_owned());
         }
         taken += answers.len();

@@ -19,8 +19,8 @@ use seqcast::daemon::order::push::{FrontEnd, Push};
 use seqcast::daemon::order::redis::{PREFIX, RedisStore};
 use seqcast::daemon::order::run::{Notice, Run};
 use seqcast::event::order::name::{Object, WorkerName};
-use seqcast::event::order::stamp::{Generation, Stamp};
-use seqcast::event::order::worker::{Advice, OrderedEvent, Settings};
+use seqcast::event::order::stamp::{Generation, OrderStamp};
+use seqcast::event::order::worker::{OrderedEvent, Settings, WorkerAdvisory};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +57,7 @@ fn store(seen: &Seen) -> RedisStore {
 
 /// Works on whatever is the primary; each run remembers the highest stamp of the one before.
 fn work(seen: &Seen, number: u64) {
-    let mut mark: Option<Stamp> = None;
+    let mut mark: Option<OrderStamp> = None;
     while !seen.is_ending.load(Ordering::Relaxed) {
         let newest = Mutex::new(mark);
         let send = |event: &OrderedEvent| {
@@ -67,7 +67,7 @@ fn work(seen: &Seen, number: u64) {
             true
         };
         let tell = |notice| {
-            if let Notice::Advice(Advice::LostGeneration { known, found }) = notice {
+            if let Notice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) = notice {
                 lock(&seen.told).extend(known.into_iter().chain(found));
             }
         };
@@ -120,7 +120,7 @@ fn push(seen: &Seen) {
 /// Panics if an id is that of two events, or a generation is not in order, or began without a word. Gives what there is to tell.
 fn check(sent: &[OrderedEvent], told: &BTreeSet<Generation>) -> String {
     let (mut ids, mut again) = (BTreeMap::new(), 0);
-    let mut objects: BTreeMap<(&Object, Generation), BTreeMap<Stamp, &OrderedEvent>> = BTreeMap::new();
+    let mut objects: BTreeMap<(&Object, Generation), BTreeMap<OrderStamp, &OrderedEvent>> = BTreeMap::new();
     for event in sent {
         let of = (&event.object, &event.payload, event.prev);
         assert_eq!(*ids.entry(event.id).or_insert(of), of, "an id of two events, or with another prev: {event:?}");

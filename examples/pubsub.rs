@@ -5,7 +5,7 @@
 
 use seqcast::bus::{Bus, DropRule, Event, Options};
 use seqcast::config::Config;
-use seqcast::message::{Message, Missing};
+use seqcast::message::{LossScope, Message};
 use std::error::Error;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 }
             }
             Event::Loss(loss) => match loss.what {
-                Missing::Messages { subject, count, .. } => {
+                LossScope::Messages { subject, count, .. } => {
                     println!("after message {received}: {count} lost on {subject} ({})", loss.reason);
                     lost += count.min();
                 }

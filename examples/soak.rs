@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use seqcast::sim;
-use seqcast::sim::Failure;
+use seqcast::sim::SeedFailure;
 use seqcast::sim::report::Totals;
 use seqcast::sim::scenario::Scenario;
 use std::fs::{self, File, OpenOptions};
@@ -141,7 +141,7 @@ fn soak(args: &Args, first: u64) -> Result<bool, String> {
     Ok(failed == 0)
 }
 
-fn report(failure: &Failure, commit: &str, file: &mut impl Write) -> io::Result<()> {
+fn report(failure: &SeedFailure, commit: &str, file: &mut impl Write) -> io::Result<()> {
     for violation in &failure.violations {
         println!("seed {}: {violation}", failure.seed);
         writeln!(file, "{} at {commit}: {violation}", failure.seed)?;
@@ -203,7 +203,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("seqcast-soak-{}.txt", std::process::id()));
         let violation = || Violation { at: 0, rule: "O1", text: "withheld".to_owned() };
         for seed in [7, 8, 7] {
-            let failure = Failure { seed, violations: vec![violation()] };
+            let failure = SeedFailure { seed, violations: vec![violation()] };
             report(&failure, "abc", &mut open_failures(&path).unwrap()).unwrap();
         }
         drop(open_failures(&path).unwrap());

@@ -1,9 +1,9 @@
 //! Offsets of logged events, seed 000: arithmetic modulo N, what a server answers, what a client does with it.
 //!
 //! An offset is a number in `0..=N-1`; the one after `n` is `s(n) = (n + 1) % N`. It wraps around, so it is not a
-//! reliable sign of order; what a history holds is told as a [`Span`].
+//! reliable sign of order; what a history holds is told as a [`HistorySpan`].
 //!
-//! [`Span::answer`] is the server's table, [`Tracker`] the client's. N is 2^32 everywhere but in tests.
+//! [`HistorySpan::answer`] is the server's table, [`Tracker`] the client's. N is 2^32 everywhere but in tests.
 //! Which events there are, and how they travel, is not known here.
 
 use crate::message::Epoch;
@@ -45,7 +45,7 @@ impl Modulus {
 
 /// What a history holds of one subject: at least one event, all from the first to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct HistorySpan {
     /// n0: the offset of the oldest event.
     pub first: u32,
     /// n1: the offset of the newest event.
@@ -58,7 +58,7 @@ pub struct Span {
 
 /// The three cases of the seed, without what they convey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Case {
+pub enum PollCase {
     /// Case 1: event `s(n)` is present in history.
     Successor,
     /// Case 2: event `n` is present in history and event `s(n)` is not; or the history is empty.
@@ -67,7 +67,7 @@ pub enum Case {
     Recovery,
 }
 
-impl Span {
+impl HistorySpan {
     /// How many events there are, at least 1.
     pub fn count(&self, modulus: Modulus) -> u64 {
         modulus.distance(self.first, self.last) + 1
@@ -79,19 +79,19 @@ impl Span {
     }
 
     /// The server's answer to a poll with offset `n`, from what the history holds; `None` is an empty history.
-    pub fn answer(span: Option<Span>, modulus: Modulus, n: u32) -> Case {
+    pub fn answer(span: Option<HistorySpan>, modulus: Modulus, n: u32) -> PollCase {
         match span {
-            None => Case::NoEvent,
-            Some(span) if span.contains(modulus, modulus.successor(n)) => Case::Successor,
-            Some(span) if span.contains(modulus, n) => Case::NoEvent,
-            Some(_) => Case::Recovery,
+            None => PollCase::NoEvent,
+            Some(span) if span.contains(modulus, modulus.successor(n)) => PollCase::Successor,
+            Some(span) if span.contains(modulus, n) => PollCase::NoEvent,
+            Some(_) => PollCase::Recovery,
         }
     }
 }
 
 /// What an answer says, without the content of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answered {
+pub enum PollReply {
     /// Case 1, and each further event of a batch: the event with this offset and number.
     Event {
         /// The event's offset.
@@ -102,12 +102,12 @@ pub enum Answered {
     /// Case 2: nothing new.
     NoEvent,
     /// Case 3: the poll's offset is not known; the history holds `span`.
-    Recovery(Span),
+    Recovery(HistorySpan),
 }
 
 /// What a client does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum TrackerAction {
     /// The event is the next one: take it. Poll on at once.
     Take {
         /// Whether the event belongs to a recovery phase, which its event n1 ends.
@@ -118,7 +118,7 @@ pub enum Step {
     /// Events were lost, or this client has none yet: a recovery phase begins that covers `span`. Poll on at once.
     Recover {
         /// What is available; the phase ends with its last event.
-        span: Span,
+        span: HistorySpan,
         /// How many events were lost between the last one received and the first one available, if that can be told.
         lost: Option<u64>,
     },
@@ -126,7 +126,7 @@ pub enum Step {
     /// recovery phase begins that covers `span`.
     Restarted {
         /// What is available.
-        span: Option<Span>,
+        span: Option<HistorySpan>,
     },
     /// The answer is not to the poll that this client would make now: a stray one. Poll again.
     Stray,
@@ -178,7 +178,7 @@ impl Tracker {
     ///
     /// With `None` for the epoch, as a client does that ignores it, a restart is found by offset only, with the seed's
     /// probabilities.
-    pub fn on_answer(&mut self, epoch: Option<Epoch>, span: Option<Span>, answered: Answered) -> Step {
+    pub fn on_answer(&mut self, epoch: Option<Epoch>, span: Option<HistorySpan>, answered: PollReply) -> TrackerAction {
         let before = std::mem::replace(&mut self.epoch, epoch);
         if before.is_some() && before != epoch {
             // Certain, also where the offsets happen to fit.
@@ -188,32 +188,32 @@ impl Tracker {
             if let Some(span) = span {
                 self.start_recovery(span);
             }
-            return Step::Restarted { span };
+            return TrackerAction::Restarted { span };
         }
         match answered {
-            Answered::Event { offset, seq } if offset == self.modulus.successor(self.offset) => {
+            PollReply::Event { offset, seq } if offset == self.modulus.successor(self.offset) => {
                 let recovery = self.in_recovery();
                 self.offset = offset;
                 self.seq = Some(seq);
                 self.recovery = self.recovery.filter(|last| *last != offset);
-                Step::Take { recovery }
+                TrackerAction::Take { recovery }
             }
-            Answered::Event { .. } => Step::Stray,
-            Answered::NoEvent => {
+            PollReply::Event { .. } => TrackerAction::Stray,
+            PollReply::NoEvent => {
                 // What the phase was to cover has left the history: there is nothing more to recover.
                 self.recovery = None;
-                Step::Wait
+                TrackerAction::Wait
             }
-            Answered::Recovery(span) => {
+            PollReply::Recovery(span) => {
                 let lost = self.seq.and_then(|seq| lost_between(seq, span.first_seq));
                 self.start_recovery(span);
-                Step::Recover { span, lost }
+                TrackerAction::Recover { span, lost }
             }
         }
     }
 
     /// The next event to get is `span.first`, and a poll gets the one after its offset.
-    fn start_recovery(&mut self, span: Span) {
+    fn start_recovery(&mut self, span: HistorySpan) {
         self.offset = self.modulus.predecessor(span.first);
         self.recovery = Some(span.last);
     }

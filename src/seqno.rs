@@ -10,7 +10,7 @@
 //! A frame is the wall time divided by 2^33 ns (8.589934592 s); the count starts at 1 and never is 0.
 //! The 29 bits last until 2116-02-20 23:53:38 UTC (the seed rounds both figures).
 
-use crate::time::Wall;
+use crate::time::WallTime;
 use std::fmt;
 use std::num::NonZeroU64;
 
@@ -29,7 +29,7 @@ pub struct Frame(u32);
 
 impl Frame {
     /// The frame that contains `wall`; times after the last frame stay in the last frame.
-    pub fn at(wall: Wall) -> Frame {
+    pub fn at(wall: WallTime) -> Frame {
         Frame(u32::try_from(wall.as_nanos() >> FRAME_SHIFT).unwrap_or(FRAME_MAX).min(FRAME_MAX))
     }
 
@@ -49,8 +49,8 @@ impl Frame {
     }
 
     /// The wall time at which the frame starts.
-    pub fn start(self) -> Wall {
-        Wall::from_nanos(u64::from(self.0) << FRAME_SHIFT)
+    pub fn start(self) -> WallTime {
+        WallTime::from_nanos(u64::from(self.0) << FRAME_SHIFT)
     }
 
     /// The first sequence number of the frame: `((ns >> 33) << 35) + 1`.
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_worked_example_of_the_seed_holds_to_the_bit() {
-        let wall = Wall::from_nanos(1_659_131_646 * 1_000_000_000);
+        let wall = WallTime::from_nanos(1_659_131_646 * 1_000_000_000);
         assert_eq!(wall.as_nanos(), 0x1706_6b71_0b70_6c00);
         assert_eq!(Frame::at(wall).first().raw(), 0x5c19_adc0_0000_0001);
         assert_eq!(Frame::at(wall).first().to_string(), "0x5c19adc000000001");
@@ -135,7 +135,7 @@ mod tests {
             (1 << 62, FRAME_MAX),
             (u64::MAX, FRAME_MAX),
         ] {
-            assert_eq!(Frame::at(Wall::from_nanos(nanos)).number(), frame, "{nanos}");
+            assert_eq!(Frame::at(WallTime::from_nanos(nanos)).number(), frame, "{nanos}");
         }
         assert_eq!((1u64 << 62) / 1_000_000_000, 4_611_686_018, "the end of the field, in seconds since 1970");
         assert_eq!(Frame::new(FRAME_MAX).unwrap().next(), None);

@@ -1,6 +1,6 @@
 //! Points in time as plain values; no clock stands behind them.
 //!
-//! Every state machine takes [`Now`] as its first argument. Reading a clock is the
+//! Every state machine takes [`ClockReading`] as its first argument. Reading a clock is the
 //! business of the shell (`daemon::clock`) or of the simulator.
 
 use std::fmt;
@@ -56,15 +56,15 @@ impl Sub<Duration> for Instant {
 /// Wall-clock time in nanoseconds since 1970-01-01 UTC; for display and for the frames of
 /// sequence numbers. It may jump either way and no proof depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Wall(u64);
+pub struct WallTime(u64);
 
-impl Wall {
+impl WallTime {
     /// 1970-01-01 00:00:00 UTC.
-    pub const EPOCH: Wall = Wall(0);
+    pub const EPOCH: WallTime = WallTime(0);
 
     /// The wall time `nanos` nanoseconds after 1970-01-01 UTC. Range: to the year 2554.
-    pub const fn from_nanos(nanos: u64) -> Wall {
-        Wall(nanos)
+    pub const fn from_nanos(nanos: u64) -> WallTime {
+        WallTime(nanos)
     }
 
     /// Nanoseconds since 1970-01-01 UTC.
@@ -73,7 +73,7 @@ impl Wall {
     }
 }
 
-impl fmt::Display for Wall {
+impl fmt::Display for WallTime {
     /// The time of day in UTC, to the millisecond: `20:42:24.431`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0 / 1_000_000;
@@ -85,11 +85,11 @@ impl fmt::Display for Wall {
 
 /// Both clocks of a host, read once per turn of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Now {
+pub struct ClockReading {
     /// The clock that decides.
     pub instant: Instant,
     /// The clock that dates.
-    pub wall: Wall,
+    pub wall: WallTime,
 }
 
 /// A duration in nanoseconds, saturating at 584 years.
@@ -112,8 +112,8 @@ mod tests {
 
     #[test]
     fn wall_time_shows_the_time_of_day() {
-        let wall = Wall::from_nanos((20 * 3600 + 42 * 60 + 24) * 1_000_000_000 + 431_999_999);
+        let wall = WallTime::from_nanos((20 * 3600 + 42 * 60 + 24) * 1_000_000_000 + 431_999_999);
         assert_eq!(wall.to_string(), "20:42:24.431");
-        assert_eq!(Wall::from_nanos(86_400_000_000_000).to_string(), "00:00:00.000");
+        assert_eq!(WallTime::from_nanos(86_400_000_000_000).to_string(), "00:00:00.000");
     }
 }

@@ -4,7 +4,7 @@ mod errors;
 
 use crate::support::{TempDir, root};
 use errors::CASES;
-use seqcast::config::{Config, ConfigErrors, DatagramSize, KEYS, Override, Source};
+use seqcast::config::{Config, ConfigErrors, DatagramSize, KEYS, Override, ValueSource};
 use seqcast::rng::Rng;
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,7 +34,7 @@ fn the_shipped_file_has_every_key_at_its_default_but_the_seeds_windows() {
     let path = root().join("config/param.yaml");
     let config = Config::load(&path).expect("the shipped file is right");
     for (row, default) in config.show().into_iter().zip(Config::default().show()) {
-        assert!(matches!(row.source, Source::File { .. }), "{} is missing in {}", row.key, path.display());
+        assert!(matches!(row.source, ValueSource::File { .. }), "{} is missing in {}", row.key, path.display());
         assert_eq!(row.value != default.value, SEED_KEYS.contains(&row.key), "{}: {}", row.key, row.value);
     }
     assert_eq!((config.pub_window_size, config.pub_window_time.as_secs()), (10 << 20, 60));
@@ -149,7 +149,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
     let environment = |name: &str, key: &str, value: &str| Override {
         key: key.into(),
         value: value.into(),
-        source: Source::Environment(name.into()),
+        source: ValueSource::Environment(name.into()),
     };
     let overrides = [
         environment("SEQCAST_PORT", "port", "3"),
@@ -178,7 +178,11 @@ fn errors_of_flags_and_of_the_environment_name_them() {
          --set prot=1: prot: unknown key\n      = did you mean port?",
     );
     check(
-        &[Override { key: "group".into(), value: " ".into(), source: Source::Environment("SEQCAST_GROUP".into()) }],
+        &[Override {
+            key: "group".into(),
+            value: " ".into(),
+            source: ValueSource::Environment("SEQCAST_GROUP".into()),
+        }],
         "$SEQCAST_GROUP: group: \" \": the value is missing\n      = write group: 239.1.2.3",
     );
     check(

@@ -6,7 +6,7 @@ use std::path::Path;
 #[test]
 fn every_corpus_passes() {
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
-    for fuzz::Target { name, body } in fuzz::TARGETS {
+    for fuzz::FuzzTarget { name, body } in fuzz::TARGETS {
         let mut files: Vec<_> =
             std::fs::read_dir(corpora.join(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();

@@ -322,7 +322,7 @@ fn a_client_that_does_not_read_does_not_have_its_questions_answered() {
         assert!(0 < count, "closed behind {answers} answers");
         parser.push(&bytes[..count]);
         while let Some(message) = parser.next().unwrap() {
-            if let ToClient::Answer(answer) = ToClient::decode(&message).unwrap() {
+            if let ToClient::QueryPage(answer) = ToClient::decode(&message).unwrap() {
                 answers += 1;
                 assert_eq!((message.conversation.first, answer.events.len()), (1 + answers, 40));
             }

@@ -7,7 +7,7 @@ use seqcast::bus::{
     Bus, DropRule, Embedded, Event, JoinFailure, Joined, Options, RecvError, Selection, SubscribeOptions, Subscription,
 };
 use seqcast::config::Config;
-use seqcast::message::{Delivery, Missing, Verdict};
+use seqcast::message::{Delivery, LossScope, Verdict};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -154,7 +154,7 @@ fn read_all(subscription: Subscription, sent: &AtomicU32) -> (u64, u64, Joined) 
                 }
                 Event::Joined(told) => assert!(joined.replace(told).is_none()),
                 // That something is missing may be told before it comes from the history; no message is lost.
-                Event::Loss(loss) => assert!(!matches!(loss.what, Missing::Messages { .. }), "{loss:?}"),
+                Event::Loss(loss) => assert!(!matches!(loss.what, LossScope::Messages { .. }), "{loss:?}"),
                 Event::Dropped(count) => panic!("{count} dropped"),
             }
         }
@@ -175,13 +175,13 @@ fn a_peer_that_has_just_started_waits_for_the_others_before_it_says_that_it_has_
     // One that becomes known later, and has published before, is asked too.
     let confirmed = SubscribeOptions { confirm: true, ..SubscribeOptions::default() };
     let subscription = reader.subscribe_with(["x".parse().unwrap()], &confirmed).unwrap();
-    let joined = subscription.established(PATIENCE).unwrap().unwrap();
+    let joined = subscription.wait_established(PATIENCE).unwrap().unwrap();
     assert!(joined.is_established() && joined.baselines.len() == 2 && joined.replayed() == 0, "{joined:?}");
     publish(&publisher, "x", 4..5);
     assert!(matches!(subscription.recv_timeout(PATIENCE), Ok(Event::Joined(told)) if told == joined));
     assert_eq!(texts(&messages(&subscription, 1), "x"), ["4"]);
     let plain = reader.subscribe("x".parse().unwrap()).unwrap();
-    assert_eq!(plain.established(PATIENCE), Ok(None));
+    assert_eq!(plain.wait_established(PATIENCE), Ok(None));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_reader_that_waits_holds_up_nobody() {
             .collect();
         (0..2).for_each(|_| waiting.recv().unwrap());
         // Both wait for the first message, and this thread for what they cannot give it.
-        assert!(subscription.established(PATIENCE).unwrap().unwrap().is_established());
+        assert!(subscription.wait_established(PATIENCE).unwrap().unwrap().is_established());
         assert!(matches!(subscription.try_recv(), Err(RecvError::Empty) | Ok(Event::Joined(_))));
         publish(&bus, "x", 0..1000);
         (0..2).for_each(|_| bus.publish_blocking(message("x", "end")).unwrap());

@@ -8,7 +8,7 @@ use seqcast::daemon::store::sqlite::SqliteJournal;
 use seqcast::daemon::store::writer::{Append, Writer};
 use seqcast::event::model::{EventId, Payload, Registration, ServerId};
 use seqcast::event::sequencer::EventSequencer;
-use seqcast::event::store::{Journal, OfServer, Query};
+use seqcast::event::store::{Journal, Query, ServerQuery};
 use seqcast::rng::Rng;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -83,7 +83,7 @@ impl Checked {
         let mut journal = SqliteJournal::open(file).expect("a whole journal");
         let mut found = BTreeMap::new();
         loop {
-            let query = Query::Server(OfServer { server: SERVER, after: self.last, limit: None });
+            let query = Query::Server(ServerQuery { server: SERVER, after: self.last, limit: None });
             let answer = journal.query(&query).expect("readable");
             for event in answer.events {
                 let (session, instance) = self.last.map_or((0, 0), |last| (last.session, last.instance));

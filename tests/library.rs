@@ -3,7 +3,7 @@
 use crate::support::bus::{config, message, messages, wait_for};
 use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{Bus, DropRule, Embedded, Event, Options, PublishError, RecvError, RequestError};
-use seqcast::message::{Count, Headers, Message, Missing, Verdict};
+use seqcast::message::{Count, Headers, LossScope, Message, Verdict};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -143,7 +143,7 @@ fn losses_come_as_values_and_add_up() {
             match event {
                 Event::Message(_) => delivered += 1,
                 Event::Loss(loss) => {
-                    if let Missing::Messages { count, .. } = loss.what {
+                    if let LossScope::Messages { count, .. } = loss.what {
                         assert!(matches!(count, Count::Exact(_)), "{loss:?}");
                         lost += count.min();
                     }

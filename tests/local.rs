@@ -415,7 +415,7 @@ fn a_peer_that_does_not_read_makes_publishers_full_and_its_end_makes_them_closed
     assert_eq!(waiting.join().unwrap(), Some(PublishError::Closed));
     assert_eq!(bus.subscribe("x".parse().unwrap()).unwrap_err(), SubscribeError::Closed);
     assert!(bus.flush(PATIENCE).is_err());
-    wait_until("the end is explained", || bus.ending().is_some());
+    wait_until("the end is explained", || bus.end_reason().is_some());
 }
 
 fn welcome(version: u16) -> ToClient {
@@ -494,7 +494,7 @@ fn when_the_peer_stops_its_programs_are_told() {
     peer.close();
     assert_eq!(messages(&subscription, 1)[0].message.payload, "1");
     assert_eq!(subscription.recv(), None);
-    assert_eq!(bus.ending().as_deref(), Some("the peer is stopping"));
+    assert_eq!(bus.end_reason().as_deref(), Some("the peer is stopping"));
     assert_eq!(bus.publish(message("x", "2")), Err(PublishError::Closed));
     assert!(!config.socket.exists(), "the socket goes with its peer");
     let error = Bus::attach(&config.socket).unwrap_err();

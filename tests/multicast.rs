@@ -3,9 +3,9 @@
 use crate::support::wait::{PATIENCE, wait_until};
 use bytes::Bytes;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
-use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, Outgoing, Received, RecvBatch};
+use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, OutgoingDatagram, ReceivedDatagram, RecvBatch};
 use seqcast::daemon::clock::{Clock, random_u64};
-use seqcast::daemon::interface::{Chosen, Family, Spec, choose};
+use seqcast::daemon::interface::{ChosenInterface, Family, Spec, choose};
 use seqcast::daemon::multicast::{OpenError, Options, Sockets};
 use seqcast::daemon::self_test;
 use seqcast::proto::effect::Path;
@@ -38,7 +38,7 @@ fn every_datagram_comes_from_the_inbox_and_can_be_answered() {
     send(&mut asker, &["who is there?"]);
     let question = receive(&mut answerer, Path::Multicast, 1).remove(0);
     assert_eq!(question.from, asker.inbox_address());
-    let answer = Outgoing { to: Some(question.from), bytes: Bytes::from_static(b"me") };
+    let answer = OutgoingDatagram { to: Some(question.from), bytes: Bytes::from_static(b"me") };
     assert_eq!(answerer.send_batch(&[answer]).expect("loopback takes it"), 1);
     let answer = receive(&mut asker, Path::Unicast, 1).remove(0);
     assert_eq!((answer.from, &answer.bytes[..]), (answerer.inbox_address(), &b"me"[..]));
@@ -88,7 +88,7 @@ fn the_self_test_passes_and_loses_nothing() {
     let mut other = open(group, port);
     let mut tested = open(group, port);
     send(&mut other, &["early"]);
-    let hello = Outgoing { to: Some(tested.inbox_address()), bytes: Bytes::from_static(b"direct") };
+    let hello = OutgoingDatagram { to: Some(tested.inbox_address()), bytes: Bytes::from_static(b"direct") };
     assert_eq!(other.send_batch(&[hello]).expect("loopback takes it"), 1);
     let meanwhile = self_test::run(&mut tested, random_u64(), PATIENCE).expect("loopback carries multicast");
     let mut meanwhile: Vec<(Path, Bytes)> = meanwhile.into_iter().map(|(path, got)| (path, got.bytes)).collect();
@@ -108,8 +108,8 @@ fn the_kernels_drops_are_counted_exactly() {
     for _ in 0..sent {
         send(&mut sender, &["a message that finds no room"]);
     }
-    let told = |received: &[Received]| received.iter().map(|one| one.overrun).sum::<u32>();
-    let count = |received: &[Received]| u32::try_from(received.len()).unwrap();
+    let told = |received: &[ReceivedDatagram]| received.iter().map(|one| one.overrun).sum::<u32>();
+    let count = |received: &[ReceivedDatagram]| u32::try_from(received.len()).unwrap();
     let (mut received, mut late) = (Vec::new(), 0);
     // A kernel with much to do hands datagrams over later than within the sender's call.
     wait_until("each is received or counted", || {
@@ -267,11 +267,11 @@ fn fresh_group() -> (IpAddr, u16) {
     (IpAddr::V4(Ipv4Addr::new(239, 255, a, b)), port)
 }
 
-fn lo(family: Family) -> Chosen {
+fn lo(family: Family) -> ChosenInterface {
     choose(&Spec::Name("lo".into()), family).expect("this host has a loopback interface")
 }
 
-fn options(group: IpAddr, port: u16, interface: &Chosen) -> Options<'_> {
+fn options(group: IpAddr, port: u16, interface: &ChosenInterface) -> Options<'_> {
     Options { group, port, interface, inbox_port: 0, ttl: 1, receive_buffer: 1 << 17, send_buffer: 1 << 17 }
 }
 
@@ -281,13 +281,13 @@ fn open(group: IpAddr, port: u16) -> Sockets {
 }
 
 fn send(sockets: &mut Sockets, payloads: &[&'static str]) {
-    let batch: Vec<Outgoing> =
-        payloads.iter().map(|text| Outgoing { to: None, bytes: Bytes::from_static(text.as_bytes()) }).collect();
+    let batch: Vec<OutgoingDatagram> =
+        payloads.iter().map(|text| OutgoingDatagram { to: None, bytes: Bytes::from_static(text.as_bytes()) }).collect();
     assert_eq!(sockets.send_batch(&batch).expect("loopback takes it"), batch.len());
 }
 
 /// What one socket has now.
-fn drain(sockets: &mut Sockets, path: Path) -> Vec<Received> {
+fn drain(sockets: &mut Sockets, path: Path) -> Vec<ReceivedDatagram> {
     let mut batch = RecvBatch::new(BATCH_BUFFERS_MAX);
     let mut all = Vec::new();
     while sockets.recv_batch(path, &mut batch).expect("receiving works") != 0 {
@@ -297,7 +297,7 @@ fn drain(sockets: &mut Sockets, path: Path) -> Vec<Received> {
 }
 
 /// At least `count` datagrams of one socket.
-fn receive(sockets: &mut Sockets, path: Path, count: usize) -> Vec<Received> {
+fn receive(sockets: &mut Sockets, path: Path, count: usize) -> Vec<ReceivedDatagram> {
     let deadline = Clock::now().instant + PATIENCE;
     let mut all = Vec::new();
     loop {
@@ -317,6 +317,6 @@ fn assert_silent(sockets: &mut Sockets) {
     assert_eq!(drain(sockets, Path::Unicast), []);
 }
 
-fn texts(received: &[Received]) -> Vec<&str> {
+fn texts(received: &[ReceivedDatagram]) -> Vec<&str> {
     received.iter().map(|one| std::str::from_utf8(&one.bytes).expect("the tests send text")).collect()
 }

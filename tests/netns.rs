@@ -22,12 +22,12 @@ use account::{Account, account};
 use bytes::Bytes;
 use lan::{Host, Lan, Peer, Process, in_namespaces};
 use seqcast::config::Config;
-use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, Outgoing, Received, RecvBatch};
+use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, OutgoingDatagram, ReceivedDatagram, RecvBatch};
 use seqcast::daemon::multicast::Sockets;
 use seqcast::daemon::self_test;
 use seqcast::message::Epoch;
 use seqcast::proto::effect::Path;
-use seqcast::wire::{self, Discard, Header, Kind};
+use seqcast::wire::{self, DiscardReason, Header, Kind};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -54,7 +54,8 @@ fn the_faults_do_what_they_say() {
             let mut sender = from.sockets(group, PORT);
             let mut receiver = to.sockets(group, PORT);
             let mut exchange = |count| {
-                let batch: Vec<Outgoing> = (1..=40).map(|dseq| Outgoing { to: None, bytes: datagram(dseq) }).collect();
+                let batch: Vec<OutgoingDatagram> =
+                    (1..=40).map(|dseq| OutgoingDatagram { to: None, bytes: datagram(dseq) }).collect();
                 assert_eq!(sender.send_batch(&batch).expect("a LAN takes them"), batch.len());
                 arrived(&mut receiver, count)
             };
@@ -447,7 +448,7 @@ fn datagram(dseq: u64) -> Bytes {
 /// The dseqs that arrive at a socket, `count` or more, and how many datagrams fail their check.
 fn arrived(sockets: &mut Sockets, count: usize) -> (Vec<u64>, usize) {
     let mut batch = RecvBatch::new(BATCH_BUFFERS_MAX);
-    let mut all: Vec<Received> = Vec::new();
+    let mut all: Vec<ReceivedDatagram> = Vec::new();
     let mut drain = |sockets: &mut Sockets| {
         while sockets.recv_batch(Path::Multicast, &mut batch).expect("receiving works") != 0 {
             all.extend(batch.drain());
@@ -460,7 +461,7 @@ fn arrived(sockets: &mut Sockets, count: usize) -> (Vec<u64>, usize) {
         drain(sockets);
     }
     let decoded: Vec<_> = all.into_iter().map(|one| wire::decode(one.bytes)).collect();
-    let altered = decoded.iter().filter(|one| matches!(one, Err(Discard::Check))).count();
+    let altered = decoded.iter().filter(|one| matches!(one, Err(DiscardReason::Check))).count();
     let whole: Vec<u64> = decoded.iter().filter_map(|one| one.as_ref().ok()).map(|one| one.header.number).collect();
     assert_eq!(whole.len() + altered, decoded.len(), "{decoded:?}");
     (whole, altered)

@@ -7,10 +7,10 @@ mod kill;
 mod sent;
 mod state;
 
-use seqcast::event::order::store::{Op, Outcome, Store};
+use seqcast::event::order::store::{OpOutcome, Store, StoreOp};
 
 const REDIS_PREFIX: &str = "t:";
 
-fn apply<S: Store<Error: std::fmt::Debug>>(store: &mut S, op: &Op) -> Outcome {
+fn apply<S: Store<Error: std::fmt::Debug>>(store: &mut S, op: &StoreOp) -> OpOutcome {
     store.apply(op).expect("the store is there")
 }

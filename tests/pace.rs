@@ -4,7 +4,7 @@ use crate::support::bus::{config, wait_for};
 use crate::support::command::Place;
 use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{Bus, Embedded, Event, EventRef, Subscription};
-use seqcast::message::{Message, Missing};
+use seqcast::message::{LossScope, Message};
 use seqcast::seqno::Seq;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Account {
                 (self.last, self.delivered) = (number, self.delivered + 1);
             }
             Event::Loss(loss) => {
-                if let Missing::Messages { first, last, count, .. } = loss.what {
+                if let LossScope::Messages { first, last, count, .. } = loss.what {
                     assert_eq!(count.min(), count.max(), "{loss:?}");
                     assert!(self.reached < Some(first), "{loss:?} after {:?}", self.reached);
                     self.reached = Some(last);

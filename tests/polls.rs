@@ -4,10 +4,10 @@ use crate::support::bus::{PATIENCE, config, config_with_socket, message, serve, 
 use crate::support::command::Place;
 use crate::support::wait::wait_until;
 use bytes::Bytes;
-use seqcast::bus::{AskError, Bus, Embedded, Poll, Polled, Question, Refused, Selection, SubscribeOptions};
+use seqcast::bus::{Bus, Embedded, HistoryError, Poll, PollResult, Question, Refused, Selection, SubscribeOptions};
 use seqcast::config::Config;
 use seqcast::message::{DeliveryMode, Epoch, PeerRef};
-use seqcast::offset::{Answered, Case, Step, Tracker};
+use seqcast::offset::{PollCase, PollReply, Tracker, TrackerAction};
 use seqcast::subject::Subject;
 use std::time::Duration;
 
@@ -46,21 +46,21 @@ fn subject(text: &str) -> Subject {
 }
 
 /// A client of the seed: the payloads it takes until nothing is new, and the steps that were no event.
-fn follow(bus: &Bus, peer: &PeerRef, name: &str, tracker: &mut Tracker) -> (Vec<Bytes>, Vec<Step>) {
+fn follow(bus: &Bus, peer: &PeerRef, name: &str, tracker: &mut Tracker) -> (Vec<Bytes>, Vec<TrackerAction>) {
     let (mut payloads, mut steps) = (Vec::new(), Vec::new());
     loop {
-        let Polled { epoch, answer, .. } =
+        let PollResult { epoch, answer, .. } =
             bus.poll(peer.clone(), subject(name), tracker.offset(), PATIENCE).expect("an answer");
         let event = answer.events.first();
         let answered = match (answer.case, event, answer.span) {
-            (Case::Successor, Some(event), _) => Answered::Event { offset: event.offset, seq: event.seq },
-            (Case::NoEvent, None, _) => Answered::NoEvent,
-            (Case::Recovery, None, Some(span)) => Answered::Recovery(span),
+            (PollCase::Successor, Some(event), _) => PollReply::Event { offset: event.offset, seq: event.seq },
+            (PollCase::NoEvent, None, _) => PollReply::NoEvent,
+            (PollCase::Recovery, None, Some(span)) => PollReply::Recovery(span),
             other => panic!("{other:?}"),
         };
         match tracker.on_answer(Some(epoch), answer.span, answered) {
-            Step::Take { .. } => payloads.push(event.unwrap().message.payload.clone()),
-            Step::Wait => return (payloads, steps),
+            TrackerAction::Take { .. } => payloads.push(event.unwrap().message.payload.clone()),
+            TrackerAction::Wait => return (payloads, steps),
             step => steps.push(step),
         }
     }
@@ -73,7 +73,7 @@ fn a_client_recovers_what_was_published_and_then_follows() {
     let mut tracker = Tracker::default();
     let (payloads, steps) = follow(&asker, &peer("B.pub"), "x.a", &mut tracker);
     assert_eq!(payloads, ["0", "1", "2", "3", "4"]);
-    let [Step::Recover { span, lost: None }] = steps[..] else { panic!("{steps:?}") };
+    let [TrackerAction::Recover { span, lost: None }] = steps[..] else { panic!("{steps:?}") };
     assert_eq!((span.last.wrapping_sub(span.first), tracker.offset()), (4, span.last));
     assert!(!tracker.in_recovery());
     publish(&publisher, "x.a", 5..7);
@@ -93,17 +93,21 @@ fn a_restart_of_the_publisher_is_certain() {
     let old = publisher.info().epoch;
     publisher.close();
     wait_until("the asker knows that it left", || {
-        asker.poll(old, subject("x"), 0, PATIENCE).unwrap_err() == AskError::Gone
+        asker.poll(old, subject("x"), 0, PATIENCE).unwrap_err() == HistoryError::Gone
     });
-    assert_eq!(asker.poll(peer("B.pub"), subject("x"), 0, PATIENCE), Err(AskError::Gone));
+    assert_eq!(asker.poll(peer("B.pub"), subject("x"), 0, PATIENCE), Err(HistoryError::Gone));
     let publisher = Bus::embed(&named(&config, "B.pub")).unwrap();
     wait_for(&asker, &publisher);
     let (payloads, steps) = follow(&asker, &peer("B.pub"), "x", &mut tracker);
-    assert_eq!((payloads, steps), (vec![], vec![Step::Restarted { span: None }]), "nothing was published since");
+    assert_eq!(
+        (payloads, steps),
+        (vec![], vec![TrackerAction::Restarted { span: None }]),
+        "nothing was published since"
+    );
     publish(&publisher, "x", 7..9);
     let (payloads, steps) = follow(&asker, &peer("B.pub"), "x", &mut tracker);
     assert_eq!(payloads, ["7", "8"]);
-    assert!(matches!(steps[..], [Step::Recover { .. }]), "{steps:?}");
+    assert!(matches!(steps[..], [TrackerAction::Recover { .. }]), "{steps:?}");
 }
 
 #[test]
@@ -124,8 +128,11 @@ fn many_polls_travel_in_one_message() {
         .collect();
     let polled = asker.poll_many(peer("B.pub"), &polls, PATIENCE).unwrap();
     assert_eq!(polled.len(), 100);
-    for (poll, Polled { epoch, answer, .. }) in polls.iter().zip(&polled) {
-        assert_eq!((*epoch, &answer.subject, answer.case), (publisher.info().epoch, &poll.subject, Case::Successor));
+    for (poll, PollResult { epoch, answer, .. }) in polls.iter().zip(&polled) {
+        assert_eq!(
+            (*epoch, &answer.subject, answer.case),
+            (publisher.info().epoch, &poll.subject, PollCase::Successor)
+        );
         let payloads: Vec<&Bytes> = answer.events.iter().map(|event| &event.message.payload).collect();
         assert_eq!((payloads, answer.more), (vec![&Bytes::from("1"), &Bytes::from("2")], true));
     }
@@ -144,7 +151,7 @@ fn an_answer_too_large_for_one_is_asked_for_in_pieces() {
     let spans = asker.poll_many(peer("B.pub"), &polls, PATIENCE).unwrap();
     let polls: Vec<Poll> = spans
         .into_iter()
-        .map(|Polled { answer, .. }| Poll {
+        .map(|PollResult { answer, .. }| Poll {
             offset: answer.span.unwrap().first.wrapping_sub(1),
             subject: answer.subject,
             count: 1,
@@ -160,32 +167,32 @@ fn what_cannot_be_answered_is_named() {
     let (publisher, asker, config) = pair("errors");
     publish(&publisher, "x", 0..2);
     let poll = |peer: PeerRef, name: &str, offset| asker.poll(peer, subject(name), offset, PATIENCE);
-    assert_eq!(poll(peer("nobody"), "x", 0), Err(AskError::UnknownPeer));
-    assert_eq!(poll(PeerRef::Epoch(Epoch::new(5).unwrap()), "x", 0), Err(AskError::UnknownPeer));
+    assert_eq!(poll(peer("nobody"), "x", 0), Err(HistoryError::UnknownPeer));
+    assert_eq!(poll(PeerRef::Epoch(Epoch::new(5).unwrap()), "x", 0), Err(HistoryError::UnknownPeer));
     let unknown = poll(peer("B.pub"), "y", 77).unwrap().answer;
-    assert_eq!((unknown.case, unknown.span), (Case::NoEvent, None));
+    assert_eq!((unknown.case, unknown.span), (PollCase::NoEvent, None));
     let span = poll(peer("B.pub"), "x", 0).unwrap().answer.span.unwrap();
     let outside = poll(peer("B.pub"), "x", span.last.wrapping_add(1)).unwrap().answer;
-    assert_eq!((outside.case, outside.span), (Case::Recovery, Some(span)));
+    assert_eq!((outside.case, outside.span), (PollCase::Recovery, Some(span)));
     let one = Poll { subject: subject("x"), offset: 0, count: 1 };
     let too_many = vec![one.clone(); 4097];
-    let refused = Err(AskError::Refused(Refused::TooMany));
+    let refused = Err(HistoryError::Refused(Refused::TooMany));
     assert_eq!(asker.poll_many(peer("B.pub"), &too_many, PATIENCE), refused);
     assert!(asker.poll_many(peer("B.pub"), &too_many[1..], PATIENCE).is_ok());
     let nothing = asker.poll_many(peer("B.pub"), &[Poll { count: 0, ..one }], PATIENCE);
-    assert_eq!(nothing, Err(AskError::Refused(Refused::Malformed)));
+    assert_eq!(nothing, Err(HistoryError::Refused(Refused::Malformed)));
     let twin = Bus::embed(&named(&config, "B.pub")).unwrap();
     wait_for(&asker, &twin);
-    assert_eq!(poll(peer("B.pub"), "x", 0), Err(AskError::Ambiguous));
+    assert_eq!(poll(peer("B.pub"), "x", 0), Err(HistoryError::Ambiguous));
     assert!(poll(PeerRef::Epoch(twin.info().epoch), "x", 0).is_ok());
     let mut off = named(&config, "off");
     off.history_count = 0;
     let off = Bus::embed(&off).unwrap();
     wait_for(&asker, &off);
     wait_for(&off, &asker);
-    assert_eq!(poll(peer("off"), "x", 0), Err(AskError::Refused(Refused::Off)));
+    assert_eq!(poll(peer("off"), "x", 0), Err(HistoryError::Refused(Refused::Off)));
     asker.close();
-    assert_eq!(asker.poll(peer("off"), subject("x"), 0, PATIENCE), Err(AskError::Closed));
+    assert_eq!(asker.poll(peer("off"), subject("x"), 0, PATIENCE), Err(HistoryError::Closed));
 }
 
 #[test]
@@ -199,7 +206,7 @@ fn who_does_not_answer_in_time_is_told_from_who_has_left() {
     });
     // Nobody drives it: it hears and does not answer.
     let poll = asker.poll(peer("silent"), subject("x"), 0, Duration::from_millis(100));
-    assert_eq!(poll, Err(AskError::Timeout));
+    assert_eq!(poll, Err(HistoryError::Timeout));
 }
 
 #[test]
@@ -224,7 +231,7 @@ fn attached_and_driven_clients_ask_in_the_same_way() {
         answer.is_some()
     });
     assert_eq!(answer.unwrap().epoch, driven.info().epoch);
-    assert_eq!(attached.poll(peer("nobody"), subject("x"), 0, PATIENCE), Err(AskError::UnknownPeer));
+    assert_eq!(attached.poll(peer("nobody"), subject("x"), 0, PATIENCE), Err(HistoryError::UnknownPeer));
     publish(&attached, "y", 0..3);
     let listed = attached.list_history(peer("attached"), &">".parse().unwrap(), Selection::default(), PATIENCE);
     assert_eq!(listed.unwrap().listed.len(), 1);

@@ -2,9 +2,9 @@
 
 use seqcast::proto::mutant::Mutants;
 use seqcast::sim;
-use seqcast::sim::report::Outcome;
-use seqcast::sim::report::{Spread, Totals};
-use seqcast::sim::scenario::{FLOOR, Fault, MILLIS, SECOND, Scenario, Speed};
+use seqcast::sim::report::RunOutcome;
+use seqcast::sim::report::{LatencyHistogram, Totals};
+use seqcast::sim::scenario::{FLOOR, FaultKind, MILLIS, SECOND, Scenario, Speed};
 use std::io::Write;
 use std::ops::Range;
 
@@ -118,7 +118,7 @@ fn check_figures(totals: &Totals) {
     assert!(40 * 3600 * SECOND <= figures.nanos, "{} s simulated", figures.nanos / SECOND);
     assert!(10_000_000 <= figures.datagrams_sent, "{} datagrams sent", figures.datagrams_sent);
     assert!(500_000 <= figures.copies_dropped, "{} copies dropped", figures.copies_dropped);
-    for (kind, scenarios) in Fault::ALL.iter().zip(&totals.faults) {
+    for (kind, scenarios) in FaultKind::ALL.iter().zip(&totals.faults) {
         assert!(figures.scenarios <= scenarios * 20, "{kind:?} is on in {scenarios} scenarios only");
     }
 }
@@ -145,7 +145,7 @@ fn a_seed_runs_the_same_every_time() {
 
 #[test]
 fn tail_losses_are_told_within_200_ms_at_five_percent_loss() {
-    let mut tails = Spread::default();
+    let mut tails = LatencyHistogram::default();
     for seed in 0..TAIL_RUNS {
         let outcome = sim::run(&Scenario::of_tails(seed), false);
         assert_eq!(outcome.findings.kept, [], "seed {seed}");
@@ -197,14 +197,14 @@ fn speed(megabytes: u64) -> Speed {
 }
 
 /// Bytes a second at which each host's last flood left, 0 for those that had none.
-fn rates(outcome: &Outcome, datagrams: u64) -> Vec<u64> {
+fn rates(outcome: &RunOutcome, datagrams: u64) -> Vec<u64> {
     let rate = |floods: &Vec<(u64, u64)>| {
         floods.last().map_or(0, |(began, ended)| datagrams * FLOOD_BYTES * SECOND / (ended - began))
     };
     outcome.flooded.iter().map(rate).collect()
 }
 
-fn check_clean(outcome: &Outcome) {
+fn check_clean(outcome: &RunOutcome) {
     assert_eq!(outcome.findings.kept, []);
     let figures = &outcome.figures;
     assert_eq!((figures.owed_lost, figures.owed_unverified, figures.pending), (0, 0, 0));

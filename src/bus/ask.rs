@@ -2,10 +2,10 @@
 
 use super::{Bus, WaitError};
 use crate::daemon::clock::Clock;
-use crate::daemon::mailbox::{AnswerTo, Answered, Answers};
+use crate::daemon::mailbox::{AnswerReceiver, AnswerSender, Answered};
 use crate::message::{Dseq, Epoch, PeerRef};
-use crate::proto::effect::Unanswered;
-use crate::proto::history::{Listed, Selection};
+use crate::proto::effect::QuestionFailure;
+use crate::proto::history::{ListedSubject, Selection};
 use crate::proto::question::{Answer, AnswerContent, ITEMS_MAX, LISTED_MAX, Poll, PollAnswer, Question, Refused};
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AskError {
+pub enum HistoryError {
     /// No such peer is known.
     UnknownPeer,
     /// Several live peers have this name.
@@ -37,50 +37,50 @@ pub enum AskError {
     Closed,
 }
 
-impl fmt::Display for AskError {
+impl fmt::Display for HistoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AskError::UnknownPeer => Unanswered::UnknownPeer.fmt(f),
-            AskError::Ambiguous => Unanswered::Ambiguous.fmt(f),
-            AskError::Gone => Unanswered::Gone.fmt(f),
-            AskError::Timeout => Unanswered::Timeout.fmt(f),
-            AskError::TooMany => Unanswered::TooMany.fmt(f),
-            AskError::Refused(Refused::Off) => write!(f, "{} (history-count is 0 there)", Refused::Off),
-            AskError::Refused(reason) => reason.fmt(f),
-            AskError::Misfit => write!(f, "the answer does not fit the question"),
-            AskError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
+            HistoryError::UnknownPeer => QuestionFailure::UnknownPeer.fmt(f),
+            HistoryError::Ambiguous => QuestionFailure::Ambiguous.fmt(f),
+            HistoryError::Gone => QuestionFailure::Gone.fmt(f),
+            HistoryError::Timeout => QuestionFailure::Timeout.fmt(f),
+            HistoryError::TooMany => QuestionFailure::TooMany.fmt(f),
+            HistoryError::Refused(Refused::Off) => write!(f, "{} (history-count is 0 there)", Refused::Off),
+            HistoryError::Refused(reason) => reason.fmt(f),
+            HistoryError::Misfit => write!(f, "the answer does not fit the question"),
+            HistoryError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
         }
     }
 }
 
-impl std::error::Error for AskError {}
+impl std::error::Error for HistoryError {}
 
-impl From<Unanswered> for AskError {
-    fn from(reason: Unanswered) -> AskError {
+impl From<QuestionFailure> for HistoryError {
+    fn from(reason: QuestionFailure) -> HistoryError {
         match reason {
-            Unanswered::UnknownPeer => AskError::UnknownPeer,
-            Unanswered::Ambiguous => AskError::Ambiguous,
-            Unanswered::Gone => AskError::Gone,
-            Unanswered::Timeout => AskError::Timeout,
-            Unanswered::TooMany => AskError::TooMany,
-            Unanswered::Malformed => AskError::Refused(Refused::Malformed),
+            QuestionFailure::UnknownPeer => HistoryError::UnknownPeer,
+            QuestionFailure::Ambiguous => HistoryError::Ambiguous,
+            QuestionFailure::Gone => HistoryError::Gone,
+            QuestionFailure::Timeout => HistoryError::Timeout,
+            QuestionFailure::TooMany => HistoryError::TooMany,
+            QuestionFailure::Malformed => HistoryError::Refused(Refused::Malformed),
         }
     }
 }
 
-impl From<WaitError> for AskError {
+impl From<WaitError> for HistoryError {
     /// Why a question could not be handed to this client's own peer.
-    fn from(error: WaitError) -> AskError {
+    fn from(error: WaitError) -> HistoryError {
         match error {
-            WaitError::Timeout | WaitError::Refused(_) => AskError::TooMany,
-            WaitError::Closed => AskError::Closed,
+            WaitError::Timeout | WaitError::Refused(_) => HistoryError::TooMany,
+            WaitError::Closed => HistoryError::Closed,
         }
     }
 }
 
 /// The answer to one poll, and who gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Polled {
+pub struct PollResult {
     /// The run of the publisher: another one than before is a restart.
     pub epoch: Epoch,
     /// The highest datagram that it had multicast: what it published later came in a later one.
@@ -95,21 +95,21 @@ pub struct HistoryList {
     /// The run of the publisher.
     pub epoch: Epoch,
     /// The subjects, with what there is of each, in no particular order.
-    pub listed: Vec<Listed>,
+    pub listed: Vec<ListedSubject>,
 }
 
 /// A question on its way: its answer comes in one or more parts. Dropping it is no longer to care.
 #[derive(Debug)]
-pub struct Asked {
-    parts: Answers,
+pub struct PendingAnswer {
+    parts: AnswerReceiver,
     until: Instant,
 }
 
-impl Asked {
+impl PendingAnswer {
     /// A question that is answered within `timeout`, and where its answer goes.
-    pub(super) fn new(timeout: Duration) -> (Asked, AnswerTo) {
-        let (answer, parts) = AnswerTo::new(None);
-        (Asked { parts, until: Clock::now().instant + timeout + GRACE }, answer)
+    pub(super) fn new(timeout: Duration) -> (PendingAnswer, AnswerSender) {
+        let (answer, parts) = AnswerSender::new(None);
+        (PendingAnswer { parts, until: Clock::now().instant + timeout + GRACE }, answer)
     }
 
     /// Waits for the next part; [`Answer::last`] says whether another one follows.
@@ -118,11 +118,11 @@ impl Asked {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn recv(&self) -> Result<Answer, AskError> {
+    pub fn recv(&self) -> Result<Answer, HistoryError> {
         match self.parts.recv_timeout(self.until.since(Clock::now().instant)) {
-            Ok(answer) => checked(answer),
-            Err(RecvTimeoutError::Timeout) => Err(AskError::Timeout),
-            Err(RecvTimeoutError::Disconnected) => Err(AskError::Closed),
+            Ok(answer) => check_answer(answer),
+            Err(RecvTimeoutError::Timeout) => Err(HistoryError::Timeout),
+            Err(RecvTimeoutError::Disconnected) => Err(HistoryError::Closed),
         }
     }
 
@@ -130,34 +130,34 @@ impl Asked {
     ///
     /// # Errors
     /// Why there will be none.
-    pub fn try_recv(&self) -> Result<Option<Answer>, AskError> {
+    pub fn try_recv(&self) -> Result<Option<Answer>, HistoryError> {
         match self.parts.try_recv() {
-            Ok(answer) => checked(answer).map(Some),
+            Ok(answer) => check_answer(answer).map(Some),
             Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(AskError::Closed),
+            Err(TryRecvError::Disconnected) => Err(HistoryError::Closed),
         }
     }
 }
 
 /// A refusal is no answer.
-fn checked(answer: Answered) -> Result<Answer, AskError> {
+fn check_answer(answer: Answered) -> Result<Answer, HistoryError> {
     match answer? {
-        Answer { content: AnswerContent::Refused(reason), .. } => Err(AskError::Refused(reason)),
+        Answer { content: AnswerContent::Refused(reason), .. } => Err(HistoryError::Refused(reason)),
         answer => Ok(answer),
     }
 }
 
 /// Checks what the peer could not even be asked.
-pub(super) fn check(question: &Question) -> Result<(), AskError> {
+pub(super) fn check_question(question: &Question) -> Result<(), HistoryError> {
     let items = match question {
         Question::Poll(polls) => polls.len(),
         Question::Fetch(fetches) => fetches.len(),
         Question::List { .. } => return Ok(()),
     };
     match items {
-        0 => Err(AskError::Refused(Refused::Malformed)),
+        0 => Err(HistoryError::Refused(Refused::Malformed)),
         items if items <= ITEMS_MAX => Ok(()),
-        _ => Err(AskError::Refused(Refused::TooMany)),
+        _ => Err(HistoryError::Refused(Refused::TooMany)),
     }
 }
 
@@ -173,9 +173,9 @@ impl Bus {
         subject: Subject,
         offset: u32,
         timeout: Duration,
-    ) -> Result<Polled, AskError> {
+    ) -> Result<PollResult, HistoryError> {
         let mut answers = self.poll_many(peer, &[Poll { subject, offset, count: 1 }], timeout)?;
-        answers.pop().ok_or(AskError::Misfit)
+        answers.pop().ok_or(HistoryError::Misfit)
     }
 
     /// As [`Bus::poll`], with many polls in one message, at most [`ITEMS_MAX`], each for up to so many successors. Gives
@@ -188,27 +188,27 @@ impl Bus {
         peer: impl Into<PeerRef>,
         polls: &[Poll],
         timeout: Duration,
-    ) -> Result<Vec<Polled>, AskError> {
+    ) -> Result<Vec<PollResult>, HistoryError> {
         let (peer, deadline) = (peer.into(), Clock::now().instant + timeout);
         if ITEMS_MAX < polls.len() {
-            return Err(AskError::Refused(Refused::TooMany));
+            return Err(HistoryError::Refused(Refused::TooMany));
         }
         let mut polled = Vec::with_capacity(polls.len());
         // A peer need not answer all of a question whose answer is large; the rest is asked again.
         while polled.len() < polls.len() {
             let rest = polls.get(polled.len()..).unwrap_or_default();
             let before = polled.len();
-            let asked = self.ask(peer.clone(), Question::Poll(rest.to_vec()), left(deadline)?)?;
+            let asked = self.ask(peer.clone(), Question::Poll(rest.to_vec()), time_left(deadline)?)?;
             loop {
                 let Answer { epoch, high, last, content, .. } = asked.recv()?;
-                let AnswerContent::Poll { first, answers } = content else { return Err(AskError::Misfit) };
+                let AnswerContent::Poll { first, answers } = content else { return Err(HistoryError::Misfit) };
                 let fits = usize::from(first) == polled.len() - before
                     && answers.len() <= polls.len() - polled.len()
                     && answers.iter().zip(&polls[polled.len()..]).all(|(answer, poll)| answer.subject == poll.subject);
                 if !fits || answers.is_empty() {
-                    return Err(AskError::Misfit);
+                    return Err(HistoryError::Misfit);
                 }
-                polled.extend(answers.into_iter().map(|answer| Polled { epoch, high, answer }));
+                polled.extend(answers.into_iter().map(|answer| PollResult { epoch, high, answer }));
                 if last {
                     break;
                 }
@@ -228,19 +228,19 @@ impl Bus {
         pattern: &Pattern,
         selection: Selection,
         timeout: Duration,
-    ) -> Result<HistoryList, AskError> {
+    ) -> Result<HistoryList, HistoryError> {
         let (mut peer, deadline) = (peer.into(), Clock::now().instant + timeout);
         let (mut from, mut all) = (0, Vec::new());
         loop {
             let question = Question::List { pattern: pattern.clone(), selection, from, limit: LISTED_MAX };
-            let asked = self.ask(peer, question, left(deadline)?)?;
+            let asked = self.ask(peer, question, time_left(deadline)?)?;
             let mut parts = 0;
             let (epoch, next) = loop {
                 let Answer { epoch, part, last, content, .. } = asked.recv()?;
-                let AnswerContent::List { listed, next } = content else { return Err(AskError::Misfit) };
+                let AnswerContent::List { listed, next } = content else { return Err(HistoryError::Misfit) };
                 // A part that is missing was lost on its way.
                 if part != parts {
-                    return Err(AskError::Timeout);
+                    return Err(HistoryError::Timeout);
                 }
                 parts += 1;
                 all.extend(listed);
@@ -250,7 +250,7 @@ impl Bus {
             };
             match next {
                 None => return Ok(HistoryList { epoch, listed: all }),
-                Some(next) if next <= from => return Err(AskError::Misfit),
+                Some(next) if next <= from => return Err(HistoryError::Misfit),
                 Some(next) => (from, peer) = (next, epoch.into()),
             }
         }
@@ -260,16 +260,21 @@ impl Bus {
     ///
     /// # Errors
     /// The question holds too much or nothing; it could not be handed to the own peer.
-    pub fn ask(&self, peer: impl Into<PeerRef>, question: Question, timeout: Duration) -> Result<Asked, AskError> {
-        check(&question)?;
-        let (asked, answer) = Asked::new(timeout);
+    pub fn ask(
+        &self,
+        peer: impl Into<PeerRef>,
+        question: Question,
+        timeout: Duration,
+    ) -> Result<PendingAnswer, HistoryError> {
+        check_question(&question)?;
+        let (asked, answer) = PendingAnswer::new(timeout);
         self.shared.link.ask(peer.into(), question, (timeout, timeout), answer)?;
         Ok(asked)
     }
 }
 
 /// The time that is left.
-fn left(deadline: Instant) -> Result<Duration, AskError> {
-    let left = deadline.since(Clock::now().instant);
-    if left.is_zero() { Err(AskError::Timeout) } else { Ok(left) }
+fn time_left(deadline: Instant) -> Result<Duration, HistoryError> {
+    let time_left = deadline.since(Clock::now().instant);
+    if time_left.is_zero() { Err(HistoryError::Timeout) } else { Ok(time_left) }
 }

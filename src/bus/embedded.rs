@@ -1,10 +1,10 @@
 //! A peer inside the program, driven by the caller's own thread: the fast path.
 
-use super::ask::check;
-use super::link::Link;
+use super::ask::check_question;
+use super::link::PeerLink;
 use super::{
-    AskError, Asked, Bus, Info, Numbers, PublishError, SubscribeError, SubscribeOptions, Subscription, check_message,
-    check_size,
+    Bus, HistoryError, IdCounters, Info, PendingAnswer, PublishError, SubscribeError, SubscribeOptions, Subscription,
+    check_message, check_size,
 };
 use crate::config::Config;
 use crate::daemon::clients::Kind;
@@ -16,7 +16,7 @@ use crate::daemon::start::{Options, StartError};
 use crate::message::{ClientId, Message, PeerRef, SubId};
 use crate::proto::question::Question;
 use crate::subject::{Pattern, Subject};
-use crate::time::Now;
+use crate::time::ClockReading;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
@@ -34,10 +34,10 @@ pub struct Embedded {
     engine: Engine,
     client: ClientId,
     info: Info,
-    numbers: Numbers,
+    numbers: IdCounters,
     limits: QueueLimits,
     /// The time as read since the last turn, and how many messages may still be published at it.
-    clock: Option<(Now, u32)>,
+    clock: Option<(ClockReading, u32)>,
 }
 
 impl Embedded {
@@ -58,25 +58,25 @@ impl Embedded {
         let limits = engine.clients.limits();
         let client = engine.clients.add(Clock::now(), "embedded".into(), Kind::Embedded(BTreeMap::new()));
         let info = info(&engine, client);
-        Ok(Embedded { engine, client, info, numbers: Numbers::default(), limits, clock: None })
+        Ok(Embedded { engine, client, info, numbers: IdCounters::default(), limits, clock: None })
     }
 
     /// Another client of the same peer, for other threads. It must not wait on the thread that drives the peer.
     pub fn bus(&mut self) -> Bus {
         let client = self.engine.clients.add(Clock::now(), "embedded".into(), Kind::Embedded(BTreeMap::new()));
-        let link = Link::Engine(self.engine.mailbox.clone(), client);
+        let link = PeerLink::Engine(self.engine.mailbox.clone(), client);
         Bus::new(link, info(&self.engine, client), self.limits, None)
     }
 
     /// The time, read once for some messages that are published between two turns: reading it takes longer than the rest.
-    fn now(&mut self) -> Now {
+    fn now(&mut self) -> ClockReading {
         let (now, uses) = self.clock.filter(|(_, uses)| 0 < *uses).unwrap_or_else(|| (Clock::now(), CLOCK_USES));
         self.clock = Some((now, uses - 1));
         now
     }
 
     /// The time now; what is published later is not published before.
-    fn read_clock(&mut self) -> Now {
+    fn read_clock(&mut self) -> ClockReading {
         self.clock = None;
         Clock::now()
     }
@@ -169,23 +169,28 @@ impl Embedded {
         let now = self.read_clock();
         let subscribed = self.engine.subscribe(now, self.client, sub, wanted, queue.clone());
         subscribed.map_err(|refusal| SubscribeError::Refused(why(&refusal)))?;
-        let link = Link::Engine(self.engine.mailbox.clone(), self.client);
+        let link = PeerLink::Engine(self.engine.mailbox.clone(), self.client);
         Ok(Subscription::new(queue, vec![sub], link, options.join(patterns)))
     }
 
     /// Asks a peer's history, which may be this peer's own. The question leaves with the next turn; take the answer
-    /// with [`Asked::try_recv`] between turns.
+    /// with [`PendingAnswer::try_recv`] between turns.
     ///
     /// # Errors
     /// The question holds too much or nothing; the peer has ended.
-    pub fn ask(&mut self, peer: impl Into<PeerRef>, question: Question, timeout: Duration) -> Result<Asked, AskError> {
-        check(&question)?;
+    pub fn ask(
+        &mut self,
+        peer: impl Into<PeerRef>,
+        question: Question,
+        timeout: Duration,
+    ) -> Result<PendingAnswer, HistoryError> {
+        check_question(&question)?;
         if !self.engine.is_running() {
-            return Err(AskError::Closed);
+            return Err(HistoryError::Closed);
         }
-        let (asked, answer) = Asked::new(timeout);
+        let (asked, answer) = PendingAnswer::new(timeout);
         let now = self.read_clock();
-        self.engine.ask_for(now, self.client, &peer.into(), question, timeout, answer);
+        self.engine.query_history(now, self.client, &peer.into(), question, timeout, answer);
         Ok(asked)
     }
 
@@ -323,11 +328,11 @@ mod tests {
         let request = "this is a fault of seqcast: please report it with the log of this peer";
         assert_eq!(error, format!("ledger of alice: 3 is not 4; {request}"));
         assert_eq!(flushing.join().unwrap(), Err(WaitError::Closed));
-        assert_eq!(asked.recv(), Err(AskError::Closed));
+        assert_eq!(asked.recv(), Err(HistoryError::Closed));
         assert_eq!(own.recv_timeout(PATIENCE).unwrap_err(), RecvError::Closed);
         let message = || Message::new("x".parse().unwrap(), "1");
         assert_eq!(bus.publish(message()), Err(PublishError::Closed));
-        assert_eq!(bus.ending().unwrap(), format!("the peer has failed: {error}"));
+        assert_eq!(bus.end_reason().unwrap(), format!("the peer has failed: {error}"));
         assert_eq!(fixture.embedded.publish(message()), Err(PublishError::Closed));
         assert!(!fixture.embedded.turn().unwrap());
     }
@@ -338,7 +343,7 @@ mod tests {
         let bus = fixture.embedded.bus();
         let error = fixture.embedded.engine.guarded(|_| Ok(black_box(0u64) - 1)).unwrap_err().to_string();
         assert!(error.contains("overflow") && error.contains("report it with the log of this peer"), "{error}");
-        assert_eq!(bus.ending().unwrap(), format!("the peer has failed: {error}"));
+        assert_eq!(bus.end_reason().unwrap(), format!("the peer has failed: {error}"));
     }
 
     #[test]
@@ -354,7 +359,7 @@ mod tests {
         let (bus, subscription) = attaching.join().unwrap();
         fixture.panic();
         assert_eq!(subscription.recv_timeout(PATIENCE).unwrap_err(), RecvError::Closed);
-        assert_eq!(bus.ending().unwrap(), "the peer has failed and has ended; its log says why");
+        assert_eq!(bus.end_reason().unwrap(), "the peer has failed and has ended; its log says why");
         assert!(matches!(Bus::attach(&fixture.socket), Err(OpenError::NoPeer { .. })));
     }
 }

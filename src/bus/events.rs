@@ -4,7 +4,7 @@ use super::{Bus, SubscribeError, Subscription};
 use crate::daemon::parts::PartReceiver;
 use crate::event::model::{Event, EventId, Registration};
 use crate::event::refusal::Refusal;
-use crate::event::store::{Answer, Query};
+use crate::event::store::{Query, QueryPage};
 use crate::listener::event::{EventAnswer, EventRequest, Part, Registered};
 use crate::subject::event_type::TypePattern;
 use crossbeam_channel::RecvTimeoutError;
@@ -12,7 +12,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// How long the journal may take for an answer, or the next part of one: what a busy disk takes, and more.
-const ANSWER_TIME: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why events were not registered or found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,16 +49,16 @@ impl fmt::Display for EventError {
 
 impl std::error::Error for EventError {}
 
-pub(super) type Told = Result<EventAnswer, Refusal>;
+pub(super) type EventReply = Result<EventAnswer, Refusal>;
 
 /// Events that are being registered.
 #[derive(Debug)]
-pub struct Registering {
+pub struct PendingRegistration {
     requested: Vec<Registration>,
-    told: PartReceiver<Told>,
+    told: PartReceiver<EventReply>,
 }
 
-impl Registering {
+impl PendingRegistration {
     /// Waits until they are stored, which they then are for good: they survive a crash of the host. Gives them with their identities,
     /// in the order of the request.
     ///
@@ -86,25 +86,25 @@ impl Bus {
     ///
     /// # Errors
     /// The bus is closed.
-    pub fn begin_register(&self, requested: Vec<Registration>) -> Result<Registering, EventError> {
+    pub fn begin_register(&self, requested: Vec<Registration>) -> Result<PendingRegistration, EventError> {
         let told = self.shared.link.ask_events(EventRequest::Register(requested.clone()))?;
-        Ok(Registering { requested, told })
+        Ok(PendingRegistration { requested, told })
     }
 
     /// Finds events in the journal of the peer: its own, and those of others that it follows.
     ///
     /// # Errors
     /// The question makes no sense; the journal cannot be read; no answer in time.
-    pub fn find_events(&self, query: Query) -> Result<Answer, EventError> {
+    pub fn find_events(&self, query: Query) -> Result<QueryPage, EventError> {
         let told = self.shared.link.ask_events(EventRequest::Query(query))?;
-        let mut answer = Answer::default();
+        let mut answer = QueryPage::default();
         loop {
             let EventAnswer::Found(Part { events, is_last, more_follows }) = next(&told)? else {
                 return Err(EventError::Closed);
             };
             answer.events.extend(events);
             if is_last {
-                return Ok(Answer { more_follows, ..answer });
+                return Ok(QueryPage { more_follows, ..answer });
             }
         }
     }
@@ -132,8 +132,8 @@ fn events(registered: Registered, requested: Vec<Registration>) -> Vec<Event> {
     (1..).zip(requested).map(event).collect()
 }
 
-fn next(told: &PartReceiver<Told>) -> Result<EventAnswer, EventError> {
-    match told.recv_timeout(ANSWER_TIME) {
+fn next(told: &PartReceiver<EventReply>) -> Result<EventAnswer, EventError> {
+    match told.recv_timeout(ANSWER_TIMEOUT) {
         Ok(answer) => answer.map_err(EventError::Refused),
         Err(RecvTimeoutError::Timeout) => Err(EventError::Timeout),
         Err(RecvTimeoutError::Disconnected) if told.has_overflowed() => Err(EventError::TooMany),

@@ -1,18 +1,18 @@
 //! The two ways to a peer behind one set of calls.
 
-use super::attached::Attached;
-use super::events::{EventError, Told};
-use super::streams::{StreamError, StreamTold};
+use super::events::{EventError, EventReply};
+use super::local_connection::LocalConnection;
+use super::streams::{StreamError, StreamReply};
 use super::{PublishError, SubscribeError, WaitError};
 use crate::daemon::events::Asker;
-use crate::daemon::mailbox::{AnswerTo, Command, Mailbox, Rejected};
+use crate::daemon::mailbox::{AnswerSender, EngineCommand, Mailbox, PushError};
 use crate::daemon::parts::{PartReceiver, part_channel};
 use crate::daemon::queue::EventQueue;
 use crate::daemon::stream::ask::StreamAsker;
 use crate::listener::ask::Awaited;
 use crate::listener::event::{EventRequest, PARTS_MAX};
 use crate::listener::stream::StreamRequest;
-use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
+use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, SubscriptionFilter};
 use crate::proto::question::Question;
 use crate::subject::Subject;
 use bytes::Bytes;
@@ -22,31 +22,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the peer may take to answer what it answers at once unless it is stuck.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A way to a peer.
 #[derive(Clone)]
-pub(super) enum Link {
+pub(super) enum PeerLink {
     /// In this process.
     Engine(Arc<Mailbox>, ClientId),
     /// Through the Unix socket.
-    Attached(Arc<Attached>),
+    LocalConnection(Arc<LocalConnection>),
 }
 
-impl Link {
+impl PeerLink {
     pub(super) fn publish(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
         match self {
-            Link::Engine(mailbox, client) => {
-                match mailbox.push(Command::Publish { client: *client, message }, timeout) {
+            PeerLink::Engine(mailbox, client) => {
+                match mailbox.push(EngineCommand::Publish { client: *client, message }, timeout) {
                     Ok(()) => Ok(()),
-                    Err(Rejected::Full(command)) => match *command {
-                        Command::Publish { message, .. } => Err(PublishError::Full(Box::new(message))),
+                    Err(PushError::Full(command)) => match *command {
+                        EngineCommand::Publish { message, .. } => Err(PublishError::Full(Box::new(message))),
                         _ => unreachable!("what comes back is what was pushed"),
                     },
-                    Err(Rejected::Closed) => Err(PublishError::Closed),
+                    Err(PushError::Closed) => Err(PublishError::Closed),
                 }
             }
-            Link::Attached(attached) => attached.publish(message, timeout),
+            PeerLink::LocalConnection(local_connection) => local_connection.publish(message, timeout),
         }
     }
 
@@ -57,8 +57,8 @@ impl Link {
         payload: &[u8],
         timeout: Duration,
     ) -> Result<bool, PublishError> {
-        if let Link::Attached(attached) = self {
-            return attached.publish_payload(subject, payload, timeout);
+        if let PeerLink::LocalConnection(local_connection) = self {
+            return local_connection.publish_payload(subject, payload, timeout);
         }
         match self.publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload)), timeout) {
             Ok(()) => Ok(true),
@@ -70,21 +70,23 @@ impl Link {
     pub(super) fn subscribe(
         &self,
         sub: SubId,
-        (wanted, mode, news): (Wanted, Option<DeliveryMode>, bool),
+        (wanted, mode, news): (SubscriptionFilter, Option<DeliveryMode>, bool),
         queue: Arc<EventQueue>,
     ) -> Result<(), SubscribeError> {
         let (answer, answered) = bounded(1);
         match self {
-            Link::Engine(mailbox, client) => {
-                let command = Command::Subscribe { client: *client, sub, wanted, mode, news, queue, answer };
-                mailbox.push(command, ANSWER_TIME).map_err(|rejected| match rejected {
-                    Rejected::Full(_) => SubscribeError::Timeout,
-                    Rejected::Closed => SubscribeError::Closed,
+            PeerLink::Engine(mailbox, client) => {
+                let command = EngineCommand::Subscribe { client: *client, sub, wanted, mode, news, queue, answer };
+                mailbox.push(command, ANSWER_TIMEOUT).map_err(|rejected| match rejected {
+                    PushError::Full(_) => SubscribeError::Timeout,
+                    PushError::Closed => SubscribeError::Closed,
                 })?;
             }
-            Link::Attached(attached) => attached.subscribe(sub, (wanted, mode, news), queue, answer)?,
+            PeerLink::LocalConnection(local_connection) => {
+                local_connection.subscribe(sub, (wanted, mode, news), queue, answer)?
+            }
         }
-        match wait(&answered, ANSWER_TIME) {
+        match wait(&answered, ANSWER_TIMEOUT) {
             Ok(outcome) => outcome.map_err(SubscribeError::Refused),
             Err(WaitError::Timeout) => Err(SubscribeError::Timeout),
             Err(WaitError::Refused(why)) => Err(SubscribeError::Refused(why)),
@@ -95,10 +97,10 @@ impl Link {
     /// Nothing to do if the peer is gone: the subscription went with it.
     pub(super) fn unsubscribe(&self, sub: SubId) {
         match self {
-            Link::Engine(mailbox, client) => {
-                let _ = mailbox.push(Command::Unsubscribe { client: *client, sub }, Duration::ZERO);
+            PeerLink::Engine(mailbox, client) => {
+                let _ = mailbox.push(EngineCommand::Unsubscribe { client: *client, sub }, Duration::ZERO);
             }
-            Link::Attached(attached) => attached.unsubscribe(sub),
+            PeerLink::LocalConnection(local_connection) => local_connection.unsubscribe(sub),
         }
     }
 
@@ -109,14 +111,14 @@ impl Link {
         peer: PeerRef,
         question: Question,
         (patience, timeout): (Duration, Duration),
-        answer: AnswerTo,
+        answer: AnswerSender,
     ) -> Result<(), WaitError> {
         match self {
-            Link::Engine(mailbox, client) => {
-                let command = Command::Ask { client: *client, peer, question, timeout, answer };
+            PeerLink::Engine(mailbox, client) => {
+                let command = EngineCommand::Ask { client: *client, peer, question, timeout, answer };
                 mailbox.push(command, patience).map_err(rejected)
             }
-            Link::Attached(attached) => attached.ask(peer, &question, timeout, answer),
+            PeerLink::LocalConnection(local_connection) => local_connection.ask(peer, &question, timeout, answer),
         }
     }
 
@@ -129,47 +131,47 @@ impl Link {
         timeout: Duration,
     ) -> Result<(), WaitError> {
         match self {
-            Link::Engine(mailbox, client) => {
-                let command = Command::Await { client: *client, sub, what, subject, timeout };
+            PeerLink::Engine(mailbox, client) => {
+                let command = EngineCommand::Await { client: *client, sub, what, subject, timeout };
                 mailbox.push(command, timeout).map_err(rejected)
             }
-            Link::Attached(attached) => attached.begin_await(sub, what, subject, timeout),
+            PeerLink::LocalConnection(local_connection) => local_connection.begin_await(sub, what, subject, timeout),
         }
     }
 
     /// Asks something about events. The answer, in one part or more, goes to the receiver, which has room for all parts of
     /// the largest answer. A peer that sends more ends the answer.
-    pub(super) fn ask_events(&self, request: EventRequest) -> Result<PartReceiver<Told>, EventError> {
+    pub(super) fn ask_events(&self, request: EventRequest) -> Result<PartReceiver<EventReply>, EventError> {
         let (tell, told) = part_channel(PARTS_MAX);
         match self {
-            Link::Engine(mailbox, client) => {
+            PeerLink::Engine(mailbox, client) => {
                 let asker = Asker::Embedded(*client, tell);
-                mailbox.push(Command::AskEvents { asker, request }, ANSWER_TIME).map_err(
-                    |rejected| match rejected {
-                        Rejected::Full(_) => EventError::Timeout,
-                        Rejected::Closed => EventError::Closed,
-                    },
-                )?;
+                mailbox.push(EngineCommand::AskEvents { asker, request }, ANSWER_TIMEOUT).map_err(|rejected| {
+                    match rejected {
+                        PushError::Full(_) => EventError::Timeout,
+                        PushError::Closed => EventError::Closed,
+                    }
+                })?;
             }
-            Link::Attached(attached) => attached.ask_events(request, tell)?,
+            PeerLink::LocalConnection(local_connection) => local_connection.ask_events(request, tell)?,
         }
         Ok(told)
     }
 
     /// Asks something about streams. The answer goes to the receiver.
-    pub(super) fn ask_streams(&self, request: StreamRequest) -> Result<Receiver<StreamTold>, StreamError> {
+    pub(super) fn ask_streams(&self, request: StreamRequest) -> Result<Receiver<StreamReply>, StreamError> {
         let (tell, told) = bounded(1);
         match self {
-            Link::Engine(mailbox, client) => {
+            PeerLink::Engine(mailbox, client) => {
                 let asker = StreamAsker::Embedded(*client, tell);
-                mailbox.push(Command::AskStreams { asker, request }, ANSWER_TIME).map_err(
-                    |rejected| match rejected {
-                        Rejected::Full(_) => StreamError::Timeout,
-                        Rejected::Closed => StreamError::Closed,
-                    },
-                )?;
+                mailbox.push(EngineCommand::AskStreams { asker, request }, ANSWER_TIMEOUT).map_err(|rejected| {
+                    match rejected {
+                        PushError::Full(_) => StreamError::Timeout,
+                        PushError::Closed => StreamError::Closed,
+                    }
+                })?;
             }
-            Link::Attached(attached) => attached.ask_streams(request, tell)?,
+            PeerLink::LocalConnection(local_connection) => local_connection.ask_streams(request, tell)?,
         }
         Ok(told)
     }
@@ -177,24 +179,24 @@ impl Link {
     pub(super) fn show(&self, query: Value) -> Result<Value, WaitError> {
         let (answer, answered) = bounded(1);
         match self {
-            Link::Engine(mailbox, _) => {
-                mailbox.push(Command::Show { query, answer }, ANSWER_TIME).map_err(rejected)?;
+            PeerLink::Engine(mailbox, _) => {
+                mailbox.push(EngineCommand::Show { query, answer }, ANSWER_TIMEOUT).map_err(rejected)?;
             }
-            Link::Attached(attached) => attached.show(&query, answer)?,
+            PeerLink::LocalConnection(local_connection) => local_connection.show(&query, answer)?,
         }
-        wait(&answered, ANSWER_TIME)
+        wait(&answered, ANSWER_TIMEOUT)
     }
 
     pub(super) fn flush(&self, timeout: Duration) -> Result<(), WaitError> {
         match self {
-            Link::Engine(mailbox, _) => {
+            PeerLink::Engine(mailbox, _) => {
                 let (answer, answered) = bounded(1);
-                mailbox.push(Command::Flush { answer }, timeout).map_err(rejected)?;
+                mailbox.push(EngineCommand::Flush { answer }, timeout).map_err(rejected)?;
                 wait(&answered, timeout)
             }
-            Link::Attached(attached) => {
+            PeerLink::LocalConnection(local_connection) => {
                 let (answer, answered) = bounded(1);
-                attached.flush(answer)?;
+                local_connection.flush(answer)?;
                 wait(&answered, timeout)?.map_err(WaitError::Refused)
             }
         }
@@ -208,9 +210,9 @@ fn wait<T>(answered: &Receiver<T>, timeout: Duration) -> Result<T, WaitError> {
     })
 }
 
-fn rejected(rejected: Rejected) -> WaitError {
+fn rejected(rejected: PushError) -> WaitError {
     match rejected {
-        Rejected::Full(_) => WaitError::Timeout,
-        Rejected::Closed => WaitError::Closed,
+        PushError::Full(_) => WaitError::Timeout,
+        PushError::Closed => WaitError::Closed,
     }
 }

@@ -5,11 +5,11 @@
 //! every loss as a value beside the messages.
 
 mod ask;
-mod attached;
 mod embedded;
 mod error;
 mod events;
 mod link;
+mod local_connection;
 mod request;
 mod streams;
 mod subscription;
@@ -22,27 +22,27 @@ pub use crate::listener::refused::Why;
 pub use crate::listener::stream::{
     Consumers, Place, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRow, Streams,
 };
-pub use crate::proto::history::{HistoryEvent, Listed, Selection};
+pub use crate::proto::history::{HistoryEvent, ListedSubject, Selection};
 pub use crate::proto::join::{Baseline, JoinFailure, Joined};
 pub use crate::proto::question::{Answer, AnswerContent, Fetch, Poll, PollAnswer, Question, Refused};
-pub use ask::{AskError, Asked, HistoryList, Polled};
+pub use ask::{HistoryError, HistoryList, PendingAnswer, PollResult};
 pub use embedded::Embedded;
 pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError, WaitError};
-pub use events::{EventError, Registering};
+pub use events::{EventError, PendingRegistration};
 pub use request::{Replies, RequestOptions};
-pub use streams::{Adding, StreamError};
+pub use streams::{PendingStreamEvent, StreamError};
 pub use subscription::Subscription;
 
 use crate::config::Config;
-use crate::daemon::mailbox::Command;
+use crate::daemon::mailbox::EngineCommand;
 use crate::daemon::queue::{EventQueue, QueueLimits};
 use crate::listener::frame::Welcome;
-use crate::message::{DeliveryMode, Epoch, Message, PeerName, Queue, SubId, Wanted};
+use crate::message::{DeliveryMode, Epoch, Message, PeerName, Queue, SubId, SubscriptionFilter};
 use crate::proto::join::Join;
 use crate::proto::peer::inbox_of;
 use crate::subject::{Pattern, Subject};
-use attached::Attached;
-use link::Link;
+use link::PeerLink;
+use local_connection::LocalConnection;
 use serde_json::Value;
 use std::fmt;
 use std::path::Path;
@@ -116,8 +116,8 @@ impl SubscribeOptions {
         self.confirm || self.history.is_some()
     }
 
-    fn wanted(&self, pattern: Pattern) -> Wanted {
-        Wanted { pattern, glob: None, queue: self.queue.clone() }
+    fn wanted(&self, pattern: Pattern) -> SubscriptionFilter {
+        SubscriptionFilter { pattern, glob: None, queue: self.queue.clone() }
     }
 
     fn join(&self, patterns: Vec<Pattern>) -> Option<Join> {
@@ -127,12 +127,12 @@ impl SubscribeOptions {
 
 /// The numbers that a client gives.
 #[derive(Debug, Default)]
-struct Numbers {
+struct IdCounters {
     sub: AtomicU32,
     inbox: AtomicU64,
 }
 
-impl Numbers {
+impl IdCounters {
     fn next_sub(&self) -> u32 {
         self.sub.fetch_add(1, Ordering::Relaxed)
     }
@@ -156,13 +156,13 @@ fn check_size(bytes: usize, bytes_max: usize) -> Result<(), PublishError> {
 /// threads at once.
 #[derive(Clone)]
 pub struct Bus {
-    shared: Arc<Shared>,
+    shared: Arc<BusInner>,
 }
 
-struct Shared {
-    link: Link,
+struct BusInner {
+    link: PeerLink,
     info: Info,
-    numbers: Numbers,
+    numbers: IdCounters,
     limits: QueueLimits,
     is_closed: AtomicBool,
     /// The thread that runs an embedded peer.
@@ -208,14 +208,14 @@ impl Bus {
     /// # Errors
     /// No peer answers there, or it refuses.
     pub fn attach_as(path: impl AsRef<Path>, name: &str) -> Result<Bus, OpenError> {
-        let (attached, welcome) = Attached::open(path.as_ref(), name)?;
+        let (local_connection, welcome) = LocalConnection::open(path.as_ref(), name)?;
         let limits = QueueLimits { count_max: QUEUE_COUNT_MAX, bytes_max: QUEUE_BYTES_MAX };
-        Ok(Bus::new(Link::Attached(attached), Info::from_welcome(welcome), limits, None))
+        Ok(Bus::new(PeerLink::LocalConnection(local_connection), Info::from_welcome(welcome), limits, None))
     }
 
-    fn new(link: Link, info: Info, limits: QueueLimits, thread: Option<JoinHandle<()>>) -> Bus {
-        let (numbers, is_closed, thread) = (Numbers::default(), AtomicBool::new(false), Mutex::new(thread));
-        Bus { shared: Arc::new(Shared { link, info, numbers, limits, is_closed, thread }) }
+    fn new(link: PeerLink, info: Info, limits: QueueLimits, thread: Option<JoinHandle<()>>) -> Bus {
+        let (numbers, is_closed, thread) = (IdCounters::default(), AtomicBool::new(false), Mutex::new(thread));
+        Bus { shared: Arc::new(BusInner { link, info, numbers, limits, is_closed, thread }) }
     }
 
     /// Publishes a message. Never waits.
@@ -343,10 +343,10 @@ impl Bus {
     }
 
     /// Why the peer behind the bus, or the connection to it, has ended, if it has.
-    pub fn ending(&self) -> Option<String> {
+    pub fn end_reason(&self) -> Option<String> {
         match &self.shared.link {
-            Link::Engine(mailbox, _) => mailbox.ending(),
-            Link::Attached(attached) => attached.over(),
+            PeerLink::Engine(mailbox, _) => mailbox.end_reason(),
+            PeerLink::LocalConnection(local_connection) => local_connection.end_reason(),
         }
     }
 
@@ -358,28 +358,29 @@ impl Bus {
     }
 }
 
-impl Shared {
+impl BusInner {
     fn close(&self) {
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return;
         }
         match &self.link {
-            Link::Engine(mailbox, client) => {
+            PeerLink::Engine(mailbox, client) => {
                 let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let command = if thread.is_some() { Command::Stop } else { Command::Detach { client: *client } };
+                let command =
+                    if thread.is_some() { EngineCommand::Stop } else { EngineCommand::Detach { client: *client } };
                 // If the engine has ended, there is nothing left to end.
                 let _ = mailbox.push(command, Duration::ZERO);
                 if let Some(thread) = thread {
-                    // A failure of the peer is in the log, and `ending` says it.
+                    // A failure of the peer is in the log, and `end_reason` says it.
                     let _ = thread.join();
                 }
             }
-            Link::Attached(attached) => attached.close(),
+            PeerLink::LocalConnection(local_connection) => local_connection.close(),
         }
     }
 }
 
-impl Drop for Shared {
+impl Drop for BusInner {
     fn drop(&mut self) {
         self.close();
     }

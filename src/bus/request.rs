@@ -18,13 +18,13 @@ pub struct RequestOptions {
 }
 
 /// How far a request has come.
-enum Stage {
+enum RequestStage {
     /// It waits for a subscription that gets it.
-    Held(Message),
+    AwaitingResponder(Message),
     /// It waits for room in the queue to the peer.
-    Due(Message),
+    Ready(Message),
     /// It is published.
-    Out,
+    Published,
 }
 
 /// The replies to a request, as they come. Dropping it is no longer to care; a request that has not been published then is not
@@ -34,7 +34,7 @@ pub struct Replies {
     subscription: Subscription,
     subject: Subject,
     timeout: Duration,
-    stage: Stage,
+    stage: RequestStage,
     /// A reply has come, so somebody is there whatever the peer knows.
     has_reply: bool,
 }
@@ -48,7 +48,7 @@ impl Replies {
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Event, RequestError> {
         let until = Clock::now().instant + timeout;
         loop {
-            let rings = self.subscription.single().0.rings();
+            let notifications = self.subscription.single().0.notifications();
             match self.subscription.try_recv() {
                 Ok(event) => {
                     self.has_reply |= matches!(event, Event::Message(_));
@@ -59,23 +59,23 @@ impl Replies {
             }
             let left = until.since(Clock::now().instant);
             if self.subscription.single().0.take_awaited() {
-                match std::mem::replace(&mut self.stage, Stage::Out) {
-                    Stage::Held(message) => self.stage = Stage::Due(message),
-                    Stage::Out if !self.has_reply => return Err(RequestError::NoResponders),
+                match std::mem::replace(&mut self.stage, RequestStage::Published) {
+                    RequestStage::AwaitingResponder(message) => self.stage = RequestStage::Ready(message),
+                    RequestStage::Published if !self.has_reply => return Err(RequestError::NoResponders),
                     stage => self.stage = stage,
                 }
             }
             if !self.publish(left)? || left.is_zero() {
                 return Err(RequestError::Timeout);
             }
-            self.subscription.single().0.wait_ring(rings, Some(left));
+            self.subscription.single().0.wait_notification(notifications, Some(left));
         }
     }
 
     /// Publishes the request if it is due. False if there is no room for it in time.
     fn publish(&mut self, timeout: Duration) -> Result<bool, RequestError> {
-        let message = match std::mem::replace(&mut self.stage, Stage::Out) {
-            Stage::Due(message) => message,
+        let message = match std::mem::replace(&mut self.stage, RequestStage::Published) {
+            RequestStage::Ready(message) => message,
             stage => {
                 self.stage = stage;
                 return Ok(true);
@@ -84,7 +84,7 @@ impl Replies {
         match self.bus.publish_timeout(message, timeout) {
             Ok(()) => self.begin_await(Awaited::Nobody).map(|()| true),
             Err(PublishError::Full(message)) => {
-                self.stage = Stage::Due(*message);
+                self.stage = RequestStage::Ready(*message);
                 Ok(false)
             }
             Err(PublishError::Closed) => Err(RequestError::Closed),
@@ -174,7 +174,8 @@ impl Bus {
         let subscription = self.subscribe(inbox.clone().into()).map_err(RequestError::Subscribe)?;
         message.reply = Some(inbox);
         let (bus, subject) = (self.clone(), message.subject.clone());
-        let stage = if options.patient { Stage::Held(message) } else { Stage::Due(message) };
+        let stage =
+            if options.patient { RequestStage::AwaitingResponder(message) } else { RequestStage::Ready(message) };
         let mut replies = Replies { bus, subscription, subject, timeout, stage, has_reply: false };
         if options.patient {
             replies.begin_await(Awaited::Somebody)?;

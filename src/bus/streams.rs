@@ -13,7 +13,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// How long the streams may take for an answer: what a busy disk takes, and more.
-const ANSWER_TIME: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why something about streams was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,13 +42,13 @@ impl fmt::Display for StreamError {
 
 impl std::error::Error for StreamError {}
 
-pub(super) type StreamTold = Result<StreamAnswer, StreamRefusal>;
+pub(super) type StreamReply = Result<StreamAnswer, StreamRefusal>;
 
 /// An event that is being added to a stream.
 #[derive(Debug)]
-pub struct Adding(Receiver<StreamTold>);
+pub struct PendingStreamEvent(Receiver<StreamReply>);
 
-impl Adding {
+impl PendingStreamEvent {
     /// Waits until it stands in the stream, and survives a crash of the host there. Gives its id.
     ///
     /// # Errors
@@ -98,9 +98,9 @@ impl Bus {
         stream: Option<&StreamName>,
         kind: &StreamType,
         data: Json,
-    ) -> Result<Adding, StreamError> {
+    ) -> Result<PendingStreamEvent, StreamError> {
         let what = StreamAsk::Add { kind: kind.clone(), data };
-        self.shared.link.ask_streams(StreamRequest { stream: stream.cloned(), what }).map(Adding)
+        self.shared.link.ask_streams(StreamRequest { stream: stream.cloned(), what }).map(PendingStreamEvent)
     }
 
     /// The events behind what a consumer has accepted, so many of the first ones at most, and as many as an answer holds. It accepts what
@@ -219,8 +219,8 @@ impl Bus {
     }
 }
 
-fn next(told: &Receiver<StreamTold>) -> Result<StreamAnswer, StreamError> {
-    match told.recv_timeout(ANSWER_TIME) {
+fn next(told: &Receiver<StreamReply>) -> Result<StreamAnswer, StreamError> {
+    match told.recv_timeout(ANSWER_TIMEOUT) {
         Ok(answer) => answer.map_err(StreamError::Refused),
         Err(RecvTimeoutError::Timeout) => Err(StreamError::Timeout),
         Err(RecvTimeoutError::Disconnected) => Err(StreamError::Closed),

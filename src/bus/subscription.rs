@@ -1,12 +1,12 @@
 //! A subscription: a bounded stream of messages, and of word about those that are missing.
 
-use super::link::Link;
+use super::link::PeerLink;
 use super::{RecvError, WaitError};
 use crate::daemon::clock::Clock;
-use crate::daemon::mailbox::{AnswerTo, Answers};
-use crate::daemon::queue::{Event, EventQueue, EventRef, Item, Nothing};
+use crate::daemon::mailbox::{AnswerReceiver, AnswerSender};
+use crate::daemon::queue::{Event, EventQueue, EventRef, Item, PopError};
 use crate::message::{Epoch, SubId};
-use crate::proto::effect::Unanswered;
+use crate::proto::effect::QuestionFailure;
 use crate::proto::join::{Join, JoinEvent, Joined};
 use crossbeam_channel::TryRecvError;
 use std::fmt;
@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a publisher may take to answer a question; it is asked several times.
-const ANSWER_TIME: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// When a question is tried again that could not be asked for want of room.
-const RETRY: Duration = Duration::from_millis(2);
+const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A stream of [`Event`]s. It is bounded: a reader that is too slow loses the newest messages, of this subscription only,
 /// and finds [`Event::Dropped`] in their place. Dropping it ends the subscription.
@@ -25,17 +25,17 @@ const RETRY: Duration = Duration::from_millis(2);
 pub struct Subscription {
     queue: Arc<EventQueue>,
     subs: Vec<SubId>,
-    link: Link,
+    link: PeerLink,
     /// Its beginning, if that is more than from now on.
-    joining: Option<Mutex<Joining>>,
+    join_progress: Option<Mutex<JoinProgress>>,
 }
 
 /// A late join, and the questions of it that have no answer yet.
-struct Joining {
+struct JoinProgress {
     join: Join,
-    asked: Vec<(Epoch, Answers)>,
+    pending_answers: Vec<(Epoch, AnswerReceiver)>,
     /// Whether a question could not be asked for want of room.
-    is_held_up: bool,
+    is_backpressured: bool,
     /// Events that were dropped where the queue has been read to, if some were.
     dropped: Option<u64>,
     /// Whether the bus is closed, or its peer is gone, and the queue has been read.
@@ -43,11 +43,17 @@ struct Joining {
 }
 
 impl Subscription {
-    pub(super) fn new(queue: Arc<EventQueue>, subs: Vec<SubId>, link: Link, join: Option<Join>) -> Subscription {
-        let joining = join.map(|join| {
-            Mutex::new(Joining { join, asked: Vec::new(), is_held_up: false, dropped: None, is_closed: false })
+    pub(super) fn new(queue: Arc<EventQueue>, subs: Vec<SubId>, link: PeerLink, join: Option<Join>) -> Subscription {
+        let join_progress = join.map(|join| {
+            Mutex::new(JoinProgress {
+                join,
+                pending_answers: Vec::new(),
+                is_backpressured: false,
+                dropped: None,
+                is_closed: false,
+            })
         });
-        Subscription { queue, subs, link, joining }
+        Subscription { queue, subs, link, join_progress }
     }
 
     /// Where its events come from, and the number of its only pattern.
@@ -84,14 +90,14 @@ impl Subscription {
     /// # Errors
     /// None is there and none will come.
     pub fn drain(&self, mut each: impl FnMut(EventRef<'_>)) -> Result<usize, RecvError> {
-        if self.joining.is_none() {
+        if self.join_progress.is_none() {
             return self.queue.drain(each).map_err(error);
         }
         let mut count = 0;
         loop {
             match self.next(Some(Duration::ZERO)) {
                 Ok(event) => event.visit(&mut each),
-                Err(Nothing::Ever) if count == 0 => return Err(RecvError::Closed),
+                Err(PopError::Closed) if count == 0 => return Err(RecvError::Closed),
                 Err(_) => return Ok(count),
             }
             count += 1;
@@ -109,31 +115,31 @@ impl Subscription {
     ///
     /// # Errors
     /// Not in time, or the bus is closed.
-    pub fn established(&self, timeout: Duration) -> Result<Option<Joined>, RecvError> {
-        let Some(joining) = &self.joining else { return Ok(None) };
+    pub fn wait_established(&self, timeout: Duration) -> Result<Option<Joined>, RecvError> {
+        let Some(join_progress) = &self.join_progress else { return Ok(None) };
         let until = Clock::now().instant + timeout;
         loop {
-            let rings = self.queue.rings();
+            let notifications = self.queue.notifications();
             let mut left = until.since(Clock::now().instant);
             {
-                let mut joining = locked(joining);
-                while self.take(&mut joining) || self.go_on(&mut joining) {}
-                if let Some(joined) = joining.join.baselines() {
-                    return if joining.is_closed { Err(RecvError::Closed) } else { Ok(Some(joined)) };
+                let mut join_progress = locked(join_progress);
+                while self.take(&mut join_progress) || self.advance_join(&mut join_progress) {}
+                if let Some(joined) = join_progress.join.baselines() {
+                    return if join_progress.is_closed { Err(RecvError::Closed) } else { Ok(Some(joined)) };
                 }
-                if joining.is_held_up {
-                    left = left.min(RETRY);
+                if join_progress.is_backpressured {
+                    left = left.min(RETRY_INTERVAL);
                 }
             }
             if until <= Clock::now().instant {
                 return Err(RecvError::Empty);
             }
-            self.queue.wait_ring(rings, Some(left));
+            self.queue.wait_notification(notifications, Some(left));
         }
     }
 
-    fn next(&self, timeout: Option<Duration>) -> Result<Event, Nothing> {
-        let Some(joining) = &self.joining else {
+    fn next(&self, timeout: Option<Duration>) -> Result<Event, PopError> {
+        let Some(join_progress) = &self.join_progress else {
             let item = if timeout == Some(Duration::ZERO) { self.queue.pop() } else { self.queue.pop_wait(timeout) };
             return match item? {
                 Item::Event(event) => Ok(event),
@@ -143,66 +149,66 @@ impl Subscription {
         };
         let until = timeout.map(|timeout| Clock::now().instant + timeout);
         loop {
-            let rings = self.queue.rings();
-            let (event, is_held_up) = {
-                let mut joining = locked(joining);
-                (self.next_joining(&mut joining), joining.is_held_up)
+            let notifications = self.queue.notifications();
+            let (event, is_backpressured) = {
+                let mut join_progress = locked(join_progress);
+                (self.next_joining(&mut join_progress), join_progress.is_backpressured)
             };
             match event {
-                Err(Nothing::Yet) => {}
+                Err(PopError::Empty) => {}
                 event => return event,
             }
             let left = until.map(|until| until.since(Clock::now().instant));
             if left == Some(Duration::ZERO) {
-                return Err(Nothing::Yet);
+                return Err(PopError::Empty);
             }
-            let retry = is_held_up.then_some(RETRY);
-            self.queue.wait_ring(rings, left.into_iter().chain(retry).min());
+            let retry = is_backpressured.then_some(RETRY_INTERVAL);
+            self.queue.wait_notification(notifications, left.into_iter().chain(retry).min());
         }
     }
 
     /// The next event, without waiting.
-    fn next_joining(&self, joining: &mut Joining) -> Result<Event, Nothing> {
+    fn next_joining(&self, join_progress: &mut JoinProgress) -> Result<Event, PopError> {
         loop {
-            match joining.join.poll_event() {
+            match join_progress.join.poll_event() {
                 Some(JoinEvent::Message(delivery)) => return Ok(Event::Message(delivery)),
                 Some(JoinEvent::Loss(loss)) => return Ok(Event::Loss(loss)),
                 Some(JoinEvent::Joined(joined)) => return Ok(Event::Joined(joined)),
                 None => {}
             }
-            if let Some(dropped) = joining.dropped.take() {
+            if let Some(dropped) = join_progress.dropped.take() {
                 return Ok(Event::Dropped(dropped));
             }
-            if !self.take(joining) && !self.go_on(joining) && joining.join.has_no_event() {
-                return Err(if joining.is_closed { Nothing::Ever } else { Nothing::Yet });
+            if !self.take(join_progress) && !self.advance_join(join_progress) && join_progress.join.has_no_event() {
+                return Err(if join_progress.is_closed { PopError::Closed } else { PopError::Empty });
             }
         }
     }
 
     /// Takes what came live, before answers are taken: a message that the history has let go may be there. False if there
     /// was nothing.
-    fn take(&self, joining: &mut Joining) -> bool {
+    fn take(&self, join_progress: &mut JoinProgress) -> bool {
         let mut has_taken = false;
-        while !joining.join.is_full() && joining.dropped.is_none() && joining.join.has_no_event() {
+        while !join_progress.join.is_full() && join_progress.dropped.is_none() && join_progress.join.has_no_event() {
             match self.queue.pop() {
-                Ok(Item::Known(publisher)) => joining.join.on_known(publisher),
-                Ok(Item::Event(Event::Message(delivery))) => joining.join.on_message(Clock::now().wall, delivery),
-                Ok(Item::Event(Event::Loss(loss))) => joining.join.on_loss(loss),
+                Ok(Item::Known(publisher)) => join_progress.join.on_publisher(publisher),
+                Ok(Item::Event(Event::Message(delivery))) => join_progress.join.on_message(Clock::now().wall, delivery),
+                Ok(Item::Event(Event::Loss(loss))) => join_progress.join.on_loss(loss),
                 Ok(Item::Event(Event::Dropped(dropped))) => {
-                    joining.join.on_dropped();
-                    joining.dropped = Some(dropped);
+                    join_progress.join.on_dropped();
+                    join_progress.dropped = Some(dropped);
                 }
                 // Only the join says so.
                 Ok(Item::Event(Event::Joined(_))) => {}
-                Err(Nothing::Yet) => {
-                    joining.join.on_idle(Clock::now().wall);
+                Err(PopError::Empty) => {
+                    join_progress.join.on_idle(Clock::now().wall);
                     break;
                 }
-                Err(Nothing::Ever) if joining.is_closed => break,
-                Err(Nothing::Ever) => {
-                    joining.is_closed = true;
-                    joining.join.give_up(Clock::now().wall);
-                    joining.join.on_idle(Clock::now().wall);
+                Err(PopError::Closed) if join_progress.is_closed => break,
+                Err(PopError::Closed) => {
+                    join_progress.is_closed = true;
+                    join_progress.join.abandon(Clock::now().wall);
+                    join_progress.join.on_idle(Clock::now().wall);
                 }
             }
             has_taken = true;
@@ -211,50 +217,50 @@ impl Subscription {
     }
 
     /// Asks what is to be asked and takes what was answered. False if there was nothing to do.
-    fn go_on(&self, joining: &mut Joining) -> bool {
-        let mut has_gone_on = false;
-        while let Ok(publisher) = self.queue.pop_known() {
-            joining.join.on_known(publisher);
-            has_gone_on = true;
+    fn advance_join(&self, join_progress: &mut JoinProgress) -> bool {
+        let mut has_advanced = false;
+        while let Ok(publisher) = self.queue.pop_publisher() {
+            join_progress.join.on_publisher(publisher);
+            has_advanced = true;
         }
-        joining.is_held_up = false;
-        while let Some((epoch, question)) = joining.join.poll_question() {
-            let (answer, answers) = AnswerTo::new(Some(self.queue.clone()));
-            match self.link.ask(epoch.into(), question, (Duration::ZERO, ANSWER_TIME), answer) {
-                Ok(()) => joining.asked.push((epoch, answers)),
+        join_progress.is_backpressured = false;
+        while let Some((epoch, question)) = join_progress.join.poll_question() {
+            let (answer, answers) = AnswerSender::new(Some(self.queue.clone()));
+            match self.link.ask(epoch.into(), question, (Duration::ZERO, ANSWER_TIMEOUT), answer) {
+                Ok(()) => join_progress.pending_answers.push((epoch, answers)),
                 Err(WaitError::Closed) => {
-                    joining.join.on_answer(Clock::now().wall, epoch, Err(Unanswered::Gone));
+                    join_progress.join.on_answer(Clock::now().wall, epoch, Err(QuestionFailure::Gone));
                 }
                 Err(_) => {
-                    joining.join.put_back(epoch);
-                    joining.is_held_up = true;
+                    join_progress.join.requeue(epoch);
+                    join_progress.is_backpressured = true;
                     break;
                 }
             }
-            has_gone_on = true;
+            has_advanced = true;
         }
         let mut index = 0;
-        while let Some((epoch, answers)) = joining.asked.get(index) {
+        while let Some((epoch, answers)) = join_progress.pending_answers.get(index) {
             let answer = match answers.try_recv() {
                 Ok(answer) => answer,
                 Err(TryRecvError::Empty) => {
                     index += 1;
                     continue;
                 }
-                Err(TryRecvError::Disconnected) => Err(Unanswered::Gone),
+                Err(TryRecvError::Disconnected) => Err(QuestionFailure::Gone),
             };
-            has_gone_on = true;
-            if !joining.join.on_answer(Clock::now().wall, *epoch, answer) {
-                joining.asked.swap_remove(index);
+            has_advanced = true;
+            if !join_progress.join.on_answer(Clock::now().wall, *epoch, answer) {
+                join_progress.pending_answers.swap_remove(index);
             }
         }
-        has_gone_on
+        has_advanced
     }
 }
 
-fn locked(joining: &Mutex<Joining>) -> MutexGuard<'_, Joining> {
+fn locked(join_progress: &Mutex<JoinProgress>) -> MutexGuard<'_, JoinProgress> {
     // A panic while it was held has left nothing half done.
-    joining.lock().unwrap_or_else(PoisonError::into_inner)
+    join_progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Subscription {
@@ -271,9 +277,9 @@ impl fmt::Debug for Subscription {
     }
 }
 
-fn error(nothing: Nothing) -> RecvError {
+fn error(nothing: PopError) -> RecvError {
     match nothing {
-        Nothing::Yet => RecvError::Empty,
-        Nothing::Ever => RecvError::Closed,
+        PopError::Empty => RecvError::Empty,
+        PopError::Closed => RecvError::Closed,
     }
 }

@@ -22,7 +22,7 @@ use crate::subject::{Pattern, Subject};
 /// A brokerless message bus for a LAN whose subscribers know exactly what they missed.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "seqcast", version, after_help = help::MAIN, max_term_width = 110)]
-pub struct Arguments {
+pub struct CommandLine {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
@@ -376,7 +376,7 @@ pub struct PollOptions {
 pub struct ShowOptions {
     /// What to show.
     #[command(subcommand)]
-    pub what: ShowWhat,
+    pub what: ShowReport,
     /// Print a JSON object.
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
@@ -387,7 +387,7 @@ pub struct ShowOptions {
 
 /// What `seqcast show` can show.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
-pub enum ShowWhat {
+pub enum ShowReport {
     /// The local peer itself: name, epoch, group, interface, buffers, state.
     Status,
     /// Repeated, unwanted and lost messages of each publisher.
@@ -434,12 +434,12 @@ pub enum ShowWhat {
 pub struct ConfigOptions {
     /// What to do with it.
     #[command(subcommand)]
-    pub what: ConfigWhat,
+    pub what: ConfigCommand,
 }
 
 /// What `seqcast config` can do.
 #[derive(Clone, Debug, Subcommand)]
-pub enum ConfigWhat {
+pub enum ConfigCommand {
     /// Read a configuration and report every error in it; changes nothing.
     Check(ConfigFile),
     /// Print the value of every key that is in force.
@@ -469,7 +469,7 @@ pub struct ConsoleOptions {
 pub struct DemoOptions {
     /// What to demonstrate.
     #[arg(value_enum)]
-    pub what: DemoWhat,
+    pub what: DemoScenario,
     /// The share of the datagrams that each receiver loses.
     #[arg(long, value_name = "PERCENT", value_parser = value::percent, default_value = "5%")]
     pub drop: f64,
@@ -492,7 +492,7 @@ pub struct DemoOptions {
 
 /// What `seqcast demo` can demonstrate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DemoWhat {
+pub enum DemoScenario {
     /// Three peers on loopback multicast, two of which lose datagrams.
     Loss,
 }
@@ -501,8 +501,8 @@ pub enum DemoWhat {
 ///
 /// # Errors
 /// What is wrong with them, or the help that was asked for.
-pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
-    Arguments::try_parse_from(words)
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<CommandLine, clap::Error> {
+    CommandLine::try_parse_from(words)
 }
 
 /// Reads the words of a line typed at the console.
@@ -528,7 +528,7 @@ mod tests {
 
     #[test]
     fn the_commands_are_well_formed() {
-        Arguments::command().debug_assert();
+        CommandLine::command().debug_assert();
         ConsoleLine::command().debug_assert();
     }
 
@@ -568,7 +568,7 @@ mod tests {
             let verb = parse_line(&words).unwrap();
             let ConsoleVerb::Common(command) = verb else { panic!("{line}: {verb:?}") };
             let Command::Show(show) = *command else { panic!("{line}: {command:?}") };
-            assert_eq!(show.what, ShowWhat::Loss { verbose: line.ends_with("-v"), outbound: false }, "{line}");
+            assert_eq!(show.what, ShowReport::Loss { verbose: line.ends_with("-v"), outbound: false }, "{line}");
         }
         for (line, kind) in [
             ("show s", ErrorKind::InvalidSubcommand),

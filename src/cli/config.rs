@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::args::{ConfigFile, ConfigWhat, DaemonOptions, PeerOptions};
+use super::args::{ConfigCommand, ConfigFile, DaemonOptions, PeerOptions};
 use super::event::json;
-use super::exit::{Exit, Failure};
+use super::exit::{CommandFailure, Exit};
 use super::output::Output;
-use super::table::{Column, Table};
-use crate::config::{Config, ConfigError, ConfigErrors, Override, Reason, Shown, Source};
+use super::table::{Column, TextTable};
+use crate::config::{Config, ConfigError, ConfigErrorKind, ConfigErrors, ConfigRow, Override, ValueSource};
 use crate::daemon::listeners::{self, TlsError};
 
 /// The environment variable that names the configuration file.
@@ -20,7 +20,7 @@ pub const CONFIG_VARIABLE: &str = "SEQCAST_CONFIG";
 ///
 /// # Errors
 /// Everything that is wrong with any of them.
-pub fn resolve(options: &PeerOptions) -> Result<Config, Failure> {
+pub fn resolve(options: &PeerOptions) -> Result<Config, CommandFailure> {
     resolve_with(options, [])
 }
 
@@ -28,7 +28,7 @@ pub fn resolve(options: &PeerOptions) -> Result<Config, Failure> {
 ///
 /// # Errors
 /// As [`resolve`].
-pub fn resolve_daemon(options: &DaemonOptions) -> Result<Config, Failure> {
+pub fn resolve_daemon(options: &DaemonOptions) -> Result<Config, CommandFailure> {
     let texts = [
         ("--nats", "nats", options.nats.as_deref()),
         ("--redis", "redis", options.redis.as_deref()),
@@ -41,7 +41,7 @@ pub fn resolve_daemon(options: &DaemonOptions) -> Result<Config, Failure> {
     resolve_with(&options.peer, given(texts))
 }
 
-fn resolve_with(options: &PeerOptions, more: impl IntoIterator<Item = Override>) -> Result<Config, Failure> {
+fn resolve_with(options: &PeerOptions, more: impl IntoIterator<Item = Override>) -> Result<Config, CommandFailure> {
     let file = options.config.clone().or_else(named_file);
     let mut overrides = Override::environment();
     overrides.extend(flags(options));
@@ -72,9 +72,9 @@ fn named_file() -> Option<PathBuf> {
     std::env::var_os(CONFIG_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
-fn failure(errors: ConfigErrors) -> Failure {
+fn failure(errors: ConfigErrors) -> CommandFailure {
     let noun = if errors.0.len() == 1 { "error" } else { "errors" };
-    Failure::new(Exit::Configuration, format!("{} {noun} in the configuration\n{errors}", errors.0.len()))
+    CommandFailure::new(Exit::Configuration, format!("{} {noun} in the configuration\n{errors}", errors.0.len()))
 }
 
 /// The answer of `config check --json`.
@@ -89,28 +89,28 @@ struct CheckJson<'a> {
 #[derive(Serialize)]
 struct ShowJson {
     file: Option<String>,
-    keys: Vec<Shown>,
+    keys: Vec<ConfigRow>,
 }
 
 /// Runs `config check` or `config show`.
 ///
 /// # Errors
 /// Everything that is wrong with the configuration.
-pub fn run(what: &ConfigWhat, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(what: &ConfigCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
     match what {
-        ConfigWhat::Check(options) => check(options, out),
-        ConfigWhat::Show(options) => show(options, out),
+        ConfigCommand::Check(options) => check(options, out),
+        ConfigCommand::Show(options) => show(options, out),
     }
 }
 
 /// The same configuration, if the files that it names can be used.
 fn check_files(config: Config) -> Result<Config, ConfigErrors> {
     let rows = config.show();
-    let source = |key| rows.iter().find(|row| row.key == key).map_or(Source::Default, |row| row.source.clone());
+    let source = |key| rows.iter().find(|row| row.key == key).map_or(ValueSource::Default, |row| row.source.clone());
     let error = |(key, error): (&'static str, TlsError)| ConfigError {
         source: source(key),
         key: key.to_owned(),
-        reason: Reason::File(error.to_string()),
+        reason: ConfigErrorKind::File(error.to_string()),
         suggestion: None,
         excerpt: None,
     };
@@ -119,9 +119,9 @@ fn check_files(config: Config) -> Result<Config, ConfigErrors> {
 }
 
 /// Reads the file, and those that it names, alone: neither environment nor flags can hide what is wrong with it.
-fn check(options: &ConfigFile, out: &mut Output) -> Result<Exit, Failure> {
+fn check(options: &ConfigFile, out: &mut Output) -> Result<Exit, CommandFailure> {
     let Some(file) = options.file.clone().or_else(named_file) else {
-        return Err(Failure::new(Exit::Usage, "there is no configuration file to check")
+        return Err(CommandFailure::new(Exit::Usage, "there is no configuration file to check")
             .fix(format!("name one: seqcast config check config/param.yaml (or set {CONFIG_VARIABLE})")));
     };
     let checked = Config::load(&file).and_then(check_files);
@@ -135,14 +135,15 @@ fn check(options: &ConfigFile, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn show(options: &ConfigFile, out: &mut Output) -> Result<Exit, Failure> {
+fn show(options: &ConfigFile, out: &mut Output) -> Result<Exit, CommandFailure> {
     let file = options.file.clone().or_else(named_file);
     let keys = resolve(&PeerOptions { config: file.clone(), ..PeerOptions::default() })?.show();
     if options.json {
         out.line(json(&ShowJson { file: file.as_deref().map(shown), keys }))?;
         return Ok(Exit::Done);
     }
-    let mut table = Table::new(&[Column::new("key").left(), Column::new("value").left(), Column::new("source").left()]);
+    let mut table =
+        TextTable::new(&[Column::new("key").left(), Column::new("value").left(), Column::new("source").left()]);
     for row in keys {
         table.row(vec![row.key.to_owned(), row.value, row.source.to_string()]);
     }

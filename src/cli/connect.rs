@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::args::{BusOptions, PeerOptions};
 use super::config;
-use super::exit::{Exit, Failure};
+use super::exit::{CommandFailure, Exit};
 use super::interrupt::Interrupt;
 use super::output::Output;
 use crate::bus::{
@@ -28,26 +28,29 @@ use crate::time::Instant;
 /// How long a peer of one's own may take to say HELLO, at most.
 const HELLO_TIME: Duration = Duration::from_secs(2);
 /// How often to look whether it has.
-const HELLO_LOOK: Duration = Duration::from_millis(5);
+const HELLO_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// How long the other peers' answers to it may take.
 const ANSWER_TIME: Duration = Duration::from_millis(30);
 /// How long the peer may take to send what was published: as long as its socket and the network need.
 const FLUSH_TIME: Duration = Duration::from_secs(30);
 /// How long to wait for a message before looking whether anybody is still interested.
-const GLANCE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Attaches to the local peer under this name, or starts one inside this process.
 ///
 /// # Errors
 /// Options that only an embedded peer has without `--embed`; what is wrong with the configuration; that the peer, or the
 /// network, cannot be reached.
-pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, Failure> {
+pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, CommandFailure> {
     if options.embed {
         return embed(&config::resolve(&options.peer)?, None);
     }
     if let Some(flag) = flag_of_embedded(&options.peer) {
-        return Err(Failure::new(Exit::Usage, format!("{flag} sets up a peer, but this command uses the local one"))
-            .fix(format!("add --embed to run a peer inside this command, or give {flag} to 'seqcast peer'")));
+        return Err(CommandFailure::new(
+            Exit::Usage,
+            format!("{flag} sets up a peer, but this command uses the local one"),
+        )
+        .fix(format!("add --embed to run a peer inside this command, or give {flag} to 'seqcast peer'")));
     }
     attach(&socket(&options.peer)?, name)
 }
@@ -56,7 +59,7 @@ pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, Failure> {
 ///
 /// # Errors
 /// The peer cannot be reached.
-pub fn attach(socket: &Path, name: &str) -> Result<Bus, Failure> {
+pub fn attach(socket: &Path, name: &str) -> Result<Bus, CommandFailure> {
     Bus::attach_as(socket, name).map_err(open_failure)
 }
 
@@ -65,11 +68,11 @@ pub fn attach(socket: &Path, name: &str) -> Result<Bus, Failure> {
 ///
 /// # Errors
 /// The network cannot be reached, or something is in the way.
-pub fn embed(config: &Config, drop: Option<DropRule>) -> Result<Bus, Failure> {
+pub fn embed(config: &Config, drop: Option<DropRule>) -> Result<Bus, CommandFailure> {
     let bus = Bus::embed_with(config, &Options { drop, ..Options::default() }).map_err(open_failure)?;
     let deadline = Clock::now().instant + HELLO_TIME;
     while counter(&bus, "datagrams_multicast")? == 0 && Clock::now().instant < deadline {
-        std::thread::sleep(HELLO_LOOK);
+        std::thread::sleep(HELLO_CHECK_INTERVAL);
     }
     std::thread::sleep(ANSWER_TIME);
     Ok(bus)
@@ -79,27 +82,27 @@ pub fn embed(config: &Config, drop: Option<DropRule>) -> Result<Bus, Failure> {
 ///
 /// # Errors
 /// As [`show`].
-pub fn counter(bus: &Bus, name: &str) -> Result<u64, Failure> {
+pub fn counter(bus: &Bus, name: &str) -> Result<u64, CommandFailure> {
     let answer = show(bus, json!({ "show": "counters" }))?;
     let row = answer["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["counter"] == name));
     Ok(row.and_then(|row| row["value"].as_u64()).unwrap_or(0))
 }
 
 /// Why there is no bus: nobody answers, the network is not there, or something is in the way.
-fn open_failure(error: OpenError) -> Failure {
+fn open_failure(error: OpenError) -> CommandFailure {
     match error {
         OpenError::Start(error) => start_failure(&error),
-        OpenError::System { .. } => Failure::new(Exit::Failed, error),
+        OpenError::System { .. } => CommandFailure::new(Exit::Failed, error),
         OpenError::NoPeer { .. }
         | OpenError::Directory(_)
         | OpenError::NoPermission { .. }
         | OpenError::Incompatible { .. }
-        | OpenError::Refused(_) => Failure::new(Exit::Unreachable, error),
+        | OpenError::Refused(_) => CommandFailure::new(Exit::Unreachable, error),
     }
 }
 
 /// Why a peer could not start: the network is not there, or something is in the way.
-pub fn start_failure(error: &StartError) -> Failure {
+pub fn start_failure(error: &StartError) -> CommandFailure {
     let exit = match error {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
         StartError::Listener(ListenerError::Tls { .. })
@@ -111,14 +114,14 @@ pub fn start_failure(error: &StartError) -> Failure {
         | StartError::Streams(_)
         | StartError::System { .. } => Exit::Failed,
     };
-    Failure::new(exit, error)
+    CommandFailure::new(exit, error)
 }
 
 /// The socket of the local peer: the flag's, the environment's, the configuration's.
 ///
 /// # Errors
 /// What is wrong with the configuration.
-pub fn socket(options: &PeerOptions) -> Result<PathBuf, Failure> {
+pub fn socket(options: &PeerOptions) -> Result<PathBuf, CommandFailure> {
     match &options.socket {
         Some(socket) => Ok(socket.clone()),
         None => Ok(config::resolve(options)?.socket),
@@ -140,13 +143,13 @@ fn flag_of_embedded(options: &PeerOptions) -> Option<&'static str> {
 ///
 /// # Errors
 /// The message is too large; the peer is gone.
-pub fn publish(bus: &Bus, mut message: Message, interrupt: &Interrupt) -> Result<(), Failure> {
+pub fn publish(bus: &Bus, mut message: Message, interrupt: &Interrupt) -> Result<(), CommandFailure> {
     loop {
-        match bus.publish_timeout(message, GLANCE) {
+        match bus.publish_timeout(message, POLL_INTERVAL) {
             Ok(()) => return Ok(()),
-            Err(PublishError::Full(back)) if !interrupt.has_come() => message = *back,
+            Err(PublishError::Full(back)) if !interrupt.is_raised() => message = *back,
             Err(PublishError::Closed) => return Err(gone(bus)),
-            Err(error) => return Err(Failure::new(Exit::Failed, error)),
+            Err(error) => return Err(CommandFailure::new(Exit::Failed, error)),
         }
     }
 }
@@ -155,7 +158,7 @@ pub fn publish(bus: &Bus, mut message: Message, interrupt: &Interrupt) -> Result
 ///
 /// # Errors
 /// The peer is stuck or gone.
-pub fn flush(bus: &Bus) -> Result<(), Failure> {
+pub fn flush(bus: &Bus) -> Result<(), CommandFailure> {
     bus.flush(FLUSH_TIME).map_err(|error| wait_failure(bus, error, "not everything published has left the peer"))
 }
 
@@ -163,56 +166,58 @@ pub fn flush(bus: &Bus) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The peer does not know the question, is stuck or gone.
-pub fn show(bus: &Bus, query: Value) -> Result<Value, Failure> {
+pub fn show(bus: &Bus, query: Value) -> Result<Value, CommandFailure> {
     let answer = bus.query(query).map_err(|error| wait_failure(bus, error, "the peer does not answer"))?;
     match answer["error"].as_str() {
         None => Ok(answer),
-        Some(error) => Err(Failure::new(Exit::Failed, error)),
+        Some(error) => Err(CommandFailure::new(Exit::Failed, error)),
     }
 }
 
-fn wait_failure(bus: &Bus, error: WaitError, what: &str) -> Failure {
+fn wait_failure(bus: &Bus, error: WaitError, what: &str) -> CommandFailure {
     match error {
         WaitError::Closed => gone(bus),
-        WaitError::Timeout | WaitError::Refused(_) => Failure::new(Exit::Failed, format!("{what}: {error}")),
+        WaitError::Timeout | WaitError::Refused(_) => CommandFailure::new(Exit::Failed, format!("{what}: {error}")),
     }
 }
 
 /// The peer ended before the command did.
-pub fn gone(bus: &Bus) -> Failure {
-    let why = bus.ending().unwrap_or_else(|| "it stopped".to_owned());
-    Failure::new(Exit::Unreachable, format!("the peer is gone: {why}"))
+pub fn gone(bus: &Bus) -> CommandFailure {
+    let why = bus.end_reason().unwrap_or_else(|| "it stopped".to_owned());
+    CommandFailure::new(Exit::Unreachable, format!("the peer is gone: {why}"))
 }
 
 /// The events of a subscription, until the time is over, the user ends it, or nobody reads what is printed.
 pub struct Events {
     bus: Bus,
-    source: Source,
+    source: EventSource,
     deadline: Option<Instant>,
     interrupt: Interrupt,
 }
 
 /// Where events come from.
-enum Source {
+enum EventSource {
     Subscription(Box<Subscription>),
     Request(Box<Replies>, Subject),
 }
 
-impl Source {
+impl EventSource {
     fn recv_timeout(&mut self, timeout: Duration) -> Result<Event, RequestError> {
         match self {
-            Source::Request(replies, _) => replies.recv_timeout(timeout),
-            Source::Subscription(subscription) => subscription.recv_timeout(timeout).map_err(|error| match error {
-                RecvError::Empty => RequestError::Timeout,
-                RecvError::Closed => RequestError::Closed,
-            }),
+            EventSource::Request(replies, _) => replies.recv_timeout(timeout),
+            EventSource::Subscription(subscription) => {
+                subscription.recv_timeout(timeout).map_err(|error| match error {
+                    RecvError::Empty => RequestError::Timeout,
+                    RecvError::Closed => RequestError::Closed,
+                })
+            }
         }
     }
 }
 
 /// Why there is no further event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum StopReason {
     /// The time is over.
     TimedOut,
     /// The user wants to end it.
@@ -230,12 +235,13 @@ impl Events {
         patterns: &[Pattern],
         options: &SubscribeOptions,
         wait: Option<Duration>,
-    ) -> Result<Events, Failure> {
+    ) -> Result<Events, CommandFailure> {
         let interrupt = Interrupt::watch()?;
-        let subscription =
-            bus.subscribe_with(patterns.iter().cloned(), options).map_err(|error| Failure::new(Exit::Failed, error))?;
+        let subscription = bus
+            .subscribe_with(patterns.iter().cloned(), options)
+            .map_err(|error| CommandFailure::new(Exit::Failed, error))?;
         let deadline = wait.map(|wait| Clock::now().instant + wait);
-        Ok(Events { bus: bus.clone(), source: Source::Subscription(Box::new(subscription)), deadline, interrupt })
+        Ok(Events { bus: bus.clone(), source: EventSource::Subscription(Box::new(subscription)), deadline, interrupt })
     }
 
     /// Makes a request; the events are its replies. From now on Ctrl-C ends the waiting, not the process.
@@ -247,27 +253,28 @@ impl Events {
         request: Message,
         options: &RequestOptions,
         wait: Duration,
-    ) -> Result<Events, Failure> {
+    ) -> Result<Events, CommandFailure> {
         let interrupt = Interrupt::watch()?;
         let deadline = Some(Clock::now().instant + wait);
         let subject = request.subject.clone();
         let replies =
             bus.request_with(request, options, wait).map_err(|error| request_failure(bus, &subject, error))?;
-        Ok(Events { bus: bus.clone(), source: Source::Request(Box::new(replies), subject), deadline, interrupt })
+        Ok(Events { bus: bus.clone(), source: EventSource::Request(Box::new(replies), subject), deadline, interrupt })
     }
 
     /// The next event, or why there is none. Hands what was printed to the system before it waits.
     ///
     /// # Errors
     /// The peer is gone; standard output is closed; nobody is there to answer the request.
-    pub fn next(&mut self, out: &mut Output) -> Result<Result<Event, Ended>, Failure> {
+    pub fn next(&mut self, out: &mut Output) -> Result<Result<Event, StopReason>, CommandFailure> {
         loop {
-            if self.interrupt.has_come() {
-                return Ok(Err(Ended::Interrupted));
+            if self.interrupt.is_raised() {
+                return Ok(Err(StopReason::Interrupted));
             }
-            let left = self.deadline.map_or(GLANCE, |deadline| deadline.since(Clock::now().instant).min(GLANCE));
+            let left =
+                self.deadline.map_or(POLL_INTERVAL, |deadline| deadline.since(Clock::now().instant).min(POLL_INTERVAL));
             if left.is_zero() {
-                return Ok(Err(Ended::TimedOut));
+                return Ok(Err(StopReason::TimedOut));
             }
             let mut event = self.source.recv_timeout(Duration::ZERO);
             if event == Err(RequestError::Timeout) {
@@ -285,22 +292,22 @@ impl Events {
         }
     }
 
-    fn failure(&self, error: RequestError) -> Failure {
+    fn failure(&self, error: RequestError) -> CommandFailure {
         match &self.source {
-            Source::Subscription(_) => gone(&self.bus),
-            Source::Request(_, subject) => request_failure(&self.bus, subject, error),
+            EventSource::Subscription(_) => gone(&self.bus),
+            EventSource::Request(_, subject) => request_failure(&self.bus, subject, error),
         }
     }
 }
 
 /// Why a request has no reply.
-fn request_failure(bus: &Bus, subject: &Subject, error: RequestError) -> Failure {
+fn request_failure(bus: &Bus, subject: &Subject, error: RequestError) -> CommandFailure {
     match error {
         RequestError::Closed => gone(bus),
         RequestError::NoResponders => {
-            Failure::new(Exit::Unreachable, format!("nobody on the LAN is subscribed to {subject}"))
+            CommandFailure::new(Exit::Unreachable, format!("nobody on the LAN is subscribed to {subject}"))
                 .fix("start who answers ('seqcast reply'), or wait for it with --patient")
         }
-        error => Failure::new(Exit::Failed, error),
+        error => CommandFailure::new(Exit::Failed, error),
     }
 }

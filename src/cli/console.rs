@@ -14,7 +14,7 @@ use rustyline::{Context, Editor, Helper};
 
 use super::args::{self, Command, ConsoleVerb};
 use super::console_line::words;
-use super::exit::{Exit, Failure};
+use super::exit::{CommandFailure, Exit};
 use super::output::note;
 
 /// Reads lines until the end of the input or `quit` and has each command executed. A failure is told on standard error
@@ -24,9 +24,9 @@ use super::output::note;
 /// Where standard input or standard output end the console.
 pub fn run(
     mut prompt: impl FnMut(usize) -> String,
-    mut execute: impl FnMut(Command) -> Result<Exit, Failure>,
-) -> Result<Exit, Failure> {
-    let mut session = Session { execute: &mut execute, exit: Exit::Done };
+    mut execute: impl FnMut(Command) -> Result<Exit, CommandFailure>,
+) -> Result<Exit, CommandFailure> {
+    let mut session = ConsoleSession { execute: &mut execute, exit: Exit::Done };
     if !io::stdin().is_terminal() {
         for line in io::stdin().lines() {
             if !session.line(&line?)? {
@@ -35,8 +35,8 @@ pub fn run(
         }
         return Ok(session.exit);
     }
-    let mut editor = Editor::<Words, FileHistory>::new().map_err(editor_failure)?;
-    editor.set_helper(Some(Words { verbs: args::console_words() }));
+    let mut editor = Editor::<CommandCompleter, FileHistory>::new().map_err(editor_failure)?;
+    editor.set_helper(Some(CommandCompleter { verbs: args::console_words() }));
     let history = history_file();
     if let Some(path) = &history {
         // The first console of a user has no history yet.
@@ -84,18 +84,18 @@ fn history_file() -> Option<PathBuf> {
     Some(state.join("seqcast/history"))
 }
 
-fn editor_failure(error: ReadlineError) -> Failure {
-    Failure::new(Exit::Failed, format!("the terminal cannot be used: {error}"))
+fn editor_failure(error: ReadlineError) -> CommandFailure {
+    CommandFailure::new(Exit::Failed, format!("the terminal cannot be used: {error}"))
 }
 
-struct Session<'a> {
-    execute: &'a mut dyn FnMut(Command) -> Result<Exit, Failure>,
+struct ConsoleSession<'a> {
+    execute: &'a mut dyn FnMut(Command) -> Result<Exit, CommandFailure>,
     exit: Exit,
 }
 
-impl Session<'_> {
+impl ConsoleSession<'_> {
     /// Executes a line; `false` ends the console.
-    fn line(&mut self, line: &str) -> Result<bool, Failure> {
+    fn line(&mut self, line: &str) -> Result<bool, CommandFailure> {
         let words = match words(line) {
             Ok(words) => words,
             Err(error) => {
@@ -131,12 +131,12 @@ impl Session<'_> {
 }
 
 /// Completes the names of commands.
-struct Words {
+struct CommandCompleter {
     /// Each command with what may follow it.
     verbs: Vec<(String, Vec<String>)>,
 }
 
-impl Completer for Words {
+impl Completer for CommandCompleter {
     type Candidate = String;
 
     fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
@@ -144,13 +144,13 @@ impl Completer for Words {
     }
 }
 
-impl Hinter for Words {
+impl Hinter for CommandCompleter {
     type Hint = String;
 }
 
-impl Highlighter for Words {}
-impl Validator for Words {}
-impl Helper for Words {}
+impl Highlighter for CommandCompleter {}
+impl Validator for CommandCompleter {}
+impl Helper for CommandCompleter {}
 
 /// What the last word of `line` may become, and where that word starts.
 fn candidates(verbs: &[(String, Vec<String>)], line: &str) -> (usize, Vec<String>) {

@@ -5,9 +5,9 @@ use std::fmt;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::output::{Printable, counted};
+use super::output::{EscapedText, pluralize};
 use crate::bus::{Baseline, Joined};
-use crate::message::{Cause, Count, Delivery, Headers, Loss, Missing, Publisher, Verdict};
+use crate::message::{Cause, Count, Delivery, Headers, Loss, LossScope, Publisher, Verdict};
 
 /// A message in JSON.
 #[derive(serde::Serialize)]
@@ -197,7 +197,7 @@ pub fn message_json(delivery: &Delivery) -> String {
 /// A loss as one line of JSON.
 pub fn loss_json(loss: &Loss) -> String {
     let (kind, what) = match &loss.what {
-        Missing::Messages { subject, first, last, count } => (
+        LossScope::Messages { subject, first, last, count } => (
             "messages",
             MissingJson::Messages {
                 subject: subject.as_str(),
@@ -206,11 +206,11 @@ pub fn loss_json(loss: &Loss) -> String {
                 count: (*count).into(),
             },
         ),
-        Missing::Datagrams { first, last, messages } => {
+        LossScope::Datagrams { first, last, messages } => {
             ("datagrams", MissingJson::Datagrams { first: first.0, last: last.0, messages: (*messages).into() })
         }
-        Missing::Tail { after } => ("tail", MissingJson::Tail { after: after.0 }),
-        Missing::Inbox { messages } => ("inbox", MissingJson::Inbox { messages: *messages }),
+        LossScope::Tail { after } => ("tail", MissingJson::Tail { after: after.0 }),
+        LossScope::Inbox { messages } => ("inbox", MissingJson::Inbox { messages: *messages }),
     };
     json(&LossJson {
         r#type: "loss",
@@ -247,8 +247,8 @@ pub struct JoinedLine<'a>(pub &'a Joined);
 
 impl fmt::Display for JoinedLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let publishers = counted(self.0.baselines.len() as u64, "publisher");
-        write!(f, "joined {publishers}, {} replayed", counted(self.0.replayed(), "message"))?;
+        let publishers = pluralize(self.0.baselines.len() as u64, "publisher");
+        write!(f, "joined {publishers}, {} replayed", pluralize(self.0.replayed(), "message"))?;
         for Baseline { publisher, unjoined, .. } in &self.0.baselines {
             if let Some(unjoined) = unjoined {
                 write!(f, "\nno history, or not all, from {publisher}: {unjoined}")?;
@@ -265,7 +265,7 @@ pub struct MessageLine<'a>(pub &'a Delivery);
 impl fmt::Display for MessageLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let message = &self.0.message;
-        write!(f, "{}  {}", Printable(message.subject.as_bytes()), Printable(&message.payload))
+        write!(f, "{}  {}", EscapedText(message.subject.as_bytes()), EscapedText(&message.payload))
     }
 }
 
@@ -276,7 +276,7 @@ pub struct LossLine<'a>(pub &'a Loss);
 impl LossLine<'_> {
     /// Whether messages are proven lost; otherwise they are unverified.
     pub fn is_lost(&self) -> bool {
-        matches!(self.0.what, Missing::Messages { .. } | Missing::Inbox { .. })
+        matches!(self.0.what, LossScope::Messages { .. } | LossScope::Inbox { .. })
     }
 }
 
@@ -284,25 +284,25 @@ impl fmt::Display for LossLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let publisher = &self.0.publisher;
         match &self.0.what {
-            Missing::Messages { subject, first, last, count } => {
-                let subject = Printable(subject.as_bytes());
+            LossScope::Messages { subject, first, last, count } => {
+                let subject = EscapedText(subject.as_bytes());
                 write!(f, "! lost {} on {subject} from {publisher}: ", count_of_messages(*count))?;
                 match first == last {
                     true => write!(f, "{first}")?,
                     false => write!(f, "{first}..{last}")?,
                 }
             }
-            Missing::Datagrams { first, last, messages } => write!(
+            LossScope::Datagrams { first, last, messages } => write!(
                 f,
                 "? unverified: {} from {publisher} in {}",
                 count_of_messages(*messages),
                 if first == last { format!("datagram {first}") } else { format!("datagrams {first}..{last}") }
             )?,
-            Missing::Tail { after } => {
+            LossScope::Tail { after } => {
                 write!(f, "? unverified: anything from {publisher} after datagram {after}")?;
             }
-            Missing::Inbox { messages } => {
-                write!(f, "! lost {} to this peer's inbox from {publisher}", counted(*messages, "message"))?;
+            LossScope::Inbox { messages } => {
+                write!(f, "! lost {} to this peer's inbox from {publisher}", pluralize(*messages, "message"))?;
             }
         }
         match self.0.cause {
@@ -322,12 +322,12 @@ impl fmt::Display for LossLine<'_> {
 
 /// Word that `count` messages were dropped because this client read too slowly, as one line of text.
 pub fn dropped_line(count: u64) -> String {
-    format!("! dropped {} here: this program reads too slowly (client-queue-size)", counted(count, "message"))
+    format!("! dropped {} here: this program reads too slowly (client-queue-size)", pluralize(count, "message"))
 }
 
 fn count_of_messages(count: Count) -> String {
     match count {
-        Count::Exact(count) => counted(count, "message"),
+        Count::Exact(count) => pluralize(count, "message"),
         between => format!("{between} messages"),
     }
 }
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
     use crate::message::{Dseq, Epoch, Message, Reason};
     use crate::seqno::Seq;
-    use crate::time::Wall;
+    use crate::time::WallTime;
 
     #[test]
     fn messages_in_json_have_the_agreed_fields() {
@@ -358,7 +358,7 @@ mod tests {
         delivery.repaired = true;
         assert!(message_json(&delivery).contains(r#""missing":{"min":0,"max":7},"repaired":true,"reply":"r""#));
         delivery.repaired = false;
-        let verdicts = [Verdict::Start(Wall::EPOCH), Verdict::First, Verdict::Unnumbered, Verdict::Direct];
+        let verdicts = [Verdict::Start(WallTime::EPOCH), Verdict::First, Verdict::Unnumbered, Verdict::Direct];
         for (verdict, word) in verdicts.into_iter().zip(["start", "first", "unnumbered", "direct"]) {
             delivery.verdict = verdict;
             assert!(message_json(&delivery).contains(&format!(r#""verdict":"{word}""#)), "{word}");
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn losses_read_in_text_and_in_json() {
-        let messages = Missing::Messages {
+        let messages = LossScope::Messages {
             subject: "a.b".parse().unwrap(),
             first: Seq::new(0x5c19_adc0_0000_0005).unwrap(),
             last: Seq::new(0x5c19_adc0_0000_0007).unwrap(),
@@ -379,17 +379,17 @@ mod tests {
             r#""kind":"messages","user":"B.1","publisher":"B.test","epoch":"0000000000000abc","reason":"DISABLED","cause":"NETWORK","time":"00:00:01.000","subject":"a.b","first":"0x5c19adc000000005","last":"0x5c19adc000000007","count":3}"#,
         );
         check(
-            Missing::Datagrams { first: Dseq(4), last: Dseq(4), messages: Count::Exact(1) },
+            LossScope::Datagrams { first: Dseq(4), last: Dseq(4), messages: Count::Exact(1) },
             "? unverified: 1 message from B.1 in datagram 4 (DISABLED)",
             r#""time":"00:00:01.000","first":4,"last":4,"messages":1}"#,
         );
         check(
-            Missing::Tail { after: Dseq(9) },
+            LossScope::Tail { after: Dseq(9) },
             "? unverified: anything from B.1 after datagram 9 (DISABLED)",
             r#""time":"00:00:01.000","after":9}"#,
         );
         check(
-            Missing::Inbox { messages: 2 },
+            LossScope::Inbox { messages: 2 },
             "! lost 2 messages to this peer's inbox from B.1 (DISABLED)",
             r#""time":"00:00:01.000","messages":2}"#,
         );
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn the_kernel_is_named_where_it_is_at_fault() {
         let mut loss =
-            loss(Missing::Datagrams { first: Dseq(4), last: Dseq(6), messages: Count::Between { min: 2, max: 30 } });
+            loss(LossScope::Datagrams { first: Dseq(4), last: Dseq(6), messages: Count::Between { min: 2, max: 30 } });
         loss.cause = Cause::LocalOverrun { datagrams: 2 };
         assert_eq!(
             LossLine(&loss).to_string(),
@@ -412,15 +412,15 @@ mod tests {
         assert!(loss_json(&loss).contains(r#""cause":"MIXED","overrun_datagrams":2,"network_datagrams":1,"#));
     }
 
-    fn check(what: Missing, text: &str, json_end: &str) {
+    fn check(what: LossScope, text: &str, json_end: &str) {
         let loss = loss(what);
         assert_eq!(LossLine(&loss).to_string(), text);
         let json = loss_json(&loss);
         assert!(json.starts_with(r#"{"type":"loss","kind":"#) && json.ends_with(json_end), "{json}");
     }
 
-    fn loss(what: Missing) -> Loss {
-        let at = Wall::from_nanos(1_000_000_000);
+    fn loss(what: LossScope) -> Loss {
+        let at = WallTime::from_nanos(1_000_000_000);
         Loss { publisher: publisher(), what, reason: Reason::Disabled, cause: Cause::Network, at }
     }
 

@@ -29,7 +29,7 @@ impl From<Exit> for ExitCode {
 
 /// Why a command ends early: the exit code, what happened, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct CommandFailure {
     /// The exit code.
     pub exit: Exit,
     /// What happened; empty if there is nothing to say.
@@ -38,29 +38,29 @@ pub struct Failure {
     pub fix: Option<String>,
 }
 
-impl Failure {
+impl CommandFailure {
     /// A failure with this exit code and text.
-    pub fn new(exit: Exit, text: impl fmt::Display) -> Failure {
-        Failure { exit, text: text.to_string(), fix: None }
+    pub fn new(exit: Exit, text: impl fmt::Display) -> CommandFailure {
+        CommandFailure { exit, text: text.to_string(), fix: None }
     }
 
     /// The same failure with word of what mends it.
-    pub fn fix(self, fix: impl fmt::Display) -> Failure {
-        Failure { fix: Some(fix.to_string()), ..self }
+    pub fn fix(self, fix: impl fmt::Display) -> CommandFailure {
+        CommandFailure { fix: Some(fix.to_string()), ..self }
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for CommandFailure {
     /// An error on standard output or standard input. That the reader of a pipe has left is no error: it has seen enough.
-    fn from(error: io::Error) -> Failure {
+    fn from(error: io::Error) -> CommandFailure {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::new(Exit::Done, ""),
-            _ => Failure::new(Exit::Failed, error),
+            io::ErrorKind::BrokenPipe => CommandFailure::new(Exit::Done, ""),
+            _ => CommandFailure::new(Exit::Failed, error),
         }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)?;
         match &self.fix {
@@ -76,14 +76,14 @@ mod tests {
 
     #[test]
     fn a_closed_pipe_is_no_error() {
-        let closed = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        let closed = CommandFailure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((closed.exit, closed.text.as_str()), (Exit::Done, ""));
-        assert_eq!(Failure::from(io::Error::other("disk full")).exit, Exit::Failed);
+        assert_eq!(CommandFailure::from(io::Error::other("disk full")).exit, Exit::Failed);
     }
 
     #[test]
     fn failures_name_their_fix() {
-        let failure = Failure::new(Exit::Unreachable, "no peer").fix("start one: seqcast peer");
+        let failure = CommandFailure::new(Exit::Unreachable, "no peer").fix("start one: seqcast peer");
         assert_eq!(failure.to_string(), "no peer\n  fix: start one: seqcast peer");
     }
 }

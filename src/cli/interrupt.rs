@@ -35,7 +35,7 @@ impl Interrupt {
     }
 
     /// Whether one came.
-    pub fn has_come(&self) -> bool {
+    pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

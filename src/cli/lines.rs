@@ -1,7 +1,7 @@
 //! Lines of standard input of which each is to be done: several are on their way at a time, each is told as soon as it is done, and who waits for
 //! one can be interrupted.
 
-use super::exit::{Exit, Failure};
+use super::exit::{CommandFailure, Exit};
 use super::interrupt::Interrupt;
 use super::output::Output;
 use super::publish::next_line;
@@ -13,59 +13,59 @@ use std::thread;
 use std::time::Duration;
 
 /// Lines that are begun before the first one is done.
-const UNDER_WAY: usize = 256;
+const IN_FLIGHT_MAX: usize = 256;
 /// How often one looks whether to end while no line comes.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Lines that are read ahead, at most.
-const AHEAD: usize = 64;
+const READ_AHEAD_MAX: usize = 64;
 
 /// Why a line is not done.
 #[derive(Debug)]
-pub enum Wrong {
+pub enum LineFailure {
     /// It cannot be used, or is refused; those before it are done.
-    Line(Failure),
+    Line(CommandFailure),
     /// Nothing further can be done.
-    All(Failure),
+    Fatal(CommandFailure),
 }
 
 /// Begins and ends what is to be done for each line, and prints what came of it. After a line that cannot be used no more is read; what was read
-/// before is ended, unless it is refused too. `tell` hears at the end, however it comes, how many lines were done.
+/// before is ended, unless it is refused too. `report` hears at the end, however it comes, how many lines were done.
 ///
 /// # Errors
 /// The first line that is refused, with its number; whatever ends all.
-pub fn each_line<T, D>(
-    mut begin: impl FnMut(Bytes) -> Result<T, Wrong>,
-    mut end: impl FnMut(T) -> Result<D, Wrong>,
+pub fn process_lines<T, D>(
+    mut begin: impl FnMut(Bytes) -> Result<T, LineFailure>,
+    mut end: impl FnMut(T) -> Result<D, LineFailure>,
     mut print: impl FnMut(D, &mut Output) -> io::Result<()>,
-    tell: impl FnOnce(u64),
+    report: impl FnOnce(u64),
     out: &mut Output,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     let interrupt = Interrupt::watch()?;
-    let mut refused: Option<(u64, Failure)> = None;
+    let mut refused: Option<(u64, CommandFailure)> = None;
     let mut count = 0;
     let mut waiting: VecDeque<(u64, T)> = VecDeque::new();
-    let mut run = || -> Result<(), Failure> {
-        let (input, mut line) = (Lines::start()?, 0);
+    let mut run = || -> Result<(), CommandFailure> {
+        let (input, mut line) = (LineReader::start()?, 0);
         let mut is_over = false;
         loop {
-            is_over |= refused.is_some() || interrupt.has_come();
+            is_over |= refused.is_some() || interrupt.is_raised();
             if !is_over {
-                let wait = if waiting.is_empty() { GLANCE } else { Duration::ZERO };
+                let wait = if waiting.is_empty() { POLL_INTERVAL } else { Duration::ZERO };
                 match input.next(wait)? {
-                    Next::Line(bytes) => {
+                    InputRead::Line(bytes) => {
                         line += 1;
                         match begin(bytes) {
                             Ok(begun) => waiting.push_back((line, begun)),
-                            Err(Wrong::Line(failure)) => refused = Some((line, failure)),
-                            Err(Wrong::All(failure)) => return Err(failure),
+                            Err(LineFailure::Line(failure)) => refused = Some((line, failure)),
+                            Err(LineFailure::Fatal(failure)) => return Err(failure),
                         }
-                        if waiting.len() < UNDER_WAY {
+                        if waiting.len() < IN_FLIGHT_MAX {
                             continue;
                         }
                     }
-                    Next::Nothing if waiting.is_empty() => out.flush()?,
-                    Next::Nothing => {}
-                    Next::End => is_over = true,
+                    InputRead::Nothing if waiting.is_empty() => out.flush()?,
+                    InputRead::Nothing => {}
+                    InputRead::End => is_over = true,
                 }
             }
             match waiting.pop_front().map(|(line, begun)| (line, end(begun))) {
@@ -76,25 +76,25 @@ pub fn each_line<T, D>(
                     print(done, out)?;
                 }
                 // Those behind it may have been taken.
-                Some((line, Err(Wrong::Line(failure)))) => {
+                Some((line, Err(LineFailure::Line(failure)))) => {
                     refused = refused.take().filter(|(first, _)| *first < line).or(Some((line, failure)));
                 }
-                Some((_, Err(Wrong::All(failure)))) => return Err(failure),
+                Some((_, Err(LineFailure::Fatal(failure)))) => return Err(failure),
             }
         }
     };
     let ended = run().and_then(|()| Ok(out.flush()?));
-    tell(count);
+    report(count);
     ended?;
     if let Some((line, failure)) = refused {
-        return Err(Failure { text: format!("line {line}: {}", failure.text), ..failure });
+        return Err(CommandFailure { text: format!("line {line}: {}", failure.text), ..failure });
     }
-    Ok(if interrupt.has_come() { Exit::Failed } else { Exit::Done })
+    Ok(if interrupt.is_raised() { Exit::Failed } else { Exit::Done })
 }
 
 /// What comes next.
 #[derive(Debug)]
-enum Next {
+enum InputRead {
     /// A line without its end.
     Line(Bytes),
     /// Nothing yet.
@@ -105,15 +105,15 @@ enum Next {
 
 /// The lines, read beside what is done with them.
 #[derive(Debug)]
-struct Lines(Receiver<Result<Bytes, Failure>>);
+struct LineReader(Receiver<Result<Bytes, CommandFailure>>);
 
-impl Lines {
+impl LineReader {
     /// Reads them from now on.
     ///
     /// # Errors
     /// The system has no thread for it.
-    fn start() -> io::Result<Lines> {
-        let (sender, receiver) = bounded(AHEAD);
+    fn start() -> io::Result<LineReader> {
+        let (sender, receiver) = bounded(READ_AHEAD_MAX);
         // It ends with the program, if not before: nobody can be woken who reads standard input.
         thread::Builder::new().name("stdin".into()).spawn(move || {
             let mut input = io::stdin().lock();
@@ -124,18 +124,18 @@ impl Lines {
                 }
             }
         })?;
-        Ok(Lines(receiver))
+        Ok(LineReader(receiver))
     }
 
     /// The next one, if it comes in time.
     ///
     /// # Errors
     /// Standard input cannot be read.
-    fn next(&self, wait: Duration) -> Result<Next, Failure> {
+    fn next(&self, wait: Duration) -> Result<InputRead, CommandFailure> {
         match self.0.recv_timeout(wait) {
-            Ok(line) => Ok(Next::Line(line?)),
-            Err(RecvTimeoutError::Timeout) => Ok(Next::Nothing),
-            Err(RecvTimeoutError::Disconnected) => Ok(Next::End),
+            Ok(line) => Ok(InputRead::Line(line?)),
+            Err(RecvTimeoutError::Timeout) => Ok(InputRead::Nothing),
+            Err(RecvTimeoutError::Disconnected) => Ok(InputRead::End),
         }
     }
 }

@@ -18,7 +18,7 @@ pub mod interrupt;
 pub mod lines;
 pub mod order;
 pub mod output;
-pub mod pace;
+pub mod pacer;
 pub mod peer;
 pub mod poll;
 pub mod publish;
@@ -35,8 +35,8 @@ use std::path::Path;
 
 use clap::CommandFactory;
 
-use args::{Arguments, Command, ConsoleOptions, Verb};
-use exit::{Exit, Failure};
+use args::{Command, CommandLine, ConsoleOptions, Verb};
+use exit::{CommandFailure, Exit};
 use output::{Output, note};
 
 /// Runs the command with these words, the program's name first, and tells what goes wrong.
@@ -44,18 +44,18 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
     let arguments = match args::parse(words) {
         Ok(arguments) => arguments,
         Err(error) => {
-            let printed = error.print().map_err(Failure::from);
-            return if error.use_stderr() { Exit::Usage } else { ended(printed.map(|()| Exit::Done)) };
+            let printed = error.print().map_err(CommandFailure::from);
+            return if error.use_stderr() { Exit::Usage } else { exit_code(printed.map(|()| Exit::Done)) };
         }
     };
     let mut out = Output::new(arguments.no_color || output::is_colour_refused());
     let result = execute(&arguments.verb, &mut out);
     let flushed = out.flush();
-    ended(result.and_then(|exit| flushed.map(|()| exit).map_err(Failure::from)))
+    exit_code(result.and_then(|exit| flushed.map(|()| exit).map_err(CommandFailure::from)))
 }
 
 /// Tells of a failure and gives the exit code.
-fn ended(result: Result<Exit, Failure>) -> Exit {
+fn exit_code(result: Result<Exit, CommandFailure>) -> Exit {
     match result {
         Ok(exit) => exit,
         Err(failure) => {
@@ -67,7 +67,7 @@ fn ended(result: Result<Exit, Failure>) -> Exit {
     }
 }
 
-fn execute(verb: &Verb, out: &mut Output) -> Result<Exit, Failure> {
+fn execute(verb: &Verb, out: &mut Output) -> Result<Exit, CommandFailure> {
     match verb {
         Verb::Peer(options) => peer::run(options),
         Verb::Common(command) => execute_common(command, out),
@@ -76,14 +76,14 @@ fn execute(verb: &Verb, out: &mut Output) -> Result<Exit, Failure> {
         Verb::Bench(options) => bench::run(options, out),
         Verb::Completion { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Arguments::command(), "seqcast", &mut script);
+            clap_complete::generate(*shell, &mut CommandLine::command(), "seqcast", &mut script);
             out.bytes(&script)?;
             Ok(Exit::Done)
         }
     }
 }
 
-fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, Failure> {
+fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, CommandFailure> {
     match command {
         Command::Publish(options) => publish::run(options, out),
         Command::Subscribe(options) => subscribe::run(options, out),
@@ -100,7 +100,7 @@ fn execute_common(command: &Command, out: &mut Output) -> Result<Exit, Failure> 
     }
 }
 
-fn version(json: bool, out: &mut Output) -> Result<Exit, Failure> {
+fn version(json: bool, out: &mut Output) -> Result<Exit, CommandFailure> {
     let version = env!("CARGO_PKG_VERSION");
     match json {
         true => out.line(serde_json::json!({
@@ -114,7 +114,7 @@ fn version(json: bool, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn run_console(options: &ConsoleOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn run_console(options: &ConsoleOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let peer = args::PeerOptions { socket: options.socket.clone(), ..args::PeerOptions::default() };
     let socket = connect::socket(&peer)?;
     let prompt = |number| match connect::attach(&socket, "console") {

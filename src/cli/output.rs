@@ -78,9 +78,9 @@ pub fn is_colour_refused() -> bool {
 
 /// Bytes as text that cannot harm a terminal: control characters and what is not UTF-8 are escaped, the rest stays.
 #[derive(Clone, Copy, Debug)]
-pub struct Printable<'a>(pub &'a [u8]);
+pub struct EscapedText<'a>(pub &'a [u8]);
 
-impl fmt::Display for Printable<'_> {
+impl fmt::Display for EscapedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
@@ -99,7 +99,7 @@ impl fmt::Display for Printable<'_> {
 }
 
 /// A number of messages with its noun: `1 message`, `2 messages`.
-pub fn counted(count: u64, noun: &str) -> String {
+pub fn pluralize(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
@@ -116,12 +116,12 @@ mod tests {
             ("\u{9b}2J".as_bytes(), "\\u{9b}2J"),
         ];
         for (bytes, text) in cases {
-            assert_eq!(Printable(bytes).to_string(), text);
+            assert_eq!(EscapedText(bytes).to_string(), text);
         }
     }
 
     #[test]
     fn counts_have_the_right_noun() {
-        assert_eq!([counted(1, "message"), counted(0, "message")], ["1 message", "0 messages"]);
+        assert_eq!([pluralize(1, "message"), pluralize(0, "message")], ["1 message", "0 messages"]);
     }
 }

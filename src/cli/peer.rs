@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::args::DaemonOptions;
 use super::config;
 use super::connect;
-use super::exit::{Exit, Failure};
+use super::exit::{CommandFailure, Exit};
 use super::output::note;
 use crate::config::LogFormat;
 use crate::daemon::log;
@@ -15,15 +15,15 @@ use crate::daemon::start::{Daemon, Options};
 ///
 /// # Errors
 /// What is wrong with the configuration, or in the way of a start.
-pub fn run(options: &DaemonOptions) -> Result<Exit, Failure> {
+pub fn run(options: &DaemonOptions) -> Result<Exit, CommandFailure> {
     let config = config::resolve_daemon(options)?;
-    log::start(&config).map_err(|error| Failure::new(Exit::Failed, error))?;
+    log::start(&config).map_err(|error| CommandFailure::new(Exit::Failed, error))?;
     let all = Options { serve: true, signals: true, drop: None };
     let mut daemon = Daemon::open(&config, &all).map_err(|error| connect::start_failure(&error))?;
     if config.log_format == LogFormat::Text {
         note(banner(&daemon.status()));
     }
-    daemon.run().map_err(|error| Failure::new(Exit::Failed, format!("the peer cannot go on: {error}")))?;
+    daemon.run().map_err(|error| CommandFailure::new(Exit::Failed, format!("the peer cannot go on: {error}")))?;
     Ok(Exit::Done)
 }
 

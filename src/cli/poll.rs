@@ -7,23 +7,23 @@ use std::time::Duration;
 use super::args::PollOptions;
 use super::connect;
 use super::event::{HeadersJson, PayloadJson, json};
-use super::exit::{Exit, Failure};
+use super::exit::{CommandFailure, Exit};
 use super::interrupt::Interrupt;
-use super::output::{Output, Printable, counted, note};
-use crate::bus::{AskError, Bus, HistoryEvent, Poll, PollAnswer, Polled};
+use super::output::{EscapedText, Output, note, pluralize};
+use crate::bus::{Bus, HistoryError, HistoryEvent, Poll, PollAnswer, PollResult};
 use crate::daemon::clock::Clock;
 use crate::message::{Epoch, PeerRef};
-use crate::offset::{Answered, Case, Modulus, Span, Step, Tracker};
+use crate::offset::{HistorySpan, Modulus, PollCase, PollReply, Tracker, TrackerAction};
 use crate::time::Instant;
 
 /// Events that one poll asks for, at most.
 const BATCH: u16 = 256;
 /// How long to wait before looking whether anybody is still interested.
-const GLANCE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An event in JSON.
 #[derive(serde::Serialize)]
-struct EventJson<'a> {
+struct HistoryEventJson<'a> {
     r#type: &'static str,
     subject: &'a str,
     offset: u32,
@@ -43,7 +43,7 @@ struct EventJson<'a> {
 /// What is no event.
 #[derive(serde::Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Word {
+enum PollNotice {
     /// A recovery phase begins: these events are available.
     Recovery {
         epoch: String,
@@ -65,28 +65,30 @@ enum Word {
     End { offset: u32, events: u64 },
 }
 
-impl fmt::Display for Word {
+impl fmt::Display for PollNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Word::Recovery { first, last, count, lost, .. } => {
-                write!(f, "recovery: {} from offset {first} to {last}", counted(*count, "event"))?;
+            PollNotice::Recovery { first, last, count, lost, .. } => {
+                write!(f, "recovery: {} from offset {first} to {last}", pluralize(*count, "event"))?;
                 match lost {
-                    Some(lost) => write!(f, "; {} before them gone", counted(*lost, "message")),
+                    Some(lost) => write!(f, "; {} before them gone", pluralize(*lost, "message")),
                     None => Ok(()),
                 }
             }
-            Word::Recovered { offset } => write!(f, "recovered up to offset {offset}"),
-            Word::Restart { epoch } => write!(f, "the publisher started again: epoch {epoch}; its offsets are new"),
-            Word::Unanswered { text, .. } => write!(f, "{text}; polling on"),
-            Word::End { offset, events } => {
-                write!(f, "{}; --offset {offset} goes on from here", counted(*events, "event"))
+            PollNotice::Recovered { offset } => write!(f, "recovered up to offset {offset}"),
+            PollNotice::Restart { epoch } => {
+                write!(f, "the publisher started again: epoch {epoch}; its offsets are new")
+            }
+            PollNotice::Unanswered { text, .. } => write!(f, "{text}; polling on"),
+            PollNotice::End { offset, events } => {
+                write!(f, "{}; --offset {offset} goes on from here", pluralize(*events, "event"))
             }
         }
     }
 }
 
 /// The client and what it prints.
-struct Client<'a> {
+struct PollClient<'a> {
     options: &'a PollOptions,
     out: &'a mut Output,
     tracker: Tracker,
@@ -98,21 +100,21 @@ struct Client<'a> {
 ///
 /// # Errors
 /// What cannot be reached; why there is no answer.
-pub fn run(options: &PollOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(options: &PollOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = connect::bus(&options.bus, "poll")?;
     let interrupt = Interrupt::watch()?;
     let deadline = options.wait.map(|wait| Clock::now().instant + wait);
     let tracker = Tracker::new(Modulus::WIRE, options.offset.unwrap_or(0));
-    let mut client = Client { options, out, tracker, events: 0 };
+    let mut client = PollClient { options, out, tracker, events: 0 };
     let exit = client.run(&bus, &interrupt, deadline)?;
-    let end = Word::End { offset: client.tracker.offset(), events: client.events };
-    client.tell(&end)?;
+    let end = PollNotice::End { offset: client.tracker.offset(), events: client.events };
+    client.report(&end)?;
     client.out.flush()?;
     Ok(exit)
 }
 
-impl Client<'_> {
-    fn run(&mut self, bus: &Bus, interrupt: &Interrupt, deadline: Option<Instant>) -> Result<Exit, Failure> {
+impl PollClient<'_> {
+    fn run(&mut self, bus: &Bus, interrupt: &Interrupt, deadline: Option<Instant>) -> Result<Exit, CommandFailure> {
         let mut unanswered = None;
         loop {
             let wanted = self.options.count.map_or(u64::MAX, |count| count - self.events.min(count));
@@ -127,12 +129,12 @@ impl Client<'_> {
             let is_new = match bus.poll_many(self.options.peer.clone(), &[poll], self.options.timeout) {
                 Ok(polled) => {
                     unanswered = None;
-                    self.take(polled)?
+                    self.handle_answer(polled)?
                 }
                 // A transport error: poll again with the same offset.
-                Err(error) if self.options.follow && is_passing(&error) => {
+                Err(error) if self.options.follow && is_transient(&error) => {
                     if unanswered.as_ref() != Some(&error) {
-                        self.tell(&Word::Unanswered { why: why(&error), text: error.to_string() })?;
+                        self.report(&PollNotice::Unanswered { why: why(&error), text: error.to_string() })?;
                     }
                     unanswered = Some(error);
                     false
@@ -151,33 +153,33 @@ impl Client<'_> {
     }
 
     /// Takes an answer. Whether there may be more at once.
-    fn take(&mut self, polled: Vec<Polled>) -> io::Result<bool> {
+    fn handle_answer(&mut self, polled: Vec<PollResult>) -> io::Result<bool> {
         let mut is_new = false;
-        for Polled { epoch, answer, .. } in polled {
+        for PollResult { epoch, answer, .. } in polled {
             let PollAnswer { case, span, events, .. } = answer;
             match (case, span) {
-                (Case::Successor, _) => {
+                (PollCase::Successor, _) => {
                     for event in &events {
-                        let answered = Answered::Event { offset: event.offset, seq: event.seq };
+                        let answered = PollReply::Event { offset: event.offset, seq: event.seq };
                         let step = self.tracker.on_answer(Some(epoch), span, answered);
                         is_new = true;
-                        if let Step::Take { recovery } = step {
+                        if let TrackerAction::Take { recovery } = step {
                             self.print(event, epoch, recovery)?;
                         } else {
-                            self.tell_step(epoch, step)?;
+                            self.report_step(epoch, step)?;
                             break;
                         }
                     }
                 }
-                (Case::Recovery, Some(span)) => {
-                    let step = self.tracker.on_answer(Some(epoch), Some(span), Answered::Recovery(span));
-                    self.tell_step(epoch, step)?;
+                (PollCase::Recovery, Some(span)) => {
+                    let step = self.tracker.on_answer(Some(epoch), Some(span), PollReply::Recovery(span));
+                    self.report_step(epoch, step)?;
                     is_new = true;
                 }
                 _ => {
-                    let step = self.tracker.on_answer(Some(epoch), span, Answered::NoEvent);
-                    is_new |= step != Step::Wait;
-                    self.tell_step(epoch, step)?;
+                    let step = self.tracker.on_answer(Some(epoch), span, PollReply::NoEvent);
+                    is_new |= step != TrackerAction::Wait;
+                    self.report_step(epoch, step)?;
                 }
             }
         }
@@ -191,7 +193,7 @@ impl Client<'_> {
             self.out.bytes(&message.payload)?;
             self.out.bytes(b"\n")?;
         } else if self.options.json {
-            self.out.line(json(&EventJson {
+            self.out.line(json(&HistoryEventJson {
                 r#type: "event",
                 subject: message.subject.as_str(),
                 offset: event.offset,
@@ -205,16 +207,16 @@ impl Client<'_> {
                 headers: (!message.headers.is_empty()).then_some(HeadersJson(&message.headers)),
             }))?;
         } else {
-            self.out.line(format_args!("{}  {}", event.offset, Printable(&message.payload)))?;
+            self.out.line(format_args!("{}  {}", event.offset, EscapedText(&message.payload)))?;
         }
         match recovery && !self.tracker.in_recovery() {
-            true => self.tell(&Word::Recovered { offset: event.offset }),
+            true => self.report(&PollNotice::Recovered { offset: event.offset }),
             false => Ok(()),
         }
     }
 
-    fn tell_step(&mut self, epoch: Epoch, step: Step) -> io::Result<()> {
-        let recovery = |span: Span, lost| Word::Recovery {
+    fn report_step(&mut self, epoch: Epoch, step: TrackerAction) -> io::Result<()> {
+        let recovery = |span: HistorySpan, lost| PollNotice::Recovery {
             epoch: epoch.to_string(),
             first: span.first,
             last: span.last,
@@ -224,17 +226,17 @@ impl Client<'_> {
             lost,
         };
         match step {
-            Step::Recover { span, lost } => self.tell(&recovery(span, lost)),
-            Step::Restarted { span } => {
-                self.tell(&Word::Restart { epoch: epoch.to_string() })?;
-                span.map_or(Ok(()), |span| self.tell(&recovery(span, None)))
+            TrackerAction::Recover { span, lost } => self.report(&recovery(span, lost)),
+            TrackerAction::Restarted { span } => {
+                self.report(&PollNotice::Restart { epoch: epoch.to_string() })?;
+                span.map_or(Ok(()), |span| self.report(&recovery(span, None)))
             }
-            Step::Take { .. } | Step::Wait | Step::Stray => Ok(()),
+            TrackerAction::Take { .. } | TrackerAction::Wait | TrackerAction::Stray => Ok(()),
         }
     }
 
     /// Tells it in JSON among the events, or to people.
-    fn tell(&mut self, word: &Word) -> io::Result<()> {
+    fn report(&mut self, word: &PollNotice) -> io::Result<()> {
         if self.options.json {
             return self.out.line(json(word));
         }
@@ -249,11 +251,11 @@ impl Client<'_> {
         is_new: bool,
         interrupt: &Interrupt,
         deadline: Option<Instant>,
-    ) -> Result<Option<Exit>, Failure> {
+    ) -> Result<Option<Exit>, CommandFailure> {
         let due = Clock::now().instant + if is_new { Duration::ZERO } else { self.options.interval };
         loop {
             let now = Clock::now().instant;
-            if interrupt.has_come() {
+            if interrupt.is_raised() {
                 return Ok(Some(if self.options.count.is_some() { Exit::Failed } else { Exit::Done }));
             }
             if deadline.is_some_and(|deadline| deadline <= now) {
@@ -266,38 +268,40 @@ impl Client<'_> {
             if due <= now {
                 return Ok(None);
             }
-            std::thread::sleep(until.since(now).min(GLANCE));
+            std::thread::sleep(until.since(now).min(POLL_INTERVAL));
         }
     }
 }
 
 /// Whether it may be otherwise with the next poll.
-fn is_passing(error: &AskError) -> bool {
-    matches!(error, AskError::UnknownPeer | AskError::Gone | AskError::Timeout | AskError::TooMany)
+fn is_transient(error: &HistoryError) -> bool {
+    matches!(error, HistoryError::UnknownPeer | HistoryError::Gone | HistoryError::Timeout | HistoryError::TooMany)
 }
 
-fn why(error: &AskError) -> &'static str {
+fn why(error: &HistoryError) -> &'static str {
     match error {
-        AskError::UnknownPeer => "unknown-peer",
-        AskError::Ambiguous => "ambiguous",
-        AskError::Gone => "gone",
-        AskError::Timeout => "timeout",
-        AskError::TooMany => "too-many",
-        AskError::Refused(_) => "refused",
-        AskError::Misfit => "misfit",
-        AskError::Closed => "closed",
+        HistoryError::UnknownPeer => "unknown-peer",
+        HistoryError::Ambiguous => "ambiguous",
+        HistoryError::Gone => "gone",
+        HistoryError::Timeout => "timeout",
+        HistoryError::TooMany => "too-many",
+        HistoryError::Refused(_) => "refused",
+        HistoryError::Misfit => "misfit",
+        HistoryError::Closed => "closed",
     }
 }
 
-fn failure(bus: &Bus, peer: &PeerRef, error: &AskError) -> Failure {
+fn failure(bus: &Bus, peer: &PeerRef, error: &HistoryError) -> CommandFailure {
     let exit = match error {
-        AskError::UnknownPeer | AskError::Gone | AskError::Closed => Exit::Unreachable,
-        AskError::Timeout => Exit::TimedOut,
-        AskError::Ambiguous | AskError::TooMany | AskError::Refused(_) | AskError::Misfit => Exit::Failed,
+        HistoryError::UnknownPeer | HistoryError::Gone | HistoryError::Closed => Exit::Unreachable,
+        HistoryError::Timeout => Exit::TimedOut,
+        HistoryError::Ambiguous | HistoryError::TooMany | HistoryError::Refused(_) | HistoryError::Misfit => {
+            Exit::Failed
+        }
     };
-    let failure = Failure::new(exit, format!("{peer}: {error}"));
+    let failure = CommandFailure::new(exit, format!("{peer}: {error}"));
     let peers = match error {
-        AskError::UnknownPeer | AskError::Ambiguous | AskError::Gone => known(bus),
+        HistoryError::UnknownPeer | HistoryError::Ambiguous | HistoryError::Gone => reachable_peers(bus),
         _ => None,
     };
     match peers {
@@ -307,7 +311,7 @@ fn failure(bus: &Bus, peer: &PeerRef, error: &AskError) -> Failure {
 }
 
 /// The peers that can be asked: this one and those that are up.
-fn known(bus: &Bus) -> Option<String> {
+fn reachable_peers(bus: &Bus) -> Option<String> {
     let shown = bus.show("peers").ok()?;
     let live = shown["rows"].as_array()?.iter().filter(|row| row["state"] == "up");
     let peer = |row: &serde_json::Value| {

@@ -12,17 +12,17 @@ use serde::Serialize;
 use super::args::PublishOptions;
 use super::connect;
 use super::event::json;
-use super::exit::{Exit, Failure};
+use super::exit::{CommandFailure, Exit};
 use super::interrupt::Interrupt;
-use super::output::{Output, counted, note};
-use super::pace::{Pace, Progress, Template};
+use super::output::{Output, note, pluralize};
+use super::pacer::{Progress, RatePacer, Template};
 use super::value;
 use crate::bus::Bus;
 use crate::daemon::clock::Clock;
 use crate::message::{Headers, MESSAGE_BYTES_MAX, Message};
 
 /// Where the payloads come from.
-enum Payloads {
+enum PayloadSource {
     /// One payload over again, with its number in it.
     Same(Template),
     /// Each file in turn, over again.
@@ -33,7 +33,7 @@ enum Payloads {
 
 /// What was published.
 #[derive(Serialize)]
-struct Published<'a> {
+struct PublishJson<'a> {
     subject: &'a str,
     messages: u64,
     bytes: u64,
@@ -44,16 +44,16 @@ struct Published<'a> {
 ///
 /// # Errors
 /// What cannot be read, reached or published.
-pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let (mut payloads, total) = payloads(options)?;
     let bus = connect::bus(&options.bus, "pub")?;
     let headers = value::headers(&options.headers);
     let interrupt = Interrupt::watch()?;
     let start = Clock::now().instant;
-    let pace = Pace::new(options.rate, start);
+    let pacer = RatePacer::new(options.rate, start);
     let mut progress = Progress::new(start);
     let (mut messages, mut bytes) = (0, 0);
-    while total.is_none_or(|total| messages < total) && !interrupt.has_come() {
+    while total.is_none_or(|total| messages < total) && !interrupt.is_raised() {
         let Some(payload) = payloads.next(messages + 1)? else { break };
         bytes += payload.len() as u64;
         publish(&bus, options, headers.clone(), payload, &interrupt)?;
@@ -61,9 +61,9 @@ pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, Failure> 
         let now = Clock::now().instant;
         progress.show(now, || {
             let of = total.map_or(String::new(), |total| format!(" of {total}"));
-            format!("published {messages}{of} messages, {:.0}/s", pace.reached(messages, now))
+            format!("published {messages}{of} messages, {:.0}/s", pacer.achieved_rate(messages, now))
         });
-        let wait = if total == Some(messages) { Duration::ZERO } else { pace.wait(messages, now) };
+        let wait = if total == Some(messages) { Duration::ZERO } else { pacer.wait(messages, now) };
         if !wait.is_zero() {
             std::thread::sleep(wait);
         }
@@ -73,11 +73,11 @@ pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, Failure> 
     let subject = options.subject.as_str();
     if options.json {
         let seconds = Clock::now().instant.since(start).as_secs_f64();
-        out.line(json(&Published { subject, messages, bytes, seconds }))?;
+        out.line(json(&PublishJson { subject, messages, bytes, seconds }))?;
     } else {
-        note(format_args!("published {} on {subject} ({})", counted(messages, "message"), counted(bytes, "byte")));
+        note(format_args!("published {} on {subject} ({})", pluralize(messages, "message"), pluralize(bytes, "byte")));
     }
-    Ok(if interrupt.has_come() { Exit::Failed } else { Exit::Done })
+    Ok(if interrupt.is_raised() { Exit::Failed } else { Exit::Done })
 }
 
 fn publish(
@@ -86,7 +86,7 @@ fn publish(
     headers: Headers,
     payload: Bytes,
     interrupt: &Interrupt,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let mut message = Message::new(options.subject.clone(), payload);
     message.headers = headers;
     message.reply.clone_from(&options.reply);
@@ -94,39 +94,39 @@ fn publish(
 }
 
 /// Where the payloads come from, and how many messages there are, if that is known.
-fn payloads(options: &PublishOptions) -> Result<(Payloads, Option<u64>), Failure> {
+fn payloads(options: &PublishOptions) -> Result<(PayloadSource, Option<u64>), CommandFailure> {
     if let Some(payload) = &options.payload {
-        return Ok((Payloads::Same(Template::new(payload.as_bytes())), Some(options.count.unwrap_or(1))));
+        return Ok((PayloadSource::Same(Template::new(payload.as_bytes())), Some(options.count.unwrap_or(1))));
     }
     if !options.files.is_empty() {
-        let files = options.files.iter().map(|path| read(path)).collect::<Result<Vec<Bytes>, Failure>>()?;
+        let files = options.files.iter().map(|path| read(path)).collect::<Result<Vec<Bytes>, CommandFailure>>()?;
         let total = options.count.unwrap_or(files.len() as u64);
-        return Ok((Payloads::Files(files), Some(total)));
+        return Ok((PayloadSource::Files(files), Some(total)));
     }
     if !options.lines && io::stdin().is_terminal() {
-        return Err(Failure::new(Exit::Usage, "there is nothing to publish")
+        return Err(CommandFailure::new(Exit::Usage, "there is nothing to publish")
             .fix("give the payload as an argument, --file FILE, or --lines to type each message as a line"));
     }
-    Ok((Payloads::Lines(io::stdin().lock()), options.count))
+    Ok((PayloadSource::Lines(io::stdin().lock()), options.count))
 }
 
-impl Payloads {
+impl PayloadSource {
     /// The payload of message `count`; `None` at the end of the input.
-    fn next(&mut self, count: u64) -> Result<Option<Bytes>, Failure> {
+    fn next(&mut self, count: u64) -> Result<Option<Bytes>, CommandFailure> {
         Ok(match self {
-            Payloads::Same(template) => Some(template.payload(count)),
-            Payloads::Files(files) => {
+            PayloadSource::Same(template) => Some(template.payload(count)),
+            PayloadSource::Files(files) => {
                 let turn = (count - 1) % files.len() as u64;
                 Some(files[usize::try_from(turn).expect("below the number of files")].clone())
             }
-            Payloads::Lines(input) => next_line(input)?,
+            PayloadSource::Lines(input) => next_line(input)?,
         })
     }
 }
 
 /// The next line without its line feed (and carriage return before it); `None` at the end. More than the largest message
 /// is not read into memory: what is read then is refused like any message that is too large.
-pub(super) fn next_line(input: &mut impl BufRead) -> Result<Option<Bytes>, Failure> {
+pub(super) fn next_line(input: &mut impl BufRead) -> Result<Option<Bytes>, CommandFailure> {
     let mut line = Vec::new();
     if input.take(BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
         return Ok(None);
@@ -141,7 +141,7 @@ pub(super) fn next_line(input: &mut impl BufRead) -> Result<Option<Bytes>, Failu
 }
 
 /// A file's content, of `-` that of standard input.
-pub(super) fn read(path: &Path) -> Result<Bytes, Failure> {
+pub(super) fn read(path: &Path) -> Result<Bytes, CommandFailure> {
     let mut bytes = Vec::new();
     let read = match path == Path::new("-") {
         true => io::stdin().lock().take(BYTES_MAX).read_to_end(&mut bytes),
@@ -149,18 +149,18 @@ pub(super) fn read(path: &Path) -> Result<Bytes, Failure> {
     };
     match read {
         Ok(_) => Ok(bytes.into()),
-        Err(error) => Err(Failure::new(Exit::Failed, format!("{} cannot be read: {error}", path.display()))
+        Err(error) => Err(CommandFailure::new(Exit::Failed, format!("{} cannot be read: {error}", path.display()))
             .fix("name a file that is there and that you may read, or - for standard input")),
     }
 }
 
 /// Refuses what is larger than any message may be; the rest of it was not read.
-pub(super) fn fits(bytes: &Bytes) -> Result<(), Failure> {
+pub(super) fn check_size(bytes: &Bytes) -> Result<(), CommandFailure> {
     if bytes.len() <= MESSAGE_BYTES_MAX {
         return Ok(());
     }
     let text = format!("more than {MESSAGE_BYTES_MAX} bytes are given; no message-size allows that");
-    Err(Failure::new(Exit::Usage, text).fix("give less, or give it in parts"))
+    Err(CommandFailure::new(Exit::Usage, text).fix("give less, or give it in parts"))
 }
 
 /// One byte more than any message may have, and two for a line's end.

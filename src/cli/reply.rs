@@ -8,17 +8,17 @@ use std::process::{Command, Stdio};
 use bytes::Bytes;
 
 use super::args::ReplyOptions;
-use super::connect::{self, Ended, Events};
+use super::connect::{self, Events, StopReason};
 use super::event::{self, LossLine, MessageLine};
-use super::exit::{Exit, Failure};
+use super::exit::{CommandFailure, Exit};
 use super::interrupt::Interrupt;
 use super::output::{Output, note};
-use super::pace::Template;
+use super::pacer::Template;
 use crate::bus::{Event, SubscribeOptions};
 use crate::message::Message;
 
 /// What is answered.
-enum Answer<'a> {
+enum ReplySource<'a> {
     Text(Template),
     Echo,
     Command(&'a OsStr),
@@ -28,11 +28,11 @@ enum Answer<'a> {
 ///
 /// # Errors
 /// What cannot be reached or published; a command that cannot be run.
-pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let answer = match (&options.payload, &options.command) {
-        (Some(payload), _) => Answer::Text(Template::new(payload.as_bytes())),
-        (None, Some(command)) => Answer::Command(command),
-        (None, None) => Answer::Echo,
+        (Some(payload), _) => ReplySource::Text(Template::new(payload.as_bytes())),
+        (None, Some(command)) => ReplySource::Command(command),
+        (None, None) => ReplySource::Echo,
     };
     let bus = connect::bus(&options.bus, "reply")?;
     let wanted = SubscribeOptions { queue: options.queue.clone(), ..SubscribeOptions::default() };
@@ -58,8 +58,8 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, Failure> {
             Ok(Event::Loss(loss)) => note(LossLine(&loss)),
             Ok(Event::Dropped(count)) => note(event::dropped_line(count)),
             Ok(Event::Joined(_)) => {}
-            Err(Ended::TimedOut) => return Ok(Exit::TimedOut),
-            Err(Ended::Interrupted) => break,
+            Err(StopReason::TimedOut) => return Ok(Exit::TimedOut),
+            Err(StopReason::Interrupted) => break,
         }
     }
     connect::flush(&bus)?;
@@ -67,13 +67,13 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-impl Answer<'_> {
-    fn payload(&self, count: u64, request: &Message) -> Result<Bytes, Failure> {
+impl ReplySource<'_> {
+    fn payload(&self, count: u64, request: &Message) -> Result<Bytes, CommandFailure> {
         match self {
-            Answer::Text(template) => Ok(template.payload(count)),
-            Answer::Echo => Ok(request.payload.clone()),
-            Answer::Command(command) => {
-                let failed = |error| Failure::new(Exit::Failed, format!("the command cannot be run: {error}"));
+            ReplySource::Text(template) => Ok(template.payload(count)),
+            ReplySource::Echo => Ok(request.payload.clone()),
+            ReplySource::Command(command) => {
+                let failed = |error| CommandFailure::new(Exit::Failed, format!("the command cannot be run: {error}"));
                 command_output(command, request).map_err(failed)
             }
         }

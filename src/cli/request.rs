@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::args::RequestOptions;
 use super::connect::{self, Events};
 use super::event::{self, LossLine};
-use super::exit::{Exit, Failure};
-use super::output::{Output, Printable, counted, note};
+use super::exit::{CommandFailure, Exit};
+use super::output::{EscapedText, Output, note, pluralize};
 use super::value;
 use crate::bus::{self, Event};
 use crate::message::Message;
@@ -17,7 +17,7 @@ use crate::message::Message;
 ///
 /// # Errors
 /// What cannot be reached or published; that nobody is there to answer.
-pub fn run(options: &RequestOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(options: &RequestOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = connect::bus(&options.bus, "req")?;
     let mut request = Message::new(options.subject.clone(), Bytes::copy_from_slice(options.payload.as_bytes()));
     request.headers = value::headers(&options.headers);
@@ -30,7 +30,7 @@ pub fn run(options: &RequestOptions, out: &mut Output) -> Result<Exit, Failure> 
                 replies += 1;
                 match (options.json, options.raw) {
                     (true, _) => out.line(event::message_json(&delivery))?,
-                    (false, false) => out.line(Printable(&delivery.message.payload))?,
+                    (false, false) => out.line(EscapedText(&delivery.message.payload))?,
                     (false, true) => {
                         out.bytes(&delivery.message.payload)?;
                         out.bytes(b"\n")?;
@@ -45,9 +45,12 @@ pub fn run(options: &RequestOptions, out: &mut Output) -> Result<Exit, Failure> 
                 let wait = humantime::format_duration(options.wait);
                 let came = match replies {
                     0 => "no reply".to_owned(),
-                    some => format!("{some} of {}", counted(options.replies, "reply").replace("replys", "replies")),
+                    some => format!("{some} of {}", pluralize(options.replies, "reply").replace("replys", "replies")),
                 };
-                return Err(Failure::new(Exit::TimedOut, format!("{came} on {} within {wait}", options.subject)));
+                return Err(CommandFailure::new(
+                    Exit::TimedOut,
+                    format!("{came} on {} within {wait}", options.subject),
+                ));
             }
         }
     }

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::args::{PeerOptions, ShowOptions, ShowWhat};
+use super::args::{PeerOptions, ShowOptions, ShowReport};
 use super::connect;
-use super::exit::{Exit, Failure};
-use super::output::{Output, Printable, note};
-use super::table::{Column, Table};
+use super::exit::{CommandFailure, Exit};
+use super::output::{EscapedText, Output, note};
+use super::table::{Column, TextTable};
 
 /// Runs `show`.
 ///
 /// # Errors
 /// The peer cannot be reached, or does not know the question.
-pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
     let bus = connect::attach(&connect::socket(&peer)?, "show")?;
     let answer = connect::show(&bus, query(&options.what))?;
@@ -28,37 +28,37 @@ pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn query(what: &ShowWhat) -> Value {
+fn query(what: &ShowReport) -> Value {
     match what {
-        ShowWhat::Loss { outbound: true, .. } => json!({ "show": "outbound" }),
-        ShowWhat::History { pattern: None, limit } => json!({ "show": "history", "limit": limit }),
-        ShowWhat::History { pattern: Some(pattern), limit } => {
+        ShowReport::Loss { outbound: true, .. } => json!({ "show": "outbound" }),
+        ShowReport::History { pattern: None, limit } => json!({ "show": "history", "limit": limit }),
+        ShowReport::History { pattern: Some(pattern), limit } => {
             json!({ "show": "history", "pattern": pattern.as_str(), "limit": limit })
         }
-        ShowWhat::Status => json!({ "show": "status" }),
-        ShowWhat::Loss { .. } => json!({ "show": "loss" }),
-        ShowWhat::Peers => json!({ "show": "peers" }),
-        ShowWhat::Subs => json!({ "show": "subs" }),
-        ShowWhat::Interest => json!({ "show": "interest" }),
-        ShowWhat::Seqno { limit } => json!({ "show": "seqno", "limit": limit }),
-        ShowWhat::Windows => json!({ "show": "windows" }),
-        ShowWhat::Counters => json!({ "show": "counters" }),
-        ShowWhat::Clients => json!({ "show": "clients" }),
+        ShowReport::Status => json!({ "show": "status" }),
+        ShowReport::Loss { .. } => json!({ "show": "loss" }),
+        ShowReport::Peers => json!({ "show": "peers" }),
+        ShowReport::Subs => json!({ "show": "subs" }),
+        ShowReport::Interest => json!({ "show": "interest" }),
+        ShowReport::Seqno { limit } => json!({ "show": "seqno", "limit": limit }),
+        ShowReport::Windows => json!({ "show": "windows" }),
+        ShowReport::Counters => json!({ "show": "counters" }),
+        ShowReport::Clients => json!({ "show": "clients" }),
     }
 }
 
 /// A peer's answer as text: one table, or several with an empty line between them.
-fn text(what: &ShowWhat, answer: &Value) -> String {
+fn text(what: &ShowReport, answer: &Value) -> String {
     let first = table(what, answer).to_string();
     match what {
-        ShowWhat::Loss { verbose: true, .. } => {
+        ShowReport::Loss { verbose: true, .. } => {
             let [messages, datagrams] = [LOSS_MESSAGES, LOSS_DATAGRAMS].map(|cells| rows(cells, answer));
             format!(
                 "{first}\nmessages\n{messages}\ndatagrams: missing = repaired + pending + lost + unverified\n{datagrams}"
             )
         }
-        ShowWhat::History { .. } => format!("{first}\n{}", fields("all subjects", TOTALS, &answer["totals"])),
-        ShowWhat::Status => {
+        ShowReport::History { .. } => format!("{first}\n{}", fields("all subjects", TOTALS, &answer["totals"])),
+        ShowReport::Status => {
             let status = &answer["status"];
             let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
             let mut listeners = list(&status["listeners"]);
@@ -73,27 +73,27 @@ fn text(what: &ShowWhat, answer: &Value) -> String {
 }
 
 /// A peer's answer as the table of what was asked, or the first one of several.
-pub fn table(what: &ShowWhat, answer: &Value) -> Table {
+pub fn table(what: &ShowReport, answer: &Value) -> TextTable {
     let cells: &[(Column, Cell)] = match what {
-        ShowWhat::Status => return fields("this peer", STATUS, &answer["status"]),
-        ShowWhat::Loss { outbound: false, .. } => LOSS,
-        ShowWhat::Loss { outbound: true, .. } => OUTBOUND,
-        ShowWhat::History { .. } => HISTORY,
-        ShowWhat::Peers => PEERS,
-        ShowWhat::Subs => SUBS,
-        ShowWhat::Interest => INTEREST,
-        ShowWhat::Seqno { .. } => SEQNO,
-        ShowWhat::Windows => WINDOWS,
-        ShowWhat::Counters => COUNTERS,
-        ShowWhat::Clients => CLIENTS,
+        ShowReport::Status => return fields("this peer", STATUS, &answer["status"]),
+        ShowReport::Loss { outbound: false, .. } => LOSS,
+        ShowReport::Loss { outbound: true, .. } => OUTBOUND,
+        ShowReport::History { .. } => HISTORY,
+        ShowReport::Peers => PEERS,
+        ShowReport::Subs => SUBS,
+        ShowReport::Interest => INTEREST,
+        ShowReport::Seqno { .. } => SEQNO,
+        ShowReport::Windows => WINDOWS,
+        ShowReport::Counters => COUNTERS,
+        ShowReport::Clients => CLIENTS,
     };
     rows(cells, answer)
 }
 
 /// A row for each of the answer.
-fn rows(cells: &[(Column, Cell)], answer: &Value) -> Table {
+fn rows(cells: &[(Column, Cell)], answer: &Value) -> TextTable {
     let columns: Vec<Column> = cells.iter().map(|(column, _)| *column).collect();
-    let mut table = Table::new(&columns);
+    let mut table = TextTable::new(&columns);
     for row in answer["rows"].as_array().map_or(&[][..], Vec::as_slice) {
         table.row(cells.iter().map(|(_, cell)| cell.text(row)).collect());
     }
@@ -101,8 +101,8 @@ fn rows(cells: &[(Column, Cell)], answer: &Value) -> Table {
 }
 
 /// What is not about several of a kind: a row for each of its fields.
-fn fields(heading: &'static str, fields: &[(&str, Cell)], about: &Value) -> Table {
-    let mut table = Table::new(&[Column::new(heading).left(), Column::new("").left()]);
+fn fields(heading: &'static str, fields: &[(&str, Cell)], about: &Value) -> TextTable {
+    let mut table = TextTable::new(&[Column::new(heading).left(), Column::new("").left()]);
     for (heading, cell) in fields {
         table.row(vec![(*heading).to_owned(), cell.text(about)]);
     }
@@ -333,7 +333,7 @@ const LISTENERS: &[(Column, Cell)] = &[
 fn field(row: &Value, place: &str) -> String {
     match row.pointer(place) {
         None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => Printable(text.as_bytes()).to_string(),
+        Some(Value::String(text)) => EscapedText(text.as_bytes()).to_string(),
         Some(value) => value.to_string(),
     }
 }
@@ -420,8 +420,8 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
  C.4 |      0 |          |       0 |          |         0 |              |        0 |         
 ";
 
-    const LOSS_PLAIN: ShowWhat = ShowWhat::Loss { verbose: false, outbound: false };
-    const LOSS_IN_FULL: ShowWhat = ShowWhat::Loss { verbose: true, outbound: false };
+    const LOSS_PLAIN: ShowReport = ShowReport::Loss { verbose: false, outbound: false };
+    const LOSS_IN_FULL: ShowReport = ShowReport::Loss { verbose: true, outbound: false };
 
     fn text_of_the_seed(row: &Value) -> String {
         text(&LOSS_PLAIN, &json!({ "rows": [row] }))
@@ -482,7 +482,7 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
         };
         let answer = json!({ "rows": [row(json!(3)), row(json!({ "min": 3, "max": 5 }))] });
         assert_eq!(
-            text(&ShowWhat::Loss { verbose: false, outbound: true }, &answer),
+            text(&ShowReport::Loss { verbose: false, outbound: true }, &answer),
             "\
 receiver | missing | repaired | pending | unverified | msg loss |     time    
 ---------+---------+----------+---------+------------+----------+-------------
@@ -505,7 +505,7 @@ receiver | missing | repaired | pending | unverified | msg loss |     time
             },
         });
         assert_eq!(
-            text(&ShowWhat::History { pattern: None, limit: 1 }, &answer),
+            text(&ShowReport::History { pattern: None, limit: 1 }, &answer),
             "\
 subject | events | bytes | n0 | n1 | first seq | last seq |    oldest    |    newest   
 --------+--------+-------+----+----+-----------+----------+--------------+-------------
@@ -527,15 +527,15 @@ too large    | 7
     #[test]
     fn what_is_not_there_is_blank_or_said() {
         let rows = json!({ "rows": [{ "subject": "a.b", "seq": "0x1", "count": 1 }] });
-        let text = table(&ShowWhat::Seqno { limit: 1 }, &rows).to_string();
+        let text = table(&ShowReport::Seqno { limit: 1 }, &rows).to_string();
         assert_eq!(text.lines().nth(2), Some("   - | a.b     |      0x1 |             |     1"));
         let rows = json!({ "rows": [{ "user": "?.1", "publisher": null, "duplicate_name": true, "state": "up", "multicast_dead": true, "left_behind": { "for_ms": 2500, "why": "slow" } }] });
-        let text = table(&ShowWhat::Peers, &rows).to_string();
+        let text = table(&ShowReport::Peers, &rows).to_string();
         assert!(
             text.contains("? (name used twice)") && text.contains("up, no multicast, left behind for 2.5s (slow)"),
             "{text}"
         );
-        assert_eq!(table(&ShowWhat::Subs, &json!({})).to_string().lines().count(), 2);
+        assert_eq!(table(&ShowReport::Subs, &json!({})).to_string().lines().count(), 2);
     }
 
     #[test]
@@ -545,7 +545,7 @@ too large    | 7
             "receive_buffer": 10, "receive_buffer_wanted": 20, "send_buffer": 20, "send_buffer_wanted": 20,
             "offloads": { "gso": true, "gro": true }, "events": { "server": 7 },
         });
-        let text = table(&ShowWhat::Status, &json!({ "show": "status", "status": about })).to_string();
+        let text = table(&ShowReport::Status, &json!({ "show": "status", "status": about })).to_string();
         for row in ["name           | A.test\n", "up             | 1m 1s\n", "socket         | -\n"] {
             assert!(text.contains(row), "{row:?} is not in {text}");
         }
@@ -562,7 +562,7 @@ too large    | 7
             "refused": 1, "kept_waiting": 7, "unauthorized": 4, "faults": 5, "slow": 6, "evicted": 8,
         });
         let shown = |listeners: Value| {
-            text(&ShowWhat::Status, &json!({ "show": "status", "status": { "listeners": listeners } }))
+            text(&ShowReport::Status, &json!({ "show": "status", "status": { "listeners": listeners } }))
         };
         assert!(shown(json!([listener])).ends_with(
             "
@@ -577,7 +577,7 @@ nats | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |      7 |
             "evicted": 1,
         });
         let status = json!({ "show": "status", "status": { "listeners": [], "streams": streams } });
-        assert!(text(&ShowWhat::Status, &status).ends_with(
+        assert!(text(&ShowReport::Status, &status).ends_with(
             "
 listener  | address        | tls      | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
 ------+----------------+----------+----------+---------+----------+---------+--------+--------------+--------+------+--------
@@ -593,7 +593,7 @@ ftn18 | 127.0.0.1:8181 | required |        0 |       1 |        2 |       0 |   
             { "server": 12, "peer": null, "session": 0, "state": "catching_up" },
         ]);
         let status = json!({ "show": "status", "status": { "listeners": [], "events": { "followed": followed } } });
-        assert!(text(&ShowWhat::Status, &status).ends_with(
+        assert!(text(&ShowReport::Status, &status).ends_with(
             "
 followed server | peer   | session | state
 ----------------+--------+---------+------------

@@ -3,10 +3,10 @@
 use std::io;
 
 use super::args::SubscribeOptions;
-use super::connect::{self, Ended, Events};
+use super::connect::{self, Events, StopReason};
 use super::event::{self, JoinedLine, LossLine, MessageLine};
-use super::exit::{Exit, Failure};
-use super::output::{Output, Printable, note};
+use super::exit::{CommandFailure, Exit};
+use super::output::{EscapedText, Output, note};
 use crate::bus::{self, Event, Joined};
 use crate::daemon::clock::Clock;
 use crate::message::{Delivery, DeliveryMode};
@@ -15,7 +15,7 @@ use crate::message::{Delivery, DeliveryMode};
 ///
 /// # Errors
 /// What cannot be reached; that the peer ends.
-pub fn run(options: &SubscribeOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(options: &SubscribeOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.count == Some(0) {
         return Ok(Exit::Done);
     }
@@ -51,18 +51,18 @@ pub fn run(options: &SubscribeOptions, out: &mut Output) -> Result<Exit, Failure
                     }
                 }
             }
-            Err(Ended::TimedOut) => return Ok(Exit::TimedOut),
-            Err(Ended::Interrupted) => return Ok(if left.is_some() { Exit::Failed } else { Exit::Done }),
+            Err(StopReason::TimedOut) => return Ok(Exit::TimedOut),
+            Err(StopReason::Interrupted) => return Ok(if left.is_some() { Exit::Failed } else { Exit::Done }),
         }
     }
 }
 
 /// Some publisher has not said where the subscription begins.
-fn unconfirmed(joined: &Joined) -> Failure {
+fn unconfirmed(joined: &Joined) -> CommandFailure {
     let missing = joined.baselines.iter().filter(|baseline| baseline.after.is_none());
     let names: Vec<String> = missing.map(|baseline| baseline.publisher.to_string()).collect();
     let text = format!("not confirmed by {}: no answer came in time, or the peer has left", names.join(", "));
-    Failure::new(Exit::Failed, text).fix("look at 'seqcast show peers'; try again when they are heard")
+    CommandFailure::new(Exit::Failed, text).fix("look at 'seqcast show peers'; try again when they are heard")
 }
 
 fn print(options: &SubscribeOptions, event: &Event, out: &mut Output) -> io::Result<()> {
@@ -115,10 +115,10 @@ fn print_headers(delivery: &Delivery, out: &mut Output) -> io::Result<()> {
     let offset = delivery.offset.map_or(String::new(), |offset| format!(", offset {offset}"));
     out.line(format_args!("  from {publisher} ({name}, epoch {}), {seq}{offset}", publisher.epoch))?;
     if let Some(reply) = &delivery.message.reply {
-        out.line(format_args!("  reply {}", Printable(reply.as_bytes())))?;
+        out.line(format_args!("  reply {}", EscapedText(reply.as_bytes())))?;
     }
     for (key, value) in delivery.message.headers.iter() {
-        out.line(format_args!("  {}: {}", Printable(key.as_bytes()), Printable(value.as_bytes())))?;
+        out.line(format_args!("  {}: {}", EscapedText(key.as_bytes()), EscapedText(value.as_bytes())))?;
     }
     Ok(())
 }

@@ -32,15 +32,15 @@ impl Column {
 
 /// Columns and rows, ready to print.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct TextTable {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table without rows.
-    pub fn new(columns: &[Column]) -> Table {
-        Table { columns: columns.to_vec(), rows: Vec::new() }
+    pub fn new(columns: &[Column]) -> TextTable {
+        TextTable { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a row; it has one cell for each column.
@@ -50,7 +50,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for TextTable {
     /// Header line, separator, rows; each line ends with a line feed. The odd space of a centred header stands on its
     /// left, and the last column keeps its blanks unless it is left-aligned: as in the seed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,7 +85,7 @@ impl fmt::Display for Table {
     }
 }
 
-impl Table {
+impl TextTable {
     fn width(&self, at: usize, column: &Column) -> usize {
         let cells = self.rows.iter().map(|row| row[at].chars().count());
         cells.fold(column.width.max(column.header.chars().count()), usize::max)
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn columns_grow_with_their_cells() {
-        let mut table = Table::new(&[Column::new("a").left(), Column::new("nn").wide(3), Column::new("t")]);
+        let mut table = TextTable::new(&[Column::new("a").left(), Column::new("nn").wide(3), Column::new("t")]);
         assert_eq!(table.to_string(), "a |  nn | t\n--+-----+--\n");
         table.row(vec!["peer".into(), "1".into(), "12:00".into()]);
         table.row(vec!["b".into(), "1234".into(), String::new()]);

@@ -14,7 +14,7 @@ const NODES_MAX: usize = 1000;
 
 /// Where something stands; line and column count from 1, columns and width in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SourceSpan {
     pub line: usize,
     pub column: usize,
     pub width: usize,
@@ -22,18 +22,18 @@ pub(super) struct Place {
 
 /// A key with its value.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct YamlEntry {
     pub key: String,
-    pub key_place: Place,
+    pub key_place: SourceSpan,
     pub value: Node,
-    pub value_place: Place,
+    pub value_place: SourceSpan,
 }
 
 /// What stands in a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Item {
     pub value: Node,
-    pub place: Place,
+    pub place: SourceSpan,
 }
 
 /// A value.
@@ -46,23 +46,23 @@ pub(super) enum Node {
     /// A list.
     List(Vec<Item>),
     /// A mapping.
-    Map(Vec<Entry>),
+    Map(Vec<YamlEntry>),
 }
 
 /// Why a text is no document.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct YamlError {
     /// In the words of the YAML crate, or ours.
     pub reason: String,
     /// Where, if it can be said.
-    pub place: Option<Place>,
+    pub place: Option<SourceSpan>,
 }
 
 /// Reads the one document that `text` holds.
 ///
 /// # Errors
 /// The first place where it is no YAML, has a key that is no text, or expands to more than `NODES_MAX` nodes.
-pub(super) fn parse(text: &str) -> Result<Node, Broken> {
+pub(super) fn parse(text: &str) -> Result<Node, YamlError> {
     let options = serde_yaml::options! {
         budget: serde_yaml::budget! {
             max_documents: 1,
@@ -80,11 +80,11 @@ pub(super) fn parse(text: &str) -> Result<Node, Broken> {
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         with_snippet: false,
     };
-    let root: Spanned<Raw> = serde_yaml::from_str_with_options(text, options).map_err(|error| broken(&error))?;
+    let root: Spanned<RawNode> = serde_yaml::from_str_with_options(text, options).map_err(|error| broken(&error))?;
     resolve(root.value, place(root.defined), text)
 }
 
-fn broken(error: &serde_yaml::Error) -> Broken {
+fn broken(error: &serde_yaml::Error) -> YamlError {
     use serde_yaml::Error;
     use serde_yaml::budget::BudgetBreach;
     let location = error.location();
@@ -108,44 +108,48 @@ fn broken(error: &serde_yaml::Error) -> Broken {
             format!("not YAML: {}", text.strip_suffix(&suffix.unwrap_or_default()).unwrap_or(&text))
         }
     };
-    Broken { reason, place: location.filter(|l| l.line() != 0).map(place) }
+    YamlError { reason, place: location.filter(|l| l.line() != 0).map(place) }
 }
 
-fn place(location: Location) -> Place {
+fn place(location: Location) -> SourceSpan {
     let small = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-    Place { line: small(location.line()), column: small(location.column()), width: small(location.span().len()).max(1) }
+    SourceSpan {
+        line: small(location.line()),
+        column: small(location.column()),
+        width: small(location.span().len()).max(1),
+    }
 }
 
 /// A node as the crate sees it: what looks like a number or a truth value has lost its spelling.
-enum Raw {
+enum RawNode {
     Text(String),
     Plain,
     Nothing,
-    List(Vec<Spanned<Raw>>),
-    Map(Vec<(Spanned<Raw>, Spanned<Raw>)>),
+    List(Vec<Spanned<RawNode>>),
+    Map(Vec<(Spanned<RawNode>, Spanned<RawNode>)>),
 }
 
 /// Gives plain scalars their spelling back and keys their text.
-fn resolve(raw: Raw, at: Place, source: &str) -> Result<Node, Broken> {
+fn resolve(raw: RawNode, at: SourceSpan, source: &str) -> Result<Node, YamlError> {
     Ok(match raw {
-        Raw::Text(text) => Node::Text(text),
-        Raw::Nothing => Node::Nothing,
-        Raw::List(items) => {
-            let item = |item: Spanned<Raw>| {
+        RawNode::Text(text) => Node::Text(text),
+        RawNode::Nothing => Node::Nothing,
+        RawNode::List(items) => {
+            let item = |item: Spanned<RawNode>| {
                 Ok(Item { value: resolve(item.value, place(item.defined), source)?, place: place(item.referenced) })
             };
-            Node::List(items.into_iter().map(item).collect::<Result<_, Broken>>()?)
+            Node::List(items.into_iter().map(item).collect::<Result<_, YamlError>>()?)
         }
-        Raw::Plain => Node::Text(spelling(at, source)),
-        Raw::Map(pairs) => {
+        RawNode::Plain => Node::Text(spelling(at, source)),
+        RawNode::Map(pairs) => {
             let mut entries = Vec::with_capacity(pairs.len());
             for (key, value) in pairs {
                 let (key_at, key_place) = (place(key.defined), place(key.referenced));
                 let Node::Text(key) = resolve(key.value, key_at, source)? else {
-                    return Err(Broken { reason: "a key must be a word".into(), place: Some(key_place) });
+                    return Err(YamlError { reason: "a key must be a word".into(), place: Some(key_place) });
                 };
                 let (value_at, value_place) = (place(value.defined), place(value.referenced));
-                entries.push(Entry { key, key_place, value: resolve(value.value, value_at, source)?, value_place });
+                entries.push(YamlEntry { key, key_place, value: resolve(value.value, value_at, source)?, value_place });
             }
             Node::Map(entries)
         }
@@ -153,81 +157,81 @@ fn resolve(raw: Raw, at: Place, source: &str) -> Result<Node, Broken> {
 }
 
 /// The characters of a place; a plain number or truth value stands on one line.
-fn spelling(at: Place, source: &str) -> String {
+fn spelling(at: SourceSpan, source: &str) -> String {
     let line = source.lines().nth(at.line.saturating_sub(1)).unwrap_or_default();
     let text: String = line.chars().skip(at.column.saturating_sub(1)).take(at.width).collect();
     text.trim().to_owned()
 }
 
-impl<'de> Deserialize<'de> for Raw {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Raw, D::Error> {
-        struct Any;
+impl<'de> Deserialize<'de> for RawNode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RawNode, D::Error> {
+        struct RawVisitor;
 
-        impl<'de> Visitor<'de> for Any {
-            type Value = Raw;
+        impl<'de> Visitor<'de> for RawVisitor {
+            type Value = RawNode;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a value")
             }
 
-            fn visit_bool<E>(self, _: bool) -> Result<Raw, E> {
-                Ok(Raw::Plain)
+            fn visit_bool<E>(self, _: bool) -> Result<RawNode, E> {
+                Ok(RawNode::Plain)
             }
 
-            fn visit_i64<E>(self, _: i64) -> Result<Raw, E> {
-                Ok(Raw::Plain)
+            fn visit_i64<E>(self, _: i64) -> Result<RawNode, E> {
+                Ok(RawNode::Plain)
             }
 
-            fn visit_u64<E>(self, _: u64) -> Result<Raw, E> {
-                Ok(Raw::Plain)
+            fn visit_u64<E>(self, _: u64) -> Result<RawNode, E> {
+                Ok(RawNode::Plain)
             }
 
-            fn visit_i128<E>(self, _: i128) -> Result<Raw, E> {
-                Ok(Raw::Plain)
+            fn visit_i128<E>(self, _: i128) -> Result<RawNode, E> {
+                Ok(RawNode::Plain)
             }
 
-            fn visit_u128<E>(self, _: u128) -> Result<Raw, E> {
-                Ok(Raw::Plain)
+            fn visit_u128<E>(self, _: u128) -> Result<RawNode, E> {
+                Ok(RawNode::Plain)
             }
 
-            fn visit_f64<E>(self, _: f64) -> Result<Raw, E> {
-                Ok(Raw::Plain)
+            fn visit_f64<E>(self, _: f64) -> Result<RawNode, E> {
+                Ok(RawNode::Plain)
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Raw, E> {
-                Ok(Raw::Text(text.to_owned()))
+            fn visit_str<E>(self, text: &str) -> Result<RawNode, E> {
+                Ok(RawNode::Text(text.to_owned()))
             }
 
-            fn visit_unit<E>(self) -> Result<Raw, E> {
-                Ok(Raw::Nothing)
+            fn visit_unit<E>(self) -> Result<RawNode, E> {
+                Ok(RawNode::Nothing)
             }
 
-            fn visit_none<E>(self) -> Result<Raw, E> {
-                Ok(Raw::Nothing)
+            fn visit_none<E>(self) -> Result<RawNode, E> {
+                Ok(RawNode::Nothing)
             }
 
-            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw, D::Error> {
-                Raw::deserialize(deserializer)
+            fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<RawNode, D::Error> {
+                RawNode::deserialize(deserializer)
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Raw, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawNode, A::Error> {
                 let mut list = Vec::new();
                 while let Some(item) = items.next_element()? {
                     list.push(item);
                 }
-                Ok(Raw::List(list))
+                Ok(RawNode::List(list))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawNode, A::Error> {
                 let mut pairs = Vec::new();
                 while let Some(pair) = map.next_entry()? {
                     pairs.push(pair);
                 }
-                Ok(Raw::Map(pairs))
+                Ok(RawNode::Map(pairs))
             }
         }
 
-        deserializer.deserialize_any(Any)
+        deserializer.deserialize_any(RawVisitor)
     }
 }
 
@@ -242,7 +246,7 @@ mod tests {
             Node::List(items) => format!("list of {}", items.len()),
             other => format!("{other:?}"),
         };
-        let at = |place: Place| (place.line, place.column, place.width);
+        let at = |place: SourceSpan| (place.line, place.column, place.width);
         entries.iter().map(|entry| (entry.key.clone(), value(&entry.value), at(entry.value_place))).collect()
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ValueSource {
     /// Nobody said anything.
     Default,
     /// The configuration file; line and column count from 1, in characters; 0 if it is about the file as a whole.
@@ -26,15 +26,15 @@ pub enum Source {
     Environment(String),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ValueSource {
     /// `default`, `param.yaml:3`, `--set port=1`, `$SEQCAST_SOCKET`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Default => f.write_str("default"),
-            Source::File { name, line: 0, .. } => f.write_str(name),
-            Source::File { name, line, .. } => write!(f, "{name}:{line}"),
-            Source::Flag(flag) => f.write_str(flag),
-            Source::Environment(name) => write!(f, "${name}"),
+            ValueSource::Default => f.write_str("default"),
+            ValueSource::File { name, line: 0, .. } => f.write_str(name),
+            ValueSource::File { name, line, .. } => write!(f, "{name}:{line}"),
+            ValueSource::Flag(flag) => f.write_str(flag),
+            ValueSource::Environment(name) => write!(f, "${name}"),
         }
     }
 }
@@ -43,11 +43,11 @@ impl fmt::Display for Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// Where.
-    pub source: Source,
+    pub source: ValueSource,
     /// The key in question, as it should be written; empty if it is about the whole.
     pub key: String,
     /// What.
-    pub reason: Reason,
+    pub reason: ConfigErrorKind,
     /// What to do instead, if that can be said.
     pub suggestion: Option<String>,
     /// The line in question.
@@ -67,7 +67,7 @@ pub struct Excerpt {
 
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum ConfigErrorKind {
     /// The file cannot be read: the system's own words.
     Unreadable(String),
     /// The file is a directory, a device or the like.
@@ -122,7 +122,7 @@ pub enum Reason {
         why: &'static str,
     },
     /// A listener that listens where another one does.
-    SamePlace {
+    AddressConflict {
         /// Where it would listen.
         address: SocketAddr,
         /// The key of the other listener.
@@ -139,33 +139,33 @@ pub enum Reason {
     },
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for ConfigErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::Unreadable(why) => write!(f, "cannot be read: {why}"),
-            Reason::NotAFile(what) => write!(f, "is {what}, not a file"),
-            Reason::TooLarge { max } => write!(f, "is larger than {max} bytes"),
-            Reason::Binary { offset } => {
+            ConfigErrorKind::Unreadable(why) => write!(f, "cannot be read: {why}"),
+            ConfigErrorKind::NotAFile(what) => write!(f, "is {what}, not a file"),
+            ConfigErrorKind::TooLarge { max } => write!(f, "is larger than {max} bytes"),
+            ConfigErrorKind::Binary { offset } => {
                 write!(f, "is not text: byte {offset} is not UTF-8, or is a control character")
             }
-            Reason::Empty => write!(f, "holds no configuration"),
-            Reason::Broken(why) => f.write_str(why),
-            Reason::NotAMap => write!(f, "must hold lines of the form 'key: value'"),
-            Reason::UnknownKey => write!(f, "unknown key"),
-            Reason::Misplaced => write!(f, "stands beside 'parameters:', not below it"),
-            Reason::Duplicate { first } => write!(f, "stands here for the second time, first in line {first}"),
-            Reason::File(why) => f.write_str(why),
-            Reason::SamePlace { address, other, place } => {
+            ConfigErrorKind::Empty => write!(f, "holds no configuration"),
+            ConfigErrorKind::Broken(why) => f.write_str(why),
+            ConfigErrorKind::NotAMap => write!(f, "must hold lines of the form 'key: value'"),
+            ConfigErrorKind::UnknownKey => write!(f, "unknown key"),
+            ConfigErrorKind::Misplaced => write!(f, "stands beside 'parameters:', not below it"),
+            ConfigErrorKind::Duplicate { first } => write!(f, "stands here for the second time, first in line {first}"),
+            ConfigErrorKind::File(why) => f.write_str(why),
+            ConfigErrorKind::AddressConflict { address, other, place } => {
                 write!(f, "listens at {address}, where {other} listens already ({place})")
             }
-            Reason::Unguarded { address } => {
+            ConfigErrorKind::Unguarded { address } => {
                 write!(f, "listens at {address}, which other hosts can reach, and no accounts say who may come in")
             }
-            Reason::List => write!(f, "takes one value, not a list"),
-            Reason::Map => write!(f, "takes one value, not further keys"),
-            Reason::Value { text, error: ValueError::Empty } if text.is_empty() => ValueError::Empty.fmt(f),
-            Reason::Value { text, error } => write!(f, "{:?}: {error}", shortened(text)),
-            Reason::Conflict { key, value, other, least, why } => {
+            ConfigErrorKind::List => write!(f, "takes one value, not a list"),
+            ConfigErrorKind::Map => write!(f, "takes one value, not further keys"),
+            ConfigErrorKind::Value { text, error: ValueError::Empty } if text.is_empty() => ValueError::Empty.fmt(f),
+            ConfigErrorKind::Value { text, error } => write!(f, "{:?}: {error}", shortened(text)),
+            ConfigErrorKind::Conflict { key, value, other, least, why } => {
                 write!(f, "{key} ({value}) is less than {other} ({least}): {why}")
             }
         }
@@ -199,14 +199,14 @@ impl fmt::Display for ConfigError {
     /// `file:line:column: key: reason`, the line with a caret below, and the suggestion.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.source {
-            Source::File { name, line, column } if *line != 0 => write!(f, "{name}:{line}:{column}: ")?,
+            ValueSource::File { name, line, column } if *line != 0 => write!(f, "{name}:{line}:{column}: ")?,
             source => write!(f, "{source}: ")?,
         }
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
         }
         write!(f, "{}", self.reason)?;
-        if let (Some(excerpt), Source::File { line, .. }) = (&self.excerpt, &self.source) {
+        if let (Some(excerpt), ValueSource::File { line, .. }) = (&self.excerpt, &self.source) {
             write!(f, "\n{line:>5} | {}\n      | ", excerpt.text)?;
             write!(f, "{}{}", " ".repeat(excerpt.indent), "^".repeat(excerpt.width))?;
         }
@@ -221,7 +221,7 @@ impl Serialize for ConfigError {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut row = serializer.serialize_struct("ConfigError", 6)?;
         match &self.source {
-            Source::File { name, line, column } => {
+            ValueSource::File { name, line, column } => {
                 row.serialize_field("source", name.as_ref())?;
                 row.serialize_field("line", line)?;
                 row.serialize_field("column", column)?;

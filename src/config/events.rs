@@ -2,7 +2,7 @@
 
 use super::host_defaults::HostDefaults;
 use super::rules::{RULES_MAX, RuleError, parts};
-use super::value::{Kind, Number, Size, Span, ValueError, listed};
+use super::value::{DurationFormat, NumberFormat, SizeFormat, ValueError, ValueFormat, split_list};
 use crate::event::model::ServerId;
 use crate::event::store::retention::{Retention, Rule};
 use crate::subject::event_type::TypePattern;
@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The number of a server; `auto` is one that is drawn once, and kept in the journal.
-pub(super) struct Server;
+pub(super) struct ServerIdFormat;
 
-const SERVER: Number<u32> = Number { min: 0, max: u32::MAX };
+const SERVER: NumberFormat<u32> = NumberFormat { min: 0, max: u32::MAX };
 
-impl Kind for Server {
+impl ValueFormat for ServerIdFormat {
     type Value = Option<ServerId>;
 
     fn parse(&self, text: &str, here: &HostDefaults) -> Result<Option<ServerId>, ValueError> {
@@ -31,9 +31,9 @@ impl Kind for Server {
 }
 
 /// A directory; `auto` depends on the user.
-pub(super) struct DataDir;
+pub(super) struct DataDirFormat;
 
-impl Kind for DataDir {
+impl ValueFormat for DataDirFormat {
     type Value = PathBuf;
 
     fn parse(&self, text: &str, here: &HostDefaults) -> Result<PathBuf, ValueError> {
@@ -54,17 +54,17 @@ impl Kind for DataDir {
 }
 
 /// Patterns of event types, or `none`.
-pub(super) struct Types;
+pub(super) struct EventTypesFormat;
 
-impl Kind for Types {
+impl ValueFormat for EventTypesFormat {
     type Value = Vec<TypePattern>;
 
     fn parse(&self, text: &str, _: &HostDefaults) -> Result<Vec<TypePattern>, ValueError> {
         if text == "none" {
             return Ok(Vec::new());
         }
-        let patterns = listed(text).into_iter().map(|words| match words[..] {
-            [pattern] => pattern.parse().map_err(ValueError::Types),
+        let patterns = split_list(text).into_iter().map(|words| match words[..] {
+            [pattern] => pattern.parse().map_err(ValueError::EventTypesFormat),
             _ => Err(ValueError::TypesForm),
         });
         let patterns = patterns.collect::<Result<Vec<_>, ValueError>>()?;
@@ -88,20 +88,21 @@ impl Kind for Types {
 }
 
 /// How long events are kept: rules such as `plant/* count 1000 size 10 mb time 30 days`.
-pub(super) struct Keep;
+pub(super) struct RetentionFormat;
 
-const COUNT: Number<u64> = Number { min: 1, max: 1 << 40 };
-const SIZE: Size = Size { min: 1, max: 1 << 50 };
-const TIME: Span = Span { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), why: "" };
+const COUNT: NumberFormat<u64> = NumberFormat { min: 1, max: 1 << 40 };
+const SIZE: SizeFormat = SizeFormat { min: 1, max: 1 << 50 };
+const TIME: DurationFormat =
+    DurationFormat { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), why: "" };
 
-impl Kind for Keep {
+impl ValueFormat for RetentionFormat {
     type Value = Retention;
 
     fn parse(&self, text: &str, here: &HostDefaults) -> Result<Retention, ValueError> {
         if text == "all" {
             return Ok(Retention::default());
         }
-        let rules = listed(text).into_iter().map(|words| rule(&words, here));
+        let rules = split_list(text).into_iter().map(|words| rule(&words, here));
         let rules = rules.collect::<Result<Vec<_>, RuleError>>().map_err(ValueError::Retention)?;
         if RULES_MAX < rules.len() {
             return Err(ValueError::Retention(RuleError::TooMany));
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn the_data_directory_is_the_users_own() {
-        let auto = |state_dir| DataDir.parse("auto", &here(7, state_dir)).unwrap();
+        let auto = |state_dir| DataDirFormat.parse("auto", &here(7, state_dir)).unwrap();
         assert_eq!(auto(Some("/u/.local/state")), PathBuf::from("/u/.local/state/seqcast"));
         assert_eq!(auto(None), PathBuf::from("/tmp/seqcast-7/data"));
     }
@@ -168,22 +169,22 @@ mod tests {
     fn values_come_back_as_they_are_shown() {
         let here = here(1, None);
         for text in ["auto", "0", "4294967295"] {
-            assert_eq!(Server.show(&Server.parse(text, &here).unwrap()), text);
+            assert_eq!(ServerIdFormat.show(&ServerIdFormat.parse(text, &here).unwrap()), text);
         }
-        assert!(Server.parse("4294967296", &here).is_err());
+        assert!(ServerIdFormat.parse("4294967296", &here).is_err());
     }
 
     #[test]
     fn patterns_say_what_is_followed() {
         let here = here(1, None);
         for text in ["none", "*", "plant/?/alarm ; a/* ; /x"] {
-            assert_eq!(Types.show(&Types.parse(text, &here).unwrap()), text);
+            assert_eq!(EventTypesFormat.show(&EventTypesFormat.parse(text, &here).unwrap()), text);
         }
         let many = vec!["a"; RULES_MAX + 1].join(" ; ");
         for (text, part) in
             [("a/*/b", "'*'"), ("a b", "256 patterns"), ("a ;", "256 patterns"), (&many, "256 patterns")]
         {
-            let refused = Types.parse(text, &here).unwrap_err();
+            let refused = EventTypesFormat.parse(text, &here).unwrap_err();
             assert!(refused.to_string().contains(part), "{text}: {refused}");
             assert!(refused.suggestion("").is_some(), "{text}");
         }
@@ -193,7 +194,7 @@ mod tests {
     fn rules_say_how_long_events_are_kept() {
         let here = here(1, None);
         for text in ["all", "plant/* count 1000", "plant/?/alarm count 1 size 10 mb time 30 days ; * time 5 sec"] {
-            assert_eq!(Keep.show(&Keep.parse(text, &here).unwrap()), text);
+            assert_eq!(RetentionFormat.show(&RetentionFormat.parse(text, &here).unwrap()), text);
         }
         for (text, part) in [
             ("plant/*", "what is limited"),
@@ -203,7 +204,7 @@ mod tests {
             ("a count 1 count 2", "twice"),
             ("a count 1 ;", "missing"),
         ] {
-            let refused = Keep.parse(text, &here).unwrap_err();
+            let refused = RetentionFormat.parse(text, &here).unwrap_err();
             assert!(refused.to_string().contains(part), "{text}: {refused}");
             assert!(refused.suggestion("").is_some(), "{text}");
         }

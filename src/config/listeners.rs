@@ -1,7 +1,7 @@
 //! The values of the keys about listeners: where each listens, who may come in, how connections are encrypted.
 
 use super::host_defaults::HostDefaults;
-use super::value::{Kind, ON, ValueError, listed, nearest};
+use super::value::{ON_OFF, ValueError, ValueFormat, nearest, split_list};
 use crate::listener::access::{Account, Credentials};
 use crate::listener::nats::nkey::{self, NkeyError};
 use std::fmt;
@@ -12,18 +12,18 @@ use std::path::PathBuf;
 const ACCOUNTS_MAX: usize = 1024;
 
 /// Where a listener listens: `off`, `on` (loopback at the usual port), a port, an address, or both.
-pub(super) struct Listen {
+pub(super) struct ListenAddressFormat {
     /// The usual port.
     pub port: u16,
 }
 
-impl Kind for Listen {
+impl ValueFormat for ListenAddressFormat {
     type Value = Option<SocketAddr>;
 
     fn parse(&self, text: &str, here: &HostDefaults) -> Result<Option<SocketAddr>, ValueError> {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let at = |address, port| Ok(Some(SocketAddr::new(address, port)));
-        match ON.parse(text, here) {
+        match ON_OFF.parse(text, here) {
             Ok(false) => return Ok(None),
             Ok(true) => return at(loopback, self.port),
             Err(_) => {}
@@ -34,7 +34,7 @@ impl Kind for Listen {
         if let Ok(address) = text.parse() {
             return at(address, self.port);
         }
-        text.parse().map(Some).map_err(|_| ValueError::Listen { port: self.port })
+        text.parse().map(Some).map_err(|_| ValueError::ListenAddressFormat { port: self.port })
     }
 
     fn show(&self, value: &Option<SocketAddr>) -> String {
@@ -52,7 +52,7 @@ pub enum AccountError {
     /// Nothing between two `;`.
     Empty,
     /// It begins with none of `user`, `token`, `nkey`, which may be a secret; holds what was meant, if that can be guessed.
-    Kind(Option<&'static str>),
+    ValueFormat(Option<&'static str>),
     /// Not what has to follow.
     Form(&'static str),
     /// Not the public half of a user's key pair.
@@ -71,7 +71,7 @@ impl fmt::Display for AccountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AccountError::Empty => write!(f, "an account is missing"),
-            AccountError::Kind(_) => write!(f, "an account begins with user, token or nkey"),
+            AccountError::ValueFormat(_) => write!(f, "an account begins with user, token or nkey"),
             AccountError::Form(form) => write!(f, "an account of this kind is written: {form}"),
             AccountError::Nkey(error) => error.fmt(f),
             AccountError::Twice(Some(who)) => write!(f, "{who} stands here for the second time"),
@@ -85,8 +85,8 @@ impl AccountError {
     /// What to write instead.
     pub(super) fn suggestion(&self) -> Option<String> {
         match self {
-            AccountError::Kind(Some(kind)) => Some(format!("did you mean {kind}?")),
-            AccountError::Kind(None) => Some("write user alice password s3cret".into()),
+            AccountError::ValueFormat(Some(kind)) => Some(format!("did you mean {kind}?")),
+            AccountError::ValueFormat(None) => Some("write user alice password s3cret".into()),
             AccountError::Nkey(_) => Some("write the public key of a user: U and 55 capital letters and digits".into()),
             AccountError::Twice(_) => Some("remove one of the two".into()),
             AccountError::TooMany => Some("give several people one account".into()),
@@ -96,9 +96,9 @@ impl AccountError {
 }
 
 /// Who may come in: one account or several with `;` between them.
-pub(super) struct Accounts;
+pub(super) struct AccountsFormat;
 
-impl Kind for Accounts {
+impl ValueFormat for AccountsFormat {
     type Value = Vec<Account>;
 
     fn parse(&self, text: &str, _: &HostDefaults) -> Result<Vec<Account>, ValueError> {
@@ -106,7 +106,7 @@ impl Kind for Accounts {
             return Ok(Vec::new());
         }
         let mut accounts: Vec<Account> = Vec::new();
-        for words in listed(text) {
+        for words in split_list(text) {
             let account = account(&words).map_err(ValueError::Account)?;
             if accounts.iter().any(|other| is_same(&other.credentials, &account.credentials)) {
                 return Err(ValueError::Account(AccountError::Twice(public(&account.credentials))));
@@ -164,7 +164,7 @@ fn public(credentials: &Credentials) -> Option<String> {
 fn account(words: &[&str]) -> Result<Account, AccountError> {
     let (kind, rest) = words.split_first().ok_or(AccountError::Empty)?;
     let meant = || nearest(kind, FORMS.iter().map(|(kind, _)| *kind));
-    let (_, form) = *FORMS.iter().find(|(name, _)| name == kind).ok_or_else(|| AccountError::Kind(meant()))?;
+    let (_, form) = *FORMS.iter().find(|(name, _)| name == kind).ok_or_else(|| AccountError::ValueFormat(meant()))?;
     let (rest, headers) = match rest {
         [rest @ .., "headers"] if !rest.is_empty() => (rest, true),
         rest => (rest, false),
@@ -192,9 +192,9 @@ pub struct TlsFiles {
 }
 
 /// `none`, or the two files, perhaps with `optional` behind them.
-pub(super) struct Tls;
+pub(super) struct TlsFilesFormat;
 
-impl Kind for Tls {
+impl ValueFormat for TlsFilesFormat {
     type Value = Option<TlsFiles>;
 
     fn parse(&self, text: &str, _: &HostDefaults) -> Result<Option<TlsFiles>, ValueError> {
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn where_a_listener_listens() {
-        let listen = Listen { port: 4222 };
+        let listen = ListenAddressFormat { port: 4222 };
         for (text, expected) in [
             ("off", "off"),
             ("no", "off"),
@@ -251,7 +251,7 @@ mod tests {
             assert_eq!(listen.parse(expected, &here()).unwrap(), value);
         }
         for text in ["localhost", "70000", "1.2.3.4:", ":4222"] {
-            assert_eq!(listen.parse(text, &here()), Err(ValueError::Listen { port: 4222 }), "{text}");
+            assert_eq!(listen.parse(text, &here()), Err(ValueError::ListenAddressFormat { port: 4222 }), "{text}");
         }
     }
 
@@ -259,16 +259,16 @@ mod tests {
     fn accounts_are_read_and_their_secrets_not_shown() {
         let key = "UAAACAQDAQCQMBYIBEFAWDANBYHRAEISCMKBKFQXDAMRUGY4DUPB63NN";
         let text = format!("user alice password s3cret ; token t0ken headers ; nkey {key}");
-        let accounts = Accounts.parse(&text, &here()).unwrap();
-        let shown = Accounts.show(&accounts);
+        let accounts = AccountsFormat.parse(&text, &here()).unwrap();
+        let shown = AccountsFormat.show(&accounts);
         assert_eq!(shown, format!("user alice password *** ; token *** headers ; nkey {key}"));
         assert!(!format!("{accounts:?}").contains("s3cret") && !format!("{accounts:?}").contains("t0ken"));
-        let refused = |text: &str| match Accounts.parse(text, &here()) {
+        let refused = |text: &str| match AccountsFormat.parse(text, &here()) {
             Err(ValueError::Account(error)) => error,
             other => panic!("{text}: {other:?}"),
         };
         assert_eq!(refused("user a password b ;"), AccountError::Empty);
-        assert_eq!(refused("usr a"), AccountError::Kind(Some("user")));
+        assert_eq!(refused("usr a"), AccountError::ValueFormat(Some("user")));
         // Who forgets the word writes the secret first.
         for text in ["t0ken", "t0ken headers"] {
             let error = refused(text);
@@ -285,10 +285,10 @@ mod tests {
     #[test]
     fn files_for_encryption() {
         for text in ["none", "a.pem b.pem", "a.pem b.pem optional"] {
-            assert_eq!(Tls.show(&Tls.parse(text, &here()).unwrap()), text);
+            assert_eq!(TlsFilesFormat.show(&TlsFilesFormat.parse(text, &here()).unwrap()), text);
         }
         for text in ["a.pem", "a b c", "a b optional d"] {
-            assert_eq!(Tls.parse(text, &here()), Err(ValueError::TlsFiles), "{text}");
+            assert_eq!(TlsFilesFormat.parse(text, &here()), Err(ValueError::TlsFiles), "{text}");
         }
     }
 }

@@ -14,13 +14,13 @@ mod rules;
 mod streams;
 mod value;
 
-pub use error::{ConfigError, ConfigErrors, Excerpt, Reason, Source};
+pub use error::{ConfigError, ConfigErrorKind, ConfigErrors, Excerpt, ValueSource};
 pub use host_defaults::HostDefaults;
 pub use keys::{Config, KEYS, Key};
 pub use listeners::{AccountError, TlsFiles};
-pub use place::StreamPlace;
+pub use place::StreamStoreLocation;
 pub use rules::{HistoryOverride, RuleError};
-pub use streams::StreamError;
+pub use streams::StreamSettingsError;
 pub use value::{DatagramSize, LogFormat, LogLevel, Mode, SOCKET_PATH_BYTES_MAX, SlowClient, ValueError};
 
 use crate::proto::history::{HistoryRule, HistorySettings};
@@ -29,7 +29,7 @@ use crate::proto::pace::PaceSettings;
 use crate::proto::resend::RingSettings;
 use crate::proto::{Recovery, Settings, WindowSettings};
 use crate::seqno::COUNT_MAX;
-use document::{Entry, Item, Node, Place};
+use document::{Item, Node, SourceSpan, YamlEntry};
 use serde::Serialize;
 use std::fs;
 use std::io::{self, Read};
@@ -75,20 +75,24 @@ pub struct Override {
     /// The value as text.
     pub value: String,
     /// Where it comes from.
-    pub source: Source,
+    pub source: ValueSource,
 }
 
 impl Override {
     /// A value that a flag of its own gave, such as `--port 7501`.
     pub fn flag(flag: &str, key: &str, value: &str) -> Override {
-        Override { key: key.to_owned(), value: value.to_owned(), source: Source::Flag(format!("{flag} {value}")) }
+        Override { key: key.to_owned(), value: value.to_owned(), source: ValueSource::Flag(format!("{flag} {value}")) }
     }
 
     /// What `--set key=value` gave.
     pub fn set(key: &str, value: &str) -> Override {
         let is_secret = find(key).is_some_and(|index| SECRET_KEYS.contains(&KEYS[index].name));
         let shown = if is_secret { "***" } else { value };
-        Override { key: key.to_owned(), value: value.to_owned(), source: Source::Flag(format!("--set {key}={shown}")) }
+        Override {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            source: ValueSource::Flag(format!("--set {key}={shown}")),
+        }
     }
 
     /// What the environment sets: `SEQCAST_` and the key in capitals, `SEQCAST_INBOX_PORT=7600`. Every variable that
@@ -103,7 +107,11 @@ impl Override {
     fn of_variables(variables: impl Iterator<Item = (String, String)>) -> Vec<Override> {
         let meant = |(name, value): (String, String)| {
             let key = name.strip_prefix(ENVIRONMENT_PREFIX).filter(|_| !ENVIRONMENT_OTHERS.contains(&name.as_str()))?;
-            Some(Override { key: key.to_ascii_lowercase().replace('_', "-"), value, source: Source::Environment(name) })
+            Some(Override {
+                key: key.to_ascii_lowercase().replace('_', "-"),
+                value,
+                source: ValueSource::Environment(name),
+            })
         };
         let mut overrides: Vec<Override> = variables.filter_map(meant).collect();
         overrides.sort_by(|a, b| a.key.cmp(&b.key));
@@ -113,14 +121,14 @@ impl Override {
 
 /// One row of `config show`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct ConfigRow {
     /// The key.
     pub key: &'static str,
     /// The value in force, as it would be written.
     pub value: String,
     /// Where it comes from.
     #[serde(serialize_with = "as_text")]
-    pub source: Source,
+    pub source: ValueSource,
     /// The default, as it would be written.
     pub default: &'static str,
     /// What is allowed.
@@ -129,7 +137,7 @@ pub struct Shown {
     pub meaning: &'static str,
 }
 
-fn as_text<S: serde::Serializer>(source: &Source, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_text<S: serde::Serializer>(source: &ValueSource, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(source)
 }
 
@@ -179,7 +187,7 @@ impl Config {
     }
 
     /// The settings of the core, for an interface where so many bytes of UDP payload travel without IP fragments
-    /// ([`Chosen::payload_bytes_max`](crate::daemon::interface::Chosen::payload_bytes_max)).
+    /// ([`ChosenInterface::payload_bytes_max`](crate::daemon::interface::ChosenInterface::payload_bytes_max)).
     pub fn settings(&self, payload_bytes: usize) -> Settings {
         Settings {
             name: self.name.clone(),
@@ -258,8 +266,8 @@ impl Config {
     }
 
     /// Every key with its value in force and where that comes from.
-    pub fn show(&self) -> Vec<Shown> {
-        let row = |(key, source): (&Key, &Source)| Shown {
+    pub fn show(&self) -> Vec<ConfigRow> {
+        let row = |(key, source): (&Key, &ValueSource)| ConfigRow {
             key: key.name,
             value: (key.value)(self),
             source: source.clone(),
@@ -272,14 +280,14 @@ impl Config {
 }
 
 /// The bytes of a file, or why it cannot be one. Pipes are refused because opening one may wait for ever.
-fn read_file(path: &Path) -> Result<Vec<u8>, Reason> {
-    let unreadable = |error: io::Error| Reason::Unreadable(plain(&error));
+fn read_file(path: &Path) -> Result<Vec<u8>, ConfigErrorKind> {
+    let unreadable = |error: io::Error| ConfigErrorKind::Unreadable(plain(&error));
     let kind = fs::metadata(path).map_err(unreadable)?.file_type();
     if kind.is_dir() {
-        return Err(Reason::NotAFile("a directory"));
+        return Err(ConfigErrorKind::NotAFile("a directory"));
     }
     if !kind.is_file() {
-        return Err(Reason::NotAFile("a pipe, a socket or a device"));
+        return Err(ConfigErrorKind::NotAFile("a pipe, a socket or a device"));
     }
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(unreadable)?;
@@ -312,13 +320,13 @@ impl Draft {
 
     fn read_bytes(&mut self, name: &str, bytes: Vec<u8>) {
         if document::FILE_BYTES_MAX < bytes.len() as u64 {
-            return self.fail_file(name, Reason::TooLarge { max: document::FILE_BYTES_MAX }, None);
+            return self.fail_file(name, ConfigErrorKind::TooLarge { max: document::FILE_BYTES_MAX }, None);
         }
         match String::from_utf8(bytes) {
             Ok(text) => self.read_text(name, &text),
             Err(error) => {
                 let offset = error.utf8_error().valid_up_to();
-                self.fail_file(name, Reason::Binary { offset }, Some("is this the right file?".into()));
+                self.fail_file(name, ConfigErrorKind::Binary { offset }, Some("is this the right file?".into()));
             }
         }
     }
@@ -327,24 +335,24 @@ impl Draft {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let control = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
         if let Some(offset) = text.find(control) {
-            return self.fail_file(name, Reason::Binary { offset }, Some("is this the right file?".into()));
+            return self.fail_file(name, ConfigErrorKind::Binary { offset }, Some("is this the right file?".into()));
         }
         let file = File { name: name.into(), text };
         match document::parse(text) {
             Ok(Node::Nothing) => {
                 let suggestion = format!("write '{SECTION}:' and keys below it; leave out the file for the defaults");
-                self.fail_file(name, Reason::Empty, Some(suggestion));
+                self.fail_file(name, ConfigErrorKind::Empty, Some(suggestion));
             }
             Ok(Node::Map(entries)) => self.read_sections(&file, entries),
-            Ok(_) => self.fail_file(name, Reason::NotAMap, Some(format!("begin with '{SECTION}:'"))),
+            Ok(_) => self.fail_file(name, ConfigErrorKind::NotAMap, Some(format!("begin with '{SECTION}:'"))),
             Err(broken) => match broken.place {
-                Some(place) => self.errors.push(file.error(place, "", Reason::Broken(broken.reason), None)),
-                None => self.fail_file(name, Reason::Broken(broken.reason), None),
+                Some(place) => self.errors.push(file.error(place, "", ConfigErrorKind::Broken(broken.reason), None)),
+                None => self.fail_file(name, ConfigErrorKind::Broken(broken.reason), None),
             },
         }
     }
 
-    fn read_sections(&mut self, file: &File<'_>, entries: Vec<Entry>) {
+    fn read_sections(&mut self, file: &File<'_>, entries: Vec<YamlEntry>) {
         let mut first = None;
         for entry in entries {
             let place = entry.key_place;
@@ -353,13 +361,13 @@ impl Draft {
                 let (name, reason, suggestion) = match key {
                     Some(index) => {
                         let below = format!("write it below '{SECTION}:', two spaces further in");
-                        (KEYS[index].name, Reason::Misplaced, Some(below))
+                        (KEYS[index].name, ConfigErrorKind::Misplaced, Some(below))
                     }
                     None => {
                         let near = value::nearest(&entry.key, [SECTION].into_iter());
                         (
                             entry.key.as_str(),
-                            Reason::UnknownKey,
+                            ConfigErrorKind::UnknownKey,
                             Some(near.map_or(format!("the only section is '{SECTION}:'"), |near| {
                                 format!("did you mean {near}?")
                             })),
@@ -370,28 +378,38 @@ impl Draft {
                 continue;
             }
             if let Some(first) = first {
-                self.errors.push(file.error(place, SECTION, Reason::Duplicate { first }, Some("merge the two".into())));
+                self.errors.push(file.error(
+                    place,
+                    SECTION,
+                    ConfigErrorKind::Duplicate { first },
+                    Some("merge the two".into()),
+                ));
             }
             first = first.or(Some(place.line));
             match entry.value {
                 Node::Map(entries) => self.read_keys(file, entries),
                 Node::Nothing => {}
-                _ => self.errors.push(file.error(entry.value_place, SECTION, Reason::NotAMap, None)),
+                _ => self.errors.push(file.error(entry.value_place, SECTION, ConfigErrorKind::NotAMap, None)),
             }
         }
     }
 
-    fn read_keys(&mut self, file: &File<'_>, entries: Vec<Entry>) {
+    fn read_keys(&mut self, file: &File<'_>, entries: Vec<YamlEntry>) {
         for entry in entries {
             let Some(index) = find(&entry.key) else {
                 let suggestion = suggest(&entry.key);
-                self.errors.push(file.error(entry.key_place, &entry.key, Reason::UnknownKey, suggestion));
+                self.errors.push(file.error(entry.key_place, &entry.key, ConfigErrorKind::UnknownKey, suggestion));
                 continue;
             };
             let key = &KEYS[index];
-            if let Source::File { line: first, .. } = self.config.sources[index] {
+            if let ValueSource::File { line: first, .. } = self.config.sources[index] {
                 let suggestion = Some("remove one of the two".to_owned());
-                self.errors.push(file.error(entry.key_place, key.name, Reason::Duplicate { first }, suggestion));
+                self.errors.push(file.error(
+                    entry.key_place,
+                    key.name,
+                    ConfigErrorKind::Duplicate { first },
+                    suggestion,
+                ));
                 continue;
             }
             let at = entry.value_place;
@@ -402,13 +420,15 @@ impl Draft {
                     Ok(()) => continue,
                     Err(error) => value_error(key, &text, error),
                 },
-                Node::Nothing => (Reason::Value { text: String::new(), error: ValueError::Empty }, Some(missing(key))),
+                Node::Nothing => {
+                    (ConfigErrorKind::Value { text: String::new(), error: ValueError::Empty }, Some(missing(key)))
+                }
                 Node::List(items) if (key.is_list)() => {
                     self.read_list(file, index, items, at);
                     continue;
                 }
-                Node::List(_) => (Reason::List, Some(missing(key))),
-                Node::Map(_) => (Reason::Map, Some(missing(key))),
+                Node::List(_) => (ConfigErrorKind::List, Some(missing(key))),
+                Node::Map(_) => (ConfigErrorKind::Map, Some(missing(key))),
             };
             self.refused[index] = true;
             self.errors.push(file.error(at, key.name, refused.0, refused.1));
@@ -416,7 +436,7 @@ impl Draft {
     }
 
     /// The items of a list, each a value; together they are one text with `;` between them.
-    fn read_list(&mut self, file: &File<'_>, index: usize, items: Vec<Item>, at: Place) {
+    fn read_list(&mut self, file: &File<'_>, index: usize, items: Vec<Item>, at: SourceSpan) {
         let key = &KEYS[index];
         let (mut texts, mut places) = (Vec::new(), Vec::new());
         for item in items {
@@ -429,9 +449,11 @@ impl Draft {
                     }
                     Err(error) => value_error(key, &text, error),
                 },
-                Node::Nothing => (Reason::Value { text: String::new(), error: ValueError::Empty }, Some(item_of(key))),
-                Node::List(_) => (Reason::List, Some(item_of(key))),
-                Node::Map(_) => (Reason::Map, Some(item_of(key))),
+                Node::Nothing => {
+                    (ConfigErrorKind::Value { text: String::new(), error: ValueError::Empty }, Some(item_of(key)))
+                }
+                Node::List(_) => (ConfigErrorKind::List, Some(item_of(key))),
+                Node::Map(_) => (ConfigErrorKind::Map, Some(item_of(key))),
             };
             self.refused[index] = true;
             self.errors.push(file.error(item.place, key.name, refused.0, refused.1));
@@ -454,7 +476,7 @@ impl Draft {
             excerpt: None,
         };
         let Some(index) = find(&over.key) else {
-            return self.errors.push(error(&over.key, Reason::UnknownKey, suggest(&over.key)));
+            return self.errors.push(error(&over.key, ConfigErrorKind::UnknownKey, suggest(&over.key)));
         };
         self.config.sources[index] = over.source.clone();
         self.excerpts[index] = None;
@@ -477,8 +499,8 @@ impl Draft {
         (KEYS[index].put)(&mut self.config, text, &self.here)
     }
 
-    fn fail_file(&mut self, name: &str, reason: Reason, suggestion: Option<String>) {
-        let source = Source::File { name: name.into(), line: 0, column: 0 };
+    fn fail_file(&mut self, name: &str, reason: ConfigErrorKind, suggestion: Option<String>) {
+        let source = ValueSource::File { name: name.into(), line: 0, column: 0 };
         self.errors.push(ConfigError { source, key: String::new(), reason, suggestion, excerpt: None });
     }
 
@@ -509,18 +531,18 @@ impl Draft {
             }
             let shown = |index: usize| (KEYS[index].value)(&self.config);
             let suggestion = format!("raise {key} to {}, or lower {other}", shown(lower));
-            let reason = Reason::Conflict { key, value: shown(upper), other, least: shown(lower), why };
+            let reason = ConfigErrorKind::Conflict { key, value: shown(upper), other, least: shown(lower), why };
             self.fail_key(self.changeable(upper, lower), reason, suggestion);
         }
     }
 
     /// Where something about two keys is said: where somebody can change it, at the one that is not at its default.
     fn changeable(&self, first: usize, second: usize) -> usize {
-        if self.config.sources[first] == Source::Default { second } else { first }
+        if self.config.sources[first] == ValueSource::Default { second } else { first }
     }
 
     /// Something is wrong with the value in force of a key.
-    fn fail_key(&mut self, index: usize, reason: Reason, suggestion: String) {
+    fn fail_key(&mut self, index: usize, reason: ConfigErrorKind, suggestion: String) {
         self.errors.push(ConfigError {
             source: self.config.sources[index].clone(),
             key: KEYS[index].name.to_owned(),
@@ -544,8 +566,13 @@ impl Draft {
         let (value, least) = (value::show_size(config.listener_memory), value::show_size(least));
         let suggestion = format!("raise listener-memory to {least}, or lower client-queue-size");
         let why = "what one client of a listener may hold must fit";
-        let reason =
-            Reason::Conflict { key: "listener-memory", value, other: "four times client-queue-size", least, why };
+        let reason = ConfigErrorKind::Conflict {
+            key: "listener-memory",
+            value,
+            other: "four times client-queue-size",
+            least,
+            why,
+        };
         self.fail_key(self.changeable(upper, lower), reason, suggestion);
     }
 
@@ -565,7 +592,7 @@ impl Draft {
                 continue;
             }
             let suggestion = format!("write accounts: user NAME password WORD, or {key}-open: yes to let in anyone");
-            self.fail_key(index, Reason::Unguarded { address }, suggestion);
+            self.fail_key(index, ConfigErrorKind::Unguarded { address }, suggestion);
         }
     }
 
@@ -579,7 +606,7 @@ impl Draft {
         };
         for (index, (key, address)) in listeners.iter().enumerate() {
             if let Some((other, place)) = listeners[..index].iter().find(|(_, place)| overlap(*place, *address)) {
-                let reason = Reason::SamePlace { address: *address, other, place: *place };
+                let reason = ConfigErrorKind::AddressConflict { address: *address, other, place: *place };
                 self.fail_key(find(key).expect("a key"), reason, "give one of the two another port".to_owned());
             }
         }
@@ -594,14 +621,14 @@ impl Draft {
     }
 }
 
-fn value_error(key: &Key, text: &str, error: ValueError) -> (Reason, Option<String>) {
+fn value_error(key: &Key, text: &str, error: ValueError) -> (ConfigErrorKind, Option<String>) {
     let suggestion = match error {
         ValueError::Empty => missing(key),
         _ => error.suggestion(text.trim()).unwrap_or_else(|| format!("allowed: {}", (key.range)())),
     };
     // What is no account may be most of one, with its secret.
     let text = if SECRET_KEYS.contains(&key.name) && !text.trim().is_empty() { "…" } else { text };
-    (Reason::Value { text: text.to_owned(), error }, Some(suggestion))
+    (ConfigErrorKind::Value { text: text.to_owned(), error }, Some(suggestion))
 }
 
 fn missing(key: &Key) -> String {
@@ -644,16 +671,16 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    fn source(&self, line: usize, column: usize) -> Source {
-        Source::File { name: self.name.clone(), line, column }
+    fn source(&self, line: usize, column: usize) -> ValueSource {
+        ValueSource::File { name: self.name.clone(), line, column }
     }
 
-    fn excerpt(&self, at: Place) -> Excerpt {
+    fn excerpt(&self, at: SourceSpan) -> Excerpt {
         let line = self.text.lines().nth(at.line.saturating_sub(1)).unwrap_or_default();
         Excerpt::new(line, at.column.saturating_sub(1), at.width)
     }
 
-    fn error(&self, at: Place, key: &str, reason: Reason, suggestion: Option<String>) -> ConfigError {
+    fn error(&self, at: SourceSpan, key: &str, reason: ConfigErrorKind, suggestion: Option<String>) -> ConfigError {
         // The line holds the secret.
         let excerpt = (!SECRET_KEYS.contains(&key)).then(|| self.excerpt(at));
         ConfigError { source: self.source(at.line, at.column), key: key.to_owned(), reason, suggestion, excerpt }

@@ -1,33 +1,33 @@
 //! The value of `stream-store`: where event streams are stored.
 
 use super::host_defaults::HostDefaults;
-use super::value::{Kind, ValueError};
+use super::value::{ValueError, ValueFormat};
 use std::fmt;
 use std::path::PathBuf;
 
 /// Where event streams are stored.
 #[derive(Clone, PartialEq, Eq)]
-pub enum StreamPlace {
+pub enum StreamStoreLocation {
     /// In a file of the peer's own, in `data-dir`.
-    Own,
+    Auto,
     /// In this SQLite file.
     File(PathBuf),
     /// In the PostgreSQL database at this address, which may hold a password.
     Postgres(String),
 }
 
-impl fmt::Display for StreamPlace {
+impl fmt::Display for StreamStoreLocation {
     /// As it is written, with `***` in place of a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StreamPlace::Own => f.write_str("auto"),
-            StreamPlace::File(path) => path.display().fmt(f),
-            StreamPlace::Postgres(url) => f.write_str(&hidden(url)),
+            StreamStoreLocation::Auto => f.write_str("auto"),
+            StreamStoreLocation::File(path) => path.display().fmt(f),
+            StreamStoreLocation::Postgres(url) => f.write_str(&hidden(url)),
         }
     }
 }
 
-impl fmt::Debug for StreamPlace {
+impl fmt::Debug for StreamStoreLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "StreamPlace({self})")
     }
@@ -51,28 +51,28 @@ fn hidden(url: &str) -> String {
 }
 
 /// Where streams are stored: `auto`, a path, or the address of a database.
-pub(super) struct Place;
+pub(super) struct StreamStoreFormat;
 
-impl Kind for Place {
-    type Value = StreamPlace;
+impl ValueFormat for StreamStoreFormat {
+    type Value = StreamStoreLocation;
 
-    fn parse(&self, text: &str, _: &HostDefaults) -> Result<StreamPlace, ValueError> {
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<StreamStoreLocation, ValueError> {
         match text.split_once(':') {
-            _ if text == "auto" => Ok(StreamPlace::Own),
+            _ if text == "auto" => Ok(StreamStoreLocation::Auto),
             Some(("postgres" | "postgresql", rest))
                 if rest.starts_with("//") && !text.contains(char::is_whitespace) =>
             {
-                Ok(StreamPlace::Postgres(text.to_owned()))
+                Ok(StreamStoreLocation::Postgres(text.to_owned()))
             }
             // No file is called so; what was meant may hold a password.
-            Some(("postgres" | "postgresql", _)) => Err(ValueError::StreamPlace),
-            _ if text.contains("://") => Err(ValueError::StreamPlace),
+            Some(("postgres" | "postgresql", _)) => Err(ValueError::StreamStoreLocation),
+            _ if text.contains("://") => Err(ValueError::StreamStoreLocation),
             _ if text.contains('\0') => Err(ValueError::PathNul),
-            _ => Ok(StreamPlace::File(PathBuf::from(text))),
+            _ => Ok(StreamStoreLocation::File(PathBuf::from(text))),
         }
     }
 
-    fn show(&self, value: &StreamPlace) -> String {
+    fn show(&self, value: &StreamStoreLocation) -> String {
         value.to_string()
     }
 
@@ -89,8 +89,8 @@ mod tests {
     fn places_come_back_as_they_are_shown_but_for_passwords() {
         let here = HostDefaults { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 };
         let hides = |text: &str, shown: &str| {
-            let value = Place.parse(text, &here).unwrap();
-            assert_eq!(Place.show(&value), shown);
+            let value = StreamStoreFormat.parse(text, &here).unwrap();
+            assert_eq!(StreamStoreFormat.show(&value), shown);
             assert!(!format!("{value:?}").contains("s3c"), "{value:?}");
         };
         for text in ["auto", "/var/lib/x.db", "streams.db", "postgres://h/db", "postgresql://u@h:5433/db?options=-c"] {
@@ -103,7 +103,7 @@ mod tests {
             "postgres://h/db?user=u&password=***&sslmode=disable",
         );
         for text in ["redis://h", "postgres:/u:s3cret@h", "postgres://u:s3cret word@h"] {
-            assert_eq!(Place.parse(text, &here), Err(ValueError::StreamPlace), "{text}");
+            assert_eq!(StreamStoreFormat.parse(text, &here), Err(ValueError::StreamStoreLocation), "{text}");
         }
     }
 }

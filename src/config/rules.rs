@@ -4,7 +4,7 @@
 //! they are one text, and in the file they may be a list.
 
 use super::host_defaults::HostDefaults;
-use super::value::{Kind, ValueError, listed, nearest};
+use super::value::{ValueError, ValueFormat, nearest, split_list};
 use crate::subject::Pattern;
 use std::fmt;
 use std::time::Duration;
@@ -74,17 +74,17 @@ impl RuleError {
 }
 
 /// The kind of `history-rules`. The three others read what a rule says in place of their keys.
-pub(super) struct Rules<C, S, T> {
+pub(super) struct HistoryRulesFormat<C, S, T> {
     pub count: C,
     pub size: S,
     pub time: T,
 }
 
-impl<C, S, T> Kind for Rules<C, S, T>
+impl<C, S, T> ValueFormat for HistoryRulesFormat<C, S, T>
 where
-    C: Kind<Value = usize>,
-    S: Kind<Value = usize>,
-    T: Kind<Value = Duration>,
+    C: ValueFormat<Value = usize>,
+    S: ValueFormat<Value = usize>,
+    T: ValueFormat<Value = Duration>,
 {
     type Value = Vec<HistoryOverride>;
 
@@ -92,7 +92,7 @@ where
         if text == "none" {
             return Ok(Vec::new());
         }
-        let rules = listed(text).into_iter().map(|words| self.rule(&words, here));
+        let rules = split_list(text).into_iter().map(|words| self.rule(&words, here));
         let rules = rules.collect::<Result<Vec<_>, RuleError>>().map_err(ValueError::Rule)?;
         if RULES_MAX < rules.len() {
             return Err(ValueError::Rule(RuleError::TooMany));
@@ -148,11 +148,11 @@ pub(super) fn parts(
     Ok(())
 }
 
-impl<C, S, T> Rules<C, S, T>
+impl<C, S, T> HistoryRulesFormat<C, S, T>
 where
-    C: Kind<Value = usize>,
-    S: Kind<Value = usize>,
-    T: Kind<Value = Duration>,
+    C: ValueFormat<Value = usize>,
+    S: ValueFormat<Value = usize>,
+    T: ValueFormat<Value = Duration>,
 {
     fn rule(&self, words: &[&str], here: &HostDefaults) -> Result<HistoryOverride, RuleError> {
         let (pattern, words) = words.split_first().ok_or(RuleError::Empty)?;

@@ -4,9 +4,9 @@
 //! `plant line/?/ALARM time 7 days size 1 gb policy block`. A lone `;` stands between two streams where they are one text, and in the file they may be a list.
 
 use super::host_defaults::HostDefaults;
-use super::value::{Kind, Size, Span, ValueError, listed, nearest};
-use crate::event::stream::name::NameError;
-use crate::event::stream::store::{Limits, Policy, StreamSettings};
+use super::value::{DurationFormat, SizeFormat, ValueError, ValueFormat, nearest, split_list};
+use crate::event::stream::name::StreamNameError;
+use crate::event::stream::store::{Policy, StreamLimits, StreamSettings};
 use crate::subject::event_type::TypePattern;
 use std::fmt;
 use std::time::Duration;
@@ -14,19 +14,20 @@ use std::time::Duration;
 /// For each of them all events are looked through.
 const STREAMS_MAX: usize = 64;
 const PARTS: [&str; 3] = ["time", "size", "policy"];
-const TIME: Span = Span { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), why: "" };
-const SIZE: Size = Size { min: 1, max: 1 << 50 };
+const TIME: DurationFormat =
+    DurationFormat { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), why: "" };
+const SIZE: SizeFormat = SizeFormat { min: 1, max: 1 << 50 };
 
 /// Streams.
-pub(super) struct Streams;
+pub(super) struct StreamsFormat;
 
 /// Why a text is no stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StreamError {
+pub enum StreamSettingsError {
     /// Nothing between two `;`.
     Empty,
     /// The name is none.
-    Name(NameError),
+    Name(StreamNameError),
     /// A word that is neither a pattern nor a limit.
     Word(String),
     /// The same for the second time.
@@ -37,52 +38,61 @@ pub enum StreamError {
     TooMany,
 }
 
-impl fmt::Display for StreamError {
+impl fmt::Display for StreamSettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StreamError::Empty => write!(f, "a stream is missing"),
-            StreamError::Name(error) => error.fmt(f),
-            StreamError::Word(word) => {
+            StreamSettingsError::Empty => write!(f, "a stream is missing"),
+            StreamSettingsError::Name(error) => error.fmt(f),
+            StreamSettingsError::Word(word) => {
                 write!(f, "{word:?} is no pattern of event types, which has a /, and none of {}", PARTS.join(", "))
             }
-            StreamError::Twice(what) => write!(f, "{what} stands here for the second time"),
-            StreamError::Part(part, error) => write!(f, "{part}: {error}"),
-            StreamError::TooMany => write!(f, "more than {STREAMS_MAX} streams"),
+            StreamSettingsError::Twice(what) => write!(f, "{what} stands here for the second time"),
+            StreamSettingsError::Part(part, error) => write!(f, "{part}: {error}"),
+            StreamSettingsError::TooMany => write!(f, "more than {STREAMS_MAX} streams"),
         }
     }
 }
 
-impl StreamError {
+impl StreamSettingsError {
     /// What to write instead.
     pub(super) fn suggestion(&self) -> Option<String> {
         match self {
-            StreamError::Word(word) => nearest(word, PARTS.into_iter()).map(|part| format!("did you mean {part}?")),
-            StreamError::Part("policy", _) => Some("write policy lapse or policy block".into()),
-            StreamError::Part(_, error) => error.suggestion(""),
+            StreamSettingsError::Word(word) => {
+                nearest(word, PARTS.into_iter()).map(|part| format!("did you mean {part}?"))
+            }
+            StreamSettingsError::Part("policy", _) => Some("write policy lapse or policy block".into()),
+            StreamSettingsError::Part(_, error) => error.suggestion(""),
             _ => None,
         }
         .or_else(|| Some("write a stream such as plant line/?/ALARM time 7 days size 1 gb policy block".into()))
     }
 }
 
-impl Kind for Streams {
+impl ValueFormat for StreamsFormat {
     type Value = Vec<StreamSettings>;
 
     fn parse(&self, text: &str, here: &HostDefaults) -> Result<Vec<StreamSettings>, ValueError> {
         let mut streams: Vec<StreamSettings> = Vec::new();
-        for words in listed(text) {
-            let stream = stream(&words, here).map_err(ValueError::Streams)?;
+        for words in split_list(text) {
+            let stream = stream(&words, here).map_err(ValueError::StreamsFormat)?;
             if streams.iter().any(|other| other.name == stream.name) {
-                return Err(ValueError::Streams(StreamError::Twice(format!("the stream {}", stream.name))));
+                return Err(ValueError::StreamsFormat(StreamSettingsError::Twice(format!(
+                    "the stream {}",
+                    stream.name
+                ))));
             }
             streams.push(stream);
         }
-        if STREAMS_MAX < streams.len() { Err(ValueError::Streams(StreamError::TooMany)) } else { Ok(streams) }
+        if STREAMS_MAX < streams.len() {
+            Err(ValueError::StreamsFormat(StreamSettingsError::TooMany))
+        } else {
+            Ok(streams)
+        }
     }
 
     fn show(&self, value: &Vec<StreamSettings>) -> String {
         let stream = |stream: &StreamSettings| {
-            let Limits { age, bytes, policy } = stream.limits;
+            let StreamLimits { age, bytes, policy } = stream.limits;
             let types = stream.types.iter().map(|pattern| format!(" {pattern}"));
             let time = age.map(|age| format!(" time {}", TIME.show(&age)));
             let size = bytes.map(|bytes| format!(" size {}", SIZE.show(&usize::try_from(bytes).unwrap_or(usize::MAX))));
@@ -105,37 +115,37 @@ impl Kind for Streams {
     }
 }
 
-fn stream(words: &[&str], here: &HostDefaults) -> Result<StreamSettings, StreamError> {
-    let (name, words) = words.split_first().ok_or(StreamError::Empty)?;
-    let name = name.parse().map_err(StreamError::Name)?;
+fn stream(words: &[&str], here: &HostDefaults) -> Result<StreamSettings, StreamSettingsError> {
+    let (name, words) = words.split_first().ok_or(StreamSettingsError::Empty)?;
+    let name = name.parse().map_err(StreamSettingsError::Name)?;
     let end = words.iter().position(|word| PARTS.contains(word)).unwrap_or(words.len());
     let (types, limits) = words.split_at(end);
     let pattern = |word: &&str| match word.contains('/') {
-        true => word.parse().map_err(|_| StreamError::Word((*word).to_owned())),
-        false => Err(StreamError::Word((*word).to_owned())),
+        true => word.parse().map_err(|_| StreamSettingsError::Word((*word).to_owned())),
+        false => Err(StreamSettingsError::Word((*word).to_owned())),
     };
-    let types = types.iter().map(pattern).collect::<Result<Vec<TypePattern>, StreamError>>()?;
-    let mut stream = StreamSettings { name, types, limits: Limits::default() };
+    let types = types.iter().map(pattern).collect::<Result<Vec<TypePattern>, StreamSettingsError>>()?;
+    let mut stream = StreamSettings { name, types, limits: StreamLimits::default() };
     let mut policy = None;
     for said in limits.chunk_by(|_, next| !PARTS.contains(next)) {
         let part = PARTS.into_iter().find(|part| *part == said[0]).expect("a chunk begins with such a word");
         let text = said[1..].join(" ");
-        let refused = |error| StreamError::Part(part, Box::new(error));
+        let refused = |error| StreamSettingsError::Part(part, Box::new(error));
         let is_twice = match part {
             "time" => stream.limits.age.replace(TIME.parse(&text, here).map_err(refused)?).is_some(),
             "size" => stream.limits.bytes.replace(SIZE.parse(&text, here).map_err(refused)? as u64).is_some(),
             _ => policy.replace(POLICY.parse(&text, here).map_err(refused)?).is_some(),
         };
         if is_twice {
-            return Err(StreamError::Twice(part.to_owned()));
+            return Err(StreamSettingsError::Twice(part.to_owned()));
         }
     }
     stream.limits.policy = policy.unwrap_or_default();
     Ok(stream)
 }
 
-const POLICY: super::value::Choice<Policy> =
-    super::value::Choice { words: &["lapse", "block"], values: &[Policy::Lapse, Policy::Block], planned: &[] };
+const POLICY: super::value::ChoiceFormat<Policy> =
+    super::value::ChoiceFormat { words: &["lapse", "block"], values: &[Policy::Lapse, Policy::Block], planned: &[] };
 
 #[cfg(test)]
 mod tests {
@@ -149,13 +159,13 @@ mod tests {
     #[test]
     fn streams_come_back_as_they_are_shown() {
         for text in ["main", "main ; plant line/?/ALARM a/* time 7days size 1 gb policy block", "main size 10 mb"] {
-            let value = Streams.parse(text, &here()).unwrap();
-            let shown = Streams.show(&value);
-            assert_eq!(Streams.parse(&shown, &here()).unwrap(), value, "{shown}");
+            let value = StreamsFormat.parse(text, &here()).unwrap();
+            let shown = StreamsFormat.show(&value);
+            assert_eq!(StreamsFormat.parse(&shown, &here()).unwrap(), value, "{shown}");
         }
-        let value = Streams.parse("a ; b x/* time 1 min policy lapse", &here()).unwrap();
+        let value = StreamsFormat.parse("a ; b x/* time 1 min policy lapse", &here()).unwrap();
         assert_eq!((value.len(), value[1].types.len()), (2, 1));
-        let limits = Limits { age: Some(Duration::from_secs(60)), bytes: None, policy: Policy::Lapse };
+        let limits = StreamLimits { age: Some(Duration::from_secs(60)), bytes: None, policy: Policy::Lapse };
         assert_eq!(value[1].limits, limits);
     }
 
@@ -172,7 +182,7 @@ mod tests {
             ("a size", "size: "),
             ("a policy what", "policy: "),
         ] {
-            let error = Streams.parse(text, &here()).unwrap_err().to_string();
+            let error = StreamsFormat.parse(text, &here()).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

@@ -3,7 +3,7 @@
 use super::host_defaults::HostDefaults;
 use super::listeners::AccountError;
 use super::rules::{RULES_MAX, RuleError};
-use super::streams::StreamError;
+use super::streams::StreamSettingsError;
 use crate::daemon::interface::{Spec, SpecError};
 use crate::message::{DeliveryMode, NameError, PeerName};
 use crate::proto::pace::Pace;
@@ -14,13 +14,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The words of each part of a list that is one text: a lone `;` stands between two parts.
-pub(super) fn listed(text: &str) -> Vec<Vec<&str>> {
+pub(super) fn split_list(text: &str) -> Vec<Vec<&str>> {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.split(|word| *word == ";").map(<[&str]>::to_vec).collect()
 }
 
 /// One way of reading, showing and bounding values.
-pub(super) trait Kind {
+pub(super) trait ValueFormat {
     /// What it yields.
     type Value;
     /// Reads a value; `text` has no white space around it.
@@ -53,7 +53,7 @@ pub enum ValueError {
     /// Not a duration, as humantime sees it.
     Duration(String),
     /// Not a whole number.
-    Number,
+    NumberFormat,
     /// A number beyond what the machine can count.
     Overflow,
     /// Below the least value; all three as text, the reason may be empty.
@@ -75,7 +75,7 @@ pub enum ValueError {
     /// Planned, not there.
     NotSupported,
     /// Not a peer name.
-    Name(NameError),
+    PeerNameFormat(NameError),
     /// Not an IP address.
     Address,
     /// An IP address outside 224.0.0.0/4 and ff00::/8.
@@ -90,7 +90,7 @@ pub enum ValueError {
     /// A character that no path can hold.
     PathNul,
     /// Neither a path nor the address of a PostgreSQL database.
-    StreamPlace,
+    StreamStoreLocation,
     /// A history of one message.
     OneMessage,
     /// Not a rule of the history.
@@ -98,13 +98,13 @@ pub enum ValueError {
     /// Not a rule of the journal of events.
     Retention(RuleError),
     /// No list of streams: why.
-    Streams(StreamError),
+    StreamsFormat(StreamSettingsError),
     /// Not a pattern of event types.
-    Types(TypeError),
+    EventTypesFormat(TypeError),
     /// Not a list of such patterns.
     TypesForm,
     /// Not a place to listen at.
-    Listen {
+    ListenAddressFormat {
         /// The usual port.
         port: u16,
     },
@@ -127,13 +127,13 @@ impl fmt::Display for ValueError {
             ValueError::Pace => write!(f, "neither auto nor off nor a size"),
             ValueError::DurationUnit(_) => write!(f, "a time needs a unit"),
             ValueError::Duration(why) => write!(f, "not a time: {why}"),
-            ValueError::Number => write!(f, "not a whole number"),
+            ValueError::NumberFormat => write!(f, "not a whole number"),
             ValueError::Overflow => write!(f, "the number is too large"),
             ValueError::BelowMin { min, why } => write!(f, "less than {min}, the least allowed{}", because(why)),
             ValueError::AboveMax { max, why } => write!(f, "more than {max}, the most allowed{}", because(why)),
             ValueError::NotOneOf(words) => write!(f, "must be one of {}", words.join(", ")),
             ValueError::NotSupported => write!(f, "not supported by this build"),
-            ValueError::Name(error) => error.fmt(f),
+            ValueError::PeerNameFormat(error) => error.fmt(f),
             ValueError::Address => write!(f, "not an IP address"),
             ValueError::NotMulticast(address) => write!(f, "{address} is not a multicast address"),
             ValueError::Interface(error) => error.fmt(f),
@@ -141,16 +141,18 @@ impl fmt::Display for ValueError {
                 write!(f, "the path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes, this one has {bytes}")
             }
             ValueError::PathNul => write!(f, "a path cannot hold the character 0"),
-            ValueError::StreamPlace => write!(f, "this is neither a path nor the address of a PostgreSQL database"),
+            ValueError::StreamStoreLocation => {
+                write!(f, "this is neither a path nor the address of a PostgreSQL database")
+            }
             ValueError::OneMessage => write!(
                 f,
                 "one message is too few: a poll names the message before the one that it wants, and both must be kept"
             ),
             ValueError::Rule(error) | ValueError::Retention(error) => error.fmt(f),
-            ValueError::Streams(error) => error.fmt(f),
-            ValueError::Types(error) => error.fmt(f),
+            ValueError::StreamsFormat(error) => error.fmt(f),
+            ValueError::EventTypesFormat(error) => error.fmt(f),
             ValueError::TypesForm => write!(f, "not one to {RULES_MAX} patterns of event types with ; between two"),
-            ValueError::Listen { .. } => write!(f, "not a place to listen at"),
+            ValueError::ListenAddressFormat { .. } => write!(f, "not a place to listen at"),
             ValueError::Account(error) => error.fmt(f),
             ValueError::TlsFiles => write!(f, "two files are wanted: the certificates and the key"),
         }
@@ -184,10 +186,14 @@ impl ValueError {
             ValueError::OneMessage => Some("write 2 or more, or 0 to keep none".into()),
             ValueError::Rule(error) => error.suggestion(),
             ValueError::Retention(_) => Some("write rules such as plant/* count 1000 size 10 mb time 30 days".into()),
-            ValueError::Streams(error) => error.suggestion(),
-            ValueError::Types(_) | ValueError::TypesForm => Some("write patterns such as plant/? ; line/*".into()),
+            ValueError::StreamsFormat(error) => error.suggestion(),
+            ValueError::EventTypesFormat(_) | ValueError::TypesForm => {
+                Some("write patterns such as plant/? ; line/*".into())
+            }
             ValueError::Account(error) => error.suggestion(),
-            ValueError::Listen { port } => Some(format!("write on, off, {port}, 192.0.2.7 or 192.0.2.7:{port}")),
+            ValueError::ListenAddressFormat { port } => {
+                Some(format!("write on, off, {port}, 192.0.2.7 or 192.0.2.7:{port}"))
+            }
             ValueError::TlsFiles => Some("write CERTIFICATES.pem KEY.pem".into()),
             ValueError::Interface(_) => Some("write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto".into()),
             _ => None,
@@ -196,7 +202,7 @@ impl ValueError {
 }
 
 /// A size in bytes; `mb` is 1,048,576 bytes.
-pub(super) struct Size {
+pub(super) struct SizeFormat {
     pub min: usize,
     pub max: usize,
 }
@@ -247,7 +253,7 @@ pub(super) fn show_size(bytes: usize) -> String {
     }
 }
 
-impl Kind for Size {
+impl ValueFormat for SizeFormat {
     type Value = usize;
 
     fn parse(&self, text: &str, _: &HostDefaults) -> Result<usize, ValueError> {
@@ -264,11 +270,11 @@ impl Kind for Size {
 }
 
 /// How fast to publish: `auto`, `off`, or a size for each second.
-pub(super) struct PaceOf {
-    pub rate: Size,
+pub(super) struct PaceFormat {
+    pub rate: SizeFormat,
 }
 
-impl Kind for PaceOf {
+impl ValueFormat for PaceFormat {
     type Value = Pace;
 
     fn parse(&self, text: &str, here: &HostDefaults) -> Result<Pace, ValueError> {
@@ -300,7 +306,7 @@ impl Kind for PaceOf {
 }
 
 /// A span of time, with its unit.
-pub(super) struct Span {
+pub(super) struct DurationFormat {
     pub min: Duration,
     pub max: Duration,
     /// Why `min` is the least, if that is not plain.
@@ -318,7 +324,7 @@ fn show_span(span: Duration) -> String {
     }
 }
 
-impl Kind for Span {
+impl ValueFormat for DurationFormat {
     type Value = Duration;
 
     fn parse(&self, text: &str, _: &HostDefaults) -> Result<Duration, ValueError> {
@@ -339,18 +345,18 @@ impl Kind for Span {
 }
 
 /// A whole number.
-pub(super) struct Number<T> {
+pub(super) struct NumberFormat<T> {
     pub min: T,
     pub max: T,
 }
 
-impl<T: Copy + PartialOrd + fmt::Display + TryFrom<u64>> Kind for Number<T> {
+impl<T: Copy + PartialOrd + fmt::Display + TryFrom<u64>> ValueFormat for NumberFormat<T> {
     type Value = T;
 
     fn parse(&self, text: &str, _: &HostDefaults) -> Result<T, ValueError> {
         let digits: String = text.chars().filter(|c| !matches!(c, ',' | '_')).collect();
         if digits.is_empty() || digits.bytes().any(|b| !b.is_ascii_digit()) {
-            return Err(ValueError::Number);
+            return Err(ValueError::NumberFormat);
         }
         let above = || ValueError::AboveMax { max: self.max.to_string(), why: "" };
         let number = digits.parse::<u64>().ok().and_then(|n| T::try_from(n).ok()).ok_or_else(above)?;
@@ -367,15 +373,15 @@ impl<T: Copy + PartialOrd + fmt::Display + TryFrom<u64>> Kind for Number<T> {
 }
 
 /// How many messages of a subject are kept: 0, or at least two (seed 000, "Sizes and Probabilities").
-pub(super) struct HistoryCount {
+pub(super) struct HistoryCountFormat {
     pub max: usize,
 }
 
-impl Kind for HistoryCount {
+impl ValueFormat for HistoryCountFormat {
     type Value = usize;
 
     fn parse(&self, text: &str, here: &HostDefaults) -> Result<usize, ValueError> {
-        match (Number { min: 0, max: self.max }).parse(text, here)? {
+        match (NumberFormat { min: 0, max: self.max }).parse(text, here)? {
             1 => Err(ValueError::OneMessage),
             count => Ok(count),
         }
@@ -407,13 +413,13 @@ fn in_range<T: Copy + PartialOrd>(
 }
 
 /// A peer name; `auto` is the host's.
-pub(super) struct Name;
+pub(super) struct PeerNameFormat;
 
-impl Kind for Name {
+impl ValueFormat for PeerNameFormat {
     type Value = PeerName;
 
     fn parse(&self, text: &str, here: &HostDefaults) -> Result<PeerName, ValueError> {
-        if text == "auto" { Ok(here.peer_name()) } else { text.parse().map_err(ValueError::Name) }
+        if text == "auto" { Ok(here.peer_name()) } else { text.parse().map_err(ValueError::PeerNameFormat) }
     }
 
     fn show(&self, value: &PeerName) -> String {
@@ -426,9 +432,9 @@ impl Kind for Name {
 }
 
 /// A multicast address.
-pub(super) struct Group;
+pub(super) struct GroupFormat;
 
-impl Kind for Group {
+impl ValueFormat for GroupFormat {
     type Value = IpAddr;
 
     fn parse(&self, text: &str, _: &HostDefaults) -> Result<IpAddr, ValueError> {
@@ -446,9 +452,9 @@ impl Kind for Group {
 }
 
 /// Where the group is joined; the shell finds it among the host's interfaces.
-pub(super) struct Link;
+pub(super) struct InterfaceFormat;
 
-impl Kind for Link {
+impl ValueFormat for InterfaceFormat {
     type Value = Spec;
 
     fn parse(&self, text: &str, _: &HostDefaults) -> Result<Spec, ValueError> {
@@ -475,11 +481,11 @@ pub enum DatagramSize {
 }
 
 /// A [`DatagramSize`].
-pub(super) struct Datagram {
-    pub size: Size,
+pub(super) struct DatagramSizeFormat {
+    pub size: SizeFormat,
 }
 
-impl Kind for Datagram {
+impl ValueFormat for DatagramSizeFormat {
     type Value = DatagramSize;
 
     fn parse(&self, text: &str, here: &HostDefaults) -> Result<DatagramSize, ValueError> {
@@ -499,9 +505,9 @@ impl Kind for Datagram {
 }
 
 /// The path of the Unix socket; `auto` depends on the user.
-pub(super) struct Socket;
+pub(super) struct SocketPathFormat;
 
-impl Kind for Socket {
+impl ValueFormat for SocketPathFormat {
     type Value = PathBuf;
 
     fn parse(&self, text: &str, here: &HostDefaults) -> Result<PathBuf, ValueError> {
@@ -523,9 +529,9 @@ impl Kind for Socket {
 }
 
 /// The path of a file, or `none`.
-pub(super) struct File;
+pub(super) struct FilePathFormat;
 
-impl Kind for File {
+impl ValueFormat for FilePathFormat {
     type Value = Option<PathBuf>;
 
     fn parse(&self, text: &str, _: &HostDefaults) -> Result<Option<PathBuf>, ValueError> {
@@ -546,14 +552,14 @@ impl Kind for File {
 }
 
 /// One of a few words.
-pub(super) struct Choice<T: 'static> {
+pub(super) struct ChoiceFormat<T: 'static> {
     pub words: &'static [&'static str],
     pub values: &'static [T],
     /// Words that mean something that is not built yet.
     pub planned: &'static [&'static str],
 }
 
-impl<T: Copy + PartialEq> Kind for Choice<T> {
+impl<T: Copy + PartialEq> ValueFormat for ChoiceFormat<T> {
     type Value = T;
 
     fn parse(&self, text: &str, _: &HostDefaults) -> Result<T, ValueError> {
@@ -587,33 +593,34 @@ impl fmt::Display for Mode {
     }
 }
 
-pub(super) const MODE: Choice<Mode> = Choice { words: &["open"], values: &[Mode::Open], planned: &["realm", "pki"] };
+pub(super) const MODE: ChoiceFormat<Mode> =
+    ChoiceFormat { words: &["open"], values: &[Mode::Open], planned: &["realm", "pki"] };
 
 /// Yes or no. Every word that any key takes for it, every key takes: who writes YAML expects that.
-pub(super) const YES: Choice<bool> = Choice {
+pub(super) const YES_NO: ChoiceFormat<bool> = ChoiceFormat {
     words: &["yes", "no", "on", "off", "true", "false"],
     values: &[true, false, true, false, true, false],
     planned: &[],
 };
 
-/// On or off; as [`YES`], but for how it is shown.
-pub(super) const ON: Choice<bool> =
-    Choice { words: &["on", "off", "yes", "no", "true", "false"], values: YES.values, planned: &[] };
+/// On or off; as [`YES_NO`], but for how it is shown.
+pub(super) const ON_OFF: ChoiceFormat<bool> =
+    ChoiceFormat { words: &["on", "off", "yes", "no", "true", "false"], values: YES_NO.values, planned: &[] };
 
 /// What becomes of a client of a listener that does not read fast enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowClient {
     /// Messages are dropped, and it is told how many.
-    Tell,
+    DropAndNotify,
     /// Its connection is closed.
     Close,
 }
 
-pub(super) const SLOW_CLIENT: Choice<SlowClient> =
-    Choice { words: &["tell", "close"], values: &[SlowClient::Tell, SlowClient::Close], planned: &[] };
+pub(super) const SLOW_CLIENT: ChoiceFormat<SlowClient> =
+    ChoiceFormat { words: &["tell", "close"], values: &[SlowClient::DropAndNotify, SlowClient::Close], planned: &[] };
 
-pub(super) const DELIVERY: Choice<DeliveryMode> =
-    Choice { words: &["repair", "live"], values: &[DeliveryMode::Repair, DeliveryMode::Live], planned: &[] };
+pub(super) const DELIVERY: ChoiceFormat<DeliveryMode> =
+    ChoiceFormat { words: &["repair", "live"], values: &[DeliveryMode::Repair, DeliveryMode::Live], planned: &[] };
 
 /// How much is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -630,7 +637,7 @@ pub enum LogLevel {
     Trace,
 }
 
-pub(super) const LOG_LEVEL: Choice<LogLevel> = Choice {
+pub(super) const LOG_LEVEL: ChoiceFormat<LogLevel> = ChoiceFormat {
     words: &["error", "warn", "info", "debug", "trace"],
     values: &[LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace],
     planned: &[],
@@ -651,8 +658,8 @@ pub enum LogFormat {
     Json,
 }
 
-pub(super) const LOG_FORMAT: Choice<LogFormat> =
-    Choice { words: &["text", "json"], values: &[LogFormat::Text, LogFormat::Json], planned: &[] };
+pub(super) const LOG_FORMAT: ChoiceFormat<LogFormat> =
+    ChoiceFormat { words: &["text", "json"], values: &[LogFormat::Text, LogFormat::Json], planned: &[] };
 
 /// The candidate that is closest to `word`, if it is close: at most a third of the letters differ, or one begins with
 /// the other.
@@ -726,7 +733,7 @@ mod tests {
         for bytes in [0, 1, 1000, 1024, 1536, 65_507, 10 << 20, 3 << 30] {
             assert_eq!(parse_size(&show_size(bytes)), Ok(bytes));
         }
-        let kind = Span { min: Duration::ZERO, max: Duration::MAX, why: "" };
+        let kind = DurationFormat { min: Duration::ZERO, max: Duration::MAX, why: "" };
         for millis in [0u64, 1, 5, 250, 1000, 1500, 60_000, 86_400_000, 90_000_000] {
             let span = Duration::from_millis(millis);
             assert_eq!(kind.parse(&kind.show(&span), &here("")), Ok(span));

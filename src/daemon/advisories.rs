@@ -3,7 +3,7 @@
 //! The message has the header `mtype: A`, as RV marks advisories, and a JSON object as its payload.
 
 use crate::message::{Cause, Count, Delivery, Headers, Message, Publisher, Verdict};
-use crate::proto::advisory::{Advisory, INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST, Stream};
+use crate::proto::advisory::{Advisory, AdvisoryStream, INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST};
 use crate::subject::Subject;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ const SUBJECT_PREFIX: &str = "_RV.ERROR.SYSTEM.";
 
 /// The advisory as a message from `me`. `host` is where the publisher's datagrams come from, if that is known.
 pub(crate) fn delivery(advisory: &Advisory, host: Option<IpAddr>, me: Publisher) -> Delivery {
-    let payload = serde_json::to_vec(&Notice { advisory, host }).expect("numbers and texts are valid JSON");
+    let payload = serde_json::to_vec(&AdvisoryJson { advisory, host }).expect("numbers and texts are valid JSON");
     message(subject(advisory.stream), payload, me)
 }
 
@@ -25,20 +25,20 @@ pub(crate) fn message(subject: &str, payload: Vec<u8>, me: Publisher) -> Deliver
     Delivery::new(message, me, None, Verdict::Direct)
 }
 
-fn subject(stream: Stream) -> &'static str {
+fn subject(stream: AdvisoryStream) -> &'static str {
     match stream {
-        Stream::Bcast => INBOUND_BCAST,
-        Stream::Ptp => INBOUND_PTP,
-        Stream::Outbound => OUTBOUND_BCAST,
+        AdvisoryStream::Bcast => INBOUND_BCAST,
+        AdvisoryStream::Ptp => INBOUND_PTP,
+        AdvisoryStream::Outbound => OUTBOUND_BCAST,
     }
 }
 
-struct Notice<'a> {
+struct AdvisoryJson<'a> {
     advisory: &'a Advisory,
     host: Option<IpAddr>,
 }
 
-impl Serialize for Notice<'_> {
+impl Serialize for AdvisoryJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Advisory { publisher, subjects, .. } = self.advisory;
         let mut map = serializer.serialize_map(None)?;
@@ -47,11 +47,14 @@ impl Serialize for Notice<'_> {
         let subject = subject(self.advisory.stream);
         map.serialize_entry("ADV_NAME", subject.strip_prefix(SUBJECT_PREFIX).unwrap_or(subject))?;
         map.serialize_entry("ADV_DESC", "lost msgs")?;
-        map.serialize_entry("lost", &Counted(Count::from_bounds(self.advisory.lost_min, self.advisory.lost_max)))?;
+        map.serialize_entry(
+            "lost",
+            &AdvisoryCount(Count::from_bounds(self.advisory.lost_min, self.advisory.lost_max)),
+        )?;
         map.serialize_entry("sub_cnt", &self.advisory.subjects_count)?;
         for (index, (subject, min, max)) in subjects.iter().enumerate() {
             map.serialize_entry(&format!("sub{}", index + 1), subject.as_str())?;
-            map.serialize_entry(&format!("lost{}", index + 1), &Counted(Count::from_bounds(*min, *max)))?;
+            map.serialize_entry(&format!("lost{}", index + 1), &AdvisoryCount(Count::from_bounds(*min, *max)))?;
         }
         map.serialize_entry("scid", &self.advisory.scid)?;
         if let Some(host) = self.host {
@@ -80,9 +83,9 @@ impl Serialize for Notice<'_> {
 }
 
 /// A count in JSON: a number if it is known, otherwise its bounds. Never a number for an unknown one.
-pub(crate) struct Counted(pub(crate) Count);
+pub(crate) struct AdvisoryCount(pub(crate) Count);
 
-impl Serialize for Counted {
+impl Serialize for AdvisoryCount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Count::Exact(count) => serializer.serialize_u64(count),
@@ -109,7 +112,7 @@ mod tests {
     fn the_seeds_fields_come_first_and_in_its_order() {
         let names = ["RSF.REC.PAC.NaE", "RSF.REC.MTC.NaE"];
         let advisory = Advisory {
-            stream: Stream::Bcast,
+            stream: AdvisoryStream::Bcast,
             publisher: publisher(),
             lost_min: 2,
             lost_max: 2,
@@ -139,7 +142,7 @@ mod tests {
     #[test]
     fn what_is_not_known_exactly_is_told_by_its_bounds() {
         let advisory = Advisory {
-            stream: Stream::Ptp,
+            stream: AdvisoryStream::Ptp,
             publisher: Publisher { name: None, ..publisher() },
             lost_min: 0,
             lost_max: 9,

@@ -6,7 +6,7 @@
 //! into a slot of 64 KiB, and a datagram that does not fill at least half of it is copied into a buffer of its own size,
 //! so that the slot is used again.
 
-use crate::time::Wall;
+use crate::time::WallTime;
 use bytes::{Bytes, BytesMut};
 use std::io;
 use std::mem::{self, MaybeUninit};
@@ -27,11 +27,11 @@ const SEGMENTS_BYTES_MAX: usize = 65_507;
 const BATCH_SEGMENTS_MAX: usize = 1024;
 
 /// Buffers that are asked for at least.
-const FEW: usize = 8;
+const BUFFERS_MIN: usize = 8;
 
 /// A datagram as it arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedDatagram {
     /// The sender, as the kernel tells it.
     pub from: SocketAddr,
     /// The UDP payload.
@@ -40,12 +40,12 @@ pub struct Received {
     /// one; several that arrived as one buffer count once.
     pub overrun: u32,
     /// When the kernel got it, if it says so.
-    pub arrived: Option<Wall>,
+    pub arrived: Option<WallTime>,
 }
 
 /// A datagram to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outgoing {
+pub struct OutgoingDatagram {
     /// The receiver; `None` for the group.
     pub to: Option<SocketAddr>,
     /// The UDP payload, at most 65,507 bytes.
@@ -56,16 +56,16 @@ pub struct Outgoing {
 #[derive(Debug)]
 pub struct RecvBatch {
     slots: Vec<BytesMut>,
-    received: Vec<Received>,
+    received: Vec<ReceivedDatagram>,
     /// How many the next call asks for: twice as many as came last, for each that is asked for has its cost.
     wanted: usize,
     is_full: bool,
-    segments: SegmentsSeen,
+    segments: SegmentPeak,
 }
 
 /// How many datagrams have arrived as one buffer of late.
 #[derive(Clone, Copy, Debug)]
-struct SegmentsSeen {
+struct SegmentPeak {
     /// The most in this span of [`SPAN_BUFFERS`], and in the one before.
     most: [u64; 2],
     /// Buffers in this span.
@@ -75,12 +75,12 @@ struct SegmentsSeen {
 /// After so many buffers it is forgotten how many datagrams once were in one.
 const SPAN_BUFFERS: u32 = 1024;
 
-impl SegmentsSeen {
-    const NONE: SegmentsSeen = SegmentsSeen { most: [1; 2], buffers: 0 };
+impl SegmentPeak {
+    const NONE: SegmentPeak = SegmentPeak { most: [1; 2], buffers: 0 };
 
     fn on_buffer(&mut self, datagrams: u64) {
         if self.buffers == SPAN_BUFFERS {
-            *self = SegmentsSeen { most: [1, self.most[0]], buffers: 0 };
+            *self = SegmentPeak { most: [1, self.most[0]], buffers: 0 };
         }
         self.buffers += 1;
         self.most[0] = self.most[0].max(datagrams);
@@ -102,7 +102,7 @@ impl RecvBatch {
             received: Vec::with_capacity(buffers),
             wanted: buffers,
             is_full: false,
-            segments: SegmentsSeen::NONE,
+            segments: SegmentPeak::NONE,
         }
     }
 
@@ -117,7 +117,7 @@ impl RecvBatch {
     }
 
     /// Takes out what the last call received, in order of arrival.
-    pub fn drain(&mut self) -> impl Iterator<Item = Received> + '_ {
+    pub fn drain(&mut self) -> impl Iterator<Item = ReceivedDatagram> + '_ {
         self.received.drain(..)
     }
 
@@ -126,23 +126,23 @@ impl RecvBatch {
     pub(super) fn recv(&mut self, socket: BorrowedFd<'_>, overruns: &mut u32) -> io::Result<usize> {
         let count = self.wanted;
         let before = self.received.len();
-        let mut names = [const { MaybeUninit::<Name>::uninit() }; BATCH_BUFFERS_MAX];
-        let mut controls = [const { MaybeUninit::<Control>::uninit() }; BATCH_BUFFERS_MAX];
+        let mut names = [const { MaybeUninit::<RawAddress>::uninit() }; BATCH_BUFFERS_MAX];
+        let mut controls = [const { MaybeUninit::<ControlBuffer>::uninit() }; BATCH_BUFFERS_MAX];
         let mut slices = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_BUFFERS_MAX];
         let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_BUFFERS_MAX];
         for (index, slot) in self.slots[..count].iter_mut().enumerate() {
             let room = slot.spare_capacity_mut();
             let slice = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
             let mut header = empty_header();
-            header.msg_hdr.msg_name = ptr::from_mut(names[index].write(Name::EMPTY)).cast();
+            header.msg_hdr.msg_name = ptr::from_mut(names[index].write(RawAddress::EMPTY)).cast();
             header.msg_hdr.msg_namelen = NAME_BYTES;
             header.msg_hdr.msg_iov = slices[index].write(slice);
             header.msg_hdr.msg_iovlen = 1;
-            header.msg_hdr.msg_control = ptr::from_mut(controls[index].write(Control::EMPTY)).cast();
-            header.msg_hdr.msg_controllen = size_of::<Control>();
+            header.msg_hdr.msg_control = ptr::from_mut(controls[index].write(ControlBuffer::EMPTY)).cast();
+            header.msg_hdr.msg_controllen = size_of::<ControlBuffer>();
             headers[index].write(header);
         }
-        let came = retried(|| {
+        let came = retry_interrupted(|| {
             // SAFETY: the first `count` headers were initialised above; each points to its own name, control buffer and
             // slice, which points to the spare capacity of its own slot. All of them outlive the call.
             unsafe {
@@ -158,8 +158,8 @@ impl RecvBatch {
         for index in 0..came {
             // SAFETY: initialised above for every slot asked for, and `came` is at most their number.
             let (header, name) = unsafe { (headers[index].assume_init_ref(), names[index].assume_init_ref()) };
-            let told = Told::by_kernel(&header.msg_hdr);
-            let mut overrun = told.drops.map_or(0, |drops| rise(overruns, drops));
+            let told = AncillaryData::from_header(&header.msg_hdr);
+            let mut overrun = told.drops.map_or(0, |drops| counter_increase(overruns, drops));
             let slot = &mut self.slots[index];
             // SAFETY: the kernel wrote `msg_len` bytes at the start of this slot's spare capacity; it never says more
             // than `iov_len` without MSG_TRUNC among the flags of the call.
@@ -167,7 +167,7 @@ impl RecvBatch {
             let from = name.decode().expect("the sender of a UDP datagram has an Internet address");
             let mut push = |bytes| {
                 let overrun = mem::take(&mut overrun);
-                self.received.push(Received { from, bytes, overrun, arrived: told.arrived });
+                self.received.push(ReceivedDatagram { from, bytes, overrun, arrived: told.arrived });
             };
             match told.segment.filter(|bytes| (1..slot.len()).contains(bytes)) {
                 Some(bytes) => {
@@ -176,14 +176,14 @@ impl RecvBatch {
                 }
                 None => {
                     self.segments.on_buffer(1);
-                    push(taken(slot));
+                    push(take_payload(slot));
                 }
             }
             slot.clear();
         }
         self.is_full = came == count;
         let most = self.slots.len();
-        self.wanted = if self.is_full { most } else { (2 * came).clamp(FEW.min(most), most) };
+        self.wanted = if self.is_full { most } else { (2 * came).clamp(BUFFERS_MIN.min(most), most) };
         Ok(self.received.len() - before)
     }
 }
@@ -205,11 +205,11 @@ pub(super) fn overrun(socket: BorrowedFd<'_>, overruns: &mut u32) -> io::Result<
     if answer < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(rise(overruns, memory[SK_MEMINFO_DROPS]))
+    Ok(counter_increase(overruns, memory[SK_MEMINFO_DROPS]))
 }
 
 /// How much the counter, which wraps, has risen. A datagram received after its socket was asked tells of the time before.
-fn rise(known: &mut u32, drops: u32) -> u32 {
+fn counter_increase(known: &mut u32, drops: u32) -> u32 {
     let risen = drops.wrapping_sub(*known);
     if u32::MAX / 2 < risen {
         return 0;
@@ -224,11 +224,11 @@ fn rise(known: &mut u32, drops: u32) -> u32 {
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     group: SocketAddr,
-    batch: &[Outgoing],
+    batch: &[OutgoingDatagram],
     segments: &mut bool,
 ) -> io::Result<usize> {
     match send_buffers(socket, group, batch, *segments) {
-        Err(error) if *segments && 1 < segments_of(batch) && is_about_dividing(&error) => {
+        Err(error) if *segments && 1 < segment_count(batch) && is_segmentation_error(&error) => {
             let sent = send_buffers(socket, group, batch, false)?;
             if 0 < sent {
                 tracing::info!(%error, "datagrams leave one by one: the kernel does not divide buffers on this way");
@@ -243,36 +243,41 @@ pub(super) fn send(
 /// Whether an error can mean that the kernel does not divide buffers on this way: cards that cannot add checksums (EIO),
 /// interfaces whose MTU is smaller than the datagrams (EINVAL, EMSGSIZE), kernels without it (EOPNOTSUPP). An unreachable
 /// network or a firewall says nothing of that.
-fn is_about_dividing(error: &io::Error) -> bool {
+fn is_segmentation_error(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE | libc::EOPNOTSUPP))
 }
 
 /// How many datagrams at the beginning of `batch` can leave as one buffer: those of one size to one receiver, and one
 /// shorter one behind them.
-fn segments_of(batch: &[Outgoing]) -> usize {
+fn segment_count(batch: &[OutgoingDatagram]) -> usize {
     let Some(first) = batch.first() else { return 0 };
     let size = first.bytes.len();
     let most = SEGMENTS_BYTES_MAX.checked_div(size).map_or(1, |count| count.clamp(1, SEGMENTS_MAX));
-    let fits = |outgoing: &&Outgoing| outgoing.to == first.to && outgoing.bytes.len() == size;
+    let fits = |outgoing: &&OutgoingDatagram| outgoing.to == first.to && outgoing.bytes.len() == size;
     let equal = batch.iter().take(most).take_while(fits).count();
-    let is_end = |last: &Outgoing| last.to == first.to && (1..size).contains(&last.bytes.len());
+    let is_end = |last: &OutgoingDatagram| last.to == first.to && (1..size).contains(&last.bytes.len());
     equal + usize::from(equal < most && batch.get(equal).is_some_and(is_end))
 }
 
-fn send_buffers(socket: BorrowedFd<'_>, group: SocketAddr, batch: &[Outgoing], divides: bool) -> io::Result<usize> {
-    let mut names = [const { MaybeUninit::<Name>::uninit() }; BATCH_BUFFERS_MAX];
+fn send_buffers(
+    socket: BorrowedFd<'_>,
+    group: SocketAddr,
+    batch: &[OutgoingDatagram],
+    divides: bool,
+) -> io::Result<usize> {
+    let mut names = [const { MaybeUninit::<RawAddress>::uninit() }; BATCH_BUFFERS_MAX];
     let mut slices = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH_SEGMENTS_MAX];
-    let mut controls = [const { MaybeUninit::<Control>::uninit() }; BATCH_BUFFERS_MAX];
+    let mut controls = [const { MaybeUninit::<ControlBuffer>::uninit() }; BATCH_BUFFERS_MAX];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_BUFFERS_MAX];
     let mut lengths = [0u8; BATCH_BUFFERS_MAX];
     let (mut buffers, mut datagrams) = (0, 0);
     while buffers < BATCH_BUFFERS_MAX && datagrams < batch.len() {
         let rest = &batch[datagrams..];
-        let count = if divides { segments_of(rest) } else { 1 };
+        let count = if divides { segment_count(rest) } else { 1 };
         if BATCH_SEGMENTS_MAX < datagrams + count {
             break;
         }
-        let slice_of = |outgoing: &Outgoing| libc::iovec {
+        let slice_of = |outgoing: &OutgoingDatagram| libc::iovec {
             iov_base: outgoing.bytes.as_ptr().cast_mut().cast(),
             iov_len: outgoing.bytes.len(),
         };
@@ -280,22 +285,22 @@ fn send_buffers(socket: BorrowedFd<'_>, group: SocketAddr, batch: &[Outgoing], d
         for (slice, outgoing) in place.iter_mut().zip(rest) {
             slice.write(slice_of(outgoing));
         }
-        let name = names[buffers].write(Name::EMPTY);
+        let name = names[buffers].write(RawAddress::EMPTY);
         let mut header = empty_header();
         header.msg_hdr.msg_namelen = name.encode(rest[0].to.unwrap_or(group));
         header.msg_hdr.msg_name = ptr::from_mut(name).cast();
         header.msg_hdr.msg_iov = place.as_mut_ptr().cast();
         header.msg_hdr.msg_iovlen = count;
         if 1 < count {
-            let control = controls[buffers].write(Control::EMPTY);
+            let control = controls[buffers].write(ControlBuffer::EMPTY);
             header.msg_hdr.msg_control = ptr::from_mut(control).cast();
-            header.msg_hdr.msg_controllen = control.ask_to_divide(rest[0].bytes.len());
+            header.msg_hdr.msg_controllen = control.request_segmentation(rest[0].bytes.len());
         }
         headers[buffers].write(header);
         lengths[buffers] = u8::try_from(count).expect("at most 64");
         (buffers, datagrams) = (buffers + 1, datagrams + count);
     }
-    let sent = retried(|| {
+    let sent = retry_interrupted(|| {
         // SAFETY: the first `buffers` headers were initialised above; each points to its own name, control message and
         // slices, which point to the bytes of its datagrams, only read by the kernel. All of them outlive the call.
         unsafe {
@@ -306,7 +311,7 @@ fn send_buffers(socket: BorrowedFd<'_>, group: SocketAddr, batch: &[Outgoing], d
 }
 
 /// The count that a system call returns; again after a signal; 0 when it would have to wait.
-fn retried(mut call: impl FnMut() -> libc::c_int) -> io::Result<usize> {
+fn retry_interrupted(mut call: impl FnMut() -> libc::c_int) -> io::Result<usize> {
     loop {
         if let Ok(count) = usize::try_from(call()) {
             return Ok(count);
@@ -321,7 +326,7 @@ fn retried(mut call: impl FnMut() -> libc::c_int) -> io::Result<usize> {
 }
 
 /// The datagram received into `slot`, which is to be cleared.
-fn taken(slot: &mut BytesMut) -> Bytes {
+fn take_payload(slot: &mut BytesMut) -> Bytes {
     if SLOT_BYTES / 2 <= slot.len() {
         return mem::replace(slot, BytesMut::with_capacity(SLOT_BYTES)).freeze();
     }
@@ -330,18 +335,18 @@ fn taken(slot: &mut BytesMut) -> Bytes {
 
 /// What the kernel tells beside a datagram.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct AncillaryData {
     /// The count of datagrams dropped at the socket before this one; not told before the first drop.
     drops: Option<u32>,
     /// When it arrived.
-    arrived: Option<Wall>,
+    arrived: Option<WallTime>,
     /// How long each of the datagrams in the buffer is, but for the last one, if it is divided.
     segment: Option<usize>,
 }
 
-impl Told {
-    fn by_kernel(header: &libc::msghdr) -> Told {
-        let mut told = Told::default();
+impl AncillaryData {
+    fn from_header(header: &libc::msghdr) -> AncillaryData {
+        let mut told = AncillaryData::default();
         // SAFETY: the kernel has filled `msg_control` with `msg_controllen` bytes of well-formed control messages.
         let mut control = unsafe { libc::CMSG_FIRSTHDR(header) };
         while !control.is_null() {
@@ -357,7 +362,7 @@ impl Told {
                     // SAFETY: the data of this kind is one timespec; it may stand unaligned.
                     let time = unsafe { ptr::read_unaligned(data.cast::<libc::timespec>()) };
                     let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
-                    told.arrived = u64::try_from(nanos).ok().map(Wall::from_nanos);
+                    told.arrived = u64::try_from(nanos).ok().map(WallTime::from_nanos);
                 }
                 (libc::SOL_UDP, libc::UDP_GRO) => {
                     // SAFETY: the data of this kind is one int; it may stand unaligned.
@@ -376,14 +381,14 @@ impl Told {
 /// A socket address as the kernel reads and writes it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-union Name {
+union RawAddress {
     family: libc::sa_family_t,
     v4: libc::sockaddr_in,
     v6: libc::sockaddr_in6,
 }
 
-impl Name {
-    const EMPTY: Name = Name {
+impl RawAddress {
+    const EMPTY: RawAddress = RawAddress {
         v6: libc::sockaddr_in6 {
             sin6_family: 0,
             sin6_port: 0,
@@ -442,13 +447,13 @@ impl Name {
 
 /// Room for the control messages that are asked for, a u32, a time and an int, aligned as the kernel wants it.
 #[repr(C, align(8))]
-struct Control([u8; 96]);
+struct ControlBuffer([u8; 96]);
 
-impl Control {
-    const EMPTY: Control = Control([0; 96]);
+impl ControlBuffer {
+    const EMPTY: ControlBuffer = ControlBuffer([0; 96]);
 
     /// Asks the kernel to divide the buffer into datagrams of `bytes` each. Gives the length of the message.
-    fn ask_to_divide(&mut self, bytes: usize) -> usize {
+    fn request_segmentation(&mut self, bytes: usize) -> usize {
         let size = u16::try_from(bytes).expect("UDP datagrams have less than 64 KiB");
         // SAFETY: the buffer is aligned for a control message and, as asserted below, long enough for one of a u16.
         unsafe {
@@ -477,12 +482,12 @@ const NAME_BYTES: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::soc
 /// Larger than any UDP datagram (65,527 bytes over IPv6), so that none is ever cut.
 const SLOT_BYTES: usize = 64 * 1024;
 
-const _: () = assert!(size_of::<Name>() == NAME_BYTES as usize);
+const _: () = assert!(size_of::<RawAddress>() == NAME_BYTES as usize);
 // SAFETY: CMSG_SPACE only computes.
 const _: () = assert!(
     unsafe { 2 * libc::CMSG_SPACE(size_of::<u32>() as u32) + libc::CMSG_SPACE(size_of::<libc::timespec>() as u32) }
         as usize
-        <= size_of::<Control>()
+        <= size_of::<ControlBuffer>()
 );
 
 #[cfg(test)]
@@ -496,23 +501,23 @@ mod tests {
     fn addresses_keep_all_their_parts() {
         for text in ["192.0.2.7:7500", "[fe80::1%3]:9", "[2001:db8::2]:65535"] {
             let address: SocketAddr = text.parse().unwrap();
-            let mut name = Name::EMPTY;
+            let mut name = RawAddress::EMPTY;
             name.encode(address);
             assert_eq!(name.decode(), Some(address));
         }
-        assert_eq!(Name::EMPTY.decode(), None);
+        assert_eq!(RawAddress::EMPTY.decode(), None);
     }
 
     #[test]
     fn only_what_dividing_fails_with_ends_it() {
         let errors = [libc::EINVAL, libc::EIO, libc::EMSGSIZE, libc::EOPNOTSUPP, libc::ENETUNREACH, libc::EPERM];
-        let about = errors.map(|error| is_about_dividing(&io::Error::from_raw_os_error(error)));
+        let about = errors.map(|error| is_segmentation_error(&io::Error::from_raw_os_error(error)));
         assert_eq!(about, [true, true, true, true, false, false]);
     }
 
     #[test]
     fn how_many_datagrams_a_buffer_had_is_forgotten_after_a_while() {
-        let mut seen = SegmentsSeen::NONE;
+        let mut seen = SegmentPeak::NONE;
         seen.on_buffer(64);
         let mut buffers = 1;
         while seen.most() == 64 {
@@ -528,9 +533,9 @@ mod tests {
         let to = UdpSocket::bind("127.0.0.1:0").unwrap();
         let group = to.local_addr().unwrap();
         let sizes = [0, 1, 1400, SLOT_BYTES / 2 - 1, SLOT_BYTES / 2, 65_507, 3];
-        let batch: Vec<Outgoing> = (0u8..)
+        let batch: Vec<OutgoingDatagram> = (0u8..)
             .zip(sizes)
-            .map(|(index, bytes)| Outgoing { to: None, bytes: Bytes::from(vec![index; bytes]) })
+            .map(|(index, bytes)| OutgoingDatagram { to: None, bytes: Bytes::from(vec![index; bytes]) })
             .collect();
         assert_eq!(send(from.as_fd(), group, &batch, &mut false).unwrap(), batch.len());
         let mut recv_batch = RecvBatch::new(3);
@@ -548,15 +553,18 @@ mod tests {
         assert_eq!(recv_batch.recv(to.as_fd(), &mut overruns).unwrap(), 0);
     }
 
-    fn outgoing(to: Option<u16>, bytes: usize) -> Outgoing {
-        Outgoing { to: to.map(|port| SocketAddr::from(([127, 0, 0, 1], port))), bytes: Bytes::from(vec![7; bytes]) }
+    fn outgoing(to: Option<u16>, bytes: usize) -> OutgoingDatagram {
+        OutgoingDatagram {
+            to: to.map(|port| SocketAddr::from(([127, 0, 0, 1], port))),
+            bytes: Bytes::from(vec![7; bytes]),
+        }
     }
 
     #[test]
     fn datagrams_of_one_size_to_one_receiver_leave_together_and_a_shorter_one_behind_them() {
         let check = |sizes: &[usize], expected: usize| {
-            let batch: Vec<Outgoing> = sizes.iter().map(|bytes| outgoing(None, *bytes)).collect();
-            assert_eq!(segments_of(&batch), expected, "{sizes:?}");
+            let batch: Vec<OutgoingDatagram> = sizes.iter().map(|bytes| outgoing(None, *bytes)).collect();
+            assert_eq!(segment_count(&batch), expected, "{sizes:?}");
         };
         check(&[], 0);
         check(&[900], 1);
@@ -569,8 +577,8 @@ mod tests {
         check(&[32_000, 32_000, 1000], 2);
         check(&[600; 100], SEGMENTS_MAX);
         check(&[1400; 100], 46);
-        assert_eq!(segments_of(&[outgoing(None, 900), outgoing(Some(9), 900)]), 1);
-        assert_eq!(segments_of(&[outgoing(Some(9), 900), outgoing(Some(9), 900), outgoing(Some(8), 1)]), 2);
+        assert_eq!(segment_count(&[outgoing(None, 900), outgoing(Some(9), 900)]), 1);
+        assert_eq!(segment_count(&[outgoing(Some(9), 900), outgoing(Some(9), 900), outgoing(Some(8), 1)]), 2);
     }
 
     #[test]
@@ -583,9 +591,9 @@ mod tests {
             }
             let group = to.local_addr().unwrap();
             let sizes = [1400; 60].into_iter().chain([77, 1400, 1400, 3, 0, 5000, 5000]);
-            let batch: Vec<Outgoing> = (0u8..)
+            let batch: Vec<OutgoingDatagram> = (0u8..)
                 .zip(sizes)
-                .map(|(index, bytes)| Outgoing { to: None, bytes: Bytes::from(vec![index; bytes]) })
+                .map(|(index, bytes)| OutgoingDatagram { to: None, bytes: Bytes::from(vec![index; bytes]) })
                 .collect();
             let mut segments = true;
             assert_eq!(send(from.as_fd(), group, &batch, &mut segments).unwrap(), batch.len());
@@ -616,7 +624,7 @@ mod tests {
             )
         };
         assert_eq!(answer, 0);
-        let batch: Vec<Outgoing> = (0..3).map(|_| outgoing(None, 900)).collect();
+        let batch: Vec<OutgoingDatagram> = (0..3).map(|_| outgoing(None, 900)).collect();
         let mut segments = true;
         assert_eq!(send(from.as_fd(), to.local_addr().unwrap(), &batch, &mut segments).unwrap(), 3);
         assert!(!segments, "not tried again");
@@ -625,18 +633,18 @@ mod tests {
     #[test]
     fn the_drop_counter_may_wrap_and_old_news_is_none() {
         let mut known = u32::MAX - 1;
-        assert_eq!(rise(&mut known, 3), 5);
-        assert_eq!(rise(&mut known, 3), 0);
-        assert_eq!(rise(&mut known, 1), 0);
-        assert_eq!(rise(&mut known, 4), 1);
+        assert_eq!(counter_increase(&mut known, 3), 5);
+        assert_eq!(counter_increase(&mut known, 3), 0);
+        assert_eq!(counter_increase(&mut known, 1), 0);
+        assert_eq!(counter_increase(&mut known, 4), 1);
     }
 
     #[test]
     fn an_error_concerns_the_first_datagram() {
         let from = UdpSocket::bind("127.0.0.1:0").unwrap();
         let group = from.local_addr().unwrap();
-        let fine = Outgoing { to: None, bytes: Bytes::from_static(b"fine") };
-        let large = Outgoing { to: None, bytes: Bytes::from(vec![0; 65_508]) };
+        let fine = OutgoingDatagram { to: None, bytes: Bytes::from_static(b"fine") };
+        let large = OutgoingDatagram { to: None, bytes: Bytes::from(vec![0; 65_508]) };
         assert_eq!(send(from.as_fd(), group, &[fine, large.clone()], &mut true).unwrap(), 1);
         assert_eq!(send(from.as_fd(), group, &[large], &mut true).unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
         assert_eq!(send(from.as_fd(), group, &[], &mut true).unwrap(), 0);

@@ -1,11 +1,11 @@
 //! The clients of a peer: attached ones through the Unix socket, embedded ones in the same process; what is delivered to
 //! each.
 
-use crate::daemon::flow::Flow;
+use crate::daemon::flow::ConnectionState;
 use crate::daemon::listeners::connection::ListenerConnection;
-use crate::daemon::listeners::delivery::AtListeners;
+use crate::daemon::listeners::delivery::ListenerDelivery;
 use crate::daemon::local::Connection;
-use crate::daemon::outbox::{Outbox, Pushed};
+use crate::daemon::outbox::{ClientOutbox, PushOutcome};
 use crate::daemon::queue::{Event, EventQueue, QueueLimits};
 use crate::daemon::show::ClientRow;
 use crate::listener::ask::ClientFacts;
@@ -13,10 +13,10 @@ use crate::listener::client::Protocol;
 use crate::listener::frame::ToClient;
 use crate::listener::out::COMMON_BYTES;
 use crate::listener::value::delivery_body;
-use crate::message::{ClientId, Count, Delivery, Loss, Missing, Publisher, SubId};
+use crate::message::{ClientId, Count, Delivery, Loss, LossScope, Publisher, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Target;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,15 +36,15 @@ const SLOW_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A client.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct ClientEntry {
     pub(crate) name: String,
     /// The listener it came through, and from where.
-    pub(crate) place: Option<(Protocol, SocketAddr)>,
+    pub(crate) origin: Option<(Protocol, SocketAddr)>,
     pub(crate) kind: Kind,
     pub(crate) published: u64,
     connected: Instant,
     delivered: u64,
-    slow_told: Option<Instant>,
+    slow_logged_at: Option<Instant>,
     /// Whether it is among those that messages wait for,
     is_dirty: bool,
     /// and among those that something else waits for.
@@ -64,13 +64,13 @@ pub(crate) enum Kind {
 
 /// What was to be delivered to a client of a listener while it was served.
 #[derive(Debug)]
-struct Postponed {
+struct PostponedDelivery {
     subs: Vec<SubId>,
-    what: Late,
+    what: PostponedContent,
 }
 
 #[derive(Debug)]
-enum Late {
+enum PostponedContent {
     /// Messages.
     Messages(Box<Deliveries>),
     /// So many messages were lost.
@@ -79,7 +79,7 @@ enum Late {
 
 #[derive(Debug)]
 pub(crate) struct Clients {
-    map: BTreeMap<ClientId, Client>,
+    map: BTreeMap<ClientId, ClientEntry>,
     limits: QueueLimits,
     next: u32,
     /// Clients that messages wait for since the last write,
@@ -92,11 +92,11 @@ pub(crate) struct Clients {
     /// The attached clients, in order.
     attached: Vec<ClientId>,
     /// What came for the one client of a listener that is away.
-    postponed: Vec<Postponed>,
+    postponed: Vec<PostponedDelivery>,
     /// Subscriptions of all of it.
     postponed_subs: usize,
     /// What clients of listeners have in common.
-    pub(crate) at_listeners: AtListeners,
+    pub(crate) listener_delivery: ListenerDelivery,
 }
 
 impl Clients {
@@ -113,7 +113,7 @@ impl Clients {
             attached: Vec::new(),
             postponed: Vec::new(),
             postponed_subs: 0,
-            at_listeners: AtListeners::new(listener_memory),
+            listener_delivery: ListenerDelivery::new(listener_memory),
         }
     }
 
@@ -132,17 +132,17 @@ impl Clients {
     }
 
     /// Takes a client in and gives it its number, which is never used again.
-    pub(crate) fn add(&mut self, now: Now, name: String, kind: Kind) -> ClientId {
+    pub(crate) fn add(&mut self, now: ClockReading, name: String, kind: Kind) -> ClientId {
         let id = self.peek_next();
         self.next = self.next.checked_add(1).expect("4 billion clients");
-        let client = Client {
+        let client = ClientEntry {
             name,
-            place: None,
+            origin: None,
             kind,
             published: 0,
             connected: now.instant,
             delivered: 0,
-            slow_told: None,
+            slow_logged_at: None,
             is_dirty: false,
             is_dirty_answers: false,
         };
@@ -153,7 +153,7 @@ impl Clients {
         id
     }
 
-    pub(crate) fn client(&mut self, id: ClientId) -> Option<&mut Client> {
+    pub(crate) fn client(&mut self, id: ClientId) -> Option<&mut ClientEntry> {
         self.map.get_mut(&id)
     }
 
@@ -174,7 +174,7 @@ impl Clients {
     }
 
     /// How the bytes of a client come and go, unless it is away.
-    pub(crate) fn flow(&mut self, id: ClientId) -> Option<&mut Flow> {
+    pub(crate) fn flow(&mut self, id: ClientId) -> Option<&mut ConnectionState> {
         match &mut self.map.get_mut(&id)?.kind {
             Kind::Attached(connection) => Some(&mut connection.flow),
             Kind::Listener(connection) => connection.as_deref_mut().map(|connection| &mut connection.flow),
@@ -191,29 +191,29 @@ impl Clients {
     }
 
     /// Puts the connection back, with what came for it meanwhile.
-    pub(crate) fn put_listener(&mut self, now: Now, id: ClientId, mut connection: Box<ListenerConnection>) {
+    pub(crate) fn put_listener(&mut self, now: ClockReading, id: ClientId, mut connection: Box<ListenerConnection>) {
         self.deliver_postponed(now, id, &mut connection);
         let Some(client) = self.map.get_mut(&id) else { return };
-        self.at_listeners.memory.note(&mut connection);
+        self.listener_delivery.memory.note(&mut connection);
         if connection.has_output() || connection.flow.is_closing {
-            client.note_answers(id, &mut self.dirty_answers);
+            client.mark_dirty_answers(id, &mut self.dirty_answers);
         }
         client.kind = Kind::Listener(Some(connection));
     }
 
     /// Whether so much came for the connection that is away that it should be handed on.
-    pub(crate) fn has_postponed_much(&self) -> bool {
+    pub(crate) fn exceeds_postponed_limit(&self) -> bool {
         POSTPONED_SUBS_MAX < self.postponed_subs
     }
 
     /// Hands what came for a connection that is away to it.
-    pub(crate) fn deliver_postponed(&mut self, now: Now, id: ClientId, connection: &mut ListenerConnection) {
+    pub(crate) fn deliver_postponed(&mut self, now: ClockReading, id: ClientId, connection: &mut ListenerConnection) {
         self.postponed_subs = 0;
-        for Postponed { subs, what } in std::mem::take(&mut self.postponed) {
+        for PostponedDelivery { subs, what } in std::mem::take(&mut self.postponed) {
             match what {
-                Late::Lost(count) => self.at_listeners.lose(id, connection, &subs, count),
-                Late::Messages(deliveries) => {
-                    let pushed = self.at_listeners.hand(id, connection, self.map.len(), &subs, &deliveries);
+                PostponedContent::Lost(count) => self.listener_delivery.report_loss(id, connection, &subs, count),
+                PostponedContent::Messages(deliveries) => {
+                    let pushed = self.listener_delivery.deliver(id, connection, self.map.len(), &subs, &deliveries);
                     if let Some(client) = self.map.get_mut(&id) {
                         client.on_pushed(now, id, pushed, &mut self.dirty);
                     }
@@ -224,33 +224,34 @@ impl Clients {
 
     /// Moves the clients of listeners that began to lose messages to `slow`.
     pub(crate) fn take_slow(&mut self, slow: &mut Vec<ClientId>) {
-        slow.append(&mut self.at_listeners.slow);
+        slow.append(&mut self.listener_delivery.slow);
     }
 
     /// Word for a client of a listener of what it lost, with nothing lost from then on; `None` as long as it could not be told.
-    pub(crate) fn take_lost(&mut self, id: ClientId, me: &Publisher, scid: u16) -> Option<Delivery> {
+    pub(crate) fn take_drop_advisory(&mut self, id: ClientId, me: &Publisher, scid: u16) -> Option<Delivery> {
         let clients = self.map.len();
         let Kind::Listener(Some(connection)) = &mut self.map.get_mut(&id)?.kind else { return None };
-        let can_be_told = connection.can_be_told() && self.at_listeners.memory.has_share(connection, clients);
-        can_be_told.then(|| connection.lost.take(me, scid))
+        let can_report_drops =
+            connection.can_report_drops() && self.listener_delivery.memory.has_share(connection, clients);
+        can_report_drops.then(|| connection.lost.take(me, scid))
     }
 
     /// There is something to write to a client.
-    pub(crate) fn note_output(&mut self, id: ClientId) {
+    pub(crate) fn schedule_write(&mut self, id: ClientId) {
         if let Some(client) = self.map.get_mut(&id) {
-            client.note_answers(id, &mut self.dirty_answers);
+            client.mark_dirty_answers(id, &mut self.dirty_answers);
         }
     }
 
     /// What is known of the clients of the listener of this connection, which is away, or of one of them.
     pub(crate) fn listener_facts(
         &self,
-        now: Now,
+        now: ClockReading,
         id: ClientId,
         away: &ListenerConnection,
         only: Option<ClientId>,
     ) -> Vec<ClientFacts> {
-        let facts = |(other, client): (&ClientId, &Client)| {
+        let facts = |(other, client): (&ClientId, &ClientEntry)| {
             let connection = match &client.kind {
                 Kind::Listener(Some(connection)) if connection.listener == away.listener => connection,
                 Kind::Listener(None) if *other == id => away,
@@ -275,11 +276,11 @@ impl Clients {
         }
     }
 
-    pub(crate) fn remove(&mut self, id: ClientId) -> Option<Client> {
+    pub(crate) fn remove(&mut self, id: ClientId) -> Option<ClientEntry> {
         let mut client = self.map.remove(&id)?;
         self.attached.retain(|other| *other != id);
         if let Kind::Listener(Some(connection)) = &mut client.kind {
-            self.at_listeners.memory.forget(connection);
+            self.listener_delivery.memory.release(connection);
         }
         if let Kind::Embedded(queues) = &client.kind {
             queues.values().for_each(|queue| queue.close());
@@ -288,26 +289,26 @@ impl Clients {
     }
 
     /// The attached clients that have something the engine can do, as far as is known, in the order of their numbers.
-    pub(crate) fn with_input(&self, is_held_up: bool) -> impl Iterator<Item = ClientId> {
+    pub(crate) fn with_input(&self, is_publish_blocked: bool) -> impl Iterator<Item = ClientId> {
         let has_input = move |id: &&ClientId| match self.map.get(id).map(|client| &client.kind) {
-            Some(Kind::Attached(connection)) => connection.has_input(is_held_up),
+            Some(Kind::Attached(connection)) => connection.has_input(is_publish_blocked),
             _ => false,
         };
         self.attached.iter().filter(has_input).copied()
     }
 
     /// The attached client that has not said who it is for longer than anyone else, if for longer than `patience`.
-    pub(crate) fn stranger(&self, now: Now, patience: Duration) -> Option<ClientId> {
-        let is_stranger = |client: &Client| {
+    pub(crate) fn oldest_unauthenticated(&self, now: ClockReading, patience: Duration) -> Option<ClientId> {
+        let is_unauthenticated = |client: &ClientEntry| {
             matches!(&client.kind, Kind::Attached(connection) if !connection.is_greeted)
                 && patience <= now.instant.since(client.connected)
         };
-        self.map.iter().find(|(_, client)| is_stranger(client)).map(|(id, _)| *id)
+        self.map.iter().find(|(_, client)| is_unauthenticated(client)).map(|(id, _)| *id)
     }
 
     /// Messages that wait for all clients that are connected.
     pub(crate) fn queued(&self) -> usize {
-        let queued = |client: &Client| match &client.kind {
+        let queued = |client: &ClientEntry| match &client.kind {
             Kind::Attached(connection) => connection.outbox.fill().0,
             Kind::Listener(Some(connection)) => connection.fill().0,
             Kind::Listener(None) | Kind::Embedded(_) => 0,
@@ -317,7 +318,7 @@ impl Clients {
 
     /// The clients of listeners and how much each holds, from most to least.
     pub(crate) fn by_held_bytes(&self) -> Vec<(usize, ClientId)> {
-        let held = |(id, client): (&ClientId, &Client)| match &client.kind {
+        let held = |(id, client): (&ClientId, &ClientEntry)| match &client.kind {
             Kind::Listener(Some(connection)) => Some((connection.held_bytes(), *id)),
             Kind::Listener(None) | Kind::Attached(_) | Kind::Embedded(_) => None,
         };
@@ -359,7 +360,7 @@ impl Clients {
     }
 
     /// Hands messages to every client that has one of the subscriptions.
-    pub(crate) fn deliver(&mut self, now: Now, to: &[Target], deliveries: Deliveries) {
+    pub(crate) fn deliver(&mut self, now: ClockReading, to: &[Target], deliveries: Deliveries) {
         Clients::note_filling(&mut self.filling, to);
         if let [target] = to
             && let Some(client) = self.map.get_mut(&target.client)
@@ -375,13 +376,13 @@ impl Clients {
         let (mut attached, mut counted) = (false, None);
         for group in to.chunk_by(|a, b| a.client == b.client) {
             match self.map.get_mut(&group[0].client) {
-                Some(Client { kind: Kind::Embedded(queues), delivered, .. }) => {
+                Some(ClientEntry { kind: Kind::Embedded(queues), delivered, .. }) => {
                     *delivered += deliveries.len() as u64;
                     for_each_queue(queues, group, |queue| queue.push_messages(deliveries.clone()));
                 }
-                Some(Client { kind: Kind::Attached(_), .. }) => attached = true,
+                Some(ClientEntry { kind: Kind::Attached(_), .. }) => attached = true,
                 Some(_) if COMMON_BYTES <= deliveries.bytes() => {
-                    let counted = counted.get_or_insert_with(|| self.at_listeners.memory.counted(&deliveries));
+                    let counted = counted.get_or_insert_with(|| self.listener_delivery.memory.counted(&deliveries));
                     counted.iter().for_each(|deliveries| self.deliver_at_listener(now, group, deliveries));
                 }
                 Some(_) => self.deliver_at_listener(now, group, &deliveries),
@@ -399,26 +400,31 @@ impl Clients {
     }
 
     /// Hands messages to a client of a listener.
-    fn deliver_at_listener(&mut self, now: Now, group: &[Target], deliveries: &Deliveries) {
+    fn deliver_at_listener(&mut self, now: ClockReading, group: &[Target], deliveries: &Deliveries) {
         let (id, clients) = (group[0].client, self.map.len());
         let Some(client) = self.map.get_mut(&id) else { return };
         self.subs.clear();
         self.subs.extend(group.iter().map(|target| target.sub));
         match &mut client.kind {
             Kind::Listener(Some(connection)) => {
-                let pushed = self.at_listeners.hand(id, connection, clients, &self.subs, deliveries);
+                let pushed = self.listener_delivery.deliver(id, connection, clients, &self.subs, deliveries);
                 client.on_pushed(now, id, pushed, &mut self.dirty);
             }
             Kind::Listener(None) => {
-                let what = Late::Messages(Box::new(deliveries.clone()));
+                let what = PostponedContent::Messages(Box::new(deliveries.clone()));
                 self.postponed_subs += self.subs.len();
-                self.postponed.push(Postponed { subs: self.subs.clone(), what });
+                self.postponed.push(PostponedDelivery { subs: self.subs.clone(), what });
             }
             Kind::Attached(_) | Kind::Embedded(_) => {}
         }
     }
 
-    fn push_attached(&mut self, now: Now, to: &[Target], push: impl Fn(&mut Outbox, &[SubId]) -> Pushed) {
+    fn push_attached(
+        &mut self,
+        now: ClockReading,
+        to: &[Target],
+        push: impl Fn(&mut ClientOutbox, &[SubId]) -> PushOutcome,
+    ) {
         for group in to.chunk_by(|a, b| a.client == b.client) {
             let Some(client) = self.map.get_mut(&group[0].client) else { continue };
             if let Kind::Attached(connection) = &mut client.kind {
@@ -431,8 +437,8 @@ impl Clients {
     }
 
     /// Hands a loss to the clients it concerns. What cannot be told by subject concerns every subscription of a client.
-    pub(crate) fn report(&mut self, now: Now, to: &[Target], loss: &Loss) {
-        let by_subject = matches!(loss.what, Missing::Messages { .. });
+    pub(crate) fn report(&mut self, now: ClockReading, to: &[Target], loss: &Loss) {
+        let by_subject = matches!(loss.what, LossScope::Messages { .. });
         for group in to.chunk_by(|a, b| a.client == b.client) {
             let Some(client) = self.map.get_mut(&group[0].client) else { continue };
             match &mut client.kind {
@@ -452,13 +458,15 @@ impl Clients {
                 }
                 Kind::Listener(connection) => {
                     // What cannot be told by subject is told by the advisory.
-                    let Missing::Messages { count, .. } = loss.what else { continue };
+                    let LossScope::Messages { count, .. } = loss.what else { continue };
                     let subs: Vec<SubId> = group.iter().map(|target| target.sub).collect();
                     match connection {
-                        Some(connection) => self.at_listeners.lose(group[0].client, connection, &subs, count),
+                        Some(connection) => {
+                            self.listener_delivery.report_loss(group[0].client, connection, &subs, count)
+                        }
                         None => {
                             self.postponed_subs += subs.len();
-                            self.postponed.push(Postponed { subs, what: Late::Lost(count) });
+                            self.postponed.push(PostponedDelivery { subs, what: PostponedContent::Lost(count) });
                         }
                     }
                 }
@@ -467,10 +475,10 @@ impl Clients {
     }
 
     /// Tells a subscription of a publisher.
-    pub(crate) fn tell_known(&mut self, to: Target, publisher: Option<Publisher>) {
+    pub(crate) fn report_publisher(&mut self, to: Target, publisher: Option<Publisher>) {
         match self.map.get(&to.client).map(|client| &client.kind) {
             Some(Kind::Embedded(queues)) => {
-                queues.get(&to.sub).into_iter().for_each(|queue| queue.push_known(publisher.clone()));
+                queues.get(&to.sub).into_iter().for_each(|queue| queue.push_publisher(publisher.clone()));
             }
             Some(Kind::Attached(_)) => self.answer(to.client, &ToClient::Known { sub: to.sub, publisher }),
             Some(Kind::Listener(_)) | None => {}
@@ -478,7 +486,7 @@ impl Clients {
     }
 
     /// Tells a subscription that what it awaits has come.
-    pub(crate) fn tell_awaited(&mut self, to: Target) {
+    pub(crate) fn report_awaited(&mut self, to: Target) {
         match self.map.get(&to.client).map(|client| &client.kind) {
             Some(Kind::Embedded(queues)) => queues.get(&to.sub).into_iter().for_each(|queue| queue.push_awaited()),
             Some(Kind::Attached(_)) => self.answer(to.client, &ToClient::Awaited { sub: to.sub }),
@@ -491,7 +499,7 @@ impl Clients {
         let Some(client) = self.map.get_mut(&id) else { return };
         if let Kind::Attached(connection) = &mut client.kind {
             connection.outbox.push_answer(answer);
-            client.note_answers(id, &mut self.dirty_answers);
+            client.mark_dirty_answers(id, &mut self.dirty_answers);
         }
     }
 
@@ -523,7 +531,7 @@ impl Clients {
         let Some(client) = self.map.get_mut(&id) else { return };
         let goes_on = match &mut client.kind {
             Kind::Attached(connection) => connection.write(),
-            Kind::Listener(Some(connection)) => self.at_listeners.write(id, connection),
+            Kind::Listener(Some(connection)) => self.listener_delivery.write(id, connection),
             Kind::Listener(None) | Kind::Embedded(_) => true,
         };
         if !goes_on {
@@ -551,39 +559,39 @@ impl Clients {
             Kind::Listener(None) | Kind::Embedded(_) => false,
         };
         if has_output {
-            client.note_answers(id, &mut self.dirty_answers);
+            client.mark_dirty_answers(id, &mut self.dirty_answers);
         }
     }
 
     /// `show clients`.
-    pub(crate) fn rows(&self, now: Now) -> Vec<ClientRow> {
+    pub(crate) fn rows(&self, now: ClockReading) -> Vec<ClientRow> {
         self.map.iter().map(|(id, client)| client.row(now, *id)).collect()
     }
 }
 
-impl Client {
+impl ClientEntry {
     /// Notes what became of something for an attached client, and that there is something to write.
-    fn on_pushed(&mut self, now: Now, id: ClientId, pushed: Pushed, dirty: &mut Vec<ClientId>) {
+    fn on_pushed(&mut self, now: ClockReading, id: ClientId, pushed: PushOutcome, dirty: &mut Vec<ClientId>) {
         if !std::mem::replace(&mut self.is_dirty, true) {
             dirty.push(id);
         }
         self.delivered += pushed.taken as u64;
         if pushed.begins_drops {
-            self.tell_slow(now, id);
+            self.log_slow_client(now, id);
         }
     }
 
     /// Something that is no message waits for it.
-    fn note_answers(&mut self, id: ClientId, dirty_answers: &mut Vec<ClientId>) {
+    fn mark_dirty_answers(&mut self, id: ClientId, dirty_answers: &mut Vec<ClientId>) {
         if !std::mem::replace(&mut self.is_dirty_answers, true) {
             dirty_answers.push(id);
         }
     }
 
-    fn tell_slow(&mut self, now: Now, id: ClientId) {
-        if self.slow_told.is_none_or(|told| SLOW_INTERVAL <= now.instant.since(told)) {
-            self.slow_told = Some(now.instant);
-            let (listener, from) = self.place.unzip();
+    fn log_slow_client(&mut self, now: ClockReading, id: ClientId) {
+        if self.slow_logged_at.is_none_or(|told| SLOW_INTERVAL <= now.instant.since(told)) {
+            self.slow_logged_at = Some(now.instant);
+            let (listener, from) = self.origin.unzip();
             let consequence = slow_consequence(listener);
             let (listener, from) = (listener.map(Protocol::as_str), from.map(tracing::field::display));
             tracing::warn!(
@@ -596,7 +604,7 @@ impl Client {
         }
     }
 
-    fn row(&self, now: Now, id: ClientId) -> ClientRow {
+    fn row(&self, now: ClockReading, id: ClientId) -> ClientRow {
         let listener = match &self.kind {
             Kind::Listener(Some(connection)) => Some(connection),
             _ => None,
@@ -615,7 +623,7 @@ impl Client {
         ClientRow {
             client: id.0,
             name: self.name.clone(),
-            place: self.place,
+            origin: self.origin,
             account: listener.and_then(|connection| connection.account.clone()).filter(|account| !account.is_empty()),
             embedded,
             pid,

@@ -1,9 +1,9 @@
 //! The only reader of the system's clocks and of its randomness.
 //!
-//! Everything above takes [`Now`] and seeds as arguments. The instants come from the boot-time clock, which goes on
+//! Everything above takes [`ClockReading`] and seeds as arguments. The instants come from the boot-time clock, which goes on
 //! during suspend: a peer that slept through its silence timeout must notice.
 
-use crate::time::{Instant, Now, Wall};
+use crate::time::{ClockReading, Instant, WallTime};
 use std::io;
 
 /// The clocks of this host.
@@ -12,10 +12,10 @@ pub struct Clock;
 
 impl Clock {
     /// Both clocks, now. Costs two calls into the vDSO, no system call.
-    pub fn now() -> Now {
-        Now {
+    pub fn now() -> ClockReading {
+        ClockReading {
             instant: Instant::from_nanos(read(libc::CLOCK_BOOTTIME)),
-            wall: Wall::from_nanos(read(libc::CLOCK_REALTIME)),
+            wall: WallTime::from_nanos(read(libc::CLOCK_REALTIME)),
         }
     }
 }
@@ -60,7 +60,7 @@ mod tests {
             second = Clock::now();
         }
         assert!(first.instant < second.instant);
-        let year_2020 = Wall::from_nanos(1_577_836_800_000_000_000);
+        let year_2020 = WallTime::from_nanos(1_577_836_800_000_000_000);
         assert!(year_2020 < first.wall);
     }
 

@@ -8,7 +8,7 @@ use crate::listener::frame::ToClient;
 use crate::listener::refused::Why;
 use crate::message::{ClientId, SubId};
 use crate::proto::peer::discovery::{CONFIRMATION_MAX, FLUSH_MAX};
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use crossbeam_channel::Sender;
 
 /// Who is told that a subscription stands.
@@ -24,7 +24,7 @@ pub(super) enum Subscriber {
 
 /// A subscription that not all may know yet.
 #[derive(Debug)]
-pub(super) struct Unconfirmed {
+pub(super) struct PendingConfirmation {
     version: u64,
     until: Instant,
     /// Time until which peers that suppress nothing are waited for; `None` once they are not.
@@ -35,15 +35,20 @@ pub(super) struct Unconfirmed {
 impl Engine {
     /// A subscription has just begun: whose it is is told when it stands. Gives the version of the subscriptions to wait for, if it
     /// does not stand yet.
-    pub(super) fn confirm(&mut self, now: Now, subscriber: Subscriber) -> Option<u64> {
+    pub(super) fn confirm(&mut self, now: ClockReading, subscriber: Subscriber) -> Option<u64> {
         let version = self.peer.subscriptions_version();
         let is_flushing = matches!(subscriber, Subscriber::Listener(_)) && self.peer.flush_subscriptions(now);
         if version <= self.peer.confirmed() && !is_flushing {
-            self.tell_confirmed(now, version, subscriber);
+            self.report_confirmed(now, version, subscriber);
             return None;
         }
         let flush_until = is_flushing.then(|| now.instant + FLUSH_MAX);
-        self.unconfirmed.push(Unconfirmed { version, until: now.instant + CONFIRMATION_MAX, flush_until, subscriber });
+        self.unconfirmed.push(PendingConfirmation {
+            version,
+            until: now.instant + CONFIRMATION_MAX,
+            flush_until,
+            subscriber,
+        });
         Some(version)
     }
 
@@ -53,7 +58,7 @@ impl Engine {
     }
 
     /// Tells those whose subscriptions stand now, and those that have waited for long enough.
-    pub(super) fn confirm_due(&mut self, now: Now) {
+    pub(super) fn confirm_due(&mut self, now: ClockReading) {
         if self.unconfirmed.is_empty() {
             return;
         }
@@ -66,10 +71,10 @@ impl Engine {
             unconfirmed.flush_until.take_if(|_| !self.peer.is_flushing(unconfirmed.version));
             if (is_confirmed || unconfirmed.until <= now.instant) && unconfirmed.flush_until.is_none() {
                 if !is_confirmed {
-                    self.unconfirmed_told += 1;
-                    self.peer.give_up_confirmation(unconfirmed.version);
+                    self.unconfirmed_reported += 1;
+                    self.peer.skip_confirmation(unconfirmed.version);
                 }
-                self.tell_confirmed(now, unconfirmed.version, unconfirmed.subscriber);
+                self.report_confirmed(now, unconfirmed.version, unconfirmed.subscriber);
             } else {
                 self.unconfirmed.push(unconfirmed);
             }
@@ -78,7 +83,7 @@ impl Engine {
 
     /// When the first of them has waited for long enough.
     pub(super) fn confirm_deadline(&self) -> Option<Instant> {
-        let ends = |unconfirmed: &Unconfirmed| unconfirmed.flush_until.unwrap_or(unconfirmed.until);
+        let ends = |unconfirmed: &PendingConfirmation| unconfirmed.flush_until.unwrap_or(unconfirmed.until);
         self.unconfirmed.iter().map(ends).min()
     }
 
@@ -92,7 +97,7 @@ impl Engine {
         });
     }
 
-    fn tell_confirmed(&mut self, now: Now, version: u64, subscriber: Subscriber) {
+    fn report_confirmed(&mut self, now: ClockReading, version: u64, subscriber: Subscriber) {
         match subscriber {
             Subscriber::Attached(client, sub) => self.clients.answer(client, &ToClient::Subscribed { sub }),
             Subscriber::Embedded(client, sub, answer) => {
@@ -107,7 +112,7 @@ impl Engine {
                     .listener(client)
                     .and_then(|connection| connection.unconfirmed.take_if(|awaited| *awaited <= version));
                 if waits.is_some() {
-                    self.clients.note_output(client);
+                    self.clients.schedule_write(client);
                     self.listeners.note(&mut self.clients, client);
                 }
             }

@@ -4,33 +4,33 @@
 //! decides anything about the protocol.
 
 use crate::daemon::advisories;
-use crate::daemon::batch::{Outgoing, RecvBatch};
+use crate::daemon::batch::{OutgoingDatagram, RecvBatch};
 use crate::daemon::clients::{Clients, Kind};
 use crate::daemon::clock::Clock;
-use crate::daemon::confirm::{Subscriber, Unconfirmed};
+use crate::daemon::confirm::{PendingConfirmation, Subscriber};
 use crate::daemon::drop_rule::Dropper;
 use crate::daemon::events::EventService;
 use crate::daemon::listeners::Listeners;
 use crate::daemon::local::LocalSocket;
 use crate::daemon::log;
-use crate::daemon::mailbox::{AnswerTo, Answered, Command, Commands, Mailbox};
+use crate::daemon::mailbox::{AnswerSender, Answered, CommandQueue, EngineCommand, Mailbox};
 use crate::daemon::multicast::Sockets;
 use crate::daemon::queue::EventQueue;
 use crate::daemon::receiver_waits::{ReceiverWaiter, ReceiverWaits};
 use crate::daemon::serve::why;
-use crate::daemon::show::{self, CounterRow, Subjects};
+use crate::daemon::show::{self, CounterRow, ReportInput};
 use crate::daemon::shutdown::Phase;
 use crate::daemon::signals::Signals;
 use crate::daemon::timer::Timer;
-use crate::daemon::transmit::Transmit;
-use crate::daemon::unserved::UnservedReport;
+use crate::daemon::transmit_queue::TransmitQueue;
+use crate::daemon::unserved_report::UnservedReport;
 use crate::listener::frame::ToClient;
-use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, SubId, Wanted};
-use crate::proto::effect::{Effect, Input, Published, Refusal, Request, Target, Unanswered};
+use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, SubId, SubscriptionFilter};
+use crate::proto::effect::{ClientRequest, Effect, Input, PublishedPosition, QuestionFailure, Refusal, Target};
 use crate::proto::peer::Peer;
 use crate::proto::question::Question;
 use crate::subject::Subject;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use crossbeam_channel::Sender;
 use mio::{Events, Poll};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// From this fullness of a local queue on, of 1,024, the core is told.
-const FULLNESS_TOLD: u64 = 128;
+const FULLNESS_REPORT_MIN: u64 = 128;
 /// Clients that wait at most to be told that everything has left.
 const FLUSHES_MAX: usize = 4096;
 /// Requests of programs in the same process in one turn.
@@ -51,16 +51,16 @@ const COMMANDS_PER_TURN: usize = 4096;
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 /// Who waits to be told that everything has left.
 #[derive(Debug)]
-pub(super) enum Waiting {
+pub(super) enum FlushWaiter {
     Attached(ClientId, u64),
     Embedded(Sender<()>),
 }
 
 /// What has to leave before somebody is told so.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Leaving {
+pub(super) enum FlushPoint {
     /// This has to leave the core.
-    Core(Published),
+    Core(PublishedPosition),
     /// So many datagrams, of all there ever were, have to leave the queue before the socket.
     Socket(u64),
 }
@@ -68,11 +68,11 @@ pub(super) enum Leaving {
 /// One peer with its sockets and clients. Built in `start`.
 pub(crate) struct Engine {
     pub(super) peer: Peer,
-    pub(super) started: Now,
+    pub(super) started: ClockReading,
     /// Time until which clients of the NATS and Redis listeners publish nothing, unless all subscriptions are known before.
     pub(super) discovery_end: Option<Instant>,
     /// What does not change in `show status`.
-    pub(super) about: Value,
+    pub(super) static_status: Value,
     pub(super) poll: Poll,
     pub(super) ready: Events,
     pub(super) timer: Timer,
@@ -83,8 +83,8 @@ pub(crate) struct Engine {
     /// Whether the core was told that readers are behind.
     pub(super) has_backlog: bool,
     /// Since when the inbox has waited for the group's socket.
-    pub(super) inbox_waits: Option<Instant>,
-    pub(super) transmit: Transmit,
+    pub(super) inbox_wait_since: Option<Instant>,
+    pub(super) transmit_queue: TransmitQueue,
     /// Whether an event is to tell that the socket can take more.
     pub(super) is_watching_writes: bool,
     pub(super) local_socket: Option<LocalSocket>,
@@ -93,7 +93,7 @@ pub(crate) struct Engine {
     pub(crate) clients: Clients,
     pub(super) clients_max: usize,
     /// Behind which of the attached clients the next turn begins to serve them.
-    pub(super) begins_after: ClientId,
+    pub(super) last_served: ClientId,
     /// What subscriptions get that do not say it themselves and are in no queue group.
     pub(super) delivery: DeliveryMode,
     /// How long to look for something to do before sleeping.
@@ -103,18 +103,18 @@ pub(crate) struct Engine {
     pub(super) receiver_waits: ReceiverWaits,
     pub(super) events: EventService,
     pub(crate) mailbox: Arc<Mailbox>,
-    pub(super) commands: Commands,
-    pub(super) flushes: Vec<(Waiting, Leaving)>,
+    pub(super) commands: CommandQueue,
+    pub(super) flushes: Vec<(FlushWaiter, FlushPoint)>,
     /// Subscriptions that not all peers may know that spare messages.
-    pub(super) unconfirmed: Vec<Unconfirmed>,
+    pub(super) unconfirmed: Vec<PendingConfirmation>,
     /// How many were told that they stand without that being so.
-    pub(super) unconfirmed_told: u64,
+    pub(super) unconfirmed_reported: u64,
     /// Who published last, and how many messages that it was not credited with yet.
     pub(super) published: Option<(ClientId, u64)>,
     /// Embedded clients that wait for the answer to a question, by its number.
-    pub(super) asks: BTreeMap<(ClientId, u64), AnswerTo>,
+    pub(super) pending_questions: BTreeMap<(ClientId, u64), AnswerSender>,
     /// The number of the next question of an embedded client.
-    pub(super) next_ask: u64,
+    pub(super) next_question: u64,
     /// Whether programs in the same process come before attached ones in this turn.
     pub(super) is_commands_turn: bool,
     /// The refusal of the request being handled.
@@ -122,7 +122,7 @@ pub(crate) struct Engine {
     /// Where each publisher's datagrams come from; an epoch is bound to its address.
     pub(super) hosts: BTreeMap<Epoch, IpAddr>,
     pub(super) dropper: Option<Dropper>,
-    pub(super) unserved: UnservedReport,
+    pub(super) unserved_report: UnservedReport,
     pub(super) recv_errors: u64,
     pub(super) scratch: Vec<u8>,
     /// Signals that came and are not yet heeded.
@@ -154,42 +154,42 @@ impl Engine {
         // In turn: where there is little room, who comes first takes all of it. Before a stop what was taken already comes first.
         self.is_commands_turn = !self.is_commands_turn || matches!(self.phase, Phase::Draining { .. });
         if self.is_commands_turn {
-            self.take_commands(now);
+            self.process_commands(now);
         }
         self.serve_clients(now);
         self.serve_listeners(now);
         if !self.is_commands_turn {
-            self.take_commands(now);
+            self.process_commands(now);
         }
-        self.tell_awaited(now);
+        self.report_awaited(now);
         if is_caught_up {
             self.peer.handle(now, Input::Tick);
-            self.act(now);
+            self.apply_effects(now);
         }
-        self.unserved.note(now.instant, self.peer.counters().queue_unserved);
+        self.unserved_report.report(now.instant, self.peer.counters().queue_unserved);
         self.end_discovery(now);
         self.confirm_due(now);
-        self.let_out(now, is_caught_up);
+        self.flush_output(now, is_caught_up);
         self.advance(now);
         Ok(self.phase != Phase::Ended)
     }
 
     /// Tells the core how far the readers of local queues are behind, while they are, and once more after that.
-    fn note_backlog(&mut self, now: Now) {
+    fn note_backlog(&mut self, now: ClockReading) {
         let fullness = self.clients.fullness();
-        let was_told = std::mem::replace(&mut self.has_backlog, FULLNESS_TOLD <= fullness);
+        let was_told = std::mem::replace(&mut self.has_backlog, FULLNESS_REPORT_MIN <= fullness);
         if self.has_backlog || was_told {
             self.peer.handle(now, Input::Backlog { fullness });
         }
     }
 
     /// Whether publishers must wait: for the network, for receivers, or for those who asked to be told when everything has left.
-    pub(super) fn is_held_up(&self) -> bool {
-        self.transmit.is_long() || self.peer.is_held_up() || FLUSHES_MAX <= self.flushes.len()
+    pub(super) fn is_publish_blocked(&self) -> bool {
+        self.transmit_queue.is_backlogged() || self.peer.is_publish_blocked() || FLUSHES_MAX <= self.flushes.len()
     }
 
     /// Lets clients of listeners publish once the peer knows who gets their messages, or has waited for long enough.
-    fn end_discovery(&mut self, now: Now) {
+    fn end_discovery(&mut self, now: ClockReading) {
         self.discovery_end.take_if(|until| *until <= now.instant || self.peer.knows_all_interest());
     }
 
@@ -201,8 +201,8 @@ impl Engine {
 
     /// Publishes for a client. False, and nothing done, if too much waits to be sent: for the socket, or until receivers say
     /// that they have room, which is read in turns.
-    pub(crate) fn publish(&mut self, now: Now, client: ClientId, message: &Message) -> bool {
-        let has_room = self.makes_room();
+    pub(crate) fn publish(&mut self, now: ClockReading, client: ClientId, message: &Message) -> bool {
+        let has_room = self.ensure_send_capacity();
         if has_room {
             self.peer.publish(now, client, message);
             self.on_published(now, client);
@@ -212,8 +212,14 @@ impl Engine {
 
     /// As [`Engine::publish`], of a message of nothing but subject and payload.
     #[inline]
-    pub(crate) fn publish_payload(&mut self, now: Now, client: ClientId, subject: &Subject, payload: &[u8]) -> bool {
-        let has_room = self.makes_room();
+    pub(crate) fn publish_payload(
+        &mut self,
+        now: ClockReading,
+        client: ClientId,
+        subject: &Subject,
+        payload: &[u8],
+    ) -> bool {
+        let has_room = self.ensure_send_capacity();
         if has_room {
             self.peer.publish_payload(now, client, subject, payload);
             self.on_published(now, client);
@@ -223,17 +229,17 @@ impl Engine {
 
     /// Whether there is room for a message on its way to the network, or some can be made.
     #[inline]
-    pub(super) fn makes_room(&mut self) -> bool {
-        if self.transmit.is_long() {
-            self.transmit.flush(&mut self.sockets);
+    pub(super) fn ensure_send_capacity(&mut self) -> bool {
+        if self.transmit_queue.is_backlogged() {
+            self.transmit_queue.flush(&mut self.sockets);
         }
-        !self.transmit.is_long() && !self.peer.is_held_up()
+        !self.transmit_queue.is_backlogged() && !self.peer.is_publish_blocked()
     }
 
     #[inline]
-    pub(super) fn on_published(&mut self, now: Now, client: ClientId) {
+    pub(super) fn on_published(&mut self, now: ClockReading, client: ClientId) {
         if self.peer.has_effects() {
-            self.act(now);
+            self.apply_effects(now);
         }
         if let Some((recent, count)) = &mut self.published
             && *recent == client
@@ -257,10 +263,10 @@ impl Engine {
     /// Subscribes for an embedded client; its events go to `queue`.
     pub(crate) fn subscribe(
         &mut self,
-        now: Now,
+        now: ClockReading,
         client: ClientId,
         sub: SubId,
-        (wanted, mode, news): (Wanted, Option<DeliveryMode>, bool),
+        (wanted, mode, news): (SubscriptionFilter, Option<DeliveryMode>, bool),
         queue: Arc<EventQueue>,
     ) -> Result<(), Refusal> {
         // A client that is gone, or a peer that has closed its queues, has nowhere to put events.
@@ -268,8 +274,8 @@ impl Engine {
             return Err(Refusal::Stopping);
         };
         queues.insert(sub, queue);
-        let mode = mode.unwrap_or(self.usual_mode(&wanted));
-        match self.request(now, client, Request::Subscribe { sub, wanted, mode, news }) {
+        let mode = mode.unwrap_or(self.default_mode(&wanted));
+        match self.request(now, client, ClientRequest::Subscribe { sub, wanted, mode, news }) {
             None => Ok(()),
             Some(refusal) => {
                 self.end_queue(client, sub);
@@ -279,13 +285,13 @@ impl Engine {
     }
 
     /// What a subscription gets that does not say it itself.
-    pub(super) fn usual_mode(&self, wanted: &Wanted) -> DeliveryMode {
+    pub(super) fn default_mode(&self, wanted: &SubscriptionFilter) -> DeliveryMode {
         if wanted.queue.is_some() { DeliveryMode::Repair } else { self.delivery }
     }
 
     /// Ends a subscription of an embedded client.
-    pub(crate) fn unsubscribe(&mut self, now: Now, client: ClientId, sub: SubId) {
-        self.request(now, client, Request::Unsubscribe { sub });
+    pub(crate) fn unsubscribe(&mut self, now: ClockReading, client: ClientId, sub: SubId) {
+        self.request(now, client, ClientRequest::Unsubscribe { sub });
         self.receiver_waits.end(client, Some(Target { client, sub }));
         self.end_confirmation(client, Some(sub));
         self.end_queue(client, sub);
@@ -300,25 +306,25 @@ impl Engine {
     }
 
     /// Asks a peer's history for an embedded client.
-    pub(crate) fn ask_for(
+    pub(crate) fn query_history(
         &mut self,
-        now: Now,
+        now: ClockReading,
         client: ClientId,
         peer: &PeerRef,
         question: Question,
         timeout: Duration,
-        answer: AnswerTo,
+        answer: AnswerSender,
     ) {
-        let id = self.next_ask;
-        self.next_ask += 1;
-        self.asks.insert((client, id), answer);
+        let id = self.next_question;
+        self.next_question += 1;
+        self.pending_questions.insert((client, id), answer);
         self.ask(now, client, id, peer, question, timeout);
     }
 
     /// Asks a peer's history; the answer goes to [`Engine::on_answered`].
     pub(super) fn ask(
         &mut self,
-        now: Now,
+        now: ClockReading,
         client: ClientId,
         id: u64,
         peer: &PeerRef,
@@ -328,7 +334,7 @@ impl Engine {
         let timeout = timeout.min(ANSWER_TIME_MAX);
         match self.peer.resolve(peer) {
             Ok(peer) => {
-                self.request(now, client, Request::Ask { id, peer, question, timeout });
+                self.request(now, client, ClientRequest::Ask { id, peer, question, timeout });
             }
             Err(reason) => self.on_answered(client, id, Err(reason)),
         }
@@ -337,9 +343,9 @@ impl Engine {
     /// A part of an answer goes to who asked, or word that none will come.
     pub(super) fn on_answered(&mut self, client: ClientId, id: u64, answer: Answered) {
         if let Some(connection) = self.clients.connection(client) {
-            let answer = if connection.outbox.is_glutted() { Err(Unanswered::TooMany) } else { answer };
+            let answer = if connection.outbox.exceeds_answer_limit() { Err(QuestionFailure::TooMany) } else { answer };
             self.clients.answer(client, &ToClient::Answered { id, answer: answer.map(|part| part.encode()) });
-        } else if let Entry::Occupied(asked) = self.asks.entry((client, id)) {
+        } else if let Entry::Occupied(asked) = self.pending_questions.entry((client, id)) {
             let is_last = answer.as_ref().map_or(true, |part| part.last);
             // Who asked may have stopped waiting.
             let is_wanted = asked.get().send(answer);
@@ -350,7 +356,7 @@ impl Engine {
     }
 
     /// The client is gone.
-    pub(crate) fn detach(&mut self, now: Now, id: ClientId) {
+    pub(crate) fn detach(&mut self, now: ClockReading, id: ClientId) {
         let Some(mut client) = self.clients.remove(id) else { return };
         match &mut client.kind {
             Kind::Attached(connection) => {
@@ -358,50 +364,50 @@ impl Engine {
                     tracing::debug!(%error, client = id.0, "deregister");
                 }
             }
-            Kind::Listener(Some(connection)) => self.on_listener_gone(now, id, connection),
+            Kind::Listener(Some(connection)) => self.on_listener_disconnect(now, id, connection),
             Kind::Listener(None) | Kind::Embedded(_) => {}
         }
         tracing::debug!(client = id.0, name = client.name, "client disconnected");
-        self.asks.retain(|(client, _), _| *client != id);
+        self.pending_questions.retain(|(client, _), _| *client != id);
         self.receiver_waits.end(id, None);
         self.end_confirmation(id, None);
         self.events.forget(id);
         self.peer.handle(now, Input::Detach { client: id });
-        self.act(now);
+        self.apply_effects(now);
         self.is_acceptable = true;
     }
 
     /// Hands a request to the core and does what follows. Gives the refusal, if it was refused.
-    pub(super) fn request(&mut self, now: Now, client: ClientId, request: Request) -> Option<Refusal> {
+    pub(super) fn request(&mut self, now: ClockReading, client: ClientId, request: ClientRequest) -> Option<Refusal> {
         self.refused = None;
-        self.peer.handle(now, Input::Request { client, request });
-        self.act(now);
+        self.peer.handle(now, Input::ClientRequest { client, request });
+        self.apply_effects(now);
         self.refused.take()
     }
 
     /// Answers a question about the peer.
-    pub(crate) fn show(&mut self, now: Now, query: &Value) -> Value {
+    pub(crate) fn show(&mut self, now: ClockReading, query: &Value) -> Value {
         self.peer.settle();
         self.count_published();
         let counters = self.counters();
         let clients = self.clients.rows(now);
-        show::answer(query, &Subjects { peer: &self.peer, now, status: self.status(now), clients, counters })
+        show::answer(query, &ReportInput { peer: &self.peer, now, status: self.status(now), clients, counters })
     }
 
-    fn status(&self, now: Now) -> Value {
-        let mut status = self.about.clone();
+    fn status(&self, now: ClockReading) -> Value {
+        let mut status = self.static_status.clone();
         status["epoch"] = json!(self.peer.epoch().to_string());
         status["uptime_ms"] = json!(now.instant.since(self.started.instant).as_millis() as u64);
         status["clients"] = json!(self.clients.len());
         let [gso, gro] = self.sockets.offloads();
         status["listeners"] = self.listeners.status();
         self.events.put_status(&mut status);
-        status["listener_bytes"] = json!(self.clients.at_listeners.memory.bytes());
+        status["listener_bytes"] = json!(self.clients.listener_delivery.memory.bytes());
         status["offloads"] = json!({ "gso": gso, "gro": gro });
         let rows = self.peer.member_rows(now);
         let left_behind = rows.iter().filter(|row| row.left_behind.is_some()).map(|row| row.publisher.to_string());
         status["left_behind"] = left_behind.collect();
-        status["send_queue"] = json!(self.transmit.len());
+        status["send_queue"] = json!(self.transmit_queue.len());
         status["phase"] = json!(match self.phase {
             Phase::Running => "running",
             _ => "stopping",
@@ -422,17 +428,21 @@ impl Engine {
                 "Events of other servers that were not stored because their JSON is nested deeper than 900 levels.",
             ),
             ("recv_errors", self.recv_errors, "Errors of the system when receiving."),
-            ("send_errors", self.transmit.errors, "Datagrams that the system refused to send."),
-            ("send_overflow", self.transmit.overflow, "Answers to other peers discarded because too much waited."),
+            ("send_errors", self.transmit_queue.errors, "Datagrams that the system refused to send."),
+            (
+                "send_overflow",
+                self.transmit_queue.overflow,
+                "Answers to other peers discarded because too much waited.",
+            ),
             ("clients_refused", self.clients_refused, "Clients turned away because there were too many."),
             (
                 "unconfirmed",
-                self.unconfirmed_told,
+                self.unconfirmed_reported,
                 "Subscriptions said to stand though a peer that spares messages did not say that it knows them.",
             ),
             (
                 "listener_dropped",
-                self.clients.at_listeners.dropped,
+                self.clients.listener_delivery.dropped,
                 "Messages that clients of listeners did not get because they did not read fast enough.",
             ),
             ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),
@@ -442,25 +452,25 @@ impl Engine {
     /// Does what programs in the same process ask for, in the order in which they asked. While publishers are held up
     /// everything else overtakes what they have published: subscribing, reports, and above all what ends things. What a client
     /// has published leaves all the same when it has detached meanwhile.
-    fn take_commands(&mut self, now: Now) {
+    fn process_commands(&mut self, now: ClockReading) {
         for _ in 0..COMMANDS_PER_TURN {
-            let is_held_up = self.is_held_up();
-            if !self.commands.has_some(is_held_up) {
-                self.mailbox.take(&mut self.commands, is_held_up);
+            let is_publish_blocked = self.is_publish_blocked();
+            if !self.commands.has_command(is_publish_blocked) {
+                self.mailbox.take(&mut self.commands, is_publish_blocked);
             }
-            let Some(command) = self.commands.pop(is_held_up) else { return };
+            let Some(command) = self.commands.pop(is_publish_blocked) else { return };
             self.on_command(now, command);
         }
     }
 
-    fn on_command(&mut self, now: Now, command: Command) {
+    fn on_command(&mut self, now: ClockReading, command: EngineCommand) {
         match command {
-            Command::Publish { client, message } => {
+            EngineCommand::Publish { client, message } => {
                 if !self.publish(now, client, &message) {
                     unreachable!("a publish is taken only while the queue is short");
                 }
             }
-            Command::Subscribe { client, sub, wanted, mode, news, queue, answer } => {
+            EngineCommand::Subscribe { client, sub, wanted, mode, news, queue, answer } => {
                 let outcome = self.subscribe(now, client, sub, (wanted, mode, news), queue);
                 match outcome {
                     Ok(()) => drop(self.confirm(now, Subscriber::Embedded(client, sub, answer))),
@@ -468,33 +478,33 @@ impl Engine {
                     Err(refusal) => drop(answer.send(Err(why(&refusal)))),
                 }
             }
-            Command::Unsubscribe { client, sub } => self.unsubscribe(now, client, sub),
-            Command::Ask { client, peer, question, timeout, answer } => {
-                self.ask_for(now, client, &peer, question, timeout, answer);
+            EngineCommand::Unsubscribe { client, sub } => self.unsubscribe(now, client, sub),
+            EngineCommand::Ask { client, peer, question, timeout, answer } => {
+                self.query_history(now, client, &peer, question, timeout, answer);
             }
-            Command::Await { client, sub, what, subject, timeout } => {
+            EngineCommand::Await { client, sub, what, subject, timeout } => {
                 self.begin_await(now, ReceiverWaiter::Subscription(Target { client, sub }), what, subject, timeout);
             }
-            Command::AskEvents { asker, request } => self.ask_events(now, asker, request),
-            Command::EventsDone(outcome) => self.on_events_done(now, *outcome),
-            Command::AskStreams { asker, request } => self.ask_streams(asker, request),
-            Command::FromStreams(told) => self.on_streams(now, *told),
-            Command::EventsEnded(cost) => self.events.end(cost),
-            Command::EventsClaimed(claimed) => self.on_events_claimed(now, claimed),
+            EngineCommand::AskEvents { asker, request } => self.ask_events(now, asker, request),
+            EngineCommand::EventsDone(outcome) => self.on_events_done(now, *outcome),
+            EngineCommand::AskStreams { asker, request } => self.ask_streams(asker, request),
+            EngineCommand::FromStreams(told) => self.on_streams(now, *told),
+            EngineCommand::EventsEnded(cost) => self.events.end(cost),
+            EngineCommand::EventsClaimed(claimed) => self.on_events_claimed(now, claimed),
             // Who asked may have stopped waiting.
-            Command::Show { query, answer } => drop(answer.send(self.show(now, &query))),
-            Command::Flush { answer } => self.await_leaving(Waiting::Embedded(answer)),
-            Command::Detach { client } => self.detach(now, client),
-            Command::Stop => self.stop(now),
+            EngineCommand::Show { query, answer } => drop(answer.send(self.show(now, &query))),
+            EngineCommand::Flush { answer } => self.await_flush(FlushWaiter::Embedded(answer)),
+            EngineCommand::Detach { client } => self.detach(now, client),
+            EngineCommand::Stop => self.stop(now),
         }
     }
 
     /// Does everything that the core wants done.
-    pub(super) fn act(&mut self, now: Now) {
+    pub(super) fn apply_effects(&mut self, now: ClockReading) {
         while let Some(effect) = self.peer.poll_effect() {
             match effect {
-                Effect::Multicast(bytes) => self.transmit.push(Outgoing { to: None, bytes }),
-                Effect::Unicast { to, bytes } => self.transmit.push(Outgoing { to: Some(to), bytes }),
+                Effect::Multicast(bytes) => self.transmit_queue.push(OutgoingDatagram { to: None, bytes }),
+                Effect::Unicast { to, bytes } => self.transmit_queue.push(OutgoingDatagram { to: Some(to), bytes }),
                 Effect::Deliver { to, deliveries } => self.clients.deliver(now, &to, deliveries),
                 Effect::Report { to, loss } => self.clients.report(now, &to, &loss),
                 Effect::Advise { to, advisory } => {
@@ -507,7 +517,7 @@ impl Engine {
                 Effect::Member { publisher, event } => log::member(&publisher, event),
                 Effect::NewEpoch(epoch) => tracing::warn!(%epoch, "new epoch: the frames of the old one ran out"),
                 Effect::Answered { client, id, answer } => self.on_answered(client, id, answer),
-                Effect::Known { to, publisher } => self.clients.tell_known(to, publisher),
+                Effect::PublisherKnown { to, publisher } => self.clients.report_publisher(to, publisher),
                 Effect::Rejoin => self.rejoin(),
                 Effect::Stopped => self.close(now),
             }
@@ -526,7 +536,7 @@ impl Engine {
         Publisher { name: Some(self.peer.settings().name.clone()), epoch: self.peer.epoch(), uid: 0 }
     }
 
-    fn host(&mut self, now: Now, epoch: Epoch) -> Option<IpAddr> {
+    fn host(&mut self, now: ClockReading, epoch: Epoch) -> Option<IpAddr> {
         if !self.hosts.contains_key(&epoch) {
             let rows = self.peer.member_rows(now);
             self.hosts = rows.iter().map(|row| (row.publisher.epoch, row.address.ip())).collect();
@@ -535,50 +545,52 @@ impl Engine {
     }
 
     /// Somebody is to be told when all that has been published so far has left.
-    pub(super) fn await_leaving(&mut self, waiting: Waiting) {
-        self.flushes.push((waiting, Leaving::Core(self.peer.published())));
+    pub(super) fn await_flush(&mut self, waiting: FlushWaiter) {
+        self.flushes.push((waiting, FlushPoint::Core(self.peer.published())));
     }
 
     /// Sends what waits, tells those who wait for that, and writes to the clients. Without a tick before it the core may
     /// still have an open datagram, so what is to leave it has not.
-    fn let_out(&mut self, now: Now, has_ticked: bool) {
+    fn flush_output(&mut self, now: ClockReading, has_ticked: bool) {
         // A multicast takes longer than some writes, and who is written to can work meanwhile. Many clients would delay the network,
         // and who only gets an answer has time.
         if self.clients.has_few_messages() {
             let ended = self.clients.write_messages();
             self.detach_all(now, ended);
         }
-        self.transmit.flush(&mut self.sockets);
+        self.transmit_queue.flush(&mut self.sockets);
         if has_ticked && !self.flushes.is_empty() {
-            self.tell_flushed();
+            self.report_flushed();
         }
-        self.tell_slow(now);
-        self.take_late_asks(now);
+        self.report_slow_clients(now);
+        self.serve_deferred_asks(now);
         let ended = self.clients.write();
         self.detach_all(now, ended);
         self.evict(now);
         self.resume_at_listeners(now);
     }
 
-    fn detach_all(&mut self, now: Now, ended: Vec<ClientId>) {
+    fn detach_all(&mut self, now: ClockReading, ended: Vec<ClientId>) {
         for id in ended {
             self.detach(now, id);
         }
     }
 
     /// Tells those who wait for what has left by now, whatever came after it.
-    fn tell_flushed(&mut self) {
+    fn report_flushed(&mut self) {
         for (waiting, mut leaving) in std::mem::take(&mut self.flushes) {
-            if let Leaving::Core(published) = leaving
-                && self.peer.has_let_go(published)
+            if let FlushPoint::Core(published) = leaving
+                && self.peer.has_transmitted(published)
             {
-                leaving = Leaving::Socket(self.transmit.pushed());
+                leaving = FlushPoint::Socket(self.transmit_queue.enqueued());
             }
             match (leaving, waiting) {
-                (Leaving::Socket(count), Waiting::Attached(client, token)) if self.transmit.has_sent(count) => {
+                (FlushPoint::Socket(count), FlushWaiter::Attached(client, token))
+                    if self.transmit_queue.has_sent(count) =>
+                {
                     self.clients.answer(client, &ToClient::Flushed { token });
                 }
-                (Leaving::Socket(count), Waiting::Embedded(answer)) if self.transmit.has_sent(count) => {
+                (FlushPoint::Socket(count), FlushWaiter::Embedded(answer)) if self.transmit_queue.has_sent(count) => {
                     // Who asked may have stopped waiting.
                     let _ = answer.send(());
                 }

@@ -9,28 +9,28 @@ const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 /// From so many bytes on a read is worth another one: a client that sends much has sent more meanwhile.
 const SMALL_BYTES: usize = 4 * 1024;
 /// Bytes that are accounted for together.
-const MARK_BYTES: u64 = 64 * 1024;
+const SPAN_BYTES: u64 = 64 * 1024;
 
 /// Where the stream of a client stands.
 #[derive(Debug)]
-pub(crate) struct Flow {
+pub(crate) struct ConnectionState {
     /// There may be bytes to read.
     pub(crate) is_readable: bool,
     /// The client may have closed, or the connection may be broken; reading tells.
-    pub(crate) may_be_over: bool,
+    pub(crate) may_be_closed: bool,
     /// The stream may take bytes.
     pub(crate) is_writable: bool,
     /// Requests that were read wait to be taken.
-    pub(crate) is_stalled: bool,
+    pub(crate) has_buffered_input: bool,
     /// Nothing more is read; it ends when everything is written.
     pub(crate) is_closing: bool,
     /// The client does not listen any more. What it said before it left is still read.
-    is_deaf: bool,
+    is_write_closed: bool,
 }
 
 /// What a read gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum ReadOutcome {
     /// So many bytes.
     Bytes(usize),
     /// Nothing for now.
@@ -39,22 +39,22 @@ pub(crate) enum Reading {
     End,
 }
 
-impl Flow {
+impl ConnectionState {
     /// Of a stream of which nothing is known.
-    pub(crate) fn new() -> Flow {
-        Flow {
+    pub(crate) fn new() -> ConnectionState {
+        ConnectionState {
             is_readable: true,
-            may_be_over: false,
+            may_be_closed: false,
             is_writable: true,
-            is_stalled: false,
+            has_buffered_input: false,
             is_closing: false,
-            is_deaf: false,
+            is_write_closed: false,
         }
     }
 
     /// Whether requests of the client can be taken, as far as is known.
     pub(crate) fn has_input(&self) -> bool {
-        !self.is_closing && (self.is_stalled || self.is_readable)
+        !self.is_closing && (self.has_buffered_input || self.is_readable)
     }
 
     /// Reads once, by way of `scratch`, and hands on what came. `is_plain` says that a read that does not fill `scratch` takes
@@ -65,21 +65,21 @@ impl Flow {
         is_plain: bool,
         scratch: &mut [u8],
         take: impl FnOnce(&[u8]),
-    ) -> Reading {
+    ) -> ReadOutcome {
         loop {
             match stream.read(scratch) {
-                Ok(0) => return Reading::End,
+                Ok(0) => return ReadOutcome::End,
                 Ok(bytes) => {
                     take(&scratch[..bytes]);
-                    self.is_readable = !is_plain || self.may_be_over || scratch.len().min(SMALL_BYTES) <= bytes;
-                    return Reading::Bytes(bytes);
+                    self.is_readable = !is_plain || self.may_be_closed || scratch.len().min(SMALL_BYTES) <= bytes;
+                    return ReadOutcome::Bytes(bytes);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.is_readable = false;
-                    return Reading::Nothing;
+                    return ReadOutcome::Nothing;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Reading::End,
+                Err(_) => return ReadOutcome::End,
             }
         }
     }
@@ -87,36 +87,36 @@ impl Flow {
     /// Has `write` write what waits, if the stream may take it; it says whether that was everything. False at the end of a connection
     /// that the peer ends.
     pub(crate) fn write(&mut self, write: impl FnOnce() -> io::Result<bool>) -> bool {
-        if self.is_writable && !self.is_deaf {
+        if self.is_writable && !self.is_write_closed {
             match write() {
                 Ok(true) => return !self.is_closing,
                 Ok(false) => self.is_writable = false,
                 Err(_) => {
                     // The reader finds the end, after all that was published.
-                    self.is_deaf = true;
+                    self.is_write_closed = true;
                     self.is_readable = true;
                 }
             }
         }
-        !(self.is_deaf && self.is_closing)
+        !(self.is_write_closed && self.is_closing)
     }
 
     /// Whether nobody will read what is written.
-    pub(crate) fn is_deaf(&self) -> bool {
-        self.is_deaf
+    pub(crate) fn is_write_closed(&self) -> bool {
+        self.is_write_closed
     }
 }
 
 /// What waits to be written to a client, and how much of it is messages and answers.
 #[derive(Debug, Default)]
-pub(crate) struct Unwritten {
-    /// The bytes; [`Unwritten::note`] follows whatever is put there.
+pub(crate) struct WriteBuffer {
+    /// The bytes; [`WriteBuffer::note`] follows whatever is put there.
     pub(crate) out: Out,
     /// Bytes written, of all there ever were,
     written: u64,
     /// and bytes accounted for.
     noted: u64,
-    marks: VecDeque<Mark>,
+    marks: VecDeque<BufferSpan>,
     /// Messages and loss reports.
     events: usize,
     answer_bytes: usize,
@@ -124,14 +124,14 @@ pub(crate) struct Unwritten {
 
 /// A span of the bytes; what is in it counts until all of it is written.
 #[derive(Debug)]
-struct Mark {
+struct BufferSpan {
     start: u64,
     end: u64,
     events: usize,
     answer_bytes: usize,
 }
 
-impl Unwritten {
+impl WriteBuffer {
     /// What has been put into `out` since the last call is so many messages or reports. Some of them may be put there only before the
     /// next call, and count already.
     pub(crate) fn note_events(&mut self, events: usize) {
@@ -153,12 +153,12 @@ impl Unwritten {
         self.events += events;
         self.answer_bytes += answer_bytes;
         match self.marks.back_mut() {
-            Some(mark) if end - mark.start <= MARK_BYTES => {
+            Some(mark) if end - mark.start <= SPAN_BYTES => {
                 mark.end = end;
                 mark.events += events;
                 mark.answer_bytes += answer_bytes;
             }
-            _ => self.marks.push_back(Mark { start, end, events, answer_bytes }),
+            _ => self.marks.push_back(BufferSpan { start, end, events, answer_bytes }),
         }
     }
 
@@ -183,7 +183,7 @@ impl Unwritten {
     }
 
     /// Whether so many answers wait that no more requests of the client should be taken.
-    pub(crate) fn is_choked(&self) -> bool {
+    pub(crate) fn is_backpressured(&self) -> bool {
         ANSWER_BYTES_MAX < self.answer_bytes
     }
 
@@ -239,12 +239,12 @@ mod tests {
 
     #[test]
     fn a_read_that_leaves_room_is_the_last_one_until_an_event_comes() {
-        let reads = |is_plain: bool, may_be_over: bool| {
-            let mut flow = Flow { may_be_over, ..Flow::new() };
+        let reads = |is_plain: bool, may_be_closed: bool| {
+            let mut flow = ConnectionState { may_be_closed, ..ConnectionState::new() };
             let (mut stream, mut reads) = (&[7; 20][..], 0);
             while flow.is_readable && reads < 10 {
                 reads += 1;
-                if flow.read(&mut stream, is_plain, &mut [0; 8], |_| {}) == Reading::End {
+                if flow.read(&mut stream, is_plain, &mut [0; 8], |_| {}) == ReadOutcome::End {
                     break;
                 }
             }
@@ -257,12 +257,12 @@ mod tests {
 
     #[test]
     fn answers_that_were_written_choke_nobody_whatever_waits_behind_them() {
-        let mut unwritten = Unwritten::default();
+        let mut unwritten = WriteBuffer::default();
         unwritten.out.put(&vec![0; 2 << 20]);
         unwritten.note_answers();
         unwritten.out.put(&vec![0; 1 << 20]);
         unwritten.note_events(10);
-        assert!(!unwritten.write_to(&mut Slow(1 << 20)).unwrap() && unwritten.is_choked());
+        assert!(!unwritten.write_to(&mut Slow(1 << 20)).unwrap() && unwritten.is_backpressured());
         assert!(!unwritten.write_to(&mut Slow(1 << 20)).unwrap());
         assert_eq!((unwritten.answer_bytes(), unwritten.events(), unwritten.bytes()), (0, 10, 1 << 20));
         unwritten.clear();
@@ -273,7 +273,7 @@ mod tests {
     fn what_waits_is_counted_within_the_size_of_a_mark() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
-            let mut unwritten = Unwritten::default();
+            let mut unwritten = WriteBuffer::default();
             // The bytes of each message and answer, and whether it is an answer; those written in front are taken off.
             let mut twin: VecDeque<(usize, bool)> = VecDeque::new();
             for _ in 0..1000 {
@@ -300,7 +300,7 @@ mod tests {
                 let events = twin.iter().filter(|(_, is_answer)| !is_answer).count();
                 let answers: usize = twin.iter().filter(|(_, is_answer)| *is_answer).map(|(bytes, _)| bytes).sum();
                 assert!(events <= unwritten.events() && answers <= unwritten.answer_bytes(), "seed {seed}");
-                assert!(unwritten.answer_bytes() <= answers + MARK_BYTES as usize, "seed {seed}");
+                assert!(unwritten.answer_bytes() <= answers + SPAN_BYTES as usize, "seed {seed}");
                 assert!(!is_all || (unwritten.events(), unwritten.answer_bytes()) == (0, 0), "seed {seed}");
             }
         }

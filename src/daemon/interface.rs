@@ -20,21 +20,21 @@ pub enum Spec {
     /// The interface of this name, such as `eth0`.
     Name(String),
     /// The interface that has this address.
-    Address(IpAddr),
+    InterfaceAddress(IpAddr),
     /// The interface that has an address in this network.
-    Network(Network),
+    Subnet(Subnet),
 }
 
 /// Addresses that share their first `prefix` bits, such as `192.168.1.0/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
+pub struct Subnet {
     /// Any address of the network.
     pub address: IpAddr,
     /// Bits that all addresses share; at most 32 or 128.
     pub prefix: u8,
 }
 
-impl Network {
+impl Subnet {
     /// Whether `address` belongs to the network.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {
@@ -95,12 +95,12 @@ impl FromStr for Spec {
             let address: IpAddr = address.parse().map_err(|_| SpecError::NetworkAddress(text.to_owned()))?;
             let prefix_max = if address.is_ipv4() { 32 } else { 128 };
             return match prefix.parse() {
-                Ok(prefix) if prefix <= prefix_max => Ok(Spec::Network(Network { address, prefix })),
+                Ok(prefix) if prefix <= prefix_max => Ok(Spec::Subnet(Subnet { address, prefix })),
                 _ => Err(SpecError::NetworkPrefix(text.to_owned())),
             };
         }
         if let Ok(address) = text.parse() {
-            return Ok(Spec::Address(address));
+            return Ok(Spec::InterfaceAddress(address));
         }
         if NAME_BYTES_MAX < text.len() || text.contains(char::is_whitespace) {
             return Err(SpecError::Name(text.to_owned()));
@@ -114,8 +114,8 @@ impl fmt::Display for Spec {
         match self {
             Spec::Auto => write!(f, "auto"),
             Spec::Name(name) => write!(f, "{name}"),
-            Spec::Address(address) => write!(f, "{address}"),
-            Spec::Network(network) => write!(f, "{}/{}", network.address, network.prefix),
+            Spec::InterfaceAddress(address) => write!(f, "{address}"),
+            Spec::Subnet(network) => write!(f, "{}/{}", network.address, network.prefix),
         }
     }
 }
@@ -152,11 +152,11 @@ impl fmt::Display for Family {
 
 /// One address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct InterfaceAddress {
     /// The address.
     pub ip: IpAddr,
     /// False for IPv6 addresses that go away by themselves or cannot be used yet: temporary, tentative, deprecated.
-    pub lasting: bool,
+    pub stable: bool,
 }
 
 /// One interface of this host.
@@ -179,14 +179,14 @@ pub struct Interface {
     /// A tunnel with one other end.
     pub point_to_point: bool,
     /// Its addresses in the kernel's order.
-    pub addresses: Vec<Address>,
+    pub addresses: Vec<InterfaceAddress>,
 }
 
 impl Interface {
     /// The address to use for a family: lasting before passing, wide before link-local, then the kernel's order.
     fn address(&self, family: Family) -> Option<IpAddr> {
         let of_family = self.addresses.iter().filter(|address| Family::of(address.ip) == family);
-        of_family.min_by_key(|address| (!address.lasting, is_link_local(address.ip))).map(|address| address.ip)
+        of_family.min_by_key(|address| (!address.stable, is_link_local(address.ip))).map(|address| address.ip)
     }
 
     /// Made by a container, a virtual machine monitor or a VPN: rarely the LAN that is meant.
@@ -197,7 +197,7 @@ impl Interface {
 
 /// Why an interface was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum ChoiceReason {
     /// It was named.
     Named,
     /// It has the address that was asked for.
@@ -210,21 +210,21 @@ pub enum Why {
     DefaultRoute,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for ChoiceReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Why::Named => "named",
-            Why::HasAddress => "has the address asked for",
-            Why::InNetwork => "has an address in the network asked for",
-            Why::Only => "auto: the only one that can multicast to a LAN",
-            Why::DefaultRoute => "auto: the default route leaves by it",
+            ChoiceReason::Named => "named",
+            ChoiceReason::HasAddress => "has the address asked for",
+            ChoiceReason::InNetwork => "has an address in the network asked for",
+            ChoiceReason::Only => "auto: the only one that can multicast to a LAN",
+            ChoiceReason::DefaultRoute => "auto: the default route leaves by it",
         })
     }
 }
 
 /// The interface that the peer uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ChosenInterface {
     /// Its name.
     pub name: String,
     /// The kernel's number for it; the scope of link-local IPv6 addresses.
@@ -236,19 +236,19 @@ pub struct Chosen {
     /// Whether it leads nowhere but to this host.
     pub loopback: bool,
     /// The reason.
-    pub why: Why,
+    pub why: ChoiceReason,
     /// `auto`: the names of those that would have done as well, or were passed over as virtual.
     pub others: Vec<String>,
 }
 
-impl Chosen {
+impl ChosenInterface {
     /// The most bytes of UDP payload that travel in one IP packet, without fragments.
     pub fn payload_bytes_max(&self) -> usize {
         self.mtu.saturating_sub(Family::of(self.address).header_bytes()).min(UDP_PAYLOAD_BYTES_MAX)
     }
 }
 
-impl fmt::Display for Chosen {
+impl fmt::Display for ChosenInterface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ({}", self.name, self.address, self.why)?;
         if !self.others.is_empty() {
@@ -318,7 +318,7 @@ impl fmt::Display for ChooseError {
             ChooseError::NoSuchName { name, there } => {
                 write!(f, "no interface '{name}'; there are: {}", List(there))
             }
-            ChooseError::NoSuchAddress { spec: spec @ Spec::Network(_), there } => {
+            ChooseError::NoSuchAddress { spec: spec @ Spec::Subnet(_), there } => {
                 write!(f, "no interface has an address in {spec}; there are: {}", List(there))
             }
             ChooseError::NoSuchAddress { spec, there } => {
@@ -373,7 +373,7 @@ impl fmt::Display for List<'_> {
 }
 
 /// Chooses among the interfaces of this host.
-pub fn choose(spec: &Spec, family: Family) -> Result<Chosen, ChooseError> {
+pub fn choose(spec: &Spec, family: Family) -> Result<ChosenInterface, ChooseError> {
     let there = list().map_err(ChooseError::List)?;
     choose_from(&there, list::default_route(family).as_deref(), spec, family)
 }
@@ -384,32 +384,32 @@ fn choose_from(
     default_route: Option<&str>,
     spec: &Spec,
     family: Family,
-) -> Result<Chosen, ChooseError> {
+) -> Result<ChosenInterface, ChooseError> {
     match spec {
         Spec::Auto => choose_auto(there, default_route, family),
         Spec::Name(name) => match there.iter().find(|interface| interface.name == *name) {
             None => Err(ChooseError::NoSuchName { name: name.clone(), there: there.to_vec() }),
             Some(interface) => match interface.address(family) {
                 None => Err(ChooseError::NoAddress { name: name.clone(), family }),
-                Some(address) => usable(interface, address, Why::Named),
+                Some(address) => check_usable(interface, address, ChoiceReason::Named),
             },
         },
-        Spec::Address(address) => {
-            let network = Network { address: *address, prefix: if address.is_ipv4() { 32 } else { 128 } };
-            choose_in(there, network, spec, family, Why::HasAddress)
+        Spec::InterfaceAddress(address) => {
+            let network = Subnet { address: *address, prefix: if address.is_ipv4() { 32 } else { 128 } };
+            choose_in(there, network, spec, family, ChoiceReason::HasAddress)
         }
-        Spec::Network(network) => choose_in(there, *network, spec, family, Why::InNetwork),
+        Spec::Subnet(network) => choose_in(there, *network, spec, family, ChoiceReason::InNetwork),
     }
 }
 
 /// The one interface with an address in `network`.
 fn choose_in(
     there: &[Interface],
-    network: Network,
+    network: Subnet,
     spec: &Spec,
     family: Family,
-    why: Why,
-) -> Result<Chosen, ChooseError> {
+    why: ChoiceReason,
+) -> Result<ChosenInterface, ChooseError> {
     if Family::of(network.address) != family {
         return Err(ChooseError::OtherFamily { spec: spec.clone(), family });
     }
@@ -417,13 +417,17 @@ fn choose_in(
     let fitting: Vec<Interface> = there.iter().filter(|interface| inside(interface).is_some()).cloned().collect();
     match &fitting[..] {
         [] => Err(ChooseError::NoSuchAddress { spec: spec.clone(), there: there.to_vec() }),
-        [one] => usable(one, inside(one).expect("it was chosen for having one"), why),
+        [one] => check_usable(one, inside(one).expect("it was chosen for having one"), why),
         _ => Err(ChooseError::Ambiguous { spec: spec.clone(), fitting }),
     }
 }
 
 /// The interface that leads to the LAN: real ones before virtual ones, then the one of the default route.
-fn choose_auto(there: &[Interface], default_route: Option<&str>, family: Family) -> Result<Chosen, ChooseError> {
+fn choose_auto(
+    there: &[Interface],
+    default_route: Option<&str>,
+    family: Family,
+) -> Result<ChosenInterface, ChooseError> {
     let able = |interface: &&Interface| {
         interface.up
             && interface.running
@@ -437,22 +441,22 @@ fn choose_auto(there: &[Interface], default_route: Option<&str>, family: Family)
     let routed = fitting.iter().find(|interface| Some(interface.name.as_str()) == default_route);
     let (one, why) = match (&fitting[..], routed) {
         ([], _) => return Err(ChooseError::NoneFit { family, there: there.to_vec() }),
-        ([one], _) => (*one, Why::Only),
-        (_, Some(one)) => (*one, Why::DefaultRoute),
+        ([one], _) => (*one, ChoiceReason::Only),
+        (_, Some(one)) => (*one, ChoiceReason::DefaultRoute),
         (several, None) => {
             let fitting = several.iter().copied().cloned().collect();
             return Err(ChooseError::Ambiguous { spec: Spec::Auto, fitting });
         }
     };
     let address = one.address(family).expect("able interfaces have one");
-    let mut chosen = usable(one, address, why)?;
+    let mut chosen = check_usable(one, address, why)?;
     let passed_over = reals.iter().chain(&virtuals).filter(|interface| interface.name != one.name);
     chosen.others = passed_over.map(|interface| interface.name.clone()).collect();
     Ok(chosen)
 }
 
 /// The choice made, if the interface can be used at all.
-fn usable(interface: &Interface, address: IpAddr, why: Why) -> Result<Chosen, ChooseError> {
+fn check_usable(interface: &Interface, address: IpAddr, why: ChoiceReason) -> Result<ChosenInterface, ChooseError> {
     let name = interface.name.clone();
     if !interface.up {
         return Err(ChooseError::Down(name));
@@ -461,7 +465,7 @@ fn usable(interface: &Interface, address: IpAddr, why: Why) -> Result<Chosen, Ch
         return Err(ChooseError::NoMulticast(name));
     }
     let Interface { index, mtu, loopback, .. } = *interface;
-    Ok(Chosen { name, index, address, mtu, loopback, why, others: Vec::new() })
+    Ok(ChosenInterface { name, index, address, mtu, loopback, why, others: Vec::new() })
 }
 
 fn is_link_local(address: IpAddr) -> bool {

@@ -1,7 +1,7 @@
 //! The Unix socket: where it stands, and one connection of a client.
 
-use crate::daemon::flow::{Flow, Reading};
-use crate::daemon::outbox::Outbox;
+use crate::daemon::flow::{ConnectionState, ReadOutcome};
+use crate::daemon::outbox::ClientOutbox;
 use crate::daemon::queue::QueueLimits;
 use crate::listener::frame::ToPeer;
 use crate::listener::local::Listener;
@@ -127,8 +127,8 @@ impl LocalSocket {
             .create(directory)
             .map_err(system("make the directory of"))?;
         check_directory(path).map_err(SocketError::Directory)?;
-        let _guard = lock(directory);
-        clear(path)?;
+        let _guard = lock_directory(directory);
+        remove_stale_socket(path)?;
         let listen = || {
             let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM.nonblocking(), None)?;
             // Linux gives the file the mode of the socket, less the umask; so it is never open to all, not even briefly.
@@ -161,7 +161,7 @@ impl Drop for LocalSocket {
 
 /// Two peers that start at once must not both find a stale socket and remove each other's: each holds a lock on the
 /// directory while it looks. Where there is no such lock to be had in time, starting matters more.
-fn lock(directory: &Path) -> Option<File> {
+fn lock_directory(directory: &Path) -> Option<File> {
     let file = File::open(directory).ok()?;
     for _ in 0..LOCK_TRIES {
         match file.try_lock() {
@@ -175,7 +175,7 @@ fn lock(directory: &Path) -> Option<File> {
 }
 
 /// Removes a socket that nobody listens on.
-fn clear(path: &Path) -> Result<(), SocketError> {
+fn remove_stale_socket(path: &Path) -> Result<(), SocketError> {
     let system = |step| move |error| SocketError::System { step, path: path.to_owned(), error };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -205,10 +205,10 @@ fn clear(path: &Path) -> Result<(), SocketError> {
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
     pub(crate) listener: Listener,
-    pub(crate) outbox: Outbox,
+    pub(crate) outbox: ClientOutbox,
     /// Its process, if the kernel tells.
     pub(crate) pid: Option<i32>,
-    pub(crate) flow: Flow,
+    pub(crate) flow: ConnectionState,
     /// The client has said who it is.
     pub(crate) is_greeted: bool,
     /// What comes before all that is in the listener, and has to wait while publishers are held up.
@@ -223,8 +223,8 @@ impl Connection {
             pid: getsockopt(&stream, PeerCredentials).ok().map(|credentials| credentials.pid()),
             stream,
             listener: Listener::new(),
-            outbox: Outbox::new(limits),
-            flow: Flow::new(),
+            outbox: ClientOutbox::new(limits),
+            flow: ConnectionState::new(),
             is_greeted: false,
             waiting: None,
             subject: None,
@@ -232,27 +232,27 @@ impl Connection {
     }
 
     /// Whether the client has something that the engine can do now, as far as is known.
-    pub(crate) fn has_input(&self, is_held_up: bool) -> bool {
-        let must_wait = is_held_up && self.waiting.is_some();
-        !must_wait && !self.outbox.is_choked() && self.flow.has_input()
+    pub(crate) fn has_input(&self, is_publish_blocked: bool) -> bool {
+        let must_wait = is_publish_blocked && self.waiting.is_some();
+        !must_wait && !self.outbox.is_backpressured() && self.flow.has_input()
     }
 
     /// Remembers the subject of the last run, in a place of its own.
-    pub(crate) fn keep_subject(&mut self, subject: &Subject) {
+    pub(crate) fn cache_subject(&mut self, subject: &Subject) {
         if self.subject.as_ref() != Some(subject) {
             self.subject = Some(subject.detached());
         }
     }
 
     /// Reads once, into the listener, by way of `scratch`.
-    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Reading {
+    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> ReadOutcome {
         self.flow.read(&mut self.stream, false, scratch, |bytes| self.listener.push(bytes))
     }
 
     /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.
     pub(crate) fn write(&mut self) -> bool {
         let goes_on = self.flow.write(|| self.outbox.write_to(&mut self.stream));
-        if self.flow.is_deaf() {
+        if self.flow.is_write_closed() {
             self.outbox.discard();
         }
         goes_on

@@ -44,7 +44,7 @@ pub enum LogError {
         error: io::Error,
     },
     /// This process has a log already.
-    Twice,
+    AlreadyStarted,
 }
 
 impl fmt::Display for LogError {
@@ -53,7 +53,7 @@ impl fmt::Display for LogError {
             LogError::File { path, error } => {
                 write!(f, "cannot write the log {}: {error}; set log-file to another place", path.display())
             }
-            LogError::Twice => write!(f, "this process has a log already"),
+            LogError::AlreadyStarted => write!(f, "this process has a log already"),
         }
     }
 }
@@ -77,7 +77,7 @@ pub fn start(config: &Config) -> Result<(), LogError> {
     if let Some(path) = &config.log_file {
         let file = LogFile::open(path, config.log_format);
         let file = file.map_err(|error| LogError::File { path: path.clone(), error })?;
-        FILE.set(Mutex::new(file)).map_err(|_| LogError::Twice)?;
+        FILE.set(Mutex::new(file)).map_err(|_| LogError::AlreadyStarted)?;
     }
     let builder = builder.with_ansi(!is_file() && io::stderr().is_terminal());
     let started = match (config.log_format, FILE.get()) {
@@ -86,7 +86,7 @@ pub fn start(config: &Config) -> Result<(), LogError> {
         (LogFormat::Json, None) => builder.json().flatten_event(true).with_writer(io::stderr).try_init(),
         (LogFormat::Json, Some(file)) => builder.json().flatten_event(true).with_writer(|| Appender(file)).try_init(),
     };
-    started.map_err(|_| LogError::Twice)
+    started.map_err(|_| LogError::AlreadyStarted)
 }
 
 /// Whether the log of this process goes to a file.
@@ -113,10 +113,10 @@ pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
     match event {
         MemberEvent::Up => tracing::info!(peer = name, %epoch, uid, "peer up"),
         MemberEvent::Left => tracing::info!(peer = name, %epoch, uid, "peer left"),
-        MemberEvent::Heard => tracing::info!(peer = name, %epoch, uid, "peer heard again"),
+        MemberEvent::Resumed => tracing::info!(peer = name, %epoch, uid, "peer heard again"),
         MemberEvent::Silent => tracing::warn!(peer = name, %epoch, uid, "peer silent"),
         MemberEvent::Crashed => tracing::warn!(peer = name, %epoch, uid, "peer crashed"),
-        MemberEvent::MulticastBack => tracing::info!(peer = name, %epoch, uid, "multicasts of a peer arrive again"),
+        MemberEvent::MulticastRestored => tracing::info!(peer = name, %epoch, uid, "multicasts of a peer arrive again"),
         MemberEvent::MulticastDead => {
             tracing::warn!(peer = name, %epoch, uid, "multicasts of a peer do not arrive, its unicasts do; see docs/network.md");
         }

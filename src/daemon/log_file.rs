@@ -59,7 +59,7 @@ impl<F: Write> LogFile<F> {
     }
 
     /// Ends a line that was cut off, and says how many are missing. Whether that is done.
-    fn make_up(&mut self) -> bool {
+    fn write_lost_notice(&mut self) -> bool {
         if self.is_torn {
             self.append(b"\n");
         }
@@ -87,7 +87,7 @@ fn notice(format: LogFormat, lines: u64) -> String {
 impl<F: Write> Write for LogFile<F> {
     /// Takes one line, always: whoever logs cannot do anything about a full disk.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if !(self.make_up() && self.append(line)) {
+        if !(self.write_lost_notice() && self.append(line)) {
             self.lost += 1;
         }
         Ok(line.len())

@@ -11,8 +11,8 @@ use crate::listener::ask::Awaited;
 use crate::listener::event::EventRequest;
 use crate::listener::refused::Why;
 use crate::listener::stream::StreamRequest;
-use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, Wanted};
-use crate::proto::effect::Unanswered;
+use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, SubscriptionFilter};
+use crate::proto::effect::QuestionFailure;
 use crate::proto::question::{ANSWER_BYTES_MAX, Answer, PART_BYTES_MAX, Question};
 use crate::subject::Subject;
 use crossbeam_channel::{RecvTimeoutError, Sender, TryRecvError};
@@ -32,51 +32,51 @@ const COMMAND_BYTES: usize = 128;
 const ITEM_BYTES: usize = 64;
 
 /// Parts of an answer, or why there is none.
-pub(crate) type Answered = Result<Answer, Unanswered>;
+pub(crate) type Answered = Result<Answer, QuestionFailure>;
 
 /// Parts of an answer that wait to be read, at most. An honest answer fits: of two parts that follow each other one fills
 /// half a part, or both together more than a whole one.
 const PARTS_MAX: usize = 64;
 const _: () = assert!(2 * (ANSWER_BYTES_MAX / PART_BYTES_MAX) + 2 <= PARTS_MAX);
 
-/// Where the parts of an answer go. When too many wait to be read the question ends: [`Answers`] gives what waits, and then
-/// [`Unanswered::TooMany`].
+/// Where the parts of an answer go. When too many wait to be read the question ends: [`AnswerReceiver`] gives what waits, and then
+/// [`QuestionFailure::TooMany`].
 #[derive(Clone, Debug)]
-pub(crate) struct AnswerTo {
+pub(crate) struct AnswerSender {
     parts: PartSender<Answered>,
     /// The queue of the subscription that waits for it, beside what it waits for in its queue.
     queue: Option<Arc<EventQueue>>,
 }
 
-impl AnswerTo {
+impl AnswerSender {
     /// A question's answer, and where it is read.
-    pub(crate) fn new(queue: Option<Arc<EventQueue>>) -> (AnswerTo, Answers) {
+    pub(crate) fn new(queue: Option<Arc<EventQueue>>) -> (AnswerSender, AnswerReceiver) {
         let (sender, parts) = part_channel(PARTS_MAX);
-        (AnswerTo { parts: sender, queue }, Answers { parts })
+        (AnswerSender { parts: sender, queue }, AnswerReceiver { parts })
     }
 
     /// Hands a part on without waiting. False if nobody waits for more, or too many parts wait.
     pub(crate) fn send(&self, answer: Answered) -> bool {
         let is_wanted = self.parts.send(answer);
-        self.queue.iter().for_each(|queue| queue.ring());
+        self.queue.iter().for_each(|queue| queue.notify());
         is_wanted
     }
 }
 
-impl Drop for AnswerTo {
+impl Drop for AnswerSender {
     /// Who waits finds that nothing more comes.
     fn drop(&mut self) {
-        self.queue.iter().for_each(|queue| queue.ring());
+        self.queue.iter().for_each(|queue| queue.notify());
     }
 }
 
 /// Where the parts of an answer are read.
 #[derive(Debug)]
-pub(crate) struct Answers {
+pub(crate) struct AnswerReceiver {
     parts: PartReceiver<Answered>,
 }
 
-impl Answers {
+impl AnswerReceiver {
     /// Waits for the next part for at most `timeout`.
     pub(crate) fn recv_timeout(&self, timeout: Duration) -> Result<Answered, RecvTimeoutError> {
         self.parts.recv_timeout(timeout).or_else(|error| match error {
@@ -94,13 +94,13 @@ impl Answers {
     }
 
     fn overflow(&self) -> Option<Answered> {
-        self.parts.has_overflowed().then_some(Err(Unanswered::TooMany))
+        self.parts.has_overflowed().then_some(Err(QuestionFailure::TooMany))
     }
 }
 
 /// A request to the engine.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub(crate) enum EngineCommand {
     Publish {
         client: ClientId,
         message: Message,
@@ -108,7 +108,7 @@ pub(crate) enum Command {
     Subscribe {
         client: ClientId,
         sub: SubId,
-        wanted: Wanted,
+        wanted: SubscriptionFilter,
         /// `None`: as is usual.
         mode: Option<DeliveryMode>,
         /// Whether it is told of publishers.
@@ -129,7 +129,7 @@ pub(crate) enum Command {
         question: Question,
         timeout: Duration,
         /// Told every part up to the last one, or why there is none.
-        answer: AnswerTo,
+        answer: AnswerSender,
     },
     /// Tell a subscription of this client when that has come.
     Await {
@@ -173,11 +173,11 @@ pub(crate) enum Command {
     Stop,
 }
 
-impl Command {
+impl EngineCommand {
     fn bytes(&self) -> usize {
         match self {
-            Command::Publish { message, .. } => COMMAND_BYTES + message.body_bytes(),
-            Command::Ask { question, .. } => {
+            EngineCommand::Publish { message, .. } => COMMAND_BYTES + message.body_bytes(),
+            EngineCommand::Ask { question, .. } => {
                 COMMAND_BYTES
                     + match question {
                         Question::Poll(polls) => ITEM_BYTES * polls.len(),
@@ -191,38 +191,38 @@ impl Command {
 
     /// Whether it may pass a full mailbox: what makes room, or ends, must not wait for room.
     fn is_urgent(&self) -> bool {
-        use Command::{Detach, FromStreams, Stop, Unsubscribe};
+        use EngineCommand::{Detach, FromStreams, Stop, Unsubscribe};
         matches!(self, Unsubscribe { .. } | Detach { .. } | FromStreams(_) | Stop)
     }
 
     /// Whether it has to wait while publishers are held up. All others overtake it then.
     pub(crate) fn must_wait(&self) -> bool {
-        use Command::{Ask, Await, EventsEnded, Flush, Publish};
+        use EngineCommand::{Ask, Await, EventsEnded, Flush, Publish};
         matches!(self, Publish { .. } | Ask { .. } | Await { .. } | Flush { .. } | EventsEnded(_))
     }
 }
 
 /// Commands, each with its place in the order in which they came.
 #[derive(Debug, Default)]
-pub(crate) struct Commands {
+pub(crate) struct CommandQueue {
     /// Those that have to wait while publishers are held up.
-    waiting: VecDeque<(u64, Command)>,
+    waiting: VecDeque<(u64, EngineCommand)>,
     /// The others.
-    quick: VecDeque<(u64, Command)>,
+    quick: VecDeque<(u64, EngineCommand)>,
 }
 
-impl Commands {
+impl CommandQueue {
     /// Takes the first one; while publishers are held up the first one that need not wait.
-    pub(crate) fn pop(&mut self, is_held_up: bool) -> Option<Command> {
-        let place = |queue: &VecDeque<(u64, Command)>| queue.front().map_or(u64::MAX, |(place, _)| *place);
-        let is_quick = is_held_up || place(&self.quick) < place(&self.waiting);
+    pub(crate) fn pop(&mut self, is_publish_blocked: bool) -> Option<EngineCommand> {
+        let place = |queue: &VecDeque<(u64, EngineCommand)>| queue.front().map_or(u64::MAX, |(place, _)| *place);
+        let is_quick = is_publish_blocked || place(&self.quick) < place(&self.waiting);
         let queue = if is_quick { &mut self.quick } else { &mut self.waiting };
         queue.pop_front().map(|(_, command)| command)
     }
 
     /// Whether there is something to take.
-    pub(crate) fn has_some(&self, is_held_up: bool) -> bool {
-        !self.quick.is_empty() || (!is_held_up && !self.waiting.is_empty())
+    pub(crate) fn has_command(&self, is_publish_blocked: bool) -> bool {
+        !self.quick.is_empty() || (!is_publish_blocked && !self.waiting.is_empty())
     }
 
     /// How many have to wait while publishers are held up.
@@ -233,36 +233,36 @@ impl Commands {
 
 /// Why a command was not taken.
 #[derive(Debug)]
-pub(crate) enum Rejected {
+pub(crate) enum PushError {
     /// No room, even after waiting as long as was asked; it comes back.
-    Full(Box<Command>),
+    Full(Box<EngineCommand>),
     /// The engine has ended.
     Closed,
 }
 
 #[derive(Debug)]
 pub(crate) struct Mailbox {
-    state: Mutex<State>,
+    state: Mutex<MailboxState>,
     room: Condvar,
     waker: Waker,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    commands: Commands,
+struct MailboxState {
+    commands: CommandQueue,
     /// How many have come so far.
     count: u64,
     /// Bytes of those that have to wait while publishers are held up.
     bytes: usize,
     writers_waiting: usize,
-    sleep: Sleep,
+    sleep: SleepState,
     /// Why the engine has ended, once it has.
-    ending: Option<String>,
+    end_reason: Option<String>,
 }
 
 /// Whether the engine waits for events, and must be woken for a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Sleep {
+enum SleepState {
     #[default]
     Awake,
     /// For one that need not wait while publishers are held up.
@@ -271,7 +271,7 @@ enum Sleep {
     Any,
 }
 
-impl State {
+impl MailboxState {
     /// Whether there is no room for a command of so many bytes. What publishers leave while they are held up takes no room
     /// from the others.
     fn is_full_for(&self, must_wait: bool, bytes: usize) -> bool {
@@ -287,26 +287,26 @@ impl Mailbox {
         Mailbox { state: Mutex::default(), room: Condvar::new(), waker }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MailboxState> {
         // No code panics while it holds the lock; if some did, the mailbox would still be whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves a command; waits for room for at most `timeout`, zero for not at all.
-    pub(crate) fn push(&self, command: Command, timeout: Duration) -> Result<(), Rejected> {
+    pub(crate) fn push(&self, command: EngineCommand, timeout: Duration) -> Result<(), PushError> {
         let (must_wait, bytes) = (command.must_wait(), command.bytes());
         let mut state = self.lock();
         if !command.is_urgent() && state.is_full_for(must_wait, bytes) && !timeout.is_zero() {
             state.writers_waiting += 1;
-            let is_full = |state: &mut State| state.is_full_for(must_wait, bytes) && state.ending.is_none();
+            let is_full = |state: &mut MailboxState| state.is_full_for(must_wait, bytes) && state.end_reason.is_none();
             state = self.room.wait_timeout_while(state, timeout, is_full).unwrap_or_else(PoisonError::into_inner).0;
             state.writers_waiting -= 1;
         }
-        if state.ending.is_some() {
-            return Err(Rejected::Closed);
+        if state.end_reason.is_some() {
+            return Err(PushError::Closed);
         }
         if !command.is_urgent() && state.is_full_for(must_wait, bytes) {
-            return Err(Rejected::Full(Box::new(command)));
+            return Err(PushError::Full(Box::new(command)));
         }
         state.count += 1;
         let place = state.count;
@@ -317,12 +317,12 @@ impl Mailbox {
             state.commands.quick.push_back((place, command));
         }
         let wakes = match state.sleep {
-            Sleep::Awake => false,
-            Sleep::Quick => !must_wait,
-            Sleep::Any => true,
+            SleepState::Awake => false,
+            SleepState::Quick => !must_wait,
+            SleepState::Any => true,
         };
         if wakes {
-            state.sleep = Sleep::Awake;
+            state.sleep = SleepState::Awake;
             drop(state);
             self.waker.wake().expect("an eventfd takes one more wake-up");
         }
@@ -331,10 +331,10 @@ impl Mailbox {
 
     /// Moves commands behind those in `taken`: all of them, but if publishers are held up, or some in `taken` have waited for
     /// them, only those that need not wait.
-    pub(crate) fn take(&self, taken: &mut Commands, is_held_up: bool) {
+    pub(crate) fn take(&self, taken: &mut CommandQueue, is_publish_blocked: bool) {
         let mut state = self.lock();
         taken.quick.append(&mut state.commands.quick);
-        if !is_held_up && taken.waiting.is_empty() {
+        if !is_publish_blocked && taken.waiting.is_empty() {
             std::mem::swap(&mut state.commands.waiting, &mut taken.waiting);
             state.bytes = 0;
         }
@@ -351,28 +351,28 @@ impl Mailbox {
 
     /// The engine is about to wait: from now on a push of what it can take wakes it. False if there is something to take
     /// instead.
-    pub(crate) fn sleep(&self, is_held_up: bool) -> bool {
+    pub(crate) fn sleep(&self, is_publish_blocked: bool) -> bool {
         let mut state = self.lock();
-        state.sleep = match (state.commands.has_some(is_held_up), is_held_up) {
-            (true, _) => Sleep::Awake,
-            (false, true) => Sleep::Quick,
-            (false, false) => Sleep::Any,
+        state.sleep = match (state.commands.has_command(is_publish_blocked), is_publish_blocked) {
+            (true, _) => SleepState::Awake,
+            (false, true) => SleepState::Quick,
+            (false, false) => SleepState::Any,
         };
-        state.sleep != Sleep::Awake
+        state.sleep != SleepState::Awake
     }
 
     /// The engine has ended: nothing more is taken, and what waits is dropped, which tells those who wait for answers.
     pub(crate) fn close(&self, reason: &str) {
         let mut state = self.lock();
-        state.ending.get_or_insert_with(|| reason.to_owned());
-        state.commands = Commands::default();
+        state.end_reason.get_or_insert_with(|| reason.to_owned());
+        state.commands = CommandQueue::default();
         drop(state);
         self.room.notify_all();
     }
 
     /// Why the engine has ended, if it has.
-    pub(crate) fn ending(&self) -> Option<String> {
-        self.lock().ending.clone()
+    pub(crate) fn end_reason(&self) -> Option<String> {
+        self.lock().end_reason.clone()
     }
 }
 
@@ -387,24 +387,24 @@ mod tests {
         (poll, Arc::new(Mailbox::new(waker)))
     }
 
-    fn publish(bytes: usize) -> Command {
-        Command::Publish { client: ClientId(1), message: Message::new("a".parse().unwrap(), vec![0u8; bytes]) }
+    fn publish(bytes: usize) -> EngineCommand {
+        EngineCommand::Publish { client: ClientId(1), message: Message::new("a".parse().unwrap(), vec![0u8; bytes]) }
     }
 
     #[test]
     fn a_full_mailbox_gives_the_command_back_but_takes_what_ends_things() {
         let (_poll, mailbox) = mailbox();
         while mailbox.push(publish(1 << 20), Duration::ZERO).is_ok() {}
-        let Err(Rejected::Full(back)) = mailbox.push(publish(1 << 20), Duration::ZERO) else { panic!("it is full") };
-        assert!(matches!(*back, Command::Publish { .. }));
-        assert!(matches!(mailbox.push(publish(1 << 20), Duration::from_millis(2)), Err(Rejected::Full(_))));
-        assert!(mailbox.push(Command::Stop, Duration::ZERO).is_ok());
-        let mut taken = Commands::default();
+        let Err(PushError::Full(back)) = mailbox.push(publish(1 << 20), Duration::ZERO) else { panic!("it is full") };
+        assert!(matches!(*back, EngineCommand::Publish { .. }));
+        assert!(matches!(mailbox.push(publish(1 << 20), Duration::from_millis(2)), Err(PushError::Full(_))));
+        assert!(mailbox.push(EngineCommand::Stop, Duration::ZERO).is_ok());
+        let mut taken = CommandQueue::default();
         mailbox.take(&mut taken, false);
         assert!((14..=16).contains(&taken.waiting()), "{}", taken.waiting());
         assert!(mailbox.push(publish(64 << 20), Duration::ZERO).is_ok(), "the first message always fits");
         mailbox.close("stopped");
-        assert!(matches!(mailbox.push(Command::Stop, Duration::ZERO), Err(Rejected::Closed)));
+        assert!(matches!(mailbox.push(EngineCommand::Stop, Duration::ZERO), Err(PushError::Closed)));
     }
 
     #[test]
@@ -418,7 +418,7 @@ mod tests {
         while mailbox.lock().writers_waiting == 0 {
             std::thread::yield_now();
         }
-        mailbox.take(&mut Commands::default(), false);
+        mailbox.take(&mut CommandQueue::default(), false);
         assert!(writer.join().unwrap());
     }
 
@@ -437,13 +437,13 @@ mod tests {
     #[test]
     fn while_publishers_are_held_up_what_need_not_wait_overtakes_and_wakes() {
         let (mut poll, mailbox) = mailbox();
-        let detach = |client| Command::Detach { client: ClientId(client) };
-        let mut taken = Commands::default();
-        let mut next = |is_held_up| {
-            mailbox.take(&mut taken, is_held_up);
-            taken.pop(is_held_up).map(|command| match command {
-                Command::Publish { .. } => 0,
-                Command::Detach { client } => client.0,
+        let detach = |client| EngineCommand::Detach { client: ClientId(client) };
+        let mut taken = CommandQueue::default();
+        let mut next = |is_publish_blocked| {
+            mailbox.take(&mut taken, is_publish_blocked);
+            taken.pop(is_publish_blocked).map(|command| match command {
+                EngineCommand::Publish { .. } => 0,
+                EngineCommand::Detach { client } => client.0,
                 other => panic!("{other:?}"),
             })
         };
@@ -465,15 +465,16 @@ mod tests {
     }
     #[test]
     fn unread_parts_beyond_limit_end_question() {
-        let (answer_to, answers) = AnswerTo::new(None);
-        let sent = (0..PARTS_MAX + 2).map(|_| answer_to.send(Err(Unanswered::Gone))).filter(|is_sent| *is_sent).count();
+        let (answer_to, answers) = AnswerSender::new(None);
+        let sent =
+            (0..PARTS_MAX + 2).map(|_| answer_to.send(Err(QuestionFailure::Gone))).filter(|is_sent| *is_sent).count();
         assert_eq!(sent, PARTS_MAX);
         drop(answers.try_recv().unwrap());
-        assert!(!answer_to.send(Err(Unanswered::Gone)), "a part is missing already");
+        assert!(!answer_to.send(Err(QuestionFailure::Gone)), "a part is missing already");
         drop(answer_to);
         let read = std::iter::from_fn(|| answers.try_recv().ok()).take(2 * PARTS_MAX);
-        let (rest, end): (Vec<_>, Vec<_>) = read.partition(|part| *part == Err(Unanswered::Gone));
+        let (rest, end): (Vec<_>, Vec<_>) = read.partition(|part| *part == Err(QuestionFailure::Gone));
         assert_eq!(rest.len(), PARTS_MAX - 1);
-        assert_eq!(end[0], Err(Unanswered::TooMany));
+        assert_eq!(end[0], Err(QuestionFailure::TooMany));
     }
 }

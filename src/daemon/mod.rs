@@ -32,5 +32,5 @@ pub mod start;
 pub mod store;
 pub mod stream;
 pub(crate) mod timer;
-pub(crate) mod transmit;
-mod unserved;
+pub(crate) mod transmit_queue;
+mod unserved_report;

@@ -4,8 +4,8 @@
 //! peers on this host. The inbox is bound to the interface's address and to a port of its own; because every datagram
 //! leaves from it, the source address of a multicast is where its sender can be answered.
 
-use crate::daemon::batch::{self, Outgoing, RecvBatch};
-use crate::daemon::interface::Chosen;
+use crate::daemon::batch::{self, OutgoingDatagram, RecvBatch};
+use crate::daemon::interface::ChosenInterface;
 use crate::proto::effect::Path;
 use mio::net::UdpSocket;
 use mio::{Interest, Registry, Token};
@@ -26,7 +26,7 @@ pub struct Options<'a> {
     /// Its UDP port; not 0.
     pub port: u16,
     /// Where to join it and to send from.
-    pub interface: &'a Chosen,
+    pub interface: &'a ChosenInterface,
     /// The UDP port of the inbox; 0 lets the kernel choose one.
     pub inbox_port: u16,
     /// Routers that a multicast may cross, plus one; 1 stays on the LAN, 0 on this host.
@@ -130,7 +130,7 @@ impl std::error::Error for OpenError {}
 
 /// A buffer of a socket: what was asked for and what the kernel gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub struct BufferGrant {
     /// Whether it is the receive buffer.
     pub receive: bool,
     /// Bytes asked for.
@@ -139,14 +139,14 @@ pub struct Granted {
     pub granted: usize,
 }
 
-impl Granted {
+impl BufferGrant {
     /// Whether the kernel gave less.
     pub fn is_short(&self) -> bool {
         self.granted < self.wanted
     }
 }
 
-impl fmt::Display for Granted {
+impl fmt::Display for BufferGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, limit) = if self.receive { ("receive", "rmem_max") } else { ("send", "wmem_max") };
         write!(f, "{name} buffer: {} bytes wanted, {} granted", self.wanted, self.granted)?;
@@ -167,8 +167,8 @@ pub struct Sockets {
     interface: String,
     index: u32,
     ttl: u8,
-    receive_granted: Granted,
-    send_granted: Granted,
+    receive_granted: BufferGrant,
+    send_granted: BufferGrant,
     group_overruns: u32,
     inbox_overruns: u32,
     /// Whether datagrams may leave as one buffer that is divided below.
@@ -190,7 +190,7 @@ impl Sockets {
         if group.is_ipv4() != interface.address.is_ipv4() {
             return Err(OpenError::OtherFamily { group, address: interface.address });
         }
-        let group_address = scoped(group, port, interface.index);
+        let group_address = scoped_address(group, port, interface.index);
         let (group_socket, receive_granted) = open_group(options, group_address)?;
         let (inbox_socket, send_granted) = open_inbox(options)?;
         // Kernels before 4.18 and 5.0 know neither; both only save time.
@@ -232,7 +232,7 @@ impl Sockets {
     }
 
     /// The receive buffer of the group socket and the send buffer: wanted and granted.
-    pub fn granted(&self) -> [Granted; 2] {
+    pub fn granted(&self) -> [BufferGrant; 2] {
         [self.receive_granted, self.send_granted]
     }
 
@@ -302,7 +302,7 @@ impl Sockets {
     /// Sends the beginning of `batch` and returns how many datagrams that is: fewer than it has when the send buffer is
     /// full or one system call takes no more, 0 when nothing can be sent now. An error
     /// concerns the first datagram, which should then be dropped and counted.
-    pub fn send_batch(&mut self, batch: &[Outgoing]) -> io::Result<usize> {
+    pub fn send_batch(&mut self, batch: &[OutgoingDatagram]) -> io::Result<usize> {
         batch::send(self.inbox.as_fd(), self.group_address, batch, &mut self.segments)
     }
 
@@ -335,12 +335,12 @@ impl Sockets {
 }
 
 /// The socket that hears the group.
-fn open_group(options: &Options<'_>, address: SocketAddr) -> Result<(Socket, Granted), OpenError> {
+fn open_group(options: &Options<'_>, address: SocketAddr) -> Result<(Socket, BufferGrant), OpenError> {
     let socket = open(address)?;
     // Either option lets peers on one host share the port; with both set, programs that know only one can join in.
     socket.set_reuse_address(true).map_err(system("share the group's port"))?;
     socket.set_reuse_port(true).map_err(system("share the group's port"))?;
-    let granted = enlarge(&socket, true, options.receive_buffer)?;
+    let granted = set_buffer_size(&socket, true, options.receive_buffer)?;
     socket.bind(&address.into()).map_err(|error| bind_error(error, address, OpenError::GroupBusy))?;
     let hears_only_own = match options.group {
         IpAddr::V4(_) => socket.set_multicast_all_v4(false),
@@ -351,7 +351,7 @@ fn open_group(options: &Options<'_>, address: SocketAddr) -> Result<(Socket, Gra
         Some(libc::ENOBUFS | libc::ENOMEM) => OpenError::MembershipsMax,
         _ => OpenError::Join { group: options.group, interface: options.interface.name.clone(), error },
     })?;
-    count_overflow(&socket)?;
+    enable_ancillary_data(&socket)?;
     Ok((socket, granted))
 }
 
@@ -364,15 +364,15 @@ fn join(socket: &SockRef<'_>, group: IpAddr, index: u32) -> io::Result<()> {
 }
 
 /// The socket that is the inbox and sends everything.
-fn open_inbox(options: &Options<'_>) -> Result<(Socket, Granted), OpenError> {
+fn open_inbox(options: &Options<'_>) -> Result<(Socket, BufferGrant), OpenError> {
     let Options { interface, ttl, .. } = *options;
-    let address = scoped(interface.address, options.inbox_port, interface.index);
+    let address = scoped_address(interface.address, options.inbox_port, interface.index);
     let socket = open(address)?;
-    enlarge(&socket, true, options.receive_buffer)?;
-    let granted = enlarge(&socket, false, options.send_buffer)?;
+    set_buffer_size(&socket, true, options.receive_buffer)?;
+    let granted = set_buffer_size(&socket, false, options.send_buffer)?;
     socket.bind(&address.into()).map_err(|error| bind_error(error, address, OpenError::InboxBusy))?;
     let prepared = match options.group {
-        IpAddr::V4(_) => send_by(&socket, interface.index)
+        IpAddr::V4(_) => set_multicast_interface(&socket, interface.index)
             .and_then(|()| socket.set_multicast_loop_v4(true))
             .and_then(|()| socket.set_multicast_ttl_v4(ttl.into())),
         IpAddr::V6(_) => socket
@@ -381,7 +381,7 @@ fn open_inbox(options: &Options<'_>) -> Result<(Socket, Granted), OpenError> {
             .and_then(|()| socket.set_multicast_hops_v6(ttl.into())),
     };
     prepared.map_err(system("prepare the inbox for sending to the group"))?;
-    count_overflow(&socket)?;
+    enable_ancillary_data(&socket)?;
     Ok((socket, granted))
 }
 
@@ -401,7 +401,7 @@ fn open(address: SocketAddr) -> Result<Socket, OpenError> {
 }
 
 /// Asks for a buffer of `wanted` bytes: beyond the system's limit if the user may, otherwise up to it.
-fn enlarge(socket: &Socket, receive: bool, wanted: usize) -> Result<Granted, OpenError> {
+fn set_buffer_size(socket: &Socket, receive: bool, wanted: usize) -> Result<BufferGrant, OpenError> {
     let sized = if receive {
         setsockopt(socket, sockopt::RcvBufForce, &wanted).or_else(|_| setsockopt(socket, sockopt::RcvBuf, &wanted))
     } else {
@@ -410,11 +410,11 @@ fn enlarge(socket: &Socket, receive: bool, wanted: usize) -> Result<Granted, Ope
     sized.map_err(|error| OpenError::System { step: "size a buffer", error: error.into() })?;
     let doubled = if receive { socket.recv_buffer_size() } else { socket.send_buffer_size() };
     let granted = doubled.map_err(system("read the size of a buffer"))? / 2;
-    Ok(Granted { receive, wanted, granted })
+    Ok(BufferGrant { receive, wanted, granted })
 }
 
 /// Makes the kernel say, with each datagram, how many it has dropped at this socket and when the datagram arrived.
-fn count_overflow(socket: &Socket) -> Result<(), OpenError> {
+fn enable_ancillary_data(socket: &Socket) -> Result<(), OpenError> {
     let set =
         setsockopt(socket, sockopt::RxqOvfl, &1).and_then(|()| setsockopt(socket, sockopt::ReceiveTimestampns, &true));
     set.map_err(|error| OpenError::System {
@@ -425,7 +425,7 @@ fn count_overflow(socket: &Socket) -> Result<(), OpenError> {
 
 /// Makes multicasts leave by one interface. The number of the interface is given, not its address, which another one may
 /// have as well.
-fn send_by(socket: &Socket, index: u32) -> io::Result<()> {
+fn set_multicast_interface(socket: &Socket, index: u32) -> io::Result<()> {
     let request = libc::ip_mreqn {
         imr_multiaddr: libc::in_addr { s_addr: 0 },
         imr_address: libc::in_addr { s_addr: 0 },
@@ -445,7 +445,7 @@ fn send_by(socket: &Socket, index: u32) -> io::Result<()> {
 }
 
 /// The address with its port and, for IPv6, the interface as its scope, which the kernel heeds where it matters.
-fn scoped(ip: IpAddr, port: u16, index: u32) -> SocketAddr {
+fn scoped_address(ip: IpAddr, port: u16, index: u32) -> SocketAddr {
     match ip {
         IpAddr::V4(_) => SocketAddr::new(ip, port),
         IpAddr::V6(ip) => SocketAddr::V6(SocketAddrV6::new(ip, port, 0, index)),

@@ -2,7 +2,7 @@
 //!
 //! Frames are encoded on entry.
 
-use crate::daemon::flow::Unwritten;
+use crate::daemon::flow::WriteBuffer;
 use crate::daemon::queue::QueueLimits;
 use crate::listener::frame::{FRAME_SUBS_MAX, ToClient, put_message_head, put_message_run};
 use crate::message::{Loss, SubId};
@@ -18,7 +18,7 @@ const LOSSES_BEYOND_MAX: usize = 4096;
 
 /// What became of what was pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pushed {
+pub(crate) struct PushOutcome {
     /// How many messages or reports wait to be written; the others were dropped and counted.
     pub(crate) taken: usize,
     /// Whether one was dropped after a span without drops.
@@ -27,39 +27,39 @@ pub(crate) struct Pushed {
 
 /// The frames on their way to one client.
 #[derive(Debug)]
-pub(crate) struct Outbox {
+pub(crate) struct ClientOutbox {
     limits: QueueLimits,
-    unwritten: Unwritten,
+    unwritten: WriteBuffer,
     /// Dropped since the last frame in the outbox, by subscription.
     dropped: BTreeMap<SubId, u64>,
     dropped_total: u64,
 }
 
-impl Outbox {
-    pub(crate) fn new(limits: QueueLimits) -> Outbox {
-        Outbox { limits, unwritten: Unwritten::default(), dropped: BTreeMap::new(), dropped_total: 0 }
+impl ClientOutbox {
+    pub(crate) fn new(limits: QueueLimits) -> ClientOutbox {
+        ClientOutbox { limits, unwritten: WriteBuffer::default(), dropped: BTreeMap::new(), dropped_total: 0 }
     }
 
     /// Appends a message for these subscriptions, or drops it for each of them. `body` comes from
     /// [`delivery_body`](crate::listener::value::delivery_body).
-    pub(crate) fn push_message(&mut self, subs: &[SubId], body: &Bytes) -> Pushed {
+    pub(crate) fn push_message(&mut self, subs: &[SubId], body: &Bytes) -> PushOutcome {
         if self.room(body.len()) == 0 {
             return self.drop_for(subs, 1);
         }
-        self.tell_dropped();
+        self.report_dropped();
         for subs in subs.chunks(FRAME_SUBS_MAX) {
             self.unwritten.out.put_with(|tail| put_message_head(tail, subs, body.len()));
             self.unwritten.out.put_shared(body);
             self.unwritten.note_events(1);
         }
-        Pushed { taken: 1, begins_drops: false }
+        PushOutcome { taken: 1, begins_drops: false }
     }
 
     /// Appends messages that came as a run; those for which there is no room are dropped for each of the subscriptions.
-    pub(crate) fn push_run(&mut self, subs: &[SubId], mut run: Deliveries) -> Pushed {
+    pub(crate) fn push_run(&mut self, subs: &[SubId], mut run: Deliveries) -> PushOutcome {
         let (count, room) = (run.len(), self.room(run.bytes()));
         if 0 < room {
-            self.tell_dropped();
+            self.report_dropped();
             run.truncate(room);
             let taken = run.len();
             let run = run.run().expect("it came as one");
@@ -70,8 +70,8 @@ impl Outbox {
         }
         let taken = count.min(room);
         match count - taken {
-            0 => Pushed { taken, begins_drops: false },
-            dropped => Pushed { taken, ..self.drop_for(subs, dropped as u64) },
+            0 => PushOutcome { taken, begins_drops: false },
+            dropped => PushOutcome { taken, ..self.drop_for(subs, dropped as u64) },
         }
     }
 
@@ -86,20 +86,20 @@ impl Outbox {
         self.limits.count_max.div_ceil(part).saturating_sub(self.unwritten.events())
     }
 
-    /// Appends a loss report for these subscriptions, or counts it as dropped, as [`Outbox::push_message`] does.
-    pub(crate) fn push_loss(&mut self, subs: &[SubId], loss: &Loss) -> Pushed {
+    /// Appends a loss report for these subscriptions, or counts it as dropped, as [`ClientOutbox::push_message`] does.
+    pub(crate) fn push_loss(&mut self, subs: &[SubId], loss: &Loss) -> PushOutcome {
         if self.limits.count_max + LOSSES_BEYOND_MAX <= self.unwritten.events() {
             return self.drop_for(subs, 1);
         }
-        self.tell_dropped();
+        self.report_dropped();
         for subs in subs.chunks(FRAME_SUBS_MAX) {
             self.unwritten.out.put_with(|tail| ToClient::Loss { subs: subs.to_vec(), loss: loss.clone() }.encode(tail));
             self.unwritten.note_events(1);
         }
-        Pushed { taken: 1, begins_drops: false }
+        PushOutcome { taken: 1, begins_drops: false }
     }
 
-    /// Appends an answer to a request of the client. Answers are never dropped; see [`Outbox::is_choked`].
+    /// Appends an answer to a request of the client. Answers are never dropped; see [`ClientOutbox::is_backpressured`].
     pub(crate) fn push_answer(&mut self, answer: &ToClient) {
         self.unwritten.out.put_with(|tail| answer.encode(tail));
         self.unwritten.note_answers();
@@ -107,21 +107,21 @@ impl Outbox {
 
     /// Nobody will read any of it.
     pub(crate) fn discard(&mut self) {
-        *self = Outbox { dropped_total: self.dropped_total, ..Outbox::new(self.limits) };
+        *self = ClientOutbox { dropped_total: self.dropped_total, ..ClientOutbox::new(self.limits) };
     }
 
     /// The subscription has ended: nobody will ask how much of it was dropped.
-    pub(crate) fn forget(&mut self, sub: SubId) {
+    pub(crate) fn remove_sub(&mut self, sub: SubId) {
         self.dropped.remove(&sub);
     }
 
     /// Whether so many answers wait that no more requests of this client should be read.
-    pub(crate) fn is_choked(&self) -> bool {
-        self.unwritten.is_choked()
+    pub(crate) fn is_backpressured(&self) -> bool {
+        self.unwritten.is_backpressured()
     }
 
     /// Whether so many answers wait that late ones have no room. What is refused for that is told in a few bytes.
-    pub(crate) fn is_glutted(&self) -> bool {
+    pub(crate) fn exceeds_answer_limit(&self) -> bool {
         LATE_ANSWER_BYTES_MAX < self.unwritten.answer_bytes()
     }
 
@@ -149,22 +149,22 @@ impl Outbox {
             if self.dropped.is_empty() {
                 return Ok(true);
             }
-            self.tell_dropped();
+            self.report_dropped();
         }
         Ok(false)
     }
 
-    fn drop_for(&mut self, subs: &[SubId], count: u64) -> Pushed {
+    fn drop_for(&mut self, subs: &[SubId], count: u64) -> PushOutcome {
         let begins_drops = self.dropped.is_empty();
         for sub in subs {
             *self.dropped.entry(*sub).or_default() += count;
             self.dropped_total += count;
         }
-        Pushed { taken: 0, begins_drops }
+        PushOutcome { taken: 0, begins_drops }
     }
 
     /// Says at this place what was dropped since the frame before.
-    fn tell_dropped(&mut self) {
+    fn report_dropped(&mut self) {
         if self.dropped.is_empty() {
             return;
         }
@@ -182,10 +182,10 @@ mod tests {
     use crate::listener::frame::{VERSION, Welcome};
     use crate::listener::local::Caller;
     use crate::listener::value::delivery_body;
-    use crate::message::{Cause, Delivery, Dseq, Epoch, Message, Missing, Publisher, Reason, Verdict};
+    use crate::message::{Cause, Delivery, Dseq, Epoch, LossScope, Message, Publisher, Reason, Verdict};
     use crate::rng::Rng;
     use crate::seqno::Seq;
-    use crate::time::Wall;
+    use crate::time::WallTime;
 
     /// A client that takes so many bytes now and then blocks.
     struct Slow {
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    fn slow(outbox: &mut Outbox) -> Slow {
+    fn slow(outbox: &mut ClientOutbox) -> Slow {
         let mut slow = Slow { caller: Caller::new(), room: 10_000 };
         outbox.push_answer(&ToClient::Welcome(Welcome {
             version: VERSION,
@@ -238,19 +238,19 @@ mod tests {
     }
 
     fn loss() -> Loss {
-        let what = Missing::Tail { after: Dseq(1) };
-        Loss { publisher: publisher(), what, reason: Reason::Silent, cause: Cause::Network, at: Wall::EPOCH }
+        let what = LossScope::Tail { after: Dseq(1) };
+        Loss { publisher: publisher(), what, reason: Reason::Silent, cause: Cause::Network, at: WallTime::EPOCH }
     }
 
     #[test]
     fn a_client_that_does_not_read_is_told_how_many_it_lost_and_where() {
-        let mut outbox = Outbox::new(QueueLimits { count_max: 3, bytes_max: 1 << 20 });
+        let mut outbox = ClientOutbox::new(QueueLimits { count_max: 3, bytes_max: 1 << 20 });
         let mut client = slow(&mut outbox);
         client.room = 0;
         let subs = [SubId(1), SubId(7)];
-        let pushed: Vec<Pushed> = (0..5).map(|number| outbox.push_message(&subs, &body(number, 0))).collect();
-        assert_eq!(pushed[..3], [Pushed { taken: 1, begins_drops: false }; 3]);
-        assert_eq!(pushed[3..], [true, false].map(|begins_drops| Pushed { taken: 0, begins_drops }));
+        let pushed: Vec<PushOutcome> = (0..5).map(|number| outbox.push_message(&subs, &body(number, 0))).collect();
+        assert_eq!(pushed[..3], [PushOutcome { taken: 1, begins_drops: false }; 3]);
+        assert_eq!(pushed[3..], [true, false].map(|begins_drops| PushOutcome { taken: 0, begins_drops }));
         outbox.push_loss(&subs[..1], &loss());
         assert_eq!(outbox.fill().2, 4);
         client.room = usize::MAX;
@@ -279,13 +279,13 @@ mod tests {
 
     #[test]
     fn a_run_is_cut_where_the_room_ends() {
-        let mut outbox = Outbox::new(QueueLimits { count_max: 8, bytes_max: 1 << 20 });
+        let mut outbox = ClientOutbox::new(QueueLimits { count_max: 8, bytes_max: 1 << 20 });
         let mut client = slow(&mut outbox);
         client.room = 0;
         let subs = [SubId(1), SubId(7)];
-        assert_eq!(outbox.push_run(&subs, run(0, 5)), Pushed { taken: 5, begins_drops: false });
-        assert_eq!(outbox.push_run(&subs, run(5, 5)), Pushed { taken: 3, begins_drops: true });
-        assert_eq!(outbox.push_run(&subs, run(10, 4)), Pushed { taken: 0, begins_drops: false });
+        assert_eq!(outbox.push_run(&subs, run(0, 5)), PushOutcome { taken: 5, begins_drops: false });
+        assert_eq!(outbox.push_run(&subs, run(5, 5)), PushOutcome { taken: 3, begins_drops: true });
+        assert_eq!(outbox.push_run(&subs, run(10, 4)), PushOutcome { taken: 0, begins_drops: false });
         assert_eq!((outbox.fill().0, outbox.fill().2), (8, 12));
         client.room = usize::MAX;
         assert!(outbox.write_to(&mut client).unwrap());
@@ -306,7 +306,7 @@ mod tests {
     fn everything_pushed_is_read_or_counted_whatever_the_pace() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
-            let mut outbox = Outbox::new(QueueLimits { count_max: 40, bytes_max: 100_000 });
+            let mut outbox = ClientOutbox::new(QueueLimits { count_max: 40, bytes_max: 100_000 });
             let mut client = slow(&mut outbox);
             let (mut pushed, mut read, mut dropped, mut next) = (0u64, 0u64, 0u64, 0u64);
             for step in 0..2000u32 {
@@ -353,18 +353,18 @@ mod tests {
 
     #[test]
     fn answers_choke_only_the_one_who_asks_without_reading() {
-        let mut outbox = Outbox::new(QueueLimits { count_max: 3, bytes_max: 1 << 20 });
+        let mut outbox = ClientOutbox::new(QueueLimits { count_max: 3, bytes_max: 1 << 20 });
         let mut client = slow(&mut outbox);
         client.room = 0;
         outbox.push_answer(&ToClient::Shown { id: 1, answer: vec![b' '; 2 << 20].into() });
-        assert!(outbox.is_choked() && !outbox.is_glutted());
+        assert!(outbox.is_backpressured() && !outbox.exceeds_answer_limit());
         for id in 0..15 {
             outbox.push_answer(&ToClient::Answered { id, answer: Ok(vec![0; 1 << 20].into()) });
         }
-        assert!(outbox.is_glutted());
+        assert!(outbox.exceeds_answer_limit());
         client.room = usize::MAX;
         assert!(outbox.write_to(&mut client).unwrap());
-        assert!(!outbox.is_choked());
+        assert!(!outbox.is_backpressured());
         assert_eq!(outbox.fill(), (0, 0, 0));
     }
 }

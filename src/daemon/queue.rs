@@ -67,11 +67,11 @@ const LOSSES_BEYOND_MAX: usize = 4096;
 
 /// Why [`EventQueue::pop`] has nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Nothing {
+pub(crate) enum PopError {
     /// Nothing at present.
-    Yet,
+    Empty,
     /// Nothing, and there will be nothing.
-    Ever,
+    Closed,
 }
 
 /// The limits of a queue.
@@ -94,13 +94,13 @@ impl QueueLimits {
 #[derive(Debug)]
 pub(crate) struct EventQueue {
     limits: QueueLimits,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     ready: Condvar,
 }
 
 /// What waits in a queue.
 #[derive(Debug)]
-enum Queued {
+enum QueueEntry {
     /// Messages of one subject, and what they count.
     Messages(Deliveries, usize),
     /// Anything else.
@@ -108,10 +108,10 @@ enum Queued {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    queued: VecDeque<Queued>,
+struct QueueState {
+    queued: VecDeque<QueueEntry>,
     /// Empty; its room comes next.
-    spare: VecDeque<Queued>,
+    recycled: VecDeque<QueueEntry>,
     /// Events in it.
     count: usize,
     known: VecDeque<Option<Publisher>>,
@@ -124,9 +124,9 @@ struct State {
     dropped_total: u64,
     readers_waiting: usize,
     /// How often something came that a late join may wait for.
-    rings: u64,
+    notifications: u64,
     /// Late joins that wait for the next such thing.
-    bell_waiters: usize,
+    notification_waiters: usize,
     closed: bool,
 }
 
@@ -135,7 +135,7 @@ impl EventQueue {
         EventQueue { limits, state: Mutex::default(), ready: Condvar::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // No code panics while it holds the lock; if some did, the queue would still be whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,12 +145,12 @@ impl EventQueue {
         self.wake(self.put_messages(messages));
     }
 
-    /// As [`EventQueue::push_messages`], but nobody is woken: [`EventQueue::ring`] has to follow when no more comes at once.
+    /// As [`EventQueue::push_messages`], but nobody is woken: [`EventQueue::notify`] has to follow when no more comes at once.
     pub(crate) fn push_messages_silently(&self, messages: Deliveries) {
         drop(self.put_messages(messages));
     }
 
-    fn put_messages(&self, mut messages: Deliveries) -> MutexGuard<'_, State> {
+    fn put_messages(&self, mut messages: Deliveries) -> MutexGuard<'_, QueueState> {
         let mut state = self.lock();
         if state.closed {
             return state;
@@ -158,11 +158,11 @@ impl EventQueue {
         let bytes = EVENT_BYTES + messages.bytes();
         let (count, room) = (messages.len(), self.room(&state, bytes));
         if 0 < room {
-            state.tell_dropped();
+            state.report_dropped();
             messages.truncate(room);
             state.count += messages.len();
             state.bytes += bytes;
-            state.queued.push_back(Queued::Messages(messages, bytes));
+            state.queued.push_back(QueueEntry::Messages(messages, bytes));
         }
         state.drop_events(count.saturating_sub(room) as u64);
         state
@@ -182,17 +182,17 @@ impl EventQueue {
             Event::Dropped(count) => state.drop_events(count),
             Event::Loss(_) if self.limits.count_max + LOSSES_BEYOND_MAX <= state.count => state.drop_events(1),
             event => {
-                state.tell_dropped();
+                state.report_dropped();
                 state.count += 1;
                 state.bytes += EVENT_BYTES;
-                state.queued.push_back(Queued::Event(event));
+                state.queued.push_back(QueueEntry::Event(event));
             }
         }
         self.wake(state);
     }
 
     /// A publisher is known, or all are.
-    pub(crate) fn push_known(&self, publisher: Option<Publisher>) {
+    pub(crate) fn push_publisher(&self, publisher: Option<Publisher>) {
         let mut state = self.lock();
         // Who is heard again and again is one publisher.
         if !state.closed && !state.known.contains(&publisher) {
@@ -214,13 +214,13 @@ impl EventQueue {
     }
 
     /// Something came, or came elsewhere, that somebody may wait for.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         self.wake(self.lock());
     }
 
-    fn wake(&self, mut state: MutexGuard<'_, State>) {
-        state.rings += 1;
-        match (state.bell_waiters, state.readers_waiting) {
+    fn wake(&self, mut state: MutexGuard<'_, QueueState>) {
+        state.notifications += 1;
+        match (state.notification_waiters, state.readers_waiting) {
             (0, 0) => {}
             (0, _) => {
                 drop(state);
@@ -236,7 +236,7 @@ impl EventQueue {
 
     /// For how many messages there is room that count so many bytes. After a drop the queue takes messages again when it has
     /// been read down to half, so that drops come in few spans.
-    fn room(&self, state: &State, bytes: usize) -> usize {
+    fn room(&self, state: &QueueState, bytes: usize) -> usize {
         let part = if 0 < state.dropped { 2 } else { 1 };
         if 0 < state.bytes && self.limits.bytes_max / part < state.bytes + bytes {
             return 0;
@@ -245,15 +245,15 @@ impl EventQueue {
     }
 
     /// Takes the oldest item.
-    pub(crate) fn pop(&self) -> Result<Item, Nothing> {
+    pub(crate) fn pop(&self) -> Result<Item, PopError> {
         self.lock().pop()
     }
 
     /// Takes the oldest item, waiting for one; for at most `timeout` if there is one.
-    pub(crate) fn pop_wait(&self, timeout: Option<Duration>) -> Result<Item, Nothing> {
+    pub(crate) fn pop_wait(&self, timeout: Option<Duration>) -> Result<Item, PopError> {
         let mut state = self.lock();
         state.readers_waiting += 1;
-        let is_idle = |state: &mut State| {
+        let is_idle = |state: &mut QueueState| {
             state.queued.is_empty() && state.known.is_empty() && state.dropped == 0 && !state.closed
         };
         state = self.wait(state, timeout, is_idle);
@@ -270,55 +270,55 @@ impl EventQueue {
 
     /// Takes everything that is there and calls `each` with every event where it lies, without holding a lock meanwhile. Gives
     /// their number.
-    pub(crate) fn drain(&self, mut each: impl FnMut(EventRef<'_>)) -> Result<usize, Nothing> {
+    pub(crate) fn drain(&self, mut each: impl FnMut(EventRef<'_>)) -> Result<usize, PopError> {
         let mut state = self.lock();
         state.known.clear();
-        let spare = std::mem::take(&mut state.spare);
-        let mut queued = std::mem::replace(&mut state.queued, spare);
+        let recycled = std::mem::take(&mut state.recycled);
+        let mut queued = std::mem::replace(&mut state.queued, recycled);
         let (mut count, dropped, closed) = (state.count, std::mem::take(&mut state.dropped), state.closed);
         (state.count, state.bytes) = (0, 0);
         drop(state);
         for queued in queued.drain(..) {
             match queued {
-                Queued::Messages(messages, _) => messages.visit(|delivery| each(EventRef::Message(delivery))),
-                Queued::Event(event) => event.visit(&mut each),
+                QueueEntry::Messages(messages, _) => messages.visit(|delivery| each(EventRef::Message(delivery))),
+                QueueEntry::Event(event) => event.visit(&mut each),
             }
         }
         // Its room is used again.
-        self.lock().spare = queued;
+        self.lock().recycled = queued;
         if 0 < dropped {
             each(EventRef::Dropped(dropped));
             count += 1;
         }
-        if count == 0 && closed { Err(Nothing::Ever) } else { Ok(count) }
+        if count == 0 && closed { Err(PopError::Closed) } else { Ok(count) }
     }
 
     /// Takes the oldest news of publishers and leaves the events where they are.
-    pub(crate) fn pop_known(&self) -> Result<Option<Publisher>, Nothing> {
+    pub(crate) fn pop_publisher(&self) -> Result<Option<Publisher>, PopError> {
         let mut state = self.lock();
-        let nothing = if state.closed { Nothing::Ever } else { Nothing::Yet };
+        let nothing = if state.closed { PopError::Closed } else { PopError::Empty };
         state.known.pop_front().ok_or(nothing)
     }
 
-    /// How often something came, for [`EventQueue::wait_ring`].
-    pub(crate) fn rings(&self) -> u64 {
-        self.lock().rings
+    /// How often something came, for [`EventQueue::wait_notification`].
+    pub(crate) fn notifications(&self) -> u64 {
+        self.lock().notifications
     }
 
     /// Waits until something has come since then, for at most `timeout` if there is one.
-    pub(crate) fn wait_ring(&self, since: u64, timeout: Option<Duration>) {
+    pub(crate) fn wait_notification(&self, since: u64, timeout: Option<Duration>) {
         let mut state = self.lock();
-        state.bell_waiters += 1;
-        state = self.wait(state, timeout, |state| state.rings == since);
-        state.bell_waiters -= 1;
+        state.notification_waiters += 1;
+        state = self.wait(state, timeout, |state| state.notifications == since);
+        state.notification_waiters -= 1;
     }
 
     fn wait<'a>(
         &self,
-        state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, QueueState>,
         timeout: Option<Duration>,
-        is_idle: impl FnMut(&mut State) -> bool,
-    ) -> MutexGuard<'a, State> {
+        is_idle: impl FnMut(&mut QueueState) -> bool,
+    ) -> MutexGuard<'a, QueueState> {
         match timeout {
             None => self.ready.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner),
             Some(timeout) => {
@@ -331,7 +331,7 @@ impl EventQueue {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        state.rings += 1;
+        state.notifications += 1;
         drop(state);
         self.ready.notify_all();
     }
@@ -349,12 +349,12 @@ impl EventQueue {
     }
 }
 
-impl State {
-    fn pop(&mut self) -> Result<Item, Nothing> {
+impl QueueState {
+    fn pop(&mut self) -> Result<Item, PopError> {
         if let Some(publisher) = self.known.pop_front() {
             return Ok(Item::Known(publisher));
         }
-        if let Some(Queued::Messages(messages, bytes)) = self.queued.front_mut()
+        if let Some(QueueEntry::Messages(messages, bytes)) = self.queued.front_mut()
             && let Some(delivery) = messages.next()
         {
             self.count -= 1;
@@ -365,14 +365,14 @@ impl State {
             return Ok(Item::Event(Event::Message(delivery)));
         }
         match self.queued.pop_front() {
-            Some(Queued::Event(event)) => {
+            Some(QueueEntry::Event(event)) => {
                 (self.count, self.bytes) = (self.count - 1, self.bytes - EVENT_BYTES);
                 Ok(Item::Event(event))
             }
-            Some(Queued::Messages(..)) => unreachable!("messages leave with the last of them"),
+            Some(QueueEntry::Messages(..)) => unreachable!("messages leave with the last of them"),
             None if 0 < self.dropped => Ok(Item::Event(Event::Dropped(std::mem::take(&mut self.dropped)))),
-            None if self.closed => Err(Nothing::Ever),
-            None => Err(Nothing::Yet),
+            None if self.closed => Err(PopError::Closed),
+            None => Err(PopError::Empty),
         }
     }
 
@@ -383,12 +383,12 @@ impl State {
     }
 
     /// What was dropped is told in its place, before something that comes after it.
-    fn tell_dropped(&mut self) {
+    fn report_dropped(&mut self) {
         if 0 < self.dropped {
             let dropped = std::mem::take(&mut self.dropped);
             self.count += 1;
             self.bytes += EVENT_BYTES;
-            self.queued.push_back(Queued::Event(Event::Dropped(dropped)));
+            self.queued.push_back(QueueEntry::Event(Event::Dropped(dropped)));
         }
     }
 }
@@ -396,9 +396,9 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Cause, Dseq, Epoch, Message, Missing, Publisher, Reason, Verdict};
+    use crate::message::{Cause, Dseq, Epoch, LossScope, Message, Publisher, Reason, Verdict};
     use crate::seqno::{Frame, Seq};
-    use crate::time::Wall;
+    use crate::time::WallTime;
     use std::sync::Arc;
 
     fn publisher() -> Publisher {
@@ -411,8 +411,8 @@ mod tests {
     }
 
     fn loss() -> Event {
-        let what = Missing::Tail { after: Dseq(1) };
-        let (reason, cause, at) = (Reason::Silent, Cause::Network, Wall::EPOCH);
+        let what = LossScope::Tail { after: Dseq(1) };
+        let (reason, cause, at) = (Reason::Silent, Cause::Network, WallTime::EPOCH);
         Event::Loss(Loss { publisher: publisher(), what, reason, cause, at })
     }
 
@@ -423,7 +423,7 @@ mod tests {
         for step in story.chars() {
             match step {
                 'l' => queue.push(loss()),
-                'k' => queue.push_known(None),
+                'k' => queue.push_publisher(None),
                 'r' => match queue.pop() {
                     Ok(Item::Event(Event::Message(_))) => read.push('m'),
                     Ok(Item::Event(Event::Loss(_))) => read.push('l'),
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(queue.fill(), (0, 0, 3));
         assert_eq!(queue.drain(|_| {}), Ok(0));
         queue.close();
-        assert_eq!(queue.drain(|_| {}), Err(Nothing::Ever));
+        assert_eq!(queue.drain(|_| {}), Err(PopError::Closed));
     }
 
     #[test]
@@ -495,12 +495,12 @@ mod tests {
         assert_eq!(queue.fill(), (1, 5000 + EVENT_BYTES, 1));
         assert!(matches!(queue.pop(), Ok(Item::Event(Event::Message(_)))));
         assert_eq!(queue.pop(), Ok(Item::Event(Event::Dropped(1))));
-        assert_eq!(queue.pop(), Err(Nothing::Yet));
+        assert_eq!(queue.pop(), Err(PopError::Empty));
         queue.push(message(1));
         queue.close();
         queue.push(message(1));
         assert!(matches!(queue.pop_wait(None), Ok(Item::Event(Event::Message(_)))));
-        assert_eq!(queue.pop_wait(None), Err(Nothing::Ever));
+        assert_eq!(queue.pop_wait(None), Err(PopError::Closed));
     }
 
     #[test]
@@ -528,6 +528,6 @@ mod tests {
         (0..10_000).for_each(|_| queue.push(message(1)));
         queue.close();
         assert_eq!(reader.join().unwrap(), 10_000);
-        assert_eq!(queue.pop_wait(Some(Duration::from_millis(1))), Err(Nothing::Ever));
+        assert_eq!(queue.pop_wait(Some(Duration::from_millis(1))), Err(PopError::Closed));
     }
 }

@@ -9,7 +9,7 @@ use crate::daemon::signals::Signals;
 use crate::listener::frame::{ByeReason, ToClient};
 use crate::message::ClientId;
 use crate::proto::effect::{Input, Path};
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use mio::{Interest, Token};
 use std::io;
 use std::time::Duration;
@@ -45,10 +45,10 @@ const INBOX_WAIT_MAX: Duration = Duration::from_millis(2);
 impl Engine {
     /// Waits for something to do, and notes what.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let is_busy = self.has_work() || !self.mailbox.sleep(self.is_held_up());
+        let is_busy = self.has_work() || !self.mailbox.sleep(self.is_publish_blocked());
         let may_sleep = !is_busy && timeout != Some(Duration::ZERO);
-        if self.transmit.is_blocked() != self.is_watching_writes {
-            self.is_watching_writes = self.transmit.is_blocked();
+        if self.transmit_queue.is_blocked() != self.is_watching_writes {
+            self.is_watching_writes = self.transmit_queue.is_blocked();
             self.sockets.watch_writable(self.poll.registry(), INBOX, self.is_watching_writes)?;
         }
         if !may_sleep {
@@ -67,7 +67,7 @@ impl Engine {
                 INBOX => {
                     self.is_readable[1] |= event.is_readable();
                     if event.is_writable() {
-                        self.transmit.on_writable();
+                        self.transmit_queue.on_writable();
                     }
                 }
                 LOCAL_SOCKET => self.is_acceptable = true,
@@ -85,7 +85,7 @@ impl Engine {
                     }
                     if let Some(flow) = self.clients.flow(id) {
                         flow.is_readable |= event.is_readable();
-                        flow.may_be_over |= event.is_read_closed() || event.is_error();
+                        flow.may_be_closed |= event.is_read_closed() || event.is_error();
                     }
                     self.listeners.note(&mut self.clients, id);
                 }
@@ -154,15 +154,15 @@ impl Engine {
 
     /// Whether something is there that needs no event to be done.
     fn has_work(&mut self) -> bool {
-        let is_held_up = self.is_held_up();
+        let is_publish_blocked = self.is_publish_blocked();
         self.is_readable.contains(&true)
-            || self.commands.has_some(is_held_up)
-            || self.clients.with_input(is_held_up).next().is_some()
-            || self.listeners.has_work(is_held_up || self.discovery_end.is_some())
+            || self.commands.has_command(is_publish_blocked)
+            || self.clients.with_input(is_publish_blocked).next().is_some()
+            || self.listeners.has_work(is_publish_blocked || self.discovery_end.is_some())
     }
 
     /// Takes in new clients.
-    pub(super) fn accept(&mut self, now: Now) {
+    pub(super) fn accept(&mut self, now: ClockReading) {
         while self.is_acceptable && matches!(self.phase, Phase::Running) {
             let Some(local_socket) = &self.local_socket else { return };
             let mut stream = match local_socket.socket.accept() {
@@ -181,9 +181,9 @@ impl Engine {
             };
             let is_full = |engine: &Engine| engine.clients_max <= engine.clients.len() - engine.listeners.len();
             if is_full(self)
-                && let Some(stranger) = self.clients.stranger(now, GREETING_TIME)
+                && let Some(oldest_unauthenticated) = self.clients.oldest_unauthenticated(now, GREETING_TIME)
             {
-                self.detach(now, stranger);
+                self.detach(now, oldest_unauthenticated);
             }
             if is_full(self) {
                 self.clients_refused += 1;
@@ -209,16 +209,16 @@ impl Engine {
     /// Takes in what the sockets have. The inbox comes last, and waits while the group's socket has more than the budget: what
     /// is said there of datagrams that lie unread in the group's socket must not make them look missing. Nor must the
     /// passing of time: false as long as nothing should be settled.
-    pub(super) fn receive(&mut self, now: Now) -> bool {
+    pub(super) fn receive(&mut self, now: ClockReading) -> bool {
         self.receive_from(now, Path::Multicast);
-        if waits_on(&mut self.inbox_waits, now.instant, self.is_readable[0]) {
+        if should_delay_inbox(&mut self.inbox_wait_since, now.instant, self.is_readable[0]) {
             return false;
         }
         self.receive_from(now, Path::Unicast);
         true
     }
 
-    fn receive_from(&mut self, now: Now, path: Path) {
+    fn receive_from(&mut self, now: ClockReading, path: Path) {
         let index = usize::from(path == Path::Unicast);
         let (mut bytes, mut own_bytes) = (0, 0);
         let was_readable = self.is_readable[index];
@@ -235,8 +235,8 @@ impl Engine {
                 if index == 0
                     && let Some(arrived) = received.arrived
                 {
-                    let lain = Duration::from_nanos(now.wall.as_nanos().saturating_sub(arrived.as_nanos()));
-                    self.peer.handle(now, Input::Arrived { path, at: now.instant - lain });
+                    let socket_dwell = Duration::from_nanos(now.wall.as_nanos().saturating_sub(arrived.as_nanos()));
+                    self.peer.handle(now, Input::Arrived { path, at: now.instant - socket_dwell });
                 }
                 if 0 < received.overrun {
                     self.peer.handle(now, overrun(path, received.overrun, datagrams_each));
@@ -249,7 +249,7 @@ impl Engine {
                 }
                 self.peer.handle(now, Input::Datagram { from: received.from, path, bytes: received.bytes });
             }
-            self.act(now);
+            self.apply_effects(now);
         }
         if was_readable && !self.is_readable[index] {
             match self.sockets.overrun(path) {
@@ -270,7 +270,7 @@ impl Engine {
 }
 
 /// Whether the inbox goes on waiting, as it has done since then, while there is more in the group's socket.
-fn waits_on(since: &mut Option<Instant>, now: Instant, has_more: bool) -> bool {
+fn should_delay_inbox(since: &mut Option<Instant>, now: Instant, has_more: bool) -> bool {
     let waits = has_more && now.since(*since.get_or_insert(now)) < INBOX_WAIT_MAX;
     if !waits {
         *since = None;
@@ -294,7 +294,7 @@ mod tests {
         let at = |micros: u64| Instant::from_nanos(micros * 1000);
         let mut since = None;
         let turns = [(0, true), (1900, true), (2000, true), (2100, true), (2200, false), (9000, true), (10_900, true)];
-        let waits = turns.map(|(micros, has_more)| waits_on(&mut since, at(micros), has_more));
+        let waits = turns.map(|(micros, has_more)| should_delay_inbox(&mut since, at(micros), has_more));
         assert_eq!(waits, [true, true, false, true, false, true, true]);
     }
 }

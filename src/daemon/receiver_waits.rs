@@ -7,13 +7,13 @@ use crate::listener::ask::{Awaited, Receivers};
 use crate::message::ClientId;
 use crate::proto::effect::Target;
 use crate::subject::Subject;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use std::time::Duration;
 
 /// Clients that wait, at most, each counted as often as it does; those beyond are left to their own patience.
 const WAITS_MAX: usize = 4096;
 /// As often one client waits, at most.
-const OF_CLIENT_MAX: usize = 1024;
+const CLIENT_WAITS_MAX: usize = 1024;
 /// For so long it may take until it is certain that nobody gets a message.
 const CERTAIN_TIME: Duration = Duration::from_secs(2);
 /// How often that is looked at.
@@ -41,8 +41,8 @@ impl ReceiverWaiter {
 
 #[derive(Debug)]
 struct ReceiverWait {
-    who: ReceiverWaiter,
-    what: Awaited,
+    waiter: ReceiverWaiter,
+    condition: Awaited,
     subject: Subject,
     until: Instant,
 }
@@ -52,32 +52,32 @@ struct ReceiverWait {
 pub(crate) struct ReceiverWaits {
     waits: Vec<ReceiverWait>,
     /// When they are looked at again.
-    look_at: Instant,
+    check_at: Instant,
 }
 
 impl ReceiverWaits {
     /// When something is to be looked at.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        (!self.waits.is_empty()).then_some(self.look_at)
+        (!self.waits.is_empty()).then_some(self.check_at)
     }
 
     /// The client is gone, or only this subscription of it.
     pub(crate) fn end(&mut self, client: ClientId, sub: Option<Target>) {
-        let is_over = |who: &ReceiverWaiter| match (who, sub) {
+        let is_over = |waiter: &ReceiverWaiter| match (waiter, sub) {
             (ReceiverWaiter::Subscription(target), Some(sub)) => *target == sub,
             (_, Some(_)) => false,
-            (who, None) => who.client() == client,
+            (waiter, None) => waiter.client() == client,
         };
-        self.waits.retain(|one| !is_over(&one.who));
+        self.waits.retain(|one| !is_over(&one.waiter));
     }
 
     fn push(&mut self, now: Instant, one: ReceiverWait) {
-        let interval = match one.what {
+        let interval = match one.condition {
             Awaited::Nobody => CERTAIN_INTERVAL,
             Awaited::Somebody => SOMEBODY_INTERVAL,
         };
         let soon = now + interval;
-        self.look_at = if self.waits.is_empty() { soon } else { self.look_at.min(soon) };
+        self.check_at = if self.waits.is_empty() { soon } else { self.check_at.min(soon) };
         self.waits.push(one);
     }
 }
@@ -86,44 +86,44 @@ impl Engine {
     /// Tells a client when that has come, if it comes within `timeout`: at once if it is so already.
     pub(crate) fn begin_await(
         &mut self,
-        now: Now,
-        who: ReceiverWaiter,
-        what: Awaited,
+        now: ClockReading,
+        waiter: ReceiverWaiter,
+        condition: Awaited,
         subject: Subject,
         timeout: Duration,
     ) {
-        let timeout = match what {
+        let timeout = match condition {
             Awaited::Nobody => CERTAIN_TIME.min(timeout),
             Awaited::Somebody => timeout,
         };
-        let of_client = self.receiver_waits.waits.iter().filter(|one| one.who.client() == who.client()).count();
-        if self.receiver_waits.waits.len() < WAITS_MAX && of_client < OF_CLIENT_MAX {
-            self.look(now, ReceiverWait { who, what, subject, until: now.instant + timeout });
+        let of_client = self.receiver_waits.waits.iter().filter(|one| one.waiter.client() == waiter.client()).count();
+        if self.receiver_waits.waits.len() < WAITS_MAX && of_client < CLIENT_WAITS_MAX {
+            self.check_receivers(now, ReceiverWait { waiter, condition, subject, until: now.instant + timeout });
         }
     }
 
     /// Tells those who wait for what has come.
-    pub(super) fn tell_awaited(&mut self, now: Now) {
-        if self.receiver_waits.deadline().is_some_and(|look_at| look_at <= now.instant) {
-            std::mem::take(&mut self.receiver_waits.waits).into_iter().for_each(|one| self.look(now, one));
+    pub(super) fn report_awaited(&mut self, now: ClockReading) {
+        if self.receiver_waits.deadline().is_some_and(|check_at| check_at <= now.instant) {
+            std::mem::take(&mut self.receiver_waits.waits).into_iter().for_each(|one| self.check_receivers(now, one));
         }
     }
 
-    fn look(&mut self, now: Now, one: ReceiverWait) {
-        let receivers = self.receivers(one.who.client(), &one.subject);
-        let (has_come, can_come) = match (one.what, receivers) {
+    fn check_receivers(&mut self, now: ClockReading, one: ReceiverWait) {
+        let receivers = self.receivers(one.waiter.client(), &one.subject);
+        let (has_come, can_come) = match (one.condition, receivers) {
             (Awaited::Nobody, Receivers { count: 0, is_certain }) => (is_certain, true),
             // Somebody may have got it who is known only now.
             (Awaited::Nobody, _) => (false, false),
             (Awaited::Somebody, Receivers { count, .. }) => (0 < count, true),
         };
-        match one.who {
+        match one.waiter {
             ReceiverWaiter::Listener(client, reply) if has_come => {
                 let Some(connection) = self.clients.listener(client) else { return };
                 connection.answer(|session, out| session.on_published(Some(&reply), receivers, out));
-                self.clients.note_output(client);
+                self.clients.schedule_write(client);
             }
-            ReceiverWaiter::Subscription(target) if has_come => self.clients.tell_awaited(target),
+            ReceiverWaiter::Subscription(target) if has_come => self.clients.report_awaited(target),
             _ if can_come && now.instant < one.until => self.receiver_waits.push(now.instant, one),
             _ => {}
         }

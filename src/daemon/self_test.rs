@@ -3,7 +3,7 @@
 //! The probe is no datagram of the protocol (its first two bytes say so) and stays on this host (its TTL is 0), so other
 //! peers are not bothered. It passes the routing table, the firewall's output and input, the membership and the binding.
 
-use crate::daemon::batch::{Outgoing, Received, RecvBatch};
+use crate::daemon::batch::{OutgoingDatagram, ReceivedDatagram, RecvBatch};
 use crate::daemon::clock::Clock;
 use crate::daemon::multicast::Sockets;
 use crate::proto::effect::Path;
@@ -34,7 +34,7 @@ pub enum SelfTestError {
         /// How long it was awaited.
         timeout: Duration,
         /// Datagrams of others that came meanwhile.
-        heard: usize,
+        received_count: usize,
     },
     /// Waiting or receiving failed.
     Receive(io::Error),
@@ -61,9 +61,9 @@ impl fmt::Display for SelfTestError {
                     _ => write!(f, "look at: ip addr show {interface}"),
                 }
             }
-            SelfTestError::Silence { group, interface, timeout, heard } => write!(
+            SelfTestError::Silence { group, interface, timeout, received_count } => write!(
                 f,
-                "what is sent to the group {group} on {interface} does not come back (waited {timeout:?}, heard {heard} \
+                "what is sent to the group {group} on {interface} does not come back (waited {timeout:?}, heard {received_count} \
                  datagrams of others); probably a firewall drops it: allow UDP port {} (nft list ruleset), or take another interface (ip -brief addr)",
                 group.port()
             ),
@@ -76,7 +76,11 @@ impl std::error::Error for SelfTestError {}
 
 /// Sends a probe to the group and awaits it for at most `timeout`. `nonce` tells it from the probes of others.
 /// Returns the datagrams that arrived meanwhile on either socket, in order of arrival: they are not to be lost.
-pub fn run(sockets: &mut Sockets, nonce: u64, timeout: Duration) -> Result<Vec<(Path, Received)>, SelfTestError> {
+pub fn run(
+    sockets: &mut Sockets,
+    nonce: u64,
+    timeout: Duration,
+) -> Result<Vec<(Path, ReceivedDatagram)>, SelfTestError> {
     let group = sockets.group_address();
     let interface = sockets.interface().to_owned();
     let probe = probe(nonce);
@@ -85,7 +89,7 @@ pub fn run(sockets: &mut Sockets, nonce: u64, timeout: Duration) -> Result<Vec<(
     let mut now = Clock::now().instant;
     let deadline = now + timeout;
     let mut send_at = now;
-    while meanwhile.len() < MEANWHILE_DATAGRAMS_MAX {
+    while meanwhile.len() < OTHER_DATAGRAMS_MAX {
         // What has come back by now counts, even if this thread could not look in time.
         let is_last = deadline <= now;
         if send_at <= now && !is_last {
@@ -119,13 +123,13 @@ pub fn run(sockets: &mut Sockets, nonce: u64, timeout: Duration) -> Result<Vec<(
         }
         now = Clock::now().instant;
     }
-    Err(SelfTestError::Silence { group, interface, timeout, heard: meanwhile.len() })
+    Err(SelfTestError::Silence { group, interface, timeout, received_count: meanwhile.len() })
 }
 
 /// Sends the probe so that it does not leave this host.
 fn send(sockets: &mut Sockets, probe: &Bytes) -> io::Result<()> {
     sockets.limit_ttl(0)?;
-    let sent = sockets.send_batch(&[Outgoing { to: None, bytes: probe.clone() }]);
+    let sent = sockets.send_batch(&[OutgoingDatagram { to: None, bytes: probe.clone() }]);
     sockets.limit_ttl(sockets.ttl())?;
     // A full send buffer is no failure yet: the next probe may find room.
     sent.map(|_| ())
@@ -147,4 +151,4 @@ const BATCH_DATAGRAMS: usize = 16;
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Datagrams kept while the probe is awaited: a busy group sends some thousand in the time the probe needs.
-const MEANWHILE_DATAGRAMS_MAX: usize = 65_536;
+const OTHER_DATAGRAMS_MAX: usize = 65_536;

@@ -2,19 +2,19 @@
 
 use crate::daemon::clients::Kind;
 use crate::daemon::confirm::Subscriber;
-use crate::daemon::engine::{Engine, Waiting};
+use crate::daemon::engine::{Engine, FlushWaiter};
 use crate::daemon::events::Asker;
-use crate::daemon::flow::Reading;
+use crate::daemon::flow::ReadOutcome;
 use crate::daemon::receiver_waits::ReceiverWaiter;
 use crate::daemon::stream::ask::StreamAsker;
 use crate::listener::frame::{FRAME_BYTES_MAX, ToClient, ToPeer, VERSION, Welcome};
 use crate::listener::local::Fault;
 use crate::listener::refused::{Refused, Why};
 use crate::listener::run::PublishRun;
-use crate::message::{ClientId, SubId, Wanted};
-use crate::proto::effect::{Refusal, Request, Target, Unanswered};
+use crate::message::{ClientId, SubId, SubscriptionFilter};
+use crate::proto::effect::{ClientRequest, QuestionFailure, Refusal, Target};
 use crate::proto::question::Question;
-use crate::time::Now;
+use crate::time::ClockReading;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -30,13 +30,13 @@ pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
 impl Engine {
     /// Serves attached clients that have something, up to a budget each and one for all. The turns begin with one after the other:
     /// while publishers are held up again and again, who comes first has all the room that there is.
-    pub(super) fn serve_clients(&mut self, now: Now) {
-        let is_held_up = self.is_held_up();
-        let mut ids: Vec<ClientId> = self.clients.with_input(is_held_up).collect();
-        let after = ids.partition_point(|id| *id <= self.begins_after) % ids.len().max(1);
+    pub(super) fn serve_clients(&mut self, now: ClockReading) {
+        let is_publish_blocked = self.is_publish_blocked();
+        let mut ids: Vec<ClientId> = self.clients.with_input(is_publish_blocked).collect();
+        let after = ids.partition_point(|id| *id <= self.last_served) % ids.len().max(1);
         ids.rotate_left(after);
-        if !is_held_up && let Some(first) = ids.first() {
-            self.begins_after = *first;
+        if !is_publish_blocked && let Some(first) = ids.first() {
+            self.last_served = *first;
         }
         let mut budget = TURN_BYTES;
         for id in ids {
@@ -46,20 +46,20 @@ impl Engine {
             let left = self.serve(now, id, budget.min(READ_BYTES));
             budget -= budget.min(READ_BYTES) - left;
             if budget == 0 {
-                self.begins_after = id;
+                self.last_served = id;
             }
         }
     }
 
     /// Takes frames and reads in turn, until nothing is left, the budget is used up, or the next frame must wait. That one
     /// stays before all others of its connection. Gives what is left of the budget.
-    fn serve(&mut self, now: Now, id: ClientId, mut budget: usize) -> usize {
+    fn serve(&mut self, now: ClockReading, id: ClientId, mut budget: usize) -> usize {
         loop {
             loop {
-                let is_held_up = self.is_held_up();
+                let is_publish_blocked = self.is_publish_blocked();
                 let Some(connection) = self.clients.connection(id) else { return budget };
-                connection.flow.is_stalled = true;
-                if connection.outbox.is_choked() {
+                connection.flow.has_buffered_input = true;
+                if connection.outbox.is_backpressured() {
                     return budget;
                 }
                 let frame = match connection.waiting.take() {
@@ -67,13 +67,13 @@ impl Engine {
                     None => connection.listener.poll_frame(),
                 };
                 match frame {
-                    Ok(Some(frame)) if is_held_up && must_wait(&frame) => {
+                    Ok(Some(frame)) if is_publish_blocked && must_wait(&frame) => {
                         connection.waiting = Some(frame);
                         return budget;
                     }
                     Ok(Some(frame)) => self.on_frame(now, id, frame),
                     Ok(None) => {
-                        connection.flow.is_stalled = false;
+                        connection.flow.has_buffered_input = false;
                         break;
                     }
                     Err(fault) => {
@@ -87,9 +87,9 @@ impl Engine {
                 return budget;
             }
             match connection.read(&mut self.scratch) {
-                Reading::Bytes(bytes) => budget = budget.saturating_sub(bytes),
-                Reading::Nothing => return budget,
-                Reading::End => {
+                ReadOutcome::Bytes(bytes) => budget = budget.saturating_sub(bytes),
+                ReadOutcome::Nothing => return budget,
+                ReadOutcome::End => {
                     self.detach(now, id);
                     return budget;
                 }
@@ -97,7 +97,7 @@ impl Engine {
         }
     }
 
-    fn on_fault(&mut self, now: Now, id: ClientId, fault: &Fault) {
+    fn on_fault(&mut self, now: ClockReading, id: ClientId, fault: &Fault) {
         let name = self.clients.client(id).map_or(String::new(), |client| client.name.clone());
         tracing::warn!(client = id.0, name, reason = %fault, "client turned away");
         self.clients.answer(id, &fault.bye());
@@ -107,7 +107,7 @@ impl Engine {
         self.detach(now, id);
     }
 
-    fn on_frame(&mut self, now: Now, id: ClientId, frame: ToPeer) {
+    fn on_frame(&mut self, now: ClockReading, id: ClientId, frame: ToPeer) {
         match frame {
             ToPeer::Hello { name, .. } => {
                 let welcome = self.welcome(id);
@@ -124,7 +124,7 @@ impl Engine {
                 if let Some(client) = self.clients.client(id) {
                     client.published += 1;
                 }
-                self.request(now, id, Request::Publish(message));
+                self.request(now, id, ClientRequest::Publish(message));
             }
             ToPeer::PublishRun(mut run) => {
                 if let Some(subject) = self.clients.connection(id).and_then(|connection| connection.subject.as_ref()) {
@@ -133,18 +133,18 @@ impl Engine {
                 self.publish_run(now, id, run);
             }
             ToPeer::Subscribe { sub, pattern, queue, mode, news } => {
-                let wanted = Wanted { pattern, glob: None, queue };
-                let mode = mode.unwrap_or(self.usual_mode(&wanted));
-                if self.request(now, id, Request::Subscribe { sub, wanted, mode, news }).is_none() {
+                let wanted = SubscriptionFilter { pattern, glob: None, queue };
+                let mode = mode.unwrap_or(self.default_mode(&wanted));
+                if self.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, news }).is_none() {
                     self.confirm(now, Subscriber::Attached(id, sub));
                 }
             }
             ToPeer::Unsubscribe { sub } => {
-                self.request(now, id, Request::Unsubscribe { sub });
+                self.request(now, id, ClientRequest::Unsubscribe { sub });
                 self.receiver_waits.end(id, Some(Target { client: id, sub }));
                 self.end_confirmation(id, Some(sub));
                 if let Some(connection) = self.clients.connection(id) {
-                    connection.outbox.forget(sub);
+                    connection.outbox.remove_sub(sub);
                 }
             }
             ToPeer::Show { id: question, query } => {
@@ -152,7 +152,7 @@ impl Engine {
                     Ok(query) => self.show(now, &query),
                     Err(error) => json!({ "error": format!("the question is no JSON: {error}") }),
                 };
-                self.clients.answer(id, &ToClient::Shown { id: question, answer: encoded(&answer) });
+                self.clients.answer(id, &ToClient::Shown { id: question, answer: encode_answer(&answer) });
             }
             ToPeer::Ask { id: number, timeout_ms, peer, question } => match Question::decode(&question) {
                 Ok(question) => {
@@ -160,7 +160,7 @@ impl Engine {
                 }
                 Err(error) => {
                     tracing::debug!(client = id.0, %error, "question refused");
-                    self.on_answered(id, number, Err(Unanswered::Malformed));
+                    self.on_answered(id, number, Err(QuestionFailure::Malformed));
                 }
             },
             ToPeer::Await { sub, what, timeout_ms, subject } => {
@@ -169,15 +169,15 @@ impl Engine {
             }
             ToPeer::Events { id: number, request } => self.ask_events(now, Asker::Attached(id, number), request),
             ToPeer::Streams { id: number, request } => self.ask_streams(StreamAsker::Attached(id, number), request),
-            ToPeer::Flush { token } => self.await_leaving(Waiting::Attached(id, token)),
+            ToPeer::Flush { token } => self.await_flush(FlushWaiter::Attached(id, token)),
         }
     }
 
     /// Publishes messages of a client, as many as there is room for; what is left comes first when there is room again.
-    fn publish_run(&mut self, now: Now, id: ClientId, mut run: PublishRun) {
+    fn publish_run(&mut self, now: ClockReading, id: ClientId, mut run: PublishRun) {
         let is_all = run.publish_each(|subject, payload| self.publish_payload(now, id, subject, payload));
         if let Some(connection) = self.clients.connection(id) {
-            connection.keep_subject(run.subject());
+            connection.cache_subject(run.subject());
             connection.waiting = Some(ToPeer::PublishRun(run)).filter(|_| !is_all);
         }
     }
@@ -218,7 +218,7 @@ fn must_wait(frame: &ToPeer) -> bool {
 }
 
 /// The bytes of an answer; what does not fit a frame is an error instead.
-fn encoded(answer: &Value) -> Bytes {
+fn encode_answer(answer: &Value) -> Bytes {
     let bytes = serde_json::to_vec(answer).expect("JSON values can be written");
     if bytes.len() < FRAME_BYTES_MAX - 16 {
         return bytes.into();

@@ -2,19 +2,19 @@
 //! `docs/local-protocol.md` and stay.
 
 use crate::listener::client::Protocol;
-use crate::message::{Count, Publisher, Reason, Wanted};
+use crate::message::{Count, Publisher, Reason, SubscriptionFilter};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::peer::Peer;
-use crate::proto::stats::{LossRow, MemberRow, OutboundRow, RemoteRow, SeqnoRow, Tally, WindowRow};
+use crate::proto::stats::{LossRow, LossTally, MemberRow, OutboundRow, RemoteRow, SeqnoRow, WindowRow};
 use crate::subject::Pattern;
-use crate::time::Now;
+use crate::time::ClockReading;
 use crate::wire::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::advisories::Counted;
+use super::advisories::AdvisoryCount;
 
 /// What can be asked for.
 pub const REPORTS: [&str; 11] =
@@ -40,7 +40,7 @@ pub(crate) struct ClientRow {
     /// Its own name; may be empty.
     pub(crate) name: String,
     /// The listener it came through, and from where.
-    pub(crate) place: Option<(Protocol, SocketAddr)>,
+    pub(crate) origin: Option<(Protocol, SocketAddr)>,
     /// The account it proved to be at a listener, if it had to.
     pub(crate) account: Option<String>,
     /// Whether it is in the peer's process.
@@ -64,9 +64,9 @@ pub(crate) struct ClientRow {
 }
 
 /// Everything that a question can be about.
-pub(crate) struct Subjects<'a> {
+pub(crate) struct ReportInput<'a> {
     pub(crate) peer: &'a Peer,
-    pub(crate) now: Now,
+    pub(crate) now: ClockReading,
     /// The fields of `show status`.
     pub(crate) status: Value,
     pub(crate) clients: Vec<ClientRow>,
@@ -75,7 +75,7 @@ pub(crate) struct Subjects<'a> {
 
 /// Answers one question: `{"show": "loss"}`, perhaps with a `"limit"` of rows, and for `history` with a `"pattern"`. What
 /// cannot be answered gives `{"error": "…"}`.
-pub(crate) fn answer(query: &Value, about: &Subjects<'_>) -> Value {
+pub(crate) fn answer(query: &Value, input: &ReportInput<'_>) -> Value {
     let Some(what) = query.get("show").and_then(Value::as_str) else {
         return json!({ "error": "a question is a JSON object such as {\"show\": \"loss\"}" });
     };
@@ -84,25 +84,25 @@ pub(crate) fn answer(query: &Value, about: &Subjects<'_>) -> Value {
         usize::try_from(limit).expect("at most 50,000")
     };
     let mut rows: Vec<Value> = match what {
-        "status" => return json!({ "show": what, "status": about.status }),
-        "loss" => about.peer.loss_rows().iter().map(loss).collect(),
-        "outbound" => about.peer.outbound_rows().iter().map(outbound).collect(),
-        "history" => return history(about.peer, query, limit(HISTORY_LIMIT)),
-        "peers" => about.peer.member_rows(about.now).iter().map(peer).collect(),
-        "subs" => subs(about),
-        "interest" => about.peer.remote_rows().iter().map(interest).collect(),
-        "seqno" => about.peer.seqno_rows(limit(SEQNO_LIMIT)).iter().map(seqno).collect(),
+        "status" => return json!({ "show": what, "status": input.status }),
+        "loss" => input.peer.loss_rows().iter().map(loss).collect(),
+        "outbound" => input.peer.outbound_rows().iter().map(outbound).collect(),
+        "history" => return history(input.peer, query, limit(HISTORY_LIMIT)),
+        "peers" => input.peer.member_rows(input.now).iter().map(peer).collect(),
+        "subs" => subs(input),
+        "interest" => input.peer.remote_rows().iter().map(interest).collect(),
+        "seqno" => input.peer.seqno_rows(limit(SEQNO_LIMIT)).iter().map(seqno).collect(),
         "windows" => {
-            let rows = about.peer.window_rows();
+            let rows = input.peer.window_rows();
             ["pub", "sub"].iter().zip(&rows).map(|(name, row)| window(name, row)).collect()
         }
         "counters" => {
-            let peer = [about.peer.counters().rows(), about.peer.resend_counters().rows()].concat();
-            let rows = peer.into_iter().chain(about.counters.iter().copied());
+            let peer = [input.peer.counters().rows(), input.peer.resend_counters().rows()].concat();
+            let rows = peer.into_iter().chain(input.counters.iter().copied());
             rows.map(|(counter, value, meaning)| json!({ "counter": counter, "value": value, "meaning": meaning }))
                 .collect()
         }
-        "clients" => about.clients.iter().map(client).collect(),
+        "clients" => input.clients.iter().map(client).collect(),
         _ => return json!({ "error": format!("no report '{what}'; there are {}", REPORTS.join(", ")) }),
     };
     let rows_max = if what == "seqno" { rows.len() } else { limit(LIMIT) };
@@ -128,14 +128,14 @@ fn publisher(publisher: &Publisher) -> serde_json::Map<String, Value> {
 }
 
 /// The fields of `of`, then those of `more`.
-fn with(of: &Publisher, more: Value) -> Value {
+fn publisher_row(of: &Publisher, more: Value) -> Value {
     let mut fields = publisher(of);
     let Value::Object(more) = more else { unreachable!("every row is an object") };
     fields.extend(more);
     Value::Object(fields)
 }
 
-fn tally(tally: Tally) -> Value {
+fn tally(tally: LossTally) -> Value {
     json!({
         "count": tally.count,
         "time": tally.last.map(|at| at.to_string()),
@@ -153,7 +153,7 @@ fn loss(row: &LossRow) -> Value {
     let reasons: serde_json::Map<String, Value> =
         told.map(|(reason, count)| (reason.as_str().to_owned(), count.into())).collect();
     let lost = Count::from_bounds(row.msg_loss.count, row.msg_loss.count + row.msg_loss_uncertain);
-    with(
+    publisher_row(
         &row.publisher,
         json!({
             "repeat": tally(row.repeat),
@@ -161,7 +161,7 @@ fn loss(row: &LossRow) -> Value {
             "repaired": tally(row.repaired),
             "msg_loss": tally(row.msg_loss),
             "msg_loss_uncertain": row.msg_loss_uncertain,
-            "lost": serde_json::to_value(Counted(lost)).expect("numbers are valid JSON"),
+            "lost": serde_json::to_value(AdvisoryCount(lost)).expect("numbers are valid JSON"),
             "ibx_loss": tally(row.ibx_loss),
             "unverified": tally(row.unverified),
             "reason": row.reason.map(|reason| reason.as_str()),
@@ -186,7 +186,7 @@ fn loss(row: &LossRow) -> Value {
 fn outbound(row: &OutboundRow) -> Value {
     let Report { missing, repaired, pending, unverified, lost_min, lost_max, overrun } = row.report;
     let lost = Count::from_bounds(lost_min, lost_max);
-    with(
+    publisher_row(
         &row.receiver,
         json!({
             "missing": missing,
@@ -194,7 +194,7 @@ fn outbound(row: &OutboundRow) -> Value {
             "pending": pending,
             "unverified": unverified,
             "overrun": overrun,
-            "lost": serde_json::to_value(Counted(lost)).expect("numbers are valid JSON"),
+            "lost": serde_json::to_value(AdvisoryCount(lost)).expect("numbers are valid JSON"),
             "time": row.at.to_string(),
             "time_ns": row.at.as_nanos(),
         }),
@@ -245,7 +245,7 @@ fn history(peer: &Peer, query: &Value, limit: usize) -> Value {
 }
 
 fn peer(row: &MemberRow) -> Value {
-    with(
+    publisher_row(
         &row.publisher,
         json!({
             "address": row.address.to_string(),
@@ -269,8 +269,8 @@ fn peer(row: &MemberRow) -> Value {
     )
 }
 
-fn subs(about: &Subjects<'_>) -> Vec<Value> {
-    let names: BTreeMap<u32, &str> = about.clients.iter().map(|row| (row.client, row.name.as_str())).collect();
+fn subs(input: &ReportInput<'_>) -> Vec<Value> {
+    let names: BTreeMap<u32, &str> = input.clients.iter().map(|row| (row.client, row.name.as_str())).collect();
     let row = |row: &crate::proto::stats::SubRow| {
         json!({
             "client": row.client.0,
@@ -283,15 +283,15 @@ fn subs(about: &Subjects<'_>) -> Vec<Value> {
             "deliveries": row.deliveries,
         })
     };
-    about.peer.sub_rows().iter().map(row).collect()
+    input.peer.sub_rows().iter().map(row).collect()
 }
 
-fn glob(wanted: &Wanted) -> Option<String> {
+fn glob(wanted: &SubscriptionFilter) -> Option<String> {
     wanted.glob.as_ref().map(|glob| String::from_utf8_lossy(glob.text()).into_owned())
 }
 
 fn interest(row: &RemoteRow) -> Value {
-    with(
+    publisher_row(
         &row.publisher,
         json!({
             "pattern": row.wanted.pattern.as_str(),
@@ -314,7 +314,7 @@ fn seqno(row: &SeqnoRow) -> Value {
         "count": row.last.count(),
     });
     match &row.publisher {
-        Some(publisher) => with(publisher, fields),
+        Some(publisher) => publisher_row(publisher, fields),
         None => fields,
     }
 }
@@ -336,8 +336,8 @@ fn client(row: &ClientRow) -> Value {
     json!({
         "client": row.client,
         "name": row.name,
-        "listener": row.place.map(|(listener, _)| listener.as_str()),
-        "address": row.place.map(|(_, address)| address.to_string()),
+        "listener": row.origin.map(|(listener, _)| listener.as_str()),
+        "address": row.origin.map(|(_, address)| address.to_string()),
         "account": row.account,
         "embedded": row.embedded,
         "pid": row.pid,

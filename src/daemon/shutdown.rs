@@ -4,11 +4,11 @@
 //! process fail. Nothing is published and nothing is reported any more, since the numbers can be wrong.
 
 use crate::daemon::engine::Engine;
-use crate::daemon::mailbox::Commands;
+use crate::daemon::mailbox::CommandQueue;
 use crate::daemon::receiver_waits::ReceiverWaits;
 use crate::listener::frame::{ByeReason, ToClient};
 use crate::proto::effect::Input;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,7 +43,7 @@ pub(super) enum Phase {
 impl Engine {
     /// Begins a graceful stop. What programs in the same process have published before is taken first, as far as there is
     /// room for it soon.
-    pub(crate) fn stop(&mut self, now: Now) {
+    pub(crate) fn stop(&mut self, now: ClockReading) {
         if self.phase == Phase::Running {
             tracing::info!("stopping");
             if self.listeners.announces_events() {
@@ -58,7 +58,7 @@ impl Engine {
     }
 
     /// Says that this peer ends, if nothing is left to be taken or there is no more time for it.
-    fn end_drain(&mut self, now: Now) {
+    fn end_drain(&mut self, now: ClockReading) {
         let Phase::Draining { until } = self.phase else { return };
         let waiting = self.commands.waiting() + self.mailbox.waiting() + self.events.waiting();
         if 0 < waiting && now.instant < until {
@@ -69,11 +69,11 @@ impl Engine {
         }
         self.phase = Phase::Stopping { until: now.instant + STOP_TIME };
         self.peer.handle(now, Input::Stop);
-        self.act(now);
+        self.apply_effects(now);
     }
 
     /// The first signal asks for a graceful stop, the second for none.
-    pub(super) fn on_signals(&mut self, now: Now) {
+    pub(super) fn on_signals(&mut self, now: ClockReading) {
         for _ in 0..std::mem::take(&mut self.signalled) {
             if self.phase == Phase::Running {
                 self.stop(now);
@@ -95,7 +95,7 @@ impl Engine {
     }
 
     /// The group has been told; now the clients.
-    pub(super) fn close(&mut self, now: Now) {
+    pub(super) fn close(&mut self, now: ClockReading) {
         if matches!(self.phase, Phase::Closing { .. } | Phase::Ended) {
             return;
         }
@@ -108,28 +108,30 @@ impl Engine {
             } else if let Some(connection) = self.clients.listener(id) {
                 connection.flow.is_closing = true;
                 connection.unconfirmed = None;
-                self.clients.note_output(id);
+                self.clients.schedule_write(id);
             } else {
                 self.detach(now, id);
             }
         }
         self.listeners.close(self.poll.registry());
         self.events.close_streams();
-        self.asks.clear();
+        self.pending_questions.clear();
         self.unconfirmed.clear();
         self.local_socket = None;
         self.phase = Phase::Closing { until: now.instant + CLOSE_TIME };
     }
 
     /// Goes on with a stop.
-    pub(super) fn advance(&mut self, now: Now) {
+    pub(super) fn advance(&mut self, now: ClockReading) {
         self.end_drain(now);
         match self.phase {
             Phase::Stopping { until } if until <= now.instant => {
                 tracing::warn!("the stop took too long and was cut short");
                 self.close(now);
             }
-            Phase::Closing { .. } if self.clients.len() == 0 && self.transmit.is_empty() => self.phase = Phase::Ended,
+            Phase::Closing { .. } if self.clients.len() == 0 && self.transmit_queue.is_empty() => {
+                self.phase = Phase::Ended
+            }
             Phase::Closing { until } if until <= now.instant => {
                 let (clients, messages) = (self.clients.len(), self.clients.queued());
                 if clients == 0 {
@@ -175,11 +177,11 @@ impl Engine {
         }
         self.listeners.close(self.poll.registry());
         self.local_socket = None;
-        self.commands = Commands::default();
+        self.commands = CommandQueue::default();
         self.receiver_waits = ReceiverWaits::default();
         self.flushes.clear();
         self.unconfirmed.clear();
-        self.asks.clear();
+        self.pending_questions.clear();
         self.events.close();
     }
 }

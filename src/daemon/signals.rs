@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream as StdStream;
 /// Signals arrive as bytes on streams, one for each thing that they mean.
 #[derive(Debug)]
 pub(super) struct Signals {
-    ends: UnixStream,
+    terminations: UnixStream,
     hangups: UnixStream,
 }
 
@@ -22,7 +22,7 @@ impl Signals {
     pub(super) fn watch(registry: &Registry) -> io::Result<Signals> {
         // Who starts a program with nohup wants it to survive the terminal.
         let hangups: &[c_int] = if is_ignored(SIGHUP) && !log::is_file() { &[] } else { &[SIGHUP] };
-        Ok(Signals { ends: stream(registry, &[SIGTERM, SIGINT])?, hangups: stream(registry, hangups)? })
+        Ok(Signals { terminations: stream(registry, &[SIGTERM, SIGINT])?, hangups: stream(registry, hangups)? })
     }
 
     /// How many times the peer was asked to end since it was asked last. Opens the log anew if that is wanted.
@@ -31,10 +31,10 @@ impl Signals {
         match log::is_file() {
             true if 0 < hangups => {
                 log::reopen();
-                drain(&mut self.ends)
+                drain(&mut self.terminations)
             }
-            true => drain(&mut self.ends),
-            false => hangups + drain(&mut self.ends),
+            true => drain(&mut self.terminations),
+            false => hangups + drain(&mut self.terminations),
         }
     }
 }

@@ -7,10 +7,10 @@ use crate::daemon::clock::{Clock, random_u64};
 use crate::daemon::drop_rule::{DropRule, Dropper};
 use crate::daemon::engine::Engine;
 use crate::daemon::events::{EventService, EventsError};
-use crate::daemon::interface::{self, ChooseError, Chosen, Family};
+use crate::daemon::interface::{self, ChooseError, ChosenInterface, Family};
 use crate::daemon::listeners::{ListenerError, Listeners};
 use crate::daemon::local::{LocalSocket, SocketError};
-use crate::daemon::mailbox::{Commands, Mailbox};
+use crate::daemon::mailbox::{CommandQueue, Mailbox};
 use crate::daemon::multicast::{self, Sockets};
 use crate::daemon::queue::QueueLimits;
 use crate::daemon::receive::{GROUP, INBOX, LOCAL_SOCKET, TIMER, WAKER};
@@ -21,8 +21,8 @@ use crate::daemon::shutdown::Phase;
 use crate::daemon::signals::Signals;
 use crate::daemon::stream::peer;
 use crate::daemon::timer::Timer;
-use crate::daemon::transmit::Transmit;
-use crate::daemon::unserved::UnservedReport;
+use crate::daemon::transmit_queue::TransmitQueue;
+use crate::daemon::unserved_report::UnservedReport;
 use crate::message::{ClientId, Epoch};
 use crate::proto::effect::Input;
 use crate::proto::peer::Peer;
@@ -135,7 +135,7 @@ impl Engine {
         listeners.register(poll.registry()).map_err(step("watch the listeners"))?;
 
         let started = Clock::now();
-        let about = about(config, &chosen, &sockets, local_socket.as_ref());
+        let static_status = static_status(config, &chosen, &sockets, local_socket.as_ref());
         let mut settings = config.settings(chosen.payload_bytes_max());
         settings.pace.room_bytes = sockets.room_bytes();
         let limits = QueueLimits { count_max: config.client_queue_count, bytes_max: config.client_queue_size };
@@ -143,7 +143,7 @@ impl Engine {
             peer: Peer::new(settings, epoch, Rng::new(random_u64()), started),
             started,
             discovery_end: None,
-            about,
+            static_status,
             poll,
             ready: Events::with_capacity(EVENTS),
             timer,
@@ -151,15 +151,15 @@ impl Engine {
             batch: RecvBatch::new(RECV_BUFFERS),
             is_readable: [true; 2],
             has_backlog: false,
-            inbox_waits: None,
-            transmit: Transmit::default(),
+            inbox_wait_since: None,
+            transmit_queue: TransmitQueue::default(),
             is_watching_writes: false,
             local_socket,
             is_acceptable: true,
             signals,
             clients: Clients::new(limits, config.listener_memory),
             clients_max: config.client_max,
-            begins_after: ClientId(0),
+            last_served: ClientId(0),
             delivery: config.delivery,
             busy_poll: config.busy_poll,
             clients_refused: 0,
@@ -167,18 +167,18 @@ impl Engine {
             receiver_waits: ReceiverWaits::default(),
             events,
             mailbox: Arc::new(Mailbox::new(waker)),
-            commands: Commands::default(),
+            commands: CommandQueue::default(),
             published: None,
             flushes: Vec::new(),
             unconfirmed: Vec::new(),
-            unconfirmed_told: 0,
-            asks: BTreeMap::new(),
-            next_ask: 0,
+            unconfirmed_reported: 0,
+            pending_questions: BTreeMap::new(),
+            next_question: 0,
             is_commands_turn: false,
             refused: None,
             hosts: BTreeMap::new(),
             dropper: options.drop.map(Dropper::new),
-            unserved: UnservedReport::default(),
+            unserved_report: UnservedReport::default(),
             recv_errors: 0,
             scratch: vec![0; SCRATCH_BYTES],
             signalled: 0,
@@ -188,7 +188,7 @@ impl Engine {
         for (path, received) in meanwhile {
             engine.peer.handle(started, Input::Datagram { from: received.from, path, bytes: received.bytes });
         }
-        engine.act(started);
+        engine.apply_effects(started);
         engine.open_streams(started, config, options).map_err(StartError::Streams)?;
         engine.share_events(started).map_err(StartError::Events)?;
         if options.serve && config.hat.is_some() && config.hat_events {
@@ -226,7 +226,7 @@ fn open_events(config: &Config, options: &Options) -> Result<EventService, Start
     Ok(events)
 }
 
-fn open_sockets(config: &Config, chosen: &Chosen) -> Result<Sockets, StartError> {
+fn open_sockets(config: &Config, chosen: &ChosenInterface) -> Result<Sockets, StartError> {
     let sockets = Sockets::open(&multicast::Options {
         group: config.group,
         port: config.port,
@@ -238,7 +238,7 @@ fn open_sockets(config: &Config, chosen: &Chosen) -> Result<Sockets, StartError>
     })
     .map_err(StartError::Sockets)?;
     for granted in sockets.granted() {
-        let multicast::Granted { wanted, granted: bytes, .. } = granted;
+        let multicast::BufferGrant { wanted, granted: bytes, .. } = granted;
         if granted.is_short() {
             tracing::warn!(wanted, granted = bytes, "{granted}");
         } else {
@@ -249,7 +249,12 @@ fn open_sockets(config: &Config, chosen: &Chosen) -> Result<Sockets, StartError>
 }
 
 /// What does not change in `show status`.
-fn about(config: &Config, chosen: &Chosen, sockets: &Sockets, local_socket: Option<&LocalSocket>) -> Value {
+fn static_status(
+    config: &Config,
+    chosen: &ChosenInterface,
+    sockets: &Sockets,
+    local_socket: Option<&LocalSocket>,
+) -> Value {
     let [receive, send] = sockets.granted();
     json!({
         "name": config.name.as_str(),

@@ -8,7 +8,7 @@
 //! subjects of the types would not do: nobody promises the order of messages of several subjects.
 
 use super::model::{Event, EventId, ServerId};
-use super::store::Answer;
+use super::store::QueryPage;
 use super::timestamp::Timestamp;
 use crate::message::Epoch;
 use crate::subject::event_type::TypePattern;
@@ -18,21 +18,21 @@ use std::fmt;
 use std::time::Duration;
 
 /// A server of which nothing is heard for so long is away: three announcements of those that come without events, and a half.
-pub const AWAY_TIME: Duration = Duration::from_secs(35);
+pub const SERVER_TIMEOUT: Duration = Duration::from_secs(35);
 /// The instance that stands behind all events of a session. No event has it.
-pub const BEHIND_ALL: u64 = i64::MAX as u64;
-/// How long an answer may take before it is asked for again; each further time twice as long, up to [`PAUSE_MAX`].
-const ANSWER_TIME: Duration = Duration::from_secs(5);
+pub const INSTANCE_END: u64 = i64::MAX as u64;
+/// How long an answer may take before it is asked for again; each further time twice as long, up to [`BACKOFF_MAX`].
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first wait before asking again after a failure; each further one is twice as long,
-const PAUSE_MIN: Duration = Duration::from_millis(500);
+const BACKOFF_MIN: Duration = Duration::from_millis(500);
 /// up to this.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// Servers that are followed at most.
 const SERVERS_MAX: usize = 1024;
 /// Announcements that are kept while an answer is awaited, of each server at most; then they are forgotten and asked for.
-const KEPT_MAX: usize = 4096;
+const BUFFERED_MAX: usize = 4096;
 /// Bytes of the events in them, of all servers together.
-const KEPT_BYTES_MAX: usize = 8 << 20;
+const BUFFERED_BYTES_MAX: usize = 8 << 20;
 /// What an event counts there beside its payload.
 const EVENT_BYTES: usize = 256;
 
@@ -55,7 +55,7 @@ pub struct Announcement {
 
 /// What a follower asks a server: its events behind this one, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct ReplicationRequest {
     /// The place of the journal; there need be no event there.
     pub after: EventId,
     /// Only events whose type one of these matches.
@@ -64,7 +64,7 @@ pub struct Question {
 
 /// A part of the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct ReplicationPage {
     /// All that was asked for and stands up to here is in this part, or in one before.
     pub covered: EventId,
     /// Whether the server has more events behind that.
@@ -84,11 +84,17 @@ impl Announcement {
     }
 }
 
-impl Page {
+impl ReplicationPage {
     /// What of an answer of the journal is asked for, as much as takes so many bytes at most, or one event; those for which `size`, what
     /// an event takes, gives nothing are left out.
-    pub fn new(question: &Question, found: Answer, bytes_max: usize, size: impl Fn(&Event) -> Option<usize>) -> Page {
-        let mut page = Page { covered: question.after, more_follows: found.more_follows, events: Vec::new() };
+    pub fn new(
+        question: &ReplicationRequest,
+        found: QueryPage,
+        bytes_max: usize,
+        size: impl Fn(&Event) -> Option<usize>,
+    ) -> ReplicationPage {
+        let mut page =
+            ReplicationPage { covered: question.after, more_follows: found.more_follows, events: Vec::new() };
         let mut bytes = 0;
         for event in found.events {
             let id = event.id;
@@ -106,13 +112,13 @@ impl Page {
         }
         if !page.more_follows {
             // A session is stored as a whole.
-            page.covered.instance = BEHIND_ALL;
+            page.covered.instance = INSTANCE_END;
         }
         page
     }
 
     /// Whether it can be an answer to that, and one that leads on.
-    fn answers(&self, question: &Question) -> bool {
+    fn answers(&self, question: &ReplicationRequest) -> bool {
         are_between(question.after, &self.events, self.covered) && (question.after < self.covered || !self.more_follows)
     }
 }
@@ -139,7 +145,7 @@ pub fn parts(
         part.events.push(event.clone());
     }
     if let Some(last) = parts.last_mut() {
-        last.until.instance = BEHIND_ALL;
+        last.until.instance = INSTANCE_END;
     }
     parts
 }
@@ -151,8 +157,8 @@ fn are_between(since: EventId, events: &[Event], until: EventId) -> bool {
     is_rising
         && events.last().map_or(since, |event| event.id) <= until
         && since.server == until.server
-        && until.session < BEHIND_ALL
-        && ids.into_iter().all(|id| id.is_of_event() && id.instance < BEHIND_ALL)
+        && until.session < INSTANCE_END
+        && ids.into_iter().all(|id| id.is_of_event() && id.instance < INSTANCE_END)
 }
 
 fn is_wanted(types: &[TypePattern], event: &Event) -> bool {
@@ -161,7 +167,7 @@ fn is_wanted(types: &[TypePattern], event: &Event) -> bool {
 
 /// What a follower wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum FollowerAction {
     /// These are to be stored; [`Follower::on_stored`] must follow before anything else.
     Store(Vec<Event>),
     /// A server is to be asked; [`Follower::on_page`] takes its answer.
@@ -169,15 +175,15 @@ pub enum Step {
         /// Names the question.
         number: u64,
         /// What.
-        question: Question,
+        question: ReplicationRequest,
     },
     /// There is something to tell.
-    Tell(Notice),
+    Report(FollowerNotice),
 }
 
 /// What happened to a server that is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum FollowerNotice {
     /// It is followed from now on.
     Begun {
         /// The run of its peer.
@@ -201,38 +207,40 @@ pub enum Notice {
         until: EventId,
     },
     /// Nothing is heard of it any more.
-    Away(ServerId),
+    Unreachable(ServerId),
     /// It is not followed, because so many are already.
     TooMany(ServerId),
 }
 
-impl Notice {
+impl FollowerNotice {
     /// Whether somebody should look into it.
     pub fn is_warning(&self) -> bool {
-        matches!(self, Notice::Unanswered(_) | Notice::WentBack { .. } | Notice::TooMany(_))
+        matches!(self, FollowerNotice::Unanswered(_) | FollowerNotice::WentBack { .. } | FollowerNotice::TooMany(_))
     }
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for FollowerNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Notice::Begun { publisher, after } => write!(
+            FollowerNotice::Begun { publisher, after } => write!(
                 f,
                 "the events of server {} at the peer in epoch {publisher} are followed from session {} on",
                 after.server, after.session
             ),
-            Notice::CaughtUp { covered } => {
+            FollowerNotice::CaughtUp { covered } => {
                 write!(f, "the events of server {} are stored up to session {}", covered.server, covered.session)
             }
-            Notice::Unanswered(server) => write!(f, "server {server} does not answer what it has; it is asked again"),
-            Notice::WentBack { covered, until } => write!(
+            FollowerNotice::Unanswered(server) => {
+                write!(f, "server {server} does not answer what it has; it is asked again")
+            }
+            FollowerNotice::WentBack { covered, until } => write!(
                 f,
                 "the journal of server {} has gone back to session {}, while session {} is known here: what it registers has ids that \
                  were given before, and is not stored; give that peer another server-id",
                 covered.server, until.session, covered.session
             ),
-            Notice::Away(server) => write!(f, "nothing is heard of server {server} any more"),
-            Notice::TooMany(server) => {
+            FollowerNotice::Unreachable(server) => write!(f, "nothing is heard of server {server} any more"),
+            FollowerNotice::TooMany(server) => {
                 write!(f, "the events of server {server} are not followed, since {SERVERS_MAX} others are")
             }
         }
@@ -241,18 +249,18 @@ impl fmt::Display for Notice {
 
 /// A server that is followed, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct ServerStatus {
     /// The place of its journal up to which everything is stored.
     pub covered: EventId,
     /// The run of its peer; `None` while nothing is heard of it.
     pub publisher: Option<Epoch>,
     /// How far its events are stored.
-    pub standing: Standing,
+    pub standing: ReplicationState,
 }
 
 /// How far the events of a server that is followed are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ReplicationState {
     /// All that it had when something was heard of it last.
     Live,
     /// There is more; it is asked for.
@@ -260,40 +268,40 @@ pub enum Standing {
     /// Its journal has gone back; what it registers has ids that were given before, and is not stored.
     WentBack,
     /// Nothing is heard of it.
-    Away,
+    Unreachable,
 }
 
-impl Standing {
+impl ReplicationState {
     /// As in reports.
     pub fn as_str(self) -> &'static str {
         match self {
-            Standing::Live => "live",
-            Standing::CatchingUp => "catching_up",
-            Standing::WentBack => "went_back",
-            Standing::Away => "away",
+            ReplicationState::Live => "live",
+            ReplicationState::CatchingUp => "catching_up",
+            ReplicationState::WentBack => "went_back",
+            ReplicationState::Unreachable => "away",
         }
     }
 }
 
 #[derive(Debug)]
-struct Followed {
+struct FollowedServer {
     publisher: Epoch,
     /// When it was announced last.
     heard: Instant,
-    state: State,
+    state: FollowPhase,
     /// In a row.
     failures: u32,
     /// This run began with a session before one that is known here.
     has_gone_back: bool,
     /// Whether it was told that all is stored, since it was not.
-    is_told: bool,
+    is_reported: bool,
     /// Messages of it were lost since everything was stored.
     has_lost: bool,
 }
 
 /// An event that was not heard as it was announced, but fetched from the journal of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedEvent {
     /// Which.
     pub id: EventId,
     /// Whether messages of the server were lost; otherwise it was registered before anybody listened, or nobody announced it.
@@ -301,64 +309,64 @@ pub struct Fetched {
 }
 
 #[derive(Debug)]
-enum State {
+enum FollowPhase {
     /// Everything that it announced is stored, or pending.
     Live,
     /// It is asked what stands behind the last place.
-    Asking(Asking),
+    PendingFetch(PendingFetch),
     /// To be asked then.
-    Pausing { until: Instant },
+    Backoff { until: Instant },
 }
 
 #[derive(Debug, Default)]
-struct Asking {
+struct PendingFetch {
     /// When and what; `None` if it has yet to be asked.
-    asked: Option<(Instant, u64, Question)>,
+    asked: Option<(Instant, u64, ReplicationRequest)>,
     /// What was announced meanwhile.
-    kept: Vec<Announcement>,
-    kept_bytes: usize,
+    buffered: Vec<Announcement>,
+    buffered_bytes: usize,
 }
 
-impl Asking {
+impl PendingFetch {
     /// `others_bytes` are kept of other servers.
-    fn keep(&mut self, announcement: Announcement, others_bytes: usize) {
-        self.kept_bytes += announcement.bytes();
-        if KEPT_MAX <= self.kept.len() || KEPT_BYTES_MAX < others_bytes + self.kept_bytes {
+    fn buffer(&mut self, announcement: Announcement, others_bytes: usize) {
+        self.buffered_bytes += announcement.bytes();
+        if BUFFERED_MAX <= self.buffered.len() || BUFFERED_BYTES_MAX < others_bytes + self.buffered_bytes {
             // What comes next will show that something is missing.
-            *self = Asking { asked: self.asked.take(), ..Asking::default() };
+            *self = PendingFetch { asked: self.asked.take(), ..PendingFetch::default() };
         } else {
-            self.kept.push(announcement);
+            self.buffered.push(announcement);
         }
     }
 }
 
-impl Followed {
+impl FollowedServer {
     fn ask(&mut self) {
-        self.is_told = false;
-        self.state = State::Asking(Asking::default());
+        self.is_reported = false;
+        self.state = FollowPhase::PendingFetch(PendingFetch::default());
     }
 
-    fn pause(&mut self, now: Instant) {
-        self.is_told = false;
-        self.state = State::Pausing { until: now + self.longer(PAUSE_MIN) };
+    fn back_off(&mut self, now: Instant) {
+        self.is_reported = false;
+        self.state = FollowPhase::Backoff { until: now + self.backoff(BACKOFF_MIN) };
         self.failures += 1;
     }
 
     /// A time, the longer the more has failed.
-    fn longer(&self, time: Duration) -> Duration {
-        time.saturating_mul(1 << self.failures.min(10)).min(PAUSE_MAX)
+    fn backoff(&self, time: Duration) -> Duration {
+        time.saturating_mul(1 << self.failures.min(10)).min(BACKOFF_MAX)
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> ReplicationState {
         match self.state {
-            _ if self.has_gone_back => Standing::WentBack,
-            State::Live => Standing::Live,
-            State::Asking(_) | State::Pausing { .. } => Standing::CatchingUp,
+            _ if self.has_gone_back => ReplicationState::WentBack,
+            FollowPhase::Live => ReplicationState::Live,
+            FollowPhase::PendingFetch(_) | FollowPhase::Backoff { .. } => ReplicationState::CatchingUp,
         }
     }
 
-    fn kept_bytes(&self) -> usize {
-        if let State::Asking(asking) = &self.state { asking.kept_bytes } else { 0 }
+    fn buffered_bytes(&self) -> usize {
+        if let FollowPhase::PendingFetch(asking) = &self.state { asking.buffered_bytes } else { 0 }
     }
 }
 
@@ -372,16 +380,16 @@ pub struct Follower {
     covered: BTreeMap<ServerId, EventId>,
     /// Those of which something was ever stored: they are remembered when they are away.
     stored: BTreeSet<ServerId>,
-    servers: BTreeMap<ServerId, Followed>,
+    servers: BTreeMap<ServerId, FollowedServer>,
     /// To be stored next.
     pending: Vec<Event>,
     /// Of these, what was fetched.
-    fetched: Vec<Fetched>,
+    fetched: Vec<FetchedEvent>,
     /// The places before that.
     before: BTreeMap<ServerId, EventId>,
-    notices: VecDeque<Notice>,
+    notices: VecDeque<FollowerNotice>,
     questions: u64,
-    is_full_told: bool,
+    is_full_reported: bool,
 }
 
 impl Follower {
@@ -399,7 +407,7 @@ impl Follower {
             before: BTreeMap::new(),
             notices: VecDeque::new(),
             questions: 0,
-            is_full_told: false,
+            is_full_reported: false,
         }
     }
 
@@ -417,21 +425,21 @@ impl Follower {
         }
         if self.servers.get(&server).is_none_or(|followed| followed.publisher != publisher) {
             if SERVERS_MAX <= self.servers.len() && !self.servers.contains_key(&server) {
-                if !std::mem::replace(&mut self.is_full_told, true) {
-                    self.notices.push_back(Notice::TooMany(server));
+                if !std::mem::replace(&mut self.is_full_reported, true) {
+                    self.notices.push_back(FollowerNotice::TooMany(server));
                 }
                 return;
             }
             self.begin(now, publisher, announcement.until);
         }
-        let kept_bytes: usize = self.servers.values().map(Followed::kept_bytes).sum();
+        let buffered_bytes: usize = self.servers.values().map(FollowedServer::buffered_bytes).sum();
         let followed = self.servers.get_mut(&server).expect("it has begun by now");
-        let others_bytes = kept_bytes - followed.kept_bytes();
+        let others_bytes = buffered_bytes - followed.buffered_bytes();
         followed.heard = now;
         match &mut followed.state {
-            State::Live => self.take(announcement),
-            State::Asking(asking) => asking.keep(announcement, others_bytes),
-            State::Pausing { .. } => {}
+            FollowPhase::Live => self.take(announcement),
+            FollowPhase::PendingFetch(asking) => asking.buffer(announcement, others_bytes),
+            FollowPhase::Backoff { .. } => {}
         }
     }
 
@@ -439,13 +447,14 @@ impl Follower {
     fn begin(&mut self, now: Instant, publisher: Epoch, until: EventId) {
         let server = until.server;
         let covered = *self.covered.entry(server).or_insert(EventId { server, session: 0, instance: 0 });
-        let (state, has_gone_back) = (State::Asking(Asking::default()), until.session < covered.session);
-        let (failures, is_told, has_lost) = (0, false, false);
-        let followed = Followed { publisher, heard: now, state, failures, has_gone_back, is_told, has_lost };
+        let (state, has_gone_back) =
+            (FollowPhase::PendingFetch(PendingFetch::default()), until.session < covered.session);
+        let (failures, is_reported, has_lost) = (0, false, false);
+        let followed = FollowedServer { publisher, heard: now, state, failures, has_gone_back, is_reported, has_lost };
         self.servers.insert(server, followed);
-        self.notices.push_back(Notice::Begun { publisher, after: covered });
+        self.notices.push_back(FollowerNotice::Begun { publisher, after: covered });
         if has_gone_back {
-            self.notices.push_back(Notice::WentBack { covered, until });
+            self.notices.push_back(FollowerNotice::WentBack { covered, until });
         }
     }
 
@@ -456,7 +465,7 @@ impl Follower {
             return self.servers.get_mut(&server).expect("it is live").ask();
         }
         self.push(announcement.events);
-        self.cover(announcement.until);
+        self.advance_covered(announcement.until);
     }
 
     /// Messages of a peer were lost, or of all peers: what was announced in them is asked for, if it was.
@@ -464,7 +473,7 @@ impl Follower {
         for followed in self.servers.values_mut() {
             if publisher.is_none_or(|publisher| followed.publisher == publisher) {
                 followed.has_lost = true;
-                if let State::Live = followed.state {
+                if let FollowPhase::Live = followed.state {
                     followed.ask();
                 }
             }
@@ -472,31 +481,31 @@ impl Follower {
     }
 
     /// A peer has answered a question.
-    pub fn on_page(&mut self, now: Instant, publisher: Epoch, number: u64, page: Page) {
+    pub fn on_page(&mut self, now: Instant, publisher: Epoch, number: u64, page: ReplicationPage) {
         let server = page.covered.server;
         let Some(followed) = self.servers.get_mut(&server).filter(|followed| followed.publisher == publisher) else {
             return;
         };
-        let State::Asking(asking) = &mut followed.state else { return };
+        let FollowPhase::PendingFetch(asking) = &mut followed.state else { return };
         let Some((_, _, question)) = asking.asked.take_if(|(_, of, _)| *of == number) else { return };
         if !page.answers(&question) {
-            followed.pause(now);
-            return self.notices.push_back(Notice::Unanswered(server));
+            followed.back_off(now);
+            return self.notices.push_back(FollowerNotice::Unanswered(server));
         }
         let heard: BTreeSet<EventId> =
-            asking.kept.iter().flat_map(|announcement| &announcement.events).map(|event| event.id).collect();
-        let kept = if page.more_follows { None } else { Some(std::mem::take(&mut asking.kept)) };
+            asking.buffered.iter().flat_map(|announcement| &announcement.events).map(|event| event.id).collect();
+        let buffered = if page.more_follows { None } else { Some(std::mem::take(&mut asking.buffered)) };
         let is_lost = followed.has_lost;
         followed.has_lost &= page.more_follows;
         let (covered, ids) = (self.covered[&server], page.events.iter().map(|event| event.id));
         let fetched = ids.filter(|id| covered < *id && !heard.contains(id));
-        self.fetched.extend(fetched.map(|id| Fetched { id, is_lost }));
+        self.fetched.extend(fetched.map(|id| FetchedEvent { id, is_lost }));
         self.push(page.events);
-        self.cover(page.covered);
-        let Some(kept) = kept else { return };
-        self.servers.get_mut(&server).expect("it has answered").state = State::Live;
-        for announcement in kept {
-            if let State::Live = self.servers[&server].state {
+        self.advance_covered(page.covered);
+        let Some(buffered) = buffered else { return };
+        self.servers.get_mut(&server).expect("it has answered").state = FollowPhase::Live;
+        for announcement in buffered {
+            if let FollowPhase::Live = self.servers[&server].state {
                 self.take(announcement);
             }
         }
@@ -505,61 +514,61 @@ impl Follower {
     /// Whether what was to be stored is.
     pub fn on_stored(&mut self, now: Instant, is_stored: bool) {
         if is_stored {
-            return self.settle();
+            return self.confirm_stored();
         }
         for (server, covered) in std::mem::take(&mut self.before) {
             self.covered.insert(server, covered);
-            self.servers.get_mut(&server).into_iter().for_each(|followed| followed.pause(now));
+            self.servers.get_mut(&server).into_iter().for_each(|followed| followed.back_off(now));
         }
     }
 
     /// What is covered is stored.
-    fn settle(&mut self) {
+    fn confirm_stored(&mut self) {
         for server in std::mem::take(&mut self.before).into_keys() {
             let Some(followed) = self.servers.get_mut(&server) else { continue };
             followed.failures = 0;
-            if matches!(followed.state, State::Live) && !std::mem::replace(&mut followed.is_told, true) {
-                self.notices.push_back(Notice::CaughtUp { covered: self.covered[&server] });
+            if matches!(followed.state, FollowPhase::Live) && !std::mem::replace(&mut followed.is_reported, true) {
+                self.notices.push_back(FollowerNotice::CaughtUp { covered: self.covered[&server] });
             }
         }
     }
 
     /// What to do next.
-    pub fn poll(&mut self, now: Instant) -> Option<Step> {
+    pub fn poll(&mut self, now: Instant) -> Option<FollowerAction> {
         if !self.pending.is_empty() {
-            return Some(Step::Store(std::mem::take(&mut self.pending)));
+            return Some(FollowerAction::Store(std::mem::take(&mut self.pending)));
         }
-        self.settle();
-        let away = self.servers.iter().find(|(_, followed)| AWAY_TIME <= now.since(followed.heard));
+        self.confirm_stored();
+        let away = self.servers.iter().find(|(_, followed)| SERVER_TIMEOUT <= now.since(followed.heard));
         if let Some(server) = away.map(|(server, _)| *server) {
             self.servers.remove(&server);
             if !self.stored.contains(&server) {
                 self.covered.remove(&server);
             }
-            self.notices.push_back(Notice::Away(server));
+            self.notices.push_back(FollowerNotice::Unreachable(server));
         }
         if let Some(notice) = self.notices.pop_front() {
-            return Some(Step::Tell(notice));
+            return Some(FollowerAction::Report(notice));
         }
         self.servers.iter_mut().find_map(|(server, followed)| {
-            let answer_time = followed.longer(ANSWER_TIME);
-            if matches!(followed.state, State::Pausing { until } if until <= now) {
+            let answer_time = followed.backoff(ANSWER_TIMEOUT);
+            if matches!(followed.state, FollowPhase::Backoff { until } if until <= now) {
                 followed.ask();
             }
-            let State::Asking(asking) = &mut followed.state else { return None };
+            let FollowPhase::PendingFetch(asking) = &mut followed.state else { return None };
             match &mut asking.asked {
                 None => {
                     self.questions += 1;
-                    let question = Question { after: self.covered[server], types: self.types.clone() };
+                    let question = ReplicationRequest { after: self.covered[server], types: self.types.clone() };
                     asking.asked = Some((now, self.questions, question.clone()));
-                    Some(Step::Ask { number: self.questions, question })
+                    Some(FollowerAction::Ask { number: self.questions, question })
                 }
                 // The same question, so that the answer counts however late it comes.
                 Some((at, number, question)) if answer_time <= now.since(*at) => {
                     *at = now;
                     followed.failures += 1;
-                    self.notices.push_back(Notice::Unanswered(*server));
-                    Some(Step::Ask { number: *number, question: question.clone() })
+                    self.notices.push_back(FollowerNotice::Unanswered(*server));
+                    Some(FollowerAction::Ask { number: *number, question: question.clone() })
                 }
                 Some(_) => None,
             }
@@ -567,33 +576,35 @@ impl Follower {
     }
 
     /// Which of the events that are to be stored were fetched; to be taken before they are.
-    pub fn take_fetched(&mut self) -> Vec<Fetched> {
+    pub fn take_fetched(&mut self) -> Vec<FetchedEvent> {
         std::mem::take(&mut self.fetched)
     }
 
     /// When to poll again if nothing happens before; there may be something to do already.
     pub fn deadline(&self) -> Option<Instant> {
-        let of = |followed: &Followed| {
+        let of = |followed: &FollowedServer| {
             let then = match &followed.state {
-                State::Live => Instant::MAX,
-                State::Asking(Asking { asked: None, .. }) => Instant::ZERO,
-                State::Asking(Asking { asked: Some((at, ..)), .. }) => *at + followed.longer(ANSWER_TIME),
-                State::Pausing { until } => *until,
+                FollowPhase::Live => Instant::MAX,
+                FollowPhase::PendingFetch(PendingFetch { asked: None, .. }) => Instant::ZERO,
+                FollowPhase::PendingFetch(PendingFetch { asked: Some((at, ..)), .. }) => {
+                    *at + followed.backoff(ANSWER_TIMEOUT)
+                }
+                FollowPhase::Backoff { until } => *until,
             };
-            then.min(followed.heard + AWAY_TIME)
+            then.min(followed.heard + SERVER_TIMEOUT)
         };
         self.servers.values().map(of).min()
     }
 
     /// Those that are followed, by their numbers, with those of which events are stored and nothing is heard.
-    pub fn rows(&self) -> impl Iterator<Item = Row> {
+    pub fn rows(&self) -> impl Iterator<Item = ServerStatus> {
         let others = self.covered.iter().filter(|(server, _)| self.is_following() && **server != self.own);
         others.map(|(server, covered)| {
             let followed = self.servers.get(server);
-            Row {
+            ServerStatus {
                 covered: *covered,
                 publisher: followed.map(|followed| followed.publisher),
-                standing: followed.map_or(Standing::Away, Followed::standing),
+                standing: followed.map_or(ReplicationState::Unreachable, FollowedServer::standing),
             }
         })
     }
@@ -602,7 +613,7 @@ impl Follower {
     fn push(&mut self, events: Vec<Event>) {
         for event in events {
             if self.covered[&event.id.server] < event.id {
-                self.cover(event.id);
+                self.advance_covered(event.id);
                 self.stored.insert(event.id.server);
                 if is_wanted(&self.types, &event) {
                     self.pending.push(event);
@@ -611,7 +622,7 @@ impl Follower {
         }
     }
 
-    fn cover(&mut self, place: EventId) {
+    fn advance_covered(&mut self, place: EventId) {
         let covered = self.covered.get_mut(&place.server).expect("it is followed");
         self.before.entry(place.server).or_insert(*covered);
         *covered = place.max(*covered);

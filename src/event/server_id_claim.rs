@@ -1,7 +1,7 @@
 //! Who registers events under the number of a server: one peer of a LAN. A peer announces for a while that it is going to; one that
 //! does already says so at once, and the later one gives way.
 
-use super::follow::{AWAY_TIME, Announcement};
+use super::follow::{Announcement, SERVER_TIMEOUT};
 use super::model::ServerId;
 use super::timestamp::Timestamp;
 use crate::message::Epoch;
@@ -20,22 +20,22 @@ const FOLLOWERS_MAX: usize = 4096;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum ClaimAction {
     /// The server is to be announced.
     Announce,
     /// From now on events can be registered.
     Hold,
     /// The peer in this run holds the number: no events are registered any more.
-    GiveWay(Epoch),
+    Yield(Epoch),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ClaimState {
     Claiming {
         until: Instant,
     },
     Held,
-    GivingWay(Epoch),
+    Yielding(Epoch),
     /// Still says now and then that its peer is there, and whether it follows others.
     Ended,
 }
@@ -46,7 +46,7 @@ pub struct ServerIdClaim {
     server: ServerId,
     own: Epoch,
     opened: Timestamp,
-    state: State,
+    state: ClaimState,
     announced: Option<Instant>,
     /// When to announce it next.
     announce_at: Instant,
@@ -57,13 +57,13 @@ pub struct ServerIdClaim {
 impl ServerIdClaim {
     /// A claim that begins; `opened` is when the journal was opened.
     pub fn new(now: Instant, server: ServerId, own: Epoch, opened: Timestamp) -> ServerIdClaim {
-        let state = State::Claiming { until: now + CLAIM_TIME };
+        let state = ClaimState::Claiming { until: now + CLAIM_TIME };
         ServerIdClaim { server, own, opened, state, announced: None, announce_at: now, followers: BTreeMap::new() }
     }
 
     /// Whether events can be registered.
     pub fn is_held(&self) -> bool {
-        self.state == State::Held
+        self.state == ClaimState::Held
     }
 
     /// Whether there is somebody who follows others.
@@ -79,13 +79,13 @@ impl ServerIdClaim {
         if announcement.follows && (self.followers.len() < FOLLOWERS_MAX || self.followers.contains_key(&from)) {
             self.followers.insert(from, now);
         }
-        if matches!(self.state, State::GivingWay(_) | State::Ended) {
+        if matches!(self.state, ClaimState::Yielding(_) | ClaimState::Ended) {
             return;
         }
         let rank = |is_held: bool, opened, epoch: Epoch| (!is_held, opened, epoch.bits());
         let theirs = rank(announcement.is_held, announcement.opened, from);
         if announcement.until.server == self.server && theirs < rank(self.is_held(), self.opened, self.own) {
-            self.state = State::GivingWay(from);
+            self.state = ClaimState::Yielding(from);
             return;
         }
         // Who comes wants to know at once who is there, and who claims this number that it is held.
@@ -96,35 +96,35 @@ impl ServerIdClaim {
     }
 
     /// What to do next.
-    pub fn poll(&mut self, now: Instant) -> Option<Act> {
-        self.followers.retain(|_, heard| now.since(*heard) < AWAY_TIME);
+    pub fn poll(&mut self, now: Instant) -> Option<ClaimAction> {
+        self.followers.retain(|_, heard| now.since(*heard) < SERVER_TIMEOUT);
         match self.state {
-            State::Claiming { until } if until <= now => {
-                self.state = State::Held;
+            ClaimState::Claiming { until } if until <= now => {
+                self.state = ClaimState::Held;
                 self.announce_at = now;
-                return Some(Act::Hold);
+                return Some(ClaimAction::Hold);
             }
-            State::GivingWay(to) => {
-                self.state = State::Ended;
-                return Some(Act::GiveWay(to));
+            ClaimState::Yielding(to) => {
+                self.state = ClaimState::Ended;
+                return Some(ClaimAction::Yield(to));
             }
-            State::Claiming { .. } | State::Held | State::Ended => {}
+            ClaimState::Claiming { .. } | ClaimState::Held | ClaimState::Ended => {}
         }
         if now < self.announce_at {
             return None;
         }
         self.announced = Some(now);
-        let is_claiming = matches!(self.state, State::Claiming { .. });
+        let is_claiming = matches!(self.state, ClaimState::Claiming { .. });
         self.announce_at = now + if is_claiming { INTERVAL_MIN } else { INTERVAL };
-        Some(Act::Announce)
+        Some(ClaimAction::Announce)
     }
 
     /// When to poll again if nothing happens before; there may be something to do already.
     pub fn deadline(&self) -> Instant {
         match self.state {
-            State::Claiming { until } => until.min(self.announce_at),
-            State::Held | State::Ended => self.announce_at,
-            State::GivingWay(_) => Instant::ZERO,
+            ClaimState::Claiming { until } => until.min(self.announce_at),
+            ClaimState::Held | ClaimState::Ended => self.announce_at,
+            ClaimState::Yielding(_) => Instant::ZERO,
         }
     }
 }
@@ -132,7 +132,7 @@ impl ServerIdClaim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::follow::BEHIND_ALL;
+    use crate::event::follow::INSTANCE_END;
     use crate::event::model::EventId;
     use crate::rng::Rng;
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     fn said(server: u32, is_held: bool, opened: i64, follows: bool) -> Announcement {
-        let place = EventId { server: ServerId(server), session: 3, instance: BEHIND_ALL };
+        let place = EventId { server: ServerId(server), session: 3, instance: INSTANCE_END };
         let opened = Timestamp::from_micros(opened).unwrap();
         Announcement { opened, is_held, follows, since: place, until: place, events: Vec::new() }
     }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     /// What is done up to this time, with the times in milliseconds.
-    fn acts(claim: &mut ServerIdClaim, until: u64) -> Vec<(u64, Act)> {
+    fn acts(claim: &mut ServerIdClaim, until: u64) -> Vec<(u64, ClaimAction)> {
         let mut acts = Vec::new();
         while claim.deadline() <= at(until) {
             let now = claim.deadline();
@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn a_number_that_nobody_holds_is_held_after_a_while_and_announced() {
-        let (mut claim, announce) = (claim(1000), |at| (at, Act::Announce));
-        let expected = [announce(1000), announce(1100), announce(1200), (1300, Act::Hold), announce(1300)];
+        let (mut claim, announce) = (claim(1000), |at| (at, ClaimAction::Announce));
+        let expected = [announce(1000), announce(1100), announce(1200), (1300, ClaimAction::Hold), announce(1300)];
         assert_eq!(acts(&mut claim, 1300), expected);
         assert!(claim.is_held());
         assert_eq!(acts(&mut claim, 22_000), [announce(11_300), announce(21_300)]);
@@ -200,12 +200,12 @@ mod tests {
             let now = if is_held { 400 } else { 50 };
             acts(&mut claim, now);
             claim.on_announcement(at(now), epoch(theirs.2), &said(7, theirs.0, theirs.1, false));
-            let expected = if gives_way { Act::GiveWay(epoch(theirs.2)) } else { Act::Announce };
+            let expected = if gives_way { ClaimAction::Yield(epoch(theirs.2)) } else { ClaimAction::Announce };
             assert_eq!(acts(&mut claim, 450).first().map(|(_, act)| *act), Some(expected), "{theirs:?}");
             assert_eq!(claim.is_held(), !gives_way, "{theirs:?}");
             if gives_way {
                 let later = acts(&mut claim, 100_000);
-                assert!(!later.is_empty() && later.iter().all(|(_, act)| *act == Act::Announce), "{later:?}");
+                assert!(!later.is_empty() && later.iter().all(|(_, act)| *act == ClaimAction::Announce), "{later:?}");
             }
         }
     }
@@ -250,7 +250,7 @@ mod tests {
                     while *begin <= now
                         && let Some(act) = claim.poll(at(now))
                     {
-                        if act == Act::Announce {
+                        if act == ClaimAction::Announce {
                             coming.push((now + 1 + rng.below(20), of, claim.is_held(), claim.opened));
                         }
                     }

@@ -1,6 +1,6 @@
 //! The time of events: microseconds since 1970 as a plain value, and its text form of RFC 3339.
 
-use crate::time::Wall;
+use crate::time::WallTime;
 use std::fmt;
 use std::str::FromStr;
 
@@ -67,9 +67,9 @@ impl Timestamp {
     }
 }
 
-impl From<Wall> for Timestamp {
+impl From<WallTime> for Timestamp {
     /// Cut to the microsecond.
-    fn from(wall: Wall) -> Timestamp {
+    fn from(wall: WallTime) -> Timestamp {
         let micros = i64::try_from(wall.as_nanos() / 1000).expect("2^64 ns are less than 2^63 µs");
         Timestamp::from_micros(micros).expect("2^64 ns end in the year 2554")
     }
@@ -183,8 +183,8 @@ mod tests {
         }
         assert_eq!(Timestamp::from_micros(Timestamp::MIN.0 - 1), Err(TimestampError::Range));
         assert_eq!(Timestamp::from_micros(i64::MAX), Err(TimestampError::Range));
-        assert_eq!(Timestamp::from(Wall::from_nanos(5_999)).as_micros(), 5);
-        assert_eq!(Timestamp::from(Wall::from_nanos(u64::MAX)).to_string(), "2554-07-21T23:34:33.709551Z");
+        assert_eq!(Timestamp::from(WallTime::from_nanos(5_999)).as_micros(), 5);
+        assert_eq!(Timestamp::from(WallTime::from_nanos(u64::MAX)).to_string(), "2554-07-21T23:34:33.709551Z");
     }
 
     /// Every day there is follows the one before, and has the date that counting gives.

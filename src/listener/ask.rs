@@ -1,7 +1,7 @@
 //! What a listener and the peer say to each other, whatever protocol the client speaks.
 
 use crate::listener::event::EventRequest;
-use crate::message::{Count, Headers, PeerName, SubId, Wanted};
+use crate::message::{Count, Headers, PeerName, SubId, SubscriptionFilter};
 use crate::subject::Subject;
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ pub enum Ask<'a> {
         /// The number.
         sub: SubId,
         /// What it gets.
-        wanted: Wanted,
+        wanted: SubscriptionFilter,
     },
     /// End a subscription.
     Unsubscribe {
@@ -216,7 +216,7 @@ pub struct RespState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// What it gets.
-    pub wanted: Wanted,
+    pub wanted: SubscriptionFilter,
 }
 
 impl Listed {

@@ -3,7 +3,7 @@
 
 use crate::event::model::{Event, EventId, Json, JsonError, Payload, Registration, ServerId};
 use crate::event::refusal::{Kind, Refusal};
-use crate::event::store::{ANSWER_BYTES_MAX, By, EVENT_BYTES, OfServer, Query, Series, Span};
+use crate::event::store::{ANSWER_BYTES_MAX, EVENT_BYTES, Query, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
 use crate::listener::codec::{Malformed, Reader, put_bytes8, put_bytes32};
 use crate::listener::value::{code, decoded};
@@ -234,7 +234,7 @@ fn put_query(out: &mut BytesMut, query: &Query) {
             out.put_u8(SERIES);
             put_series(out, series);
         }
-        Query::Server(OfServer { server, after, limit }) => {
+        Query::Server(ServerQuery { server, after, limit }) => {
             out.put_u8(SERVER);
             out.put_u32(server.0);
             out.put_u16(flag(AFTER, after.is_some()) | flag(LIMIT, limit.is_some()));
@@ -248,7 +248,7 @@ fn put_series(out: &mut BytesMut, series: &Series) {
     let Series { types, time, source_time, by, is_descending, after, limit } = series;
     let times = [(FROM, time.from), (TO, time.to), (SOURCE_FROM, source_time.from), (SOURCE_TO, source_time.to)];
     let mut flags = flag(TYPES, types.is_some()) | flag(AFTER, after.is_some()) | flag(LIMIT, limit.is_some());
-    flags |= flag(BY_SOURCE_TIME, *by == By::SourceTime) | flag(DESCENDING, *is_descending);
+    flags |= flag(BY_SOURCE_TIME, *by == SeriesOrder::SourceTime) | flag(DESCENDING, *is_descending);
     flags |= times.iter().fold(0, |flags, (bit, time)| flags | flag(*bit, time.is_some()));
     out.put_u16(flags);
     types.iter().for_each(|types| put_types(out, types));
@@ -274,16 +274,16 @@ fn query(reader: &mut Reader) -> Result<Query, Malformed> {
     let has = |flag: u16| flags & flag != 0;
     let types = has(TYPES).then(|| read_types(reader)).transpose()?;
     let mut next_time = |flag| has(flag).then(|| time(reader)).transpose();
-    let time = Span { from: next_time(FROM)?, to: next_time(TO)? };
-    let source_time = Span { from: next_time(SOURCE_FROM)?, to: next_time(SOURCE_TO)? };
+    let time = TimeSpan { from: next_time(FROM)?, to: next_time(TO)? };
+    let source_time = TimeSpan { from: next_time(SOURCE_FROM)?, to: next_time(SOURCE_TO)? };
     let after = has(AFTER).then(|| id(reader)).transpose()?;
     let limit = has(LIMIT).then(|| reader.u64()).transpose()?;
     let limit = limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
     Ok(match kind {
         LATEST => Query::Latest(types),
-        SERVER => Query::Server(OfServer { server, after, limit }),
+        SERVER => Query::Server(ServerQuery { server, after, limit }),
         _ => {
-            let by = if has(BY_SOURCE_TIME) { By::SourceTime } else { By::Time };
+            let by = if has(BY_SOURCE_TIME) { SeriesOrder::SourceTime } else { SeriesOrder::Time };
             Query::Series(Series { types, time, source_time, by, is_descending: has(DESCENDING), after, limit })
         }
     })
@@ -367,7 +367,7 @@ fn registration(reader: &mut Reader, json: fn(Bytes) -> Result<Json, JsonError>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::store::Answering;
+    use crate::event::store::QueryPageBuilder;
 
     /// An answer that is much larger than a frame comes in parts that fit, in its order.
     #[test]
@@ -403,7 +403,7 @@ mod tests {
         };
         // Many small events; small ones between those that fill a part.
         for (sizes, parts_min) in [([0, 0], 31), ([0, PART_BYTES - PART_EVENT_BYTES], 16)] {
-            let mut answering = Answering::new(&Query::Latest(None));
+            let mut answering = QueryPageBuilder::new(&Query::Latest(None));
             while sizes.into_iter().all(|bytes| answering.take(event(bytes))) {}
             let count = parts(answering.end().events, true).len();
             assert!(parts_min <= count && count <= PARTS_MAX, "{count} parts of events of {sizes:?} bytes");

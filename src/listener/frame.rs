@@ -23,7 +23,7 @@ use crate::message::{
     Delivery, DeliveryMode, Epoch, Loss, MESSAGE_BYTES_MAX, Message, PeerName, PeerRef, Publisher, Queue, SubId,
 };
 use crate::proto::delivery::{Deliveries, RunRef};
-use crate::proto::effect::Unanswered;
+use crate::proto::effect::QuestionFailure;
 use crate::subject::{Pattern, SUBJECT_BYTES_MAX, Subject};
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -213,7 +213,7 @@ pub enum ToClient {
         /// The number of the question.
         id: u64,
         /// The part as it stands on the wire, or why there is none. A part says itself whether it is the last one.
-        answer: Result<Bytes, Unanswered>,
+        answer: Result<Bytes, QuestionFailure>,
     },
     /// A publisher is known that the subscription is not owed all messages of; this comes before any message of it.
     Known {
@@ -292,13 +292,13 @@ const MODES: [(u8, Option<DeliveryMode>); 3] =
 const AWAITS: [(u8, Awaited); 2] = [(0, Awaited::Nobody), (1, Awaited::Somebody)];
 
 /// 0 stands for a part of an answer.
-const UNANSWERED: [(u8, Unanswered); 6] = [
-    (1, Unanswered::UnknownPeer),
-    (2, Unanswered::Ambiguous),
-    (3, Unanswered::Gone),
-    (4, Unanswered::Timeout),
-    (5, Unanswered::TooMany),
-    (6, Unanswered::Malformed),
+const UNANSWERED: [(u8, QuestionFailure); 6] = [
+    (1, QuestionFailure::UnknownPeer),
+    (2, QuestionFailure::Ambiguous),
+    (3, QuestionFailure::Gone),
+    (4, QuestionFailure::Timeout),
+    (5, QuestionFailure::TooMany),
+    (6, QuestionFailure::Malformed),
 ];
 
 const BYE_REASONS: [(u8, ByeReason); 5] = [

@@ -3,7 +3,7 @@
 //! These are on the subject [`SERVER_PREFIX`] with the server's number, on [`QUESTION_PREFIX`] with it, and on the subject for replies of
 //! the question. All bytes are described in `docs/local-protocol.md`, with those of events.
 
-use crate::event::follow::{Announcement, Page, Question};
+use crate::event::follow::{Announcement, ReplicationPage, ReplicationRequest};
 use crate::event::model::{Event, EventId, Payload};
 use crate::listener::codec::{Malformed, Reader};
 use crate::listener::event::{events, id, put_events, put_id, put_time, put_types, read_types, time};
@@ -62,7 +62,7 @@ pub(crate) fn read_announcement(payload: Bytes, wants_events: bool) -> Result<An
 }
 
 /// A question as a payload.
-pub(crate) fn encode_question(question: &Question) -> Bytes {
+pub(crate) fn encode_question(question: &ReplicationRequest) -> Bytes {
     let mut out = BytesMut::new();
     out.put_u8(VERSION);
     out.put_u8(0);
@@ -72,7 +72,7 @@ pub(crate) fn encode_question(question: &Question) -> Bytes {
 }
 
 /// Reads a question.
-pub(crate) fn read_question(payload: Bytes) -> Result<Question, Malformed> {
+pub(crate) fn read_question(payload: Bytes) -> Result<ReplicationRequest, Malformed> {
     let (mut reader, _) = begin(payload, 0)?;
     let after = id(&mut reader)?;
     let types = read_types(&mut reader)?;
@@ -80,11 +80,11 @@ pub(crate) fn read_question(payload: Bytes) -> Result<Question, Malformed> {
     if TYPES_MAX < types.len() {
         return Err(Malformed::Value("types"));
     }
-    Ok(Question { after, types })
+    Ok(ReplicationRequest { after, types })
 }
 
 /// A page as a payload.
-pub(crate) fn encode_page(page: &Page) -> Bytes {
+pub(crate) fn encode_page(page: &ReplicationPage) -> Bytes {
     let mut out = BytesMut::new();
     out.put_u8(VERSION);
     out.put_u8(if page.more_follows { MORE } else { 0 });
@@ -94,12 +94,12 @@ pub(crate) fn encode_page(page: &Page) -> Bytes {
 }
 
 /// Reads a page.
-pub(crate) fn read_page(payload: Bytes) -> Result<Page, Malformed> {
+pub(crate) fn read_page(payload: Bytes) -> Result<ReplicationPage, Malformed> {
     let (mut reader, flags) = begin(payload, MORE)?;
     let covered = id(&mut reader)?;
     let events = events(&mut reader)?;
     reader.end()?;
-    Ok(Page { covered, more_follows: flags & MORE != 0, events })
+    Ok(ReplicationPage { covered, more_follows: flags & MORE != 0, events })
 }
 
 /// Takes the events out whose JSON is nested deeper than [`JSON_DEPTH_MAX`](crate::event::model::JSON_DEPTH_MAX), and returns their
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    fn samples() -> (Announcement, Question, Page) {
+    fn samples() -> (Announcement, ReplicationRequest, ReplicationPage) {
         let binary = Payload::Binary { type_name: "t".into(), bytes: Bytes::from_static(b"\x00\xff") };
         let events = vec![event(1, "a/b", None), event(2, "a", Some(binary))];
         let announcement = Announcement {
@@ -151,8 +151,9 @@ mod tests {
             until: place(2, 2),
             events: events.clone(),
         };
-        let question = Question { after: place(1, 0), types: vec!["a/*".parse().unwrap(), "?".parse().unwrap()] };
-        (announcement, question, Page { covered: place(2, 9), more_follows: true, events })
+        let question =
+            ReplicationRequest { after: place(1, 0), types: vec!["a/*".parse().unwrap(), "?".parse().unwrap()] };
+        (announcement, question, ReplicationPage { covered: place(2, 9), more_follows: true, events })
     }
 
     #[test]
@@ -166,7 +167,7 @@ mod tests {
         }
         assert_eq!(read_question(encode_question(&question)), Ok(question));
         for more_follows in [true, false] {
-            let page = Page { more_follows, ..page.clone() };
+            let page = ReplicationPage { more_follows, ..page.clone() };
             assert_eq!(read_page(encode_page(&page)), Ok(page));
         }
     }
@@ -182,7 +183,7 @@ mod tests {
         let binary = Payload::Binary { type_name: "".into(), bytes: nested(1000).into() };
         let events = vec![deep(1, 900), deep(2, 901), event(3, "a", Some(binary)), deep(4, 1000), event(5, "a", None)];
         let announcement = Announcement { until: place(2, 5), events: events.clone(), ..announcement };
-        let page = Page { events: events.clone(), ..page };
+        let page = ReplicationPage { events: events.clone(), ..page };
         let read = [
             read_announcement(encode_announcement(&announcement), true).unwrap().events,
             read_page(encode_page(&page)).unwrap().events,
@@ -201,8 +202,8 @@ mod tests {
         let long = "x".repeat(255);
         let binary = Payload::Binary { type_name: long.as_str().into(), bytes: vec![0; 1000].into() };
         let event = event(1, &long, Some(binary));
-        let page = Page { covered: place(2, 1), more_follows: false, events: vec![event.clone()] };
-        let alone = encode_page(&Page { events: Vec::new(), ..page.clone() }).len();
+        let page = ReplicationPage { covered: place(2, 1), more_follows: false, events: vec![event.clone()] };
+        let alone = encode_page(&ReplicationPage { events: Vec::new(), ..page.clone() }).len();
         let bytes = encode_page(&page).len();
         assert!(alone <= HEAD_BYTES && bytes - alone <= event_bytes(&event), "{alone} {bytes}");
         let announcement = Announcement { events: Vec::new(), ..samples().0 };
@@ -213,7 +214,7 @@ mod tests {
     fn what_makes_no_sense_is_refused() {
         let (announcement, question, page) = samples();
         let types = vec!["a".parse().unwrap(); TYPES_MAX + 1];
-        let long = encode_question(&Question { types, ..question.clone() });
+        let long = encode_question(&ReplicationRequest { types, ..question.clone() });
         assert_eq!(read_question(long), Err(Malformed::Value("types")));
         let payloads = [encode_announcement(&announcement), encode_question(&question), encode_page(&page)];
         let read = |at: usize, payload: Bytes| match at {

@@ -3,7 +3,7 @@
 use crate::event::model::{Json, JsonError, ServerId};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
-use crate::event::stream::store::{ConsumerRow, Contents, Limits, Missed, Policy, StreamSettings};
+use crate::event::stream::store::{ConsumerRow, Contents, MissedRange, Policy, StreamLimits, StreamSettings};
 use crate::listener::codec::{Malformed, Reader, put_bytes8, put_bytes32};
 use crate::listener::event::{id, put_id, put_time, put_types, read_types, time};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -193,7 +193,7 @@ pub enum StreamRefusalKind {
     /// The consumer is not registered.
     NotRegistered,
     /// The consumer has lapsed, and has to register again before it goes on.
-    Lapsed(Missed),
+    Lapsed(MissedRange),
 }
 
 impl fmt::Display for StreamRefusal {
@@ -462,7 +462,7 @@ fn streams(reader: &mut Reader) -> Result<Streams, Malformed> {
         let age = if flags & AGE == 0 { None } else { Some(Duration::from_micros(reader.u64()?)) };
         let bytes = if flags & BYTES == 0 { None } else { Some(reader.u64()?) };
         let policy = if flags & BLOCK == 0 { Policy::Lapse } else { Policy::Block };
-        let settings = StreamSettings { name, types, limits: Limits { age, bytes, policy } };
+        let settings = StreamSettings { name, types, limits: StreamLimits { age, bytes, policy } };
         let contents = Contents { last: stream_id(reader)?, events: reader.u64()?, bytes: reader.u64()? };
         Ok(StreamRow { settings, contents, consumers: reader.u64()? })
     };
@@ -500,12 +500,12 @@ fn row(reader: &mut Reader) -> Result<ConsumerRow, Malformed> {
     Ok(ConsumerRow { consumer, position, lapsed, registered, heard, behind })
 }
 
-fn put_missed(out: &mut BytesMut, Missed { first, last, count }: Missed) {
+fn put_missed(out: &mut BytesMut, MissedRange { first, last, count }: MissedRange) {
     put_numbers(out, &[first.number(), last.number(), count]);
 }
 
-fn missed(reader: &mut Reader) -> Result<Missed, Malformed> {
-    Ok(Missed { first: stream_id(reader)?, last: stream_id(reader)?, count: reader.u64()? })
+fn missed(reader: &mut Reader) -> Result<MissedRange, Malformed> {
+    Ok(MissedRange { first: stream_id(reader)?, last: stream_id(reader)?, count: reader.u64()? })
 }
 
 fn put_refusal_kind(out: &mut BytesMut, kind: StreamRefusalKind) {

@@ -2,12 +2,12 @@
 
 use crate::listener::codec::{Malformed, Reader, put_bytes8, put_bytes32};
 use crate::message::{
-    Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, Message, Missing, Publisher, Reason, Verdict,
+    Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, LossScope, Message, Publisher, Reason, Verdict,
 };
 use crate::proto::delivery::{Deliveries, RunRef};
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::time::Wall;
+use crate::time::WallTime;
 use crate::wire::Run;
 use bytes::{BufMut, BytesMut};
 
@@ -127,24 +127,24 @@ pub(crate) fn put_loss(out: &mut BytesMut, loss: &Loss) {
     }
     out.put_u64(loss.at.as_nanos());
     match &loss.what {
-        Missing::Messages { subject, first, last, count } => {
+        LossScope::Messages { subject, first, last, count } => {
             out.put_u8(0);
             put_bytes8(out, subject.as_bytes());
             out.put_u64(first.raw());
             out.put_u64(last.raw());
             put_count(out, *count);
         }
-        Missing::Datagrams { first, last, messages } => {
+        LossScope::Datagrams { first, last, messages } => {
             out.put_u8(1);
             out.put_u64(first.0);
             out.put_u64(last.0);
             put_count(out, *messages);
         }
-        Missing::Tail { after } => {
+        LossScope::Tail { after } => {
             out.put_u8(2);
             out.put_u64(after.0);
         }
-        Missing::Inbox { messages } => {
+        LossScope::Inbox { messages } => {
             out.put_u8(3);
             out.put_u64(*messages);
         }
@@ -186,7 +186,7 @@ fn place(reader: &mut Reader, flags_known: u8) -> Result<Place, Malformed> {
     let seq = if flags & FLAG_SEQ != 0 { Some(seq(reader)?) } else { None };
     let offset = if flags & FLAG_OFFSET != 0 { Some(reader.u32()?) } else { None };
     let verdict = match reader.u8()? {
-        0 => Verdict::Start(Wall::from_nanos(reader.u64()?)),
+        0 => Verdict::Start(WallTime::from_nanos(reader.u64()?)),
         1 => Verdict::First,
         2 => Verdict::Next,
         3 => Verdict::Skip(counted(reader)?),
@@ -234,9 +234,9 @@ pub(crate) fn loss(reader: &mut Reader) -> Result<Loss, Malformed> {
         2 => Cause::Mixed { overrun: reader.u64()?, network: reader.u64()? },
         _ => return Err(Malformed::Value("cause")),
     };
-    let at = Wall::from_nanos(reader.u64()?);
+    let at = WallTime::from_nanos(reader.u64()?);
     let what = match reader.u8()? {
-        0 => Missing::Messages {
+        0 => LossScope::Messages {
             subject: Subject::from_bytes(reader.bytes8()?)?,
             first: seq(reader)?,
             last: seq(reader)?,
@@ -244,10 +244,10 @@ pub(crate) fn loss(reader: &mut Reader) -> Result<Loss, Malformed> {
         },
         1 => {
             let (first, last) = (Dseq(reader.u64()?), Dseq(reader.u64()?));
-            Missing::Datagrams { first, last, messages: counted(reader)? }
+            LossScope::Datagrams { first, last, messages: counted(reader)? }
         }
-        2 => Missing::Tail { after: Dseq(reader.u64()?) },
-        3 => Missing::Inbox { messages: reader.u64()? },
+        2 => LossScope::Tail { after: Dseq(reader.u64()?) },
+        3 => LossScope::Inbox { messages: reader.u64()? },
         _ => return Err(Malformed::Value("missing")),
     };
     Ok(Loss { publisher, what, reason, cause, at })

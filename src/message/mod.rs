@@ -1,14 +1,14 @@
 //! What travels and what is told: messages, deliveries, losses, and the ids they carry.
 
 mod headers;
-mod wanted;
+mod subscription_filter;
 
 pub use headers::{HeaderError, Headers};
-pub use wanted::{Queue, QueueError, Wanted};
+pub use subscription_filter::{Queue, QueueError, SubscriptionFilter};
 
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::time::Wall;
+use crate::time::WallTime;
 use bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
@@ -195,7 +195,7 @@ pub struct SubId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The larger of the publisher's wall clock and the start of the frame.
-    pub time: Wall,
+    pub time: WallTime,
     /// The message's offset in the subject's history (seed 000), modulo 2^32.
     pub offset: u32,
 }
@@ -350,7 +350,7 @@ impl fmt::Display for Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The publisher started the numbering here and dates it.
-    Start(Wall),
+    Start(WallTime),
     /// The first message received of the subject, somewhere in its numbering.
     First,
     /// It follows the one before.
@@ -637,18 +637,18 @@ pub struct Loss {
     /// Whose data.
     pub publisher: Publisher,
     /// What is known of it.
-    pub what: Missing,
+    pub what: LossScope,
     /// Why.
     pub reason: Reason,
     /// Whose fault, as far as known.
     pub cause: Cause,
     /// When it was settled.
-    pub at: Wall,
+    pub at: WallTime,
 }
 
 /// What a [`Loss`] is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Missing {
+pub enum LossScope {
     /// Messages of one subject that the publisher sent and this peer will not deliver: *lost*.
     Messages {
         /// The subject.

@@ -8,8 +8,8 @@ fn seq(count: u64) -> Seq {
     Seq::new((7 << 35) + count).unwrap()
 }
 
-fn span(first: u32, last: u32) -> Span {
-    Span { first, last, first_seq: seq(1 + u64::from(first)), last_seq: seq(1 + u64::from(last)) }
+fn span(first: u32, last: u32) -> HistorySpan {
+    HistorySpan { first, last, first_seq: seq(1 + u64::from(first)), last_seq: seq(1 + u64::from(last)) }
 }
 
 fn epoch(bits: u64) -> Option<Epoch> {
@@ -49,16 +49,16 @@ fn the_servers_table() {
                 assert_eq!(held.count(modulus), u64::from(count));
                 for offset in 0..n {
                     let case = match (present.contains(&((offset + 1) % n)), present.contains(&offset)) {
-                        (true, _) => Case::Successor,
-                        (false, true) => Case::NoEvent,
-                        (false, false) => Case::Recovery,
+                        (true, _) => PollCase::Successor,
+                        (false, true) => PollCase::NoEvent,
+                        (false, false) => PollCase::Recovery,
                     };
-                    assert_eq!(Span::answer(Some(held), modulus, offset), case, "N {n} {held:?} n {offset}");
+                    assert_eq!(HistorySpan::answer(Some(held), modulus, offset), case, "N {n} {held:?} n {offset}");
                 }
             }
         }
         // An empty history has no event to give and none to recover.
-        assert_eq!(Span::answer(None, modulus, 1), Case::NoEvent);
+        assert_eq!(HistorySpan::answer(None, modulus, 1), PollCase::NoEvent);
     }
 }
 
@@ -69,25 +69,25 @@ fn the_clients_table() {
     assert_eq!((tracker.offset(), tracker.in_recovery()), (0, false), "a client without events polls with 0");
     let held = Some(span(u32::MAX, 5));
     // Case 1, success: poll with offset s(n).
-    let event = |offset| Answered::Event { offset, seq: seq(1 + u64::from(offset)) };
-    assert_eq!(tracker.on_answer(epoch(1), held, event(1)), Step::Take { recovery: false });
+    let event = |offset| PollReply::Event { offset, seq: seq(1 + u64::from(offset)) };
+    assert_eq!(tracker.on_answer(epoch(1), held, event(1)), TrackerAction::Take { recovery: false });
     assert_eq!((tracker.offset(), tracker.seq()), (1, Some(seq(2))));
     // Case 2, success: poll with offset n.
-    assert_eq!(tracker.on_answer(epoch(1), held, Answered::NoEvent), Step::Wait);
+    assert_eq!(tracker.on_answer(epoch(1), held, PollReply::NoEvent), TrackerAction::Wait);
     assert_eq!(tracker.offset(), 1);
     // Transport error, failure: poll with offset n. Nothing is told to the tracker, and nothing changes.
     assert_eq!(tracker.offset(), 1);
     // Case 3, failure: recovery from n0 up to and including n1.
     let available = span(40, 42);
-    let step = tracker.on_answer(epoch(1), Some(available), Answered::Recovery(available));
-    assert_eq!(step, Step::Recover { span: available, lost: Some(38) });
+    let step = tracker.on_answer(epoch(1), Some(available), PollReply::Recovery(available));
+    assert_eq!(step, TrackerAction::Recover { span: available, lost: Some(38) });
     assert!(tracker.in_recovery());
     for offset in 40..=42 {
         assert_eq!(tracker.offset(), offset - 1, "the poll that gets event {offset}");
-        assert_eq!(tracker.on_answer(epoch(1), Some(available), event(offset)), Step::Take { recovery: true });
+        assert_eq!(tracker.on_answer(epoch(1), Some(available), event(offset)), TrackerAction::Take { recovery: true });
         assert_eq!(tracker.in_recovery(), offset != 42, "the phase ends with n1");
     }
-    assert_eq!(tracker.on_answer(epoch(1), Some(available), event(43)), Step::Take { recovery: false });
+    assert_eq!(tracker.on_answer(epoch(1), Some(available), event(43)), TrackerAction::Take { recovery: false });
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn an_answer_to_another_poll_changes_nothing() {
     let mut tracker = Tracker::new(Modulus::WIRE, 9);
     let held = Some(span(5, 12));
     for offset in [9, 8, 11, 0] {
-        let answered = Answered::Event { offset, seq: seq(1) };
-        assert_eq!(tracker.on_answer(epoch(1), held, answered), Step::Stray);
+        let answered = PollReply::Event { offset, seq: seq(1) };
+        assert_eq!(tracker.on_answer(epoch(1), held, answered), TrackerAction::Stray);
         assert_eq!(tracker.offset(), 9);
     }
 }
@@ -105,14 +105,14 @@ fn an_answer_to_another_poll_changes_nothing() {
 fn a_recovery_whose_events_have_gone_ends() {
     let mut tracker = Tracker::default();
     let old = span(10, 12);
-    tracker.on_answer(epoch(1), Some(old), Answered::Recovery(old));
+    tracker.on_answer(epoch(1), Some(old), PollReply::Recovery(old));
     // It moves on while the client recovers: another recovery, for what there is now.
     let new = span(20, 21);
-    let step = tracker.on_answer(epoch(1), Some(new), Answered::Recovery(new));
-    assert_eq!(step, Step::Recover { span: new, lost: None });
+    let step = tracker.on_answer(epoch(1), Some(new), PollReply::Recovery(new));
+    assert_eq!(step, TrackerAction::Recover { span: new, lost: None });
     assert_eq!(tracker.offset(), 19);
     // It becomes empty.
-    assert_eq!(tracker.on_answer(epoch(1), None, Answered::NoEvent), Step::Wait);
+    assert_eq!(tracker.on_answer(epoch(1), None, PollReply::NoEvent), TrackerAction::Wait);
     assert!(!tracker.in_recovery());
 }
 
@@ -121,14 +121,14 @@ fn a_recovery_whose_events_have_gone_ends() {
 fn another_epoch_is_a_restart_whatever_the_offsets_say() {
     let fits = span(7, 9);
     for (held, answered) in [
-        (Some(fits), Answered::Event { offset: 8, seq: seq(9) }),
-        (Some(fits), Answered::NoEvent),
-        (Some(fits), Answered::Recovery(fits)),
-        (None, Answered::NoEvent),
+        (Some(fits), PollReply::Event { offset: 8, seq: seq(9) }),
+        (Some(fits), PollReply::NoEvent),
+        (Some(fits), PollReply::Recovery(fits)),
+        (None, PollReply::NoEvent),
     ] {
         let mut tracker = Tracker::new(Modulus::WIRE, 7);
-        assert_eq!(tracker.on_answer(epoch(1), held, Answered::NoEvent), Step::Wait);
-        assert_eq!(tracker.on_answer(epoch(2), held, answered), Step::Restarted { span: held });
+        assert_eq!(tracker.on_answer(epoch(1), held, PollReply::NoEvent), TrackerAction::Wait);
+        assert_eq!(tracker.on_answer(epoch(2), held, answered), TrackerAction::Restarted { span: held });
         assert_eq!((tracker.in_recovery(), tracker.seq()), (held.is_some(), None));
         assert_eq!(tracker.offset(), if held.is_some() { 6 } else { 0 });
     }
@@ -157,19 +157,26 @@ impl Server {
         }
     }
 
-    fn poll(&self, tracker: &mut Tracker, heeds_epoch: bool) -> (Case, Step) {
+    fn poll(&self, tracker: &mut Tracker, heeds_epoch: bool) -> (PollCase, TrackerAction) {
         let held = match (self.history.front(), self.history.back()) {
             (Some(first), Some(last)) => {
                 // The numbers play no part here.
-                Some(Span { first: *first, last: *last, first_seq: seq(1), last_seq: seq(self.history.len() as u64) })
+                Some(HistorySpan {
+                    first: *first,
+                    last: *last,
+                    first_seq: seq(1),
+                    last_seq: seq(self.history.len() as u64),
+                })
             }
             _ => None,
         };
-        let case = Span::answer(held, self.modulus, tracker.offset());
+        let case = HistorySpan::answer(held, self.modulus, tracker.offset());
         let answered = match (case, held) {
-            (Case::Recovery, Some(held)) => Answered::Recovery(held),
-            (Case::Successor, _) => Answered::Event { offset: self.modulus.successor(tracker.offset()), seq: seq(1) },
-            _ => Answered::NoEvent,
+            (PollCase::Recovery, Some(held)) => PollReply::Recovery(held),
+            (PollCase::Successor, _) => {
+                PollReply::Event { offset: self.modulus.successor(tracker.offset()), seq: seq(1) }
+            }
+            _ => PollReply::NoEvent,
         };
         (case, tracker.on_answer(epoch(self.epoch).filter(|_| heeds_epoch), held, answered))
     }
@@ -186,26 +193,26 @@ fn restarts(n: u32, m: usize, events: usize) -> (u32, u32, u32) {
             let mut server = Server::start(modulus, 0, 1);
             server.generate(m + 3, m);
             let mut tracker = Tracker::new(modulus, modulus.advance(0, m as u64 + 2));
-            assert_eq!(server.poll(&mut tracker, heeds_epoch).1, Step::Wait, "up to date");
+            assert_eq!(server.poll(&mut tracker, heeds_epoch).1, TrackerAction::Wait, "up to date");
             let mut server = Server::start(modulus, first, 2);
             server.generate(events, m);
             server.poll(&mut tracker, heeds_epoch)
         };
         match run(false) {
-            (Case::Successor, step) => {
-                assert_eq!(step, Step::Take { recovery: false }, "taken for the successor");
+            (PollCase::Successor, step) => {
+                assert_eq!(step, TrackerAction::Take { recovery: false }, "taken for the successor");
                 cases.0 += 1;
             }
-            (Case::NoEvent, step) => {
-                assert_eq!(step, Step::Wait);
+            (PollCase::NoEvent, step) => {
+                assert_eq!(step, TrackerAction::Wait);
                 cases.1 += 1;
             }
-            (Case::Recovery, step) => {
-                assert!(matches!(step, Step::Recover { .. }), "detected");
+            (PollCase::Recovery, step) => {
+                assert!(matches!(step, TrackerAction::Recover { .. }), "detected");
                 cases.2 += 1;
             }
         }
-        assert!(matches!(run(true).1, Step::Restarted { .. }), "certain with the epoch");
+        assert!(matches!(run(true).1, TrackerAction::Restarted { .. }), "certain with the epoch");
     }
     cases
 }
@@ -243,15 +250,15 @@ fn overruns_are_detected_and_recovered_from() {
         let (mut taken, mut recovered) = (Vec::new(), false);
         loop {
             match server.poll(&mut tracker, false).1 {
-                Step::Take { recovery } => {
+                TrackerAction::Take { recovery } => {
                     assert_eq!(recovery, recovered, "all of it is one phase");
                     taken.push(tracker.offset());
                 }
-                Step::Recover { span, .. } => {
+                TrackerAction::Recover { span, .. } => {
                     assert_eq!((Some(&span.first), Some(&span.last)), (server.history.front(), server.history.back()));
                     recovered = true;
                 }
-                Step::Wait => break,
+                TrackerAction::Wait => break,
                 step => panic!("{step:?}"),
             }
         }

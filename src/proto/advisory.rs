@@ -1,7 +1,7 @@
 //! DATALOSS advisories: what is summed, and when the next one may go out (seed 002, "Notification of message loss").
 
 use crate::message::{Cause, Count, Dseq, MissingDatagrams, Publisher, Reason};
-use crate::proto::ledger::Settled;
+use crate::proto::ledger::SettledRange;
 use crate::subject::Subject;
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ pub const OUTBOUND_BCAST: &str = "_RV.ERROR.SYSTEM.DATALOSS.OUTBOUND.BCAST";
 
 /// Which stream an advisory is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stream {
+pub enum AdvisoryStream {
     /// The publisher's multicast stream.
     Bcast,
     /// Its directed stream to this peer.
@@ -30,8 +30,8 @@ pub enum Stream {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advisory {
     /// Which stream.
-    pub stream: Stream,
-    /// Whose data; of [`Stream::Outbound`] who lost it.
+    pub stream: AdvisoryStream,
+    /// Whose data; of [`AdvisoryStream::Outbound`] who lost it.
     pub publisher: Publisher,
     /// Messages proven lost: the sum of the lower bounds.
     pub lost_min: u64,
@@ -57,7 +57,7 @@ pub struct Advisory {
 /// each interval with the sums of it, the last one flushed.
 #[derive(Clone, Debug)]
 pub struct Throttle {
-    stream: Stream,
+    stream: AdvisoryStream,
     sums: Option<Sums>,
     next: Instant,
 }
@@ -82,7 +82,7 @@ struct Sums {
 
 impl Throttle {
     /// Nothing to tell yet.
-    pub fn new(stream: Stream) -> Throttle {
+    pub fn new(stream: AdvisoryStream) -> Throttle {
         Throttle { stream, sums: None, next: Instant::ZERO }
     }
 
@@ -117,7 +117,7 @@ impl Throttle {
                 sums.places.insert(subject.clone(), Some(sums.subjects.len()));
                 sums.subjects.push((subject.clone(), count.min(), count.max()));
             }
-            None if sums.places.len() < SUBJECTS_TOLD_APART_MAX => {
+            None if sums.places.len() < DISTINCT_SUBJECTS_MAX => {
                 sums.places.insert(subject.clone(), None);
             }
             None => sums.uncounted += 1,
@@ -125,7 +125,7 @@ impl Throttle {
     }
 
     /// Datagrams are missing and their content is not known.
-    pub fn on_unverified(&mut self, range: &Settled, messages: Count) {
+    pub fn on_unverified(&mut self, range: &SettledRange, messages: Count) {
         let sums = self.sums(range.reason);
         sums.add_range(range.last, range.missing());
         sums.unverified = sums.unverified.saturating_add(messages.max());
@@ -212,7 +212,7 @@ impl Sums {
 /// heavy loss.
 const RANGES_MAX: usize = 65_536;
 /// Subjects that are told apart in one advisory, named or not; bounds the memory of a second of heavy loss.
-const SUBJECTS_TOLD_APART_MAX: usize = 65_536;
+const DISTINCT_SUBJECTS_MAX: usize = 65_536;
 
 #[cfg(test)]
 mod tests {
@@ -235,7 +235,7 @@ mod tests {
     /// Proves: advisory-throttle
     #[test]
     fn the_first_at_once_then_one_a_second_with_the_sums_and_the_last_flushed() {
-        let mut throttle = Throttle::new(Stream::Bcast);
+        let mut throttle = Throttle::new(AdvisoryStream::Bcast);
         assert_eq!(take(&mut throttle, 5000, true), None, "nothing to tell");
         lose(&mut throttle, "a", 1);
         assert_eq!(take(&mut throttle, 5000, false).unwrap().lost_min, 1);
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn each_missing_datagram_counts_once_in_an_advisory() {
-        let mut throttle = Throttle::new(Stream::Bcast);
+        let mut throttle = Throttle::new(AdvisoryStream::Bcast);
         let missing = |datagrams, overrun| MissingDatagrams { datagrams, overrun };
         let lose = |throttle: &mut Throttle, ranges: &[(Dseq, MissingDatagrams)], millis| {
             for subject in ["a", "b"] {
@@ -271,9 +271,9 @@ mod tests {
 
     #[test]
     fn unknown_content_is_never_counted_as_lost() {
-        let mut throttle = Throttle::new(Stream::Bcast);
-        let first = Settled::of_content(crate::message::Dseq(7), at(0), Reason::Disabled);
-        let range = Settled { last: crate::message::Dseq(9), ..first };
+        let mut throttle = Throttle::new(AdvisoryStream::Bcast);
+        let first = SettledRange::of_content(crate::message::Dseq(7), at(0), Reason::Disabled);
+        let range = SettledRange { last: crate::message::Dseq(9), ..first };
         throttle.on_unverified(&range, Count::Exact(5));
         let told = take(&mut throttle, 1, false).unwrap();
         assert_eq!((told.lost_max, told.unverified, told.unverified_datagrams), (0, 5, Some((7, 9))));

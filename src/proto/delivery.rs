@@ -5,7 +5,7 @@ use crate::message::{Delivery, DeliveryRef, Message, Publisher, Verdict};
 use crate::proto::recv::Item;
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::wire::entry::Parts;
+use crate::wire::entry::EntryParts;
 use crate::wire::{Run, RunMessages, queue};
 use std::iter::FusedIterator;
 use std::vec;
@@ -15,7 +15,7 @@ use std::vec;
 pub struct Deliveries {
     messages: Messages,
     publisher: Publisher,
-    place: Place,
+    place: DeliveryPosition,
     repaired: bool,
     replayed: bool,
     left: usize,
@@ -24,7 +24,7 @@ pub struct Deliveries {
 
 /// The next one's place in the stream.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct DeliveryPosition {
     /// Its number.
     seq: Option<Seq>,
     /// Its offset in the history.
@@ -33,9 +33,9 @@ struct Place {
     verdict: Verdict,
 }
 
-impl Place {
+impl DeliveryPosition {
     /// This place; goes on to the one after it.
-    fn next(&mut self) -> Place {
+    fn next(&mut self) -> DeliveryPosition {
         let place = *self;
         self.seq = self.seq.and_then(|seq| seq.forward(1));
         self.offset = self.offset.map(|offset| offset.wrapping_add(1));
@@ -51,7 +51,7 @@ impl Place {
 enum Messages {
     One(Option<Message>),
     Run(RunMessages),
-    Fetched(vec::IntoIter<Message>),
+    FetchedMessages(vec::IntoIter<Message>),
 }
 
 impl Messages {
@@ -59,7 +59,7 @@ impl Messages {
         match self {
             Messages::One(message) => message.take(),
             Messages::Run(messages) => messages.next(),
-            Messages::Fetched(messages) => messages.next(),
+            Messages::FetchedMessages(messages) => messages.next(),
         }
     }
 }
@@ -97,7 +97,7 @@ impl Deliveries {
         Deliveries {
             messages,
             publisher,
-            place: Place { seq, offset: None, verdict },
+            place: DeliveryPosition { seq, offset: None, verdict },
             repaired,
             replayed: false,
             left,
@@ -138,15 +138,15 @@ impl Deliveries {
         let (bytes, count) = (item.bytes(), usize::try_from(item.count()).unwrap_or(usize::MAX));
         let mut messages = match item {
             Item::Run(run) => Messages::Run(run.into_messages()),
-            Item::Whole(whole) => Messages::One(Some(whole.message)),
-            Item::Fetched(fetched) => Messages::Fetched(fetched.messages.into_iter()),
-            Item::AbandonedMessage(_) | Item::Gone(_) => return None,
+            Item::ReassembledMessage(whole) => Messages::One(Some(whole.message)),
+            Item::FetchedMessages(fetched) => Messages::FetchedMessages(fetched.messages.into_iter()),
+            Item::AbandonedMessage(_) | Item::GoneMessages(_) => return None,
         };
         for _ in 0..repeated {
             messages.next()?;
         }
         let left = count.checked_sub(repeated).filter(|left| 0 < *left)?;
-        let place = Place { seq, offset: None, verdict };
+        let place = DeliveryPosition { seq, offset: None, verdict };
         Some(Deliveries { messages, publisher, place, repaired, replayed: false, left, bytes })
     }
 
@@ -156,8 +156,8 @@ impl Deliveries {
             return self.for_each(|delivery| each(&(&delivery).into()));
         };
         let mut place = self.place;
-        messages.visit(self.left, |run, Parts { reply, headers, payload }| {
-            let Place { seq, offset, verdict } = place.next();
+        messages.visit(self.left, |run, EntryParts { reply, headers, payload }| {
+            let DeliveryPosition { seq, offset, verdict } = place.next();
             each(&DeliveryRef {
                 subject: &run.subject,
                 reply,
@@ -181,14 +181,14 @@ impl Deliveries {
         match &self.messages {
             Messages::One(message) => message.as_ref().is_some_and(has_stamp),
             Messages::Run(messages) => messages.any_headers(queue::is_stamped),
-            Messages::Fetched(messages) => messages.as_slice().iter().any(has_stamp),
+            Messages::FetchedMessages(messages) => messages.as_slice().iter().any(has_stamp),
         }
     }
 
     /// These messages in the place of those that are left; `None` if there are none.
     pub(crate) fn with_messages(&self, messages: Vec<Message>) -> Option<Deliveries> {
         let left = messages.len();
-        let messages = Messages::Fetched(messages.into_iter());
+        let messages = Messages::FetchedMessages(messages.into_iter());
         (0 < left).then(|| Deliveries { messages, publisher: self.publisher.clone(), left, ..*self })
     }
 
@@ -224,7 +224,7 @@ impl From<Delivery> for Deliveries {
         Deliveries {
             messages: Messages::One(Some(message)),
             publisher,
-            place: Place { seq, offset, verdict },
+            place: DeliveryPosition { seq, offset, verdict },
             repaired,
             replayed,
             left: 1,
@@ -239,7 +239,7 @@ impl Iterator for Deliveries {
     fn next(&mut self) -> Option<Delivery> {
         self.left = self.left.checked_sub(1)?;
         let message = self.messages.next()?;
-        let Place { seq, offset, verdict } = self.place.next();
+        let DeliveryPosition { seq, offset, verdict } = self.place.next();
         let (publisher, repaired, replayed) = (self.publisher.clone(), self.repaired, self.replayed);
         Some(Delivery { message, publisher, seq, offset, verdict, repaired, replayed })
     }
@@ -278,8 +278,8 @@ impl Deliveries {
 
     /// Messages of one subject as they come from a history, from this number on.
     pub(crate) fn of_messages(messages: Vec<Message>, seq: Seq, publisher: Publisher) -> Deliveries {
-        let place = crate::proto::stream::Place { seq, stamp: None, chain: None };
-        let fetched = Item::Fetched(crate::proto::recv::Fetched { place, messages });
+        let place = crate::proto::continuity::SeqPosition { seq, stamp: None, chain: None };
+        let fetched = Item::FetchedMessages(crate::proto::recv::FetchedMessages { place, messages });
         Deliveries::of_item(fetched, 0, publisher, Verdict::First, true).expect("there are some")
     }
 }

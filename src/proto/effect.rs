@@ -1,6 +1,6 @@
 //! `Input` and `Effect`: the whole contract of the core with the outside.
 
-use crate::message::{ClientId, DeliveryMode, Dseq, Epoch, Loss, Message, Publisher, SubId, Wanted};
+use crate::message::{ClientId, DeliveryMode, Dseq, Epoch, Loss, Message, Publisher, SubId, SubscriptionFilter};
 use crate::proto::advisory::Advisory;
 use crate::proto::delivery::Deliveries;
 use crate::proto::question::{Answer, Question};
@@ -23,7 +23,7 @@ pub enum Path {
 
 /// A place in what a peer has published to the group; from [`Peer::published`](crate::proto::peer::Peer::published).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Published {
+pub struct PublishedPosition {
     pub(crate) epoch: Epoch,
     /// The datagram with which it ends.
     pub(crate) last: Dseq,
@@ -59,11 +59,11 @@ pub enum Input {
         fullness: u64,
     },
     /// A local client asks for something.
-    Request {
+    ClientRequest {
         /// Who asks.
         client: ClientId,
         /// What for.
-        request: Request,
+        request: ClientRequest,
     },
     /// A local client is gone; its subscriptions end.
     Detach {
@@ -87,7 +87,7 @@ pub enum Input {
 
 /// What a local client can ask for.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Request {
+pub enum ClientRequest {
     /// Publish a message. A subject of the form `_INBOX.<epoch of a known peer>.…` is sent to that peer alone.
     Publish(Message),
     /// Subscribe; ignored if the client already has this `sub`.
@@ -95,10 +95,10 @@ pub enum Request {
         /// The client's name for it.
         sub: SubId,
         /// What it gets.
-        wanted: Wanted,
+        wanted: SubscriptionFilter,
         /// What it gets when something is missing; members of queue groups are in mode `repair`.
         mode: DeliveryMode,
-        /// Whether it is told of publishers ([`Effect::Known`]), for [`Join`](crate::proto::join::Join); not members of queue
+        /// Whether it is told of publishers ([`Effect::PublisherKnown`]), for [`Join`](crate::proto::join::Join); not members of queue
         /// groups.
         news: bool,
     },
@@ -167,7 +167,7 @@ pub enum Refusal {
 
 /// Why a question to a peer stays without answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unanswered {
+pub enum QuestionFailure {
     /// No such peer is known.
     UnknownPeer,
     /// Several live peers have this name.
@@ -182,29 +182,31 @@ pub enum Unanswered {
     Malformed,
 }
 
-impl Unanswered {
+impl QuestionFailure {
     /// The name in headers and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
-            Unanswered::UnknownPeer => "unknown-peer",
-            Unanswered::Ambiguous => "ambiguous",
-            Unanswered::Gone => "gone",
-            Unanswered::Timeout => "timeout",
-            Unanswered::TooMany => "too-many",
-            Unanswered::Malformed => "malformed",
+            QuestionFailure::UnknownPeer => "unknown-peer",
+            QuestionFailure::Ambiguous => "ambiguous",
+            QuestionFailure::Gone => "gone",
+            QuestionFailure::Timeout => "timeout",
+            QuestionFailure::TooMany => "too-many",
+            QuestionFailure::Malformed => "malformed",
         }
     }
 }
 
-impl fmt::Display for Unanswered {
+impl fmt::Display for QuestionFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unanswered::UnknownPeer => "no such peer is known; 'seqcast show peers' lists those that are",
-            Unanswered::Ambiguous => "several live peers have this name; name one by its epoch ('seqcast show peers')",
-            Unanswered::Gone => "the peer has left or was given up",
-            Unanswered::Timeout => "no answer came in time",
-            Unanswered::TooMany => "too many questions have no answer yet, or too many answers wait to be read",
-            Unanswered::Malformed => "the question cannot be read",
+            QuestionFailure::UnknownPeer => "no such peer is known; 'seqcast show peers' lists those that are",
+            QuestionFailure::Ambiguous => {
+                "several live peers have this name; name one by its epoch ('seqcast show peers')"
+            }
+            QuestionFailure::Gone => "the peer has left or was given up",
+            QuestionFailure::Timeout => "no answer came in time",
+            QuestionFailure::TooMany => "too many questions have no answer yet, or too many answers wait to be read",
+            QuestionFailure::Malformed => "the question cannot be read",
         })
     }
 }
@@ -219,7 +221,7 @@ pub enum MemberEvent {
     /// Nothing heard for the silence timeout.
     Silent,
     /// Heard again after silence.
-    Heard,
+    Resumed,
     /// Given up without BYE: forgotten, or followed by a new epoch.
     Crashed,
     /// Another live epoch uses the same name.
@@ -227,7 +229,7 @@ pub enum MemberEvent {
     /// Its unicast words come, its multicasts do not.
     MulticastDead,
     /// Its multicasts come again.
-    MulticastBack,
+    MulticastRestored,
     /// It takes multicasts of this peer more slowly than the floor, and is not waited for. Told the first time and then each
     /// time that their number is a power of two.
     LeftBehind,
@@ -256,7 +258,7 @@ pub enum Effect {
     },
     /// Tell clients of a loss, before any later message of the subject.
     Report {
-        /// The subscriptions it concerns; for [`Missing::Messages`](crate::message::Missing) those that match the
+        /// The subscriptions it concerns; for [`LossScope::Messages`](crate::message::LossScope) those that match the
         /// subject, otherwise one of each client that has any.
         to: Targets,
         /// The loss.
@@ -278,18 +280,18 @@ pub enum Effect {
         /// Why.
         refusal: Refusal,
     },
-    /// An answer to [`Request::Ask`], or a part of one, or word that none will come.
+    /// An answer to [`ClientRequest::Ask`], or a part of one, or word that none will come.
     Answered {
         /// Who asked.
         client: ClientId,
         /// The client's number for the question.
         id: u64,
         /// The part, or why there is none.
-        answer: Result<Answer, Unanswered>,
+        answer: Result<Answer, QuestionFailure>,
     },
     /// A publisher is known that this subscription is not owed all messages of: first this peer itself, then those that are heard,
     /// later each that becomes known. Comes before anything of it is delivered.
-    Known {
+    PublisherKnown {
         /// The subscription, one that asked for news.
         to: Target,
         /// The publisher; `None`: those that were known when the subscription was made have all been named. A peer that has

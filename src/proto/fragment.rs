@@ -4,7 +4,7 @@
 //! the message, and one settled datagram among them dooms it.
 
 use crate::message::{Dseq, Message, Reason};
-use crate::proto::stream::Place;
+use crate::proto::continuity::SeqPosition;
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
@@ -18,7 +18,7 @@ pub struct AbandonedMessage {
     /// Its subject.
     pub subject: Subject,
     /// Its number; `None` if the publisher gave none.
-    pub place: Option<Place>,
+    pub place: Option<SeqPosition>,
     /// The last of its datagrams that arrived.
     pub dseq: Dseq,
     /// Whether it stands at the end of that datagram: only its beginning arrived.
@@ -39,11 +39,11 @@ pub struct AbandonedMessage {
 
 /// A message made whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whole {
+pub struct ReassembledMessage {
     /// The message.
     pub message: Message,
     /// Its number; `None` if the publisher gave none.
-    pub place: Option<Place>,
+    pub place: Option<SeqPosition>,
     /// The datagram of its last fragment.
     pub dseq: Dseq,
     /// When the first of its datagrams that arrived was first known to exist.
@@ -54,10 +54,10 @@ pub struct Whole {
 
 /// An incomplete message.
 #[derive(Clone, Debug)]
-struct Partial {
+struct PartialMessage {
     first: Dseq,
     head: Fragment,
-    place: Option<Place>,
+    place: Option<SeqPosition>,
     /// (offset, bytes) by index.
     chunks: BTreeMap<u32, (u32, Bytes)>,
     /// The lowest index that is missing.
@@ -80,7 +80,7 @@ impl AbandonedMessage {
     }
 }
 
-impl Partial {
+impl PartialMessage {
     /// What it counts against the limit.
     fn bytes(&self) -> usize {
         self.received + self.chunks.len() * PIECE_BYTES
@@ -124,14 +124,14 @@ const COPIED_BYTES: usize = 16 << 10;
 
 /// Messages given up that are remembered, so that a late fragment of one does not begin it anew. The fragments of a
 /// message stand close together, so few are ever needed at a time.
-const GIVEN_UP_MAX: usize = 256;
+const ABANDONED_MAX: usize = 256;
 
 /// All incomplete messages of one stream.
 #[derive(Clone, Debug)]
 pub struct Reassembly {
-    partials: VecDeque<Partial>,
+    partials: VecDeque<PartialMessage>,
     /// First datagrams of messages given up whose later fragments may still come.
-    given_up: VecDeque<Dseq>,
+    abandoned: VecDeque<Dseq>,
     bytes: usize,
     bytes_max: usize,
     sets_max: usize,
@@ -139,13 +139,13 @@ pub struct Reassembly {
 
 /// What a fragment led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Joined {
+pub enum FragmentOutcome {
     /// More is needed.
     Waiting,
     /// The message was given up before.
     GivenUp,
     /// The message is whole.
-    Whole(Whole),
+    ReassembledMessage(ReassembledMessage),
     /// The fragments contradict each other; the message was given up.
     Contradiction(Option<AbandonedMessage>),
 }
@@ -153,24 +153,28 @@ pub enum Joined {
 impl Reassembly {
     /// Nothing to rejoin yet; at most `sets_max` messages and `bytes_max` bytes at a time (A12).
     pub fn new(bytes_max: usize, sets_max: usize) -> Reassembly {
-        Reassembly { partials: VecDeque::new(), given_up: VecDeque::new(), bytes: 0, bytes_max, sets_max }
+        Reassembly { partials: VecDeque::new(), abandoned: VecDeque::new(), bytes: 0, bytes_max, sets_max }
     }
 
     /// A fragment arrived in datagram `dseq`, which was first known to exist at `reached`.
-    pub fn on_fragment(&mut self, (dseq, reached, repaired): (Dseq, Instant, bool), fragment: Fragment) -> Joined {
+    pub fn on_fragment(
+        &mut self,
+        (dseq, reached, repaired): (Dseq, Instant, bool),
+        fragment: Fragment,
+    ) -> FragmentOutcome {
         let Some(first) = dseq.0.checked_sub(u64::from(fragment.index)).filter(|first| 0 < *first).map(Dseq) else {
-            return Joined::Contradiction(None);
+            return FragmentOutcome::Contradiction(None);
         };
         if self.is_over(first) {
-            return Joined::GivenUp;
+            return FragmentOutcome::GivenUp;
         }
         let at = match self.partials.iter().position(|partial| partial.first == first) {
             Some(at) if self.partials[at].fits(&fragment) => at,
-            Some(at) => return Joined::Contradiction(Some(self.give_up(at))),
+            Some(at) => return FragmentOutcome::Contradiction(Some(self.abandon(at))),
             None => {
-                let place = fragment.seq.map(|seq| Place { seq, stamp: fragment.stamp, chain: fragment.chain });
+                let place = fragment.seq.map(|seq| SeqPosition { seq, stamp: fragment.stamp, chain: fragment.chain });
                 let head = Fragment { chunk: Bytes::new(), ..fragment.clone() };
-                let partial = Partial {
+                let partial = PartialMessage {
                     first,
                     head,
                     place,
@@ -202,7 +206,7 @@ impl Reassembly {
             partial.missing += 1;
         }
         if partial.received < partial.head.total as usize {
-            return Joined::Waiting;
+            return FragmentOutcome::Waiting;
         }
         self.join(at)
     }
@@ -213,18 +217,18 @@ impl Reassembly {
     }
 
     /// Takes out the fragments of the message that begins in datagram `first`, if there are any.
-    fn take_of(&mut self, first: Dseq) -> Option<Partial> {
+    fn take_of(&mut self, first: Dseq) -> Option<PartialMessage> {
         let at = self.partials.iter().position(|partial| partial.first == first)?;
         Some(self.take(at))
     }
 
-    fn take(&mut self, at: usize) -> Partial {
+    fn take(&mut self, at: usize) -> PartialMessage {
         let partial = self.partials.remove(at).expect("the caller has the index");
         self.bytes -= partial.bytes();
         partial
     }
 
-    fn join(&mut self, at: usize) -> Joined {
+    fn join(&mut self, at: usize) -> FragmentOutcome {
         let partial = self.take(at);
         let mut body = BytesMut::with_capacity(partial.received);
         for (offset, bytes) in partial.chunks.values() {
@@ -236,19 +240,19 @@ impl Reassembly {
         let head = &partial.head;
         match wire::assemble(head.subject.clone(), head.event, head.meta, body.freeze()) {
             Ok(message) => {
-                let Partial { place, dseq, reached, repaired, .. } = partial;
-                Joined::Whole(Whole { message, place, dseq, reached, repaired })
+                let PartialMessage { place, dseq, reached, repaired, .. } = partial;
+                FragmentOutcome::ReassembledMessage(ReassembledMessage { message, place, dseq, reached, repaired })
             }
             Err(_) => self.refuse(partial),
         }
     }
 
-    fn refuse(&mut self, partial: Partial) -> Joined {
+    fn refuse(&mut self, partial: PartialMessage) -> FragmentOutcome {
         self.remember(partial.first);
-        Joined::Contradiction(Some(partial.doomed()))
+        FragmentOutcome::Contradiction(Some(partial.doomed()))
     }
 
-    fn give_up(&mut self, at: usize) -> AbandonedMessage {
+    fn abandon(&mut self, at: usize) -> AbandonedMessage {
         let partial = self.take(at);
         self.remember(partial.first);
         partial.doomed()
@@ -258,10 +262,10 @@ impl Reassembly {
         if self.is_over(first) {
             return;
         }
-        if GIVEN_UP_MAX <= self.given_up.len() {
-            self.given_up.pop_front();
+        if ABANDONED_MAX <= self.abandoned.len() {
+            self.abandoned.pop_front();
         }
-        self.given_up.push_back(first);
+        self.abandoned.push_back(first);
     }
 
     /// A fragment of the message that begins in datagram `first` will not come: the publisher does not have it any more, or
@@ -286,7 +290,7 @@ impl Reassembly {
 
     /// Whether the message that begins in datagram `first` was given up, or came in another way.
     pub fn is_over(&self, first: Dseq) -> bool {
-        self.given_up.contains(&first)
+        self.abandoned.contains(&first)
     }
 
     /// Whether the beginning of the message with this number is here, and nothing of it known to be gone.
@@ -298,7 +302,7 @@ impl Reassembly {
 
     /// The message that begins in datagram `first` came whole in another way: its fragments are dropped, and those that
     /// still come are ignored. Gives its place, and when the first of its datagrams that arrived was known to exist.
-    pub fn on_fetched(&mut self, first: Dseq) -> Option<(Option<Place>, Instant)> {
+    pub fn on_fetched(&mut self, first: Dseq) -> Option<(Option<SeqPosition>, Instant)> {
         self.remember(first);
         let partial = self.take_of(first)?;
         Some((partial.place, partial.reached))
@@ -306,18 +310,22 @@ impl Reassembly {
 
     /// Gives up on a message that lacks a datagram below `frontier`, which will not come any more, unless it
     /// `is_awaited` in another way.
-    pub fn doomed_below(&mut self, frontier: Dseq, is_awaited: impl Fn(Dseq) -> bool) -> Option<AbandonedMessage> {
-        let is_doomed = |partial: &Partial| partial.missing() < frontier && !is_awaited(partial.first);
+    pub fn take_abandoned_below(
+        &mut self,
+        frontier: Dseq,
+        is_awaited: impl Fn(Dseq) -> bool,
+    ) -> Option<AbandonedMessage> {
+        let is_doomed = |partial: &PartialMessage| partial.missing() < frontier && !is_awaited(partial.first);
         let at = self.partials.iter().position(is_doomed)?;
-        Some(self.give_up(at))
+        Some(self.abandon(at))
     }
 
     /// Gives up on the oldest message while a limit is exceeded.
-    pub fn doomed_by_limit(&mut self) -> Option<AbandonedMessage> {
+    pub fn take_abandoned_by_limit(&mut self) -> Option<AbandonedMessage> {
         if self.bytes <= self.bytes_max && self.partials.len() <= self.sets_max {
             return None;
         }
-        Some(AbandonedMessage { by_limit: true, ..self.give_up(0) })
+        Some(AbandonedMessage { by_limit: true, ..self.abandon(0) })
     }
 }
 
@@ -353,11 +361,11 @@ mod tests {
             let mut reassembly = Reassembly::new(1000, 9);
             let mut take =
                 |part: Fragment| reassembly.on_fragment((Dseq(9 + u64::from(part.index)), Instant::ZERO, false), part);
-            assert_eq!(take(fragment("a", 0)), Joined::Waiting);
+            assert_eq!(take(fragment("a", 0)), FragmentOutcome::Waiting);
             let mut other = fragment("a", 1);
             change(&mut other);
-            assert!(matches!(take(other), Joined::Contradiction(Some(_))));
-            assert_eq!(take(fragment("a", 2)), Joined::GivenUp);
+            assert!(matches!(take(other), FragmentOutcome::Contradiction(Some(_))));
+            assert_eq!(take(fragment("a", 2)), FragmentOutcome::GivenUp);
         }
     }
 
@@ -367,18 +375,18 @@ mod tests {
         for (first, subject) in [(10, "a"), (20, "b"), (30, "c")] {
             assert_eq!(
                 reassembly.on_fragment((Dseq(first), Instant::ZERO, false), fragment(subject, 0)),
-                Joined::Waiting
+                FragmentOutcome::Waiting
             );
         }
-        let doomed: Vec<AbandonedMessage> = std::iter::from_fn(|| reassembly.doomed_by_limit()).collect();
+        let doomed: Vec<AbandonedMessage> = std::iter::from_fn(|| reassembly.take_abandoned_by_limit()).collect();
         assert_eq!(doomed.iter().map(|doomed| doomed.dseq).collect::<Vec<_>>(), [Dseq(10), Dseq(20)]);
         assert!(doomed.iter().all(|doomed| doomed.by_limit));
         for (dseq, subject) in [(12, "a"), (22, "b")] {
             assert_eq!(
                 reassembly.on_fragment((Dseq(dseq), Instant::ZERO, false), fragment(subject, 2)),
-                Joined::GivenUp
+                FragmentOutcome::GivenUp
             );
         }
-        assert_eq!(reassembly.doomed_below(Dseq(25), |_| false), None, "neither is given up twice");
+        assert_eq!(reassembly.take_abandoned_below(Dseq(25), |_| false), None, "neither is given up twice");
     }
 }

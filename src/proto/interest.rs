@@ -5,7 +5,7 @@
 //! Subjects with the same subscriptions share one answer; that of one subscription alone stays with it. Every change of the
 //! subscriptions empties the caches. All answers are in the order of (client, subscription).
 
-use crate::message::{ClientId, DeliveryMode, Queue, SubId, Wanted};
+use crate::message::{ClientId, DeliveryMode, Queue, SubId, SubscriptionFilter};
 use crate::proto::Settings;
 use crate::proto::effect::{Refusal, Target, Targets};
 use crate::proto::globs::GlobSteps;
@@ -28,7 +28,7 @@ const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 
 /// The subscriptions that match a subject; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Matched {
+pub struct MatchSet {
     /// All of them, ascending; those of queue groups too.
     pub targets: Targets,
     /// When each of them began; as many as `targets`, in the same order.
@@ -40,35 +40,35 @@ pub struct Matched {
     /// When the last of them began.
     pub newest: Instant,
     /// Who is in a queue group, if some are.
-    grouped: Option<Box<Grouped>>,
+    grouped: Option<Box<GroupMatches>>,
 }
 
 /// Subscriptions some of which are in queue groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Grouped {
+struct GroupMatches {
     /// The group of each; in the order of all.
     queues: Box<[Option<Queue>]>,
     /// The members of each group.
-    groups: BTreeMap<Queue, Vec<One>>,
+    groups: BTreeMap<Queue, Vec<MatchEntry>>,
     /// Those that are in none.
-    plain: Option<Arc<Matched>>,
+    plain: Option<Arc<MatchSet>>,
 }
 
 /// One subscription of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct One {
-    found: Found,
+struct MatchEntry {
+    found: SubscriptionRef,
     since: Instant,
     queue: Option<Queue>,
 }
 
-impl Matched {
+impl MatchSet {
     /// Those of the subscriptions that stood at `at`; `None` if there are none.
-    pub fn at(self: Arc<Matched>, at: Instant) -> Option<Arc<Matched>> {
+    pub fn at(self: Arc<MatchSet>, at: Instant) -> Option<Arc<MatchSet>> {
         if self.newest <= at {
             return Some(self);
         }
-        Matched::of(self.all().filter(|one| one.since <= at).collect())
+        MatchSet::of(self.all().filter(|one| one.since <= at).collect())
     }
 
     /// Whether some of them are in queue groups.
@@ -79,7 +79,7 @@ impl Matched {
 
     /// Those that get every message: all that are in no queue group.
     #[inline]
-    pub fn plain(self: &Arc<Matched>) -> Option<&Arc<Matched>> {
+    pub fn plain(self: &Arc<MatchSet>) -> Option<&Arc<MatchSet>> {
         self.grouped.as_ref().map_or(Some(self), |grouped| grouped.plain.as_ref())
     }
 
@@ -90,18 +90,18 @@ impl Matched {
     }
 
     /// Those of the subscriptions that are not this client's; `None` if there are none.
-    pub fn without(self: Arc<Matched>, client: ClientId) -> Option<Arc<Matched>> {
+    pub fn without(self: Arc<MatchSet>, client: ClientId) -> Option<Arc<MatchSet>> {
         if self.targets.iter().all(|target| target.client != client) {
             return Some(self);
         }
-        Matched::of(self.all().filter(|one| one.found.target.client != client).collect())
+        MatchSet::of(self.all().filter(|one| one.found.target.client != client).collect())
     }
 
     /// One member of this queue group.
-    pub fn member(&self, queue: &[u8], rng: &mut Rng) -> Option<Arc<Matched>> {
+    pub fn member(&self, queue: &[u8], rng: &mut Rng) -> Option<Arc<MatchSet>> {
         let members = self.grouped.as_ref()?.groups.get(queue)?;
         let chosen = rng.below(members.len() as u64) as usize;
-        Matched::of(vec![One { queue: None, ..members[chosen].clone() }])
+        MatchSet::of(vec![MatchEntry { queue: None, ..members[chosen].clone() }])
     }
 
     /// Those that wanted the subject at `since`, and all others: those that came later, and those that get only their share.
@@ -109,24 +109,24 @@ impl Matched {
         if self.newest <= since && self.grouped.is_none() {
             return (self.targets.clone(), Targets::from([]));
         }
-        let (owed, others): (Vec<One>, Vec<One>) =
+        let (owed, others): (Vec<MatchEntry>, Vec<MatchEntry>) =
             self.all().partition(|one| one.since <= since && one.queue.is_none());
-        let targets = |part: Vec<One>| part.iter().map(|one| one.found.target).collect();
+        let targets = |part: Vec<MatchEntry>| part.iter().map(|one| one.found.target).collect();
         (targets(owed), targets(others))
     }
 
     /// Those of the subscriptions and of others of the other mode.
-    fn with(&self, other: &Matched) -> Option<Arc<Matched>> {
-        let mut all: Vec<One> = self.all().chain(other.all()).collect();
+    fn with(&self, other: &MatchSet) -> Option<Arc<MatchSet>> {
+        let mut all: Vec<MatchEntry> = self.all().chain(other.all()).collect();
         all.sort_unstable();
-        Matched::of(all)
+        MatchSet::of(all)
     }
 
     /// `None` if there are none.
-    fn of(all: Vec<One>) -> Option<Arc<Matched>> {
+    fn of(all: Vec<MatchEntry>) -> Option<Arc<MatchSet>> {
         let since = || all.iter().map(|one| one.since);
         let grouped = all.iter().any(|one| one.queue.is_some()).then(|| {
-            let mut groups: BTreeMap<Queue, Vec<One>> = BTreeMap::new();
+            let mut groups: BTreeMap<Queue, Vec<MatchEntry>> = BTreeMap::new();
             for one in &all {
                 if let Some(queue) = &one.queue {
                     groups.entry(queue.clone()).or_default().push(one.clone());
@@ -134,9 +134,9 @@ impl Matched {
             }
             let plain = all.iter().filter(|one| one.queue.is_none()).cloned().collect();
             let queues = all.iter().map(|one| one.queue.clone()).collect();
-            Box::new(Grouped { queues, groups, plain: Matched::of(plain) })
+            Box::new(GroupMatches { queues, groups, plain: MatchSet::of(plain) })
         });
-        Some(Arc::new(Matched {
+        Some(Arc::new(MatchSet {
             targets: all.iter().map(|one| one.found.target).collect(),
             since: since().collect(),
             places: all.iter().map(|one| one.found.place).collect(),
@@ -146,34 +146,35 @@ impl Matched {
         }))
     }
 
-    fn all(&self) -> impl Iterator<Item = One> {
-        let found = self.targets.iter().zip(&self.places).map(|(target, place)| Found::new(*target, *place, false));
+    fn all(&self) -> impl Iterator<Item = MatchEntry> {
+        let found =
+            self.targets.iter().zip(&self.places).map(|(target, place)| SubscriptionRef::new(*target, *place, false));
         let queue = |index: usize| self.grouped.as_ref().and_then(|grouped| grouped.queues[index].clone());
         let all = found.zip(self.since.iter().copied()).enumerate();
-        all.map(move |(index, (found, since))| One { found, since, queue: queue(index) })
+        all.map(move |(index, (found, since))| MatchEntry { found, since, queue: queue(index) })
     }
 }
 
 /// A subscription that matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Found {
+struct SubscriptionRef {
     target: Target,
     place: u32,
     /// Whether it has a glob, which is matched apart.
     has_glob: bool,
 }
 
-impl Found {
-    fn new(target: Target, place: u32, has_glob: bool) -> Found {
-        Found { target, place, has_glob }
+impl SubscriptionRef {
+    fn new(target: Target, place: u32, has_glob: bool) -> SubscriptionRef {
+        SubscriptionRef { target, place, has_glob }
     }
 }
 
 /// All subscriptions of local clients.
-pub struct Interest {
+pub struct InterestTable {
     /// Their places.
     clients: BTreeMap<ClientId, BTreeMap<SubId, u32>>,
-    subscriptions: Vec<Option<Subscription>>,
+    subscriptions: Vec<Option<LocalSubscription>>,
     /// Places without a subscription.
     unused: Vec<u32>,
     /// Subscriptions of all clients.
@@ -183,35 +184,35 @@ pub struct Interest {
     /// How often the subscriptions have changed.
     changes: u64,
     /// What others are told of them.
-    told: LocalInterest,
+    local_interest: LocalInterest,
     /// What matching those with globs may cost.
     globs: GlobSteps,
     /// Whether a subscription was ever in a queue group.
     has_had_queues: bool,
     /// Empty between calls; keeps its room.
-    found: Vec<Found>,
+    found: Vec<SubscriptionRef>,
     client_subscriptions_max: usize,
     subscriptions_max: usize,
 }
 
-struct Subscription {
+struct LocalSubscription {
     target: Target,
-    wanted: Wanted,
+    wanted: SubscriptionFilter,
     mode: DeliveryMode,
     since: Instant,
     deliveries: u64,
     /// The answer that names it alone, once there was one.
-    alone: Option<Arc<Matched>>,
+    alone: Option<Arc<MatchSet>>,
 }
 
 /// What finds the subscriptions of one mode.
 struct Matcher {
-    tree: Tree<Found>,
+    tree: Tree<SubscriptionRef>,
     len: usize,
     /// What matches a subject, if finding it takes many steps.
-    cache: LruCache<Subject, Option<Arc<Matched>>, FixedState>,
+    cache: LruCache<Subject, Option<Arc<MatchSet>>, FixedState>,
     /// The answer that names these subscriptions.
-    answers: LruCache<Box<[Found]>, Arc<Matched>, FixedState>,
+    answers: LruCache<Box<[SubscriptionRef]>, Arc<MatchSet>, FixedState>,
     one_per_client: Option<Targets>,
 }
 
@@ -227,37 +228,37 @@ impl Matcher {
         }
     }
 
-    fn insert(&mut self, pattern: &Pattern, found: Found) {
-        self.forget_matches();
+    fn insert(&mut self, pattern: &Pattern, found: SubscriptionRef) {
+        self.clear_match_cache();
         self.tree.insert(pattern, found);
         self.len += 1;
     }
 
-    fn remove(&mut self, pattern: &Pattern, found: Found) {
-        self.forget_matches();
+    fn remove(&mut self, pattern: &Pattern, found: SubscriptionRef) {
+        self.clear_match_cache();
         assert!(self.tree.remove(pattern, found), "every subscription is in the tree");
         self.len -= 1;
     }
 
-    fn forget_matches(&mut self) {
+    fn clear_match_cache(&mut self) {
         self.cache.clear();
         self.answers.clear();
         self.one_per_client = None;
     }
 }
 
-impl Interest {
+impl InterestTable {
     /// No subscriptions. Of `settings` count `client_subscriptions_max`, `subscriptions_max` and `match_cache_max`
     /// (at least 1); `seed` makes the cache's hash unpredictable.
-    pub fn new(settings: &Settings, seed: u64) -> Interest {
-        Interest {
+    pub fn new(settings: &Settings, seed: u64) -> InterestTable {
+        InterestTable {
             clients: BTreeMap::new(),
             subscriptions: Vec::new(),
             unused: Vec::new(),
             len: 0,
             matchers: [Matcher::new(settings, seed), Matcher::new(settings, seed)],
             changes: 0,
-            told: LocalInterest::new(seed, ENDED_MAX, settings.mutants),
+            local_interest: LocalInterest::new(seed, ENDED_MAX, settings.mutants),
             globs: GlobSteps::default(),
             has_had_queues: false,
             found: Vec::new(),
@@ -275,7 +276,7 @@ impl Interest {
         &mut self,
         now: Instant,
         target: Target,
-        wanted: Wanted,
+        wanted: SubscriptionFilter,
         mode: DeliveryMode,
     ) -> Result<(), Refusal> {
         let Target { client, sub } = target;
@@ -291,14 +292,15 @@ impl Interest {
         }
         wanted.glob.as_ref().map_or(Ok(()), |glob| self.globs.add(client, glob))?;
         self.changes += 1;
-        self.told.change(&wanted, true);
+        self.local_interest.change(&wanted, true);
         self.has_had_queues |= wanted.queue.is_some();
         let place = self.unused.pop().unwrap_or_else(|| {
             self.subscriptions.push(None);
             u32::try_from(self.subscriptions.len() - 1).expect("fewer subscriptions than 2^32")
         });
-        self.matchers[mode as usize].insert(&wanted.pattern, Found::new(target, place, wanted.glob.is_some()));
-        let subscription = Subscription { target, wanted, mode, since: now, deliveries: 0, alone: None };
+        self.matchers[mode as usize]
+            .insert(&wanted.pattern, SubscriptionRef::new(target, place, wanted.glob.is_some()));
+        let subscription = LocalSubscription { target, wanted, mode, since: now, deliveries: 0, alone: None };
         self.subscriptions[place as usize] = Some(subscription);
         self.clients.entry(client).or_default().insert(sub, place);
         self.len += 1;
@@ -323,18 +325,19 @@ impl Interest {
     }
 
     fn end(&mut self, place: u32) {
-        let Subscription { target, wanted, mode, .. } =
+        let LocalSubscription { target, wanted, mode, .. } =
             self.subscriptions[place as usize].take().expect("a client has the places of its subscriptions");
         self.unused.push(place);
-        self.matchers[mode as usize].remove(&wanted.pattern, Found::new(target, place, wanted.glob.is_some()));
-        self.told.change(&wanted, false);
+        self.matchers[mode as usize]
+            .remove(&wanted.pattern, SubscriptionRef::new(target, place, wanted.glob.is_some()));
+        self.local_interest.change(&wanted, false);
         wanted.glob.iter().for_each(|glob| self.globs.remove(target.client, glob));
         self.changes += 1;
         self.len -= 1;
     }
 
     /// The subscriptions of this mode that match `subject`, or `None` if nobody wants it.
-    pub fn matches(&mut self, subject: &Subject, mode: DeliveryMode) -> Option<Arc<Matched>> {
+    pub fn matches(&mut self, subject: &Subject, mode: DeliveryMode) -> Option<Arc<MatchSet>> {
         let matcher = &mut self.matchers[mode as usize];
         if matcher.len == 0 {
             return None;
@@ -357,7 +360,7 @@ impl Interest {
     }
 
     /// The subscriptions that match `subject`, whatever their mode.
-    pub fn matches_any(&mut self, subject: &Subject) -> Option<Arc<Matched>> {
+    pub fn matches_any(&mut self, subject: &Subject) -> Option<Arc<MatchSet>> {
         if self.len == 0 {
             return None;
         }
@@ -373,18 +376,18 @@ impl Interest {
     }
 
     /// What others are told of the subscriptions.
-    pub fn told(&mut self) -> &mut LocalInterest {
-        &mut self.told
+    pub fn local_interest(&mut self) -> &mut LocalInterest {
+        &mut self.local_interest
     }
 
     /// Whether there is something that others have not been told of.
-    pub fn has_news(&self) -> bool {
-        self.told.has_news()
+    pub fn has_changes(&self) -> bool {
+        self.local_interest.has_changes()
     }
 
     /// The version of the last change of what others are told.
     pub fn version(&self) -> u64 {
-        self.told.high()
+        self.local_interest.high()
     }
 
     /// Returns whether a subscription was ever in a queue group.
@@ -429,7 +432,7 @@ impl Interest {
     }
 
     /// Notes that `messages` messages were delivered to each of `matched`; subscriptions that have ended are left out.
-    pub fn count(&mut self, matched: &Matched, messages: u64) {
+    pub fn count(&mut self, matched: &MatchSet, messages: u64) {
         for (target, place) in matched.targets.iter().zip(&matched.places) {
             let subscription = self.subscriptions.get_mut(*place as usize).and_then(Option::as_mut);
             if let Some(subscription) = subscription.filter(|subscription| subscription.target == *target) {
@@ -451,7 +454,7 @@ impl Interest {
         rows.collect()
     }
 
-    fn subscription(&self, place: u32) -> Option<&Subscription> {
+    fn subscription(&self, place: u32) -> Option<&LocalSubscription> {
         self.subscriptions.get(place as usize)?.as_ref()
     }
 
@@ -467,13 +470,13 @@ impl Interest {
     }
 
     /// The answer that names what was found.
-    fn answer(&mut self, mode: DeliveryMode) -> Option<Arc<Matched>> {
+    fn answer(&mut self, mode: DeliveryMode) -> Option<Arc<MatchSet>> {
         if let [found] = self.found[..] {
             let subscription = self.subscriptions[found.place as usize].as_mut()?;
             let alone = &mut subscription.alone;
             if alone.is_none() {
                 let queue = subscription.wanted.queue.clone();
-                *alone = Matched::of(vec![One { found, since: subscription.since, queue }]);
+                *alone = MatchSet::of(vec![MatchEntry { found, since: subscription.since, queue }]);
             }
             return alone.clone();
         }
@@ -484,11 +487,11 @@ impl Interest {
         if let Some(matched) = matcher.answers.get(&self.found[..]) {
             return Some(Arc::clone(matched));
         }
-        let one = |found: &Found| {
-            let Subscription { since, wanted, .. } = self.subscriptions[found.place as usize].as_ref()?;
-            Some(One { found: *found, since: *since, queue: wanted.queue.clone() })
+        let one = |found: &SubscriptionRef| {
+            let LocalSubscription { since, wanted, .. } = self.subscriptions[found.place as usize].as_ref()?;
+            Some(MatchEntry { found: *found, since: *since, queue: wanted.queue.clone() })
         };
-        let matched = Matched::of(self.found.iter().filter_map(one).collect())?;
+        let matched = MatchSet::of(self.found.iter().filter_map(one).collect())?;
         matcher.answers.put(self.found[..].into(), Arc::clone(&matched));
         Some(matched)
     }
@@ -545,7 +548,7 @@ mod tests {
     const MODES: [DeliveryMode; 2] = [DeliveryMode::Repair, DeliveryMode::Live];
 
     /// What matched, each subscription with the time at which it began.
-    fn pairs(matched: Option<Arc<Matched>>) -> Vec<(Target, Instant)> {
+    fn pairs(matched: Option<Arc<MatchSet>>) -> Vec<(Target, Instant)> {
         matched.map_or(Vec::new(), |matched| {
             assert_eq!(Some(&matched.oldest), matched.since.iter().min());
             assert_eq!(Some(&matched.newest), matched.since.iter().max());
@@ -555,7 +558,7 @@ mod tests {
 
     #[test]
     fn limits_are_named_and_a_second_subscription_of_the_same_id_is_ignored() {
-        let mut interest = Interest::new(&settings(2, 3, 8), 1);
+        let mut interest = InterestTable::new(&settings(2, 3, 8), 1);
         let pattern = |text: &str| text.parse::<Pattern>().unwrap();
         let mut subscribe = |client: u32, sub: u32, text: &str| {
             interest.subscribe(at(u64::from(sub)), target(client, sub), pattern(text).into(), DeliveryMode::Repair)
@@ -597,9 +600,9 @@ mod tests {
     #[test]
     fn matches_are_remembered_up_to_the_cache_size() {
         for (match_cache, remembered) in [(2, 2), (8, 5)] {
-            let mut interest = Interest::new(&settings(2, 2, match_cache), 1);
+            let mut interest = InterestTable::new(&settings(2, 2, match_cache), 1);
             let glob = Some(Glob::new(b"a.*").unwrap());
-            let wanted = Wanted { glob, ..">".parse::<Pattern>().unwrap().into() };
+            let wanted = SubscriptionFilter { glob, ..">".parse::<Pattern>().unwrap().into() };
             interest.subscribe(at(0), target(1, 1), wanted, DeliveryMode::Repair).unwrap();
             for number in 0..5 {
                 let subject: Subject = format!("a.{number}").parse().unwrap();
@@ -615,8 +618,8 @@ mod tests {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let (of_client, of_all) = (rng.between(1, 20) as usize, rng.between(1, 60) as usize);
-            let mut interest = Interest::new(&settings(of_client, of_all, rng.below(10) as usize), rng.next_u64());
-            let mut twin: BTreeMap<Target, (Wanted, Instant, DeliveryMode)> = BTreeMap::new();
+            let mut interest = InterestTable::new(&settings(of_client, of_all, rng.below(10) as usize), rng.next_u64());
+            let mut twin: BTreeMap<Target, (SubscriptionFilter, Instant, DeliveryMode)> = BTreeMap::new();
             for step in 0..1500 {
                 let context = format!("seed {seed} step {step}");
                 let mut draw = |tokens: &[&str]| {
@@ -631,7 +634,7 @@ mod tests {
                 });
                 let target = target(rng.below(5) as u32, rng.below(30) as u32);
                 let mode = MODES[rng.below(2) as usize];
-                let wanted = pattern.map(|pattern| Wanted { glob, ..pattern.into() });
+                let wanted = pattern.map(|pattern| SubscriptionFilter { glob, ..pattern.into() });
                 match (rng.below(20), wanted) {
                     (0..6, Ok(wanted)) => {
                         let others = twin.keys().filter(|other| other.client == target.client).count();

@@ -18,7 +18,7 @@ const ANSWER_INTERVAL: Duration = Duration::from_millis(4);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InterestSync {
     /// Whether it spares messages, once it has said so.
-    spares: Option<bool>,
+    suppresses: Option<bool>,
     /// Up to which version it knows this peer's subscriptions.
     known: u64,
     /// When it is asked next, and how long after that again.
@@ -27,7 +27,7 @@ pub struct InterestSync {
     answer_at: Option<Instant>,
     answered: Option<Instant>,
     /// It was waited for in vain, and is not until it says that it knows more.
-    is_given_up: bool,
+    is_abandoned: bool,
     /// Version of the subscriptions here that a flush waits for, though the member suppresses nothing.
     flushed: u64,
     /// Whether a flush waited for it in vain. No flush waits for it until it says that it knows more.
@@ -37,50 +37,50 @@ pub struct InterestSync {
 impl InterestSync {
     /// This peer began a new epoch, of which nobody knows anything.
     pub fn on_own_epoch(&mut self) {
-        *self = InterestSync { spares: self.spares, ..InterestSync::default() };
+        *self = InterestSync { suppresses: self.suppresses, ..InterestSync::default() };
     }
 
     /// The member says whether it spares messages.
-    pub fn on_word(&mut self, spares: bool) {
-        self.spares = Some(spares);
-        if !spares && self.flushed <= self.known {
+    pub fn on_control(&mut self, suppresses: bool) {
+        self.suppresses = Some(suppresses);
+        if !suppresses && self.flushed <= self.known {
             self.ask = None;
         }
     }
 
     /// Whether the member suppresses messages that nobody wants, once it has said so.
     pub fn suppresses(&self) -> Option<bool> {
-        self.spares
+        self.suppresses
     }
 
     /// The member says up to which version it knows the subscriptions; `version` is that of the last change of them.
-    pub fn on_known(&mut self, known: u64, version: u64) {
+    pub fn on_confirmed(&mut self, known: u64, version: u64) {
         if self.known < known || known == version {
-            (self.ask, self.is_given_up, self.is_unresponsive) = (None, false, false);
+            (self.ask, self.is_abandoned, self.is_unresponsive) = (None, false, false);
         }
         self.known = known;
     }
 
     /// Somebody has waited long enough for it to know the subscriptions.
-    pub fn give_up(&mut self) {
-        self.is_given_up = true;
+    pub fn abandon(&mut self) {
+        self.is_abandoned = true;
     }
 
     /// Up to which version of the subscriptions, the last of which is `version`, nothing that they match is spared by the member;
     /// one that has not said whether it spares messages is `taken_to`, and one that was waited for in vain is not.
     pub fn confirmed(&self, version: u64, taken_to: bool) -> u64 {
-        if self.spares.unwrap_or(taken_to) && !self.is_given_up { self.known } else { version }
+        if self.suppresses.unwrap_or(taken_to) && !self.is_abandoned { self.known } else { version }
     }
 
     /// Whether it has yet to know this version, and is known to spare messages or waited for by a flush.
     pub fn is_awaited(&self, version: u64) -> bool {
-        self.spares == Some(true) && self.known < version || self.known < self.flushed
+        self.suppresses == Some(true) && self.known < version || self.known < self.flushed
     }
 
     /// Asks a member that suppresses nothing to say that it knows this version. One that suppresses says so unasked, and one that
     /// has never mentioned subscriptions may not implement them.
     pub fn flush(&mut self, now: Instant, version: u64) {
-        if self.spares == Some(false) && !self.is_unresponsive && self.known < version {
+        if self.suppresses == Some(false) && !self.is_unresponsive && self.known < version {
             self.flushed = version;
             self.ask.get_or_insert((now + FLUSH_ASK_DELAY, ASK_INTERVAL / 2));
         }
@@ -95,14 +95,14 @@ impl InterestSync {
     pub fn end_flush(&mut self) {
         if self.known < self.flushed {
             (self.flushed, self.is_unresponsive) = (0, true);
-            if self.spares != Some(true) {
+            if self.suppresses != Some(true) {
                 self.ask = None;
             }
         }
     }
 
     /// It is to be told what is known of its own subscriptions.
-    pub fn answer_by(&mut self, at: Instant) {
+    pub fn schedule_answer(&mut self, at: Instant) {
         let earliest = self.answered.map_or(at, |answered| at.max(answered + ANSWER_INTERVAL));
         self.answer_at.get_or_insert(earliest);
     }

@@ -4,24 +4,24 @@
 //! The ledger works on numbers and counts alone. It never looks into a datagram, so no limit on what is kept about
 //! subjects can cost detection (R9).
 
-mod correct;
+mod forgery;
 mod settled;
 
-pub use correct::{Claim, Forged};
-pub use settled::{Settled, Unexplained};
+pub use forgery::{ForgedRange, NumberClaim};
+pub use settled::{SettledRange, UnexplainedMessages};
 
 use crate::message::{Count, Dseq, MissingDatagrams, Reason};
-use crate::proto::nak::{APART, NakScheduler};
+use crate::proto::nak::{NakScheduler, REQUEST_SPACING};
 use crate::proto::stats::DatagramStates;
 use crate::time::Instant;
-use correct::Marks;
+use forgery::AcceptedMarks;
 use settled::SettledRanges;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// A range of datagrams known missing and still awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Gap {
+struct DatagramGap {
     first: u64,
     last: u64,
     /// Messages begun before `first`, as its lower neighbour says.
@@ -46,7 +46,7 @@ struct Gap {
     is_known: bool,
 }
 
-impl Gap {
+impl DatagramGap {
     fn datagrams(&self) -> u64 {
         self.last - self.first + 1
     }
@@ -58,7 +58,7 @@ impl Gap {
 
 /// What became of a datagram, or of word of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Accept {
+pub enum Acceptance {
     /// The next or a later one; whatever lies between is now pending.
     Fresh,
     /// It was missing.
@@ -77,7 +77,7 @@ pub enum Accept {
 
 /// What a gap that is found now is given on its way.
 #[derive(Debug)]
-pub struct Found<'a> {
+pub struct GapContext<'a> {
     /// The time.
     pub now: Instant,
     /// When the word that shows the gap arrived, at the earliest.
@@ -85,7 +85,7 @@ pub struct Found<'a> {
     /// When the gap is settled.
     pub deadline: Instant,
     /// When the publisher is asked.
-    pub asking: &'a mut NakScheduler,
+    pub nak_scheduler: &'a mut NakScheduler,
     /// Kernel drops not yet accounted for; reduced by those that explain the gap.
     pub overrun: &'a mut u64,
 }
@@ -99,7 +99,7 @@ pub struct Ledger {
     /// The highest datagram that arrived or that a manifest lists, or the baseline, and the messages begun up to there. Only words
     /// told of what is above.
     arrived: (Dseq, u64),
-    marks: Marks,
+    marks: AcceptedMarks,
     /// When `states.high` was last known to be the highest.
     high_at: Instant,
     /// Whether what arrives is known not to have been sent long ago.
@@ -108,7 +108,7 @@ pub struct Ledger {
     reached: Instant,
     /// When the last word before the gap that was filled last came.
     since: Instant,
-    gaps: VecDeque<Gap>,
+    gaps: VecDeque<DatagramGap>,
     settled: SettledRanges,
     /// When the publisher is to be asked next, at the earliest.
     ask_at: Option<Instant>,
@@ -132,7 +132,7 @@ impl Ledger {
             states: DatagramStates { baseline, high: baseline, ..DatagramStates::default() },
             count,
             arrived: (baseline, count),
-            marks: Marks::new((baseline, count)),
+            marks: AcceptedMarks::new((baseline, count)),
             high_at: now,
             is_dated: true,
             reached: now,
@@ -210,10 +210,15 @@ impl Ledger {
     }
 
     /// A datagram with `messages` begun in it, after `before` in all earlier ones, arrived.
-    pub fn on_datagram(&mut self, found: &mut Found<'_>, dseq: Dseq, (before, messages): (u64, u64)) -> Accept {
-        let Some(after) = before.checked_add(messages) else { return Accept::Contradiction };
+    pub fn on_datagram(
+        &mut self,
+        found: &mut GapContext<'_>,
+        dseq: Dseq,
+        (before, messages): (u64, u64),
+    ) -> Acceptance {
+        let Some(after) = before.checked_add(messages) else { return Acceptance::Contradiction };
         if dseq <= self.states.baseline {
-            return Accept::BeforeBaseline;
+            return Acceptance::BeforeBaseline;
         }
         if self.contradicts_words(dseq, before, after) {
             self.retract(self.arrived.0, self.arrived.1);
@@ -221,7 +226,7 @@ impl Ledger {
         if self.states.high < dseq {
             let contiguous = dseq == self.states.high.next();
             if before < self.count || (contiguous && before != self.count) {
-                return Accept::Contradiction;
+                return Acceptance::Contradiction;
             }
             if !contiguous {
                 self.open(found, Dseq(dseq.0 - 1), before);
@@ -235,17 +240,17 @@ impl Ledger {
                 self.high_at = self.high_at.max(found.arrived);
             }
             self.states.delivered += 1;
-            return Accept::Fresh;
+            return Acceptance::Fresh;
         }
         let at = self.gaps.partition_point(|gap| gap.last < dseq.0);
         if self.gaps.get(at).is_some_and(|gap| gap.first <= dseq.0) {
             return self.fill(found, at, dseq.0, before, after);
         }
         if self.settled.at(dseq).is_none() {
-            return Accept::Duplicate;
+            return Acceptance::Duplicate;
         }
         self.on_proven(dseq, after);
-        Accept::Late
+        Acceptance::Late
     }
 
     /// A datagram exists, with so many messages begun up to its end: more than words speak for it.
@@ -256,7 +261,7 @@ impl Ledger {
     }
 
     /// Word that `high` datagrams with `count` messages exist (a heartbeat or a BYE). Tells whether it fits what is known.
-    pub fn on_word(&mut self, found: &mut Found<'_>, high: Dseq, count: u64) -> bool {
+    pub fn on_control(&mut self, found: &mut GapContext<'_>, high: Dseq, count: u64) -> bool {
         if high < self.states.high {
             let is_newer = self.arrived.0 < high && self.arrived.1 <= count || (high, count) == self.arrived;
             if is_newer && self.settled.forgotten_to() <= high {
@@ -322,15 +327,15 @@ impl Ledger {
         self.is_dated = true;
     }
 
-    fn open(&mut self, found: &mut Found<'_>, last: Dseq, after: u64) {
+    fn open(&mut self, found: &mut GapContext<'_>, last: Dseq, after: u64) {
         let first = self.states.high.0 + 1;
         let datagrams = last.0 - self.states.high.0;
         let dropped = datagrams.min(*found.overrun);
         *found.overrun -= dropped;
         self.states.pending += datagrams;
-        let ask_at = found.asking.first(found.now);
+        let ask_at = found.nak_scheduler.first(found.now);
         self.ask_at = earlier(self.ask_at, ask_at);
-        self.gaps.push_back(Gap {
+        self.gaps.push_back(DatagramGap {
             first,
             last: last.0,
             before: self.count,
@@ -346,20 +351,20 @@ impl Ledger {
         });
     }
 
-    fn fill(&mut self, found: &mut Found<'_>, at: usize, dseq: u64, before: u64, after: u64) -> Accept {
+    fn fill(&mut self, found: &mut GapContext<'_>, at: usize, dseq: u64, before: u64, after: u64) -> Acceptance {
         let gap = self.gaps[at];
         let fits = gap.before <= before
             && after <= gap.after
             && (gap.first < dseq || gap.before == before)
             && (dseq < gap.last || gap.after == after);
         if !fits {
-            return Accept::Contradiction;
+            return Acceptance::Contradiction;
         }
         self.on_proven(Dseq(dseq), after);
         self.marks.on_accepted(Dseq(dseq), after);
         (self.reached, self.since) = (found.arrived.min(gap.found), gap.since);
         if gap.asked == 1 && dseq == gap.first && !gap.is_known {
-            found.asking.on_answer(found.now.since(gap.asked_at));
+            found.nak_scheduler.on_answer(found.now.since(gap.asked_at));
         }
         self.take_out(at, dseq, (before, after), gap.overrun);
         // Answers come in order: while they come, what follows is not asked for again.
@@ -368,14 +373,14 @@ impl Ledger {
             && 0 < upper.asked
             && upper.ask_at.is_some()
         {
-            upper.ask_at = upper.ask_at.max(found.asking.again(found.now, 1));
+            upper.ask_at = upper.ask_at.max(found.nak_scheduler.retry_at(found.now, 1));
         }
         self.states.delivered += 1;
-        if gap.asked == 0 && !found.asking.is_repaired(gap.found, found.now) {
-            return Accept::Filled;
+        if gap.asked == 0 && !found.nak_scheduler.is_repaired(gap.found, found.now) {
+            return Acceptance::Filled;
         }
         self.states.repaired += 1;
-        Accept::Repaired
+        Acceptance::Repaired
     }
 
     /// Takes one datagram out of a gap; what is left of the gap stays in one or two parts. At most `overrun` datagrams of
@@ -383,8 +388,9 @@ impl Ledger {
     fn take_out(&mut self, at: usize, dseq: u64, (before, after): (u64, u64), overrun: u64) {
         let gap = self.gaps[at];
         let below = overrun.min(dseq - gap.first);
-        let lower = Gap { last: dseq - 1, after: before, overrun: below, ..gap };
-        let upper = Gap { first: dseq + 1, before: after, overrun: (overrun - below).min(gap.last - dseq), ..gap };
+        let lower = DatagramGap { last: dseq - 1, after: before, overrun: below, ..gap };
+        let upper =
+            DatagramGap { first: dseq + 1, before: after, overrun: (overrun - below).min(gap.last - dseq), ..gap };
         self.gaps.remove(at);
         if dseq < gap.last {
             self.gaps.insert(at, upper);
@@ -424,13 +430,13 @@ impl Ledger {
     }
 
     /// The content of a pending datagram is known: it stays pending, as a gap of its own, and is not asked for again.
-    pub fn on_known(&mut self, dseq: Dseq, before: u64, messages: u64) {
+    pub fn on_content_known(&mut self, dseq: Dseq, before: u64, messages: u64) {
         let Some(at) = self.gap_of(dseq) else { return };
         self.on_proven(dseq, before + messages);
         let gap = self.gaps[at];
         let overrun = gap.overrun.min(1);
         self.take_out(at, dseq.0, (before, before + messages), gap.overrun - overrun);
-        let known = Gap {
+        let known = DatagramGap {
             first: dseq.0,
             last: dseq.0,
             before,
@@ -450,7 +456,7 @@ impl Ledger {
         self.gone_to = self.gone_to.max(last.min(self.states.high));
     }
 
-    fn is_gone(&self, gap: &Gap) -> bool {
+    fn is_gone(&self, gap: &DatagramGap) -> bool {
         !gap.is_known && gap.last <= self.gone_to.0
     }
 
@@ -460,13 +466,18 @@ impl Ledger {
     }
 
     /// When the publisher is to be asked next, at the earliest.
-    pub fn ask_deadline(&self) -> Option<Instant> {
+    pub fn request_deadline(&self) -> Option<Instant> {
         self.ask_at.map(|at| at.max(self.ask_after))
     }
 
     /// Calls `ask` with every range that is to be asked for now, until it has no room.
-    pub fn ask_due(&mut self, now: Instant, asking: &mut NakScheduler, mut ask: impl FnMut(Dseq, Dseq) -> bool) {
-        if self.ask_deadline().is_none_or(|at| now < at) {
+    pub fn send_due_requests(
+        &mut self,
+        now: Instant,
+        nak_scheduler: &mut NakScheduler,
+        mut ask: impl FnMut(Dseq, Dseq) -> bool,
+    ) {
+        if self.request_deadline().is_none_or(|at| now < at) {
             return;
         }
         self.ask_at = None;
@@ -479,10 +490,10 @@ impl Ledger {
             if has_room && gap.ask_at.is_some_and(|at| at <= now) {
                 has_room = ask(Dseq(first), Dseq(gap.last));
                 if has_room {
-                    self.ask_after = now + APART;
+                    self.ask_after = now + REQUEST_SPACING;
                     gap.asked += 1;
                     gap.asked_at = now;
-                    gap.ask_at = asking.again(now, gap.asked);
+                    gap.ask_at = nak_scheduler.retry_at(now, gap.asked);
                 }
             }
             self.ask_at = earlier(self.ask_at, gap.ask_at);
@@ -490,7 +501,7 @@ impl Ledger {
     }
 
     /// Nothing more is sent again: what is missing is settled at `deadline` at the latest.
-    pub fn hasten(&mut self, deadline: Instant) {
+    pub fn expedite(&mut self, deadline: Instant) {
         for gap in &mut self.gaps {
             gap.deadline = gap.deadline.min(deadline);
             gap.ask_at = None;
@@ -498,11 +509,11 @@ impl Ledger {
     }
 
     /// The publisher is there after all: what is missing is asked for again, and awaited until `deadline`.
-    pub fn resume(&mut self, now: Instant, deadline: Instant, asking: &mut NakScheduler) {
+    pub fn resume(&mut self, now: Instant, deadline: Instant, nak_scheduler: &mut NakScheduler) {
         for gap in &mut self.gaps {
             gap.deadline = gap.deadline.max(deadline);
             if gap.ask_at.is_none() && !gap.is_known {
-                gap.ask_at = asking.first(now);
+                gap.ask_at = nak_scheduler.first(now);
                 self.ask_at = earlier(self.ask_at, gap.ask_at);
             }
         }
@@ -545,17 +556,17 @@ impl Ledger {
     }
 
     /// Gives up on the oldest gap, for `reason` or because the publisher does not have it any more.
-    pub fn settle_first(&mut self, reason: Reason) -> Option<Settled> {
+    pub fn settle_first(&mut self, reason: Reason) -> Option<SettledRange> {
         // Rule: gap
         let is_gone = self.is_gone(self.gaps.front()?);
         self.settle_oldest(if is_gone { Reason::Expired } else { reason })
     }
 
     /// Gives up on the oldest gap, whatever its deadline.
-    pub fn settle_oldest(&mut self, reason: Reason) -> Option<Settled> {
+    pub fn settle_oldest(&mut self, reason: Reason) -> Option<SettledRange> {
         let gap = self.gaps.pop_front()?;
         let datagrams = gap.datagrams();
-        let range = Settled {
+        let range = SettledRange {
             first: Dseq(gap.first),
             last: Dseq(gap.last),
             messages: gap.messages(),
@@ -576,12 +587,12 @@ impl Ledger {
     }
 
     /// How many messages of a range just settled nothing has explained yet, though the limit may have taken it already.
-    pub fn unexplained_in(&self, settled: &Settled) -> Count {
+    pub fn unexplained_in(&self, settled: &SettledRange) -> Count {
         self.settled.unexplained_in(settled)
     }
 
     /// What is missing between two datagrams that arrived; `recent` divides old from recent.
-    pub fn unexplained_between(&self, after: Dseq, before: Dseq, recent: Instant) -> Unexplained {
+    pub fn unexplained_between(&self, after: Dseq, before: Dseq, recent: Instant) -> UnexplainedMessages {
         self.settled.unexplained_between(after, before, recent)
     }
 
@@ -637,7 +648,7 @@ impl Ledger {
         let s = &self.states;
         self.settled.assert_invariants();
         assert_eq!(s.high.0 - s.baseline.0, s.delivered + s.held + s.pending + s.lost + s.unverified, "{s:?}");
-        assert_eq!(s.pending, self.gaps.iter().map(Gap::datagrams).sum::<u64>());
+        assert_eq!(s.pending, self.gaps.iter().map(DatagramGap::datagrams).sum::<u64>());
         assert!(self.arrived.0 <= s.high && self.arrived.1 <= self.count);
     }
 }
@@ -661,20 +672,20 @@ mod tests {
     }
 
     /// What a gap found at `now` gets, with so many kernel drops; it is settled 100 ns later.
-    fn found<T>(now: u64, overrun: &mut u64, with: impl FnOnce(&mut Found<'_>) -> T) -> T {
-        let asking = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(now));
-        with(&mut Found { now: at(now), arrived: at(now), deadline: at(now + 100), asking, overrun })
+    fn found<T>(now: u64, overrun: &mut u64, with: impl FnOnce(&mut GapContext<'_>) -> T) -> T {
+        let nak_scheduler = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(now));
+        with(&mut GapContext { now: at(now), arrived: at(now), deadline: at(now + 100), nak_scheduler, overrun })
     }
 
-    fn arrive(ledger: &mut Ledger, dseq: u64, before: u64, messages: u64) -> Accept {
+    fn arrive(ledger: &mut Ledger, dseq: u64, before: u64, messages: u64) -> Acceptance {
         found(0, &mut 0, |found| ledger.on_datagram(found, Dseq(dseq), (before, messages)))
     }
 
     fn word(ledger: &mut Ledger, high: u64, count: u64) -> bool {
-        found(1, &mut 0, |found| ledger.on_word(found, Dseq(high), count))
+        found(1, &mut 0, |found| ledger.on_control(found, Dseq(high), count))
     }
 
-    fn settle_due(ledger: &mut Ledger, now: u64) -> Option<Settled> {
+    fn settle_due(ledger: &mut Ledger, now: u64) -> Option<SettledRange> {
         if ledger.deadline()? <= at(now) { ledger.settle_first(Reason::Deadline) } else { None }
     }
 
@@ -682,18 +693,18 @@ mod tests {
     #[test]
     fn a_gap_is_settled_with_the_exact_number_of_messages_in_it() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
-        assert_eq!(arrive(&mut ledger, 1, 0, 2), Accept::Fresh);
-        assert_eq!(arrive(&mut ledger, 5, 9, 1), Accept::Fresh);
+        assert_eq!(arrive(&mut ledger, 1, 0, 2), Acceptance::Fresh);
+        assert_eq!(arrive(&mut ledger, 5, 9, 1), Acceptance::Fresh);
         assert_eq!(ledger.frontier(), Dseq(2));
-        assert_eq!(arrive(&mut ledger, 3, 4, 1), Accept::Filled);
-        assert_eq!(arrive(&mut ledger, 3, 4, 1), Accept::Duplicate);
+        assert_eq!(arrive(&mut ledger, 3, 4, 1), Acceptance::Filled);
+        assert_eq!(arrive(&mut ledger, 3, 4, 1), Acceptance::Duplicate);
         assert_eq!(settle_due(&mut ledger, 99), None);
         let low = settle_due(&mut ledger, 100).unwrap();
         assert_eq!((low.first, low.last, low.unexplained), (Dseq(2), Dseq(2), 2));
         let high = settle_due(&mut ledger, 100).unwrap();
         assert_eq!((high.first, high.last, high.unexplained), (Dseq(4), Dseq(4), 4));
         assert_eq!(settle_due(&mut ledger, 100), None);
-        assert_eq!(arrive(&mut ledger, 2, 2, 2), Accept::Late);
+        assert_eq!(arrive(&mut ledger, 2, 2, 2), Acceptance::Late);
         assert_eq!(ledger.unexplained(), 6);
         ledger.assert_invariants();
         assert!(ledger.explain(Dseq(1), Dseq(3), 2));
@@ -706,16 +717,16 @@ mod tests {
     #[test]
     fn word_of_a_tail_opens_a_gap_and_contradictions_are_refused() {
         let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
-        assert_eq!(arrive(&mut ledger, 4, 9, 1), Accept::BeforeBaseline);
-        assert_eq!(arrive(&mut ledger, 5, 11, 1), Accept::Contradiction);
-        assert_eq!(arrive(&mut ledger, 6, 9, 1), Accept::Contradiction);
-        assert_eq!(arrive(&mut ledger, 6, u64::MAX, 1), Accept::Contradiction);
+        assert_eq!(arrive(&mut ledger, 4, 9, 1), Acceptance::BeforeBaseline);
+        assert_eq!(arrive(&mut ledger, 5, 11, 1), Acceptance::Contradiction);
+        assert_eq!(arrive(&mut ledger, 6, 9, 1), Acceptance::Contradiction);
+        assert_eq!(arrive(&mut ledger, 6, u64::MAX, 1), Acceptance::Contradiction);
         assert!(word(&mut ledger, 7, 15));
         assert!(!word(&mut ledger, 7, 16));
         assert!(!word(&mut ledger, 8, 14));
-        assert_eq!(arrive(&mut ledger, 5, 11, 1), Accept::Contradiction, "the gap begins at 10 messages");
-        assert_eq!(arrive(&mut ledger, 7, 13, 2), Accept::Filled);
-        assert_eq!(arrive(&mut ledger, 6, 12, 4), Accept::Contradiction, "more than the gap holds");
+        assert_eq!(arrive(&mut ledger, 5, 11, 1), Acceptance::Contradiction, "the gap begins at 10 messages");
+        assert_eq!(arrive(&mut ledger, 7, 13, 2), Acceptance::Filled);
+        assert_eq!(arrive(&mut ledger, 6, 12, 4), Acceptance::Contradiction, "more than the gap holds");
         assert_eq!(ledger.states().pending, 2);
         ledger.assert_invariants();
     }
@@ -723,7 +734,7 @@ mod tests {
     #[test]
     fn wrong_state_is_seen_and_described() {
         let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
-        assert_eq!(arrive(&mut ledger, 5, 10, 1), Accept::Fresh);
+        assert_eq!(arrive(&mut ledger, 5, 10, 1), Acceptance::Fresh);
         assert!(ledger.is_intact());
         ledger.break_states();
         assert!(!ledger.is_intact(), "one datagram too many");
@@ -740,7 +751,7 @@ mod tests {
             if is_settled {
                 settle_due(&mut ledger, 200).expect("the gap of the word");
             }
-            assert_eq!(arrive(&mut ledger, 6, 11, 2), Accept::Fresh, "it has messages, the word told of none");
+            assert_eq!(arrive(&mut ledger, 6, 11, 2), Acceptance::Fresh, "it has messages, the word told of none");
             assert_eq!((ledger.high(), ledger.count(), ledger.states().pending), (Dseq(6), 13, 1));
             ledger.assert_invariants();
         }
@@ -750,7 +761,7 @@ mod tests {
     #[test]
     fn later_word_takes_back_what_an_earlier_one_told() {
         let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
-        assert_eq!(arrive(&mut ledger, 5, 10, 1), Accept::Fresh);
+        assert_eq!(arrive(&mut ledger, 5, 10, 1), Acceptance::Fresh);
         assert!(word(&mut ledger, 9, 20));
         settle_due(&mut ledger, 200).expect("the gap of the word");
         assert!(word(&mut ledger, 40, 60));
@@ -758,7 +769,7 @@ mod tests {
         assert_eq!((ledger.high(), ledger.count()), (Dseq(7), 13));
         assert_eq!((ledger.states().pending, ledger.states().unverified), (0, 2));
         ledger.assert_invariants();
-        assert_eq!(arrive(&mut ledger, 8, 13, 1), Accept::Fresh);
+        assert_eq!(arrive(&mut ledger, 8, 13, 1), Acceptance::Fresh);
         assert!(word(&mut ledger, 7, 13), "what arrived is not taken back");
         assert_eq!(ledger.high(), Dseq(8));
         ledger.assert_invariants();
@@ -827,10 +838,10 @@ mod tests {
     fn ranges_are_asked_for_until_they_come_and_what_comes_then_is_repaired() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
         arrive(&mut ledger, 5, 4, 1);
-        let asking = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(1));
+        let nak_scheduler = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(1));
         let mut asked = |ledger: &mut Ledger, now: Instant, room: usize| {
             let mut ranges = Vec::new();
-            ledger.ask_due(now, asking, |first, last| {
+            ledger.send_due_requests(now, nak_scheduler, |first, last| {
                 let has_room = ranges.len() < room;
                 if has_room {
                     ranges.push((first.0, last.0));
@@ -839,19 +850,19 @@ mod tests {
             });
             ranges
         };
-        assert_eq!(ledger.ask_deadline(), Some(at(10)));
+        assert_eq!(ledger.request_deadline(), Some(at(10)));
         assert_eq!(asked(&mut ledger, at(9), 9), []);
-        assert_eq!(arrive(&mut ledger, 2, 1, 1), Accept::Filled, "it was only late");
+        assert_eq!(arrive(&mut ledger, 2, 1, 1), Acceptance::Filled, "it was only late");
         assert_eq!(asked(&mut ledger, at(10), 1), [(1, 1)], "a request has room for so much");
-        let next = at(10) + APART;
-        assert_eq!(ledger.ask_deadline(), Some(next));
+        let next = at(10) + REQUEST_SPACING;
+        assert_eq!(ledger.request_deadline(), Some(next));
         assert_eq!(asked(&mut ledger, at(11), 9), [], "what is due meanwhile goes with the next request");
         assert_eq!(asked(&mut ledger, next, 9), [(3, 4)]);
         assert_eq!(asked(&mut ledger, next, 9), []);
-        assert_eq!(arrive(&mut ledger, 3, 2, 1), Accept::Repaired);
+        assert_eq!(arrive(&mut ledger, 3, 2, 1), Acceptance::Repaired);
         assert_eq!(ledger.states().repaired, 1);
-        let again = ledger.ask_deadline().unwrap();
-        assert_eq!(asked(&mut ledger, again + Duration::from_millis(10), 9), [(1, 1), (4, 4)]);
+        let retry_at = ledger.request_deadline().unwrap();
+        assert_eq!(asked(&mut ledger, retry_at + Duration::from_millis(10), 9), [(1, 1), (4, 4)]);
         let missing = |states: DatagramStates| states.repaired + states.pending + states.lost + states.unverified;
         let before = missing(ledger.states());
         ledger.lose(true);
@@ -868,12 +879,12 @@ mod tests {
             (ledger.fits(Dseq(4), 3, 1), ledger.fits(Dseq(4), 3, 3), ledger.fits(Dseq(6), 5, 1)),
             (Some(true), Some(false), None)
         );
-        ledger.on_known(Dseq(4), 3, 1);
+        ledger.on_content_known(Dseq(4), 3, 1);
         ledger.assert_invariants();
         ledger.on_gone(Dseq(3));
-        let asking = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(1));
+        let nak_scheduler = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(1));
         let mut ranges = Vec::new();
-        ledger.ask_due(at(50), asking, |first, last| {
+        ledger.send_due_requests(at(50), nak_scheduler, |first, last| {
             ranges.push((first.0, last.0));
             true
         });
@@ -884,7 +895,7 @@ mod tests {
         assert_eq!(ledger.known_first(), Some(Dseq(4)));
         ledger.postpone(at(60), Duration::from_nanos(30));
         assert_eq!(ledger.deadline(), Some(at(130)), "the publisher was not heard for 30 ns");
-        assert_eq!(arrive(&mut ledger, 4, 3, 1), Accept::Filled);
+        assert_eq!(arrive(&mut ledger, 4, 3, 1), Acceptance::Filled);
         ledger.lose(false);
         assert_eq!(settle_due(&mut ledger, 129), None);
         assert_eq!(settle_due(&mut ledger, 130).unwrap().reason, Reason::Deadline);
@@ -907,19 +918,19 @@ mod tests {
             for now in 0..400 {
                 let dseq = rng.between(1, 200.min(high + 4));
                 let expected = match twin[dseq as usize] {
-                    '-' if high < dseq => Accept::Fresh,
-                    'p' => Accept::Filled,
-                    'd' => Accept::Duplicate,
-                    _ => Accept::Late,
+                    '-' if high < dseq => Acceptance::Fresh,
+                    'p' => Acceptance::Filled,
+                    'd' => Acceptance::Duplicate,
+                    _ => Acceptance::Late,
                 };
                 let counts = (before(dseq), messages[dseq as usize - 1]);
                 let got = found(now, &mut 0, |found| ledger.on_datagram(found, Dseq(dseq), counts));
-                let got = if got == Accept::Repaired { Accept::Filled } else { got };
+                let got = if got == Acceptance::Repaired { Acceptance::Filled } else { got };
                 assert_eq!(got, expected, "seed {seed} dseq {dseq}");
                 for skipped in high + 1..dseq {
                     twin[skipped as usize] = 'p';
                 }
-                if matches!(expected, Accept::Fresh | Accept::Filled) {
+                if matches!(expected, Acceptance::Fresh | Acceptance::Filled) {
                     twin[dseq as usize] = 'd';
                 }
                 high = high.max(dseq);

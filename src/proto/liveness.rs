@@ -26,18 +26,18 @@ pub struct MulticastLiveness {
     /// Datagrams that it sent between that word and the last one.
     missed: u64,
     /// When the group is joined anew, while no multicasts come.
-    again: Option<Instant>,
+    rejoin_at: Option<Instant>,
 }
 
 impl MulticastLiveness {
     /// As after a multicast.
     pub fn new(now: Instant) -> MulticastLiveness {
-        MulticastLiveness { since: now, word: now, first: None, missed: 0, again: None }
+        MulticastLiveness { since: now, word: now, first: None, missed: 0, rejoin_at: None }
     }
 
     /// Whether its multicasts do not arrive.
     pub fn is_dead(&self) -> bool {
-        self.again.is_some()
+        self.rejoin_at.is_some()
     }
 
     /// A multicast of it arrived. True if none had for long.
@@ -48,7 +48,7 @@ impl MulticastLiveness {
     }
 
     /// A unicast word of it arrived, whose highest datagram is `high`.
-    pub fn on_word(&mut self, now: Instant, heartbeat: Duration, high: Dseq) {
+    pub fn on_control(&mut self, now: Instant, heartbeat: Duration, high: Dseq) {
         // Rule: blackhole
         // When unicast words were missing as well, nothing of it could be heard at all.
         if self.word + heartbeat * 3 / 2 < now {
@@ -61,8 +61,8 @@ impl MulticastLiveness {
 
     /// When it must have been heard by multicast at the latest; while it is not, when the group is joined next.
     pub fn deadline(&self, heartbeat: Duration) -> Option<Instant> {
-        if self.again.is_some() {
-            return self.again;
+        if self.rejoin_at.is_some() {
+            return self.rejoin_at;
         }
         // Two words, about an interval apart, with many datagrams in between.
         if MISSED_MIN <= self.missed {
@@ -76,7 +76,7 @@ impl MulticastLiveness {
     pub fn take_due(&mut self, now: Instant, heartbeat: Duration) -> bool {
         let is_due = self.deadline(heartbeat).is_some_and(|deadline| deadline <= now);
         if is_due {
-            self.again = Some(now + REJOIN_INTERVAL);
+            self.rejoin_at = Some(now + REJOIN_INTERVAL);
         }
         is_due
     }
@@ -111,7 +111,7 @@ mod tests {
                     told.extend(is_back.then(|| format!("back {millis}")));
                 } else {
                     high = what.split_once(':').map_or(high, |(_, high)| high.parse().unwrap());
-                    liveness.on_word(at(millis), BEAT, Dseq(high));
+                    liveness.on_control(at(millis), BEAT, Dseq(high));
                 }
                 next = events.next();
             }

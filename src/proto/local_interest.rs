@@ -4,7 +4,7 @@
 //! lost is told again from where the asker stands, and what comes late or twice is seen to be known. Entries that ended stay as
 //! such, for those who know them; there are at most so many, and who stands before the oldest builds a new table.
 
-use crate::message::Wanted;
+use crate::message::SubscriptionFilter;
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::wire::{INTEREST_COUNT_MAX, Interest, InterestEntry, InterestRequest};
 use foldhash::quality::FixedState;
@@ -18,9 +18,9 @@ pub const ENDED_MAX: usize = 65_536;
 /// The subscriptions of this peer's clients, as others are told of them.
 #[derive(Debug)]
 pub struct LocalInterest {
-    entries: HashMap<Arc<Wanted>, Entry, FixedState>,
+    entries: HashMap<Arc<SubscriptionFilter>, LocalEntry, FixedState>,
     /// Every entry under its version.
-    by_version: BTreeMap<u64, Arc<Wanted>>,
+    by_version: BTreeMap<u64, Arc<SubscriptionFilter>>,
     /// The versions of those that ended.
     ended: BTreeSet<u64>,
     ended_max: usize,
@@ -33,7 +33,7 @@ pub struct LocalInterest {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct LocalEntry {
     count: u32,
     version: u64,
 }
@@ -59,14 +59,14 @@ impl LocalInterest {
     }
 
     /// One subscription more, or one less, wants this.
-    pub fn change(&mut self, wanted: &Wanted, is_more: bool) {
+    pub fn change(&mut self, wanted: &SubscriptionFilter, is_more: bool) {
         self.high += 1;
         let key = match self.entries.get_key_value(wanted) {
             Some((key, _)) => Arc::clone(key),
             None => Arc::new(wanted.clone()),
         };
         let version = self.high;
-        let entry = self.entries.entry(Arc::clone(&key)).or_insert(Entry { count: 0, version });
+        let entry = self.entries.entry(Arc::clone(&key)).or_insert(LocalEntry { count: 0, version });
         if self.by_version.remove(&entry.version).is_some() {
             self.ended.remove(&entry.version);
         }
@@ -87,17 +87,17 @@ impl LocalInterest {
     }
 
     /// Whether there is something that was not told to all.
-    pub fn has_news(&self) -> bool {
+    pub fn has_changes(&self) -> bool {
         self.sent < self.high
     }
 
     /// Announces all entries again: a new epoch of this peer begins, of which no other peer knows any.
-    pub fn announce_again(&mut self) {
+    pub fn reannounce(&mut self) {
         self.sent = 0;
     }
 
     /// The next record for all, with at most so many bytes of entries.
-    pub fn poll_news(&mut self, room: usize) -> Option<Interest> {
+    pub fn poll_changes(&mut self, room: usize) -> Option<Interest> {
         // Whoever does not know what was forgotten has to ask anyway.
         self.sent = self.sent.max(self.floor);
         let record = self.record(self.sent, 0, room)?;
@@ -135,7 +135,7 @@ impl LocalInterest {
                 continue;
             }
             let count = self.entries.get(wanted).map_or(0, |entry| entry.count.min(INTEREST_COUNT_MAX));
-            let entry = InterestEntry { wanted: Wanted::clone(wanted), count };
+            let entry = InterestEntry { wanted: SubscriptionFilter::clone(wanted), count };
             bytes += entry.bytes();
             if room < bytes && !entries.is_empty() {
                 upto = version - 1;

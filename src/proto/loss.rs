@@ -1,28 +1,28 @@
 //! The counters of `show loss` for one publisher.
 
 use crate::message::{Count, Publisher, Reason};
-use crate::proto::stats::{DatagramStates, LossRow, Tally};
-use crate::time::Wall;
+use crate::proto::stats::{DatagramStates, LossRow, LossTally};
+use crate::time::WallTime;
 
 /// What was counted about one publisher. Counters only rise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LossCounters {
     /// Messages received more than once.
-    pub repeat: Tally,
+    pub repeat: LossTally,
     /// Messages received that nobody here subscribes to.
-    pub not_sub: Tally,
+    pub not_sub: LossTally,
     /// Messages received after they were missing and asked for (A5).
-    pub repaired: Tally,
+    pub repaired: LossTally,
     /// Messages lost: the sum of the lower bounds.
-    pub msg_loss: Tally,
+    pub msg_loss: LossTally,
     /// The sum of upper less lower bounds.
     pub msg_loss_uncertain: u64,
     /// Messages lost from the directed stream.
-    pub ibx_loss: Tally,
+    pub ibx_loss: LossTally,
     /// Messages sent before the first contact with a publisher whose age was not known.
     pub before_contact: u64,
     /// When a datagram was last settled as unverified.
-    pub unverified_at: Option<Wall>,
+    pub unverified_at: Option<WallTime>,
     /// The last reason told of something lost or unverified.
     pub reason: Option<Reason>,
     /// How often each reason was told, in the order of [`Reason::ALL`].
@@ -39,14 +39,14 @@ pub struct LossCounters {
 
 impl LossCounters {
     /// Counts messages proven lost.
-    pub fn on_lost(&mut self, count: Count, at: Wall) {
+    pub fn on_lost(&mut self, count: Count, at: WallTime) {
         self.msg_loss.add(count.min(), at);
         // A hostile publisher may claim any numbers.
         self.msg_loss_uncertain = self.msg_loss_uncertain.saturating_add(count.max() - count.min());
     }
 
     /// Something lost or unverified is told with its reason.
-    pub fn on_told(&mut self, reason: Reason) {
+    pub fn on_reported(&mut self, reason: Reason) {
         self.reason = Some(reason);
         self.reasons[reason as usize] += 1;
     }
@@ -61,7 +61,7 @@ impl LossCounters {
             msg_loss: self.msg_loss,
             msg_loss_uncertain: self.msg_loss_uncertain,
             ibx_loss: self.ibx_loss,
-            unverified: Tally { count: unexplained.saturating_add(self.before_contact), last: self.unverified_at },
+            unverified: LossTally { count: unexplained.saturating_add(self.before_contact), last: self.unverified_at },
             reason: self.reason,
             reasons: self.reasons,
             datagrams,

@@ -1,7 +1,7 @@
 //! The other peers: one member for each epoch heard, its liveness, and the streams from and to it.
 
 use crate::message::{DeliveryMode, Dseq, Epoch, Message, MissingDatagrams, Publisher};
-use crate::proto::advisory::{Stream, Throttle};
+use crate::proto::advisory::{AdvisoryStream, Throttle};
 use crate::proto::departed::DepartedMember;
 use crate::proto::fragment::Reassembly;
 use crate::proto::interest_sync::InterestSync;
@@ -10,17 +10,17 @@ use crate::proto::liveness::MulticastLiveness;
 use crate::proto::loss::LossCounters;
 use crate::proto::nak::NakScheduler;
 use crate::proto::newest_control::NewestControl;
-use crate::proto::pace::{ReceiveProgress, Receiver};
+use crate::proto::pace::{PacedReceiver, ReceiveProgress};
 use crate::proto::queue_ledger::{Assignments, ReceivedShares};
-use crate::proto::recv::{Kind, Recv};
+use crate::proto::recv::{RecvStream, StreamKind};
 use crate::proto::refusals::Refusals;
 use crate::proto::resend::{Ring, RingSettings};
-use crate::proto::send::{Beat, HEARTBEAT_FIRST, Send};
+use crate::proto::send::{HEARTBEAT_FIRST, HeartbeatTimer, SendStream};
 use crate::proto::stats::{LossRow, MemberRow, MemberState};
 use crate::proto::transit::Transit;
 use crate::proto::{Settings, mutant::Mutant};
 use crate::rng::Rng;
-use crate::time::{Instant, Wall};
+use crate::time::{Instant, WallTime};
 use crate::wire::{Announce, Header, Record, Report};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -35,7 +35,7 @@ const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 const DIRECTED_RING_BYTES: usize = 256 << 10;
 
 /// Time after the first BYE of a peer in which its last report of queue-group messages may come.
-pub const LAST_REPORT: Duration = Duration::from_millis(200);
+pub const LAST_REPORT_TIME: Duration = Duration::from_millis(200);
 
 /// The largest plausible jump of a datagram number without anything in between (A10).
 pub const JUMP_MAX: u64 = 1 << 20;
@@ -102,7 +102,7 @@ pub struct Contact {
 
 impl Contact {
     /// From a control datagram.
-    pub fn of_word(header: &Header, announce: &Announce) -> Contact {
+    pub fn of_announce(header: &Header, announce: &Announce) -> Contact {
         Contact {
             uptime_ms: header.uptime_ms,
             is_fresh: true,
@@ -171,16 +171,16 @@ pub struct Member {
     /// Whether it has sent back the token.
     pub is_proven: bool,
     /// Whether it has said something to this peer alone.
-    pub is_heard_by_unicast: bool,
+    pub has_unicast_contact: bool,
     /// Datagrams that may still be sent to it while its address is not proven.
-    unproven_room: u8,
+    unproven_credit: u8,
     /// Datagrams accepted from it, and datagrams sent to it before its address was proven; both as far as they matter.
     heard: u8,
     unanswered: u8,
     /// When a word was last said to it out of turn.
-    pub said: Option<Instant>,
+    pub announced_at: Option<Instant>,
     /// Questions to the history that came before its address was proven, or faster than they are answered.
-    pub parked: Vec<Message>,
+    pub parked_questions: Vec<Message>,
     /// When the answers of the history to it will have taken no more than their share.
     pub answers_due: Instant,
     /// Datagrams of the directed stream to it that can be sent again.
@@ -191,21 +191,21 @@ pub struct Member {
     reported_missing: MissingDatagrams,
     is_missing_counted: bool,
     /// When something in that changed last.
-    pub reported: Option<Wall>,
+    pub reported: Option<WallTime>,
     /// What it can take of this peer's multicast stream.
-    pub receiver: Receiver,
+    pub receiver: PacedReceiver,
     /// What was taken of its multicast stream, and told to it.
-    pub taking: ReceiveProgress,
+    pub receive_progress: ReceiveProgress,
     /// Its multicast stream.
-    pub bcast: Recv,
+    pub bcast: RecvStream,
     /// The same stream as subscriptions in mode live see it; only while there are any.
-    pub live: Option<Recv>,
+    pub live: Option<RecvStream>,
     /// Its directed stream to this peer.
-    pub ptp: Recv,
+    pub ptp: RecvStream,
     /// This peer's directed stream to it.
-    pub directed: Send,
+    pub directed: SendStream,
     /// When a HELLO of it was last answered.
-    pub answered: Option<Instant>,
+    pub hello_answered_at: Option<Instant>,
     /// Whether it knows what clients here subscribe to.
     pub interest_sync: InterestSync,
     /// Time of the last answer to its requests for the subscriptions here.
@@ -219,7 +219,7 @@ pub struct Member {
     /// Queue groups of which it has just returned messages.
     pub refusals: Refusals,
     /// Unicast heartbeats to it.
-    pub beat: Beat,
+    pub beat: HeartbeatTimer,
     /// A jump held back: of its multicast stream, and of its directed one.
     pub quarantine: [Option<Quarantine>; 2],
     /// Counters for `show loss`.
@@ -247,7 +247,7 @@ impl Member {
         contact: Contact,
         now: Instant,
         (listening, arrived): (Instant, Instant),
-        receiver: Receiver,
+        receiver: PacedReceiver,
         rng: &mut Rng,
     ) -> Member {
         let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
@@ -259,19 +259,19 @@ impl Member {
             former_token: None,
             echo: None,
             is_proven: false,
-            is_heard_by_unicast: false,
-            unproven_room: UNPROVEN_DATAGRAMS,
+            has_unicast_contact: false,
+            unproven_credit: UNPROVEN_DATAGRAMS,
             heard: 0,
             unanswered: 0,
-            said: None,
-            parked: Vec::new(),
+            announced_at: None,
+            parked_questions: Vec::new(),
             answers_due: now,
             directed_ring: directed_ring(settings, Dseq(0)),
             report: None,
             reported_missing: MissingDatagrams::default(),
             is_missing_counted: true,
             reported: None,
-            directed: Send::new(Some(publisher.epoch), settings.datagram_bytes_max, settings.mutants),
+            directed: SendStream::new(Some(publisher.epoch), settings.datagram_bytes_max, settings.mutants),
             publisher,
             address,
             state: MemberState::Up,
@@ -284,21 +284,21 @@ impl Member {
             control: NewestControl::default(),
             heartbeat: settings.heartbeat,
             pub_window_time: None,
-            answered: None,
+            hello_answered_at: None,
             interest_sync: InterestSync::default(),
             interest_answered: None,
             is_superseded: false,
             assigned: Default::default(),
             refusals: Refusals::default(),
             shares: Default::default(),
-            beat: Beat::steady(now, settings.heartbeat),
+            beat: HeartbeatTimer::steady(now, settings.heartbeat),
             quarantine: [None, None],
             live: None,
             receiver,
-            taking: ReceiveProgress::new(&settings.pace, contact.below),
+            receive_progress: ReceiveProgress::new(&settings.pace, contact.below),
             losses: LossCounters::default(),
             live_losses: LossCounters::default(),
-            throttles: [Stream::Bcast, Stream::Ptp, Stream::Outbound].map(Throttle::new),
+            throttles: [AdvisoryStream::Bcast, AdvisoryStream::Ptp, AdvisoryStream::Outbound].map(Throttle::new),
             has_successor: false,
             duplicate_name: false,
             forgotten: false,
@@ -322,38 +322,38 @@ impl Member {
     }
 
     /// Whether one datagram of it was heard and nothing since, and its address is not proven: anybody can forge that.
-    pub fn is_stranger(&self) -> bool {
+    pub fn is_unproven_newcomer(&self) -> bool {
         !self.is_proven && self.last_heard == self.first_heard
     }
 
     /// Takes room for one datagram to its address; false if there is none. There is always room once the address is proven; until
     /// then, one datagram from there earns room for three. Where it was heard by multicast alone, all `peers` have heard it: then a
     /// few of them answer, and more the more often it is heard, so that one forged multicast is not multiplied by every peer.
-    pub fn take_room(&mut self, peers: u64, rng: &mut Rng) -> bool {
+    pub fn spend_send_credit(&mut self, peers: u64, rng: &mut Rng) -> bool {
         // Rule: proof
         if self.is_proven {
             return true;
         }
-        if self.unproven_room == 0 {
+        if self.unproven_credit == 0 {
             return false;
         }
-        self.unproven_room -= 1;
+        self.unproven_credit -= 1;
         let times = if self.unanswered < UNANSWERED_MAX { self.heard.clamp(1, 32) - 1 } else { 0 };
         let answering = ANSWERING_PEERS << times;
-        let may = self.is_heard_by_unicast || is_among(answering, peers, rng);
+        let may = self.has_unicast_contact || is_among(answering, peers, rng);
         self.unanswered = self.unanswered.saturating_add(u8::from(may));
         may
     }
 
     /// A new datagram of it was accepted, which earns room for some to it.
-    pub fn earn_room(&mut self) {
-        self.unproven_room = UNPROVEN_DATAGRAMS;
+    pub fn earn_send_credit(&mut self) {
+        self.unproven_credit = UNPROVEN_DATAGRAMS;
         self.heard = self.heard.saturating_add(1);
     }
 
     /// When a datagram was sent at the latest that is read now, arrived at `arrived` at the earliest, and was sealed at
     /// this uptime: not so long after another one as to have been under way for seconds.
-    pub fn sent_at_most(&mut self, (now, arrived): (Instant, Instant), uptime_ms: u32) -> Instant {
+    pub fn latest_send_time(&mut self, (now, arrived): (Instant, Instant), uptime_ms: u32) -> Instant {
         let sealed = self.transit.on_datagram(now, arrived, uptime_ms);
         if !sealed.older.is_zero() {
             self.sides_mut().for_each(|recv| recv.on_older(sealed.older));
@@ -365,7 +365,7 @@ impl Member {
     pub fn resume(&mut self, departed: &DepartedMember, settings: &Settings, now: Instant, rng: &mut Rng) {
         self.control = departed.control;
         if let Some(suppresses) = departed.suppresses {
-            self.interest_sync.on_word(suppresses);
+            self.interest_sync.on_control(suppresses);
         }
         self.ptp = inbox(settings, now, departed.ptp, rng);
         self.directed.resume(departed.directed.0, departed.directed.1);
@@ -376,14 +376,14 @@ impl Member {
     /// This peer began a new epoch: the directed streams in both directions begin anew.
     pub fn on_own_epoch(&mut self, settings: &Settings, now: Instant, rng: &mut Rng) {
         self.ptp = inbox(settings, now, (Dseq(0), 0), rng);
-        self.directed = Send::new(Some(self.publisher.epoch), settings.datagram_bytes_max, settings.mutants);
+        self.directed = SendStream::new(Some(self.publisher.epoch), settings.datagram_bytes_max, settings.mutants);
         self.directed_ring = directed_ring(settings, Dseq(0));
         self.interest_sync.on_own_epoch();
         (self.assigned, self.shares) = Default::default();
     }
 
     /// One of its sides, with the number of the member in the subscription window and the counters.
-    pub fn side(&mut self, side: Side) -> Option<(&mut Recv, u32, &mut LossCounters)> {
+    pub fn side(&mut self, side: Side) -> Option<(&mut RecvStream, u32, &mut LossCounters)> {
         let uid = self.publisher.uid;
         match side {
             Side::Bcast => Some((&mut self.bcast, uid, &mut self.losses)),
@@ -393,25 +393,25 @@ impl Member {
     }
 
     /// All sides that there are.
-    pub fn sides(&self) -> impl Iterator<Item = &Recv> {
+    pub fn sides(&self) -> impl Iterator<Item = &RecvStream> {
         [Some(&self.bcast), self.live.as_ref(), Some(&self.ptp)].into_iter().flatten()
     }
 
     /// The same, to be changed.
-    pub fn sides_mut(&mut self) -> impl Iterator<Item = &mut Recv> {
+    pub fn sides_mut(&mut self) -> impl Iterator<Item = &mut RecvStream> {
         [Some(&mut self.bcast), self.live.as_mut(), Some(&mut self.ptp)].into_iter().flatten()
     }
 
     /// Bytes of messages that wait for an earlier datagram, on all sides.
     pub fn held_bytes(&self) -> usize {
-        self.sides().map(Recv::held_bytes).sum()
+        self.sides().map(RecvStream::held_bytes).sum()
     }
 
     /// An entry of this number left the subscription window.
     pub fn on_evicted(&mut self, uid: u32) {
         match uid & LIVE_BIT {
             0 => self.bcast.on_evicted(),
-            _ => self.live.iter_mut().for_each(Recv::on_evicted),
+            _ => self.live.iter_mut().for_each(RecvStream::on_evicted),
         }
     }
 
@@ -435,10 +435,10 @@ impl Member {
     pub fn begin_live(&mut self, settings: &Settings, now: Instant, rng: &mut Rng) {
         if self.live.is_none() {
             let ledger = self.bcast.ledger().tail(now);
-            let asking = NakScheduler::new(settings.recovery.grace, false, rng.fork());
+            let nak_scheduler = NakScheduler::new(settings.recovery.grace, false, rng.fork());
             let birth = self.bcast.birth().filter(|_| !settings.mutants.is(Mutant::LiveFirstHeard));
-            let kind = Kind::Bcast { birth };
-            self.live = Some(Recv::new(kind, ledger, asking, reassembly(settings)));
+            let kind = StreamKind::Bcast { birth };
+            self.live = Some(RecvStream::new(kind, ledger, nak_scheduler, reassembly(settings)));
         }
     }
 
@@ -469,7 +469,7 @@ impl Member {
     }
 
     /// What it says it missed of this peer's.
-    pub fn on_report(&mut self, report: Report, at: Wall) {
+    pub fn on_report(&mut self, report: Report, at: WallTime) {
         if self.report != Some(report) {
             self.reported = Some(at);
         }
@@ -505,7 +505,7 @@ impl Member {
 
     /// Whether questions of it wait for the rate at which it is answered, and for nothing else.
     pub fn has_questions_waiting(&self) -> bool {
-        self.is_alive() && self.is_proven && !self.parked.is_empty()
+        self.is_alive() && self.is_proven && !self.parked_questions.is_empty()
     }
 
     /// Returns whether messages may be assigned to its clients: it is heard, and no later run of the same peer has replaced it.
@@ -536,13 +536,13 @@ impl Member {
     }
 
     /// Until when it counts as heard, so that its silence does not cost what is missing its time (A1): a beat and a half.
-    pub fn heard_until(&self) -> Instant {
+    pub fn alive_until(&self) -> Instant {
         self.last_heard + self.heartbeat * 3 / 2
     }
 
     /// Until when time counts for what is missing: for ever, once nothing more is to be heard.
     pub fn awaited_until(&self) -> Instant {
-        if self.is_alive() { self.heard_until() } else { Instant::MAX }
+        if self.is_alive() { self.alive_until() } else { Instant::MAX }
     }
 
     /// Something new arrives now: what is missing is awaited longer by the time that did not count because the member was not heard.
@@ -560,8 +560,8 @@ impl Member {
     }
 
     /// When it is to be asked for something next.
-    pub fn ask_deadline(&self) -> Option<Instant> {
-        let asked = self.bcast.ask_deadline().into_iter().chain(self.ptp.ask_deadline()).min();
+    pub fn request_deadline(&self) -> Option<Instant> {
+        let asked = self.bcast.request_deadline().into_iter().chain(self.ptp.request_deadline()).min();
         // What is not heard cannot answer: requests, like the time to recover, wait until it is heard again.
         asked.filter(|at| self.state != MemberState::Crashed && *at <= self.awaited_until())
     }
@@ -591,7 +591,7 @@ impl Member {
             }
             (MemberState::Silent, _) => (self.last_heard + forget).min(self.beat.deadline()),
             (MemberState::Left, Some(ended)) if self.assigned.iter().any(Assignments::is_waiting) => {
-                ended + LAST_REPORT
+                ended + LAST_REPORT_TIME
             }
             (_, ended) => ended.unwrap_or(self.last_heard) + forget,
         }
@@ -636,7 +636,13 @@ pub fn is_older(uptime_ms: u32, age: Duration) -> bool {
 
 /// The multicast stream of a member, with the baseline of R4: everything is owed if this peer listened before the
 /// publisher started, otherwise what follows the first contact, which arrived at `arrived` at the earliest.
-pub fn broadcast(settings: &Settings, contact: Contact, arrived: Instant, listening: Instant, rng: &mut Rng) -> Recv {
+pub fn broadcast(
+    settings: &Settings,
+    contact: Contact,
+    arrived: Instant,
+    listening: Instant,
+    rng: &mut Rng,
+) -> RecvStream {
     let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
     let age = arrived.since(listening);
     let older = contact.is_fresh && is_older(contact.uptime_ms, age);
@@ -653,13 +659,13 @@ pub fn broadcast(settings: &Settings, contact: Contact, arrived: Instant, listen
     };
     let ledger = Ledger::new(below, count, arrived, settings.gaps_max);
     let ledger = if owed_all || contact.control.is_some() { ledger } else { ledger.undated() };
-    Recv::new(Kind::Bcast { birth }, ledger, asking(settings, rng), reassembly(settings))
+    RecvStream::new(StreamKind::Bcast { birth }, ledger, nak_scheduler(settings, rng), reassembly(settings))
 }
 
 /// A directed stream to this peer, heard up to a datagram and its count; a new one is owed from the start.
-fn inbox(settings: &Settings, now: Instant, (high, count): (Dseq, u64), rng: &mut Rng) -> Recv {
+fn inbox(settings: &Settings, now: Instant, (high, count): (Dseq, u64), rng: &mut Rng) -> RecvStream {
     let ledger = Ledger::new(high, count, now, settings.gaps_max);
-    Recv::new(Kind::Ptp, ledger, asking(settings, rng), reassembly(settings))
+    RecvStream::new(StreamKind::Ptp, ledger, nak_scheduler(settings, rng), reassembly(settings))
 }
 
 /// The memory of a directed stream whose last datagram so far was `high`. It is small, for there may be many.
@@ -668,7 +674,7 @@ fn directed_ring(settings: &Settings, high: Dseq) -> Ring {
     Ring::new(RingSettings { bytes_max, manifest_bytes_max: 0, ..settings.recovery.ring }, high)
 }
 
-fn asking(settings: &Settings, rng: &mut Rng) -> NakScheduler {
+fn nak_scheduler(settings: &Settings, rng: &mut Rng) -> NakScheduler {
     NakScheduler::new(settings.recovery.grace, settings.repairs(), rng.fork()).mutated(settings.mutants)
 }
 

@@ -35,6 +35,7 @@
 //! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 
 pub mod advisory;
+mod continuity;
 pub mod delivery;
 mod departed;
 pub mod effect;
@@ -63,7 +64,6 @@ mod remote_interest;
 pub mod resend;
 mod send;
 pub mod stats;
-mod stream;
 pub mod subject_run;
 mod transit;
 pub mod window;

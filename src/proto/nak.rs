@@ -9,14 +9,14 @@ use crate::time::Instant;
 use std::time::Duration;
 
 /// The least time between two requests for the same datagram.
-const AGAIN_MIN: Duration = Duration::from_millis(5);
+const RETRY_MIN: Duration = Duration::from_millis(5);
 /// The least time between two requests about the same stream. What is due meanwhile goes with the next one: a publisher looks
 /// at a thousand requests a second of each receiver, and what it does not look at is asked for in vain.
-pub const APART: Duration = Duration::from_millis(2);
+pub const REQUEST_SPACING: Duration = Duration::from_millis(2);
 /// The longest time between two requests for the same datagram.
-pub const AGAIN_MAX: Duration = Duration::from_millis(640);
+pub const RETRY_MAX: Duration = Duration::from_millis(640);
 /// The same where there are few receivers, for each of them: what they ask for costs the publisher little, and it may wait for that.
-const AGAIN_EACH: Duration = Duration::from_millis(10);
+const RETRY_STEP: Duration = Duration::from_millis(10);
 /// The random wait is drawn from this span at least, where it is needed at all.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 /// And from this at most.
@@ -66,10 +66,10 @@ impl NakScheduler {
     }
 
     /// When to ask again, after `asked` requests.
-    pub fn again(&mut self, now: Instant, asked: u32) -> Option<Instant> {
-        let base = AGAIN_MIN.max(self.round_trip * 2);
+    pub fn retry_at(&mut self, now: Instant, asked: u32) -> Option<Instant> {
+        let base = RETRY_MIN.max(self.round_trip * 2);
         let most =
-            (AGAIN_EACH * u32::try_from(self.receivers.max(FEW)).unwrap_or(u32::MAX)).clamp(base, AGAIN_MAX.max(base));
+            (RETRY_STEP * u32::try_from(self.receivers.max(FEW)).unwrap_or(u32::MAX)).clamp(base, RETRY_MAX.max(base));
         let wait = base.saturating_mul(1 << asked.saturating_sub(1).min(16)).min(most);
         // A quarter of chance, so that receivers that asked together do not do so again.
         let part = u64::try_from(wait.as_nanos() / 4).unwrap_or(u64::MAX);
@@ -84,7 +84,7 @@ impl NakScheduler {
 
     /// The first answer to a request that was not repeated came after `elapsed`.
     pub fn on_answer(&mut self, elapsed: Duration) {
-        let elapsed = elapsed.min(AGAIN_MAX / 2);
+        let elapsed = elapsed.min(RETRY_MAX / 2);
         self.round_trip = if self.round_trip.is_zero() { elapsed } else { (self.round_trip * 7 + elapsed) / 8 };
     }
 
@@ -116,9 +116,9 @@ mod tests {
         for seed in 0..20 {
             let mut waits: Vec<Instant> = (0..1000)
                 .map(|receiver| {
-                    let mut asking = NakScheduler::new(millis(5), true, Rng::new(seed * 1000 + receiver));
-                    asking.on_receivers(1000);
-                    asking.first(Instant::ZERO).unwrap()
+                    let mut nak_scheduler = NakScheduler::new(millis(5), true, Rng::new(seed * 1000 + receiver));
+                    nak_scheduler.on_receivers(1000);
+                    nak_scheduler.first(Instant::ZERO).unwrap()
                 })
                 .collect();
             waits.sort();
@@ -133,24 +133,24 @@ mod tests {
     /// Proves: W108, W109
     #[test]
     fn few_receivers_ask_after_the_grace_and_then_at_growing_intervals() {
-        let mut asking = NakScheduler::new(millis(5), true, Rng::new(1));
-        assert_eq!(asking.first(Instant::ZERO), Some(Instant::ZERO + millis(5)));
+        let mut nak_scheduler = NakScheduler::new(millis(5), true, Rng::new(1));
+        assert_eq!(nak_scheduler.first(Instant::ZERO), Some(Instant::ZERO + millis(5)));
         let mut waits = Vec::new();
         for asked in 1..12 {
-            let wait = asking.again(Instant::ZERO, asked).unwrap().since(Instant::ZERO);
+            let wait = nak_scheduler.retry_at(Instant::ZERO, asked).unwrap().since(Instant::ZERO);
             let whole = millis(5 << (asked - 1)).min(millis(40));
             assert!(whole * 3 / 4 <= wait && wait <= whole, "{asked}: {wait:?}");
             waits.push(wait);
         }
         for (receivers, most) in [(4, 40), (10, 100), (1000, 640)] {
-            asking.on_receivers(receivers);
-            let wait = asking.again(Instant::ZERO, 20).unwrap().since(Instant::ZERO);
+            nak_scheduler.on_receivers(receivers);
+            let wait = nak_scheduler.retry_at(Instant::ZERO, 20).unwrap().since(Instant::ZERO);
             assert!(millis(most) * 3 / 4 <= wait && wait <= millis(most), "{receivers}: {wait:?}");
         }
-        asking.on_answer(millis(20));
-        assert_eq!(asking.round_trip, millis(20));
-        assert!(millis(30) <= asking.again(Instant::ZERO, 1).unwrap().since(Instant::ZERO));
+        nak_scheduler.on_answer(millis(20));
+        assert_eq!(nak_scheduler.round_trip, millis(20));
+        assert!(millis(30) <= nak_scheduler.retry_at(Instant::ZERO, 1).unwrap().since(Instant::ZERO));
         let mut off = NakScheduler::new(millis(5), false, Rng::new(1));
-        assert_eq!((off.first(Instant::ZERO), off.again(Instant::ZERO, 3)), (None, None));
+        assert_eq!((off.first(Instant::ZERO), off.retry_at(Instant::ZERO, 3)), (None, None));
     }
 }

@@ -31,7 +31,7 @@ pub struct AssignmentTotals {
     /// Assignments reported as lost.
     lost: u64,
     /// Assignments up to which all are settled or reported as uncertain.
-    given_up: u64,
+    abandoned: u64,
     /// Messages that the receiver returned and that arrived.
     returned: u64,
 }
@@ -73,7 +73,7 @@ impl Assignments {
             self.totals.settled = *total;
             self.pending.pop_front();
         }
-        self.totals.given_up = self.totals.given_up.max(self.totals.settled);
+        self.totals.abandoned = self.totals.abandoned.max(self.totals.settled);
         let missing = self.totals.settled.saturating_sub(report.served.saturating_add(report.returned));
         let newly = missing.saturating_sub(self.totals.lost);
         self.totals.lost += newly;
@@ -81,15 +81,15 @@ impl Assignments {
     }
 
     /// Stops waiting for a report. Returns the number of assignments that may not have been served and were not reported as such.
-    pub fn give_up(&mut self) -> u64 {
-        let newly = self.totals.total - self.totals.given_up;
-        self.totals.given_up = self.totals.total;
+    pub fn abandon(&mut self) -> u64 {
+        let newly = self.totals.total - self.totals.abandoned;
+        self.totals.abandoned = self.totals.total;
         newly
     }
 
     /// Returns whether a report is awaited.
     pub fn is_waiting(&self) -> bool {
-        self.totals.given_up < self.totals.total
+        self.totals.abandoned < self.totals.total
     }
 }
 
@@ -144,8 +144,8 @@ mod tests {
         assert_eq!(assignments.on_report(count(1, 1, 0)), 0, "reported once");
         assert_eq!(assignments.on_report(count(4, 1, 1)), 0);
         assert!(assignments.is_waiting());
-        assert_eq!(assignments.give_up(), 1);
-        assert_eq!(assignments.give_up(), 0);
+        assert_eq!(assignments.abandon(), 1);
+        assert_eq!(assignments.abandon(), 0);
         assert_eq!(assignments.on_report(count(5, 1, 1)), 1, "it was not served after all");
         assert!(!assignments.is_waiting());
     }
@@ -171,7 +171,7 @@ mod tests {
     fn resumed_assignments_are_not_reported_twice() {
         let mut before = Assignments::default();
         before.assign(Dseq(7));
-        assert_eq!(before.give_up(), 1);
+        assert_eq!(before.abandon(), 1);
         let mut after = Assignments::resume(before.totals());
         assert_eq!(after.on_report(count(9, 1, 0)), 0);
         after.assign(Dseq(10));

@@ -6,11 +6,11 @@
 
 mod large;
 
-pub use large::Name;
+pub use large::MessageKey;
 
 use crate::message::{Dseq, Message, MissingDatagrams, Reason};
-use crate::proto::recv::{Fetched, Gone, Item};
-use crate::proto::stream::Place;
+use crate::proto::continuity::SeqPosition;
+use crate::proto::recv::{FetchedMessages, GoneMessages, Item};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
@@ -20,28 +20,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The history is asked again after this time, then after twice as long each time.
-const AGAIN: Duration = Duration::from_millis(40);
+const RETRY_INTERVAL: Duration = Duration::from_millis(40);
 /// The longest such wait, but for messages whose first one is longer.
-const AGAIN_MAX: Duration = Duration::from_millis(640);
+const RETRY_INTERVAL_MAX: Duration = Duration::from_millis(640);
 
 /// When the history is asked again.
 #[derive(Clone, Copy, Debug)]
-struct Again {
+struct RetryTimer {
     at: Instant,
     wait: Duration,
 }
 
-impl Again {
+impl RetryTimer {
     /// It was asked now, and may take so long.
-    fn after(now: Instant, wait: Duration) -> Again {
-        Again { at: now + wait, wait }
+    fn after(now: Instant, wait: Duration) -> RetryTimer {
+        RetryTimer { at: now + wait, wait }
     }
 
     /// Whether it is asked again now.
     fn take_due(&mut self, now: Instant) -> bool {
         let is_due = self.at <= now;
         if is_due {
-            *self = Again::after(now, (self.wait * 2).min(AGAIN_MAX.max(self.wait)));
+            *self = RetryTimer::after(now, (self.wait * 2).min(RETRY_INTERVAL_MAX.max(self.wait)));
         }
         is_due
     }
@@ -51,17 +51,17 @@ impl Again {
 #[derive(Clone, Debug)]
 enum Part {
     /// The history was asked for it.
-    Asked { subject: Subject, place: Place, count: u64 },
+    Asked { subject: Subject, place: SeqPosition, count: u64 },
     /// What is handed on.
     Item(Item),
     /// A large message begins here; the history is asked for it.
-    Large(Gone, Name),
+    Large(GoneMessages, MessageKey),
     /// It has come.
-    Whole(Fetched),
+    Whole(FetchedMessages),
     /// A large message that nobody has any more begins here.
-    Head(Gone),
+    Head(GoneMessages),
     /// A part of a large message that began in an earlier datagram; the history is asked for it.
-    Tail(Dseq, Name),
+    Tail(Dseq, MessageKey),
 }
 
 /// One such datagram.
@@ -71,8 +71,8 @@ pub struct Rebuild {
     messages: u64,
     parts: Vec<Part>,
     /// The first datagrams of large messages with a part in it that is gone, and why.
-    lacking: Vec<(Dseq, Reason)>,
-    again: Again,
+    missing_heads: Vec<(Dseq, Reason)>,
+    retry: RetryTimer,
 }
 
 impl Rebuild {
@@ -85,11 +85,11 @@ impl Rebuild {
         mut is_wanted: impl FnMut(&Content) -> bool,
     ) -> Rebuild {
         let messages = contents.iter().map(Content::messages_begun).sum();
-        let (mut parts, mut lacking) = (Vec::new(), Vec::new());
+        let (mut parts, mut missing_heads) = (Vec::new(), Vec::new());
         for content in contents {
             let wanted = is_wanted(&content);
-            let place = content.seq.map(|seq| Place { seq, stamp: None, chain: content.chain });
-            let gone = |subject, count| Gone {
+            let place = content.seq.map(|seq| SeqPosition { seq, stamp: None, chain: content.chain });
+            let gone = |subject, count| GoneMessages {
                 subject,
                 place,
                 count,
@@ -103,16 +103,16 @@ impl Rebuild {
                     parts.push(Part::Asked { subject: content.subject, place, count: u64::from(count) });
                 }
                 (ContentKind::Run { count }, _) => {
-                    parts.push(Part::Item(Item::Gone(gone(content.subject, u64::from(count)))));
+                    parts.push(Part::Item(Item::GoneMessages(gone(content.subject, u64::from(count)))));
                 }
                 (ContentKind::Part { index, total }, place) => {
                     let first = Dseq(dseq.0.saturating_sub(u64::from(index)));
-                    let name = |seq| Name { subject: content.subject.clone(), seq, bytes: total as usize };
+                    let name = |seq| MessageKey { subject: content.subject.clone(), seq, bytes: total as usize };
                     match place.filter(|_| wanted).map(|place| name(place.seq)) {
                         Some(name) if index == 0 => parts.push(Part::Large(gone(content.subject, 1), name)),
                         Some(name) => parts.push(Part::Tail(first, name)),
                         None => {
-                            lacking.push((first, Reason::Expired));
+                            missing_heads.push((first, Reason::Expired));
                             if index == 0 {
                                 // Whether it is wanted is asked when it is given up, as for those that came.
                                 parts.push(Part::Head(gone(content.subject, 1)));
@@ -122,7 +122,7 @@ impl Rebuild {
                 }
             }
         }
-        Rebuild { before, messages, parts, lacking, again: Again::after(now, AGAIN) }
+        Rebuild { before, messages, parts, missing_heads, retry: RetryTimer::after(now, RETRY_INTERVAL) }
     }
 
     /// Messages begun in all earlier datagrams.
@@ -136,8 +136,8 @@ impl Rebuild {
     }
 
     /// The first datagrams of large messages that lack a fragment because of this one, and why.
-    pub fn lacking(&self) -> impl Iterator<Item = (Dseq, Reason)> {
-        self.lacking.iter().copied()
+    pub fn missing_heads(&self) -> impl Iterator<Item = (Dseq, Reason)> {
+        self.missing_heads.iter().copied()
     }
 
     /// Whether the history has yet to answer.
@@ -157,7 +157,7 @@ impl Rebuild {
     }
 
     /// The large messages that have a part in it, as datagram `dseq`, and are awaited: in which datagram they begin.
-    fn larges(&self, dseq: Dseq) -> impl Iterator<Item = (Dseq, &Name)> {
+    fn larges(&self, dseq: Dseq) -> impl Iterator<Item = (Dseq, &MessageKey)> {
         self.parts.iter().filter_map(move |part| match part {
             Part::Large(_, name) => Some((dseq, name)),
             Part::Tail(first, name) => Some((*first, name)),
@@ -166,7 +166,7 @@ impl Rebuild {
     }
 
     /// The large message that begins in it, if the history had it.
-    pub fn whole(&self) -> Option<&Fetched> {
+    pub fn whole(&self) -> Option<&FetchedMessages> {
         self.parts.iter().find_map(|part| if let Part::Whole(fetched) = part { Some(fetched) } else { None })
     }
 
@@ -193,9 +193,9 @@ impl Rebuild {
 
     /// The large message that begins in datagram `first` is not awaited any more: it is taken if it begins here. If it did
     /// not come, `is_gone` says whether nobody has it.
-    fn on_large(&mut self, (dseq, first): (Dseq, Dseq), fetched: &mut Option<Fetched>, is_gone: bool) {
+    fn on_large(&mut self, (dseq, first): (Dseq, Dseq), fetched: &mut Option<FetchedMessages>, is_gone: bool) {
         if is_gone {
-            self.lacking.push((first, Reason::Expired));
+            self.missing_heads.push((first, Reason::Expired));
         }
         self.parts.retain(|part| !matches!(part, Part::Tail(begins, _) if *begins == first));
         for part in self.parts.iter_mut().filter(|_| dseq == first) {
@@ -203,7 +203,7 @@ impl Rebuild {
                 let place = gone.place;
                 let taken = fetched.take_if(|fetched| Some(fetched.place.seq) == place.map(|place| place.seq));
                 *part = match (taken, place) {
-                    (Some(fetched), Some(place)) => Part::Whole(Fetched { place, ..fetched }),
+                    (Some(fetched), Some(place)) => Part::Whole(FetchedMessages { place, ..fetched }),
                     _ => Part::Head(gone.clone()),
                 };
             }
@@ -211,19 +211,20 @@ impl Rebuild {
     }
 
     /// Nothing more is waited for, in datagram `dseq`. Large messages that are still awaited for the sake of others may come.
-    fn give_up(&mut self, dseq: Dseq, reason: Reason, is_awaited: impl Fn(Dseq) -> bool) {
+    fn abandon(&mut self, dseq: Dseq, reason: Reason, is_awaited: impl Fn(Dseq) -> bool) {
         for part in &mut self.parts {
             match part {
                 Part::Asked { subject, place, count } => {
                     let (subject, place, count) = (subject.clone(), Some(*place), *count);
                     let (since, missing) = (Instant::ZERO, MissingDatagrams::default());
-                    *part = Part::Item(Item::Gone(Gone { subject, place, count, reason, since, missing }));
+                    *part =
+                        Part::Item(Item::GoneMessages(GoneMessages { subject, place, count, reason, since, missing }));
                 }
                 Part::Large(gone, _) => {
-                    self.lacking.push((dseq, reason));
-                    *part = Part::Head(Gone { reason, ..gone.clone() });
+                    self.missing_heads.push((dseq, reason));
+                    *part = Part::Head(GoneMessages { reason, ..gone.clone() });
                 }
-                Part::Tail(first, _) if !is_awaited(*first) => self.lacking.push((*first, reason)),
+                Part::Tail(first, _) if !is_awaited(*first) => self.missing_heads.push((*first, reason)),
                 _ => {}
             }
         }
@@ -241,10 +242,10 @@ impl Rebuild {
         mut is_told: impl FnMut(Dseq) -> bool,
     ) -> Vec<Item> {
         let item = |part: Part| match part {
-            Part::Item(Item::Gone(gone)) => Some(Item::Gone(Gone { since, missing, ..gone })),
-            Part::Head(gone) => (!is_told(dseq)).then_some(Item::Gone(Gone { since, missing, ..gone })),
+            Part::Item(Item::GoneMessages(gone)) => Some(Item::GoneMessages(GoneMessages { since, missing, ..gone })),
+            Part::Head(gone) => (!is_told(dseq)).then_some(Item::GoneMessages(GoneMessages { since, missing, ..gone })),
             Part::Item(item) => Some(item),
-            Part::Whole(fetched) => Some(Item::Fetched(fetched)),
+            Part::Whole(fetched) => Some(Item::FetchedMessages(fetched)),
             Part::Asked { .. } | Part::Large(..) | Part::Tail(..) => None,
         };
         self.parts.into_iter().filter_map(item).collect()
@@ -252,8 +253,8 @@ impl Rebuild {
 }
 
 /// The messages of a range that came, and what is missing between them.
-fn in_order(subject: &Subject, place: Place, count: u64, messages: Vec<(Seq, Message)>) -> Vec<Item> {
-    let at = |index: u64| Place {
+fn in_order(subject: &Subject, place: SeqPosition, count: u64, messages: Vec<(Seq, Message)>) -> Vec<Item> {
+    let at = |index: u64| SeqPosition {
         seq: place.seq.forward(index).unwrap_or(place.seq),
         stamp: None,
         chain: place.chain.filter(|_| index == 0),
@@ -263,7 +264,14 @@ fn in_order(subject: &Subject, place: Place, count: u64, messages: Vec<(Seq, Mes
     let gone = |from: u64, to: u64| {
         let (place, count) = (Some(at(from)), to - from);
         let (since, missing) = (Instant::ZERO, MissingDatagrams::default());
-        Item::Gone(Gone { subject: subject.clone(), place, count, reason: Reason::Expired, since, missing })
+        Item::GoneMessages(GoneMessages {
+            subject: subject.clone(),
+            place,
+            count,
+            reason: Reason::Expired,
+            since,
+            missing,
+        })
     };
     for (seq, message) in messages {
         let index = seq.raw().wrapping_sub(place.seq.raw());
@@ -274,8 +282,8 @@ fn in_order(subject: &Subject, place: Place, count: u64, messages: Vec<(Seq, Mes
             items.push(gone(next, index));
         }
         match items.last_mut() {
-            Some(Item::Fetched(fetched)) if next == index => fetched.messages.push(message),
-            _ => items.push(Item::Fetched(Fetched { place: at(index), messages: vec![message] })),
+            Some(Item::FetchedMessages(fetched)) if next == index => fetched.messages.push(message),
+            _ => items.push(Item::FetchedMessages(FetchedMessages { place: at(index), messages: vec![message] })),
         }
         next = index + 1;
     }
@@ -308,7 +316,7 @@ impl Rebuilds {
     }
 
     /// The large message that begins in this datagram, if it is awaited.
-    pub fn large(&self, first: Dseq) -> Option<&Name> {
+    pub fn large(&self, first: Dseq) -> Option<&MessageKey> {
         self.larges.name(first)
     }
 
@@ -322,7 +330,7 @@ impl Rebuilds {
     }
 
     /// Whether the large message that begins in this datagram, which is being rebuilt, came whole.
-    pub fn has_whole(&self, first: Dseq) -> bool {
+    pub fn has_fetched(&self, first: Dseq) -> bool {
         self.by_dseq.get(&first).is_some_and(|rebuild| rebuild.whole().is_some())
     }
 
@@ -340,10 +348,10 @@ impl Rebuilds {
     }
 
     /// It is given up, and with it a large message that begins in it.
-    pub fn give_up(&mut self, dseq: Dseq, reason: Reason) -> Option<Rebuild> {
+    pub fn abandon(&mut self, dseq: Dseq, reason: Reason) -> Option<Rebuild> {
         let mut rebuild = self.remove(dseq)?;
         self.drop_large(dseq);
-        rebuild.give_up(dseq, reason, |first| self.larges.name(first).is_some());
+        rebuild.abandon(dseq, reason, |first| self.larges.name(first).is_some());
         Some(rebuild)
     }
 
@@ -368,12 +376,12 @@ impl Rebuilds {
         dseq: Dseq,
         (subject, first, last): (&Subject, Seq, Seq),
         messages: Vec<(Seq, Message)>,
-    ) -> Option<Fetched> {
+    ) -> Option<FetchedMessages> {
         if self.larges.name(dseq).is_some_and(|name| name.subject == *subject && (name.seq, name.seq) == (first, last))
         {
             let message = messages.into_iter().find(|(seq, message)| *seq == first && message.subject == *subject);
-            let place = Place { seq: first, stamp: None, chain: None };
-            let fetched = message.map(|(_, message)| Fetched { place, messages: vec![message] });
+            let place = SeqPosition { seq: first, stamp: None, chain: None };
+            let fetched = message.map(|(_, message)| FetchedMessages { place, messages: vec![message] });
             return self.settle_large(dseq, fetched, true);
         }
         if let Some(rebuild) = self.by_dseq.get_mut(&dseq) {
@@ -386,7 +394,12 @@ impl Rebuilds {
     }
 
     /// Nothing waits any longer for a large message. Gives it back if it does not begin in a datagram that is rebuilt.
-    fn settle_large(&mut self, first: Dseq, mut fetched: Option<Fetched>, is_asked: bool) -> Option<Fetched> {
+    fn settle_large(
+        &mut self,
+        first: Dseq,
+        mut fetched: Option<FetchedMessages>,
+        is_asked: bool,
+    ) -> Option<FetchedMessages> {
         let waiting = self.larges.remove(first)?;
         let is_gone = is_asked && fetched.is_none();
         for dseq in waiting {
@@ -411,19 +424,19 @@ impl Rebuilds {
     }
 
     /// When the history is to be asked for something, at the earliest.
-    pub fn ask_deadline(&self) -> Option<Instant> {
-        self.by_dseq.values().map(|rebuild| rebuild.again.at).chain(self.larges.ask_deadline()).min()
+    pub fn request_deadline(&self) -> Option<Instant> {
+        self.by_dseq.values().map(|rebuild| rebuild.retry.at).chain(self.larges.request_deadline()).min()
     }
 
     /// Calls `ask` with every large message that the history is to be asked for, and every range that it is to be asked for
     /// again.
-    pub fn ask_due(&mut self, now: Instant, mut ask: impl FnMut(Dseq, &Subject, Seq, Seq)) {
+    pub fn send_due_requests(&mut self, now: Instant, mut ask: impl FnMut(Dseq, &Subject, Seq, Seq)) {
         for (dseq, rebuild) in &mut self.by_dseq {
-            if rebuild.again.take_due(now) {
+            if rebuild.retry.take_due(now) {
                 rebuild.for_each_wanted(|subject, first, last| ask(*dseq, subject, first, last));
             }
         }
-        self.larges.ask_due(now, |first, name| ask(first, &name.subject, name.seq, name.seq));
+        self.larges.send_due_requests(now, |first, name| ask(first, &name.subject, name.seq, name.seq));
     }
 
     /// Whatever waits waits for something.
@@ -457,8 +470,10 @@ mod tests {
 
     fn shown(items: Vec<Item>) -> Vec<String> {
         let show = |item: Item| match item {
-            Item::Gone(gone) => format!("gone {} {:?} {}", gone.subject, gone.place.map(|p| p.seq.count()), gone.count),
-            Item::Fetched(fetched) => format!("{} {}", fetched.place.seq.count(), fetched.messages.len()),
+            Item::GoneMessages(gone) => {
+                format!("gone {} {:?} {}", gone.subject, gone.place.map(|p| p.seq.count()), gone.count)
+            }
+            Item::FetchedMessages(fetched) => format!("{} {}", fetched.place.seq.count(), fetched.messages.len()),
             other => format!("{other:?}"),
         };
         items.into_iter().map(show).collect()
@@ -495,8 +510,11 @@ mod tests {
         let is_run = |content: &Content| matches!(content.what, ContentKind::Run { .. });
         let contents = vec![part(1, 3), run("a", 1, 4), part(2, 0)];
         let mut rebuild = Rebuild::new(Instant::ZERO, (Dseq(4), 0), contents, is_run);
-        assert_eq!((rebuild.messages(), rebuild.lacking().collect::<Vec<_>>()), (5, vec![expired(1), expired(4)]));
-        rebuild.give_up(Dseq(4), Reason::Deadline, |_| false);
+        assert_eq!(
+            (rebuild.messages(), rebuild.missing_heads().collect::<Vec<_>>()),
+            (5, vec![expired(1), expired(4)])
+        );
+        rebuild.abandon(Dseq(4), Reason::Deadline, |_| false);
         assert!(!rebuild.is_waiting());
         let told = rebuild.clone().into_items(Dseq(4), SINCE, |_| true);
         assert_eq!(shown(told), ["gone a Some(1) 4"]);
@@ -530,7 +548,7 @@ mod tests {
         let show = |dseq: Dseq, subject: &Subject, first: Seq, last: Seq| {
             asked.push(format!("{dseq} {subject} {}-{}", first.count(), last.count()));
         };
-        rebuilds.ask_due(Instant::ZERO, show);
+        rebuilds.send_due_requests(Instant::ZERO, show);
         asked
     }
 
@@ -541,13 +559,13 @@ mod tests {
     fn ready(rebuilds: &mut Rebuilds) -> Vec<Ready> {
         std::iter::from_fn(|| rebuilds.take_ready())
             .map(|(dseq, rebuild)| {
-                let lacking = rebuild.lacking().collect();
-                (dseq.0, shown(rebuild.into_items(dseq, SINCE, |_| false)), lacking)
+                let missing_heads = rebuild.missing_heads().collect();
+                (dseq.0, shown(rebuild.into_items(dseq, SINCE, |_| false)), missing_heads)
             })
             .collect()
     }
 
-    fn answer(rebuilds: &mut Rebuilds, messages: Vec<(Seq, Message)>) -> Option<Fetched> {
+    fn answer(rebuilds: &mut Rebuilds, messages: Vec<(Seq, Message)>) -> Option<FetchedMessages> {
         rebuilds.on_fetched(Dseq(4), (&"big".parse().unwrap(), seq(2), seq(2)), messages)
     }
 
@@ -563,7 +581,7 @@ mod tests {
         assert_eq!(rebuilds.bytes(), 1, "the first one waits for the rest of it");
         rebuilds.on_fetched(Dseq(4), (&"a".parse().unwrap(), seq(1), seq(1)), vec![message("a", 1)]);
         assert_eq!(ready(&mut rebuilds), [(4, vec!["1 1".to_owned(), "2 1".to_owned()], vec![])]);
-        assert_eq!((rebuilds.bytes(), rebuilds.ask_deadline()), (0, None));
+        assert_eq!((rebuilds.bytes(), rebuilds.request_deadline()), (0, None));
     }
 
     #[test]
@@ -571,10 +589,10 @@ mod tests {
         for strange in [vec![], vec![message("big", 3)], vec![message("b", 2)]] {
             let mut rebuilds = three();
             assert_eq!(answer(&mut rebuilds, strange), None);
-            let lacking = || vec![expired(4)];
-            assert_eq!(ready(&mut rebuilds), [(5, vec![], lacking()), (6, vec![], lacking())]);
+            let missing_heads = || vec![expired(4)];
+            assert_eq!(ready(&mut rebuilds), [(5, vec![], missing_heads()), (6, vec![], missing_heads())]);
             let (told, rebuild) =
-                (["gone a Some(1) 1", "gone big Some(2) 1"], rebuilds.give_up(Dseq(4), Reason::Deadline));
+                (["gone a Some(1) 1", "gone big Some(2) 1"], rebuilds.abandon(Dseq(4), Reason::Deadline));
             assert_eq!(shown(rebuild.unwrap().into_items(Dseq(4), SINCE, |_| false)), told);
         }
     }
@@ -583,20 +601,20 @@ mod tests {
     fn a_large_message_is_fetched_as_long_as_a_datagram_waits_for_it() {
         let mut rebuilds = three();
         assert!(rebuilds.remove(Dseq(4)).is_some_and(|rebuild| rebuild.whole().is_none()), "it came after all");
-        assert!(rebuilds.give_up(Dseq(5), Reason::Deadline).unwrap().lacking().next().is_none());
+        assert!(rebuilds.abandon(Dseq(5), Reason::Deadline).unwrap().missing_heads().next().is_none());
         rebuilds.assert_invariants();
         let fetched = answer(&mut rebuilds, vec![message("big", 2)]).expect("it begins in what came");
         assert_eq!((fetched.place.seq, ready(&mut rebuilds)), (seq(2), vec![(6, vec![], vec![])]));
         // The last one that is given up takes it along.
         let mut rebuilds = three();
         rebuilds.remove(Dseq(4));
-        for (dseq, lacking) in [(5, vec![]), (6, vec![(Dseq(4), Reason::Deadline)])] {
-            let rebuild = rebuilds.give_up(Dseq(dseq), Reason::Deadline).unwrap();
-            assert_eq!(rebuild.lacking().collect::<Vec<_>>(), lacking);
+        for (dseq, missing_heads) in [(5, vec![]), (6, vec![(Dseq(4), Reason::Deadline)])] {
+            let rebuild = rebuilds.abandon(Dseq(dseq), Reason::Deadline).unwrap();
+            assert_eq!(rebuild.missing_heads().collect::<Vec<_>>(), missing_heads);
         }
         // What is given up where it begins is given up for all.
         let mut rebuilds = three();
-        rebuilds.give_up(Dseq(4), Reason::Deadline).unwrap();
+        rebuilds.abandon(Dseq(4), Reason::Deadline).unwrap();
         assert_eq!(ready(&mut rebuilds), [(5, vec![], vec![]), (6, vec![], vec![])]);
         assert_eq!((answer(&mut rebuilds, vec![message("big", 2)]), asked(&mut rebuilds)), (None, vec![]));
     }
@@ -607,8 +625,8 @@ mod tests {
         rebuilds.insert(Dseq(1), rebuild(1, vec![run("a", 1, 1)]), |_, _| false);
         let mut times = Vec::new();
         for _ in 0..6 {
-            let at = rebuilds.ask_deadline().unwrap();
-            rebuilds.ask_due(at, |_, _, _, _| times.push(at.since(Instant::ZERO).as_millis()));
+            let at = rebuilds.request_deadline().unwrap();
+            rebuilds.send_due_requests(at, |_, _, _, _| times.push(at.since(Instant::ZERO).as_millis()));
         }
         assert_eq!(times, [40, 120, 280, 600, 1240, 1880]);
     }

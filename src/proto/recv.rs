@@ -1,35 +1,35 @@
 //! The receiving side of one stream of datagrams: what is handed on when, and what is told as lost before it.
 //!
 //! A message is released iff its number directly follows the last one of its subject; otherwise it is held until
-//! every gap before its datagram is settled (reliability.md A3). Decisions leave as [`Outcome`]s.
+//! every gap before its datagram is settled (reliability.md A3). Decisions leave as [`StreamOutcome`]s.
 
-mod correct;
+mod disposition;
+mod forgery;
 mod item;
-mod judged;
 mod outcome;
 mod reorder_buffer;
 mod repair;
 #[cfg(test)]
 mod tests;
 
-pub use item::{Fetched, Gone, Item};
-pub use outcome::{Context, Outcome, Sought};
+pub use item::{FetchedMessages, GoneMessages, Item};
+pub use outcome::{ReceiveContext, RunLookup, StreamOutcome};
 
 use crate::message::{Count, Dseq, MissingDatagrams, Reason, Verdict};
-use crate::proto::fragment::{AbandonedMessage, Joined, Reassembly};
-use crate::proto::interest::Matched;
-use crate::proto::ledger::{Accept, Found, Ledger, Settled, Unexplained};
+use crate::proto::continuity::{Continuity, SeqPosition, Skip, UnprovenLoss};
+use crate::proto::fragment::{AbandonedMessage, FragmentOutcome, Reassembly};
+use crate::proto::interest::MatchSet;
+use crate::proto::ledger::{Acceptance, GapContext, Ledger, SettledRange, UnexplainedMessages};
 use crate::proto::mutant::Mutant;
 use crate::proto::nak::NakScheduler;
 use crate::proto::rebuild::{Rebuild, Rebuilds};
-use crate::proto::stream::{Judgement, Place, Rest, Skip};
 use crate::proto::window::SubEntry;
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{Fragment, Record};
+use disposition::{Disposition, push_delivery, unwanted};
 use item::Arrival;
-use judged::{Judged, hand_on, unwanted};
 use reorder_buffer::{Position, ReorderBuffer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub const ANSWERS: &str = "H.";
 
 /// Which stream this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum StreamKind {
     /// The publisher's multicast stream. `birth` is when the publisher started, less the margin of R4, if this peer
     /// listened before that and so is owed everything from the first datagram.
     Bcast {
@@ -55,36 +55,36 @@ pub enum Kind {
 
 /// The receiving side of one stream.
 #[derive(Clone, Debug)]
-pub struct Recv {
-    kind: Kind,
+pub struct RecvStream {
+    kind: StreamKind,
     ledger: Ledger,
-    asking: NakScheduler,
+    nak_scheduler: NakScheduler,
     held: ReorderBuffer,
     reassembly: Reassembly,
     rebuilds: Rebuilds,
     /// Datagrams rebuilt from manifests of which something wanted is lost, while anything of them is held; and whether they
     /// count as repaired until then.
-    partly: BTreeMap<Dseq, bool>,
+    partially_lost: BTreeMap<Dseq, bool>,
     /// What was sought of a datagram's records; empty between calls, keeps its room.
-    sought: Vec<Option<Sought>>,
+    lookup: Vec<Option<RunLookup>>,
     /// Whether an entry of this publisher may have left the subscription window, so that "first" proves nothing.
     evicted: bool,
     /// When numbers were last found to be somebody else's; what is remembered of subjects from before that proves nothing.
     corrected: Option<Instant>,
 }
 
-impl Recv {
+impl RecvStream {
     /// A stream that is owed everything after the ledger's baseline.
-    pub fn new(kind: Kind, ledger: Ledger, asking: NakScheduler, reassembly: Reassembly) -> Recv {
-        Recv {
+    pub fn new(kind: StreamKind, ledger: Ledger, nak_scheduler: NakScheduler, reassembly: Reassembly) -> RecvStream {
+        RecvStream {
             kind,
             ledger,
-            asking,
+            nak_scheduler,
             held: ReorderBuffer::default(),
             reassembly,
             rebuilds: Rebuilds::default(),
-            partly: BTreeMap::new(),
-            sought: Vec::new(),
+            partially_lost: BTreeMap::new(),
+            lookup: Vec::new(),
             evicted: false,
             corrected: None,
         }
@@ -98,8 +98,8 @@ impl Recv {
     /// Since when everything of the stream is owed, if from its first datagram on.
     pub fn birth(&self) -> Option<Instant> {
         match self.kind {
-            Kind::Bcast { birth } => birth,
-            Kind::Ptp => None,
+            StreamKind::Bcast { birth } => birth,
+            StreamKind::Ptp => None,
         }
     }
 
@@ -121,41 +121,41 @@ impl Recv {
     /// A datagram arrived, with `before` messages begun in all earlier ones.
     pub fn on_datagram(
         &mut self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ReceiveContext<'_>,
         (dseq, before): (Dseq, u64),
         records: Vec<Record>,
-        out: &mut Vec<Outcome>,
-    ) -> Accept {
+        out: &mut Vec<StreamOutcome>,
+    ) -> Acceptance {
         let messages = records.iter().map(Record::messages_begun).sum();
-        let mut accept = self.ledger.on_datagram(&mut found(&mut self.asking, ctx), dseq, (before, messages));
-        if accept == Accept::Contradiction && self.is_corrected(ctx, (dseq, before), messages, out) {
-            accept = self.ledger.on_datagram(&mut found(&mut self.asking, ctx), dseq, (before, messages));
+        let mut accept = self.ledger.on_datagram(&mut found(&mut self.nak_scheduler, ctx), dseq, (before, messages));
+        if accept == Acceptance::Contradiction && self.is_corrected(ctx, (dseq, before), messages, out) {
+            accept = self.ledger.on_datagram(&mut found(&mut self.nak_scheduler, ctx), dseq, (before, messages));
         }
         match accept {
-            Accept::Duplicate if ctx.mutants.is(Mutant::DeliverDuplicates) => accept = Accept::Filled,
-            Accept::Late if ctx.mutants.is(Mutant::DeliverLate) => accept = Accept::Filled,
-            Accept::Fresh | Accept::Filled | Accept::Repaired => {}
+            Acceptance::Duplicate if ctx.mutants.is(Mutant::DeliverDuplicates) => accept = Acceptance::Filled,
+            Acceptance::Late if ctx.mutants.is(Mutant::DeliverLate) => accept = Acceptance::Filled,
+            Acceptance::Fresh | Acceptance::Filled | Acceptance::Repaired => {}
             _ => return accept,
         }
         let rebuild = self.rebuilds.remove(dseq);
-        let arrival = Arrival { reached: self.ledger.reached(), repaired: accept == Accept::Repaired };
+        let arrival = Arrival { reached: self.ledger.reached(), repaired: accept == Acceptance::Repaired };
         ctx.losses.messages_in += messages;
         ctx.losses.datagrams_in += 1;
-        let direct = accept == Accept::Fresh && !self.ledger.is_waiting() && self.held.is_empty()
-            || accept == Accept::Repaired && ctx.mutants.is(Mutant::RepairedFirst);
-        let mut sought = std::mem::take(&mut self.sought);
-        if self.kind != Kind::Ptp && 1 < records.len() {
-            sought.extend(records.iter().map(|record| match record {
+        let direct = accept == Acceptance::Fresh && !self.ledger.is_waiting() && self.held.is_empty()
+            || accept == Acceptance::Repaired && ctx.mutants.is(Mutant::RepairedFirst);
+        let mut lookup = std::mem::take(&mut self.lookup);
+        if self.kind != StreamKind::Ptp && 1 < records.len() {
+            lookup.extend(records.iter().map(|record| match record {
                 Record::Run(run) => {
                     let matched = ctx.interest.matches(&run.subject, ctx.mode);
                     let place = matched.as_ref().and_then(|_| ctx.window.seek(ctx.uid, &run.subject));
-                    Some(Sought { matched, place })
+                    Some(RunLookup { matched, place })
                 }
                 _ => None,
             }));
         }
         for (index, record) in records.into_iter().enumerate() {
-            ctx.sought = sought.get_mut(index).and_then(Option::take);
+            ctx.lookup = lookup.get_mut(index).and_then(Option::take);
             let index = index as u32 + 1;
             match record {
                 Record::Run(run) => self.take(ctx, (dseq, index), (arrival, Item::Run(run)), direct, out),
@@ -163,20 +163,20 @@ impl Recv {
                 _ => {}
             }
         }
-        ctx.sought = None;
-        sought.clear();
-        self.sought = sought;
+        ctx.lookup = None;
+        lookup.clear();
+        self.lookup = lookup;
         if let Some(fetched) = rebuild.as_ref().and_then(Rebuild::whole) {
             // It came just before.
             self.place_large(ctx, dseq, fetched.clone(), out);
         }
         if ctx.mutants.is(Mutant::SettleAtOnce) {
             while let Some(range) = self.ledger.settle_oldest(ctx.reason) {
-                out.push(Outcome::Unverified { range, messages: Count::Exact(range.unexplained) });
+                out.push(StreamOutcome::Unverified { range, messages: Count::Exact(range.unexplained) });
             }
         }
-        self.doom(ctx, out);
-        if accept != Accept::Fresh || !self.ledger.is_waiting() {
+        self.abandon_incomplete(ctx, out);
+        if accept != Acceptance::Fresh || !self.ledger.is_waiting() {
             self.release(ctx, out);
         }
         self.complete_ready(ctx, out);
@@ -188,11 +188,11 @@ impl Recv {
 
     fn join(
         &mut self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ReceiveContext<'_>,
         (dseq, index): Position,
         (arrival, fragment): (Arrival, Fragment),
         direct: bool,
-        out: &mut Vec<Outcome>,
+        out: &mut Vec<StreamOutcome>,
     ) {
         // What began before the baseline is not owed.
         if dseq.0 <= self.ledger.states().baseline.0 + u64::from(fragment.index) {
@@ -201,25 +201,25 @@ impl Recv {
         let is_head = fragment.index == 0;
         let first = Dseq(dseq.0 - u64::from(fragment.index));
         // The message came whole from the history and waits for the datagram in which it begins.
-        if !is_head && self.rebuilds.has_whole(first) {
+        if !is_head && self.rebuilds.has_fetched(first) {
             return;
         }
         // The last fragment stands first in its datagram, the first one last.
         match self.reassembly.on_fragment((dseq, arrival.reached, arrival.repaired), fragment) {
-            Joined::Waiting if is_head => self.rebuilds.on_head(dseq),
-            Joined::Waiting => {}
-            Joined::GivenUp if is_head => self.held.on_late_head(dseq),
-            Joined::GivenUp => {}
-            Joined::Whole(whole) => {
+            FragmentOutcome::Waiting if is_head => self.rebuilds.on_head(dseq),
+            FragmentOutcome::Waiting => {}
+            FragmentOutcome::GivenUp if is_head => self.held.on_late_head(dseq),
+            FragmentOutcome::GivenUp => {}
+            FragmentOutcome::ReassembledMessage(whole) => {
                 self.rebuilds.drop_large(first);
                 let at = (whole.dseq, if whole.dseq == dseq { index } else { 0 });
                 let arrival = Arrival { reached: whole.reached, repaired: whole.repaired };
-                self.take(ctx, at, (arrival, Item::Whole(whole)), direct && at.0 == dseq, out);
+                self.take(ctx, at, (arrival, Item::ReassembledMessage(whole)), direct && at.0 == dseq, out);
             }
-            Joined::Contradiction(doomed) => {
+            FragmentOutcome::Contradiction(doomed) => {
                 ctx.counters.discard_contradiction += 1;
                 if let Some(doomed) = doomed {
-                    self.hold_doomed(doomed);
+                    self.hold_abandoned(doomed);
                 }
             }
         }
@@ -228,19 +228,19 @@ impl Recv {
     /// Hands an item on, or holds it.
     fn take(
         &mut self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ReceiveContext<'_>,
         at: Position,
         (arrival, item): (Arrival, Item),
         direct: bool,
-        out: &mut Vec<Outcome>,
+        out: &mut Vec<StreamOutcome>,
     ) {
         let settled = direct || at.0 < self.ledger.frontier() && self.held.is_empty();
         let settled = settled || ctx.mutants.is(Mutant::ReleaseEarly);
         let followers = self.held.followers_of(&item);
         match self.judge(ctx, (at.0, arrival), &item, settled, out) {
-            Judged::Waits => self.hold(at, arrival, item),
-            judged => {
-                hand_on(self.kind, item, arrival, judged, out);
+            Disposition::Waits => self.hold(at, arrival, item),
+            disposition => {
+                push_delivery(self.kind, item, arrival, disposition, out);
                 self.held.on_gone(followers);
             }
         }
@@ -253,7 +253,7 @@ impl Recv {
         self.held.insert(at, arrival, item);
     }
 
-    fn hold_doomed(&mut self, doomed: AbandonedMessage) {
+    fn hold_abandoned(&mut self, doomed: AbandonedMessage) {
         self.rebuilds.drop_large(doomed.first);
         let index = if doomed.at_end { u32::MAX } else { 0 };
         let at = (doomed.dseq, index);
@@ -263,11 +263,11 @@ impl Recv {
     }
 
     /// Gives up on large messages that lack a settled datagram, or for which there is no room.
-    fn doom(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
-        let mut any = self.hold_doomed_below_frontier();
-        while let Some(doomed) = self.reassembly.doomed_by_limit() {
+    fn abandon_incomplete(&mut self, ctx: &mut ReceiveContext<'_>, out: &mut Vec<StreamOutcome>) {
+        let mut any = self.hold_abandoned_below_frontier();
+        while let Some(doomed) = self.reassembly.take_abandoned_by_limit() {
             ctx.counters.overflow_reassembly += 1;
-            self.hold_doomed(doomed);
+            self.hold_abandoned(doomed);
             any = true;
         }
         if any {
@@ -277,43 +277,51 @@ impl Recv {
 
     /// Large messages that lack a settled datagram, and that the history is not asked for, take their place among what is
     /// held. Whether there were any.
-    fn hold_doomed_below_frontier(&mut self) -> bool {
+    fn hold_abandoned_below_frontier(&mut self) -> bool {
         let (mut any, frontier) = (false, self.ledger.frontier());
         while let Some(first) = self.rebuilds.headless_below(frontier) {
             self.rebuilds.drop_large(first);
         }
-        while let Some(doomed) = self.reassembly.doomed_below(frontier, |first| self.rebuilds.large(first).is_some()) {
-            self.hold_doomed(doomed);
+        while let Some(doomed) =
+            self.reassembly.take_abandoned_below(frontier, |first| self.rebuilds.large(first).is_some())
+        {
+            self.hold_abandoned(doomed);
             any = true;
         }
         any
     }
 
     /// Hands on what no longer has to wait, in order.
-    fn release(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
+    fn release(&mut self, ctx: &mut ReceiveContext<'_>, out: &mut Vec<StreamOutcome>) {
         let frontier = self.ledger.frontier();
         while let Some((at, arrival, item)) = self.held.pop(frontier) {
             let followers = self.held.followers_of(&item);
             match self.judge(ctx, (at.0, arrival), &item, at.0 < frontier, out) {
-                Judged::Waits => {
+                Disposition::Waits => {
                     self.held.insert(at, arrival, item);
                     continue;
                 }
-                judged => hand_on(self.kind, item, arrival, judged, out),
+                disposition => push_delivery(self.kind, item, arrival, disposition, out),
             }
             self.held.on_gone(followers);
             if !self.held.has(at.0) {
                 self.ledger.release();
-                self.lose_if_partly(at.0);
+                self.settle_partial(at.0);
             }
         }
     }
 
     /// Word that `high` datagrams with `count` messages exist. False if that contradicts what is known.
-    pub fn on_word(&mut self, ctx: &mut Context<'_>, high: Dseq, count: u64, out: &mut Vec<Outcome>) -> bool {
-        let mut fits = self.ledger.on_word(&mut found(&mut self.asking, ctx), high, count);
+    pub fn on_control(
+        &mut self,
+        ctx: &mut ReceiveContext<'_>,
+        high: Dseq,
+        count: u64,
+        out: &mut Vec<StreamOutcome>,
+    ) -> bool {
+        let mut fits = self.ledger.on_control(&mut found(&mut self.nak_scheduler, ctx), high, count);
         if !fits && self.is_corrected_by_word(ctx, high, count, out) {
-            fits = self.ledger.on_word(&mut found(&mut self.asking, ctx), high, count);
+            fits = self.ledger.on_control(&mut found(&mut self.nak_scheduler, ctx), high, count);
         }
         while self.ledger.is_over_limit() {
             self.overflow(ctx, out);
@@ -322,40 +330,40 @@ impl Recv {
     }
 
     /// Settles the gaps whose deadline has passed.
-    pub fn on_deadline(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
+    pub fn on_deadline(&mut self, ctx: &mut ReceiveContext<'_>, out: &mut Vec<StreamOutcome>) {
         let (to, reason) = (ctx.settled_to, ctx.reason);
         self.settle(ctx, reason, out, |ledger| ledger.is_due(to));
     }
 
     /// Settles the oldest gap because a limit was reached (R9).
-    pub fn overflow(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
+    pub fn overflow(&mut self, ctx: &mut ReceiveContext<'_>, out: &mut Vec<StreamOutcome>) {
         // Rule: overflow
         let mut gaps = 1;
         self.settle(ctx, Reason::Overflow, out, |_| std::mem::take(&mut gaps) == 1);
         ctx.counters.overflow_gaps += 1;
         if ctx.mutants.is(Mutant::OverflowSilent) {
-            out.retain(|outcome| !matches!(outcome, Outcome::Unverified { .. }));
+            out.retain(|outcome| !matches!(outcome, StreamOutcome::Unverified { .. }));
         }
     }
 
     /// Settles every gap because the stream ends.
-    pub fn end(&mut self, ctx: &mut Context<'_>, reason: Reason, out: &mut Vec<Outcome>) {
+    pub fn end(&mut self, ctx: &mut ReceiveContext<'_>, reason: Reason, out: &mut Vec<StreamOutcome>) {
         self.settle(ctx, reason, out, Ledger::is_waiting);
     }
 
     /// Settles gaps, oldest first, while `is_due`. A datagram whose content is known is lost and no more unknown.
     fn settle(
         &mut self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ReceiveContext<'_>,
         reason: Reason,
-        out: &mut Vec<Outcome>,
+        out: &mut Vec<StreamOutcome>,
         mut is_due: impl FnMut(&Ledger) -> bool,
     ) {
         let mut ranges = Vec::new();
         while self.ledger.is_waiting() && is_due(&self.ledger) {
             if let Some(dseq) = self.ledger.known_first() {
                 self.on_settled(ctx, std::mem::take(&mut ranges), out);
-                if let Some(rebuild) = self.rebuilds.give_up(dseq, reason) {
+                if let Some(rebuild) = self.rebuilds.abandon(dseq, reason) {
                     self.complete(ctx, dseq, rebuild, out);
                 }
             } else {
@@ -366,27 +374,32 @@ impl Recv {
         self.complete_ready(ctx, out);
     }
 
-    fn on_settled(&mut self, ctx: &mut Context<'_>, ranges: Vec<Settled>, out: &mut Vec<Outcome>) {
+    fn on_settled(&mut self, ctx: &mut ReceiveContext<'_>, ranges: Vec<SettledRange>, out: &mut Vec<StreamOutcome>) {
         if ranges.is_empty() {
             return;
         }
-        self.doom(ctx, out);
+        self.abandon_incomplete(ctx, out);
         self.complete_ready(ctx, out);
         self.release(ctx, out);
         for range in ranges {
             ctx.losses.overrun += range.overrun;
             let messages = self.ledger.unexplained_in(&range);
             match self.kind {
-                Kind::Ptp if 0 < range.unexplained => {
+                StreamKind::Ptp if 0 < range.unexplained => {
                     let all = Count::Exact(range.unexplained);
                     ctx.losses.ibx_loss.add(range.unexplained, ctx.now.wall);
                     self.ledger.explain(Dseq(range.first.0 - 1), range.last.next(), all.min());
-                    out.push(Outcome::Inbox { messages: all.min(), reason: range.reason, missing: range.missing() });
+                    out.push(StreamOutcome::Inbox {
+                        messages: all.min(),
+                        reason: range.reason,
+                        missing: range.missing(),
+                    });
                 }
-                Kind::Bcast { .. } if range.reason == Reason::Expired && ctx.mutants.is(Mutant::ExpiredDelivered) => {}
-                Kind::Bcast { .. } if 0 < messages.max() => {
+                StreamKind::Bcast { .. }
+                    if range.reason == Reason::Expired && ctx.mutants.is(Mutant::ExpiredDelivered) => {}
+                StreamKind::Bcast { .. } if 0 < messages.max() => {
                     ctx.losses.unverified_at = Some(ctx.now.wall);
-                    out.push(Outcome::Unverified { range, messages });
+                    out.push(StreamOutcome::Unverified { range, messages });
                 }
                 _ => {}
             }
@@ -396,19 +409,19 @@ impl Recv {
     /// Judges an item, and tells what is missing before it. `settled` says that no gap before it is open.
     fn judge(
         &mut self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ReceiveContext<'_>,
         (dseq, arrival): (Dseq, Arrival),
         item: &Item,
         settled: bool,
-        out: &mut Vec<Outcome>,
-    ) -> Judged {
-        if self.kind == Kind::Ptp && is_service(item.subject(), ctx.inbox) {
-            return if settled { Judged::Service } else { Judged::Waits };
+        out: &mut Vec<StreamOutcome>,
+    ) -> Disposition {
+        if self.kind == StreamKind::Ptp && is_service(item.subject(), ctx.inbox) {
+            return if settled { Disposition::Service } else { Disposition::Waits };
         }
-        let (matched, sought) = match ctx.sought.take() {
-            Some(Sought { matched, place }) => (matched, place),
+        let (matched, lookup) = match ctx.lookup.take() {
+            Some(RunLookup { matched, place }) => (matched, place),
             // There is one directed stream for both modes.
-            None if self.kind == Kind::Ptp && !ctx.mutants.is(Mutant::DirectedRepairOnly) => {
+            None if self.kind == StreamKind::Ptp && !ctx.mutants.is(Mutant::DirectedRepairOnly) => {
                 (ctx.interest.matches_any(item.subject()), None)
             }
             None => (ctx.interest.matches(item.subject(), ctx.mode), None),
@@ -419,37 +432,37 @@ impl Recv {
             }
             return unwanted(ctx, item);
         };
-        let Some(place) = item.place().filter(|_| self.kind != Kind::Ptp) else {
+        let Some(place) = item.place().filter(|_| self.kind != StreamKind::Ptp) else {
             return self.judge_unnumbered(ctx, (dseq, arrival), item, matched, settled, out);
         };
         let chain = place.chain.filter(|_| !ctx.mutants.is(Mutant::IgnoreChain));
-        let place = Place { chain, ..place };
-        let seen = ctx.window.find(ctx.uid, item.subject(), sought);
+        let place = SeqPosition { chain, ..place };
+        let seen = ctx.window.find(ctx.uid, item.subject(), lookup);
         let entry = seen.map(|(_, entry)| entry);
         // What passed while nobody here wanted the subject is owed to nobody; so is what came in the very instant in
         // which somebody began to, for it may have come before.
         let interrupted =
             entry.is_some_and(|entry| entry.at <= matched.oldest) && !ctx.mutants.is(Mutant::IgnoreContinuity);
-        let judged = place.judge(entry.as_ref());
-        let is_untrue = entry.is_some_and(|entry| self.is_untrue(ctx, &entry, (dseq, arrival), item, judged, out));
+        let disposition = place.judge(entry.as_ref());
+        let is_untrue = entry.is_some_and(|entry| self.is_untrue(ctx, &entry, (dseq, arrival), item, disposition, out));
         let interrupted = interrupted || is_untrue;
-        let judged = match judged {
-            Judgement::Skip(_) | Judgement::Restart if interrupted => Judgement::First,
-            judged if !is_untrue => judged,
-            _ => Judgement::First,
+        let disposition = match disposition {
+            Continuity::Skip(_) | Continuity::Restart if interrupted => Continuity::First,
+            disposition if !is_untrue => disposition,
+            _ => Continuity::First,
         };
         let mut repeated = 0;
-        let (verdict, skip) = match judged {
-            Judgement::Repeat => {
+        let (verdict, skip) = match disposition {
+            Continuity::Repeat => {
                 let last = entry.expect("repeats something").last;
                 repeated = repeated_of(place.seq, item.count(), last);
                 if !item.is_absent() {
                     ctx.losses.repeat.add(repeated, ctx.now.wall);
                 }
                 match item {
-                    _ if repeated == item.count() => return Judged::Done,
-                    Item::Gone(gone) => {
-                        let rest = Item::Gone(gone.clone().skip(repeated));
+                    _ if repeated == item.count() => return Disposition::Done,
+                    Item::GoneMessages(gone) => {
+                        let rest = Item::GoneMessages(gone.clone().skip(repeated));
                         return self.judge(ctx, (dseq, arrival), &rest, settled, out);
                     }
                     _ => (Verdict::Next, None),
@@ -457,12 +470,12 @@ impl Recv {
             }
             // Rule: release
             // While the datagram of a doomed message's beginning is awaited, nobody knows which of them accounts for it.
-            Judgement::Follows if !settled && item.is_headless() => return Judged::Waits,
-            Judgement::Follows => (Verdict::Next, None),
-            _ if !settled => return Judged::Waits,
-            Judgement::First => (Verdict::First, self.missing_since_birth(&place, &matched, interrupted)),
-            Judgement::Restart => (Verdict::First, None),
-            Judgement::Skip(skip) => (Verdict::First, Some(skip)),
+            Continuity::Follows if !settled && item.is_headless() => return Disposition::Waits,
+            Continuity::Follows => (Verdict::Next, None),
+            _ if !settled => return Disposition::Waits,
+            Continuity::First => (Verdict::First, self.missing_since_birth(&place, &matched, interrupted)),
+            Continuity::Restart => (Verdict::First, None),
+            Continuity::Skip(skip) => (Verdict::First, Some(skip)),
         };
         let offset = place.offset_of_frame(entry.as_ref());
         // What was under way when a subscription began is not for it (A6), however long it was awaited; nor is the loss of it.
@@ -474,7 +487,7 @@ impl Recv {
             let entry = SubEntry { last, dseq, at: arrival.reached, offset };
             match seen {
                 Some((place, _)) => ctx.window.renew(place, entry),
-                None => self.remember(ctx, item, entry),
+                None => self.record_last(ctx, item, entry),
             }
         }
         let verdict = match (lost, place.stamp) {
@@ -483,31 +496,31 @@ impl Recv {
             (None, _) => verdict,
         };
         match owed.filter(|_| !item.is_absent()) {
-            Some(matched) => Judged::Deliver { repeated: repeated as usize, verdict, offset, matched },
+            Some(matched) => Disposition::Deliver { repeated: repeated as usize, verdict, offset, matched },
             None => unwanted(ctx, item),
         }
     }
 
     fn judge_unnumbered(
         &mut self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ReceiveContext<'_>,
         (dseq, arrival): (Dseq, Arrival),
         item: &Item,
-        matched: Arc<Matched>,
+        matched: Arc<MatchSet>,
         settled: bool,
-        out: &mut Vec<Outcome>,
-    ) -> Judged {
+        out: &mut Vec<StreamOutcome>,
+    ) -> Disposition {
         if !settled {
-            return Judged::Waits;
+            return Disposition::Waits;
         }
-        let verdict = if self.kind == Kind::Ptp { Verdict::Direct } else { Verdict::Unnumbered };
+        let verdict = if self.kind == StreamKind::Ptp { Verdict::Direct } else { Verdict::Unnumbered };
         let owed = matched.at(arrival.reached);
         match item {
-            Item::AbandonedMessage(_) | Item::Gone(_) if owed.is_none() && self.kind != Kind::Ptp => {}
+            Item::AbandonedMessage(_) | Item::GoneMessages(_) if owed.is_none() && self.kind != StreamKind::Ptp => {}
             Item::AbandonedMessage(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
-            Item::AbandonedMessage(doomed) if self.kind == Kind::Ptp => {
+            Item::AbandonedMessage(doomed) if self.kind == StreamKind::Ptp => {
                 ctx.losses.ibx_loss.add(1, ctx.now.wall);
-                out.push(Outcome::Inbox {
+                out.push(StreamOutcome::Inbox {
                     messages: 1,
                     reason: doomed.reason(ctx.reason),
                     missing: MissingDatagrams::default(),
@@ -515,29 +528,33 @@ impl Recv {
             }
             Item::AbandonedMessage(doomed) => {
                 // A datagram that is missing may still come; what began in this one is certain.
-                let range = Settled::of_content(doomed.first, ctx.now.instant, doomed.reason(ctx.reason));
-                out.push(Outcome::Unverified { range, messages: Count::Exact(1) });
+                let range = SettledRange::of_content(doomed.first, ctx.now.instant, doomed.reason(ctx.reason));
+                out.push(StreamOutcome::Unverified { range, messages: Count::Exact(1) });
             }
-            Item::Gone(gone) => {
-                let range = Settled::of_content(dseq, ctx.now.instant, gone.reason);
-                out.push(Outcome::Unverified { range, messages: Count::Exact(gone.count) });
+            Item::GoneMessages(gone) => {
+                let range = SettledRange::of_content(dseq, ctx.now.instant, gone.reason);
+                out.push(StreamOutcome::Unverified { range, messages: Count::Exact(gone.count) });
             }
             _ => {
                 return match owed {
-                    Some(matched) => Judged::Deliver { repeated: 0, verdict, offset: None, matched },
+                    Some(matched) => Disposition::Deliver { repeated: 0, verdict, offset: None, matched },
                     None => unwanted(ctx, item),
                 };
             }
         }
-        Judged::Done
+        Disposition::Done
     }
 
     /// A subject's first message received is not its first one sent: what came before is owed if this peer wanted the
     /// subject since before the publisher started and would remember having received any.
-    fn missing_since_birth(&self, place: &Place, matched: &Matched, interrupted: bool) -> Option<Skip> {
+    fn missing_since_birth(&self, place: &SeqPosition, matched: &MatchSet, interrupted: bool) -> Option<Skip> {
         match self.kind {
-            Kind::Bcast { birth: Some(birth) } if matched.oldest <= birth && !self.evicted && !interrupted => {
-                if place.stamp.is_some() { None } else { place.missing_of_frame() }
+            StreamKind::Bcast { birth: Some(birth) } if matched.oldest <= birth && !self.evicted && !interrupted => {
+                if place.stamp.is_some() {
+                    None
+                } else {
+                    place.missing_of_frame()
+                }
             }
             _ => None,
         }
@@ -547,25 +564,25 @@ impl Recv {
     /// `owed` it. Returns the number of messages; `None` if nothing is missing or no subscription is owed any of it.
     fn lose(
         &mut self,
-        ctx: &mut Context<'_>,
-        (dseq, item, place): (Dseq, &Item, Place),
+        ctx: &mut ReceiveContext<'_>,
+        (dseq, item, place): (Dseq, &Item, SeqPosition),
         entry: Option<SubEntry>,
         skip: Option<Skip>,
-        owed: Option<&Arc<Matched>>,
-        out: &mut Vec<Outcome>,
+        owed: Option<&Arc<MatchSet>>,
+        out: &mut Vec<StreamOutcome>,
     ) -> Option<Count> {
         // Messages that are lost with the item, though they began in no missing datagram; the skip stands for all others.
         let (skip, known) = match (skip, item) {
             (skip, Item::AbandonedMessage(doomed)) => {
                 let first = skip.map_or(place.seq, |skip| skip.first);
-                let (before, rest) = skip.map_or((0, Rest::None), |skip| (skip.messages, skip.rest));
+                let (before, rest) = skip.map_or((0, UnprovenLoss::None), |skip| (skip.messages, skip.rest));
                 let messages = before + u64::from(!doomed.begun);
                 (Skip { first, last: place.seq, messages, rest }, u64::from(doomed.begun))
             }
-            (skip, Item::Gone(gone)) => {
+            (skip, Item::GoneMessages(gone)) => {
                 let last = place.seq.forward(gone.count - 1).unwrap_or(place.seq);
                 let first = skip.map_or(place.seq, |skip| skip.first);
-                let (messages, rest) = skip.map_or((0, Rest::None), |skip| (skip.messages, skip.rest));
+                let (messages, rest) = skip.map_or((0, UnprovenLoss::None), |skip| (skip.messages, skip.rest));
                 (Skip { first, last, messages, rest }, gone.count)
             }
             (Some(skip), _) => (skip, 0),
@@ -584,10 +601,12 @@ impl Recv {
         let mut count = count_of(&skip, &between, to_wrap);
         count = Count::from_bounds(count.min() + known, count.max() + known);
         let since = match (entry, item, self.kind) {
-            (entry, Item::Gone(gone), _) if skip.messages == 0 => entry.map_or(gone.since, |e| e.at.max(gone.since)),
+            (entry, Item::GoneMessages(gone), _) if skip.messages == 0 => {
+                entry.map_or(gone.since, |e| e.at.max(gone.since))
+            }
             (Some(entry), ..) => between.since.map_or(entry.at, |since| since.min(entry.at)),
             (None, Item::AbandonedMessage(doomed), _) if skip.messages + known == 1 => doomed.reached,
-            (None, _, Kind::Bcast { birth: Some(birth) }) => birth,
+            (None, _, StreamKind::Bcast { birth: Some(birth) }) => birth,
             _ => ctx.now.instant,
         };
         if matched.plain().is_none_or(|plain| since < plain.oldest) {
@@ -601,15 +620,15 @@ impl Recv {
         }
         let reason = match item {
             Item::AbandonedMessage(doomed) if doomed.by_limit || doomed.gone.is_some() => doomed.reason(ctx.reason),
-            Item::Gone(gone) => gone.reason,
+            Item::GoneMessages(gone) => gone.reason,
             _ => between.reason.unwrap_or(ctx.reason),
         };
         ctx.losses.on_lost(count, ctx.now.wall);
         let mut missing = missing;
-        if let Item::Gone(gone) = item {
+        if let Item::GoneMessages(gone) = item {
             missing.push((dseq, gone.missing));
         }
-        out.push(Outcome::Lost {
+        out.push(StreamOutcome::Lost {
             subject: item.subject().detached(),
             first: skip.first,
             last: skip.last,
@@ -623,7 +642,7 @@ impl Recv {
     }
 
     /// Notes the last number of the item's subject, the first one received of it.
-    fn remember(&mut self, ctx: &mut Context<'_>, item: &Item, entry: SubEntry) {
+    fn record_last(&mut self, ctx: &mut ReceiveContext<'_>, item: &Item, entry: SubEntry) {
         if !ctx.window.insert(ctx.uid, item.subject(), entry) {
             self.evicted = true;
             ctx.counters.untracked += item.count();
@@ -660,9 +679,15 @@ fn is_service(subject: &Subject, inbox: &str) -> bool {
 }
 
 /// What a gap that `ctx` shows is given on its way.
-fn found<'a>(asking: &'a mut NakScheduler, ctx: &'a mut Context<'_>) -> Found<'a> {
-    asking.on_receivers(ctx.receivers);
-    Found { now: ctx.now.instant, arrived: ctx.arrived, deadline: ctx.deadline, asking, overrun: ctx.overrun }
+fn found<'a>(nak_scheduler: &'a mut NakScheduler, ctx: &'a mut ReceiveContext<'_>) -> GapContext<'a> {
+    nak_scheduler.on_receivers(ctx.receivers);
+    GapContext {
+        now: ctx.now.instant,
+        arrived: ctx.arrived,
+        deadline: ctx.deadline,
+        nak_scheduler,
+        overrun: ctx.overrun,
+    }
 }
 
 /// How many of `count` messages from `first` on are at or below `last`.
@@ -672,13 +697,13 @@ fn repeated_of(first: Seq, count: u64, last: Seq) -> u64 {
 
 /// The number of messages a skip stands for. `to_wrap` is how many messages must be missing besides for the count
 /// to have wrapped meanwhile.
-fn count_of(skip: &Skip, between: &Unexplained, to_wrap: u64) -> Count {
+fn count_of(skip: &Skip, between: &UnexplainedMessages, to_wrap: u64) -> Count {
     let all = between.messages.max(skip.messages);
     match skip.rest {
-        Rest::None => Count::Exact(skip.messages),
-        Rest::Earlier if all < skip.messages.saturating_add(to_wrap) => {
+        UnprovenLoss::None => Count::Exact(skip.messages),
+        UnprovenLoss::Earlier if all < skip.messages.saturating_add(to_wrap) => {
             Count::from_bounds(skip.messages, (skip.messages + between.old).min(all))
         }
-        Rest::Earlier | Rest::Any => Count::from_bounds(skip.messages, all),
+        UnprovenLoss::Earlier | UnprovenLoss::Any => Count::from_bounds(skip.messages, all),
     }
 }

@@ -4,7 +4,7 @@
 //! that is the highest version that the peer has told of. Who stands before what the peer still tells of builds a new table beside
 //! the old one and changes over when it is as good.
 
-use crate::message::{Epoch, Wanted};
+use crate::message::{Epoch, SubscriptionFilter};
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::subject::tree::Tree;
 use crate::subject::{Subject, channel};
@@ -30,7 +30,7 @@ const SHARES: usize = 4;
 
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum RecordOutcome {
     /// It told something new.
     News,
     /// Everything in it was known.
@@ -47,7 +47,7 @@ pub struct RemoteEntry {
     /// Whose.
     pub epoch: Epoch,
     /// What is wanted.
-    pub wanted: Wanted,
+    pub wanted: SubscriptionFilter,
     /// By how many of its subscriptions.
     pub count: u32,
 }
@@ -62,7 +62,7 @@ pub struct RemoteInterest {
     index: HashTable<u32>,
     hasher: FixedState,
     tree: Tree<u32>,
-    tables: BTreeMap<Epoch, Table>,
+    tables: BTreeMap<Epoch, PeerTable>,
     /// Peers that are not there any more and may come back.
     lost: BTreeSet<Epoch>,
     /// Peers that are silent or that a later run has replaced.
@@ -81,18 +81,18 @@ pub struct RemoteInterest {
 
 /// What one peer has told.
 #[derive(Debug)]
-struct Table {
+struct PeerTable {
     /// Address from which the entries came.
     source: Option<IpAddr>,
     /// The highest version told, and by which control datagram. `None`: nothing yet.
     high: Option<(u64, u64)>,
     complete: u64,
     /// Up to which version the peer was told that it is.
-    told: u64,
+    reported: u64,
     /// It holds nothing that ended before this version.
     base: u64,
     places: BTreeSet<u32>,
-    fresh: Option<Fresh>,
+    fresh: Option<PendingTable>,
     /// Since when more is there than is known, and nothing came.
     behind: Option<Instant>,
     /// When it is asked next, at the earliest.
@@ -102,19 +102,19 @@ struct Table {
 
 /// A new table that is not as good as the old one yet.
 #[derive(Debug)]
-struct Fresh {
+struct PendingTable {
     base: u64,
     complete: u64,
-    entries: BTreeMap<Wanted, u32>,
+    entries: BTreeMap<SubscriptionFilter, u32>,
 }
 
-impl Table {
-    fn new() -> Table {
-        Table {
+impl PeerTable {
+    fn new() -> PeerTable {
+        PeerTable {
             source: None,
             high: None,
             complete: 0,
-            told: 0,
+            reported: 0,
             base: 0,
             places: BTreeSet::new(),
             fresh: None,
@@ -153,7 +153,7 @@ impl Table {
         }
     }
 
-    fn ask_deadline(&self, grace: Duration) -> Option<Instant> {
+    fn request_deadline(&self, grace: Duration) -> Option<Instant> {
         Some((self.behind? + grace).max(self.ask_at))
     }
 }
@@ -183,29 +183,29 @@ impl RemoteInterest {
 
     /// Whether all that this peer's clients subscribe to is known.
     pub fn is_known(&self, epoch: Epoch) -> bool {
-        self.tables.get(&epoch).is_some_and(Table::is_known)
+        self.tables.get(&epoch).is_some_and(PeerTable::is_known)
     }
 
     /// Up to which version everything is known; the peer is told so.
-    pub fn tell_complete(&mut self, epoch: Epoch) -> u64 {
+    pub fn report_complete(&mut self, epoch: Epoch) -> u64 {
         let Some(table) = self.tables.get_mut(&epoch) else { return 0 };
-        table.told = table.told.max(table.complete);
+        table.reported = table.reported.max(table.complete);
         table.complete
     }
 
     /// Whether the peer was told that something is known of it.
-    pub fn was_told(&self, epoch: Epoch) -> bool {
-        self.tables.get(&epoch).is_some_and(|table| 0 < table.told)
+    pub fn was_reported(&self, epoch: Epoch) -> bool {
+        self.tables.get(&epoch).is_some_and(|table| 0 < table.reported)
     }
 
     /// Whether less is known of a peer than it was told.
     pub fn is_short(&self, epoch: Epoch) -> bool {
-        self.tables.get(&epoch).is_some_and(|table| table.complete < table.told)
+        self.tables.get(&epoch).is_some_and(|table| table.complete < table.reported)
     }
 
     /// A peer tells its highest version, in the control datagram of this number.
-    pub fn on_word(&mut self, now: Instant, epoch: Epoch, number: u64, high: u64) {
-        self.tables.entry(epoch).or_insert_with(Table::new).on_high(now, number, high);
+    pub fn on_control(&mut self, now: Instant, epoch: Epoch, number: u64, high: u64) {
+        self.tables.entry(epoch).or_insert_with(PeerTable::new).on_high(now, number, high);
     }
 
     /// A record of a peer at `source`, in the control datagram of this number.
@@ -215,25 +215,25 @@ impl RemoteInterest {
         (epoch, source): (Epoch, IpAddr),
         number: u64,
         record: Interest,
-    ) -> Taken {
-        let table = self.tables.entry(epoch).or_insert_with(Table::new);
+    ) -> RecordOutcome {
+        let table = self.tables.entry(epoch).or_insert_with(PeerTable::new);
         table.source = Some(source);
         table.on_high(now, number, record.high);
         let taken = self.take(epoch, record);
         let Some(table) = self.tables.get_mut(&epoch) else { return taken };
         match taken {
-            Taken::Overflow => {
+            RecordOutcome::Overflow => {
                 table.behind = Some(now);
                 (table.ask_at, table.interval) = (now + OVERFLOW_INTERVAL, OVERFLOW_INTERVAL);
             }
-            _ => table.note_behind(now, taken == Taken::News),
+            _ => table.note_behind(now, taken == RecordOutcome::News),
         }
         taken
     }
 
-    fn take(&mut self, epoch: Epoch, record: Interest) -> Taken {
+    fn take(&mut self, epoch: Epoch, record: Interest) -> RecordOutcome {
         let mutants = self.mutants;
-        let Some(table) = self.tables.get_mut(&epoch) else { return Taken::Late };
+        let Some(table) = self.tables.get_mut(&epoch) else { return RecordOutcome::Late };
         let follows = |complete: u64, base: u64| {
             let is_late = record.upto <= complete && !mutants.is(Mutant::LateNewsApplied);
             let is_gap = complete < record.after && !mutants.is(Mutant::NewsAcrossGap);
@@ -245,11 +245,11 @@ impl RemoteInterest {
             && table.fresh.as_ref().is_none_or(|fresh| fresh.base < record.base);
         if begins {
             self.len_fresh -= table.fresh.as_ref().map_or(0, |fresh| fresh.entries.len());
-            table.fresh = Some(Fresh { base: record.base, complete: 0, entries: BTreeMap::new() });
+            table.fresh = Some(PendingTable { base: record.base, complete: 0, entries: BTreeMap::new() });
         }
-        let mut taken = if record.upto <= table.complete { Taken::Late } else { Taken::Gap };
+        let mut taken = if record.upto <= table.complete { RecordOutcome::Late } else { RecordOutcome::Gap };
         // What was told before it was begun may have ended since, untold.
-        let fits = |fresh: &&mut Fresh| fresh.base <= record.high && follows(fresh.complete, fresh.base);
+        let fits = |fresh: &&mut PendingTable| fresh.base <= record.high && follows(fresh.complete, fresh.base);
         if let Some(fresh) = table.fresh.as_mut().filter(fits) {
             let before = fresh.entries.len();
             for InterestEntry { wanted, count } in &record.entries {
@@ -260,14 +260,14 @@ impl RemoteInterest {
             }
             fresh.complete = record.upto;
             self.len_fresh = self.len_fresh + fresh.entries.len() - before;
-            taken = Taken::News;
+            taken = RecordOutcome::News;
         }
         if follows(table.complete, table.base) {
             table.complete = record.upto;
-            taken = Taken::News;
+            taken = RecordOutcome::News;
             record.entries.into_iter().for_each(|entry| self.put(epoch, entry));
         }
-        self.change_over(epoch);
+        self.switch_table(epoch);
         // Those that are there come first.
         while self.len_max < self.len + self.len_fresh
             && let Some(lost) = self.lost.iter().copied().find(|lost| self.has_entries(*lost))
@@ -276,7 +276,7 @@ impl RemoteInterest {
         }
         if self.len_max < self.len + self.len_fresh || self.is_share_exceeded(epoch) {
             self.empty(epoch);
-            return Taken::Overflow;
+            return RecordOutcome::Overflow;
         }
         taken
     }
@@ -289,7 +289,7 @@ impl RemoteInterest {
         }
         let Some(source) = self.tables.get(&epoch).map(|table| table.source) else { return false };
         let at_source = self.tables.values().filter(|table| table.source == source);
-        share < at_source.map(Table::len).sum()
+        share < at_source.map(PeerTable::len).sum()
     }
 
     fn has_entries(&self, epoch: Epoch) -> bool {
@@ -297,7 +297,7 @@ impl RemoteInterest {
     }
 
     /// Takes the new table if it is as good as the old one, and drops it if it is not needed.
-    fn change_over(&mut self, epoch: Epoch) {
+    fn switch_table(&mut self, epoch: Epoch) {
         let Some(table) = self.tables.get_mut(&epoch) else { return };
         let is_needed = !table.is_known();
         let Some(fresh) = table.fresh.take_if(|fresh| !is_needed || fresh.base.max(table.complete) <= fresh.complete)
@@ -324,7 +324,7 @@ impl RemoteInterest {
     }
 
     /// A peer is there, perhaps again.
-    pub fn regain(&mut self, epoch: Epoch) {
+    pub fn restore(&mut self, epoch: Epoch) {
         if self.lost.remove(&epoch) {
             self.changes += 1;
         }
@@ -344,7 +344,7 @@ impl RemoteInterest {
 
     /// A peer ended: its entries end with it.
     pub fn end(&mut self, epoch: Epoch) {
-        self.regain(epoch);
+        self.restore(epoch);
         self.unreachable.remove(&epoch);
         if self.tables.contains_key(&epoch) {
             self.empty(epoch);
@@ -361,7 +361,7 @@ impl RemoteInterest {
         places.into_iter().for_each(|place| self.drop_place(place));
     }
 
-    fn hash(&self, epoch: Epoch, wanted: &Wanted) -> u64 {
+    fn hash(&self, epoch: Epoch, wanted: &SubscriptionFilter) -> u64 {
         self.hasher.hash_one((epoch, wanted))
     }
 
@@ -478,13 +478,13 @@ impl RemoteInterest {
     /// When a peer is to be asked next.
     pub fn deadline(&self, is_there: impl Fn(Epoch) -> bool) -> Option<Instant> {
         let tables = self.tables.iter().filter(|(epoch, _)| is_there(**epoch));
-        tables.filter_map(|(_, table)| table.ask_deadline(self.grace)).min()
+        tables.filter_map(|(_, table)| table.request_deadline(self.grace)).min()
     }
 
     /// The next request that is due, if there is one.
     pub fn poll_request(&mut self, now: Instant, is_there: impl Fn(Epoch) -> bool) -> Option<InterestRequest> {
         let grace = self.grace;
-        let is_due = |table: &Table| table.ask_deadline(grace).is_some_and(|at| at <= now);
+        let is_due = |table: &PeerTable| table.request_deadline(grace).is_some_and(|at| at <= now);
         let mut tables = self.tables.iter_mut();
         let (epoch, table) = tables.find(|(epoch, table)| is_due(table) && is_there(**epoch))?;
         table.ask_at = now + table.interval;

@@ -13,7 +13,7 @@ pub const HEARTBEAT_FIRST: Duration = Duration::from_millis(20);
 
 /// When the next heartbeat is due: at +20, 60, 140, 300, 620 ms … after the last datagram, then at the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beat {
+pub struct HeartbeatTimer {
     next: Instant,
     interval: Duration,
     interval_max: Duration,
@@ -21,27 +21,27 @@ pub struct Beat {
     last: Instant,
 }
 
-impl Beat {
+impl HeartbeatTimer {
     /// As after a datagram sent now; the intervals grow up to `interval_max`.
-    pub fn new(now: Instant, interval_max: Duration) -> Beat {
+    pub fn new(now: Instant, interval_max: Duration) -> HeartbeatTimer {
         let interval = HEARTBEAT_FIRST.min(interval_max);
-        Beat { next: now + interval, interval, interval_max, last: now }
+        HeartbeatTimer { next: now + interval, interval, interval_max, last: now }
     }
 
     /// As at the start of a peer: at 0, +20, 60, 140 ms …
-    pub fn starting(now: Instant, interval_max: Duration) -> Beat {
-        Beat { next: now, interval: HEARTBEAT_FIRST / 2, interval_max, last: now }
+    pub fn starting(now: Instant, interval_max: Duration) -> HeartbeatTimer {
+        HeartbeatTimer { next: now, interval: HEARTBEAT_FIRST / 2, interval_max, last: now }
     }
 
     /// At the interval from the first on.
-    pub fn steady(now: Instant, interval_max: Duration) -> Beat {
-        Beat { next: now + interval_max, interval: interval_max, interval_max, last: now }
+    pub fn steady(now: Instant, interval_max: Duration) -> HeartbeatTimer {
+        HeartbeatTimer { next: now + interval_max, interval: interval_max, interval_max, last: now }
     }
 
     /// A datagram was sent: the sequence begins again.
     pub fn on_datagram(&mut self, now: Instant) {
-        let soon = Beat::new(now, self.interval_max);
-        *self = Beat { next: soon.next.min(self.last + self.interval_max), last: self.last, ..soon };
+        let soon = HeartbeatTimer::new(now, self.interval_max);
+        *self = HeartbeatTimer { next: soon.next.min(self.last + self.interval_max), last: self.last, ..soon };
     }
 
     /// When the next one is due.
@@ -83,7 +83,7 @@ impl Origin {
 
 /// A datagram that is ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sealed {
+pub struct SealedDatagram {
     /// Its number.
     pub dseq: Dseq,
     /// Messages begun in all earlier ones of its stream.
@@ -94,7 +94,7 @@ pub struct Sealed {
 
 /// One stream of numbered datagrams: the multicast stream, or the directed stream to one peer.
 #[derive(Debug)]
-pub struct Send {
+pub struct SendStream {
     receiver: Option<Epoch>,
     builder: Builder,
     bytes_max: usize,
@@ -104,10 +104,10 @@ pub struct Send {
     mutants: Mutants,
 }
 
-impl Send {
+impl SendStream {
     /// A stream without datagrams; `receiver` makes it a directed one.
-    pub fn new(receiver: Option<Epoch>, bytes_max: usize, mutants: Mutants) -> Send {
-        Send { receiver, builder: Builder::new(bytes_max), bytes_max, high: Dseq(0), count: 0, mutants }
+    pub fn new(receiver: Option<Epoch>, bytes_max: usize, mutants: Mutants) -> SendStream {
+        SendStream { receiver, builder: Builder::new(bytes_max), bytes_max, high: Dseq(0), count: 0, mutants }
     }
 
     /// Goes on after a datagram of the same stream, up to which `count` messages were begun.
@@ -132,7 +132,7 @@ impl Send {
     }
 
     /// Packs a message; datagrams that became full go to `out`.
-    pub fn push(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<Sealed>) {
+    pub fn push(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<SealedDatagram>) {
         if self.builder.push(entry) {
             return;
         }
@@ -162,7 +162,7 @@ impl Send {
         self.builder.entries(at)
     }
 
-    fn push_fragments(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<Sealed>) {
+    fn push_fragments(&mut self, now: Instant, origin: &Origin, entry: &Entry<'_>, out: &mut Vec<SealedDatagram>) {
         let (_, body) = wire::body_of(entry.message);
         let (mut index, mut offset) = (0, 0);
         while offset < body.len() {
@@ -181,7 +181,7 @@ impl Send {
     }
 
     /// Seals the open datagram, if there is one.
-    pub fn seal(&mut self, now: Instant, origin: &Origin, out: &mut Vec<Sealed>) {
+    pub fn seal(&mut self, now: Instant, origin: &Origin, out: &mut Vec<SealedDatagram>) {
         if !self.is_open() {
             return;
         }
@@ -194,7 +194,7 @@ impl Send {
             before = before.saturating_sub(1);
         }
         let header = origin.header(now, kind, self.high.0, before, self.receiver);
-        out.push(Sealed { dseq: self.high, before: self.count, bytes: self.builder.seal(&header) });
+        out.push(SealedDatagram { dseq: self.high, before: self.count, bytes: self.builder.seal(&header) });
         self.count += messages;
     }
 }
@@ -227,7 +227,7 @@ impl Default for Control {
 
 /// Which of the three records that introduce a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum AnnounceKind {
     /// Still here.
     Heartbeat,
     /// Here I am.
@@ -241,13 +241,13 @@ pub enum Word {
     Bye,
 }
 
-impl Word {
+impl AnnounceKind {
     /// The record that says so.
     pub fn record(self, announce: Announce) -> Record {
         match self {
-            Word::Heartbeat => Record::Heartbeat(announce),
-            Word::Hello { cookie, wants_reply } => Record::Hello(wire::Hello { cookie, wants_reply, announce }),
-            Word::Bye => Record::Bye(announce),
+            AnnounceKind::Heartbeat => Record::Heartbeat(announce),
+            AnnounceKind::Hello { cookie, wants_reply } => Record::Hello(wire::Hello { cookie, wants_reply, announce }),
+            AnnounceKind::Bye => Record::Bye(announce),
         }
     }
 }
@@ -259,7 +259,7 @@ mod tests {
     /// Proves: W46
     #[test]
     fn heartbeats_decay_to_the_interval_and_start_again_after_data() {
-        let mut beat = Beat::new(Instant::ZERO, Duration::from_secs(1));
+        let mut beat = HeartbeatTimer::new(Instant::ZERO, Duration::from_secs(1));
         let mut due = Vec::new();
         for millis in 0..4000 {
             if beat.take_due(Instant::ZERO + Duration::from_millis(millis)) {

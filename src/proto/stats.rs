@@ -1,9 +1,9 @@
 //! Every counter there is, and the rows that `show` prints. Counters only rise.
 
-use crate::message::{ClientId, DeliveryMode, Dseq, Publisher, Reason, SubId, Wanted};
+use crate::message::{ClientId, DeliveryMode, Dseq, Publisher, Reason, SubId, SubscriptionFilter};
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::time::Wall;
+use crate::time::WallTime;
 use crate::wire::Report;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -157,16 +157,16 @@ counters! {
 
 /// A count and when it last rose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct LossTally {
     /// How many.
     pub count: u64,
     /// When it last rose, by the wall clock of this host.
-    pub last: Option<Wall>,
+    pub last: Option<WallTime>,
 }
 
-impl Tally {
+impl LossTally {
     /// Counts `more`; 0 leaves the time as it is.
-    pub fn add(&mut self, more: u64, at: Wall) {
+    pub fn add(&mut self, more: u64, at: WallTime) {
         if 0 < more {
             self.count = self.count.saturating_add(more);
             self.last = Some(at);
@@ -174,8 +174,8 @@ impl Tally {
     }
 
     /// The sum of both.
-    pub fn plus(self, other: Tally) -> Tally {
-        Tally { count: self.count.saturating_add(other.count), last: self.last.max(other.last) }
+    pub fn plus(self, other: LossTally) -> LossTally {
+        LossTally { count: self.count.saturating_add(other.count), last: self.last.max(other.last) }
     }
 }
 
@@ -185,19 +185,19 @@ pub struct LossRow {
     /// Who.
     pub publisher: Publisher,
     /// Multicast messages received more than once.
-    pub repeat: Tally,
+    pub repeat: LossTally,
     /// Multicast messages received that nobody here subscribes to.
-    pub not_sub: Tally,
+    pub not_sub: LossTally,
     /// Messages received after they were missing and asked for.
-    pub repaired: Tally,
+    pub repaired: LossTally,
     /// Multicast messages lost (lower bound).
-    pub msg_loss: Tally,
+    pub msg_loss: LossTally,
     /// Upper bound less lower bound of `msg_loss`; 0 when all counts are exact.
     pub msg_loss_uncertain: u64,
     /// Messages lost from the directed stream to this peer.
-    pub ibx_loss: Tally,
+    pub ibx_loss: LossTally,
     /// Messages in missing datagrams that nothing has explained yet, subscribed or not.
-    pub unverified: Tally,
+    pub unverified: LossTally,
     /// The last reason told of something lost or unverified, to whom it may concern.
     pub reason: Option<Reason>,
     /// How often each reason was told, in the order of [`Reason::ALL`].
@@ -218,7 +218,7 @@ pub struct OutboundRow {
     /// What it says it missed of this peer's multicast stream since it first heard it.
     pub report: Report,
     /// When something in that changed last.
-    pub at: Wall,
+    pub at: WallTime,
 }
 
 /// The ledger of one datagram stream: each datagram from baseline to highest is in exactly one state.
@@ -318,7 +318,7 @@ pub struct SubRow {
     /// Which.
     pub sub: SubId,
     /// What it gets.
-    pub wanted: Wanted,
+    pub wanted: SubscriptionFilter,
     /// What it gets when something is missing.
     pub mode: DeliveryMode,
     /// Deliveries made to it.
@@ -331,7 +331,7 @@ pub struct RemoteRow {
     /// The other peer.
     pub publisher: Publisher,
     /// What is wanted.
-    pub wanted: Wanted,
+    pub wanted: SubscriptionFilter,
     /// How many subscriptions want it.
     pub count: u32,
     /// Whether all that the peer's clients subscribe to is known.

@@ -5,13 +5,13 @@ use crate::subject::Subject;
 
 /// The text of a subject, and the streak that the message on it belongs to.
 #[derive(Clone, Copy, Debug)]
-pub struct Key<'a> {
+pub struct SubjectRunKey<'a> {
     text: &'a [u8],
     /// Of one peer never the same for two subjects; 0 for a message that belongs to no streak.
     subject_run: u64,
 }
 
-impl<'a> Key<'a> {
+impl<'a> SubjectRunKey<'a> {
     /// The subject's bytes.
     pub fn text(self) -> &'a [u8] {
         self.text
@@ -23,10 +23,10 @@ impl<'a> Key<'a> {
     }
 }
 
-impl<'a> From<&'a Subject> for Key<'a> {
+impl<'a> From<&'a Subject> for SubjectRunKey<'a> {
     /// Outside of all streaks.
-    fn from(subject: &'a Subject) -> Key<'a> {
-        Key { text: subject.as_bytes(), subject_run: 0 }
+    fn from(subject: &'a Subject) -> SubjectRunKey<'a> {
+        SubjectRunKey { text: subject.as_bytes(), subject_run: 0 }
     }
 }
 
@@ -42,32 +42,32 @@ pub struct SubjectRuns {
 
 impl SubjectRuns {
     /// Whether a message on `subject` goes on with the present streak.
-    pub fn goes_on(&mut self, subject: &Subject) -> bool {
+    pub fn continues_run(&mut self, subject: &Subject) -> bool {
         if self.recent.as_ref().is_some_and(|recent| recent.is_same(subject)) {
             return true;
         }
-        let goes_on = self.text == subject.as_bytes();
-        if goes_on {
+        let continues_run = self.text == subject.as_bytes();
+        if continues_run {
             self.recent = Some(subject.clone());
         }
-        goes_on
+        continues_run
     }
 
     /// The key of the present streak.
-    pub fn key(&self) -> Option<Key<'_>> {
-        (self.number != 0).then_some(Key { text: &self.text, subject_run: self.number })
+    pub fn key(&self) -> Option<SubjectRunKey<'_>> {
+        (self.number != 0).then_some(SubjectRunKey { text: &self.text, subject_run: self.number })
     }
 
     /// The key of a message on `subject`, and whether it begins a streak.
-    pub fn next<'a>(&mut self, subject: &'a Subject) -> (Key<'a>, bool) {
-        let goes_on = self.goes_on(subject);
-        if !goes_on {
+    pub fn next<'a>(&mut self, subject: &'a Subject) -> (SubjectRunKey<'a>, bool) {
+        let continues_run = self.continues_run(subject);
+        if !continues_run {
             self.recent = None;
             self.text.clear();
             self.text.extend_from_slice(subject.as_bytes());
             self.number += 1;
         }
-        (Key { text: subject.as_bytes(), subject_run: self.number }, !goes_on)
+        (SubjectRunKey { text: subject.as_bytes(), subject_run: self.number }, !continues_run)
     }
 }
 
@@ -85,6 +85,6 @@ mod tests {
         };
         assert_eq!([next(&a), next(&a), next(&"a".parse().unwrap())], [(1, true), (1, false), (1, false)]);
         assert_eq!([next(&b), next(&a), next(&a)], [(2, true), (3, true), (3, false)]);
-        assert_eq!(Key::from(&a).subject_run(), None);
+        assert_eq!(SubjectRunKey::from(&a).subject_run(), None);
     }
 }

@@ -38,7 +38,7 @@ impl Sample {
 
 /// When a datagram was sealed at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sealed {
+pub struct SealTime {
     /// Not after this.
     pub latest: Instant,
     /// The datagrams before were under way for longer than was known, by this at least.
@@ -64,16 +64,16 @@ impl Transit {
     }
 
     /// A datagram is read now that arrived at `arrived` at the earliest and was sealed at this uptime.
-    pub fn on_datagram(&mut self, now: Instant, arrived: Instant, uptime_ms: u32) -> Sealed {
+    pub fn on_datagram(&mut self, now: Instant, arrived: Instant, uptime_ms: u32) -> SealTime {
         let sample = Sample { at: now, uptime_ms };
-        let unknown = Sealed { latest: arrived, older: Duration::ZERO };
+        let unknown = SealTime { latest: arrived, older: Duration::ZERO };
         if uptime_ms.max(self.current.uptime_ms) == u32::MAX {
             return unknown;
         }
         self.rotate(now, sample);
         let (latest, drift) = self.latest(uptime_ms);
         if latest < now {
-            return Sealed { latest: arrived.min(latest + UPTIME_UNIT), ..unknown };
+            return SealTime { latest: arrived.min(latest + UPTIME_UNIT), ..unknown };
         }
         let quicker = latest.since(now);
         if PLAUSIBLE < quicker && !self.is_confirmed(sample) {
@@ -82,9 +82,9 @@ impl Transit {
             // What agrees with a claim was told of already.
             let older = if self.claim.take().is_some() { Duration::ZERO } else { quicker.saturating_sub(2 * drift) };
             (self.current, self.previous) = (sample, None);
-            return Sealed { older, ..unknown };
+            return SealTime { older, ..unknown };
         }
-        Sealed { older: quicker.saturating_sub(2 * drift), ..unknown }
+        SealTime { older: quicker.saturating_sub(2 * drift), ..unknown }
     }
 
     /// Begins a new window when the present one is over, unless the datagram claims an implausible uptime. What is too old does not
@@ -122,7 +122,7 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    fn heard(transit: &mut Transit, millis: u64, uptime_ms: u32) -> Sealed {
+    fn heard(transit: &mut Transit, millis: u64, uptime_ms: u32) -> SealTime {
         transit.on_datagram(at(millis), at(millis), uptime_ms)
     }
 

@@ -3,16 +3,16 @@
 mod losses;
 mod repairs;
 
-use crate::message::{Delivery, Loss, Missing, Verdict};
-use crate::proto::advisory::{Advisory, Stream as AdvisedStream};
+use crate::message::{Delivery, Loss, LossScope, Verdict};
+use crate::proto::advisory::{Advisory, AdvisoryStream as AdvisedStream};
 use crate::proto::effect::{MemberEvent, Target};
-use crate::sim::oracle::{Oracle, Run, State, Track};
+use crate::sim::oracle::{MessageState, Oracle, PeerRun, Track};
 use crate::sim::scenario::MILLIS;
-use crate::sim::truth::{NEVER, Sent, Truth};
+use crate::sim::truth::{GroundTruth, MessageTrace, NEVER};
 use crate::time::nanos;
 
 /// The oracle's parts while one receiver and one stream are looked at.
-struct View<'a> {
+struct StreamChecker<'a> {
     at: u64,
     run: usize,
     stream: usize,
@@ -20,9 +20,9 @@ struct View<'a> {
 }
 
 impl Oracle {
-    fn view(&mut self, at: u64, run: usize, stream: usize) -> View<'_> {
+    fn view(&mut self, at: u64, run: usize, stream: usize) -> StreamChecker<'_> {
         self.runs[run].track(stream);
-        View { at, run, stream, oracle: self }
+        StreamChecker { at, run, stream, oracle: self }
     }
 
     /// A peer hands a message to clients.
@@ -49,7 +49,7 @@ impl Oracle {
         if self.is_own(run, stream) {
             return self.on_local(run, to, id, delivery);
         }
-        let sent = self.truth.published[id].sent.or_else(|| self.truth.in_making(stream, delivery));
+        let sent = self.truth.published[id].sent.or_else(|| self.truth.find_incomplete(stream, delivery));
         match sent {
             Some((sent, None, message)) if sent == stream => {
                 let side = to.first().and_then(|target| self.side_with(run, *target));
@@ -68,7 +68,7 @@ impl Oracle {
     fn on_local(&mut self, run: usize, to: &[Target], id: usize, delivery: &Delivery) {
         for target in to {
             let side = self.side_with(run, *target).unwrap_or(run);
-            let Run { subs, local, .. } = &mut self.runs[side];
+            let PeerRun { subs, local, .. } = &mut self.runs[side];
             match local.iter().position(|(message, sub)| *message == id && subs[*sub].target == *target) {
                 Some(at) => drop(local.swap_remove(at)),
                 None => {
@@ -89,13 +89,13 @@ impl Oracle {
             return self.findings.add("O4", text);
         };
         // Each side misses messages and datagrams of its own.
-        let is_of_side = matches!(loss.what, Missing::Messages { .. } | Missing::Datagrams { .. });
+        let is_of_side = matches!(loss.what, LossScope::Messages { .. } | LossScope::Datagrams { .. });
         let side = to.first().filter(|_| is_of_side).and_then(|target| self.side_with(run, *target)).unwrap_or(run);
         let told: Vec<usize> = if is_of_side { vec![side] } else { self.sides(run).collect() };
         let clients = self.check_told(&told, to, loss);
         let mut view = self.view(at, side, stream);
         match &loss.what {
-            Missing::Messages { subject, first, last, count } => {
+            LossScope::Messages { subject, first, last, count } => {
                 let range = view.oracle.truth.known_subject(subject).map(|subject| {
                     let flow = &view.oracle.truth.streams[stream].bcast;
                     (subject, flow.numbered_between(subject, *first, *last).to_vec())
@@ -106,15 +106,15 @@ impl Oracle {
                 };
                 view.on_lost(to, subject, &range, *count, loss);
             }
-            Missing::Datagrams { first, last, messages } => {
+            LossScope::Datagrams { first, last, messages } => {
                 view.on_unverified(clients, first.0, last.0, *messages, loss.reason);
             }
-            Missing::Tail { after } => {
+            LossScope::Tail { after } => {
                 for side in told {
                     self.view(at, side, stream).on_tail(after.0, loss.reason);
                 }
             }
-            Missing::Inbox { messages } => view.on_inbox(*messages),
+            LossScope::Inbox { messages } => view.on_inbox(*messages),
         }
     }
 
@@ -130,7 +130,7 @@ impl Oracle {
                 self.findings.add("deliver", format!("run {run} reports to {target:?}, which is not there"));
             }
         }
-        let to_all = !matches!(loss.what, Missing::Messages { .. });
+        let to_all = !matches!(loss.what, LossScope::Messages { .. });
         if to_all && (clients != active || to.len() != active.count_ones() as usize) {
             let text = format!("run {run} reports {:?} to {to:?}, clients are {active:b}", loss.what);
             self.findings.add("deliver", text);
@@ -175,14 +175,14 @@ impl Oracle {
             return self.findings.add("O4", format!("run {run} says {event:?} of an epoch that is not: {epoch}"));
         };
         self.note(&[at, run as u64, 2, stream as u64, event as u64]);
-        self.on_paths_told(at, run, stream, event);
+        self.on_path_event(at, run, stream, event);
         if event == MemberEvent::Left && !self.truth.streams[stream].said_bye {
             self.findings.add("O5", format!("run {run} says that epoch {epoch} left"));
         }
     }
 }
 
-impl View<'_> {
+impl StreamChecker<'_> {
     fn track(&self) -> &Track {
         self.oracle.runs[self.run].tracks[self.stream].as_ref().expect("made by Oracle::view")
     }
@@ -191,11 +191,11 @@ impl View<'_> {
         self.oracle.runs[self.run].track(self.stream)
     }
 
-    fn truth(&self) -> &Truth {
+    fn truth(&self) -> &GroundTruth {
         &self.oracle.truth
     }
 
-    fn sent(&self, message: usize) -> Sent {
+    fn sent(&self, message: usize) -> MessageTrace {
         self.truth().streams[self.stream].bcast.messages[message]
     }
 
@@ -248,7 +248,7 @@ impl View<'_> {
     }
 
     /// A5: what is called repaired was missing for longer than datagrams may be late, and what is not was not.
-    fn check_repaired(&mut self, message: usize, sent: &Sent, is_repaired: bool) {
+    fn check_repaired(&mut self, message: usize, sent: &MessageTrace, is_repaired: bool) {
         let run = &self.oracle.runs[self.run];
         let (repairs, grace) = (run.repairs(), run.reorder_grace());
         let (track, mut dseqs) = (self.track(), sent.first..=sent.last);
@@ -271,10 +271,10 @@ impl View<'_> {
         }
     }
 
-    fn on_deliver_to(&mut self, sub: usize, message: usize, sent: &Sent, delivery: &Delivery) {
+    fn on_deliver_to(&mut self, sub: usize, message: usize, sent: &MessageTrace, delivery: &Delivery) {
         let state = self.track().state(sub, message);
-        if matches!(state, State::Delivered | State::Lost { .. }) {
-            let rule = if state == State::Delivered { "O7" } else { "O2" };
+        if matches!(state, MessageState::Delivered | MessageState::Lost { .. }) {
+            let rule = if state == MessageState::Delivered { "O7" } else { "O2" };
             self.wrong(rule, format!("message {message} delivered to subscription {sub} after {state:?}: {sent:?}"));
         }
         let run = &self.oracle.runs[self.run];
@@ -303,7 +303,7 @@ impl View<'_> {
                 self.wrong("O6", text);
             }
         }
-        self.track_mut().tell(sub, message, State::Delivered);
+        self.track_mut().set_state(sub, message, MessageState::Delivered);
         *self.track_mut().last(sub, sent.subject) = message + 1;
     }
 
@@ -314,13 +314,13 @@ impl View<'_> {
         let run = &self.oracle.runs[self.run];
         let numbered = self.truth().streams[self.stream].bcast.numbered(subject);
         let known = &numbered[..numbered.partition_point(|message| *message < before)];
-        let last = known.iter().rfind(|message| self.track().state(sub, **message) != State::Nothing);
+        let last = known.iter().rfind(|message| self.track().state(sub, **message) != MessageState::Nothing);
         run.pauses.is_empty() && last.is_some_and(|last| run.subs[sub].start < self.sent(*last).sealed)
     }
 
     /// The first message of the frame of a message, if a subscription is certainly owed all of the epoch and the
     /// receiver forgets no subject.
-    fn frame_start(&self, sub: usize, sent: &Sent) -> Option<usize> {
+    fn frame_start(&self, sub: usize, sent: &MessageTrace) -> Option<usize> {
         let run = &self.oracle.runs[self.run];
         let stream = &self.truth().streams[self.stream];
         let is_owed_all = self.oracle.is_owed_all(&run.subs[sub], stream, self.track());
@@ -347,7 +347,7 @@ impl View<'_> {
         let (low, high) = (all.partition_point(|at| *at < from), all.partition_point(|at| *at < to));
         let unsaid = |message: &usize| {
             let sent = &stream.bcast.messages[*message];
-            self.track().state(sub, *message) == State::Nothing
+            self.track().state(sub, *message) == MessageState::Nothing
                 && self.oracle.is_owed(self.run, &run.subs[sub], stream, self.track(), sent)
         };
         all[low..high.max(low)].iter().copied().filter(unsaid).collect()

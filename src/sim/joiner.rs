@@ -1,20 +1,20 @@
 //! A client that joins late, and what it must see: no number of a subject twice, and none missed in silence where the
 //! history ends and the live stream goes on. What comes after that is the oracle's matter.
 
-use crate::message::{Count, Delivery, DeliveryMode, Epoch, Loss, Missing, Publisher};
+use crate::message::{Count, Delivery, DeliveryMode, Epoch, Loss, LossScope, Publisher};
 use crate::proto::Recovery;
-use crate::proto::effect::{Request, Target, Unanswered};
+use crate::proto::effect::{ClientRequest, QuestionFailure, Target};
 use crate::proto::history::Selection;
 use crate::proto::join::{Join, JoinEvent, Joined};
 use crate::proto::mutant::Mutants;
 use crate::proto::question::Answer;
 use crate::seqno::Seq;
-use crate::sim::oracle::Run;
+use crate::sim::oracle::PeerRun;
 use crate::sim::report::Findings;
 use crate::sim::scenario::SECOND;
-use crate::sim::truth::Truth;
+use crate::sim::truth::GroundTruth;
 use crate::subject::{Pattern, Subject};
-use crate::time::Wall;
+use crate::time::WallTime;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(2);
 const ASKING_TIME: u64 = 3 * 2 * SECOND;
 
 /// A subject of a publisher.
-type Key = (Epoch, Subject);
+type PublisherSubject = (Epoch, Subject);
 
 /// A subscription that begins with history.
 #[derive(Debug)]
@@ -38,9 +38,9 @@ pub(crate) struct Joiner {
     asked_first: BTreeMap<Epoch, u64>,
     questions: u64,
     /// The last number handed on or told as lost, and whether that was beyond the seam.
-    seen: BTreeMap<Key, (Seq, bool)>,
+    seen: BTreeMap<PublisherSubject, (Seq, bool)>,
     /// The last number that the peer delivered.
-    delivered: BTreeMap<Key, Seq>,
+    delivered: BTreeMap<PublisherSubject, Seq>,
     joined: Option<Joined>,
     replayed: u64,
 }
@@ -52,7 +52,7 @@ impl Joiner {
         (pattern, mode): (Pattern, DeliveryMode),
         selection: Selection,
         mutants: Mutants,
-    ) -> (Joiner, Request) {
+    ) -> (Joiner, ClientRequest) {
         let joiner = Joiner {
             target,
             join: Join::new(vec![pattern.clone()], Some(selection)).mutated(mutants),
@@ -64,7 +64,7 @@ impl Joiner {
             joined: None,
             replayed: 0,
         };
-        (joiner, Request::Subscribe { sub: target.sub, wanted: pattern.into(), mode, news: true })
+        (joiner, ClientRequest::Subscribe { sub: target.sub, wanted: pattern.into(), mode, news: true })
     }
 
     /// Messages that came from histories.
@@ -73,8 +73,8 @@ impl Joiner {
     }
 
     /// The peer names a publisher.
-    pub fn on_known(&mut self, publisher: Option<Publisher>) {
-        self.join.on_known(publisher);
+    pub fn on_publisher(&mut self, publisher: Option<Publisher>) {
+        self.join.on_publisher(publisher);
     }
 
     /// The peer delivers a message.
@@ -82,7 +82,7 @@ impl Joiner {
         if let Some(seq) = delivery.seq {
             self.delivered.insert((delivery.publisher.epoch, delivery.message.subject.clone()), seq);
         }
-        self.join.on_message(Wall::EPOCH, delivery.clone());
+        self.join.on_message(WallTime::EPOCH, delivery.clone());
     }
 
     /// The peer tells of a loss.
@@ -91,17 +91,17 @@ impl Joiner {
     }
 
     /// An answer came, or a part of one, or none will.
-    pub fn on_answer(&mut self, id: u64, answer: Result<Answer, Unanswered>) {
+    pub fn on_answer(&mut self, id: u64, answer: Result<Answer, QuestionFailure>) {
         if let Some(epoch) = self.asked.get(&id).copied()
-            && !self.join.on_answer(Wall::EPOCH, epoch, answer)
+            && !self.join.on_answer(WallTime::EPOCH, epoch, answer)
         {
             self.asked.remove(&id);
         }
     }
 
     /// Takes what there is, and gives the next question.
-    pub fn poll(&mut self, now: u64, truth: &Truth, out: &mut Findings) -> Option<Request> {
-        self.join.on_idle(Wall::EPOCH);
+    pub fn poll(&mut self, now: u64, truth: &GroundTruth, out: &mut Findings) -> Option<ClientRequest> {
+        self.join.on_idle(WallTime::EPOCH);
         while let Some(event) = self.join.poll_event() {
             self.check(truth, event, out);
         }
@@ -109,10 +109,10 @@ impl Joiner {
         self.questions += 1;
         self.asked.insert(self.questions, peer);
         self.asked_first.entry(peer).or_insert(now);
-        Some(Request::Ask { id: self.questions, peer, question, timeout: ANSWER_TIME })
+        Some(ClientRequest::Ask { id: self.questions, peer, question, timeout: ANSWER_TIME })
     }
 
-    fn check(&mut self, truth: &Truth, event: JoinEvent, out: &mut Findings) {
+    fn check(&mut self, truth: &GroundTruth, event: JoinEvent, out: &mut Findings) {
         match event {
             JoinEvent::Message(delivery) => {
                 if let Err(why) = truth.identify(&delivery.message) {
@@ -124,7 +124,7 @@ impl Joiner {
                     self.check_numbers(key, (seq, seq), !delivery.replayed, out);
                 }
             }
-            JoinEvent::Loss(Loss { publisher, what: Missing::Messages { subject, first, last, count }, .. }) => {
+            JoinEvent::Loss(Loss { publisher, what: LossScope::Messages { subject, first, last, count }, .. }) => {
                 let numbers = (first.frame() == last.frame()).then(|| Count::Exact(last.count() + 1 - first.count()));
                 let key = (publisher.epoch, subject);
                 let is_beyond = self.seen.get(&key).is_none_or(|(_, is_beyond)| *is_beyond);
@@ -142,7 +142,7 @@ impl Joiner {
         }
     }
 
-    fn check_numbers(&mut self, key: Key, (first, last): (Seq, Seq), is_live: bool, out: &mut Findings) {
+    fn check_numbers(&mut self, key: PublisherSubject, (first, last): (Seq, Seq), is_live: bool, out: &mut Findings) {
         let before = self.seen.insert(key.clone(), (last, is_live));
         let Some((before, was_live)) = before else { return };
         let follows = before.forward(1) == Some(first);
@@ -154,7 +154,7 @@ impl Joiner {
     }
 
     /// The end of the run, when all has settled.
-    pub fn finish(&self, now: u64, truth: &Truth, run: &Run, out: &mut Findings) {
+    pub fn finish(&self, now: u64, truth: &GroundTruth, run: &PeerRun, out: &mut Findings) {
         if self.join.is_joining() || self.joined.is_none() {
             // Where limits take parts of an answer, each question is asked until it is given up; where little may be spent
             // on sending again, parts that are lost come late.

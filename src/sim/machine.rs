@@ -5,10 +5,10 @@ use crate::proto::effect::{Path, Target};
 use crate::proto::pace::cost;
 use crate::proto::peer::Peer;
 use crate::sim::joiner::Joiner;
-use crate::sim::scenario::{Host, SECOND};
-use crate::sim::truth::{NEVER, Note};
+use crate::sim::scenario::{HostSpec, SECOND};
+use crate::sim::truth::{DatagramId, NEVER};
 use crate::sim::world::TURNS_BEHIND_MAX;
-use crate::time::{Instant, Now, Wall};
+use crate::time::{ClockReading, Instant, WallTime};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ const TURNS_PER_SECOND: u64 = 2000;
 #[derive(Clone, Debug)]
 pub struct Packet {
     /// What it is, if it is whole.
-    pub note: Note,
+    pub note: DatagramId,
     /// The sender's address.
     pub from: SocketAddr,
     /// The socket it comes in by.
@@ -32,7 +32,7 @@ pub struct Packet {
 /// A host.
 pub struct Machine {
     /// How it was drawn.
-    pub spec: Host,
+    pub spec: HostSpec,
     /// Its peer, while one runs.
     pub peer: Option<Peer>,
     /// The oracle's number for the run of the peer.
@@ -77,7 +77,7 @@ pub struct Machine {
 
 impl Machine {
     /// A host on which nothing runs.
-    pub fn new(number: usize, spec: Host) -> Machine {
+    pub fn new(number: usize, spec: HostSpec) -> Machine {
         let ip = IpAddr::V4(Ipv4Addr::from(0x0a00_0001 + number as u32));
         Machine {
             spec,
@@ -105,11 +105,11 @@ impl Machine {
     }
 
     /// What its clocks show at a virtual time.
-    pub fn now(&self, at: u64) -> Now {
+    pub fn now(&self, at: u64) -> ClockReading {
         let drift = at as i64 / 1000 * self.spec.skew_ppm / 1000;
         let instant = (self.spec.boot + at).saturating_add_signed(drift);
         let wall = (self.spec.wall + at).saturating_add_signed(self.wall_step);
-        Now { instant: Instant::from_nanos(instant), wall: Wall::from_nanos(wall) }
+        ClockReading { instant: Instant::from_nanos(instant), wall: WallTime::from_nanos(wall) }
     }
 
     /// The virtual time at which its boot clock shows `instant`, not before `at`.

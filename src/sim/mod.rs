@@ -6,6 +6,7 @@
 //! `docs/simulator.md` describes it for people.
 
 mod claims;
+mod final_checks;
 pub mod fuzz;
 mod joiner;
 mod machine;
@@ -14,39 +15,39 @@ mod oracle;
 pub mod report;
 pub mod scenario;
 mod truth;
-mod verdict;
 mod world;
 
-use report::{Outcome, Totals, Violation};
-use scenario::{Fault, Scenario};
+use report::{RunOutcome, Totals, Violation};
+use scenario::{FaultKind, Scenario};
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs a scenario. With a trace, the run ends at the first violation, and the outcome has the last things that happened.
-pub fn run(scenario: &Scenario, with_trace: bool) -> Outcome {
+pub fn run(scenario: &Scenario, with_trace: bool) -> RunOutcome {
     world::World::new(scenario, with_trace).run()
 }
 
 /// Runs the scenario of a seed as [`run_scenario`] does.
-pub fn run_seed(seed: u64) -> Outcome {
+pub fn run_seed(seed: u64) -> RunOutcome {
     run_drawn(seed, || Scenario::draw(seed))
 }
 
 /// Runs a scenario, and again without clock steps if it has any: what everybody gets and is told must be the same (O10). A
 /// panic is a violation.
-pub fn run_scenario(scenario: &Scenario) -> Outcome {
+pub fn run_scenario(scenario: &Scenario) -> RunOutcome {
     run_drawn(scenario.seed, || scenario.clone())
 }
 
-fn run_drawn(seed: u64, draw: impl FnOnce() -> Scenario) -> Outcome {
+fn run_drawn(seed: u64, draw: impl FnOnce() -> Scenario) -> RunOutcome {
     let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
         let scenario = draw();
         let mut outcome = run(&scenario, false);
         // Beyond the last frame the clock decides when an epoch ends.
-        let clocks = [Fault::ClockSeconds, Fault::ClockHours, Fault::Clock1970, Fault::Clock2115];
-        let steps = clocks.iter().any(|kind| scenario.faults.has(*kind)) && !scenario.faults.has(Fault::ClockBeyond);
+        let clocks = [FaultKind::ClockSeconds, FaultKind::ClockHours, FaultKind::Clock1970, FaultKind::Clock2115];
+        let steps =
+            clocks.iter().any(|kind| scenario.faults.has(*kind)) && !scenario.faults.has(FaultKind::ClockBeyond);
         if steps {
             outcome.figures.clock_twins += 1;
             if run(&scenario.without_clock_steps(), false).digest != outcome.digest {
@@ -58,7 +59,7 @@ fn run_drawn(seed: u64, draw: impl FnOnce() -> Scenario) -> Outcome {
     outcome.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        let mut outcome = Outcome { seed, ..Outcome::default() };
+        let mut outcome = RunOutcome { seed, ..RunOutcome::default() };
         outcome.findings.add("panic", text.unwrap_or_default());
         outcome
     })
@@ -66,7 +67,7 @@ fn run_drawn(seed: u64, draw: impl FnOnce() -> Scenario) -> Outcome {
 
 /// A seed that broke a rule.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct SeedFailure {
     /// Which.
     pub seed: u64,
     /// The first violations.
@@ -74,7 +75,7 @@ pub struct Failure {
 }
 
 /// Runs many seeds on several threads. Gives the sums and the failures in the order of their seeds.
-pub fn sweep(seeds: Range<u64>, threads: usize) -> (Totals, Vec<Failure>) {
+pub fn sweep(seeds: Range<u64>, threads: usize) -> (Totals, Vec<SeedFailure>) {
     let next = AtomicU64::new(seeds.start);
     let result = Mutex::new((Totals::default(), Vec::new()));
     std::thread::scope(|scope| {
@@ -89,7 +90,7 @@ pub fn sweep(seeds: Range<u64>, threads: usize) -> (Totals, Vec<Failure>) {
                     let outcome = run_seed(seed);
                     totals.add(&outcome);
                     if 0 < outcome.findings.count {
-                        failures.push(Failure { seed, violations: outcome.findings.kept });
+                        failures.push(SeedFailure { seed, violations: outcome.findings.kept });
                     }
                 }
                 let mut sum = result.lock().expect("no thread panics while it holds the lock");

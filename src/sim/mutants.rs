@@ -1,7 +1,7 @@
 //! Proves that the oracle can fail: each deliberate mistake in the protocol is caught within a few scenarios.
 
 use crate::proto::mutant::{Mutant, Mutants};
-use crate::sim::scenario::{Action, Fault, Faults, MILLIS, SECOND, Scenario, Speed};
+use crate::sim::scenario::{Action, FaultKind, Faults, MILLIS, SECOND, Scenario, Speed};
 use crate::sim::world::World;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,7 +12,7 @@ const SCENARIOS_MAX: u64 = 60;
 const FIXED_SEEDS: u64 = 2400;
 
 /// Runs scenarios with `faults` and the mutant until the oracle finds something. Gives how many it took, and the rules.
-fn hunt(mutant: Mutant, faults: &[Fault], strict: bool) -> Option<(u64, Vec<&'static str>)> {
+fn hunt(mutant: Mutant, faults: &[FaultKind], strict: bool) -> Option<(u64, Vec<&'static str>)> {
     (0..SCENARIOS_MAX).find_map(|seed| {
         let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::only(mutant));
         // An assertion of the core that fails is as good a find.
@@ -29,7 +29,7 @@ fn hunt(mutant: Mutant, faults: &[Fault], strict: bool) -> Option<(u64, Vec<&'st
 }
 
 /// The mutant is caught with what senders send being checked, and by what receivers make of it alone.
-fn check(mutant: Mutant, faults: &[Fault]) {
+fn check(mutant: Mutant, faults: &[FaultKind]) {
     for strict in [true, false] {
         let found = hunt(mutant, faults, strict);
         assert!(found.is_some(), "{mutant:?} was not noticed; senders checked: {strict}");
@@ -37,7 +37,7 @@ fn check(mutant: Mutant, faults: &[Fault]) {
 }
 
 /// The mutant is caught, and by this rule.
-fn check_by(rule: &str, mutant: Mutant, faults: &[Fault]) {
+fn check_by(rule: &str, mutant: Mutant, faults: &[FaultKind]) {
     for strict in [true, false] {
         let rules = hunt(mutant, faults, strict).map_or(Vec::new(), |(_, rules)| rules);
         assert!(rules.contains(&rule), "{mutant:?} was noticed by {rules:?}; senders checked: {strict}");
@@ -46,7 +46,9 @@ fn check_by(rule: &str, mutant: Mutant, faults: &[Fault]) {
 
 #[test]
 fn without_mutants_the_same_scenarios_are_clean() {
-    for faults in [&[Fault::Loss, Fault::CrashSoon][..], &[Fault::Partition, Fault::TinyFrames, Fault::Stop]] {
+    for faults in
+        [&[FaultKind::Loss, FaultKind::CrashSoon][..], &[FaultKind::Partition, FaultKind::TinyFrames, FaultKind::Stop]]
+    {
         for seed in 0..6 {
             let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::default());
             assert_eq!(World::new(&scenario, false).run().findings.kept, [], "seed {seed}");
@@ -57,99 +59,99 @@ fn without_mutants_the_same_scenarios_are_clean() {
 /// Proves: W46
 #[test]
 fn no_heartbeat() {
-    check(Mutant::NoHeartbeat, &[Fault::Loss]);
+    check(Mutant::NoHeartbeat, &[FaultKind::Loss]);
 }
 
 /// Proves: W39
 #[test]
 fn no_frame_floor() {
-    check(Mutant::NoFrameFloor, &[Fault::TinyPubWindow, Fault::Clock1970, Fault::ClockHours]);
+    check(Mutant::NoFrameFloor, &[FaultKind::TinyPubWindow, FaultKind::Clock1970, FaultKind::ClockHours]);
 }
 
 /// Proves: W68
 #[test]
 fn baseline_always_first_heard() {
-    check(Mutant::BaselineFirstHeard, &[Fault::Loss, Fault::LateJoin, Fault::NoRepair]);
+    check(Mutant::BaselineFirstHeard, &[FaultKind::Loss, FaultKind::LateJoin, FaultKind::NoRepair]);
 }
 
 /// Proves: W68
 #[test]
 fn baseline_always_zero() {
-    check(Mutant::BaselineZero, &[Fault::LateJoin]);
+    check(Mutant::BaselineZero, &[FaultKind::LateJoin]);
 }
 
 /// Proves: W9
 #[test]
 fn same_epoch_after_restart() {
-    check(Mutant::SameEpoch, &[Fault::CrashSoon]);
+    check(Mutant::SameEpoch, &[FaultKind::CrashSoon]);
 }
 
 #[test]
 fn state_forgotten_on_silence() {
-    check(Mutant::ForgetOnSilence, &[Fault::Partition, Fault::Flap]);
+    check(Mutant::ForgetOnSilence, &[FaultKind::Partition, FaultKind::Flap]);
 }
 
 /// Proves: W76
 #[test]
 fn settled_before_the_grace() {
-    check(Mutant::SettleAtOnce, &[Fault::ReorderWithin]);
+    check(Mutant::SettleAtOnce, &[FaultKind::ReorderWithin]);
 }
 
 #[test]
 fn one_too_few() {
-    check(Mutant::CountOneTooFew, &[Fault::Burst, Fault::NoRepair]);
+    check(Mutant::CountOneTooFew, &[FaultKind::Burst, FaultKind::NoRepair]);
 }
 
 /// Proves: W85
 #[test]
 fn every_skip_is_one() {
-    check(Mutant::SkipIsOne, &[Fault::Burst, Fault::NoRepair]);
+    check(Mutant::SkipIsOne, &[FaultKind::Burst, FaultKind::NoRepair]);
 }
 
 /// Proves: W78
 #[test]
 fn late_datagrams_delivered() {
-    check(Mutant::DeliverLate, &[Fault::ReorderBeyond, Fault::NoRepair]);
+    check(Mutant::DeliverLate, &[FaultKind::ReorderBeyond, FaultKind::NoRepair]);
 }
 
 /// Proves: W84
 #[test]
 fn duplicates_delivered() {
-    check(Mutant::DeliverDuplicates, &[Fault::Duplicate, Fault::Directed]);
+    check(Mutant::DeliverDuplicates, &[FaultKind::Duplicate, FaultKind::Directed]);
 }
 
 /// Proves: W60, W61
 #[test]
 fn old_heartbeats_refresh_liveness() {
-    check(Mutant::StaleHeartbeatRefreshes, &[Fault::Replay, Fault::CrashLate, Fault::Partition]);
+    check(Mutant::StaleHeartbeatRefreshes, &[FaultKind::Replay, FaultKind::CrashLate, FaultKind::Partition]);
 }
 
 /// Proves: W11
 #[test]
 fn cumulative_count_off_by_one() {
-    check(Mutant::CountOffByOne, &[Fault::Loss]);
+    check(Mutant::CountOffByOne, &[FaultKind::Loss]);
 }
 
 #[test]
 fn continuity_of_subscriptions_ignored() {
-    check(Mutant::IgnoreContinuity, &[Fault::Resubscribe]);
+    check(Mutant::IgnoreContinuity, &[FaultKind::Resubscribe]);
 }
 
 #[test]
 fn chain_ignored() {
-    check(Mutant::IgnoreChain, &[Fault::TinyFrames, Fault::Loss, Fault::NoRepair]);
+    check(Mutant::IgnoreChain, &[FaultKind::TinyFrames, FaultKind::Loss, FaultKind::NoRepair]);
 }
 
 /// Proves: W79
 #[test]
 fn overflow_without_a_word() {
-    check(Mutant::OverflowSilent, &[Fault::TinyLimits, Fault::Loss]);
+    check(Mutant::OverflowSilent, &[FaultKind::TinyLimits, FaultKind::Loss]);
 }
 
 /// Proves: W54
 #[test]
 fn bye_announces_too_little() {
-    check(Mutant::ByeShort, &[Fault::Stop, Fault::Loss, Fault::NoRepair]);
+    check(Mutant::ByeShort, &[FaultKind::Stop, FaultKind::Loss, FaultKind::NoRepair]);
 }
 
 /// Proves: W48
@@ -161,22 +163,22 @@ fn heartbeat_announces_too_much() {
 /// Proves: W83
 #[test]
 fn released_before_the_gap_is_settled() {
-    check(Mutant::ReleaseEarly, &[Fault::Loss, Fault::ReorderWithin]);
+    check(Mutant::ReleaseEarly, &[FaultKind::Loss, FaultKind::ReorderWithin]);
 }
 
 #[test]
 fn asked_for_once() {
-    check_by("O9", Mutant::AskOnce, &[Fault::Loss]);
+    check_by("O9", Mutant::AskOnce, &[FaultKind::Loss]);
 }
 
 #[test]
 fn asked_for_at_once() {
-    check_by("R5", Mutant::AskAtOnce, &[Fault::ReorderWithin]);
+    check_by("R5", Mutant::AskAtOnce, &[FaultKind::ReorderWithin]);
 }
 
 #[test]
 fn given_up_though_it_was_asked_for() {
-    check_by("O3", Mutant::GiveUpSoon, &[Fault::Loss, Fault::Delay]);
+    check_by("O3", Mutant::GiveUpSoon, &[FaultKind::Loss, FaultKind::Delay]);
 }
 
 /// Drawn scenarios notice it once in thousands, so one is kept. It runs in several weathers, of which most notice it.
@@ -222,59 +224,63 @@ fn fixed_seeds_catch_stale_knowledge_and_early_give_up() {
 
 #[test]
 fn another_datagram_sent_again() {
-    check_by("O9", Mutant::ResendOther, &[Fault::Loss]);
+    check_by("O9", Mutant::ResendOther, &[FaultKind::Loss]);
 }
 
 #[test]
 fn expired_is_delivered() {
-    check_by("O1", Mutant::ExpiredDelivered, &[Fault::Loss, Fault::TinyRing, Fault::TinyManifests]);
+    check_by("O1", Mutant::ExpiredDelivered, &[FaultKind::Loss, FaultKind::TinyRing, FaultKind::TinyManifests]);
 }
 
 #[test]
 fn manifests_unread() {
-    check_by("inconsistent", Mutant::ManifestUnread, &[Fault::Loss, Fault::TinyRing]);
+    check_by("inconsistent", Mutant::ManifestUnread, &[FaultKind::Loss, FaultKind::TinyRing]);
 }
 
 #[test]
 fn repaired_counted_twice() {
-    check_by("repaired", Mutant::RepairedTwice, &[Fault::Loss]);
+    check_by("repaired", Mutant::RepairedTwice, &[FaultKind::Loss]);
 }
 
 #[test]
 fn the_history_skips_a_message() {
-    check_by("O9", Mutant::FetchSkipsFirst, &[Fault::Loss, Fault::TinyRing]);
+    check_by("O9", Mutant::FetchSkipsFirst, &[FaultKind::Loss, FaultKind::TinyRing]);
 }
 
 #[test]
 fn the_history_is_not_asked_for_large_messages() {
-    check_by("O9", Mutant::LargeUnasked, &[Fault::Loss, Fault::TinyRing, Fault::Large]);
+    check_by("O9", Mutant::LargeUnasked, &[FaultKind::Loss, FaultKind::TinyRing, FaultKind::Large]);
 }
 
 #[test]
 fn repaired_before_its_turn() {
-    check_by("O3", Mutant::RepairedFirst, &[Fault::Loss, Fault::Burst]);
+    check_by("O3", Mutant::RepairedFirst, &[FaultKind::Loss, FaultKind::Burst]);
 }
 
 /// Proves: W102
 #[test]
 fn strangers_are_answered() {
-    check_by("proof", Mutant::AnswerUnproven, &[Fault::Loss, Fault::LateJoin, Fault::OneWay]);
+    check_by("proof", Mutant::AnswerUnproven, &[FaultKind::Loss, FaultKind::LateJoin, FaultKind::OneWay]);
 }
 
 #[test]
 fn answers_without_a_budget() {
-    check_by("budget", Mutant::NoBudget, &[Fault::Loss, Fault::Partition, Fault::Large, Fault::SlowResends]);
+    check_by(
+        "budget",
+        Mutant::NoBudget,
+        &[FaultKind::Loss, FaultKind::Partition, FaultKind::Large, FaultKind::SlowResends],
+    );
 }
 
 #[test]
 fn what_was_missed_is_not_told() {
-    check_by("outbound", Mutant::SilentReport, &[Fault::Loss]);
+    check_by("outbound", Mutant::SilentReport, &[FaultKind::Loss]);
 }
 
 /// Proves: W135
 #[test]
 fn heartbeats_name_what_is_kept_back() {
-    check(Mutant::HeldAnnounced, &[Fault::Large]);
+    check(Mutant::HeldAnnounced, &[FaultKind::Large]);
 }
 
 /// What the slower of two receivers had no room for: while nobody stands still, and in a second flood after it stood still for a
@@ -312,39 +318,53 @@ fn a_publisher_that_runs_away_from_what_is_asked_for_loses_it() {
 
 #[test]
 fn a_late_joiner_forgets_the_seam() {
-    check_by("seam", Mutant::SpliceForgotten, &[Fault::Loss]);
+    check_by("seam", Mutant::SpliceForgotten, &[FaultKind::Loss]);
 }
 
 #[test]
 fn a_late_joiner_puts_the_seam_too_far() {
-    check_by("seam", Mutant::SpliceTooFar, &[Fault::Loss]);
+    check_by("seam", Mutant::SpliceTooFar, &[FaultKind::Loss]);
 }
 
 #[test]
 fn multicasts_that_do_not_arrive_are_not_noticed() {
-    check_by("blackhole", Mutant::BlackholeUntold, &[Fault::Snooping]);
+    check_by("blackhole", Mutant::BlackholeUntold, &[FaultKind::Snooping]);
 }
 
 #[test]
 fn live_subscriptions_wait() {
-    check_by("O8", Mutant::LiveWaits, &[Fault::Loss, Fault::Live]);
+    check_by("O8", Mutant::LiveWaits, &[FaultKind::Loss, FaultKind::Live]);
 }
 
 #[test]
 fn live_subscriptions_are_not_owed_the_beginning() {
-    check_by("O6", Mutant::LiveFirstHeard, &[Fault::Loss, Fault::Live]);
+    check_by("O6", Mutant::LiveFirstHeard, &[FaultKind::Loss, FaultKind::Live]);
 }
 
 #[test]
 fn directed_messages_do_not_reach_live_subscriptions() {
-    check(Mutant::DirectedRepairOnly, &[Fault::Directed, Fault::Live]);
+    check(Mutant::DirectedRepairOnly, &[FaultKind::Directed, FaultKind::Live]);
 }
 
 #[test]
 fn peers_that_spare_messages_and_queue_groups_are_clean() {
-    let quiet = [Fault::Spare, Fault::Queues];
-    let rough = [Fault::Spare, Fault::Queues, Fault::Loss, Fault::OneWay, Fault::ShortForget, Fault::Resubscribe];
-    let restarts = [Fault::Spare, Fault::Queues, Fault::Partition, Fault::CrashSoon, Fault::Stop, Fault::LateJoin];
+    let quiet = [FaultKind::Spare, FaultKind::Queues];
+    let rough = [
+        FaultKind::Spare,
+        FaultKind::Queues,
+        FaultKind::Loss,
+        FaultKind::OneWay,
+        FaultKind::ShortForget,
+        FaultKind::Resubscribe,
+    ];
+    let restarts = [
+        FaultKind::Spare,
+        FaultKind::Queues,
+        FaultKind::Partition,
+        FaultKind::CrashSoon,
+        FaultKind::Stop,
+        FaultKind::LateJoin,
+    ];
     let (mut spared, mut shares_owed) = (0, 0);
     for faults in [&quiet[..], &rough, &restarts] {
         for seed in 0..6 {
@@ -360,7 +380,7 @@ fn peers_that_spare_messages_and_queue_groups_are_clean() {
 
 #[test]
 fn news_of_subscriptions_applied_across_a_gap() {
-    check_by("views", Mutant::NewsAcrossGap, &[Fault::Loss, Fault::Resubscribe]);
+    check_by("views", Mutant::NewsAcrossGap, &[FaultKind::Loss, FaultKind::Resubscribe]);
 }
 
 #[test]
@@ -368,39 +388,48 @@ fn late_news_of_subscriptions_applied() {
     check_by(
         "interest",
         Mutant::LateNewsApplied,
-        &[Fault::ReorderBeyond, Fault::Duplicate, Fault::Replay, Fault::Resubscribe],
+        &[FaultKind::ReorderBeyond, FaultKind::Duplicate, FaultKind::Replay, FaultKind::Resubscribe],
     );
 }
 
 /// Proves: W143
 #[test]
 fn spared_without_being_certain() {
-    check_by("spare", Mutant::SpareUncertain, &[Fault::Spare, Fault::Loss, Fault::LateJoin, Fault::CrashSoon]);
+    check_by(
+        "spare",
+        Mutant::SpareUncertain,
+        &[FaultKind::Spare, FaultKind::Loss, FaultKind::LateJoin, FaultKind::CrashSoon],
+    );
 }
 
 /// Proves: W145
 #[test]
 fn spared_because_somebody_is_not_heard() {
-    check_by("spare", Mutant::SpareForgets, &[Fault::Spare, Fault::OneWay, Fault::ShortForget]);
+    check_by("spare", Mutant::SpareForgets, &[FaultKind::Spare, FaultKind::OneWay, FaultKind::ShortForget]);
 }
 
 /// Proves: W139
 #[test]
 fn spent_budgets_leave_subscriptions_unknown() {
-    let faults = [Fault::Loss, Fault::MulticastDead, Fault::Large, Fault::Resubscribe, Fault::SlowResends];
-    check(Mutant::InterestStarves, &[&faults[..], &[Fault::Queues]].concat());
+    let faults =
+        [FaultKind::Loss, FaultKind::MulticastDead, FaultKind::Large, FaultKind::Resubscribe, FaultKind::SlowResends];
+    check(Mutant::InterestStarves, &[&faults[..], &[FaultKind::Queues]].concat());
 }
 
 /// Proves: W157
 #[test]
 fn unreported_assignments_vanish() {
-    check_by("assigned", Mutant::QueueUnreported, &[Fault::Queues, Fault::Loss, Fault::TinyRing, Fault::Resubscribe]);
+    check_by(
+        "assigned",
+        Mutant::QueueUnreported,
+        &[FaultKind::Queues, FaultKind::Loss, FaultKind::TinyRing, FaultKind::Resubscribe],
+    );
 }
 
 /// Proves: W151
 #[test]
 fn every_peer_chooses_a_member_of_a_queue_group() {
-    check_by("queue", Mutant::QueueOfReceiver, &[Fault::Queues]);
+    check_by("queue", Mutant::QueueOfReceiver, &[FaultKind::Queues]);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! The simulated network: for each copy of a packet a verdict, deliver after a while, drop, or deliver twice.
 
 use crate::rng::Rng;
-use crate::sim::scenario::{MILLIS, SECOND, Weather};
+use crate::sim::scenario::{MILLIS, NetworkConditions, SECOND};
 use bytes::Bytes;
 
 /// What becomes of one copy of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum LinkOutcome {
     /// Arrives so many nanoseconds after it was sent.
     Deliver(u64),
     /// Arrives with changed bytes.
@@ -19,9 +19,9 @@ pub enum Verdict {
 
 /// Links between hosts, and what is wrong with them.
 #[derive(Debug)]
-pub struct Network {
+pub struct SimulatedNetwork {
     rng: Rng,
-    weather: Weather,
+    weather: NetworkConditions,
     hosts: usize,
     /// For each link, whether it is in its bad state.
     bursts: Vec<bool>,
@@ -33,10 +33,10 @@ pub struct Network {
     snooped: Vec<bool>,
 }
 
-impl Network {
+impl SimulatedNetwork {
     /// A network of `hosts` hosts in which nothing is cut.
-    pub fn new(rng: Rng, weather: Weather, hosts: usize) -> Network {
-        Network {
+    pub fn new(rng: Rng, weather: NetworkConditions, hosts: usize) -> SimulatedNetwork {
+        SimulatedNetwork {
             rng,
             weather,
             hosts,
@@ -62,7 +62,7 @@ impl Network {
     }
 
     /// Keeps multicast from a host.
-    pub fn deafen(&mut self, host: usize, until: u64) {
+    pub fn block_multicast(&mut self, host: usize, until: u64) {
         self.multicast_dead_until[host] = until;
     }
 
@@ -78,7 +78,11 @@ impl Network {
 
     /// Ends all faults. Latency stays.
     pub fn heal(&mut self) {
-        self.weather = Weather { latency: self.weather.latency, jitter: self.weather.jitter, ..Weather::default() };
+        self.weather = NetworkConditions {
+            latency: self.weather.latency,
+            jitter: self.weather.jitter,
+            ..NetworkConditions::default()
+        };
         self.cut_until.fill(0);
         self.multicast_dead_until.fill(0);
         self.bursts.fill(false);
@@ -96,23 +100,30 @@ impl Network {
     }
 
     /// What becomes of the copies of one packet on one link, appended to `verdicts`.
-    pub fn judge(&mut self, now: u64, from: usize, to: usize, multicast: bool, verdicts: &mut Vec<Verdict>) {
+    pub fn draw_outcomes(
+        &mut self,
+        now: u64,
+        from: usize,
+        to: usize,
+        multicast: bool,
+        verdicts: &mut Vec<LinkOutcome>,
+    ) {
         let after = self.delay();
         if self.is_lost(now, from, to, multicast) {
-            verdicts.push(Verdict::Drop(after));
+            verdicts.push(LinkOutcome::Drop(after));
             return;
         }
         if 0.0 < self.weather.corrupt && self.rng.chance(self.weather.corrupt) {
-            verdicts.push(Verdict::Corrupt(after));
+            verdicts.push(LinkOutcome::Corrupt(after));
             return;
         }
-        verdicts.push(Verdict::Deliver(after));
+        verdicts.push(LinkOutcome::Deliver(after));
         if 0.0 < self.weather.duplicate && self.rng.chance(self.weather.duplicate) {
             let again = self.delay();
-            verdicts.push(Verdict::Deliver(again));
+            verdicts.push(LinkOutcome::Deliver(again));
         }
         if 0.0 < self.weather.replay && self.rng.chance(self.weather.replay) {
-            verdicts.push(Verdict::Replay(self.rng.between(300 * MILLIS, 20 * SECOND)));
+            verdicts.push(LinkOutcome::Replay(self.rng.between(300 * MILLIS, 20 * SECOND)));
         }
     }
 
@@ -175,23 +186,23 @@ impl Network {
 mod tests {
     use super::*;
 
-    fn network(weather: Weather) -> Network {
-        Network::new(Rng::new(7), weather, 3)
+    fn network(weather: NetworkConditions) -> SimulatedNetwork {
+        SimulatedNetwork::new(Rng::new(7), weather, 3)
     }
 
     /// Sends 10,000 packets and counts (delivered, corrupted, dropped, replayed).
-    fn count(network: &mut Network, now: u64) -> (u64, u64, u64, u64) {
+    fn count(network: &mut SimulatedNetwork, now: u64) -> (u64, u64, u64, u64) {
         let mut sums = (0, 0, 0, 0);
         let mut verdicts = Vec::new();
         for _ in 0..10_000 {
             verdicts.clear();
-            network.judge(now, 0, 1, true, &mut verdicts);
+            network.draw_outcomes(now, 0, 1, true, &mut verdicts);
             for verdict in &verdicts {
                 match verdict {
-                    Verdict::Deliver(_) => sums.0 += 1,
-                    Verdict::Corrupt(_) => sums.1 += 1,
-                    Verdict::Drop(_) => sums.2 += 1,
-                    Verdict::Replay(_) => sums.3 += 1,
+                    LinkOutcome::Deliver(_) => sums.0 += 1,
+                    LinkOutcome::Corrupt(_) => sums.1 += 1,
+                    LinkOutcome::Drop(_) => sums.2 += 1,
+                    LinkOutcome::Replay(_) => sums.3 += 1,
                 }
             }
         }
@@ -200,34 +211,38 @@ mod tests {
 
     #[test]
     fn certain_loss_delivers_nothing_and_fair_weather_everything() {
-        assert_eq!(count(&mut network(Weather { loss: 1.0, ..Weather::default() }), 0), (0, 0, 10_000, 0));
-        assert_eq!(count(&mut network(Weather::default()), 0), (10_000, 0, 0, 0));
+        assert_eq!(
+            count(&mut network(NetworkConditions { loss: 1.0, ..NetworkConditions::default() }), 0),
+            (0, 0, 10_000, 0)
+        );
+        assert_eq!(count(&mut network(NetworkConditions::default()), 0), (10_000, 0, 0, 0));
     }
 
     #[test]
     fn the_rates_are_what_was_asked_for() {
-        let weather = Weather { loss: 0.1, duplicate: 0.2, replay: 0.05, ..Weather::default() };
+        let weather = NetworkConditions { loss: 0.1, duplicate: 0.2, replay: 0.05, ..NetworkConditions::default() };
         let (delivered, _, dropped, replayed) = count(&mut network(weather), 0);
         assert!((900..1100).contains(&dropped), "{dropped}");
         assert!((10_500..11_100).contains(&delivered), "{delivered}");
         assert!((350..550).contains(&replayed), "{replayed}");
-        let burst = Weather { burst_begin: 0.01, burst_end: 0.1, burst_loss: 1.0, ..Weather::default() };
+        let burst =
+            NetworkConditions { burst_begin: 0.01, burst_end: 0.1, burst_loss: 1.0, ..NetworkConditions::default() };
         let (_, _, dropped, _) = count(&mut network(burst), 0);
         assert!((600..1200).contains(&dropped), "1 of 11 on average: {dropped}");
     }
 
     #[test]
     fn cuts_hold_for_their_link_until_they_end_or_are_healed() {
-        let mut net = network(Weather::default());
+        let mut net = network(NetworkConditions::default());
         net.cut(0, 1, 100);
         assert_eq!(count(&mut net, 99).2, 10_000);
         assert_eq!(count(&mut net, 100).2, 0);
-        net.deafen(1, 300);
+        net.block_multicast(1, 300);
         let mut verdicts = Vec::new();
-        net.judge(200, 0, 1, false, &mut verdicts);
-        assert_eq!(verdicts, [Verdict::Deliver(0)], "unicast still passes");
+        net.draw_outcomes(200, 0, 1, false, &mut verdicts);
+        assert_eq!(verdicts, [LinkOutcome::Deliver(0)], "unicast still passes");
         assert_eq!(count(&mut net, 200).2, 10_000);
-        net.deafen(1, 0);
+        net.block_multicast(1, 0);
         net.snoop(0, 1);
         assert_eq!(count(&mut net, 400).2, 10_000);
         net.rejoin(1);
@@ -239,7 +254,7 @@ mod tests {
 
     #[test]
     fn damage_always_changes_something() {
-        let mut net = network(Weather::default());
+        let mut net = network(NetworkConditions::default());
         let bytes = Bytes::from_static(&[0xa5; 64]);
         for _ in 0..1000 {
             assert_ne!(net.damage(&bytes), bytes);

@@ -3,24 +3,24 @@
 //!
 //! This file keeps the books; `claims` judges what peers say, `verdict` what is left at the end.
 
-mod asks;
 mod interest;
 mod paths;
 mod queues;
+mod resend_requests;
 mod sides;
 mod track;
 
 pub(crate) use queues::{QUEUE_CLIENT, is_member};
-pub(crate) use track::{Declared, End, Silence, State, Track, slot};
+pub(crate) use track::{EpochEnd, GapReport, MessageState, SilencePeriod, Track, slot};
 
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, Queue};
 use crate::proto::Settings;
 use crate::proto::effect::{Path, Target};
-use crate::sim::report::{Figures, Findings, Spread};
+use crate::sim::report::{Figures, Findings, LatencyHistogram};
 use crate::sim::scenario::{MILLIS, SECOND};
-use crate::sim::truth::{NEVER, Note, Says, Sent, Stream, Truth};
+use crate::sim::truth::{ControlContent, DatagramId, EpochTrace, GroundTruth, MessageTrace, NEVER};
 use crate::subject::{Pattern, Subject};
-use crate::time::{Now, nanos};
+use crate::time::{ClockReading, nanos};
 use bytes::Bytes;
 use interest::QueueMember;
 use std::collections::HashSet;
@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 
 /// A subscription and the time for which it stood.
 #[derive(Debug)]
-pub(crate) struct Sub {
+pub(crate) struct ObservedSubscription {
     pub target: Target,
     pattern: Pattern,
     pub start: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Sub {
     matches: Vec<Option<bool>>,
 }
 
-impl Sub {
+impl ObservedSubscription {
     pub fn is_active(&self) -> bool {
         self.end == NEVER
     }
@@ -61,17 +61,17 @@ const EARLY_BYTES: usize = 64 << 10;
 
 /// One run of a peer, as a receiver; or the side of it that subscriptions in mode live are on.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct PeerRun {
     pub host: usize,
     /// The run that this is the live side of, or this one itself.
     pub main: usize,
     /// The live side of this one, if it has any.
     pub live: Option<usize>,
-    /// Its current epoch, as an index into `Truth::streams`.
+    /// Its current epoch, as an index into `GroundTruth::streams`.
     pub stream: usize,
     pub born: u64,
     pub ended: u64,
-    pub subs: Vec<Sub>,
+    pub subs: Vec<ObservedSubscription>,
     /// Its clients in queue groups; of the run itself only, not of its live side.
     pub members: Vec<QueueMember>,
     /// Whether one of them got a message that was handed over, and repaired on its way.
@@ -93,9 +93,9 @@ pub(crate) struct Run {
     pub settings: Settings,
 }
 
-impl Run {
-    fn new(at: u64, host: usize, (main, stream): (usize, usize), settings: Settings) -> Run {
-        Run {
+impl PeerRun {
+    fn new(at: u64, host: usize, (main, stream): (usize, usize), settings: Settings) -> PeerRun {
+        PeerRun {
             host,
             main,
             live: None,
@@ -179,13 +179,13 @@ fn slot_box(list: &mut Vec<Option<Box<Track>>>, index: usize) -> &mut Track {
 /// The oracle of one run of a scenario.
 #[derive(Debug)]
 pub struct Oracle {
-    pub(crate) truth: Truth,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) truth: GroundTruth,
+    pub(crate) runs: Vec<PeerRun>,
     pub(crate) findings: Findings,
     pub(crate) figures: Figures,
-    pub(crate) settling: Spread,
-    pub(crate) tails: Spread,
-    pub(crate) repairs: Spread,
+    pub(crate) settling: LatencyHistogram,
+    pub(crate) tails: LatencyHistogram,
+    pub(crate) repairs: LatencyHistogram,
     pub(crate) digest: u64,
     /// The most that a datagram is under way.
     pub(crate) delay_max: u64,
@@ -208,13 +208,13 @@ impl Oracle {
     /// of the scenario.
     pub fn new(delay_max: u64, cells: usize) -> Oracle {
         Oracle {
-            truth: Truth::new(),
+            truth: GroundTruth::new(),
             runs: Vec::new(),
             findings: Findings::default(),
             figures: Figures::default(),
-            settling: Spread::default(),
-            tails: Spread::default(),
-            repairs: Spread::default(),
+            settling: LatencyHistogram::default(),
+            tails: LatencyHistogram::default(),
+            repairs: LatencyHistogram::default(),
             digest: 0,
             delay_max,
             reading: Vec::new(),
@@ -234,15 +234,15 @@ impl Oracle {
     }
 
     /// A peer starts. Gives the number of its run.
-    pub fn on_start(&mut self, at: u64, now: Now, host: usize, epoch: Epoch, settings: &Settings) -> usize {
+    pub fn on_start(&mut self, at: u64, now: ClockReading, host: usize, epoch: Epoch, settings: &Settings) -> usize {
         let run = self.runs.len();
-        self.runs.push(Run::new(at, host, (run, self.truth.streams.len()), settings.clone()));
+        self.runs.push(PeerRun::new(at, host, (run, self.truth.streams.len()), settings.clone()));
         self.truth.begin(at, now, run, epoch, settings, &mut self.findings);
         run
     }
 
     /// A peer goes on under a new epoch.
-    pub fn on_new_epoch(&mut self, at: u64, now: Now, run: usize, epoch: Epoch) {
+    pub fn on_new_epoch(&mut self, at: u64, now: ClockReading, run: usize, epoch: Epoch) {
         let old = self.runs[run].stream;
         self.truth.end(at, old, &mut self.findings);
         for side in self.sides(run) {
@@ -277,7 +277,7 @@ impl Oracle {
         for side in self.sides(run) {
             self.runs[side].pauses.push((at, until));
         }
-        self.truth.excuse(self.runs[run].stream, until);
+        self.truth.postpone_heartbeat(self.runs[run].stream, until);
     }
 
     /// A client subscribes; nothing happens if it has a subscription of that name already.
@@ -288,7 +288,14 @@ impl Oracle {
         let side = self.side_of(run, mode);
         let version = self.runs[run].change();
         let pattern = pattern.clone();
-        self.runs[side].subs.push(Sub { target, pattern, start: at, end: NEVER, version, matches: Vec::new() });
+        self.runs[side].subs.push(ObservedSubscription {
+            target,
+            pattern,
+            start: at,
+            end: NEVER,
+            version,
+            matches: Vec::new(),
+        });
     }
 
     /// A client ends one of its subscriptions.
@@ -301,7 +308,7 @@ impl Oracle {
         self.end_subs(at, run, |sub| sub.target.client == client);
     }
 
-    fn end_subs(&mut self, at: u64, run: usize, is_ended: impl Fn(&Sub) -> bool) {
+    fn end_subs(&mut self, at: u64, run: usize, is_ended: impl Fn(&ObservedSubscription) -> bool) {
         for side in self.sides(run) {
             let mut ended = 0;
             for sub in self.runs[side].subs.iter_mut().filter(|sub| sub.is_active() && is_ended(sub)) {
@@ -320,7 +327,7 @@ impl Oracle {
         let id = self.truth.published.len() - 1;
         let subject = self.truth.published[id].subject;
         for side in self.sides(run).filter(|_| is_local) {
-            let Run { subs, local, .. } = &mut self.runs[side];
+            let PeerRun { subs, local, .. } = &mut self.runs[side];
             for (at, sub) in subs.iter_mut().enumerate().filter(|(_, sub)| sub.is_active()) {
                 if sub.matches(subject, &message.subject) {
                     local.push((id, at));
@@ -342,7 +349,14 @@ impl Oracle {
     }
 
     /// A peer sends a datagram, to an address or to the group.
-    pub fn on_sent(&mut self, at: u64, now: Now, run: usize, bytes: &Bytes, to: Option<SocketAddr>) -> Note {
+    pub fn on_sent(
+        &mut self,
+        at: u64,
+        now: ClockReading,
+        run: usize,
+        bytes: &Bytes,
+        to: Option<SocketAddr>,
+    ) -> DatagramId {
         self.figures.datagrams_sent += 1;
         let note = self.truth.on_sent(at, now, run, bytes, to.is_none(), &mut self.findings);
         if let Some(to) = to {
@@ -356,8 +370,8 @@ impl Oracle {
     }
 
     /// A copy reaches a receive buffer, or would have if it had not been lost or damaged.
-    pub fn on_copy(&mut self, at: u64, run: usize, note: Note, arrives: bool) {
-        let Note::Data { stream, dseq } = note else { return };
+    pub fn on_copy(&mut self, at: u64, run: usize, note: DatagramId, arrives: bool) {
+        let DatagramId::Data { stream, dseq } = note else { return };
         for side in self.sides(run) {
             let track = self.runs[side].track(stream);
             let gone = slot(&mut track.gone, dseq as usize - 1, 0);
@@ -370,16 +384,18 @@ impl Oracle {
     }
 
     /// Whether a run has read anything of the stream of a datagram.
-    pub fn knows(&self, run: usize, note: Note) -> bool {
+    pub fn knows(&self, run: usize, note: DatagramId) -> bool {
         let stream = match note {
-            Note::Data { stream, .. } | Note::Directed { stream, .. } | Note::Control { stream, .. } => stream,
-            Note::Alien => return false,
+            DatagramId::Data { stream, .. }
+            | DatagramId::Directed { stream, .. }
+            | DatagramId::Control { stream, .. } => stream,
+            DatagramId::Unidentified => return false,
         };
         self.runs[run].tracks.get(stream).is_some_and(|track| track.as_ref().is_some_and(|t| t.contact.is_some()))
     }
 
     /// A peer reads a whole datagram from its receive buffer.
-    pub fn on_read(&mut self, at: u64, run: usize, note: Note, (from, path): (SocketAddr, Path)) {
+    pub fn on_read(&mut self, at: u64, run: usize, note: DatagramId, (from, path): (SocketAddr, Path)) {
         self.on_echo(at, run, note, from);
         self.on_path(at, run, note, path);
         self.on_answer(at, run, note);
@@ -389,19 +405,19 @@ impl Oracle {
     }
 
     /// One side of a peer learns something of the multicast stream of another.
-    fn on_stream(&mut self, at: u64, run: usize, note: Note) {
+    fn on_stream(&mut self, at: u64, run: usize, note: DatagramId) {
         let arrived = self.main(run).arrived;
         let forget = nanos(self.runs[run].settings.forget);
         let is_late = self.is_late(at, run, note);
         let is_limited = self.runs[run].is_limited();
         match note {
-            Note::Data { stream, dseq } if !self.is_own(run, stream) => {
+            DatagramId::Data { stream, dseq } if !self.is_own(run, stream) => {
                 let settings = &self.truth.streams[stream].settings;
                 let (taken, beat) = (self.runs[run].taken_within(settings), nanos(settings.heartbeat) * 3 / 2);
                 let track = self.runs[run].track(stream);
                 let is_new = track.read(dseq) == NEVER;
                 if is_new && (track.ends.is_empty() || track.high() < dseq) {
-                    track.meet(at, dseq - 1, forget, (arrived, is_late));
+                    track.record_contact(at, dseq - 1, forget, (arrived, is_late));
                 }
                 if is_new {
                     *slot(&mut track.read, dseq as usize - 1, NEVER) = at;
@@ -423,18 +439,20 @@ impl Oracle {
                 if is_new && above && in_time && is_open {
                     track.sign(at, beat, is_late);
                 }
-                track.learn(at, dseq);
+                track.raise_high(at, dseq);
             }
-            Note::Control { stream, number, says: Says::Word { high, bye, .. } } if !self.is_own(run, stream) => {
+            DatagramId::Control { stream, number, says: ControlContent::Word { high, bye, .. } }
+                if !self.is_own(run, stream) =>
+            {
                 let beat = nanos(self.truth.streams[stream].settings.heartbeat) * 3 / 2;
                 let track = self.runs[run].track(stream);
                 if track.control < number {
-                    track.meet(at, high, forget, (arrived, is_late));
+                    track.record_contact(at, high, forget, (arrived, is_late));
                     track.control = number;
                     track.word_at = track.word_at.min(at);
                     // Who said BYE is not waited for any longer.
                     track.sign(at, if bye { NEVER / 2 } else { beat }, is_late);
-                    track.learn(at, high);
+                    track.raise_high(at, high);
                     track.bye_read |= bye;
                 }
             }
@@ -444,20 +462,20 @@ impl Oracle {
 
     /// A peer reads what was sent to it alone: what was in datagrams, that nothing is known of them, or a datagram of its
     /// directed stream.
-    fn on_answer(&mut self, at: u64, run: usize, note: Note) {
+    fn on_answer(&mut self, at: u64, run: usize, note: DatagramId) {
         let own = self.runs[run].stream;
         match note {
-            Note::Control { stream, says: Says::Manifest { first, last }, .. } => {
+            DatagramId::Control { stream, says: ControlContent::Manifest { first, last }, .. } => {
                 let track = self.runs[run].track(stream);
                 for dseq in first..=last {
-                    let told_of = slot(&mut track.told_of, dseq as usize - 1, NEVER);
-                    *told_of = at.min(*told_of);
+                    let manifest_read_at = slot(&mut track.manifest_read_at, dseq as usize - 1, NEVER);
+                    *manifest_read_at = at.min(*manifest_read_at);
                 }
             }
-            Note::Control { stream, says: Says::Expired { last }, .. } => {
+            DatagramId::Control { stream, says: ControlContent::Expired { last }, .. } => {
                 self.runs[run].track(stream).expired.push((at, last));
             }
-            Note::Directed { stream, receiver, number } if receiver == self.truth.streams[own].epoch.bits() => {
+            DatagramId::Directed { stream, receiver, number } if receiver == self.truth.streams[own].epoch.bits() => {
                 let track = self.runs[run].track(stream);
                 *slot(&mut track.direct_read, number as usize - 1, false) = true;
             }
@@ -466,17 +484,24 @@ impl Oracle {
     }
 
     /// Whether a datagram was under way for longer than the network takes: an old one that came again.
-    fn is_late(&self, at: u64, run: usize, note: Note) -> bool {
+    fn is_late(&self, at: u64, run: usize, note: DatagramId) -> bool {
         let sealed = match note {
-            Note::Data { stream, dseq } => self.truth.streams[stream].bcast.datagrams[dseq as usize - 1].at,
-            Note::Control { stream, number, .. } => self.truth.streams[stream].controls[number as usize - 1],
-            Note::Directed { .. } | Note::Alien => return false,
+            DatagramId::Data { stream, dseq } => self.truth.streams[stream].bcast.datagrams[dseq as usize - 1].at,
+            DatagramId::Control { stream, number, .. } => self.truth.streams[stream].controls[number as usize - 1],
+            DatagramId::Directed { .. } | DatagramId::Unidentified => return false,
         };
         self.delay_max + self.runs[run].paused(sealed, at) < at - sealed
     }
 
     /// Whether a subscription is certainly owed a message; if not it may still be.
-    pub(crate) fn is_owed(&self, run: usize, sub: &Sub, stream: &Stream, track: &Track, sent: &Sent) -> bool {
+    pub(crate) fn is_owed(
+        &self,
+        run: usize,
+        sub: &ObservedSubscription,
+        stream: &EpochTrace,
+        track: &Track,
+        sent: &MessageTrace,
+    ) -> bool {
         let Some((_, first_heard)) = track.contact else { return false };
         if sent.sealed <= sub.start || sub.end <= sent.at || self.runs[run].born > sent.at {
             return false;
@@ -485,7 +510,7 @@ impl Oracle {
     }
 
     /// R4: the subscription is older than the epoch by more than the margin.
-    pub(crate) fn is_owed_all(&self, sub: &Sub, stream: &Stream, track: &Track) -> bool {
+    pub(crate) fn is_owed_all(&self, sub: &ObservedSubscription, stream: &EpochTrace, track: &Track) -> bool {
         let Some((contact, _)) = track.contact.filter(|_| !track.returned && !track.is_age_unknown) else {
             return false;
         };
@@ -496,7 +521,14 @@ impl Oracle {
 
     /// Whether a subscription may be told of a message or get it: it was sent while it stood, or was under way when it
     /// began (A6).
-    pub(crate) fn is_entitled(&self, run: usize, sub: &Sub, stream: &Stream, track: &Track, sent: &Sent) -> bool {
+    pub(crate) fn is_entitled(
+        &self,
+        run: usize,
+        sub: &ObservedSubscription,
+        stream: &EpochTrace,
+        track: &Track,
+        sent: &MessageTrace,
+    ) -> bool {
         let receiver = &self.runs[run];
         let under_way = |dseq: u64| match track.read(dseq) {
             NEVER => receiver.awake_at(track.gone(dseq).max(sent.at + self.delay_max)),

@@ -1,7 +1,7 @@
 //! What a run of the simulator found: violations of the oracle's rules, and the figures.
 
 use crate::rng::Rng;
-use crate::sim::scenario::{Fault, Faults, MILLIS, SECOND};
+use crate::sim::scenario::{FaultKind, Faults, MILLIS, SECOND};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -53,7 +53,7 @@ impl Findings {
 
 /// Times, in buckets of 1/16 of their power of two.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spread {
+pub struct LatencyHistogram {
     buckets: Vec<u64>,
     /// The largest.
     pub max: u64,
@@ -61,13 +61,13 @@ pub struct Spread {
     pub count: u64,
 }
 
-impl Default for Spread {
-    fn default() -> Spread {
-        Spread { buckets: vec![0; 1024], max: 0, count: 0 }
+impl Default for LatencyHistogram {
+    fn default() -> LatencyHistogram {
+        LatencyHistogram { buckets: vec![0; 1024], max: 0, count: 0 }
     }
 }
 
-impl Spread {
+impl LatencyHistogram {
     fn bucket(nanos: u64) -> usize {
         let micros = nanos / 1000 + 16;
         let exponent = micros.ilog2() as usize;
@@ -76,7 +76,7 @@ impl Spread {
 
     /// Counts a time in nanoseconds.
     pub fn add(&mut self, nanos: u64) {
-        self.buckets[Spread::bucket(nanos)] += 1;
+        self.buckets[LatencyHistogram::bucket(nanos)] += 1;
         self.max = self.max.max(nanos);
         self.count += 1;
     }
@@ -96,7 +96,7 @@ impl Spread {
     }
 
     /// Adds another one's counts.
-    pub fn merge(&mut self, other: &Spread) {
+    pub fn merge(&mut self, other: &LatencyHistogram) {
         for (sum, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *sum += more;
         }
@@ -105,7 +105,7 @@ impl Spread {
     }
 }
 
-impl fmt::Display for Spread {
+impl fmt::Display for LatencyHistogram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |nanos: u64| nanos as f64 / MILLIS as f64;
         let (p50, p99, p999) = (self.quantile(0.5), self.quantile(0.99), self.quantile(0.999));
@@ -222,7 +222,7 @@ figures! {
 
 /// The outcome of one run.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// The scenario's seed.
     pub seed: u64,
     /// Which faults were on.
@@ -232,11 +232,11 @@ pub struct Outcome {
     /// The figures.
     pub figures: Figures,
     /// From the first word of a missing datagram to its report.
-    pub settling: Spread,
+    pub settling: LatencyHistogram,
     /// From the sealing of a tail (nothing after it for 200 ms) to the report of its loss.
-    pub tails: Spread,
+    pub tails: LatencyHistogram,
     /// From the first word of a missing datagram to the delivery of what was in it.
-    pub repairs: Spread,
+    pub repairs: LatencyHistogram,
     /// How often any one datagram was asked for, and how often any one was sent again, at the most.
     pub most_asked: (u32, u32),
     /// For each host, the datagrams that its receive buffer had no room for.
@@ -254,14 +254,14 @@ pub struct Outcome {
 pub struct Totals {
     /// The sums.
     pub figures: Figures,
-    /// Scenarios with each kind of fault, in the order of [`Fault::ALL`].
+    /// Scenarios with each kind of fault, in the order of [`FaultKind::ALL`].
     pub faults: Vec<u64>,
-    /// As in [`Outcome`].
-    pub settling: Spread,
-    /// As in [`Outcome`].
-    pub tails: Spread,
-    /// As in [`Outcome`].
-    pub repairs: Spread,
+    /// As in [`RunOutcome`].
+    pub settling: LatencyHistogram,
+    /// As in [`RunOutcome`].
+    pub tails: LatencyHistogram,
+    /// As in [`RunOutcome`].
+    pub repairs: LatencyHistogram,
     /// Violations of each rule; of one run the first 20 count.
     pub violations: BTreeMap<&'static str, u64>,
     /// The sum of what the digests of the runs and their seeds make, whatever their order.
@@ -270,9 +270,9 @@ pub struct Totals {
 
 impl Totals {
     /// Adds a run.
-    pub fn add(&mut self, outcome: &Outcome) {
-        self.faults.resize(Fault::ALL.len(), 0);
-        for (sum, kind) in self.faults.iter_mut().zip(Fault::ALL) {
+    pub fn add(&mut self, outcome: &RunOutcome) {
+        self.faults.resize(FaultKind::ALL.len(), 0);
+        for (sum, kind) in self.faults.iter_mut().zip(FaultKind::ALL) {
             *sum += u64::from(outcome.faults.has(*kind));
         }
         self.figures.merge(&outcome.figures);
@@ -287,7 +287,7 @@ impl Totals {
 
     /// Adds the sums of another thread.
     pub fn merge(&mut self, other: &Totals) {
-        self.faults.resize(Fault::ALL.len(), 0);
+        self.faults.resize(FaultKind::ALL.len(), 0);
         for (sum, more) in self.faults.iter_mut().zip(&other.faults) {
             *sum += more;
         }
@@ -335,7 +335,7 @@ impl fmt::Display for Totals {
         writeln!(f, "from a tail's sealing to report, all weathers: {}", self.tails)?;
         writeln!(f, "from word to repair: {}", self.repairs)?;
         write!(f, "share of scenarios with each fault:")?;
-        for (kind, count) in Fault::ALL.iter().zip(&self.faults) {
+        for (kind, count) in FaultKind::ALL.iter().zip(&self.faults) {
             let share = 100.0 * *count as f64 / self.figures.scenarios.max(1) as f64;
             write!(f, " {} {share:.0} %", kind.as_str())?;
         }
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_at_most_a_sixteenth_too_large() {
-        let mut spread = Spread::default();
+        let mut spread = LatencyHistogram::default();
         for ms in 1..=1000 {
             spread.add(ms * MILLIS);
         }

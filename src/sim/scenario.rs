@@ -5,11 +5,11 @@
 
 mod draw;
 mod faults;
-mod kept;
 mod size;
 mod special;
+mod text_format;
 
-pub use faults::{Fault, Faults};
+pub use faults::{FaultKind, Faults};
 pub use special::{FLOOR, Speed};
 
 use crate::message::DeliveryMode;
@@ -19,9 +19,9 @@ use crate::proto::pace::PaceSettings;
 use crate::rng::Rng;
 use crate::time::nanos;
 use draw::{draw_host, draw_pace, draw_patterns, draw_settings, draw_traffic, draw_weather};
-use kept::{KeptMode, KeptSettings};
 use serde::{Deserialize, Serialize};
-use size::Size;
+use size::ScenarioSize;
+use text_format::{KeptMode, KeptSettings};
 
 /// One nanosecond, microsecond … as virtual time.
 pub const MICROS: u64 = 1_000;
@@ -33,7 +33,7 @@ pub const SECOND: u64 = 1_000_000_000;
 /// What the network does to packet copies while faults are on. Probabilities from 0 to 1, times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Weather {
+pub struct NetworkConditions {
     /// Independent loss of each copy.
     pub loss: f64,
     /// From the good into the bad state, for each copy on a link.
@@ -150,7 +150,7 @@ pub enum Action {
 /// An action at a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Event {
+pub struct ScenarioEvent {
     /// Virtual time in nanoseconds.
     pub at: u64,
     /// Index of the host.
@@ -162,7 +162,7 @@ pub struct Event {
 /// One host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Host {
+pub struct HostSpec {
     /// The boot clock runs this many parts per million fast.
     pub skew_ppm: i64,
     /// The boot clock at virtual time 0, in nanoseconds.
@@ -220,17 +220,17 @@ pub struct Scenario {
     /// Which faults are on.
     pub faults: Faults,
     /// The hosts.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<HostSpec>,
     /// Hosts but the first hear only those whose number leaves the same rest by this, and the first; 0 if all hear all.
     pub cells: usize,
     /// What the network does until `heal_at`.
-    pub weather: Weather,
+    pub weather: NetworkConditions,
     /// What is published.
     pub traffic: Traffic,
     /// Patterns that are subscribed to.
     pub patterns: Vec<String>,
     /// What happens, in the order of time.
-    pub events: Vec<Event>,
+    pub events: Vec<ScenarioEvent>,
     /// The end of all network faults.
     pub heal_at: u64,
     /// The end of the run; at least T_silent + T_rec after the last message.
@@ -257,17 +257,17 @@ impl Scenario {
     /// The scenario of a seed.
     pub fn draw(seed: u64) -> Scenario {
         let mut rng = Rng::new(seed ^ 0x5e9_ca57);
-        let size = Size::draw(seed);
+        let size = ScenarioSize::draw(seed);
         let faults = size.with_faults(seed, Faults::draw(&mut rng));
         Scenario::draw_sized(seed, faults, Mutants::default(), size)
     }
 
     /// The scenario of a seed with given faults and a mutant, of the ordinary size.
     pub fn draw_with(seed: u64, faults: Faults, mutants: Mutants) -> Scenario {
-        Scenario::draw_sized(seed, faults, mutants, Size::Ordinary)
+        Scenario::draw_sized(seed, faults, mutants, ScenarioSize::Ordinary)
     }
 
-    fn draw_sized(seed: u64, faults: Faults, mutants: Mutants, size: Size) -> Scenario {
+    fn draw_sized(seed: u64, faults: Faults, mutants: Mutants, size: ScenarioSize) -> Scenario {
         let mut rng = Rng::new(seed);
         let hosts_count = [2, 3, 3, 4, 4, 5][rng.below(6) as usize];
         let hosts_count = size.hosts(&mut rng, hosts_count);
@@ -301,7 +301,7 @@ impl Scenario {
         scenario.draw_paces();
         scenario.draw_sparing();
         scenario.plan_queues(size);
-        if faults.has(Fault::Live) {
+        if faults.has(FaultKind::Live) {
             scenario.draw_modes();
         }
         scenario.events.sort_by_key(|event| event.at);
@@ -334,15 +334,15 @@ impl Scenario {
     fn draw_sparing(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x5_9a4e);
         for host in &mut self.hosts {
-            host.settings.spares = self.faults.has(Fault::Spare) && rng.chance(0.8);
+            host.settings.spares = self.faults.has(FaultKind::Spare) && rng.chance(0.8);
         }
     }
 
     /// Members of two queue groups come and go.
-    fn plan_queues(&mut self, size: Size) {
+    fn plan_queues(&mut self, size: ScenarioSize) {
         let mut rng = Rng::new(self.seed ^ 0x90_e0e);
         // On a host where all other subscriptions are live nothing would be repaired for their sake.
-        if !self.faults.has(Fault::Queues) || self.faults.has(Fault::Live) {
+        if !self.faults.has(FaultKind::Queues) || self.faults.has(FaultKind::Live) {
             return;
         }
         for host in 0..self.hosts.len() {
@@ -368,7 +368,7 @@ impl Scenario {
         for (number, host) in self.hosts.iter_mut().enumerate() {
             host.inbox = draw(number);
         }
-        for Event { host, action, .. } in &mut self.events {
+        for ScenarioEvent { host, action, .. } in &mut self.events {
             if let Action::Subscribe { mode, .. } | Action::Join { mode, .. } = action {
                 *mode = draw(*host);
             }
@@ -391,11 +391,11 @@ impl Scenario {
     }
 
     fn plan(&mut self, at: u64, host: usize, action: Action) {
-        self.events.push(Event { at, host, action });
+        self.events.push(ScenarioEvent { at, host, action });
     }
 
-    fn plan_host(&mut self, rng: &mut Rng, host: usize, quiet_at: u64, size: Size) {
-        let late = self.faults.has(Fault::LateJoin) && host != 0 && rng.chance(0.5);
+    fn plan_host(&mut self, rng: &mut Rng, host: usize, quiet_at: u64, size: ScenarioSize) {
+        let late = self.faults.has(FaultKind::LateJoin) && host != 0 && rng.chance(0.5);
         let (earliest, latest) = size.late_start();
         let start =
             if late { rng.between(earliest, latest) * SECOND + rng.below(SECOND) } else { rng.below(300 * MILLIS) };
@@ -412,7 +412,7 @@ impl Scenario {
         }
     }
 
-    fn plan_subscriptions(&mut self, rng: &mut Rng, host: usize, (start, quiet_at): (u64, u64), size: Size) {
+    fn plan_subscriptions(&mut self, rng: &mut Rng, host: usize, (start, quiet_at): (u64, u64), size: ScenarioSize) {
         for client in 0..1 + rng.below(3) as u32 {
             for sub in 0..1 + rng.below(2) as u32 {
                 let pattern = rng.below(self.patterns.len() as u64) as usize;
@@ -420,7 +420,7 @@ impl Scenario {
                 self.plan(at, host, Action::Subscribe { client, sub, pattern, mode: DeliveryMode::Repair });
             }
         }
-        if !self.faults.has(Fault::Resubscribe) {
+        if !self.faults.has(FaultKind::Resubscribe) {
             return;
         }
         let mut at = start + rng.below(5 * SECOND);
@@ -439,29 +439,29 @@ impl Scenario {
         }
     }
 
-    fn plan_life(&mut self, rng: &mut Rng, host: usize, start: u64, size: Size) {
+    fn plan_life(&mut self, rng: &mut Rng, host: usize, start: u64, size: ScenarioSize) {
         let factor = size.interval_factor();
         let mut at = start + rng.between(3, 25) * SECOND + rng.below(SECOND);
-        let kinds = [Fault::CrashSoon, Fault::CrashLate, Fault::Stop];
-        let on: Vec<Fault> = kinds.into_iter().filter(|kind| self.faults.has(*kind)).collect();
+        let kinds = [FaultKind::CrashSoon, FaultKind::CrashLate, FaultKind::Stop];
+        let on: Vec<FaultKind> = kinds.into_iter().filter(|kind| self.faults.has(*kind)).collect();
         while !on.is_empty() && rng.chance(size.next_life()) && at < self.heal_at - 2 * SECOND {
             let kind = on[rng.below(on.len() as u64) as usize];
             let away = match kind {
-                Fault::CrashSoon => rng.between(10, 6000) * MILLIS,
-                Fault::CrashLate => rng.between(9, 20) * SECOND,
+                FaultKind::CrashSoon => rng.between(10, 6000) * MILLIS,
+                FaultKind::CrashLate => rng.between(9, 20) * SECOND,
                 _ => rng.between(1, 8000) * MILLIS,
             };
-            let action = if kind == Fault::Stop { Action::Stop } else { Action::Crash };
+            let action = if kind == FaultKind::Stop { Action::Stop } else { Action::Crash };
             self.plan(at, host, action);
             at += away;
-            if kind == Fault::Stop && rng.chance(0.3) {
+            if kind == FaultKind::Stop && rng.chance(0.3) {
                 return;
             }
-            let other_port = self.faults.has(Fault::OtherPort) && rng.chance(0.5);
+            let other_port = self.faults.has(FaultKind::OtherPort) && rng.chance(0.5);
             self.plan(at.min(self.heal_at), host, Action::Restart { other_port });
             at += rng.between(1, 20) * SECOND * factor;
         }
-        if self.faults.has(Fault::Pause) {
+        if self.faults.has(FaultKind::Pause) {
             let mut at = start + rng.below(20 * SECOND);
             while at < self.heal_at - 6 * SECOND {
                 let nanos = if rng.chance(0.5) { rng.below(100 * MILLIS) } else { rng.below(5 * SECOND) };
@@ -469,7 +469,7 @@ impl Scenario {
                 at += nanos + rng.below(25 * SECOND) * factor;
             }
         }
-        if self.faults.has(Fault::Overrun) {
+        if self.faults.has(FaultKind::Overrun) {
             let mut at = start + rng.below(SECOND);
             while at < self.heal_at - SECOND {
                 self.plan(at, host, Action::Pause(rng.below(30 * MILLIS)));
@@ -478,10 +478,12 @@ impl Scenario {
         }
     }
 
-    fn plan_links(&mut self, rng: &mut Rng, host: usize, size: Size) {
+    fn plan_links(&mut self, rng: &mut Rng, host: usize, size: ScenarioSize) {
         let everybody = (1u64 << self.hosts.len()) - 1;
-        for kind in [Fault::Flap, Fault::Partition, Fault::OneWay, Fault::MulticastDead, Fault::Snooping] {
-            if kind == Fault::Snooping && !self.faults.has(kind) {
+        for kind in
+            [FaultKind::Flap, FaultKind::Partition, FaultKind::OneWay, FaultKind::MulticastDead, FaultKind::Snooping]
+        {
+            if kind == FaultKind::Snooping && !self.faults.has(kind) {
                 continue;
             }
             let mut at = rng.below(15 * SECOND);
@@ -489,13 +491,13 @@ impl Scenario {
                 let long = rng.between(200, 10_000) * MILLIS;
                 let others = rng.below(everybody + 1) & !(1 << host);
                 let (action, nanos) = match kind {
-                    Fault::Flap => {
+                    FaultKind::Flap => {
                         let nanos = rng.between(50, 3000) * MILLIS;
                         (Action::LinkDown(nanos), nanos)
                     }
-                    Fault::MulticastDead => (Action::MulticastDead(long), long),
-                    Fault::Snooping => (Action::Snoop(rng.below(self.hosts.len() as u64) as usize), long),
-                    _ => (Action::Partition { others, one_way: kind == Fault::OneWay, nanos: long }, long),
+                    FaultKind::MulticastDead => (Action::MulticastDead(long), long),
+                    FaultKind::Snooping => (Action::Snoop(rng.below(self.hosts.len() as u64) as usize), long),
+                    _ => (Action::Partition { others, one_way: kind == FaultKind::OneWay, nanos: long }, long),
                 };
                 self.plan(at, host, action);
                 at += nanos + rng.below(30 * SECOND) * size.interval_factor();
@@ -503,18 +505,24 @@ impl Scenario {
         }
     }
 
-    fn plan_clock(&mut self, rng: &mut Rng, host: usize, size: Size) {
+    fn plan_clock(&mut self, rng: &mut Rng, host: usize, size: ScenarioSize) {
         let minute = 60 * SECOND as i64;
-        for kind in [Fault::ClockSeconds, Fault::ClockHours, Fault::Clock1970, Fault::Clock2115, Fault::ClockBeyond] {
+        for kind in [
+            FaultKind::ClockSeconds,
+            FaultKind::ClockHours,
+            FaultKind::Clock1970,
+            FaultKind::Clock2115,
+            FaultKind::ClockBeyond,
+        ] {
             let mut at = rng.below(25 * SECOND);
             while self.faults.has(kind) && at < self.heal_at {
                 let sign = if rng.chance(0.5) { 1 } else { -1 };
                 let within = rng.below(SECOND);
                 let action = match kind {
-                    Fault::ClockSeconds => Action::ClockBy(sign * rng.below(minute as u64) as i64),
-                    Fault::ClockHours => Action::ClockBy(sign * rng.below(1440 * minute as u64) as i64),
-                    Fault::Clock1970 => Action::ClockTo(within),
-                    Fault::Clock2115 => Action::ClockTo(WALL_2115 + within),
+                    FaultKind::ClockSeconds => Action::ClockBy(sign * rng.below(minute as u64) as i64),
+                    FaultKind::ClockHours => Action::ClockBy(sign * rng.below(1440 * minute as u64) as i64),
+                    FaultKind::Clock1970 => Action::ClockTo(within),
+                    FaultKind::Clock2115 => Action::ClockTo(WALL_2115 + within),
                     _ => Action::ClockTo(WALL_BEYOND + within),
                 };
                 self.plan(at, host, action);
@@ -537,7 +545,7 @@ mod tests {
     #[test]
     fn every_fault_is_drawn_often_and_seldom_all_at_once() {
         let drawn: Vec<Faults> = (0..1000).map(|seed| Scenario::draw(seed).faults).collect();
-        for kind in Fault::ALL {
+        for kind in FaultKind::ALL {
             let with = drawn.iter().filter(|faults| faults.has(*kind)).count();
             assert!((100..400).contains(&with), "{kind:?} {with}");
         }
@@ -556,8 +564,8 @@ mod tests {
     #[test]
     fn times_are_what_their_names_say() {
         use crate::seqno::{FRAME_MAX, Frame};
-        use crate::time::Wall;
-        assert!(Frame::at(Wall::from_nanos(WALL_2115)).number() < FRAME_MAX - 1_000_000);
-        assert!(Frame::at(Wall::from_nanos(WALL_BEYOND)).number() > FRAME_MAX - 6);
+        use crate::time::WallTime;
+        assert!(Frame::at(WallTime::from_nanos(WALL_2115)).number() < FRAME_MAX - 1_000_000);
+        assert!(Frame::at(WallTime::from_nanos(WALL_BEYOND)).number() > FRAME_MAX - 6);
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of the simulator itself: a dead network, and histories that the oracle must refuse.
 
 use crate::message::{
-    Cause, ClientId, Count, Delivery, DeliveryMode, Dseq, Epoch, Loss, Message, Missing, Publisher, Reason,
+    Cause, ClientId, Count, Delivery, DeliveryMode, Dseq, Epoch, Loss, LossScope, Message, Publisher, Reason,
 };
 use crate::message::{SubId, Verdict};
 use crate::proto::effect::{Path, Target};
@@ -10,10 +10,10 @@ use crate::rng::Rng;
 use crate::seqno::Seq;
 use crate::sim::oracle::Oracle;
 use crate::sim::report::Violation;
-use crate::sim::scenario::{Faults, MILLIS, SECOND, Scenario, Weather};
-use crate::sim::truth::Note;
+use crate::sim::scenario::{Faults, MILLIS, NetworkConditions, SECOND, Scenario};
+use crate::sim::truth::DatagramId;
 use crate::sim::world::World;
-use crate::time::{Instant, Now, Wall};
+use crate::time::{ClockReading, Instant, WallTime};
 use crate::wire::{Builder, Entry, Header, Kind};
 use crate::{message::Stamp, seqno::Frame};
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use std::time::Duration;
 #[test]
 fn a_network_that_loses_everything_delivers_nothing_and_nobody_is_told_anything() {
     let mut scenario = Scenario::draw_with(3, Faults::default(), Mutants::default());
-    scenario.weather = Weather { loss: 1.0, ..Weather::default() };
+    scenario.weather = NetworkConditions { loss: 1.0, ..NetworkConditions::default() };
     (scenario.heal_at, scenario.end) = (20 * SECOND, 19 * SECOND);
     let outcome = World::new(&scenario, false).run();
     assert_eq!(outcome.figures.copies, outcome.figures.copies_dropped);
@@ -34,7 +34,7 @@ fn a_network_that_loses_everything_delivers_nothing_and_nobody_is_told_anything(
 struct Story {
     oracle: Oracle,
     epoch: Epoch,
-    sent: Vec<(Note, Message, Seq)>,
+    sent: Vec<(DatagramId, Message, Seq)>,
     builder: Builder,
 }
 
@@ -43,8 +43,8 @@ const PUBLISHER: usize = 0;
 const SUBSCRIBER: usize = 1;
 const TARGET: Target = Target { client: ClientId(1), sub: SubId(1) };
 
-fn now(at: u64) -> Now {
-    Now { instant: Instant::from_nanos(at), wall: Wall::from_nanos(at) }
+fn now(at: u64) -> ClockReading {
+    ClockReading { instant: Instant::from_nanos(at), wall: WallTime::from_nanos(at) }
 }
 
 impl Story {
@@ -116,18 +116,18 @@ impl Story {
         self.oracle.on_deliver(at, SUBSCRIBER, &[TARGET], &delivery);
     }
 
-    fn tell(&mut self, at: u64, what: Missing, reason: Reason) {
-        let loss = Loss { publisher: self.publisher(), what, reason, cause: Cause::Network, at: Wall::EPOCH };
+    fn tell(&mut self, at: u64, what: LossScope, reason: Reason) {
+        let loss = Loss { publisher: self.publisher(), what, reason, cause: Cause::Network, at: WallTime::EPOCH };
         self.oracle.on_report(at, SUBSCRIBER, &[TARGET], &loss);
     }
 
     fn lose(&mut self, at: u64, first: usize, last: usize, count: Count) {
         let (first, last) = (self.sent[first].2, self.sent[last].2);
-        self.tell(at, Missing::Messages { subject: "a".parse().unwrap(), first, last, count }, Reason::Disabled);
+        self.tell(at, LossScope::Messages { subject: "a".parse().unwrap(), first, last, count }, Reason::Disabled);
     }
 
     fn unverified(&mut self, at: u64, first: u64, last: u64, count: u64) {
-        let what = Missing::Datagrams { first: Dseq(first), last: Dseq(last), messages: Count::Exact(count) };
+        let what = LossScope::Datagrams { first: Dseq(first), last: Dseq(last), messages: Count::Exact(count) };
         self.tell(at, what, Reason::Disabled);
     }
 
@@ -148,7 +148,7 @@ fn check(tell: impl FnOnce(&mut Story), expected: &[&str]) {
 
 fn check_story(mut story: Story, tell: impl FnOnce(&mut Story), expected: &[&str]) {
     story.arrive(T, 0);
-    story.deliver(T, 0, Verdict::Start(Wall::EPOCH));
+    story.deliver(T, 0, Verdict::Start(WallTime::EPOCH));
     story.arrive(T, 2);
     tell(&mut story);
     if expected.is_empty() {
@@ -214,7 +214,7 @@ fn the_oracle_accepts_the_truth_and_refuses_what_is_not() {
     check(|story| story.deliver(LATER, 1, Verdict::Next), &["O4"]);
     check(
         |story| {
-            story.tell(LATER, Missing::Tail { after: Dseq(3) }, Reason::Silent);
+            story.tell(LATER, LossScope::Tail { after: Dseq(3) }, Reason::Silent);
         },
         &["O5"],
     );
@@ -240,7 +240,7 @@ fn a_live_subscription_is_told_after_the_grace_and_another_when_nothing_is_asked
 fn what_is_owed_at_the_end_is_missed_if_nobody_told() {
     let mut story = Story::new(3);
     story.arrive(T, 0);
-    story.deliver(T, 0, Verdict::Start(Wall::EPOCH));
+    story.deliver(T, 0, Verdict::Start(WallTime::EPOCH));
     story.oracle.runs[SUBSCRIBER].ended = 20 * SECOND;
     story.oracle.runs[SUBSCRIBER].subs[0].end = 20 * SECOND;
     story.oracle.finish(20 * SECOND, &[]);

@@ -1,8 +1,8 @@
 //! The oracle's ground truth: every message that an application published and every datagram that a peer sealed, read
 //! from the bytes that leave the peers, and checked as it is written down.
 
+mod answer_budget;
 mod messages;
-mod meter;
 mod rules;
 
 use crate::message::{Delivery, Epoch, Message, Queue};
@@ -11,11 +11,11 @@ use crate::seqno::Seq;
 use crate::sim::report::Findings;
 use crate::sim::scenario::MILLIS;
 use crate::subject::Subject;
-use crate::time::{Now, nanos};
+use crate::time::{ClockReading, nanos};
 use crate::wire::{self, Datagram, Header, Kind, Record, ResendRequest};
+use answer_budget::AnswerBudget;
 use bytes::{BufMut, Bytes, BytesMut};
 use hashbrown::HashMap;
-use meter::Meter;
 use std::collections::VecDeque;
 
 /// "Not yet" and "never".
@@ -23,7 +23,7 @@ pub const NEVER: u64 = u64::MAX;
 
 /// A message as an application gave it. Its index is its identity; the payload begins with it.
 #[derive(Debug)]
-pub struct Published {
+pub struct PublishedMessage {
     /// The run of the peer that took it.
     pub run: usize,
     /// Index of its subject.
@@ -44,7 +44,7 @@ pub struct Published {
 
 /// A datagram that was sealed.
 #[derive(Clone, Copy, Debug)]
-pub struct Sealed {
+pub struct DatagramTrace {
     /// When it left.
     pub at: u64,
     /// When it was sealed at the earliest: it may have been kept back.
@@ -59,7 +59,7 @@ pub struct Sealed {
 
 /// A message that was sealed.
 #[derive(Clone, Copy, Debug)]
-pub struct Sent {
+pub struct MessageTrace {
     /// Index of its subject.
     pub subject: usize,
     /// Its number.
@@ -82,11 +82,11 @@ pub struct Sent {
 
 /// One numbered stream of datagrams.
 #[derive(Debug, Default)]
-pub struct Flow {
+pub struct StreamTrace {
     /// Datagram `dseq` is at `dseq - 1`.
-    pub datagrams: Vec<Sealed>,
+    pub datagrams: Vec<DatagramTrace>,
     /// Messages in the order in which they begin.
-    pub messages: Vec<Sent>,
+    pub messages: Vec<MessageTrace>,
     /// A large message in the making: its body so far.
     open: Option<BytesMut>,
     /// For each subject, the indexes of its numbered messages in order.
@@ -99,12 +99,12 @@ pub struct Flow {
     /// Messages that are questions to a history or answers of one.
     pub services: u64,
     /// For each datagram, how it was asked for.
-    pub asked: Vec<Asked>,
+    pub asked: Vec<ResendCounts>,
 }
 
 /// How a datagram was asked for.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked {
+pub struct ResendCounts {
     /// How often.
     pub requests: u32,
     /// How often it was sent again.
@@ -113,7 +113,7 @@ pub struct Asked {
     pub by_content: bool,
 }
 
-impl Flow {
+impl StreamTrace {
     /// The length of a datagram.
     pub fn bytes_of(&self, dseq: u64) -> usize {
         self.bytes[dseq as usize - 1].len()
@@ -147,7 +147,7 @@ impl Flow {
 
 /// One epoch.
 #[derive(Debug)]
-pub struct Stream {
+pub struct EpochTrace {
     /// The run of the peer.
     pub run: usize,
     /// Its epoch.
@@ -155,18 +155,18 @@ pub struct Stream {
     /// When it began.
     pub born: u64,
     /// The same on the host's clock.
-    started: Now,
+    started: ClockReading,
     /// When it ended, by BYE, crash or a new epoch.
     pub ended: u64,
     /// The multicast stream.
-    pub bcast: Flow,
+    pub bcast: StreamTrace,
     /// Directed streams by the epoch of their receiver.
-    pub directed: Vec<(u64, Flow)>,
+    pub directed: Vec<(u64, StreamTrace)>,
     /// The settings of the peer.
     pub settings: Settings,
     control: u64,
     /// What it may spend on answers.
-    meter: Meter,
+    answer_budget: AnswerBudget,
     /// The last token sent to each receiver, and the one before.
     tokens: HashMap<u64, (u64, Option<u64>)>,
     /// When each control datagram was sealed, by its number less one.
@@ -181,21 +181,21 @@ pub struct Stream {
     pub interest_said: Option<(u64, Option<(u64, u64)>)>,
 }
 
-impl Stream {
+impl EpochTrace {
     /// T_silent as others see it, in nanoseconds.
     pub fn silent_after(&self) -> u64 {
         nanos(self.settings.heartbeat) * 7 / 2
     }
 
     /// The directed stream to a receiver.
-    pub fn directed_to(&self, receiver: u64) -> Option<&Flow> {
+    pub fn directed_to(&self, receiver: u64) -> Option<&StreamTrace> {
         self.directed.iter().find(|(epoch, _)| *epoch == receiver).map(|(_, flow)| flow)
     }
 }
 
 /// What a control datagram says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Says {
+pub enum ControlContent {
     /// It announces its sender. Nothing else is a sign of life.
     Word {
         /// The last dseq.
@@ -225,7 +225,7 @@ pub enum Says {
 
 /// What a datagram that travels is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Note {
+pub enum DatagramId {
     /// A datagram of a multicast stream.
     Data {
         /// Index of the stream.
@@ -249,24 +249,24 @@ pub enum Note {
         /// Its counter.
         number: u64,
         /// What it says.
-        says: Says,
+        says: ControlContent,
     },
     /// Not of any known epoch, or not decodable.
-    Alien,
+    Unidentified,
 }
 
 /// All that was published and sent.
 #[derive(Debug, Default)]
-pub struct Truth {
+pub struct GroundTruth {
     /// Every subject that was published on.
     pub subjects: Vec<Subject>,
     subject_index: HashMap<Subject, usize>,
     /// Every message.
-    pub published: Vec<Published>,
+    pub published: Vec<PublishedMessage>,
     /// For each run, the messages for all that it has yet to send, or never will, in order.
     unsent: Vec<VecDeque<usize>>,
     /// Every epoch.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<EpochTrace>,
     stream_index: HashMap<u64, usize>,
     /// Data datagrams sealed.
     pub sealed: u64,
@@ -288,10 +288,10 @@ pub struct Truth {
     pub is_strict: bool,
 }
 
-impl Truth {
+impl GroundTruth {
     /// Nothing yet.
-    pub fn new() -> Truth {
-        Truth { is_strict: true, ..Truth::default() }
+    pub fn new() -> GroundTruth {
+        GroundTruth { is_strict: true, ..GroundTruth::default() }
     }
 
     /// The index of a subject, new or not.
@@ -315,22 +315,30 @@ impl Truth {
     }
 
     /// An epoch begins.
-    pub fn begin(&mut self, at: u64, now: Now, run: usize, epoch: Epoch, settings: &Settings, out: &mut Findings) {
+    pub fn begin(
+        &mut self,
+        at: u64,
+        now: ClockReading,
+        run: usize,
+        epoch: Epoch,
+        settings: &Settings,
+        out: &mut Findings,
+    ) {
         if self.stream_index.insert(epoch.bits(), self.streams.len()).is_some() {
             out.add("R1", format!("epoch {epoch} begins a second time"));
         }
         let heartbeat = nanos(settings.heartbeat);
-        self.streams.push(Stream {
+        self.streams.push(EpochTrace {
             run,
             epoch,
             born: at,
             started: now,
             ended: NEVER,
-            bcast: Flow::default(),
+            bcast: StreamTrace::default(),
             directed: Vec::new(),
             settings: settings.clone(),
             control: 0,
-            meter: Meter::new(at, settings.recovery.resend_rate_min),
+            answer_budget: AnswerBudget::new(at, settings.recovery.resend_rate_min),
             tokens: HashMap::new(),
             controls: Vec::new(),
             beat: (at + heartbeat, 20 * MILLIS),
@@ -365,7 +373,7 @@ impl Truth {
     }
 
     /// The host of a peer stands still until then, which excuses its heartbeats.
-    pub fn excuse(&mut self, stream: usize, until: u64) {
+    pub fn postpone_heartbeat(&mut self, stream: usize, until: u64) {
         let beat = &mut self.streams[stream].beat;
         beat.0 = beat.0.max(until);
     }
@@ -387,7 +395,7 @@ impl Truth {
         if !envelope.subject.as_str().starts_with("_INBOX.") {
             self.unsent[run].push_back(id);
         }
-        self.published.push(Published {
+        self.published.push(PublishedMessage {
             run,
             subject,
             envelope,
@@ -414,7 +422,7 @@ impl Truth {
     }
 
     /// A large message of which some datagrams have yet to leave, and which the history may give before they do.
-    pub fn in_making(&self, stream: usize, delivery: &Delivery) -> Option<(usize, Option<u64>, usize)> {
+    pub fn find_incomplete(&self, stream: usize, delivery: &Delivery) -> Option<(usize, Option<u64>, usize)> {
         let flow = &self.streams[stream].bcast;
         let (index, last) = (flow.messages.len().checked_sub(1)?, flow.messages.last()?);
         let is_it = last.seq.is_some()
@@ -433,30 +441,30 @@ impl Truth {
     pub fn on_sent(
         &mut self,
         at: u64,
-        now: Now,
+        now: ClockReading,
         run: usize,
         bytes: &Bytes,
         multicast: bool,
         out: &mut Findings,
-    ) -> Note {
+    ) -> DatagramId {
         let datagram = match wire::decode(bytes.clone()) {
             Ok(datagram) => datagram,
             Err(why) => {
                 out.add("wire", format!("run {run} sent what cannot be decoded: {why:?}"));
-                return Note::Alien;
+                return DatagramId::Unidentified;
             }
         };
         let header = datagram.header;
         let Some(index) = self.stream(header.epoch).filter(|index| self.streams[*index].run == run) else {
             out.add("R1", format!("run {run} sent in the name of epoch {}", header.epoch));
-            return Note::Alien;
+            return DatagramId::Unidentified;
         };
         let (receiver, note) = match header.kind {
             Kind::Control => (None, None),
-            Kind::Data => (None, Some(Note::Data { stream: index, dseq: header.number })),
+            Kind::Data => (None, Some(DatagramId::Data { stream: index, dseq: header.number })),
             Kind::Directed => {
                 let receiver = header.receiver.map_or(0, Epoch::bits);
-                (Some(receiver), Some(Note::Directed { stream: index, receiver, number: header.number }))
+                (Some(receiver), Some(DatagramId::Directed { stream: index, receiver, number: header.number }))
             }
         };
         self.is_answer = false;
@@ -486,7 +494,7 @@ impl Truth {
         (datagram, bytes): (&Datagram, &Bytes),
         multicast: bool,
         out: &mut Findings,
-    ) -> Note {
+    ) -> DatagramId {
         let stream = &mut self.streams[index];
         let number = datagram.header.number;
         if number <= stream.control {
@@ -494,7 +502,7 @@ impl Truth {
         }
         stream.control = number;
         stream.controls.resize(number as usize, at);
-        let (mut says, mut is_answer) = (Says::Other, false);
+        let (mut says, mut is_answer) = (ControlContent::Other, false);
         for record in &datagram.records {
             let (announce, bye) = match record {
                 Record::Heartbeat(announce) => (announce, false),
@@ -509,14 +517,14 @@ impl Truth {
                     is_answer = true;
                     let datagrams = manifest.datagrams.len() as u64;
                     self.manifests += datagrams;
-                    says = Says::Manifest { first: manifest.first.0, last: manifest.first.0 + datagrams - 1 };
+                    says = ControlContent::Manifest { first: manifest.first.0, last: manifest.first.0 + datagrams - 1 };
                     stream.check_manifest(at, manifest, (&self.subject_index, self.is_strict), out);
                     continue;
                 }
                 Record::Expired(expired) => {
                     is_answer = true;
                     if expired.receiver.is_none() {
-                        says = Says::Expired { last: expired.ranges.last().map_or(0, |range| range.last.0) };
+                        says = ControlContent::Expired { last: expired.ranges.last().map_or(0, |range| range.last.0) };
                     }
                     self.expired += expired.ranges.iter().map(wire::Range::datagrams).sum::<u64>();
                     if self.is_strict {
@@ -534,7 +542,7 @@ impl Truth {
                 }
             }
             stream.on_interest(announce, out);
-            says = Says::Word { high: announce.high.0, bye, receiver, echo: receiver.zip(announce.echo) };
+            says = ControlContent::Word { high: announce.high.0, bye, receiver, echo: receiver.zip(announce.echo) };
             stream.note_word(bye, self.is_strict, out);
             if self.is_strict {
                 stream.check_announce(at, announce, datagram.header.count, out);
@@ -548,13 +556,13 @@ impl Truth {
         if is_answer {
             self.on_answer(at, index, bytes, out);
         }
-        Note::Control { stream: index, number, says }
+        DatagramId::Control { stream: index, number, says }
     }
 
     /// A request is answered: within what may be spent on that (5.6).
     fn on_answer(&mut self, at: u64, index: usize, bytes: &Bytes, out: &mut Findings) {
         self.is_answer = true;
-        if let Some(over) = self.streams[index].meter.on_answer(at, bytes.len()) {
+        if let Some(over) = self.streams[index].answer_budget.on_answer(at, bytes.len()) {
             out.add("budget", format!("stream {index}: answers are {over} bytes more than they may be"));
         }
     }
@@ -562,7 +570,7 @@ impl Truth {
     fn on_data(
         &mut self,
         at: u64,
-        now: Now,
+        now: ClockReading,
         index: usize,
         receiver: Option<u64>,
         (datagram, bytes): (Datagram, &Bytes),
@@ -570,7 +578,7 @@ impl Truth {
     ) {
         self.sealed += 1;
         let stream = &mut self.streams[index];
-        stream.meter.on_first(at, bytes.len());
+        stream.answer_budget.on_first(at, bytes.len());
         if receiver.is_none() {
             let first = 20 * MILLIS.min(nanos(stream.settings.heartbeat));
             stream.beat = (at + first, first);
@@ -586,8 +594,8 @@ impl Truth {
         }
         let goes_on = flow.open.is_some().then(|| flow.messages.len() - 1);
         let sealed = self.streams[index].sealed_at(at, now, &datagram.header);
-        flow.datagrams.push(Sealed { at, sealed, first: flow.messages.len(), begun: 0, goes_on });
-        flow.asked.push(Asked::default());
+        flow.datagrams.push(DatagramTrace { at, sealed, first: flow.messages.len(), begun: 0, goes_on });
+        flow.asked.push(ResendCounts::default());
         let bytes_to = flow.bytes_to.last().copied().unwrap_or(0) + bytes.len() as u64;
         flow.bytes_to.push(bytes_to);
         flow.bytes.push(bytes.clone());
@@ -605,9 +613,9 @@ impl Truth {
     fn on_record(
         &mut self,
         at: u64,
-        now: Now,
+        now: ClockReading,
         whose: (usize, Option<u64>),
-        flow: &mut Flow,
+        flow: &mut StreamTrace,
         record: Record,
         out: &mut Findings,
     ) {
@@ -664,7 +672,7 @@ impl Truth {
     }
 }
 
-impl Flow {
+impl StreamTrace {
     fn begin(&mut self, at: u64, subject: usize, (seq, is_chained): (Option<Seq>, bool), is_whole: bool) {
         if seq.is_some() {
             if self.numbered.len() <= subject {
@@ -674,15 +682,25 @@ impl Flow {
         }
         let dseq = self.high();
         let sealed = self.datagrams.last().map_or(at, |datagram| datagram.sealed);
-        self.messages.push(Sent { subject, sealed, seq, is_chained, at, first: dseq, last: dseq, is_whole, bytes: 0 });
+        self.messages.push(MessageTrace {
+            subject,
+            sealed,
+            seq,
+            is_chained,
+            at,
+            first: dseq,
+            last: dseq,
+            is_whole,
+            bytes: 0,
+        });
     }
 }
 
-impl Stream {
-    fn flow(&mut self, receiver: Option<u64>) -> &mut Flow {
+impl EpochTrace {
+    fn flow(&mut self, receiver: Option<u64>) -> &mut StreamTrace {
         let Some(receiver) = receiver else { return &mut self.bcast };
         let at = self.directed.iter().position(|(epoch, _)| *epoch == receiver).unwrap_or_else(|| {
-            self.directed.push((receiver, Flow::default()));
+            self.directed.push((receiver, StreamTrace::default()));
             self.directed.len() - 1
         });
         &mut self.directed[at].1

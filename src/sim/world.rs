@@ -7,18 +7,18 @@ mod publish;
 mod subscribe;
 
 use crate::message::{ClientId, Delivery, Epoch, SubId};
-use crate::proto::effect::{Effect, Input, Path, Request, Target};
+use crate::proto::effect::{ClientRequest, Effect, Input, Path, Target};
 use crate::proto::mutant::Mutant;
 use crate::proto::pace::cost;
 use crate::proto::peer::Peer;
 use crate::proto::stats::MemberState;
 use crate::rng::Rng;
 use crate::sim::machine::{Machine, Packet};
-use crate::sim::network::{Network, Verdict};
+use crate::sim::network::{LinkOutcome, SimulatedNetwork};
 use crate::sim::oracle::{Oracle, is_member};
-use crate::sim::report::Outcome;
-use crate::sim::scenario::{Action, Event, Fault, Host, MILLIS, SECOND, Scenario};
-use crate::sim::truth::{NEVER, Note};
+use crate::sim::report::RunOutcome;
+use crate::sim::scenario::{Action, FaultKind, HostSpec, MILLIS, SECOND, Scenario, ScenarioEvent};
+use crate::sim::truth::{DatagramId, NEVER};
 use crate::subject::{Pattern, Subject};
 use bytes::Bytes;
 use std::cmp::Reverse;
@@ -38,7 +38,7 @@ pub(super) const TURNS_BEHIND_MAX: u32 = 64;
 /// Ticks in a row without time passing, after which the deadline counts as stuck.
 const TICKS_MAX: u32 = 100;
 
-enum Step {
+enum WorldStep {
     /// A copy of a packet reaches a host; whether it is a replay.
     Arrive(usize, Packet, bool),
     Turn(usize),
@@ -51,28 +51,28 @@ enum Step {
     Heal,
 }
 
-struct Entry {
+struct ScheduledStep {
     at: u64,
     order: u64,
-    step: Step,
+    step: WorldStep,
 }
 
-impl PartialEq for Entry {
-    fn eq(&self, other: &Entry) -> bool {
+impl PartialEq for ScheduledStep {
+    fn eq(&self, other: &ScheduledStep) -> bool {
         (self.at, self.order) == (other.at, other.order)
     }
 }
 
-impl Eq for Entry {}
+impl Eq for ScheduledStep {}
 
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Entry) -> Option<std::cmp::Ordering> {
+impl PartialOrd for ScheduledStep {
+    fn partial_cmp(&self, other: &ScheduledStep) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Entry {
-    fn cmp(&self, other: &Entry) -> std::cmp::Ordering {
+impl Ord for ScheduledStep {
+    fn cmp(&self, other: &ScheduledStep) -> std::cmp::Ordering {
         (self.at, self.order).cmp(&(other.at, other.order))
     }
 }
@@ -82,15 +82,15 @@ pub struct World<'a> {
     scenario: &'a Scenario,
     now: u64,
     order: u64,
-    queue: BinaryHeap<Reverse<Entry>>,
+    queue: BinaryHeap<Reverse<ScheduledStep>>,
     machines: Vec<Machine>,
-    network: Network,
+    network: SimulatedNetwork,
     oracle: Oracle,
     rng: Rng,
     patterns: Vec<Pattern>,
     /// For each host its own subjects, then those common to all.
     subjects: Vec<Vec<Subject>>,
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<LinkOutcome>,
     trace: Option<VecDeque<String>>,
 }
 
@@ -98,9 +98,9 @@ impl<'a> World<'a> {
     /// The world of a scenario; with a trace of the last things that happened if wanted.
     pub fn new(scenario: &'a Scenario, with_trace: bool) -> World<'a> {
         let mut rng = Rng::new(scenario.seed ^ 0x77_0f_1d);
-        let network = Network::new(rng.fork(), scenario.weather.clone(), scenario.hosts.len());
+        let network = SimulatedNetwork::new(rng.fork(), scenario.weather.clone(), scenario.hosts.len());
         // What lies in the buffer of a slow host is read as late as that.
-        let reading = |host: &Host| match host.speed {
+        let reading = |host: &HostSpec| match host.speed {
             0 => 0,
             speed => (u128::from(host.buffer_bytes) * u128::from(SECOND) / u128::from(speed)) as u64,
         };
@@ -126,9 +126,9 @@ impl<'a> World<'a> {
         };
         world.oracle.reading = world.machines.iter().map(Machine::reading_max).collect();
         for index in 0..scenario.events.len() {
-            world.push(scenario.events[index].at, Step::Script(index));
+            world.push(scenario.events[index].at, WorldStep::Script(index));
         }
-        world.push(scenario.heal_at, Step::Heal);
+        world.push(scenario.heal_at, WorldStep::Heal);
         world
     }
 
@@ -140,7 +140,7 @@ impl<'a> World<'a> {
     }
 
     /// Runs to the end and gives the oracle's findings.
-    pub fn run(mut self) -> Outcome {
+    pub fn run(mut self) -> RunOutcome {
         while let Some(Reverse(entry)) = self.queue.pop() {
             if self.scenario.end < entry.at {
                 break;
@@ -176,7 +176,7 @@ impl<'a> World<'a> {
         self.oracle.figures.expired = self.oracle.truth.expired;
         self.oracle.figures.spared = self.oracle.truth.spared;
         self.oracle.figures.epochs = self.oracle.truth.streams.len() as u64;
-        Outcome {
+        RunOutcome {
             seed: self.scenario.seed,
             faults: self.scenario.faults,
             findings: self.oracle.findings,
@@ -192,9 +192,9 @@ impl<'a> World<'a> {
         }
     }
 
-    fn push(&mut self, at: u64, step: Step) {
+    fn push(&mut self, at: u64, step: WorldStep) {
         self.order += 1;
-        self.queue.push(Reverse(Entry { at, order: self.order, step }));
+        self.queue.push(Reverse(ScheduledStep { at, order: self.order, step }));
     }
 
     fn deliver(&mut self, host: usize, run: usize, to: &[Target], delivery: &Delivery) {
@@ -209,7 +209,7 @@ impl<'a> World<'a> {
             )
         });
         let (members, plain): (Vec<Target>, Vec<Target>) = to.iter().partition(|target| is_member(target));
-        members.into_iter().for_each(|member| self.oracle.on_share(run, member, delivery));
+        members.into_iter().for_each(|member| self.oracle.on_queue_delivery(run, member, delivery));
         if plain.is_empty() && !to.is_empty() {
             return;
         }
@@ -228,26 +228,26 @@ impl<'a> World<'a> {
         }
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: WorldStep) {
         match step {
-            Step::Arrive(host, packet, is_replay) => self.arrive(host, packet, is_replay),
-            Step::Turn(host) if self.machines[host].turn_at == self.now => {
+            WorldStep::Arrive(host, packet, is_replay) => self.arrive(host, packet, is_replay),
+            WorldStep::Turn(host) if self.machines[host].turn_at == self.now => {
                 self.machines[host].turn_at = NEVER;
                 self.turn(host);
             }
-            Step::Wake(host) if self.machines[host].wake_at == self.now => {
+            WorldStep::Wake(host) if self.machines[host].wake_at == self.now => {
                 self.machines[host].wake_at = NEVER;
                 self.turn(host);
             }
-            Step::Turn(_) | Step::Wake(_) => {}
-            Step::Script(index) => {
-                let Event { host, action, .. } = self.scenario.events[index].clone();
+            WorldStep::Turn(_) | WorldStep::Wake(_) => {}
+            WorldStep::Script(index) => {
+                let ScenarioEvent { host, action, .. } = self.scenario.events[index].clone();
                 self.act(host, action);
             }
-            Step::Publish(host) => self.publish_datagram(host),
-            Step::Flood(host) => self.flood(host),
-            Step::Late(host, action) => self.act(host, action),
-            Step::Heal => {
+            WorldStep::Publish(host) => self.publish_datagram(host),
+            WorldStep::Flood(host) => self.flood(host),
+            WorldStep::Late(host, action) => self.act(host, action),
+            WorldStep::Heal => {
                 self.network.heal();
                 self.oracle.healed = self.now;
                 for machine in &mut self.machines {
@@ -333,7 +333,7 @@ impl<'a> World<'a> {
         if !is_empty {
             self.plan_turn(host, until);
             let stream = self.oracle.runs[self.machines[host].run].stream;
-            self.oracle.truth.excuse(stream, until);
+            self.oracle.truth.postpone_heartbeat(stream, until);
         }
         behind % TURNS_BEHIND_MAX == 0
     }
@@ -342,7 +342,7 @@ impl<'a> World<'a> {
         let machine = &mut self.machines[host];
         if at < machine.turn_at {
             machine.turn_at = at;
-            self.push(at, Step::Turn(host));
+            self.push(at, WorldStep::Turn(host));
         }
     }
 
@@ -352,7 +352,7 @@ impl<'a> World<'a> {
         let at = machine.when(self.now, deadline);
         if at < machine.wake_at || machine.wake_at < self.now {
             self.machines[host].wake_at = at;
-            self.push(at, Step::Wake(host));
+            self.push(at, WorldStep::Wake(host));
         }
     }
 
@@ -388,7 +388,7 @@ impl<'a> World<'a> {
             let question = self.machines[host].joiner.as_mut().and_then(|joiner| joiner.poll(at, truth, findings));
             let now = self.machines[host].now(self.now);
             let (Some(request), Some(peer)) = (question, &mut self.machines[host].peer) else { break };
-            peer.handle(now, Input::Request { client: ClientId(JOIN_CLIENT), request });
+            peer.handle(now, Input::ClientRequest { client: ClientId(JOIN_CLIENT), request });
         }
     }
 
@@ -399,7 +399,7 @@ impl<'a> World<'a> {
                 let resends = self.oracle.truth.resends;
                 let note = self.oracle.on_sent(self.now, now, run, &bytes, None);
                 self.log(|| format!("host {host} sends {note:?}"));
-                let is_first = matches!(note, Note::Data { .. }) && self.oracle.truth.resends == resends;
+                let is_first = matches!(note, DatagramId::Data { .. }) && self.oracle.truth.resends == resends;
                 if is_first && self.network.is_lost_at_source() {
                     self.oracle.figures.lost_at_source += 1;
                     return;
@@ -414,7 +414,7 @@ impl<'a> World<'a> {
                             path: Path::Multicast,
                             bytes: bytes.clone(),
                         };
-                        self.push(self.now, Step::Arrive(host, packet, false));
+                        self.push(self.now, WorldStep::Arrive(host, packet, false));
                     }
                 }
             }
@@ -440,7 +440,7 @@ impl<'a> World<'a> {
                         loss.publisher.epoch
                     )
                 });
-                self.tell(run, &to, &loss);
+                self.report_loss(run, &to, &loss);
                 if let Some(joiner) = self.machines[host].joiner.as_mut().filter(|joiner| to.contains(&joiner.target)) {
                     joiner.on_loss(&loss);
                 }
@@ -457,8 +457,8 @@ impl<'a> World<'a> {
             Effect::Refuse { refusal, .. } => {
                 self.oracle.findings.add("refuse", format!("host {host} refused: {refusal:?}"));
             }
-            Effect::Known { to, publisher } => match &mut self.machines[host].joiner {
-                Some(joiner) if joiner.target == to => joiner.on_known(publisher),
+            Effect::PublisherKnown { to, publisher } => match &mut self.machines[host].joiner {
+                Some(joiner) if joiner.target == to => joiner.on_publisher(publisher),
                 _ => self.oracle.findings.add("known", format!("host {host} names publishers to {to:?}")),
             },
             Effect::Rejoin => {
@@ -478,10 +478,10 @@ impl<'a> World<'a> {
     }
 
     /// Lets the network decide about one receiver's copies.
-    fn carry(&mut self, from: usize, to: usize, path: Path, note: Note, bytes: &Bytes) {
+    fn carry(&mut self, from: usize, to: usize, path: Path, note: DatagramId, bytes: &Bytes) {
         let mut verdicts = std::mem::take(&mut self.verdicts);
         verdicts.clear();
-        self.network.judge(self.now, from, to, path == Path::Multicast, &mut verdicts);
+        self.network.draw_outcomes(self.now, from, to, path == Path::Multicast, &mut verdicts);
         let packet = |note, bytes: Bytes, address| Packet { note, from: address, path, bytes };
         let address = self.machines[from].address;
         let figures = &mut self.oracle.figures;
@@ -490,21 +490,24 @@ impl<'a> World<'a> {
         let runs = self.machines[to].peer.is_some();
         for verdict in &verdicts {
             match *verdict {
-                Verdict::Deliver(after) => {
-                    self.push(self.now + after, Step::Arrive(to, packet(note, bytes.clone(), address), false));
+                LinkOutcome::Deliver(after) => {
+                    self.push(self.now + after, WorldStep::Arrive(to, packet(note, bytes.clone(), address), false));
                 }
-                Verdict::Replay(after) => {
-                    self.push(self.now + after, Step::Arrive(to, packet(note, bytes.clone(), address), true));
+                LinkOutcome::Replay(after) => {
+                    self.push(self.now + after, WorldStep::Arrive(to, packet(note, bytes.clone(), address), true));
                 }
-                Verdict::Corrupt(after) => {
+                LinkOutcome::Corrupt(after) => {
                     self.oracle.figures.copies_corrupt += 1;
                     let damaged = self.network.damage(bytes);
-                    self.push(self.now + after, Step::Arrive(to, packet(Note::Alien, damaged, address), false));
+                    self.push(
+                        self.now + after,
+                        WorldStep::Arrive(to, packet(DatagramId::Unidentified, damaged, address), false),
+                    );
                     if runs {
                         self.oracle.on_copy(self.now + after, self.machines[to].run, note, false);
                     }
                 }
-                Verdict::Drop(after) => {
+                LinkOutcome::Drop(after) => {
                     self.oracle.figures.copies_dropped += 1;
                     if runs {
                         self.oracle.on_copy(self.now + after, self.machines[to].run, note, false);
@@ -515,7 +518,7 @@ impl<'a> World<'a> {
         self.verdicts = verdicts;
         if let Some(bytes) = self.network.garbage() {
             let stranger = SocketAddr::from(([10, 9, 9, 9], 9));
-            self.push(self.now, Step::Arrive(to, packet(Note::Alien, bytes, stranger), false));
+            self.push(self.now, WorldStep::Arrive(to, packet(DatagramId::Unidentified, bytes, stranger), false));
         }
     }
 
@@ -550,7 +553,7 @@ impl<'a> World<'a> {
         );
         if asks && machine.peer.is_some() && self.now < machine.paused_until {
             let until = machine.paused_until;
-            return self.push(until, Step::Late(host, action));
+            return self.push(until, WorldStep::Late(host, action));
         }
         self.log(|| format!("host {host}: {action:?}"));
         match action {
@@ -558,7 +561,7 @@ impl<'a> World<'a> {
             Action::Restart { other_port } => {
                 if self.machines[host].is_stopping {
                     // The peer takes 60 ms to say its BYEs; until then its address is taken.
-                    return self.push(self.now + 100 * MILLIS, Step::Late(host, action));
+                    return self.push(self.now + 100 * MILLIS, WorldStep::Late(host, action));
                 }
                 if other_port {
                     let address = self.machines[host].address;
@@ -582,7 +585,7 @@ impl<'a> World<'a> {
                 }
             }
             Action::LinkDown(nanos) => self.network.cut_host(host, self.now + nanos),
-            Action::MulticastDead(nanos) => self.network.deafen(host, self.now + nanos),
+            Action::MulticastDead(nanos) => self.network.block_multicast(host, self.now + nanos),
             Action::Snoop(from) => self.network.snoop(from, host),
             Action::Partition { others, one_way, nanos } => {
                 for other in (0..self.machines.len()).filter(|other| others >> other & 1 == 1) {
@@ -609,8 +612,8 @@ impl<'a> World<'a> {
                 self.machines[host].wanted.retain(|(wanted, ..)| *wanted != target);
                 if self.machines[host].peer.is_some() {
                     self.oracle.on_unsubscribe(self.now, self.machines[host].run, target);
-                    let request = Request::Unsubscribe { sub: target.sub };
-                    self.input(host, Input::Request { client: target.client, request });
+                    let request = ClientRequest::Unsubscribe { sub: target.sub };
+                    self.input(host, Input::ClientRequest { client: target.client, request });
                 }
             }
             Action::JoinQueue { member, pattern, queue } => self.join_queue(host, member, pattern, queue),
@@ -646,7 +649,7 @@ impl<'a> World<'a> {
         };
         machine.run = self.oracle.on_start(self.now, now, host, epoch, &settings);
         self.oracle.runs[machine.run].drains_each = machine.spec.drains_each;
-        if self.scenario.faults.has(Fault::Live) {
+        if self.scenario.faults.has(FaultKind::Live) {
             self.oracle.add_live_side(machine.run);
         }
         machine.peer = Some(Peer::new(settings, epoch, self.rng.fork(), now));

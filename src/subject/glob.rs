@@ -13,7 +13,7 @@ pub const GLOB_BYTES_MAX: usize = 255;
 
 /// One place of a glob.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Piece {
+enum GlobToken {
     /// `*`.
     Run,
     /// `?`.
@@ -28,7 +28,7 @@ enum Piece {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Glob {
     text: Box<[u8]>,
-    pieces: Box<[Piece]>,
+    pieces: Box<[GlobToken]>,
     /// Where the last `*` is.
     last_run: Option<u8>,
 }
@@ -37,39 +37,39 @@ const _: () = assert!(GLOB_BYTES_MAX <= u8::MAX as usize);
 
 /// A text that is longer than [`GLOB_BYTES_MAX`]; holds its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GlobTooLong(pub usize);
+pub struct GlobLengthError(pub usize);
 
-impl fmt::Display for GlobTooLong {
+impl fmt::Display for GlobLengthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a glob has at most {GLOB_BYTES_MAX} bytes, this one has {}", self.0)
     }
 }
 
-impl std::error::Error for GlobTooLong {}
+impl std::error::Error for GlobLengthError {}
 
 impl Glob {
     /// Takes any bytes of at most [`GLOB_BYTES_MAX`]; each of them means something.
     ///
     /// # Errors
     /// The text is too long.
-    pub fn new(text: &[u8]) -> Result<Glob, GlobTooLong> {
+    pub fn new(text: &[u8]) -> Result<Glob, GlobLengthError> {
         if GLOB_BYTES_MAX < text.len() {
-            return Err(GlobTooLong(text.len()));
+            return Err(GlobLengthError(text.len()));
         }
         let mut pieces = Vec::new();
         let mut rest = text.iter().copied();
         while let Some(byte) = rest.next() {
             match byte {
-                b'*' if pieces.last() == Some(&Piece::Run) => {}
-                b'*' => pieces.push(Piece::Run),
-                b'?' => pieces.push(Piece::Any),
+                b'*' if pieces.last() == Some(&GlobToken::Run) => {}
+                b'*' => pieces.push(GlobToken::Run),
+                b'?' => pieces.push(GlobToken::Any),
                 b'[' => pieces.push(set(&mut rest)),
                 // At the end it stands for itself.
-                b'\\' => pieces.push(Piece::Byte(rest.next().unwrap_or(b'\\'))),
-                byte => pieces.push(Piece::Byte(byte)),
+                b'\\' => pieces.push(GlobToken::Byte(rest.next().unwrap_or(b'\\'))),
+                byte => pieces.push(GlobToken::Byte(byte)),
             }
         }
-        let last_run = pieces.iter().rposition(|piece| *piece == Piece::Run).map(|place| place as u8);
+        let last_run = pieces.iter().rposition(|piece| *piece == GlobToken::Run).map(|place| place as u8);
         Ok(Glob { text: text.into(), pieces: pieces.into(), last_run })
     }
 
@@ -80,8 +80,8 @@ impl Glob {
 
     /// The bytes with which every text begins that matches.
     pub fn prefix(&self) -> Vec<u8> {
-        let literal = |piece: &Piece| match piece {
-            Piece::Byte(byte) => Some(*byte),
+        let literal = |piece: &GlobToken| match piece {
+            GlobToken::Byte(byte) => Some(*byte),
             _ => None,
         };
         self.pieces.iter().map_while(literal).collect()
@@ -95,9 +95,9 @@ impl Glob {
     /// The same for texts of at most so many bytes.
     fn steps_within(&self, text_bytes: usize) -> usize {
         let last = self.last_run.map_or(0, usize::from);
-        let parts = self.pieces[..last].split(|piece| *piece == Piece::Run).skip(1);
+        let parts = self.pieces[..last].split(|piece| *piece == GlobToken::Run).skip(1);
         // Each piece is passed once, and at each byte what stands between two `*` may be tried in vain.
-        self.pieces.len() + 1 + text_bytes * parts.map(<[Piece]>::len).max().unwrap_or(0)
+        self.pieces.len() + 1 + text_bytes * parts.map(<[GlobToken]>::len).max().unwrap_or(0)
     }
 
     /// Whether the whole text matches.
@@ -114,7 +114,7 @@ impl Glob {
             steps += 1;
             let goes_on = match (self.pieces.get(piece), text.get(at)) {
                 (None, None) => return (true, steps),
-                (Some(Piece::Run), _) if self.last_run.is_some_and(|last| usize::from(last) == piece) => {
+                (Some(GlobToken::Run), _) if self.last_run.is_some_and(|last| usize::from(last) == piece) => {
                     piece += 1;
                     match text.len().checked_sub(self.pieces.len() - piece).filter(|place| at <= *place) {
                         Some(place) => (at, back) = (place, None),
@@ -122,14 +122,14 @@ impl Glob {
                     }
                     continue;
                 }
-                (Some(Piece::Run), _) => {
+                (Some(GlobToken::Run), _) => {
                     back = Some((piece + 1, at));
                     piece += 1;
                     continue;
                 }
-                (Some(Piece::Any), Some(_)) => true,
-                (Some(Piece::Byte(wanted)), Some(byte)) => wanted == byte,
-                (Some(Piece::Set(set)), Some(byte)) => has(set, *byte),
+                (Some(GlobToken::Any), Some(_)) => true,
+                (Some(GlobToken::Byte(wanted)), Some(byte)) => wanted == byte,
+                (Some(GlobToken::Set(set)), Some(byte)) => has(set, *byte),
                 (None, Some(_)) | (Some(_), None) => false,
             };
             match (goes_on, &mut back) {
@@ -160,7 +160,7 @@ impl fmt::Debug for Glob {
 }
 
 /// The set that begins behind a `[`.
-fn set(rest: &mut (impl Iterator<Item = u8> + Clone)) -> Piece {
+fn set(rest: &mut (impl Iterator<Item = u8> + Clone)) -> GlobToken {
     let mut set = [0; 4];
     let is_negated = rest.clone().next() == Some(b'^');
     if is_negated {
@@ -183,7 +183,7 @@ fn set(rest: &mut (impl Iterator<Item = u8> + Clone)) -> Piece {
         };
         (first.min(last)..=first.max(last)).for_each(|byte| set[usize::from(byte / 64)] |= 1 << (byte % 64));
     }
-    Piece::Set(Box::new(if is_negated { set.map(|word: u64| !word) } else { set }))
+    GlobToken::Set(Box::new(if is_negated { set.map(|word: u64| !word) } else { set }))
 }
 
 fn has(set: &[u64; 4], byte: u8) -> bool {
@@ -275,7 +275,7 @@ mod tests {
         ] {
             assert_eq!(Glob::new(glob.as_bytes()).unwrap().matches(text.as_bytes()), expected, "{glob} {text}");
         }
-        assert_eq!(Glob::new(&[b'*'; 256]), Err(GlobTooLong(256)));
+        assert_eq!(Glob::new(&[b'*'; 256]), Err(GlobLengthError(256)));
     }
 
     /// What makes a matcher that tries all ways run for ages, and what is worst for this one.

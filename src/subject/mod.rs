@@ -69,13 +69,13 @@ impl fmt::Display for SubjectError {
 impl std::error::Error for SubjectError {}
 
 /// A byte in each place of a word.
-const fn each(byte: u8) -> u64 {
+const fn repeat_byte(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
 /// The highest bit of each byte that is 0.
 fn zeros(word: u64) -> u64 {
-    !(((word & each(0x7f)) + each(0x7f)) | word | each(0x7f))
+    !(((word & repeat_byte(0x7f)) + repeat_byte(0x7f)) | word | repeat_byte(0x7f))
 }
 
 /// Whether the bytes are one of the many subjects that need no second look: printable ASCII without `*` and `>`. Eight bytes at a
@@ -91,17 +91,17 @@ fn is_plain(bytes: &[u8]) -> bool {
     last[rest.len()] = b'.';
     let (mut odd, mut dots, mut before) = (0, 0, 0x80);
     for word in words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word)) {
-        let low = word & each(0x7f);
-        let is_graphic = (low + each(0x7f - b' ')) & !(low + each(1));
-        let dot = zeros(word ^ each(b'.'));
-        odd |= (word | !is_graphic) & each(0x80);
-        odd |= zeros(word ^ each(b'*')) | zeros(word ^ each(b'>')) | dot & (dot << 8 | before);
+        let low = word & repeat_byte(0x7f);
+        let is_graphic = (low + repeat_byte(0x7f - b' ')) & !(low + repeat_byte(1));
+        let dot = zeros(word ^ repeat_byte(b'.'));
+        odd |= (word | !is_graphic) & repeat_byte(0x80);
+        odd |= zeros(word ^ repeat_byte(b'*')) | zeros(word ^ repeat_byte(b'>')) | dot & (dot << 8 | before);
         // A byte for each place, which counts no further than there are words.
         dots += dot >> 7;
         before = dot >> 56;
     }
     // The highest byte of the product is the sum of all; the dot behind the last token is one of them.
-    odd == 0 && dots.wrapping_mul(each(1)) >> 56 <= SUBJECT_TOKENS_MAX as u64
+    odd == 0 && dots.wrapping_mul(repeat_byte(1)) >> 56 <= SUBJECT_TOKENS_MAX as u64
 }
 
 /// Checks what subjects and patterns have in common; `wildcards` says whether `*` and `>` are allowed.

@@ -42,9 +42,9 @@ struct Edge<T> {
     /// The branch it leads to, if several patterns go on or one that was not alone.
     to: u32,
     /// The token. If there is more, it is the rest of the only pattern that goes on.
-    text: Text,
+    text: EdgeText,
     /// Values of the pattern that ends with the text; ascending.
-    values: Values<T>,
+    values: ValueSet<T>,
 }
 
 // A cache line.
@@ -52,7 +52,7 @@ const _: () = assert!(size_of::<Edge<[u32; 2]>>() == 64);
 
 /// A token, and perhaps others, joined by dots.
 #[derive(Debug)]
-enum Text {
+enum EdgeText {
     Short { len: u8, token: u8, bytes: [u8; TEXT_BYTES] },
     Long { token: u8, bytes: Box<[u8]> },
 }
@@ -65,12 +65,12 @@ struct Branch<T> {
     /// Whether there is one with `*`.
     any: bool,
     /// Values of the patterns that end with `>` here; ascending.
-    rest: Values<T>,
+    rest: ValueSet<T>,
 }
 
 /// Ascending; most often one.
 #[derive(Debug)]
-enum Values<T> {
+enum ValueSet<T> {
     One(T),
     Many(Vec<T>),
 }
@@ -95,7 +95,7 @@ impl<T: Ord + Copy> Tree<T> {
                 return self.branch_mut(at).rest.add(value);
             }
             let Some(edge) = self.edge_mut(at, token) else {
-                self.put(Edge { from: at, to: NONE, text: Text::new(text), values: Values::One(value) });
+                self.put(Edge { from: at, to: NONE, text: EdgeText::new(text), values: ValueSet::One(value) });
                 return true;
             };
             if edge.text.bytes() == text {
@@ -105,7 +105,7 @@ impl<T: Ord + Copy> Tree<T> {
             (at, text) = match behind {
                 Some(behind) => (to, behind),
                 None => {
-                    self.edge_mut(at, token).expect("it was there").values = Values::One(value);
+                    self.edge_mut(at, token).expect("it was there").values = ValueSet::One(value);
                     return true;
                 }
             };
@@ -162,7 +162,7 @@ impl<T: Ord + Copy> Tree<T> {
             }
         }
         ends[depth] = bytes.len() as u8;
-        let mut walk = Walk::<T, FROM_ZERO> { tree: self, bytes, ends: &ends[..=depth], found, steps };
+        let mut walk = TreeLookup::<T, FROM_ZERO> { tree: self, bytes, ends: &ends[..=depth], found, steps };
         walk.branch(ROOT, 0, 0);
         walk.steps
     }
@@ -179,9 +179,9 @@ impl<T: Ord + Copy> Tree<T> {
         });
         let edge = self.edge_mut(from, token).expect("it was there");
         edge.to = to;
-        let Some(rest) = edge.text.rest().map(Text::new) else { return to };
-        edge.text = Text::new(token);
-        let values = std::mem::replace(&mut edge.values, Values::Many(Vec::new()));
+        let Some(rest) = edge.text.rest().map(EdgeText::new) else { return to };
+        edge.text = EdgeText::new(token);
+        let values = std::mem::replace(&mut edge.values, ValueSet::Many(Vec::new()));
         match rest.token() {
             b">" => self.branch_mut(to).rest = values,
             _ => self.put(Edge { from: to, to: NONE, text: rest, values }),
@@ -259,7 +259,7 @@ impl<T: Ord + Copy> Tree<T> {
 }
 
 /// A look-up under way.
-struct Walk<'a, T, const FROM_ZERO: bool> {
+struct TreeLookup<'a, T, const FROM_ZERO: bool> {
     tree: &'a Tree<T>,
     /// The subject.
     bytes: &'a [u8],
@@ -270,7 +270,7 @@ struct Walk<'a, T, const FROM_ZERO: bool> {
     steps: usize,
 }
 
-impl<'a, T: Ord + Copy, const FROM_ZERO: bool> Walk<'a, T, FROM_ZERO> {
+impl<'a, T: Ord + Copy, const FROM_ZERO: bool> TreeLookup<'a, T, FROM_ZERO> {
     /// What goes on at a branch with the token of this index, which begins at byte `start`. As deep as the subject has tokens.
     fn branch(&mut self, at: u32, index: usize, start: usize) {
         let branch = self.tree.branch(at);
@@ -305,7 +305,7 @@ impl<'a, T: Ord + Copy, const FROM_ZERO: bool> Walk<'a, T, FROM_ZERO> {
         }
     }
 
-    fn find(&mut self, values: &'a Values<T>) {
+    fn find(&mut self, values: &'a ValueSet<T>) {
         self.found.extend_from_slice(values.all());
         self.steps = self.steps.saturating_sub(values.all().len());
     }
@@ -332,33 +332,33 @@ impl<T> Edge<T> {
     }
 }
 
-impl Text {
+impl EdgeText {
     /// At least one token.
-    fn new(text: &[u8]) -> Text {
+    fn new(text: &[u8]) -> EdgeText {
         let token = split(text).0.len() as u8;
         let mut bytes = [0; TEXT_BYTES];
         match bytes.get_mut(..text.len()) {
             Some(short) => {
                 short.copy_from_slice(text);
-                Text::Short { len: text.len() as u8, token, bytes }
+                EdgeText::Short { len: text.len() as u8, token, bytes }
             }
-            None => Text::Long { token, bytes: text.into() },
+            None => EdgeText::Long { token, bytes: text.into() },
         }
     }
 
     /// The whole text.
     fn bytes(&self) -> &[u8] {
         match self {
-            Text::Short { len, bytes, .. } => &bytes[..usize::from(*len)],
-            Text::Long { bytes, .. } => bytes,
+            EdgeText::Short { len, bytes, .. } => &bytes[..usize::from(*len)],
+            EdgeText::Long { bytes, .. } => bytes,
         }
     }
 
     /// The first token.
     fn token(&self) -> &[u8] {
         match self {
-            Text::Short { token, bytes, .. } => &bytes[..usize::from(*token)],
-            Text::Long { token, bytes } => &bytes[..usize::from(*token)],
+            EdgeText::Short { token, bytes, .. } => &bytes[..usize::from(*token)],
+            EdgeText::Long { token, bytes } => &bytes[..usize::from(*token)],
         }
     }
 
@@ -370,7 +370,7 @@ impl Text {
 
 impl<T> Branch<T> {
     fn new() -> Branch<T> {
-        Branch { literals: 0, any: false, rest: Values::Many(Vec::new()) }
+        Branch { literals: 0, any: false, rest: ValueSet::Many(Vec::new()) }
     }
 
     fn is_empty(&self) -> bool {
@@ -386,24 +386,24 @@ impl<T> Branch<T> {
     }
 }
 
-impl<T> Values<T> {
+impl<T> ValueSet<T> {
     fn all(&self) -> &[T] {
         match self {
-            Values::One(value) => std::slice::from_ref(value),
-            Values::Many(values) => values,
+            ValueSet::One(value) => std::slice::from_ref(value),
+            ValueSet::Many(values) => values,
         }
     }
 }
 
-impl<T: Ord + Copy> Values<T> {
+impl<T: Ord + Copy> ValueSet<T> {
     /// False if it was there.
     fn add(&mut self, value: T) -> bool {
         let Err(at) = self.all().binary_search(&value) else { return false };
         match self {
-            Values::Many(values) if values.is_empty() => *self = Values::One(value),
-            Values::Many(values) => values.insert(at, value),
-            Values::One(other) if at == 0 => *self = Values::Many(vec![value, *other]),
-            Values::One(other) => *self = Values::Many(vec![*other, value]),
+            ValueSet::Many(values) if values.is_empty() => *self = ValueSet::One(value),
+            ValueSet::Many(values) => values.insert(at, value),
+            ValueSet::One(other) if at == 0 => *self = ValueSet::Many(vec![value, *other]),
+            ValueSet::One(other) => *self = ValueSet::Many(vec![*other, value]),
         }
         true
     }
@@ -412,11 +412,11 @@ impl<T: Ord + Copy> Values<T> {
     fn take(&mut self, value: T) -> bool {
         let Ok(at) = self.all().binary_search(&value) else { return false };
         match self {
-            Values::One(_) => *self = Values::Many(Vec::new()),
-            Values::Many(values) => {
+            ValueSet::One(_) => *self = ValueSet::Many(Vec::new()),
+            ValueSet::Many(values) => {
                 values.remove(at);
                 if let [one] = values[..] {
-                    *self = Values::One(one);
+                    *self = ValueSet::One(one);
                 }
             }
         }

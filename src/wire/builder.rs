@@ -72,7 +72,7 @@ impl Entry<'_> {
 
 /// The run that the next message may extend. All positions are in the builder's buffer.
 #[derive(Clone, Debug)]
-struct OpenRun {
+struct RunInProgress {
     /// Where the record starts.
     at: usize,
     /// Where the subject starts.
@@ -100,7 +100,7 @@ pub struct Builder {
     buffer: Vec<u8>,
     /// Room that the next datagram is given at first: twice what the last one took.
     room_first: usize,
-    run: Option<OpenRun>,
+    run: Option<RunInProgress>,
     messages: u64,
     /// An unfinished fragment is the last record of its datagram.
     is_full: bool,
@@ -153,7 +153,7 @@ impl Builder {
         self.start_record();
         let at = self.buffer.len();
         entry.put_start(&mut self.buffer, RUN);
-        self.run = Some(OpenRun {
+        self.run = Some(RunInProgress {
             at,
             subject_at: self.buffer.len() - entry.message.subject.as_bytes().len(),
             count_at: self.buffer.len(),

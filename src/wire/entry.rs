@@ -10,7 +10,7 @@ pub(crate) const VARINT_MAX: usize = (1 << 28) - 1;
 
 /// An entry where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parts<'a> {
+pub(crate) struct EntryParts<'a> {
     /// The reply subject; empty if there is none.
     pub(crate) reply: &'a [u8],
     /// The header fields.
@@ -24,7 +24,7 @@ pub(crate) struct Parts<'a> {
 /// # Panics
 /// If it was not [`put`] there, or read by the decoder before.
 #[inline]
-pub(crate) fn parts(bytes: &[u8], at: usize, meta: bool) -> (Parts<'_>, usize) {
+pub(crate) fn parts(bytes: &[u8], at: usize, meta: bool) -> (EntryParts<'_>, usize) {
     let (payload_bytes, mut at) = varint(bytes, at);
     let (mut reply, mut headers) = (&[][..], &[][..]);
     if meta {
@@ -35,7 +35,7 @@ pub(crate) fn parts(bytes: &[u8], at: usize, meta: bool) -> (Parts<'_>, usize) {
         headers = &bytes[start..at];
     }
     let end = at + payload_bytes;
-    (Parts { reply, headers, payload: &bytes[at..end] }, end)
+    (EntryParts { reply, headers, payload: &bytes[at..end] }, end)
 }
 
 /// The variable-length number at `at`, and where it ends.
@@ -128,7 +128,7 @@ mod tests {
         for message in &messages {
             let (parts, next) = parts(&bytes, at, MessageRef::from(message).has_meta());
             let reply = message.reply.as_ref().map_or(&[][..], |reply| reply.as_bytes());
-            assert_eq!(parts, Parts { reply, headers: message.headers.block(), payload: &message.payload });
+            assert_eq!(parts, EntryParts { reply, headers: message.headers.block(), payload: &message.payload });
             at = next;
         }
         assert_eq!(at, bytes.len());

@@ -1,7 +1,7 @@
 //! FRAGMENT: a part of a message that is larger than a datagram, and the way from a message to its parts and back.
 
 use super::reader::Reader;
-use super::run::{Meta, Start};
+use super::run::{EntryMeta, RecordStart};
 use super::{Malformed, entry, queue};
 use crate::message::{MESSAGE_BYTES_MAX, Message, MessageRef, Stamp};
 use crate::seqno::Seq;
@@ -66,7 +66,7 @@ pub struct Fragment {
 
 impl Fragment {
     pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Fragment, Malformed> {
-        let Start { seq, stamp, chain, event, meta, subject } = Start::decode(flags, reader)?;
+        let RecordStart { seq, stamp, chain, event, meta, subject } = RecordStart::decode(flags, reader)?;
         let (index, total, offset) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let chunk = reader.bytes(reader.left())?;
         if chunk.is_empty() {
@@ -108,7 +108,7 @@ pub fn body_of(message: MessageRef<'_>) -> (bool, Cow<'_, [u8]>) {
 /// [`Malformed`] if the meta part cannot be read, or the message is larger than [`MESSAGE_BYTES_MAX`].
 pub fn assemble(subject: Subject, event: bool, meta: bool, body: Bytes) -> Result<Message, Malformed> {
     let mut reader = Reader::new(&body);
-    let meta = Meta::decode(&mut reader, meta)?;
+    let meta = EntryMeta::decode(&mut reader, meta)?;
     let (reply, headers) = (meta.reply(&reader)?, meta.headers(&reader));
     let payload = reader.bytes(reader.left())?;
     let message = Message { subject, reply, headers, payload, event };

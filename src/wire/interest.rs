@@ -3,7 +3,7 @@
 use super::header::{Header, number};
 use super::reader::Reader;
 use super::{CHECK_BYTES, Malformed, RECORD_HEADER_BYTES, entry};
-use crate::message::{Epoch, Queue, Wanted};
+use crate::message::{Epoch, Queue, SubscriptionFilter};
 use crate::subject::Pattern;
 use crate::subject::glob::Glob;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -23,7 +23,7 @@ pub const INTEREST_COUNT_MAX: u32 = (1 << 28) - 1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterestEntry {
     /// What they want.
-    pub wanted: Wanted,
+    pub wanted: SubscriptionFilter,
     /// How many there are; 0: none any more. At most [`INTEREST_COUNT_MAX`].
     pub count: u32,
 }
@@ -31,7 +31,7 @@ pub struct InterestEntry {
 impl InterestEntry {
     /// Its bytes in a record.
     pub fn bytes(&self) -> usize {
-        let Wanted { pattern, glob, queue } = &self.wanted;
+        let SubscriptionFilter { pattern, glob, queue } = &self.wanted;
         let text = |bytes: Option<usize>| bytes.map_or(0, |bytes| 1 + bytes);
         1 + text(Some(pattern.as_str().len()))
             + text(glob.as_ref().map(|glob| glob.text().len()))
@@ -59,11 +59,11 @@ impl InterestEntry {
             _ => Some(Queue::from_bytes(text()?).map_err(Malformed::Queue)?),
         };
         let count = u32::try_from(reader.varint()?).expect("variable-length numbers have at most 28 bits");
-        Ok(InterestEntry { wanted: Wanted { pattern, glob, queue }, count })
+        Ok(InterestEntry { wanted: SubscriptionFilter { pattern, glob, queue }, count })
     }
 
     fn encode(&self, out: &mut BytesMut) {
-        let Wanted { pattern, glob, queue } = &self.wanted;
+        let SubscriptionFilter { pattern, glob, queue } = &self.wanted;
         out.put_u8(glob.as_ref().map_or(0, |_| ENTRY_GLOB) | queue.as_ref().map_or(0, |_| ENTRY_QUEUE));
         let glob = glob.as_ref().map(Glob::text);
         let queue = queue.as_ref().map(|queue| queue.as_str().as_bytes());

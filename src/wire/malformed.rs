@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Why a datagram counts as not received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Discard {
+pub enum DiscardReason {
     /// Not this protocol: too short, or another magic.
     Foreign,
     /// Another version of this protocol; holds it.
@@ -94,14 +94,14 @@ pub enum Malformed {
     ManifestEmpty,
 }
 
-impl fmt::Display for Discard {
+impl fmt::Display for DiscardReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Discard::Foreign => write!(f, "not a seqcast datagram"),
-            Discard::Version(version) => write!(f, "wire version {version} is not supported by this build"),
-            Discard::Mode(mode) => write!(f, "security mode {mode} is not supported by this build"),
-            Discard::Check => write!(f, "the check value does not fit: damaged on its way"),
-            Discard::Malformed(malformed) => write!(f, "malformed: {malformed}"),
+            DiscardReason::Foreign => write!(f, "not a seqcast datagram"),
+            DiscardReason::Version(version) => write!(f, "wire version {version} is not supported by this build"),
+            DiscardReason::Mode(mode) => write!(f, "security mode {mode} is not supported by this build"),
+            DiscardReason::Check => write!(f, "the check value does not fit: damaged on its way"),
+            DiscardReason::Malformed(malformed) => write!(f, "malformed: {malformed}"),
         }
     }
 }
@@ -148,5 +148,5 @@ impl fmt::Display for Malformed {
     }
 }
 
-impl std::error::Error for Discard {}
+impl std::error::Error for DiscardReason {}
 impl std::error::Error for Malformed {}

@@ -2,7 +2,7 @@
 
 use super::header::{Header, Kind, number};
 use super::reader::Reader;
-use super::run::{Start, decode_seq};
+use super::run::{RecordStart, decode_seq};
 use super::{
     CHECK_BYTES, FLAG_CHAIN, FLAG_EVENT, FLAG_STAMP, FLAG_UNSEQ, FRAGMENT, FRAGMENT_TOTAL_MAX, Malformed, NUMBER_LIMIT,
     PAD, RECORD_HEADER_BYTES, RUN,
@@ -288,7 +288,7 @@ fn read_contents(content: &Bytes) -> Result<Vec<Content>, Malformed> {
         if record_type == PAD {
             continue;
         }
-        let Start { seq, chain, event, subject, .. } = Start::decode(flags, &mut body)?;
+        let RecordStart { seq, chain, event, subject, .. } = RecordStart::decode(flags, &mut body)?;
         let what = if record_type == RUN {
             ContentKind::Run { count: body.u16()? }
         } else {

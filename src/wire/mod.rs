@@ -33,7 +33,7 @@ pub use control::{Announce, Hello, InterestWord, QueueReport, Report, ShareCount
 pub use fragment::{FRAGMENT_TOTAL_MAX, Fragment, assemble, body_of};
 pub use header::{Header, Kind};
 pub use interest::{INTEREST_COUNT_MAX, Interest, InterestEntry, InterestRequest};
-pub use malformed::{Discard, Malformed};
+pub use malformed::{DiscardReason, Malformed};
 pub use manifest::{Content, ContentKind, Manifest, ManifestBuilder, contents_of, decode_contents, put_contents};
 pub use pace::{ReceiverReport, WINDOW_DATAGRAM_BYTES};
 pub use repair::{Expired, Range, ResendRequest};
@@ -41,7 +41,7 @@ pub use run::{Run, RunMessages};
 pub(crate) use {
     entry::{put_varint, varint_bytes},
     reader::Reader,
-    run::Meta,
+    run::EntryMeta,
 };
 
 use crate::message::Epoch;
@@ -157,29 +157,29 @@ pub fn claimed_epoch(bytes: &[u8]) -> Option<Epoch> {
 /// Decodes one datagram. Subjects, headers and payloads are slices of `bytes`; nothing is copied.
 ///
 /// # Errors
-/// [`Discard`] says why the datagram counts as not received. In the order of checking: foreign, version, mode, check
+/// [`DiscardReason`] says why the datagram counts as not received. In the order of checking: foreign, version, mode, check
 /// value, malformed.
-pub fn decode(bytes: Bytes) -> Result<Datagram, Discard> {
+pub fn decode(bytes: Bytes) -> Result<Datagram, DiscardReason> {
     let [m0, m1, version, mode, ..] = *bytes else {
-        return Err(Discard::Foreign);
+        return Err(DiscardReason::Foreign);
     };
     if u16::from_be_bytes([m0, m1]) != MAGIC {
-        return Err(Discard::Foreign);
+        return Err(DiscardReason::Foreign);
     }
     if version != VERSION {
-        return Err(Discard::Version(version));
+        return Err(DiscardReason::Version(version));
     }
     if mode != MODE_OPEN {
-        return Err(Discard::Mode(mode));
+        return Err(DiscardReason::Mode(mode));
     }
     let Some((content, check)) = bytes.split_last_chunk::<CHECK_BYTES>() else {
-        return Err(Discard::Foreign);
+        return Err(DiscardReason::Foreign);
     };
     if crc32c::crc32c(content) != u32::from_be_bytes(*check) {
-        return Err(Discard::Check);
+        return Err(DiscardReason::Check);
     }
     let content = bytes.slice(..content.len());
-    decode_content(&content).map_err(Discard::Malformed)
+    decode_content(&content).map_err(DiscardReason::Malformed)
 }
 
 /// The least body of a record that is kept, about.

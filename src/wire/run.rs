@@ -1,12 +1,12 @@
 //! RUN: messages of one subject with consecutive numbers, and what it shares with FRAGMENT.
 
-use super::entry::{self, Parts};
+use super::entry::{self, EntryParts};
 use super::reader::Reader;
 use super::{FLAG_CHAIN, FLAG_EVENT, FLAG_META, FLAG_STAMP, FLAG_UNSEQ, FLAGS_KNOWN, Malformed, RUN};
 use crate::message::{Headers, Message, Stamp};
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::time::Wall;
+use crate::time::WallTime;
 use bytes::Bytes;
 use std::ops::Range;
 
@@ -54,7 +54,7 @@ pub struct Run {
 }
 
 /// What RUN and FRAGMENT begin with.
-pub(super) struct Start {
+pub(super) struct RecordStart {
     pub(super) seq: Option<Seq>,
     pub(super) stamp: Option<Stamp>,
     pub(super) chain: Option<Seq>,
@@ -63,15 +63,15 @@ pub(super) struct Start {
     pub(super) subject: Subject,
 }
 
-impl Start {
-    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Start, Malformed> {
+impl RecordStart {
+    pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<RecordStart, Malformed> {
         let has = |flag: u8| flags & flag != 0;
         if flags & !FLAGS_KNOWN != 0 || has(FLAG_CHAIN) && !has(FLAG_STAMP) || has(FLAG_STAMP) && has(FLAG_UNSEQ) {
             return Err(Malformed::Flags(flags));
         }
         let seq = if has(FLAG_UNSEQ) { None } else { Some(decode_seq(reader)?) };
         let stamp = if has(FLAG_STAMP) {
-            Some(Stamp { time: Wall::from_nanos(reader.u64()?), offset: reader.u32()? })
+            Some(Stamp { time: WallTime::from_nanos(reader.u64()?), offset: reader.u32()? })
         } else {
             None
         };
@@ -86,7 +86,7 @@ impl Start {
         }
         let length = usize::from(reader.u8()?);
         let subject = Subject::from_bytes(reader.bytes(length)?).map_err(Malformed::Subject)?;
-        Ok(Start { seq, stamp, chain, event: has(FLAG_EVENT), meta: has(FLAG_META), subject })
+        Ok(RecordStart { seq, stamp, chain, event: has(FLAG_EVENT), meta: has(FLAG_META), subject })
     }
 }
 
@@ -97,22 +97,22 @@ pub(super) fn decode_seq(reader: &mut Reader<'_>) -> Result<Seq, Malformed> {
 }
 
 /// Where the optional parts of a message stand.
-pub(crate) struct Meta {
+pub(crate) struct EntryMeta {
     reply: Range<usize>,
     headers: Range<usize>,
 }
 
-impl Meta {
+impl EntryMeta {
     /// Reads the meta part, or takes it as empty if there is none.
-    pub(crate) fn decode(reader: &mut Reader<'_>, meta: bool) -> Result<Meta, Malformed> {
+    pub(crate) fn decode(reader: &mut Reader<'_>, meta: bool) -> Result<EntryMeta, Malformed> {
         if !meta {
-            return Ok(Meta { reply: 0..0, headers: 0..0 });
+            return Ok(EntryMeta { reply: 0..0, headers: 0..0 });
         }
         let reply_bytes = usize::from(reader.u8()?);
         let reply = reader.span(reply_bytes)?;
         let headers_bytes = reader.varint()?;
         let headers = reader.span(headers_bytes)?;
-        Ok(Meta { reply, headers })
+        Ok(EntryMeta { reply, headers })
     }
 
     /// The reply subject, checked.
@@ -130,9 +130,9 @@ impl Meta {
 }
 
 /// Reads one entry: where its meta part and its payload stand.
-fn decode_entry(reader: &mut Reader<'_>, meta: bool) -> Result<(Meta, Range<usize>), Malformed> {
+fn decode_entry(reader: &mut Reader<'_>, meta: bool) -> Result<(EntryMeta, Range<usize>), Malformed> {
     let payload_bytes = reader.varint()?;
-    let meta = Meta::decode(reader, meta)?;
+    let meta = EntryMeta::decode(reader, meta)?;
     let payload = reader.span(payload_bytes)?;
     Ok((meta, payload))
 }
@@ -161,7 +161,7 @@ fn check_range(first: Option<Seq>, count: u16) -> Result<(), Malformed> {
 
 impl Run {
     pub(super) fn decode(flags: u8, reader: &mut Reader<'_>) -> Result<Run, Malformed> {
-        let Start { seq: first, stamp, chain, event, meta, subject } = Start::decode(flags, reader)?;
+        let RecordStart { seq: first, stamp, chain, event, meta, subject } = RecordStart::decode(flags, reader)?;
         let count = reader.u16()?;
         check_range(first, count)?;
         let mut check = reader.clone();
@@ -227,7 +227,7 @@ pub struct RunMessages {
 impl RunMessages {
     /// Goes through the messages that are left, without taking them, up to `count`: reply subject, header fields and payload of
     /// each.
-    pub(crate) fn visit(&self, count: usize, mut each: impl FnMut(&Run, Parts<'_>)) {
+    pub(crate) fn visit(&self, count: usize, mut each: impl FnMut(&Run, EntryParts<'_>)) {
         let (entries, meta) = (&self.run.entries[..], self.run.meta);
         let mut at = self.at;
         for _ in 0..count.min(self.left.into()) {

@@ -9,7 +9,7 @@ use crate::message::{Dseq, Epoch, Headers, Message, PeerName, Stamp};
 use crate::rng::Rng;
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::time::Wall;
+use crate::time::WallTime;
 use std::time::Duration;
 
 /// A datagram of `docs/wire.md`.
@@ -265,7 +265,7 @@ fn each_broken_rule_has_its_name() {
     ] {
         let mut bytes = unhex(&(header + &records));
         repair(&mut bytes);
-        assert_eq!(decode(bytes.into()), Err(Discard::Malformed(expected)), "{records}");
+        assert_eq!(decode(bytes.into()), Err(DiscardReason::Malformed(expected)), "{records}");
     }
 }
 
@@ -278,12 +278,12 @@ fn foreign_versions_modes_and_damage_are_told_apart() {
         bytes[at] = byte;
         decode(bytes.into())
     };
-    assert_eq!(decode(Bytes::new()), Err(Discard::Foreign));
-    assert_eq!(decode(Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n")), Err(Discard::Foreign));
-    assert_eq!(with(1, 0x44), Err(Discard::Foreign));
-    assert_eq!(with(2, 2), Err(Discard::Version(2)));
-    assert_eq!(with(3, 1), Err(Discard::Mode(1)));
-    assert_eq!(with(20, 1), Err(Discard::Check));
+    assert_eq!(decode(Bytes::new()), Err(DiscardReason::Foreign));
+    assert_eq!(decode(Bytes::from_static(b"GET / HTTP/1.1\r\n\r\n")), Err(DiscardReason::Foreign));
+    assert_eq!(with(1, 0x44), Err(DiscardReason::Foreign));
+    assert_eq!(with(2, 2), Err(DiscardReason::Version(2)));
+    assert_eq!(with(3, 1), Err(DiscardReason::Mode(1)));
+    assert_eq!(with(20, 1), Err(DiscardReason::Check));
 }
 
 /// Proves: W16, W19
@@ -484,7 +484,7 @@ fn following(rng: &mut Rng, before: Option<&Sent>) -> Sent {
     let frame = 1000 + rng.below(1 << 28);
     let count = [1, 1, 2, 77, crate::seqno::COUNT_MAX][rng.below(5) as usize];
     let seq = Seq::new((frame << 35) + count).filter(|_| rng.chance(0.9));
-    let stamp = Stamp { time: Wall::from_nanos(rng.next_u64()), offset: rng.next_u32() };
+    let stamp = Stamp { time: WallTime::from_nanos(rng.next_u64()), offset: rng.next_u32() };
     let stamp = Some(stamp).filter(|_| seq.is_some_and(|seq| seq.count() == 1));
     let chain = Seq::new(((frame - 1 - rng.below(900)) << 35) + 5).filter(|_| stamp.is_some() && rng.chance(0.5));
     Sent { message, seq, stamp, chain }
@@ -565,7 +565,7 @@ fn hex(bytes: &[u8]) -> String {
 /// One datagram for each record and for what it can carry.
 fn examples() -> Vec<Example> {
     let seq = |raw: u64| Seq::new(raw).unwrap();
-    let stamp = Some(Stamp { time: Wall::from_nanos(0x1706_6b71_0b70_6c00), offset: 7 });
+    let stamp = Some(Stamp { time: WallTime::from_nanos(0x1706_6b71_0b70_6c00), offset: 7 });
     let plain = |payload: &[u8], raw: u64| Sent {
         message: message("a.b", payload),
         seq: Some(seq(raw)),

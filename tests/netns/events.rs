@@ -5,7 +5,7 @@ use super::{ONE_IN_TEN, config_of};
 use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::Bus;
 use seqcast::event::model::{Event, Registration, ServerId};
-use seqcast::event::store::{OfServer, Query};
+use seqcast::event::store::{Query, ServerQuery};
 use seqcast::rng::Rng;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn found(bus: &Bus, server: u32) -> Vec<Event> {
     let mut found: Vec<Event> = Vec::new();
     loop {
         let after = found.last().map(|event| event.id);
-        let query = Query::Server(OfServer { server: ServerId(server), after, limit: None });
+        let query = Query::Server(ServerQuery { server: ServerId(server), after, limit: None });
         // A server of which nothing is known yet has no events.
         let Ok(answer) = bus.find_events(query) else { return found };
         found.extend(answer.events);

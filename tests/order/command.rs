@@ -2,7 +2,7 @@
 
 use crate::support::command::{Place, Running};
 use crate::support::redis_server::RedisServer;
-use seqcast::event::order::stamp::{Generation, Stamp};
+use seqcast::event::order::stamp::{Generation, OrderStamp};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -87,8 +87,8 @@ fn events_are_sent_in_their_order_with_redis() {
 fn what_a_consumer_missed_is_looked_for_in_the_journal() {
     let place = Place::new();
     let _peer = place.peer(&["--set", "server-id=7"]);
-    let begin = Stamp::begin(Generation::new(7).unwrap());
-    let stamps: Vec<Stamp> = std::iter::successors(Some(begin), |stamp| stamp.next()).take(10).collect();
+    let begin = OrderStamp::begin(Generation::new(7).unwrap());
+    let stamps: Vec<OrderStamp> = std::iter::successors(Some(begin), |stamp| stamp.next()).take(10).collect();
     let envelope = |event: usize, id: usize, prev: Option<usize>| {
         let stamp = |n: usize| stamps[n].number();
         let prev = prev.map_or(String::new(), |prev| format!("\"prev\":\"{}\",", stamp(prev)));

@@ -7,11 +7,12 @@ use crate::support::redis_server::RedisServer;
 use bytes::Bytes;
 use seqcast::daemon::order::redis::RedisStore;
 use seqcast::daemon::order::sqlite::SqliteStore;
-use seqcast::event::order::memory::Memory;
+use seqcast::event::order::memory::MemoryStore;
 use seqcast::event::order::name::{Object, WorkerName};
-use seqcast::event::order::stamp::{Generation, Stamp};
+use seqcast::event::order::stamp::{Generation, OrderStamp};
 use seqcast::event::order::store::{
-    Act, BYTES_PER_STEP, Caller, EVENTS_PER_STEP, OBJECTS_PER_STEP, Op, Outcome, Shown, Stamped, Store,
+    BYTES_PER_STEP, EVENTS_PER_STEP, OBJECTS_PER_STEP, OpOutcome, StampedEvent, Store, StoreOp, StoreSnapshot,
+    WorkerContext, WorkerOp,
 };
 use seqcast::rng::Rng;
 use std::collections::BTreeMap;
@@ -24,73 +25,74 @@ const WORKERS: [&str; 4] = ["A", "B", "A:object", "C C"];
 /// What a caller may know: drawn from what was seen, so that it is often right and sometimes old.
 #[derive(Default)]
 struct Known {
-    stamps: Vec<Stamp>,
-    sessions: BTreeMap<WorkerName, Stamp>,
-    held: BTreeMap<WorkerName, (Object, Option<Stamp>, Option<Stamp>)>,
-    mark: Option<Stamp>,
+    stamps: Vec<OrderStamp>,
+    sessions: BTreeMap<WorkerName, OrderStamp>,
+    held: BTreeMap<WorkerName, (Object, Option<OrderStamp>, Option<OrderStamp>)>,
+    mark: Option<OrderStamp>,
     now_ms: u64,
 }
 
 impl Known {
-    fn see(&mut self, by: Option<&WorkerName>, act: Option<&Act>, outcome: &Outcome) {
-        let seen: &[Stamp] = match outcome {
-            Outcome::Looked { mark } | Outcome::Pushed { mark } => &[*mark],
-            Outcome::Opened { session, .. } => &[*session],
-            Outcome::Claimed { token, .. } => &[*token],
-            Outcome::Next(batch) => &[last(batch)],
-            Outcome::Advanced { token, batch, .. } => &[*token, last(batch)],
+    fn see(&mut self, by: Option<&WorkerName>, act: Option<&WorkerOp>, outcome: &OpOutcome) {
+        let seen: &[OrderStamp] = match outcome {
+            OpOutcome::Looked { mark } | OpOutcome::Pushed { mark } => &[*mark],
+            OpOutcome::Opened { session, .. } => &[*session],
+            OpOutcome::Claimed { token, .. } => &[*token],
+            OpOutcome::Next(batch) => &[last(batch)],
+            OpOutcome::Advanced { token, batch, .. } => &[*token, last(batch)],
             _ => &[],
         };
         self.stamps.extend(seen);
         self.mark = self.mark.max(seen.iter().max().copied());
         let Some(by) = by else { return };
         match (outcome, act) {
-            (Outcome::Opened { session, object }, _) => {
+            (OpOutcome::Opened { session, object }, _) => {
                 self.sessions.insert(by.clone(), *session);
                 if let Some(object) = object {
                     self.held.insert(by.clone(), (object.clone(), None, None));
                 }
             }
-            (Outcome::Taken { object }, _) => drop(self.held.insert(by.clone(), (object.clone(), None, None))),
-            (Outcome::Claimed { token, unfinished }, Some(Act::Claim { object })) => {
+            (OpOutcome::Taken { object }, _) => drop(self.held.insert(by.clone(), (object.clone(), None, None))),
+            (OpOutcome::Claimed { token, unfinished }, Some(WorkerOp::Claim { object })) => {
                 let id = unfinished.last().map(|event| event.id);
                 self.held.insert(by.clone(), (object.clone(), Some(*token), id));
             }
-            (Outcome::Next(batch), Some(Act::Next { object, token })) => {
+            (OpOutcome::Next(batch), Some(WorkerOp::Next { object, token })) => {
                 self.held.insert(by.clone(), (object.clone(), Some(*token), Some(last(batch))));
             }
-            (Outcome::Advanced { object, token, batch }, _) => {
+            (OpOutcome::Advanced { object, token, batch }, _) => {
                 self.held.insert(by.clone(), (object.clone(), Some(*token), Some(last(batch))));
             }
-            (Outcome::Done, Some(Act::Record { object, token, .. })) => {
+            (OpOutcome::Done, Some(WorkerOp::Record { object, token, .. })) => {
                 self.held.insert(by.clone(), (object.clone(), Some(*token), None));
             }
-            (Outcome::Emptied, Some(Act::Next { object, .. })) => {
+            (OpOutcome::Emptied, Some(WorkerOp::Next { object, .. })) => {
                 self.held.insert(by.clone(), (object.clone(), None, None));
             }
-            (Outcome::Empty | Outcome::Paused | Outcome::NotHeld, _) | (Outcome::Done, Some(Act::Drop { .. })) => {
+            (OpOutcome::Empty | OpOutcome::Paused | OpOutcome::NotHeld, _)
+            | (OpOutcome::Done, Some(WorkerOp::Drop { .. })) => {
                 self.held.remove(by);
             }
             _ => {}
         }
     }
 
-    fn any(&self, rng: &mut Rng) -> Stamp {
+    fn any(&self, rng: &mut Rng) -> OrderStamp {
         self.stamps[rng.below(self.stamps.len() as u64) as usize]
     }
 
     /// The highest one, mostly.
-    fn mark(&self, rng: &mut Rng) -> Stamp {
+    fn mark(&self, rng: &mut Rng) -> OrderStamp {
         let mark = self.mark.expect("a generation was begun first");
         match rng.below(60) {
             0 => mark.next().expect("far from the last"),
-            1 => Stamp::begin(Generation::new(mark.generation().number() + 1).expect("far from the last")),
+            1 => OrderStamp::begin(Generation::new(mark.generation().number() + 1).expect("far from the last")),
             2..10 => self.any(rng),
             _ => mark,
         }
     }
 
-    fn op(&mut self, rng: &mut Rng) -> Op {
+    fn op(&mut self, rng: &mut Rng) -> StoreOp {
         let pick = |rng: &mut Rng, names: &[&'static str]| names[rng.below(names.len() as u64) as usize];
         let object = Object::new(pick(rng, &OBJECTS)).expect("a name");
         self.now_ms += rng.below(30);
@@ -108,29 +110,29 @@ impl Known {
                 let long = vec![b'x'; rng.below(bytes_max as u64 + 1) as usize];
                 subs.push(Bytes::from([&bytes("sub")[..], &long].concat()));
             }
-            return Op::Push { mark: self.mark(rng), object, data: bytes("data"), main: bytes("main"), subs };
+            return StoreOp::Push { mark: self.mark(rng), object, data: bytes("data"), main: bytes("main"), subs };
         }
         if rng.chance(0.02) {
-            let found = self.mark.map(Stamp::generation).filter(|_| rng.chance(0.8));
+            let found = self.mark.map(OrderStamp::generation).filter(|_| rng.chance(0.8));
             let number = found.map_or(3, Generation::number) + rng.below(3) as u32;
-            return Op::Begin { found, generation: Generation::new(number).expect("small") };
+            return StoreOp::Begin { found, generation: Generation::new(number).expect("small") };
         }
         if rng.chance(0.02) {
-            return Op::Look;
+            return StoreOp::Look;
         }
         let worker = WorkerName::new(pick(rng, &WORKERS)).expect("a name");
-        let by = Caller { worker, mark: self.mark(rng), now_ms: self.now_ms, lease_ms: 100 };
+        let by = WorkerContext { worker, mark: self.mark(rng), now_ms: self.now_ms, lease_ms: 100 };
         let Some(session) = self.sessions.get(&by.worker).copied().filter(|_| rng.chance(0.95)) else {
-            return Op::Open { by };
+            return StoreOp::Open { by };
         };
         let session = if rng.chance(0.02) { self.any(rng) } else { session };
         let act = self.act(rng, &by.worker, object);
-        Op::Act { by, session, act }
+        StoreOp::WorkerOp { by, session, act }
     }
 
-    fn act(&self, rng: &mut Rng, worker: &WorkerName, other: Object) -> Act {
+    fn act(&self, rng: &mut Rng, worker: &WorkerName, other: Object) -> WorkerOp {
         let held = self.held.get(worker).cloned();
-        let wrong = Stamp::begin(Generation::new(1).expect("one"));
+        let wrong = OrderStamp::begin(Generation::new(1).expect("one"));
         let (mut object, mut token, mut id) = match held {
             Some((object, token, id)) => (object, token.unwrap_or(wrong), id.unwrap_or(wrong)),
             None => (other.clone(), wrong, wrong),
@@ -150,25 +152,25 @@ impl Known {
         };
         let among = if rng.chance(0.15) { 0..17 } else { likely };
         match rng.between(among.start, among.end - 1) {
-            0..4 => Act::Take,
-            4 => Act::TakeOver,
-            5 | 6 => Act::Claim { object },
-            7 => Act::Drop { object },
-            8 | 9 => Act::Next { object, token },
-            10..13 => Act::Advance { object, token, id },
-            13 | 14 => Act::Record { object, token, id },
-            15 => Act::Renew { object, token },
-            _ => Act::Leave,
+            0..4 => WorkerOp::Take,
+            4 => WorkerOp::TakeOver,
+            5 | 6 => WorkerOp::Claim { object },
+            7 => WorkerOp::Drop { object },
+            8 | 9 => WorkerOp::Next { object, token },
+            10..13 => WorkerOp::Advance { object, token, id },
+            13 | 14 => WorkerOp::Record { object, token, id },
+            15 => WorkerOp::Renew { object, token },
+            _ => WorkerOp::Leave,
         }
     }
 }
 
-fn last(batch: &[Stamped]) -> Stamp {
+fn last(batch: &[StampedEvent]) -> OrderStamp {
     batch.last().expect("at least one event").id
 }
 
-fn shown(outcome: Outcome) -> Shown {
-    let Outcome::Shown(shown) = outcome else { panic!("{outcome:?} of a look at everything") };
+fn shown(outcome: OpOutcome) -> StoreSnapshot {
+    let OpOutcome::StoreSnapshot(shown) = outcome else { panic!("{outcome:?} of a look at everything") };
     shown
 }
 
@@ -179,22 +181,22 @@ fn check<S: Store<Error: std::fmt::Debug>>(
     real: &mut S,
     again: impl Fn() -> S,
 ) -> BTreeMap<String, u32> {
-    let (mut rng, mut twin, mut known) = (Rng::new(seed), Memory::default(), Known::default());
+    let (mut rng, mut twin, mut known) = (Rng::new(seed), MemoryStore::default(), Known::default());
     let mut counts = BTreeMap::new();
-    let mut both = |real: &mut S, op: &Op, what: &str| {
+    let mut both = |real: &mut S, op: &StoreOp, what: &str| {
         let (expected, outcome) = (apply(&mut twin, op), apply(real, op));
         assert_eq!(outcome, expected, "seed {seed}, {what}: {op:?}");
         outcome
     };
-    both(real, &Op::Look, "first");
-    let begin = Op::Begin { found: None, generation: Generation::new(1 << 24).expect("below 2^25") };
+    both(real, &StoreOp::Look, "first");
+    let begin = StoreOp::Begin { found: None, generation: Generation::new(1 << 24).expect("below 2^25") };
     known.see(None, None, &both(real, &begin, "second"));
     for step in 0..steps {
         let op = known.op(&mut rng);
         let outcome = both(real, &op, &format!("step {step}"));
         let (by, act) = match &op {
-            Op::Open { by } => (Some(&by.worker), None),
-            Op::Act { by, act, .. } => (Some(&by.worker), Some(act)),
+            StoreOp::Open { by } => (Some(&by.worker), None),
+            StoreOp::WorkerOp { by, act, .. } => (Some(&by.worker), Some(act)),
             _ => (None, None),
         };
         known.see(by, act, &outcome);
@@ -202,9 +204,9 @@ fn check<S: Store<Error: std::fmt::Debug>>(
         if step % 10 == 0 {
             let objects = OBJECTS.iter().map(|name| Object::new(name).expect("a name")).collect();
             let queued_max = rng.below(4) as usize;
-            let all = shown(both(real, &Op::Show { objects, queued_max }, "shown"));
+            let all = shown(both(real, &StoreOp::Show { objects, queued_max }, "shown"));
             assert!(all.mark.is_some() && OBJECTS.len() <= all.objects.len());
-            both(real, &Op::Show { objects: Vec::new(), queued_max }, "shown");
+            both(real, &StoreOp::Show { objects: Vec::new(), queued_max }, "shown");
         }
         if step % 500 == 499 {
             *real = again();
@@ -214,10 +216,12 @@ fn check<S: Store<Error: std::fmt::Debug>>(
 }
 
 /// The outcome in a word; and whether it has several events, as many as there may be, or as long ones.
-fn name(outcome: &Outcome) -> String {
+fn name(outcome: &OpOutcome) -> String {
     let name = format!("{outcome:?}").split([' ', '(']).next().expect("a word").to_owned();
-    let batch: &[Stamped] = match outcome {
-        Outcome::Next(batch) | Outcome::Advanced { batch, .. } | Outcome::Claimed { unfinished: batch, .. } => batch,
+    let batch: &[StampedEvent] = match outcome {
+        OpOutcome::Next(batch) | OpOutcome::Advanced { batch, .. } | OpOutcome::Claimed { unfinished: batch, .. } => {
+            batch
+        }
         _ => &[],
     };
     let bytes: usize = batch.iter().map(|event| event.payload.len()).sum();
@@ -293,34 +297,38 @@ fn sqlite_does_what_the_twin_in_memory_does() {
 /// More entries without events than one step goes through.
 #[test]
 fn all_stores_pause_after_as_many_entries() {
-    fn check<S: Store<Error: std::fmt::Debug>>(mut store: S) -> Vec<Outcome> {
-        let mark = Stamp::begin(Generation::new(2).expect("one"));
-        apply(&mut store, &Op::Begin { found: None, generation: mark.generation() });
+    fn check<S: Store<Error: std::fmt::Debug>>(mut store: S) -> Vec<OpOutcome> {
+        let mark = OrderStamp::begin(Generation::new(2).expect("one"));
+        apply(&mut store, &StoreOp::Begin { found: None, generation: mark.generation() });
         let object = Object::new("x").expect("a name");
         for _ in 0..OBJECTS_PER_STEP + 6 {
             let (object, data, main) = (object.clone(), Bytes::new(), Bytes::from("e"));
-            apply(&mut store, &Op::Push { mark, object, data, main, subs: Vec::new() });
+            apply(&mut store, &StoreOp::Push { mark, object, data, main, subs: Vec::new() });
         }
-        let by = Caller { worker: WorkerName::new("A").expect("a name"), mark, now_ms: 0, lease_ms: 9 };
-        let Outcome::Opened { session, .. } = apply(&mut store, &Op::Open { by: by.clone() }) else { panic!("opens") };
-        let mut act = |act| apply(&mut store, &Op::Act { by: by.clone(), session, act });
-        act(Act::Take);
-        let Outcome::Claimed { token, .. } = act(Act::Claim { object: object.clone() }) else { panic!("claims") };
-        let mut outcomes = vec![act(Act::Next { object: object.clone(), token })];
+        let by = WorkerContext { worker: WorkerName::new("A").expect("a name"), mark, now_ms: 0, lease_ms: 9 };
+        let OpOutcome::Opened { session, .. } = apply(&mut store, &StoreOp::Open { by: by.clone() }) else {
+            panic!("opens")
+        };
+        let mut act = |act| apply(&mut store, &StoreOp::WorkerOp { by: by.clone(), session, act });
+        act(WorkerOp::Take);
+        let OpOutcome::Claimed { token, .. } = act(WorkerOp::Claim { object: object.clone() }) else {
+            panic!("claims")
+        };
+        let mut outcomes = vec![act(WorkerOp::Next { object: object.clone(), token })];
         loop {
             let id = match outcomes.last() {
-                Some(Outcome::Next(batch) | Outcome::Advanced { batch, .. }) => last(batch),
+                Some(OpOutcome::Next(batch) | OpOutcome::Advanced { batch, .. }) => last(batch),
                 _ => return outcomes,
             };
-            outcomes.push(act(Act::Advance { object: object.clone(), token, id }));
+            outcomes.push(act(WorkerOp::Advance { object: object.clone(), token, id }));
         }
     }
     let dir = TempDir::new();
     let server = RedisServer::durable(dir.path());
-    let outcomes = check(Memory::default());
+    let outcomes = check(MemoryStore::default());
     assert_eq!(
         (outcomes.len(), outcomes.last()),
-        ((OBJECTS_PER_STEP + 6).div_ceil(EVENTS_PER_STEP) + 1, Some(&Outcome::Paused))
+        ((OBJECTS_PER_STEP + 6).div_ceil(EVENTS_PER_STEP) + 1, Some(&OpOutcome::Paused))
     );
     assert_eq!(check(RedisStore::new(&server.url(), REDIS_PREFIX).expect("an address")), outcomes);
     assert_eq!(check(SqliteStore::open(&dir.path().join("order.db")).expect("a file")), outcomes);

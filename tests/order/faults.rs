@@ -11,8 +11,8 @@ use seqcast::daemon::order::push::{FrontEnd, Lost, Push};
 use seqcast::daemon::order::redis::RedisStore;
 use seqcast::daemon::order::sqlite::SqliteStore;
 use seqcast::event::order::name::Object;
-use seqcast::event::order::stamp::{Generation, Stamp};
-use seqcast::event::order::store::{Op, Outcome, Store};
+use seqcast::event::order::stamp::{Generation, OrderStamp};
+use seqcast::event::order::store::{OpOutcome, Store, StoreOp};
 use std::fs;
 use std::time::Duration;
 
@@ -30,10 +30,10 @@ fn refused(store: impl Store<Error = OrderError>) -> OrderError {
     FrontEnd::new(store, None, Duration::ZERO).push(&push()).expect_err("refused")
 }
 
-fn begin<S: Store<Error = OrderError>>(store: &mut S) -> Stamp {
+fn begin<S: Store<Error = OrderError>>(store: &mut S) -> OrderStamp {
     let generation = Generation::new(7).expect("one");
-    apply(store, &Op::Begin { found: None, generation });
-    Stamp::begin(generation)
+    apply(store, &StoreOp::Begin { found: None, generation });
+    OrderStamp::begin(generation)
 }
 
 /// Returns whether a replica is connected to its primary.
@@ -120,8 +120,8 @@ fn a_redis_that_restarted_failed_over_or_was_emptied_begins_a_new_generation_and
     let mut mark = front_end.push(&push()).expect("pushed").mark;
     let mut check = |server: &RedisServer, is_empty: bool| {
         let found = (!is_empty).then_some(mark.generation());
-        let looked = apply(&mut redis(&server.url()), &Op::Look);
-        assert_eq!(looked, Outcome::LostGeneration { found }, "whoever looks is told");
+        let looked = apply(&mut redis(&server.url()), &StoreOp::Look);
+        assert_eq!(looked, OpOutcome::LostGeneration { found }, "whoever looks is told");
         let mut front_end = FrontEnd::new(redis(&server.url()), Some(mark), Duration::from_secs(5));
         let pushed = front_end.push(&push()).expect("pushed");
         assert_eq!(pushed.lost, Some(Lost { known: Some(mark.generation()), found }));
@@ -181,12 +181,12 @@ fn a_copy_of_a_file_begins_a_new_generation_and_a_file_that_was_replaced_is_not_
         .mark;
     fs::copy(&path, &copy).expect("copied");
     let mut again = SqliteStore::open(&path).expect("a file");
-    assert_eq!(apply(&mut again, &Op::Look), Outcome::Looked { mark });
+    assert_eq!(apply(&mut again, &StoreOp::Look), OpOutcome::Looked { mark });
     fs::rename(&copy, &path).expect("replaced");
-    assert_eq!(again.apply(&Op::Look).map_err(|error| error.fault), Err(Fault::Replaced));
+    assert_eq!(again.apply(&StoreOp::Look).map_err(|error| error.fault), Err(Fault::Replaced));
     let mut restored = SqliteStore::open(&path).expect("a file");
     let found = Some(mark.generation());
-    assert_eq!(apply(&mut restored, &Op::Look), Outcome::LostGeneration { found });
+    assert_eq!(apply(&mut restored, &StoreOp::Look), OpOutcome::LostGeneration { found });
     let pushed = FrontEnd::new(restored, None, Duration::ZERO).push(&push()).expect("pushed");
     assert_eq!(pushed.lost, Some(Lost { known: None, found }));
 }

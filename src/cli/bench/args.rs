@@ -14,12 +14,12 @@ use crate::cli::value::{self, Rate, Setting};
 pub struct BenchOptions {
     /// What to measure.
     #[command(subcommand)]
-    pub what: BenchWhat,
+    pub what: BenchCommand,
 }
 
 /// What `seqcast bench` can measure.
 #[derive(Clone, Debug, Subcommand)]
-pub enum BenchWhat {
+pub enum BenchCommand {
     /// Messages a second from one publisher to one subscriber, beside what the kernel carries without the bus.
     #[command(after_help = help::BENCH_THROUGHPUT)]
     Throughput(Box<ThroughputOptions>),
@@ -56,7 +56,7 @@ pub enum BenchPath {
 /// Where the programs run, and which way messages take.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Peers")]
-pub struct StageOptions {
+pub struct TestbedOptions {
     /// How messages go to and from the peers.
     #[arg(long, value_enum, default_value_t)]
     pub path: BenchPath,
@@ -128,7 +128,7 @@ pub struct ThroughputOptions {
     pub raw: RawOptions,
     /// Where the programs run.
     #[command(flatten)]
-    pub stage: StageOptions,
+    pub testbed: TestbedOptions,
 }
 
 /// `seqcast bench latency`.
@@ -148,7 +148,7 @@ pub struct LatencyOptions {
     pub no_raw: bool,
     /// Where the programs run.
     #[command(flatten)]
-    pub stage: StageOptions,
+    pub testbed: TestbedOptions,
 }
 
 /// `seqcast bench fanout`.
@@ -188,7 +188,7 @@ pub struct SubjectsOptions {
     pub run: RunOptions,
     /// Where the programs run.
     #[command(flatten)]
-    pub stage: StageOptions,
+    pub testbed: TestbedOptions,
 }
 
 /// `seqcast bench loss`.
@@ -214,5 +214,5 @@ pub struct LossOptions {
     pub run: RunOptions,
     /// Where the programs run.
     #[command(flatten)]
-    pub stage: StageOptions,
+    pub testbed: TestbedOptions,
 }

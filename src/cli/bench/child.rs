@@ -9,9 +9,9 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use serde::Serialize;
 
-use super::job::{Job, Pinged, Ready, Received, Sent, Told, Word};
+use super::job::{Job, PingReport, ProcessCommand, ProcessReport, ReadyReport, ReceiveReport, SendReport};
 use crate::cli::event::json;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::interrupt::Interrupt;
 use crate::daemon::clock::Clock;
 
@@ -20,11 +20,11 @@ pub const START_TIME: Duration = Duration::from_secs(180);
 /// How long a process may take beyond what it was told to, at most.
 pub const GRACE_TIME: Duration = Duration::from_secs(60);
 /// How often to look whether the user wants to end it.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a process may take to end by itself.
 const END_TIME: Duration = Duration::from_secs(3);
 /// How often to look whether it has.
-const END_LOOK: Duration = Duration::from_millis(5);
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How processes of one kind are started.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ impl Process {
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(launch: Launch<'_>, job: &Job) -> Result<Process, Failure> {
+    pub fn start(launch: Launch<'_>, job: &Job) -> Result<Process, CommandFailure> {
         let mut command = match launch.via {
             None => Command::new(launch.program),
             Some(via) => {
@@ -63,7 +63,7 @@ impl Process {
         };
         command.args(["bench", "role"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| {
-            Failure::new(Exit::Failed, format!("cannot start {}: {error}", launch.program.display()))
+            CommandFailure::new(Exit::Failed, format!("cannot start {}: {error}", launch.program.display()))
         })?;
         let stdout = child.stdout.take().expect("standard output is a pipe");
         // Further lines wait in the pipe.
@@ -87,8 +87,8 @@ impl Process {
     }
 
     /// Tells it something.
-    pub fn say(&mut self, word: Word) {
-        self.is_done |= word == Word::Stop;
+    pub fn send(&mut self, word: ProcessCommand) {
+        self.is_done |= word == ProcessCommand::Stop;
         self.write(&word);
     }
 
@@ -105,56 +105,56 @@ impl Process {
     ///
     /// # Errors
     /// It fails, has ended, or does not answer in time; the user ends it.
-    pub fn told(&mut self, interrupt: &Interrupt, timeout: Duration) -> Result<Told, Failure> {
+    pub fn next_report(&mut self, interrupt: &Interrupt, timeout: Duration) -> Result<ProcessReport, CommandFailure> {
         let deadline = Clock::now().instant + timeout;
         loop {
-            if interrupt.has_come() {
-                return Err(Failure::new(Exit::Failed, "interrupted"));
+            if interrupt.is_raised() {
+                return Err(CommandFailure::new(Exit::Failed, "interrupted"));
             }
-            match self.lines.recv_timeout(LOOK) {
-                Ok(line) => return self.understand(&line),
-                Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
+            match self.lines.recv_timeout(CHECK_INTERVAL) {
+                Ok(line) => return self.parse_report(&line),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.exit_failure()),
                 Err(RecvTimeoutError::Timeout) if Clock::now().instant < deadline => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let text = format!("the {} does not answer within {timeout:?}", self.name);
-                    return Err(Failure::new(Exit::Failed, text).fix("is its host overloaded or stopped?"));
+                    return Err(CommandFailure::new(Exit::Failed, text).fix("is its host overloaded or stopped?"));
                 }
             }
         }
     }
 
-    fn understand(&self, line: &str) -> Result<Told, Failure> {
-        let told = serde_json::from_str(line).map_err(|error| {
+    fn parse_report(&self, line: &str) -> Result<ProcessReport, CommandFailure> {
+        let next_report = serde_json::from_str(line).map_err(|error| {
             let text = format!("the {} says what nobody understands ({error}): {line}", self.name);
-            Failure::new(Exit::Failed, text).fix("is it the same version of seqcast on both sides?")
+            CommandFailure::new(Exit::Failed, text).fix("is it the same version of seqcast on both sides?")
         })?;
-        match told {
-            Told::Failed { exit, text, fix } => {
+        match next_report {
+            ProcessReport::Failed { exit, text, fix } => {
                 let exit = [Exit::Configuration, Exit::Unreachable].into_iter().find(|known| *known as u8 == exit);
                 let text = format!("the {} cannot go on: {text}", self.name);
-                Err(Failure { exit: exit.unwrap_or(Exit::Failed), text, fix })
+                Err(CommandFailure { exit: exit.unwrap_or(Exit::Failed), text, fix })
             }
-            told => Ok(told),
+            next_report => Ok(next_report),
         }
     }
 
-    fn ended(&mut self) -> Failure {
+    fn exit_failure(&mut self) -> CommandFailure {
         let how = match self.child.wait() {
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
         };
-        Failure::new(Exit::Failed, format!("the {} ended: {how}", self.name))
+        CommandFailure::new(Exit::Failed, format!("the {} ended: {how}", self.name))
             .fix("look at what it said above; does the command given with --publisher-via or --subscriber-via work?")
     }
 
     /// Waits until it can begin; `Err` inside says why it never can.
     ///
     /// # Errors
-    /// As [`Process::told`].
-    pub fn ready(&mut self, interrupt: &Interrupt) -> Result<Result<Ready, String>, Failure> {
-        match self.told(interrupt, START_TIME)? {
-            Told::Ready(ready) => Ok(Ok(ready)),
-            Told::Unsupported { why } => Ok(Err(why)),
+    /// As [`Process::next_report`].
+    pub fn ready(&mut self, interrupt: &Interrupt) -> Result<Result<ReadyReport, String>, CommandFailure> {
+        match self.next_report(interrupt, START_TIME)? {
+            ProcessReport::ReadyReport(ready) => Ok(Ok(ready)),
+            ProcessReport::Unsupported { why } => Ok(Err(why)),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -162,10 +162,10 @@ impl Process {
     /// Waits until everything is sent, which takes about `span`.
     ///
     /// # Errors
-    /// As [`Process::told`].
-    pub fn sent(&mut self, interrupt: &Interrupt, span: Duration) -> Result<Sent, Failure> {
-        match self.told(interrupt, span + GRACE_TIME)? {
-            Told::Sent(sent) => Ok(sent),
+    /// As [`Process::next_report`].
+    pub fn sent(&mut self, interrupt: &Interrupt, span: Duration) -> Result<SendReport, CommandFailure> {
+        match self.next_report(interrupt, span + GRACE_TIME)? {
+            ProcessReport::SendReport(sent) => Ok(sent),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -173,10 +173,10 @@ impl Process {
     /// Waits until everything is received.
     ///
     /// # Errors
-    /// As [`Process::told`].
-    pub fn received(&mut self, interrupt: &Interrupt) -> Result<Received, Failure> {
-        match self.told(interrupt, GRACE_TIME)? {
-            Told::Received(received) => {
+    /// As [`Process::next_report`].
+    pub fn received(&mut self, interrupt: &Interrupt) -> Result<ReceiveReport, CommandFailure> {
+        match self.next_report(interrupt, GRACE_TIME)? {
+            ProcessReport::ReceiveReport(received) => {
                 self.is_done = true;
                 Ok(*received)
             }
@@ -187,16 +187,16 @@ impl Process {
     /// Waits until it has measured for about `span`.
     ///
     /// # Errors
-    /// As [`Process::told`].
-    pub fn pinged(&mut self, interrupt: &Interrupt, span: Duration) -> Result<Pinged, Failure> {
-        match self.told(interrupt, span + GRACE_TIME)? {
-            Told::Pinged(pinged) => Ok(pinged),
+    /// As [`Process::next_report`].
+    pub fn pinged(&mut self, interrupt: &Interrupt, span: Duration) -> Result<PingReport, CommandFailure> {
+        match self.next_report(interrupt, span + GRACE_TIME)? {
+            ProcessReport::PingReport(pinged) => Ok(pinged),
             other => Err(self.unexpected(&other)),
         }
     }
 
-    fn unexpected(&self, told: &Told) -> Failure {
-        Failure::new(Exit::Failed, format!("the {} says {}", self.name, json(told)))
+    fn unexpected(&self, next_report: &ProcessReport) -> CommandFailure {
+        CommandFailure::new(Exit::Failed, format!("the {} says {}", self.name, json(next_report)))
     }
 }
 
@@ -208,7 +208,7 @@ impl Process {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return true;
             }
-            std::thread::sleep(END_LOOK);
+            std::thread::sleep(END_CHECK_INTERVAL);
         }
         false
     }

@@ -2,13 +2,13 @@
 
 use super::args::FanoutOptions;
 use super::throughput;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::output::Output;
 
 /// Runs `bench fanout`.
 ///
 /// # Errors
 /// A value is wrong, or a process fails.
-pub fn run(options: &FanoutOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(options: &FanoutOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     throughput::run_to("fanout", &options.throughput, options.subscribers, out)
 }

@@ -4,14 +4,14 @@ use std::fs;
 
 use nix::time::{ClockId, clock_gettime};
 
-use super::job::Host;
+use super::job::HostInfo;
 
 /// The machine that this runs on. What it does not tell is empty.
-pub fn here() -> Host {
+pub fn here() -> HostInfo {
     let text = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
     let cpuinfo = text("/proc/cpuinfo");
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    Host {
+    HostInfo {
         kernel: text("/proc/sys/kernel/osrelease"),
         cpus: std::thread::available_parallelism().map_or(0, usize::from),
         cpu: model.map_or(String::new(), |(_, model)| model.to_owned()),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::args::BenchPath;
 use super::latencies::Quantiles;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::help;
 use crate::config::{Config, Override};
 
@@ -54,7 +54,7 @@ impl Job {
 
 /// A value of the configuration of a peer: flag, key, value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Value {
+pub struct PeerSetting {
     /// The flag that gave it.
     pub flag: String,
     /// The key.
@@ -65,25 +65,25 @@ pub struct Value {
 
 /// The configuration of the peers: neither environment nor file is asked, so that a run depends on its arguments alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Values(pub Vec<Value>);
+pub struct PeerSettings(pub Vec<PeerSetting>);
 
-impl Values {
+impl PeerSettings {
     /// The same with one more; later ones win.
-    pub fn with(&self, flag: &str, key: &str, value: &str) -> Values {
+    pub fn with(&self, flag: &str, key: &str, value: &str) -> PeerSettings {
         let mut values = self.0.clone();
-        values.push(Value { flag: flag.to_owned(), key: key.to_owned(), value: value.to_owned() });
-        Values(values)
+        values.push(PeerSetting { flag: flag.to_owned(), key: key.to_owned(), value: value.to_owned() });
+        PeerSettings(values)
     }
 
     /// The checked configuration.
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn config(&self) -> Result<Config, Failure> {
+    pub fn config(&self) -> Result<Config, CommandFailure> {
         let overrides: Vec<Override> =
-            self.0.iter().map(|Value { flag, key, value }| Override::flag(flag, key, value)).collect();
+            self.0.iter().map(|PeerSetting { flag, key, value }| Override::flag(flag, key, value)).collect();
         Config::resolve(None, &overrides)
-            .map_err(|errors| Failure::new(Exit::Configuration, errors).fix(help::BENCH_SETTINGS))
+            .map_err(|errors| CommandFailure::new(Exit::Configuration, errors).fix(help::BENCH_SETTINGS))
     }
 }
 
@@ -103,7 +103,7 @@ pub enum RawMode {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RawJob {
     /// Interface, group and port.
-    pub values: Values,
+    pub values: PeerSettings,
     /// How they go.
     pub mode: RawMode,
     /// Bytes of payload of each.
@@ -118,7 +118,7 @@ pub struct RawJob {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PingJob {
     /// The configuration of the peers.
-    pub values: Values,
+    pub values: PeerSettings,
     /// How they are reached; not for raw ones.
     pub path: BenchPath,
     /// Bytes of payload.
@@ -155,7 +155,7 @@ pub struct Load {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PublishJob {
     /// The configuration of its peer.
-    pub values: Values,
+    pub values: PeerSettings,
     /// How it reaches its peer.
     pub path: BenchPath,
     /// What it publishes.
@@ -168,7 +168,7 @@ pub struct PublishJob {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SubscribeJob {
     /// The configuration of its peer.
-    pub values: Values,
+    pub values: PeerSettings,
     /// How it reaches its peer.
     pub path: BenchPath,
     /// What is published.
@@ -192,7 +192,7 @@ pub struct Drop {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DaemonJob {
     /// Its configuration, the socket included.
-    pub values: Values,
+    pub values: PeerSettings,
     /// Datagrams that it drops on purpose.
     pub drop: Option<Drop>,
 }
@@ -200,7 +200,7 @@ pub struct DaemonJob {
 /// What a process is told after its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "kebab-case")]
-pub enum Word {
+pub enum ProcessCommand {
     /// Begin.
     Go,
     /// So much was sent or published: end when it has come, or is accounted for.
@@ -215,20 +215,20 @@ pub enum Word {
 /// What a process answers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "told", rename_all = "kebab-case")]
-pub enum Told {
-    /// It waits for [`Word::Go`].
-    Ready(Ready),
+pub enum ProcessReport {
+    /// It waits for [`ProcessCommand::Go`].
+    ReadyReport(ReadyReport),
     /// The raw datagrams cannot go in the way they were to.
     Unsupported {
         /// What the kernel says.
         why: String,
     },
     /// It has sent or published everything.
-    Sent(Sent),
+    SendReport(SendReport),
     /// It has received everything.
-    Received(Box<Received>),
+    ReceiveReport(Box<ReceiveReport>),
     /// It has measured how long messages are on their way.
-    Pinged(Pinged),
+    PingReport(PingReport),
     /// It cannot go on.
     Failed {
         /// The exit code of the bench.
@@ -242,9 +242,9 @@ pub enum Told {
 
 /// Where a process runs, and what it found there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ready {
+pub struct ReadyReport {
     /// The machine.
-    pub host: Host,
+    pub host: HostInfo,
     /// The interface of the group.
     pub interface: String,
     /// Its MTU in bytes.
@@ -259,7 +259,7 @@ pub struct Ready {
 
 /// A machine, as its kernel tells of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Host {
+pub struct HostInfo {
     /// The version of the kernel.
     pub kernel: String,
     /// Processors that a process may use.
@@ -274,7 +274,7 @@ pub struct Host {
 
 /// What was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sent {
+pub struct SendReport {
     /// Datagrams or messages.
     pub sent: u64,
     /// How long that took, in seconds.
@@ -302,7 +302,7 @@ pub struct Window {
 
 /// What was received.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Received {
+pub struct ReceiveReport {
     /// Datagrams or messages, each counted once.
     pub received: u64,
     /// A second, from a tenth of the run on to the last one.
@@ -339,7 +339,7 @@ pub struct Received {
 
 /// How long messages were on their way, one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pinged {
+pub struct PingReport {
     /// Half of to and fro.
     pub latencies: Quantiles,
     /// Messages that did not come back.

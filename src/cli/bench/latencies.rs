@@ -23,7 +23,7 @@ impl Latencies {
     }
 
     /// Enters one.
-    pub fn enter(&mut self, latency: Duration) {
+    pub fn record(&mut self, latency: Duration) {
         self.0.saturating_record(nanos(latency));
     }
 
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn no_latency_is_left_out() {
         let mut latencies = Latencies::new();
-        (1..=10_000).for_each(|micros| latencies.enter(Duration::from_micros(micros)));
+        (1..=10_000).for_each(|micros| latencies.record(Duration::from_micros(micros)));
         let found = latencies.quantiles();
         assert_eq!(found.count, 10_000);
         for (value, micros) in
@@ -79,7 +79,7 @@ mod tests {
         {
             assert!(value.abs_diff(micros * 1000) <= micros, "{found:?}");
         }
-        latencies.enter(Duration::MAX);
+        latencies.record(Duration::MAX);
         assert_eq!(latencies.quantiles().max_ns / 1_000_000_000, 60);
         assert_eq!(Latencies::new().quantiles(), Quantiles::default());
     }

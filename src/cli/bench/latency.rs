@@ -6,15 +6,15 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::args::{BenchPath, LatencyOptions, RunOptions};
-use super::job::{Load, Pinged, Received};
+use super::job::{Load, PingReport, ReceiveReport};
 use super::latencies::Quantiles;
-use super::report::{Found, Spread, Times, adds_up};
-use super::stage::{Case, Run, Stage};
+use super::report::{RunStats, TestbedInfo, Times, adds_up};
+use super::testbed::{BenchRun, LoadCase, Testbed};
 use super::throughput::{name, times};
 use crate::cli::event::json;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::output::{Output, note};
-use crate::cli::table::{Column, Table};
+use crate::cli::table::{Column, TextTable};
 use crate::time::nanos;
 
 /// The rate beside which that of the user is held: nearly nothing happens, but often enough for a percentile.
@@ -22,7 +22,7 @@ const IDLE_RATE: f64 = 1000.0;
 
 /// What was measured in one way, over all runs.
 #[derive(Clone, Debug, Serialize)]
-struct Row {
+struct LatencyRow {
     /// `raw_blocking`, `raw_busy`, `blocking`, `busy`, `one_way`.
     what: &'static str,
     /// Messages a second; to and fro there is no rate.
@@ -38,22 +38,22 @@ struct Row {
     faults: Vec<String>,
 }
 
-impl Row {
-    fn of(what: &'static str, rate: Option<f64>, runs: impl Iterator<Item = Quantiles>, lost: u64) -> Row {
-        Row { what, rate, times: Times::of(runs), lost, adds_up: true, faults: Vec::new() }
+impl LatencyRow {
+    fn of(what: &'static str, rate: Option<f64>, runs: impl Iterator<Item = Quantiles>, lost: u64) -> LatencyRow {
+        LatencyRow { what, rate, times: Times::of(runs), lost, adds_up: true, faults: Vec::new() }
     }
 
-    fn pinged(what: &'static str, runs: &[Pinged]) -> Row {
-        Row::of(what, None, runs.iter().map(|run| run.latencies), runs.iter().map(|run| run.lost).sum())
+    fn pinged(what: &'static str, runs: &[PingReport]) -> LatencyRow {
+        LatencyRow::of(what, None, runs.iter().map(|run| run.latencies), runs.iter().map(|run| run.lost).sum())
     }
 
-    fn one_way(rate: f64, runs: &[Run]) -> Row {
+    fn one_way(rate: f64, runs: &[BenchRun]) -> LatencyRow {
         let came = || runs.iter().flat_map(|run| &run.received);
-        let lost = |came: &Received| came.lost + came.unverified + came.dropped;
-        Row {
+        let lost = |came: &ReceiveReport| came.lost + came.unverified + came.dropped;
+        LatencyRow {
             adds_up: runs.iter().all(adds_up),
             faults: came().flat_map(|came| came.faults.iter().cloned()).collect(),
-            ..Row::of("one_way", Some(rate), came().map(|came| came.latencies), came().map(lost).sum())
+            ..LatencyRow::of("one_way", Some(rate), came().map(|came| came.latencies), came().map(lost).sum())
         }
     }
 }
@@ -72,8 +72,8 @@ struct Ratio {
 }
 
 impl Ratio {
-    fn of(what: &'static str, own: &Row, to: &'static str, other: &Row) -> Ratio {
-        let ratio = |own: Spread, other: Spread| (0.0 < other.median).then(|| own.median / other.median);
+    fn of(what: &'static str, own: &LatencyRow, to: &'static str, other: &LatencyRow) -> Ratio {
+        let ratio = |own: RunStats, other: RunStats| (0.0 < other.median).then(|| own.median / other.median);
         let (own, other) = (own.times, other.times);
         Ratio { what, to, p50: ratio(own.p50_ns, other.p50_ns), p99: ratio(own.p99_ns, other.p99_ns) }
     }
@@ -89,8 +89,8 @@ struct LatencyJson<'a> {
     size: usize,
     secs: f64,
     runs: u32,
-    found: &'a Option<Found>,
-    rows: &'a [Row],
+    found: &'a Option<TestbedInfo>,
+    rows: &'a [LatencyRow],
     ratios: &'a [Ratio],
     /// Why one way cannot be measured, if it cannot.
     one_way_unsupported: Option<&'a str>,
@@ -100,45 +100,45 @@ struct LatencyJson<'a> {
 ///
 /// # Errors
 /// A value is wrong, or a process fails.
-pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, Failure> {
-    let stage = Stage::new(&options.stage)?;
-    let mut pings: [Vec<Pinged>; 4] = Default::default();
-    let mut ways: [Vec<Run>; 2] = Default::default();
+pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let testbed = Testbed::new(&options.testbed)?;
+    let mut pings: [Vec<PingReport>; 4] = Default::default();
+    let mut ways: [Vec<BenchRun>; 2] = Default::default();
     let rates = [IDLE_RATE, options.rate.0];
     let mut unsupported = None;
     // Only a program that drives its peer itself can look again and again.
-    let has_busy = options.stage.path == BenchPath::Library;
+    let has_busy = options.testbed.path == BenchPath::Library;
     let wanted = [!options.no_raw, !options.no_raw && has_busy, true, has_busy];
     for _ in 0..options.run.runs {
         for (way, pinged) in pings.iter_mut().enumerate().filter(|(way, _)| wanted[*way]) {
-            let (here, there, came) = stage.ping(way < 2, options.size, options.run.secs, way % 2 == 1)?;
+            let (here, there, came) = testbed.ping(way < 2, options.size, options.run.secs, way % 2 == 1)?;
             if here.host.boot != there.host.boot {
                 unsupported = Some("the programs are on two machines, which have two clocks");
             }
             pinged.push(came);
         }
         for (rate, runs) in rates.into_iter().zip(&mut ways).filter(|_| unsupported.is_none()) {
-            runs.push(stage.library(&case(options.size, options.run.secs, rate))?);
+            runs.push(testbed.library(&case(options.size, options.run.secs, rate))?);
         }
     }
-    let found = ways[0].first().map(Found::by);
+    let found = ways[0].first().map(TestbedInfo::from_run);
     let [raw_blocking, raw_busy, blocking, busy] = ["raw_blocking", "raw_busy", "blocking", "busy"];
-    let mut rows: Vec<Row> = [raw_blocking, raw_busy, blocking, busy]
+    let mut rows: Vec<LatencyRow> = [raw_blocking, raw_busy, blocking, busy]
         .into_iter()
         .zip(&pings)
         .filter(|(_, runs)| !runs.is_empty())
-        .map(|(what, runs)| Row::pinged(what, runs))
+        .map(|(what, runs)| LatencyRow::pinged(what, runs))
         .collect();
     let ways = rates.into_iter().zip(&ways).filter(|(_, runs)| !runs.is_empty());
-    rows.extend(ways.map(|(rate, runs)| Row::one_way(rate, runs)));
+    rows.extend(ways.map(|(rate, runs)| LatencyRow::one_way(rate, runs)));
     let ratios = ratios(&rows);
     let ok = rows.iter().all(|row| row.adds_up && row.faults.is_empty());
-    match options.stage.json {
+    match options.testbed.json {
         true => out.line(json(&LatencyJson {
             verb: "latency",
             version: env!("CARGO_PKG_VERSION"),
             ok,
-            path: name(options.stage.path),
+            path: name(options.testbed.path),
             size: options.size,
             secs: options.run.secs.as_secs_f64(),
             runs: options.run.runs,
@@ -163,12 +163,12 @@ pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, Failure> 
 }
 
 /// Messages at a rate that say when they were due.
-fn case(bytes: usize, span: Duration, rate: f64) -> Case {
+fn case(bytes: usize, span: Duration, rate: f64) -> LoadCase {
     let load = Load { bytes, span_ns: nanos(span), rate: Some(rate), subjects: 1, is_stamped: true };
-    Case { load, subscribers: 1, is_each: false, drop: 0.0 }
+    LoadCase { load, subscribers: 1, is_each: false, drop: 0.0 }
 }
 
-fn ratios(rows: &[Row]) -> Vec<Ratio> {
+fn ratios(rows: &[LatencyRow]) -> Vec<Ratio> {
     let row = |what: &str| rows.iter().find(|row| row.what == what);
     let mut ratios = Vec::new();
     for (own, raw) in [("blocking", "raw_blocking"), ("busy", "raw_busy")] {
@@ -176,7 +176,7 @@ fn ratios(rows: &[Row]) -> Vec<Ratio> {
             ratios.push(Ratio::of(own, ours, raw, theirs));
         }
     }
-    let ways: Vec<&Row> = rows.iter().filter(|row| row.what == "one_way").collect();
+    let ways: Vec<&LatencyRow> = rows.iter().filter(|row| row.what == "one_way").collect();
     if let [idle, loaded] = ways[..] {
         ratios.push(Ratio::of("one_way", loaded, "one_way_idle", idle));
     }
@@ -192,7 +192,13 @@ pub fn micros(times: &Times) -> [String; 7] {
     all.map(|spread| format!("{:.1}", spread.median / 1000.0))
 }
 
-fn print(run: RunOptions, found: Option<&Found>, rows: &[Row], ratios: &[Ratio], out: &mut Output) -> io::Result<()> {
+fn print(
+    run: RunOptions,
+    found: Option<&TestbedInfo>,
+    rows: &[LatencyRow],
+    ratios: &[Ratio],
+    out: &mut Output,
+) -> io::Result<()> {
     for line in found.iter().flat_map(|found| found.lines()) {
         out.line(line)?;
     }
@@ -201,7 +207,7 @@ fn print(run: RunOptions, found: Option<&Found>, rows: &[Row], ratios: &[Ratio],
     columns.push(Column::new("messages"));
     columns.extend(TIMES.map(Column::new));
     columns.push(Column::new("lost"));
-    let mut table = Table::new(&columns);
+    let mut table = TextTable::new(&columns);
     for row in rows {
         let rate = row.rate.map_or(String::new(), |rate| format!("{rate:.0}/s"));
         let mut cells = vec![row.what.to_owned(), rate, row.times.count.to_string()];

@@ -8,29 +8,29 @@ use serde::Serialize;
 use super::args::{LossOptions, RunOptions};
 use super::job::Load;
 use super::latency::{TIMES, micros};
-use super::report::{Found, Row, Spread, Times};
-use super::stage::{Case, Run, Stage};
+use super::report::{RunStats, TestbedInfo, ThroughputRow, Times};
+use super::testbed::{BenchRun, LoadCase, Testbed};
 use super::throughput::{name, times};
 use crate::cli::event::json;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::output::{Output, note};
-use crate::cli::table::{Column, Table};
+use crate::cli::table::{Column, TextTable};
 use crate::time::nanos;
 
 /// A fault of the network that the user's commands make and end.
-struct Fault<'a> {
+struct NetworkFault<'a> {
     heal: &'a str,
 }
 
-impl<'a> Fault<'a> {
-    fn begin(fault: &str, heal: &'a str) -> Result<Fault<'a>, Failure> {
-        let guard = Fault { heal };
+impl<'a> NetworkFault<'a> {
+    fn begin(fault: &str, heal: &'a str) -> Result<NetworkFault<'a>, CommandFailure> {
+        let guard = NetworkFault { heal };
         shell(fault)?;
         Ok(guard)
     }
 }
 
-impl Drop for Fault<'_> {
+impl Drop for NetworkFault<'_> {
     fn drop(&mut self) {
         if let Err(failure) = shell(self.heal) {
             note(format_args!("seqcast: {failure}"));
@@ -38,13 +38,13 @@ impl Drop for Fault<'_> {
     }
 }
 
-fn shell(command: &str) -> Result<(), Failure> {
+fn shell(command: &str) -> Result<(), CommandFailure> {
     let how = match Command::new("sh").args(["-c", command]).status() {
         Ok(status) if status.success() => return Ok(()),
         Ok(status) => status.to_string(),
         Err(error) => error.to_string(),
     };
-    Err(Failure::new(Exit::Failed, format!("'{command}' failed: {how}")))
+    Err(CommandFailure::new(Exit::Failed, format!("'{command}' failed: {how}")))
 }
 
 /// What was measured with so much loss.
@@ -53,9 +53,9 @@ struct Goodput {
     /// The share of datagrams dropped on purpose; null with a fault of the network.
     drop: Option<f64>,
     #[serde(flatten)]
-    row: Row,
+    row: ThroughputRow,
     /// What came a second as a share of what came without loss, run by run.
-    goodput: Option<Spread>,
+    goodput: Option<RunStats>,
     /// From when a message was published until it was read.
     latency: Times,
     /// The same, of messages that were missing and came because they were asked for.
@@ -64,13 +64,13 @@ struct Goodput {
 
 /// The answer with `--json`.
 #[derive(Serialize)]
-struct LossJson<'a> {
+struct BenchLossJson<'a> {
     verb: &'a str,
     version: &'a str,
     ok: bool,
     secs: f64,
     runs: u32,
-    found: &'a Option<Found>,
+    found: &'a Option<TestbedInfo>,
     rows: &'a [Goodput],
 }
 
@@ -78,29 +78,29 @@ struct LossJson<'a> {
 ///
 /// # Errors
 /// A value is wrong, a process or a command of the user fails.
-pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, Failure> {
-    let stage = Stage::new(&options.stage)?;
+pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let testbed = Testbed::new(&options.testbed)?;
     let case = |drop| {
         let (span_ns, rate) = (nanos(options.run.secs), options.rate.map(|rate| rate.0));
         let load = Load { bytes: options.size, span_ns, rate, subjects: 1, is_stamped: true };
-        Case { load, subscribers: 1, is_each: false, drop }
+        LoadCase { load, subscribers: 1, is_each: false, drop }
     };
     let fault = options.fault.as_deref().zip(options.heal.as_deref());
     let drops = if fault.is_some() { vec![None] } else { options.drop.iter().copied().map(Some).collect() };
-    let mut runs: Vec<Vec<Run>> = [None].iter().chain(&drops).map(|_| Vec::new()).collect();
+    let mut runs: Vec<Vec<BenchRun>> = [None].iter().chain(&drops).map(|_| Vec::new()).collect();
     for _ in 0..options.run.runs {
-        runs[0].push(stage.library(&case(0.0))?);
+        runs[0].push(testbed.library(&case(0.0))?);
         for (drop, runs) in drops.iter().zip(&mut runs[1..]) {
-            let _fault = fault.map(|(fault, heal)| Fault::begin(fault, heal)).transpose()?;
-            runs.push(stage.library(&case(drop.unwrap_or(0.0)))?);
+            let _fault = fault.map(|(fault, heal)| NetworkFault::begin(fault, heal)).transpose()?;
+            runs.push(testbed.library(&case(drop.unwrap_or(0.0)))?);
         }
     }
-    let found = runs[0].first().map(Found::by);
+    let found = runs[0].first().map(TestbedInfo::from_run);
     let datagram_bytes = found.as_ref().and_then(|found| found.datagram_bytes).unwrap_or(0);
     let mut rows: Vec<Goodput> = Vec::new();
     for (drop, runs) in [Some(0.0)].iter().chain(&drops).zip(&runs) {
-        let row = Row::of(name(options.stage.path), options.size, datagram_bytes, options.size, runs);
-        let goodput = rows.first().map_or(Some(Spread::of([1.0])), |lossless| row.ratio(&lossless.row));
+        let row = ThroughputRow::of(name(options.testbed.path), options.size, datagram_bytes, options.size, runs);
+        let goodput = rows.first().map_or(Some(RunStats::of([1.0])), |lossless| row.ratio(&lossless.row));
         let came = || runs.iter().flat_map(|run| &run.received);
         let latency = Times::of(came().map(|came| came.latencies));
         let repair_latency = Times::of(came().map(|came| came.repair_latencies));
@@ -108,8 +108,8 @@ pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, Failure> {
     }
     let ok = rows.iter().all(|goodput| goodput.row.is_good());
     let (version, secs) = (env!("CARGO_PKG_VERSION"), options.run.secs.as_secs_f64());
-    match options.stage.json {
-        true => out.line(json(&LossJson {
+    match options.testbed.json {
+        true => out.line(json(&BenchLossJson {
             verb: "loss",
             version,
             ok,
@@ -121,11 +121,11 @@ pub fn run(options: &LossOptions, out: &mut Output) -> Result<Exit, Failure> {
         false => print(options.run, found.as_ref(), &rows, out)?,
     }
     out.flush()?;
-    rows.iter().for_each(|goodput| goodput.row.complain());
+    rows.iter().for_each(|goodput| goodput.row.report_problems());
     Ok(if ok { Exit::Done } else { Exit::Failed })
 }
 
-fn print(run: RunOptions, found: Option<&Found>, rows: &[Goodput], out: &mut Output) -> io::Result<()> {
+fn print(run: RunOptions, found: Option<&TestbedInfo>, rows: &[Goodput], out: &mut Output) -> io::Result<()> {
     for line in found.iter().flat_map(|found| found.lines()) {
         out.line(line)?;
     }
@@ -144,7 +144,7 @@ fn print(run: RunOptions, found: Option<&Found>, rows: &[Goodput], out: &mut Out
         "dropped",
         "kernel",
     ];
-    let mut table = Table::new(&headers.map(Column::new));
+    let mut table = TextTable::new(&headers.map(Column::new));
     let loss = |drop: Option<f64>| drop.map_or("fault".to_owned(), |drop| format!("{}%", drop * 100.0));
     for Goodput { drop, row, goodput, .. } in rows {
         table.row(vec![
@@ -166,7 +166,7 @@ fn print(run: RunOptions, found: Option<&Found>, rows: &[Goodput], out: &mut Out
     out.line("\nfrom publishing to reading, in microseconds")?;
     let mut columns = vec![Column::new("loss"), Column::new("of").left(), Column::new("messages")];
     columns.extend(TIMES.map(Column::new));
-    let mut table = Table::new(&columns);
+    let mut table = TextTable::new(&columns);
     for Goodput { drop, latency, repair_latency, .. } in rows {
         for (of, times) in [("all", latency), ("repaired", repair_latency)] {
             if 0 < times.count {

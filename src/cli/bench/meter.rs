@@ -12,21 +12,21 @@ pub fn warm_up(span: Duration) -> Duration {
 }
 
 /// A time too short to tell a rate from.
-const SHORT: Duration = Duration::from_millis(1);
+const MEASURABLE_SPAN_MIN: Duration = Duration::from_millis(1);
 
 /// A count that is read now and then.
 #[derive(Debug)]
-pub struct Meter {
+pub struct RateMeter {
     warm_up: Duration,
     warm_up_count: u64,
     /// The first reading; the first one that counts; the last one.
     readings: Option<[(Instant, u64); 3]>,
 }
 
-impl Meter {
+impl RateMeter {
     /// For a run that takes so long, and needs at least so many to get up to speed.
-    pub fn new(span: Duration, warm_up_count: u64) -> Meter {
-        Meter { warm_up: warm_up(span), warm_up_count, readings: None }
+    pub fn new(span: Duration, warm_up_count: u64) -> RateMeter {
+        RateMeter { warm_up: warm_up(span), warm_up_count, readings: None }
     }
 
     /// Enters the count at a time; neither ever falls.
@@ -46,7 +46,7 @@ impl Meter {
         let Some([first, begin, last]) = self.readings else { return 0.0 };
         let spans = [begin, first].map(|(at, count)| (last.0.since(at), last.1 - count));
         let rate = |(span, count): (Duration, u64)| count as f64 / span.as_secs_f64();
-        spans.into_iter().find(|(span, _)| SHORT <= *span).map_or(0.0, rate)
+        spans.into_iter().find(|(span, _)| MEASURABLE_SPAN_MIN <= *span).map_or(0.0, rate)
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn the_beginning_does_not_count() {
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-        let mut meter = Meter::new(Duration::from_secs(1), 0);
+        let mut meter = RateMeter::new(Duration::from_secs(1), 0);
         assert_eq!(meter.per_s(), 0.0);
         meter.read(at(5), 10);
         assert_eq!(meter.per_s(), 0.0);
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(meter.per_s(), 2000.0);
         meter.read(at(1105), 1520);
         assert_eq!(meter.per_s(), 1500.0);
-        let mut meter = Meter::new(Duration::from_secs(1), 100);
+        let mut meter = RateMeter::new(Duration::from_secs(1), 100);
         for (millis, count) in [(0, 0), (500, 100), (600, 110)] {
             meter.read(at(millis), count);
         }

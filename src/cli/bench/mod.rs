@@ -18,25 +18,25 @@ mod payload;
 mod raw;
 mod report;
 mod role;
-mod stage;
 mod subjects;
+mod testbed;
 mod throughput;
 
-use super::exit::{Exit, Failure};
+use super::exit::{CommandFailure, Exit};
 use super::output::Output;
-use args::{BenchOptions, BenchWhat};
+use args::{BenchCommand, BenchOptions};
 
 /// Runs `bench`.
 ///
 /// # Errors
 /// A value is wrong, or a process fails.
-pub fn run(options: &BenchOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(options: &BenchOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     match &options.what {
-        BenchWhat::Throughput(options) => throughput::run(options, out),
-        BenchWhat::Latency(options) => latency::run(options, out),
-        BenchWhat::Fanout(options) => fanout::run(options, out),
-        BenchWhat::Subjects(options) => subjects::run(options, out),
-        BenchWhat::Loss(options) => loss::run(options, out),
-        BenchWhat::Role => role::run(out),
+        BenchCommand::Throughput(options) => throughput::run(options, out),
+        BenchCommand::Latency(options) => latency::run(options, out),
+        BenchCommand::Fanout(options) => fanout::run(options, out),
+        BenchCommand::Subjects(options) => subjects::run(options, out),
+        BenchCommand::Loss(options) => loss::run(options, out),
+        BenchCommand::Role => role::run(out),
     }
 }

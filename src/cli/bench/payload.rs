@@ -60,17 +60,17 @@ pub fn read(payload: &[u8], is_stamped: bool) -> Option<(u64, u64)> {
 
 /// Makes payloads, one after the other in the same place.
 #[derive(Debug)]
-pub struct Payloads {
+pub struct PayloadGenerator {
     payload: Vec<u8>,
     is_stamped: bool,
     /// The number of the next one.
     next: u64,
 }
 
-impl Payloads {
+impl PayloadGenerator {
     /// Payloads of so many bytes, numbered from 0.
-    pub fn new(bytes: usize, is_stamped: bool) -> Payloads {
-        Payloads { payload: vec![0; bytes], is_stamped, next: 0 }
+    pub fn new(bytes: usize, is_stamped: bool) -> PayloadGenerator {
+        PayloadGenerator { payload: vec![0; bytes], is_stamped, next: 0 }
     }
 
     /// Makes the next payload, due at `due` (nanoseconds).
@@ -90,7 +90,7 @@ impl Payloads {
 /// Message `n` is on subject `n` modulo the number of subjects. With one subject a message that comes after a later one
 /// is a fault; with several it may be one that was repaired while other subjects went on.
 #[derive(Debug)]
-pub struct Book {
+pub struct SequenceChecker {
     subjects: u64,
     /// One more than the highest number that came.
     next: u64,
@@ -105,14 +105,14 @@ pub struct Book {
 /// More subjects than there are messages: each may come before or after any other.
 pub const ANY_ORDER: u64 = 1 << 62;
 
-impl Book {
+impl SequenceChecker {
     /// Nothing has come of messages on so many subjects in turn.
-    pub fn new(subjects: u64) -> Book {
-        Book { subjects, next: 0, gaps: BTreeMap::new(), received: 0, faults: Vec::new(), faults_more: 0 }
+    pub fn new(subjects: u64) -> SequenceChecker {
+        SequenceChecker { subjects, next: 0, gaps: BTreeMap::new(), received: 0, faults: Vec::new(), faults_more: 0 }
     }
 
     /// Enters a message by what [`read`] made of it.
-    pub fn enter(&mut self, number: Option<u64>) {
+    pub fn record(&mut self, number: Option<u64>) {
         let Some(number) = number else { return self.fault(|| "a payload is damaged".to_owned()) };
         self.received += 1;
         if number == self.next {
@@ -121,11 +121,11 @@ impl Book {
             self.gaps.insert(self.next, number);
             self.next = number + 1;
         } else {
-            self.enter_late(number);
+            self.record_late(number);
         }
     }
 
-    fn enter_late(&mut self, number: u64) {
+    fn record_late(&mut self, number: u64) {
         let Some(end) = self.gap_of(number) else {
             return self.fault(|| format!("message {number} came twice"));
         };
@@ -190,7 +190,7 @@ mod tests {
             }
         }
         assert_eq!(read(&[0; 7], false), None);
-        let mut payloads = Payloads::new(24, true);
+        let mut payloads = PayloadGenerator::new(24, true);
         let numbers: Vec<_> = (0..5000)
             .map(|due| {
                 payloads.make(due);
@@ -215,17 +215,17 @@ mod tests {
     }
 
     fn check(subjects: u64, numbers: &[u64], expected: &[&str]) {
-        let mut book = Book::new(subjects);
-        numbers.iter().for_each(|number| book.enter(Some(*number)));
-        assert_eq!(book.received, numbers.len() as u64);
-        assert_eq!(book.faults(), expected, "{numbers:?}");
+        let mut checker = SequenceChecker::new(subjects);
+        numbers.iter().for_each(|number| checker.record(Some(*number)));
+        assert_eq!(checker.received, numbers.len() as u64);
+        assert_eq!(checker.faults(), expected, "{numbers:?}");
     }
 
     #[test]
     fn only_some_faults_are_told() {
-        let mut book = Book::new(1);
-        (0..13).for_each(|_| book.enter(None));
-        let faults = book.faults();
+        let mut checker = SequenceChecker::new(1);
+        (0..13).for_each(|_| checker.record(None));
+        let faults = checker.faults();
         assert_eq!((faults.len(), faults[10].as_str()), (11, "3 more faults"));
     }
 }

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::job::{Host, RawMode, Ready};
+use super::job::{HostInfo, RawMode, ReadyReport};
 use super::latencies::Quantiles;
-use super::stage::Run;
+use super::testbed::BenchRun;
 use crate::cli::output::note;
 
 /// A run is void whose raw rate with offloads is less than so many times the plain one: offloads are missing.
@@ -14,7 +14,7 @@ const OFFLOAD_GAIN_BYTES: usize = 1024;
 
 /// The median of some runs, the least and the most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Spread {
+pub struct RunStats {
     /// Half of them are below it.
     pub median: f64,
     /// The least.
@@ -23,21 +23,21 @@ pub struct Spread {
     pub max: f64,
 }
 
-impl Spread {
+impl RunStats {
     /// Of these values, one for each run.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Spread {
+    pub fn of(values: impl IntoIterator<Item = f64>) -> RunStats {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
-        let [Some(min), Some(max)] = [values.first(), values.last()] else { return Spread::default() };
+        let [Some(min), Some(max)] = [values.first(), values.last()] else { return RunStats::default() };
         let middle = values.len() / 2;
         let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
-        Spread { median, min: *min, max: *max }
+        RunStats { median, min: *min, max: *max }
     }
 }
 
 /// What was measured in one way, over all runs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct ThroughputRow {
     /// `raw_plain`, `raw_gso`, `raw_gso_gro`, `library`, `threads` or `daemon`.
     pub what: &'static str,
     /// Bytes of payload of a message.
@@ -47,7 +47,7 @@ pub struct Row {
     /// Receivers or subscribers.
     pub receivers: usize,
     /// Datagrams or messages received a second, all receivers together.
-    pub per_s: Spread,
+    pub per_s: RunStats,
     /// Bytes of payload received a second: the median.
     pub bytes_per_s: f64,
     /// Datagrams or messages sent, to all at once.
@@ -92,19 +92,19 @@ pub struct Row {
     pub each: Vec<f64>,
 }
 
-impl Row {
+impl ThroughputRow {
     /// Of these runs of messages of `size` bytes in one way.
-    pub fn of(what: &'static str, size: usize, datagram_bytes: u64, bytes: usize, runs: &[Run]) -> Row {
-        let rates: Vec<f64> = runs.iter().map(Run::per_s).collect();
+    pub fn of(what: &'static str, size: usize, datagram_bytes: u64, bytes: usize, runs: &[BenchRun]) -> ThroughputRow {
+        let rates: Vec<f64> = runs.iter().map(BenchRun::per_s).collect();
         let came = || runs.iter().flat_map(|run| &run.received);
-        let sum = |of: fn(&super::job::Received) -> u64| came().map(of).sum::<u64>();
+        let sum = |of: fn(&super::job::ReceiveReport) -> u64| came().map(of).sum::<u64>();
         let sent: u64 = runs.iter().map(|run| run.sent.sent).sum();
         let sent_to_all: u64 = runs.iter().map(|run| run.sent.sent * run.received.len() as u64).sum();
         let received = sum(|came| came.received);
         let share = |cpu_ns: u64, count: u64| cpu_ns as f64 / count.max(1) as f64;
         let is_raw = what.starts_with("raw_");
-        let per_s = Spread::of(rates.iter().copied());
-        Row {
+        let per_s = RunStats::of(rates.iter().copied());
+        ThroughputRow {
             what,
             size,
             datagram_bytes,
@@ -134,8 +134,8 @@ impl Row {
     }
 
     /// Of something that the kernel cannot do.
-    pub fn unsupported(what: &'static str, size: usize, why: String) -> Row {
-        Row { unsupported: Some(why), ..Row::of(what, size, 0, 0, &[]) }
+    pub fn unsupported(what: &'static str, size: usize, why: String) -> ThroughputRow {
+        ThroughputRow { unsupported: Some(why), ..ThroughputRow::of(what, size, 0, 0, &[]) }
     }
 
     /// Whether it is as it should be.
@@ -144,8 +144,8 @@ impl Row {
     }
 
     /// Says what is not.
-    pub fn complain(&self) {
-        let Row { what, size, sent, received, receivers, .. } = self;
+    pub fn report_problems(&self) {
+        let ThroughputRow { what, size, sent, received, receivers, .. } = self;
         if !self.adds_up {
             note(format_args!(
                 "{what}, {size} bytes: {sent} sent to each of {receivers} do not add up with {received} received"
@@ -160,10 +160,10 @@ impl Row {
     }
 
     /// How many times as many bytes a second as `other`, run by run; `None` if there is nothing to compare.
-    pub fn ratio(&self, other: &Row) -> Option<Spread> {
+    pub fn ratio(&self, other: &ThroughputRow) -> Option<RunStats> {
         let pairs = self.each.iter().zip(&other.each).filter(|(_, other)| 0.0 < **other);
         let ratios: Vec<f64> = pairs.map(|(own, other)| own / other).collect();
-        (!ratios.is_empty()).then(|| Spread::of(ratios))
+        (!ratios.is_empty()).then(|| RunStats::of(ratios))
     }
 }
 
@@ -173,26 +173,26 @@ pub struct Times {
     /// Messages.
     pub count: u64,
     /// The shortest.
-    pub min_ns: Spread,
+    pub min_ns: RunStats,
     /// Half took at most so long.
-    pub p50_ns: Spread,
+    pub p50_ns: RunStats,
     /// 90 of 100.
-    pub p90_ns: Spread,
+    pub p90_ns: RunStats,
     /// 99 of 100.
-    pub p99_ns: Spread,
+    pub p99_ns: RunStats,
     /// 999 of 1,000.
-    pub p999_ns: Spread,
+    pub p999_ns: RunStats,
     /// 9,999 of 10,000.
-    pub p9999_ns: Spread,
+    pub p9999_ns: RunStats,
     /// The longest.
-    pub max_ns: Spread,
+    pub max_ns: RunStats,
 }
 
 impl Times {
     /// Of these runs; of those only that have messages.
     pub fn of(runs: impl Iterator<Item = Quantiles>) -> Times {
         let runs: Vec<Quantiles> = runs.filter(|run| 0 < run.count).collect();
-        let spread = |of: fn(&Quantiles) -> u64| Spread::of(runs.iter().map(|run| of(run) as f64));
+        let spread = |of: fn(&Quantiles) -> u64| RunStats::of(runs.iter().map(|run| of(run) as f64));
         Times {
             count: runs.iter().map(|run| run.count).sum(),
             min_ns: spread(|run| run.min_ns),
@@ -207,7 +207,7 @@ impl Times {
 }
 
 /// Whether every message of a run was received or accounted for, at each subscriber.
-pub fn adds_up(run: &Run) -> bool {
+pub fn adds_up(run: &BenchRun) -> bool {
     run.received.iter().all(|came| {
         let known = came.received + came.unverified + came.dropped;
         (known + came.lost..=known + came.lost_max).contains(&run.sent.sent)
@@ -222,20 +222,20 @@ pub struct Ratios {
     /// Receivers or subscribers.
     pub receivers: usize,
     /// To one datagram a message.
-    pub to_raw_plain: Option<Spread>,
+    pub to_raw_plain: Option<RunStats>,
     /// To datagrams that leave together.
-    pub to_raw_gso: Option<Spread>,
+    pub to_raw_gso: Option<RunStats>,
     /// To datagrams that leave and arrive together.
-    pub to_raw_gso_gro: Option<Spread>,
+    pub to_raw_gso_gro: Option<RunStats>,
     /// How much the kernel gains by that.
-    pub raw_gso_gro_to_raw_plain: Option<Spread>,
+    pub raw_gso_gro_to_raw_plain: Option<RunStats>,
     /// Why these ratios are void, if they are.
     pub void: Option<String>,
 }
 
 impl Ratios {
     /// Of the row of the library, and those of the raw rates in the order of [`RAW_MODES`].
-    pub fn of(library: &Row, [plain, gso, gso_gro]: [&Row; 3], offloads_off: bool) -> Ratios {
+    pub fn of(library: &ThroughputRow, [plain, gso, gso_gro]: [&ThroughputRow; 3], offloads_off: bool) -> Ratios {
         let gain = gso_gro.ratio(plain);
         let void = match (&gso_gro.unsupported, gain) {
             _ if offloads_off || OFFLOAD_GAIN_BYTES < library.size => None,
@@ -265,11 +265,11 @@ pub const RAW_MODES: [(RawMode, &str); 3] =
 
 /// What was found where the programs ran.
 #[derive(Clone, Debug, Serialize)]
-pub struct Found {
+pub struct TestbedInfo {
     /// The machine that sends.
-    pub publisher: Host,
+    pub publisher: HostInfo,
     /// The machine that receives, the first one.
-    pub subscriber: Host,
+    pub subscriber: HostInfo,
     /// The interface on which it receives.
     pub interface: String,
     /// Its MTU in bytes.
@@ -286,11 +286,11 @@ pub struct Found {
     pub gro_segments: Option<u64>,
 }
 
-impl Found {
+impl TestbedInfo {
     /// By a run of the library.
-    pub fn by(run: &Run) -> Found {
-        let Ready { host, interface, mtu, receive_buffer, datagram_bytes, .. } = run.receiver.clone();
-        Found {
+    pub fn from_run(run: &BenchRun) -> TestbedInfo {
+        let ReadyReport { host, interface, mtu, receive_buffer, datagram_bytes, .. } = run.receiver.clone();
+        TestbedInfo {
             publisher: run.sender.host.clone(),
             subscriber: host,
             interface,
@@ -304,7 +304,7 @@ impl Found {
     }
 
     /// And by a raw run.
-    pub fn enter_raw(&mut self, mode: RawMode, run: &Run) {
+    pub fn merge_raw(&mut self, mode: RawMode, run: &BenchRun) {
         self.raw_receive_buffer = run.receiver.receive_buffer;
         if mode != RawMode::Plain {
             self.gso_segments = self.gso_segments.max(run.sender.segments);
@@ -317,7 +317,7 @@ impl Found {
     /// For people.
     pub fn lines(&self) -> Vec<String> {
         let bytes = |bytes: Option<u64>| bytes.map_or("?".to_owned(), |bytes| bytes.to_string());
-        let host = |host: &Host| format!("Linux {}, {} CPUs ({})", host.kernel, host.cpus, host.cpu);
+        let host = |host: &HostInfo| format!("Linux {}, {} CPUs ({})", host.kernel, host.cpus, host.cpu);
         let mut lines = vec![host(&self.publisher)];
         if self.publisher.boot != self.subscriber.boot {
             lines[0].insert_str(0, "publisher  ");
@@ -346,19 +346,19 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::bench::job::{Received, Sent};
+    use crate::cli::bench::job::{ReceiveReport, SendReport};
 
     #[test]
     fn medians_have_as_many_on_either_side() {
-        let spread = |values: &[f64]| Spread::of(values.iter().copied());
-        assert_eq!(spread(&[3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
-        assert_eq!(spread(&[4.0, 1.0]), Spread { median: 2.5, min: 1.0, max: 4.0 });
-        assert_eq!(spread(&[]), Spread::default());
+        let spread = |values: &[f64]| RunStats::of(values.iter().copied());
+        assert_eq!(spread(&[3.0, 1.0, 2.0]), RunStats { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(spread(&[4.0, 1.0]), RunStats { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(spread(&[]), RunStats::default());
     }
 
-    fn run(sent: u64, came: Received) -> Run {
-        let host = Host { kernel: "6".into(), cpus: 1, cpu: String::new(), rmem_max: None, boot: "b".into() };
-        let ready = Ready {
+    fn run(sent: u64, came: ReceiveReport) -> BenchRun {
+        let host = HostInfo { kernel: "6".into(), cpus: 1, cpu: String::new(), rmem_max: None, boot: "b".into() };
+        let ready = ReadyReport {
             host,
             interface: "lo".into(),
             mtu: 65_536,
@@ -366,28 +366,38 @@ mod tests {
             datagram_bytes: None,
             segments: None,
         };
-        Run { sender: ready.clone(), receiver: ready, sent: Sent { sent, ..Sent::default() }, received: vec![came] }
+        BenchRun {
+            sender: ready.clone(),
+            receiver: ready,
+            sent: SendReport { sent, ..SendReport::default() },
+            received: vec![came],
+        }
     }
 
     #[test]
     fn a_run_adds_up_within_what_is_told_as_lost() {
-        let came = Received { received: 5, unverified: 1, dropped: 1, lost: 1, lost_max: 2, ..Received::default() };
-        let adds_up = |sent| Row::of("library", 64, 1472, 64, &[run(sent, came.clone())]).is_good();
+        let came =
+            ReceiveReport { received: 5, unverified: 1, dropped: 1, lost: 1, lost_max: 2, ..ReceiveReport::default() };
+        let adds_up = |sent| ThroughputRow::of("library", 64, 1472, 64, &[run(sent, came.clone())]).is_good();
         assert_eq!([7, 8, 9, 10].map(adds_up), [false, true, true, false]);
-        let damaged = Received { received: 1, faults: vec!["a payload is damaged".into()], ..Received::default() };
-        assert!(!Row::of("raw_plain", 64, 64, 64, &[run(9, damaged)]).is_good());
+        let damaged =
+            ReceiveReport { received: 1, faults: vec!["a payload is damaged".into()], ..ReceiveReport::default() };
+        assert!(!ThroughputRow::of("raw_plain", 64, 64, 64, &[run(9, damaged)]).is_good());
     }
 
     #[test]
     fn runs_without_offloads_are_void() {
-        let row = |what, per_s| Row::of(what, 64, 64, 64, &[run(0, Received { per_s, ..Received::default() })]);
+        let row = |what, per_s| {
+            ThroughputRow::of(what, 64, 64, 64, &[run(0, ReceiveReport { per_s, ..ReceiveReport::default() })])
+        };
         let raw = |gso_gro| [row("raw_plain", 0.2e6), row("raw_gso", 1e6), row("raw_gso_gro", gso_gro)];
         let ratios = Ratios::of(&row("library", 12e6), raw(12e6).each_ref(), false);
         assert_eq!((ratios.void, ratios.to_raw_gso_gro.unwrap().median), (None, 1.0));
         let ratios = Ratios::of(&row("library", 12e6), raw(6e6).each_ref(), false);
         assert!(ratios.void.unwrap().contains("only 30.0 times"));
         assert_eq!(Ratios::of(&row("library", 12e6), raw(6e6).each_ref(), true).void, None);
-        let none = [row("raw_plain", 0.2e6), row("raw_gso", 0.0), Row::unsupported("raw_gso_gro", 64, "no".into())];
+        let none =
+            [row("raw_plain", 0.2e6), row("raw_gso", 0.0), ThroughputRow::unsupported("raw_gso_gro", 64, "no".into())];
         let ratios = Ratios::of(&row("library", 12e6), none.each_ref(), false);
         assert!(ratios.void.unwrap().ends_with(": no") && ratios.to_raw_gso.is_none());
     }

@@ -10,45 +10,45 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 
 use super::host;
-use super::job::{Job, Told, Word};
+use super::job::{Job, ProcessCommand, ProcessReport};
 use super::{flow, raw};
 use crate::cli::event::json;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::interrupt::Interrupt;
 use crate::cli::output::Output;
 use crate::daemon::clock::random_u64;
 
 /// The other end of the line: words to this process, answers from it.
-pub struct Line<'a> {
-    words: Receiver<Word>,
+pub struct ControlChannel<'a> {
+    commands: Receiver<ProcessCommand>,
     out: &'a mut Output,
 }
 
-impl Line<'_> {
+impl ControlChannel<'_> {
     /// Answers.
     ///
     /// # Errors
     /// Nobody reads it.
-    pub fn tell(&mut self, told: &Told) -> Result<(), Failure> {
-        self.out.line(json(told))?;
+    pub fn report(&mut self, report: &ProcessReport) -> Result<(), CommandFailure> {
+        self.out.line(json(report))?;
         self.out.flush()?;
         Ok(())
     }
 
     /// The next word, if it is there.
-    pub fn heard(&self) -> Option<Word> {
-        self.words.try_recv().ok()
+    pub fn try_receive(&self) -> Option<ProcessCommand> {
+        self.commands.try_recv().ok()
     }
 
     /// The next word, waiting for at most `timeout`.
-    pub fn hear(&self, timeout: Duration) -> Option<Word> {
-        self.words.recv_timeout(timeout).ok()
+    pub fn receive_timeout(&self, timeout: Duration) -> Option<ProcessCommand> {
+        self.commands.recv_timeout(timeout).ok()
     }
 
     /// Waits for a word.
-    pub fn wait(&self) -> Word {
+    pub fn wait(&self) -> ProcessCommand {
         // The thread that reads them ends with the process alone.
-        self.words.recv().unwrap_or(Word::Stop)
+        self.commands.recv().unwrap_or(ProcessCommand::Stop)
     }
 }
 
@@ -63,13 +63,13 @@ fn locked() -> MutexGuard<'static, Vec<PathBuf>> {
 ///
 /// # Errors
 /// It cannot be made.
-pub fn temporary_directory() -> Result<PathBuf, Failure> {
+pub fn temporary_directory() -> Result<PathBuf, CommandFailure> {
     let directory = std::env::temp_dir().join(format!("seqcast-bench-{:016x}", random_u64()));
     let mut directories = locked();
     std::fs::DirBuilder::new()
         .mode(0o700)
         .create(&directory)
-        .map_err(|error| Failure::new(Exit::Failed, format!("cannot make {}: {error}", directory.display())))?;
+        .map_err(|error| CommandFailure::new(Exit::Failed, format!("cannot make {}: {error}", directory.display())))?;
     directories.push(directory.clone());
     Ok(directory)
 }
@@ -83,21 +83,21 @@ pub fn remove_at_end(directory: &Path) {
 ///
 /// # Errors
 /// Nobody reads what it answers.
-pub fn run(out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(out: &mut Output) -> Result<Exit, CommandFailure> {
     let mut first = String::new();
     io::stdin().read_line(&mut first)?;
     let job: Job = serde_json::from_str(&first).map_err(|error| {
-        Failure::new(Exit::Usage, format!("no job on standard input: {error}"))
+        CommandFailure::new(Exit::Usage, format!("no job on standard input: {error}"))
             .fix("'seqcast bench' starts this by itself; see 'seqcast bench --help'")
     })?;
     // Ctrl-C in a terminal goes to all processes there; the one that the user started ends the others.
     Interrupt::watch()?;
     // Whoever gives the job says a word at a time; further ones would wait in the pipe.
-    let (sender, words) = bounded(1024);
+    let (sender, commands) = bounded(1024);
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
             match serde_json::from_str(&line) {
-                Ok(word) => drop(sender.send(word)),
+                Ok(command) => drop(sender.send(command)),
                 Err(_) => break,
             }
         }
@@ -107,7 +107,7 @@ pub fn run(out: &mut Output) -> Result<Exit, Failure> {
         // The lock is held until the end: no other directory comes into being.
         std::process::exit(Exit::Failed as i32);
     });
-    let mut line = Line { words, out };
+    let mut line = ControlChannel { commands, out };
     let done = match &job {
         Job::RawSend(job) => raw::throughput::send(job, &mut line),
         Job::RawReceive(job) => raw::throughput::receive(job, &mut line),
@@ -120,12 +120,12 @@ pub fn run(out: &mut Output) -> Result<Exit, Failure> {
         Job::Daemon(job) => flow::peer::serve(job, &mut line),
     };
     let Err(failure) = done else { return Ok(Exit::Done) };
-    let Failure { exit, text, fix } = failure;
-    line.tell(&Told::Failed { exit: exit as u8, text, fix })?;
+    let CommandFailure { exit, text, fix } = failure;
+    line.report(&ProcessReport::Failed { exit: exit as u8, text, fix })?;
     Ok(exit)
 }
 
 /// Processor time of this process, in nanoseconds, and its memory in bytes.
-pub fn spent() -> (u64, u64) {
+pub fn resource_usage() -> (u64, u64) {
     (host::cpu_ns(), host::rss_bytes(std::process::id()))
 }

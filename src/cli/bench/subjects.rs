@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::args::{RunOptions, SubjectsOptions};
 use super::job::{Load, Window};
-use super::report::{Found, Row, Spread};
-use super::stage::{Case, Run, Stage};
+use super::report::{RunStats, TestbedInfo, ThroughputRow};
+use super::testbed::{BenchRun, LoadCase, Testbed};
 use super::throughput::{name, times};
 use crate::cli::event::json;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::output::Output;
-use crate::cli::table::{Column, Table};
+use crate::cli::table::{Column, TextTable};
 use crate::time::nanos;
 
 /// What the windows of subjects may grow to: a million subjects fit.
@@ -20,28 +20,28 @@ const WINDOW_MAX: &str = "1 gb";
 
 /// What was measured with so many subjects.
 #[derive(Clone, Debug, Serialize)]
-struct Cost {
+struct SubjectsRow {
     subjects: u64,
     #[serde(flatten)]
-    row: Row,
+    row: ThroughputRow,
     /// Time for each message, in nanoseconds.
     message_ns: f64,
     /// How many times as long as with the first number of subjects, run by run.
-    to_first: Option<Spread>,
+    to_first: Option<RunStats>,
     /// The publisher's window of subjects.
     publisher_window: Window,
     /// The subscriber's window of subjects.
     subscriber_window: Window,
 }
 
-impl Cost {
-    fn of(subjects: u64, row: Row, first: Option<&Cost>, runs: &[Run]) -> Cost {
+impl SubjectsRow {
+    fn of(subjects: u64, row: ThroughputRow, first: Option<&SubjectsRow>, runs: &[BenchRun]) -> SubjectsRow {
         let last = runs.last();
         let subscriber_window = last.and_then(|run| run.received.first()).map(|came| came.window);
-        Cost {
+        SubjectsRow {
             subjects,
             message_ns: if 0.0 < row.per_s.median { 1e9 / row.per_s.median } else { 0.0 },
-            to_first: first.map_or(Some(Spread::of([1.0])), |first| first.row.ratio(&row)),
+            to_first: first.map_or(Some(RunStats::of([1.0])), |first| first.row.ratio(&row)),
             row,
             publisher_window: last.map(|run| run.sent.window).unwrap_or_default(),
             subscriber_window: subscriber_window.unwrap_or_default(),
@@ -58,42 +58,42 @@ struct SubjectsJson<'a> {
     secs: f64,
     runs: u32,
     each: bool,
-    found: &'a Option<Found>,
-    rows: &'a [Cost],
+    found: &'a Option<TestbedInfo>,
+    rows: &'a [SubjectsRow],
 }
 
 /// Runs `bench subjects`.
 ///
 /// # Errors
 /// A value is wrong, or a process fails.
-pub fn run(options: &SubjectsOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(options: &SubjectsOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let subjects_max = options.subjects.iter().max().expect("there is one").to_string();
     let mut more = vec![("pub-window-max", WINDOW_MAX), ("sub-window-max", WINDOW_MAX)];
     if options.each {
         more.extend([("client-subscriptions-max", &*subjects_max), ("subscriptions-max", &*subjects_max)]);
     }
-    let stage = Stage::with(&options.stage, &more)?;
+    let testbed = Testbed::with(&options.testbed, &more)?;
     let case = |subjects| {
         let span_ns = nanos(options.run.secs);
         let rate = options.rate.map(|rate| rate.0);
         let load = Load { bytes: options.size, span_ns, rate, subjects, is_stamped: false };
-        Case { load, subscribers: 1, is_each: options.each, drop: 0.0 }
+        LoadCase { load, subscribers: 1, is_each: options.each, drop: 0.0 }
     };
-    let mut runs: Vec<Vec<Run>> = options.subjects.iter().map(|_| Vec::new()).collect();
+    let mut runs: Vec<Vec<BenchRun>> = options.subjects.iter().map(|_| Vec::new()).collect();
     for _ in 0..options.run.runs {
         for (subjects, runs) in options.subjects.iter().zip(&mut runs) {
-            runs.push(stage.library(&case(*subjects))?);
+            runs.push(testbed.library(&case(*subjects))?);
         }
     }
-    let found = runs[0].first().map(Found::by);
+    let found = runs[0].first().map(TestbedInfo::from_run);
     let datagram_bytes = found.as_ref().and_then(|found| found.datagram_bytes).unwrap_or(0);
-    let mut rows: Vec<Cost> = Vec::new();
+    let mut rows: Vec<SubjectsRow> = Vec::new();
     for (subjects, runs) in options.subjects.iter().zip(&runs) {
-        let row = Row::of(name(options.stage.path), options.size, datagram_bytes, options.size, runs);
-        rows.push(Cost::of(*subjects, row, rows.first(), runs));
+        let row = ThroughputRow::of(name(options.testbed.path), options.size, datagram_bytes, options.size, runs);
+        rows.push(SubjectsRow::of(*subjects, row, rows.first(), runs));
     }
     let ok = rows.iter().all(|cost| cost.row.is_good());
-    match options.stage.json {
+    match options.testbed.json {
         true => out.line(json(&SubjectsJson {
             verb: "subjects",
             version: env!("CARGO_PKG_VERSION"),
@@ -107,11 +107,11 @@ pub fn run(options: &SubjectsOptions, out: &mut Output) -> Result<Exit, Failure>
         false => print(options.run, found.as_ref(), &rows, out)?,
     }
     out.flush()?;
-    rows.iter().for_each(|cost| cost.row.complain());
+    rows.iter().for_each(|cost| cost.row.report_problems());
     Ok(if ok { Exit::Done } else { Exit::Failed })
 }
 
-fn print(run: RunOptions, found: Option<&Found>, rows: &[Cost], out: &mut Output) -> io::Result<()> {
+fn print(run: RunOptions, found: Option<&TestbedInfo>, rows: &[SubjectsRow], out: &mut Output) -> io::Result<()> {
     for line in found.iter().flat_map(|found| found.lines()) {
         out.line(line)?;
     }
@@ -135,9 +135,9 @@ fn print(run: RunOptions, found: Option<&Found>, rows: &[Cost], out: &mut Output
         "sub MB",
         "window",
     ];
-    let mut table = Table::new(&headers.map(Column::new));
+    let mut table = TextTable::new(&headers.map(Column::new));
     let mega = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
-    for Cost { subjects, row, message_ns, to_first, publisher_window, subscriber_window } in rows {
+    for SubjectsRow { subjects, row, message_ns, to_first, publisher_window, subscriber_window } in rows {
         table.row(vec![
             subjects.to_string(),
             format!("{:.0}", row.per_s.median),

@@ -6,21 +6,21 @@ use serde::Serialize;
 
 use super::args::{BenchPath, RawOptions, RunOptions, ThroughputOptions};
 use super::job::Load;
-use super::report::{Found, RAW_MODES, Ratios, Row};
-use super::stage::{Case, Raw, Run, Stage};
+use super::report::{RAW_MODES, Ratios, TestbedInfo, ThroughputRow};
+use super::testbed::{BenchRun, LoadCase, RawCase, Testbed};
 use crate::cli::event::json as text;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::output::{Output, note};
-use crate::cli::table::{Column, Table};
+use crate::cli::table::{Column, TextTable};
 use crate::time::nanos;
 
 /// What was measured.
 #[derive(Default)]
 struct Rates {
     /// What was found where the programs ran.
-    found: Option<Found>,
+    found: Option<TestbedInfo>,
     /// One for each way and size.
-    rows: Vec<Row>,
+    rows: Vec<ThroughputRow>,
     /// One for each size.
     ratios: Vec<Ratios>,
 }
@@ -28,7 +28,7 @@ struct Rates {
 impl Rates {
     /// Whether all is as it should be: nothing is unaccounted for, damaged, doubled or out of order.
     fn is_good(&self) -> bool {
-        self.rows.iter().all(Row::is_good)
+        self.rows.iter().all(ThroughputRow::is_good)
     }
 }
 
@@ -36,7 +36,7 @@ impl Rates {
 ///
 /// # Errors
 /// A value is wrong, or a process fails.
-pub fn run(options: &ThroughputOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(options: &ThroughputOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     run_to("throughput", options, 1, out)
 }
 
@@ -44,8 +44,13 @@ pub fn run(options: &ThroughputOptions, out: &mut Output) -> Result<Exit, Failur
 ///
 /// # Errors
 /// A value is wrong, or a process fails.
-pub fn run_to(verb: &str, options: &ThroughputOptions, subscribers: usize, out: &mut Output) -> Result<Exit, Failure> {
-    let stage = Stage::new(&options.stage)?;
+pub fn run_to(
+    verb: &str,
+    options: &ThroughputOptions,
+    subscribers: usize,
+    out: &mut Output,
+) -> Result<Exit, CommandFailure> {
+    let testbed = Testbed::new(&options.testbed)?;
     let mut rates = Rates::default();
     for size in &options.size {
         let load = Load {
@@ -55,10 +60,10 @@ pub fn run_to(verb: &str, options: &ThroughputOptions, subscribers: usize, out: 
             subjects: 1,
             is_stamped: false,
         };
-        let case = Case { load, subscribers, is_each: false, drop: 0.0 };
-        measure(&stage, name(options.stage.path), &case, options.run, options.raw, &mut rates)?;
+        let case = LoadCase { load, subscribers, is_each: false, drop: 0.0 };
+        measure(&testbed, name(options.testbed.path), &case, options.run, options.raw, &mut rates)?;
     }
-    print(verb, options.stage.json, options.run, &stage, &rates, out)
+    print(verb, options.testbed.json, options.run, &testbed, &rates, out)
 }
 
 /// The name of a path among the rows.
@@ -72,31 +77,31 @@ pub fn name(path: BenchPath) -> &'static str {
 
 /// Runs a case and its raw rates in turn, as often as wanted, and enters them.
 fn measure(
-    stage: &Stage,
+    testbed: &Testbed,
     what: &'static str,
-    case: &Case,
+    case: &LoadCase,
     run: RunOptions,
     raw: RawOptions,
     rates: &mut Rates,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let size = case.load.bytes;
-    let mut library: Vec<Run> = Vec::new();
+    let mut library: Vec<BenchRun> = Vec::new();
     let mut raws: Vec<RawRuns> = Vec::new();
     for _ in 0..run.runs {
-        library.push(stage.library(case)?);
-        let found = rates.found.get_or_insert_with(|| Found::by(&library[0]));
+        library.push(testbed.library(case)?);
+        let found = rates.found.get_or_insert_with(|| TestbedInfo::from_run(&library[0]));
         if raws.is_empty() && !raw.no_raw {
             let bytes = raw_bytes(size, found.datagram_bytes);
             for (mode, what) in RAW_MODES {
-                let raw = Raw { mode, bytes, receivers: case.subscribers, rate: None };
-                raws.push(RawRuns { what, raw, rate: stage.raw_rate(&raw, run.secs)?, runs: Vec::new() });
+                let raw = RawCase { mode, bytes, receivers: case.subscribers, rate: None };
+                raws.push(RawRuns { what, raw, rate: testbed.raw_rate(&raw, run.secs)?, runs: Vec::new() });
             }
         }
         for raws in &mut raws {
             let Ok(rate) = raws.rate else { continue };
-            match stage.raw(&Raw { rate, ..raws.raw }, run.secs)? {
+            match testbed.raw(&RawCase { rate, ..raws.raw }, run.secs)? {
                 Ok(run) => {
-                    found.enter_raw(raws.raw.mode, &run);
+                    found.merge_raw(raws.raw.mode, &run);
                     raws.runs.push(run);
                 }
                 Err(why) => raws.rate = Err(why),
@@ -104,8 +109,8 @@ fn measure(
         }
     }
     let datagram_bytes = rates.found.as_ref().and_then(|found| found.datagram_bytes);
-    let row = Row::of(what, size, datagram_bytes.unwrap_or(0), size, &library);
-    let raws: Vec<Row> = raws.into_iter().map(|raws| raws.row(size)).collect();
+    let row = ThroughputRow::of(what, size, datagram_bytes.unwrap_or(0), size, &library);
+    let raws: Vec<ThroughputRow> = raws.into_iter().map(|raws| raws.row(size)).collect();
     if let [plain, gso, gso_gro] = &raws[..] {
         rates.ratios.push(Ratios::of(&row, [plain, gso, gso_gro], raw.offloads_off));
     }
@@ -117,18 +122,21 @@ fn measure(
 /// What was measured in one raw way.
 struct RawRuns {
     what: &'static str,
-    raw: Raw,
+    raw: RawCase,
     /// Datagrams a second, or why it cannot be done.
     rate: Result<Option<f64>, String>,
-    runs: Vec<Run>,
+    runs: Vec<BenchRun>,
 }
 
 impl RawRuns {
-    fn row(self, size: usize) -> Row {
+    fn row(self, size: usize) -> ThroughputRow {
         let bytes = self.raw.bytes;
         match self.rate {
-            Ok(rate) => Row { paced_per_s: rate, ..Row::of(self.what, size, bytes as u64, bytes, &self.runs) },
-            Err(why) => Row::unsupported(self.what, size, why),
+            Ok(rate) => ThroughputRow {
+                paced_per_s: rate,
+                ..ThroughputRow::of(self.what, size, bytes as u64, bytes, &self.runs)
+            },
+            Err(why) => ThroughputRow::unsupported(self.what, size, why),
         }
     }
 }
@@ -147,8 +155,8 @@ struct RatesJson<'a> {
     secs: f64,
     runs: u32,
     group: String,
-    found: &'a Option<Found>,
-    rows: &'a [Row],
+    found: &'a Option<TestbedInfo>,
+    rows: &'a [ThroughputRow],
     ratios: &'a [Ratios],
 }
 
@@ -157,13 +165,13 @@ fn print(
     verb: &str,
     is_json: bool,
     run: RunOptions,
-    stage: &Stage,
+    testbed: &Testbed,
     rates: &Rates,
     out: &mut Output,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     let (version, ok, secs) = (env!("CARGO_PKG_VERSION"), rates.is_good(), run.secs.as_secs_f64());
     let Rates { found, rows, ratios } = rates;
-    let group = format!("{}:{}", stage.config.group, stage.config.port);
+    let group = format!("{}:{}", testbed.config.group, testbed.config.port);
     match is_json {
         true => out.line(text(&RatesJson { verb, version, ok, secs, runs: run.runs, group, found, rows, ratios }))?,
         false => print_text(run, rates, out)?,
@@ -173,19 +181,19 @@ fn print(
 }
 
 /// Says what is void, and what does not add up.
-fn verdict(rates: &Rates) -> Result<Exit, Failure> {
+fn verdict(rates: &Rates) -> Result<Exit, CommandFailure> {
     for Ratios { size, void, .. } in &rates.ratios {
         if let Some(why) = void {
             note(format_args!("VOID ({size} bytes): {why}"));
             note("  fix: ethtool -K IFACE tx-udp-segmentation on; or say --offloads-off if they are off on purpose");
         }
     }
-    rates.rows.iter().for_each(Row::complain);
+    rates.rows.iter().for_each(ThroughputRow::report_problems);
     Ok(if rates.is_good() { Exit::Done } else { Exit::Failed })
 }
 
 fn print_text(run: RunOptions, rates: &Rates, out: &mut Output) -> io::Result<()> {
-    for line in rates.found.iter().flat_map(Found::lines) {
+    for line in rates.found.iter().flat_map(TestbedInfo::lines) {
         out.line(line)?;
     }
     out.line(format_args!("{}\n", times(run)))?;
@@ -205,7 +213,7 @@ pub fn times(run: RunOptions) -> String {
     }
 }
 
-fn table(rows: &[Row]) -> Table {
+fn table(rows: &[ThroughputRow]) -> TextTable {
     let headers = [
         "per second",
         "min",
@@ -223,7 +231,7 @@ fn table(rows: &[Row]) -> Table {
     ];
     let mut columns = vec![Column::new("size"), Column::new("what").left()];
     columns.extend(headers.map(Column::new));
-    let mut table = Table::new(&columns);
+    let mut table = TextTable::new(&columns);
     for row in rows {
         let mut cells = vec![row.size.to_string(), row.what.to_owned()];
         match &row.unsupported {
@@ -235,7 +243,7 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-fn cells_of(row: &Row) -> [String; 13] {
+fn cells_of(row: &ThroughputRow) -> [String; 13] {
     let rate = |per_s: f64| format!("{per_s:.0}");
     // What of raw datagrams did not come is known to nobody but the kernel.
     let told = |text: String| if row.what.starts_with("raw_") { String::new() } else { text };
@@ -256,12 +264,12 @@ fn cells_of(row: &Row) -> [String; 13] {
     ]
 }
 
-fn ratio_table(ratios: &[Ratios]) -> Table {
+fn ratio_table(ratios: &[Ratios]) -> TextTable {
     let headers = ["to raw plain", "to raw GSO", "to raw GSO/GRO", "raw GSO/GRO to plain"];
     let mut columns = vec![Column::new("size")];
     columns.extend(headers.map(Column::new));
     columns.push(Column::new("").left());
-    let mut table = Table::new(&columns);
+    let mut table = TextTable::new(&columns);
     for row in ratios {
         let all = [row.to_raw_plain, row.to_raw_gso, row.to_raw_gso_gro, row.raw_gso_gro_to_raw_plain];
         let cells = all.map(|spread| spread.map_or("-".to_owned(), |spread| format!("{:.2}", spread.median)));

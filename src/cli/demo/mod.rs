@@ -2,7 +2,7 @@
 //! datagrams that reach their sockets, before the protocol sees them, and ask for them again. Then everything must be
 //! accounted for.
 
-mod account;
+mod audit;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,21 +10,21 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::args::{DemoOptions, DemoWhat, ShowWhat};
+use super::args::{DemoOptions, DemoScenario, ShowReport};
 use super::connect;
 use super::event::json;
-use super::exit::{Exit, Failure};
+use super::exit::{CommandFailure, Exit};
 use super::interrupt::Interrupt;
-use super::output::{Output, counted, note};
-use super::pace::{Pace, Progress};
+use super::output::{Output, note, pluralize};
+use super::pacer::{Progress, RatePacer};
 use super::show;
-use super::table::{Column, Table};
+use super::table::{Column, TextTable};
 use crate::bus::{Bus, DropRule, RecvError, SubscribeError, Subscription};
 use crate::config::{Config, GRACE, Override};
 use crate::daemon::clock::{Clock, random_u64};
 use crate::message::Message;
 use crate::subject::{Pattern, Subject};
-use account::{Account, Sent, SubjectBalance};
+use audit::{DeliveryAudit, SentCounts, SubjectBalance};
 
 /// The subjects of the demonstration, published on in turn.
 const SUBJECTS: [&str; 4] = ["demo.a", "demo.b", "demo.c", "demo.d"];
@@ -34,12 +34,12 @@ const PUBLISHER: &str = "A.demo";
 const RECEIVERS: [&str; 2] = ["B.demo", "C.demo"];
 /// How much older than the publisher the subscriptions are: enough for a receiver to be certain that the very first
 /// message was meant for it too (reliability.md R4).
-const OLDER: Duration = Duration::from_millis(200);
+const SUBSCRIBER_LEAD_TIME: Duration = Duration::from_millis(200);
 /// How long the receivers may take to settle what is missing, beside the time in which they ask for it. A heartbeat that
 /// is dropped too is followed by others, ever further apart, up to a second.
 const SETTLE: Duration = Duration::from_secs(30);
 /// How often to look whether they have.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Messages after which the publisher waits until they have left: however seldom it runs, its messages are spread over
 /// many datagrams, so that some are among those dropped.
 const FLUSH_MESSAGES: u64 = 16;
@@ -48,7 +48,7 @@ const GROUPS: u64 = 8;
 
 /// What happened at one receiver.
 #[derive(Serialize)]
-struct Receiver {
+struct DemoReceiver {
     name: &'static str,
     dropped_datagrams: u64,
     delivered: u64,
@@ -72,42 +72,40 @@ struct DemoJson<'a> {
     drop: f64,
     reliability_ms: u64,
     seed: u64,
-    receivers: &'a [Receiver],
+    receivers: &'a [DemoReceiver],
 }
 
 /// Runs `demo`.
 ///
 /// # Errors
 /// The peers cannot be started.
-pub fn run(options: &DemoOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(options: &DemoOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     match options.what {
-        DemoWhat::Loss => loss(options, out),
+        DemoScenario::Loss => loss(options, out),
     }
 }
 
-fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, Failure> {
-    let stage = Stage::open(options)?;
+fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let peers = DemoPeers::open(options)?;
     if !options.json {
-        note(format_args!("three peers on loopback, group {}:{}; traffic is not encrypted", stage.group, stage.port));
+        note(format_args!("three peers on loopback, group {}:{}; traffic is not encrypted", peers.group, peers.port));
     }
     let start = Clock::now().instant;
     let is_over = AtomicBool::new(false);
-    let (sent, accounts) = std::thread::scope(|scope| {
-        let readers: Vec<_> = stage.subscriptions.iter().map(|events| scope.spawn(|| read(events, &is_over))).collect();
+    let (sent, audits) = std::thread::scope(|scope| {
+        let readers: Vec<_> = peers.subscriptions.iter().map(|events| scope.spawn(|| read(events, &is_over))).collect();
         let patience = SETTLE + options.reliability;
-        let sent = publish(&stage.publisher, options).and_then(|sent| stage.settle(&sent, patience).map(|()| sent));
+        let sent = publish(&peers.publisher, options).and_then(|sent| peers.settle(&sent, patience).map(|()| sent));
         is_over.store(true, Ordering::Release);
-        let accounts: Vec<Account> =
+        let audits: Vec<DeliveryAudit> =
             readers.into_iter().map(|reader| reader.join().expect("a reader does not panic")).collect();
-        (sent, accounts)
+        (sent, audits)
     });
     let sent = sent?;
     let seconds = Clock::now().instant.since(start).as_secs_f64();
     let mut receivers = Vec::new();
-    for (((bus, name), events), account) in
-        stage.receivers.iter().zip(RECEIVERS).zip(&stage.subscriptions).zip(accounts)
-    {
-        receivers.push(receiver(bus, name, events, account, &sent)?);
+    for (((bus, name), events), audit) in peers.receivers.iter().zip(RECEIVERS).zip(&peers.subscriptions).zip(audits) {
+        receivers.push(receiver(bus, name, events, audit, &sent)?);
     }
     let ok = receivers.iter().all(|receiver| receiver.faults.is_empty());
     if options.json {
@@ -122,20 +120,20 @@ fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, Failure> {
 }
 
 /// Enters what a receiver gets, until all is over and nothing is left.
-fn read(events: &Subscription, is_over: &AtomicBool) -> Account {
-    let mut account = Account::default();
+fn read(events: &Subscription, is_over: &AtomicBool) -> DeliveryAudit {
+    let mut audit = DeliveryAudit::default();
     loop {
-        match events.recv_timeout(LOOK) {
-            Ok(event) => account.enter(&event),
-            Err(RecvError::Empty) if is_over.load(Ordering::Acquire) => return account,
+        match events.recv_timeout(CHECK_INTERVAL) {
+            Ok(event) => audit.record(&event),
+            Err(RecvError::Empty) if is_over.load(Ordering::Acquire) => return audit,
             Err(RecvError::Empty) => {}
-            Err(RecvError::Closed) => return account,
+            Err(RecvError::Closed) => return audit,
         }
     }
 }
 
 /// What a receiver says of the publisher.
-fn report(bus: &Bus) -> Result<Value, Failure> {
+fn report(bus: &Bus) -> Result<Value, CommandFailure> {
     let mut loss = connect::show(bus, json!({ "show": "loss" }))?;
     if let Some(rows) = loss["rows"].as_array_mut() {
         rows.retain(|row| row["publisher"] == PUBLISHER);
@@ -148,16 +146,16 @@ fn receiver(
     bus: &Bus,
     name: &'static str,
     events: &Subscription,
-    mut account: Account,
-    sent: &Sent,
-) -> Result<Receiver, Failure> {
+    mut audit: DeliveryAudit,
+    sent: &SentCounts,
+) -> Result<DemoReceiver, CommandFailure> {
     // What is unverified may still turn out to be lost: the account is that of a moment at which nothing was on its way.
     let mut loss = report(bus)?;
     let deadline = Clock::now().instant + SETTLE;
     while Clock::now().instant < deadline {
         let before = std::mem::replace(&mut loss, {
-            while let Ok(event) = events.recv_timeout(LOOK) {
-                account.enter(&event);
+            while let Ok(event) = events.recv_timeout(CHECK_INTERVAL) {
+                audit.record(&event);
             }
             report(bus)?
         });
@@ -166,16 +164,16 @@ fn receiver(
         }
     }
     let unverified = loss["rows"][0]["unverified"]["count"].as_u64().unwrap_or(0);
-    let subjects = account.balance(sent);
+    let subjects = audit.balance(sent);
     let sum = |count: fn(&SubjectBalance) -> u64| subjects.iter().map(count).sum();
-    Ok(Receiver {
+    Ok(DemoReceiver {
         name,
         dropped_datagrams: connect::counter(bus, "dropped_by_rule")?,
         delivered: sum(|row| row.delivered),
         repaired: sum(|row| row.repaired),
         lost: sum(|row| row.lost),
         unverified: sum(|row| row.unverified),
-        faults: account.faults(sent, unverified),
+        faults: audit.faults(sent, unverified),
         subjects,
         report: loss["rows"][0].clone(),
         loss,
@@ -183,7 +181,7 @@ fn receiver(
 }
 
 /// The three peers.
-struct Stage {
+struct DemoPeers {
     group: String,
     port: u64,
     publisher: Bus,
@@ -191,20 +189,20 @@ struct Stage {
     subscriptions: Vec<Subscription>,
 }
 
-impl Stage {
+impl DemoPeers {
     /// Starts the peers in a group that nobody else is likely to use.
-    fn open(options: &DemoOptions) -> Result<Stage, Failure> {
+    fn open(options: &DemoOptions) -> Result<DemoPeers, CommandFailure> {
         let mut last = None;
         for _ in 0..GROUPS {
-            match Stage::open_at(options, random_u64()) {
-                Ok(stage) => return Ok(stage),
+            match DemoPeers::open_at(options, random_u64()) {
+                Ok(peers) => return Ok(peers),
                 Err(failure) => last = Some(failure),
             }
         }
         Err(last.expect("at least one group was tried"))
     }
 
-    fn open_at(options: &DemoOptions, chance: u64) -> Result<Stage, Failure> {
+    fn open_at(options: &DemoOptions, chance: u64) -> Result<DemoPeers, CommandFailure> {
         let port = 20_000 + chance % 12_000;
         let [high, low, ..] = chance.to_be_bytes();
         let group = format!("239.254.{high}.{low}");
@@ -213,7 +211,8 @@ impl Stage {
             let settings = [("name", name), ("interface", "lo"), ("group", &group), ("port", &port.to_string())];
             let mut settings = settings.map(|(key, value)| Override::flag("demo", key, value)).to_vec();
             settings.push(Override::flag("--reliability", "reliability", &reliability));
-            let config = Config::resolve(None, &settings).map_err(|error| Failure::new(Exit::Configuration, error))?;
+            let config =
+                Config::resolve(None, &settings).map_err(|error| CommandFailure::new(Exit::Configuration, error))?;
             connect::embed(&config, drop)
         };
         let mut receivers = Vec::new();
@@ -224,14 +223,14 @@ impl Stage {
         let pattern: Pattern = "demo.>".parse().expect("a pattern");
         let subscribe = |bus: &Bus| bus.subscribe(pattern.clone());
         let subscriptions = receivers.iter().map(subscribe).collect::<Result<Vec<Subscription>, SubscribeError>>();
-        let subscriptions = subscriptions.map_err(|error| Failure::new(Exit::Failed, error))?;
-        std::thread::sleep(OLDER);
+        let subscriptions = subscriptions.map_err(|error| CommandFailure::new(Exit::Failed, error))?;
+        std::thread::sleep(SUBSCRIBER_LEAD_TIME);
         let publisher = peer(PUBLISHER, None)?;
-        Ok(Stage { group, port, publisher, receivers, subscriptions })
+        Ok(DemoPeers { group, port, publisher, receivers, subscriptions })
     }
 
     /// Waits until each receiver has an explanation for every message, or says that it has none.
-    fn settle(&self, sent: &Sent, patience: Duration) -> Result<(), Failure> {
+    fn settle(&self, sent: &SentCounts, patience: Duration) -> Result<(), CommandFailure> {
         let sent: u64 = sent.values().sum();
         let deadline = Clock::now().instant + patience;
         while Clock::now().instant < deadline {
@@ -246,31 +245,31 @@ impl Stage {
             if is_settled {
                 break;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
         }
         Ok(())
     }
 }
 
 /// Publishes in turn on all subjects; each payload says which message of its subject it is.
-fn publish(bus: &Bus, options: &DemoOptions) -> Result<Sent, Failure> {
+fn publish(bus: &Bus, options: &DemoOptions) -> Result<SentCounts, CommandFailure> {
     let subjects = SUBJECTS.map(|subject| subject.parse::<Subject>().expect("a subject"));
-    let mut sent: Sent = subjects.iter().map(|subject| (subject.clone(), 0)).collect();
+    let mut sent: SentCounts = subjects.iter().map(|subject| (subject.clone(), 0)).collect();
     let start = Clock::now().instant;
-    let pace = Pace::new(Some(options.rate), start);
+    let pacer = RatePacer::new(Some(options.rate), start);
     let mut progress = Progress::new(start);
     let interrupt = Interrupt::watch()?;
     for (number, subject) in (0..options.count).zip(subjects.iter().cycle()) {
         let now = Clock::now().instant;
-        let wait = pace.wait(number, now);
+        let wait = pacer.wait(number, now);
         if !wait.is_zero() {
             std::thread::sleep(wait);
         }
         let of_subject = sent.get_mut(subject).expect("every subject is there");
         *of_subject += 1;
         connect::publish(bus, Message::new(subject.clone(), format!("{of_subject}")), &interrupt)?;
-        if interrupt.has_come() {
-            return Err(Failure::new(Exit::Failed, "interrupted"));
+        if interrupt.is_raised() {
+            return Err(CommandFailure::new(Exit::Failed, "interrupted"));
         }
         if number % FLUSH_MESSAGES == 0 {
             connect::flush(bus)?;
@@ -282,11 +281,11 @@ fn publish(bus: &Bus, options: &DemoOptions) -> Result<Sent, Failure> {
     Ok(sent)
 }
 
-fn print(options: &DemoOptions, receivers: &[Receiver], out: &mut Output) -> std::io::Result<()> {
+fn print(options: &DemoOptions, receivers: &[DemoReceiver], out: &mut Output) -> std::io::Result<()> {
     let share = options.drop * 100.0;
     out.line(format_args!(
         "A.demo sent {} on {} subjects; B.demo and C.demo each drop {share}% of the datagrams (seed {})",
-        counted(options.count, "message"),
+        pluralize(options.count, "message"),
         SUBJECTS.len(),
         options.seed
     ))?;
@@ -298,14 +297,14 @@ fn print(options: &DemoOptions, receivers: &[Receiver], out: &mut Output) -> std
         }
     }
     for receiver in receivers {
-        let dropped = counted(receiver.dropped_datagrams, "datagram");
+        let dropped = pluralize(receiver.dropped_datagrams, "datagram");
         out.line(format_args!("\n{} dropped {dropped} before the protocol saw them; it says:", receiver.name))?;
-        let table = show::table(&ShowWhat::Loss { verbose: false, outbound: false }, &receiver.loss);
+        let table = show::table(&ShowReport::Loss { verbose: false, outbound: false }, &receiver.loss);
         out.bytes(table.to_string().as_bytes())?;
         let headers = ["sent", "delivered", "repaired", "lost", "unverified"].map(Column::new);
         let mut columns = vec![Column::new("subject").left()];
         columns.extend(headers);
-        let mut table = Table::new(&columns);
+        let mut table = TextTable::new(&columns);
         for row in &receiver.subjects {
             let counts = [row.sent, row.delivered, row.repaired, row.lost, row.unverified];
             let counts = counts.iter().map(u64::to_string);
@@ -315,7 +314,7 @@ fn print(options: &DemoOptions, receivers: &[Receiver], out: &mut Output) -> std
     }
     out.line("\nsent = delivered + lost + unverified, each message once:")?;
     for receiver in receivers {
-        let Receiver { name, delivered, repaired, lost, unverified, faults, .. } = receiver;
+        let DemoReceiver { name, delivered, repaired, lost, unverified, faults, .. } = receiver;
         let verdict =
             if faults.is_empty() { "every message is accounted for" } else { "NOT every message is accounted for" };
         let sum = format!("{} = {delivered} + {lost} + {unverified}", options.count);

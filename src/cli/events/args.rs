@@ -17,37 +17,37 @@ use crate::subject::event_type::{EventType, TypePattern};
 pub struct EventOptions {
     /// What to do.
     #[command(subcommand)]
-    pub what: EventWhat,
+    pub what: EventCommand,
 }
 
 /// What `seqcast event` can do.
 #[derive(Clone, Debug, Subcommand)]
-pub enum EventWhat {
+pub enum EventCommand {
     /// Register an event: stored first, then acknowledged, then multicast.
     #[command(after_help = help::EVENT_ADD)]
-    Add(AddOptions),
+    Add(EventAddOptions),
     /// Find events in the journal of the peer.
     #[command(after_help = help::EVENT_QUERY)]
     Query(QueryOptions),
     /// Print events as they come, from whichever peer, and what is known to be lost.
     #[command(after_help = help::EVENT_TAIL)]
-    Tail(TailOptions),
+    Tail(EventTailOptions),
 }
 
-impl EventWhat {
+impl EventCommand {
     /// Which bus it uses.
     pub fn bus(&mut self) -> &mut BusOptions {
         match self {
-            EventWhat::Add(options) => &mut options.bus,
-            EventWhat::Query(options) => &mut options.bus,
-            EventWhat::Tail(options) => &mut options.bus,
+            EventCommand::Add(options) => &mut options.bus,
+            EventCommand::Query(options) => &mut options.bus,
+            EventCommand::Tail(options) => &mut options.bus,
         }
     }
 }
 
 /// `seqcast event add`.
 #[derive(Args, Clone, Debug)]
-pub struct AddOptions {
+pub struct EventAddOptions {
     /// The type: subtypes with / between them, such as plant/7/alarm.
     #[arg(value_name = "TYPE")]
     pub event_type: EventType,
@@ -63,8 +63,8 @@ pub struct AddOptions {
     #[arg(long, value_name = "NAME")]
     pub binary: Option<String>,
     /// When the event occurred: 2026-11-22T15:04:05.5Z, now, or a time back from now, such as 90s.
-    #[arg(long, value_name = "TIME", value_parser = when)]
-    pub source_time: Option<When>,
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub source_time: Option<TimeArgument>,
     /// Print the event as a line of JSON.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
@@ -86,17 +86,17 @@ pub struct QueryOptions {
     #[arg(long, value_name = "ID", value_parser = server, conflicts_with_all = ["patterns", "from", "to", "source_from", "source_to", "by_source_time", "reverse"])]
     pub server: Option<ServerId>,
     /// Not registered before this: 2026-11-22T15:04:05Z, or a time back from now, such as 90s.
-    #[arg(long, value_name = "TIME", value_parser = when)]
-    pub from: Option<When>,
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub from: Option<TimeArgument>,
     /// Not registered behind this.
-    #[arg(long, value_name = "TIME", value_parser = when)]
-    pub to: Option<When>,
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub to: Option<TimeArgument>,
     /// Did not occur before this, by the word of the source.
-    #[arg(long, value_name = "TIME", value_parser = when)]
-    pub source_from: Option<When>,
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub source_from: Option<TimeArgument>,
     /// Did not occur behind this, by the word of the source.
-    #[arg(long, value_name = "TIME", value_parser = when)]
-    pub source_to: Option<When>,
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub source_to: Option<TimeArgument>,
     /// In the order in which they occurred; those without a source time are left out.
     #[arg(long)]
     pub by_source_time: bool,
@@ -119,7 +119,7 @@ pub struct QueryOptions {
 
 /// `seqcast event tail`.
 #[derive(Args, Clone, Debug)]
-pub struct TailOptions {
+pub struct EventTailOptions {
     /// Which types: ? stands for a subtype, a last * for any number of them.
     #[arg(value_name = "PATTERN", required = true)]
     pub patterns: Vec<TypePattern>,
@@ -139,19 +139,19 @@ pub struct TailOptions {
 
 /// A time, or how long ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum TimeArgument {
     /// Then.
-    At(Timestamp),
+    Absolute(Timestamp),
     /// So long before now.
-    Ago(Duration),
+    BeforeNow(Duration),
 }
 
-impl When {
+impl TimeArgument {
     /// The time that it is, if it is `now`; the earliest that there is if that is before it.
     pub fn at(self, now: Timestamp) -> Timestamp {
         match self {
-            When::At(timestamp) => timestamp,
-            When::Ago(span) => {
+            TimeArgument::Absolute(timestamp) => timestamp,
+            TimeArgument::BeforeNow(span) => {
                 let micros = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
                 Timestamp::from_micros(now.as_micros().saturating_sub(micros)).unwrap_or(Timestamp::MIN)
             }
@@ -160,13 +160,13 @@ impl When {
 }
 
 /// Reads a time: as RFC 3339 writes it, `now`, or a time back from now.
-fn when(text: &str) -> Result<When, String> {
+fn parse_time(text: &str) -> Result<TimeArgument, String> {
     if text == "now" {
-        return Ok(When::Ago(Duration::ZERO));
+        return Ok(TimeArgument::BeforeNow(Duration::ZERO));
     }
     match (humantime::parse_duration(text), text.parse()) {
-        (Ok(span), _) => Ok(When::Ago(span)),
-        (_, Ok(timestamp)) => Ok(When::At(timestamp)),
+        (Ok(span), _) => Ok(TimeArgument::BeforeNow(span)),
+        (_, Ok(timestamp)) => Ok(TimeArgument::Absolute(timestamp)),
         (_, Err(error)) => Err(format!("{error}; or now, or a time back from now, such as 90s")),
     }
 }

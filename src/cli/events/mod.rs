@@ -8,19 +8,19 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use self::args::{AddOptions, EventWhat, QueryOptions, TailOptions, When};
+use self::args::{EventAddOptions, EventCommand, EventTailOptions, QueryOptions, TimeArgument};
 use self::print::{EventLine, event_json, more_json, table};
-use super::connect::{self, Ended, Events};
+use super::connect::{self, Events, StopReason};
 use super::event::{self, LossLine};
-use super::exit::{Exit, Failure};
-use super::lines::{Wrong, each_line};
-use super::output::{Output, counted, note};
-use super::publish::{fits, read};
-use crate::bus::{self, Bus, EventError, Registering, SubscribeOptions};
+use super::exit::{CommandFailure, Exit};
+use super::lines::{LineFailure, process_lines};
+use super::output::{Output, note, pluralize};
+use super::publish::{check_size, read};
+use crate::bus::{self, Bus, EventError, PendingRegistration, SubscribeOptions};
 use crate::daemon::clock::Clock;
 use crate::event::model::{Event, Json, Payload, Registration};
 use crate::event::refusal::Kind;
-use crate::event::store::{Answer, By, OfServer, Query, Series, Span};
+use crate::event::store::{Query, QueryPage, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
 use crate::subject::Pattern;
 
@@ -28,15 +28,15 @@ use crate::subject::Pattern;
 ///
 /// # Errors
 /// What is wrong with the input; what the peer refuses; that it cannot be reached.
-pub fn run(what: &EventWhat, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(what: &EventCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
     match what {
-        EventWhat::Add(options) => add(options, out),
-        EventWhat::Query(options) => query(options, out),
-        EventWhat::Tail(options) => tail(options, out),
+        EventCommand::Add(options) => add(options, out),
+        EventCommand::Query(options) => query(options, out),
+        EventCommand::Tail(options) => tail(options, out),
     }
 }
 
-fn add(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn add(options: &EventAddOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.lines {
         return add_lines(options, out);
     }
@@ -54,30 +54,30 @@ fn add(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
 }
 
 /// Each line of standard input is the payload of an event in a session of its own.
-fn add_lines(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn add_lines(options: &EventAddOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = &connect::bus(&options.bus, "event")?;
     let begin = |bytes| {
-        let begun = bus.begin_register(vec![registration(options, Some(bytes)).map_err(Wrong::Line)?]);
-        begun.map_err(|error| Wrong::All(failure(bus, error)))
+        let begun = bus.begin_register(vec![registration(options, Some(bytes)).map_err(LineFailure::Line)?]);
+        begun.map_err(|error| LineFailure::Fatal(failure(bus, error)))
     };
-    let end = |registering: Registering| {
+    let end = |registering: PendingRegistration| {
         registering.wait().map_err(|error| match error {
-            EventError::Refused(_) => Wrong::Line(failure(bus, error)),
-            error => Wrong::All(failure(bus, error)),
+            EventError::Refused(_) => LineFailure::Line(failure(bus, error)),
+            error => LineFailure::Fatal(failure(bus, error)),
         })
     };
     let print = |events: Vec<Event>, out: &mut Output| {
         events.iter().try_for_each(|event| print_event(options.json, event, out))
     };
-    let tell = |count| {
+    let report = |count| {
         if !options.json {
-            note(format_args!("{} registered", counted(count, "event")));
+            note(format_args!("{} registered", pluralize(count, "event")));
         }
     };
-    each_line(begin, end, print, tell, out)
+    process_lines(begin, end, print, report, out)
 }
 
-fn registration(options: &AddOptions, bytes: Option<Bytes>) -> Result<Registration, Failure> {
+fn registration(options: &EventAddOptions, bytes: Option<Bytes>) -> Result<Registration, CommandFailure> {
     let payload = match (bytes, &options.binary) {
         (None, None) => None,
         (bytes, Some(name)) => {
@@ -86,14 +86,15 @@ fn registration(options: &AddOptions, bytes: Option<Bytes>) -> Result<Registrati
         (Some(bytes), None) => {
             // White space around a JSON text is none of it; the end of a file's last line is some.
             let text = bytes.slice(..bytes.trim_ascii_end().len());
-            fits(&text)?;
+            check_size(&text)?;
             let is_piped = options.payload.is_none() && options.file.is_none() && !options.lines;
             let fix = match is_piped && text.contains(&b'\n') {
                 true => "give one JSON text, or say --lines if each line is one, or --binary NAME for what is no JSON",
                 false => "quote texts as JSON does, '\"like this\"', or say --binary NAME for what is no JSON",
             };
-            let json = Json::from_bytes(text)
-                .map_err(|error| Failure::new(Exit::Usage, format!("the payload cannot be used: {error}")).fix(fix))?;
+            let json = Json::from_bytes(text).map_err(|error| {
+                CommandFailure::new(Exit::Usage, format!("the payload cannot be used: {error}")).fix(fix)
+            })?;
             Some(Payload::Json(json))
         }
     };
@@ -101,28 +102,28 @@ fn registration(options: &AddOptions, bytes: Option<Bytes>) -> Result<Registrati
 }
 
 /// The time that is meant, now.
-fn at(when: Option<When>) -> Option<Timestamp> {
+fn at(when: Option<TimeArgument>) -> Option<Timestamp> {
     when.map(|when| when.at(Timestamp::from(Clock::now().wall)))
 }
 
-fn query(options: &QueryOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn query(options: &QueryOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let types = (!options.patterns.is_empty()).then(|| options.patterns.clone());
     let query = match options.server {
         _ if options.latest => Query::Latest(types),
-        Some(server) => Query::Server(OfServer { server, after: options.after, limit: options.limit }),
+        Some(server) => Query::Server(ServerQuery { server, after: options.after, limit: options.limit }),
         None => Query::Series(Series {
             types,
-            time: Span { from: at(options.from), to: at(options.to) },
-            source_time: Span { from: at(options.source_from), to: at(options.source_to) },
-            by: if options.by_source_time { By::SourceTime } else { By::Time },
+            time: TimeSpan { from: at(options.from), to: at(options.to) },
+            source_time: TimeSpan { from: at(options.source_from), to: at(options.source_to) },
+            by: if options.by_source_time { SeriesOrder::SourceTime } else { SeriesOrder::Time },
             is_descending: options.reverse,
             after: options.after,
             limit: options.limit,
         }),
     };
-    query.check().map_err(|error| Failure::new(Exit::Usage, error))?;
+    query.check().map_err(|error| CommandFailure::new(Exit::Usage, error))?;
     let bus = connect::bus(&options.bus, "event")?;
-    let Answer { events, more_follows } = bus.find_events(query).map_err(|error| failure(&bus, error))?;
+    let QueryPage { events, more_follows } = bus.find_events(query).map_err(|error| failure(&bus, error))?;
     let last = events.last().map(|event| event.id).filter(|_| more_follows);
     if options.json {
         events.iter().try_for_each(|event| out.line(event_json(event)))?;
@@ -139,7 +140,7 @@ fn query(options: &QueryOptions, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn tail(options: &TailOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn tail(options: &EventTailOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.count == Some(0) {
         return Ok(Exit::Done);
     }
@@ -166,8 +167,8 @@ fn tail(options: &TailOptions, out: &mut Output) -> Result<Exit, Failure> {
             Ok(bus::Event::Dropped(count)) if options.json => out.line(event::dropped_json(count))?,
             Ok(bus::Event::Dropped(count)) => out.alarm(event::dropped_line(count), true)?,
             Ok(bus::Event::Joined(_)) => {}
-            Err(Ended::TimedOut) => return Ok(Exit::TimedOut),
-            Err(Ended::Interrupted) => return Ok(if left.is_some() { Exit::Failed } else { Exit::Done }),
+            Err(StopReason::TimedOut) => return Ok(Exit::TimedOut),
+            Err(StopReason::Interrupted) => return Ok(if left.is_some() { Exit::Failed } else { Exit::Done }),
         }
     }
 }
@@ -176,12 +177,14 @@ fn print_event(json: bool, event: &Event, out: &mut Output) -> io::Result<()> {
     if json { out.line(event_json(event)) } else { out.line(EventLine(event)) }
 }
 
-fn failure(bus: &Bus, error: EventError) -> Failure {
+fn failure(bus: &Bus, error: EventError) -> CommandFailure {
     match error {
         EventError::Closed => connect::gone(bus),
-        EventError::Timeout => Failure::new(Exit::TimedOut, error),
-        EventError::TooMany => Failure::new(Exit::Failed, error),
-        EventError::Refused(refusal) if refusal.kind == Kind::Stopping => Failure::new(Exit::Unreachable, refusal),
-        EventError::Refused(refusal) => Failure::new(Exit::Failed, refusal),
+        EventError::Timeout => CommandFailure::new(Exit::TimedOut, error),
+        EventError::TooMany => CommandFailure::new(Exit::Failed, error),
+        EventError::Refused(refusal) if refusal.kind == Kind::Stopping => {
+            CommandFailure::new(Exit::Unreachable, refusal)
+        }
+        EventError::Refused(refusal) => CommandFailure::new(Exit::Failed, refusal),
     }
 }

@@ -6,8 +6,8 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::value::RawValue;
 
 use crate::cli::event;
-use crate::cli::output::{Printable, counted};
-use crate::cli::table::{Column, Table};
+use crate::cli::output::{EscapedText, pluralize};
+use crate::cli::table::{Column, TextTable};
 use crate::event::model::{Event, EventId, Payload};
 
 const COLUMNS: [Column; 5] = [
@@ -84,7 +84,7 @@ impl fmt::Display for EventLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Event { id, event_type, timestamp, .. } = self.0;
         let event_type = event_type.to_string();
-        write!(f, "{id}  {timestamp}  {}", Printable(event_type.as_bytes()))?;
+        write!(f, "{id}  {timestamp}  {}", EscapedText(event_type.as_bytes()))?;
         if let Some(payload) = &self.0.payload {
             write!(f, "  {}", PayloadText(payload))?;
         }
@@ -98,23 +98,23 @@ struct PayloadText<'a>(&'a Payload);
 impl fmt::Display for PayloadText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Payload::Json(json) => Printable(json.bytes()).fmt(f),
+            Payload::Json(json) => EscapedText(json.bytes()).fmt(f),
             Payload::Binary { type_name, bytes } => {
-                write!(f, "{} of type '{}'", counted(bytes.len() as u64, "byte"), Printable(type_name.as_bytes()))
+                write!(f, "{} of type '{}'", pluralize(bytes.len() as u64, "byte"), EscapedText(type_name.as_bytes()))
             }
         }
     }
 }
 
 /// Events as a table.
-pub fn table(events: &[Event]) -> Table {
-    let mut table = Table::new(&COLUMNS);
+pub fn table(events: &[Event]) -> TextTable {
+    let mut table = TextTable::new(&COLUMNS);
     for event in events {
         table.row(vec![
             event.id.to_string(),
             event.timestamp.to_string(),
             event.source_timestamp.map_or("-".into(), |time| time.to_string()),
-            Printable(event.event_type.to_string().as_bytes()).to_string(),
+            EscapedText(event.event_type.to_string().as_bytes()).to_string(),
             event.payload.as_ref().map_or("-".into(), |payload| PayloadText(payload).to_string()),
         ]);
     }

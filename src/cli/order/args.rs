@@ -17,12 +17,12 @@ use crate::subject::event_type::EventType;
 pub struct OrderOptions {
     /// What to do.
     #[command(subcommand)]
-    pub what: OrderWhat,
+    pub what: OrderCommand,
 }
 
 /// What `seqcast order` can do.
 #[derive(Clone, Debug, Subcommand)]
-pub enum OrderWhat {
+pub enum OrderCommand {
     /// Queue events of an object with its new state, all or nothing.
     #[command(after_help = help::ORDER_PUSH)]
     Push(PushOptions),
@@ -31,19 +31,19 @@ pub enum OrderWhat {
     Work(WorkOptions),
     /// Print the events of each object in their order, each once, and what cannot be had.
     #[command(after_help = help::ORDER_TAIL)]
-    Tail(TailOptions),
+    Tail(OrderTailOptions),
     /// Show the shared state: its generation, workers and objects.
     #[command(after_help = help::ORDER_SHOW)]
-    Show(ShowOptions),
+    Show(OrderShowOptions),
 }
 
-impl OrderWhat {
+impl OrderCommand {
     /// Which bus it uses, if it does.
     pub fn bus(&mut self) -> Option<&mut BusOptions> {
         match self {
-            OrderWhat::Work(options) => Some(&mut options.bus),
-            OrderWhat::Tail(options) => Some(&mut options.bus),
-            OrderWhat::Push(_) | OrderWhat::Show(_) => None,
+            OrderCommand::Work(options) => Some(&mut options.bus),
+            OrderCommand::Tail(options) => Some(&mut options.bus),
+            OrderCommand::Push(_) | OrderCommand::Show(_) => None,
         }
     }
 }
@@ -118,7 +118,7 @@ pub struct WorkOptions {
 
 /// `seqcast order tail`.
 #[derive(Args, Clone, Debug)]
-pub struct TailOptions {
+pub struct OrderTailOptions {
     /// Only events of these objects.
     #[arg(value_parser = object)]
     pub objects: Vec<Object>,
@@ -144,7 +144,7 @@ pub struct TailOptions {
 
 /// `seqcast order show`.
 #[derive(Args, Clone, Debug)]
-pub struct ShowOptions {
+pub struct OrderShowOptions {
     /// Objects to show in any case, beside those that workers hold and those that are queued.
     #[arg(value_parser = object)]
     pub objects: Vec<Object>,

@@ -13,13 +13,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use self::args::{OrderWhat, PushOptions, ShowOptions, StoreOptions, WorkOptions};
+use self::args::{OrderCommand, OrderShowOptions, PushOptions, StoreOptions, WorkOptions};
 use super::args::PeerOptions;
-use super::exit::{Exit, Failure};
+use super::exit::{CommandFailure, Exit};
 use super::interrupt::Interrupt;
-use super::output::{Output, Printable, counted, note};
+use super::output::{EscapedText, Output, note, pluralize};
 use super::publish::read;
-use super::table::{Column, Table};
+use super::table::{Column, TextTable};
 use super::{config, connect};
 use crate::bus::{Bus, EventError};
 use crate::daemon::clock::Clock;
@@ -30,9 +30,9 @@ use crate::daemon::order::run::{Notice, Run};
 use crate::daemon::order::sqlite::SqliteStore;
 use crate::event::model::{Payload, Registration};
 use crate::event::order::message::event_type;
-use crate::event::order::stamp::{Generation, Stamp};
-use crate::event::order::store::{Op, Outcome, Shown, Store};
-use crate::event::order::worker::{Advice, OrderedEvent, Settings, Stop};
+use crate::event::order::stamp::{Generation, OrderStamp};
+use crate::event::order::store::{OpOutcome, Store, StoreOp, StoreSnapshot};
+use crate::event::order::worker::{OrderedEvent, Settings, WorkerAdvisory, WorkerEnd};
 use crate::event::refusal::Kind;
 use crate::message::Message;
 
@@ -41,68 +41,71 @@ const STORE_FILE: &str = "order.db";
 /// How long sending may wait for room at the peer.
 const SEND_TIME: Duration = Duration::from_secs(5);
 /// How often a worker looks whether its peer is there.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs `order`.
 ///
 /// # Errors
 /// The store, or the peer, cannot be reached; what is wrong with the input.
-pub fn run(what: &OrderWhat, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(what: &OrderCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
     match what {
-        OrderWhat::Push(options) => push(options, out),
-        OrderWhat::Work(options) => work(options, out),
-        OrderWhat::Tail(options) => tail::run(options, out),
-        OrderWhat::Show(options) => show(options, out),
+        OrderCommand::Push(options) => push(options, out),
+        OrderCommand::Work(options) => work(options, out),
+        OrderCommand::Tail(options) => tail::run(options, out),
+        OrderCommand::Show(options) => show(options, out),
     }
 }
 
 /// One of the stores.
-enum AnyStore {
+enum StoreBackend {
     Redis(Box<RedisStore>),
     Sqlite(Box<SqliteStore>),
 }
 
-impl Store for AnyStore {
+impl Store for StoreBackend {
     type Error = OrderError;
 
-    fn apply(&mut self, op: &Op) -> Result<Outcome, OrderError> {
+    fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, OrderError> {
         match self {
-            AnyStore::Redis(store) => store.apply(op),
-            AnyStore::Sqlite(store) => store.apply(op),
+            StoreBackend::Redis(store) => store.apply(op),
+            StoreBackend::Sqlite(store) => store.apply(op),
         }
     }
 }
 
 /// The store that is meant; `may_make` says whether a file may be made.
-fn open(options: &StoreOptions, may_make: bool) -> Result<AnyStore, Failure> {
+fn open(options: &StoreOptions, may_make: bool) -> Result<StoreBackend, CommandFailure> {
     let path = match options.store.as_deref() {
         Some(url) if url.contains("://") || url.starts_with("redis:") => {
             let store = RedisStore::new(url, &options.prefix).map_err(failure)?;
-            return Ok(AnyStore::Redis(Box::new(store.answering_within(options.patience))));
+            return Ok(StoreBackend::Redis(Box::new(store.answering_within(options.patience))));
         }
         Some("") => {
-            return Err(Failure::new(Exit::Usage, "--store names no store").fix("name a Redis server or a file"));
+            return Err(CommandFailure::new(Exit::Usage, "--store names no store").fix("name a Redis server or a file"));
         }
         Some(path) => PathBuf::from(path),
         None => {
             let directory = config::resolve(&PeerOptions::default())?.data_dir;
             if may_make {
                 std::fs::create_dir_all(&directory).map_err(|error| {
-                    Failure::new(Exit::Failed, format!("cannot make the directory {}: {error}", directory.display()))
-                        .fix("name another place with --store")
+                    CommandFailure::new(
+                        Exit::Failed,
+                        format!("cannot make the directory {}: {error}", directory.display()),
+                    )
+                    .fix("name another place with --store")
                 })?;
             }
             directory.join(STORE_FILE)
         }
     };
     if !may_make && !SqliteStore::is_there(&path) {
-        return Err(Failure::new(Exit::Failed, format!("there is no shared state in {}", path.display()))
+        return Err(CommandFailure::new(Exit::Failed, format!("there is no shared state in {}", path.display()))
             .fix("push or work first, or name another store with --store"));
     }
-    SqliteStore::open(&path).map(|store| AnyStore::Sqlite(Box::new(store))).map_err(failure)
+    SqliteStore::open(&path).map(|store| StoreBackend::Sqlite(Box::new(store))).map_err(failure)
 }
 
-fn push(options: &PushOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn push(options: &PushOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let state = match (&options.state, &options.state_file) {
         (Some(text), _) => text.clone().into_bytes().into(),
         (None, Some(path)) => read(path)?,
@@ -124,7 +127,7 @@ fn push(options: &PushOptions, out: &mut Output) -> Result<Exit, Failure> {
             "mark": pushed.mark.number().to_string(), "lost": lost,
         }))?;
     } else {
-        note(format_args!("queued {} of {}", counted(count, "event"), options.object));
+        note(format_args!("queued {} of {}", pluralize(count, "event"), options.object));
     }
     Ok(Exit::Done)
 }
@@ -157,9 +160,9 @@ struct Sender<'a> {
     sent: u64,
     is_ending: &'a AtomicBool,
     /// Why nothing more can be sent.
-    failure: Option<Failure>,
+    failure: Option<CommandFailure>,
     /// That sending failed was told, and it has not gone well since.
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Sender<'_> {
@@ -167,7 +170,7 @@ impl Sender<'_> {
     fn send(&mut self, event: &OrderedEvent) -> bool {
         let sent = event
             .registration(&self.options.event_type)
-            .map_err(|error| Failure::new(Exit::Failed, format!("an event of {}: {error}", event.object)))
+            .map_err(|error| CommandFailure::new(Exit::Failed, format!("an event of {}: {error}", event.object)))
             .and_then(|registration| self.send_as(registration));
         match sent.and_then(|is_sent| if is_sent { self.tell(event).map(|()| true) } else { Ok(false) }) {
             Ok(is_sent) => is_sent,
@@ -180,38 +183,38 @@ impl Sender<'_> {
         }
     }
 
-    fn send_as(&mut self, registration: Registration) -> Result<bool, Failure> {
+    fn send_as(&mut self, registration: Registration) -> Result<bool, CommandFailure> {
         let sent = if self.options.journal { self.register(registration)? } else { self.publish(registration)? };
-        if !sent && !std::mem::replace(&mut self.is_told, true) {
+        if !sent && !std::mem::replace(&mut self.is_reported, true) {
             note("the peer takes no events for now; trying again");
         }
-        self.is_told &= !sent;
+        self.is_reported &= !sent;
         Ok(sent)
     }
 
-    fn register(&self, registration: Registration) -> Result<bool, Failure> {
+    fn register(&self, registration: Registration) -> Result<bool, CommandFailure> {
         match self.bus.register(vec![registration]) {
             Ok(_) => Ok(true),
             Err(EventError::Refused(refusal)) if matches!(refusal.kind, Kind::Full | Kind::Busy) => Ok(false),
-            Err(EventError::Refused(refusal)) => Err(Failure::new(Exit::Failed, refusal)),
+            Err(EventError::Refused(refusal)) => Err(CommandFailure::new(Exit::Failed, refusal)),
             Err(EventError::Timeout) => Ok(false),
-            Err(error @ EventError::TooMany) => Err(Failure::new(Exit::Failed, error)),
+            Err(error @ EventError::TooMany) => Err(CommandFailure::new(Exit::Failed, error)),
             Err(EventError::Closed) => Err(connect::gone(self.bus)),
         }
     }
 
-    fn publish(&self, registration: Registration) -> Result<bool, Failure> {
+    fn publish(&self, registration: Registration) -> Result<bool, CommandFailure> {
         let payload = registration.payload.as_ref().map_or(Bytes::new(), |payload: &Payload| payload.bytes().clone());
         let message = Message::new(registration.event_type.subject().clone(), payload);
         match self.bus.publish_timeout(message, SEND_TIME) {
             Ok(()) => connect::flush(self.bus).map(|()| true),
             Err(crate::bus::PublishError::Full(_)) => Ok(false),
             Err(crate::bus::PublishError::Closed) => Err(connect::gone(self.bus)),
-            Err(error) => Err(Failure::new(Exit::Failed, error)),
+            Err(error) => Err(CommandFailure::new(Exit::Failed, error)),
         }
     }
 
-    fn tell(&mut self, event: &OrderedEvent) -> Result<(), Failure> {
+    fn tell(&mut self, event: &OrderedEvent) -> Result<(), CommandFailure> {
         self.sent += 1;
         if self.options.count.is_some_and(|count| count <= self.sent) {
             self.is_ending.store(true, Ordering::Relaxed);
@@ -224,20 +227,23 @@ impl Sender<'_> {
     }
 }
 
-fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.count == Some(0) {
         return Ok(Exit::Done);
     }
     let lease_ms = u64::try_from(options.lease.as_millis()).unwrap_or(u64::MAX);
     if lease_ms < 100 {
-        return Err(Failure::new(Exit::Usage, "a lease is at least 100 ms: a step of a worker must fit into it"));
+        return Err(CommandFailure::new(
+            Exit::Usage,
+            "a lease is at least 100 ms: a step of a worker must fit into it",
+        ));
     }
     let mut store = open(&options.store, true)?;
     let bus = connect::bus(&options.bus, options.worker.as_str())?;
     let interrupt = Interrupt::watch()?;
     note(format_args!("worker {} sends events of type {}/OBJECT", options.worker, options.event_type));
     let mut sender =
-        Sender { options, bus: &bus, out, sent: 0, is_ending: interrupt.flag(), failure: None, is_told: false };
+        Sender { options, bus: &bus, out, sent: 0, is_ending: interrupt.flag(), failure: None, is_reported: false };
     let run = Run {
         settings: Settings { name: options.worker.clone(), lease_ms },
         mark: None,
@@ -250,18 +256,20 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, Failure> {
     let ended = run.run(&mut store);
     let (sent, failed) = (sender.sent, sender.failure.take());
     out.flush()?;
-    note(format_args!("sent {}", counted(sent, "event")));
+    note(format_args!("sent {}", pluralize(sent, "event")));
     if let Some(failed) = failed.or_else(|| is_gone.load(Ordering::Relaxed).then(|| connect::gone(&bus))) {
         return Err(failed);
     }
     match ended.map_err(failure)?.stop {
-        Stop::Ended => Ok(Exit::Done),
-        Stop::Superseded => Err(Failure::new(
+        WorkerEnd::Ended => Ok(Exit::Done),
+        WorkerEnd::Superseded => Err(CommandFailure::new(
             Exit::Failed,
             format!("another worker named {} has begun, so this one has stopped", options.worker),
         )
         .fix("give each worker a name of its own")),
-        Stop::NoGeneration => Err(Failure::new(Exit::Failed, "no higher generation is left for the shared state")),
+        WorkerEnd::NoGeneration => {
+            Err(CommandFailure::new(Exit::Failed, "no higher generation is left for the shared state"))
+        }
     }
 }
 
@@ -271,12 +279,12 @@ fn watch(bus: &Bus, interrupt: &Interrupt) -> Arc<AtomicBool> {
     let (bus, interrupt, is_gone) = (bus.clone(), interrupt.clone(), Arc::new(AtomicBool::new(false)));
     let gone = Arc::clone(&is_gone);
     thread::spawn(move || {
-        while !interrupt.has_come() {
-            if bus.ending().is_some() {
+        while !interrupt.is_raised() {
+            if bus.end_reason().is_some() {
                 gone.store(true, Ordering::Relaxed);
                 interrupt.flag().store(true, Ordering::Relaxed);
             }
-            thread::sleep(GLANCE);
+            thread::sleep(POLL_INTERVAL);
         }
     });
     is_gone
@@ -284,9 +292,11 @@ fn watch(bus: &Bus, interrupt: &Interrupt) -> Arc<AtomicBool> {
 
 fn tell(json: bool, notice: &Notice) {
     match notice {
-        Notice::Advice(Advice::LostGeneration { known, found }) if json => note(lost_json(*known, *found)),
-        Notice::Advice(Advice::LostGeneration { known, found }) => note(LostText(*known, *found)),
-        Notice::Advice(Advice::TakenOver { object }) => {
+        Notice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) if json => {
+            note(lost_json(*known, *found))
+        }
+        Notice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) => note(LostText(*known, *found)),
+        Notice::WorkerAdvisory(WorkerAdvisory::TakenOver { object }) => {
             note(format_args!("! {object} was taken over by another worker: the lease had ended"));
         }
         Notice::Away(error) => note(format_args!("{error}; trying again")),
@@ -308,10 +318,10 @@ const OBJECTS: [Column; 4] = [
     Column::new("owner").left(),
 ];
 
-fn show(options: &ShowOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn show(options: &OrderShowOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let mut store = open(&options.store, false)?;
-    let op = Op::Show { objects: options.objects.clone(), queued_max: options.limit };
-    let Outcome::Shown(shown) = store.apply(&op).map_err(failure)? else {
+    let op = StoreOp::Show { objects: options.objects.clone(), queued_max: options.limit };
+    let OpOutcome::StoreSnapshot(shown) = store.apply(&op).map_err(failure)? else {
         unreachable!("the outcome of looking is what there is")
     };
     if options.json {
@@ -322,8 +332,8 @@ fn show(options: &ShowOptions, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn print(shown: &Shown, out: &mut Output) -> io::Result<()> {
-    let stamp = |stamp: Option<Stamp>| stamp.map_or("-".to_owned(), |stamp| stamp.to_string());
+fn print(shown: &StoreSnapshot, out: &mut Output) -> io::Result<()> {
+    let stamp = |stamp: Option<OrderStamp>| stamp.map_or("-".to_owned(), |stamp| stamp.to_string());
     let state = match (shown.mark, shown.is_suspect) {
         (None, _) => "empty".to_owned(),
         (Some(mark), true) => format!("{mark}, and something may be lost: a new generation has to begin"),
@@ -332,7 +342,7 @@ fn print(shown: &Shown, out: &mut Output) -> io::Result<()> {
     out.line(format_args!("last stamp      {state}"))?;
     out.line(format_args!("objects queued  {}\n", shown.queued))?;
     let now_ms = Clock::now().wall.as_nanos() / 1_000_000;
-    let mut workers = Table::new(&WORKERS);
+    let mut workers = TextTable::new(&WORKERS);
     for worker in &shown.workers {
         let lease = worker.lease_end_ms.map_or("-".to_owned(), |end_ms| match end_ms.checked_sub(now_ms) {
             Some(left_ms) => format!("in {:.1} s", left_ms as f64 / 1000.0),
@@ -344,17 +354,17 @@ fn print(shown: &Shown, out: &mut Output) -> io::Result<()> {
     }
     out.bytes(workers.to_string().as_bytes())?;
     out.line("")?;
-    let mut objects = Table::new(&OBJECTS);
+    let mut objects = TextTable::new(&OBJECTS);
     for object in &shown.objects {
         let owner = object.owner.as_ref().map_or("-", |owner| owner.as_str());
-        let name = Printable(object.name.as_str().as_bytes()).to_string();
+        let name = EscapedText(object.name.as_str().as_bytes()).to_string();
         objects.row(vec![name, object.queued.to_string(), stamp(object.last), owner.to_owned()]);
     }
     out.bytes(objects.to_string().as_bytes())
 }
 
-fn shown_json(shown: &Shown) -> Value {
-    let stamp = |stamp: Option<Stamp>| stamp.map(|stamp| stamp.number().to_string());
+fn shown_json(shown: &StoreSnapshot) -> Value {
+    let stamp = |stamp: Option<OrderStamp>| stamp.map(|stamp| stamp.number().to_string());
     let workers = shown.workers.iter().map(|worker| {
         json!({
             "worker": worker.name.as_str(), "object": worker.object.as_ref().map(|object| object.as_str()),
@@ -374,11 +384,11 @@ fn shown_json(shown: &Shown) -> Value {
     })
 }
 
-fn failure(error: OrderError) -> Failure {
+fn failure(error: OrderError) -> CommandFailure {
     let exit = match error.fault {
         Fault::Address(_) => Exit::Usage,
         Fault::Away(_) | Fault::Busy => Exit::Unreachable,
         _ => Exit::Failed,
     };
-    Failure::new(exit, error)
+    CommandFailure::new(exit, error)
 }

@@ -9,18 +9,18 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::args::TailOptions;
+use super::args::OrderTailOptions;
 use super::event_type;
 use crate::bus::{Bus, Event, RecvError};
 use crate::cli::connect;
 use crate::cli::event::{self, LossLine};
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::interrupt::Interrupt;
-use crate::cli::output::{Output, Printable, note};
+use crate::cli::output::{EscapedText, Output, note};
 use crate::daemon::clock::{Clock, random_u64};
-use crate::event::order::consumer::{Consumer, Effect, Settings};
+use crate::event::order::consumer::{ConsumerEffect, OrderConsumer, Settings};
 use crate::event::order::name::Object;
-use crate::event::order::stamp::Stamp;
+use crate::event::order::stamp::OrderStamp;
 use crate::event::order::worker::OrderedEvent;
 use crate::event::store::{Query, Series};
 use crate::subject::event_type::TypePattern;
@@ -34,28 +34,28 @@ const HELD_BYTES_MAX: usize = 64 << 20;
 /// How long an event may only be overtaken before it is looked for.
 const GRACE_MS: u64 = 50;
 /// Events of an object that are looked through in the journal, from the last one back.
-const LOOK_MAX: usize = 4096;
+const JOURNAL_SCAN_MAX: usize = 4096;
 /// How long to wait for a message before looking at the clock.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs `order tail`.
 ///
 /// # Errors
 /// The peer cannot be reached or ends.
-pub fn run(options: &TailOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(options: &OrderTailOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.count == Some(0) {
         return Ok(Exit::Done);
     }
     let bus = connect::bus(&options.bus, "order-tail")?;
     let interrupt = Interrupt::watch()?;
     let under = format!("{}/?", options.event_type);
-    let pattern: TypePattern = under.parse().map_err(|error| Failure::new(Exit::Usage, error))?;
-    let subscription = bus.subscribe_events([pattern]).map_err(|error| Failure::new(Exit::Failed, error))?;
+    let pattern: TypePattern = under.parse().map_err(|error| CommandFailure::new(Exit::Usage, error))?;
+    let subscription = bus.subscribe_events([pattern]).map_err(|error| CommandFailure::new(Exit::Failed, error))?;
     note(format_args!("listening on {under}"));
     let deadline = options.wait.map(|wait| Clock::now().instant + wait);
-    let mut tail = Tail::new(options, &bus, out);
+    let mut tail = OrderTail::new(options, &bus, out);
     loop {
-        if let Some(exit) = tail.end(interrupt.has_come()) {
+        if let Some(exit) = tail.end(interrupt.is_raised()) {
             tail.out.flush()?;
             return Ok(exit);
         }
@@ -63,7 +63,7 @@ pub fn run(options: &TailOptions, out: &mut Output) -> Result<Exit, Failure> {
             tail.out.flush()?;
             return Ok(Exit::TimedOut);
         }
-        match subscription.recv_timeout(GLANCE) {
+        match subscription.recv_timeout(POLL_INTERVAL) {
             Ok(event) => tail.on_event(event)?,
             Err(RecvError::Empty) => tail.out.flush()?,
             Err(RecvError::Closed) => return Err(connect::gone(&bus)),
@@ -72,26 +72,26 @@ pub fn run(options: &TailOptions, out: &mut Output) -> Result<Exit, Failure> {
     }
 }
 
-struct Tail<'a> {
-    options: &'a TailOptions,
+struct OrderTail<'a> {
+    options: &'a OrderTailOptions,
     bus: &'a Bus,
     out: &'a mut Output,
-    consumer: Consumer,
+    consumer: OrderConsumer,
     /// Events that were printed.
     printed: u64,
 }
 
-impl Tail<'_> {
-    fn new<'a>(options: &'a TailOptions, bus: &'a Bus, out: &'a mut Output) -> Tail<'a> {
-        let patience_ms = u64::try_from(options.patience.as_millis()).unwrap_or(u64::MAX).max(GRACE_MS + 1);
+impl OrderTail<'_> {
+    fn new<'a>(options: &'a OrderTailOptions, bus: &'a Bus, out: &'a mut Output) -> OrderTail<'a> {
+        let gap_timeout_ms = u64::try_from(options.patience.as_millis()).unwrap_or(u64::MAX).max(GRACE_MS + 1);
         let settings = Settings {
             objects_max: OBJECTS_MAX,
-            held_max: HELD_MAX,
-            held_bytes_max: HELD_BYTES_MAX,
-            grace_ms: GRACE_MS,
-            patience_ms,
+            buffered_max: HELD_MAX,
+            buffered_bytes_max: HELD_BYTES_MAX,
+            fetch_delay_ms: GRACE_MS,
+            gap_timeout_ms,
         };
-        Tail { options, bus, out, consumer: Consumer::new(settings, random_u64()), printed: 0 }
+        OrderTail { options, bus, out, consumer: OrderConsumer::new(settings, random_u64()), printed: 0 }
     }
 
     /// How it ends, if it does.
@@ -141,36 +141,40 @@ impl Tail<'_> {
         self.act(effects)
     }
 
-    fn act(&mut self, effects: Vec<Effect>) -> io::Result<()> {
+    fn act(&mut self, effects: Vec<ConsumerEffect>) -> io::Result<()> {
         for effect in effects {
             match effect {
-                Effect::Deliver(event) => {
+                ConsumerEffect::Deliver(event) => {
                     self.printed += 1;
                     match self.options.json {
                         true => self.out.line(event_json(&event))?,
-                        false => self.out.line(EventText(&event))?,
+                        false => self.out.line(OrderedEventLine(&event))?,
                     }
                 }
                 // It may still come by itself until it is given up.
-                Effect::Fetch { object, id, .. } => {
+                ConsumerEffect::Fetch { object, id, .. } => {
                     let mut more = Vec::new();
-                    if let Some(event) = self.look_for(&object, id) {
+                    if let Some(event) = self.find_in_journal(&object, id) {
                         self.consumer.on_event(now_ms(), event, &mut more);
                     }
                     self.act(more)?;
                 }
-                effect if self.options.json => self.out.line(word(&effect))?,
-                effect => self.out.alarm(word_text(&effect), true)?,
+                effect if self.options.json => self.out.line(effect_json(&effect))?,
+                effect => self.out.alarm(effect_text(&effect), true)?,
             }
         }
         Ok(())
     }
 
     /// The event, if the journal of the peer has it among the last ones of the object.
-    fn look_for(&self, object: &Object, id: Stamp) -> Option<OrderedEvent> {
+    fn find_in_journal(&self, object: &Object, id: OrderStamp) -> Option<OrderedEvent> {
         let pattern: TypePattern = event_type(&self.options.event_type, object).ok()?.to_string().parse().ok()?;
-        let series =
-            Series { types: Some(vec![pattern]), is_descending: true, limit: Some(LOOK_MAX), ..Series::default() };
+        let series = Series {
+            types: Some(vec![pattern]),
+            is_descending: true,
+            limit: Some(JOURNAL_SCAN_MAX),
+            ..Series::default()
+        };
         let answer = self.bus.find_events(Query::Series(series)).ok()?;
         let ordered =
             answer.events.iter().filter_map(|event| OrderedEvent::of_payload(event.payload.as_ref()?.bytes()).ok());
@@ -184,7 +188,7 @@ fn now_ms() -> u64 {
 
 /// An event as one line of JSON; the event in it is the text that was pushed.
 #[derive(Serialize)]
-struct EventLine<'a> {
+struct OrderedEventJson<'a> {
     r#type: &'static str,
     object: &'a str,
     id: String,
@@ -200,7 +204,7 @@ pub(super) fn event_json(event: &OrderedEvent) -> String {
     let text: Option<&RawValue> = serde_json::from_slice(&event.payload).ok();
     // In JSON the end of a line stands between two parts only, where a blank says the same.
     let one_line = |text: &RawValue| RawValue::from_string(text.get().replace(['\n', '\r'], " ")).expect("still JSON");
-    let line = EventLine {
+    let line = OrderedEventJson {
         r#type: "event",
         object: event.object.as_str(),
         id: number(event.id),
@@ -211,64 +215,64 @@ pub(super) fn event_json(event: &OrderedEvent) -> String {
     serde_json::to_string(&line).expect("texts can be written")
 }
 
-fn number(stamp: Stamp) -> String {
+fn number(stamp: OrderStamp) -> String {
     stamp.number().to_string()
 }
 
 /// An event as a line of text: object, id, and what was pushed.
-struct EventText<'a>(&'a OrderedEvent);
+struct OrderedEventLine<'a>(&'a OrderedEvent);
 
-impl std::fmt::Display for EventText<'_> {
+impl std::fmt::Display for OrderedEventLine<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let OrderedEvent { object, id, payload, .. } = self.0;
-        write!(f, "{}  {id}  {}", Printable(object.as_str().as_bytes()), Printable(payload))
+        write!(f, "{}  {id}  {}", EscapedText(object.as_str().as_bytes()), EscapedText(payload))
     }
 }
 
 /// What is no event, as a line of JSON.
-fn word(effect: &Effect) -> Value {
+fn effect_json(effect: &ConsumerEffect) -> Value {
     match effect {
-        Effect::Missing { object, id, after } => {
+        ConsumerEffect::Missing { object, id, after } => {
             json!({ "type": "missing", "object": object.as_str(), "id": number(*id), "after": number(*after) })
         }
-        Effect::Refused { object, id, token } => {
+        ConsumerEffect::Refused { object, id, token } => {
             json!({ "type": "refused", "object": object.as_str(), "id": number(*id), "token": number(*token) })
         }
-        Effect::LostGeneration { object, known, found } => json!({
+        ConsumerEffect::LostGeneration { object, known, found } => json!({
             "type": "lost_generation", "object": object.as_str(), "known": known.number(), "found": found.number(),
         }),
-        Effect::Rewound { object, id, prev, last } => json!({
+        ConsumerEffect::Rewound { object, id, prev, last } => json!({
             "type": "rewound", "object": object.as_str(), "id": number(*id), "prev": prev.map(number),
             "last": number(*last),
         }),
-        Effect::Forgotten { object, last } => {
+        ConsumerEffect::Evicted { object, last } => {
             json!({ "type": "forgotten", "object": object.as_str(), "last": number(*last) })
         }
-        Effect::Deliver(_) | Effect::Fetch { .. } => unreachable!("these are done, not told"),
+        ConsumerEffect::Deliver(_) | ConsumerEffect::Fetch { .. } => unreachable!("these are done, not told"),
     }
 }
 
 /// The same for people.
-fn word_text(effect: &Effect) -> String {
+fn effect_text(effect: &ConsumerEffect) -> String {
     match effect {
-        Effect::Missing { object, id, after } => {
+        ConsumerEffect::Missing { object, id, after } => {
             format!("{object}: {id} cannot be had; others behind {after} may be missing too")
         }
-        Effect::Refused { object, id, .. } => {
+        ConsumerEffect::Refused { object, id, .. } => {
             format!("{object}: {id} came from a worker that was not the owner any more, and is left out")
         }
-        Effect::LostGeneration { object, known, found } => format!(
+        ConsumerEffect::LostGeneration { object, known, found } => format!(
             "{object}: generation {found} follows {known}: the producers lost their state; events may be gone, and some may \
              come again with other ids"
         ),
-        Effect::Rewound { object, id, prev, last } => {
+        ConsumerEffect::Rewound { object, id, prev, last } => {
             let prev = prev.map_or("none".to_owned(), |prev| prev.to_string());
             format!("{object}: {id} follows {prev}, though {last} came after that: the producers' state went back")
         }
-        Effect::Forgotten { object, last } => {
+        ConsumerEffect::Evicted { object, last } => {
             format!("{object}: too many objects; its next event begins anew behind {last}")
         }
-        Effect::Deliver(_) | Effect::Fetch { .. } => unreachable!("these are done, not told"),
+        ConsumerEffect::Deliver(_) | ConsumerEffect::Fetch { .. } => unreachable!("these are done, not told"),
     }
 }
 
@@ -279,7 +283,7 @@ mod tests {
 
     #[test]
     fn an_event_is_printed_as_it_was_pushed() {
-        let [prev, id] = [1, 2].map(|count| Stamp::from_number((1 << 38) + count).unwrap());
+        let [prev, id] = [1, 2].map(|count| OrderStamp::from_number((1 << 38) + count).unwrap());
         for (payload, expected) in [
             (
                 &b"{\"z\": 1.50, \"a\": 12345678901234567890123}"[..],

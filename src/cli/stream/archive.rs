@@ -7,22 +7,22 @@ use serde_json::json;
 use super::args::ArchiveOptions;
 use super::failure;
 use super::print::MissedText;
-use super::tail::Peer;
+use super::tail::PeerConnection;
 use crate::bus::{Bus, StreamError, StreamEvents, StreamRefusalKind, Streams};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{Output, counted, note};
-use crate::cli::pace::Progress;
+use crate::cli::exit::{CommandFailure, Exit};
+use crate::cli::output::{Output, note, pluralize};
+use crate::cli::pacer::Progress;
 use crate::daemon::clock::Clock;
 use crate::daemon::stream::archive::{Gap, Source, Target, open};
 use crate::daemon::stream::error::StreamError as StoreError;
 use crate::event::stream::model::LIST_EVENTS_MAX;
 use crate::event::stream::name::{Consumer, StreamId, StreamName};
-use crate::event::stream::store::{ConsumerRow, Missed};
+use crate::event::stream::store::{ConsumerRow, MissedRange};
 use crate::event::timestamp::Timestamp;
 use crate::time::Instant;
 
 /// How long to wait when nothing is new.
-const GLANCE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 struct Archive {
     target: Box<dyn Target>,
@@ -34,12 +34,12 @@ struct Archive {
     missed: u64,
 }
 
-pub(super) fn run(options: &ArchiveOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub(super) fn run(options: &ArchiveOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.format().is_none() {
-        return Err(Failure::new(Exit::Usage, format!("{} does not say what it is", options.place()))
+        return Err(CommandFailure::new(Exit::Usage, format!("{} does not say what it is", options.place()))
             .fix("give it an extension such as .db or .jsonl, or say --format"));
     }
-    let mut peer = Peer::open(&options.bus, options.patience)?;
+    let mut peer = PeerConnection::open(&options.bus, options.patience)?;
     let (mut archive, end) = begin(&peer.bus, options)?;
     let start = Clock::now().instant;
     let mut progress = Progress::new(start);
@@ -54,7 +54,7 @@ pub(super) fn run(options: &ArchiveOptions, out: &mut Output) -> Result<Exit, Fa
             "last": archive.target.last().to_string(),
         }))?;
     } else {
-        let events = counted(archive.events, "event");
+        let events = pluralize(archive.events, "event");
         note(format_args!("archived {events} of the stream {}, up to {}", archive.stream, archive.target.last()));
     }
     ended?;
@@ -62,13 +62,13 @@ pub(super) fn run(options: &ArchiveOptions, out: &mut Output) -> Result<Exit, Fa
 }
 
 /// The archive, and where the stream ends.
-fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Failure> {
+fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), CommandFailure> {
     let said = |error| failure(bus, error);
-    let Streams { server, streams } = bus.streams(options.who.stream.as_ref()).map_err(said)?;
+    let Streams { server, streams } = bus.streams(options.scope.stream.as_ref()).map_err(said)?;
     let row = streams.into_iter().next().expect("the peer serves one at least");
     let (stream, end) = (row.settings.name, row.contents.last);
-    let consumer = options.who.consumer(&options.component);
-    let find = || -> Result<Option<ConsumerRow>, Failure> {
+    let consumer = options.scope.consumer(&options.component);
+    let find = || -> Result<Option<ConsumerRow>, CommandFailure> {
         let rows = bus.consumers(Some(&stream)).map_err(said)?.rows;
         Ok(rows.into_iter().find(|row| row.consumer == consumer))
     };
@@ -76,7 +76,7 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Fai
     let mut is_new = false;
     let position = match before {
         // What it lapsed for it had not accepted.
-        Some(ConsumerRow { lapsed: Some(Missed { first, .. }), .. }) => {
+        Some(ConsumerRow { lapsed: Some(MissedRange { first, .. }), .. }) => {
             StreamId::from_number(first.number() - 1).expect("less than an id")
         }
         Some(row) => row.position,
@@ -94,16 +94,15 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Fai
         if end < last {
             let text =
                 format!("{} goes to {last}, the stream {stream} only to {end}: it has begun anew", options.place());
-            return Err(Failure::new(Exit::Failed, text).fix("archive it to a new file"));
+            return Err(CommandFailure::new(Exit::Failed, text).fix("archive it to a new file"));
         }
         if last < position && !is_new {
             let text = format!(
                 "{consumer} has accepted the stream {stream} up to {position}, but {} goes only to {last}",
                 options.place()
             );
-            return Err(
-                Failure::new(Exit::Failed, text).fix(format!("{fix}, or choose another --component or a new file"))
-            );
+            return Err(CommandFailure::new(Exit::Failed, text)
+                .fix(format!("{fix}, or choose another --component or a new file")));
         }
         Ok(target)
     });
@@ -121,7 +120,7 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Fai
     let mut archive = Archive { target, stream, consumer, events: 0, missed: 0 };
     if archive.target.last() < position {
         // It was not registered, so nobody knows how many are gone.
-        archive.note_gap(position, None)?;
+        archive.record_gap(position, None)?;
     }
     Ok((archive, end))
 }
@@ -130,10 +129,10 @@ impl Archive {
     /// Archives until the user ends it, or everything up to `end` is stored and accepted.
     fn work(
         &mut self,
-        peer: &mut Peer<'_>,
+        peer: &mut PeerConnection<'_>,
         end: Option<StreamId>,
         (start, progress): (Instant, &mut Progress),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         loop {
             let (stream, consumer, last) = (self.stream.clone(), self.consumer.clone(), self.target.last());
             // What is stored is accepted by that.
@@ -147,7 +146,7 @@ impl Archive {
                         continue;
                     }
                     StreamRefusalKind::Busy => {
-                        std::thread::sleep(GLANCE);
+                        std::thread::sleep(POLL_INTERVAL);
                         continue;
                     }
                     _ => return Err(failure(&peer.bus, StreamError::Refused(refusal))),
@@ -159,14 +158,14 @@ impl Archive {
             }
             if last < after {
                 // Somebody has set its position.
-                self.note_gap(after, None)?;
+                self.record_gap(after, None)?;
             }
             self.target.store(&events).map_err(stored)?;
             self.events += events.len() as u64;
             let now = Clock::now().instant;
             progress.show(now, || self.progress(&peer.bus, now.since(start)));
             if events.is_empty() {
-                std::thread::sleep(GLANCE);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }
@@ -176,40 +175,40 @@ impl Archive {
         let rate = self.events as f64 / span.as_secs_f64();
         let rows = bus.consumers(Some(&self.stream)).map(|consumers| consumers.rows).unwrap_or_default();
         let behind = rows.iter().find(|row| row.consumer == self.consumer).map_or(0, |row| row.behind);
-        format!("{} archived, {rate:.0} a second, {behind} behind", counted(self.events, "event"))
+        format!("{} archived, {rate:.0} a second, {behind} behind", pluralize(self.events, "event"))
     }
 
     /// Says in the archive what is missing, and then goes on behind it.
-    fn on_lapse(&mut self, bus: &Bus, missed: Missed) -> Result<(), Failure> {
-        self.note_missed(missed)?;
+    fn on_lapse(&mut self, bus: &Bus, missed: MissedRange) -> Result<(), CommandFailure> {
+        self.record_missed(missed)?;
         let before = bus.register_consumer(Some(&self.stream), &self.consumer).map_err(|error| failure(bus, error))?;
         // More may have gone until then.
         match before.and_then(|row| row.lapsed) {
-            Some(Missed { last, count, .. }) if missed.last < last => {
-                self.note_gap(last, Some(count.saturating_sub(missed.count)))
+            Some(MissedRange { last, count, .. }) if missed.last < last => {
+                self.record_gap(last, Some(count.saturating_sub(missed.count)))
             }
             _ => Ok(()),
         }
     }
 
-    fn note_missed(&mut self, missed: Missed) -> Result<(), Failure> {
+    fn record_missed(&mut self, missed: MissedRange) -> Result<(), CommandFailure> {
         if missed.last <= self.target.last() {
             return Ok(());
         }
         // What is stored and was not accepted before it went is not missing.
         let stored_here = self.target.count_from(missed.first).map_err(stored)?;
-        self.note_gap(missed.last, Some(missed.count - stored_here.min(missed.count)))
+        self.record_gap(missed.last, Some(missed.count - stored_here.min(missed.count)))
     }
 
     /// Everything behind what is stored and up to `last` is missing.
-    fn note_gap(&mut self, last: StreamId, count: Option<u64>) -> Result<(), Failure> {
+    fn record_gap(&mut self, last: StreamId, count: Option<u64>) -> Result<(), CommandFailure> {
         let first = StreamId::from_number(self.target.last().number() + 1).expect("there is one behind it");
         let noticed = Timestamp::from(Clock::now().wall);
         self.target.store_gap(Gap { first, last, count, noticed }).map_err(stored)?;
         let (consumer, stream) = (&self.consumer, &self.stream);
         match count {
             Some(count) => {
-                let missed = MissedText(Missed { first, last, count });
+                let missed = MissedText(MissedRange { first, last, count });
                 note(format_args!("! {consumer} had lapsed and {missed} of the stream {stream}: the archive says so"));
             }
             None => note(format_args!(
@@ -221,6 +220,6 @@ impl Archive {
     }
 }
 
-fn stored(error: StoreError) -> Failure {
-    Failure::new(Exit::Failed, error)
+fn stored(error: StoreError) -> CommandFailure {
+    CommandFailure::new(Exit::Failed, error)
 }

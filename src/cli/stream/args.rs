@@ -9,7 +9,7 @@ use crate::bus::Place;
 use crate::cli::args::BusOptions;
 use crate::cli::help;
 use crate::cli::value;
-use crate::config::StreamPlace;
+use crate::config::StreamStoreLocation;
 use crate::daemon::stream::archive::Format;
 use crate::event::stream::name::{Component, Consumer, StreamId, StreamName, StreamType, UserName};
 
@@ -18,21 +18,21 @@ use crate::event::stream::name::{Component, Consumer, StreamId, StreamName, Stre
 pub struct StreamOptions {
     /// What to do.
     #[command(subcommand)]
-    pub what: StreamWhat,
+    pub what: StreamCommand,
 }
 
 /// What `seqcast stream` can do.
 #[derive(Clone, Debug, Subcommand)]
-pub enum StreamWhat {
+pub enum StreamCommand {
     /// Add an event to a stream, and print its id when it is stored.
     #[command(after_help = help::STREAM_ADD)]
-    Add(AddOptions),
+    Add(StreamAddOptions),
     /// Print the events that a consumer has not accepted.
     #[command(after_help = help::STREAM_POLL)]
-    Poll(PollOptions),
+    Poll(StreamPollOptions),
     /// Print the events of a stream as they come.
     #[command(after_help = help::STREAM_TAIL)]
-    Tail(TailOptions),
+    Tail(StreamTailOptions),
     /// Show the streams of the peer.
     List(ListOptions),
     /// Be the consumer that moves events to a file, each once and durably, before they are accepted.
@@ -40,15 +40,15 @@ pub enum StreamWhat {
     Archive(ArchiveOptions),
 }
 
-impl StreamWhat {
+impl StreamCommand {
     /// Which bus it uses.
     pub fn bus(&mut self) -> &mut BusOptions {
         match self {
-            StreamWhat::Add(options) => &mut options.bus,
-            StreamWhat::Poll(options) => &mut options.bus,
-            StreamWhat::Tail(options) => &mut options.bus,
-            StreamWhat::List(options) => &mut options.bus,
-            StreamWhat::Archive(options) => &mut options.bus,
+            StreamCommand::Add(options) => &mut options.bus,
+            StreamCommand::Poll(options) => &mut options.bus,
+            StreamCommand::Tail(options) => &mut options.bus,
+            StreamCommand::List(options) => &mut options.bus,
+            StreamCommand::Archive(options) => &mut options.bus,
         }
     }
 }
@@ -58,14 +58,14 @@ impl StreamWhat {
 pub struct ConsumerOptions {
     /// What to do.
     #[command(subcommand)]
-    pub what: ConsumerWhat,
+    pub what: ConsumerCommand,
 }
 
 /// What `seqcast consumer` can do.
 #[derive(Clone, Debug, Subcommand)]
-pub enum ConsumerWhat {
+pub enum ConsumerCommand {
     /// Register a consumer, or have one that has lapsed go on.
-    Add(OneOptions),
+    Add(RegistrationOptions),
     /// Show the consumers, and how far they are behind.
     #[command(after_help = help::CONSUMER_LIST)]
     List(ListOptions),
@@ -73,23 +73,23 @@ pub enum ConsumerWhat {
     #[command(after_help = help::CONSUMER_RESET)]
     Reset(ResetOptions),
     /// Remove a consumer: events are not kept for it any more.
-    Remove(OneOptions),
+    Remove(RegistrationOptions),
 }
 
-impl ConsumerWhat {
+impl ConsumerCommand {
     /// Which bus it uses.
     pub fn bus(&mut self) -> &mut BusOptions {
         match self {
-            ConsumerWhat::Add(options) | ConsumerWhat::Remove(options) => &mut options.bus,
-            ConsumerWhat::List(options) => &mut options.bus,
-            ConsumerWhat::Reset(options) => &mut options.bus,
+            ConsumerCommand::Add(options) | ConsumerCommand::Remove(options) => &mut options.bus,
+            ConsumerCommand::List(options) => &mut options.bus,
+            ConsumerCommand::Reset(options) => &mut options.bus,
         }
     }
 }
 
 /// Whose consumer, of which stream.
 #[derive(Args, Clone, Debug)]
-pub struct Who {
+pub struct ConsumerScope {
     /// The user whose consumer it is; other clients say it in sec.
     #[arg(long, value_name = "USER", default_value = "local")]
     pub user: UserName,
@@ -98,7 +98,7 @@ pub struct Who {
     pub stream: Option<StreamName>,
 }
 
-impl Who {
+impl ConsumerScope {
     /// The consumer of this component.
     pub fn consumer(&self, component: &Component) -> Consumer {
         Consumer { user: self.user.clone(), component: component.clone() }
@@ -107,7 +107,7 @@ impl Who {
 
 /// `seqcast stream add`.
 #[derive(Args, Clone, Debug)]
-pub struct AddOptions {
+pub struct StreamAddOptions {
     /// The type: 1 to 16 of A-Z and _.
     #[arg(value_name = "TYPE")]
     pub kind: StreamType,
@@ -132,12 +132,12 @@ pub struct AddOptions {
 
 /// `seqcast stream poll`.
 #[derive(Args, Clone, Debug)]
-pub struct PollOptions {
+pub struct StreamPollOptions {
     /// The component of the consumer; LIVE needs no registration.
     pub component: Component,
     /// Who it is.
     #[command(flatten)]
-    pub who: Who,
+    pub scope: ConsumerScope,
     /// Only events of this type; may be repeated. The consumer accepts the others.
     #[arg(long, value_name = "TYPE")]
     pub want: Vec<StreamType>,
@@ -160,7 +160,7 @@ pub struct PollOptions {
 
 /// `seqcast stream tail`.
 #[derive(Args, Clone, Debug)]
-pub struct TailOptions {
+pub struct StreamTailOptions {
     /// The stream (default: the first one of the peer).
     #[arg(long, value_name = "STREAM")]
     pub stream: Option<StreamName>,
@@ -201,7 +201,7 @@ pub struct ArchiveOptions {
     pub component: Component,
     /// Who it is.
     #[command(flatten)]
-    pub who: Who,
+    pub scope: ConsumerScope,
     /// End when everything is archived that the stream held at the start; exit code 1 if events were missed.
     #[arg(long)]
     pub once: bool,
@@ -234,7 +234,7 @@ impl ArchiveOptions {
     /// Where it is, without any password.
     pub fn place(&self) -> String {
         match self.url() {
-            Some(url) => StreamPlace::Postgres(url.to_owned()).to_string(),
+            Some(url) => StreamStoreLocation::Postgres(url.to_owned()).to_string(),
             None => self.to.display().to_string(),
         }
     }
@@ -269,12 +269,12 @@ pub struct ListOptions {
 
 /// `seqcast consumer add` and `seqcast consumer remove`.
 #[derive(Args, Clone, Debug)]
-pub struct OneOptions {
+pub struct RegistrationOptions {
     /// The component of the consumer: 1 to 16 of A-Z, a-z, 0-9 and _.
     pub component: Component,
     /// Who it is.
     #[command(flatten)]
-    pub who: Who,
+    pub scope: ConsumerScope,
     /// Print a JSON object.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
@@ -293,7 +293,7 @@ pub struct ResetOptions {
     pub to: Place,
     /// Who it is.
     #[command(flatten)]
-    pub who: Who,
+    pub scope: ConsumerScope,
     /// Print a JSON object.
     #[arg(long, help_heading = "Output")]
     pub json: bool,

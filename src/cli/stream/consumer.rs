@@ -2,34 +2,34 @@
 
 use serde_json::json;
 
-use super::args::{ConsumerWhat, ListOptions, OneOptions, ResetOptions};
+use super::args::{ConsumerCommand, ListOptions, RegistrationOptions, ResetOptions};
 use super::print::{self, MissedText, missed_json};
 use super::{NAME, failure, stream};
 use crate::bus::{Bus, Consumers, Streams};
 use crate::cli::connect;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output::{Output, counted, note};
+use crate::cli::exit::{CommandFailure, Exit};
+use crate::cli::output::{Output, note, pluralize};
 use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::ConsumerRow;
 
-pub(super) fn run(what: &ConsumerWhat, out: &mut Output) -> Result<Exit, Failure> {
+pub(super) fn run(what: &ConsumerCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
     match what {
-        ConsumerWhat::Add(options) => add(options, out),
-        ConsumerWhat::List(options) => list(options, out),
-        ConsumerWhat::Reset(options) => reset(options, out),
-        ConsumerWhat::Remove(options) => remove(options, out),
+        ConsumerCommand::Add(options) => add(options, out),
+        ConsumerCommand::List(options) => list(options, out),
+        ConsumerCommand::Reset(options) => reset(options, out),
+        ConsumerCommand::Remove(options) => remove(options, out),
     }
 }
 
-fn row(bus: &Bus, stream: &StreamName, consumer: &Consumer) -> Result<Option<ConsumerRow>, Failure> {
+fn row(bus: &Bus, stream: &StreamName, consumer: &Consumer) -> Result<Option<ConsumerRow>, CommandFailure> {
     let Consumers { rows, .. } = bus.consumers(Some(stream)).map_err(|error| failure(bus, error))?;
     Ok(rows.into_iter().find(|row| row.consumer == *consumer))
 }
 
-fn add(options: &OneOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn add(options: &RegistrationOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = connect::bus(&options.bus, NAME)?;
-    let stream = stream(&bus, options.who.stream.as_ref())?;
-    let consumer = options.who.consumer(&options.component);
+    let stream = stream(&bus, options.scope.stream.as_ref())?;
+    let consumer = options.scope.consumer(&options.component);
     let before = bus.register_consumer(Some(&stream), &consumer).map_err(|error| failure(&bus, error))?;
     let missed = before.as_ref().and_then(|row| row.lapsed);
     let row = row(&bus, &stream, &consumer)?;
@@ -46,7 +46,7 @@ fn add(options: &OneOptions, out: &mut Output) -> Result<Exit, Failure> {
         }))?;
         return Ok(Exit::Done);
     }
-    let behind = row.map_or(String::new(), |row| format!(": {} behind", counted(row.behind, "event")));
+    let behind = row.map_or(String::new(), |row| format!(": {} behind", pluralize(row.behind, "event")));
     match (before, missed) {
         (None, _) => note(format_args!("{consumer} is registered for the stream {stream}{behind}")),
         (Some(_), None) => note(format_args!("{consumer} was registered for the stream {stream} before{behind}")),
@@ -58,7 +58,7 @@ fn add(options: &OneOptions, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = connect::bus(&options.bus, NAME)?;
     let Streams { streams, .. } = bus.streams(options.stream.as_ref()).map_err(|error| failure(&bus, error))?;
     let mut found = Vec::new();
@@ -76,16 +76,16 @@ fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, Failure> {
         out.bytes(print::consumers(&found).to_string().as_bytes())?;
         out.flush()?;
         if 0 < left_out {
-            note(format_args!("{} more", counted(left_out, "consumer")));
+            note(format_args!("{} more", pluralize(left_out, "consumer")));
         }
     }
     Ok(Exit::Done)
 }
 
-fn reset(options: &ResetOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn reset(options: &ResetOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = connect::bus(&options.bus, NAME)?;
-    let stream = stream(&bus, options.who.stream.as_ref())?;
-    let consumer = options.who.consumer(&options.component);
+    let stream = stream(&bus, options.scope.stream.as_ref())?;
+    let consumer = options.scope.consumer(&options.component);
     let position = bus.reset_consumer(Some(&stream), &consumer, options.to).map_err(|error| failure(&bus, error))?;
     if options.json {
         out.line(json!({
@@ -101,10 +101,10 @@ fn reset(options: &ResetOptions, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn remove(options: &OneOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn remove(options: &RegistrationOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = connect::bus(&options.bus, NAME)?;
-    let stream = stream(&bus, options.who.stream.as_ref())?;
-    let consumer = options.who.consumer(&options.component);
+    let stream = stream(&bus, options.scope.stream.as_ref())?;
+    let consumer = options.scope.consumer(&options.component);
     bus.remove_consumer(Some(&stream), &consumer).map_err(|error| failure(&bus, error))?;
     if options.json {
         out.line(json!({

@@ -13,13 +13,13 @@ use std::path::Path;
 use bytes::Bytes;
 use serde_json::json;
 
-use self::args::{AddOptions, ConsumerWhat, ListOptions, PollOptions, StreamWhat};
+use self::args::{ConsumerCommand, ListOptions, StreamAddOptions, StreamCommand, StreamPollOptions};
 use super::connect;
-use super::exit::{Exit, Failure};
-use super::lines::{Wrong, each_line};
-use super::output::{Output, counted, note};
-use super::publish::{fits, read};
-use crate::bus::{Adding, Bus, StreamError, StreamEvents, StreamRefusalKind as Kind, Streams};
+use super::exit::{CommandFailure, Exit};
+use super::lines::{LineFailure, process_lines};
+use super::output::{Output, note, pluralize};
+use super::publish::{check_size, read};
+use crate::bus::{Bus, PendingStreamEvent, StreamError, StreamEvents, StreamRefusalKind as Kind, Streams};
 use crate::event::model::Json;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{StreamId, StreamName, StreamType};
@@ -31,13 +31,13 @@ const NAME: &str = "stream";
 ///
 /// # Errors
 /// What is wrong with the input; what the peer refuses; that it cannot be reached.
-pub fn run(what: &StreamWhat, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run(what: &StreamCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
     match what {
-        StreamWhat::Add(options) => add(options, out),
-        StreamWhat::Poll(options) => poll(options, out),
-        StreamWhat::Tail(options) => tail::run(options, out),
-        StreamWhat::List(options) => list(options, out),
-        StreamWhat::Archive(options) => archive::run(options, out),
+        StreamCommand::Add(options) => add(options, out),
+        StreamCommand::Poll(options) => poll(options, out),
+        StreamCommand::Tail(options) => tail::run(options, out),
+        StreamCommand::List(options) => list(options, out),
+        StreamCommand::Archive(options) => archive::run(options, out),
     }
 }
 
@@ -45,12 +45,12 @@ pub fn run(what: &StreamWhat, out: &mut Output) -> Result<Exit, Failure> {
 ///
 /// # Errors
 /// What the peer refuses; that it cannot be reached.
-pub fn run_consumer(what: &ConsumerWhat, out: &mut Output) -> Result<Exit, Failure> {
+pub fn run_consumer(what: &ConsumerCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
     consumer::run(what, out)
 }
 
 /// The name of the stream that is meant.
-fn stream(bus: &Bus, stream: Option<&StreamName>) -> Result<StreamName, Failure> {
+fn stream(bus: &Bus, stream: Option<&StreamName>) -> Result<StreamName, CommandFailure> {
     let Streams { streams, .. } = bus.streams(stream).map_err(|error| failure(bus, error))?;
     let first = streams.into_iter().next().expect("the peer serves one at least");
     Ok(first.settings.name)
@@ -60,8 +60,8 @@ fn wanted(kinds: &[StreamType]) -> Option<BTreeSet<StreamType>> {
     (!kinds.is_empty()).then(|| kinds.iter().cloned().collect())
 }
 
-fn add(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
-    let bus = |options: &AddOptions| connect::bus(&options.bus, NAME);
+fn add(options: &StreamAddOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let bus = |options: &StreamAddOptions| connect::bus(&options.bus, NAME);
     if options.lines {
         return add_lines(options, &bus(options)?, out);
     }
@@ -69,7 +69,7 @@ fn add(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
         (Some(text), _) => Bytes::copy_from_slice(text.as_bytes()),
         (None, Some(path)) => read(path)?,
         (None, None) if io::stdin().is_terminal() => {
-            return Err(Failure::new(Exit::Usage, "there is no data")
+            return Err(CommandFailure::new(Exit::Usage, "there is no data")
                 .fix("give a JSON text as an argument, --file FILE, or --lines to type each one as a line"));
         }
         (None, None) => read(Path::new("-"))?,
@@ -83,19 +83,19 @@ fn add(options: &AddOptions, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn data(bytes: Bytes, is_piped: bool) -> Result<Json, Failure> {
+fn data(bytes: Bytes, is_piped: bool) -> Result<Json, CommandFailure> {
     // White space around a JSON text is none of it; the end of a file's last line is some.
     let text = bytes.slice(..bytes.trim_ascii_end().len());
-    fits(&text)?;
+    check_size(&text)?;
     let fix = match is_piped && text.contains(&b'\n') {
         true => "give one JSON text, or say --lines if each line is one",
         false => "quote texts as JSON does, '\"like this\"'; null says nothing",
     };
     Json::from_bytes(text)
-        .map_err(|error| Failure::new(Exit::Usage, format!("the data cannot be used: {error}")).fix(fix))
+        .map_err(|error| CommandFailure::new(Exit::Usage, format!("the data cannot be used: {error}")).fix(fix))
 }
 
-fn print_added(options: &AddOptions, stream: &StreamName, id: StreamId, out: &mut Output) -> io::Result<()> {
+fn print_added(options: &StreamAddOptions, stream: &StreamName, id: StreamId, out: &mut Output) -> io::Result<()> {
     match options.json {
         true => out.line(json!({
             "type": "added", "stream": stream.as_str(), "id": id.to_string(), "event_type": options.kind.as_str(),
@@ -105,35 +105,38 @@ fn print_added(options: &AddOptions, stream: &StreamName, id: StreamId, out: &mu
 }
 
 /// Each line of standard input is the data of an event.
-fn add_lines(options: &AddOptions, bus: &Bus, out: &mut Output) -> Result<Exit, Failure> {
+fn add_lines(options: &StreamAddOptions, bus: &Bus, out: &mut Output) -> Result<Exit, CommandFailure> {
     let stream = stream(bus, options.stream.as_ref())?;
     let begin = |bytes| {
-        let begun = bus.begin_add_event(Some(&stream), &options.kind, data(bytes, false).map_err(Wrong::Line)?);
-        begun.map_err(|error| Wrong::All(failure(bus, error)))
+        let begun = bus.begin_add_event(Some(&stream), &options.kind, data(bytes, false).map_err(LineFailure::Line)?);
+        begun.map_err(|error| LineFailure::Fatal(failure(bus, error)))
     };
-    let end = |adding: Adding| {
+    let end = |adding: PendingStreamEvent| {
         adding.wait().map_err(|error| match error {
-            StreamError::Refused(_) => Wrong::Line(failure(bus, error)),
-            error => Wrong::All(failure(bus, error)),
+            StreamError::Refused(_) => LineFailure::Line(failure(bus, error)),
+            error => LineFailure::Fatal(failure(bus, error)),
         })
     };
     let print = |id, out: &mut Output| print_added(options, &stream, id, out);
-    let tell = |count| {
+    let report = |count| {
         if !options.json {
-            note(format_args!("{} added", counted(count, "event")));
+            note(format_args!("{} added", pluralize(count, "event")));
         }
     };
-    each_line(begin, end, print, tell, out)
+    process_lines(begin, end, print, report, out)
 }
 
-fn poll(options: &PollOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn poll(options: &StreamPollOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.accept && options.component.is_live() {
-        return Err(Failure::new(Exit::Usage, "LIVE stands for consumers that are not registered: it accepts nothing")
-            .fix("leave out --accept, or register another component with 'seqcast consumer add'"));
+        return Err(CommandFailure::new(
+            Exit::Usage,
+            "LIVE stands for consumers that are not registered: it accepts nothing",
+        )
+        .fix("leave out --accept, or register another component with 'seqcast consumer add'"));
     }
     let bus = connect::bus(&options.bus, NAME)?;
-    let stream = stream(&bus, options.who.stream.as_ref())?;
-    let consumer = options.who.consumer(&options.component);
+    let stream = stream(&bus, options.scope.stream.as_ref())?;
+    let consumer = options.scope.consumer(&options.component);
     let want = wanted(&options.want);
     let mut events: Vec<StreamEvent> = Vec::new();
     let limit = options.limit as usize;
@@ -174,11 +177,11 @@ fn read_on(
     after: StreamId,
     want: Option<&BTreeSet<StreamType>>,
     events_max: u32,
-) -> Result<StreamEvents, Failure> {
+) -> Result<StreamEvents, CommandFailure> {
     bus.read_stream(Some(stream), after, want, events_max).map_err(|error| failure(bus, error))
 }
 
-fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, Failure> {
+fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = connect::bus(&options.bus, NAME)?;
     let Streams { server, streams } = bus.streams(options.stream.as_ref()).map_err(|error| failure(&bus, error))?;
     if options.json {
@@ -190,14 +193,14 @@ fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn failure(bus: &Bus, error: StreamError) -> Failure {
+fn failure(bus: &Bus, error: StreamError) -> CommandFailure {
     match error {
         StreamError::Closed => connect::gone(bus),
-        StreamError::Timeout => Failure::new(Exit::TimedOut, error),
+        StreamError::Timeout => CommandFailure::new(Exit::TimedOut, error),
         StreamError::Refused(refusal) => {
             let exit = if refusal.kind == Kind::Stopping { Exit::Unreachable } else { Exit::Failed };
             let is_unknown = matches!(refusal.kind, Kind::NotRegistered | Kind::Lapsed(_));
-            let failure = Failure::new(exit, refusal);
+            let failure = CommandFailure::new(exit, refusal);
             if is_unknown {
                 failure.fix("seqcast consumer add; it takes the same --user and --stream")
             } else {

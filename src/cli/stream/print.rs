@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::bus::StreamRow;
 use crate::cli::event;
-use crate::cli::output::Printable;
-use crate::cli::table::{Column, Table};
+use crate::cli::output::EscapedText;
+use crate::cli::table::{Column, TextTable};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamName;
-use crate::event::stream::store::{ConsumerRow, Missed, Policy};
+use crate::event::stream::store::{ConsumerRow, MissedRange, Policy};
 
 const EVENTS: [Column; 4] =
     [Column::new("id"), Column::new("time").left(), Column::new("type").left(), Column::new("data").left()];
@@ -39,7 +39,7 @@ const CONSUMERS: [Column; 7] = [
 
 /// An event in JSON.
 #[derive(serde::Serialize)]
-struct EventJson<'a> {
+struct StreamEventJson<'a> {
     r#type: &'static str,
     stream: &'a str,
     id: String,
@@ -54,7 +54,7 @@ struct EventJson<'a> {
 pub fn event_json(stream: &StreamName, of: &StreamEvent) -> String {
     // A line feed in a JSON text stands between its parts only, where a blank does as well.
     let text = of.data.as_str().replace(['\n', '\r'], " ");
-    event::json(&EventJson {
+    event::json(&StreamEventJson {
         r#type: "event",
         stream: stream.as_str(),
         id: of.id.to_string(),
@@ -66,27 +66,27 @@ pub fn event_json(stream: &StreamName, of: &StreamEvent) -> String {
 }
 
 /// An event as a line of text.
-pub struct EventLine<'a>(pub &'a StreamEvent);
+pub struct StreamEventLine<'a>(pub &'a StreamEvent);
 
-impl fmt::Display for EventLine<'_> {
+impl fmt::Display for StreamEventLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let StreamEvent { id, kind, data, time, .. } = self.0;
-        write!(f, "{id}  {time}  {kind}  {}", Printable(data.bytes()))
+        write!(f, "{id}  {time}  {kind}  {}", EscapedText(data.bytes()))
     }
 }
 
 /// Events as a table.
-pub fn events(events: &[StreamEvent]) -> Table {
-    let mut table = Table::new(&EVENTS);
+pub fn events(events: &[StreamEvent]) -> TextTable {
+    let mut table = TextTable::new(&EVENTS);
     for StreamEvent { id, kind, data, time, .. } in events {
-        table.row(vec![id.to_string(), time.to_string(), kind.to_string(), Printable(data.bytes()).to_string()]);
+        table.row(vec![id.to_string(), time.to_string(), kind.to_string(), EscapedText(data.bytes()).to_string()]);
     }
     table
 }
 
 /// Streams as a table.
-pub fn streams(rows: &[StreamRow]) -> Table {
-    let mut table = Table::new(&STREAMS);
+pub fn streams(rows: &[StreamRow]) -> TextTable {
+    let mut table = TextTable::new(&STREAMS);
     for StreamRow { settings, contents, consumers } in rows {
         let limits = &settings.limits;
         let age = limits.age.map(|age| humantime::format_duration(age).to_string());
@@ -100,7 +100,7 @@ pub fn streams(rows: &[StreamRow]) -> Table {
             consumers.to_string(),
             if limit.is_empty() { "-".into() } else { limit.join(", ") },
             policy(limits.policy).into(),
-            if types.is_empty() { "-".into() } else { Printable(types.join(" ").as_bytes()).to_string() },
+            if types.is_empty() { "-".into() } else { EscapedText(types.join(" ").as_bytes()).to_string() },
         ]);
     }
     table
@@ -131,12 +131,12 @@ pub fn stream_json(row: &StreamRow) -> Value {
 }
 
 /// Consumers of streams as a table.
-pub fn consumers(rows: &[(StreamName, ConsumerRow)]) -> Table {
-    let mut table = Table::new(&CONSUMERS);
+pub fn consumers(rows: &[(StreamName, ConsumerRow)]) -> TextTable {
+    let mut table = TextTable::new(&CONSUMERS);
     for (stream, row) in rows {
         table.row(vec![
             stream.to_string(),
-            Printable(row.consumer.user.as_str().as_bytes()).to_string(),
+            EscapedText(row.consumer.user.as_str().as_bytes()).to_string(),
             row.consumer.component.to_string(),
             row.position.to_string(),
             row.behind.to_string(),
@@ -162,16 +162,16 @@ pub fn consumer_json(stream: &StreamName, row: &ConsumerRow) -> Value {
 }
 
 /// What a consumer missed, in JSON.
-pub fn missed_json(Missed { first, last, count }: Missed) -> Value {
+pub fn missed_json(MissedRange { first, last, count }: MissedRange) -> Value {
     json!({ "first": first.to_string(), "last": last.to_string(), "count": count })
 }
 
 /// What a consumer missed, for people.
-pub struct MissedText(pub Missed);
+pub struct MissedText(pub MissedRange);
 
 impl fmt::Display for MissedText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Missed { first, last, count } = self.0;
+        let MissedRange { first, last, count } = self.0;
         match count {
             1 => write!(f, "missed the event {first}"),
             count => write!(f, "missed {count} events, {first} to {last}"),
@@ -199,6 +199,6 @@ mod tests {
             "{\"type\":\"event\",\"stream\":\"main\",\"id\":\"12\",\"event_type\":\"LEVEL\",\
              \"time\":\"2026-11-22T15:04:05.500000Z\",\"origin\":\"7/42/1\",\"data\":{  \"v\": 1.50}}"
         );
-        assert_eq!(EventLine(&event).to_string(), "12  2026-11-22T15:04:05.500000Z  LEVEL  {\\n \"v\": 1.50}");
+        assert_eq!(StreamEventLine(&event).to_string(), "12  2026-11-22T15:04:05.500000Z  LEVEL  {\\n \"v\": 1.50}");
     }
 }

@@ -3,13 +3,13 @@
 use std::io;
 use std::time::Duration;
 
-use super::args::TailOptions;
-use super::print::{EventLine, event_json};
+use super::args::StreamTailOptions;
+use super::print::{StreamEventLine, event_json};
 use super::{NAME, failure, wanted};
 use crate::bus::{Bus, StreamError, StreamEvents, StreamRefusalKind, Streams};
 use crate::cli::args::BusOptions;
 use crate::cli::connect;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::interrupt::Interrupt;
 use crate::cli::output::{Output, note};
 use crate::daemon::clock::Clock;
@@ -17,12 +17,12 @@ use crate::event::stream::model::LIST_EVENTS_MAX;
 use crate::event::stream::name::{StreamId, StreamName};
 
 /// How long to wait when nothing is new.
-const GLANCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long to wait before attaching anew is tried again.
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A peer that may go away and come back.
-pub(super) struct Peer<'a> {
+pub(super) struct PeerConnection<'a> {
     options: &'a BusOptions,
     /// How long it may be away.
     patience: Duration,
@@ -30,19 +30,19 @@ pub(super) struct Peer<'a> {
     pub(super) interrupt: Interrupt,
 }
 
-impl<'a> Peer<'a> {
-    pub(super) fn open(options: &'a BusOptions, patience: Duration) -> Result<Peer<'a>, Failure> {
+impl<'a> PeerConnection<'a> {
+    pub(super) fn open(options: &'a BusOptions, patience: Duration) -> Result<PeerConnection<'a>, CommandFailure> {
         let bus = connect::bus(options, NAME)?;
-        Ok(Peer { options, patience, bus, interrupt: Interrupt::watch()? })
+        Ok(PeerConnection { options, patience, bus, interrupt: Interrupt::watch()? })
     }
 
     /// Asks the peer; waits for it if it is away. `None` if the user ends that.
     pub(super) fn ask<T>(
         &mut self,
         mut ask: impl FnMut(&Bus) -> Result<T, StreamError>,
-    ) -> Result<Option<Result<T, StreamError>>, Failure> {
+    ) -> Result<Option<Result<T, StreamError>>, CommandFailure> {
         let mut since = None;
-        while !self.interrupt.has_come() {
+        while !self.interrupt.is_raised() {
             let is_away = |error: &StreamError| match error {
                 StreamError::Closed => true,
                 StreamError::Timeout => false,
@@ -58,7 +58,7 @@ impl<'a> Peer<'a> {
                     if self.patience <= now.since(gone) {
                         return Err(connect::gone(&self.bus));
                     }
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(RETRY_INTERVAL);
                     if let Ok(bus) = connect::bus(self.options, NAME) {
                         self.bus = bus;
                     }
@@ -75,11 +75,11 @@ impl<'a> Peer<'a> {
     }
 }
 
-pub(super) fn run(options: &TailOptions, out: &mut Output) -> Result<Exit, Failure> {
+pub(super) fn run(options: &StreamTailOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.count == Some(0) {
         return Ok(Exit::Done);
     }
-    let mut peer = Peer::open(&options.bus, options.patience)?;
+    let mut peer = PeerConnection::open(&options.bus, options.patience)?;
     let (stream, mut after) = begin(&peer.bus, options)?;
     let want = wanted(&options.want);
     let deadline = options.wait.map(|wait| Clock::now().instant + wait);
@@ -98,7 +98,7 @@ pub(super) fn run(options: &TailOptions, out: &mut Output) -> Result<Exit, Failu
         };
         let StreamEvents { events, covered, .. } = answer;
         for event in &events {
-            if options.json { out.line(event_json(&stream, event))? } else { out.line(EventLine(event))? }
+            if options.json { out.line(event_json(&stream, event))? } else { out.line(StreamEventLine(event))? }
         }
         after = covered.max(after);
         left = left.map(|left| left - events.len() as u64);
@@ -111,7 +111,8 @@ pub(super) fn run(options: &TailOptions, out: &mut Output) -> Result<Exit, Failu
             if out.is_closed() {
                 return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
             }
-            let wait = deadline.map_or(GLANCE, |deadline| deadline.since(Clock::now().instant).min(GLANCE));
+            let wait =
+                deadline.map_or(POLL_INTERVAL, |deadline| deadline.since(Clock::now().instant).min(POLL_INTERVAL));
             if wait.is_zero() {
                 return Ok(Exit::TimedOut);
             }
@@ -122,7 +123,7 @@ pub(super) fn run(options: &TailOptions, out: &mut Output) -> Result<Exit, Failu
 }
 
 /// The stream that is meant, and the place before the first event that is wanted.
-fn begin(bus: &Bus, options: &TailOptions) -> Result<(StreamName, StreamId), Failure> {
+fn begin(bus: &Bus, options: &StreamTailOptions) -> Result<(StreamName, StreamId), CommandFailure> {
     let Streams { streams, .. } = bus.streams(options.stream.as_ref()).map_err(|error| failure(bus, error))?;
     let row = streams.into_iter().next().expect("the peer serves one at least");
     let before = |id: StreamId| StreamId::from_number(id.number() - 1).expect("less than an id");

@@ -10,7 +10,7 @@ pub use open::EventsError;
 
 use crate::config::Config;
 use crate::daemon::clients::{Clients, Kind};
-use crate::daemon::mailbox::{Command, Mailbox, Rejected};
+use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError};
 use crate::daemon::parts::PartSender;
 use crate::daemon::queue::EventQueue;
 use crate::daemon::store::error::StoreError;
@@ -23,13 +23,13 @@ use crate::event::follow::Follower;
 use crate::event::model::{Event, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
 use crate::event::refusal::{self, Refusal};
 use crate::event::store::retention::Retention;
-use crate::event::store::{Answer, Query};
+use crate::event::store::{Query, QueryPage};
 use crate::event::stream::store::StreamSettings;
 use crate::event::timestamp::Timestamp;
 use crate::listener::event::{EventAnswer, EventRequest, Registered, parts};
 use crate::message::{ClientId, Message};
 use crate::subject::event_type::TypePattern;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use open::Opened;
 use replication::{LocalServer, Replication, Stream};
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ pub(crate) enum Done {
     /// These events are stored.
     Registered(Vec<Event>),
     /// These were found.
-    Found(Answer),
+    Found(QueryPage),
 }
 
 /// What became of a request.
@@ -284,7 +284,7 @@ impl EventService {
     }
 
     /// As [`EventService::open`], when somebody asks; tried again after a while.
-    fn open_soon(&mut self, now: Now) -> Result<(), Refusal> {
+    fn open_soon(&mut self, now: ClockReading) -> Result<(), Refusal> {
         if let Some((tried, refusal)) = &self.failed
             && now.instant.since(*tried) < OPEN_INTERVAL
         {
@@ -296,7 +296,7 @@ impl EventService {
     }
 
     /// As whom events are published: a client of its own, so that they are subject to all that holds up publishers.
-    fn publisher(&mut self, now: Now, clients: &mut Clients) -> ClientId {
+    fn publisher(&mut self, now: ClockReading, clients: &mut Clients) -> ClientId {
         let add = || clients.add(now, "events".into(), Kind::Embedded(BTreeMap::new()));
         *self.client.get_or_insert_with(add)
     }
@@ -318,7 +318,7 @@ impl EventService {
     /// Hands a request to the journal. What becomes of it comes through the mailbox.
     fn begin(
         &mut self,
-        (now, publisher): (Now, ClientId),
+        (now, publisher): (ClockReading, ClientId),
         mailbox: &Arc<Mailbox>,
         asker: &Asker,
         request: EventRequest,
@@ -439,17 +439,19 @@ fn follow(config: &Config) -> Vec<TypePattern> {
 }
 
 impl Opened {
-    fn register(&self, now: Now, requested: Vec<Registration>, then: Publishing) -> Result<(), StoreError> {
+    fn register(&self, now: ClockReading, requested: Vec<Registration>, then: Publishing) -> Result<(), StoreError> {
         let append = Append::Register { requested, now: Timestamp::from(now.wall) };
         self.writer.append(append, Box::new(move |stored| then.run(stored))).map_err(|refused| refused.error)
     }
 
     fn find(&self, query: Query, tell: Tell) -> Result<(), StoreError> {
         let asker = tell.cost.client;
-        let heard = move |answer: Result<Answer, StoreError>| {
+        let heard = move |answer: Result<QueryPage, StoreError>| {
             let answer = match (answer, &tell.asker) {
                 // The protocols of listeners have no word for that.
-                (Err(StoreError::NoEvent(_) | StoreError::NoServer(..)), Asker::Listener(..)) => Ok(Answer::default()),
+                (Err(StoreError::NoEvent(_) | StoreError::NoServer(..)), Asker::Listener(..)) => {
+                    Ok(QueryPage::default())
+                }
                 (answer, _) => answer,
             };
             let ended = Some(tell.cost);
@@ -462,7 +464,7 @@ impl Opened {
 impl Tell {
     fn tell(&self, done: Result<Done, StoreError>, ended: Option<Cost>) {
         let (asker, done) = (self.asker.clone(), done.map_err(refusal));
-        push(&self.mailbox, Command::EventsDone(Box::new(Outcome { asker, done, ended })));
+        push(&self.mailbox, EngineCommand::EventsDone(Box::new(Outcome { asker, done, ended })));
     }
 }
 
@@ -475,10 +477,10 @@ impl Publishing {
         let (messages, parts) = (events.iter().map(Message::from).collect::<Vec<_>>(), stream.parts(events));
         tell.tell(stored.map(Done::Registered), None);
         for message in messages {
-            push(&tell.mailbox, Command::Publish { client, message });
+            push(&tell.mailbox, EngineCommand::Publish { client, message });
         }
         stream.on_published(&parts);
-        push(&tell.mailbox, Command::EventsEnded(tell.cost));
+        push(&tell.mailbox, EngineCommand::EventsEnded(tell.cost));
     }
 }
 
@@ -492,9 +494,9 @@ fn tell_news(news: Option<&Inputs>, events: &[Event]) {
 }
 
 /// Leaves a command in the mailbox; waits for room as long as the engine lives.
-fn push(mailbox: &Mailbox, command: Command) {
+fn push(mailbox: &Mailbox, command: EngineCommand) {
     let mut command = command;
-    while let Err(Rejected::Full(back)) = mailbox.push(command, MAILBOX_PATIENCE) {
+    while let Err(PushError::Full(back)) = mailbox.push(command, MAILBOX_PATIENCE) {
         command = *back;
     }
 }
@@ -524,7 +526,7 @@ fn answers(done: Done) -> Vec<EventAnswer> {
             };
             vec![EventAnswer::Registered(events.first().map_or(none, of))]
         }
-        Done::Found(Answer { events, more_follows }) => {
+        Done::Found(QueryPage { events, more_follows }) => {
             parts(events, more_follows).into_iter().map(EventAnswer::Found).collect()
         }
     }

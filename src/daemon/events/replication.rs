@@ -3,18 +3,20 @@
 
 use super::{push, tell_news};
 use crate::daemon::clock::Clock;
-use crate::daemon::mailbox::{Command, Mailbox};
-use crate::daemon::queue::{Event as BusEvent, EventQueue, Item, Nothing, QueueLimits};
+use crate::daemon::mailbox::{EngineCommand, Mailbox};
+use crate::daemon::queue::{Event as BusEvent, EventQueue, Item, PopError, QueueLimits};
 use crate::daemon::store::error::StoreError;
 use crate::daemon::store::reader::Reader;
 use crate::daemon::store::writer::{Append, Writer};
 use crate::daemon::stream::inputs::Inputs;
 use crate::daemon::stream::serve::Input;
-use crate::event::follow::{Announcement, BEHIND_ALL, Follower, Page, Question, Row, Step, parts};
+use crate::event::follow::{
+    Announcement, Follower, FollowerAction, INSTANCE_END, ReplicationPage, ReplicationRequest, ServerStatus, parts,
+};
 use crate::event::model::{Event, EventId, JSON_DEPTH_MAX, ServerId};
 use crate::event::refusal::{Kind, Refusal};
-use crate::event::server_id_claim::{Act, ServerIdClaim};
-use crate::event::store::{Answer, OfServer, Query};
+use crate::event::server_id_claim::{ClaimAction, ServerIdClaim};
+use crate::event::store::{Query, QueryPage, ServerQuery};
 use crate::event::timestamp::Timestamp;
 use crate::listener::journal::{
     HEAD_BYTES, QUESTION_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_question, event_bytes,
@@ -75,12 +77,12 @@ impl LocalServer {
     /// The mark of events tells that a peer says it: programs cannot set it.
     fn publish(&self, message: Message) {
         let message = Message { event: true, ..message };
-        push(&self.mailbox, Command::Publish { client: self.client, message });
+        push(&self.mailbox, EngineCommand::Publish { client: self.client, message });
     }
 
     /// What of an answer of the journal is told to who follows. An event that fits no message any more, since `message-size` was greater
     /// when it was registered, is left out.
-    fn page(&self, question: &Question, found: Answer) -> Page {
+    fn page(&self, question: &ReplicationRequest, found: QueryPage) -> ReplicationPage {
         let size = |event: &Event| match event_bytes(event) {
             bytes if self.event_bytes_max() < bytes => {
                 tracing::warn!(event = %event.id, bytes, "the event fits no message (message-size): it is not told to who follows");
@@ -88,7 +90,7 @@ impl LocalServer {
             }
             bytes => Some(bytes),
         };
-        Page::new(question, found, self.events_bytes_max(), size)
+        ReplicationPage::new(question, found, self.events_bytes_max(), size)
     }
 
     /// Bytes of events in a message, unless it is one event.
@@ -125,7 +127,7 @@ impl Stream {
         if self.has_followers.load(Ordering::Relaxed) {
             return parts(&head, events, self.own.events_bytes_max(), event_bytes);
         }
-        let place = |event: &Event| EventId { instance: BEHIND_ALL, ..event.id };
+        let place = |event: &Event| EventId { instance: INSTANCE_END, ..event.id };
         let place = events.last().map(place);
         place.into_iter().map(|place| Announcement { since: place, until: place, ..head.clone() }).collect()
     }
@@ -156,7 +158,7 @@ impl Stream {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// Those that are followed, with their names as far as they are known.
-    pub(super) rows: Mutex<Vec<(Row, Option<PeerName>)>>,
+    pub(super) rows: Mutex<Vec<(ServerStatus, Option<PeerName>)>>,
     /// Events of others that were stored.
     pub(super) followed: AtomicU64,
     /// Events of others that were not stored because their JSON is nested too deep.
@@ -184,7 +186,7 @@ impl Replication {
     ) -> io::Result<Replication> {
         let now = Clock::now();
         let opened = Timestamp::from(now.wall);
-        let place = EventId { server: own.server, session: last, instance: BEHIND_ALL };
+        let place = EventId { server: own.server, session: last, instance: INSTANCE_END };
         let follows = follower.is_following();
         let head = Announcement { opened, is_held: false, follows, since: place, until: place, events: Vec::new() };
         let stream = Arc::new(Stream {
@@ -215,7 +217,7 @@ impl Replication {
 
     /// The part of `show status` about those that are followed.
     pub(super) fn status(&self) -> Value {
-        let row = |(row, name): &(Row, Option<PeerName>)| {
+        let row = |(row, name): &(ServerStatus, Option<PeerName>)| {
             json!({
                 "server": row.covered.server.0,
                 "peer": name.as_ref().map(PeerName::as_str),
@@ -239,7 +241,7 @@ impl Drop for Replication {
 }
 
 /// A peer that has asked, where it wants the answer, and that; `None` if the journal cannot be read.
-type Found = (Epoch, Subject, Option<Page>);
+type Found = (Epoch, Subject, Option<ReplicationPage>);
 
 /// Questions of other peers from their arrival to the publication of the answer: at most one of each peer, and at most
 /// [`PAGES_MAX`] in all.
@@ -312,8 +314,8 @@ impl Replicator {
                 self.follower.deadline().map_or(self.claim.deadline(), |then| then.min(self.claim.deadline()));
             let first = match self.queue.pop_wait(Some(deadline.since(now))) {
                 Ok(item) => item,
-                Err(Nothing::Yet) => continue,
-                Err(Nothing::Ever) => return,
+                Err(PopError::Empty) => continue,
+                Err(PopError::Closed) => return,
             };
             let now = Clock::now().instant;
             self.on_item(now, first);
@@ -327,28 +329,28 @@ impl Replicator {
     fn act(&mut self, now: Instant) {
         while let Some(act) = self.claim.poll(now) {
             match act {
-                Act::Announce => self.stream.announce(self.claim.is_held()),
-                Act::Hold => push(&self.own.mailbox, Command::EventsClaimed(Ok(()))),
-                Act::GiveWay(to) => self.give_way(to),
+                ClaimAction::Announce => self.stream.announce(self.claim.is_held()),
+                ClaimAction::Hold => push(&self.own.mailbox, EngineCommand::EventsClaimed(Ok(()))),
+                ClaimAction::Yield(to) => self.give_way(to),
             }
         }
         self.stream.has_followers.store(self.claim.has_followers(), Ordering::Relaxed);
         while let Some(step) = self.follower.poll(now) {
             match step {
-                Step::Store(events) => {
+                FollowerAction::Store(events) => {
                     let fetched = self.follower.take_fetched();
                     if let Some(news) = self.news.as_ref().filter(|_| !fetched.is_empty()) {
                         // If nobody hears it any more, the peer ends.
-                        drop(news.push_wait(Input::Fetched(fetched)));
+                        drop(news.push_wait(Input::FetchedEvent(fetched)));
                     }
                     self.store(now, events);
                 }
-                Step::Ask { number, question } => self.ask(number, &question),
-                Step::Tell(notice) if notice.is_warning() => tracing::warn!("{notice}"),
-                Step::Tell(notice) => tracing::info!("{notice}"),
+                FollowerAction::Ask { number, question } => self.ask(number, &question),
+                FollowerAction::Report(notice) if notice.is_warning() => tracing::warn!("{notice}"),
+                FollowerAction::Report(notice) => tracing::info!("{notice}"),
             }
         }
-        let name = |row: &Row| self.names.get(&row.publisher?).cloned();
+        let name = |row: &ServerStatus| self.names.get(&row.publisher?).cloned();
         *lock(&self.known.rows) = self.follower.rows().map(|row| (row, name(&row))).collect();
     }
 
@@ -361,7 +363,7 @@ impl Replicator {
         );
         tracing::error!("no events are registered: {text}");
         self.stream.announce(false);
-        push(&self.own.mailbox, Command::EventsClaimed(Err(Refusal { kind: Kind::Unavailable, text })));
+        push(&self.own.mailbox, EngineCommand::EventsClaimed(Err(Refusal { kind: Kind::Unavailable, text })));
     }
 
     fn on_item(&mut self, now: Instant, item: Item) {
@@ -426,24 +428,24 @@ impl Replicator {
         }
     }
 
-    fn ask(&self, number: u64, question: &Question) {
+    fn ask(&self, number: u64, question: &ReplicationRequest) {
         let subject = format!("{QUESTION_PREFIX}{}", question.after.server).parse().expect("words and a number");
         let reply = format!("{}{number}", self.inbox).parse().expect("words and numbers");
         self.own.publish(Message { reply: Some(reply), ..Message::new(subject, encode_question(question)) });
     }
 
     /// One question of a peer at a time: who follows asks the next one when it has the answer.
-    fn answer(&mut self, from: Epoch, reply: Subject, question: Question) {
+    fn answer(&mut self, from: Epoch, reply: Subject, question: ReplicationRequest) {
         let server = self.own.server;
         if !self.claim.is_held() || question.after.server != server {
             return;
         }
         let Some(found_pages) = self.pages.admit(from) else { return };
-        let query = Query::Server(OfServer { server, after: Some(question.after), limit: Some(PAGE_EVENTS) });
+        let query = Query::Server(ServerQuery { server, after: Some(question.after), limit: Some(PAGE_EVENTS) });
         let (own, queue) = (self.own.clone(), Arc::clone(&self.queue));
         let heard = move |found| {
             let page = match found {
-                Err(StoreError::NoServer(..)) => Some(own.page(&question, Answer::default())),
+                Err(StoreError::NoServer(..)) => Some(own.page(&question, QueryPage::default())),
                 Ok(found) => Some(own.page(&question, found)),
                 Err(error) => {
                     tracing::warn!(%error, peer = %from, "no answer to who follows the events");
@@ -452,7 +454,7 @@ impl Replicator {
             };
             // The queue has room for the answer to each admitted question. Nobody takes it when the peer ends.
             drop(found_pages.try_send((from, reply, page)));
-            queue.push_known(None);
+            queue.push_publisher(None);
         };
         if !self.reader.ask(FOLLOWERS, query, Box::new(heard)) {
             self.pages.cancel(from);

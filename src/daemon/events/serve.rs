@@ -10,16 +10,16 @@ use crate::event::refusal::{Kind, Refusal};
 use crate::listener::client::{Protocol, Session};
 use crate::listener::event::{EventAnswer, EventRequest};
 use crate::listener::frame::ToClient;
-use crate::message::{ClientId, DeliveryMode, SubId, Wanted};
+use crate::message::{ClientId, DeliveryMode, SubId, SubscriptionFilter};
 use crate::subject::event_type::EventType;
-use crate::time::Now;
+use crate::time::ClockReading;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Engine {
     /// Somebody asks something about events; refused at once, or told later.
-    pub(crate) fn ask_events(&mut self, now: Now, asker: Asker, request: EventRequest) {
+    pub(crate) fn ask_events(&mut self, now: ClockReading, asker: Asker, request: EventRequest) {
         if let Err(refusal) = self.begin_events(now, &asker, request) {
             self.tell_events(&asker, vec![Err(refusal)]);
         }
@@ -28,7 +28,7 @@ impl Engine {
     /// As [`Engine::ask_events`], of a client of a listener that is served.
     pub(crate) fn ask_events_at_listener(
         &mut self,
-        now: Now,
+        now: ClockReading,
         (client, number): (ClientId, u64),
         connection: &mut ListenerConnection,
         request: EventRequest,
@@ -42,7 +42,7 @@ impl Engine {
         }
     }
 
-    fn begin_events(&mut self, now: Now, asker: &Asker, request: EventRequest) -> Result<(), Refusal> {
+    fn begin_events(&mut self, now: ClockReading, asker: &Asker, request: EventRequest) -> Result<(), Refusal> {
         let publisher = self.events.publisher(now, &mut self.clients);
         let begun = match self.is_running() {
             true => {
@@ -54,20 +54,20 @@ impl Engine {
     }
 
     /// Opens the journal, and shares it with other peers, if that was not done.
-    fn open_events(&mut self, now: Now) -> Result<(), Refusal> {
+    fn open_events(&mut self, now: ClockReading) -> Result<(), Refusal> {
         self.events.open_soon(now)?;
         self.share_events(now).map_err(unavailable)
     }
 
     /// Shares the journal with other peers, once it is open.
-    pub(crate) fn share_events(&mut self, now: Now) -> Result<(), EventsError> {
+    pub(crate) fn share_events(&mut self, now: ClockReading) -> Result<(), EventsError> {
         let Some(server) = self.events.server().filter(|_| self.events.is_to_share()) else { return Ok(()) };
         let client = self.events.publisher(now, &mut self.clients);
         let (epoch, message_bytes_max) = (self.peer.epoch(), self.peer.settings().message_bytes_max);
         let own = LocalServer { server, epoch, client, message_bytes_max, mailbox: Arc::clone(&self.mailbox) };
         let queue = self.events.share(&own)?;
         for (sub, pattern) in (0..).map(SubId).zip(own.patterns()) {
-            let wanted = (Wanted { pattern, glob: None, queue: None }, Some(DeliveryMode::Repair), false);
+            let wanted = (SubscriptionFilter { pattern, glob: None, queue: None }, Some(DeliveryMode::Repair), false);
             if let Err(refusal) = self.subscribe(now, client, sub, wanted, Arc::clone(&queue)) {
                 tracing::error!(?refusal, "the journal of events is not shared with other peers");
             }
@@ -76,7 +76,7 @@ impl Engine {
     }
 
     /// Whether events can be registered is known: what was held back goes on.
-    pub(crate) fn on_events_claimed(&mut self, now: Now, claimed: Result<(), Refusal>) {
+    pub(crate) fn on_events_claimed(&mut self, now: ClockReading, claimed: Result<(), Refusal>) {
         let publisher = self.events.publisher(now, &mut self.clients);
         for (asker, request) in self.events.on_claimed(claimed) {
             let begun = self.events.begin((now, publisher), &self.mailbox, &asker, request);
@@ -88,7 +88,7 @@ impl Engine {
     }
 
     /// The peer tells by an event that it registers events from now on, or no more.
-    pub(crate) fn announce_events(&mut self, now: Now, word: &'static str) {
+    pub(crate) fn announce_events(&mut self, now: ClockReading, word: &'static str) {
         let Some(server) = self.events.server() else { return };
         let event_type = EventType::new(["event", &server.to_string(), "engine"]).expect("short words and a number");
         let text = Bytes::from(format!("\"{word}\""));
@@ -97,12 +97,12 @@ impl Engine {
     }
 
     /// The peer registers something that nobody waits for.
-    pub(crate) fn register_own(&mut self, now: Now, registrations: Vec<Registration>) {
+    pub(crate) fn register_own(&mut self, now: ClockReading, registrations: Vec<Registration>) {
         self.ask_events(now, Asker::Own, EventRequest::Register(registrations));
     }
 
     /// The journal is done with a request.
-    pub(crate) fn on_events_done(&mut self, now: Now, outcome: Outcome) {
+    pub(crate) fn on_events_done(&mut self, now: ClockReading, outcome: Outcome) {
         let Outcome { asker, done, ended } = outcome;
         ended.into_iter().for_each(|cost| self.events.end(cost));
         match &done {
@@ -117,7 +117,7 @@ impl Engine {
     }
 
     /// Tells who asked what became of a request.
-    fn tell_asker(&mut self, now: Now, asker: &Asker, done: Result<Done, Refusal>) {
+    fn tell_asker(&mut self, now: ClockReading, asker: &Asker, done: Result<Done, Refusal>) {
         if let Asker::Listener(client, number) = asker {
             return self.tell_listener(now, *client, *number, done);
         }
@@ -143,7 +143,8 @@ impl Engine {
         match asker {
             Asker::Attached(client, id) => {
                 let Some(connection) = self.clients.connection(*client) else { return };
-                let answers = if connection.outbox.is_glutted() { vec![Err(Refusal::busy())] } else { answers };
+                let answers =
+                    if connection.outbox.exceeds_answer_limit() { vec![Err(Refusal::busy())] } else { answers };
                 for answer in answers {
                     self.clients.answer(*client, &ToClient::Events { id: *id, answer });
                 }
@@ -169,7 +170,7 @@ impl Engine {
     }
 
     /// Tells a client of a listener what became of its request.
-    fn tell_listener(&mut self, now: Now, id: ClientId, number: u64, done: Result<Done, Refusal>) {
+    fn tell_listener(&mut self, now: ClockReading, id: ClientId, number: u64, done: Result<Done, Refusal>) {
         self.at_hat_client(now, id, |connection| {
             let Session::Hat(session) = &mut connection.session else {
                 unreachable!("others ask nothing about events")
@@ -185,7 +186,7 @@ impl Engine {
     }
 
     /// Tells the clients of Hat that subscribe to them of the events of a session, together.
-    fn tell_subscribers(&mut self, now: Now, events: &[Event]) {
+    fn tell_subscribers(&mut self, now: ClockReading, events: &[Event]) {
         if !self.listeners.has_clients(Protocol::Hat) {
             return;
         }
@@ -217,20 +218,20 @@ impl Engine {
     }
 
     /// Says something to a client, and does what it asks for then.
-    fn at_hat_client(&mut self, now: Now, id: ClientId, say: impl FnOnce(&mut ListenerConnection)) {
+    fn at_hat_client(&mut self, now: ClockReading, id: ClientId, say: impl FnOnce(&mut ListenerConnection)) {
         let Some(mut connection) = self.clients.take_listener(id) else { return };
         say(&mut connection);
         self.drain_asks(now, id, &mut connection);
         // An answer or a session may be large, and there may be one for each of many clients in a turn.
-        let at_listeners = &mut self.clients.at_listeners;
-        at_listeners.memory.note(&mut connection);
-        if at_listeners.memory.is_scarce() {
+        let listener_delivery = &mut self.clients.listener_delivery;
+        listener_delivery.memory.note(&mut connection);
+        if listener_delivery.memory.is_scarce() {
             // What comes of it is seen when it is written again, in the same turn.
-            at_listeners.write(id, &mut connection);
+            listener_delivery.write(id, &mut connection);
         }
         self.clients.put_listener(now, id, connection);
         self.listeners.note(&mut self.clients, id);
-        self.plan_wake(now, id);
+        self.schedule_wake(now, id);
         self.evict(now);
     }
 }

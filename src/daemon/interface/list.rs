@@ -1,6 +1,6 @@
 //! The interfaces of this host and its default route, asked of the system.
 
-use super::{Address, Family, Interface, NAME_BYTES_MAX};
+use super::{Family, Interface, InterfaceAddress, NAME_BYTES_MAX};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::SockaddrStorage;
@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 pub fn list() -> io::Result<Vec<Interface>> {
     let mut there: Vec<Interface> = Vec::new();
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).or_else(|_| UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)))?;
-    let passing = passing_addresses();
+    let unstable = unstable_addresses();
     for entry in getifaddrs()? {
         let position = match there.iter().position(|interface| interface.name == entry.interface_name) {
             Some(position) => position,
@@ -22,19 +22,19 @@ pub fn list() -> io::Result<Vec<Interface>> {
                 let mtu = mtu_of(&socket, &entry.interface_name);
                 // An interface that went away since the listing began is not there.
                 let (Ok(index), Ok(mtu)) = (index, mtu) else { continue };
-                there.push(described(entry.interface_name, index, mtu, entry.flags));
+                there.push(new_interface(entry.interface_name, index, mtu, entry.flags));
                 there.len() - 1
             }
         };
         if let Some(ip) = entry.address.as_ref().and_then(ip_of) {
-            there[position].addresses.push(Address { ip, lasting: !passing.contains(&ip) });
+            there[position].addresses.push(InterfaceAddress { ip, stable: !unstable.contains(&ip) });
         }
     }
     Ok(there)
 }
 
 /// An interface without its addresses.
-fn described(name: String, index: u32, mtu: usize, flags: InterfaceFlags) -> Interface {
+fn new_interface(name: String, index: u32, mtu: usize, flags: InterfaceFlags) -> Interface {
     Interface {
         name,
         index,
@@ -109,21 +109,21 @@ pub(super) fn default_route_v6(table: &str) -> Option<String> {
 }
 
 /// IPv6 addresses that go away by themselves or cannot be used yet; none where the kernel has no IPv6.
-fn passing_addresses() -> Vec<IpAddr> {
-    passing_addresses_in(&fs::read_to_string("/proc/self/net/if_inet6").unwrap_or_default())
+fn unstable_addresses() -> Vec<IpAddr> {
+    parse_unstable_addresses(&fs::read_to_string("/proc/self/net/if_inet6").unwrap_or_default())
 }
 
 /// Columns: address, interface index, prefix, scope, flags (all hexadecimal), name.
-pub(super) fn passing_addresses_in(table: &str) -> Vec<IpAddr> {
-    let passing = table.lines().filter_map(|line| {
+pub(super) fn parse_unstable_addresses(table: &str) -> Vec<IpAddr> {
+    let unstable = table.lines().filter_map(|line| {
         let columns: Vec<&str> = line.split_whitespace().collect();
         let [address, _, _, _, flags, ..] = columns[..] else { return None };
         let flags = u32::from_str_radix(flags, 16).ok()?;
         let bits = u128::from_str_radix(address, 16).ok()?;
-        (flags & ADDRESS_FLAGS_PASSING != 0).then(|| IpAddr::V6(Ipv6Addr::from_bits(bits)))
+        (flags & ADDRESS_FLAGS_UNSTABLE != 0).then(|| IpAddr::V6(Ipv6Addr::from_bits(bits)))
     });
-    passing.collect()
+    unstable.collect()
 }
 
 /// `IFA_F_TEMPORARY`, `IFA_F_DADFAILED`, `IFA_F_DEPRECATED` and `IFA_F_TENTATIVE` of linux/if_addr.h.
-const ADDRESS_FLAGS_PASSING: u32 = 0x01 | 0x08 | 0x20 | 0x40;
+const ADDRESS_FLAGS_UNSTABLE: u32 = 0x01 | 0x08 | 0x20 | 0x40;

@@ -1,17 +1,17 @@
 //! Tests of the choice of an interface, on made-up hosts.
 
-use super::list::{default_route_v4, default_route_v6, passing_addresses_in};
+use super::list::{default_route_v4, default_route_v6, parse_unstable_addresses};
 use super::*;
 
 #[test]
 fn a_spec_is_auto_a_network_an_address_or_a_name() {
-    let network = Network { address: "10.1.0.0".parse().unwrap(), prefix: 16 };
+    let network = Subnet { address: "10.1.0.0".parse().unwrap(), prefix: 16 };
     let table = [
         ("auto", Ok(Spec::Auto)),
         ("eth0", Ok(Spec::Name("eth0".into()))),
-        ("192.0.2.2", Ok(Spec::Address("192.0.2.2".parse().unwrap()))),
-        ("fe80::1", Ok(Spec::Address("fe80::1".parse().unwrap()))),
-        ("10.1.0.0/16", Ok(Spec::Network(network))),
+        ("192.0.2.2", Ok(Spec::InterfaceAddress("192.0.2.2".parse().unwrap()))),
+        ("fe80::1", Ok(Spec::InterfaceAddress("fe80::1".parse().unwrap()))),
+        ("10.1.0.0/16", Ok(Spec::Subnet(network))),
         ("", Err(SpecError::Empty)),
         ("10.1.0.0/33", Err(SpecError::NetworkPrefix("10.1.0.0/33".into()))),
         ("10.1.0.0/", Err(SpecError::NetworkPrefix("10.1.0.0/".into()))),
@@ -31,7 +31,7 @@ fn a_spec_is_auto_a_network_an_address_or_a_name() {
 #[test]
 fn networks_contain_what_shares_their_prefix() {
     let contains = |network: &str, address: &str| match network.parse() {
-        Ok(Spec::Network(network)) => network.contains(address.parse().unwrap()),
+        Ok(Spec::Subnet(network)) => network.contains(address.parse().unwrap()),
         other => panic!("{other:?}"),
     };
     assert!(contains("0.0.0.0/0", "203.0.113.9"));
@@ -111,14 +111,14 @@ fn errors_say_what_there_is_and_what_to_do() {
 
 #[test]
 fn passing_addresses_are_the_last_choice() {
-    let passing = passing_addresses_in(
+    let unstable = parse_unstable_addresses(
         "00000000000000000000000000000001 01 80 10 80       lo\n\
          fd000000000000000000000000000099 02 40 00 01     eth0\n\
          fd000000000000000000000000000002 02 40 00 80     eth0\n",
     );
-    assert_eq!(passing, ["fd00::99".parse::<IpAddr>().unwrap()]);
+    assert_eq!(unstable, ["fd00::99".parse::<IpAddr>().unwrap()]);
     let mut there = host("eth0 fd00::99 fe80::2");
-    there[0].addresses[0].lasting = false;
+    there[0].addresses[0].stable = false;
     assert_eq!(there[0].address(Family::V6), Some("fe80::2".parse().unwrap()));
     there[0].addresses.remove(1);
     assert_eq!(there[0].address(Family::V6), Some("fd00::99".parse().unwrap()));
@@ -171,8 +171,8 @@ fn check(there: &str, route: Option<&str>, spec: &str, family: Family, expected:
 
 /// Interfaces from `name:flags address …; …`; flags: l loopback, d down, u unplugged, n no multicast, p point to point.
 fn host(text: &str) -> Vec<Interface> {
-    let described = text.split(';').filter(|part| !part.trim().is_empty()).enumerate();
-    described
+    let new_interface = text.split(';').filter(|part| !part.trim().is_empty()).enumerate();
+    new_interface
         .map(|(position, part)| {
             let mut words = part.split_whitespace();
             let first = words.next().unwrap();
@@ -187,7 +187,7 @@ fn host(text: &str) -> Vec<Interface> {
                 multicast: !flags.contains(['l', 'n']),
                 loopback,
                 point_to_point: flags.contains('p'),
-                addresses: words.map(|ip| Address { ip: ip.parse().unwrap(), lasting: true }).collect(),
+                addresses: words.map(|ip| InterfaceAddress { ip: ip.parse().unwrap(), stable: true }).collect(),
             }
         })
         .collect()

@@ -1,9 +1,9 @@
 //! One client of a listener: its stream, its conversation, what waits to be written to it and what it did not get.
 
-use super::drops::Lost;
+use super::drops::DropCounts;
 use super::stream::Stream;
-use crate::daemon::flow::{Flow, Reading, Unwritten};
-use crate::daemon::outbox::Pushed;
+use crate::daemon::flow::{ConnectionState, ReadOutcome, WriteBuffer};
+use crate::daemon::outbox::PushOutcome;
 use crate::daemon::queue::QueueLimits;
 use crate::listener::ask::{Ask, Hello};
 use crate::listener::client::{Parser, Session, Settings};
@@ -19,9 +19,9 @@ use std::time::Duration;
 const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
 /// About as many bytes, or one message to one subscription, are handed to a client before it is looked at again whether it has room.
 /// By no more than that what waits for it is above its limit. Most batches are smaller.
-const PIECE_BYTES: usize = 256 * 1024;
+const DELIVERY_CHUNK_BYTES: usize = 256 * 1024;
 /// What is written around a message at least.
-const LINE_BYTES: usize = 32;
+const MESSAGE_OVERHEAD_BYTES: usize = 32;
 
 /// A client of a listener.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub(crate) struct ListenerConnection {
     pub(crate) stream: Stream,
     pub(crate) parser: Parser,
     pub(crate) session: Session,
-    pub(crate) unwritten: Unwritten,
-    pub(crate) flow: Flow,
+    pub(crate) unwritten: WriteBuffer,
+    pub(crate) flow: ConnectionState,
     /// Where it comes from.
     pub(crate) from: SocketAddr,
     /// Which of the listeners.
@@ -38,22 +38,22 @@ pub(crate) struct ListenerConnection {
     /// The account it proved to be, once it is admitted.
     pub(crate) account: Option<String>,
     /// It has not proven who it is, or not encrypted what must be.
-    pub(crate) is_stranger: bool,
+    pub(crate) is_unauthenticated: bool,
     /// When it must have come to the end of encrypting, as long as it must or has begun to.
-    secure_by: Option<Instant>,
+    handshake_deadline: Option<Instant>,
     /// Whether it is among those to be served.
-    pub(crate) is_listed: bool,
+    pub(crate) is_scheduled: bool,
     /// When it is to be called at the latest.
     pub(crate) wake: Option<Instant>,
     /// Until its subscriptions are known up to this version nothing is written, and nothing taken but more of them.
     pub(crate) unconfirmed: Option<u64>,
     /// When it ends at the latest, once it is to end.
-    pub(crate) end_by: Option<Instant>,
+    pub(crate) close_deadline: Option<Instant>,
     limits: QueueLimits,
     /// What it held when [`Memory`](super::memory::Memory) last looked.
-    pub(super) held_noted: usize,
+    pub(super) accounted_bytes: usize,
     /// What it did not get since it was last told.
-    pub(crate) lost: Lost,
+    pub(crate) lost: DropCounts,
     /// Dropped in all.
     pub(crate) dropped: u64,
 }
@@ -71,20 +71,20 @@ impl ListenerConnection {
             stream,
             parser: Parser::new(settings),
             session: Session::new(settings, hello, now),
-            unwritten: Unwritten::default(),
-            flow: Flow::new(),
+            unwritten: WriteBuffer::default(),
+            flow: ConnectionState::new(),
             from: hello.from,
             listener,
             account: None,
-            is_stranger: true,
-            secure_by: None,
-            is_listed: false,
+            is_unauthenticated: true,
+            handshake_deadline: None,
+            is_scheduled: false,
             wake: None,
             unconfirmed: None,
-            end_by: None,
+            close_deadline: None,
             limits,
-            held_noted: 0,
-            lost: Lost::default(),
+            accounted_bytes: 0,
+            lost: DropCounts::default(),
             dropped: 0,
         };
         connection.answer(|session, out| session.on_open(out));
@@ -95,22 +95,25 @@ impl ListenerConnection {
     /// Looks how far the client has come with encrypting.
     pub(crate) fn note_encryption(&mut self, now: Instant) {
         let is_on_its_way = self.stream.awaits_encryption() || self.stream.is_handshaking();
-        self.secure_by = is_on_its_way.then(|| self.secure_by.unwrap_or(now + HANDSHAKE_TIME));
+        self.handshake_deadline = is_on_its_way.then(|| self.handshake_deadline.unwrap_or(now + HANDSHAKE_TIME));
     }
 
     /// Whether it has proven who it is, as far as it must, and encrypts, if it must.
-    pub(crate) fn is_known(&self) -> bool {
-        self.account.is_some() && self.secure_by.is_none()
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.account.is_some() && self.handshake_deadline.is_none()
     }
 
     /// When something has to be said or done about the client.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.session.deadline().into_iter().chain(self.secure_by).min()
+        self.session.deadline().into_iter().chain(self.handshake_deadline).min()
     }
 
     /// Whether something can be done for the client now, as far as is known.
     pub(crate) fn has_input(&self) -> bool {
-        !self.unwritten.is_choked() && !self.session.is_full() && self.unconfirmed.is_none() && self.flow.has_input()
+        !self.unwritten.is_backpressured()
+            && !self.session.is_full()
+            && self.unconfirmed.is_none()
+            && self.flow.has_input()
     }
 
     /// Has the session say something that answers the client.
@@ -122,31 +125,31 @@ impl ListenerConnection {
 
     /// What the session asks of the peer next.
     pub(crate) fn poll_ask(&mut self) -> Option<Ask<'static>> {
-        self.session.poll_ask(!self.unwritten.is_choked())
+        self.session.poll_ask(!self.unwritten.is_backpressured())
     }
 
     /// Hands on messages for these subscriptions as long as there is room, and drops the others. There is none when the client
     /// has had its share of the memory of all.
-    pub(crate) fn deliver(&mut self, subs: &[SubId], deliveries: &Deliveries, has_share: bool) -> Pushed {
+    pub(crate) fn deliver(&mut self, subs: &[SubId], deliveries: &Deliveries, has_share: bool) -> PushOutcome {
         let subs = self.session.heard_by(subs);
         if !has_share || !self.has_room() {
-            return Pushed { taken: 0, begins_drops: self.drop_all(subs, deliveries) };
+            return PushOutcome { taken: 0, begins_drops: self.drop_all(subs, deliveries) };
         }
-        let bytes = deliveries.bytes() + deliveries.len() * LINE_BYTES;
-        if bytes.saturating_mul(subs.len()) <= PIECE_BYTES {
-            return Pushed { taken: self.hand_on(subs, deliveries), begins_drops: false };
+        let bytes = deliveries.bytes() + deliveries.len() * MESSAGE_OVERHEAD_BYTES;
+        if bytes.saturating_mul(subs.len()) <= DELIVERY_CHUNK_BYTES {
+            return PushOutcome { taken: self.write_deliveries(subs, deliveries), begins_drops: false };
         }
-        let mut pushed = Pushed { taken: 0, begins_drops: false };
+        let mut pushed = PushOutcome { taken: 0, begins_drops: false };
         let mut rest = deliveries.clone();
         while self.has_room()
             && let Some(delivery) = rest.next()
         {
             let message = Deliveries::from(delivery);
-            let piece = (PIECE_BYTES / (message.bytes() + LINE_BYTES)).max(1);
+            let piece = (DELIVERY_CHUNK_BYTES / (message.bytes() + MESSAGE_OVERHEAD_BYTES)).max(1);
             let mut left = subs;
             while !left.is_empty() && self.has_room() {
                 let (some, others) = left.split_at(piece.min(left.len()));
-                pushed.taken += self.hand_on(some, &message);
+                pushed.taken += self.write_deliveries(some, &message);
                 left = others;
             }
             pushed.begins_drops |= self.drop_rest(left, &message);
@@ -156,7 +159,7 @@ impl ListenerConnection {
     }
 
     /// Gives how many messages are written.
-    fn hand_on(&mut self, subs: &[SubId], deliveries: &Deliveries) -> usize {
+    fn write_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries) -> usize {
         let taken = self.session.on_deliveries(subs, deliveries, &mut self.unwritten.out);
         self.unwritten.note_events(taken);
         taken
@@ -169,7 +172,7 @@ impl ListenerConnection {
     }
 
     /// Whether the client, which has lost something, can be told of it.
-    pub(crate) fn can_be_told(&self) -> bool {
+    pub(crate) fn can_report_drops(&self) -> bool {
         !self.lost.is_empty() && self.is_within(2)
     }
 
@@ -221,7 +224,7 @@ impl ListenerConnection {
     }
 
     /// Reads once, into the parser, by way of `scratch`.
-    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Reading {
+    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> ReadOutcome {
         let is_plain = self.stream.is_plain();
         self.flow.read(&mut self.stream, is_plain, scratch, |bytes| self.parser.push(bytes))
     }
@@ -235,7 +238,7 @@ impl ListenerConnection {
         }
         let ListenerConnection { flow, unwritten, stream, .. } = self;
         let goes_on = flow.write(|| Ok(unwritten.write_to(stream)? && flush(stream)?));
-        if flow.is_deaf() {
+        if flow.is_write_closed() {
             unwritten.clear();
         }
         goes_on

@@ -1,6 +1,6 @@
 //! What a client of a listener did not get because it did not read: how many messages of which subjects, since it was last told.
 
-use crate::daemon::advisories::{self, Counted};
+use crate::daemon::advisories::{self, AdvisoryCount};
 use crate::message::{Count, Delivery, Publisher};
 use crate::proto::advisory::INBOUND_BCAST;
 use crate::subject::Subject;
@@ -12,12 +12,12 @@ const SUBJECTS_MAX: usize = 64;
 
 /// Messages that were dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Lost {
+pub(crate) struct DropCounts {
     total: u64,
     subjects: BTreeMap<Subject, u64>,
 }
 
-impl Lost {
+impl DropCounts {
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.total == 0
@@ -39,9 +39,9 @@ impl Lost {
     /// What there is to tell, as an advisory with the fields of those of the network, and nothing is lost from then on. Its
     /// `reason` is `slow-client`; messages of subjects that are not named are in `lost` alone.
     pub(crate) fn take(&mut self, me: &Publisher, scid: u16) -> Delivery {
-        let Lost { total, subjects } = std::mem::take(self);
+        let DropCounts { total, subjects } = std::mem::take(self);
         let mut notice = Map::new();
-        let count = |count| serde_json::to_value(Counted(Count::Exact(count))).expect("numbers are valid JSON");
+        let count = |count| serde_json::to_value(AdvisoryCount(Count::Exact(count))).expect("numbers are valid JSON");
         let mut put = |key: &str, value: Value| notice.insert(key.to_owned(), value);
         put("ADV_CLASS", json!("ERROR"));
         put("ADV_SOURCE", json!("SYSTEM"));
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn what_a_client_lost_is_told_by_subject_and_once() {
-        let mut lost = Lost::default();
+        let mut lost = DropCounts::default();
         let subject = |text: &str| text.parse::<Subject>().unwrap();
         lost.add(&subject("a.b"), 3);
         lost.add(&subject("c"), 1);

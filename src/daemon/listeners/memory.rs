@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// What all clients of listeners hold. A large payload counts once, whoever it waits for; what else several are given without a
 /// copy counts for each of them.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct ListenerMemory {
     /// What each client holds alone,
     own_bytes: usize,
     /// and payloads that wait for any.
@@ -19,10 +19,10 @@ pub(crate) struct Memory {
     bytes_max: usize,
 }
 
-impl Memory {
+impl ListenerMemory {
     /// Nothing is held, and at most about so many bytes may be.
-    pub(crate) fn new(bytes_max: usize) -> Memory {
-        Memory { own_bytes: 0, common_bytes: Arc::default(), bytes_max }
+    pub(crate) fn new(bytes_max: usize) -> ListenerMemory {
+        ListenerMemory { own_bytes: 0, common_bytes: Arc::default(), bytes_max }
     }
 
     /// Bytes held.
@@ -56,7 +56,7 @@ impl Memory {
             let payload = &mut delivery.message.payload;
             if COMMON_BYTES <= payload.len() {
                 self.common_bytes.fetch_add(payload.len(), Ordering::Relaxed);
-                let counted = Counted { payload: payload.clone(), sum: Arc::clone(&self.common_bytes) };
+                let counted = CountedPayload { payload: payload.clone(), sum: Arc::clone(&self.common_bytes) };
                 *payload = Bytes::from_owner(counted);
             }
             Deliveries::from(delivery)
@@ -70,28 +70,28 @@ impl Memory {
     }
 
     /// The client is gone.
-    pub(crate) fn forget(&mut self, connection: &mut ListenerConnection) {
+    pub(crate) fn release(&mut self, connection: &mut ListenerConnection) {
         self.change(connection, 0);
     }
 
     fn change(&mut self, connection: &mut ListenerConnection, bytes: usize) {
-        self.own_bytes = self.own_bytes - std::mem::replace(&mut connection.held_noted, bytes) + bytes;
+        self.own_bytes = self.own_bytes - std::mem::replace(&mut connection.accounted_bytes, bytes) + bytes;
     }
 }
 
 /// A payload that counts until it waits for nobody any more.
-struct Counted {
+struct CountedPayload {
     payload: Bytes,
     sum: Arc<AtomicUsize>,
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for CountedPayload {
     fn as_ref(&self) -> &[u8] {
         &self.payload
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedPayload {
     fn drop(&mut self) {
         self.sum.fetch_sub(self.payload.len(), Ordering::Relaxed);
     }
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_large_payload_counts_once_until_nobody_waits_for_it() {
-        let memory = Memory::new(1 << 30);
+        let memory = ListenerMemory::new(1 << 30);
         for (bytes, expected) in [(COMMON_BYTES - 1, 0), (COMMON_BYTES, COMMON_BYTES), (1 << 20, 1 << 20)] {
             let counted = memory.counted(&deliveries(bytes));
             assert_eq!((counted.len(), memory.bytes()), (1, expected), "{bytes}");

@@ -1,11 +1,11 @@
 //! The listeners of a peer: where they listen, who is connected, whose turn it is. What is the same for all protocols stands here
 //! once: sockets, encryption, buffers, back-pressure, limits.
 
+mod client_service;
 pub(crate) mod connection;
 pub(crate) mod delivery;
 mod drops;
 pub(crate) mod memory;
-mod serve;
 pub(crate) mod stream;
 pub(crate) mod tls;
 
@@ -79,7 +79,7 @@ impl fmt::Display for ListenerError {
 impl std::error::Error for ListenerError {}
 
 /// The files with which the clients of a listener connect encrypted, if they do.
-fn encryption(protocol: Protocol, config: &Config) -> Result<Option<Tls>, ListenerError> {
+fn load_encryption(protocol: Protocol, config: &Config) -> Result<Option<Tls>, ListenerError> {
     let files = match protocol {
         Protocol::Nats => &config.nats_tls,
         Protocol::Redis => &config.redis_tls,
@@ -110,15 +110,15 @@ pub(crate) struct Listener {
     pub(crate) is_acceptable: bool,
     /// Connected now.
     clients: usize,
-    counts: Counts,
+    counts: ListenerCounts,
 }
 
 /// What happened at a listener since the start.
 #[derive(Clone, Debug, Default)]
-struct Counts {
+struct ListenerCounts {
     accepted: u64,
     refused: u64,
-    kept_waiting: u64,
+    accept_failures: u64,
     unauthorized: u64,
     faults: u64,
     /// By kind, which is one of a fixed set.
@@ -127,7 +127,7 @@ struct Counts {
     evicted: u64,
 }
 
-impl Counts {
+impl ListenerCounts {
     /// Counts a refusal of this kind. Returns the number of its kind if it is to be logged: the first, second, fourth … of each.
     fn count_refusal(&mut self, kind: &'static str) -> Option<u64> {
         let refusals = self.refusals.entry(kind).or_default();
@@ -149,11 +149,11 @@ pub(crate) struct Listeners {
     /// Clients that lost something and are to be told.
     slow: Vec<ClientId>,
     /// Clients that have not said who they are, in the order in which they came; some have gone or been admitted since.
-    strangers: VecDeque<ClientId>,
-    strangers_count: usize,
+    unauthenticated: VecDeque<ClientId>,
+    unauthenticated_count: usize,
     clients: usize,
     clients_max: usize,
-    strangers_max: usize,
+    unauthenticated_max: usize,
     slow_client: SlowClient,
     published: u64,
 }
@@ -167,11 +167,11 @@ impl Listeners {
             held_up: Vec::new(),
             wakes: BTreeSet::new(),
             slow: Vec::new(),
-            strangers: VecDeque::new(),
-            strangers_count: 0,
+            unauthenticated: VecDeque::new(),
+            unauthenticated_count: 0,
             clients: 0,
             clients_max: config.listener_client_max,
-            strangers_max: config.listener_unauthenticated_max,
+            unauthenticated_max: config.listener_unauthenticated_max,
             slow_client: config.slow_client,
             published: 0,
         }
@@ -214,7 +214,7 @@ impl Listeners {
         config: &Config,
         peer: (Epoch, Option<ServerId>),
     ) -> Result<(), ListenerError> {
-        let tls = encryption(protocol, config)?;
+        let tls = load_encryption(protocol, config)?;
         let listen = || {
             let socket = socket2::Socket::new(
                 socket2::Domain::for_address(address),
@@ -247,7 +247,7 @@ impl Listeners {
             tls,
             is_acceptable: true,
             clients: 0,
-            counts: Counts::default(),
+            counts: ListenerCounts::default(),
         });
         Ok(())
     }
@@ -255,7 +255,7 @@ impl Listeners {
     /// There may be something to do for a client of a listener.
     pub(crate) fn note(&mut self, clients: &mut Clients, id: ClientId) {
         let Some(connection) = clients.listener(id) else { return };
-        if connection.has_input() && !std::mem::replace(&mut connection.is_listed, true) {
+        if connection.has_input() && !std::mem::replace(&mut connection.is_scheduled, true) {
             self.ready.push_back(id);
         }
     }
@@ -281,8 +281,8 @@ impl Listeners {
     }
 
     /// Whether a client waits to be served.
-    pub(crate) fn has_work(&self, is_held_up: bool) -> bool {
-        !self.ready.is_empty() || (!is_held_up && !self.held_up.is_empty())
+    pub(crate) fn has_work(&self, is_publish_blocked: bool) -> bool {
+        !self.ready.is_empty() || (!is_publish_blocked && !self.held_up.is_empty())
     }
 
     /// When a client is to be called next.
@@ -301,7 +301,7 @@ impl Listeners {
                 "clients": listener.clients,
                 "accepted": listener.counts.accepted,
                 "refused": listener.counts.refused,
-                "kept_waiting": listener.counts.kept_waiting,
+                "kept_waiting": listener.counts.accept_failures,
                 "unauthorized": listener.counts.unauthorized,
                 "faults": listener.counts.faults,
                 "refusals": listener.counts.refusals.values().sum::<u64>(),
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn first_refusal_of_each_kind_is_logged() {
-        let mut counts = Counts::default();
+        let mut counts = ListenerCounts::default();
         let logged: Vec<Option<u64>> = (0..5).map(|_| counts.count_refusal("JSON")).collect();
         assert_eq!(logged, [Some(1), Some(2), None, Some(4), None]);
         assert_eq!(counts.count_refusal("JSON depth"), Some(1));

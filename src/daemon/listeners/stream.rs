@@ -21,7 +21,7 @@ pub(crate) struct Tls {
 pub(crate) struct Stream {
     pub(crate) socket: TcpStream,
     /// There until the client's first byte has told whether it is encrypted.
-    undecided: Option<Tls>,
+    pending_tls: Option<Tls>,
     secure: Option<Box<ServerConnection>>,
     /// The client began without encryption and must not.
     pub(crate) is_refused: bool,
@@ -30,15 +30,15 @@ pub(crate) struct Stream {
 impl Stream {
     /// What is written before the client has sent anything is not encrypted.
     pub(crate) fn new(socket: TcpStream, tls: Option<&Tls>) -> Stream {
-        Stream { socket, undecided: tls.cloned(), secure: None, is_refused: false }
+        Stream { socket, pending_tls: tls.cloned(), secure: None, is_refused: false }
     }
 
     /// Looks at the client's first byte, if that has not been done.
     ///
     /// # Errors
     /// There is none yet; or the stream is plain and must not be: [`io::ErrorKind::PermissionDenied`].
-    fn decide(&mut self) -> io::Result<()> {
-        let Some(tls) = &self.undecided else { return Ok(()) };
+    fn detect_encryption(&mut self) -> io::Result<()> {
+        let Some(tls) = &self.pending_tls else { return Ok(()) };
         let mut first = [0];
         if self.socket.peek(&mut first)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -50,18 +50,18 @@ impl Stream {
             self.is_refused = true;
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        self.undecided = None;
+        self.pending_tls = None;
         Ok(())
     }
 
     /// Whether what is read is what the socket has, byte by byte.
     pub(crate) fn is_plain(&self) -> bool {
-        self.undecided.is_none() && self.secure.is_none()
+        self.pending_tls.is_none() && self.secure.is_none()
     }
 
     /// Whether the client must encrypt and has not begun to.
     pub(crate) fn awaits_encryption(&self) -> bool {
-        self.undecided.as_ref().is_some_and(|tls| !tls.is_optional)
+        self.pending_tls.as_ref().is_some_and(|tls| !tls.is_optional)
     }
 
     /// Whether the client has begun to encrypt and not come to the end of that.
@@ -86,7 +86,7 @@ impl Stream {
 
 impl Read for Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.decide()?;
+        self.detect_encryption()?;
         match &mut self.secure {
             Some(connection) => rustls::Stream::new(&mut **connection, &mut self.socket).read(bytes),
             None => self.socket.read(bytes),

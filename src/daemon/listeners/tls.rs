@@ -22,7 +22,7 @@ pub enum TlsError {
     /// The file of certificates holds none.
     NoCertificate(PathBuf),
     /// They do not fit each other, or are of a kind that is not supported.
-    Unfit(rustls::Error),
+    InvalidKeyPair(rustls::Error),
 }
 
 impl fmt::Display for TlsError {
@@ -33,7 +33,7 @@ impl fmt::Display for TlsError {
             }
             TlsError::File { path, error } => write!(f, "cannot read {}: {error}", path.display()),
             TlsError::NoCertificate(path) => write!(f, "{} holds no certificate in PEM", path.display()),
-            TlsError::Unfit(error) => write!(f, "the certificate and the key cannot be used: {error}"),
+            TlsError::InvalidKeyPair(error) => write!(f, "the certificate and the key cannot be used: {error}"),
         }
     }
 }
@@ -55,9 +55,9 @@ pub(crate) fn load(files: &TlsFiles) -> Result<Tls, TlsError> {
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(unreadable(&files.key))?;
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(TlsError::Unfit)?
+        .map_err(TlsError::InvalidKeyPair)?
         .with_no_client_auth()
         .with_single_cert(certificates, key)
-        .map_err(TlsError::Unfit)?;
+        .map_err(TlsError::InvalidKeyPair)?;
     Ok(Tls { config: Arc::new(config), is_optional: files.is_optional })
 }

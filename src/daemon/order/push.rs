@@ -3,8 +3,8 @@
 use super::error::{Fault, OrderError};
 use super::run::{Retries, now_ms};
 use crate::event::order::name::Object;
-use crate::event::order::stamp::{Generation, Stamp};
-use crate::event::order::store::{Op, Outcome, Store};
+use crate::event::order::stamp::{Generation, OrderStamp};
+use crate::event::order::store::{OpOutcome, Store, StoreOp};
 use bytes::Bytes;
 use std::thread;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct FrontEnd<S> {
     store: S,
-    mark: Option<Stamp>,
+    mark: Option<OrderStamp>,
     patience: Duration,
 }
 
@@ -32,9 +32,9 @@ pub struct Push {
 
 impl Push {
     /// The step, of a front end that has seen `mark`.
-    fn at(&self, mark: Stamp) -> Op {
+    fn at(&self, mark: OrderStamp) -> StoreOp {
         let Push { object, data, main, subs } = self.clone();
-        Op::Push { mark, object, data, main, subs }
+        StoreOp::Push { mark, object, data, main, subs }
     }
 }
 
@@ -42,7 +42,7 @@ impl Push {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pushed {
     /// The highest stamp seen, to be remembered.
-    pub mark: Stamp,
+    pub mark: OrderStamp,
     /// That the state had been lost before, or may have been.
     pub lost: Option<Lost>,
 }
@@ -58,7 +58,7 @@ pub struct Lost {
 
 impl<S: Store<Error = OrderError>> FrontEnd<S> {
     /// `mark` is the highest stamp remembered of a run before, if any; `patience` is how long the store may fail in a row.
-    pub fn new(store: S, mark: Option<Stamp>, patience: Duration) -> FrontEnd<S> {
+    pub fn new(store: S, mark: Option<OrderStamp>, patience: Duration) -> FrontEnd<S> {
         FrontEnd { store, mark, patience }
     }
 
@@ -71,23 +71,23 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
         let mut retries = Retries::new(self.patience);
         let (mut known, mut lost) = (self.mark, None);
         loop {
-            let op = known.map_or(Op::Look, |mark| push.at(mark));
+            let op = known.map_or(StoreOp::Look, |mark| push.at(mark));
             let mut failed = None;
             match self.store.apply(&op) {
-                Ok(Outcome::Pushed { mark }) => {
+                Ok(OpOutcome::Pushed { mark }) => {
                     self.mark = Some(mark);
                     return Ok(Pushed { mark, lost });
                 }
-                Ok(Outcome::Looked { mark }) if self.mark <= Some(mark) => {
+                Ok(OpOutcome::Looked { mark }) if self.mark <= Some(mark) => {
                     // Somebody else may have begun the generation.
                     if self.mark.is_some_and(|before| before.generation() < mark.generation()) {
                         self.note(&mut lost, Some(mark.generation()));
                     }
                     known = Some(mark);
                 }
-                Ok(Outcome::LostGeneration { .. }) if known.is_some() => known = None,
-                Ok(Outcome::LostGeneration { found }) => failed = self.begin(&mut lost, found).err(),
-                Ok(Outcome::Looked { mark }) => failed = self.begin(&mut lost, Some(mark.generation())).err(),
+                Ok(OpOutcome::LostGeneration { .. }) if known.is_some() => known = None,
+                Ok(OpOutcome::LostGeneration { found }) => failed = self.begin(&mut lost, found).err(),
+                Ok(OpOutcome::Looked { mark }) => failed = self.begin(&mut lost, Some(mark.generation())).err(),
                 Ok(outcome) => unreachable!("{outcome:?} of a push"),
                 Err(error) if error.is_unknown() && known.is_some() => return Err(error),
                 Err(error) => failed = Some(error),
@@ -100,7 +100,7 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
 
     /// Notes the first loss; that there is nothing where nobody knew of anything is a beginning.
     fn note(&self, lost: &mut Option<Lost>, found: Option<Generation>) {
-        let known = self.mark.map(Stamp::generation);
+        let known = self.mark.map(OrderStamp::generation);
         if known.max(found).is_some() {
             lost.get_or_insert(Lost { known, found });
         }
@@ -109,9 +109,9 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
     /// Whatever comes of it, another look tells what there is now.
     fn begin(&mut self, lost: &mut Option<Lost>, found: Option<Generation>) -> Result<(), OrderError> {
         self.note(lost, found);
-        let known = self.mark.map(Stamp::generation).max(found);
+        let known = self.mark.map(OrderStamp::generation).max(found);
         let none = || OrderError { at: "order".into(), fault: Fault::Other("there is no higher generation".into()) };
         let generation = Generation::after(known, now_ms()).ok_or_else(none)?;
-        self.store.apply(&Op::Begin { found, generation }).map(drop)
+        self.store.apply(&StoreOp::Begin { found, generation }).map(drop)
     }
 }

@@ -19,10 +19,10 @@
 use super::error::{Fault, OrderError};
 use crate::daemon::clock::Clock;
 use crate::event::order::name::{Object, WorkerName};
-use crate::event::order::stamp::{Generation, Stamp};
+use crate::event::order::stamp::{Generation, OrderStamp};
 use crate::event::order::store::{
-    Act, BYTES_PER_STEP, Caller, EVENTS_PER_STEP, OBJECTS_PER_STEP, Op, Outcome, STAMPS_PER_STEP, Shown, ShownObject,
-    ShownWorker, Stamped, Store,
+    BYTES_PER_STEP, EVENTS_PER_STEP, OBJECTS_PER_STEP, ObjectSnapshot, OpOutcome, STAMPS_PER_STEP, StampedEvent, Store,
+    StoreOp, StoreSnapshot, WorkerContext, WorkerOp, WorkerSnapshot,
 };
 use crate::time::Instant;
 use bytes::Bytes;
@@ -82,7 +82,7 @@ impl RedisStore {
             return Err(wrong("the address of a Redis server names host and port"));
         };
         let at = format!("redis://{host}:{port}/{}", info.redis_settings().db());
-        let radix = Stamp::begin(Generation::new(1).expect("1 is one")).number();
+        let radix = OrderStamp::begin(Generation::new(1).expect("1 is one")).number();
         let head = format!(
             "local VERSION, OBJECTS_PER_STEP, EVENTS_PER_STEP, BYTES_PER_STEP = \
              '{VERSION}', {OBJECTS_PER_STEP}, {EVENTS_PER_STEP}, {BYTES_PER_STEP} \
@@ -130,7 +130,7 @@ impl RedisStore {
         }
     }
 
-    fn ask(&mut self, op: &Op) -> Result<Value, OrderError> {
+    fn ask(&mut self, op: &StoreOp) -> Result<Value, OrderError> {
         let mut connection = self.connected()?;
         match invocation(&self.script, &self.prefix, op).invoke(&mut connection) {
             Ok(value) => {
@@ -151,11 +151,11 @@ impl RedisStore {
 impl Store for RedisStore {
     type Error = OrderError;
 
-    fn apply(&mut self, op: &Op) -> Result<Outcome, OrderError> {
+    fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, OrderError> {
         let was_connected = self.connection.is_some();
         let mut asked = self.ask(op);
         // What only reads can be done twice: the server may have closed the connection since.
-        let is_reading = matches!(op, Op::Look | Op::Show { .. });
+        let is_reading = matches!(op, StoreOp::Look | StoreOp::Show { .. });
         let is_closed = |error: &OrderError| matches!(&error.fault, Fault::Unknown(why) if why != NO_ANSWER);
         if was_connected && is_reading && asked.as_ref().is_err_and(is_closed) {
             asked = self.ask(op);
@@ -211,38 +211,38 @@ fn fault(error: &RedisError, is_sent: bool) -> Fault {
 
 // ---- what is asked
 
-fn invocation<'a>(script: &'a Script, prefix: &str, op: &Op) -> redis::ScriptInvocation<'a> {
+fn invocation<'a>(script: &'a Script, prefix: &str, op: &StoreOp) -> redis::ScriptInvocation<'a> {
     let mut asked = script.prepare_invoke();
     asked.arg(prefix).arg(name(op));
     match op {
-        Op::Look => {}
-        Op::Begin { found, generation } => {
+        StoreOp::Look => {}
+        StoreOp::Begin { found, generation } => {
             asked.arg(found.map(|found| found.number().to_string()).unwrap_or_default()).arg(generation.number());
         }
-        Op::Push { mark, object, data, main, subs } => {
+        StoreOp::Push { mark, object, data, main, subs } => {
             seen(&mut asked, *mark);
             asked.arg(object.as_str()).arg(&data[..]).arg(&main[..]);
             for sub in subs {
                 asked.arg(&sub[..]);
             }
         }
-        Op::Open { by } => caller(&mut asked, by, None),
-        Op::Act { by, session, act } => {
+        StoreOp::Open { by } => caller(&mut asked, by, None),
+        StoreOp::WorkerOp { by, session, act } => {
             caller(&mut asked, by, Some(*session));
             match act {
-                Act::Take | Act::TakeOver | Act::Leave => {}
-                Act::Claim { object } | Act::Drop { object } => {
+                WorkerOp::Take | WorkerOp::TakeOver | WorkerOp::Leave => {}
+                WorkerOp::Claim { object } | WorkerOp::Drop { object } => {
                     asked.arg(object.as_str());
                 }
-                Act::Next { object, token } | Act::Renew { object, token } => {
+                WorkerOp::Next { object, token } | WorkerOp::Renew { object, token } => {
                     asked.arg(object.as_str()).arg(token.number());
                 }
-                Act::Record { object, token, id } | Act::Advance { object, token, id } => {
+                WorkerOp::Record { object, token, id } | WorkerOp::Advance { object, token, id } => {
                     asked.arg(object.as_str()).arg(token.number()).arg(id.number());
                 }
             }
         }
-        Op::Show { objects, queued_max } => {
+        StoreOp::Show { objects, queued_max } => {
             asked.arg(*queued_max);
             for object in objects {
                 asked.arg(object.as_str());
@@ -253,32 +253,32 @@ fn invocation<'a>(script: &'a Script, prefix: &str, op: &Op) -> redis::ScriptInv
 }
 
 /// What the script calls the step.
-fn name(op: &Op) -> &'static str {
+fn name(op: &StoreOp) -> &'static str {
     match op {
-        Op::Look => "look",
-        Op::Begin { .. } => "begin",
-        Op::Push { .. } => "push",
-        Op::Open { .. } => "open",
-        Op::Show { .. } => "show",
-        Op::Act { act, .. } => match act {
-            Act::Take => "take",
-            Act::TakeOver => "take over",
-            Act::Claim { .. } => "claim",
-            Act::Next { .. } => "next",
-            Act::Advance { .. } => "advance",
-            Act::Record { .. } => "record",
-            Act::Renew { .. } => "renew",
-            Act::Drop { .. } => "drop",
-            Act::Leave => "leave",
+        StoreOp::Look => "look",
+        StoreOp::Begin { .. } => "begin",
+        StoreOp::Push { .. } => "push",
+        StoreOp::Open { .. } => "open",
+        StoreOp::Show { .. } => "show",
+        StoreOp::WorkerOp { act, .. } => match act {
+            WorkerOp::Take => "take",
+            WorkerOp::TakeOver => "take over",
+            WorkerOp::Claim { .. } => "claim",
+            WorkerOp::Next { .. } => "next",
+            WorkerOp::Advance { .. } => "advance",
+            WorkerOp::Record { .. } => "record",
+            WorkerOp::Renew { .. } => "renew",
+            WorkerOp::Drop { .. } => "drop",
+            WorkerOp::Leave => "leave",
         },
     }
 }
 
-fn seen(asked: &mut redis::ScriptInvocation<'_>, mark: Stamp) {
+fn seen(asked: &mut redis::ScriptInvocation<'_>, mark: OrderStamp) {
     asked.arg(mark.generation().number()).arg(mark.count());
 }
 
-fn caller(asked: &mut redis::ScriptInvocation<'_>, by: &Caller, session: Option<Stamp>) {
+fn caller(asked: &mut redis::ScriptInvocation<'_>, by: &WorkerContext, session: Option<OrderStamp>) {
     seen(asked, by.mark);
     asked.arg(by.worker.as_str()).arg(session.map(|session| session.number().to_string()).unwrap_or_default());
     asked.arg(by.now_ms.min(LEASE_END_MAX)).arg(by.lease_end_ms().min(LEASE_END_MAX));
@@ -318,8 +318,8 @@ impl Parts {
         self.parsed(|text| text.parse().ok())
     }
 
-    fn stamp(&mut self) -> Option<Option<Stamp>> {
-        self.parsed(|text| Stamp::from_number(text.parse().ok()?))
+    fn stamp(&mut self) -> Option<Option<OrderStamp>> {
+        self.parsed(|text| OrderStamp::from_number(text.parse().ok()?))
     }
 
     fn object(&mut self) -> Option<Option<Object>> {
@@ -331,7 +331,7 @@ impl Parts {
     }
 
     /// A batch, perhaps an empty one: the last id, the one before the batch, and all that is left are its events.
-    fn batch(&mut self) -> Option<Vec<Stamped>> {
+    fn batch(&mut self) -> Option<Vec<StampedEvent>> {
         let (last, mut prev) = (self.stamp()?, self.stamp()?);
         let payload = |value| match value {
             Value::BulkString(bytes) => Some(Bytes::from(bytes)),
@@ -341,14 +341,14 @@ impl Parts {
         let Some(last) = last else { return payloads.is_empty().then(Vec::new) };
         let before = last.number().checked_sub(payloads.len() as u64)?;
         let one = |(number, payload)| {
-            let id = Stamp::from_number(number)?;
-            Some(Stamped { id, prev: prev.replace(id), payload })
+            let id = OrderStamp::from_number(number)?;
+            Some(StampedEvent { id, prev: prev.replace(id), payload })
         };
         (before + 1..).zip(payloads).map(one).collect()
     }
 
     /// A batch of at least one event.
-    fn events(&mut self) -> Option<Vec<Stamped>> {
+    fn events(&mut self) -> Option<Vec<StampedEvent>> {
         self.batch().filter(|batch| !batch.is_empty())
     }
 
@@ -360,45 +360,47 @@ impl Parts {
 }
 
 /// `None` if no script of ours answers so.
-fn outcome(value: Value) -> Option<Outcome> {
+fn outcome(value: Value) -> Option<OpOutcome> {
     let mut parts = Parts::of(value)?;
     Some(match parts.bytes()??.as_slice() {
-        b"lost" => Outcome::LostGeneration { found: parts.parsed(|text| text.parse().ok().and_then(Generation::new))? },
-        b"looked" => Outcome::Looked { mark: parts.stamp()?? },
-        b"pushed" => Outcome::Pushed { mark: parts.stamp()?? },
-        b"opened" => Outcome::Opened { session: parts.stamp()??, object: parts.object()? },
-        b"superseded" => Outcome::Superseded,
-        b"not held" => Outcome::NotHeld,
-        b"taken" => Outcome::Taken { object: parts.object()?? },
-        b"empty" => Outcome::Empty,
-        b"none ended" => Outcome::NoneEnded { first_ms: parts.number()? },
-        b"claimed" => Outcome::Claimed { token: parts.stamp()??, unfinished: parts.batch()? },
-        b"owned" => Outcome::Owned,
-        b"next" => Outcome::Next(parts.events()?),
-        b"emptied" => Outcome::Emptied,
-        b"advanced" => Outcome::Advanced { object: parts.object()??, token: parts.stamp()??, batch: parts.events()? },
-        b"paused" => Outcome::Paused,
-        b"done" => Outcome::Done,
-        b"shown" => Outcome::Shown(shown(&mut parts)?),
+        b"lost" => {
+            OpOutcome::LostGeneration { found: parts.parsed(|text| text.parse().ok().and_then(Generation::new))? }
+        }
+        b"looked" => OpOutcome::Looked { mark: parts.stamp()?? },
+        b"pushed" => OpOutcome::Pushed { mark: parts.stamp()?? },
+        b"opened" => OpOutcome::Opened { session: parts.stamp()??, object: parts.object()? },
+        b"superseded" => OpOutcome::Superseded,
+        b"not held" => OpOutcome::NotHeld,
+        b"taken" => OpOutcome::Taken { object: parts.object()?? },
+        b"empty" => OpOutcome::Empty,
+        b"none ended" => OpOutcome::NoneEnded { first_ms: parts.number()? },
+        b"claimed" => OpOutcome::Claimed { token: parts.stamp()??, unfinished: parts.batch()? },
+        b"owned" => OpOutcome::OwnedObject,
+        b"next" => OpOutcome::Next(parts.events()?),
+        b"emptied" => OpOutcome::Emptied,
+        b"advanced" => OpOutcome::Advanced { object: parts.object()??, token: parts.stamp()??, batch: parts.events()? },
+        b"paused" => OpOutcome::Paused,
+        b"done" => OpOutcome::Done,
+        b"shown" => OpOutcome::StoreSnapshot(shown(&mut parts)?),
         _ => return None,
     })
 }
 
-fn shown(parts: &mut Parts) -> Option<Shown> {
+fn shown(parts: &mut Parts) -> Option<StoreSnapshot> {
     let (mark, is_suspect, queued) = (parts.stamp()?, parts.number()?? == 1, parts.number()??);
     let workers = parts.each(|parts| {
         let (name, object) = (parts.worker()??, parts.object()?);
         let (lease_end_ms, events, last) = (parts.number()?, parts.number()??, parts.stamp()?);
-        Some((name.clone(), ShownWorker { name, object, lease_end_ms, events, last }))
+        Some((name.clone(), WorkerSnapshot { name, object, lease_end_ms, events, last }))
     })?;
     let objects = parts.each(|parts| {
         let (name, queued) = (parts.object()??, parts.number()??);
-        Some((name.clone(), ShownObject { name, queued, last: parts.stamp()?, owner: parts.worker()? }))
+        Some((name.clone(), ObjectSnapshot { name, queued, last: parts.stamp()?, owner: parts.worker()? }))
     })?;
     // By name.
     let workers = BTreeMap::from_iter(workers).into_values().collect();
     let objects = BTreeMap::from_iter(objects).into_values().collect();
-    Some(Shown { mark, is_suspect, queued, workers, objects })
+    Some(StoreSnapshot { mark, is_suspect, queued, workers, objects })
 }
 
 #[cfg(test)]
@@ -430,12 +432,12 @@ mod tests {
     #[test]
     fn what_no_script_of_ours_answers_is_refused() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let stamp = Stamp::from_number;
-        let of = |id, prev, payload| Stamped { id: stamp(id).unwrap(), prev, payload };
+        let stamp = OrderStamp::from_number;
+        let of = |id, prev, payload| StampedEvent { id: stamp(id).unwrap(), prev, payload };
         let [a, b] = ["a", "b"].map(Bytes::from);
-        let batch = Outcome::Next(vec![of(274877906945, None, a), of(274877906946, stamp(274877906945), b)]);
+        let batch = OpOutcome::Next(vec![of(274877906945, None, a), of(274877906946, stamp(274877906945), b)]);
         for (parts, expected) in [
-            (vec![text("taken"), text("x")], Some(Outcome::Taken { object: Object::new("x").unwrap() })),
+            (vec![text("taken"), text("x")], Some(OpOutcome::Taken { object: Object::new("x").unwrap() })),
             (vec![text("taken"), text("a\nb")], None),
             (vec![text("taken")], None),
             (vec![text("looked"), text("7")], None),
@@ -445,7 +447,7 @@ mod tests {
             (vec![text("next"), text("274877906945"), Value::Nil, text("a"), text("b"), text("c")], None),
             (vec![text("next"), text("274877906946"), Value::Nil, text("a"), text("b")], Some(batch)),
             (vec![text("none ended"), text("soon")], None),
-            (vec![text("none ended"), Value::Nil], Some(Outcome::NoneEnded { first_ms: None })),
+            (vec![text("none ended"), Value::Nil], Some(OpOutcome::NoneEnded { first_ms: None })),
             (vec![text("what")], None),
             (vec![], None),
         ] {

@@ -2,9 +2,9 @@
 
 use super::error::OrderError;
 use crate::daemon::clock::Clock;
-use crate::event::order::stamp::Stamp;
-use crate::event::order::store::{Act, Op, Outcome, Store};
-use crate::event::order::worker::{Advice, OrderedEvent, Settings, Step, Stop, Worker};
+use crate::event::order::stamp::OrderStamp;
+use crate::event::order::store::{OpOutcome, Store, StoreOp, WorkerOp};
+use crate::event::order::worker::{OrderedEvent, Settings, Worker, WorkerAction, WorkerAdvisory, WorkerEnd};
 use crate::time::Instant;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -23,7 +23,7 @@ const NOTICE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Something happened to the shared state, or to what the worker held.
-    Advice(Advice),
+    WorkerAdvisory(WorkerAdvisory),
     /// The store fails; the worker tries again until its patience ends. Told once.
     Away(OrderError),
     /// The store does not fail any more.
@@ -36,7 +36,7 @@ pub struct Run<'a, Send, Tell> {
     /// Of the worker.
     pub settings: Settings,
     /// The highest stamp remembered of a run before, if any.
-    pub mark: Option<Stamp>,
+    pub mark: Option<OrderStamp>,
     /// How long the store may fail in a row.
     pub patience: Duration,
     /// Sends an event, so durably as is wanted, and gives whether it was sent; if not, it is asked again. It may get the same event more
@@ -53,9 +53,9 @@ pub struct Run<'a, Send, Tell> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Why.
-    pub stop: Stop,
+    pub stop: WorkerEnd,
     /// The highest stamp seen, to be remembered.
-    pub mark: Option<Stamp>,
+    pub mark: Option<OrderStamp>,
 }
 
 impl<Send, Tell> Run<'_, Send, Tell>
@@ -78,15 +78,15 @@ where
                 worker.on_end();
             }
             match worker.poll_step(now_ms()) {
-                Step::Apply(op) => {
+                WorkerAction::Apply(op) => {
                     let applied = store.apply(&op);
                     // It goes on being sent only while the object is held.
-                    if !(is_renewal(&op) && applied == Ok(Outcome::Done)) {
+                    if !(is_renewal(&op) && applied == Ok(OpOutcome::Done)) {
                         unsent = None;
                     }
                     match applied {
                         Ok(outcome) => {
-                            if !matches!(outcome, Outcome::Empty) {
+                            if !matches!(outcome, OpOutcome::Empty) {
                                 idle = PAUSE_MIN;
                             }
                             worker.on_outcome(now_ms(), outcome);
@@ -97,16 +97,16 @@ where
                         Err(error) => self.on_error(&mut worker, &mut retries, error)?,
                     }
                 }
-                Step::Send(event) => match (self.send)(&event) {
+                WorkerAction::Send(event) => match (self.send)(&event) {
                     true => worker.on_sent(event.id),
                     // It stays in process, for the next run of this worker or for another one.
                     false if self.is_ending.load(Ordering::Relaxed) => {
-                        return Ok(Ended { stop: Stop::Ended, mark: worker.mark() });
+                        return Ok(Ended { stop: WorkerEnd::Ended, mark: worker.mark() });
                     }
                     false => unsent = Some((event, PAUSE_MIN)),
                 },
-                Step::Advise(advice) => (self.tell)(Notice::Advice(advice)),
-                Step::Wait { until_ms } => {
+                WorkerAction::Report(advice) => (self.tell)(Notice::WorkerAdvisory(advice)),
+                WorkerAction::Wait { until_ms } => {
                     let left = Duration::from_millis(until_ms.saturating_sub(now_ms()));
                     match &mut unsent {
                         Some((event, pause)) => {
@@ -116,7 +116,7 @@ where
                                 worker.on_sent(event.id);
                                 unsent = None;
                             } else if self.is_ending.load(Ordering::Relaxed) {
-                                return Ok(Ended { stop: Stop::Ended, mark: worker.mark() });
+                                return Ok(Ended { stop: WorkerEnd::Ended, mark: worker.mark() });
                             }
                         }
                         None => {
@@ -126,7 +126,7 @@ where
                         }
                     }
                 }
-                Step::Stop(stop) => return Ok(Ended { stop, mark: worker.mark() }),
+                WorkerAction::WorkerEnd(stop) => return Ok(Ended { stop, mark: worker.mark() }),
             }
         }
     }
@@ -157,8 +157,8 @@ where
     }
 }
 
-fn is_renewal(op: &Op) -> bool {
-    matches!(op, Op::Act { act: Act::Renew { .. }, .. })
+fn is_renewal(op: &StoreOp) -> bool {
+    matches!(op, StoreOp::WorkerOp { act: WorkerOp::Renew { .. }, .. })
 }
 
 /// Now, in milliseconds since 1970-01-01 UTC.

@@ -15,12 +15,12 @@
 //! `-wal` file beside it, shows only to those who remember a higher stamp.
 
 use super::error::{Fault, OrderError};
-use crate::daemon::sqlite_file::{Mark, Unfit, check_head, is_damage, suffixed, wait};
-use crate::event::order::name::{NameError, Object, WorkerName};
-use crate::event::order::stamp::{Generation, Stamp};
+use crate::daemon::sqlite_file::{FileSignature, SqliteFileError, check_header, is_corruption, sibling_path, wait};
+use crate::event::order::name::{Object, ObjectNameError, WorkerName};
+use crate::event::order::stamp::{Generation, OrderStamp};
 use crate::event::order::store::{
-    Act, BYTES_PER_STEP, Caller, EVENTS_PER_STEP, OBJECTS_PER_STEP, Op, Outcome, STAMPS_PER_STEP, Shown, ShownObject,
-    ShownWorker, Stamped, Store,
+    BYTES_PER_STEP, EVENTS_PER_STEP, OBJECTS_PER_STEP, ObjectSnapshot, OpOutcome, STAMPS_PER_STEP, StampedEvent, Store,
+    StoreOp, StoreSnapshot, WorkerContext, WorkerOp, WorkerSnapshot,
 };
 use bytes::Bytes;
 use rusqlite::types::Type;
@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// "sqor". In version 1 a worker had one event in process, not a batch.
-const MARK: Mark = Mark { application_id: 0x7371_6f72, version: 2 };
+const MARK: FileSignature = FileSignature { application_id: 0x7371_6f72, version: 2 };
 
 const SCHEMA: &str = "
     CREATE TABLE state (
@@ -67,7 +67,7 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Whether there is such a file, or is left of one that was taken away.
     pub fn is_there(path: &Path) -> bool {
-        path.exists() || suffixed(path, "-wal").exists()
+        path.exists() || sibling_path(path, "-wal").exists()
     }
 
     /// Opens the file, or makes it. Other processes of this host may have it open.
@@ -77,7 +77,7 @@ impl SqliteStore {
     pub fn open(path: &Path) -> Result<SqliteStore, OrderError> {
         let wrong = |fault| OrderError { at: path.display().to_string(), fault };
         let failed = |error| wrong(fault(&error));
-        check_head(path).map_err(|why| wrong(unfit(why)))?;
+        check_header(path).map_err(|why| wrong(unfit(why)))?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         connection.busy_handler(Some(wait)).map_err(failed)?;
@@ -85,7 +85,7 @@ impl SqliteStore {
         connection.set_prepared_statement_cache_capacity(64);
         connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-        MARK.make_tables(&mut connection, SCHEMA).map_err(failed)?;
+        MARK.create_tables(&mut connection, SCHEMA).map_err(failed)?;
         let identity = identity(path).map_err(|error| wrong(Fault::Away(error.to_string())))?;
         Ok(SqliteStore { connection, path: path.to_owned(), identity })
     }
@@ -94,12 +94,12 @@ impl SqliteStore {
 impl Store for SqliteStore {
     type Error = OrderError;
 
-    fn apply(&mut self, op: &Op) -> Result<Outcome, OrderError> {
+    fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, OrderError> {
         let wrong = |fault| OrderError { at: self.path.display().to_string(), fault };
         if identity(&self.path).ok().as_ref() != Some(&self.identity) {
             return Err(wrong(Fault::Replaced));
         }
-        let is_reading = matches!(op, Op::Look | Op::Show { .. });
+        let is_reading = matches!(op, StoreOp::Look | StoreOp::Show { .. });
         let behavior = if is_reading { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
         let transaction = self.connection.transaction_with_behavior(behavior).map_err(|error| wrong(fault(&error)))?;
         let outcome = Steps::begin(&transaction, &self.identity)
@@ -124,13 +124,15 @@ fn identity(path: &Path) -> io::Result<String> {
     Ok(format!("{}-{}", metadata.ino(), born.unwrap_or_default().as_nanos()))
 }
 
-fn unfit(why: Unfit) -> Fault {
+fn unfit(why: SqliteFileError) -> Fault {
     match why {
-        Unfit::Foreign(what) => Fault::Foreign(what.into()),
-        Unfit::Version(version) => Fault::Version { found: version.to_string(), known: MARK.version.unsigned_abs() },
-        Unfit::Truncated { bytes, wanted } => Fault::Damaged(format!("it has {bytes} of {wanted} bytes")),
-        Unfit::System(error) => Fault::Away(error.to_string()),
-        Unfit::Sqlite(error) => fault(&error),
+        SqliteFileError::Foreign(what) => Fault::Foreign(what.into()),
+        SqliteFileError::Version(version) => {
+            Fault::Version { found: version.to_string(), known: MARK.version.unsigned_abs() }
+        }
+        SqliteFileError::Truncated { bytes, wanted } => Fault::Damaged(format!("it has {bytes} of {wanted} bytes")),
+        SqliteFileError::System(error) => Fault::Away(error.to_string()),
+        SqliteFileError::Sqlite(error) => fault(&error),
     }
 }
 
@@ -138,7 +140,7 @@ fn fault(error: &rusqlite::Error) -> Fault {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Fault::Full(error.to_string()),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
-        _ if is_damage(error) => Fault::Damaged(error.to_string()),
+        _ if is_corruption(error) => Fault::Damaged(error.to_string()),
         _ => Fault::Other(error.to_string()),
     }
 }
@@ -148,7 +150,7 @@ struct Steps<'t> {
     transaction: &'t Transaction<'t>,
     identity: &'t str,
     /// The last stamp given out, as it was and as it is; `None` if there is no generation.
-    mark: Option<(Stamp, Stamp)>,
+    mark: Option<(OrderStamp, OrderStamp)>,
     is_suspect: bool,
 }
 
@@ -157,8 +159,8 @@ impl<'t> Steps<'t> {
         let mut steps = Steps { transaction, identity, mark: None, is_suspect: false };
         let found = steps.find("SELECT generation, count, file FROM state", [], |row| {
             let (generation, count) = (row.get(0)?, unsigned(row, 1)?.unwrap_or(0));
-            let begin = Generation::new(generation).map(Stamp::begin).filter(|begin| begin.is_followed_by(count));
-            let stamp = begin.and_then(|begin| Stamp::from_number(begin.number() + count));
+            let begin = Generation::new(generation).map(OrderStamp::begin).filter(|begin| begin.is_followed_by(count));
+            let stamp = begin.and_then(|begin| OrderStamp::from_number(begin.number() + count));
             Ok((stamp.ok_or(rusqlite::Error::IntegralValueOutOfRange(1, 0))?, row.get::<_, String>(2)? != identity))
         })?;
         if let Some((stamp, is_suspect)) = found {
@@ -187,57 +189,61 @@ impl<'t> Steps<'t> {
         self.transaction.prepare_cached(sql)?.query_row(parameters, read).optional()
     }
 
-    fn apply(&mut self, op: &Op) -> rusqlite::Result<Outcome> {
+    fn apply(&mut self, op: &StoreOp) -> rusqlite::Result<OpOutcome> {
         let mark = match op {
-            Op::Look => return Ok(self.look()),
-            Op::Show { objects, queued_max } => return self.show(objects, *queued_max).map(Outcome::Shown),
-            Op::Begin { found, generation } => return self.begin_generation(*found, *generation),
-            Op::Push { mark, .. } => *mark,
-            Op::Open { by } | Op::Act { by, .. } => by.mark,
+            StoreOp::Look => return Ok(self.look()),
+            StoreOp::Show { objects, queued_max } => {
+                return self.show(objects, *queued_max).map(OpOutcome::StoreSnapshot);
+            }
+            StoreOp::Begin { found, generation } => return self.begin_generation(*found, *generation),
+            StoreOp::Push { mark, .. } => *mark,
+            StoreOp::Open { by } | StoreOp::WorkerOp { by, .. } => by.mark,
         };
         if self.is_lost(mark) {
             return Ok(self.lost());
         }
         match op {
-            Op::Push { object, data, main, subs, .. } => self.push(object, data, std::iter::once(main).chain(subs)),
-            Op::Open { by } => self.open(by),
-            Op::Act { by, session, act } => self.act(by, *session, act),
-            Op::Look | Op::Show { .. } | Op::Begin { .. } => unreachable!("done above"),
+            StoreOp::Push { object, data, main, subs, .. } => {
+                self.push(object, data, std::iter::once(main).chain(subs))
+            }
+            StoreOp::Open { by } => self.open(by),
+            StoreOp::WorkerOp { by, session, act } => self.act(by, *session, act),
+            StoreOp::Look | StoreOp::Show { .. } | StoreOp::Begin { .. } => unreachable!("done above"),
         }
     }
 
-    fn mark(&self) -> Option<Stamp> {
+    fn mark(&self) -> Option<OrderStamp> {
         self.mark.map(|(_, mark)| mark)
     }
 
-    fn is_lost(&self, seen: Stamp) -> bool {
+    fn is_lost(&self, seen: OrderStamp) -> bool {
         self.is_suspect
             || self.mark().is_none_or(|mark| {
                 mark.generation() != seen.generation() || mark < seen || !mark.is_followed_by(STAMPS_PER_STEP)
             })
     }
 
-    fn lost(&self) -> Outcome {
-        Outcome::LostGeneration { found: self.mark().map(Stamp::generation) }
+    fn lost(&self) -> OpOutcome {
+        OpOutcome::LostGeneration { found: self.mark().map(OrderStamp::generation) }
     }
 
-    fn look(&self) -> Outcome {
+    fn look(&self) -> OpOutcome {
         match self.mark() {
-            Some(mark) if !self.is_lost(mark) => Outcome::Looked { mark },
+            Some(mark) if !self.is_lost(mark) => OpOutcome::Looked { mark },
             _ => self.lost(),
         }
     }
 
-    fn begin_generation(&mut self, found: Option<Generation>, new: Generation) -> rusqlite::Result<Outcome> {
-        if self.mark().map(Stamp::generation) == found && found < Some(new) {
+    fn begin_generation(&mut self, found: Option<Generation>, new: Generation) -> rusqlite::Result<OpOutcome> {
+        if self.mark().map(OrderStamp::generation) == found && found < Some(new) {
             self.run("INSERT OR REPLACE INTO state VALUES (1, ?1, 0, ?2)", params![new.number(), self.identity])?;
-            self.mark = Some((Stamp::begin(new), Stamp::begin(new)));
+            self.mark = Some((OrderStamp::begin(new), OrderStamp::begin(new)));
             self.is_suspect = false;
         }
         Ok(self.look())
     }
 
-    fn stamp(&mut self) -> Stamp {
+    fn stamp(&mut self) -> OrderStamp {
         let (before, mark) = self.mark.expect("checked before each step");
         let next = mark.next().expect("checked before each step");
         self.mark = Some((before, next));
@@ -249,7 +255,7 @@ impl<'t> Steps<'t> {
         object: &Object,
         data: &Bytes,
         events: impl Iterator<Item = &'e Bytes>,
-    ) -> rusqlite::Result<Outcome> {
+    ) -> rusqlite::Result<OpOutcome> {
         let name = object.as_str();
         self.run(
             "INSERT INTO object (name, data) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET data = excluded.data",
@@ -259,10 +265,10 @@ impl<'t> Steps<'t> {
             self.run("INSERT INTO event (object, payload) VALUES (?1, ?2)", params![name, &event[..]])?;
         }
         self.run("INSERT INTO queue (object) VALUES (?1)", [name])?;
-        Ok(Outcome::Pushed { mark: self.mark().expect("checked before each step") })
+        Ok(OpOutcome::Pushed { mark: self.mark().expect("checked before each step") })
     }
 
-    fn open(&mut self, by: &Caller) -> rusqlite::Result<Outcome> {
+    fn open(&mut self, by: &WorkerContext) -> rusqlite::Result<OpOutcome> {
         let session = self.stamp();
         self.run(
             "INSERT INTO worker (name, session) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET session = excluded.session",
@@ -273,65 +279,65 @@ impl<'t> Steps<'t> {
         if held.is_some() {
             self.renew(by)?;
         }
-        Ok(Outcome::Opened { session, object: held })
+        Ok(OpOutcome::Opened { session, object: held })
     }
 
-    fn act(&mut self, by: &Caller, session: Stamp, act: &Act) -> rusqlite::Result<Outcome> {
+    fn act(&mut self, by: &WorkerContext, session: OrderStamp, act: &WorkerOp) -> rusqlite::Result<OpOutcome> {
         let sql =
             "SELECT session, object, (SELECT max(id) FROM process WHERE worker = name) FROM worker WHERE name = ?1";
         let found =
             self.find(sql, [by.worker.as_str()], |row| Ok((stamp(row, 0)?, object(row, 1)?, stamp(row, 2)?)))?;
-        let Some((opened, held, in_process)) = found else { return Ok(Outcome::NotHeld) };
+        let Some((opened, held, in_process)) = found else { return Ok(OpOutcome::NotHeld) };
         if opened != Some(session) {
-            return Ok(Outcome::Superseded);
+            return Ok(OpOutcome::Superseded);
         }
         let (object, token) = match act {
-            Act::Take | Act::TakeOver | Act::Leave => (None, None),
-            Act::Claim { object } | Act::Drop { object } => (Some(object), None),
-            Act::Next { object, token }
-            | Act::Renew { object, token }
-            | Act::Record { object, token, .. }
-            | Act::Advance { object, token, .. } => (Some(object), Some(*token)),
+            WorkerOp::Take | WorkerOp::TakeOver | WorkerOp::Leave => (None, None),
+            WorkerOp::Claim { object } | WorkerOp::Drop { object } => (Some(object), None),
+            WorkerOp::Next { object, token }
+            | WorkerOp::Renew { object, token }
+            | WorkerOp::Record { object, token, .. }
+            | WorkerOp::Advance { object, token, .. } => (Some(object), Some(*token)),
         };
         let ends = match act {
-            Act::Record { id, .. } | Act::Advance { id, .. } => Some(*id),
-            Act::Next { .. } => None,
+            WorkerOp::Record { id, .. } | WorkerOp::Advance { id, .. } => Some(*id),
+            WorkerOp::Next { .. } => None,
             _ => in_process,
         };
         let owner = object.map(|object| self.owner(object)).transpose()?.flatten();
         let is_owner = owner.as_ref().is_some_and(|(worker, _)| *worker == by.worker);
         let owns = token.is_none() || is_owner && owner.as_ref().map(|(_, token)| *token) == token;
-        let drops_owned = is_owner && matches!(act, Act::Drop { .. });
+        let drops_owned = is_owner && matches!(act, WorkerOp::Drop { .. });
         if held.as_ref() != object || !owns || drops_owned || ends != in_process {
-            return Ok(Outcome::NotHeld);
+            return Ok(OpOutcome::NotHeld);
         }
         if object.is_some() {
             self.renew(by)?;
         }
         match act {
-            Act::Take => Ok(self.take(by)?.map_or(Outcome::Empty, |object| Outcome::Taken { object })),
-            Act::TakeOver => self.take_over(by),
-            Act::Claim { .. } if owner.is_some() && !is_owner => Ok(Outcome::Owned),
-            Act::Claim { object } => self.claim(by, object),
-            Act::Next { object, .. } => Ok(self.draw(by, object)?.map_or(Outcome::Emptied, Outcome::Next)),
-            Act::Renew { .. } => Ok(Outcome::Done),
-            Act::Record { object, id, .. } => self.record(by, object, *id).map(|()| Outcome::Done),
-            Act::Advance { object, token, id } => {
+            WorkerOp::Take => Ok(self.take(by)?.map_or(OpOutcome::Empty, |object| OpOutcome::Taken { object })),
+            WorkerOp::TakeOver => self.take_over(by),
+            WorkerOp::Claim { .. } if owner.is_some() && !is_owner => Ok(OpOutcome::OwnedObject),
+            WorkerOp::Claim { object } => self.claim(by, object),
+            WorkerOp::Next { object, .. } => Ok(self.draw(by, object)?.map_or(OpOutcome::Emptied, OpOutcome::Next)),
+            WorkerOp::Renew { .. } => Ok(OpOutcome::Done),
+            WorkerOp::Record { object, id, .. } => self.record(by, object, *id).map(|()| OpOutcome::Done),
+            WorkerOp::Advance { object, token, id } => {
                 self.record(by, object, *id)?;
                 self.advance(by, object, *token)
             }
-            Act::Drop { .. } => self.let_go(by).map(|()| Outcome::Done),
-            Act::Leave => self.forget(&by.worker).map(|()| Outcome::Done),
+            WorkerOp::Drop { .. } => self.let_go(by).map(|()| OpOutcome::Done),
+            WorkerOp::Leave => self.forget(&by.worker).map(|()| OpOutcome::Done),
         }
     }
 
-    fn owner(&self, object: &Object) -> rusqlite::Result<Option<(WorkerName, Stamp)>> {
+    fn owner(&self, object: &Object) -> rusqlite::Result<Option<(WorkerName, OrderStamp)>> {
         let sql = "SELECT owner, token FROM object WHERE name = ?1";
         let found = self.find(sql, [object.as_str()], |row| Ok((worker(row, 0)?, stamp(row, 1)?)))?;
         Ok(found.and_then(|(worker, token)| worker.zip(token)))
     }
 
-    fn own(&mut self, by: &Caller, object: &Object) -> rusqlite::Result<Stamp> {
+    fn own(&mut self, by: &WorkerContext, object: &Object) -> rusqlite::Result<OrderStamp> {
         let token = self.stamp();
         self.run(
             "UPDATE object SET owner = ?2, token = ?3 WHERE name = ?1",
@@ -340,12 +346,12 @@ impl<'t> Steps<'t> {
         Ok(token)
     }
 
-    fn last(&self, object: &Object) -> rusqlite::Result<Option<Stamp>> {
+    fn last(&self, object: &Object) -> rusqlite::Result<Option<OrderStamp>> {
         let sql = "SELECT last FROM object WHERE name = ?1";
         Ok(self.find(sql, [object.as_str()], |row| stamp(row, 0))?.flatten())
     }
 
-    fn renew(&self, by: &Caller) -> rusqlite::Result<()> {
+    fn renew(&self, by: &WorkerContext) -> rusqlite::Result<()> {
         self.run("UPDATE worker SET lease_end = ?2 WHERE name = ?1", params![by.worker.as_str(), lease_end(by)])
     }
 
@@ -353,21 +359,21 @@ impl<'t> Steps<'t> {
         self.run("DELETE FROM worker WHERE name = ?1", [name.as_str()])
     }
 
-    fn take(&self, by: &Caller) -> rusqlite::Result<Option<Object>> {
+    fn take(&self, by: &WorkerContext) -> rusqlite::Result<Option<Object>> {
         let sql = "DELETE FROM queue WHERE number = (SELECT min(number) FROM queue) RETURNING object";
         let Some(object) = self.find(sql, [], |row| object(row, 0))?.flatten() else { return Ok(None) };
         self.hold(by, &object)?;
         Ok(Some(object))
     }
 
-    fn hold(&self, by: &Caller, object: &Object) -> rusqlite::Result<()> {
+    fn hold(&self, by: &WorkerContext, object: &Object) -> rusqlite::Result<()> {
         self.run(
             "UPDATE worker SET object = ?2, lease_end = ?3 WHERE name = ?1",
             params![by.worker.as_str(), object.as_str(), lease_end(by)],
         )
     }
 
-    fn take_over(&mut self, by: &Caller) -> rusqlite::Result<Outcome> {
+    fn take_over(&mut self, by: &WorkerContext) -> rusqlite::Result<OpOutcome> {
         let sql = "SELECT name, object, lease_end FROM worker WHERE object IS NOT NULL \
                    ORDER BY lease_end, object, name LIMIT 1";
         let found = self.find(sql, [], |row| {
@@ -375,10 +381,10 @@ impl<'t> Steps<'t> {
             Ok((from.zip(of), unsigned(row, 2)?.unwrap_or(0)))
         })?;
         let Some((Some((from, object)), first_ms)) = found else {
-            return Ok(Outcome::NoneEnded { first_ms: None });
+            return Ok(OpOutcome::NoneEnded { first_ms: None });
         };
         if by.now_ms < first_ms {
-            return Ok(Outcome::NoneEnded { first_ms: Some(first_ms) });
+            return Ok(OpOutcome::NoneEnded { first_ms: Some(first_ms) });
         }
         self.forget(&from)?;
         self.run("UPDATE process SET worker = ?2 WHERE worker = ?1", [from.as_str(), by.worker.as_str()])?;
@@ -386,10 +392,10 @@ impl<'t> Steps<'t> {
         if self.owner(&object)?.is_some_and(|(owner, _)| owner == from) {
             self.own(by, &object)?;
         }
-        Ok(Outcome::Taken { object })
+        Ok(OpOutcome::Taken { object })
     }
 
-    fn claim(&mut self, by: &Caller, object: &Object) -> rusqlite::Result<Outcome> {
+    fn claim(&mut self, by: &WorkerContext, object: &Object) -> rusqlite::Result<OpOutcome> {
         let token = self.own(by, object)?;
         let mut prev = self.last(object)?;
         let mut unfinished = Vec::new();
@@ -398,13 +404,17 @@ impl<'t> Steps<'t> {
         let mut rows = statement.query([by.worker.as_str()])?;
         while let Some(row) = rows.next()? {
             let Some(id) = stamp(row, 0)? else { continue };
-            unfinished.push(Stamped { id, prev: prev.replace(id), payload: Bytes::from(row.get::<_, Vec<u8>>(1)?) });
+            unfinished.push(StampedEvent {
+                id,
+                prev: prev.replace(id),
+                payload: Bytes::from(row.get::<_, Vec<u8>>(1)?),
+            });
         }
-        Ok(Outcome::Claimed { token, unfinished })
+        Ok(OpOutcome::Claimed { token, unfinished })
     }
 
     /// The object's next events; if there is none, it has no owner any more.
-    fn draw(&mut self, by: &Caller, object: &Object) -> rusqlite::Result<Option<Vec<Stamped>>> {
+    fn draw(&mut self, by: &WorkerContext, object: &Object) -> rusqlite::Result<Option<Vec<StampedEvent>>> {
         let (mut batch, mut bytes, mut prev) = (Vec::new(), 0, self.last(object)?);
         while batch.len() < EVENTS_PER_STEP && bytes < BYTES_PER_STEP {
             let sql =
@@ -416,7 +426,7 @@ impl<'t> Steps<'t> {
                 params![signed(id.number()), by.worker.as_str(), payload],
             )?;
             bytes += payload.len();
-            batch.push(Stamped { id, prev: prev.replace(id), payload: Bytes::from(payload) });
+            batch.push(StampedEvent { id, prev: prev.replace(id), payload: Bytes::from(payload) });
         }
         if batch.is_empty() {
             self.run("UPDATE object SET owner = NULL, token = NULL WHERE name = ?1", [object.as_str()])?;
@@ -425,28 +435,28 @@ impl<'t> Steps<'t> {
         Ok(Some(batch))
     }
 
-    fn record(&self, by: &Caller, object: &Object, id: Stamp) -> rusqlite::Result<()> {
+    fn record(&self, by: &WorkerContext, object: &Object, id: OrderStamp) -> rusqlite::Result<()> {
         self.run("DELETE FROM process WHERE worker = ?1", [by.worker.as_str()])?;
         self.run("UPDATE object SET last = ?2 WHERE name = ?1", params![object.as_str(), signed(id.number())])
     }
 
     /// What follows `record`.
-    fn advance(&mut self, by: &Caller, object: &Object, token: Stamp) -> rusqlite::Result<Outcome> {
+    fn advance(&mut self, by: &WorkerContext, object: &Object, token: OrderStamp) -> rusqlite::Result<OpOutcome> {
         if let Some(batch) = self.draw(by, object)? {
-            return Ok(Outcome::Advanced { object: object.clone(), token, batch });
+            return Ok(OpOutcome::Advanced { object: object.clone(), token, batch });
         }
         self.let_go(by)?;
         for _ in 0..OBJECTS_PER_STEP {
-            let Some(object) = self.take(by)? else { return Ok(Outcome::Empty) };
+            let Some(object) = self.take(by)? else { return Ok(OpOutcome::Empty) };
             // Nobody has to come for an object that has an owner or no events.
             if self.has_events(&object)? && self.owner(&object)?.is_none() {
                 let token = self.own(by, &object)?;
                 let batch = self.draw(by, &object)?.expect("it has events");
-                return Ok(Outcome::Advanced { object, token, batch });
+                return Ok(OpOutcome::Advanced { object, token, batch });
             }
             self.let_go(by)?;
         }
-        Ok(Outcome::Paused)
+        Ok(OpOutcome::Paused)
     }
 
     fn has_events(&self, object: &Object) -> rusqlite::Result<bool> {
@@ -454,11 +464,11 @@ impl<'t> Steps<'t> {
         Ok(self.find(sql, [object.as_str()], |_| Ok(()))?.is_some())
     }
 
-    fn let_go(&self, by: &Caller) -> rusqlite::Result<()> {
+    fn let_go(&self, by: &WorkerContext) -> rusqlite::Result<()> {
         self.run("UPDATE worker SET object = NULL, lease_end = NULL WHERE name = ?1", [by.worker.as_str()])
     }
 
-    fn show(&self, objects: &[Object], queued_max: usize) -> rusqlite::Result<Shown> {
+    fn show(&self, objects: &[Object], queued_max: usize) -> rusqlite::Result<StoreSnapshot> {
         let mut names: BTreeSet<Object> = objects.iter().cloned().collect();
         let sql = "SELECT name, object, lease_end, count(id), max(id) FROM worker LEFT JOIN process ON worker = name \
                    GROUP BY name ORDER BY name";
@@ -469,7 +479,7 @@ impl<'t> Steps<'t> {
             let (Some(name), object) = (worker(row, 0)?, object(row, 1)?) else { continue };
             names.extend(object.clone());
             let (lease_end_ms, events, last) = (unsigned(row, 2)?, unsigned(row, 3)?.unwrap_or(0), stamp(row, 4)?);
-            workers.push(ShownWorker { name, object, lease_end_ms, events, last });
+            workers.push(WorkerSnapshot { name, object, lease_end_ms, events, last });
         }
         let mut statement = self.transaction.prepare_cached("SELECT object FROM queue ORDER BY number LIMIT ?1")?;
         let mut rows = statement.query([i64::try_from(queued_max).unwrap_or(i64::MAX)])?;
@@ -480,14 +490,14 @@ impl<'t> Steps<'t> {
             Ok(self.find(sql, rusqlite::params_from_iter(parameters), |row| unsigned(row, 0))?.flatten().unwrap_or(0))
         };
         let of = |name: Object| {
-            Ok(ShownObject {
+            Ok(ObjectSnapshot {
                 queued: count("SELECT count(*) FROM event WHERE object = ?1", &[name.as_str()])?,
                 last: self.last(&name)?,
                 owner: self.owner(&name)?.map(|(owner, _)| owner),
                 name,
             })
         };
-        Ok(Shown {
+        Ok(StoreSnapshot {
             mark: self.mark(),
             is_suspect: self.is_suspect,
             queued: count("SELECT count(*) FROM queue", &[])?,
@@ -497,7 +507,7 @@ impl<'t> Steps<'t> {
     }
 }
 
-fn lease_end(by: &Caller) -> i64 {
+fn lease_end(by: &WorkerContext) -> i64 {
     i64::try_from(by.lease_end_ms()).unwrap_or(i64::MAX)
 }
 
@@ -512,9 +522,9 @@ fn unsigned(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<u64>> {
     number.map(|number| u64::try_from(number).map_err(|_| wrong(number))).transpose()
 }
 
-fn stamp(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Stamp>> {
+fn stamp(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<OrderStamp>> {
     let wrong = |number| rusqlite::Error::IntegralValueOutOfRange(at, signed(number));
-    unsigned(row, at)?.map(|number| Stamp::from_number(number).ok_or_else(|| wrong(number))).transpose()
+    unsigned(row, at)?.map(|number| OrderStamp::from_number(number).ok_or_else(|| wrong(number))).transpose()
 }
 
 fn object(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Object>> {
@@ -525,7 +535,7 @@ fn worker(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<WorkerName>> {
     name(row, at, WorkerName::new)
 }
 
-fn name<T>(row: &Row<'_>, at: usize, parse: fn(&str) -> Result<T, NameError>) -> rusqlite::Result<Option<T>> {
+fn name<T>(row: &Row<'_>, at: usize, parse: fn(&str) -> Result<T, ObjectNameError>) -> rusqlite::Result<Option<T>> {
     let text: Option<String> = row.get(at)?;
     let wrong = |error| rusqlite::Error::FromSqlConversionFailure(at, Type::Text, Box::new(error));
     text.map(|text| parse(&text).map_err(wrong)).transpose()

@@ -1,6 +1,6 @@
 //! What waits in the WAL beside a SQLite file (<https://www.sqlite.org/walformat.html>), read without changing it.
 
-use super::suffixed;
+use super::sibling_path;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -17,7 +17,7 @@ const PAGE_BYTES_MAX: usize = 65_536;
 
 /// What SQLite finds in a WAL: the transactions that are there as a whole.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Waiting {
+pub(super) struct WalContents {
     /// The numbers of their pages.
     pub(super) pages: BTreeSet<u64>,
     /// How long the file is with them, in bytes; zero if there is none.
@@ -28,24 +28,24 @@ pub(super) struct Waiting {
     pub(super) is_damaged: bool,
 }
 
-impl Waiting {
+impl WalContents {
     /// Reads the WAL of the file.
-    pub(super) fn read(path: &Path) -> io::Result<Waiting> {
-        match File::open(suffixed(path, "-wal")) {
-            Ok(file) => Waiting::of(&mut BufReader::new(file)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Waiting::default()),
+    pub(super) fn read(path: &Path) -> io::Result<WalContents> {
+        match File::open(sibling_path(path, "-wal")) {
+            Ok(file) => WalContents::of(&mut BufReader::new(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(WalContents::default()),
             Err(error) => Err(error),
         }
     }
 
-    fn of(wal: &mut impl Read) -> io::Result<Waiting> {
-        let mut waiting = Waiting::default();
+    fn of(wal: &mut impl Read) -> io::Result<WalContents> {
+        let mut waiting = WalContents::default();
         let (mut head, mut frame) = ([0; HEAD_BYTES], [0; FRAME_BYTES]);
         if !fill(wal, &mut head)? {
             return Ok(waiting);
         }
         let page_bytes = word(&head, 2) as usize;
-        let mut sum = Sum { is_big_endian: word(&head, 0) == MAGIC | 1, sum: [0; 2] };
+        let mut sum = WalChecksum { is_big_endian: word(&head, 0) == MAGIC | 1, sum: [0; 2] };
         sum.add(&head[..24]);
         let is_head = word(&head, 0) | 1 == MAGIC | 1 && sum.sum == [word(&head, 6), word(&head, 7)];
         if !is_head || !page_bytes.is_power_of_two() || PAGE_BYTES_MAX < page_bytes {
@@ -96,12 +96,12 @@ fn word(bytes: &[u8], index: usize) -> u32 {
 }
 
 /// The sum over all that stands in the WAL up to some place.
-struct Sum {
+struct WalChecksum {
     is_big_endian: bool,
     sum: [u32; 2],
 }
 
-impl Sum {
+impl WalChecksum {
     fn add(&mut self, bytes: &[u8]) {
         let [mut a, mut b] = self.sum;
         for pair in bytes.chunks_exact(8) {
@@ -136,13 +136,13 @@ mod tests {
         connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).unwrap();
         // Shorter than the round before, which stays behind it.
         insert(4);
-        let (file, wal) = (fs::read(&made).unwrap(), fs::read(suffixed(&made, "-wal")).unwrap());
+        let (file, wal) = (fs::read(&made).unwrap(), fs::read(sibling_path(&made, "-wal")).unwrap());
         assert!(14 * 1024 < wal.len());
         let mut seen = BTreeSet::new();
         for length in (0..wal.len()).step_by(263) {
             fs::write(&cut, &file).unwrap();
-            fs::write(suffixed(&cut, "-wal"), &wal[..length]).unwrap();
-            let waiting = Waiting::read(&cut).unwrap();
+            fs::write(sibling_path(&cut, "-wal"), &wal[..length]).unwrap();
+            let waiting = WalContents::read(&cut).unwrap();
             let other = Connection::open(&cut).unwrap();
             let number = |sql, column| other.query_row(sql, [], |row| row.get::<_, i64>(column)).unwrap();
             let (pages, frames) = (number("PRAGMA page_count", 0), number("PRAGMA wal_checkpoint(PASSIVE)", 1));
@@ -156,7 +156,7 @@ mod tests {
         // A page that is not what was summed ends it.
         let mut bad = wal.clone();
         bad[HEAD_BYTES + FRAME_BYTES + 7] ^= 1;
-        assert_eq!(Waiting::of(&mut &bad[..]).unwrap(), Waiting { is_damaged: true, ..Waiting::default() });
+        assert_eq!(WalContents::of(&mut &bad[..]).unwrap(), WalContents { is_damaged: true, ..WalContents::default() });
         drop(connection);
         fs::remove_dir_all(&dir).unwrap();
     }
@@ -172,12 +172,12 @@ mod tests {
         for row in 0..6 {
             connection.execute("INSERT INTO t VALUES (zeroblob(?))", [3000 + row]).unwrap();
         }
-        let wal = fs::read(suffixed(&made, "-wal")).unwrap();
+        let wal = fs::read(sibling_path(&made, "-wal")).unwrap();
         let frame_bytes = FRAME_BYTES + 1024;
         let ends: Vec<usize> = (0..(wal.len() - HEAD_BYTES) / frame_bytes)
             .filter(|frame| wal[HEAD_BYTES + frame * frame_bytes..][4..8] != [0; 4])
             .collect();
-        let of = |wal: &[u8]| Waiting::of(&mut &wal[..]).unwrap();
+        let of = |wal: &[u8]| WalContents::of(&mut &wal[..]).unwrap();
         assert!(!of(&wal).is_damaged);
         let before_last = ends[ends.len() - 2];
         for frame in 0..=ends[ends.len() - 1] {
@@ -195,10 +195,10 @@ mod tests {
         let after = |name: &str, bytes: u32| {
             let copy = dir.join(name);
             fs::copy(&made, &copy).unwrap();
-            fs::write(suffixed(&copy, "-wal"), &wal).unwrap();
+            fs::write(sibling_path(&copy, "-wal"), &wal).unwrap();
             let connection = Connection::open(&copy).unwrap();
             connection.execute("INSERT INTO t VALUES (zeroblob(?))", [bytes]).unwrap();
-            fs::read(suffixed(&copy, "-wal")).unwrap()
+            fs::read(sibling_path(&copy, "-wal")).unwrap()
         };
         let (long, mut short) = (after("long", 40_000), after("short", 5_000));
         assert!(wal.len() + frame_bytes < short.len() && short.len() + 9 * frame_bytes < long.len());

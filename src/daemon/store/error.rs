@@ -1,6 +1,6 @@
 //! What can be wrong with a journal's file, and what mends it.
 
-use crate::daemon::sqlite_file::{Mark, Unfit, is_damage};
+use crate::daemon::sqlite_file::{FileSignature, SqliteFileError, is_corruption};
 use crate::event::model::{EventId, ServerId};
 use rusqlite::{ErrorCode, ffi};
 use std::fmt;
@@ -54,13 +54,17 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(super) fn unfit(path: &Path, mark: Mark, unfit: Unfit) -> OpenError {
+    pub(super) fn unfit(path: &Path, mark: FileSignature, unfit: SqliteFileError) -> OpenError {
         match unfit {
-            Unfit::Foreign(_) => OpenError::Foreign(path.to_owned()),
-            Unfit::Version(version) => OpenError::Version { path: path.to_owned(), version, known: mark.version },
-            Unfit::Truncated { bytes, wanted } => OpenError::Truncated { path: path.to_owned(), bytes, wanted },
-            Unfit::System(error) => OpenError::of_system(path, error),
-            Unfit::Sqlite(error) => OpenError::of_sqlite(path, error),
+            SqliteFileError::Foreign(_) => OpenError::Foreign(path.to_owned()),
+            SqliteFileError::Version(version) => {
+                OpenError::Version { path: path.to_owned(), version, known: mark.version }
+            }
+            SqliteFileError::Truncated { bytes, wanted } => {
+                OpenError::Truncated { path: path.to_owned(), bytes, wanted }
+            }
+            SqliteFileError::System(error) => OpenError::of_system(path, error),
+            SqliteFileError::Sqlite(error) => OpenError::of_sqlite(path, error),
         }
     }
 
@@ -162,7 +166,7 @@ impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> StoreError {
         match error {
             error if is_full(&error) => StoreError::Full,
-            error if is_damage(&error) => StoreError::Damaged(error.to_string()),
+            error if is_corruption(&error) => StoreError::Damaged(error.to_string()),
             error => StoreError::Sqlite(error.to_string()),
         }
     }

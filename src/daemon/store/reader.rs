@@ -3,7 +3,7 @@
 
 use super::error::StoreError;
 use super::sqlite::{Search, SqliteReader};
-use crate::event::store::{Answer, Query};
+use crate::event::store::{Query, QueryPage};
 use crate::message::ClientId;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -17,7 +17,7 @@ const ASKER_WAITING_MAX: usize = 1024;
 const WAITING_MAX: usize = 65_536;
 
 /// Hears the answer, on the reader's thread.
-pub type Heard = Box<dyn FnOnce(Result<Answer, StoreError>) + Send>;
+pub type Heard = Box<dyn FnOnce(Result<QueryPage, StoreError>) + Send>;
 
 /// A journal's thread for questions. When it is dropped, those that wait are not answered any more.
 #[derive(Debug)]
@@ -181,7 +181,7 @@ mod tests {
     use crate::daemon::store::sqlite::SqliteJournal;
     use crate::event::model::{Registration, ServerId};
     use crate::event::sequencer::EventSequencer;
-    use crate::event::store::{Journal, Series, Span};
+    use crate::event::store::{Journal, Series, TimeSpan};
     use crate::event::timestamp::Timestamp;
     use crossbeam_channel::{Receiver, bounded};
     use std::fs;
@@ -218,7 +218,7 @@ mod tests {
 
     /// A question that is answered in several slices, with nothing.
     fn long() -> Query {
-        let source_time = Span { from: Some(Timestamp::MAX), to: None };
+        let source_time = TimeSpan { from: Some(Timestamp::MAX), to: None };
         Query::Series(Series { source_time, ..Series::default() })
     }
 
@@ -237,7 +237,7 @@ mod tests {
 
         fn ask(&self, asker: u32, query: Query) -> bool {
             let (asker, hears) = (ClientId(asker), self.hears.clone());
-            let heard = move |answer: Result<Answer, StoreError>| {
+            let heard = move |answer: Result<QueryPage, StoreError>| {
                 hears.send((asker, answer.unwrap().events.len())).unwrap();
             };
             self.reader.ask(asker, query, Box::new(heard))

@@ -327,7 +327,7 @@ mod tests {
     use crate::event::model::ServerId;
     use crate::event::store::memory::MemoryJournal;
     use crate::event::store::retention::Rule;
-    use crate::event::store::{Answer, LastSession, Query};
+    use crate::event::store::{LastSession, Query, QueryPage};
     use crate::rng::Rng;
     use std::sync::{Arc, Mutex};
 
@@ -354,7 +354,7 @@ mod tests {
             Ok(self.journal.lock().unwrap().trim(retention, now, budget).unwrap())
         }
 
-        fn query(&mut self, query: &Query) -> Result<Answer, StoreError> {
+        fn query(&mut self, query: &Query) -> Result<QueryPage, StoreError> {
             Ok(self.journal.lock().unwrap().query(query).unwrap())
         }
     }

@@ -4,13 +4,13 @@ use super::inputs::Inputs;
 use super::serve::{Answered, Input};
 use crate::daemon::advisories;
 use crate::daemon::engine::Engine;
-use crate::daemon::mailbox::{Command, Mailbox};
+use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::event::stream::name::{Consumer, StreamName};
-use crate::event::stream::store::Missed;
+use crate::event::stream::store::MissedRange;
 use crate::listener::frame::ToClient;
 use crate::listener::stream::{StreamAnswer, StreamAsk, StreamRefusal, StreamRefusalKind, StreamRequest};
 use crate::message::ClientId;
-use crate::time::Now;
+use crate::time::ClockReading;
 use crossbeam_channel::Sender;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -147,7 +147,7 @@ impl Waiting {
         if let Some((asker, cost)) = self.asked.take() {
             // If the engine has ended, nobody waits for it.
             let done = FromStreams::Done { asker, cost, answer };
-            drop(self.mailbox.push(Command::FromStreams(Box::new(done)), Duration::ZERO));
+            drop(self.mailbox.push(EngineCommand::FromStreams(Box::new(done)), Duration::ZERO));
         }
     }
 }
@@ -165,7 +165,7 @@ pub(crate) enum FromStreams {
     /// What became of a request.
     Done { asker: StreamAsker, cost: Cost, answer: Result<StreamAnswer, StreamRefusal> },
     /// A consumer has lapsed, or missed more since.
-    Lapsed { stream: StreamName, consumer: Consumer, missed: Missed },
+    Lapsed { stream: StreamName, consumer: Consumer, missed: MissedRange },
 }
 
 impl Engine {
@@ -182,7 +182,7 @@ impl Engine {
     }
 
     /// The thread of the streams tells something.
-    pub(crate) fn on_streams(&mut self, now: Now, told: FromStreams) {
+    pub(crate) fn on_streams(&mut self, now: ClockReading, told: FromStreams) {
         match told {
             FromStreams::Done { asker, cost, answer } => {
                 if let Some(asks) = self.events.asks() {
@@ -217,7 +217,8 @@ impl Engine {
                 let Some(connection) = self.clients.connection(client) else { return };
                 // After BYE nothing is said any more.
                 if !connection.flow.is_closing {
-                    let answer = if connection.outbox.is_glutted() { Err(StreamRefusal::busy()) } else { answer };
+                    let answer =
+                        if connection.outbox.exceeds_answer_limit() { Err(StreamRefusal::busy()) } else { answer };
                     self.clients.answer(client, &ToClient::Streams { id, answer });
                 }
             }

@@ -1,6 +1,6 @@
 //! What can be wrong with a store of streams, where, and what mends it. No text has a password in it.
 
-use crate::event::stream::store::Refused;
+use crate::event::stream::store::StreamStoreError;
 use std::fmt;
 
 /// Why a store does not do what is asked.
@@ -37,23 +37,23 @@ pub enum Fault {
 }
 
 /// Why a step is not done, before it is said where.
-pub(super) type Refusal = Refused<Fault>;
+pub(super) type Refusal = StreamStoreError<Fault>;
 
 impl StreamError {
     /// The same with the place of the store.
-    pub(super) fn refused(at: &str, refused: Refusal) -> Refused<StreamError> {
+    pub(super) fn refused(at: &str, refused: Refusal) -> StreamStoreError<StreamError> {
         match refused {
-            Refused::NotRegistered => Refused::NotRegistered,
-            Refused::Lapsed(missed) => Refused::Lapsed(missed),
-            Refused::Full => Refused::Full,
-            Refused::Store(fault) => Refused::Store(StreamError { at: at.to_owned(), fault }),
+            StreamStoreError::NotRegistered => StreamStoreError::NotRegistered,
+            StreamStoreError::Lapsed(missed) => StreamStoreError::Lapsed(missed),
+            StreamStoreError::Full => StreamStoreError::Full,
+            StreamStoreError::Store(fault) => StreamStoreError::Store(StreamError { at: at.to_owned(), fault }),
         }
     }
 
     /// Why a step is not done that only the store can refuse.
-    pub(super) fn surely(refused: Refused<StreamError>) -> StreamError {
+    pub(super) fn surely(refused: StreamStoreError<StreamError>) -> StreamError {
         match refused {
-            Refused::Store(error) => error,
+            StreamStoreError::Store(error) => error,
             refused => unreachable!("{refused:?} is no matter of the store"),
         }
     }

@@ -87,7 +87,7 @@ fn bytes(input: &Input) -> Option<usize> {
                     Call::Ping { .. } | Call::Register(_) => 0,
                 },
         ),
-        Input::Fetched(events) => Some(size_of_val(events.as_slice())),
+        Input::FetchedEvent(events) => Some(size_of_val(events.as_slice())),
         Input::Closed(_)
         | Input::Asked(..)
         | Input::Registered { .. }
@@ -198,7 +198,7 @@ impl Drop for InputReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::follow::Fetched;
+    use crate::event::follow::FetchedEvent;
     use crate::event::model::EventId;
     use crate::listener::ftn18::stream_service::Conn;
     use std::thread;
@@ -209,7 +209,7 @@ mod tests {
 
     fn fetched() -> Input {
         let id = EventId { server: ServerId(1), session: 1, instance: 1 };
-        Input::Fetched(vec![Fetched { id, is_lost: false }])
+        Input::FetchedEvent(vec![FetchedEvent { id, is_lost: false }])
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
             move || [inputs.push_wait(fetched()), inputs.push_wait(fetched())]
         });
         assert!(matches!(receiver.pop_wait(Duration::from_secs(60)), Some(Input::Opened(..))));
-        assert!(matches!(receiver.pop_wait(Duration::from_secs(60)), Some(Input::Fetched(_))));
+        assert!(matches!(receiver.pop_wait(Duration::from_secs(60)), Some(Input::FetchedEvent(_))));
         while receiver.0.state().count == 0 {
             thread::yield_now();
         }

@@ -8,25 +8,25 @@ use super::postgres::PostgresStreams;
 use super::serve::{Events, Input, Streams};
 use super::sqlite::SqliteStreams;
 use super::store::Batches;
-use crate::config::{Config, StreamPlace};
+use crate::config::{Config, StreamStoreLocation};
 use crate::daemon::clients::Kind;
 use crate::daemon::engine::Engine;
 use crate::daemon::events::Asker;
-use crate::daemon::mailbox::{Command, Mailbox};
+use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::daemon::start::Options;
 use crate::daemon::store::error::StoreError;
 use crate::daemon::store::reader::Reader;
 use crate::event::model::{EventId, Registration, ServerId};
 use crate::event::refusal::Refusal;
-use crate::event::store::{Answer, OfServer, Query};
+use crate::event::store::{Query, QueryPage, ServerQuery};
 use crate::event::stream::name::{Consumer, StreamName};
-use crate::event::stream::store::Missed;
+use crate::event::stream::store::MissedRange;
 use crate::listener::access::Access;
 use crate::listener::event::EventRequest;
 use crate::listener::ftn18::call::LIST_BYTES;
 use crate::listener::ftn18::stream_service;
 use crate::message::ClientId;
-use crate::time::Now;
+use crate::time::ClockReading;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -153,15 +153,20 @@ impl PeerStreams {
 
 fn open(config: &Config) -> Result<Box<dyn Batches>, StreamError> {
     Ok(match &config.stream_store {
-        StreamPlace::Own => Box::new(SqliteStreams::open(&config.data_dir.join(STREAMS_FILE))?),
-        StreamPlace::File(path) => Box::new(SqliteStreams::open(path)?),
-        StreamPlace::Postgres(url) => Box::new(PostgresStreams::open(url)?),
+        StreamStoreLocation::Auto => Box::new(SqliteStreams::open(&config.data_dir.join(STREAMS_FILE))?),
+        StreamStoreLocation::File(path) => Box::new(SqliteStreams::open(path)?),
+        StreamStoreLocation::Postgres(url) => Box::new(PostgresStreams::open(url)?),
     })
 }
 
 impl Engine {
     /// Opens the streams if clients can come for them. The journal is open then, and not yet shared with other peers.
-    pub(crate) fn open_streams(&mut self, now: Now, config: &Config, options: &Options) -> Result<(), OpenError> {
+    pub(crate) fn open_streams(
+        &mut self,
+        now: ClockReading,
+        config: &Config,
+        options: &Options,
+    ) -> Result<(), OpenError> {
         let (true, Some(address)) = (options.serve, config.ftn18) else { return Ok(()) };
         let client = self.clients.add(now, "streams".into(), Kind::Embedded(BTreeMap::new()));
         let Some(journal) = self.events.for_streams(client, &self.mailbox) else { return Ok(()) };
@@ -189,25 +194,25 @@ impl Events for OfPeer {
         let request = EventRequest::Register(registrations);
         // Of many, only the first waits: a peer that is stopping takes none.
         let patience = if self.is_stuck { Duration::ZERO } else { MAILBOX_PATIENCE };
-        self.is_stuck = self.mailbox.push(Command::AskEvents { asker, request }, patience).is_err();
+        self.is_stuck = self.mailbox.push(EngineCommand::AskEvents { asker, request }, patience).is_err();
         if self.is_stuck {
             drop(self.inputs.push(Input::Registered { number, registered: Err(Refusal::busy()) }));
         }
     }
 
-    fn advise_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: Missed) {
+    fn advise_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: MissedRange) {
         let lapsed = FromStreams::Lapsed { stream, consumer, missed };
         // If the engine has ended, nobody hears it.
-        drop(self.mailbox.push(Command::FromStreams(Box::new(lapsed)), Duration::ZERO));
+        drop(self.mailbox.push(EngineCommand::FromStreams(Box::new(lapsed)), Duration::ZERO));
     }
 
     fn find(&mut self, stream: usize, after: EventId) {
-        let query = Query::Server(OfServer { server: after.server, after: Some(after), limit: None });
+        let query = Query::Server(ServerQuery { server: after.server, after: Some(after), limit: None });
         let inputs = self.inputs.clone();
-        let heard = move |found: Result<Answer, StoreError>| {
+        let heard = move |found: Result<QueryPage, StoreError>| {
             let found = match found {
                 Ok(found) => Some(found),
-                Err(StoreError::NoServer(..)) => Some(Answer::default()),
+                Err(StoreError::NoServer(..)) => Some(QueryPage::default()),
                 Err(error) => {
                     tracing::warn!(%error, "the journal could not be read for the streams");
                     None

@@ -19,9 +19,11 @@ use super::row::{id, signed};
 use super::store::Batches;
 use crate::daemon::clock::Clock;
 use crate::event::model::{EventId, ServerId};
-use crate::event::stream::model::{Page, Room};
+use crate::event::stream::model::{PageBudget, StreamPage};
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
-use crate::event::stream::store::{ConsumerRow, Contents, Limits, NewEvent, Posted, Refused, StreamStore, Trimmed};
+use crate::event::stream::store::{
+    ConsumerRow, Contents, NewEvent, PostedEvent, StreamLimits, StreamStore, StreamStoreError, TrimReport,
+};
 use crate::event::timestamp::Timestamp;
 use crate::time::Instant;
 pub(super) use link::Address;
@@ -108,25 +110,29 @@ impl PostgresStreams {
         &mut self,
         bytes: usize,
         step: impl AsyncFnOnce(&Session) -> Result<T, E>,
-    ) -> Result<T, Refused<Fault>>
+    ) -> Result<T, StreamStoreError<Fault>>
     where
         E: From<Fault> + Into<Refusal>,
     {
         let done = self.linked()?.run(bytes, step).map_err(E::into);
-        if matches!(done, Err(Refused::Store(Fault::Away(_)))) {
+        if matches!(done, Err(StreamStoreError::Store(Fault::Away(_)))) {
             self.link = None;
         }
         done
     }
 
     /// The same with nothing begun: a server that has closed the connection since, as one that was restarted has, is asked once more.
-    fn anew<T, E>(&mut self, bytes: usize, step: impl AsyncFn(&Session) -> Result<T, E>) -> Result<T, Refused<Fault>>
+    fn anew<T, E>(
+        &mut self,
+        bytes: usize,
+        step: impl AsyncFn(&Session) -> Result<T, E>,
+    ) -> Result<T, StreamStoreError<Fault>>
     where
         E: From<Fault> + Into<Refusal>,
     {
         let was_linked = self.link.is_some();
         match self.over(bytes, &step) {
-            Err(Refused::Store(Fault::Away(why))) if was_linked && why != NO_ANSWER => self.over(bytes, &step),
+            Err(StreamStoreError::Store(Fault::Away(why))) if was_linked && why != NO_ANSWER => self.over(bytes, &step),
             done => done,
         }
     }
@@ -142,7 +148,7 @@ impl PostgresStreams {
         &mut self,
         bytes: usize,
         step: impl AsyncFnOnce(&Session) -> Result<T, Refusal>,
-    ) -> Result<T, Refused<StreamError>> {
+    ) -> Result<T, StreamStoreError<StreamError>> {
         let done = self.step(bytes, step);
         done.map_err(|refused| StreamError::refused(&self.address.at, refused))
     }
@@ -153,7 +159,7 @@ impl PostgresStreams {
             Batch::Lost(fault) => return Err(fault.clone().into()),
             Batch::Begun => {
                 let next = async |session: &Session| session.simple("RELEASE step; SAVEPOINT step").await;
-                if let Err(Refused::Store(fault)) = self.over(0, next) {
+                if let Err(StreamStoreError::Store(fault)) = self.over(0, next) {
                     self.lose(&fault);
                     return Err(fault.into());
                 }
@@ -173,7 +179,7 @@ impl PostgresStreams {
             let done = step(session).await;
             let end = match (&done, is_alone) {
                 (Ok(_), true) => "COMMIT",
-                (Ok(_), false) | (Err(Refused::Store(Fault::Away(_))), _) => return done,
+                (Ok(_), false) | (Err(StreamStoreError::Store(Fault::Away(_))), _) => return done,
                 (Err(_), true) => "ROLLBACK",
                 (Err(_), false) => "ROLLBACK TO step",
             };
@@ -185,7 +191,7 @@ impl PostgresStreams {
                 Ok(()) => done,
             }
         });
-        if let (Err(Refused::Store(fault)), None, false) = (&done, &self.link, is_alone) {
+        if let (Err(StreamStoreError::Store(fault)), None, false) = (&done, &self.link, is_alone) {
             self.batch = Batch::Lost(fault.clone());
         }
         done
@@ -202,7 +208,7 @@ impl PostgresStreams {
             Batch::No | Batch::Wanted => self.anew(bytes, look),
             Batch::Begun => {
                 let done = self.over(bytes, look);
-                if let Err(Refused::Store(fault)) = &done {
+                if let Err(StreamStoreError::Store(fault)) = &done {
                     // The server does nothing more within what was begun.
                     self.lose(&fault.clone());
                 }
@@ -269,8 +275,8 @@ impl StreamStore for PostgresStreams {
         stream: &StreamName,
         events: &[NewEvent],
         places: &[EventId],
-        limits: &Limits,
-    ) -> Result<Vec<Option<StreamId>>, Refused<StreamError>> {
+        limits: &StreamLimits,
+    ) -> Result<Vec<Option<StreamId>>, StreamStoreError<StreamError>> {
         let bytes = events.iter().map(|event| event.data.bytes().len()).sum();
         self.change(bytes, async |session: &Session| {
             let (found, known) = tokio::join!(find_or_make(session, stream), covered(session, stream));
@@ -287,9 +293,9 @@ impl StreamStore for PostgresStreams {
                     continue;
                 }
                 if limits.is_blocked(contents.bytes) {
-                    return Err(Refused::Full);
+                    return Err(StreamStoreError::Full);
                 }
-                contents.last = StreamId::from_number(contents.last.number() + 1).ok_or(Refused::Full)?;
+                contents.last = StreamId::from_number(contents.last.number() + 1).ok_or(StreamStoreError::Full)?;
                 contents.events += 1;
                 contents.bytes += data.bytes().len() as u64;
                 known.insert(origin.server, *origin);
@@ -325,11 +331,11 @@ impl StreamStore for PostgresStreams {
         stream: &StreamName,
         after: StreamId,
         want: Option<&BTreeSet<StreamType>>,
-        room: Room,
-    ) -> Result<Page, StreamError> {
+        room: PageBudget,
+    ) -> Result<StreamPage, StreamError> {
         let kinds: Option<Vec<&str>> = want.map(|want| want.iter().map(StreamType::as_str).collect());
         self.look(room.bytes, async |session: &Session| {
-            let page = Page::new(after);
+            let page = StreamPage::new(after);
             match find(session, stream).await? {
                 Some(found) => read(session, &found, page, kinds.as_deref(), room).await,
                 None => Ok(page),
@@ -358,7 +364,7 @@ impl StreamStore for PostgresStreams {
         who: &Consumer,
         accepted: StreamId,
         now: Timestamp,
-    ) -> Result<StreamId, Refused<StreamError>> {
+    ) -> Result<StreamId, StreamStoreError<StreamError>> {
         let (user, component) = (who.user.as_str(), who.component.as_str());
         self.change(0, async |session: &Session| {
             let accept = r#"UPDATE seqcast_consumers c SET position = greatest(c.position, least($4, s.last)), heard = $5
@@ -369,9 +375,9 @@ impl StreamStore for PostgresStreams {
             if let Some(row) = rows.first() {
                 return Ok(id(column(row, 0)?)?);
             }
-            let Some(found) = find(session, stream).await? else { return Err(Refused::NotRegistered) };
+            let Some(found) = find(session, stream).await? else { return Err(StreamStoreError::NotRegistered) };
             let lapsed = consumer(session, &found, who).await?.and_then(|row| row.lapsed);
-            Err(lapsed.map_or(Refused::NotRegistered, Refused::Lapsed))
+            Err(lapsed.map_or(StreamStoreError::NotRegistered, StreamStoreError::Lapsed))
         })
     }
 
@@ -419,7 +425,7 @@ impl StreamStore for PostgresStreams {
         streams: &[StreamName],
         now: Timestamp,
         count_max: usize,
-    ) -> Result<Vec<Posted>, StreamError> {
+    ) -> Result<Vec<PostedEvent>, StreamError> {
         let names: Vec<&str> = streams.iter().map(StreamName::as_str).collect();
         // Mostly there is nothing, and then nobody is to wait.
         if self.look(0, async |session: &Session| outbox::is_empty(session, &names).await)? {
@@ -428,12 +434,12 @@ impl StreamStore for PostgresStreams {
         self.change_surely(async |session: &Session| Ok(outbox::claim(session, server, &names, now, count_max).await?))
     }
 
-    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<Posted>, StreamError> {
+    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<PostedEvent>, StreamError> {
         self.look(0, async |session: &Session| outbox::claimed(session, server, stream).await)
     }
 
-    fn set_aside(&mut self, number: u64, why: &str) -> Result<(), StreamError> {
-        self.change_surely(async |session: &Session| Ok(outbox::set_aside(session, signed(number)?, why).await?))
+    fn quarantine(&mut self, number: u64, why: &str) -> Result<(), StreamError> {
+        self.change_surely(async |session: &Session| Ok(outbox::quarantine(session, signed(number)?, why).await?))
     }
 
     fn contents(&mut self, stream: &StreamName) -> Result<Contents, StreamError> {
@@ -445,13 +451,13 @@ impl StreamStore for PostgresStreams {
     fn trim(
         &mut self,
         stream: &StreamName,
-        limits: &Limits,
+        limits: &StreamLimits,
         now: Timestamp,
         budget: usize,
-    ) -> Result<Trimmed, StreamError> {
+    ) -> Result<TrimReport, StreamError> {
         self.change_surely(async |session: &Session| match find(session, stream).await? {
             Some(found) => Ok(trim(session, found, limits, now, budget).await?),
-            None => Ok(Trimmed::default()),
+            None => Ok(TrimReport::default()),
         })
     }
 }

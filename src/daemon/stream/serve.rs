@@ -4,13 +4,13 @@ use super::error::StreamError;
 use super::inputs::{InputReceiver, Inputs};
 use super::store::Batches;
 use crate::daemon::clock::Clock;
-use crate::event::follow::Fetched;
+use crate::event::follow::FetchedEvent;
 use crate::event::model::{EventId, Registration, ServerId};
 use crate::event::refusal::Refusal;
-use crate::event::store::Answer;
+use crate::event::store::QueryPage;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{Consumer, StreamName, UserName};
-use crate::event::stream::store::Missed;
+use crate::event::stream::store::MissedRange;
 use crate::listener::ftn18::call::{Call, Version};
 use crate::listener::ftn18::fault::{Fault, Name};
 use crate::listener::ftn18::session::{CallId, Done, PushId};
@@ -68,7 +68,7 @@ pub enum Input {
         registered: Result<EventId, Refusal>,
     },
     /// These events did not come by the bus as they were registered: they are fetched, and stored next.
-    Fetched(Vec<Fetched>),
+    FetchedEvent(Vec<FetchedEvent>),
     /// The journal holds more events of this server.
     News(ServerId),
     /// What the journal holds.
@@ -78,7 +78,7 @@ pub enum Input {
         /// Behind this.
         after: EventId,
         /// `None` if it could not be looked at.
-        found: Option<Answer>,
+        found: Option<QueryPage>,
     },
     /// The end.
     Stop,
@@ -124,7 +124,7 @@ pub trait Events: Send {
     fn find(&mut self, stream: usize, after: EventId);
 
     /// Tells programs that a consumer has lapsed.
-    fn advise_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: Missed);
+    fn advise_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: MissedRange);
 }
 
 /// The thread. It ends when this is dropped, with what it was told before.
@@ -149,7 +149,7 @@ impl fmt::Debug for Input {
             Input::Registered { number, registered } => {
                 f.debug_tuple("Registered").field(number).field(registered).finish()
             }
-            Input::Fetched(events) => f.debug_tuple("Fetched").field(&events.len()).finish(),
+            Input::FetchedEvent(events) => f.debug_tuple("Fetched").field(&events.len()).finish(),
             Input::News(server) => f.debug_tuple("News").field(server).finish(),
             Input::Found { stream, after, .. } => {
                 f.debug_tuple("Found").field(stream).field(after).finish_non_exhaustive()
@@ -280,7 +280,7 @@ impl Serving {
             | Input::Answered { .. }
             | Input::Closed(_)
             | Input::Registered { .. }
-            | Input::Fetched(_)
+            | Input::FetchedEvent(_)
             | Input::News(_)
             | Input::Stop => self.take(input),
         }
@@ -324,8 +324,8 @@ impl Serving {
                 self.stream_service.on_ask(&mut *self.store, now, number, request);
             }
             Input::Registered { number, registered } => self.stream_service.on_registered(number, registered),
-            Input::Fetched(events) => self.stream_service.on_fetched(&events),
-            Input::News(server) => self.stream_service.on_news(server),
+            Input::FetchedEvent(events) => self.stream_service.on_fetched(&events),
+            Input::News(server) => self.stream_service.on_events_added(server),
             Input::Found { stream, after, found } => {
                 self.stream_service.on_found(&mut *self.store, now.instant, stream, after, found);
             }

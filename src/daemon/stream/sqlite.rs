@@ -19,12 +19,13 @@ pub use outbox::add_event_in;
 use super::error::{Fault, Refusal, StreamError};
 use super::row::{damaged, id, signed, timestamp, unsigned};
 use super::store::Batches;
-use crate::daemon::sqlite_file::{Unfit, check_head, is_damage, wait};
+use crate::daemon::sqlite_file::{SqliteFileError, check_header, is_corruption, wait};
 use crate::event::model::{EventId, Json, ServerId};
-use crate::event::stream::model::{PASSED_MAX, Page, Room, StreamEvent};
+use crate::event::stream::model::{PASSED_MAX, PageBudget, StreamEvent, StreamPage};
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
 use crate::event::stream::store::{
-    ConsumerRow, Contents, Limits, Missed, NewEvent, Policy, Posted, Refused, StreamStore, Trimmed,
+    ConsumerRow, Contents, MissedRange, NewEvent, Policy, PostedEvent, StreamLimits, StreamStore, StreamStoreError,
+    TrimReport,
 };
 use crate::event::timestamp::Timestamp;
 use bytes::Bytes;
@@ -71,7 +72,7 @@ impl From<rusqlite::Error> for Fault {
         match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => Fault::Full(words),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
-            _ if is_damage(&error) => Fault::Damaged(words),
+            _ if is_corruption(&error) => Fault::Damaged(words),
             Some(
                 ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly | ErrorCode::SystemIoFailure,
             ) => Fault::Away(words),
@@ -82,7 +83,7 @@ impl From<rusqlite::Error> for Fault {
 
 impl From<rusqlite::Error> for Refusal {
     fn from(error: rusqlite::Error) -> Refusal {
-        Refused::Store(error.into())
+        StreamStoreError::Store(error.into())
     }
 }
 
@@ -116,7 +117,7 @@ impl SqliteStreams {
     /// It is none of SQLite, our tables in it are of another version, or the system refuses it; nothing is changed then.
     pub fn open(path: &Path) -> Result<SqliteStreams, StreamError> {
         let wrong = |fault| StreamError { at: path.display().to_string(), fault };
-        check_head(path).map_err(|why| wrong(unfit(why)))?;
+        check_header(path).map_err(|why| wrong(unfit(why)))?;
         let open = || -> Result<Connection, Fault> {
             let flags =
                 OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -148,12 +149,15 @@ impl SqliteStreams {
         StreamError { at: self.path.display().to_string(), fault }
     }
 
-    fn refused(&self, refused: Refusal) -> Refused<StreamError> {
+    fn refused(&self, refused: Refusal) -> StreamStoreError<StreamError> {
         StreamError::refused(&self.path.display().to_string(), refused)
     }
 
     /// Does something as a whole, or not at all.
-    fn change<T>(&mut self, step: impl FnOnce(&Connection) -> Result<T, Refusal>) -> Result<T, Refused<StreamError>> {
+    fn change<T>(
+        &mut self,
+        step: impl FnOnce(&Connection) -> Result<T, Refusal>,
+    ) -> Result<T, StreamStoreError<StreamError>> {
         if self.batch == Batch::Wanted {
             if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
                 let fault = Fault::from(error);
@@ -194,13 +198,13 @@ impl SqliteStreams {
     }
 }
 
-pub(super) fn unfit(why: Unfit) -> Fault {
+pub(super) fn unfit(why: SqliteFileError) -> Fault {
     match why {
-        Unfit::Foreign(what) => Fault::Foreign(what.into()),
-        Unfit::Version(version) => Fault::Version { found: version.into(), known: VERSION },
-        Unfit::Truncated { bytes, wanted } => Fault::Damaged(format!("it has {bytes} of {wanted} bytes")),
-        Unfit::System(error) => Fault::Away(error.to_string()),
-        Unfit::Sqlite(error) => error.into(),
+        SqliteFileError::Foreign(what) => Fault::Foreign(what.into()),
+        SqliteFileError::Version(version) => Fault::Version { found: version.into(), known: VERSION },
+        SqliteFileError::Truncated { bytes, wanted } => Fault::Damaged(format!("it has {bytes} of {wanted} bytes")),
+        SqliteFileError::System(error) => Fault::Away(error.to_string()),
+        SqliteFileError::Sqlite(error) => error.into(),
     }
 }
 
@@ -268,9 +272,9 @@ fn covered(connection: &Connection, stream: i64) -> Result<BTreeMap<ServerId, Ev
 fn consumer_row(row: &Row<'_>, of: &Contents) -> Result<ConsumerRow, Fault> {
     let name = |text: String| text.parse().map_err(|_| damaged("a user"));
     let component = |text: String| text.parse().map_err(|_| damaged("a component"));
-    let missed = |first: Option<i64>| -> Result<Option<Missed>, Fault> {
+    let missed = |first: Option<i64>| -> Result<Option<MissedRange>, Fault> {
         let Some(first) = first else { return Ok(None) };
-        Ok(Some(Missed { first: id(first)?, last: id(row.get(4)?)?, count: unsigned(row.get(5)?)? }))
+        Ok(Some(MissedRange { first: id(first)?, last: id(row.get(4)?)?, count: unsigned(row.get(5)?)? }))
     };
     let position = id(row.get(2)?)?;
     Ok(ConsumerRow {
@@ -307,7 +311,7 @@ fn consumers(connection: &Connection, (stream, of): (i64, &Contents)) -> Result<
 }
 
 fn put_consumer(connection: &Connection, stream: i64, row: &ConsumerRow) -> Result<(), Fault> {
-    let missed = |of: fn(&Missed) -> u64| row.lapsed.as_ref().map(|missed| signed(of(missed))).transpose();
+    let missed = |of: fn(&MissedRange) -> u64| row.lapsed.as_ref().map(|missed| signed(of(missed))).transpose();
     connection.prepare_cached("REPLACE INTO seqcast_consumers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?.execute(
         params![
             stream,
@@ -370,8 +374,8 @@ impl StreamStore for SqliteStreams {
         stream: &StreamName,
         events: &[NewEvent],
         places: &[EventId],
-        limits: &Limits,
-    ) -> Result<Vec<Option<StreamId>>, Refused<StreamError>> {
+        limits: &StreamLimits,
+    ) -> Result<Vec<Option<StreamId>>, StreamStoreError<StreamError>> {
         self.change(|connection| {
             let (number, mut contents) = find_or_make(connection, stream)?;
             let mut known = covered(connection, number)?;
@@ -383,9 +387,9 @@ impl StreamStore for SqliteStreams {
                     continue;
                 }
                 if limits.is_blocked(contents.bytes) {
-                    return Err(Refused::Full);
+                    return Err(StreamStoreError::Full);
                 }
-                contents.last = StreamId::from_number(contents.last.number() + 1).ok_or(Refused::Full)?;
+                contents.last = StreamId::from_number(contents.last.number() + 1).ok_or(StreamStoreError::Full)?;
                 contents.events += 1;
                 contents.bytes += data.bytes().len() as u64;
                 insert.execute(params![
@@ -426,10 +430,10 @@ impl StreamStore for SqliteStreams {
         stream: &StreamName,
         after: StreamId,
         want: Option<&BTreeSet<StreamType>>,
-        mut room: Room,
-    ) -> Result<Page, StreamError> {
+        mut room: PageBudget,
+    ) -> Result<StreamPage, StreamError> {
         self.look(|connection| {
-            let (mut page, mut passed) = (Page::new(after), 0);
+            let (mut page, mut passed) = (StreamPage::new(after), 0);
             let Some((number, contents)) = find(connection, stream)? else { return Ok(page) };
             let mut read = connection.prepare_cached(
                 "SELECT id, type, data, time, server, session, instance FROM seqcast_events \
@@ -485,12 +489,14 @@ impl StreamStore for SqliteStreams {
         who: &Consumer,
         accepted: StreamId,
         now: Timestamp,
-    ) -> Result<StreamId, Refused<StreamError>> {
+    ) -> Result<StreamId, StreamStoreError<StreamError>> {
         self.change(|connection| {
-            let Some((number, contents)) = find(connection, stream)? else { return Err(Refused::NotRegistered) };
-            let mut row = consumer(connection, (number, &contents), who)?.ok_or(Refused::NotRegistered)?;
+            let Some((number, contents)) = find(connection, stream)? else {
+                return Err(StreamStoreError::NotRegistered);
+            };
+            let mut row = consumer(connection, (number, &contents), who)?.ok_or(StreamStoreError::NotRegistered)?;
             if let Some(missed) = row.lapsed {
-                return Err(Refused::Lapsed(missed));
+                return Err(StreamStoreError::Lapsed(missed));
             }
             row.position = accepted.min(contents.last).max(row.position);
             row.heard = now;
@@ -543,7 +549,7 @@ impl StreamStore for SqliteStreams {
         streams: &[StreamName],
         now: Timestamp,
         count_max: usize,
-    ) -> Result<Vec<Posted>, StreamError> {
+    ) -> Result<Vec<PostedEvent>, StreamError> {
         let names = outbox::names(streams);
         // Mostly there is nothing, and then nobody is to wait.
         if self.look(|connection| outbox::is_empty(connection, &names))? {
@@ -552,12 +558,12 @@ impl StreamStore for SqliteStreams {
         self.change_surely(|connection| Ok(outbox::claim(connection, server, &names, now, count_max)?))
     }
 
-    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<Posted>, StreamError> {
+    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<PostedEvent>, StreamError> {
         self.look(|connection| outbox::claimed(connection, server, stream))
     }
 
-    fn set_aside(&mut self, number: u64, why: &str) -> Result<(), StreamError> {
-        self.change_surely(|connection| Ok(outbox::set_aside(connection, signed(number)?, why)?))
+    fn quarantine(&mut self, number: u64, why: &str) -> Result<(), StreamError> {
+        self.change_surely(|connection| Ok(outbox::quarantine(connection, signed(number)?, why)?))
     }
 
     fn contents(&mut self, stream: &StreamName) -> Result<Contents, StreamError> {
@@ -567,12 +573,12 @@ impl StreamStore for SqliteStreams {
     fn trim(
         &mut self,
         stream: &StreamName,
-        limits: &Limits,
+        limits: &StreamLimits,
         now: Timestamp,
         budget: usize,
-    ) -> Result<Trimmed, StreamError> {
+    ) -> Result<TrimReport, StreamError> {
         self.change_surely(|connection| {
-            let Some((number, contents)) = find(connection, stream)? else { return Ok(Trimmed::default()) };
+            let Some((number, contents)) = find(connection, stream)? else { return Ok(TrimReport::default()) };
             Ok(trim(connection, (number, contents), limits, now, budget)?)
         })
     }
@@ -581,11 +587,11 @@ impl StreamStore for SqliteStreams {
 fn trim(
     connection: &Connection,
     (number, mut contents): (i64, Contents),
-    limits: &Limits,
+    limits: &StreamLimits,
     now: Timestamp,
     budget: usize,
-) -> Result<Trimmed, Fault> {
-    let mut trimmed = Trimmed::default();
+) -> Result<TrimReport, Fault> {
+    let mut trimmed = TrimReport::default();
     let readers = consumers(connection, (number, &contents))?;
     let active = readers.iter().filter(|row| row.lapsed.is_none());
     let floor = active.map(|row| row.position).min();
@@ -617,7 +623,7 @@ fn trim(
         let (first, count) =
             gone.query_row(bounds, |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?)))?;
         let Some(first) = first else { continue };
-        let missed = Missed { first: id(first)?, last: end, count: unsigned(count)? };
+        let missed = MissedRange { first: id(first)?, last: end, count: unsigned(count)? };
         let lapsed = Some(row.lapsed.map_or(missed, |before| before.and(missed)));
         trimmed.missed.push((row.consumer.clone(), missed));
         put_consumer(connection, number, &ConsumerRow { lapsed, position: end, ..row })?;

@@ -2,10 +2,10 @@
 
 use super::store::Batches;
 use crate::event::model::{EventId, Json, ServerId};
-use crate::event::stream::model::Room;
+use crate::event::stream::model::PageBudget;
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
 use crate::event::stream::store::memory::MemoryStreams;
-use crate::event::stream::store::{Contents, Limits, NewEvent, Policy, Refused, StreamStore};
+use crate::event::stream::store::{Contents, NewEvent, Policy, StreamLimits, StreamStore, StreamStoreError};
 use crate::event::timestamp::Timestamp;
 use crate::rng::Rng;
 use std::collections::BTreeSet;
@@ -27,12 +27,12 @@ pub(super) fn new_event(rng: &mut Rng, origin: EventId, now: i64) -> NewEvent {
     NewEvent { kind, data: Json::from_bytes(data.into()).unwrap(), time: at(now - rng.below(3) as i64), origin, stamp }
 }
 
-pub(super) fn refusal<T: Debug, E: Debug>(result: Result<T, Refused<E>>) -> Result<T, Refused<()>> {
+pub(super) fn refusal<T: Debug, E: Debug>(result: Result<T, StreamStoreError<E>>) -> Result<T, StreamStoreError<()>> {
     result.map_err(|refused| match refused {
-        Refused::NotRegistered => Refused::NotRegistered,
-        Refused::Lapsed(missed) => Refused::Lapsed(missed),
-        Refused::Full => Refused::Full,
-        Refused::Store(error) => panic!("{error:?}"),
+        StreamStoreError::NotRegistered => StreamStoreError::NotRegistered,
+        StreamStoreError::Lapsed(missed) => StreamStoreError::Lapsed(missed),
+        StreamStoreError::Full => StreamStoreError::Full,
+        StreamStoreError::Store(error) => panic!("{error:?}"),
     })
 }
 
@@ -50,7 +50,7 @@ pub(super) fn check_beside_twin<S: Batches>(
         let names: [StreamName; 2] = ["main", "other"].map(|name| name.parse().unwrap());
         let who: [Consumer; 3] = ["a:X", "a:Y", "b:X"].map(|name| name.parse().unwrap());
         let policy = if rng.chance(0.3) { Policy::Block } else { Policy::Lapse };
-        let limits = Limits {
+        let limits = StreamLimits {
             age: rng.chance(0.5).then(|| Duration::from_micros(rng.between(1, 60))),
             bytes: rng.chance(0.5).then(|| rng.between(50, 600)),
             policy,
@@ -118,8 +118,8 @@ pub(super) fn check_beside_twin<S: Batches>(
                 }
                 13 if rng.chance(0.3) => {
                     let number = 1 + rng.below(20);
-                    twin.set_aside(number, "why").unwrap();
-                    store.set_aside(number, "why").unwrap();
+                    twin.quarantine(number, "why").unwrap();
+                    store.quarantine(number, "why").unwrap();
                 }
                 9 if rng.chance(0.3) => {
                     store.commit().unwrap();
@@ -134,7 +134,7 @@ pub(super) fn check_beside_twin<S: Batches>(
                     let want: BTreeSet<StreamType> =
                         ["A", "B", "D"].iter().filter(|_| rng.chance(0.5)).map(|kind| kind.parse().unwrap()).collect();
                     let want = rng.chance(0.6).then_some(&want);
-                    let room = Room { events: 1 + rng.below(6) as usize, bytes: rng.below(400) as usize };
+                    let room = PageBudget { events: 1 + rng.below(6) as usize, bytes: rng.below(400) as usize };
                     let expected = twin.read(stream, id, want, room).unwrap();
                     assert_eq!(store.read(stream, id, want, room), Ok(expected), "seed {seed}");
                 }
@@ -151,12 +151,12 @@ pub(super) fn check_batches<S: Batches>(open: impl Fn() -> S) {
     let mut rng = Rng::new(1);
     let mut event = |session| new_event(&mut rng, EventId { server: ServerId(1), session, instance: 1 }, 5);
     let (one, two) = (event(1), event(2));
-    let none = Limits { bytes: Some(0), policy: Policy::Block, ..Limits::default() };
+    let none = StreamLimits { bytes: Some(0), policy: Policy::Block, ..StreamLimits::default() };
     let mut store = open();
     store.begin();
-    store.add(&stream, &[one], &[], &Limits::default()).unwrap();
-    assert_eq!(refusal(store.add(&stream, &[two], &[], &none)), Err(Refused::Full));
-    assert_eq!(refusal(store.accept(&stream, &who, sid(1), at(1))), Err(Refused::NotRegistered));
+    store.add(&stream, &[one], &[], &StreamLimits::default()).unwrap();
+    assert_eq!(refusal(store.add(&stream, &[two], &[], &none)), Err(StreamStoreError::Full));
+    assert_eq!(refusal(store.accept(&stream, &who, sid(1), at(1))), Err(StreamStoreError::NotRegistered));
     store.register(&stream, &who, at(1)).unwrap();
     let mut other = open();
     assert_eq!(other.contents(&stream), Ok(Contents::default()), "nothing is there before it is stored");

@@ -4,7 +4,7 @@ use super::*;
 use crate::event::model::Registration;
 use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
-use crate::event::store::{Journal, OfServer, Query};
+use crate::event::store::{Journal, Query, ServerQuery};
 use crate::rng::Rng;
 
 const ORIGIN: ServerId = ServerId(7);
@@ -44,10 +44,10 @@ fn follower(patterns: &[&str]) -> Follower {
 }
 
 /// All that is to be done now.
-fn steps(follower: &mut Follower, now: Instant) -> Vec<Step> {
+fn steps(follower: &mut Follower, now: Instant) -> Vec<FollowerAction> {
     let mut steps = Vec::new();
     while let Some(step) = follower.poll(now) {
-        if let Step::Store(_) = step {
+        if let FollowerAction::Store(_) = step {
             follower.on_stored(now, true);
         }
         steps.push(step);
@@ -55,48 +55,58 @@ fn steps(follower: &mut Follower, now: Instant) -> Vec<Step> {
     steps
 }
 
-fn asks(number: u64, after: EventId, patterns: &[&str]) -> Step {
-    Step::Ask { number, question: Question { after, types: types(patterns) } }
+fn asks(number: u64, after: EventId, patterns: &[&str]) -> FollowerAction {
+    FollowerAction::Ask { number, question: ReplicationRequest { after, types: types(patterns) } }
 }
 
-fn page(covered: EventId, events: Vec<Event>) -> Page {
-    Page { covered, more_follows: false, events }
+fn page(covered: EventId, events: Vec<Event>) -> ReplicationPage {
+    ReplicationPage { covered, more_follows: false, events }
 }
 
-fn rows(follower: &Follower) -> Vec<Row> {
+fn rows(follower: &Follower) -> Vec<ServerStatus> {
     follower.rows().collect()
 }
 
 #[test]
 fn what_is_missing_is_asked_for_and_the_rest_is_taken_as_it_comes() {
     let mut follower = follower(&["a/*"]);
-    let (behind_2, behind_3) = (place(2, BEHIND_ALL), place(3, BEHIND_ALL));
+    let (behind_2, behind_3) = (place(2, INSTANCE_END), place(3, INSTANCE_END));
     follower.on_announcement(at(0), epoch(9), said(behind_2, behind_2, Vec::new()));
-    let begun = Step::Tell(Notice::Begun { publisher: epoch(9), after: place(0, 0) });
+    let begun = FollowerAction::Report(FollowerNotice::Begun { publisher: epoch(9), after: place(0, 0) });
     assert_eq!(steps(&mut follower, at(0)), [begun, asks(1, place(0, 0), &["a/*"])]);
     // What comes while an answer is awaited is kept, also what the answer may hold too.
     follower.on_announcement(at(1), epoch(9), said(behind_2, behind_3, vec![event(3, 1, "a/b"), event(3, 2, "b")]));
     assert_eq!(steps(&mut follower, at(1)), []);
     follower.on_page(at(2), epoch(9), 1, page(place(2, 4), vec![event(2, 2, "a")]));
     // The answer ends before the place that was announced: something may stand between.
-    assert_eq!(steps(&mut follower, at(2)), [Step::Store(vec![event(2, 2, "a")]), asks(2, place(2, 4), &["a/*"])]);
+    assert_eq!(
+        steps(&mut follower, at(2)),
+        [FollowerAction::Store(vec![event(2, 2, "a")]), asks(2, place(2, 4), &["a/*"])]
+    );
     let page_3 = page(place(3, 2), vec![event(3, 1, "a/b")]);
     follower.on_page(at(3), epoch(9), 2, page_3.clone());
-    let caught_up = Step::Tell(Notice::CaughtUp { covered: place(3, 2) });
-    assert_eq!(steps(&mut follower, at(3)), [Step::Store(page_3.events), caught_up]);
-    let behind_4 = place(4, BEHIND_ALL);
+    let caught_up = FollowerAction::Report(FollowerNotice::CaughtUp { covered: place(3, 2) });
+    assert_eq!(steps(&mut follower, at(3)), [FollowerAction::Store(page_3.events), caught_up]);
+    let behind_4 = place(4, INSTANCE_END);
     follower.on_announcement(at(4), epoch(9), said(place(3, 2), behind_4, vec![event(4, 1, "a"), event(4, 2, "x")]));
-    assert_eq!(steps(&mut follower, at(4)), [Step::Store(vec![event(4, 1, "a")])]);
-    assert_eq!(rows(&follower), [Row { covered: behind_4, publisher: Some(epoch(9)), standing: Standing::Live }]);
+    assert_eq!(steps(&mut follower, at(4)), [FollowerAction::Store(vec![event(4, 1, "a")])]);
+    assert_eq!(
+        rows(&follower),
+        [ServerStatus { covered: behind_4, publisher: Some(epoch(9)), standing: ReplicationState::Live }]
+    );
     // Nothing new, then something that shows that something did not come.
     follower.on_announcement(at(5), epoch(9), said(behind_4, behind_4, Vec::new()));
     assert_eq!(steps(&mut follower, at(5)), []);
-    follower.on_announcement(at(6), epoch(9), said(place(5, BEHIND_ALL), place(6, 1), vec![event(6, 1, "a")]));
+    follower.on_announcement(at(6), epoch(9), said(place(5, INSTANCE_END), place(6, 1), vec![event(6, 1, "a")]));
     assert_eq!(steps(&mut follower, at(6)), [asks(3, behind_4, &["a/*"])]);
-    let catching_up = Row { covered: behind_4, publisher: Some(epoch(9)), standing: Standing::CatchingUp };
+    let catching_up =
+        ServerStatus { covered: behind_4, publisher: Some(epoch(9)), standing: ReplicationState::CatchingUp };
     assert_eq!(rows(&follower), [catching_up]);
     steps(&mut follower, at(60_000));
-    assert_eq!(rows(&follower), [Row { publisher: None, standing: Standing::Away, ..catching_up }]);
+    assert_eq!(
+        rows(&follower),
+        [ServerStatus { publisher: None, standing: ReplicationState::Unreachable, ..catching_up }]
+    );
 }
 
 #[test]
@@ -123,9 +133,9 @@ fn who_does_not_answer_is_asked_again_ever_more_rarely_and_forgotten_when_away()
         }
         for step in steps(&mut follower, at(now)) {
             match step {
-                Step::Ask { .. } => asked.push(now),
+                FollowerAction::Ask { .. } => asked.push(now),
                 // An answer to another question, or of somebody else, does not count.
-                Step::Tell(Notice::Unanswered(_)) => {
+                FollowerAction::Report(FollowerNotice::Unanswered(_)) => {
                     follower.on_page(at(now), epoch(9), 99, page(place(1, 0), Vec::new()));
                     follower.on_page(at(now), epoch(8), 1, page(place(1, 0), Vec::new()));
                 }
@@ -136,7 +146,7 @@ fn who_does_not_answer_is_asked_again_ever_more_rarely_and_forgotten_when_away()
     assert_eq!(asked, [0, 5000, 15_000, 35_000]);
     assert_eq!(follower.deadline(), Some(at(55_000)));
     let away = steps(&mut follower, at(55_000));
-    assert!(away.contains(&Step::Tell(Notice::Away(ORIGIN))), "{away:?}");
+    assert!(away.contains(&FollowerAction::Report(FollowerNotice::Unreachable(ORIGIN))), "{away:?}");
     assert_eq!((follower.deadline(), follower.rows().count()), (None, 0));
 }
 
@@ -150,12 +160,12 @@ fn what_cannot_be_stored_is_asked_for_ever_more_rarely() {
         }
         while let Some(step) = follower.poll(at(now)) {
             match step {
-                Step::Ask { number, .. } => {
+                FollowerAction::Ask { number, .. } => {
                     asked.push(now);
-                    follower.on_page(at(now), epoch(9), number, page(place(1, BEHIND_ALL), vec![event(1, 1, "a")]));
+                    follower.on_page(at(now), epoch(9), number, page(place(1, INSTANCE_END), vec![event(1, 1, "a")]));
                 }
-                Step::Store(_) => follower.on_stored(at(now), false),
-                Step::Tell(notice) => assert!(matches!(notice, Notice::Begun { .. }), "{notice}"),
+                FollowerAction::Store(_) => follower.on_stored(at(now), false),
+                FollowerAction::Report(notice) => assert!(matches!(notice, FollowerNotice::Begun { .. }), "{notice}"),
             }
         }
     }
@@ -190,8 +200,13 @@ fn what_makes_no_sense_is_ignored() {
     follower.on_announcement(at(0), epoch(9), said(place(1, 0), place(1, 0), Vec::new()));
     assert_eq!(steps(&mut follower, at(0)).len(), 2);
     // An answer that would be asked for again for ever.
-    follower.on_page(at(0), epoch(9), 1, Page { covered: place(0, 0), more_follows: true, events: Vec::new() });
-    assert_eq!(steps(&mut follower, at(0)), [Step::Tell(Notice::Unanswered(ORIGIN))]);
+    follower.on_page(
+        at(0),
+        epoch(9),
+        1,
+        ReplicationPage { covered: place(0, 0), more_follows: true, events: Vec::new() },
+    );
+    assert_eq!(steps(&mut follower, at(0)), [FollowerAction::Report(FollowerNotice::Unanswered(ORIGIN))]);
 }
 
 #[test]
@@ -201,19 +216,19 @@ fn a_journal_that_has_gone_back_is_told_once() {
         follower.on_announcement(at(now), epoch(9), said(place(3, 1), place(3, 1), Vec::new()));
     }
     let told = steps(&mut follower, at(3));
-    let went_back = Notice::WentBack { covered: place(5, 0), until: place(3, 1) };
-    assert_eq!(told[1..], [Step::Tell(went_back), asks(1, place(5, 0), &["*"])]);
-    assert_eq!(rows(&follower)[0].standing, Standing::WentBack);
+    let went_back = FollowerNotice::WentBack { covered: place(5, 0), until: place(3, 1) };
+    assert_eq!(told[1..], [FollowerAction::Report(went_back), asks(1, place(5, 0), &["*"])]);
+    assert_eq!(rows(&follower)[0].standing, ReplicationState::WentBack);
     // It is beyond that, but what it registered under ids that were known is not here.
     follower.on_announcement(at(4), epoch(9), said(place(6, 1), place(6, 1), Vec::new()));
-    assert_eq!(rows(&follower)[0].standing, Standing::WentBack);
+    assert_eq!(rows(&follower)[0].standing, ReplicationState::WentBack);
     // What is announced may come later than a page with all of that.
     let mut follower = Follower::new(ServerId(1), types(&["*"]), []);
     follower.on_announcement(at(0), epoch(9), said(place(1, 1), place(1, 1), Vec::new()));
     steps(&mut follower, at(0));
-    follower.on_page(at(0), epoch(9), 1, page(place(20, BEHIND_ALL), Vec::new()));
+    follower.on_page(at(0), epoch(9), 1, page(place(20, INSTANCE_END), Vec::new()));
     follower.on_announcement(at(1), epoch(9), said(place(1, 1), place(11, 1), vec![event(11, 1, "a")]));
-    assert_eq!(rows(&follower)[0].standing, Standing::Live);
+    assert_eq!(rows(&follower)[0].standing, ReplicationState::Live);
 }
 
 #[test]
@@ -224,7 +239,7 @@ fn so_many_servers_are_followed_and_no_more() {
         follower.on_announcement(at(0), epoch(1 + u64::from(number)), said(none, none, Vec::new()));
     }
     let told = steps(&mut follower, at(0));
-    let too_many = |step: &&Step| matches!(step, Step::Tell(Notice::TooMany(_)));
+    let too_many = |step: &&FollowerAction| matches!(step, FollowerAction::Report(FollowerNotice::TooMany(_)));
     assert_eq!((follower.rows().count(), told.iter().filter(too_many).count()), (SERVERS_MAX, 1));
     steps(&mut follower, at(60_000));
     assert!(follower.covered.is_empty() && follower.servers.is_empty());
@@ -234,13 +249,13 @@ fn so_many_servers_are_followed_and_no_more() {
 fn a_page_takes_what_is_asked_for_and_fits() {
     let events = vec![event(1, 1, "a"), event(1, 2, "b"), event(2, 1, "a"), event(2, 2, "a"), event(3, 1, "b")];
     let check = |bytes_max, more_follows, expected: (usize, EventId, bool)| {
-        let question = Question { after: place(1, 0), types: types(&["a"]) };
-        let answer = Answer { events: events.clone(), more_follows };
-        let page = Page::new(&question, answer, bytes_max, |event| (event.id != place(2, 2)).then_some(10));
+        let question = ReplicationRequest { after: place(1, 0), types: types(&["a"]) };
+        let answer = QueryPage { events: events.clone(), more_follows };
+        let page = ReplicationPage::new(&question, answer, bytes_max, |event| (event.id != place(2, 2)).then_some(10));
         assert_eq!((page.events.len(), page.covered, page.more_follows), expected);
         assert!(page.answers(&question));
     };
-    check(100, false, (2, place(3, BEHIND_ALL), false));
+    check(100, false, (2, place(3, INSTANCE_END), false));
     check(100, true, (2, place(3, 1), true));
     check(19, false, (1, place(1, 2), true));
     check(1, false, (1, place(1, 2), true));
@@ -248,12 +263,15 @@ fn a_page_takes_what_is_asked_for_and_fits() {
 
 #[test]
 fn a_session_is_announced_in_parts_that_fit() {
-    let head = said(place(1, BEHIND_ALL), place(1, BEHIND_ALL), Vec::new());
+    let head = said(place(1, INSTANCE_END), place(1, INSTANCE_END), Vec::new());
     let events: Vec<Event> = (1..=5).map(|instance| event(2, instance, "a")).collect();
     let parts = parts(&head, &events, 20, |_| 10);
     let places: Vec<_> = parts.iter().map(|part| (part.since, part.until, part.events.len())).collect();
-    let expected =
-        [(place(1, BEHIND_ALL), place(2, 2), 2), (place(2, 2), place(2, 4), 2), (place(2, 4), place(2, BEHIND_ALL), 1)];
+    let expected = [
+        (place(1, INSTANCE_END), place(2, 2), 2),
+        (place(2, 2), place(2, 4), 2),
+        (place(2, 4), place(2, INSTANCE_END), 1),
+    ];
     assert_eq!(places, expected);
     assert!(parts.iter().all(Announcement::is_sound));
 }
@@ -277,7 +295,7 @@ struct World {
 
 enum Coming {
     Announced(Announcement),
-    Answered(u64, Page),
+    Answered(u64, ReplicationPage),
 }
 
 const WANTED: [&str; 2] = ["a/*", "b"];
@@ -289,7 +307,7 @@ impl World {
             sequencer: EventSequencer::new(ORIGIN, 0, Timestamp::MIN),
             origin: MemoryJournal::default(),
             epoch: 1,
-            last: place(0, BEHIND_ALL),
+            last: place(0, INSTANCE_END),
             follower: follower(&WANTED),
             copy: MemoryJournal::default(),
             coming: Vec::new(),
@@ -330,11 +348,11 @@ impl World {
         }
     }
 
-    fn answer(&mut self, now: u64, number: u64, question: &Question) {
+    fn answer(&mut self, now: u64, number: u64, question: &ReplicationRequest) {
         let limit = Some(1 + self.rng.below(20) as usize);
-        let query = Query::Server(OfServer { server: ORIGIN, after: Some(question.after), limit });
+        let query = Query::Server(ServerQuery { server: ORIGIN, after: Some(question.after), limit });
         let found = self.origin.query(&query).unwrap();
-        let page = Page::new(question, found, 50, |_| Some(10));
+        let page = ReplicationPage::new(question, found, 50, |_| Some(10));
         self.send(now, Coming::Answered(number, page));
     }
 
@@ -351,7 +369,7 @@ impl World {
         }
         while let Some(step) = self.follower.poll(at(now)) {
             match step {
-                Step::Store(events) => {
+                FollowerAction::Store(events) => {
                     let is_stored = !self.rng.chance(self.loss / 4.0);
                     assert!(events.iter().all(|event| !self.copy.events().contains(event)), "{events:?}");
                     if is_stored {
@@ -359,12 +377,14 @@ impl World {
                     }
                     self.follower.on_stored(at(now), is_stored);
                 }
-                Step::Ask { number, question } => {
+                FollowerAction::Ask { number, question } => {
                     if !self.rng.chance(self.loss) {
                         self.answer(now, number, &question);
                     }
                 }
-                Step::Tell(notice) => assert!(!matches!(notice, Notice::WentBack { .. }), "{notice}"),
+                FollowerAction::Report(notice) => {
+                    assert!(!matches!(notice, FollowerNotice::WentBack { .. }), "{notice}")
+                }
             }
         }
     }
@@ -395,7 +415,7 @@ fn whatever_is_lost_and_whoever_begins_anew_all_is_stored_in_order_and_once() {
                 world.epoch += 1;
                 let last = world.origin.last_session(ORIGIN).unwrap();
                 world.sequencer = EventSequencer::new(ORIGIN, last.session, last.timestamp);
-                world.last = place(last.session, BEHIND_ALL);
+                world.last = place(last.session, INSTANCE_END);
             }
             if world.rng.chance(0.0002) {
                 let last = world.copy.events().last().map(|event| event.id);

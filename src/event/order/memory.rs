@@ -1,11 +1,11 @@
 //! The shared state in memory: for tests and models, and the obvious twin of the stores that last.
 
-use super::mutant::{Mutant, Mutants};
+use super::mutant::{OrderMutant, OrderMutants};
 use super::name::{Object, WorkerName};
-use super::stamp::{Generation, Stamp};
+use super::stamp::{Generation, OrderStamp};
 use super::store::{
-    Act, BYTES_PER_STEP, Caller, EVENTS_PER_STEP, OBJECTS_PER_STEP, Op, Outcome, STAMPS_PER_STEP, Shown, ShownObject,
-    ShownWorker, Stamped, Store,
+    BYTES_PER_STEP, EVENTS_PER_STEP, OBJECTS_PER_STEP, ObjectSnapshot, OpOutcome, STAMPS_PER_STEP, StampedEvent, Store,
+    StoreOp, StoreSnapshot, WorkerContext, WorkerOp, WorkerSnapshot,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,20 +13,20 @@ use std::convert::Infallible;
 
 /// The keys of [`store`](super::store), as fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Memory {
+pub struct MemoryStore {
     data: BTreeMap<Object, Bytes>,
     events: BTreeMap<Object, VecDeque<Bytes>>,
-    last: BTreeMap<Object, Stamp>,
+    last: BTreeMap<Object, OrderStamp>,
     owners: BTreeMap<Object, Owner>,
     with_events: VecDeque<Object>,
-    workers: BTreeMap<WorkerName, Kept>,
+    workers: BTreeMap<WorkerName, WorkerRecord>,
     /// The last stamp given out.
-    mark: Option<Stamp>,
+    mark: Option<OrderStamp>,
     /// Whether something may have been lost since the generation began.
     is_suspect: bool,
     /// Events of a batch at most, if fewer than usual.
     batch_max: Option<usize>,
-    mutants: Mutants,
+    mutants: OrderMutants,
 }
 
 /// Who may process the events of an object.
@@ -35,50 +35,50 @@ pub struct Owner {
     /// The worker.
     pub worker: WorkerName,
     /// Its token.
-    pub token: Stamp,
+    pub token: OrderStamp,
 }
 
 /// What is kept of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Kept {
+pub struct WorkerRecord {
     /// Its run.
-    pub session: Stamp,
+    pub session: OrderStamp,
     /// What it has taken.
-    pub hold: Option<Hold>,
+    pub hold: Option<ObjectLease>,
 }
 
 /// What a worker has taken.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Hold {
+pub struct ObjectLease {
     /// The object.
     pub object: Object,
     /// When others may take it over, in milliseconds.
     pub lease_end_ms: u64,
     /// The events that the worker processes, oldest first, with their ids.
-    pub batch: Vec<(Stamp, Bytes)>,
+    pub batch: Vec<(OrderStamp, Bytes)>,
 }
 
-impl Hold {
+impl ObjectLease {
     /// The id of the last event in process.
-    fn last(&self) -> Option<Stamp> {
+    fn last(&self) -> Option<OrderStamp> {
         self.batch.last().map(|(id, _)| *id)
     }
 }
 
-impl Memory {
+impl MemoryStore {
     /// The state goes back to `earlier`, or to nothing, as when a server fails over to a replica that was behind.
-    pub fn go_back(&mut self, earlier: Memory) {
-        *self = Memory { is_suspect: true, batch_max: self.batch_max, mutants: self.mutants, ..earlier };
+    pub fn rewind(&mut self, earlier: MemoryStore) {
+        *self = MemoryStore { is_suspect: true, batch_max: self.batch_max, mutants: self.mutants, ..earlier };
     }
 
     /// The state with a mistake in its steps.
-    pub fn mutated(self, mutants: Mutants) -> Memory {
-        Memory { mutants, ..self }
+    pub fn mutated(self, mutants: OrderMutants) -> MemoryStore {
+        MemoryStore { mutants, ..self }
     }
 
     /// The state with batches of so many events at most.
-    pub fn with_batches_of(self, batch_max: usize) -> Memory {
-        Memory { batch_max: Some(batch_max), ..self }
+    pub fn with_batches_of(self, batch_max: usize) -> MemoryStore {
+        MemoryStore { batch_max: Some(batch_max), ..self }
     }
 
     /// `OBJ:data`.
@@ -92,7 +92,7 @@ impl Memory {
     }
 
     /// `OBJ:last.event.id`.
-    pub fn last(&self, object: &Object) -> Option<Stamp> {
+    pub fn last(&self, object: &Object) -> Option<OrderStamp> {
         self.last.get(object).copied()
     }
 
@@ -107,34 +107,34 @@ impl Memory {
     }
 
     /// `event.worker:W:*`, of all workers.
-    pub fn workers(&self) -> impl Iterator<Item = (&WorkerName, &Kept)> {
+    pub fn workers(&self) -> impl Iterator<Item = (&WorkerName, &WorkerRecord)> {
         self.workers.iter()
     }
 
-    fn look(&self) -> Outcome {
+    fn look(&self) -> OpOutcome {
         match self.mark {
-            Some(mark) if !self.is_lost(mark) => Outcome::Looked { mark },
+            Some(mark) if !self.is_lost(mark) => OpOutcome::Looked { mark },
             _ => self.lost(),
         }
     }
 
-    fn show(&self, objects: &[Object], queued_max: usize) -> Shown {
-        let held = self.workers.values().filter_map(|kept| Some(&kept.hold.as_ref()?.object));
+    fn show(&self, objects: &[Object], queued_max: usize) -> StoreSnapshot {
+        let held = self.workers.values().filter_map(|entry| Some(&entry.hold.as_ref()?.object));
         let names: BTreeSet<&Object> = objects.iter().chain(held).chain(self.with_events().take(queued_max)).collect();
-        let worker = |(name, kept): (&WorkerName, &Kept)| ShownWorker {
+        let worker = |(name, entry): (&WorkerName, &WorkerRecord)| WorkerSnapshot {
             name: name.clone(),
-            object: kept.hold.as_ref().map(|hold| hold.object.clone()),
-            lease_end_ms: kept.hold.as_ref().map(|hold| hold.lease_end_ms),
-            events: kept.hold.as_ref().map_or(0, |hold| hold.batch.len() as u64),
-            last: kept.hold.as_ref().and_then(Hold::last),
+            object: entry.hold.as_ref().map(|hold| hold.object.clone()),
+            lease_end_ms: entry.hold.as_ref().map(|hold| hold.lease_end_ms),
+            events: entry.hold.as_ref().map_or(0, |hold| hold.batch.len() as u64),
+            last: entry.hold.as_ref().and_then(ObjectLease::last),
         };
-        let object = |name: &Object| ShownObject {
+        let object = |name: &Object| ObjectSnapshot {
             name: name.clone(),
             queued: self.events(name).count() as u64,
             last: self.last(name),
             owner: self.owner(name).map(|owner| owner.worker.clone()),
         };
-        Shown {
+        StoreSnapshot {
             mark: self.mark,
             is_suspect: self.is_suspect,
             queued: self.with_events.len() as u64,
@@ -144,9 +144,9 @@ impl Memory {
     }
 
     /// Whether a caller that has seen `mark` cannot go on with this state.
-    fn is_lost(&self, mark: Stamp) -> bool {
+    fn is_lost(&self, mark: OrderStamp) -> bool {
         let Some(last) = self.mark else { return true };
-        if self.mutants.is(Mutant::LossUnnoticed) {
+        if self.mutants.is(OrderMutant::LossUnnoticed) {
             return false;
         }
         self.is_suspect
@@ -155,129 +155,130 @@ impl Memory {
             || !last.is_followed_by(STAMPS_PER_STEP)
     }
 
-    fn lost(&self) -> Outcome {
-        Outcome::LostGeneration { found: self.mark.map(Stamp::generation) }
+    fn lost(&self) -> OpOutcome {
+        OpOutcome::LostGeneration { found: self.mark.map(OrderStamp::generation) }
     }
 
-    fn begin(&mut self, found: Option<Generation>, generation: Generation) -> Outcome {
-        if self.mark.map(Stamp::generation) == found && found < Some(generation) {
-            self.mark = Some(Stamp::begin(generation));
+    fn begin(&mut self, found: Option<Generation>, generation: Generation) -> OpOutcome {
+        if self.mark.map(OrderStamp::generation) == found && found < Some(generation) {
+            self.mark = Some(OrderStamp::begin(generation));
             self.is_suspect = false;
         }
         self.look()
     }
 
-    fn stamp(&mut self) -> Stamp {
-        let next = self.mark.and_then(Stamp::next).expect("checked before each step");
+    fn stamp(&mut self) -> OrderStamp {
+        let next = self.mark.and_then(OrderStamp::next).expect("checked before each step");
         self.mark = Some(next);
         next
     }
 
-    fn push(&mut self, object: &Object, data: &Bytes, events: impl Iterator<Item = Bytes>) -> Outcome {
+    fn push(&mut self, object: &Object, data: &Bytes, events: impl Iterator<Item = Bytes>) -> OpOutcome {
         self.data.insert(object.clone(), data.clone());
         self.events.entry(object.clone()).or_default().extend(events);
         self.with_events.push_back(object.clone());
-        Outcome::Pushed { mark: self.mark.expect("checked before each step") }
+        OpOutcome::Pushed { mark: self.mark.expect("checked before each step") }
     }
 
-    fn open(&mut self, by: &Caller) -> Outcome {
+    fn open(&mut self, by: &WorkerContext) -> OpOutcome {
         let session = self.stamp();
-        let kept = self.workers.entry(by.worker.clone()).or_insert(Kept { session, hold: None });
-        kept.session = session;
-        if let Some(hold) = &mut kept.hold {
+        let entry = self.workers.entry(by.worker.clone()).or_insert(WorkerRecord { session, hold: None });
+        entry.session = session;
+        if let Some(hold) = &mut entry.hold {
             hold.lease_end_ms = by.lease_end_ms();
         }
-        Outcome::Opened { session, object: kept.hold.as_ref().map(|hold| hold.object.clone()) }
+        OpOutcome::Opened { session, object: entry.hold.as_ref().map(|hold| hold.object.clone()) }
     }
 
-    fn act(&mut self, by: &Caller, session: Stamp, act: &Act) -> Outcome {
+    fn act(&mut self, by: &WorkerContext, session: OrderStamp, act: &WorkerOp) -> OpOutcome {
         match self.workers.get(&by.worker) {
-            None => return Outcome::NotHeld,
-            Some(kept) if kept.session != session && !self.mutants.is(Mutant::SessionUnchecked) => {
-                return Outcome::Superseded;
+            None => return OpOutcome::NotHeld,
+            Some(entry) if entry.session != session && !self.mutants.is(OrderMutant::SessionUnchecked) => {
+                return OpOutcome::Superseded;
             }
             Some(_) => {}
         }
         match act {
-            Act::Take | Act::TakeOver if self.hold(by).is_some() => Outcome::NotHeld,
-            Act::Take => self.take(by),
-            Act::TakeOver => self.take_over(by),
-            Act::Claim { object } | Act::Drop { object } if !self.holds(by, object) => Outcome::NotHeld,
-            Act::Claim { object } => self.claim(by, object),
-            Act::Drop { object } => self.drop_object(by, object),
-            Act::Next { object, token }
-            | Act::Renew { object, token }
-            | Act::Record { object, token, .. }
-            | Act::Advance { object, token, .. }
+            WorkerOp::Take | WorkerOp::TakeOver if self.hold(by).is_some() => OpOutcome::NotHeld,
+            WorkerOp::Take => self.take(by),
+            WorkerOp::TakeOver => self.take_over(by),
+            WorkerOp::Claim { object } | WorkerOp::Drop { object } if !self.holds(by, object) => OpOutcome::NotHeld,
+            WorkerOp::Claim { object } => self.claim(by, object),
+            WorkerOp::Drop { object } => self.drop_object(by, object),
+            WorkerOp::Next { object, token }
+            | WorkerOp::Renew { object, token }
+            | WorkerOp::Record { object, token, .. }
+            | WorkerOp::Advance { object, token, .. }
                 if !self.owns(by, object, *token) =>
             {
-                Outcome::NotHeld
+                OpOutcome::NotHeld
             }
-            Act::Next { object, .. } => self.next(by, object),
-            Act::Renew { .. } => {
-                self.renewed(by);
-                Outcome::Done
+            WorkerOp::Next { object, .. } => self.next(by, object),
+            WorkerOp::Renew { .. } => {
+                self.renew_lease(by);
+                OpOutcome::Done
             }
-            Act::Record { object, id, .. } => self.record(by, object, *id),
-            Act::Advance { object, token, id } => self.advance(by, (object.clone(), *token), *id),
-            Act::Leave => self.leave(by),
+            WorkerOp::Record { object, id, .. } => self.record(by, object, *id),
+            WorkerOp::Advance { object, token, id } => self.advance(by, (object.clone(), *token), *id),
+            WorkerOp::Leave => self.leave(by),
         }
     }
 
-    fn hold(&mut self, by: &Caller) -> &mut Option<Hold> {
+    fn hold(&mut self, by: &WorkerContext) -> &mut Option<ObjectLease> {
         &mut self.workers.get_mut(&by.worker).expect("the session was checked").hold
     }
 
     /// What the worker holds, its lease begun anew.
-    fn renewed(&mut self, by: &Caller) -> &mut Hold {
+    fn renew_lease(&mut self, by: &WorkerContext) -> &mut ObjectLease {
         let hold = self.hold(by).as_mut().expect("it was checked that the worker holds it");
         hold.lease_end_ms = by.lease_end_ms();
         hold
     }
 
-    fn holds(&mut self, by: &Caller, object: &Object) -> bool {
+    fn holds(&mut self, by: &WorkerContext, object: &Object) -> bool {
         self.hold(by).as_ref().is_some_and(|hold| hold.object == *object)
     }
 
-    fn owns(&mut self, by: &Caller, object: &Object, token: Stamp) -> bool {
+    fn owns(&mut self, by: &WorkerContext, object: &Object, token: OrderStamp) -> bool {
         let is_owner = self.owners.get(object).is_some_and(|owner| owner.worker == by.worker && owner.token == token);
-        if self.mutants.is(Mutant::OwnerUnchecked) {
-            let hold = Hold { object: object.clone(), lease_end_ms: by.lease_end_ms(), batch: Vec::new() };
+        if self.mutants.is(OrderMutant::OwnerUnchecked) {
+            let hold = ObjectLease { object: object.clone(), lease_end_ms: by.lease_end_ms(), batch: Vec::new() };
             self.hold(by).get_or_insert(hold);
         }
         self.holds(by, object) && (is_owner || self.is_unfenced())
     }
 
     fn is_unfenced(&self) -> bool {
-        self.mutants.is(Mutant::OwnerUnchecked) || self.mutants.is(Mutant::TakeOverUnfenced)
+        self.mutants.is(OrderMutant::OwnerUnchecked) || self.mutants.is(OrderMutant::TakeOverUnfenced)
     }
 
     /// The id of the last event in process.
-    fn in_process(&mut self, by: &Caller) -> Option<Stamp> {
-        self.hold(by).as_ref().and_then(Hold::last)
+    fn in_process(&mut self, by: &WorkerContext) -> Option<OrderStamp> {
+        self.hold(by).as_ref().and_then(ObjectLease::last)
     }
 
-    fn take(&mut self, by: &Caller) -> Outcome {
-        let Some(object) = self.with_events.pop_front() else { return Outcome::Empty };
-        let hold = Hold { object: object.clone(), lease_end_ms: by.lease_end_ms(), batch: Vec::new() };
+    fn take(&mut self, by: &WorkerContext) -> OpOutcome {
+        let Some(object) = self.with_events.pop_front() else { return OpOutcome::Empty };
+        let hold = ObjectLease { object: object.clone(), lease_end_ms: by.lease_end_ms(), batch: Vec::new() };
         *self.hold(by) = Some(hold);
-        Outcome::Taken { object }
+        OpOutcome::Taken { object }
     }
 
-    fn take_over(&mut self, by: &Caller) -> Outcome {
+    fn take_over(&mut self, by: &WorkerContext) -> OpOutcome {
         let mutants = self.mutants;
-        let counts = |hold: &&Hold| !mutants.is(Mutant::TakeOverOwnedOnly) || self.owners.contains_key(&hold.object);
+        let counts =
+            |hold: &&ObjectLease| !mutants.is(OrderMutant::TakeOverOwnedOnly) || self.owners.contains_key(&hold.object);
         let others = self.workers.iter().filter(|(name, _)| **name != by.worker);
-        let holds = others.filter_map(|(name, kept)| Some((kept.hold.as_ref().filter(counts)?, name)));
+        let holds = others.filter_map(|(name, entry)| Some((entry.hold.as_ref().filter(counts)?, name)));
         let first = holds.min_by_key(|(hold, name)| (hold.lease_end_ms, &hold.object, *name));
-        let Some((hold, from)) = first else { return Outcome::NoneEnded { first_ms: None } };
+        let Some((hold, from)) = first else { return OpOutcome::NoneEnded { first_ms: None } };
         let end_ms = hold.lease_end_ms;
-        if by.now_ms < end_ms && !mutants.is(Mutant::TakeOverEarly) {
-            return Outcome::NoneEnded { first_ms: Some(end_ms) };
+        if by.now_ms < end_ms && !mutants.is(OrderMutant::TakeOverEarly) {
+            return OpOutcome::NoneEnded { first_ms: Some(end_ms) };
         }
         let from = from.clone();
         let theirs = &mut self.workers.get_mut(&from).expect("found above").hold;
-        let hold = if mutants.is(Mutant::TakeOverUnfenced) { theirs.clone() } else { theirs.take() };
+        let hold = if mutants.is(OrderMutant::TakeOverUnfenced) { theirs.clone() } else { theirs.take() };
         let hold = hold.expect("found above");
         if !self.is_unfenced() {
             self.workers.remove(&from);
@@ -287,72 +288,72 @@ impl Memory {
             let owner = Owner { worker: by.worker.clone(), token: self.stamp() };
             self.owners.insert(object.clone(), owner);
         }
-        *self.hold(by) = Some(Hold { lease_end_ms: by.lease_end_ms(), ..hold });
-        Outcome::Taken { object }
+        *self.hold(by) = Some(ObjectLease { lease_end_ms: by.lease_end_ms(), ..hold });
+        OpOutcome::Taken { object }
     }
 
-    fn claim(&mut self, by: &Caller, object: &Object) -> Outcome {
-        self.renewed(by);
+    fn claim(&mut self, by: &WorkerContext, object: &Object) -> OpOutcome {
+        self.renew_lease(by);
         let is_others = self.owners.get(object).is_some_and(|owner| owner.worker != by.worker);
-        if is_others && !self.mutants.is(Mutant::ClaimOwned) {
-            return Outcome::Owned;
+        if is_others && !self.mutants.is(OrderMutant::ClaimOwned) {
+            return OpOutcome::OwnedObject;
         }
-        let token = self.own(by, object);
-        let mut batch = std::mem::take(&mut self.renewed(by).batch);
-        if self.mutants.is(Mutant::UnfinishedForgotten) {
+        let token = self.grant_ownership(by, object);
+        let mut batch = std::mem::take(&mut self.renew_lease(by).batch);
+        if self.mutants.is(OrderMutant::UnfinishedForgotten) {
             batch.clear();
         }
-        if self.mutants.is(Mutant::UnfinishedCut) {
+        if self.mutants.is(OrderMutant::UnfinishedCut) {
             batch.truncate(1);
         }
-        if self.mutants.is(Mutant::NewIdOnResend) {
+        if self.mutants.is(OrderMutant::NewIdOnResend) {
             batch.iter_mut().for_each(|(id, _)| *id = self.stamp());
         }
-        self.renewed(by).batch.clone_from(&batch);
-        Outcome::Claimed { token, unfinished: self.stamped(object, batch) }
+        self.renew_lease(by).batch.clone_from(&batch);
+        OpOutcome::Claimed { token, unfinished: self.stamped(object, batch) }
     }
 
-    fn own(&mut self, by: &Caller, object: &Object) -> Stamp {
+    fn grant_ownership(&mut self, by: &WorkerContext, object: &Object) -> OrderStamp {
         let token = self.stamp();
         self.owners.insert(object.clone(), Owner { worker: by.worker.clone(), token });
         token
     }
 
     /// The batch, in which each event names the one before.
-    fn stamped(&self, object: &Object, batch: Vec<(Stamp, Bytes)>) -> Vec<Stamped> {
+    fn stamped(&self, object: &Object, batch: Vec<(OrderStamp, Bytes)>) -> Vec<StampedEvent> {
         let mut last = self.last(object);
-        let is_mutant = self.mutants.is(Mutant::PrevOfBatch);
+        let is_mutant = self.mutants.is(OrderMutant::PrevOfBatch);
         let one = |(id, payload)| {
             let prev = if is_mutant { last } else { last.replace(id) };
-            Stamped { id, prev, payload }
+            StampedEvent { id, prev, payload }
         };
         batch.into_iter().map(one).collect()
     }
 
-    fn next(&mut self, by: &Caller, object: &Object) -> Outcome {
+    fn next(&mut self, by: &WorkerContext, object: &Object) -> OpOutcome {
         if self.in_process(by).is_some() {
-            return Outcome::NotHeld;
+            return OpOutcome::NotHeld;
         }
-        self.renewed(by);
+        self.renew_lease(by);
         let drawn = self.draw(object);
         let Some((last, _)) = drawn.last() else {
-            if !self.mutants.is(Mutant::ReleaseLater) {
+            if !self.mutants.is(OrderMutant::ReleaseLater) {
                 self.owners.remove(object);
             }
-            return Outcome::Emptied;
+            return OpOutcome::Emptied;
         };
         let last = *last;
         let batch = self.stamped(object, drawn.clone());
-        if self.mutants.is(Mutant::RecordBeforeSend) {
+        if self.mutants.is(OrderMutant::RecordBeforeSend) {
             self.last.insert(object.clone(), last);
         } else {
-            self.renewed(by).batch = drawn;
+            self.renew_lease(by).batch = drawn;
         }
-        Outcome::Next(batch)
+        OpOutcome::Next(batch)
     }
 
     /// Takes the next events from the queue, with new ids.
-    fn draw(&mut self, object: &Object) -> Vec<(Stamp, Bytes)> {
+    fn draw(&mut self, object: &Object) -> Vec<(OrderStamp, Bytes)> {
         let Some(mut queue) = self.events.remove(object) else { return Vec::new() };
         let batch_max = self.batch_max.unwrap_or(EVENTS_PER_STEP);
         let (mut drawn, mut bytes, before) = (Vec::new(), 0, self.mark);
@@ -361,8 +362,8 @@ impl Memory {
             bytes += payload.len();
             drawn.push((self.stamp(), payload));
         }
-        if self.mutants.is(Mutant::IdsUnreserved) {
-            self.mark = before.and_then(Stamp::next);
+        if self.mutants.is(OrderMutant::IdsUnreserved) {
+            self.mark = before.and_then(OrderStamp::next);
         }
         if !queue.is_empty() {
             self.events.insert(object.clone(), queue);
@@ -370,91 +371,93 @@ impl Memory {
         drawn
     }
 
-    fn record(&mut self, by: &Caller, object: &Object, id: Stamp) -> Outcome {
-        if self.in_process(by) != Some(id) && !self.mutants.is(Mutant::RecordBeforeSend) {
-            return Outcome::NotHeld;
+    fn record(&mut self, by: &WorkerContext, object: &Object, id: OrderStamp) -> OpOutcome {
+        if self.in_process(by) != Some(id) && !self.mutants.is(OrderMutant::RecordBeforeSend) {
+            return OpOutcome::NotHeld;
         }
-        let batch = std::mem::take(&mut self.renewed(by).batch);
-        if !self.mutants.is(Mutant::LastForgotten) {
-            let first = batch.first().filter(|_| self.mutants.is(Mutant::FirstAsLast));
+        let batch = std::mem::take(&mut self.renew_lease(by).batch);
+        if !self.mutants.is(OrderMutant::LastForgotten) {
+            let first = batch.first().filter(|_| self.mutants.is(OrderMutant::FirstAsLast));
             self.last.insert(object.clone(), first.map_or(id, |(first, _)| *first));
         }
-        Outcome::Done
+        OpOutcome::Done
     }
 
-    fn advance(&mut self, by: &Caller, owned: (Object, Stamp), id: Stamp) -> Outcome {
-        if self.record(by, &owned.0, id) == Outcome::NotHeld {
-            return Outcome::NotHeld;
+    fn advance(&mut self, by: &WorkerContext, owned: (Object, OrderStamp), id: OrderStamp) -> OpOutcome {
+        if self.record(by, &owned.0, id) == OpOutcome::NotHeld {
+            return OpOutcome::NotHeld;
         }
         let (object, token) = owned;
-        if let Outcome::Next(batch) = self.next(by, &object) {
-            return Outcome::Advanced { object, token, batch };
+        if let OpOutcome::Next(batch) = self.next(by, &object) {
+            return OpOutcome::Advanced { object, token, batch };
         }
         self.drop_object(by, &object);
         for _ in 0..OBJECTS_PER_STEP {
-            let Some(first) = self.with_events.front() else { return Outcome::Empty };
-            let is_owned = self.owners.contains_key(first) && !self.mutants.is(Mutant::ClaimOwned);
-            if is_owned || !self.events.contains_key(first) || self.mutants.is(Mutant::EntryWasted) {
+            let Some(first) = self.with_events.front() else { return OpOutcome::Empty };
+            let is_owned = self.owners.contains_key(first) && !self.mutants.is(OrderMutant::ClaimOwned);
+            if is_owned || !self.events.contains_key(first) || self.mutants.is(OrderMutant::EntryWasted) {
                 self.with_events.pop_front();
                 continue;
             }
             let object = first.clone();
             self.take(by);
-            let token = self.own(by, &object);
-            let Outcome::Next(batch) = self.next(by, &object) else { unreachable!("it has events") };
-            return Outcome::Advanced { object, token, batch };
+            let token = self.grant_ownership(by, &object);
+            let OpOutcome::Next(batch) = self.next(by, &object) else { unreachable!("it has events") };
+            return OpOutcome::Advanced { object, token, batch };
         }
-        Outcome::Paused
+        OpOutcome::Paused
     }
 
-    fn leave(&mut self, by: &Caller) -> Outcome {
+    fn leave(&mut self, by: &WorkerContext) -> OpOutcome {
         if self.hold(by).is_some() {
-            return Outcome::NotHeld;
+            return OpOutcome::NotHeld;
         }
         self.workers.remove(&by.worker);
-        Outcome::Done
+        OpOutcome::Done
     }
 
-    fn drop_object(&mut self, by: &Caller, object: &Object) -> Outcome {
+    fn drop_object(&mut self, by: &WorkerContext, object: &Object) -> OpOutcome {
         if self.owners.get(object).is_some_and(|owner| owner.worker == by.worker) {
-            if !self.mutants.is(Mutant::ReleaseLater) && !self.mutants.is(Mutant::DropEarly) {
-                return Outcome::NotHeld;
+            if !self.mutants.is(OrderMutant::ReleaseLater) && !self.mutants.is(OrderMutant::DropEarly) {
+                return OpOutcome::NotHeld;
             }
             self.owners.remove(object);
         }
         *self.hold(by) = None;
-        Outcome::Done
+        OpOutcome::Done
     }
 }
 
-impl Caller {
+impl WorkerContext {
     /// When others may take over what it holds from now on, in milliseconds.
     pub fn lease_end_ms(&self) -> u64 {
         self.now_ms.saturating_add(self.lease_ms)
     }
 }
 
-impl Store for Memory {
+impl Store for MemoryStore {
     type Error = Infallible;
 
-    fn apply(&mut self, op: &Op) -> Result<Outcome, Infallible> {
+    fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, Infallible> {
         let mark = match op {
-            Op::Look => return Ok(self.look()),
-            Op::Show { objects, queued_max } => return Ok(Outcome::Shown(self.show(objects, *queued_max))),
-            Op::Begin { found, generation } => return Ok(self.begin(*found, *generation)),
-            Op::Push { mark, .. } => *mark,
-            Op::Open { by } | Op::Act { by, .. } => by.mark,
+            StoreOp::Look => return Ok(self.look()),
+            StoreOp::Show { objects, queued_max } => {
+                return Ok(OpOutcome::StoreSnapshot(self.show(objects, *queued_max)));
+            }
+            StoreOp::Begin { found, generation } => return Ok(self.begin(*found, *generation)),
+            StoreOp::Push { mark, .. } => *mark,
+            StoreOp::Open { by } | StoreOp::WorkerOp { by, .. } => by.mark,
         };
         if self.is_lost(mark) {
             return Ok(self.lost());
         }
         Ok(match op {
-            Op::Push { object, data, main, subs, .. } => {
+            StoreOp::Push { object, data, main, subs, .. } => {
                 self.push(object, data, std::iter::once(main).chain(subs).cloned())
             }
-            Op::Open { by } => self.open(by),
-            Op::Act { by, session, act } => self.act(by, *session, act),
-            Op::Look | Op::Show { .. } | Op::Begin { .. } => unreachable!("done above"),
+            StoreOp::Open { by } => self.open(by),
+            StoreOp::WorkerOp { by, session, act } => self.act(by, *session, act),
+            StoreOp::Look | StoreOp::Show { .. } | StoreOp::Begin { .. } => unreachable!("done above"),
         })
     }
 }
@@ -467,43 +470,43 @@ mod tests {
         Generation::new(number).unwrap()
     }
 
-    fn apply(store: &mut Memory, op: &Op) -> Outcome {
+    fn apply(store: &mut MemoryStore, op: &StoreOp) -> OpOutcome {
         let Ok(outcome) = store.apply(op);
         outcome
     }
 
-    fn begun() -> Memory {
-        let mut store = Memory::default();
-        assert_eq!(apply(&mut store, &Op::Look), Outcome::LostGeneration { found: None });
-        let mark = Stamp::begin(generation(7));
-        let op = Op::Begin { found: None, generation: generation(7) };
-        assert_eq!(apply(&mut store, &op), Outcome::Looked { mark });
+    fn begun() -> MemoryStore {
+        let mut store = MemoryStore::default();
+        assert_eq!(apply(&mut store, &StoreOp::Look), OpOutcome::LostGeneration { found: None });
+        let mark = OrderStamp::begin(generation(7));
+        let op = StoreOp::Begin { found: None, generation: generation(7) };
+        assert_eq!(apply(&mut store, &op), OpOutcome::Looked { mark });
         store
     }
 
-    fn push(mark: Stamp) -> Op {
+    fn push(mark: OrderStamp) -> StoreOp {
         let [data, main, one, two] = ["{}", "main", "one", "two"].map(|text| Bytes::from_static(text.as_bytes()));
-        Op::Push { mark, object: Object::new("work:1").unwrap(), data, main, subs: vec![one, two] }
+        StoreOp::Push { mark, object: Object::new("work:1").unwrap(), data, main, subs: vec![one, two] }
     }
 
-    fn open(mark: Stamp) -> Op {
-        Op::Open { by: Caller { worker: WorkerName::new("A").unwrap(), mark, now_ms: 0, lease_ms: 10 } }
+    fn open(mark: OrderStamp) -> StoreOp {
+        StoreOp::Open { by: WorkerContext { worker: WorkerName::new("A").unwrap(), mark, now_ms: 0, lease_ms: 10 } }
     }
 
     #[test]
     fn a_push_queues_events_and_object_and_sets_the_state() {
-        let (mut store, mark, object) = (begun(), Stamp::begin(generation(7)), Object::new("work:1").unwrap());
-        assert_eq!(apply(&mut store, &push(mark)), Outcome::Pushed { mark });
+        let (mut store, mark, object) = (begun(), OrderStamp::begin(generation(7)), Object::new("work:1").unwrap());
+        assert_eq!(apply(&mut store, &push(mark)), OpOutcome::Pushed { mark });
         let events: Vec<&[u8]> = store.events(&object).map(|event| &event[..]).collect();
         assert_eq!((events, store.data(&object).unwrap()), (vec![&b"main"[..], b"one", b"two"], &Bytes::from("{}")));
         assert_eq!(store.with_events().collect::<Vec<_>>(), [&object]);
     }
 
     /// Each step of a caller that has seen `mark` is refused and changes nothing.
-    fn check_lost(store: &Memory, mark: Stamp, found: u32) {
+    fn check_lost(store: &MemoryStore, mark: OrderStamp, found: u32) {
         for op in [push(mark), open(mark)] {
             let mut after = store.clone();
-            assert_eq!(apply(&mut after, &op), Outcome::LostGeneration { found: Some(generation(found)) });
+            assert_eq!(apply(&mut after, &op), OpOutcome::LostGeneration { found: Some(generation(found)) });
             assert_eq!(after, *store);
         }
     }
@@ -512,33 +515,36 @@ mod tests {
     fn a_state_that_is_not_the_one_that_was_seen_is_refused() {
         let mut store = begun();
         let earlier = store.clone();
-        let session = Stamp::begin(generation(7)).next().unwrap();
-        assert_eq!(apply(&mut store, &open(Stamp::begin(generation(7)))), Outcome::Opened { session, object: None });
+        let session = OrderStamp::begin(generation(7)).next().unwrap();
+        assert_eq!(
+            apply(&mut store, &open(OrderStamp::begin(generation(7)))),
+            OpOutcome::Opened { session, object: None }
+        );
         // Another generation, or fewer stamps than were seen.
-        check_lost(&store, Stamp::begin(generation(6)), 7);
-        check_lost(&store, Stamp::begin(generation(8)), 7);
+        check_lost(&store, OrderStamp::begin(generation(6)), 7);
+        check_lost(&store, OrderStamp::begin(generation(8)), 7);
         check_lost(&store, session.next().unwrap(), 7);
         // Gone back, and known to be.
-        store.go_back(earlier);
-        check_lost(&store, Stamp::begin(generation(7)), 7);
-        assert_eq!(apply(&mut store, &Op::Look), Outcome::LostGeneration { found: Some(generation(7)) });
+        store.rewind(earlier);
+        check_lost(&store, OrderStamp::begin(generation(7)), 7);
+        assert_eq!(apply(&mut store, &StoreOp::Look), OpOutcome::LostGeneration { found: Some(generation(7)) });
         // All stamps given out.
-        let last = Stamp::from_number(Stamp::begin(generation(8)).number() - 1);
-        check_lost(&Memory { mark: last, ..begun() }, Stamp::begin(generation(7)), 7);
+        let last = OrderStamp::from_number(OrderStamp::begin(generation(8)).number() - 1);
+        check_lost(&MemoryStore { mark: last, ..begun() }, OrderStamp::begin(generation(7)), 7);
     }
 
     #[test]
     fn of_two_that_begin_a_generation_one_does() {
         let mut store = begun();
-        store.go_back(store.clone());
-        let (found, mark) = (Some(generation(7)), Stamp::begin(generation(9)));
+        store.rewind(store.clone());
+        let (found, mark) = (Some(generation(7)), OrderStamp::begin(generation(9)));
         for (found, number, outcome) in [
-            (None, 9, Outcome::LostGeneration { found }),
-            (found, 7, Outcome::LostGeneration { found }),
-            (found, 9, Outcome::Looked { mark }),
-            (found, 10, Outcome::Looked { mark }),
+            (None, 9, OpOutcome::LostGeneration { found }),
+            (found, 7, OpOutcome::LostGeneration { found }),
+            (found, 9, OpOutcome::Looked { mark }),
+            (found, 10, OpOutcome::Looked { mark }),
         ] {
-            let op = Op::Begin { found, generation: generation(number) };
+            let op = StoreOp::Begin { found, generation: generation(number) };
             assert_eq!(apply(&mut store, &op), outcome, "{op:?}");
         }
     }

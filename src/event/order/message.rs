@@ -11,7 +11,7 @@
 //! | `event_base64` | otherwise, its bytes |
 
 use super::name::Object;
-use super::stamp::Stamp;
+use super::stamp::OrderStamp;
 use super::worker::OrderedEvent;
 use crate::event::model::{Json, Payload, Registration};
 use crate::subject::event_type::{EventType, TypeError};
@@ -44,7 +44,7 @@ pub enum EnvelopeError {
     /// The object has no such name.
     Object,
     /// This field is no stamp.
-    Stamp(&'static str),
+    OrderStamp(&'static str),
     /// `prev` is not less than `id`.
     Order,
     /// Neither `event` nor `event_base64` is there, or both are, or the latter is none.
@@ -56,7 +56,7 @@ impl fmt::Display for EnvelopeError {
         match self {
             EnvelopeError::Form(why) => write!(f, "no ordered event: {why}"),
             EnvelopeError::Object => write!(f, "no ordered event: its object is no name"),
-            EnvelopeError::Stamp(field) => write!(f, "no ordered event: its {field} is no stamp"),
+            EnvelopeError::OrderStamp(field) => write!(f, "no ordered event: its {field} is no stamp"),
             EnvelopeError::Order => write!(f, "no ordered event: prev must be less than id"),
             EnvelopeError::Event => write!(f, "no ordered event: it has either event or event_base64"),
         }
@@ -107,7 +107,7 @@ impl OrderedEvent {
             serde_json::from_slice(bytes).map_err(|error| EnvelopeError::Form(error.to_string()))?;
         let stamp = |field, text: &str| {
             let number = text.parse().ok().filter(|number: &u64| number.to_string() == text);
-            number.and_then(Stamp::from_number).ok_or(EnvelopeError::Stamp(field))
+            number.and_then(OrderStamp::from_number).ok_or(EnvelopeError::OrderStamp(field))
         };
         let (id, token) = (stamp("id", &envelope.id)?, stamp("token", &envelope.token)?);
         let prev = envelope.prev.map(|prev| stamp("prev", &prev)).transpose()?;
@@ -129,8 +129,8 @@ mod tests {
     use super::*;
     use crate::event::order::stamp::Generation;
 
-    fn stamp(count: usize) -> Stamp {
-        let begin = Stamp::begin(Generation::new(7).unwrap());
+    fn stamp(count: usize) -> OrderStamp {
+        let begin = OrderStamp::begin(Generation::new(7).unwrap());
         (0..count).fold(begin, |stamp, _| stamp.next().unwrap())
     }
 
@@ -168,8 +168,8 @@ mod tests {
         assert!(OrderedEvent::of_payload(of(&id, "\"event\":1").as_bytes()).is_ok());
         check(&of(&id, "\"event\":1,\"event_base64\":\"\""), EnvelopeError::Event);
         check(&of(&id, "\"event_base64\":\"?\""), EnvelopeError::Event);
-        check(&of("\"id\":\"01\"", "\"event\":1"), EnvelopeError::Stamp("id"));
-        check(&of("\"id\":\"1\"", "\"event\":1"), EnvelopeError::Stamp("id"));
+        check(&of("\"id\":\"01\"", "\"event\":1"), EnvelopeError::OrderStamp("id"));
+        check(&of("\"id\":\"1\"", "\"event\":1"), EnvelopeError::OrderStamp("id"));
         check(&of(&id, &format!("\"event\":1,\"prev\":\"{}\"", stamp(3).number())), EnvelopeError::Order);
         check(&of(&id, "\"event\":1").replace("\"a\"", "\"\""), EnvelopeError::Object);
         assert!(matches!(OrderedEvent::of_payload(b"[]"), Err(EnvelopeError::Form(_))));

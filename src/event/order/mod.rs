@@ -1,6 +1,6 @@
 //! Seed 001: one order for the events of each object, though several producers make them and several workers send them.
 //!
-//! | who | step | on the shared state, atomically ([`store::Op`]) |
+//! | who | step | on the shared state, atomically ([`store::StoreOp`]) |
 //! |---|---|---|
 //! | front end | pushes a main event and subevents of an object, with its new state | `OBJ:data`, `OBJ:events`, `objects.with.events` |
 //! | worker | begins, or begins again after a crash | its run before may not write any more |
@@ -11,7 +11,7 @@
 //! | | sends them one after the other, with id, `prev` and token | – |
 //! | | records them | unsets `event.worker:W:event`, sets `OBJ:last.event.id` |
 //! | | draws again; if there is no event, drops the object | unsets `event.worker:W:object` |
-//! | | and takes, claims and draws until there is one | the last three lines are one step ([`store::Act::Advance`]) |
+//! | | and takes, claims and draws until there is one | the last three lines are one step ([`store::WorkerOp::Advance`]) |
 //! | consumer | holds an event until its `prev` was processed | – |
 //!
 //! What holds after every step, the seed's first:

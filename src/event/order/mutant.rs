@@ -4,7 +4,7 @@
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mutant {
+pub enum OrderMutant {
     /// That the queue is empty and that the object has no owner any more are two steps.
     ReleaseLater,
     /// Events that may have been sent already get other ids when they are sent again.
@@ -49,24 +49,24 @@ pub enum Mutant {
 
 /// The mutant that is on, if any, and whether workers do each step of the seed as a step of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Mutants {
+pub struct OrderMutants {
     #[cfg(test)]
-    on: Option<Mutant>,
+    on: Option<OrderMutant>,
     #[cfg(test)]
     is_stepwise: bool,
 }
 
-impl Mutants {
+impl OrderMutants {
     /// The order of events with this mistake.
     #[cfg(test)]
-    pub(crate) fn only(mutant: Mutant) -> Mutants {
-        Mutants { on: Some(mutant), is_stepwise: false }
+    pub(crate) fn only(mutant: OrderMutant) -> OrderMutants {
+        OrderMutants { on: Some(mutant), is_stepwise: false }
     }
 
     /// With single steps. That is no mistake: it lets crashes and others in between them.
     #[cfg(test)]
-    pub(crate) fn stepwise(self) -> Mutants {
-        Mutants { is_stepwise: true, ..self }
+    pub(crate) fn stepwise(self) -> OrderMutants {
+        OrderMutants { is_stepwise: true, ..self }
     }
 
     /// Whether there are to be single steps only.
@@ -83,13 +83,13 @@ impl Mutants {
 
     /// Whether this mistake is to be made; always false outside the unit-test build.
     #[cfg(test)]
-    pub fn is(self, mutant: Mutant) -> bool {
+    pub fn is(self, mutant: OrderMutant) -> bool {
         self.on == Some(mutant)
     }
 
     /// Whether this mistake is to be made; always false outside the unit-test build.
     #[cfg(not(test))]
-    pub const fn is(self, _: Mutant) -> bool {
+    pub const fn is(self, _: OrderMutant) -> bool {
         false
     }
 }

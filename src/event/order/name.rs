@@ -8,7 +8,7 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// Why a text is no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameError {
+pub enum ObjectNameError {
     /// It has no character.
     Empty,
     /// It is longer than 255 bytes.
@@ -20,27 +20,27 @@ pub enum NameError {
     Control,
 }
 
-impl fmt::Display for NameError {
+impl fmt::Display for ObjectNameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NameError::Empty => write!(f, "a name has at least one character"),
-            NameError::TooLong { bytes } => write!(f, "a name has at most {NAME_BYTES_MAX} bytes, not {bytes}"),
-            NameError::Control => write!(f, "a name has no control characters"),
+            ObjectNameError::Empty => write!(f, "a name has at least one character"),
+            ObjectNameError::TooLong { bytes } => write!(f, "a name has at most {NAME_BYTES_MAX} bytes, not {bytes}"),
+            ObjectNameError::Control => write!(f, "a name has no control characters"),
         }
     }
 }
 
-impl std::error::Error for NameError {}
+impl std::error::Error for ObjectNameError {}
 
-fn checked(text: &str) -> Result<Arc<str>, NameError> {
+fn checked(text: &str) -> Result<Arc<str>, ObjectNameError> {
     if text.is_empty() {
-        return Err(NameError::Empty);
+        return Err(ObjectNameError::Empty);
     }
     if NAME_BYTES_MAX < text.len() {
-        return Err(NameError::TooLong { bytes: text.len() });
+        return Err(ObjectNameError::TooLong { bytes: text.len() });
     }
     if text.chars().any(char::is_control) {
-        return Err(NameError::Control);
+        return Err(ObjectNameError::Control);
     }
     Ok(Arc::from(text))
 }
@@ -52,7 +52,7 @@ pub struct Object(Arc<str>);
 impl Object {
     /// # Errors
     /// Says what makes the text no name.
-    pub fn new(text: &str) -> Result<Object, NameError> {
+    pub fn new(text: &str) -> Result<Object, ObjectNameError> {
         checked(text).map(Object)
     }
 
@@ -75,7 +75,7 @@ pub struct WorkerName(Arc<str>);
 impl WorkerName {
     /// # Errors
     /// Says what makes the text no name.
-    pub fn new(text: &str) -> Result<WorkerName, NameError> {
+    pub fn new(text: &str) -> Result<WorkerName, ObjectNameError> {
         checked(text).map(WorkerName)
     }
 
@@ -102,8 +102,8 @@ mod tests {
             assert_eq!(Object::new(text).unwrap().as_str(), text);
             assert_eq!(WorkerName::new(text).unwrap().as_str(), text);
         }
-        assert_eq!(Object::new(""), Err(NameError::Empty));
-        assert_eq!(WorkerName::new(&"x".repeat(256)), Err(NameError::TooLong { bytes: 256 }));
-        assert_eq!(Object::new("a\nb"), Err(NameError::Control));
+        assert_eq!(Object::new(""), Err(ObjectNameError::Empty));
+        assert_eq!(WorkerName::new(&"x".repeat(256)), Err(ObjectNameError::TooLong { bytes: 256 }));
+        assert_eq!(Object::new("a\nb"), Err(ObjectNameError::Control));
     }
 }

@@ -48,23 +48,23 @@ impl fmt::Display for Generation {
 /// Ids of events, tokens of owners and sessions of workers are stamps of one sequence. So no two are equal, and of two the greater was
 /// given later: an event that was stamped by the owner with token `t`, and not by one before it, has an id above `t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Stamp(u64);
+pub struct OrderStamp(u64);
 
-impl Stamp {
+impl OrderStamp {
     /// Where a generation begins: a stamp that is given to nobody.
-    pub fn begin(generation: Generation) -> Stamp {
-        Stamp(u64::from(generation.0) << COUNT_BITS)
+    pub fn begin(generation: Generation) -> OrderStamp {
+        OrderStamp(u64::from(generation.0) << COUNT_BITS)
     }
 
-    /// The stamp of this number, as [`number`](Stamp::number) gives it; `None` if its generation is 0 or it has 64 bits.
-    pub fn from_number(number: u64) -> Option<Stamp> {
+    /// The stamp of this number, as [`number`](OrderStamp::number) gives it; `None` if its generation is 0 or it has 64 bits.
+    pub fn from_number(number: u64) -> Option<OrderStamp> {
         let generation = u32::try_from(number >> COUNT_BITS).ok().and_then(Generation::new);
-        generation.map(|_| Stamp(number))
+        generation.map(|_| OrderStamp(number))
     }
 
     /// The stamp after this one; `None` if the generation has no more.
-    pub fn next(self) -> Option<Stamp> {
-        (self.count() < COUNT_MAX).then_some(Stamp(self.0 + 1))
+    pub fn next(self) -> Option<OrderStamp> {
+        (self.count() < COUNT_MAX).then_some(OrderStamp(self.0 + 1))
     }
 
     /// Whether its generation can give so many more.
@@ -88,7 +88,7 @@ impl Stamp {
     }
 }
 
-impl fmt::Display for Stamp {
+impl fmt::Display for OrderStamp {
     /// The number in decimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -104,17 +104,17 @@ mod tests {
         for (generation, count, number) in
             [(1, 0, 1 << 38), (1, 7, (1 << 38) + 7), (GENERATION_MAX, COUNT_MAX, (1 << 63) - 1)]
         {
-            let stamp = Stamp::from_number(number).unwrap();
+            let stamp = OrderStamp::from_number(number).unwrap();
             assert_eq!((stamp.generation().number(), stamp.count(), stamp.number()), (generation, count, number));
         }
         for number in [0, 1, (1 << 38) - 1, 1 << 63, u64::MAX] {
-            assert_eq!(Stamp::from_number(number), None, "{number}");
+            assert_eq!(OrderStamp::from_number(number), None, "{number}");
         }
-        let before_last = Stamp::from_number((4 << 38) - 2).unwrap();
+        let before_last = OrderStamp::from_number((4 << 38) - 2).unwrap();
         assert!(before_last.is_followed_by(1) && !before_last.is_followed_by(2));
-        let begin = Stamp::begin(Generation::new(3).unwrap());
-        assert_eq!(begin.next().map(Stamp::number), Some((3 << 38) + 1));
-        assert_eq!(Stamp::from_number((4 << 38) - 1).unwrap().next(), None, "the generation is used up");
+        let begin = OrderStamp::begin(Generation::new(3).unwrap());
+        assert_eq!(begin.next().map(OrderStamp::number), Some((3 << 38) + 1));
+        assert_eq!(OrderStamp::from_number((4 << 38) - 1).unwrap().next(), None, "the generation is used up");
     }
 
     #[test]

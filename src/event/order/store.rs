@@ -1,6 +1,6 @@
 //! The state that front ends and workers share: each atomic step on it as a value, with its outcome.
 //!
-//! A store keeps these keys, and does each [`Op`] as a whole or not at all. No step waits: whoever wants to wait for an object stands
+//! A store keeps these keys, and does each [`StoreOp`] as a whole or not at all. No step waits: whoever wants to wait for an object stands
 //! above. Keys marked + are not in seed 001.
 //!
 //! | key | holds |
@@ -18,11 +18,11 @@
 //!
 //! Three rules are the same for all steps, in this order. A caller names the highest stamp it has seen (`mark`): if the state is of
 //! another generation, or has given out fewer, or may have lost something since its generation began (another server, another file),
-//! or has too few stamps left, the outcome is [`Outcome::LostGeneration`]. A worker names its session: if a newer one was opened, the
-//! outcome is [`Outcome::Superseded`]. A worker names what it holds: if the store knows otherwise, the outcome is
-//! [`Outcome::NotHeld`]. In all three nothing was changed.
+//! or has too few stamps left, the outcome is [`OpOutcome::LostGeneration`]. A worker names its session: if a newer one was opened, the
+//! outcome is [`OpOutcome::Superseded`]. A worker names what it holds: if the store knows otherwise, the outcome is
+//! [`OpOutcome::NotHeld`]. In all three nothing was changed.
 //!
-//! A worker's name is forgotten when it ends ([`Act::Leave`]) and when somebody takes over what it holds. It may come back: then its
+//! A worker's name is forgotten when it ends ([`WorkerOp::Leave`]) and when somebody takes over what it holds. It may come back: then its
 //! name is not known, and it begins a run. So what is left of workers are those that run, and those that crashed while they held nothing.
 //!
 //! A batch is some events of one object in the order of its queue, each with the one before as its `prev`. It is drawn as a whole, is sent
@@ -33,10 +33,10 @@
 //! worker whose object was taken over too soon is refused like any other.
 
 use super::name::{Object, WorkerName};
-use super::stamp::{Generation, Stamp};
+use super::stamp::{Generation, OrderStamp};
 use bytes::Bytes;
 
-/// Entries of `objects.with.events` that one [`Act::Advance`] looks at at most, so that no step holds up the others for long.
+/// Entries of `objects.with.events` that one [`WorkerOp::Advance`] looks at at most, so that no step holds up the others for long.
 pub const OBJECTS_PER_STEP: usize = 256;
 
 /// Events that are drawn in one step at most: so many may be sent again after a crash. With more of them a step costs hardly less for
@@ -51,12 +51,12 @@ pub const STAMPS_PER_STEP: u64 = EVENTS_PER_STEP as u64 + 1;
 
 /// One atomic step on the shared state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Op {
+pub enum StoreOp {
     /// Reads the last stamp given out. Outcome: `Looked`.
     Look,
     /// Begins a generation in place of the one that was found; if another one is there by now, only reads. Outcome: `Looked`.
     Begin {
-        /// What [`Outcome::LostGeneration`] told, or the generation of [`Outcome::Looked`].
+        /// What [`OpOutcome::LostGeneration`] told, or the generation of [`OpOutcome::Looked`].
         found: Option<Generation>,
         /// Above `found`.
         generation: Generation,
@@ -64,7 +64,7 @@ pub enum Op {
     /// Queues events of an object and the object, and sets its state. Outcome: `Pushed`.
     Push {
         /// The highest stamp that the front end has seen.
-        mark: Stamp,
+        mark: OrderStamp,
         /// The object.
         object: Object,
         /// Its new state.
@@ -78,18 +78,18 @@ pub enum Op {
     /// Outcome: `Opened`.
     Open {
         /// Who; with the mark of before, or of the look.
-        by: Caller,
+        by: WorkerContext,
     },
     /// A step of a worker's run.
-    Act {
+    WorkerOp {
         /// Who.
-        by: Caller,
+        by: WorkerContext,
         /// The run of the worker.
-        session: Stamp,
+        session: OrderStamp,
         /// What.
-        act: Act,
+        act: WorkerOp,
     },
-    /// Reads what there is, for people. Outcome: `Shown`, of whatever state.
+    /// Reads what there is, for people. Outcome: `StoreSnapshot`, of whatever state.
     Show {
         /// Objects that are wanted in any case.
         objects: Vec<Object>,
@@ -100,11 +100,11 @@ pub enum Op {
 
 /// Which worker asks, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Caller {
+pub struct WorkerContext {
     /// Its name.
     pub worker: WorkerName,
     /// The highest stamp that it has seen.
-    pub mark: Stamp,
+    pub mark: OrderStamp,
     /// Now, in milliseconds on the clock that all workers of a store share.
     pub now_ms: u64,
     /// How long what it holds is safe from others, from now, in milliseconds.
@@ -113,13 +113,13 @@ pub struct Caller {
 
 /// What a worker does. What it holds afterwards is safe from others for a lease from now.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Act {
+pub enum WorkerOp {
     /// Takes the next object of `objects.with.events`. Outcome: `Taken` or `Empty`.
     Take,
     /// Takes what another worker holds whose lease has ended, the first that ended: object, ownership and the batch in process, as if
     /// the other one were this worker and had crashed. Outcome: `Taken` or `NoneEnded`.
     TakeOver,
-    /// Becomes owner of the object taken, if there is none or it is the owner already. Outcome: `Claimed` or `Owned`.
+    /// Becomes owner of the object taken, if there is none or it is the owner already. Outcome: `Claimed` or `OwnedObject`.
     Claim {
         /// The object taken.
         object: Object,
@@ -129,7 +129,7 @@ pub enum Act {
         /// The object owned.
         object: Object,
         /// By which token.
-        token: Stamp,
+        token: OrderStamp,
     },
     /// What a worker does from one batch to the next, in one step: `Record`, then `Next`; if there is no next event, `Drop`, then `Take`,
     /// `Claim`, and `Next` or `Drop`, over and over until there is one. Entries of objects that have an owner, or no events, are only
@@ -139,25 +139,25 @@ pub enum Act {
         /// The object owned.
         object: Object,
         /// By which token.
-        token: Stamp,
+        token: OrderStamp,
         /// The last event of the batch.
-        id: Stamp,
+        id: OrderStamp,
     },
     /// Lets go of the batch, all of which was sent, and writes its last id down as the object's. Outcome: `Done`.
     Record {
         /// The object owned.
         object: Object,
         /// By which token.
-        token: Stamp,
+        token: OrderStamp,
         /// The last event of the batch.
-        id: Stamp,
+        id: OrderStamp,
     },
     /// Lets the lease begin anew, nothing else. Outcome: `Done`.
     Renew {
         /// The object owned.
         object: Object,
         /// By which token.
-        token: Stamp,
+        token: OrderStamp,
     },
     /// Lets go of an object that it does not own, or not any more. Outcome: `Done`.
     Drop {
@@ -170,22 +170,22 @@ pub enum Act {
 
 /// An event with its id and that of the object's event before, as the store knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Stamped {
+pub struct StampedEvent {
     /// Its id.
-    pub id: Stamp,
+    pub id: OrderStamp,
     /// The id of the object's event before; `None` if it is the first one. Less than `id`.
-    pub prev: Option<Stamp>,
+    pub prev: Option<OrderStamp>,
     /// The event as it was pushed.
     pub payload: Bytes,
 }
 
-/// What became of an [`Op`].
+/// What became of an [`StoreOp`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum OpOutcome {
     /// The last stamp that was given out.
     Looked {
         /// The stamp, or where its generation begins.
-        mark: Stamp,
+        mark: OrderStamp,
     },
     /// The state was lost or went back, or its stamps are used up. Nobody can go on before a new generation begins. Never silent: the
     /// caller tells it, and a front end pushes again what it still has.
@@ -201,12 +201,12 @@ pub enum Outcome {
     /// The events are queued.
     Pushed {
         /// The last stamp that was given out.
-        mark: Stamp,
+        mark: OrderStamp,
     },
     /// The run has begun.
     Opened {
         /// Names it from now on.
-        session: Stamp,
+        session: OrderStamp,
         /// What the worker holds since its last run.
         object: Option<Object>,
     },
@@ -225,23 +225,23 @@ pub enum Outcome {
     /// The worker is the object's owner.
     Claimed {
         /// By this token.
-        token: Stamp,
+        token: OrderStamp,
         /// The batch that was stamped and perhaps sent by the owner before, to be sent again with the same ids; empty if there is none.
-        unfinished: Vec<Stamped>,
+        unfinished: Vec<StampedEvent>,
     },
     /// Another worker is the object's owner. It will process whatever is queued, because it gives the ownership up only when nothing
     /// is.
-    Owned,
+    OwnedObject,
     /// The object's next events, at least one.
-    Next(Vec<Stamped>),
+    Next(Vec<StampedEvent>),
     /// The worker has recorded its batch and holds and owns this object, with its next events.
     Advanced {
         /// The object: that of before, or another one.
         object: Object,
         /// By which token.
-        token: Stamp,
+        token: OrderStamp,
         /// Its next events, at least one.
-        batch: Vec<Stamped>,
+        batch: Vec<StampedEvent>,
     },
     /// The worker has recorded its batch and holds nothing. More may be queued.
     Paused,
@@ -250,27 +250,27 @@ pub enum Outcome {
     /// Done.
     Done,
     /// What there is.
-    Shown(Shown),
+    StoreSnapshot(StoreSnapshot),
 }
 
 /// What there is in the shared state, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shown {
+pub struct StoreSnapshot {
     /// The last stamp given out; `None` if the state is empty.
-    pub mark: Option<Stamp>,
+    pub mark: Option<OrderStamp>,
     /// Whether something may have been lost, so that a new generation has to begin before anybody goes on.
     pub is_suspect: bool,
     /// Entries of `objects.with.events`.
     pub queued: u64,
     /// The workers that are known, by name.
-    pub workers: Vec<ShownWorker>,
+    pub workers: Vec<WorkerSnapshot>,
     /// The objects that were asked for, those that workers hold and those of the oldest entries, by name, each once.
-    pub objects: Vec<ShownObject>,
+    pub objects: Vec<ObjectSnapshot>,
 }
 
 /// A worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ShownWorker {
+pub struct WorkerSnapshot {
     /// Its name.
     pub name: WorkerName,
     /// The object that it has taken.
@@ -280,18 +280,18 @@ pub struct ShownWorker {
     /// How many events it has in process.
     pub events: u64,
     /// The id of the last of them.
-    pub last: Option<Stamp>,
+    pub last: Option<OrderStamp>,
 }
 
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ShownObject {
+pub struct ObjectSnapshot {
     /// Its name.
     pub name: Object,
     /// Events in its queue.
     pub queued: u64,
     /// The id of its last event that was sent.
-    pub last: Option<Stamp>,
+    pub last: Option<OrderStamp>,
     /// Its owner.
     pub owner: Option<WorkerName>,
 }
@@ -304,6 +304,6 @@ pub trait Store {
     /// Does a step as a whole or not at all, and durably.
     ///
     /// # Errors
-    /// The store could not be reached. A worker then begins anew, with [`Op::Look`]: what the store knows of it is enough.
-    fn apply(&mut self, op: &Op) -> Result<Outcome, Self::Error>;
+    /// The store could not be reached. A worker then begins anew, with [`StoreOp::Look`]: what the store knows of it is enough.
+    fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, Self::Error>;
 }

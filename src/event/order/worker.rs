@@ -4,10 +4,10 @@
 //! any two steps or in the middle of one: another value of the same name, or a worker of another name when the lease has ended, goes on
 //! from what the store knows.
 
-use super::mutant::{Mutant, Mutants};
+use super::mutant::{OrderMutant, OrderMutants};
 use super::name::{Object, WorkerName};
-use super::stamp::{Generation, Stamp};
-use super::store::{Act, Caller, Op, Outcome, Stamped};
+use super::stamp::{Generation, OrderStamp};
+use super::store::{OpOutcome, StampedEvent, StoreOp, WorkerContext, WorkerOp};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -17,11 +17,11 @@ pub struct OrderedEvent {
     /// The object that it relates to.
     pub object: Object,
     /// Its id; two events with the same id are the same event.
-    pub id: Stamp,
+    pub id: OrderStamp,
     /// The id of the object's event before; `None` if it is the first one. Less than `id`.
-    pub prev: Option<Stamp>,
+    pub prev: Option<OrderStamp>,
     /// The fencing token of the owner that sends it.
-    pub token: Stamp,
+    pub token: OrderStamp,
     /// The event as it was pushed.
     pub payload: Bytes,
 }
@@ -38,25 +38,25 @@ pub struct Settings {
 
 /// What a worker wants next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum WorkerAction {
     /// A step on the store; [`Worker::on_outcome`] takes its outcome, [`Worker::on_unknown`] that there is none.
-    Apply(Op),
+    Apply(StoreOp),
     /// An event is to be sent; [`Worker::on_sent`] says that it was, durably, as far as the sender promises that.
     Send(OrderedEvent),
     /// There is something to tell. The worker goes on.
-    Advise(Advice),
+    Report(WorkerAdvisory),
     /// Nothing before this time, in milliseconds, unless an event was sent or an object is pushed ([`Worker::on_push`]).
     Wait {
         /// When to ask again.
         until_ms: u64,
     },
     /// Nothing any more.
-    Stop(Stop),
+    WorkerEnd(WorkerEnd),
 }
 
 /// What happened that somebody should know.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Advice {
+pub enum WorkerAdvisory {
     /// The state of the generation that this worker knew was lost or went back: events that were pushed may be gone, and events that
     /// were sent may be sent again with another id.
     LostGeneration {
@@ -74,7 +74,7 @@ pub enum Advice {
 
 /// Why a worker does nothing any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stop {
+pub enum WorkerEnd {
     /// Another one with its name has begun.
     Superseded,
     /// It was to end ([`Worker::on_end`]), and has.
@@ -85,7 +85,7 @@ pub enum Stop {
 
 /// Where a worker stands. Each state up to `Recording` waits for the outcome of its step on the store, or has yet to ask for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum State {
+enum WorkerState {
     Looking,
     Beginning {
         found: Option<Generation>,
@@ -96,45 +96,45 @@ enum State {
     TakingOver {
         since_ms: u64,
     },
-    ReceiveProgress,
+    TakingObject,
     Claiming {
         object: Object,
     },
     Dropping {
         object: Object,
     },
-    Drawing(Owned),
+    Drawing(OwnedObject),
     Recording {
-        owned: Owned,
-        id: Stamp,
+        owned: OwnedObject,
+        id: OrderStamp,
     },
     Sending {
-        owned: Owned,
+        owned: OwnedObject,
         /// What is left of the batch, at least one. The first one is being sent, if `is_out`.
-        batch: VecDeque<Stamped>,
+        batch: VecDeque<StampedEvent>,
         is_out: bool,
     },
     Waiting,
     Leaving,
-    Stopped(Stop),
+    Stopped(WorkerEnd),
 }
 
 /// An object and the token by which the worker owns it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Owned {
+struct OwnedObject {
     object: Object,
-    token: Stamp,
+    token: OrderStamp,
 }
 
 /// A worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Worker {
     settings: Settings,
-    state: State,
+    state: WorkerState,
     /// Its run, once it is open.
-    session: Option<Stamp>,
+    session: Option<OrderStamp>,
     /// The highest stamp seen.
-    mark: Option<Stamp>,
+    mark: Option<OrderStamp>,
     /// When to look at the leases of others again, in milliseconds; none of them ends before.
     leases_ms: u64,
     /// When to renew its own while an event is sent, in milliseconds.
@@ -142,17 +142,17 @@ pub struct Worker {
     is_renewing: bool,
     /// Whether it is to end.
     is_ending: bool,
-    advice: Option<Advice>,
-    mutants: Mutants,
+    advice: Option<WorkerAdvisory>,
+    mutants: OrderMutants,
 }
 
 impl Worker {
     /// A worker that begins, or begins again after a crash. `mark` is the highest stamp that the caller remembers, if any: the more
     /// it remembers, the sooner a state that went back is noticed.
-    pub fn new(settings: Settings, mark: Option<Stamp>) -> Worker {
+    pub fn new(settings: Settings, mark: Option<OrderStamp>) -> Worker {
         Worker {
             settings,
-            state: State::Looking,
+            state: WorkerState::Looking,
             session: None,
             mark,
             leases_ms: 0,
@@ -160,130 +160,139 @@ impl Worker {
             is_renewing: false,
             is_ending: false,
             advice: None,
-            mutants: Mutants::default(),
+            mutants: OrderMutants::default(),
         }
     }
 
     /// The worker with a mistake in its steps.
-    pub fn mutated(self, mutants: Mutants) -> Worker {
+    pub fn mutated(self, mutants: OrderMutants) -> Worker {
         Worker { mutants, ..self }
     }
 
     /// What to do next; `now_ms` is in milliseconds since 1970-01-01 UTC, on the clock of all workers of the store. After
-    /// [`Step::Apply`] not to be asked again before the outcome was told.
-    pub fn poll_step(&mut self, now_ms: u64) -> Step {
+    /// [`WorkerAction::Apply`] not to be asked again before the outcome was told.
+    pub fn poll_step(&mut self, now_ms: u64) -> WorkerAction {
         if let Some(advice) = self.advice.take() {
-            return Step::Advise(advice);
+            return WorkerAction::Report(advice);
         }
-        if self.is_ending && matches!(self.state, State::Free | State::Waiting) {
-            self.state = State::Leaving;
+        if self.is_ending && matches!(self.state, WorkerState::Free | WorkerState::Waiting) {
+            self.state = WorkerState::Leaving;
         }
-        if self.state == State::Free || self.state == State::Waiting && self.leases_ms <= now_ms {
-            self.state =
-                if now_ms < self.leases_ms { State::ReceiveProgress } else { State::TakingOver { since_ms: now_ms } };
+        if self.state == WorkerState::Free || self.state == WorkerState::Waiting && self.leases_ms <= now_ms {
+            self.state = if now_ms < self.leases_ms {
+                WorkerState::TakingObject
+            } else {
+                WorkerState::TakingOver { since_ms: now_ms }
+            };
         }
         let act = match &mut self.state {
-            State::Looking => return Step::Apply(Op::Look),
-            State::Beginning { found } => {
-                let known = self.mark.map(Stamp::generation).max(*found);
+            WorkerState::Looking => return WorkerAction::Apply(StoreOp::Look),
+            WorkerState::Beginning { found } => {
+                let known = self.mark.map(OrderStamp::generation).max(*found);
                 return match Generation::after(known, now_ms) {
-                    Some(generation) => Step::Apply(Op::Begin { found: *found, generation }),
-                    None => Step::Stop(Stop::NoGeneration),
+                    Some(generation) => WorkerAction::Apply(StoreOp::Begin { found: *found, generation }),
+                    None => WorkerAction::WorkerEnd(WorkerEnd::NoGeneration),
                 };
             }
-            State::Opening => return Step::Apply(Op::Open { by: self.caller(now_ms) }),
-            State::Free => unreachable!("left above"),
-            State::TakingOver { .. } => Act::TakeOver,
-            State::ReceiveProgress => Act::Take,
-            State::Claiming { object } => Act::Claim { object: object.clone() },
-            State::Dropping { object } => Act::Drop { object: object.clone() },
-            State::Drawing(owned) => Act::Next { object: owned.object.clone(), token: owned.token },
+            WorkerState::Opening => return WorkerAction::Apply(StoreOp::Open { by: self.caller(now_ms) }),
+            WorkerState::Free => unreachable!("left above"),
+            WorkerState::TakingOver { .. } => WorkerOp::TakeOver,
+            WorkerState::TakingObject => WorkerOp::Take,
+            WorkerState::Claiming { object } => WorkerOp::Claim { object: object.clone() },
+            WorkerState::Dropping { object } => WorkerOp::Drop { object: object.clone() },
+            WorkerState::Drawing(owned) => WorkerOp::Next { object: owned.object.clone(), token: owned.token },
             // Others that are gone are not to wait until nothing is queued: then the steps are single ones.
-            State::Recording { owned, id }
+            WorkerState::Recording { owned, id }
                 if self.is_ending || self.leases_ms <= now_ms || self.mutants.is_stepwise() =>
             {
-                Act::Record { object: owned.object.clone(), token: owned.token, id: *id }
+                WorkerOp::Record { object: owned.object.clone(), token: owned.token, id: *id }
             }
-            State::Recording { owned, id } => {
-                Act::Advance { object: owned.object.clone(), token: owned.token, id: *id }
+            WorkerState::Recording { owned, id } => {
+                WorkerOp::Advance { object: owned.object.clone(), token: owned.token, id: *id }
             }
             // Between two events of a batch, too.
-            State::Sending { owned, .. } if self.renew_ms <= now_ms => {
+            WorkerState::Sending { owned, .. } if self.renew_ms <= now_ms => {
                 self.is_renewing = true;
-                Act::Renew { object: owned.object.clone(), token: owned.token }
+                WorkerOp::Renew { object: owned.object.clone(), token: owned.token }
             }
-            State::Sending { owned, batch, is_out: is_out @ false } => {
+            WorkerState::Sending { owned, batch, is_out: is_out @ false } => {
                 *is_out = true;
-                return Step::Send(ordered(owned, &batch[0]));
+                return WorkerAction::Send(ordered(owned, &batch[0]));
             }
-            State::Sending { .. } => return Step::Wait { until_ms: self.renew_ms },
-            State::Waiting => return Step::Wait { until_ms: self.leases_ms },
-            State::Leaving => Act::Leave,
-            State::Stopped(stop) => return Step::Stop(*stop),
+            WorkerState::Sending { .. } => return WorkerAction::Wait { until_ms: self.renew_ms },
+            WorkerState::Waiting => return WorkerAction::Wait { until_ms: self.leases_ms },
+            WorkerState::Leaving => WorkerOp::Leave,
+            WorkerState::Stopped(stop) => return WorkerAction::WorkerEnd(*stop),
         };
         let session = self.session.expect("a run is open before its first step");
-        Step::Apply(Op::Act { by: self.caller(now_ms), session, act })
+        WorkerAction::Apply(StoreOp::WorkerOp { by: self.caller(now_ms), session, act })
     }
 
     /// What became of the step on the store.
     ///
     /// # Panics
     /// It is no outcome of the step that was asked for.
-    pub fn on_outcome(&mut self, now_ms: u64, outcome: Outcome) {
+    pub fn on_outcome(&mut self, now_ms: u64, outcome: OpOutcome) {
         let is_renewing = std::mem::take(&mut self.is_renewing);
-        let state = std::mem::replace(&mut self.state, State::Looking);
+        let state = std::mem::replace(&mut self.state, WorkerState::Looking);
         self.state = match (state, outcome) {
-            (State::Looking, Outcome::LostGeneration { found }) => self.on_lost(found),
-            (State::Looking, Outcome::Looked { mark }) => self.on_looked(mark),
-            (State::Beginning { .. }, Outcome::Looked { mark }) if self.mark <= Some(mark) => self.on_mark(mark),
+            (WorkerState::Looking, OpOutcome::LostGeneration { found }) => self.on_lost(found),
+            (WorkerState::Looking, OpOutcome::Looked { mark }) => self.on_looked(mark),
+            (WorkerState::Beginning { .. }, OpOutcome::Looked { mark }) if self.mark <= Some(mark) => {
+                self.on_mark(mark)
+            }
             // Whatever it was, another look tells what there is now.
-            (State::Beginning { .. }, Outcome::Looked { .. }) | (_, Outcome::LostGeneration { .. }) => State::Looking,
-            (_, Outcome::Superseded) => State::Stopped(Stop::Superseded),
-            (state, Outcome::NotHeld) => self.on_not_held(state),
-            (state, Outcome::Done) if is_renewing => {
+            (WorkerState::Beginning { .. }, OpOutcome::Looked { .. }) | (_, OpOutcome::LostGeneration { .. }) => {
+                WorkerState::Looking
+            }
+            (_, OpOutcome::Superseded) => WorkerState::Stopped(WorkerEnd::Superseded),
+            (state, OpOutcome::NotHeld) => self.on_not_held(state),
+            (state, OpOutcome::Done) if is_renewing => {
                 self.renew_ms = now_ms.saturating_add(self.settings.lease_ms / 2);
                 state
             }
-            (State::Opening, Outcome::Opened { session, object }) => {
-                self.see(session);
+            (WorkerState::Opening, OpOutcome::Opened { session, object }) => {
+                self.raise_mark(session);
                 self.session = Some(session);
-                object.map_or(State::Free, |object| State::Claiming { object })
+                object.map_or(WorkerState::Free, |object| WorkerState::Claiming { object })
             }
-            (State::TakingOver { .. } | State::ReceiveProgress, Outcome::Taken { object }) => {
-                State::Claiming { object }
+            (WorkerState::TakingOver { .. } | WorkerState::TakingObject, OpOutcome::Taken { object }) => {
+                WorkerState::Claiming { object }
             }
-            (State::TakingOver { since_ms }, Outcome::NoneEnded { first_ms }) => {
+            (WorkerState::TakingOver { since_ms }, OpOutcome::NoneEnded { first_ms }) => {
                 // Whatever others take from then on is theirs for a lease.
                 let later_ms = since_ms.saturating_add(self.settings.lease_ms);
                 self.leases_ms = first_ms.map_or(later_ms, |first_ms| first_ms.min(later_ms));
-                if self.mutants.is(Mutant::LeasesUnwatched) {
+                if self.mutants.is(OrderMutant::LeasesUnwatched) {
                     self.leases_ms = u64::MAX;
                 }
-                State::ReceiveProgress
+                WorkerState::TakingObject
             }
-            (State::ReceiveProgress, Outcome::Empty) => State::Waiting,
-            (State::Claiming { object }, Outcome::Claimed { token, unfinished }) => {
-                self.see(token);
-                let owned = Owned { object, token };
+            (WorkerState::TakingObject, OpOutcome::Empty) => WorkerState::Waiting,
+            (WorkerState::Claiming { object }, OpOutcome::Claimed { token, unfinished }) => {
+                self.raise_mark(token);
+                let owned = OwnedObject { object, token };
                 match unfinished.is_empty() {
-                    true => State::Drawing(owned),
+                    true => WorkerState::Drawing(owned),
                     false => self.send(now_ms, owned, unfinished),
                 }
             }
-            (State::Claiming { object }, Outcome::Owned) => State::Dropping { object },
-            (State::Drawing(owned), Outcome::Next(batch)) => self.send(now_ms, owned, batch),
-            (State::Drawing(owned), Outcome::Emptied) => State::Dropping { object: owned.object },
-            (State::Recording { .. }, Outcome::Advanced { object, token, batch }) => {
-                self.see(token);
-                self.send(now_ms, Owned { object, token }, batch)
+            (WorkerState::Claiming { object }, OpOutcome::OwnedObject) => WorkerState::Dropping { object },
+            (WorkerState::Drawing(owned), OpOutcome::Next(batch)) => self.send(now_ms, owned, batch),
+            (WorkerState::Drawing(owned), OpOutcome::Emptied) => WorkerState::Dropping { object: owned.object },
+            (WorkerState::Recording { .. }, OpOutcome::Advanced { object, token, batch }) => {
+                self.raise_mark(token);
+                self.send(now_ms, OwnedObject { object, token }, batch)
             }
-            (State::Recording { .. }, Outcome::Empty) => State::Waiting,
-            (State::Recording { owned, .. }, Outcome::Done) if self.mutants.is(Mutant::DropEarly) => {
-                State::Dropping { object: owned.object }
+            (WorkerState::Recording { .. }, OpOutcome::Empty) => WorkerState::Waiting,
+            (WorkerState::Recording { owned, .. }, OpOutcome::Done) if self.mutants.is(OrderMutant::DropEarly) => {
+                WorkerState::Dropping { object: owned.object }
             }
-            (State::Recording { owned, .. }, Outcome::Done) => State::Drawing(owned),
-            (State::Recording { .. }, Outcome::Paused) | (State::Dropping { .. }, Outcome::Done) => State::Free,
-            (State::Leaving, Outcome::Done) => State::Stopped(Stop::Ended),
+            (WorkerState::Recording { owned, .. }, OpOutcome::Done) => WorkerState::Drawing(owned),
+            (WorkerState::Recording { .. }, OpOutcome::Paused) | (WorkerState::Dropping { .. }, OpOutcome::Done) => {
+                WorkerState::Free
+            }
+            (WorkerState::Leaving, OpOutcome::Done) => WorkerState::Stopped(WorkerEnd::Ended),
             (state, outcome) => panic!("{outcome:?} is no outcome of what was asked for by {state:?}"),
         };
     }
@@ -292,29 +301,29 @@ impl Worker {
     /// When it is worth trying is for the caller to say.
     pub fn on_unknown(&mut self) {
         self.is_renewing = false;
-        if !matches!(self.state, State::Stopped(_)) {
-            self.state = State::Looking;
+        if !matches!(self.state, WorkerState::Stopped(_)) {
+            self.state = WorkerState::Looking;
         }
     }
 
     /// The event with this id was sent. One that is not being sent does not matter.
-    pub fn on_sent(&mut self, id: Stamp) {
-        let State::Sending { owned, batch, is_out: is_out @ true } = &mut self.state else { return };
+    pub fn on_sent(&mut self, id: OrderStamp) {
+        let WorkerState::Sending { owned, batch, is_out: is_out @ true } = &mut self.state else { return };
         if batch[0].id != id {
             return;
         }
         *is_out = false;
         let last = batch[batch.len() - 1].id;
         batch.pop_front();
-        if batch.is_empty() || self.mutants.is(Mutant::RecordEarly) {
-            self.state = State::Recording { owned: owned.clone(), id: last };
+        if batch.is_empty() || self.mutants.is(OrderMutant::RecordEarly) {
+            self.state = WorkerState::Recording { owned: owned.clone(), id: last };
         }
     }
 
     /// An object was pushed, perhaps: if the worker waits for one, it looks again.
     pub fn on_push(&mut self) {
-        if self.state == State::Waiting {
-            self.state = State::Free;
+        if self.state == WorkerState::Waiting {
+            self.state = WorkerState::Free;
         }
     }
 
@@ -324,76 +333,76 @@ impl Worker {
     }
 
     /// The highest stamp that it has seen; to be remembered for the next run.
-    pub fn mark(&self) -> Option<Stamp> {
+    pub fn mark(&self) -> Option<OrderStamp> {
         self.mark
     }
 
     /// The object that it has taken. A worker without one can be killed and delays nobody.
     pub fn object(&self) -> Option<&Object> {
         match &self.state {
-            State::Claiming { object } | State::Dropping { object } => Some(object),
-            State::Drawing(owned) | State::Recording { owned, .. } | State::Sending { owned, .. } => {
+            WorkerState::Claiming { object } | WorkerState::Dropping { object } => Some(object),
+            WorkerState::Drawing(owned) | WorkerState::Recording { owned, .. } | WorkerState::Sending { owned, .. } => {
                 Some(&owned.object)
             }
             _ => None,
         }
     }
 
-    fn caller(&self, now_ms: u64) -> Caller {
+    fn caller(&self, now_ms: u64) -> WorkerContext {
         let mark = self.mark.expect("the first step is a look");
-        Caller { worker: self.settings.name.clone(), mark, now_ms, lease_ms: self.settings.lease_ms }
+        WorkerContext { worker: self.settings.name.clone(), mark, now_ms, lease_ms: self.settings.lease_ms }
     }
 
-    fn see(&mut self, stamp: Stamp) {
+    fn raise_mark(&mut self, stamp: OrderStamp) {
         self.mark = self.mark.max(Some(stamp));
     }
 
-    fn on_looked(&mut self, mark: Stamp) -> State {
+    fn on_looked(&mut self, mark: OrderStamp) -> WorkerState {
         let Some(known) = self.mark else { return self.on_mark(mark) };
         if mark < known {
             return self.on_lost(Some(mark.generation()));
         }
         if known.generation() < mark.generation() {
-            self.advise_lost(Some(mark.generation()));
+            self.report_lost_state(Some(mark.generation()));
         }
         self.on_mark(mark)
     }
 
-    fn on_lost(&mut self, found: Option<Generation>) -> State {
-        self.advise_lost(found);
-        State::Beginning { found }
+    fn on_lost(&mut self, found: Option<Generation>) -> WorkerState {
+        self.report_lost_state(found);
+        WorkerState::Beginning { found }
     }
 
     /// An empty state that nobody knew is a beginning, not a loss.
-    fn advise_lost(&mut self, found: Option<Generation>) {
-        let known = self.mark.map(Stamp::generation);
+    fn report_lost_state(&mut self, found: Option<Generation>) {
+        let known = self.mark.map(OrderStamp::generation);
         if known.max(found).is_some() {
-            self.advice = Some(Advice::LostGeneration { known, found });
+            self.advice = Some(WorkerAdvisory::LostGeneration { known, found });
         }
     }
 
-    fn on_mark(&mut self, mark: Stamp) -> State {
-        self.see(mark);
+    fn on_mark(&mut self, mark: OrderStamp) -> WorkerState {
+        self.raise_mark(mark);
         self.leases_ms = 0;
-        State::Opening
+        WorkerState::Opening
     }
 
-    fn on_not_held(&mut self, state: State) -> State {
+    fn on_not_held(&mut self, state: WorkerState) -> WorkerState {
         self.state = state;
         if let Some(object) = self.object() {
-            self.advice = Some(Advice::TakenOver { object: object.clone() });
+            self.advice = Some(WorkerAdvisory::TakenOver { object: object.clone() });
         }
-        State::Opening
+        WorkerState::Opening
     }
 
-    fn send(&mut self, now_ms: u64, owned: Owned, batch: Vec<Stamped>) -> State {
-        self.see(batch.last().expect("a batch has at least one event").id);
+    fn send(&mut self, now_ms: u64, owned: OwnedObject, batch: Vec<StampedEvent>) -> WorkerState {
+        self.raise_mark(batch.last().expect("a batch has at least one event").id);
         self.renew_ms = now_ms.saturating_add(self.settings.lease_ms / 2);
-        State::Sending { owned, batch: batch.into(), is_out: false }
+        WorkerState::Sending { owned, batch: batch.into(), is_out: false }
     }
 }
 
-fn ordered(owned: &Owned, event: &Stamped) -> OrderedEvent {
+fn ordered(owned: &OwnedObject, event: &StampedEvent) -> OrderedEvent {
     OrderedEvent {
         object: owned.object.clone(),
         id: event.id,

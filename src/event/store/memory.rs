@@ -1,7 +1,7 @@
 //! A journal in memory: nothing but a list. Right by looking at it, and what the others are compared with.
 
 use super::retention::Retention;
-use super::{Answer, Answering, By, Journal, LastSession, Query, Series};
+use super::{Journal, LastSession, Query, QueryPage, QueryPageBuilder, Series, SeriesOrder};
 use crate::event::model::{Event, ServerId};
 use crate::event::timestamp::Timestamp;
 use crate::subject::event_type::{EventType, TypePattern};
@@ -36,7 +36,7 @@ impl MemoryJournal {
                 && series.source_time.contains(event.source_timestamp)
         };
         let mut events: Vec<&Event> = self.in_order().into_iter().map(|(_, event)| event).filter(fits).collect();
-        if series.by == By::SourceTime {
+        if series.by == SeriesOrder::SourceTime {
             events.retain(|event| event.source_timestamp.is_some());
             events.sort_by_key(|event| event.source_timestamp);
         }
@@ -88,7 +88,7 @@ impl Journal for MemoryJournal {
                     events.filter(|event| retention.rule(&event.event_type) == Some(index)).collect();
                 let (count, sum) = (own.len() as u64, own.iter().map(|event| bytes(event)).sum());
                 let Some(first) = own.first() else { break };
-                if !rule.is_too_much(now, first.timestamp, count, sum) {
+                if !rule.is_exceeded(now, first.timestamp, count, sum) {
                     break;
                 }
                 let id = first.id;
@@ -100,7 +100,7 @@ impl Journal for MemoryJournal {
         Ok(removed)
     }
 
-    fn query(&mut self, query: &Query) -> Result<Answer, Infallible> {
+    fn query(&mut self, query: &Query) -> Result<QueryPage, Infallible> {
         let events: Vec<&Event> = match query {
             Query::Latest(types) => {
                 let mut latest: Vec<&Event> = Vec::new();
@@ -123,7 +123,7 @@ impl Journal for MemoryJournal {
                 events
             }
         };
-        let mut answering = Answering::new(query);
+        let mut answering = QueryPageBuilder::new(query);
         let _all = events.into_iter().all(|event| answering.take(event.clone()));
         Ok(answering.end())
     }
@@ -132,7 +132,7 @@ impl Journal for MemoryJournal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::store::{OfServer, QueryError, Span, TYPES_MAX};
+    use crate::event::store::{QueryError, ServerQuery, TYPES_MAX, TimeSpan};
 
     fn at(micros: i64) -> Timestamp {
         Timestamp::from_micros(micros).unwrap()
@@ -190,8 +190,8 @@ mod tests {
         let series = Series::default;
         check(series(), &["1/1/1", "1/1/2", "2/1/1", "2/2/1", "1/2/1"], false);
         check(Series { is_descending: true, ..series() }, &["1/2/1", "2/2/1", "2/1/1", "1/1/2", "1/1/1"], false);
-        check(Series { by: By::SourceTime, ..series() }, &["2/1/1", "2/2/1", "1/2/1", "1/1/1"], false);
-        let span = |from, to| Span { from: Some(at(from)), to: Some(at(to)) };
+        check(Series { by: SeriesOrder::SourceTime, ..series() }, &["2/1/1", "2/2/1", "1/2/1", "1/1/1"], false);
+        let span = |from, to| TimeSpan { from: Some(at(from)), to: Some(at(to)) };
         check(Series { time: span(11, 15), ..series() }, &["2/2/1"], false);
         check(Series { source_time: span(2, 3), ..series() }, &["1/1/1", "2/2/1", "1/2/1"], false);
         check(Series { types: types(&["a/b"]), limit: Some(2), ..series() }, &["1/1/1", "2/1/1"], true);
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn the_events_of_a_server() {
         let of = |server, after: Option<&str>, limit| {
-            Query::Server(OfServer { server: ServerId(server), after: after.map(|id| id.parse().unwrap()), limit })
+            Query::Server(ServerQuery { server: ServerId(server), after: after.map(|id| id.parse().unwrap()), limit })
         };
         check(&of(1, None, None), &["1/1/1", "1/1/2", "1/2/1"], false);
         check(&of(1, Some("1/1/1"), Some(1)), &["1/1/2"], true);
@@ -218,12 +218,12 @@ mod tests {
 
     #[test]
     fn questions_that_make_no_sense_are_told() {
-        let reversed = Span { from: Some(at(2)), to: Some(at(1)) };
+        let reversed = TimeSpan { from: Some(at(2)), to: Some(at(1)) };
         let error = Err(QueryError::Reversed { from: at(2), to: at(1) });
         assert_eq!(Query::Series(Series { time: reversed, ..Series::default() }).check(), error);
         assert_eq!(Query::Series(Series { source_time: reversed, ..Series::default() }).check(), error);
         let after = "1/1/1".parse().unwrap();
-        let query = Query::Server(OfServer { server: ServerId(2), after: Some(after), limit: None });
+        let query = Query::Server(ServerQuery { server: ServerId(2), after: Some(after), limit: None });
         assert_eq!(query.check(), Err(QueryError::OtherServer { after, server: ServerId(2) }));
         assert_eq!(Query::Latest(None).check(), Ok(()));
         let many = |count| Some(vec![TypePattern::all(); count]);

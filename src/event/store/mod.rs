@@ -13,7 +13,7 @@ use crate::subject::event_type::TypePattern;
 use retention::Retention;
 use std::fmt;
 
-/// The most events in one answer; what is left out is told by [`Answer::more_follows`].
+/// The most events in one answer; what is left out is told by [`QueryPage::more_follows`].
 pub const ANSWER_EVENTS_MAX: usize = 4096;
 /// From this size on an answer takes no further event: that of payloads and types, and [`EVENT_BYTES`] for each event.
 pub const ANSWER_BYTES_MAX: usize = 8 << 20;
@@ -31,7 +31,7 @@ pub enum Query {
     /// Events in the order of a time.
     Series(Series),
     /// The events of one server in the order of their ids.
-    Server(OfServer),
+    Server(ServerQuery),
 }
 
 /// Which events, in which order, and from where on.
@@ -40,11 +40,11 @@ pub struct Series {
     /// Those whose type one of these matches; all, if it is not said.
     pub types: Option<Vec<TypePattern>>,
     /// Those with a timestamp in this span.
-    pub time: Span,
+    pub time: TimeSpan,
     /// Those with a source timestamp in this span; if it has a bound, events without one are left out.
-    pub source_time: Span,
+    pub source_time: TimeSpan,
     /// The time that orders them.
-    pub by: By,
+    pub by: SeriesOrder,
     /// From the latest to the earliest. Those with the same time are in the natural order, or in its reverse.
     pub is_descending: bool,
     /// Only what stands behind this event; nothing, if it is not among those that are meant.
@@ -55,14 +55,14 @@ pub struct Series {
 
 /// A span of time with both its ends in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct TimeSpan {
     /// Not before this.
     pub from: Option<Timestamp>,
     /// Not behind this.
     pub to: Option<Timestamp>,
 }
 
-impl Span {
+impl TimeSpan {
     /// Whether it has a bound at all.
     pub fn is_bounded(self) -> bool {
         self.from.is_some() || self.to.is_some()
@@ -79,7 +79,7 @@ impl Span {
 
 /// The time that orders a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum By {
+pub enum SeriesOrder {
     /// When the event was registered.
     #[default]
     Time,
@@ -89,7 +89,7 @@ pub enum By {
 
 /// Events of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OfServer {
+pub struct ServerQuery {
     /// Which.
     pub server: ServerId,
     /// Those with a greater id, of the same server; it need not be there.
@@ -151,10 +151,10 @@ impl Query {
             }
             Query::Latest(_) => Ok(()),
             Query::Series(series) => [series.time, series.source_time].into_iter().try_for_each(|span| match span {
-                Span { from: Some(from), to: Some(to) } if to < from => Err(QueryError::Reversed { from, to }),
+                TimeSpan { from: Some(from), to: Some(to) } if to < from => Err(QueryError::Reversed { from, to }),
                 _ => Ok(()),
             }),
-            Query::Server(OfServer { server, after: Some(after), .. }) if after.server != *server => {
+            Query::Server(ServerQuery { server, after: Some(after), .. }) if after.server != *server => {
                 Err(QueryError::OtherServer { after: *after, server: *server })
             }
             Query::Server(_) => Ok(()),
@@ -174,7 +174,7 @@ impl Query {
 
 /// What a journal has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct QueryPage {
     /// The events, in the order that was asked for.
     pub events: Vec<Event>,
     /// Whether there are more, which a limit has cut off.
@@ -183,16 +183,16 @@ pub struct Answer {
 
 /// An answer in the making: takes events until a limit is reached.
 #[derive(Debug)]
-pub struct Answering {
-    answer: Answer,
+pub struct QueryPageBuilder {
+    answer: QueryPage,
     left: usize,
     bytes: usize,
 }
 
-impl Answering {
+impl QueryPageBuilder {
     /// Of a question.
-    pub fn new(query: &Query) -> Answering {
-        Answering { answer: Answer::default(), left: query.limit(), bytes: 0 }
+    pub fn new(query: &Query) -> QueryPageBuilder {
+        QueryPageBuilder { answer: QueryPage::default(), left: query.limit(), bytes: 0 }
     }
 
     /// Whether it has taken none.
@@ -201,7 +201,7 @@ impl Answering {
     }
 
     /// How many more events it takes at most.
-    pub fn room(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         self.left
     }
 
@@ -218,7 +218,7 @@ impl Answering {
     }
 
     /// What was taken.
-    pub fn end(self) -> Answer {
+    pub fn end(self) -> QueryPage {
         self.answer
     }
 }
@@ -267,5 +267,5 @@ pub trait Journal {
     ///
     /// # Errors
     /// The store cannot be read.
-    fn query(&mut self, query: &Query) -> Result<Answer, Self::Error>;
+    fn query(&mut self, query: &Query) -> Result<QueryPage, Self::Error>;
 }

@@ -34,7 +34,7 @@ impl Retention {
 
 impl Rule {
     /// Whether the earliest event is to go, with this timestamp, if so many belong to the rule with payloads of so many bytes.
-    pub fn is_too_much(&self, now: Timestamp, earliest: Timestamp, count: u64, bytes: u64) -> bool {
+    pub fn is_exceeded(&self, now: Timestamp, earliest: Timestamp, count: u64, bytes: u64) -> bool {
         let age_micros = i128::from(now.as_micros()) - i128::from(earliest.as_micros());
         self.age.is_some_and(|age| (age.as_micros() as i128) < age_micros)
             || self.count.is_some_and(|most| most < count)

@@ -36,14 +36,14 @@ impl StreamEvent {
 
 /// How much is read at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct PageBudget {
     /// So many events at most.
     pub events: usize,
     /// So many [bytes](StreamEvent::bytes) at most.
     pub bytes: usize,
 }
 
-impl Room {
+impl PageBudget {
     /// Takes an event from it; false if it does not fit.
     pub fn take(&mut self, event: &StreamEvent) -> bool {
         let bytes = event.bytes();
@@ -62,7 +62,7 @@ impl Room {
 
 /// A part of a stream: the events behind some place that are wanted, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct StreamPage {
     /// The events.
     pub events: Vec<StreamEvent>,
     /// Nothing that is wanted stands between the last event, or where one began to read, and here.
@@ -71,14 +71,14 @@ pub struct Page {
     pub more_follows: bool,
 }
 
-impl Page {
+impl StreamPage {
     /// Of nothing, behind that place.
-    pub fn new(after: StreamId) -> Page {
-        Page { events: Vec::new(), covered: after, more_follows: false }
+    pub fn new(after: StreamId) -> StreamPage {
+        StreamPage { events: Vec::new(), covered: after, more_follows: false }
     }
 
     /// Takes the next wanted event if it fits into the room, or would not fit into an empty page either; false, and the page ends, if not.
-    pub fn take(&mut self, event: StreamEvent, room: &mut Room) -> bool {
+    pub fn take(&mut self, event: StreamEvent, room: &mut PageBudget) -> bool {
         let is_taken = room.take(&event) || self.events.is_empty() && room.take_alone();
         if is_taken {
             self.covered = event.id;
@@ -108,10 +108,11 @@ mod tests {
             };
             let text = format!(r#"{{"id":"{id}","type":"{kind}","data":{data},"ts":"2026-11-21T07:53:59Z"}},"#);
             assert_eq!(event.bytes(), text.len());
-            let mut room = Room { events: 2, bytes: 2 * text.len() - 1 };
+            let mut room = PageBudget { events: 2, bytes: 2 * text.len() - 1 };
             assert!(room.take(&event) && !room.take(&event));
-            assert!(!Room { events: 0, bytes: 1000 }.take(&event));
-            let (mut page, mut small) = (Page::new(StreamId::START), Room { events: 3, bytes: text.len() - 1 });
+            assert!(!PageBudget { events: 0, bytes: 1000 }.take(&event));
+            let (mut page, mut small) =
+                (StreamPage::new(StreamId::START), PageBudget { events: 3, bytes: text.len() - 1 });
             assert!(page.take(event.clone(), &mut small) && !page.take(event, &mut small), "it stands alone");
             assert!(page.more_follows && page.events.len() == 1);
         }

@@ -14,7 +14,7 @@ const USER_BYTES_MAX: usize = 255;
 
 /// Why a text is no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameError {
+pub enum StreamNameError {
     /// The name of a stream.
     Stream,
     /// The type of an event.
@@ -27,26 +27,26 @@ pub enum NameError {
     Id,
 }
 
-impl fmt::Display for NameError {
+impl fmt::Display for StreamNameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NameError::Stream => {
+            StreamNameError::Stream => {
                 write!(
                     f,
                     "the name of a stream is 1 to {STREAM_BYTES_MAX} of a-z, 0-9, _ and -, and begins with a letter"
                 )
             }
-            NameError::Type => write!(f, "the type of an event in a stream is 1 to {TEXT_MAX} of A-Z and _"),
-            NameError::Component => write!(f, "a component is 1 to {TEXT_MAX} of A-Z, a-z, 0-9 and _"),
-            NameError::User => {
+            StreamNameError::Type => write!(f, "the type of an event in a stream is 1 to {TEXT_MAX} of A-Z and _"),
+            StreamNameError::Component => write!(f, "a component is 1 to {TEXT_MAX} of A-Z, a-z, 0-9 and _"),
+            StreamNameError::User => {
                 write!(f, "a user is 1 to {USER_BYTES_MAX} bytes without control characters and without ':'")
             }
-            NameError::Id => write!(f, "the id of an event in a stream is a number from 1 to {}", StreamId::MAX),
+            StreamNameError::Id => write!(f, "the id of an event in a stream is a number from 1 to {}", StreamId::MAX),
         }
     }
 }
 
-impl std::error::Error for NameError {}
+impl std::error::Error for StreamNameError {}
 
 /// Whether it is so many characters, all of them such.
 fn is_of(text: &str, max: usize, is_such: impl Fn(u8) -> bool) -> bool {
@@ -73,11 +73,11 @@ macro_rules! name {
         }
 
         impl FromStr for $name {
-            type Err = NameError;
+            type Err = StreamNameError;
 
-            fn from_str(text: &str) -> Result<$name, NameError> {
+            fn from_str(text: &str) -> Result<$name, StreamNameError> {
                 let check: fn(&str) -> bool = $check;
-                if check(text) { Ok($name(text.into())) } else { Err(NameError::$error) }
+                if check(text) { Ok($name(text.into())) } else { Err(StreamNameError::$error) }
             }
         }
 
@@ -146,10 +146,10 @@ impl fmt::Display for Consumer {
 }
 
 impl FromStr for Consumer {
-    type Err = NameError;
+    type Err = StreamNameError;
 
-    fn from_str(text: &str) -> Result<Consumer, NameError> {
-        let (user, component) = text.split_once(':').ok_or(NameError::Component)?;
+    fn from_str(text: &str) -> Result<Consumer, StreamNameError> {
+        let (user, component) = text.split_once(':').ok_or(StreamNameError::Component)?;
         Ok(Consumer { user: user.parse()?, component: component.parse()? })
     }
 }
@@ -182,13 +182,13 @@ impl fmt::Display for StreamId {
 }
 
 impl FromStr for StreamId {
-    type Err = NameError;
+    type Err = StreamNameError;
 
     /// `^[1-9][0-9]{0,17}$` (003, section 3.1): the id of an event, not what stands before the first.
-    fn from_str(text: &str) -> Result<StreamId, NameError> {
+    fn from_str(text: &str) -> Result<StreamId, StreamNameError> {
         match is_of(text, 18, |byte| byte.is_ascii_digit()) && !text.starts_with('0') {
-            true => text.parse().map(StreamId).map_err(|_| NameError::Id),
-            false => Err(NameError::Id),
+            true => text.parse().map(StreamId).map_err(|_| StreamNameError::Id),
+            false => Err(StreamNameError::Id),
         }
     }
 }
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     /// Those of the first list are names, those of the second are not.
-    fn check<T: FromStr<Err = NameError> + fmt::Display>(names: &[&str], others: &[&str]) {
+    fn check<T: FromStr<Err = StreamNameError> + fmt::Display>(names: &[&str], others: &[&str]) {
         for text in names {
             assert_eq!(text.parse::<T>().map(|name| name.to_string()), Ok((*text).to_owned()));
         }

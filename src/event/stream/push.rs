@@ -2,7 +2,7 @@
 //! with sequence numbers that begin at 0 and have no gap, several at a time, and counts as delivered what the consumer says it has
 //! accepted, and what it does not want.
 
-use super::model::{Page, Room, StreamEvent};
+use super::model::{PageBudget, StreamEvent, StreamPage};
 use super::name::StreamId;
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -12,15 +12,15 @@ use std::time::Duration;
 /// The last sequence number that fits the type on the wire.
 const SEQ_MAX: u32 = i32::MAX as u32;
 /// How long a group that the consumer did not accept rests before it is sent again; each further time twice as long,
-const REST_MIN: Duration = Duration::from_millis(100);
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// up to this.
-const REST_MAX: Duration = Duration::from_secs(5);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// How groups are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// What a group holds at most. An event that is larger stands alone.
-    pub room: Room,
+    pub room: PageBudget,
     /// Groups that are sent and not accepted yet, at most.
     pub groups_max: usize,
     /// How long an event waits for others at most while the consumer has groups to accept; if it has none, no event waits.
@@ -29,13 +29,13 @@ pub struct Settings {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum PusherAction {
     /// To read what is wanted behind this; [`Pusher::on_page`] takes it.
     Read {
         /// Behind this.
         after: StreamId,
         /// So much.
-        room: Room,
+        room: PageBudget,
     },
     /// To send this group; [`Pusher::on_answer`] takes the answer.
     Send {
@@ -51,21 +51,21 @@ pub enum Step {
 }
 
 #[derive(Debug)]
-struct Group {
+struct EventGroup {
     seq: u32,
     events: Arc<Vec<StreamEvent>>,
     /// Nothing that is wanted stands between its last event and here.
     covered: StreamId,
-    state: State,
+    state: GroupState,
     failures: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum GroupState {
     Sent,
     Accepted,
     /// To be sent again then.
-    Resting(Instant),
+    Backoff(Instant),
 }
 
 /// Pushes to one consumer.
@@ -73,11 +73,11 @@ enum State {
 pub struct Pusher {
     settings: Settings,
     /// Sent, in their order; the first one is not accepted, unless that was to be told.
-    groups: VecDeque<Group>,
+    groups: VecDeque<EventGroup>,
     seq_next: u32,
     /// To be sent next.
-    gathered: Vec<StreamEvent>,
-    room: Room,
+    pending_events: Vec<StreamEvent>,
+    room: PageBudget,
     /// Since when the first of them waits.
     since: Instant,
     /// Nothing more fits.
@@ -87,7 +87,7 @@ pub struct Pusher {
     accepted: StreamId,
     is_reading: bool,
     /// There may be events behind what was read.
-    has_news: bool,
+    has_unread: bool,
 }
 
 impl Pusher {
@@ -97,14 +97,14 @@ impl Pusher {
             settings,
             groups: VecDeque::new(),
             seq_next: 0,
-            gathered: Vec::new(),
+            pending_events: Vec::new(),
             room: settings.room,
             since: Instant::ZERO,
             is_full: false,
             read: accepted,
             accepted,
             is_reading: false,
-            has_news: true,
+            has_unread: true,
         }
     }
 
@@ -114,14 +114,14 @@ impl Pusher {
     }
 
     /// Events were added to the stream.
-    pub fn on_news(&mut self) {
-        self.has_news = true;
+    pub fn on_events_added(&mut self) {
+        self.has_unread = true;
     }
 
     /// What was to be read.
-    pub fn on_page(&mut self, now: Instant, page: Page) {
+    pub fn on_page(&mut self, now: Instant, page: StreamPage) {
         self.is_reading = false;
-        if self.gathered.is_empty() {
+        if self.pending_events.is_empty() {
             self.since = now;
         }
         for event in &page.events {
@@ -129,64 +129,65 @@ impl Pusher {
                 continue;
             }
             // It came alone, and stands in a group of its own.
-            if !self.gathered.is_empty() {
-                (self.is_full, self.has_news) = (true, true);
+            if !self.pending_events.is_empty() {
+                (self.is_full, self.has_unread) = (true, true);
                 return;
             }
             self.room.events = 0;
         }
         let is_ended = page.more_follows && !page.events.is_empty();
-        self.gathered.extend(page.events);
+        self.pending_events.extend(page.events);
         self.read = page.covered;
         self.is_full = is_ended || self.room.events == 0;
-        self.has_news |= page.more_follows;
+        self.has_unread |= page.more_follows;
     }
 
     /// Nothing could be read; to be tried again when something is added.
-    pub fn on_unread(&mut self) {
+    pub fn on_read_failed(&mut self) {
         self.is_reading = false;
     }
 
     /// What the consumer says of a group. One that was not sent, or is accepted, does not count.
     pub fn on_answer(&mut self, now: Instant, seq: u32, is_accepted: bool) {
-        let Some(group) = self.groups.iter_mut().find(|group| group.seq == seq && group.state == State::Sent) else {
+        let Some(group) = self.groups.iter_mut().find(|group| group.seq == seq && group.state == GroupState::Sent)
+        else {
             return;
         };
         if is_accepted {
-            group.state = State::Accepted;
+            group.state = GroupState::Accepted;
         } else {
-            let rest = REST_MIN.saturating_mul(1 << group.failures.min(10)).min(REST_MAX);
+            let rest = BACKOFF_MIN.saturating_mul(1 << group.failures.min(10)).min(BACKOFF_MAX);
             group.failures += 1;
-            group.state = State::Resting(now + rest);
+            group.state = GroupState::Backoff(now + rest);
         }
     }
 
     /// What to do next.
-    pub fn poll(&mut self, now: Instant) -> Option<Step> {
+    pub fn poll(&mut self, now: Instant) -> Option<PusherAction> {
         let before = self.accepted;
-        while self.groups.front().is_some_and(|group| group.state == State::Accepted) {
+        while self.groups.front().is_some_and(|group| group.state == GroupState::Accepted) {
             let group = self.groups.pop_front().expect("there is a first one");
             self.accepted = group.covered;
         }
         // What is not wanted is delivered when what stands before it is.
-        if self.groups.is_empty() && self.gathered.is_empty() {
+        if self.groups.is_empty() && self.pending_events.is_empty() {
             self.accepted = self.read;
         }
         if before < self.accepted {
-            return Some(Step::Accept(self.accepted));
+            return Some(PusherAction::Accept(self.accepted));
         }
-        let due = |state: State| matches!(state, State::Resting(until) if until <= now);
+        let due = |state: GroupState| matches!(state, GroupState::Backoff(until) if until <= now);
         if let Some(group) = self.groups.iter_mut().find(|group| due(group.state)) {
-            group.state = State::Sent;
-            return Some(Step::Send { seq: group.seq, events: Arc::clone(&group.events) });
+            group.state = GroupState::Sent;
+            return Some(PusherAction::Send { seq: group.seq, events: Arc::clone(&group.events) });
         }
         if self.groups.len() < self.settings.groups_max {
             if self.is_due(now) {
                 return Some(self.send());
             }
-            if self.has_news && !self.is_reading && !self.is_full {
-                (self.is_reading, self.has_news) = (true, false);
-                return Some(Step::Read { after: self.read, room: self.room });
+            if self.has_unread && !self.is_reading && !self.is_full {
+                (self.is_reading, self.has_unread) = (true, false);
+                return Some(PusherAction::Read { after: self.read, room: self.room });
             }
         }
         None
@@ -195,31 +196,32 @@ impl Pusher {
     /// When to poll again if nothing happens before.
     pub fn deadline(&self) -> Option<Instant> {
         let resting = self.groups.iter().filter_map(|group| match group.state {
-            State::Resting(until) => Some(until),
-            State::Sent | State::Accepted => None,
+            GroupState::Backoff(until) => Some(until),
+            GroupState::Sent | GroupState::Accepted => None,
         });
-        let is_waiting = !self.gathered.is_empty() && self.groups.len() < self.settings.groups_max;
-        let gathered = is_waiting.then(|| self.since + self.settings.delay);
-        resting.chain(gathered).min()
+        let is_waiting = !self.pending_events.is_empty() && self.groups.len() < self.settings.groups_max;
+        let pending_events = is_waiting.then(|| self.since + self.settings.delay);
+        resting.chain(pending_events).min()
     }
 
     /// Whether what is gathered is to be sent.
     fn is_due(&self, now: Instant) -> bool {
         let is_over = self.is_full || self.groups.is_empty() || self.settings.delay <= now.since(self.since);
-        !self.gathered.is_empty() && is_over && !(self.groups.is_empty() && self.is_reading && !self.is_full)
+        !self.pending_events.is_empty() && is_over && !(self.groups.is_empty() && self.is_reading && !self.is_full)
     }
 
-    fn send(&mut self) -> Step {
+    fn send(&mut self) -> PusherAction {
         if SEQ_MAX < self.seq_next {
-            return Step::Close;
+            return PusherAction::Close;
         }
-        let (seq, events) = (self.seq_next, Arc::new(std::mem::take(&mut self.gathered)));
+        let (seq, events) = (self.seq_next, Arc::new(std::mem::take(&mut self.pending_events)));
         self.seq_next += 1;
         self.is_full = false;
         self.room = self.settings.room;
-        let group = Group { seq, events: Arc::clone(&events), covered: self.read, state: State::Sent, failures: 0 };
+        let group =
+            EventGroup { seq, events: Arc::clone(&events), covered: self.read, state: GroupState::Sent, failures: 0 };
         self.groups.push_back(group);
-        Step::Send { seq, events }
+        PusherAction::Send { seq, events }
     }
 }
 

@@ -1,11 +1,11 @@
 //! What a store of streams is asked and what it answers, as values, and the trait that all stores implement.
 //!
 //! A store numbers the events of each stream, and keeps them until every registered consumer has accepted them (003, section 2.3.1).
-//! Consumers that never do are dealt with by [`Limits`].
+//! Consumers that never do are dealt with by [`StreamLimits`].
 
 pub mod memory;
 
-use super::model::{Page, Room};
+use super::model::{PageBudget, StreamPage};
 use super::name::{Consumer, StreamId, StreamName, StreamType};
 use crate::event::model::{EventId, Json, ServerId};
 use crate::event::timestamp::Timestamp;
@@ -24,14 +24,14 @@ pub struct NewEvent {
     pub time: Timestamp,
     /// What it is on the bus.
     pub origin: EventId,
-    /// The source timestamp, if it was added to this stream with one: that of what was [posted](Posted) here, for example.
+    /// The source timestamp, if it was added to this stream with one: that of what was [posted](PostedEvent) here, for example.
     pub stamp: Option<Timestamp>,
 }
 
 /// An event that an application has put into the store within a transaction of its own (003, section 3.2.1). It stands in no stream before
 /// the peer that has claimed it has registered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Posted {
+pub struct PostedEvent {
     /// Its number among what was ever posted.
     pub number: u64,
     /// For which stream.
@@ -53,7 +53,7 @@ pub struct StreamSettings {
     /// The events that stand in it beside those: of these types, if the last subtype is a type that streams have.
     pub types: Vec<TypePattern>,
     /// How much is kept.
-    pub limits: Limits,
+    pub limits: StreamLimits,
 }
 
 impl StreamSettings {
@@ -66,7 +66,7 @@ impl StreamSettings {
 
 /// How much of a stream is kept for consumers that do not accept it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct StreamLimits {
     /// Events that are older go.
     pub age: Option<Duration>,
     /// The oldest go while the data of all has more bytes.
@@ -75,7 +75,7 @@ pub struct Limits {
     pub policy: Policy,
 }
 
-impl Limits {
+impl StreamLimits {
     /// Whether an event of that time is older than is kept.
     pub fn is_old(&self, now: Timestamp, time: Timestamp) -> bool {
         let age_micros = i128::from(now.as_micros()) - i128::from(time.as_micros());
@@ -105,7 +105,7 @@ pub enum Policy {
 
 /// Events that a consumer has not accepted, and that are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Missed {
+pub struct MissedRange {
     /// The first of them.
     pub first: StreamId,
     /// The last of them.
@@ -114,10 +114,10 @@ pub struct Missed {
     pub count: u64,
 }
 
-impl Missed {
+impl MissedRange {
     /// With what was missed behind it.
-    pub fn and(self, later: Missed) -> Missed {
-        Missed { first: self.first, last: later.last, count: self.count + later.count }
+    pub fn and(self, later: MissedRange) -> MissedRange {
+        MissedRange { first: self.first, last: later.last, count: self.count + later.count }
     }
 }
 
@@ -129,7 +129,7 @@ pub struct ConsumerRow {
     /// It has accepted everything up to this.
     pub position: StreamId,
     /// What it missed since it registered last; as long as it has not registered again, it gets nothing.
-    pub lapsed: Option<Missed>,
+    pub lapsed: Option<MissedRange>,
     /// When it was registered first.
     pub registered: Timestamp,
     /// When something was heard of it last.
@@ -178,20 +178,20 @@ impl Contents {
 
 /// Why something is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused<E> {
+pub enum StreamStoreError<E> {
     /// The consumer is not registered.
     NotRegistered,
     /// The consumer has lapsed, and has to register again before it goes on.
-    Lapsed(Missed),
+    Lapsed(MissedRange),
     /// There is no room before consumers have accepted some ([`Policy::Block`]), or no further id.
     Full,
     /// The store fails.
     Store(E),
 }
 
-impl<E> From<E> for Refused<E> {
-    fn from(error: E) -> Refused<E> {
-        Refused::Store(error)
+impl<E> From<E> for StreamStoreError<E> {
+    fn from(error: E) -> StreamStoreError<E> {
+        StreamStoreError::Store(error)
     }
 }
 
@@ -225,8 +225,8 @@ pub trait StreamStore {
         stream: &StreamName,
         events: &[NewEvent],
         covered: &[EventId],
-        limits: &Limits,
-    ) -> Result<Vec<Option<StreamId>>, Refused<Self::Error>>;
+        limits: &StreamLimits,
+    ) -> Result<Vec<Option<StreamId>>, StreamStoreError<Self::Error>>;
 
     /// What stands behind `after`, is of one of the types, and fits. An event that does not fit an empty page stands there alone. After about
     /// [`PASSED_MAX`](super::model::PASSED_MAX) events of other types the page ends.
@@ -238,8 +238,8 @@ pub trait StreamStore {
         stream: &StreamName,
         after: StreamId,
         want: Option<&BTreeSet<StreamType>>,
-        room: Room,
-    ) -> Result<Page, Self::Error>;
+        room: PageBudget,
+    ) -> Result<StreamPage, Self::Error>;
 
     /// Registers a consumer, or notes that it is there again: then it goes on where it was, or, if it has lapsed, with the first event that
     /// is kept. A new one begins there. Gives its row as it was before, if it was there.
@@ -263,7 +263,7 @@ pub trait StreamStore {
         consumer: &Consumer,
         accepted: StreamId,
         now: Timestamp,
-    ) -> Result<StreamId, Refused<Self::Error>>;
+    ) -> Result<StreamId, StreamStoreError<Self::Error>>;
 
     /// Sets the position of a consumer, wherever that is, but not beyond the last event; it has not lapsed then. Gives whether it is registered.
     ///
@@ -299,19 +299,19 @@ pub trait StreamStore {
         streams: &[StreamName],
         now: Timestamp,
         count_max: usize,
-    ) -> Result<Vec<Posted>, Self::Error>;
+    ) -> Result<Vec<PostedEvent>, Self::Error>;
 
     /// What the server has claimed for the stream and is still posted, in the order of the numbers.
     ///
     /// # Errors
     /// The store cannot be read.
-    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<Posted>, Self::Error>;
+    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<PostedEvent>, Self::Error>;
 
     /// Sets what was claimed aside, since it can never be registered: people are to look at it.
     ///
     /// # Errors
     /// The store cannot be changed.
-    fn set_aside(&mut self, number: u64, why: &str) -> Result<(), Self::Error>;
+    fn quarantine(&mut self, number: u64, why: &str) -> Result<(), Self::Error>;
 
     /// What stands in the stream.
     ///
@@ -327,17 +327,17 @@ pub trait StreamStore {
     fn trim(
         &mut self,
         stream: &StreamName,
-        limits: &Limits,
+        limits: &StreamLimits,
         now: Timestamp,
         budget: usize,
-    ) -> Result<Trimmed, Self::Error>;
+    ) -> Result<TrimReport, Self::Error>;
 }
 
 /// What was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trimmed {
+pub struct TrimReport {
     /// How many events.
     pub removed: u64,
     /// What consumers missed by it, in the order of their names.
-    pub missed: Vec<(Consumer, Missed)>,
+    pub missed: Vec<(Consumer, MissedRange)>,
 }

@@ -20,14 +20,16 @@ use super::message::ENVELOPE_BYTES;
 use super::session::{CallId, Done, PushId};
 use crate::event::model::{EventId, Json, Payload, Registration, ServerId};
 use crate::event::refusal::{Kind, Refusal};
-use crate::event::stream::live::{self, LivePusher};
-use crate::event::stream::model::{LIST_EVENTS_MAX, Room};
+use crate::event::stream::live_pusher::{self, LivePusher};
+use crate::event::stream::model::{LIST_EVENTS_MAX, PageBudget};
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType, UserName};
-use crate::event::stream::push::{self, Pusher, Step};
-use crate::event::stream::store::{ConsumerRow, Missed, Posted, Refused, StreamSettings, StreamStore};
+use crate::event::stream::push::{self, Pusher, PusherAction};
+use crate::event::stream::store::{
+    ConsumerRow, MissedRange, PostedEvent, StreamSettings, StreamStore, StreamStoreError,
+};
 use crate::event::timestamp::Timestamp;
 use crate::subject::event_type::EventType;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -54,7 +56,7 @@ const GROUP_BYTES_MAX: usize = 1 << 20;
 /// Groups that a live consumer has not answered, at most.
 const LIVE_GROUPS_MAX: usize = 2;
 /// Events that wait for a live consumer.
-const LIVE_WAITING: Room = Room { events: 10_000, bytes: 16 << 20 };
+const LIVE_WAITING: PageBudget = PageBudget { events: 10_000, bytes: 16 << 20 };
 
 /// How far the journal of a server was looked through for a stream.
 #[derive(Debug)]
@@ -98,9 +100,9 @@ struct Push {
 #[derive(Debug, Default)]
 struct Lapses {
     /// In this turn, which may be taken back.
-    new: Vec<((usize, Consumer), Missed)>,
+    new: Vec<((usize, Consumer), MissedRange)>,
     /// What is stored.
-    stored: BTreeMap<(usize, Consumer), Missed>,
+    stored: BTreeMap<(usize, Consumer), MissedRange>,
     /// Not told before this.
     due: Instant,
 }
@@ -114,7 +116,7 @@ impl Lapses {
     }
 
     /// What is to be told now.
-    fn take(&mut self, now: Instant) -> BTreeMap<(usize, Consumer), Missed> {
+    fn take(&mut self, now: Instant) -> BTreeMap<(usize, Consumer), MissedRange> {
         if self.stored.is_empty() || now < self.due {
             return BTreeMap::new();
         }
@@ -138,7 +140,7 @@ enum Registering {
     /// A caller, in a stream.
     Call(Caller, usize),
     /// Nobody that waits for them.
-    Posted(Vec<Posted>),
+    PostedEvent(Vec<PostedEvent>),
 }
 
 /// Does what is called.
@@ -229,7 +231,7 @@ impl StreamService {
     pub fn on_call<S>(
         &mut self,
         store: &mut S,
-        now: Now,
+        now: ClockReading,
         from: (Conn, CallId),
         stream: usize,
         user: UserName,
@@ -251,7 +253,7 @@ impl StreamService {
             Call::Register(component) => register(store, &name, &who(component), time).map(|_| Done::Yes),
             Call::Poll { component, last, want, answer_bytes_max } => {
                 let bytes = answer_bytes_max - ENVELOPE_BYTES;
-                let room = Room { events: LIST_EVENTS_MAX, bytes };
+                let room = PageBudget { events: LIST_EVENTS_MAX, bytes };
                 let seeker = Seeker::Call(conn, call, who(component));
                 let search = Search::new(seeker, stream, last.unwrap_or(StreamId::START), want, room);
                 return self.search(store, search, time);
@@ -306,7 +308,7 @@ impl StreamService {
     fn bytes_under_way(&self, stream: usize) -> u64 {
         let registering = self.registering.values().filter_map(|registering| match registering {
             Registering::Call(caller, of) if *of == stream => Some(caller.bytes),
-            Registering::Call(..) | Registering::Posted(_) => None,
+            Registering::Call(..) | Registering::PostedEvent(_) => None,
         });
         let unfed = self.unfed.iter().filter(|((of, _), _)| *of == stream).map(|(_, caller)| caller.bytes);
         registering.chain(unfed).sum()
@@ -316,8 +318,8 @@ impl StreamService {
     pub fn on_registered(&mut self, number: u64, registered: Result<EventId, Refusal>) {
         match (self.registering.remove(&number), registered) {
             (None, _) => return,
-            (Some(Registering::Posted(posted)), Err(refusal)) => self.outbox.on_refused(posted, refusal),
-            (Some(Registering::Posted(_)), Ok(id)) => {
+            (Some(Registering::PostedEvent(posted)), Err(refusal)) => self.outbox.on_refused(posted, refusal),
+            (Some(Registering::PostedEvent(_)), Ok(id)) => {
                 self.outbox.on_registered();
                 self.fed = self.fed.split_off(&(id, 0));
             }
@@ -384,7 +386,7 @@ impl StreamService {
     fn ready<S>(
         &mut self,
         store: &mut S,
-        now: Now,
+        now: ClockReading,
         conn: Conn,
         (stream, consumer, want, version): (usize, Consumer, Option<BTreeSet<StreamType>>, Version),
     ) -> Result<(), Fault>
@@ -397,9 +399,13 @@ impl StreamService {
             return Err(Fault::new(Name::DefenseRejected, text));
         }
         let bytes = version.push_bytes_max().min(GROUP_BYTES_MAX) - ENVELOPE_BYTES;
-        let room = Room { events: LIST_EVENTS_MAX, bytes };
+        let room = PageBudget { events: LIST_EVENTS_MAX, bytes };
         let way = if consumer.component.is_live() {
-            Way::Live(LivePusher::new(live::Settings { room, groups_max: LIVE_GROUPS_MAX, waiting: LIVE_WAITING }))
+            Way::Live(LivePusher::new(live_pusher::Settings {
+                room,
+                groups_max: LIVE_GROUPS_MAX,
+                waiting: LIVE_WAITING,
+            }))
         } else {
             let name = &self.streams[stream].settings.name;
             let time = Timestamp::from(now.wall);
@@ -425,7 +431,7 @@ impl StreamService {
     }
 
     /// Does what is due, and what has become possible.
-    pub fn run<S>(&mut self, store: &mut S, now: Now)
+    pub fn run<S>(&mut self, store: &mut S, now: ClockReading)
     where
         S: StreamStore + ?Sized,
         S::Error: fmt::Display,
@@ -456,7 +462,7 @@ impl StreamService {
             self.retry = None;
             for (place, push) in &mut self.pushes {
                 if let Way::Reliable(pusher) = &mut push.way {
-                    pusher.on_news();
+                    pusher.on_events_added();
                     self.awake.insert(*place);
                 }
             }
@@ -474,7 +480,7 @@ impl StreamService {
         }
     }
 
-    fn run_push<S>(&mut self, store: &mut S, now: Now, place: (Conn, PushId))
+    fn run_push<S>(&mut self, store: &mut S, now: ClockReading, place: (Conn, PushId))
     where
         S: StreamStore + ?Sized,
         S::Error: fmt::Display,
@@ -494,7 +500,7 @@ impl StreamService {
         };
         while let Some(step) = pusher.poll(now.instant) {
             match step {
-                Step::Read { after, room } => match store.read(name, after, of.want.as_ref(), room) {
+                PusherAction::Read { after, room } => match store.read(name, after, of.want.as_ref(), room) {
                     Ok(page) => {
                         let is_passing = page.events.is_empty() && page.more_follows;
                         pusher.on_page(now.instant, page);
@@ -504,15 +510,15 @@ impl StreamService {
                         }
                     }
                     Err(error) => {
-                        pusher.on_unread();
+                        pusher.on_read_failed();
                         self.retry = Some(now.instant + RETRY_TIME);
                         self.effects.push_back(Effect::Notice(Notice::Failed(error.to_string())));
                     }
                 },
-                Step::Send { seq, events } => {
+                PusherAction::Send { seq, events } => {
                     self.effects.push_back(Effect::Group { conn, push, version, seq, events });
                 }
-                Step::Accept(up_to) => {
+                PusherAction::Accept(up_to) => {
                     let accepted = store.accept(name, &of.consumer, up_to, Timestamp::from(now.wall));
                     if accepted.is_err() {
                         // Removed, reset or lapsed meanwhile, or nobody knows: it comes again and hears it.
@@ -520,7 +526,7 @@ impl StreamService {
                         return self.end_push(place);
                     }
                 }
-                Step::Close => {
+                PusherAction::Close => {
                     self.effects.push_back(Effect::PushEnd { conn, push, is_closed: true });
                     return self.end_push(place);
                 }
@@ -528,7 +534,7 @@ impl StreamService {
         }
     }
 
-    fn trim<S>(&mut self, store: &mut S, now: Now)
+    fn trim<S>(&mut self, store: &mut S, now: ClockReading)
     where
         S: StreamStore + ?Sized,
         S::Error: fmt::Display,
@@ -630,7 +636,7 @@ fn start(server: ServerId) -> EventId {
 }
 
 /// A live consumer that comes now gets what was registered from then on; the clocks of hosts differ.
-fn live_since(now: Now) -> Timestamp {
+fn live_since(now: ClockReading) -> Timestamp {
     let micros = Timestamp::from(now.wall).as_micros() - CLOCKS_MICROS;
     Timestamp::from_micros(micros).unwrap_or(Timestamp::MIN)
 }
@@ -663,20 +669,20 @@ fn internal(error: impl fmt::Display) -> Fault {
     Fault::new(Name::InternalError, error.to_string())
 }
 
-fn refused<E: fmt::Display>(consumer: &Consumer, why: Refused<E>) -> Fault {
+fn refused<E: fmt::Display>(consumer: &Consumer, why: StreamStoreError<E>) -> Fault {
     match why {
-        Refused::NotRegistered => {
+        StreamStoreError::NotRegistered => {
             Fault::new(Name::NotRegistered, format!("{consumer} is not registered: call registerConsumer first"))
         }
-        Refused::Lapsed(Missed { first, last, count }) => Fault::new(
+        StreamStoreError::Lapsed(MissedRange { first, last, count }) => Fault::new(
             Name::NotRegistered,
             format!(
                 "{consumer} has lapsed: {count} events, {first} to {last}, were not accepted in time and are gone; call \
                  registerConsumer to go on behind them"
             ),
         ),
-        Refused::Full => Fault::new(Name::InternalError, "no further event can be added"),
-        Refused::Store(error) => internal(error),
+        StreamStoreError::Full => Fault::new(Name::InternalError, "no further event can be added"),
+        StreamStoreError::Store(error) => internal(error),
     }
 }
 

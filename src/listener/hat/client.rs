@@ -10,11 +10,11 @@ use super::to_client::Status;
 use super::{Fault, Message, Settings};
 use crate::event::model::{Event, EventId, Registration, ServerId};
 use crate::event::refusal::Refusal;
-use crate::event::store::Answer;
+use crate::event::store::QueryPage;
 use crate::listener::ask::{Ask, EventAsk};
 use crate::listener::event::EventRequest;
 use crate::listener::out::Out;
-use crate::message::{SubId, Wanted};
+use crate::message::{SubId, SubscriptionFilter};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect;
 use crate::subject::event_type::TypePattern;
@@ -92,7 +92,7 @@ impl Client {
     fn subscribe(&mut self, pattern: &TypePattern) {
         for pattern in pattern.subject_patterns() {
             self.subs += 1;
-            let wanted = Wanted { pattern, glob: None, queue: None };
+            let wanted = SubscriptionFilter { pattern, glob: None, queue: None };
             self.asks.push_back(Ask::Subscribe { sub: SubId(self.subs), wanted });
         }
     }
@@ -109,7 +109,7 @@ impl Client {
     }
 
     /// The journal has answered a question.
-    pub fn on_answered(&mut self, request: u64, answer: Answer, out: &mut Out) {
+    pub fn on_answered(&mut self, request: u64, answer: QueryPage, out: &mut Out) {
         self.session.on_answered(RequestId(request), answer, out);
     }
 

@@ -6,7 +6,7 @@ use super::to_peer::{INIT_REQ, Init, Subscription, ToPeer};
 use super::value::put_events;
 use super::{Fault, Refusal, Settings};
 use crate::event::model::{Event, Json, Payload, Registration};
-use crate::event::store::{Answer, Query};
+use crate::event::store::{Query, QueryPage};
 use crate::listener::access::{Account, Credentials, is_equal};
 use crate::listener::out::Out;
 use crate::subject::event_type::EventType;
@@ -174,7 +174,7 @@ impl Session {
             ToPeer::EventsAck => {}
             ToPeer::Register(registrations) => self.register(answer, registrations, message.body.len()),
             ToPeer::Query(query) => {
-                let nothing = || State::Done(ToClient::Answer(Answer::default()));
+                let nothing = || State::Done(ToClient::QueryPage(QueryPage::default()));
                 let state = query.map_or_else(nothing, |query| State::Waiting(Todo::Query(query)));
                 self.push(answer, message.body.len(), None, state);
             }
@@ -206,8 +206,8 @@ impl Session {
     ///
     /// # Panics
     /// There is no such request.
-    pub fn on_answered(&mut self, request: RequestId, answer: Answer, out: &mut Out) {
-        self.asked(request, Kind::Query).state = State::Done(ToClient::Answer(answer));
+    pub fn on_answered(&mut self, request: RequestId, answer: QueryPage, out: &mut Out) {
+        self.asked(request, Kind::Query).state = State::Done(ToClient::QueryPage(answer));
         self.flush(out);
     }
 

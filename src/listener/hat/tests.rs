@@ -8,7 +8,7 @@ use super::*;
 use crate::event::model::{Event, Json, Payload, Registration};
 use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
-use crate::event::store::{Answer, By, Journal, OfServer, Query, Series, Span};
+use crate::event::store::{Journal, Query, QueryPage, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
 use crate::listener::access::{Account, Credentials};
 use crate::listener::out::Out;
@@ -166,7 +166,7 @@ fn registering(types: &[&str]) -> ToPeer {
 }
 
 fn ids(said: &[ToClient]) -> Vec<String> {
-    let (ToClient::Registered(Some(events)) | ToClient::Answer(Answer { events, .. }) | ToClient::Events(events)) =
+    let (ToClient::Registered(Some(events)) | ToClient::QueryPage(QueryPage { events, .. }) | ToClient::Events(events)) =
         &said[0]
     else {
         panic!("{said:?}")
@@ -434,7 +434,7 @@ fn requests_are_answered_in_order_and_questions_wait_for_registrations() {
         };
         world.held.replace(Vec::new()).unwrap().into_iter().map(number).collect()
     };
-    let answer = |more_follows| Answer { events: vec![], more_follows };
+    let answer = |more_follows| QueryPage { events: vec![], more_follows };
     let latest = ToPeer::Query(Some(Query::Latest(None)));
     world.say(false, &registering(&["a"])).unwrap();
     world.say(true, &registering(&["b"])).unwrap();
@@ -454,9 +454,9 @@ fn requests_are_answered_in_order_and_questions_wait_for_registrations() {
     world.session.on_answered(RequestId(3), answer(true), &mut world.out);
     // The next one may wait until the client has taken the answer.
     assert_eq!(world.session.poll_ask(false), None);
-    assert_eq!((world.said(), asked(&mut world)), (vec![ToClient::Answer(answer(true))], vec![4]));
+    assert_eq!((world.said(), asked(&mut world)), (vec![ToClient::QueryPage(answer(true))], vec![4]));
     world.session.on_answered(RequestId(4), answer(false), &mut world.out);
-    let said = vec![ToClient::Answer(answer(false)), ToClient::Registered(Some(vec![]))];
+    let said = vec![ToClient::QueryPage(answer(false)), ToClient::Registered(Some(vec![]))];
     assert_eq!((world.said(), asked(&mut world)), (said, vec![6]));
     world.session.on_registered(RequestId(6), None, &mut world.out);
     assert_eq!((world.said(), world.session.held_bytes()), (vec![ToClient::Registered(None)], 0));
@@ -692,12 +692,12 @@ fn a_series_has_the_bounds_of_the_reference() {
         }
         body.extend_from_slice(b"\x81\x81");
         put_limit_and_id(&mut body, limit, after);
-        let expected = expected.map(|series| Query::Series(Series { by: By::SourceTime, ..series }));
+        let expected = expected.map(|series| Query::Series(Series { by: SeriesOrder::SourceTime, ..series }));
         assert_eq!(asked(&body), Ok(expected), "{bounds:?} {limit:?} {after:?}");
     };
     let none = [None; 4];
     let at = |micros| Some(Timestamp::from_micros(micros).unwrap());
-    let span = |from, to| Span { from, to };
+    let span = |from, to| TimeSpan { from, to };
     let all = Series::default;
     check(none, None, None, Some(all()));
     check(
@@ -753,7 +753,7 @@ fn the_events_of_a_server_follow_an_id_that_none_of_them_needs_to_have() {
         ([7, most + 1, -3], "7/18446744073709551615/18446744073709551615"),
     ] {
         let after_id = Some(expected.parse().unwrap());
-        let expected = Query::Server(OfServer { server: ServerId(7), limit: Some(2), after: after_id });
+        let expected = Query::Server(ServerQuery { server: ServerId(7), limit: Some(2), after: after_id });
         assert_eq!(asked(&body(7, Some(2), Some(after))), Ok(Some(expected)), "{after:?}");
     }
     for server in [-1, 1 << 32] {
@@ -777,12 +777,18 @@ fn every_message_comes_back() {
         .map(|payload| Registration { source_timestamp: Some(at(-5)), payload, ..registration("a//b.%") })
         .chain([registration("x")])
         .collect();
-    let span = Span { from: Some(Timestamp::MIN), to: None };
+    let span = TimeSpan { from: Some(Timestamp::MIN), to: None };
     let types = Some(vec!["a/?".parse().unwrap(), "*".parse().unwrap()]);
     let after = "1/2/3".parse().ok();
-    let series =
-        Series { types: types.clone(), time: span, by: By::SourceTime, after, limit: Some(3), ..Series::default() };
-    let of_server = OfServer { server: ServerId(u32::MAX), after: None, limit: None };
+    let series = Series {
+        types: types.clone(),
+        time: span,
+        by: SeriesOrder::SourceTime,
+        after,
+        limit: Some(3),
+        ..Series::default()
+    };
+    let of_server = ServerQuery { server: ServerId(u32::MAX), after: None, limit: None };
     let subscription = Subscription { patterns: types.clone().unwrap(), server: Some(ServerId(3)) };
     for said in [
         ToPeer::Ping,
@@ -808,7 +814,7 @@ fn every_message_comes_back() {
         ToClient::Events(events.clone()),
         ToClient::Registered(None),
         ToClient::Registered(Some(events.clone())),
-        ToClient::Answer(Answer { events, more_follows: true }),
+        ToClient::QueryPage(QueryPage { events, more_follows: true }),
     ] {
         let body = said.encode();
         assert_eq!(ToClient::decode(&message(said.type_name(), &body)), Ok(said));
@@ -854,7 +860,7 @@ fn nothing_is_registered_while_the_server_is_not_operational() {
     world.session.on_status(Status::Standby, &mut world.out);
     assert_eq!(world.said(), [ToClient::Status(Status::Standby)]);
     assert_eq!(world.talk(registering(&["a"])), [ToClient::Registered(None)]);
-    assert_eq!(world.talk(ToPeer::Query(Some(Query::Latest(None)))), [ToClient::Answer(Answer::default())]);
+    assert_eq!(world.talk(ToPeer::Query(Some(Query::Latest(None)))), [ToClient::QueryPage(QueryPage::default())]);
     world.session.on_status(Status::Operational, &mut world.out);
     assert_eq!(world.said(), [ToClient::Status(Status::Operational)]);
     assert_eq!(ids(&world.talk(registering(&["a"]))), ["1/1/1"]);

@@ -13,7 +13,7 @@ use super::chatter::{Message, PING, PONG};
 use super::sbs::{Malformed, Reader, put_boolean, put_count, put_text};
 use super::value::{events, put_events};
 use crate::event::model::Event;
-use crate::event::store::Answer;
+use crate::event::store::QueryPage;
 use bytes::BytesMut;
 use std::fmt;
 
@@ -71,7 +71,7 @@ pub enum ToClient {
     /// The events that were registered; `None` if that failed.
     Registered(Option<Vec<Event>>),
     /// The answer to a question.
-    Answer(Answer),
+    QueryPage(QueryPage),
 }
 
 impl ToClient {
@@ -84,7 +84,7 @@ impl ToClient {
             ToClient::Status(_) => STATUS_NOTIFY,
             ToClient::Events(_) => EVENTS_NOTIFY,
             ToClient::Registered(_) => REGISTER_RES,
-            ToClient::Answer(_) => QUERY_RES,
+            ToClient::QueryPage(_) => QUERY_RES,
         }
     }
 
@@ -108,7 +108,7 @@ impl ToClient {
                 put_events(&mut out, events.iter());
             }
             ToClient::Registered(None) => put_count(&mut out, 1),
-            ToClient::Answer(answer) => {
+            ToClient::QueryPage(answer) => {
                 put_events(&mut out, answer.events.iter());
                 put_boolean(&mut out, answer.more_follows);
             }
@@ -129,7 +129,7 @@ impl ToClient {
             STATUS_NOTIFY => (STATUS_NOTIFY, status(&mut reader).map(ToClient::Status)),
             EVENTS_NOTIFY => (EVENTS_NOTIFY, events(&mut reader).map(ToClient::Events)),
             REGISTER_RES => (REGISTER_RES, registered(&mut reader).map(ToClient::Registered)),
-            QUERY_RES => (QUERY_RES, answer(&mut reader).map(ToClient::Answer)),
+            QUERY_RES => (QUERY_RES, answer(&mut reader).map(ToClient::QueryPage)),
             name => return Err(Fault::unknown_type(name)),
         };
         let malformed = |error| Fault::Malformed { type_name, error };
@@ -155,6 +155,6 @@ fn registered(reader: &mut Reader<'_>) -> Result<Option<Vec<Event>>, Malformed> 
     if reader.choice(2)? == 0 { events(reader).map(Some) } else { Ok(None) }
 }
 
-fn answer(reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
-    Ok(Answer { events: events(reader)?, more_follows: reader.boolean()? })
+fn answer(reader: &mut Reader<'_>) -> Result<QueryPage, Malformed> {
+    Ok(QueryPage { events: events(reader)?, more_follows: reader.boolean()? })
 }

@@ -21,7 +21,7 @@ use super::to_client::OF_SERVERS;
 use super::value::{id, micros, put_id, put_pattern, put_registration, put_time, registration, subtypes, time};
 use super::{Fault, Refusal, Settings};
 use crate::event::model::{EventId, Registration, ServerId};
-use crate::event::store::{By, OfServer, Query, Series, Span};
+use crate::event::store::{Query, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
 use crate::subject::event_type::{TypeError, TypePattern};
 use bytes::BytesMut;
@@ -228,7 +228,7 @@ fn series(reader: &mut Reader<'_>, settings: &Settings) -> Result<Option<Query>,
     let mut next = || reader.optional(micros);
     let (time, source_time) = (span(next()?, next()?), span(next()?, next()?));
     let is_descending = reader.choice(2)? == 0;
-    let by = if reader.choice(2)? == 0 { By::Time } else { By::SourceTime };
+    let by = if reader.choice(2)? == 0 { SeriesOrder::Time } else { SeriesOrder::SourceTime };
     let limit = limit(reader)?;
     let event_id = |[of, session, instance]: [i128; 3]| {
         Some(EventId { server: server(of)?, session: word(session)?, instance: word(instance)? })
@@ -261,7 +261,7 @@ fn of_server(reader: &mut Reader<'_>) -> Result<Option<Query>, Wrong> {
         None if session < 0 => EventId { server, session: 0, instance: 0 },
         None => EventId { server, session: u64::MAX, instance: u64::MAX },
     });
-    Ok(Some(Query::Server(OfServer { server, after, limit })))
+    Ok(Some(Query::Server(ServerQuery { server, after, limit })))
 }
 
 fn word(number: i128) -> Option<u64> {
@@ -275,12 +275,12 @@ fn limit(reader: &mut Reader<'_>) -> Result<Option<usize>, Malformed> {
 }
 
 /// The times from one to the other, both in microseconds since 1970; `None` if there are none between them.
-fn span(from: Option<i128>, to: Option<i128>) -> Option<Span> {
+fn span(from: Option<i128>, to: Option<i128>) -> Option<TimeSpan> {
     let (first, last) = (i128::from(Timestamp::MIN.as_micros()), i128::from(Timestamp::MAX.as_micros()));
     let is_empty = from.is_some_and(|from| last < from) || to.is_some_and(|to| to < first);
     let is_reversed = matches!((from, to), (Some(from), Some(to)) if to < from);
     let bound = |micros: i128| time(micros.clamp(first, last)).expect("between two times");
-    (!is_empty && !is_reversed).then(|| Span { from: from.map(bound), to: to.map(bound) })
+    (!is_empty && !is_reversed).then(|| TimeSpan { from: from.map(bound), to: to.map(bound) })
 }
 
 fn put_init(out: &mut BytesMut, init: &Init) {
@@ -311,7 +311,7 @@ fn put_query(out: &mut BytesMut, query: &Query) {
                 put_optional(out, bound, put_time);
             }
             put_count(out, usize::from(!series.is_descending));
-            put_count(out, usize::from(series.by == By::SourceTime));
+            put_count(out, usize::from(series.by == SeriesOrder::SourceTime));
             put_limit(out, series.limit);
             put_optional(out, series.after, put_id);
         }

@@ -4,10 +4,10 @@
 use super::*;
 use crate::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
 use crate::event::refusal::{Kind, Refusal};
-use crate::event::store::{By, OfServer, Query, Series, Span};
+use crate::event::store::{Query, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamId;
-use crate::event::stream::store::{ConsumerRow, Contents, Limits, Missed, Policy, StreamSettings};
+use crate::event::stream::store::{ConsumerRow, Contents, MissedRange, Policy, StreamLimits, StreamSettings};
 use crate::event::timestamp::Timestamp;
 use crate::listener::ask::Awaited;
 use crate::listener::event::{EventAnswer, EventRequest, Part, Registered};
@@ -19,15 +19,15 @@ use crate::listener::stream::{
     StreamRow, Streams,
 };
 use crate::message::{
-    Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, Message, Missing, NameError, PeerRef, Publisher,
-    QueueError, Reason, SubId, Verdict,
+    Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, LossScope, Message, NameError, PeerRef,
+    Publisher, QueueError, Reason, SubId, Verdict,
 };
 use crate::proto::delivery::Deliveries;
-use crate::proto::effect::Unanswered;
+use crate::proto::effect::QuestionFailure;
 use crate::rng::Rng;
 use crate::seqno::Seq;
 use crate::subject::{Subject, SubjectError};
-use crate::time::Wall;
+use crate::time::WallTime;
 use crate::wire;
 use std::time::Duration;
 
@@ -96,16 +96,16 @@ fn query(rng: &mut Rng) -> Query {
     let limit = |rng: &mut Rng| rng.below(1 << 40) as usize;
     match rng.below(3) {
         0 => Query::Latest(maybe(rng, types)),
-        1 => Query::Server(OfServer {
+        1 => Query::Server(ServerQuery {
             server: ServerId(rng.next_u32()),
             after: maybe(rng, event_id),
             limit: maybe(rng, limit),
         }),
         _ => Query::Series(Series {
             types: maybe(rng, types),
-            time: Span { from: maybe(rng, time), to: maybe(rng, time) },
-            source_time: Span { from: maybe(rng, time), to: maybe(rng, time) },
-            by: if rng.chance(0.5) { By::Time } else { By::SourceTime },
+            time: TimeSpan { from: maybe(rng, time), to: maybe(rng, time) },
+            source_time: TimeSpan { from: maybe(rng, time), to: maybe(rng, time) },
+            by: if rng.chance(0.5) { SeriesOrder::Time } else { SeriesOrder::SourceTime },
             is_descending: rng.chance(0.5),
             after: maybe(rng, event_id),
             limit: maybe(rng, limit),
@@ -176,8 +176,8 @@ fn consumer_row(rng: &mut Rng) -> ConsumerRow {
     }
 }
 
-fn missed(rng: &mut Rng) -> Missed {
-    Missed { first: stream_id(rng), last: stream_id(rng), count: rng.next_u64() }
+fn missed(rng: &mut Rng) -> MissedRange {
+    MissedRange { first: stream_id(rng), last: stream_id(rng), count: rng.next_u64() }
 }
 
 fn stream_event(rng: &mut Rng) -> StreamEvent {
@@ -191,7 +191,7 @@ fn stream_event(rng: &mut Rng) -> StreamEvent {
 }
 
 fn stream_row(rng: &mut Rng) -> StreamRow {
-    let limits = Limits {
+    let limits = StreamLimits {
         age: maybe(rng, |rng| Duration::from_micros(rng.below(1 << 60))),
         bytes: maybe(rng, Rng::next_u64),
         policy: if rng.chance(0.5) { Policy::Lapse } else { Policy::Block },
@@ -298,7 +298,7 @@ fn count(rng: &mut Rng) -> Count {
 
 fn delivery(rng: &mut Rng) -> Delivery {
     let verdict = match rng.below(6) {
-        0 => Verdict::Start(Wall::from_nanos(rng.next_u64())),
+        0 => Verdict::Start(WallTime::from_nanos(rng.next_u64())),
         1 => Verdict::First,
         2 => Verdict::Next,
         3 => Verdict::Skip(count(rng)),
@@ -322,15 +322,15 @@ fn message_run(rng: &mut Rng) -> Deliveries {
 
 fn loss(rng: &mut Rng) -> Loss {
     let what = match rng.below(4) {
-        0 => Missing::Messages {
+        0 => LossScope::Messages {
             subject: "x.y".parse().unwrap(),
             first: Seq::new(rng.next_u64() | 1).unwrap(),
             last: Seq::new(rng.next_u64() | 1).unwrap(),
             count: count(rng),
         },
-        1 => Missing::Datagrams { first: Dseq(rng.next_u64()), last: Dseq(rng.next_u64()), messages: count(rng) },
-        2 => Missing::Tail { after: Dseq(rng.next_u64()) },
-        _ => Missing::Inbox { messages: rng.next_u64() },
+        1 => LossScope::Datagrams { first: Dseq(rng.next_u64()), last: Dseq(rng.next_u64()), messages: count(rng) },
+        2 => LossScope::Tail { after: Dseq(rng.next_u64()) },
+        _ => LossScope::Inbox { messages: rng.next_u64() },
     };
     let cause = match rng.below(3) {
         0 => Cause::Network,
@@ -342,7 +342,7 @@ fn loss(rng: &mut Rng) -> Loss {
         what,
         reason: Reason::ALL[usize::try_from(rng.below(Reason::ALL.len() as u64)).unwrap()],
         cause,
-        at: Wall::from_nanos(rng.next_u64()),
+        at: WallTime::from_nanos(rng.next_u64()),
     }
 }
 
@@ -382,12 +382,12 @@ fn to_client(rng: &mut Rng) -> ToClient {
         }
         5 => {
             let unanswered = [
-                Unanswered::UnknownPeer,
-                Unanswered::Ambiguous,
-                Unanswered::Gone,
-                Unanswered::Timeout,
-                Unanswered::TooMany,
-                Unanswered::Malformed,
+                QuestionFailure::UnknownPeer,
+                QuestionFailure::Ambiguous,
+                QuestionFailure::Gone,
+                QuestionFailure::Timeout,
+                QuestionFailure::TooMany,
+                QuestionFailure::Malformed,
             ];
             let why = unanswered[rng.below(6) as usize];
             ToClient::Answered { id: rng.next_u64(), answer: if rng.chance(0.5) { Ok(payload(rng)) } else { Err(why) } }

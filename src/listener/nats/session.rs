@@ -7,7 +7,7 @@ use super::subs::Subs;
 use super::{Command, Fault, Pub, Settings, Unproven};
 use crate::listener::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers};
 use crate::listener::out::Out;
-use crate::message::{Count, Headers, Queue, SubId, Wanted};
+use crate::message::{Count, Headers, Queue, SubId, SubscriptionFilter};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
 use crate::subject::{Pattern, Subject};
@@ -383,7 +383,7 @@ impl Session {
         let sub = self.subs.add(sid, pattern.clone(), queue.is_some());
         self.has_asked = true;
         self.confirm_when_done();
-        Some(Ask::Subscribe { sub, wanted: Wanted { pattern, glob: None, queue } })
+        Some(Ask::Subscribe { sub, wanted: SubscriptionFilter { pattern, glob: None, queue } })
     }
 
     fn unsubscribe(&mut self, sid: &[u8], max: u64, out: &mut Out) -> Option<Ask<'static>> {

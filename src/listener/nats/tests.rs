@@ -5,7 +5,7 @@ use super::*;
 use crate::listener::access::{Account, Credentials};
 use crate::listener::ask::{Ask, Hello, Publish, Receivers};
 use crate::listener::out::Out;
-use crate::message::{Count, Delivery, Headers, Message, Publisher, SubId, Verdict, Wanted};
+use crate::message::{Count, Delivery, Headers, Message, Publisher, SubId, SubscriptionFilter, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
 use crate::rng::Rng;
@@ -49,7 +49,7 @@ struct Alone {
     parser: Parser,
     session: Session,
     out: Out,
-    wanted: BTreeMap<SubId, Wanted>,
+    wanted: BTreeMap<SubId, SubscriptionFilter>,
     asked: Vec<String>,
     is_over: bool,
     /// Whether it gets its own messages.
@@ -158,7 +158,7 @@ fn carry_out(
     ask: Ask<'_>,
     session: &mut Session,
     out: &mut Out,
-    wanted: &mut BTreeMap<SubId, Wanted>,
+    wanted: &mut BTreeMap<SubId, SubscriptionFilter>,
     asked: &mut Vec<String>,
     own: &mut Vec<(Vec<SubId>, Deliveries)>,
 ) {

@@ -8,7 +8,7 @@ use super::{Fault, Settings, admin, client, info};
 use crate::listener::access::{Account, Credentials, is_equal};
 use crate::listener::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers, RespState};
 use crate::listener::out::Out;
-use crate::message::{Count, Headers, SubId, Wanted};
+use crate::message::{Count, Headers, SubId, SubscriptionFilter};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
 use crate::subject::glob::Glob;
@@ -644,7 +644,7 @@ fn chosen(mut channels: BTreeSet<Vec<u8>>, glob: Option<&Glob>) -> (Option<BTree
 }
 
 /// What a subscription to this name gets, or the error that is due.
-fn want(kind: Kind, name: &Bytes) -> Result<Wanted, String> {
+fn want(kind: Kind, name: &Bytes) -> Result<SubscriptionFilter, String> {
     if kind != Kind::Glob {
         return channel::to_subject(name)
             .map(|subject| Pattern::from(subject).into())
@@ -652,7 +652,7 @@ fn want(kind: Kind, name: &Bytes) -> Result<Wanted, String> {
     }
     let glob = Glob::new(name).map_err(|error| format!("ERR {error}"))?;
     let pattern = channel::to_pattern(&glob.prefix()).map_err(|error| no_channel(&error))?;
-    Ok(Wanted { pattern, glob: Some(glob), queue: None })
+    Ok(SubscriptionFilter { pattern, glob: Some(glob), queue: None })
 }
 
 fn no_channel(error: &SubjectError) -> String {

@@ -4,7 +4,7 @@ use super::*;
 use crate::listener::access::{Account, Credentials};
 use crate::listener::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers, RespState};
 use crate::listener::out::Out;
-use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, Verdict, Wanted};
+use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, SubscriptionFilter, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
 use crate::rng::Rng;
@@ -343,7 +343,7 @@ struct Shell {
     parser: Parser,
     session: Session,
     out: Out,
-    subs: BTreeMap<SubId, Wanted>,
+    subs: BTreeMap<SubId, SubscriptionFilter>,
     /// What was asked, as text.
     log: Vec<String>,
     /// What every subscription and message is answered with.
@@ -405,7 +405,7 @@ impl Shell {
     fn on_ask(&mut self, ask: Ask<'_>) {
         let (text, out) = (shown(&ask), &mut self.out);
         self.log.push(text);
-        let receivers = |subs: &BTreeMap<SubId, Wanted>, subject: &Subject| {
+        let receivers = |subs: &BTreeMap<SubId, SubscriptionFilter>, subject: &Subject| {
             let found: Vec<_> =
                 subs.iter().filter(|(_, wanted)| wanted.matches(subject)).map(|(sub, _)| *sub).collect();
             (Receivers { count: found.len() as u64, is_certain: true }, found)

@@ -5,9 +5,9 @@
 //! place. So the order of time holds over the whole log, and the oldest records are always in the first segment.
 //! Which records are live, the table of subjects knows.
 
-use super::subjects::{Place, SlotId, Subjects};
+use super::subjects::{RecordLocation, SlotId, SubjectTable};
 use crate::seqno::Seq;
-use crate::time::{Instant, Wall};
+use crate::time::{Instant, WallTime};
 use std::mem::size_of;
 
 /// Bytes of a record before its entries:
@@ -23,7 +23,7 @@ const GARBAGE_PARTS: usize = 4;
 /// The head of a record: a run of events of one subject that were published at one time, with numbers and offsets that
 /// follow each other. Behind it stand the events as the entries of a RUN on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct LogRecord {
     pub slot: SlotId,
     /// Bytes of the whole record.
     pub bytes: u32,
@@ -40,10 +40,10 @@ pub(super) struct Record {
     /// The number of the first.
     pub seq: Seq,
     pub instant: Instant,
-    pub wall: Wall,
+    pub wall: WallTime,
 }
 
-impl Record {
+impl LogRecord {
     fn encode(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         bytes[0..4].copy_from_slice(&self.slot.0.to_be_bytes());
@@ -59,10 +59,10 @@ impl Record {
         bytes
     }
 
-    fn decode(bytes: &[u8; HEAD_BYTES]) -> Record {
+    fn decode(bytes: &[u8; HEAD_BYTES]) -> LogRecord {
         let u32_at = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        Record {
+        LogRecord {
             slot: SlotId(u32_at(0)),
             bytes: u32_at(4),
             content_bytes: u32_at(8),
@@ -72,7 +72,7 @@ impl Record {
             offset: u32_at(16),
             seq: Seq::new(u64_at(20)).expect("only numbers are stored"),
             instant: Instant::from_nanos(u64_at(28)),
-            wall: Wall::from_nanos(u64_at(36)),
+            wall: WallTime::from_nanos(u64_at(36)),
         }
     }
 
@@ -85,7 +85,7 @@ impl Record {
 /// Bytes that an event counts beside its payload, headers and reply subject.
 pub(super) const EVENT_BYTES: usize = 42;
 
-struct Segment {
+struct HistorySegment {
     /// The records; never more than the capacity that it was made with.
     bytes: Vec<u8>,
     /// Bytes of the records that are live.
@@ -95,8 +95,8 @@ struct Segment {
 }
 
 /// See the head of this file.
-pub(super) struct Log {
-    segments: Vec<Segment>,
+pub(super) struct HistoryLog {
+    segments: Vec<HistorySegment>,
     /// The oldest segment, and the one that is being filled.
     first: u32,
     last: u32,
@@ -109,10 +109,10 @@ pub(super) struct Log {
     live_bytes: usize,
 }
 
-impl Log {
+impl HistoryLog {
     /// An empty log. A segment has `segment_bytes`, or as many as its only record needs.
-    pub fn new(segment_bytes: usize) -> Log {
-        Log {
+    pub fn new(segment_bytes: usize) -> HistoryLog {
+        HistoryLog {
             segments: Vec::new(),
             first: NONE,
             last: NONE,
@@ -148,7 +148,7 @@ impl Log {
     /// The bytes that a new segment for a record of `bytes` allocates.
     pub fn open_bytes(&self, bytes: usize) -> usize {
         let list = if self.unused == NONE && self.segments.len() == self.segments.capacity() {
-            self.segments_next() * size_of::<Segment>()
+            self.segments_next() * size_of::<HistorySegment>()
         } else {
             0
         };
@@ -166,8 +166,12 @@ impl Log {
             last.bytes.shrink_to_fit();
             self.bytes += last.bytes.capacity();
         }
-        let fresh =
-            Segment { bytes: Vec::with_capacity(self.segment_bytes.max(bytes)), live_bytes: 0, before, after: NONE };
+        let fresh = HistorySegment {
+            bytes: Vec::with_capacity(self.segment_bytes.max(bytes)),
+            live_bytes: 0,
+            before,
+            after: NONE,
+        };
         self.bytes += fresh.bytes.capacity() + ALLOCATION_BYTES;
         let id = match self.segments.get_mut(self.unused as usize) {
             Some(unused) => {
@@ -179,9 +183,9 @@ impl Log {
             None => {
                 if self.segments.len() == self.segments.capacity() {
                     let more = self.segments_next() - self.segments.len();
-                    self.bytes -= self.segments.capacity() * size_of::<Segment>();
+                    self.bytes -= self.segments.capacity() * size_of::<HistorySegment>();
                     self.segments.reserve_exact(more);
-                    self.bytes += self.segments.capacity() * size_of::<Segment>();
+                    self.bytes += self.segments.capacity() * size_of::<HistorySegment>();
                 }
                 self.segments.push(fresh);
                 self.segments.len() as u32 - 1
@@ -199,7 +203,7 @@ impl Log {
     }
 
     /// Appends a record, whose entries are put behind its head; there must be room for it.
-    pub fn append(&mut self, record: &Record, put: impl FnOnce(&mut Vec<u8>)) -> Place {
+    pub fn append(&mut self, record: &LogRecord, put: impl FnOnce(&mut Vec<u8>)) -> RecordLocation {
         let bytes = record.bytes as usize;
         let segment = &mut self.segments[self.last as usize];
         let at = segment.bytes.len();
@@ -209,31 +213,31 @@ impl Log {
         assert_eq!(segment.bytes.len(), at + bytes, "the head says how long the record is");
         segment.live_bytes += bytes;
         self.live_bytes += bytes;
-        Place { segment: self.last, at: at as u32 }
+        RecordLocation { segment: self.last, at: at as u32 }
     }
 
     /// The head of a record, and the entries that follow it.
-    pub fn record(&self, place: Place) -> (Record, &[u8]) {
+    pub fn record(&self, place: RecordLocation) -> (LogRecord, &[u8]) {
         let bytes = &self.segments[place.segment as usize].bytes[place.at as usize..];
         let (head, rest) = bytes.split_first_chunk().expect("records begin with a head");
-        let record = Record::decode(head);
+        let record = LogRecord::decode(head);
         (record, &rest[..record.bytes as usize - HEAD_BYTES])
     }
 
     /// When the events of a record were recorded.
-    pub fn instant(&self, place: Place) -> Instant {
+    pub fn instant(&self, place: RecordLocation) -> Instant {
         self.record(place).0.instant
     }
 
     /// The record in `segment` that begins at byte `at`, or `None` at its end.
-    pub fn record_at(&self, segment: u32, at: usize) -> Option<(Place, Record)> {
+    pub fn record_at(&self, segment: u32, at: usize) -> Option<(RecordLocation, LogRecord)> {
         let head = self.segments[segment as usize].bytes.get(at..)?.first_chunk()?;
-        let record = Record::decode(head);
-        Some((Place { segment, at: at as u32 }, record))
+        let record = LogRecord::decode(head);
+        Some((RecordLocation { segment, at: at as u32 }, record))
     }
 
     /// A record of so many bytes has become garbage. A segment of nothing but garbage goes.
-    pub fn discard(&mut self, place: Place, bytes: usize) {
+    pub fn discard(&mut self, place: RecordLocation, bytes: usize) {
         let segment = &mut self.segments[place.segment as usize];
         segment.live_bytes -= bytes;
         self.live_bytes -= bytes;
@@ -252,7 +256,7 @@ impl Log {
     }
 
     /// The oldest record that is live, once the dead ones before it are passed over; at most `steps` of them.
-    pub fn oldest(&mut self, subjects: &Subjects, steps: usize) -> Option<(Place, Record)> {
+    pub fn oldest(&mut self, subjects: &SubjectTable, steps: usize) -> Option<(RecordLocation, LogRecord)> {
         let first = self.first()?;
         for _ in 0..steps {
             let (place, record) = self.record_at(first, self.dead_bytes)?;
@@ -265,7 +269,7 @@ impl Log {
     }
 
     /// Packs the segment with the most garbage, if it is enough to be worth it. False if there is none.
-    pub fn pack(&mut self, subjects: &mut Subjects) -> bool {
+    pub fn compact(&mut self, subjects: &mut SubjectTable) -> bool {
         let mut most = None;
         let mut id = self.first;
         while id != self.last {
@@ -278,12 +282,12 @@ impl Log {
             id = segment.after;
         }
         let Some((_, id)) = most else { return false };
-        self.pack_segment(id, subjects);
+        self.compact_segment(id, subjects);
         true
     }
 
-    fn pack_segment(&mut self, id: u32, subjects: &mut Subjects) {
-        let Segment { live_bytes, before, .. } = self.segments[id as usize];
+    fn compact_segment(&mut self, id: u32, subjects: &mut SubjectTable) {
+        let HistorySegment { live_bytes, before, .. } = self.segments[id as usize];
         let joins = before != NONE && self.segments[before as usize].bytes.len() + live_bytes <= self.segment_bytes;
         let to = if joins { before } else { id };
         let old = std::mem::take(&mut self.segments[id as usize].bytes);
@@ -294,10 +298,10 @@ impl Log {
         self.bytes += packed.bytes.capacity();
         let mut at = 0;
         while let Some(head) = old[at..].first_chunk() {
-            let record = Record::decode(head);
-            let place = Place { segment: id, at: at as u32 };
+            let record = LogRecord::decode(head);
+            let place = RecordLocation { segment: id, at: at as u32 };
             if is_live(subjects, place, &record) {
-                let moved = Place { segment: to, at: packed.bytes.len() as u32 };
+                let moved = RecordLocation { segment: to, at: packed.bytes.len() as u32 };
                 packed.bytes.extend_from_slice(&old[at..][..record.bytes as usize]);
                 subjects.relocate(record.slot, record.offset, moved);
             }
@@ -315,7 +319,7 @@ impl Log {
 
     /// Takes a segment out whose records are all dead or have moved.
     fn release(&mut self, id: u32) {
-        let unused = Segment { bytes: Vec::new(), live_bytes: 0, before: NONE, after: self.unused };
+        let unused = HistorySegment { bytes: Vec::new(), live_bytes: 0, before: NONE, after: self.unused };
         let segment = std::mem::replace(&mut self.segments[id as usize], unused);
         assert_eq!(segment.live_bytes, 0, "only what is dead goes");
         self.unused = id;
@@ -336,14 +340,14 @@ impl Log {
 }
 
 /// Whether the subject still points to this record.
-fn is_live(subjects: &Subjects, place: Place, record: &Record) -> bool {
+fn is_live(subjects: &SubjectTable, place: RecordLocation, record: &LogRecord) -> bool {
     subjects.get(record.slot).is_some_and(|slot| slot.holds(record.offset, place))
 }
 
 #[cfg(test)]
-impl Log {
+impl HistoryLog {
     /// Every record, live or not, in order.
-    pub fn records(&self) -> Vec<(Place, Record)> {
+    pub fn records(&self) -> Vec<(RecordLocation, LogRecord)> {
         let mut all = Vec::new();
         let mut id = self.first;
         while id != NONE {
@@ -359,11 +363,11 @@ impl Log {
 
     /// What `bytes` has to be, counted anew.
     pub fn allocated_bytes(&self) -> usize {
-        let segment = |segment: &Segment| match segment.bytes.capacity() {
+        let segment = |segment: &HistorySegment| match segment.bytes.capacity() {
             0 => 0,
             capacity => capacity + ALLOCATION_BYTES,
         };
-        let list = self.segments.capacity() * size_of::<Segment>();
+        let list = self.segments.capacity() * size_of::<HistorySegment>();
         self.segments.iter().map(segment).sum::<usize>() + list
     }
 }

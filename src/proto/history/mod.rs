@@ -6,25 +6,25 @@
 //! pattern matches) and for the whole (bytes, all tables included); at each of them the oldest events leave first. A subject without
 //! events leaves the table. The offsets of a subject's events follow each other without a gap.
 
-mod kept;
 mod log;
+mod retained;
 mod subjects;
 #[cfg(test)]
 mod tests;
 
 use crate::message::{MESSAGE_BYTES_MAX, Message, MessageRef};
-use crate::offset::Span;
-use crate::proto::subject_run::Key;
+use crate::offset::HistorySpan;
+use crate::proto::subject_run::SubjectRunKey;
 use crate::seqno::Seq;
 use crate::subject::{Pattern, Subject};
-use crate::time::{Instant, Now, Wall};
+use crate::time::{ClockReading, Instant, WallTime};
 use crate::wire::entry;
 use bytes::Bytes;
-pub use kept::{Held, Kept};
-use log::{EVENT_BYTES, HEAD_BYTES, Log, Record};
+use log::{EVENT_BYTES, HEAD_BYTES, HistoryLog, LogRecord};
+pub use retained::{RetainedEvent, RetainedEvents};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use subjects::{Slot, SlotId, Subjects};
+use subjects::{Slot, SlotId, SubjectTable};
 
 /// The largest message that is kept, in bytes of payload, headers and reply subject: an answer with this message alone
 /// is no larger than a message may be.
@@ -84,7 +84,7 @@ pub struct HistoryEvent {
     /// Its offset.
     pub offset: u32,
     /// When it was published.
-    pub time: Wall,
+    pub time: WallTime,
     /// What was published.
     pub message: Message,
 }
@@ -100,18 +100,18 @@ pub struct Selection {
 
 /// A subject in the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedSubject {
     /// The subject.
     pub subject: Subject,
     /// What was selected of it.
-    pub span: Span,
+    pub span: HistorySpan,
 }
 
 /// Some subjects in the history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// The subjects, in no particular order.
-    pub listed: Vec<Listed>,
+    pub listed: Vec<ListedSubject>,
     /// Where to go on, unless that was all.
     pub next: Option<u32>,
 }
@@ -122,15 +122,15 @@ pub struct HistoryRow {
     /// The subject.
     pub subject: Subject,
     /// The events.
-    pub span: Span,
+    pub span: HistorySpan,
     /// How many events.
     pub count: u64,
     /// Bytes of the events, as in [`HistorySettings::bytes_max`].
     pub bytes: u64,
     /// When the oldest was published.
-    pub oldest: Wall,
+    pub oldest: WallTime,
     /// When the newest was published.
-    pub newest: Wall,
+    pub newest: WallTime,
 }
 
 /// The whole history, for people.
@@ -156,7 +156,7 @@ pub struct HistoryTotals {
 
 /// The bounds of one rule.
 #[derive(Clone, Copy)]
-struct Limits {
+struct HistoryLimits {
     count_max: usize,
     bytes_max: usize,
     /// Of each event.
@@ -182,12 +182,12 @@ struct Entries {
 
 /// See the head of this file.
 pub struct History {
-    subjects: Subjects,
-    log: Log,
+    subjects: SubjectTable,
+    log: HistoryLog,
     /// The patterns of the rules, in order.
     patterns: Box<[Pattern]>,
     /// The bounds for all other subjects, then those of the rules.
-    limits: Box<[Limits]>,
+    limits: Box<[HistoryLimits]>,
     /// The longest time of all rules.
     time_max: Duration,
     total_bytes_max: usize,
@@ -210,7 +210,7 @@ impl History {
     pub fn new(settings: &HistorySettings, seed: u64) -> History {
         let limits = |count_max: u32, bytes_max: usize, time: Duration| {
             assert_ne!(count_max, 1, "a history that is on has at least two events");
-            Limits {
+            HistoryLimits {
                 count_max: count_max as usize,
                 bytes_max,
                 run_count_max: (count_max as usize / RUN_SHARE).clamp(1, RUN_COUNT_MAX),
@@ -221,15 +221,15 @@ impl History {
         };
         let default = limits(settings.count_max, settings.bytes_max, settings.time);
         let rules = settings.overrides.iter().map(|rule| limits(rule.count_max, rule.bytes_max, rule.time));
-        let limits: Box<[Limits]> = std::iter::once(default).chain(rules).collect();
+        let limits: Box<[HistoryLimits]> = std::iter::once(default).chain(rules).collect();
         assert!(limits.len() <= 65_000, "rules have numbers of 16 bits");
         let some_off = limits.iter().any(|limits| limits.count_max == 0);
         // A hash in a place that it does not belong to stands for none.
         let off = if some_off { (0..OFF_MAX as u64).map(|at| !at).collect() } else { Box::default() };
         let segment_bytes = (settings.total_bytes_max / SEGMENTS).clamp(SEGMENT_BYTES.0, SEGMENT_BYTES.1);
         History {
-            subjects: Subjects::new(seed),
-            log: Log::new(segment_bytes),
+            subjects: SubjectTable::new(seed),
+            log: HistoryLog::new(segment_bytes),
             patterns: settings.overrides.iter().map(|rule| rule.pattern.clone()).collect(),
             time_max: limits.iter().map(|limits| limits.time).max().unwrap_or_default(),
             total_bytes_max: settings.total_bytes_max,
@@ -250,17 +250,17 @@ impl History {
 
     /// Keeps a message that was given this number and this offset. If the offset does not follow that of the
     /// subject's last message, the subject was created anew and what was kept of it before goes.
-    pub fn record(&mut self, now: Now, seq: Seq, offset: u32, message: &Message) {
-        self.record_in(Key::from(&message.subject), None, now, seq, offset, message.into());
+    pub fn record(&mut self, now: ClockReading, seq: Seq, offset: u32, message: &Message) {
+        self.record_in(SubjectRunKey::from(&message.subject), None, now, seq, offset, message.into());
     }
 
     /// The same of a message that belongs to a streak. Gives the number of the subject's slot, if it has one: with it the subject
     /// is found sooner the next time, if it still stands there.
     pub fn record_in(
         &mut self,
-        key: Key<'_>,
+        key: SubjectRunKey<'_>,
         slot: Option<u32>,
-        now: Now,
+        now: ClockReading,
         seq: Seq,
         offset: u32,
         message: MessageRef<'_>,
@@ -279,7 +279,15 @@ impl History {
 
     /// Keeps `count` messages of one subject that were published at one time: plain ones, whose numbers and offsets follow
     /// each other. `entries` is what stands of them in a RUN.
-    pub fn record_run(&mut self, key: Key<'_>, now: Now, seq: Seq, offset: u32, count: usize, entries: &[u8]) {
+    pub fn record_run(
+        &mut self,
+        key: SubjectRunKey<'_>,
+        now: ClockReading,
+        seq: Seq,
+        offset: u32,
+        count: usize,
+        entries: &[u8],
+    ) {
         let (mut taken, mut from) = (0, 0);
         while taken < count {
             // Offsets count modulo 2^32.
@@ -310,7 +318,13 @@ impl History {
 
     /// The slot of the subject, made if need be; perhaps the one that is given. `None` if it has no history, or there is no room
     /// for one.
-    fn slot_of(&mut self, (key, slot): (Key<'_>, Option<SlotId>), now: Now, seq: Seq, offset: u32) -> Option<SlotId> {
+    fn slot_of(
+        &mut self,
+        (key, slot): (SubjectRunKey<'_>, Option<SlotId>),
+        now: ClockReading,
+        seq: Seq,
+        offset: u32,
+    ) -> Option<SlotId> {
         if self.is_off {
             return None;
         }
@@ -348,7 +362,7 @@ impl History {
     /// Appends to the subject in this slot. If that is too large for one of the bounds, nothing before it is kept either.
     fn append(
         &mut self,
-        now: Now,
+        now: ClockReading,
         id: SlotId,
         seq: Seq,
         offset: u32,
@@ -366,7 +380,7 @@ impl History {
     /// False if it is too large.
     fn try_append(
         &mut self,
-        now: Now,
+        now: ClockReading,
         id: SlotId,
         seq: Seq,
         offset: u32,
@@ -386,7 +400,7 @@ impl History {
             self.subjects.slot_mut(id).begin_at(offset);
         }
         let bytes = HEAD_BYTES + entries.bytes;
-        let record = Record {
+        let record = LogRecord {
             slot: id,
             bytes: u32::try_from(bytes).expect("messages have less than 4 GiB"),
             content_bytes: entries.content_bytes as u32,
@@ -404,7 +418,7 @@ impl History {
         }
         if !self.log.has_room(bytes) {
             if self.log.is_wasteful() {
-                self.log.pack(&mut self.subjects);
+                self.log.compact(&mut self.subjects);
             }
             let open_bytes = self.log.open_bytes(bytes);
             if !self.make_room(open_bytes, Some(id)) {
@@ -462,10 +476,10 @@ impl History {
     }
 
     /// Frees memory until `bytes` more are within the limit: packs what is half empty, else gives up the oldest segment.
-    /// The slot `kept` stays even without events. False if there is nothing more to free.
-    fn make_room(&mut self, bytes: usize, kept: Option<SlotId>) -> bool {
+    /// The slot `retained` stays even without events. False if there is nothing more to free.
+    fn make_room(&mut self, bytes: usize, retained: Option<SlotId>) -> bool {
         while self.total_bytes_max < self.bytes() + bytes {
-            if !self.log.pack(&mut self.subjects) && !self.evict_segment(kept) {
+            if !self.log.compact(&mut self.subjects) && !self.evict_segment(retained) {
                 return false;
             }
         }
@@ -473,7 +487,7 @@ impl History {
     }
 
     /// Gives up all events in the oldest segment. False if there is none, or it holds no event.
-    fn evict_segment(&mut self, kept: Option<SlotId>) -> bool {
+    fn evict_segment(&mut self, retained: Option<SlotId>) -> bool {
         let Some(first) = self.log.first() else { return false };
         let mut evicted = false;
         // The segment goes, or is emptied, with the last of its events.
@@ -481,7 +495,7 @@ impl History {
             && place.segment == first
         {
             self.totals.evicted += self.take_oldest(record.slot).unwrap_or(0);
-            self.forget_if_empty(record.slot, kept);
+            self.remove_if_empty(record.slot, retained);
             evicted = true;
             if self.log.first() != Some(first) {
                 break;
@@ -500,8 +514,8 @@ impl History {
         Some(record.count.into())
     }
 
-    fn forget_if_empty(&mut self, id: SlotId, kept: Option<SlotId>) {
-        if self.subjects.slot(id).len() == 0 && kept != Some(id) {
+    fn remove_if_empty(&mut self, id: SlotId, retained: Option<SlotId>) {
+        if self.subjects.slot(id).len() == 0 && retained != Some(id) {
             self.subjects.remove(id);
         }
     }
@@ -531,7 +545,7 @@ impl History {
                 return;
             }
             self.totals.expired += self.take_oldest(record.slot).unwrap_or(0);
-            self.forget_if_empty(record.slot, None);
+            self.remove_if_empty(record.slot, None);
         }
     }
 
@@ -541,12 +555,12 @@ impl History {
     }
 
     /// What is kept of a subject; `None` if that is nothing.
-    pub fn kept(&self, subject: &[u8]) -> Option<Kept<'_>> {
+    pub fn retained(&self, subject: &[u8]) -> Option<RetainedEvents<'_>> {
         if self.is_off {
             return None;
         }
         let id = self.subjects.find(self.subjects.hash(subject), subject)?;
-        Kept::new(self, self.subjects.slot(id))
+        RetainedEvents::new(self, self.subjects.slot(id))
     }
 
     /// Up to `limit` subjects that match `pattern`, with what is selected of them. `from` is 0 at first, then what the
@@ -554,9 +568,9 @@ impl History {
     /// number of subjects, so a listing that is not the last may hold few, or none.
     pub fn list(&self, pattern: &Pattern, selection: Selection, from: u32, limit: usize) -> Listing {
         let listed = |slot| {
-            let span = Kept::new(self, slot)?.select(selection)?;
+            let span = RetainedEvents::new(self, slot)?.select(selection)?;
             let subject = Subject::from_bytes(Bytes::copy_from_slice(slot.text())).expect("only subjects are stored");
-            Some(Listed { subject, span })
+            Some(ListedSubject { subject, span })
         };
         let mut listing = Listing::default();
         if let Ok(subject) = pattern.as_str().parse::<Subject>() {
@@ -591,14 +605,14 @@ impl History {
             }
         }
         let row = |slot: &Slot| {
-            let kept = Kept::new(self, slot)?;
+            let retained = RetainedEvents::new(self, slot)?;
             Some(HistoryRow {
                 subject: Subject::from_bytes(Bytes::copy_from_slice(slot.text())).expect("only subjects are stored"),
-                span: kept.span,
-                count: kept.len() as u64,
-                bytes: (slot.bytes - self.counted(slot).take(kept.skipped).sum::<usize>()) as u64,
-                oldest: kept.held(0).time,
-                newest: kept.held(kept.len() - 1).time,
+                span: retained.span,
+                count: retained.len() as u64,
+                bytes: (slot.bytes - self.counted(slot).take(retained.skipped).sum::<usize>()) as u64,
+                oldest: retained.held(0).time,
+                newest: retained.held(retained.len() - 1).time,
             })
         };
         (first.into_values().filter_map(row).collect(), omitted)

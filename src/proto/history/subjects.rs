@@ -23,7 +23,7 @@ const RUNS_SHRUNK_MIN: usize = 16;
 
 /// Where a record stands in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RecordLocation {
     /// The segment.
     pub segment: u32,
     /// The byte of the segment at which it begins.
@@ -32,8 +32,8 @@ pub(super) struct Place {
 
 /// Events of one subject in one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub place: Place,
+pub(super) struct EventRun {
+    pub place: RecordLocation,
     /// The offset of the first of them.
     pub offset: u32,
 }
@@ -47,7 +47,7 @@ pub(super) struct Slot {
     text: Box<[u8]>,
     hash: u64,
     /// The events, from the oldest to the newest, whose offsets follow each other.
-    runs: VecDeque<Run>,
+    runs: VecDeque<EventRun>,
     /// The number of the newest event.
     pub last_seq: Seq,
     /// Bytes of the events, as they count.
@@ -72,7 +72,7 @@ impl Slot {
     }
 
     /// The runs, from the oldest.
-    pub fn runs(&self) -> &VecDeque<Run> {
+    pub fn runs(&self) -> &VecDeque<EventRun> {
         &self.runs
     }
 
@@ -88,7 +88,7 @@ impl Slot {
     }
 
     /// The run that the event with this index, from the oldest, is in, and its index there.
-    pub fn find(&self, index: usize) -> (Run, usize) {
+    pub fn find(&self, index: usize) -> (EventRun, usize) {
         let run = self.runs.partition_point(|run| run.offset.wrapping_sub(self.first) as usize <= index) - 1;
         (self.runs[run], index - self.count_before(run))
     }
@@ -105,7 +105,7 @@ impl Slot {
     }
 
     /// Whether `place` is that of the run with this first offset.
-    pub fn holds(&self, offset: u32, place: Place) -> bool {
+    pub fn holds(&self, offset: u32, place: RecordLocation) -> bool {
         self.index_of(offset).is_some_and(|index| self.runs[index].place == place)
     }
 
@@ -123,13 +123,13 @@ impl Slot {
 
 /// Some slots, or none and no memory.
 #[derive(Default)]
-struct Chunk {
+struct SlotChunk {
     slots: Box<[Option<Slot>]>,
     /// A bit for each slot in use.
     used: [u64; CHUNK / 64],
 }
 
-impl Chunk {
+impl SlotChunk {
     /// The first slot that is not in use.
     fn vacant(&self) -> Option<usize> {
         let word = self.used.iter().position(|word| *word != u64::MAX)?;
@@ -138,20 +138,20 @@ impl Chunk {
 }
 
 /// See the head of this file.
-pub(super) struct Subjects {
+pub(super) struct SubjectTable {
     hasher: FixedState,
     shards: Box<[HashTable<SlotId>]>,
-    chunks: Vec<Chunk>,
+    chunks: Vec<SlotChunk>,
     /// No chunk below this one has room.
     roomy: usize,
     len: usize,
     bytes: usize,
 }
 
-impl Subjects {
+impl SubjectTable {
     /// An empty table; `seed` makes the places in the index unpredictable for whoever chooses the subjects.
-    pub fn new(seed: u64) -> Subjects {
-        Subjects {
+    pub fn new(seed: u64) -> SubjectTable {
+        SubjectTable {
             hasher: FixedState::with_seed(seed),
             shards: (0..SHARDS).map(|_| HashTable::new()).collect(),
             chunks: Vec::new(),
@@ -211,8 +211,8 @@ impl Subjects {
         }
         if self.roomy == self.chunks.len() {
             let before = self.chunks.capacity();
-            self.chunks.push(Chunk::default());
-            self.bytes += (self.chunks.capacity() - before) * size_of::<Chunk>();
+            self.chunks.push(SlotChunk::default());
+            self.bytes += (self.chunks.capacity() - before) * size_of::<SlotChunk>();
         }
         let chunk = &mut self.chunks[self.roomy];
         if chunk.slots.is_empty() {
@@ -262,18 +262,18 @@ impl Subjects {
     /// The bytes that one more run of a subject will allocate here, for the old list and the new one exist side by side.
     pub fn push_bytes(&self, id: SlotId) -> usize {
         let runs = &self.slot(id).runs;
-        if runs.len() < runs.capacity() { 0 } else { runs_next(runs) * size_of::<Run>() + ALLOCATION_BYTES }
+        if runs.len() < runs.capacity() { 0 } else { runs_next(runs) * size_of::<EventRun>() + ALLOCATION_BYTES }
     }
 
     /// Adds the newest events of a subject: so many, up to this number, which count so many bytes.
-    pub fn push(&mut self, id: SlotId, place: Place, count: u16, last_seq: Seq, bytes: usize) {
+    pub fn push(&mut self, id: SlotId, place: RecordLocation, count: u16, last_seq: Seq, bytes: usize) {
         let slot = slot_at_mut(&mut self.chunks, id);
         if slot.runs.len() == slot.runs.capacity() {
             let before = runs_bytes(&slot.runs);
             slot.runs.reserve_exact(runs_next(&slot.runs) - slot.runs.len());
             self.bytes = self.bytes - before + runs_bytes(&slot.runs);
         }
-        slot.runs.push_back(Run { place, offset: slot.next });
+        slot.runs.push_back(EventRun { place, offset: slot.next });
         slot.next = slot.next.wrapping_add(count.into());
         slot.last_seq = last_seq;
         slot.bytes += bytes;
@@ -293,7 +293,7 @@ impl Subjects {
     }
 
     /// A run has moved within the log.
-    pub fn relocate(&mut self, id: SlotId, offset: u32, place: Place) {
+    pub fn relocate(&mut self, id: SlotId, offset: u32, place: RecordLocation) {
         let slot = slot_at_mut(&mut self.chunks, id);
         let index = slot.index_of(offset).expect("only what is live moves");
         slot.runs[index].place = place;
@@ -324,17 +324,17 @@ impl Subjects {
 }
 
 /// The number of runs to make room for next: one alone, then a quarter more, so that little is unused.
-fn runs_next(runs: &VecDeque<Run>) -> usize {
+fn runs_next(runs: &VecDeque<EventRun>) -> usize {
     match runs.capacity() {
         0 => 1,
         capacity => capacity + (capacity / 4).max(3),
     }
 }
 
-fn runs_bytes(runs: &VecDeque<Run>) -> usize {
+fn runs_bytes(runs: &VecDeque<EventRun>) -> usize {
     match runs.capacity() {
         0 => 0,
-        capacity => capacity * size_of::<Run>() + ALLOCATION_BYTES,
+        capacity => capacity * size_of::<EventRun>() + ALLOCATION_BYTES,
     }
 }
 
@@ -347,11 +347,11 @@ fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }
 
-fn slot_at(chunks: &[Chunk], id: SlotId) -> &Slot {
+fn slot_at(chunks: &[SlotChunk], id: SlotId) -> &Slot {
     chunks[id.0 as usize / CHUNK].slots[id.0 as usize % CHUNK].as_ref().expect("only slots in use have numbers")
 }
 
-fn slot_at_mut(chunks: &mut [Chunk], id: SlotId) -> &mut Slot {
+fn slot_at_mut(chunks: &mut [SlotChunk], id: SlotId) -> &mut Slot {
     chunks[id.0 as usize / CHUNK].slots[id.0 as usize % CHUNK].as_mut().expect("only slots in use have numbers")
 }
 
@@ -359,13 +359,13 @@ fn slot_at_mut(chunks: &mut [Chunk], id: SlotId) -> &mut Slot {
 const _: () = assert!(size_of::<Option<Slot>>() <= 88);
 
 #[cfg(test)]
-impl Subjects {
+impl SubjectTable {
     /// What `bytes` has to be, counted anew.
     pub fn allocated_bytes(&self) -> usize {
-        let chunk = |chunk: &Chunk| if chunk.slots.is_empty() { 0 } else { chunk_bytes() };
+        let chunk = |chunk: &SlotChunk| if chunk.slots.is_empty() { 0 } else { chunk_bytes() };
         let slot = |slot: &Slot| slot.text.len() + ALLOCATION_BYTES + runs_bytes(&slot.runs);
         let index: usize = self.shards.iter().map(HashTable::allocation_size).sum();
-        let list = self.chunks.capacity() * size_of::<Chunk>();
+        let list = self.chunks.capacity() * size_of::<SlotChunk>();
         index + list + self.chunks.iter().map(chunk).sum::<usize>() + self.iter().map(slot).sum::<usize>()
     }
 }

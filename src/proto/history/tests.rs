@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::message::{Dseq, Epoch, Headers};
-use crate::offset::Case;
+use crate::offset::PollCase;
 use crate::proto::question::{self, Answer, AnswerContent, Fetch, Poll, PollAnswer, Question};
 use crate::rng::Rng;
 use std::collections::BTreeSet;
@@ -21,8 +21,8 @@ fn subject(text: &str) -> Subject {
     text.parse().unwrap()
 }
 
-fn at(nanos: u64) -> Now {
-    Now { instant: Instant::from_nanos(nanos), wall: Wall::from_nanos(1_700_000_000 * SECOND + nanos) }
+fn at(nanos: u64) -> ClockReading {
+    ClockReading { instant: Instant::from_nanos(nanos), wall: WallTime::from_nanos(1_700_000_000 * SECOND + nanos) }
 }
 
 fn seq(frame: u64, count: u64) -> Seq {
@@ -58,7 +58,7 @@ fn poll_many(history: &History, name: &str, n: u32, count: u16) -> PollAnswer {
 }
 
 /// The case of a poll with offset `n`, what is kept, and the offset of the event that is given out.
-fn poll(history: &History, name: &str, n: u32) -> (Case, Option<Span>, Option<u32>) {
+fn poll(history: &History, name: &str, n: u32) -> (PollCase, Option<HistorySpan>, Option<u32>) {
     let answer = poll_many(history, name, n, 1);
     (answer.case, answer.span, answer.events.first().map(|event| event.offset))
 }
@@ -66,22 +66,22 @@ fn poll(history: &History, name: &str, n: u32) -> (Case, Option<Span>, Option<u3
 #[test]
 fn the_seeds_three_cases() {
     let mut history = History::new(&settings(3, 1 << 20, 60, 1 << 20), 1);
-    assert_eq!(poll(&history, "a.b", 0), (Case::NoEvent, None, None), "an empty history has no event");
+    assert_eq!(poll(&history, "a.b", 0), (PollCase::NoEvent, None, None), "an empty history has no event");
     record(&mut history, "a.b", u32::MAX - 1, 5);
     // The events kept are 0, 1, 2.
-    let span = Some(Span { first: 0, last: 2, first_seq: seq(1, 3), last_seq: seq(1, 5) });
+    let span = Some(HistorySpan { first: 0, last: 2, first_seq: seq(1, 3), last_seq: seq(1, 5) });
     for (n, expected) in [(u32::MAX, 0), (0, 1), (1, 2)] {
         let answer = poll_many(&history, "a.b", n, 1);
         let [event] = &answer.events[..] else { panic!("case 1 for {n}") };
-        assert_eq!((answer.case, answer.span, event.offset), (Case::Successor, span, expected));
+        assert_eq!((answer.case, answer.span, event.offset), (PollCase::Successor, span, expected));
         assert_eq!(event.message.payload, Bytes::from(expected.to_string()));
         assert_eq!(event.seq, seq(1, 3 + u64::from(expected)));
     }
-    assert_eq!(poll(&history, "a.b", 2), (Case::NoEvent, span, None));
+    assert_eq!(poll(&history, "a.b", 2), (PollCase::NoEvent, span, None));
     for n in [3, 4, u32::MAX - 1, 1 << 31] {
-        assert_eq!(poll(&history, "a.b", n), (Case::Recovery, span, None), "{n}");
+        assert_eq!(poll(&history, "a.b", n), (PollCase::Recovery, span, None), "{n}");
     }
-    assert_eq!(poll(&history, "a.c", 0), (Case::NoEvent, None, None), "nor has an unknown subject");
+    assert_eq!(poll(&history, "a.c", 0), (PollCase::NoEvent, None, None), "nor has an unknown subject");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_history_that_is_off_keeps_nothing() {
     let mut history = History::new(&settings(0, 1 << 20, 60, 1 << 20), 1);
     record(&mut history, "a", 0, 9);
     assert!(history.is_off());
-    assert_eq!((history.totals().events, history.kept(b"a").is_none()), (0, true));
+    assert_eq!((history.totals().events, history.retained(b"a").is_none()), (0, true));
 }
 
 /// The events that are left of five with these limits.
@@ -105,22 +105,22 @@ fn count_retained_of_five(limits: &HistorySettings, after: u64) -> u64 {
 
 #[test]
 fn events_are_kept_up_to_their_count() {
-    for (history_count, kept) in [(3, 3), (10, 5)] {
-        assert_eq!(count_retained_of_five(&settings(history_count, 1 << 20, 60, 1 << 20), 1), kept);
+    for (history_count, retained) in [(3, 3), (10, 5)] {
+        assert_eq!(count_retained_of_five(&settings(history_count, 1 << 20, 60, 1 << 20), 1), retained);
     }
 }
 
 #[test]
 fn subject_size_bounds_its_events() {
-    for (history_subject_size, kept) in [(1000, 2), (1 << 20, 5)] {
-        assert_eq!(count_retained_of_five(&settings(10, history_subject_size, 60, 1 << 20), 1), kept);
+    for (history_subject_size, retained) in [(1000, 2), (1 << 20, 5)] {
+        assert_eq!(count_retained_of_five(&settings(10, history_subject_size, 60, 1 << 20), 1), retained);
     }
 }
 
 #[test]
 fn events_are_kept_for_the_history_time() {
-    for (history_time, kept) in [(60, 0), (120, 5)] {
-        assert_eq!(count_retained_of_five(&settings(10, 1 << 20, history_time, 1 << 20), 61), kept);
+    for (history_time, retained) in [(60, 0), (120, 5)] {
+        assert_eq!(count_retained_of_five(&settings(10, 1 << 20, history_time, 1 << 20), 61), retained);
     }
 }
 
@@ -139,10 +139,10 @@ fn the_first_rule_that_matches_holds() {
     let mut bounds = settings(4, 1 << 20, 60, 1 << 20);
     bounds.overrides = vec![rule("off.>", 0, 1 << 20, 60), rule("a.*", 2, 1 << 20, 60), rule("a.b", 9, 1 << 20, 60)];
     let mut history = History::new(&bounds, 1);
-    for (name, kept) in [("off.x", 0), ("a.b", 2), ("c", 4), ("off.x", 0), ("off", 4)] {
+    for (name, retained) in [("off.x", 0), ("a.b", 2), ("c", 4), ("off.x", 0), ("off", 4)] {
         record(&mut history, name, 7, 20);
-        let count = history.kept(name.as_bytes()).map_or(0, |kept| kept.len());
-        assert_eq!(count, kept, "{name}");
+        let count = history.retained(name.as_bytes()).map_or(0, |retained| retained.len());
+        assert_eq!(count, retained, "{name}");
     }
     // A history that is off for all but some subjects.
     let mut bounds = settings(0, 1 << 20, 60, 1 << 20);
@@ -158,8 +158,8 @@ fn a_subject_that_is_created_anew_forgets_what_was_before() {
     let mut history = History::new(&settings(10, 1 << 20, 60, 1 << 20), 1);
     record(&mut history, "a", 100, 5);
     history.record(at(0), seq(9, 1), 5000, &message("a", "new"));
-    let span = Span { first: 5000, last: 5000, first_seq: seq(9, 1), last_seq: seq(9, 1) };
-    assert_eq!(poll(&history, "a", 104), (Case::Recovery, Some(span), None));
+    let span = HistorySpan { first: 5000, last: 5000, first_seq: seq(9, 1), last_seq: seq(9, 1) };
+    assert_eq!(poll(&history, "a", 104), (PollCase::Recovery, Some(span), None));
     assert_eq!(history.totals().events, 1);
 }
 
@@ -168,11 +168,11 @@ fn a_message_too_large_leaves_nothing_before_it() {
     let mut history = History::new(&settings(10, 1000, 60, 1 << 20), 1);
     record(&mut history, "a", 0, 5);
     history.record(at(0), seq(1, 6), 5, &Message::new(subject("a"), vec![0; 1001 - EVENT_BYTES]));
-    assert_eq!(poll(&history, "a", 4), (Case::NoEvent, None, None));
+    assert_eq!(poll(&history, "a", 4), (PollCase::NoEvent, None, None));
     let totals = history.totals();
     assert_eq!((totals.subjects, totals.events, totals.too_large, totals.replaced), (0, 0, 1, 5));
     history.record(at(0), seq(1, 7), 6, &Message::new(subject("a"), vec![0; 1000 - EVENT_BYTES]));
-    assert_eq!(history.kept(b"a").map(|kept| kept.len()), Some(1));
+    assert_eq!(history.retained(b"a").map(|retained| retained.len()), Some(1));
 }
 
 #[test]
@@ -237,15 +237,15 @@ fn events_leave_with_time_and_the_tables_with_them() {
             history.record(now, seq(1, 1 + u64::from(step)), step, &message(name, "x"));
         }
     }
-    let count = |history: &History, name: &str| history.kept(name.as_bytes()).map_or(0, |kept| kept.len());
+    let count = |history: &History, name: &str| history.retained(name.as_bytes()).map_or(0, |retained| retained.len());
     assert_eq!((count(&history, "a"), count(&history, "short")), (30, 11), "those of the last ten seconds");
     history.on_tick(at(35 * SECOND).instant);
     assert_eq!((count(&history, "a"), count(&history, "short")), (30, 5));
     history.on_tick(at(69 * SECOND).instant);
     assert_eq!((count(&history, "a"), count(&history, "short")), (21, 0));
-    assert_eq!(poll(&history, "short", 29), (Case::NoEvent, None, None), "too old is gone");
+    assert_eq!(poll(&history, "short", 29), (PollCase::NoEvent, None, None), "too old is gone");
     let selection = Selection { newest: None, age: Some(Duration::from_secs(45)) };
-    let span = history.kept(b"a").and_then(|kept| kept.select(selection)).unwrap();
+    let span = history.retained(b"a").and_then(|retained| retained.select(selection)).unwrap();
     assert_eq!((span.first, span.last), (24, 29));
     history.on_tick(at(200 * SECOND).instant);
     assert_eq!((history.totals().events, history.totals().subjects), (0, 0));
@@ -270,9 +270,9 @@ fn lists_go_through_every_subject_once() {
             assert!(listing.listed.len() <= limit);
             for listed in listing.listed {
                 let count = 1 + listed.subject.as_str()[2..].parse::<u32>().unwrap() % 7;
-                let kept = count.min(5).min(newest.unwrap_or(5));
-                assert_eq!((listed.span.first, listed.span.last), (3 + count - kept, 2 + count));
-                assert_eq!(listed.span.first_seq, seq(1, u64::from(1 + count - kept)));
+                let retained = count.min(5).min(newest.unwrap_or(5));
+                assert_eq!((listed.span.first, listed.span.last), (3 + count - retained, 2 + count));
+                assert_eq!(listed.span.first_seq, seq(1, u64::from(1 + count - retained)));
                 assert!(seen.insert(listed.subject), "once");
             }
             let Some(next) = listing.next else { break };
@@ -300,7 +300,7 @@ struct Twin {
 }
 
 impl Twin {
-    fn record(&mut self, now: Instant, limits: Limits, seq: Seq, offset: u32, message: &Message) {
+    fn record(&mut self, now: Instant, limits: HistoryLimits, seq: Seq, offset: u32, message: &Message) {
         let list = self.lists.entry(message.subject.to_string()).or_default();
         list.retain(|(_, _, instant, _)| now <= *instant + limits.time);
         if list.last().is_some_and(|(_, last, ..)| last.wrapping_add(1) != offset) {
@@ -364,13 +364,13 @@ fn the_history_is_its_twin() {
                 if let [message] = &messages[..] {
                     // Where the subject may stand: from before, or anywhere.
                     let slot = [None, slots.get(&name).copied(), Some(rng.below(300) as u32)][rng.below(3) as usize];
-                    let key = Key::from(&message.subject);
+                    let key = SubjectRunKey::from(&message.subject);
                     let slot = history.record_in(key, slot, now, seq(1, first), *offset, message.into());
                     slots.extend(slot.map(|slot| (name.clone(), slot)));
                 } else {
                     let mut entries = Vec::new();
                     messages.iter().for_each(|message| entry::put(&mut entries, message.into()));
-                    let key = Key::from(&messages[0].subject);
+                    let key = SubjectRunKey::from(&messages[0].subject);
                     history.record_run(key, now, seq(1, first), *offset, messages.len(), &entries);
                 }
                 for (index, message) in messages.iter().enumerate() {
@@ -405,39 +405,39 @@ fn check_subject(history: &History, twin: &Twin, name: &str, is_tight: bool, con
     let limits = history.limits[rule.map_or(0, |rule| rule + 1)];
     let list = twin.lists.get(name).map_or(&[][..], |list| list);
     let young: Vec<_> = list.iter().filter(|(_, _, instant, _)| history.now <= *instant + limits.time).collect();
-    let kept = history.kept(name.as_bytes());
-    let count = kept.map_or(0, |kept| kept.len());
+    let retained = history.retained(name.as_bytes());
+    let count = retained.map_or(0, |retained| retained.len());
     assert!(count == young.len() || is_tight && count < young.len(), "{context} {name}: {count} of {}", young.len());
-    let Some(kept) = kept else { return };
+    let Some(retained) = retained else { return };
     let expected = &young[young.len() - count..];
     for (index, (seq, offset, _, message)) in expected.iter().enumerate() {
-        let event = kept.held(index).event(&message.subject);
+        let event = retained.held(index).event(&message.subject);
         assert_eq!((event.seq, event.offset, &event.message), (*seq, *offset, message), "{context} {name}");
     }
     let (first, last) = (expected[0].1, expected[count - 1].1);
-    assert_eq!((kept.span.first, kept.span.last), (first, last), "{context} {name}");
+    assert_eq!((retained.span.first, retained.span.last), (first, last), "{context} {name}");
     for n in [first.wrapping_sub(2), first.wrapping_sub(1), first, last, last.wrapping_add(1)] {
         let present = |n: u32| expected.iter().any(|(_, offset, ..)| *offset == n);
         let (case, offset) = match (present(n), present(n.wrapping_add(1))) {
-            (_, true) => (Case::Successor, Some(n.wrapping_add(1))),
-            (true, false) => (Case::NoEvent, None),
-            (false, false) => (Case::Recovery, None),
+            (_, true) => (PollCase::Successor, Some(n.wrapping_add(1))),
+            (true, false) => (PollCase::NoEvent, None),
+            (false, false) => (PollCase::Recovery, None),
         };
-        assert_eq!(poll(history, name, n), (case, Some(kept.span), offset), "{context} {name} {n}");
+        assert_eq!(poll(history, name, n), (case, Some(retained.span), offset), "{context} {name} {n}");
     }
 }
 
 /// Nothing is missing that is newer than anything kept.
 fn assert_oldest_first(history: &History, twin: &Twin) {
-    let (mut missing, mut kept) = (Instant::ZERO, Instant::from_nanos(u64::MAX));
+    let (mut missing, mut retained) = (Instant::ZERO, Instant::from_nanos(u64::MAX));
     for (name, list) in &twin.lists {
         let id = history.subjects.find(history.subjects.hash(name.as_bytes()), name.as_bytes());
         let count = id.map_or(0, |id| history.subjects.slot(id).len());
         let gone = list.len().saturating_sub(count);
         missing = missing.max(list[..gone].last().map_or(Instant::ZERO, |(_, _, instant, _)| *instant));
-        kept = kept.min(list.get(gone).map_or(kept, |(_, _, instant, _)| *instant));
+        retained = retained.min(list.get(gone).map_or(retained, |(_, _, instant, _)| *instant));
     }
-    assert!(missing <= kept, "{missing:?} {kept:?}");
+    assert!(missing <= retained, "{missing:?} {retained:?}");
 }
 
 /// The tables agree with each other.

@@ -14,13 +14,13 @@ mod splice;
 mod tests;
 
 use crate::message::{Delivery, Dseq, Epoch, Loss, Publisher, Reason};
-use crate::proto::effect::Unanswered;
-use crate::proto::history::{Listed, Selection};
+use crate::proto::effect::QuestionFailure;
+use crate::proto::history::{ListedSubject, Selection};
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::proto::question::{Answer, AnswerContent, PollAnswer, Question, Refused};
 use crate::subject::Pattern;
-use crate::time::Wall;
-use part::{Found, Part};
+use crate::time::WallTime;
+use part::{ReplayOutcome, SubjectReplay};
 use splice::Splices;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -43,7 +43,7 @@ const SUBJECTS_MAX: usize = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinFailure {
     /// A question stayed without answer.
-    Unanswered(Unanswered),
+    QuestionFailure(QuestionFailure),
     /// It refused.
     Refused(Refused),
     /// There are more subjects than one subscription can begin with: 1,000,000.
@@ -53,7 +53,7 @@ pub enum JoinFailure {
 impl fmt::Display for JoinFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            JoinFailure::Unanswered(reason) => reason.fmt(f),
+            JoinFailure::QuestionFailure(reason) => reason.fmt(f),
             JoinFailure::Refused(reason) => reason.fmt(f),
             JoinFailure::TooManySubjects => {
                 write!(f, "more than {SUBJECTS_MAX} subjects; subscribe to several narrower patterns apart")
@@ -109,15 +109,15 @@ pub enum JoinEvent {
 
 /// A publisher.
 #[derive(Debug)]
-struct Source {
+struct JoinSource {
     baseline: Baseline,
     /// The pattern whose subjects are being listed; beyond the last one all are.
     pattern: usize,
     /// Where to go on listing.
     from: u32,
     /// Subjects to be polled, and those that the present question is about.
-    parts: VecDeque<Part>,
-    asked: Vec<Part>,
+    parts: VecDeque<SubjectReplay>,
+    asked: Vec<SubjectReplay>,
     is_asked: bool,
     /// The number of the next part of the answer.
     part: u16,
@@ -135,12 +135,12 @@ pub struct Join {
     patterns: Vec<Pattern>,
     /// What is wanted of the histories; `None` for nothing but the place where it begins.
     selection: Option<Selection>,
-    sources: BTreeMap<Epoch, Source>,
+    sources: BTreeMap<Epoch, JoinSource>,
     /// In the order in which they became known.
     order: Vec<Epoch>,
     /// Whether all publishers that were known at first have been named.
     is_complete: bool,
-    is_told: bool,
+    is_reported: bool,
     events: VecDeque<JoinEvent>,
     splices: Splices,
     /// Events that are held, and their bytes.
@@ -158,7 +158,7 @@ impl Join {
             sources: BTreeMap::new(),
             order: Vec::new(),
             is_complete: false,
-            is_told: false,
+            is_reported: false,
             events: VecDeque::new(),
             splices: Splices::default(),
             held: (0, 0),
@@ -172,16 +172,16 @@ impl Join {
     }
 
     /// A publisher is known; `None`: those that were known when the subscription was made have all been named.
-    pub fn on_known(&mut self, publisher: Option<Publisher>) {
+    pub fn on_publisher(&mut self, publisher: Option<Publisher>) {
         let Some(publisher) = publisher else {
             self.is_complete = true;
-            return self.tell_if_joined();
+            return self.report_if_joined();
         };
         let epoch = publisher.epoch;
-        if self.sources.contains_key(&epoch) || self.is_told && self.selection.is_none() {
+        if self.sources.contains_key(&epoch) || self.is_reported && self.selection.is_none() {
             return;
         }
-        let source = Source {
+        let source = JoinSource {
             baseline: Baseline { publisher, after: None, replayed: 0, unjoined: None },
             pattern: 0,
             from: 0,
@@ -205,7 +205,7 @@ impl Join {
             return None;
         }
         // Where each of them begins comes before what was there before.
-        let is_new = |source: &Source| source.is_due() && source.baseline.after.is_none();
+        let is_new = |source: &JoinSource| source.is_due() && source.baseline.after.is_none();
         let may_poll = self.events.is_empty() && !self.sources.values().any(is_new);
         let source =
             self.sources.values_mut().find(|source| if may_poll { source.is_due() } else { is_new(source) })?;
@@ -220,32 +220,32 @@ impl Join {
         }
         let count = source.parts.len().min(POLL_MAX);
         source.asked = source.parts.drain(..count).collect();
-        Some((epoch, Question::Poll(source.asked.iter().map(Part::poll).collect())))
+        Some((epoch, Question::Poll(source.asked.iter().map(SubjectReplay::poll).collect())))
     }
 
     /// The question that was given last for a publisher could not be asked: it is given again.
-    pub fn put_back(&mut self, from: Epoch) {
+    pub fn requeue(&mut self, from: Epoch) {
         if let Some(source) = self.sources.get_mut(&from) {
-            source.ask_again();
+            source.retry_question();
         }
     }
 
     /// A part of an answer of a publisher, or why there is none. What came live before it has to be handed in before.
     /// `now` dates what is found to be lost. Gives whether further parts of this answer are awaited.
-    pub fn on_answer(&mut self, now: Wall, from: Epoch, answer: Result<Answer, Unanswered>) -> bool {
+    pub fn on_answer(&mut self, now: WallTime, from: Epoch, answer: Result<Answer, QuestionFailure>) -> bool {
         let attempts_max = self.attempts_max();
         let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_asked) else { return false };
         let answer = match answer {
             // A part that is missing was lost on its way, and the question with it.
-            Ok(answer) if answer.part != source.part => Err(Unanswered::Timeout),
+            Ok(answer) if answer.part != source.part => Err(QuestionFailure::Timeout),
             answer => answer,
         };
         match answer {
             Ok(Answer { content: AnswerContent::Refused(reason), high, .. }) => {
                 // One that keeps no history says where it stands all the same.
                 source.baseline.after.get_or_insert(high);
-                let is_told = reason != Refused::Off || self.selection.is_some();
-                self.fail(now, from, is_told.then_some(JoinFailure::Refused(reason)));
+                let is_reported = reason != Refused::Off || self.selection.is_some();
+                self.fail(now, from, is_reported.then_some(JoinFailure::Refused(reason)));
             }
             Ok(answer) => {
                 source.part = source.part.wrapping_add(1);
@@ -261,21 +261,21 @@ impl Join {
                     Err(unjoined) => self.fail(now, from, Some(unjoined)),
                 }
             }
-            Err(Unanswered::Timeout | Unanswered::TooMany)
+            Err(QuestionFailure::Timeout | QuestionFailure::TooMany)
                 if source.has_progress || source.attempts + 1 < attempts_max =>
             {
                 source.attempts = if source.has_progress { 0 } else { source.attempts + 1 };
-                source.ask_again();
+                source.retry_question();
             }
-            Err(reason) => self.fail(now, from, Some(JoinFailure::Unanswered(reason))),
+            Err(reason) => self.fail(now, from, Some(JoinFailure::QuestionFailure(reason))),
         }
-        self.tell_if_joined();
+        self.report_if_joined();
         self.is_asked(from)
     }
 
     /// One that becomes known later is not waited for as long.
     fn attempts_max(&self) -> u32 {
-        if self.is_told { 1 } else { ATTEMPTS }
+        if self.is_reported { 1 } else { ATTEMPTS }
     }
 
     fn is_asked(&self, epoch: Epoch) -> bool {
@@ -283,13 +283,13 @@ impl Join {
     }
 
     /// The way to the publishers has ended: nothing more is asked.
-    pub fn give_up(&mut self, now: Wall) {
+    pub fn abandon(&mut self, now: WallTime) {
         for epoch in self.order.clone() {
             if self.sources.get(&epoch).is_some_and(|source| !source.is_done) {
-                self.fail(now, epoch, Some(JoinFailure::Unanswered(Unanswered::Gone)));
+                self.fail(now, epoch, Some(JoinFailure::QuestionFailure(QuestionFailure::Gone)));
             }
         }
-        self.on_known(None);
+        self.on_publisher(None);
     }
 
     /// What there is to hand on.
@@ -313,7 +313,7 @@ impl Join {
     }
 
     /// Takes a message that came live.
-    pub fn on_message(&mut self, now: Wall, delivery: Delivery) {
+    pub fn on_message(&mut self, now: WallTime, delivery: Delivery) {
         let epoch = delivery.publisher.epoch;
         match self.sources.get_mut(&epoch).filter(|source| !source.is_done) {
             Some(source) => {
@@ -341,7 +341,7 @@ impl Join {
     }
 
     /// All that came live has been handed in: what did not come from a history that was read to its end, nor live, is lost.
-    pub fn on_idle(&mut self, now: Wall) {
+    pub fn on_idle(&mut self, now: WallTime) {
         if !self.is_joining() {
             self.splices.on_idle(now, &mut self.events);
         }
@@ -349,7 +349,7 @@ impl Join {
 
     /// Where the subscription begins, as soon as every publisher known at first has answered or will not.
     pub fn baselines(&self) -> Option<Joined> {
-        let is_settled = |source: &Source| source.is_done || source.baseline.after.is_some();
+        let is_settled = |source: &JoinSource| source.is_done || source.baseline.after.is_some();
         (self.is_complete && self.sources.values().all(is_settled)).then(|| self.joined())
     }
 
@@ -357,9 +357,9 @@ impl Join {
         Joined { baselines: self.order.iter().map(|epoch| self.sources[epoch].baseline.clone()).collect() }
     }
 
-    fn tell_if_joined(&mut self) {
-        if !self.is_told && !self.is_joining() {
-            self.is_told = true;
+    fn report_if_joined(&mut self) {
+        if !self.is_reported && !self.is_joining() {
+            self.is_reported = true;
             self.events.push_back(JoinEvent::Joined(self.joined()));
         }
     }
@@ -368,7 +368,7 @@ impl Join {
     fn on_listed(
         &mut self,
         from: Epoch,
-        listed: Vec<Listed>,
+        listed: Vec<ListedSubject>,
         next: Option<u32>,
         is_last: bool,
     ) -> Result<(), JoinFailure> {
@@ -380,7 +380,7 @@ impl Join {
             (source.is_asked, source.is_done) = (!is_last, is_last);
             return Ok(());
         }
-        for Listed { subject, span } in listed {
+        for ListedSubject { subject, span } in listed {
             if !self.patterns[source.pattern].matches(&subject) {
                 return Err(MALFORMED);
             }
@@ -394,7 +394,7 @@ impl Join {
             };
             // Several patterns may match one subject.
             if self.splices.begin(from, &subject, until) {
-                source.parts.push_back(Part::new(subject, span).ok_or(MALFORMED)?);
+                source.parts.push_back(SubjectReplay::new(subject, span).ok_or(MALFORMED)?);
             }
         }
         if is_last {
@@ -411,7 +411,7 @@ impl Join {
     /// Takes a part of the answers to the polls at hand.
     fn on_polled(
         &mut self,
-        now: Wall,
+        now: WallTime,
         from: Epoch,
         first: u16,
         answers: Vec<PollAnswer>,
@@ -427,7 +427,7 @@ impl Join {
             }
             let left = part.left();
             match part.on_answer(answer, publisher, &mut source.held, now) {
-                Found::Events(events) => {
+                ReplayOutcome::Events(events) => {
                     for event in events {
                         if let JoinEvent::Message(Delivery { replayed: true, .. }) = event {
                             source.baseline.replayed += 1;
@@ -435,10 +435,12 @@ impl Join {
                         self.events.push_back(event);
                     }
                 }
-                Found::Owed(owed) => {
-                    owed.into_iter().for_each(|owed| self.splices.owe(&part.subject, owed, part.lost));
+                ReplayOutcome::ReplayGap(unreplayed) => {
+                    unreplayed
+                        .into_iter()
+                        .for_each(|unreplayed| self.splices.add_gap(&part.subject, unreplayed, part.lost));
                 }
-                Found::Misfit => return Err(MALFORMED),
+                ReplayOutcome::Misfit => return Err(MALFORMED),
             }
             source.has_progress |= part.is_done() || part.left() < left;
         }
@@ -448,32 +450,34 @@ impl Join {
                 return Err(MALFORMED);
             }
             // What is not all there is asked for again, before anything else.
-            source.ask_again();
+            source.retry_question();
             source.is_done = source.has_all(&self.patterns);
         }
         Ok(())
     }
 
     /// Nothing more comes of a publisher's history: what was listed and has not come may still come live, or is lost.
-    fn fail(&mut self, now: Wall, from: Epoch, unjoined: Option<JoinFailure>) {
+    fn fail(&mut self, now: WallTime, from: Epoch, unjoined: Option<JoinFailure>) {
         let Some(source) = self.sources.get_mut(&from) else { return };
-        source.ask_again();
+        source.retry_question();
         source.is_done = true;
         source.baseline.unjoined = unjoined;
         let reason = match unjoined {
-            Some(JoinFailure::Unanswered(Unanswered::Gone | Unanswered::UnknownPeer)) => Reason::PublisherGone,
+            Some(JoinFailure::QuestionFailure(QuestionFailure::Gone | QuestionFailure::UnknownPeer)) => {
+                Reason::PublisherGone
+            }
             _ => Reason::Deadline,
         };
         for mut part in std::mem::take(&mut source.parts) {
-            if let Some(owed) = part.give_up(&source.baseline.publisher, reason) {
-                self.splices.owe(&part.subject, owed, part.lost);
+            if let Some(unreplayed) = part.abandon(&source.baseline.publisher, reason) {
+                self.splices.add_gap(&part.subject, unreplayed, part.lost);
             }
         }
         self.finish_if_done(now, from);
     }
 
     /// A publisher's history has been read: what came live meanwhile follows.
-    fn finish_if_done(&mut self, now: Wall, from: Epoch) {
+    fn finish_if_done(&mut self, now: WallTime, from: Epoch) {
         let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_done) else { return };
         for event in std::mem::take(&mut source.held) {
             match event {
@@ -491,9 +495,9 @@ impl Join {
 }
 
 /// An answer that does not fit the question.
-const MALFORMED: JoinFailure = JoinFailure::Unanswered(Unanswered::Malformed);
+const MALFORMED: JoinFailure = JoinFailure::QuestionFailure(QuestionFailure::Malformed);
 
-impl Source {
+impl JoinSource {
     /// Whether there is something to ask it now.
     fn is_due(&self) -> bool {
         !self.is_done && !self.is_asked
@@ -505,7 +509,7 @@ impl Source {
     }
 
     /// The question at hand is over. What is not all there is asked for again.
-    fn ask_again(&mut self) {
+    fn retry_question(&mut self) {
         self.is_asked = false;
         for part in std::mem::take(&mut self.asked).into_iter().rev().filter(|part| !part.is_done()) {
             self.parts.push_front(part);

@@ -1,24 +1,24 @@
 //! The recovery phase of one subject: its events from n0 to n1, in order, or word of those that are gone.
 
 use super::JoinEvent;
-use super::splice::Owed;
-use crate::message::{Cause, Count, Delivery, Loss, Missing, Publisher, Reason, Verdict};
-use crate::offset::{Case, Modulus, Span};
+use super::splice::ReplayGap;
+use crate::message::{Cause, Count, Delivery, Loss, LossScope, Publisher, Reason, Verdict};
+use crate::offset::{HistorySpan, Modulus, PollCase};
 use crate::proto::history::HistoryEvent;
 use crate::proto::question::{Poll, PollAnswer};
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::time::Wall;
+use crate::time::WallTime;
 use std::collections::VecDeque;
 
 /// What is wanted of one subject.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct SubjectReplay {
     pub(super) subject: Subject,
     /// The offset of the event before the next one, to poll with.
     offset: u32,
     /// What was listed: n1 ends the phase.
-    span: Span,
+    span: HistorySpan,
     /// The number of the last event that came, or was told to be lost.
     seq: Option<Seq>,
     /// Events told as lost since the last one that came.
@@ -27,26 +27,26 @@ pub(super) struct Part {
 }
 
 /// What an answer led to.
-pub(super) enum Found {
+pub(super) enum ReplayOutcome {
     /// These events, in order.
     Events(Vec<JoinEvent>),
     /// Nothing more comes.
-    Owed(Option<Owed>),
+    ReplayGap(Option<ReplayGap>),
     /// It is no answer to the poll.
     Misfit,
 }
 
-impl Part {
+impl SubjectReplay {
     /// `None` if the span cannot be.
-    pub(super) fn new(subject: Subject, span: Span) -> Option<Part> {
+    pub(super) fn new(subject: Subject, span: HistorySpan) -> Option<SubjectReplay> {
         let offset = Modulus::WIRE.predecessor(span.first);
-        let Span { first_seq, last_seq, .. } = span;
+        let HistorySpan { first_seq, last_seq, .. } = span;
         let counted = (first_seq.frame() == last_seq.frame()).then(|| last_seq.count().checked_sub(first_seq.count()));
         let fits = match counted {
             Some(numbers) => numbers == Some(span.count(Modulus::WIRE) - 1),
             None => first_seq < last_seq,
         };
-        fits.then_some(Part { subject, offset, span, seq: None, lost: 0, is_done: false })
+        fits.then_some(SubjectReplay { subject, offset, span, seq: None, lost: 0, is_done: false })
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -69,29 +69,29 @@ impl Part {
         answer: PollAnswer,
         publisher: &Publisher,
         held: &mut VecDeque<JoinEvent>,
-        now: Wall,
-    ) -> Found {
+        now: WallTime,
+    ) -> ReplayOutcome {
         match (answer.case, answer.span) {
-            (Case::Successor, _) => {
+            (PollCase::Successor, _) => {
                 let mut events = Vec::with_capacity(answer.events.len());
                 for event in answer.events {
                     let follows = event.offset == Modulus::WIRE.successor(self.offset) && !self.is_done;
                     let rises = self.seq.is_none_or(|seq| seq < event.seq) && event.seq <= self.span.last_seq;
                     if !follows || !rises {
-                        return Found::Misfit;
+                        return ReplayOutcome::Misfit;
                     }
                     events.push(JoinEvent::Message(self.take(event, publisher)));
                 }
-                Found::Events(events)
+                ReplayOutcome::Events(events)
             }
             // The history has moved on; if its subject began anew, nothing of what was listed is left.
-            (Case::Recovery, Some(span))
+            (PollCase::Recovery, Some(span))
                 if span.first_seq <= self.span.last_seq && (1..self.left()).contains(&self.gone_before(&span)) =>
             {
                 let events = self.skip_to(&span, publisher, held, now);
-                Found::Events(events)
+                ReplayOutcome::Events(events)
             }
-            _ => Found::Owed(self.give_up(publisher, Reason::Expired)),
+            _ => ReplayOutcome::ReplayGap(self.abandon(publisher, Reason::Expired)),
         }
     }
 
@@ -114,7 +114,7 @@ impl Part {
     }
 
     /// How many of the events that are still to come lie before a span.
-    fn gone_before(&self, span: &Span) -> u64 {
+    fn gone_before(&self, span: &HistorySpan) -> u64 {
         Modulus::WIRE.distance(Modulus::WIRE.successor(self.offset), span.first)
     }
 
@@ -126,10 +126,10 @@ impl Part {
     /// The events before a span have left the history. Some may have come live meanwhile; the others are lost.
     fn skip_to(
         &mut self,
-        span: &Span,
+        span: &HistorySpan,
         publisher: &Publisher,
         held: &mut VecDeque<JoinEvent>,
-        now: Wall,
+        now: WallTime,
     ) -> Vec<JoinEvent> {
         let (gone, first) = (self.gone_before(span), self.next());
         self.offset = Modulus::WIRE.predecessor(span.first);
@@ -160,20 +160,20 @@ impl Part {
         events
     }
 
-    fn lose(&mut self, first: Seq, last: Seq, count: u64, publisher: &Publisher, at: Wall) -> JoinEvent {
+    fn lose(&mut self, first: Seq, last: Seq, count: u64, publisher: &Publisher, at: WallTime) -> JoinEvent {
         self.seq = Some(last);
         self.lost += count;
-        let what = Missing::Messages { subject: self.subject.clone(), first, last, count: Count::Exact(count) };
+        let what = LossScope::Messages { subject: self.subject.clone(), first, last, count: Count::Exact(count) };
         let (publisher, reason, cause) = (publisher.clone(), Reason::Expired, Cause::Network);
         JoinEvent::Loss(Loss { publisher, what, reason, cause, at })
     }
 
     /// Nothing more comes from the history: what is left of it.
-    pub(super) fn give_up(&mut self, publisher: &Publisher, reason: Reason) -> Option<Owed> {
+    pub(super) fn abandon(&mut self, publisher: &Publisher, reason: Reason) -> Option<ReplayGap> {
         let count = self.left();
         self.is_done = true;
         let (first, publisher) = (self.next(), publisher.clone());
-        (0 < count).then(|| Owed { publisher, first, last: self.span.last_seq.max(first), count, reason })
+        (0 < count).then(|| ReplayGap { publisher, first, last: self.span.last_seq.max(first), count, reason })
     }
 }
 

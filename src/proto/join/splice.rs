@@ -1,15 +1,15 @@
 //! Where histories end and the live stream goes on.
 
 use super::JoinEvent;
-use crate::message::{Cause, Count, Delivery, Epoch, Loss, Missing, Publisher, Reason, Verdict};
+use crate::message::{Cause, Count, Delivery, Epoch, Loss, LossScope, Publisher, Reason, Verdict};
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::time::Wall;
+use crate::time::WallTime;
 use std::collections::{BTreeMap, VecDeque};
 
 /// What was listed of a subject and did not come from the history; it may still come live.
 #[derive(Clone, Debug)]
-pub(super) struct Owed {
+pub(super) struct ReplayGap {
     pub(super) publisher: Publisher,
     pub(super) first: Seq,
     pub(super) last: Seq,
@@ -23,9 +23,9 @@ struct Splice {
     /// The raw form of the last number that came, was told as lost or is not wanted; it need not be one that exists.
     until: u64,
     /// What of the history is not there; `until` is just below it.
-    owed: Option<Owed>,
+    unreplayed: Option<ReplayGap>,
     /// Messages told as lost since the last one that came.
-    told: Count,
+    reported: Count,
     /// Whether live messages may have been dropped since it began, because the subscriber was slow.
     has_dropped: bool,
 }
@@ -34,7 +34,7 @@ struct Splice {
 #[derive(Debug, Default)]
 pub(super) struct Splices {
     map: BTreeMap<(Epoch, Subject), Splice>,
-    owed: usize,
+    unreplayed: usize,
 }
 
 impl Splices {
@@ -48,18 +48,18 @@ impl Splices {
         if self.map.contains_key(&key) {
             return false;
         }
-        let splice = Splice { until, owed: None, told: Count::Exact(0), has_dropped: false };
+        let splice = Splice { until, unreplayed: None, reported: Count::Exact(0), has_dropped: false };
         self.map.insert(key, splice);
         true
     }
 
-    /// The rest of what was listed does not come from the history; `told` messages just before it were told as lost.
-    pub(super) fn owe(&mut self, subject: &Subject, owed: Owed, told: u64) {
-        if let Some(splice) = self.map.get_mut(&(owed.publisher.epoch, subject.clone())) {
-            self.owed += usize::from(splice.owed.is_none());
-            splice.until = owed.first.raw() - 1;
-            splice.owed = Some(owed);
-            splice.told = Count::Exact(told);
+    /// The rest of what was listed does not come from the history; `reported` messages just before it were told as lost.
+    pub(super) fn add_gap(&mut self, subject: &Subject, unreplayed: ReplayGap, reported: u64) {
+        if let Some(splice) = self.map.get_mut(&(unreplayed.publisher.epoch, subject.clone())) {
+            self.unreplayed += usize::from(splice.unreplayed.is_none());
+            splice.until = unreplayed.first.raw() - 1;
+            splice.unreplayed = Some(unreplayed);
+            splice.reported = Count::Exact(reported);
         }
     }
 
@@ -68,20 +68,20 @@ impl Splices {
     }
 
     /// Everything that came live so far has been seen: what is still owed is lost.
-    pub(super) fn on_idle(&mut self, at: Wall, out: &mut VecDeque<JoinEvent>) {
-        if self.owed == 0 {
+    pub(super) fn on_idle(&mut self, at: WallTime, out: &mut VecDeque<JoinEvent>) {
+        if self.unreplayed == 0 {
             return;
         }
-        self.owed = 0;
+        self.unreplayed = 0;
         for ((_, subject), splice) in &mut self.map {
-            if let Some(owed) = splice.owed.take() {
-                out.push_back(splice.tell(subject, &owed, at));
+            if let Some(unreplayed) = splice.unreplayed.take() {
+                out.push_back(splice.report_all(subject, &unreplayed, at));
             }
         }
     }
 
     /// Takes a live message: drops it if the history had it, and tells what is missing before it.
-    pub(super) fn on_message(&mut self, at: Wall, mut delivery: Delivery, out: &mut VecDeque<JoinEvent>) {
+    pub(super) fn on_message(&mut self, at: WallTime, mut delivery: Delivery, out: &mut VecDeque<JoinEvent>) {
         let Some(seq) = delivery.seq.filter(|_| !self.map.is_empty()) else {
             return out.push_back(JoinEvent::Message(delivery));
         };
@@ -90,9 +90,9 @@ impl Splices {
         if seq.raw() <= splice.until {
             return;
         }
-        if let Some(owed) = splice.owed.take() {
-            self.owed -= 1;
-            out.extend(splice.settle(&key.1, owed, seq, at));
+        if let Some(unreplayed) = splice.unreplayed.take() {
+            self.unreplayed -= 1;
+            out.extend(splice.settle(&key.1, unreplayed, seq, at));
         }
         let Some(mut splice) = self.map.remove(&key) else { return };
         // What is published here cannot be lost here.
@@ -100,12 +100,12 @@ impl Splices {
         if !matches!(delivery.verdict, Verdict::Direct | Verdict::Unnumbered) {
             // The live stream may not know of them: to it the subject begins with this message.
             if is_counted && let Some(missing) = missing_before(&splice, &delivery.publisher, seq) {
-                out.push_back(splice.tell(&key.1, &missing, at));
+                out.push_back(splice.report_all(&key.1, &missing, at));
             }
-            match splice.told {
+            match splice.reported {
                 Count::Exact(0) if is_counted => delivery.verdict = Verdict::Next,
                 Count::Exact(0) => {}
-                told => delivery.verdict = Verdict::Skip(told),
+                reported => delivery.verdict = Verdict::Skip(reported),
             }
         }
         out.push_back(JoinEvent::Message(delivery));
@@ -114,12 +114,12 @@ impl Splices {
     /// Takes a live loss: what of it the history had is not lost.
     pub(super) fn on_loss(&mut self, mut loss: Loss, out: &mut VecDeque<JoinEvent>) {
         let at = loss.at;
-        if let Missing::Messages { subject, first, last, count } = &mut loss.what
+        if let LossScope::Messages { subject, first, last, count } = &mut loss.what
             && let Some(splice) = self.map.get_mut(&(loss.publisher.epoch, subject.clone()))
         {
-            if let Some(owed) = splice.owed.take_if(|owed| owed.first <= *last) {
-                self.owed -= 1;
-                out.extend(splice.settle(subject, owed, *first, at));
+            if let Some(unreplayed) = splice.unreplayed.take_if(|unreplayed| unreplayed.first <= *last) {
+                self.unreplayed -= 1;
+                out.extend(splice.settle(subject, unreplayed, *first, at));
             }
             if last.raw() <= splice.until {
                 return;
@@ -155,50 +155,51 @@ impl Splice {
     }
 
     fn add(&mut self, count: Count) {
-        self.told = Count::from_bounds(self.told.min() + count.min(), self.told.max() + count.max());
+        self.reported = Count::from_bounds(self.reported.min() + count.min(), self.reported.max() + count.max());
     }
 
     /// Tells that all of this is lost.
-    fn tell(&mut self, subject: &Subject, lost: &Owed, at: Wall) -> JoinEvent {
-        self.tell_some(subject, lost, Count::Exact(lost.count), at)
+    fn report_all(&mut self, subject: &Subject, lost: &ReplayGap, at: WallTime) -> JoinEvent {
+        self.report_count(subject, lost, Count::Exact(lost.count), at)
     }
 
     /// Tells that so many of this are lost.
-    fn tell_some(&mut self, subject: &Subject, lost: &Owed, count: Count, at: Wall) -> JoinEvent {
+    fn report_count(&mut self, subject: &Subject, lost: &ReplayGap, count: Count, at: WallTime) -> JoinEvent {
         self.until = lost.last.raw();
         self.add(count);
-        let Owed { publisher, first, last, reason, .. } = lost.clone();
-        let what = Missing::Messages { subject: subject.clone(), first, last, count };
+        let ReplayGap { publisher, first, last, reason, .. } = lost.clone();
+        let what = LossScope::Messages { subject: subject.clone(), first, last, count };
         JoinEvent::Loss(Loss { publisher, what, reason, cause: Cause::Network, at })
     }
 
     /// The live stream goes on with `seq`: what is owed below it is lost, and the rest is the live stream's to tell.
-    fn settle(&mut self, subject: &Subject, owed: Owed, seq: Seq, at: Wall) -> Option<JoinEvent> {
-        if owed.last < seq {
-            return Some(self.tell(subject, &owed, at));
+    fn settle(&mut self, subject: &Subject, unreplayed: ReplayGap, seq: Seq, at: WallTime) -> Option<JoinEvent> {
+        if unreplayed.last < seq {
+            return Some(self.report_all(subject, &unreplayed, at));
         }
-        if seq <= owed.first {
+        if seq <= unreplayed.first {
             return None;
         }
         // Numbers are without gaps in a frame only.
-        let count = if seq.frame() == owed.first.frame() {
-            Count::Exact((seq.count() - owed.first.count()).min(owed.count))
-        } else if seq.frame() == owed.last.frame() {
-            Count::Exact(owed.count.saturating_sub(owed.last.count() + 1 - seq.count()))
+        let count = if seq.frame() == unreplayed.first.frame() {
+            Count::Exact((seq.count() - unreplayed.first.count()).min(unreplayed.count))
+        } else if seq.frame() == unreplayed.last.frame() {
+            Count::Exact(unreplayed.count.saturating_sub(unreplayed.last.count() + 1 - seq.count()))
         } else {
-            Count::from_bounds(0, owed.count)
+            Count::from_bounds(0, unreplayed.count)
         };
         let before = Seq::new(seq.raw() - 1);
-        let last = before.or_else(|| owed.first.forward(count.max().max(1) - 1)).unwrap_or(owed.first);
-        let told = (0 < count.max()).then(|| self.tell_some(subject, &Owed { last, ..owed }, count, at));
+        let last = before.or_else(|| unreplayed.first.forward(count.max().max(1) - 1)).unwrap_or(unreplayed.first);
+        let reported =
+            (0 < count.max()).then(|| self.report_count(subject, &ReplayGap { last, ..unreplayed }, count, at));
         self.until = seq.raw() - 1;
-        told
+        reported
     }
 }
 
 /// What is missing of the same frame before a message.
-fn missing_before(splice: &Splice, publisher: &Publisher, seq: Seq) -> Option<Owed> {
+fn missing_before(splice: &Splice, publisher: &Publisher, seq: Seq) -> Option<ReplayGap> {
     let first = Seq::new(splice.until.saturating_add(1)).filter(|first| *first < seq)?;
     let (publisher, count) = (publisher.clone(), seq.count() - first.count());
-    Some(Owed { publisher, first, last: Seq::new(seq.raw() - 1)?, count, reason: Reason::Deadline })
+    Some(ReplayGap { publisher, first, last: Seq::new(seq.raw() - 1)?, count, reason: Reason::Deadline })
 }

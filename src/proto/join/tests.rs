@@ -1,14 +1,14 @@
 //! Joins against real histories, with chance between them.
 
 use super::*;
-use crate::message::{Cause, Count, Dseq, Message, Missing, Verdict};
-use crate::offset::Case;
+use crate::message::{Cause, Count, Dseq, LossScope, Message, Verdict};
+use crate::offset::PollCase;
 use crate::proto::history::{History, HistorySettings};
 use crate::proto::question::answer;
 use crate::rng::Rng;
 use crate::seqno::{Frame, Seq};
 use crate::subject::Subject;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Source {
         let (seq, subject) = (number(self.counts[index]), subject(index as u64));
         let offset = self.bases[index].wrapping_add(self.counts[index] as u32);
         let message = Message::new(subject.clone(), self.counts[index].to_string());
-        let now = Now { instant: self.instant, wall: Wall::EPOCH };
+        let now = ClockReading { instant: self.instant, wall: WallTime::EPOCH };
         self.history.record(now, seq, offset, &message);
         if !is_live {
             return;
@@ -87,8 +87,8 @@ impl Source {
         let publisher = self.publisher.clone();
         if let Verdict::Skip(count) = verdict {
             let (first, last) = (number(seq.count() - missing), number(seq.count() - 1));
-            let what = Missing::Messages { subject: subject.clone(), first, last, count };
-            let (reason, cause, at) = (Reason::Deadline, Cause::Network, Wall::EPOCH);
+            let what = LossScope::Messages { subject: subject.clone(), first, last, count };
+            let (reason, cause, at) = (Reason::Deadline, Cause::Network, WallTime::EPOCH);
             self.live.push_back(JoinEvent::Loss(Loss { publisher: publisher.clone(), what, reason, cause, at }));
         }
         let (seq, repaired, replayed) = (Some(seq), false, false);
@@ -138,7 +138,7 @@ impl Reader {
                 JoinEvent::Message(delivery) => {
                     let (epoch, subject) = (delivery.publisher.epoch, delivery.message.subject.clone());
                     self.live.insert((epoch, subject, delivery.seq.unwrap().count()));
-                    join.on_message(Wall::EPOCH, delivery);
+                    join.on_message(WallTime::EPOCH, delivery);
                 }
                 JoinEvent::Loss(loss) => join.on_loss(loss),
                 JoinEvent::Joined(_) => unreachable!(),
@@ -161,7 +161,7 @@ impl Reader {
                     got.enter("message", seq, seq);
                 }
                 JoinEvent::Loss(loss) => {
-                    let Missing::Messages { subject, first, last, count } = loss.what else { panic!("{loss:?}") };
+                    let LossScope::Messages { subject, first, last, count } = loss.what else { panic!("{loss:?}") };
                     assert_eq!(count, Count::Exact(last.count() + 1 - first.count()));
                     self.lost += count.min();
                     let numbers = first.count()..=last.count();
@@ -204,8 +204,8 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
         };
         let mut join = Join::new(patterns, Some(selection));
         let mut reader = Reader::default();
-        sources.iter().for_each(|source| join.on_known(Some(source.publisher.clone())));
-        join.on_known(None);
+        sources.iter().for_each(|source| join.on_publisher(Some(source.publisher.clone())));
+        join.on_publisher(None);
         let mut asked: VecDeque<(Epoch, VecDeque<Bytes>)> = VecDeque::new();
         let mut steps = 0;
         while join.is_joining() {
@@ -216,7 +216,7 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
             }
             while let Some((epoch, question)) = join.poll_question() {
                 if rng.below(10) == 0 {
-                    join.put_back(epoch); // there is no room for it now
+                    join.requeue(epoch); // there is no room for it now
                     break;
                 }
                 let source = sources.iter().find(|source| source.publisher.epoch == epoch).unwrap();
@@ -232,8 +232,8 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
                     reader.hand_in(&mut join, source);
                 }
                 let part = parts.pop_front();
-                let part = part.map_or(Err(Unanswered::Timeout), |part| Ok(Answer::decode(&part).unwrap()));
-                if join.on_answer(Wall::EPOCH, epoch, part) {
+                let part = part.map_or(Err(QuestionFailure::Timeout), |part| Ok(Answer::decode(&part).unwrap()));
+                if join.on_answer(WallTime::EPOCH, epoch, part) {
                     asked.push_front((epoch, parts));
                 }
             }
@@ -244,7 +244,7 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
             // The last message of each subject comes, so that what is lost before it is known.
             (0..200).for_each(|_| source.publish(&mut rng, true, 0));
             reader.hand_in(&mut join, source);
-            join.on_idle(Wall::EPOCH);
+            join.on_idle(WallTime::EPOCH);
             reader.take(&mut join);
             for (index, count) in source.counts.iter().enumerate().filter(|(_, count)| 0 < **count) {
                 let got = &reader.got[&(source.publisher.epoch, subject(index as u64))];
@@ -265,8 +265,8 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
 fn begun(selection: Option<Selection>) -> (Join, Publisher) {
     let mut join = Join::new(vec!["a.>".parse().unwrap()], selection);
     let source = publisher(3);
-    join.on_known(Some(source.clone()));
-    join.on_known(None);
+    join.on_publisher(Some(source.clone()));
+    join.on_publisher(None);
     assert!(matches!(join.poll_question(), Some((_, Question::List { .. }))));
     assert!(join.poll_question().is_none() && join.is_joining());
     (join, source)
@@ -287,11 +287,11 @@ fn a_confirmed_start_asks_once_and_hands_on_nothing_old() {
     let (mut join, from) = begun(None);
     assert_eq!(join.baselines(), None);
     let listed = AnswerContent::List { listed: Vec::new(), next: Some(9) };
-    join.on_answer(Wall::EPOCH, from.epoch, Ok(answered(&from, listed)));
+    join.on_answer(WallTime::EPOCH, from.epoch, Ok(answered(&from, listed)));
     let baseline = only_baseline(&mut join);
     assert_eq!(baseline, Baseline { publisher: from, after: Some(Dseq(42)), replayed: 0, unjoined: None });
     // Who becomes known later is not asked any more: its messages are owed from first contact on.
-    join.on_known(Some(publisher(4)));
+    join.on_publisher(Some(publisher(4)));
     assert!(!join.is_joining() && join.poll_question().is_none());
 }
 
@@ -300,7 +300,7 @@ fn a_publisher_without_history_confirms_too() {
     for (selection, unjoined) in [(None, None), (Some(Selection::default()), Some(JoinFailure::Refused(Refused::Off)))]
     {
         let (mut join, from) = begun(selection);
-        join.on_answer(Wall::EPOCH, from.epoch, Ok(answered(&from, AnswerContent::Refused(Refused::Off))));
+        join.on_answer(WallTime::EPOCH, from.epoch, Ok(answered(&from, AnswerContent::Refused(Refused::Off))));
         let baseline = only_baseline(&mut join);
         assert_eq!((baseline.after, baseline.unjoined), (Some(Dseq(42)), unjoined));
     }
@@ -310,47 +310,51 @@ fn a_publisher_without_history_confirms_too() {
 fn who_does_not_answer_is_asked_again_and_then_told() {
     let (mut join, from) = begun(Some(Selection::default()));
     for _ in 1..ATTEMPTS {
-        join.on_answer(Wall::EPOCH, from.epoch, Err(Unanswered::Timeout));
+        join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Timeout));
         assert!(join.is_joining() && join.poll_question().is_some());
     }
-    join.on_answer(Wall::EPOCH, from.epoch, Err(Unanswered::Timeout));
+    join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Timeout));
     let baseline = only_baseline(&mut join);
-    assert_eq!((baseline.after, baseline.unjoined), (None, Some(JoinFailure::Unanswered(Unanswered::Timeout))));
+    assert_eq!(
+        (baseline.after, baseline.unjoined),
+        (None, Some(JoinFailure::QuestionFailure(QuestionFailure::Timeout)))
+    );
     let (mut join, from) = begun(Some(Selection::default()));
-    join.on_answer(Wall::EPOCH, from.epoch, Err(Unanswered::Gone));
-    assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::Unanswered(Unanswered::Gone)));
+    join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Gone));
+    assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::QuestionFailure(QuestionFailure::Gone)));
 }
 
 #[test]
 fn what_was_listed_and_does_not_come_is_lost() {
     let (mut join, from) = begun(Some(Selection::default()));
-    let span = crate::offset::Span { first: u32::MAX, last: 3, first_seq: number(10), last_seq: number(14) };
-    let listed = AnswerContent::List { listed: vec![Listed { subject: subject(0), span }], next: None };
-    join.on_answer(Wall::EPOCH, from.epoch, Ok(answered(&from, listed)));
+    let span = crate::offset::HistorySpan { first: u32::MAX, last: 3, first_seq: number(10), last_seq: number(14) };
+    let listed = AnswerContent::List { listed: vec![ListedSubject { subject: subject(0), span }], next: None };
+    join.on_answer(WallTime::EPOCH, from.epoch, Ok(answered(&from, listed)));
     let Some((_, Question::Poll(polls))) = join.poll_question() else { panic!("its events are polled") };
     assert_eq!((polls[0].offset, polls[0].count), (u32::MAX - 1, 5));
-    join.on_answer(Wall::EPOCH, from.epoch, Err(Unanswered::Gone));
+    join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Gone));
     assert_eq!(only_baseline(&mut join).replayed, 0);
     assert_eq!(join.poll_event(), None, "it may still come live");
-    join.on_idle(Wall::EPOCH);
+    join.on_idle(WallTime::EPOCH);
     let Some(JoinEvent::Loss(loss)) = join.poll_event() else { panic!("it is told") };
-    let what = Missing::Messages { subject: subject(0), first: number(10), last: number(14), count: Count::Exact(5) };
+    let what = LossScope::Messages { subject: subject(0), first: number(10), last: number(14), count: Count::Exact(5) };
     assert_eq!((loss.what, loss.reason), (what, Reason::PublisherGone));
 }
 
 #[test]
 fn answers_that_do_not_fit_end_the_asking() {
-    let other = PollAnswer { subject: subject(9), case: Case::NoEvent, span: None, events: Vec::new(), more: false };
+    let other =
+        PollAnswer { subject: subject(9), case: PollCase::NoEvent, span: None, events: Vec::new(), more: false };
     for content in [
         AnswerContent::Fetch { first: 0, answers: Vec::new() },
         AnswerContent::Poll { first: 0, answers: vec![other] },
         AnswerContent::List { listed: Vec::new(), next: Some(0) },
     ] {
         let (mut join, from) = begun(Some(Selection::default()));
-        join.on_answer(Wall::EPOCH, from.epoch, Ok(answered(&from, content)));
-        assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::Unanswered(Unanswered::Malformed)));
+        join.on_answer(WallTime::EPOCH, from.epoch, Ok(answered(&from, content)));
+        assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::QuestionFailure(QuestionFailure::Malformed)));
         // Nor does a stray one disturb it afterwards.
-        join.on_answer(Wall::EPOCH, from.epoch, Err(Unanswered::Timeout));
+        join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Timeout));
         assert_eq!(join.poll_event(), None);
     }
 }
@@ -359,11 +363,11 @@ fn answers_that_do_not_fit_end_the_asking() {
 fn a_subject_without_history_flows_as_it_comes() {
     let (mut join, from) = begun(Some(Selection::default()));
     let listed = AnswerContent::List { listed: Vec::new(), next: None };
-    join.on_answer(Wall::EPOCH, from.epoch, Ok(answered(&from, listed)));
+    join.on_answer(WallTime::EPOCH, from.epoch, Ok(answered(&from, listed)));
     only_baseline(&mut join);
     let message = Message::new(subject(1), "x");
     let (publisher, seq, verdict) = (from, Some(number(5)), Verdict::First);
     let delivery = Delivery::new(message, publisher, seq, verdict);
-    join.on_message(Wall::EPOCH, delivery.clone());
+    join.on_message(WallTime::EPOCH, delivery.clone());
     assert_eq!(join.poll_event(), Some(JoinEvent::Message(delivery)));
 }

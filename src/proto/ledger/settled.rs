@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 /// A range that was given up on. What was in it may still be proven by later messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settled {
+pub struct SettledRange {
     /// First datagram.
     pub first: Dseq,
     /// Last datagram.
@@ -28,10 +28,10 @@ pub struct Settled {
     pub is_content: bool,
 }
 
-impl Settled {
+impl SettledRange {
     /// A datagram with a message that has no number to name it by: a large one that begins in it, or a lost one.
-    pub fn of_content(dseq: Dseq, now: Instant, reason: Reason) -> Settled {
-        Settled {
+    pub fn of_content(dseq: Dseq, now: Instant, reason: Reason) -> SettledRange {
+        SettledRange {
             first: dseq,
             last: dseq,
             messages: 1,
@@ -44,8 +44,8 @@ impl Settled {
     }
 
     /// The datagrams up to `last`, with `messages` begun in them, which were sent before the first contact.
-    pub fn before_contact(last: Dseq, messages: u64) -> Settled {
-        Settled {
+    pub fn before_contact(last: Dseq, messages: u64) -> SettledRange {
+        SettledRange {
             first: Dseq(1),
             last,
             messages,
@@ -71,7 +71,7 @@ impl Settled {
 
 /// What is missing between two datagrams that arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unexplained {
+pub struct UnexplainedMessages {
     /// Messages in settled ranges that nothing has explained yet.
     pub messages: u64,
     /// Of these, messages that may have been sent before `recent`.
@@ -84,7 +84,7 @@ pub struct Unexplained {
 
 /// What an explanation changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Explained {
+pub(super) struct Explanation {
     /// There were that many messages; otherwise the numbers of the subject and the counts of the datagrams disagree.
     pub agrees: bool,
     /// Datagrams whose messages are now all explained: they were unverified and are lost.
@@ -93,7 +93,7 @@ pub(super) struct Explained {
 
 /// Datagrams that a retraction takes out of the settled ranges, by the state in which they were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Retracted {
+pub(super) struct Retraction {
     pub lost: u64,
     pub unverified: u64,
     /// Datagrams that stay, and whose messages are now all explained: they were unverified and are lost.
@@ -103,7 +103,7 @@ pub(super) struct Retracted {
 /// The settled ranges of one ledger, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct SettledRanges {
-    ranges: VecDeque<Settled>,
+    ranges: VecDeque<SettledRange>,
     /// The sum of `unexplained` over `ranges`.
     unexplained: u64,
     /// Unexplained messages of ranges that left because of the limit, all at or before `forgotten_to`.
@@ -141,7 +141,7 @@ impl SettledRanges {
     }
 
     /// Adds a range above all others.
-    pub fn push(&mut self, range: Settled) {
+    pub fn push(&mut self, range: SettledRange) {
         if self.ranges_max <= self.ranges.len()
             && let Some(oldest) = self.ranges.pop_front()
         {
@@ -155,14 +155,14 @@ impl SettledRanges {
     }
 
     /// The range in which this datagram lies.
-    pub fn at(&self, dseq: Dseq) -> Option<&Settled> {
+    pub fn at(&self, dseq: Dseq) -> Option<&SettledRange> {
         let at = self.ranges.partition_point(|range| range.last < dseq);
         self.ranges.get(at).filter(|range| range.first <= dseq)
     }
 
     /// Takes back what was settled of datagrams above `high`: `messages` at most stand in what stays of the range at `high`.
-    pub fn retract(&mut self, high: Dseq, messages: u64) -> Retracted {
-        let mut retracted = Retracted::default();
+    pub fn retract(&mut self, high: Dseq, messages: u64) -> Retraction {
+        let mut retracted = Retraction::default();
         while let Some(range) = self.ranges.back_mut().filter(|range| high < range.last) {
             let kept = (high.0 + 1).saturating_sub(range.first.0);
             let dropped = range.datagrams() - kept;
@@ -185,7 +185,7 @@ impl SettledRanges {
     }
 
     /// How many messages of a range just settled nothing has explained yet, though the limit may have taken it already.
-    pub fn unexplained_in(&self, settled: &Settled) -> Count {
+    pub fn unexplained_in(&self, settled: &SettledRange) -> Count {
         let at = self.ranges.partition_point(|range| range.first < settled.first);
         let kept = self.ranges.get(at).filter(|range| range.first == settled.first);
         let most = kept.map_or(settled.unexplained, |range| range.unexplained);
@@ -193,8 +193,8 @@ impl SettledRanges {
     }
 
     /// What is missing between two datagrams that arrived; `recent` divides old from recent.
-    pub fn unexplained_between(&self, after: Dseq, before: Dseq, recent: Instant) -> Unexplained {
-        let mut sum = Unexplained::default();
+    pub fn unexplained_between(&self, after: Dseq, before: Dseq, recent: Instant) -> UnexplainedMessages {
+        let mut sum = UnexplainedMessages::default();
         if after < self.forgotten_to {
             sum.messages = self.forgotten;
             sum.old = self.forgotten;
@@ -217,16 +217,16 @@ impl SettledRanges {
         forgotten.into_iter().chain(ranges).collect()
     }
 
-    fn between(&self, after: Dseq, before: Dseq) -> impl Iterator<Item = &Settled> {
+    fn between(&self, after: Dseq, before: Dseq) -> impl Iterator<Item = &SettledRange> {
         let at = self.ranges.partition_point(|range| range.last <= after);
         self.ranges.range(at..).take_while(move |range| range.last < before)
     }
 
     /// `messages` that stood in the settled ranges between two datagrams are now known (R12).
-    pub fn explain(&mut self, after: Dseq, before: Dseq, messages: u64) -> Explained {
+    pub fn explain(&mut self, after: Dseq, before: Dseq, messages: u64) -> Explanation {
         let sum = self.unexplained_between(after, before, Instant::ZERO).messages;
         if sum < messages {
-            return Explained { agrees: false, datagrams: 0 };
+            return Explanation { agrees: false, datagrams: 0 };
         }
         let from = self.ranges.partition_point(|range| range.last <= after);
         let to = self.ranges.partition_point(|range| range.last < before);
@@ -244,7 +244,7 @@ impl SettledRanges {
             self.floating += messages;
         }
         let balanced = self.balance();
-        Explained { datagrams: datagrams + balanced.datagrams, ..balanced }
+        Explanation { datagrams: datagrams + balanced.datagrams, ..balanced }
     }
 
     /// Explains messages of one range; returns its datagrams if that explains all.
@@ -259,16 +259,16 @@ impl SettledRanges {
     }
 
     /// When floating messages account for all that is unexplained, every range is explained.
-    fn balance(&mut self) -> Explained {
+    fn balance(&mut self) -> Explanation {
         if self.floating == 0 || self.floating < self.unexplained + self.forgotten {
-            return Explained { agrees: true, datagrams: 0 };
+            return Explanation { agrees: true, datagrams: 0 };
         }
         let agrees = self.unexplained + self.forgotten == self.floating;
         let datagrams = (0..self.ranges.len()).map(|at| self.reduce(at, self.ranges[at].unexplained)).sum();
         self.forgotten = 0;
         self.forgotten_missing = MissingDatagrams::default();
         self.floating = 0;
-        Explained { agrees, datagrams }
+        Explanation { agrees, datagrams }
     }
 
     /// The sum over the ranges is what is kept as the sum.

@@ -1,7 +1,7 @@
 //! Pacing: a publisher sends no faster than its receivers can take it.
 //!
 //! Each receiver tells how far it has come and how much more it has room for ([`ReceiveWindow`], [`ReceiveProgress`]; RECEIVER_REPORT on the
-//! wire). A publisher sends until the first of them has no room left ([`Pacer`], [`Receiver`]), and keeps what is sealed
+//! wire). A publisher sends until the first of them has no room left ([`Pacer`], [`PacedReceiver`]), and keeps what is sealed
 //! beyond that; the next report lets it go on. So it runs at the speed of the slowest, without a clock and whatever the
 //! delay of the network. Nor does it run away from what a receiver still asks for: only so far that it can be sent again. Who
 //! allows less than the floor for longer than the patience is left behind: it is not waited for until it has come close again,
@@ -12,12 +12,12 @@ mod receive_window;
 mod tests;
 
 use receive_window::ACTIVE;
-pub use receive_window::{Change, ReceiveProgress, ReceiveWindow};
+pub use receive_window::{ReceiveProgress, ReceiveWindow, WindowChange};
 
 use crate::message::Dseq;
 use crate::proto::newest_control::NewestControl;
-use crate::proto::resend::Bucket;
-use crate::proto::send::Sealed;
+use crate::proto::resend::TokenBucket;
+use crate::proto::send::SealedDatagram;
 use crate::time::{Instant, nanos};
 use crate::wire::{DATAGRAM_BYTES_MAX, Range, ReceiverReport, WINDOW_DATAGRAM_BYTES};
 use std::collections::VecDeque;
@@ -107,7 +107,7 @@ pub fn cost(bytes: usize) -> u64 {
 
 /// A receiver that is not waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeftBehind {
+pub struct LaggingReceiver {
     /// Since when.
     pub since: Instant,
     /// Whether it had ever reported.
@@ -116,7 +116,7 @@ pub struct LeftBehind {
 
 /// What a member can take of this peer's multicasts.
 #[derive(Clone, Debug)]
-pub struct Receiver {
+pub struct PacedReceiver {
     /// How much may have been sent altogether before it must be heard of again: it has no room for more.
     limit: u64,
     /// The same, because of what it asks for.
@@ -127,7 +127,7 @@ pub struct Receiver {
     reported: NewestControl,
     /// Its last report.
     report: Option<ReceiverReport>,
-    left: Option<LeftBehind>,
+    left: Option<LaggingReceiver>,
     /// Until when it is waited for although its address is not proven; `None` if it is proven.
     unproven_until: Option<Instant>,
     /// How often it was left behind.
@@ -144,17 +144,17 @@ pub struct Receiver {
     shared: (Instant, u64),
 }
 
-impl Receiver {
+impl PacedReceiver {
     /// One that has not reported yet, and whose address is not proven.
-    pub fn new(now: Instant, pacer: &mut Pacer) -> Receiver {
-        Receiver {
+    pub fn new(now: Instant, pacer: &mut Pacer) -> PacedReceiver {
+        PacedReceiver {
             limit: pacer.sent + pacer.settings.first_bytes,
             resend_limit: u64::MAX,
             progress: (0, now),
             reported: NewestControl::default(),
             report: None,
             left: None,
-            unproven_until: Some(pacer.wait_for_newcomer(now)),
+            unproven_until: Some(pacer.admit_newcomer(now)),
             times_left: 0,
             left_at: None,
             rest_until: now,
@@ -176,7 +176,7 @@ impl Receiver {
     }
 
     /// Since when and why it is not waited for, if it was too slow.
-    pub fn left_behind(&self) -> Option<LeftBehind> {
+    pub fn left_behind(&self) -> Option<LaggingReceiver> {
         self.left
     }
 
@@ -214,7 +214,7 @@ impl Receiver {
 
     /// Uses less of the window while more than a quarter of what is sent is asked for again: what lies between has less
     /// room than the receiver. Less loss than that is none that slower sending would help.
-    fn look_at_share(&mut self, now: Instant, next: u64) {
+    fn update_share(&mut self, now: Instant, next: u64) {
         let sent = next - self.shared.1;
         if now.since(self.shared.0) < SHARE_TIME || sent < SHARE_DATAGRAMS {
             return;
@@ -229,7 +229,7 @@ impl Receiver {
 
 /// What a report says that is news.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct ReportEffect {
     /// The member is waited for from now on, and was not before.
     pub is_back: bool,
     /// How much may be sent must be reckoned anew: the member was, or is, the slowest.
@@ -238,7 +238,7 @@ pub struct Heard {
 
 /// While something is held: until when receivers are waited for, and how far each must have let this peer come by then.
 #[derive(Clone, Copy, Debug)]
-struct Wait {
+struct PacingWait {
     until: Instant,
     line: u64,
 }
@@ -262,12 +262,12 @@ pub struct Pacer {
     is_behind: bool,
     /// Until when, and up to how much, this peer does not know who is there.
     cold: Option<(Instant, u64)>,
-    bucket: Option<Bucket>,
+    bucket: Option<TokenBucket>,
     /// Milliseconds during which newcomers are waited for before their addresses are proven, and until when the last of them is.
-    proof_millis: Bucket,
+    proof_millis: TokenBucket,
     newcomer_until: Option<Instant>,
-    wait: Option<Wait>,
-    held: VecDeque<Sealed>,
+    wait: Option<PacingWait>,
+    held: VecDeque<SealedDatagram>,
     held_bytes: usize,
     /// Since when something is held without a break.
     held_since: Option<Instant>,
@@ -297,8 +297,8 @@ impl Pacer {
             allowance: u64::MAX,
             is_behind: false,
             cold: None,
-            bucket: matches!(settings.pace, Pace::Rate(_)).then(|| Bucket::full(now)),
-            proof_millis: Bucket::full(now),
+            bucket: matches!(settings.pace, Pace::Rate(_)).then(|| TokenBucket::full(now)),
+            proof_millis: TokenBucket::full(now),
             newcomer_until: None,
             wait: None,
             held: VecDeque::new(),
@@ -311,7 +311,7 @@ impl Pacer {
 
     /// A newcomer has room for a first window only. Says until when it is waited for before its address is proven. Time during which
     /// others are waited for anyway costs nothing.
-    fn wait_for_newcomer(&mut self, now: Instant) -> Instant {
+    fn admit_newcomer(&mut self, now: Instant) -> Instant {
         self.proof_millis.refill(now, PROOF_MILLIS_PER_SECOND, PROOF_MILLIS_BURST);
         let until = now + PROOF_TIME;
         let more = until.since(self.newcomer_until.map_or(now, |before| before.max(now)));
@@ -357,12 +357,12 @@ impl Pacer {
     }
 
     /// The first datagram that is held, if there is one.
-    pub fn first_held(&self) -> Option<&Sealed> {
+    pub fn first_held(&self) -> Option<&SealedDatagram> {
         self.held.front()
     }
 
     /// Keeps a datagram until it may be sent.
-    pub fn hold(&mut self, now: Instant, sealed: Sealed) {
+    pub fn hold(&mut self, now: Instant, sealed: SealedDatagram) {
         self.held_bytes += sealed.bytes.len();
         self.held.push_back(sealed);
         self.held_since.get_or_insert(now);
@@ -372,7 +372,7 @@ impl Pacer {
     }
 
     /// Takes out the first datagram that is held, whether it may be sent or not.
-    pub fn pop(&mut self) -> Option<Sealed> {
+    pub fn pop(&mut self) -> Option<SealedDatagram> {
         let sealed = self.held.pop_front()?;
         self.held_bytes -= sealed.bytes.len();
         if self.held.is_empty() {
@@ -419,14 +419,14 @@ impl Pacer {
     pub fn on_report(
         &mut self,
         now: Instant,
-        receiver: &mut Receiver,
+        receiver: &mut PacedReceiver,
         (number, uptime_ms): (u64, u32),
         report: ReceiverReport,
-    ) -> Option<Heard> {
+    ) -> Option<ReportEffect> {
         if !receiver.reported.admits(now, number, uptime_ms) || number <= receiver.reported.number() {
             return None;
         }
-        receiver.look_at_share(now, self.next);
+        receiver.update_share(now, self.next);
         receiver.reported.accept(now, number, uptime_ms);
         receiver.report = Some(report);
         let before = receiver.least();
@@ -440,11 +440,11 @@ impl Pacer {
         if is_back {
             receiver.left = None;
         }
-        Some(Heard { is_back, matters: is_back || before.min(receiver.least()) <= self.allowance })
+        Some(ReportEffect { is_back, matters: is_back || before.min(receiver.least()) <= self.allowance })
     }
 
     /// A receiver still asks for what was sent from a datagram on: this peer must not send so much more that it has it no more.
-    fn on_awaited(&mut self, now: Instant, receiver: &mut Receiver, awaited: Option<Dseq>) {
+    fn on_awaited(&mut self, now: Instant, receiver: &mut PacedReceiver, awaited: Option<Dseq>) {
         // Rule: pace-resends
         receiver.resend_limit = match awaited.filter(|dseq| dseq.0 < self.next) {
             // If that was too long ago to know, no more is sent at all.
@@ -460,7 +460,7 @@ impl Pacer {
     }
 
     /// Reckons anew how much may be sent: what all `receivers` allow that are waited for.
-    pub fn reckon<'a>(&mut self, now: Instant, receivers: impl Iterator<Item = &'a Receiver>) {
+    pub fn update_allowance<'a>(&mut self, now: Instant, receivers: impl Iterator<Item = &'a PacedReceiver>) {
         // Rule: pace
         self.cold = self.cold.filter(|(until, _)| now < *until);
         self.newcomer_until = self.newcomer_until.filter(|until| now < *until);
@@ -477,13 +477,13 @@ impl Pacer {
     }
 
     /// Whether `receiver` has held up this peer below the floor for too long. If so, it is left behind.
-    pub fn leave_behind(&self, now: Instant, receiver: &mut Receiver) -> bool {
+    pub fn exclude_if_lagging(&self, now: Instant, receiver: &mut PacedReceiver) -> bool {
         // Rule: left-behind
         let held = self.held_since.unwrap_or(now);
         let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.line, now, held));
         let is_slow = is_due && receiver.is_waited_for(now) && receiver.least() <= self.sent;
         if is_slow {
-            receiver.left = Some(LeftBehind { since: now, has_reported: receiver.report.is_some() });
+            receiver.left = Some(LaggingReceiver { since: now, has_reported: receiver.report.is_some() });
             receiver.times_left += 1;
             if receiver.left_at.replace(now).is_some_and(|at| now.since(at) <= REST_MEMORY) {
                 receiver.rest_until = now + REST;
@@ -499,13 +499,13 @@ impl Pacer {
         }
     }
 
-    fn wait_from(&self, now: Instant) -> Wait {
+    fn wait_from(&self, now: Instant) -> PacingWait {
         let floor = match self.settings.pace {
             Pace::Rate(rate) => self.settings.floor.min(rate / 2),
             _ => self.settings.floor,
         };
         let bytes = floor.saturating_mul(nanos(PATIENCE) / 1_000_000) / 1000;
-        Wait { until: now + PATIENCE, line: self.sent + bytes.max(1) }
+        PacingWait { until: now + PATIENCE, line: self.sent + bytes.max(1) }
     }
 
     /// When to look again, if something is held.

@@ -43,7 +43,7 @@ const BACKLOG_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Whether the room has become something else than what was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum WindowChange {
     /// About the same.
     None,
     /// Half of it or less.
@@ -69,7 +69,7 @@ pub struct ReceiveWindow {
     taken: u64,
     /// What the readers of local queues leave of the room, of [`SCALE_ALL`]; and how much of it was told last.
     readers: u64,
-    told: u64,
+    advertised: u64,
     /// Since when a queue is long, and what was taken by then; when the queues were looked at last.
     long: Option<(Instant, u64)>,
     looked: Instant,
@@ -92,7 +92,7 @@ impl ReceiveWindow {
             sharers: 1,
             taken: 0,
             readers: SCALE_ALL,
-            told: SCALE_ALL,
+            advertised: SCALE_ALL,
             long: None,
             looked: now,
             is_hopeless: false,
@@ -113,13 +113,13 @@ impl ReceiveWindow {
     }
 
     /// So many bytes were taken by multicast.
-    pub fn on_taken(&mut self, bytes: usize) {
+    pub fn on_received(&mut self, bytes: usize) {
         self.taken += bytes as u64;
     }
 
     /// The fullest queue of a local subscription is so full, of 1,024. Its reader is waited for like a receiver: while it
     /// takes as much as the floor.
-    pub fn on_backlog(&mut self, now: Instant, fullness: u64) -> Change {
+    pub fn on_backlog(&mut self, now: Instant, fullness: u64) -> WindowChange {
         self.looked = now;
         if fullness < BACKLOG_LONG {
             (self.long, self.is_hopeless) = (None, false);
@@ -135,13 +135,13 @@ impl ReceiveWindow {
             true => SCALE_ALL,
             false => (BACKLOG_FULL.saturating_sub(fullness) * SCALE_ALL / (BACKLOG_FULL - BACKLOG_MIN)).min(SCALE_ALL),
         };
-        let change = match (self.readers, self.told) {
-            (more, told) if told * 2 < more || told < more && more == SCALE_ALL => Change::More,
-            (less, told) if less * 2 < told => Change::Less,
-            _ => Change::None,
+        let change = match (self.readers, self.advertised) {
+            (more, advertised) if advertised * 2 < more || advertised < more && more == SCALE_ALL => WindowChange::More,
+            (less, advertised) if less * 2 < advertised => WindowChange::Less,
+            _ => WindowChange::None,
         };
         if self.readers == SCALE_ALL {
-            self.told = SCALE_ALL;
+            self.advertised = SCALE_ALL;
         }
         change
     }
@@ -153,12 +153,12 @@ impl ReceiveWindow {
 
     /// When to look at the queues again, while nobody may send because of them.
     pub fn deadline(&self) -> Option<Instant> {
-        (self.told == 0).then_some(self.looked + BACKLOG_INTERVAL)
+        (self.advertised == 0).then_some(self.looked + BACKLOG_INTERVAL)
     }
 
     /// As [`ReceiveWindow::window`], and it is told.
     pub fn tell(&mut self, now: Instant, sharers: usize) -> u64 {
-        self.told = self.readers;
+        self.advertised = self.readers;
         self.window(now, sharers)
     }
 
@@ -194,11 +194,11 @@ pub struct ReceiveProgress {
     /// The highest datagram taken.
     high: Dseq,
     /// The highest datagram told of.
-    told: Dseq,
+    advertised: Dseq,
     /// When that was.
-    told_at: Option<Instant>,
+    reported_at: Option<Instant>,
     /// Bytes taken since then, and how many make the next report due.
-    untold: u64,
+    unreported: u64,
     due_bytes: u64,
     /// What the largest datagram so far counts.
     largest: u64,
@@ -221,9 +221,9 @@ impl ReceiveProgress {
     pub fn new(settings: &PaceSettings, below: Dseq) -> ReceiveProgress {
         ReceiveProgress {
             high: below,
-            told: below,
-            told_at: None,
-            untold: 0,
+            advertised: below,
+            reported_at: None,
+            unreported: 0,
             due_bytes: settings.first_bytes / PARTS,
             largest: cost(0),
             first_bytes: settings.first_bytes,
@@ -245,37 +245,39 @@ impl ReceiveProgress {
         let cost = cost(bytes);
         // What was skipped took its share of the window, wherever it was lost.
         let steps = dseq.0.saturating_sub(self.high.0).clamp(1, SKIPPED_MAX);
-        self.untold += cost * steps;
+        self.unreported += cost * steps;
         self.largest = self.largest.max(cost);
         self.high = self.high.max(dseq);
         self.data_at = now;
-        self.due_bytes <= self.untold
+        self.due_bytes <= self.unreported
     }
 
     /// A word came by multicast that names the highest datagram: what was sent up to it has been taken, or will not come.
     /// True if a report is due: if much may be untold, or if the last report may have been lost.
-    pub fn on_word(&mut self, now: Instant, high: Dseq) -> bool {
+    pub fn on_control(&mut self, now: Instant, high: Dseq) -> bool {
         self.high = self.high.max(high);
-        let untold = (self.high.0 - self.told.0).saturating_mul(self.largest);
+        let unreported = (self.high.0 - self.advertised.0).saturating_mul(self.largest);
         // A publisher that waits for what was asked for sends no data until it knows that it has come.
         let is_waited_for = self.changed.is_some_and(|at| now.since(at) <= RESEND_PATIENCE);
-        self.first_bytes / PARTS <= untold || now.since(self.data_at) <= REPEAT && self.is_active(now) || is_waited_for
+        self.first_bytes / PARTS <= unreported
+            || now.since(self.data_at) <= REPEAT && self.is_active(now)
+            || is_waited_for
     }
 
     /// The publisher has sent no more than this: what told of more was wrong.
-    pub fn take_back_to(&mut self, high: Dseq) {
-        (self.high, self.told) = (self.high.min(high), self.told.min(high));
+    pub fn rewind_to(&mut self, high: Dseq) {
+        (self.high, self.advertised) = (self.high.min(high), self.advertised.min(high));
     }
 
     /// This is the lowest datagram that is asked for. A report is due if the publisher was not told that one is and goes on, or may
     /// wait for that and it is less far back now: by half at least, or for long enough that it would seem stuck.
     pub fn on_awaited(&mut self, now: Instant, awaited: Option<Dseq>) {
         self.is_due |= match self.awaited {
-            None => awaited.is_some() && self.first_bytes / PARTS <= self.untold,
-            told if told == awaited => false,
-            told => {
-                let lag = self.lag(told);
-                let is_old = self.told_at.is_none_or(|at| RESEND_PATIENCE / 4 <= now.since(at));
+            None => awaited.is_some() && self.first_bytes / PARTS <= self.unreported,
+            advertised if advertised == awaited => false,
+            advertised => {
+                let lag = self.lag(advertised);
+                let is_old = self.reported_at.is_none_or(|at| RESEND_PATIENCE / 4 <= now.since(at));
                 self.first_bytes <= lag.saturating_mul(self.largest) && (is_old || self.lag(awaited) <= lag / 2)
             }
         };
@@ -288,23 +290,23 @@ impl ReceiveProgress {
 
     /// Whether the publisher shares the room.
     pub fn is_active(&self, now: Instant) -> bool {
-        self.told_at.is_some_and(|at| now.since(at) <= ACTIVE)
+        self.reported_at.is_some_and(|at| now.since(at) <= ACTIVE)
     }
 
     /// A report is due, as soon as the last one is old enough.
-    pub fn make_due(&mut self) {
+    pub fn schedule_report(&mut self) {
         self.is_due = true;
     }
 
     /// No report is due any more: the publisher has gone.
-    pub fn forgo(&mut self) {
+    pub fn cancel_report(&mut self) {
         self.is_due = false;
     }
 
     /// When the report that is due may be told, where the publisher has so many receivers; `None` if none is due.
     pub fn deadline(&self, receivers: usize) -> Option<Instant> {
         let interval = REPORT_INTERVAL * u32::try_from(receivers).unwrap_or(u32::MAX);
-        let next = self.told_at.map_or(Instant::ZERO, |at| at + interval);
+        let next = self.reported_at.map_or(Instant::ZERO, |at| at + interval);
         self.is_due.then_some(next)
     }
 
@@ -314,13 +316,13 @@ impl ReceiveProgress {
     }
 
     /// A report is told with this window, which may be small because of local queues, and this datagram that is asked for.
-    pub fn on_told(&mut self, now: Instant, (window, is_short): (u64, bool), awaited: Option<Dseq>) {
+    pub fn on_reported(&mut self, now: Instant, (window, is_short): (u64, bool), awaited: Option<Dseq>) {
         self.is_short = is_short;
         if std::mem::replace(&mut self.awaited, awaited) != awaited {
             self.changed = Some(now);
         }
-        (self.told, self.told_at) = (self.high, Some(now));
-        (self.untold, self.is_due) = (0, false);
+        (self.advertised, self.reported_at) = (self.high, Some(now));
+        (self.unreported, self.is_due) = (0, false);
         self.due_bytes = window / PARTS;
     }
 }

@@ -17,7 +17,7 @@ fn settings(pace: Pace) -> PaceSettings {
 /// A publisher with some receivers, which has 1,488 bytes in each datagram: 2,000 as windows count.
 struct Story {
     pacer: Pacer,
-    receivers: Vec<Receiver>,
+    receivers: Vec<PacedReceiver>,
     sealed: u64,
     sent: u64,
     reports: u64,
@@ -30,7 +30,7 @@ impl Story {
 
     fn of(settings: &PaceSettings, receivers: usize) -> Story {
         let mut pacer = Pacer::resumed(settings, RESEND_BYTES, at(0));
-        let mut receiver = Receiver::new(at(0), &mut pacer);
+        let mut receiver = PacedReceiver::new(at(0), &mut pacer);
         receiver.on_proven();
         let receivers = vec![receiver; receivers];
         Story { pacer, receivers, sealed: 0, sent: 0, reports: 0 }
@@ -38,11 +38,11 @@ impl Story {
 
     /// Seals some more, sends what may be sent, and says up to which datagram that is.
     fn send(&mut self, now: Instant, datagrams: u64) -> u64 {
-        self.pacer.reckon(now, self.receivers.iter());
+        self.pacer.update_allowance(now, self.receivers.iter());
         for _ in 0..datagrams {
             self.sealed += 1;
             let bytes = Bytes::from(vec![0; 1488]);
-            self.pacer.hold(now, Sealed { dseq: Dseq(self.sealed), before: self.sealed - 1, bytes });
+            self.pacer.hold(now, SealedDatagram { dseq: Dseq(self.sealed), before: self.sealed - 1, bytes });
         }
         while !self.pacer.is_empty() && self.pacer.is_open(now) {
             let sealed = self.pacer.pop().unwrap();
@@ -52,7 +52,7 @@ impl Story {
         self.sent
     }
 
-    fn report(&mut self, now: Instant, receiver: usize, taken: u64, window: u64) -> Option<Heard> {
+    fn report(&mut self, now: Instant, receiver: usize, taken: u64, window: u64) -> Option<ReportEffect> {
         self.report_awaited(now, receiver, (taken, window), None)
     }
 
@@ -62,7 +62,7 @@ impl Story {
         receiver: usize,
         (taken, window): (u64, u64),
         awaited: Option<u64>,
-    ) -> Option<Heard> {
+    ) -> Option<ReportEffect> {
         self.reports += 1;
         let (epoch, taken, awaited) = (Epoch::new(1).unwrap(), Dseq(taken), awaited.map(Dseq));
         let report = ReceiverReport { epoch, taken, window, awaited, dropped: 0 };
@@ -71,8 +71,9 @@ impl Story {
 
     /// Time passes; says who is left behind now.
     fn tick(&mut self, now: Instant) -> Vec<usize> {
-        let left =
-            (0..self.receivers.len()).filter(|at| self.pacer.leave_behind(now, &mut self.receivers[*at])).collect();
+        let left = (0..self.receivers.len())
+            .filter(|at| self.pacer.exclude_if_lagging(now, &mut self.receivers[*at]))
+            .collect();
         self.send(now, 0);
         self.pacer.on_tick(now);
         left
@@ -92,7 +93,7 @@ fn no_more_is_sent_than_the_slowest_has_room_for() {
     assert_eq!(story.send(at(2), 0), 14, "where there is room, there is some for a datagram");
     story.report(at(3), 1, 14, 0);
     assert_eq!(story.send(at(3), 0), 14);
-    assert_eq!(story.report(at(4), 1, 14, 100_000).unwrap(), Heard { is_back: false, matters: true });
+    assert_eq!(story.report(at(4), 1, 14, 100_000).unwrap(), ReportEffect { is_back: false, matters: true });
     assert_eq!(story.send(at(4), 0), 25, "up to what the other has room for");
     story.reports = 1;
     assert_eq!(story.report(at(4), 1, 25, 100_000), None, "an old report");
@@ -122,7 +123,7 @@ fn without_receivers_there_is_no_limit_and_without_pacing_neither() {
     let mut cold = Pacer::new(&settings(Pace::Auto), RESEND_BYTES, at(0));
     cold.on_sent(at(0), Dseq(1), 20_000);
     assert!(!cold.is_open(at(99)));
-    cold.reckon(at(100), [].iter());
+    cold.update_allowance(at(100), [].iter());
     assert!(cold.is_open(at(100)), "who is there has answered by then");
 }
 
@@ -157,8 +158,8 @@ fn who_allows_less_than_the_floor_is_left_behind_until_it_has_come_close() {
         told.extend(story.tick(at(millis)).into_iter().map(|receiver| (millis, receiver)));
     }
     assert_eq!(told, [(200, 0), (400, 1)]);
-    assert_eq!(story.receivers[0].left_behind(), Some(LeftBehind { since: at(200), has_reported: false }));
-    assert_eq!(story.receivers[1].left_behind(), Some(LeftBehind { since: at(400), has_reported: true }));
+    assert_eq!(story.receivers[0].left_behind(), Some(LaggingReceiver { since: at(200), has_reported: false }));
+    assert_eq!(story.receivers[1].left_behind(), Some(LaggingReceiver { since: at(400), has_reported: true }));
     assert!(2000 < story.sent, "as far as the third has room");
     assert!(!story.report(at(401), 1, 900, 10_000).unwrap().is_back);
     let close = story.sent - 4;
@@ -330,26 +331,26 @@ fn drops_halve_the_room_and_it_grows_again() {
 #[test]
 fn readers_of_local_queues_are_waited_for_while_they_take_as_much_as_the_floor() {
     let mut room = ReceiveWindow::new(&settings(Pace::Auto), at(0));
-    assert_eq!(room.on_backlog(at(0), 256), Change::None);
+    assert_eq!(room.on_backlog(at(0), 256), WindowChange::None);
     assert_eq!(room.tell(at(0), 1), 1 << 20);
-    assert_eq!(room.on_backlog(at(1), 700), Change::Less);
+    assert_eq!(room.on_backlog(at(1), 700), WindowChange::Less);
     assert_eq!(room.tell(at(1), 1) >> 10, 378);
-    assert_eq!((room.on_backlog(at(2), 1024), room.tell(at(2), 1)), (Change::Less, 0));
+    assert_eq!((room.on_backlog(at(2), 1024), room.tell(at(2), 1)), (WindowChange::Less, 0));
     assert_eq!(room.deadline(), Some(at(3)));
-    assert_eq!((room.on_backlog(at(3), 940), room.tell(at(3), 1) >> 10), (Change::More, 29));
+    assert_eq!((room.on_backlog(at(3), 940), room.tell(at(3), 1) >> 10), (WindowChange::More, 29));
     assert_eq!(room.deadline(), None, "what is sent for that brings the next look");
     // It reads 20 MB/s, then 5.
     for millis in (10..=1000).step_by(10) {
-        room.on_taken(200_000);
+        room.on_received(200_000);
         room.on_backlog(at(millis), 1024);
         assert!(room.is_short(), "{millis}");
     }
     for millis in (1010..=1400).step_by(10) {
-        room.on_taken(50_000);
+        room.on_received(50_000);
         room.on_backlog(at(millis), 1024);
     }
     assert!(!room.is_short(), "it is not waited for any more");
-    assert_eq!(room.on_backlog(at(1410), 700), Change::Less, "it is again");
+    assert_eq!(room.on_backlog(at(1410), 700), WindowChange::Less, "it is again");
     assert!(room.is_short());
 }
 
@@ -357,46 +358,46 @@ fn readers_of_local_queues_are_waited_for_while_they_take_as_much_as_the_floor()
 #[test]
 fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost() {
     let settings = settings(Pace::Auto);
-    let mut taking = ReceiveProgress::new(&settings, Dseq(100));
-    assert!(!taking.on_data(at(1), Dseq(101), 1488));
-    assert!(taking.on_data(at(1), Dseq(102), 1488), "a quarter of 10,000 is 2,500");
-    taking.make_due();
-    assert_eq!(taking.deadline(10), Some(Instant::ZERO));
-    taking.on_told(at(1), (80_000, false), None);
-    assert_eq!((taking.deadline(10), taking.high()), (None, Dseq(102)));
+    let mut receive_progress = ReceiveProgress::new(&settings, Dseq(100));
+    assert!(!receive_progress.on_data(at(1), Dseq(101), 1488));
+    assert!(receive_progress.on_data(at(1), Dseq(102), 1488), "a quarter of 10,000 is 2,500");
+    receive_progress.schedule_report();
+    assert_eq!(receive_progress.deadline(10), Some(Instant::ZERO));
+    receive_progress.on_reported(at(1), (80_000, false), None);
+    assert_eq!((receive_progress.deadline(10), receive_progress.high()), (None, Dseq(102)));
     for dseq in 103..112 {
-        assert!(!taking.on_data(at(2), Dseq(dseq), 1488));
+        assert!(!receive_progress.on_data(at(2), Dseq(dseq), 1488));
     }
-    assert!(taking.on_data(at(2), Dseq(112), 1488));
-    taking.make_due();
-    assert_eq!(taking.deadline(10), Some(at(1) + Duration::from_micros(200)), "20 µs for each receiver");
-    taking.on_told(at(2), (80_000, false), None);
-    assert!(taking.on_data(at(3), Dseq(122), 1488), "nine were lost on the way");
-    taking.on_told(at(3), (80_000, false), None);
-    assert!(taking.on_word(at(23), Dseq(122)), "the report may be lost");
-    assert!(!taking.on_word(at(303), Dseq(122)), "but not for ever");
-    assert!(!taking.on_word(at(400), Dseq(123)), "little is untold");
-    assert!(taking.on_word(at(500), Dseq(130)), "all that came last was lost");
-    assert!(taking.is_active(at(103)) && !taking.is_active(at(104)));
-    taking.on_told(at(500), (80_000, false), Some(Dseq(111)));
-    [Some(Dseq(115)), Some(Dseq(120))].into_iter().for_each(|awaited| taking.on_awaited(at(501), awaited));
-    assert_eq!(taking.deadline(1), None);
-    taking.on_awaited(at(501), Some(Dseq(121)));
-    assert!(taking.deadline(1).is_some(), "ten datagrams where there were twenty");
-    taking.on_told(at(500), (80_000, false), Some(Dseq(128)));
-    taking.on_awaited(at(501), None);
-    assert_eq!(taking.deadline(1), None, "nobody waits for so little");
-    taking.on_told(at(500), (80_000, false), None);
-    taking.on_data(at(501), Dseq(131), 1488);
-    taking.on_awaited(at(501), Some(Dseq(130)));
-    assert_eq!(taking.deadline(1), None, "little came since");
-    taking.on_data(at(501), Dseq(132), 1488);
-    taking.on_awaited(at(501), Some(Dseq(131)));
-    assert!(taking.deadline(1).is_some());
-    taking.on_told(at(502), (80_000, false), Some(Dseq(131)));
-    taking.make_due();
-    taking.forgo();
-    assert_eq!(taking.deadline(1), None);
+    assert!(receive_progress.on_data(at(2), Dseq(112), 1488));
+    receive_progress.schedule_report();
+    assert_eq!(receive_progress.deadline(10), Some(at(1) + Duration::from_micros(200)), "20 µs for each receiver");
+    receive_progress.on_reported(at(2), (80_000, false), None);
+    assert!(receive_progress.on_data(at(3), Dseq(122), 1488), "nine were lost on the way");
+    receive_progress.on_reported(at(3), (80_000, false), None);
+    assert!(receive_progress.on_control(at(23), Dseq(122)), "the report may be lost");
+    assert!(!receive_progress.on_control(at(303), Dseq(122)), "but not for ever");
+    assert!(!receive_progress.on_control(at(400), Dseq(123)), "little is untold");
+    assert!(receive_progress.on_control(at(500), Dseq(130)), "all that came last was lost");
+    assert!(receive_progress.is_active(at(103)) && !receive_progress.is_active(at(104)));
+    receive_progress.on_reported(at(500), (80_000, false), Some(Dseq(111)));
+    [Some(Dseq(115)), Some(Dseq(120))].into_iter().for_each(|awaited| receive_progress.on_awaited(at(501), awaited));
+    assert_eq!(receive_progress.deadline(1), None);
+    receive_progress.on_awaited(at(501), Some(Dseq(121)));
+    assert!(receive_progress.deadline(1).is_some(), "ten datagrams where there were twenty");
+    receive_progress.on_reported(at(500), (80_000, false), Some(Dseq(128)));
+    receive_progress.on_awaited(at(501), None);
+    assert_eq!(receive_progress.deadline(1), None, "nobody waits for so little");
+    receive_progress.on_reported(at(500), (80_000, false), None);
+    receive_progress.on_data(at(501), Dseq(131), 1488);
+    receive_progress.on_awaited(at(501), Some(Dseq(130)));
+    assert_eq!(receive_progress.deadline(1), None, "little came since");
+    receive_progress.on_data(at(501), Dseq(132), 1488);
+    receive_progress.on_awaited(at(501), Some(Dseq(131)));
+    assert!(receive_progress.deadline(1).is_some());
+    receive_progress.on_reported(at(502), (80_000, false), Some(Dseq(131)));
+    receive_progress.schedule_report();
+    receive_progress.cancel_report();
+    assert_eq!(receive_progress.deadline(1), None);
 }
 
 /// Proves: W133, pace-proven
@@ -406,7 +407,7 @@ fn newcomers_without_proof_hold_up_a_tenth_of_the_time() {
     let mut held = 0;
     for millis in 0..100_000 {
         if millis % 15 == 0 {
-            let newcomer = Receiver::new(at(millis), &mut story.pacer);
+            let newcomer = PacedReceiver::new(at(millis), &mut story.pacer);
             story.receivers.push(newcomer);
             story.receivers.drain(..story.receivers.len().saturating_sub(100));
         }
@@ -423,7 +424,7 @@ fn newcomers_without_proof_hold_up_a_tenth_of_the_time() {
 #[test]
 fn newcomer_is_waited_for_until_it_has_no_proof() {
     let mut story = Story::new(Pace::Auto, 0);
-    let newcomer = Receiver::new(at(0), &mut story.pacer);
+    let newcomer = PacedReceiver::new(at(0), &mut story.pacer);
     story.receivers.push(newcomer);
     assert_eq!(story.send(at(0), 100), 5, "the first window of 10,000");
     assert_eq!(story.pacer.deadline(), Some(at(200)));

@@ -4,7 +4,7 @@ use super::Peer;
 use crate::message::{ClientId, Epoch, Publisher};
 use crate::proto::effect::{Effect, Target};
 use crate::proto::stats::MemberState;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub const FLUSH_MAX: Duration = Duration::from_millis(250);
 
 /// The subscriptions that are told of publishers.
 #[derive(Debug)]
-pub(super) struct News {
+pub(super) struct PublisherDiscovery {
     /// When each of them began.
     since: BTreeMap<Target, Instant>,
     /// Whom each need not be told of any more, while that member is not forgotten.
@@ -34,10 +34,10 @@ pub(super) struct News {
     pub(super) is_discovered: bool,
 }
 
-impl News {
+impl PublisherDiscovery {
     /// None yet, of a peer that begins to listen now.
-    pub(super) fn new(now: Instant) -> News {
-        News {
+    pub(super) fn new(now: Instant) -> PublisherDiscovery {
+        PublisherDiscovery {
             since: BTreeMap::new(),
             told: BTreeSet::new(),
             waiting: Vec::new(),
@@ -87,7 +87,7 @@ impl Peer {
     }
 
     /// A subscription wants news: who is known now, this peer first.
-    pub(super) fn begin_news(&mut self, now: Now, target: Target) {
+    pub(super) fn begin_discovery(&mut self, now: ClockReading, target: Target) {
         if self.news.since.contains_key(&target) {
             return;
         }
@@ -98,24 +98,24 @@ impl Peer {
             .filter(|member| member.state == MemberState::Up)
             .map(|member| member.publisher.clone())
             .collect();
-        known.push(self.me());
+        known.push(self.own_publisher());
         known.sort_by_key(|publisher| publisher.uid);
         for publisher in known {
             self.news.told.insert((target, publisher.epoch));
-            self.effects.push_back(Effect::Known { to: target, publisher: Some(publisher) });
+            self.effects.push_back(Effect::PublisherKnown { to: target, publisher: Some(publisher) });
         }
         self.news.waiting.push((target, self.interest.version(), now.instant + CONFIRMATION_MAX));
-        self.on_news_tick(now);
+        self.on_discovery_tick(now);
     }
 
     /// Those that are there have had the time to answer.
-    pub(super) fn on_news_tick(&mut self, now: Now) {
+    pub(super) fn on_discovery_tick(&mut self, now: ClockReading) {
         if self.news.discovered <= now.instant {
             self.news.is_discovered = true;
             let confirmed = if self.news.waiting.is_empty() { 0 } else { self.confirmed() };
             for (to, version, until) in std::mem::take(&mut self.news.waiting) {
                 if until <= now.instant || version <= confirmed {
-                    self.effects.push_back(Effect::Known { to, publisher: None });
+                    self.effects.push_back(Effect::PublisherKnown { to, publisher: None });
                 } else {
                     self.news.waiting.push((to, version, until));
                 }
@@ -125,7 +125,7 @@ impl Peer {
 
     /// A publisher is heard, for the first time or again: told to those that are not owed everything of it anyway. One that
     /// was known until `absent` and then forgotten is none that they have yet to learn of.
-    pub(super) fn tell_news(&mut self, epoch: Epoch, absent: Option<Instant>) {
+    pub(super) fn notify_discovery(&mut self, epoch: Epoch, absent: Option<Instant>) {
         let Some(member) = self.members.get(&epoch) else { return };
         let birth = member.bcast.birth();
         for (to, since) in &self.news.since {
@@ -134,7 +134,7 @@ impl Peer {
             }
             let is_owed_all = birth.is_some_and(|birth| *since <= birth);
             if !is_owed_all && absent.is_none_or(|absent| absent < *since) {
-                self.effects.push_back(Effect::Known { to: *to, publisher: Some(member.publisher.clone()) });
+                self.effects.push_back(Effect::PublisherKnown { to: *to, publisher: Some(member.publisher.clone()) });
             }
         }
     }

@@ -1,24 +1,24 @@
 //! What clients subscribe to, among peers: this peer tells what its own do, asks others for what it missed, and answers them.
 
 use super::Peer;
-use super::poll::is_text_poll;
-use super::receive::Source;
+use super::receive::ControlSource;
+use super::text_poll::is_text_poll;
 use crate::message::{ClientId, Epoch, Queue};
-use crate::proto::interest::Matched;
+use crate::proto::interest::MatchSet;
 use crate::proto::members::{HELLO_BYTES, Member};
 use crate::proto::mutant::Mutant;
-use crate::proto::remote_interest::{RemoteEntry, Taken};
+use crate::proto::remote_interest::{RecordOutcome, RemoteEntry};
 use crate::proto::stats::{MemberState, RemoteRow};
 use crate::subject::Subject;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use crate::wire::{Announce, Header, Interest, InterestRequest, Record};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Datagrams with news for all in each span.
-const NEWS_MAX: u32 = 16;
+const ANNOUNCEMENTS_MAX: u32 = 16;
 /// The span.
-const NEWS_SPAN: Duration = Duration::from_millis(10);
+const ANNOUNCEMENT_SPAN: Duration = Duration::from_millis(10);
 /// Datagrams that answer one request.
 const ANSWERS_MAX: usize = 32;
 /// Time between two datagrams of answers to one peer that are sent although the budget for answers is spent. Repair alone must
@@ -27,55 +27,67 @@ const RESERVED_INTERVAL: Duration = Duration::from_millis(100);
 
 /// When others are told of this peer's subscriptions.
 #[derive(Debug)]
-pub(super) struct Telling {
+pub(super) struct InterestPacing {
     /// When the present span began.
     began: Instant,
     /// Datagrams sent in it.
     datagrams: u32,
 }
 
-impl Telling {
-    pub(super) fn new(now: Instant) -> Telling {
-        Telling { began: now, datagrams: 0 }
+impl InterestPacing {
+    pub(super) fn new(now: Instant) -> InterestPacing {
+        InterestPacing { began: now, datagrams: 0 }
     }
 }
 
 impl Peer {
     /// What an announcement says of subscriptions.
-    pub(super) fn on_interest_word(&mut self, now: Now, header: &Header, announce: &Announce) {
+    pub(super) fn on_interest_word(&mut self, now: ClockReading, header: &Header, announce: &Announce) {
         let epoch = header.epoch;
         if !self.members.get(&epoch).is_some_and(Member::is_alive) {
             return;
         }
         self.on_present(epoch);
         if let Some(word) = announce.interest {
-            self.remote_interest.on_word(now.instant, epoch, header.number, word.version);
+            self.remote_interest.on_control(now.instant, epoch, header.number, word.version);
         }
         let is_ours = announce.directed_receiver == Some(self.origin.epoch);
         self.on_interest_sync(now, epoch, announce.interest, announce.interest_known.filter(|_| is_ours));
     }
 
     /// A peer tells what its clients subscribe to.
-    pub(super) fn on_interest_record(&mut self, now: Now, source: Source, header: &Header, record: Interest) {
+    pub(super) fn on_interest_record(
+        &mut self,
+        now: ClockReading,
+        source: ControlSource,
+        header: &Header,
+        record: Interest,
+    ) {
         let epoch = header.epoch;
         if self.member_at(source, header).is_none_or(|member| !member.is_alive()) {
             return;
         }
         let taken = self.remote_interest.on_record(now.instant, (epoch, source.from.ip()), header.number, record);
         let counter = match taken {
-            Taken::News => &mut self.counters.interest_taken,
-            Taken::Late => &mut self.counters.interest_late,
-            Taken::Gap => &mut self.counters.interest_gaps,
-            Taken::Overflow => &mut self.counters.interest_overflow,
+            RecordOutcome::News => &mut self.counters.interest_taken,
+            RecordOutcome::Late => &mut self.counters.interest_late,
+            RecordOutcome::Gap => &mut self.counters.interest_gaps,
+            RecordOutcome::Overflow => &mut self.counters.interest_overflow,
         };
         *counter += 1;
-        if self.settings.spares && taken == Taken::News {
-            self.confirm_soon(now, epoch);
+        if self.settings.spares && taken == RecordOutcome::News {
+            self.schedule_confirmation(now, epoch);
         }
     }
 
     /// A peer asks what this one's clients subscribe to.
-    pub(super) fn on_interest_request(&mut self, now: Now, source: Source, header: &Header, request: InterestRequest) {
+    pub(super) fn on_interest_request(
+        &mut self,
+        now: ClockReading,
+        source: ControlSource,
+        header: &Header,
+        request: InterestRequest,
+    ) {
         let own = self.origin.epoch;
         let Some(member) = self.member_at(source, header) else { return };
         if request.epoch != own {
@@ -86,7 +98,7 @@ impl Peer {
         if !member.is_proven {
             self.counters.unproven += 1;
             if HELLO_BYTES <= source.bytes {
-                self.say_soon(now, header.epoch);
+                self.send_early_heartbeat(now, header.epoch);
             }
             return;
         }
@@ -94,7 +106,7 @@ impl Peer {
         let has_reserve = member.interest_answered.is_none_or(|at| at + RESERVED_INTERVAL <= now.instant);
         let room = Interest::room(self.settings.datagram_bytes_max);
         let starves = self.settings.mutants.is(Mutant::InterestStarves);
-        let mut records = self.interest.told().answer(&request, room, ANSWERS_MAX);
+        let mut records = self.interest.local_interest().answer(&request, room, ANSWERS_MAX);
         if records.is_empty() {
             return;
         }
@@ -117,17 +129,17 @@ impl Peer {
     }
 
     /// Tells what has changed, and asks for what is missing.
-    pub(super) fn on_interest_tick(&mut self, now: Now) {
+    pub(super) fn on_interest_tick(&mut self, now: ClockReading) {
         if self.stop.is_some() {
             return;
         }
-        self.tell_interest(now);
+        self.announce_interest(now);
         let members = &self.members;
         let is_there = |epoch: Epoch| members.get(&epoch).is_some_and(|member| member.state == MemberState::Up);
         let requests: Vec<InterestRequest> =
             std::iter::from_fn(|| self.remote_interest.poll_request(now.instant, is_there)).collect();
         for request in requests {
-            if !self.may_say(request.epoch) {
+            if !self.may_send_to(request.epoch) {
                 continue;
             }
             let Some(member) = self.members.get(&request.epoch) else { continue };
@@ -138,18 +150,18 @@ impl Peer {
     }
 
     /// News of this peer's subscriptions, while there is anybody to be told.
-    fn tell_interest(&mut self, now: Now) {
-        if !self.has_interest_news() {
+    fn announce_interest(&mut self, now: ClockReading) {
+        if !self.has_unsent_interest() {
             return;
         }
-        if self.telling.began + NEWS_SPAN <= now.instant {
-            (self.telling.began, self.telling.datagrams) = (now.instant, 0);
+        if self.interest_pacing.began + ANNOUNCEMENT_SPAN <= now.instant {
+            (self.interest_pacing.began, self.interest_pacing.datagrams) = (now.instant, 0);
         }
         let room = Interest::room(self.settings.datagram_bytes_max);
-        while self.telling.datagrams < NEWS_MAX
-            && let Some(record) = self.interest.told().poll_news(room)
+        while self.interest_pacing.datagrams < ANNOUNCEMENTS_MAX
+            && let Some(record) = self.interest.local_interest().poll_changes(room)
         {
-            self.telling.datagrams += 1;
+            self.interest_pacing.datagrams += 1;
             self.counters.interest_sent += 1;
             let (_, count) = self.sent();
             let datagram = self.control.datagram(now.instant, &self.origin, count, &Record::Interest(record), 0);
@@ -157,16 +169,16 @@ impl Peer {
         }
     }
 
-    fn has_interest_news(&self) -> bool {
-        self.interest.has_news() && self.members.values().any(Member::is_alive)
+    fn has_unsent_interest(&self) -> bool {
+        self.interest.has_changes() && self.members.values().any(Member::is_alive)
     }
 
     /// When something of this is due.
     pub(super) fn interest_deadline(&self) -> Option<Instant> {
-        let is_full = NEWS_MAX <= self.telling.datagrams;
-        let news = self.has_interest_news().then(|| match is_full {
-            true => self.telling.began + NEWS_SPAN,
-            false => self.telling.began,
+        let is_full = ANNOUNCEMENTS_MAX <= self.interest_pacing.datagrams;
+        let news = self.has_unsent_interest().then(|| match is_full {
+            true => self.interest_pacing.began + ANNOUNCEMENT_SPAN,
+            false => self.interest_pacing.began,
         });
         let is_there = |epoch: Epoch| self.members.get(&epoch).is_some_and(|member| member.state == MemberState::Up);
         let all = news.into_iter().chain(self.remote_interest.deadline(is_there)).min();
@@ -180,10 +192,10 @@ impl Peer {
         if is_text_poll(subject) {
             return 1;
         }
-        let local = self.audience(subject, except);
+        let local = self.local_matches(subject, except);
         let queues = local.iter().flat_map(|local| local.queues());
         let mut queues: BTreeSet<Queue> = queues.map(|(queue, _)| queue.clone()).collect();
-        let mut count = local.as_ref().and_then(Matched::plain).map_or(0, |plain| plain.targets.len() as u64);
+        let mut count = local.as_ref().and_then(MatchSet::plain).map_or(0, |plain| plain.targets.len() as u64);
         self.remote_interest.visit_reachable(subject, |entry| match &entry.wanted.queue {
             Some(queue) => drop(queues.insert(queue.clone())),
             None => count += u64::from(entry.count),

@@ -8,32 +8,38 @@ use crate::proto::liveness::REJOIN_INTERVAL;
 use crate::proto::members;
 use crate::proto::mutant::Mutant;
 use crate::proto::stats::MemberState;
-use crate::time::Now;
+use crate::time::ClockReading;
 use crate::wire::{Header, Kind};
 use std::net::SocketAddr;
 
 impl Peer {
     /// A datagram that is for this peer came by some path and has so many bytes.
-    pub(super) fn on_path(&mut self, now: Now, header: &Header, from: SocketAddr, (path, bytes): (Path, usize)) {
+    pub(super) fn on_path(
+        &mut self,
+        now: ClockReading,
+        header: &Header,
+        from: SocketAddr,
+        (path, bytes): (Path, usize),
+    ) {
         if path != Path::Multicast {
             return;
         }
         let epoch = header.epoch;
         let Some(member) = self.members.get_mut(&epoch).filter(|member| member.address == from) else { return };
-        self.room.on_taken(bytes);
+        self.receive_window.on_received(bytes);
         let dseq = Dseq(header.number);
         let is_taken = header.kind == Kind::Data && members::is_plausible(member.bcast.ledger().high(), dseq);
-        let is_report_due = is_taken && member.taking.on_data(now.instant, dseq, bytes);
+        let is_report_due = is_taken && member.receive_progress.on_data(now.instant, dseq, bytes);
         if member.liveness.on_multicast(now.instant) {
-            self.tell(epoch, MemberEvent::MulticastBack);
+            self.tell(epoch, MemberEvent::MulticastRestored);
         }
         if is_report_due {
-            self.report_soon(now.instant, epoch);
+            self.schedule_report_now(now.instant, epoch);
         }
     }
 
     /// Whether a member is heard by multicast, as it must be by now.
-    pub(super) fn on_liveness_tick(&mut self, now: Now, epoch: Epoch) {
+    pub(super) fn on_liveness_tick(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let was_dead = member.liveness.is_dead();
         if member.state != MemberState::Up || !member.liveness.take_due(now.instant, member.heartbeat) {

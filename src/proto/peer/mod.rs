@@ -1,47 +1,47 @@
 //! `Peer`: takes an [`Input`], asks its parts, and alone makes [`Effect`]s.
 
+mod announcements;
 mod batch;
 pub(crate) mod discovery;
+mod history_service;
 mod interest;
 mod liveness;
 mod pace;
-mod poll;
 mod publish;
 mod queue;
+mod queue_accounting;
 mod receive;
 mod repair;
 mod report;
-mod service;
-mod shares;
 mod suppression;
+mod text_poll;
 mod tick;
-mod words;
 
 use crate::message::{ClientId, Dseq, Epoch, Publisher};
 use crate::proto::Settings;
 use crate::proto::departed::DepartedMembers;
-use crate::proto::effect::{Effect, Input, Path, Request};
+use crate::proto::effect::{ClientRequest, Effect, Input, Path};
 use crate::proto::history::{History, HistoryRow, HistoryTotals};
-use crate::proto::interest::Interest;
+use crate::proto::interest::InterestTable;
 use crate::proto::members::{Member, Side};
 use crate::proto::pace::{Pacer, ReceiveWindow};
-use crate::proto::peer::batch::Batch;
-use crate::proto::peer::discovery::News;
-use crate::proto::peer::interest::Telling;
+use crate::proto::peer::batch::PublishBatch;
+use crate::proto::peer::discovery::PublisherDiscovery;
+use crate::proto::peer::history_service::{Fetch, PendingQuestion};
+use crate::proto::peer::interest::InterestPacing;
 use crate::proto::peer::publish::Route;
-use crate::proto::peer::receive::Early;
-use crate::proto::peer::service::{Asked, Fetch};
+use crate::proto::peer::receive::PendingEpoch;
 use crate::proto::peer::suppression::Suppression;
-use crate::proto::recv::Outcome;
+use crate::proto::recv::StreamOutcome;
 use crate::proto::remote_interest::RemoteInterest;
 use crate::proto::resend::{ResendCounters, Resends, Ring};
-use crate::proto::send::{Beat, Control, Origin, Sealed, Send};
+use crate::proto::send::{Control, HeartbeatTimer, Origin, SealedDatagram, SendStream};
 use crate::proto::stats::{Counters, LossRow, MemberRow, OutboundRow, SeqnoRow, SubRow, WindowRow};
 use crate::proto::subject_run::SubjectRuns;
 use crate::proto::window::{PubWindow, SubWindow};
 use crate::rng::Rng;
 use crate::subject::Pattern;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ const BYES: u8 = 3;
 /// A peer that stops stays for this long after the last BYE and the last request.
 const LINGER_QUIET: Duration = Duration::from_millis(100);
 /// How long a graceful stop waits for receivers to take what is held for them; then it leaves all the same.
-const HOLD_TIME: Duration = Duration::from_secs(1);
+const STOP_DRAIN_TIME: Duration = Duration::from_secs(1);
 /// Kernel drops that no gap explained within this time belonged to somebody else's datagrams.
 const OVERRUN_AGE_MAX: Duration = Duration::from_secs(2);
 
@@ -65,31 +65,31 @@ pub struct Peer {
     origin: Origin,
     rng: Rng,
     /// Whoever started after this instant was never heard before its first contact.
-    listening: Instant,
+    listening_since: Instant,
     /// The prefix of subjects that belong to this peer alone.
     inbox: String,
-    interest: Interest,
+    interest: InterestTable,
     /// What the clients of other peers subscribe to.
     remote_interest: RemoteInterest,
     /// When others are told of this peer's subscriptions.
-    telling: Telling,
+    interest_pacing: InterestPacing,
     /// What keeps it from sparing messages that nobody wants.
-    sparing: Suppression,
+    suppression: Suppression,
     pub_window: PubWindow,
     sub_window: SubWindow,
-    multicast: Send,
+    multicast: SendStream,
     /// When that may leave, and what waits for it.
     pacer: Pacer,
     /// How much this peer can take of others.
-    room: ReceiveWindow,
+    receive_window: ReceiveWindow,
     control: Control,
-    beat: Beat,
+    beat: HeartbeatTimer,
     hellos: u8,
     cookie: u64,
     members: BTreeMap<Epoch, Member>,
     departed_members: DepartedMembers,
     /// Data of epochs that have yet to say a word.
-    early: BTreeMap<Epoch, Early>,
+    pending_data: BTreeMap<Epoch, PendingEpoch>,
     /// Datagrams that can be sent again.
     ring: Ring,
     /// Who asked for them.
@@ -99,19 +99,19 @@ pub struct Peer {
     /// What is to be asked of the histories of publishers, as part of repair.
     fetches: Vec<Fetch>,
     /// Questions to histories that have no answer yet.
-    questions: BTreeMap<u64, Asked>,
+    questions: BTreeMap<u64, PendingQuestion>,
     /// The number of the last question.
     question: u64,
     /// When the next question is given up, at the earliest.
-    question_due: Option<Instant>,
+    question_timeout: Option<Instant>,
     /// Since when the next datagrams for multicast and for unicast have lain in their sockets at most, if that is told.
-    lain_since: [Option<Instant>; 2],
+    earliest_arrival: [Option<Instant>; 2],
     /// When the datagram at hand arrived, at the earliest: a peer that did not run for a while gets it late. Once its
     /// sender is known, not later than it can have been sent.
     arrived: Instant,
     uids: u32,
     /// Subscriptions that are told of publishers.
-    news: News,
+    news: PublisherDiscovery,
     /// Kernel drops that no gap explains yet, and when the last of them was told.
     overrun: (u64, Instant),
     /// When the group was last joined anew.
@@ -122,22 +122,22 @@ pub struct Peer {
     opened: Option<Instant>,
     stop: Option<Stop>,
     subject_runs: SubjectRuns,
-    batch: Option<Batch>,
+    batch: Option<PublishBatch>,
     /// Where the messages of the present streak go.
     route: Route,
     /// Clients whose own subscriptions do not get what they publish.
-    echoless: BTreeSet<ClientId>,
+    no_echo_clients: BTreeSet<ClientId>,
     counters: Counters,
     effects: VecDeque<Effect>,
-    outcomes: Vec<Outcome>,
-    sealed: Vec<Sealed>,
+    outcomes: Vec<StreamOutcome>,
+    sealed: Vec<SealedDatagram>,
 }
 
 /// A graceful stop on its way.
 #[derive(Clone, Copy, Debug)]
 struct Stop {
     byes: u8,
-    beat: Beat,
+    beat: HeartbeatTimer,
     /// Until when what is kept back may wait. The first BYE follows it.
     hold_until: Instant,
     /// When the last BYE was said or the last request came.
@@ -150,44 +150,44 @@ struct Stop {
 impl Peer {
     /// A peer that begins to listen and to say HELLO now. `epoch` is 64 fresh random bits; `rng` supplies what else is
     /// left to chance.
-    pub fn new(settings: Settings, epoch: Epoch, mut rng: Rng, now: Now) -> Peer {
+    pub fn new(settings: Settings, epoch: Epoch, mut rng: Rng, now: ClockReading) -> Peer {
         Peer {
             origin: Origin { group: settings.group, epoch, started: now.instant },
-            listening: now.instant,
+            listening_since: now.instant,
             inbox: inbox_of(epoch),
-            interest: Interest::new(&settings, rng.next_u64()),
+            interest: InterestTable::new(&settings, rng.next_u64()),
             remote_interest: RemoteInterest::new(
                 rng.next_u64(),
                 settings.interest_max,
                 settings.recovery.grace,
                 settings.mutants,
             ),
-            telling: Telling::new(now.instant),
-            sparing: Suppression::new(now.instant, settings.heartbeat),
+            interest_pacing: InterestPacing::new(now.instant),
+            suppression: Suppression::new(now.instant, settings.heartbeat),
             pub_window: PubWindow::new(settings.pub_window, settings.frame_messages_max, rng.next_u64())
                 .mutated(settings.mutants),
             sub_window: SubWindow::new(settings.sub_window, rng.next_u64()),
-            multicast: Send::new(None, settings.datagram_bytes_max, settings.mutants),
+            multicast: SendStream::new(None, settings.datagram_bytes_max, settings.mutants),
             pacer: Pacer::new(&settings.pace, settings.recovery.ring.bytes_max, now.instant),
-            room: ReceiveWindow::new(&settings.pace, now.instant),
+            receive_window: ReceiveWindow::new(&settings.pace, now.instant),
             control: Control::new(),
-            beat: Beat::starting(now.instant, settings.heartbeat),
+            beat: HeartbeatTimer::starting(now.instant, settings.heartbeat),
             hellos: HELLOS,
             cookie: rng.next_u64() | 1,
             members: BTreeMap::new(),
             departed_members: DepartedMembers::new(settings.peers_max),
-            early: BTreeMap::new(),
+            pending_data: BTreeMap::new(),
             ring: Ring::new(settings.recovery.ring, Dseq(0)),
             resends: Resends::new(settings.resends(), now.instant),
             history: History::new(&settings.recovery.history, rng.next_u64()),
             fetches: Vec::new(),
             questions: BTreeMap::new(),
             question: rng.next_u64() >> 1,
-            question_due: None,
-            lain_since: [None, None],
+            question_timeout: None,
+            earliest_arrival: [None, None],
             arrived: now.instant,
             uids: 0,
-            news: News::new(now.instant),
+            news: PublisherDiscovery::new(now.instant),
             overrun: (0, now.instant),
             rejoined: None,
             open: Vec::new(),
@@ -196,7 +196,7 @@ impl Peer {
             subject_runs: SubjectRuns::default(),
             batch: None,
             route: Route::default(),
-            echoless: BTreeSet::new(),
+            no_echo_clients: BTreeSet::new(),
             counters: Counters::default(),
             effects: VecDeque::new(),
             outcomes: Vec::new(),
@@ -207,11 +207,11 @@ impl Peer {
     }
 
     /// Takes one input. `now` never goes backwards from call to call.
-    pub fn handle(&mut self, now: Now, input: Input) {
+    pub fn handle(&mut self, now: ClockReading, input: Input) {
         // What is published one after the other is settled together.
-        if !matches!(input, Input::Request { request: Request::Publish(_), .. }) {
+        if !matches!(input, Input::ClientRequest { request: ClientRequest::Publish(_), .. }) {
             self.settle();
-            self.sparing.forget_certainty();
+            self.suppression.reset_certainty();
         }
         match input {
             // Nothing is said after the stop.
@@ -226,16 +226,16 @@ impl Peer {
                 }
             }
             Input::Backlog { fullness } => self.on_backlog(now.instant, fullness),
-            Input::Request { client, request } => self.on_request(now, client, request),
+            Input::ClientRequest { client, request } => self.on_request(now, client, request),
             Input::Detach { client } => {
                 self.interest.detach(client);
-                self.echoless.remove(&client);
-                self.forget_questions(client);
+                self.no_echo_clients.remove(&client);
+                self.discard_questions(client);
                 self.news.detach(client);
                 self.on_interest(now);
             }
             Input::Arrived { path, at } => {
-                self.lain_since[usize::from(path == Path::Unicast)] = Some(at.min(now.instant))
+                self.earliest_arrival[usize::from(path == Path::Unicast)] = Some(at.min(now.instant))
             }
             Input::Tick => self.on_tick(now),
             Input::Stop => self.on_stop(now),
@@ -255,7 +255,7 @@ impl Peer {
         }
         let own = match (self.opened, &self.stop) {
             (Some(opened), _) => Some(opened),
-            (None, Some(stop)) if self.has_held() => Some(stop.hold_until.min(self.beat.deadline())),
+            (None, Some(stop)) if self.has_queued() => Some(stop.hold_until.min(self.beat.deadline())),
             (None, Some(stop)) if 0 < stop.byes => Some(stop.beat.deadline()),
             (None, Some(stop)) => (!stop.is_over).then(|| self.linger_deadline(stop)),
             (None, None) => Some(self.beat.deadline()),
@@ -264,20 +264,20 @@ impl Peer {
         self.members
             .values()
             .flat_map(|member| {
-                let report = member.taking.deadline(receivers);
+                let report = member.receive_progress.deadline(receivers);
                 let streams =
-                    [member.settle_deadline(), member.ask_deadline(), report, Some(member.deadline(interval))];
+                    [member.settle_deadline(), member.request_deadline(), report, Some(member.deadline(interval))];
                 streams.into_iter().chain(member.throttles.iter().map(|throttle| throttle.deadline())).flatten()
             })
             .chain(own)
-            .chain(self.early_deadline())
+            .chain(self.pending_epoch_deadline())
             .chain(self.resends.deadline())
             .chain(self.pacer.deadline())
-            .chain(self.room.deadline())
+            .chain(self.receive_window.deadline())
             .chain(self.question_deadline())
             .chain(self.news.deadline())
             .chain(self.interest_deadline())
-            .chain(self.spare_deadline())
+            .chain(self.suppression_deadline())
             .min()
     }
 
@@ -338,7 +338,7 @@ impl Peer {
     }
 
     /// `show peers`: in the order of first contact.
-    pub fn member_rows(&self, now: Now) -> Vec<MemberRow> {
+    pub fn member_rows(&self, now: ClockReading) -> Vec<MemberRow> {
         self.by_uid(|member| member.row(now.instant))
     }
 
@@ -382,11 +382,11 @@ impl Peer {
     }
 
     /// Returns whether this epoch has sent its first BYE.
-    fn has_said_bye(&self) -> bool {
+    fn has_sent_bye(&self) -> bool {
         self.stop.is_some_and(|stop| stop.byes < BYES)
     }
 
-    fn me(&self) -> Publisher {
+    fn own_publisher(&self) -> Publisher {
         Publisher { name: Some(self.settings.name.clone()), epoch: self.origin.epoch, uid: 0 }
     }
 }

@@ -1,26 +1,26 @@
 //! Pacing: what leaves for the group when, and what this peer tells publishers of its room.
 
 use super::Peer;
-use super::receive::Source;
+use super::receive::ControlSource;
 use crate::message::{DeliveryMode, Dseq, Epoch};
 use crate::proto::effect::MemberEvent;
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
-use crate::proto::pace::{Change, ReceiveProgress};
-use crate::proto::send::Sealed;
+use crate::proto::pace::{ReceiveProgress, WindowChange};
+use crate::proto::send::SealedDatagram;
 use crate::proto::stats::MemberState;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use crate::wire::{Header, ReceiverReport, Record};
 
 impl Peer {
     /// Whether publishers should wait: as much is sealed as may be kept back, because receivers have no room for it or a rate is
     /// kept. Messages are taken all the same.
-    pub fn is_held_up(&self) -> bool {
+    pub fn is_publish_blocked(&self) -> bool {
         self.pacer.is_long()
     }
 
     /// Whether something is sealed that has yet to leave.
-    pub fn has_held(&self) -> bool {
+    pub fn has_queued(&self) -> bool {
         !self.pacer.is_empty()
     }
 
@@ -33,11 +33,11 @@ impl Peer {
     }
 
     /// Sends what was sealed to the group, or keeps it until it may leave.
-    pub(super) fn send_paced(&mut self, now: Now) {
+    pub(super) fn send_paced(&mut self, now: ClockReading) {
         let mut sealed = std::mem::take(&mut self.sealed);
         for datagram in sealed.drain(..) {
             if self.pacer.is_empty() && self.pacer.is_open(now.instant) {
-                self.let_go(now, datagram);
+                self.transmit(now, datagram);
             } else {
                 self.pacer.hold(now.instant, datagram);
             }
@@ -46,26 +46,26 @@ impl Peer {
     }
 
     /// Sends what was kept, as far as it may leave now.
-    pub(super) fn send_held(&mut self, now: Now) {
+    pub(super) fn send_queued(&mut self, now: ClockReading) {
         while !self.pacer.is_empty() && self.pacer.is_open(now.instant) {
-            self.send_next_held(now);
+            self.send_next_queued(now);
         }
     }
 
     /// Sends all that was kept: there is no more time to wait.
-    pub(super) fn send_all_held(&mut self, now: Now) {
+    pub(super) fn flush_queued(&mut self, now: ClockReading) {
         while !self.pacer.is_empty() {
-            self.send_next_held(now);
+            self.send_next_queued(now);
         }
     }
 
-    fn send_next_held(&mut self, now: Now) {
+    fn send_next_queued(&mut self, now: ClockReading) {
         if let Some(datagram) = self.pacer.pop() {
-            self.let_go(now, datagram);
+            self.transmit(now, datagram);
         }
     }
 
-    fn let_go(&mut self, now: Now, Sealed { dseq, before, bytes }: Sealed) {
+    fn transmit(&mut self, now: ClockReading, SealedDatagram { dseq, before, bytes }: SealedDatagram) {
         self.beat.on_datagram(now.instant);
         self.ring.push(now.instant, dseq, before, &bytes);
         self.resends.on_sent(now.instant, bytes.len());
@@ -74,14 +74,20 @@ impl Peer {
     }
 
     /// What may be sent is reckoned anew: from whom it depends has changed, or what one of them says.
-    pub(super) fn reckon_pace(&mut self, now: Instant) {
+    pub(super) fn update_pace(&mut self, now: Instant) {
         let is_deaf = self.settings.mutants.is(Mutant::PacerDeaf);
         let counts = |member: &&Member| member.state == MemberState::Up && !is_deaf;
-        self.pacer.reckon(now, self.members.values().filter(counts).map(|member| &member.receiver));
+        self.pacer.update_allowance(now, self.members.values().filter(counts).map(|member| &member.receiver));
     }
 
     /// A receiver says how far it has come, and how much room it has.
-    pub(super) fn on_receiver_report(&mut self, now: Now, source: Source, header: &Header, report: ReceiverReport) {
+    pub(super) fn on_receiver_report(
+        &mut self,
+        now: ClockReading,
+        source: ControlSource,
+        header: &Header,
+        report: ReceiverReport,
+    ) {
         let own = self.origin.epoch;
         // It can only have taken what has left.
         let taken = report.taken.min(self.sent().0);
@@ -105,141 +111,147 @@ impl Peer {
         let Some(heard) = self.pacer.on_report(now.instant, &mut member.receiver, newest, report) else {
             return;
         };
-        member.earn_room();
+        member.earn_send_credit();
         if heard.is_back && member.receiver.times_left().is_power_of_two() {
             self.tell(epoch, MemberEvent::CaughtUp);
         }
         if heard.matters {
-            self.reckon_pace(now.instant);
-            self.send_held(now);
+            self.update_pace(now.instant);
+            self.send_queued(now);
         }
         // Who reports wants to be waited for, and has to prove its address first.
         let is_proven = self.members.get(&epoch).is_some_and(|member| member.is_proven);
-        if !is_proven && self.may_say(epoch) {
-            self.say_soon(now, epoch);
+        if !is_proven && self.may_send_to(epoch) {
+            self.send_early_heartbeat(now, epoch);
         }
     }
 
     /// Time passes for what is kept: who holds it up for too long is left behind.
-    pub(super) fn on_pace_tick(&mut self, now: Now) {
+    pub(super) fn on_pace_tick(&mut self, now: ClockReading) {
         if self.pacer.is_empty() {
             return;
         }
         let mut left = Vec::new();
         for (epoch, member) in self.members.iter_mut().filter(|(_, member)| member.state == MemberState::Up) {
-            if self.pacer.leave_behind(now.instant, &mut member.receiver) {
+            if self.pacer.exclude_if_lagging(now.instant, &mut member.receiver) {
                 self.counters.left_behind += 1;
                 // One line for the first time and then for each power of two.
                 left.extend(member.receiver.times_left().is_power_of_two().then_some(*epoch));
             }
         }
         left.into_iter().for_each(|epoch| self.tell(epoch, MemberEvent::LeftBehind));
-        self.reckon_pace(now.instant);
-        self.send_held(now);
+        self.update_pace(now.instant);
+        self.send_queued(now);
         self.pacer.on_tick(now.instant);
     }
 
     /// Something of a member was taken from the group's receive buffer, after which a report to it is due.
-    pub(super) fn report_soon(&mut self, now: Instant, epoch: Epoch) {
+    pub(super) fn schedule_report_now(&mut self, now: Instant, epoch: Epoch) {
         if let Some(member) = self.members.get_mut(&epoch) {
-            member.taking.make_due();
+            member.receive_progress.schedule_report();
         }
         self.report_if_due(now, epoch);
     }
 
     /// Ticks are rare while much comes.
     fn report_if_due(&mut self, now: Instant, epoch: Epoch) {
-        let deadline = self.members.get(&epoch).and_then(|member| member.taking.deadline(self.members.len()));
+        let deadline = self.members.get(&epoch).and_then(|member| member.receive_progress.deadline(self.members.len()));
         if deadline.is_some_and(|at| at <= now) {
-            self.report_room(now, epoch);
+            self.send_receiver_report(now, epoch);
         }
     }
 
     /// Tells a publisher how much was taken of what it sent, and how much more there is room for.
-    fn report_room(&mut self, now: Instant, epoch: Epoch) {
+    fn send_receiver_report(&mut self, now: Instant, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if !member.is_alive() {
-            return member.taking.forgo();
+            return member.receive_progress.cancel_report();
         }
-        let active = |member: &&Member| member.epoch() != epoch && member.taking.is_active(now);
+        let active = |member: &&Member| member.epoch() != epoch && member.receive_progress.is_active(now);
         // What this peer sends comes back to its own buffer.
         let sharers = 1 + self.members.values().filter(active).count() + usize::from(self.pacer.is_active(now));
         let dropped = self.counters.kernel_drops;
-        let flushes = self.flushes();
+        let wants_repair = self.wants_repair();
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        let window = self.room.tell(now, sharers);
-        let awaited = member.awaited().filter(|_| flushes);
-        member.taking.on_told(now, (window, self.room.is_short()), awaited);
-        let (address, taken, padded) = (member.address, member.taking.high(), member.padding());
-        if !self.may_say(epoch) {
+        let window = self.receive_window.tell(now, sharers);
+        let awaited = member.awaited().filter(|_| wants_repair);
+        member.receive_progress.on_reported(now, (window, self.receive_window.is_short()), awaited);
+        let (address, taken, padded) = (member.address, member.receive_progress.high(), member.padding());
+        if !self.may_send_to(epoch) {
             return;
         }
         let report = ReceiverReport { epoch, taken, window, awaited, dropped };
         self.counters.reports_sent += 1;
         self.control_to(now, address, &Record::ReceiverReport(report), padded);
-        if self.room.on_sharers(sharers) {
-            self.report_less(now, epoch);
+        if self.receive_window.on_sharers(sharers) {
+            self.schedule_other_reports(now, epoch);
         }
     }
 
     /// A publisher is known from now on. Where there is less room than it takes for granted, it is told before it sends.
     pub(super) fn on_publisher(&mut self, now: Instant, epoch: Epoch) {
-        let is_tiny = self.room.window(now, 1) < self.settings.pace.first_bytes;
+        let is_tiny = self.receive_window.window(now, 1) < self.settings.pace.first_bytes;
         if is_tiny && let Some(member) = self.members.get_mut(&epoch) {
-            member.taking.make_due();
+            member.receive_progress.schedule_report();
         }
     }
 
     /// There is less room than publishers were told: each is told anew, but for one that knows.
-    fn report_less(&mut self, now: Instant, but: Epoch) {
+    fn schedule_other_reports(&mut self, now: Instant, but: Epoch) {
         let others = self.members.values_mut().filter(|member| member.epoch() != but);
-        others.filter(|member| member.taking.is_active(now)).for_each(|member| member.taking.make_due());
+        others
+            .filter(|member| member.receive_progress.is_active(now))
+            .for_each(|member| member.receive_progress.schedule_report());
     }
 
     /// The system dropped datagrams for want of room.
     pub(super) fn on_overrun(&mut self, now: Instant) {
-        if self.room.on_overrun(now) {
+        if self.receive_window.on_overrun(now) {
             self.members
                 .values_mut()
-                .filter(|member| member.taking.is_active(now))
-                .for_each(|member| member.taking.make_due());
+                .filter(|member| member.receive_progress.is_active(now))
+                .for_each(|member| member.receive_progress.schedule_report());
         }
     }
 
     /// The queues of local subscriptions have so much: those to whom little room was told because of that may get more.
     pub(super) fn on_backlog(&mut self, now: Instant, fullness: u64) {
-        match self.room.on_backlog(now, fullness) {
-            Change::None => {}
-            Change::Less => self.report_less(now, self.origin.epoch),
-            Change::More => {
-                self.members.values_mut().filter(|member| member.taking.is_short()).for_each(|m| m.taking.make_due());
+        match self.receive_window.on_backlog(now, fullness) {
+            WindowChange::None => {}
+            WindowChange::Less => self.schedule_other_reports(now, self.origin.epoch),
+            WindowChange::More => {
+                self.members
+                    .values_mut()
+                    .filter(|member| member.receive_progress.is_short())
+                    .for_each(|m| m.receive_progress.schedule_report());
             }
         }
     }
 
     /// Whether this peer wants what it misses sent again.
-    fn flushes(&self) -> bool {
+    fn wants_repair(&self) -> bool {
         self.settings.repairs() && !self.interest.is_empty(DeliveryMode::Repair)
     }
 
     /// Some of what a member was asked for has come, or will not come.
     pub(super) fn note_awaited(&mut self, now: Instant, epoch: Epoch) {
-        let flushes = self.flushes();
+        let wants_repair = self.wants_repair();
         if let Some(member) = self.members.get_mut(&epoch) {
-            member.taking.on_awaited(now, member.awaited().filter(|_| flushes));
+            member.receive_progress.on_awaited(now, member.awaited().filter(|_| wants_repair));
         }
         self.report_if_due(now, epoch);
     }
 
     /// Tells the reports that are due.
     pub(super) fn on_report_tick(&mut self, now: Instant) {
-        let (receivers, flushes) = (self.members.len(), self.flushes());
+        let (receivers, wants_repair) = (self.members.len(), self.wants_repair());
         for member in self.members.values_mut() {
-            member.taking.on_awaited(now, member.awaited().filter(|_| flushes));
+            member.receive_progress.on_awaited(now, member.awaited().filter(|_| wants_repair));
         }
-        let is_due = |taking: &ReceiveProgress| taking.deadline(receivers).is_some_and(|at| at <= now);
+        let is_due =
+            |receive_progress: &ReceiveProgress| receive_progress.deadline(receivers).is_some_and(|at| at <= now);
         let due: Vec<Epoch> =
-            self.members.values().filter(|member| is_due(&member.taking)).map(Member::epoch).collect();
-        due.into_iter().for_each(|epoch| self.report_room(now, epoch));
+            self.members.values().filter(|member| is_due(&member.receive_progress)).map(Member::epoch).collect();
+        due.into_iter().for_each(|epoch| self.send_receiver_report(now, epoch));
     }
 }

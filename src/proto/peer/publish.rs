@@ -1,20 +1,20 @@
 //! What local clients ask for, and what leaves because of it.
 
-use super::batch::Batch;
-use super::poll::is_text_poll;
-use super::queue::{Group, Shares};
-use super::service::Asker;
+use super::batch::PublishBatch;
+use super::history_service::AnswerRecipient;
+use super::queue::{QueueGroup, QueueRecipients};
+use super::text_poll::is_text_poll;
 use super::{INBOX_PREFIX, Peer};
 use crate::message::{ClientId, Delivery, DeliveryMode, Dseq, Epoch, Headers, Message, MessageRef, Verdict};
-use crate::proto::effect::{Effect, Published, Refusal, Request, Target};
-use crate::proto::interest::Matched;
+use crate::proto::effect::{ClientRequest, Effect, PublishedPosition, Refusal, Target};
+use crate::proto::interest::MatchSet;
 use crate::proto::members::Member;
-use crate::proto::send::Sealed;
-use crate::proto::subject_run::Key;
+use crate::proto::send::SealedDatagram;
+use crate::proto::subject_run::SubjectRunKey;
 use crate::proto::window::Numbering;
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::time::Now;
+use crate::time::ClockReading;
 use crate::wire::Entry;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -22,10 +22,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 impl Peer {
-    pub(super) fn on_request(&mut self, now: Now, client: ClientId, request: Request) {
+    pub(super) fn on_request(&mut self, now: ClockReading, client: ClientId, request: ClientRequest) {
         match request {
-            Request::Publish(message) => self.publish(now, client, &message),
-            Request::Subscribe { sub, wanted, mode, news } => {
+            ClientRequest::Publish(message) => self.publish(now, client, &message),
+            ClientRequest::Subscribe { sub, wanted, mode, news } => {
                 let target = Target { client, sub };
                 let subscribed = match wanted.queue {
                     Some(_) if mode == DeliveryMode::Live => Err(Refusal::QueueLive),
@@ -37,17 +37,17 @@ impl Peer {
                         self.counters.refusals += 1;
                         self.effects.push_back(Effect::Refuse { client, sub: Some(sub), refusal });
                     }
-                    Ok(()) if news => self.begin_news(now, target),
+                    Ok(()) if news => self.begin_discovery(now, target),
                     Ok(()) => {}
                 }
                 self.on_interest(now);
             }
-            Request::Ask { id, peer, question, timeout } => {
-                self.inquire(now, Asker::Client(client, id), peer, &question, timeout);
+            ClientRequest::Ask { id, peer, question, timeout } => {
+                self.request_history(now, AnswerRecipient::Client(client, id), peer, &question, timeout);
             }
-            Request::Echo(true) => _ = self.echoless.remove(&client),
-            Request::Echo(false) => _ = self.echoless.insert(client),
-            Request::Unsubscribe { sub } => {
+            ClientRequest::Echo(true) => _ = self.no_echo_clients.remove(&client),
+            ClientRequest::Echo(false) => _ = self.no_echo_clients.insert(client),
+            ClientRequest::Unsubscribe { sub } => {
                 self.interest.unsubscribe(client, sub);
                 self.news.end(Target { client, sub });
                 self.on_interest(now);
@@ -56,7 +56,7 @@ impl Peer {
     }
 
     /// The subscriptions changed: the live sides of all members begin or end with those that need them.
-    pub(super) fn on_interest(&mut self, now: Now) {
+    pub(super) fn on_interest(&mut self, now: ClockReading) {
         let is_wanted = !self.interest.is_empty(DeliveryMode::Live);
         for member in self.members.values_mut() {
             match is_wanted {
@@ -66,9 +66,9 @@ impl Peer {
         }
     }
 
-    /// Publishes a message, as [`Request::Publish`] does; cheaper for whoever has it anyway.
+    /// Publishes a message, as [`ClientRequest::Publish`] does; cheaper for whoever has it anyway.
     #[inline]
-    pub fn publish(&mut self, now: Now, client: ClientId, message: &Message) {
+    pub fn publish(&mut self, now: ClockReading, client: ClientId, message: &Message) {
         if MessageRef::from(message).is_plain() && self.extend(now, client, &message.subject, &message.payload) {
             return;
         }
@@ -78,7 +78,7 @@ impl Peer {
 
     /// Publishes a message of nothing but subject and payload, which are copied where they are to be.
     #[inline]
-    pub fn publish_payload(&mut self, now: Now, client: ClientId, subject: &Subject, payload: &[u8]) {
+    pub fn publish_payload(&mut self, now: ClockReading, client: ClientId, subject: &Subject, payload: &[u8]) {
         if self.extend(now, client, subject, payload) {
             return;
         }
@@ -87,15 +87,15 @@ impl Peer {
         self.publish_alone(now, client, MessageRef::new(subject, payload), &whole);
     }
 
-    /// What [`Peer::has_let_go`] is to be asked: the end of what has been published to the group so far.
-    pub fn published(&self) -> Published {
+    /// What [`Peer::has_transmitted`] is to be asked: the end of what has been published to the group so far.
+    pub fn published(&self) -> PublishedPosition {
         let Dseq(high) = self.multicast.high();
-        Published { epoch: self.origin.epoch, last: Dseq(high + u64::from(self.multicast.is_open())) }
+        PublishedPosition { epoch: self.origin.epoch, last: Dseq(high + u64::from(self.multicast.is_open())) }
     }
 
     /// Whether what was published to the group by then has been handed out to be sent, after the next tick: whatever was
     /// published since.
-    pub fn has_let_go(&self, published: Published) -> bool {
+    pub fn has_transmitted(&self, published: PublishedPosition) -> bool {
         // With a new epoch everything of the old one has left.
         published.epoch != self.origin.epoch || published.last <= self.sent().0
     }
@@ -106,7 +106,13 @@ impl Peer {
     }
 
     /// `whole` makes a message to keep.
-    fn publish_alone(&mut self, now: Now, client: ClientId, message: MessageRef<'_>, whole: &dyn Fn() -> Message) {
+    fn publish_alone(
+        &mut self,
+        now: ClockReading,
+        client: ClientId,
+        message: MessageRef<'_>,
+        whole: &dyn Fn() -> Message,
+    ) {
         let (bytes, bytes_max) = (message.body_bytes(), self.settings.message_bytes_max);
         let refusal = match () {
             () if self.stop.is_some() => Some(Refusal::Stopping),
@@ -121,7 +127,7 @@ impl Peer {
         let (key, begins) = self.subject_runs.next(message.subject);
         let (changes, except) = (self.interest_changes(), self.except(client));
         if begins || self.route.changes != changes || self.route.except != except {
-            let local = self.audience(message.subject, except);
+            let local = self.local_matches(message.subject, except);
             self.route = Route {
                 is_poll: is_text_poll(message.subject),
                 owner: inbox_owner(message.subject),
@@ -141,7 +147,7 @@ impl Peer {
         if self.route.groups.is_some() || !message.headers.is_empty() {
             return self.publish_shared(now, key, message, whole);
         }
-        let numbered = self.route_out(now, key, message);
+        let numbered = self.send_routed(now, key, message);
         let Some(matched) = self.route.local.clone() else { return };
         match &mut self.batch {
             Some(batch) => batch.begin_local(message, matched, numbered.map(|(seq, _)| seq)),
@@ -152,11 +158,11 @@ impl Peer {
     /// Whose own subscriptions do not get what the client publishes.
     #[inline]
     pub(super) fn except(&self, client: ClientId) -> Option<ClientId> {
-        self.echoless.contains(&client).then_some(client)
+        self.no_echo_clients.contains(&client).then_some(client)
     }
 
     /// The local subscriptions to a subject, whatever their mode, but for those of one client; `None` if there are none.
-    pub(super) fn audience(&mut self, subject: &Subject, except: Option<ClientId>) -> Option<Arc<Matched>> {
+    pub(super) fn local_matches(&mut self, subject: &Subject, except: Option<ClientId>) -> Option<Arc<MatchSet>> {
         let matched = self.interest.matches_any(subject)?;
         match except {
             Some(client) => matched.without(client),
@@ -175,7 +181,7 @@ impl Peer {
     pub fn receivers(&mut self, client: ClientId, subject: &Subject) -> (u64, bool) {
         let except = self.except(client);
         let is_same = (self.route.changes, self.route.except) == (self.interest_changes(), except);
-        let is_routed = is_same && self.subject_runs.goes_on(subject);
+        let is_routed = is_same && self.subject_runs.continues_run(subject);
         let count = match self.route.receivers.filter(|_| is_routed) {
             Some(count) => count,
             None => self.count_receivers(subject, except),
@@ -187,14 +193,20 @@ impl Peer {
     }
 
     /// The same with headers, of which not all may be the client's to write, or with queue groups.
-    fn publish_shared(&mut self, now: Now, key: Key<'_>, message: MessageRef<'_>, whole: &dyn Fn() -> Message) {
+    fn publish_shared(
+        &mut self,
+        now: ClockReading,
+        key: SubjectRunKey<'_>,
+        message: MessageRef<'_>,
+        whole: &dyn Fn() -> Message,
+    ) {
         let local = self.route.local.clone();
         let shares = match self.route.groups.clone() {
-            Some(groups) => self.share(&groups, local.as_ref(), self.owner()),
-            None => Shares::default(),
+            Some(groups) => self.choose_recipients(&groups, local.as_ref(), self.owner()),
+            None => QueueRecipients::default(),
         };
         let (stamped, own) = shares.headers(message.headers);
-        let numbered = self.route_out(now, key, MessageRef { headers: &stamped, ..message });
+        let numbered = self.send_routed(now, key, MessageRef { headers: &stamped, ..message });
         self.count_assignments(shares.peers(), self.owner().is_some());
         // Each message has its own shares.
         self.batch = None;
@@ -206,13 +218,13 @@ impl Peer {
         if let Some(plain) = local.plain() {
             self.deliver_local(plain, self.own_delivery(whole.clone(), numbered).into());
         }
-        self.deliver_own_shares(&shares, numbered, &whole);
+        self.deliver_own_assignments(&shares, numbered, &whole);
     }
 
     /// A message of this peer's own, with its number and its offset in the history if it has them.
     pub(super) fn own_delivery(&self, message: Message, numbered: Option<(Seq, u32)>) -> Delivery {
         let (seq, offset) = numbered.unzip();
-        Delivery { offset, ..Delivery::new(message, self.me(), seq, Verdict::Direct) }
+        Delivery { offset, ..Delivery::new(message, self.own_publisher(), seq, Verdict::Direct) }
     }
 
     /// The peer that the present subject belongs to, if it is there: this one or another.
@@ -224,7 +236,12 @@ impl Peer {
 
     /// Sends a message to whom its subject means, if there may be anybody. Gives its number and its offset, if it went to all and
     /// there was room for them.
-    fn route_out(&mut self, now: Now, key: Key<'_>, message: MessageRef<'_>) -> Option<(Seq, u32)> {
+    fn send_routed(
+        &mut self,
+        now: ClockReading,
+        key: SubjectRunKey<'_>,
+        message: MessageRef<'_>,
+    ) -> Option<(Seq, u32)> {
         match self.owner() {
             Some(owner) if owner == self.origin.epoch => None,
             Some(owner) => {
@@ -241,7 +258,12 @@ impl Peer {
     }
 
     /// Sends to the group. Gives the message's number and its offset in the history, if there was room for them.
-    pub(super) fn send_to_all(&mut self, now: Now, key: Key<'_>, message: MessageRef<'_>) -> Option<(Seq, u32)> {
+    pub(super) fn send_to_all(
+        &mut self,
+        now: ClockReading,
+        key: SubjectRunKey<'_>,
+        message: MessageRef<'_>,
+    ) -> Option<(Seq, u32)> {
         let numbering = match self.pub_window.number(key, now, &mut self.rng) {
             Numbering::FramesExhausted => {
                 self.begin_epoch(now);
@@ -273,12 +295,12 @@ impl Peer {
             let left = self.pub_window.room_after(last);
             let offset = offset.wrapping_add(1);
             let except = self.route.except;
-            self.batch = Some(Batch { now, seq, offset, count: 0, left, at, except, local: None });
+            self.batch = Some(PublishBatch { now, seq, offset, count: 0, left, at, except, local: None });
         }
         Some((last, offset))
     }
 
-    pub(super) fn send_to(&mut self, now: Now, owner: Epoch, message: MessageRef<'_>) {
+    pub(super) fn send_to(&mut self, now: ClockReading, owner: Epoch, message: MessageRef<'_>) {
         let Some(member) = self.members.get_mut(&owner) else { return };
         let entry = Entry { message, seq: None, stamp: None, chain: None };
         member.directed.push(now.instant, &self.origin, &entry, &mut self.sealed);
@@ -289,7 +311,7 @@ impl Peer {
     }
 
     /// Sends what was sealed to the group, or to one member.
-    pub(super) fn send_sealed(&mut self, now: Now, to: Option<Epoch>) {
+    pub(super) fn send_sealed(&mut self, now: ClockReading, to: Option<Epoch>) {
         if self.sealed.is_empty() {
             return;
         }
@@ -302,7 +324,7 @@ impl Peer {
             member.directed_ring.push(now.instant, datagram.dseq, datagram.before, &datagram.bytes);
             self.resends.on_sent(now.instant, datagram.bytes.len());
         }
-        for Sealed { bytes, .. } in sealed.drain(..) {
+        for SealedDatagram { bytes, .. } in sealed.drain(..) {
             self.send(Some(address), bytes);
         }
         self.sealed = sealed;
@@ -323,7 +345,7 @@ impl Peer {
     }
 
     /// Seals whatever is open.
-    pub(super) fn flush(&mut self, now: Now) {
+    pub(super) fn flush(&mut self, now: ClockReading) {
         self.opened = None;
         self.multicast.seal(now.instant, &self.origin, &mut self.sealed);
         self.send_sealed(now, None);
@@ -344,11 +366,11 @@ pub(super) struct Route {
     /// Whose inbox it is in.
     owner: Option<Epoch>,
     /// The local subscriptions to it,
-    local: Option<Arc<Matched>>,
+    local: Option<Arc<MatchSet>>,
     /// without those of this client, which publishes.
     except: Option<ClientId>,
     /// The queue groups that want it.
-    groups: Option<Arc<[Group]>>,
+    groups: Option<Arc<[QueueGroup]>>,
     /// How many receive it, once that was asked.
     pub(super) receivers: Option<u64>,
     /// Whether somebody elsewhere wants it, as far as is known, or whatever nobody wants is sent.

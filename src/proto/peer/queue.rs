@@ -7,14 +7,14 @@ use super::Peer;
 use crate::message::{Count, Delivery, DeliveryMode, Epoch, Headers, Message, Queue, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::{Effect, Targets};
-use crate::proto::interest::Matched;
+use crate::proto::interest::MatchSet;
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
 use crate::proto::recv::Item;
 use crate::rng::Rng;
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::time::Now;
+use crate::time::ClockReading;
 use crate::wire::queue::{self, QueueStamp, STAMPS_MAX};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,17 +22,17 @@ use std::sync::Arc;
 
 /// Where the members of a queue group are that want a subject, and how many of them.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct QueueGroup {
     queue: Queue,
     own: u64,
-    others: Peers,
+    others: GroupPeers,
 }
 
 /// Other peers, and how many members each has.
 #[derive(Debug, Default)]
-pub(super) struct Peers(BTreeMap<Epoch, u64>);
+pub(super) struct GroupPeers(BTreeMap<Epoch, u64>);
 
-impl Peers {
+impl GroupPeers {
     pub(super) fn add(&mut self, epoch: Epoch, members: u32) {
         *self.0.entry(epoch).or_default() += u64::from(members);
     }
@@ -58,14 +58,14 @@ impl Peers {
 
 /// Who gets a message as a member of a queue group.
 #[derive(Debug, Default)]
-pub(super) struct Shares {
+pub(super) struct QueueRecipients {
     /// At which peers.
     stamps: Vec<(Epoch, Queue)>,
     /// Here.
-    own: Vec<Arc<Matched>>,
+    own: Vec<Arc<MatchSet>>,
 }
 
-impl Shares {
+impl QueueRecipients {
     /// Returns the peers that the message is assigned to, once for each group.
     pub(super) fn peers(&self) -> impl Iterator<Item = Epoch> {
         self.stamps.iter().map(|(epoch, _)| *epoch)
@@ -85,9 +85,9 @@ impl Shares {
 
 impl Peer {
     /// The queue groups that want a subject; `None` if there are none.
-    pub(super) fn groups_of(&mut self, subject: &Subject, local: Option<&Matched>) -> Option<Arc<[Group]>> {
-        let mut groups: BTreeMap<Queue, (u64, Peers)> = BTreeMap::new();
-        for (queue, members) in local.into_iter().flat_map(Matched::queues) {
+    pub(super) fn groups_of(&mut self, subject: &Subject, local: Option<&MatchSet>) -> Option<Arc<[QueueGroup]>> {
+        let mut groups: BTreeMap<Queue, (u64, GroupPeers)> = BTreeMap::new();
+        for (queue, members) in local.into_iter().flat_map(MatchSet::queues) {
             groups.entry(queue.clone()).or_default().0 = members as u64;
         }
         self.remote_interest.visit(subject, |entry| {
@@ -95,17 +95,22 @@ impl Peer {
                 groups.entry(queue.clone()).or_default().1.add(entry.epoch, entry.count);
             }
         });
-        let groups: Vec<Group> =
-            groups.into_iter().map(|(queue, (own, others))| Group { queue, own, others }).collect();
+        let groups: Vec<QueueGroup> =
+            groups.into_iter().map(|(queue, (own, others))| QueueGroup { queue, own, others }).collect();
         (!groups.is_empty()).then(|| groups.into())
     }
 
     /// Chooses a member of each group for a message; of those at other peers only at `only`, if the message goes there alone.
-    pub(super) fn share(&mut self, groups: &[Group], local: Option<&Arc<Matched>>, only: Option<Epoch>) -> Shares {
-        let mut shares = Shares::default();
+    pub(super) fn choose_recipients(
+        &mut self,
+        groups: &[QueueGroup],
+        local: Option<&Arc<MatchSet>>,
+        only: Option<Epoch>,
+    ) -> QueueRecipients {
+        let mut shares = QueueRecipients::default();
         let beyond = groups.len().saturating_sub(STAMPS_MAX);
         self.counters.queue_unserved += beyond as u64;
-        for Group { queue, own, others } in groups.iter().take(STAMPS_MAX) {
+        for QueueGroup { queue, own, others } in groups.iter().take(STAMPS_MAX) {
             let members = &self.members;
             let takes_unreachable = self.settings.mutants.is(Mutant::QueueUnreachable);
             let eligible = |epoch| {
@@ -125,7 +130,12 @@ impl Peer {
     }
 
     /// Hands the chosen members of this peer what one of its clients has published.
-    pub(super) fn deliver_own_shares(&mut self, shares: &Shares, numbered: Option<(Seq, u32)>, message: &Message) {
+    pub(super) fn deliver_own_assignments(
+        &mut self,
+        shares: &QueueRecipients,
+        numbered: Option<(Seq, u32)>,
+        message: &Message,
+    ) {
         for member in &shares.own {
             self.deliver_local(member, self.own_delivery(message.clone(), numbered).into());
         }
@@ -133,11 +143,11 @@ impl Peer {
 
     /// Hands messages of another peer to those that get all of them, and to the members that were chosen, some of either. Gives how
     /// many messages somebody got.
-    pub(super) fn deliver_shares(
+    pub(super) fn deliver_with_queues(
         &mut self,
-        now: Now,
+        now: ClockReading,
         (from, mode): (Epoch, DeliveryMode),
-        matched: &Arc<Matched>,
+        matched: &Arc<MatchSet>,
         deliveries: Deliveries,
     ) -> u64 {
         let plain = matched.plain().cloned();
@@ -146,13 +156,13 @@ impl Peer {
                 delivery.message.headers = queue::unstamped(&delivery.message.headers);
                 for (queue, _) in matched.queues() {
                     let member = matched.member(queue.as_str().as_bytes(), &mut self.rng);
-                    member.into_iter().for_each(|member| self.hand_on(&member, delivery.clone().into()));
+                    member.into_iter().for_each(|member| self.deliver_remote(&member, delivery.clone().into()));
                 }
             }
         }
         if !deliveries.is_stamped() {
             let messages = if plain.is_some() { deliveries.len() as u64 } else { 0 };
-            plain.into_iter().for_each(|plain| self.hand_on(&plain, deliveries.clone()));
+            plain.into_iter().for_each(|plain| self.deliver_remote(&plain, deliveries.clone()));
             return messages;
         }
         let (mut for_all, mut shares) = (Vec::new(), Vec::new());
@@ -170,12 +180,12 @@ impl Peer {
         let mut messages = 0;
         if let (Some(plain), Some(for_all)) = (&plain, for_all) {
             messages = for_all.len() as u64;
-            self.hand_on(plain, for_all);
+            self.deliver_remote(plain, for_all);
         }
         // Members of queue groups are in mode repair.
         if mode == DeliveryMode::Repair && !self.settings.mutants.is(Mutant::QueueOfReceiver) {
             for (block, delivery) in shares {
-                let is_taken = self.take_share(now, from, matched, &block, delivery);
+                let is_taken = self.deliver_assignment(now, from, matched, &block, delivery);
                 messages += u64::from(is_taken && plain.is_none());
             }
         }
@@ -183,11 +193,11 @@ impl Peer {
     }
 
     /// Hands a message of another peer to the members here that its stamps mean. Gives whether there was one.
-    fn take_share(
+    fn deliver_assignment(
         &mut self,
-        now: Now,
+        now: ClockReading,
         from: Epoch,
-        matched: &Matched,
+        matched: &MatchSet,
         stamps: &Headers,
         mut delivery: Delivery,
     ) -> bool {
@@ -207,24 +217,24 @@ impl Peer {
                     self.count_served(from, directed);
                     let publisher =
                         stamp.publisher.map_or_else(|| delivery.publisher.clone(), |epoch| self.publisher_of(epoch));
-                    self.hand_on(&member, Delivery { publisher, ..delivery.clone() }.into());
+                    self.deliver_remote(&member, Delivery { publisher, ..delivery.clone() }.into());
                     is_taken = true;
                 }
-                None => self.return_share(now, from, &delivery.message, &stamp, directed),
+                None => self.return_assignment(now, from, &delivery.message, &stamp, directed),
             }
         }
         is_taken
     }
 
     /// Nobody here wants these messages any more, and some of them were for members of queue groups here.
-    pub(super) fn on_unserved(&mut self, now: Now, from: Epoch, item: Item, directed: bool) {
+    pub(super) fn on_unserved(&mut self, now: ClockReading, from: Epoch, item: Item, directed: bool) {
         item.for_each(|mut message| {
             let block = std::mem::take(&mut message.headers);
             message.headers = queue::unstamped(&block);
             for stamp in self.own_stamps(&block, directed) {
                 match stamp.publisher == Some(self.origin.epoch) {
                     true => self.reassign(now, from, message.clone(), &stamp),
-                    false => self.return_share(now, from, &message, &stamp, directed),
+                    false => self.return_assignment(now, from, &message, &stamp, directed),
                 }
             }
         });
@@ -244,7 +254,7 @@ impl Peer {
     }
 
     /// Hands on messages of other peers.
-    pub(super) fn hand_on(&mut self, to: &Matched, deliveries: Deliveries) {
+    pub(super) fn deliver_remote(&mut self, to: &MatchSet, deliveries: Deliveries) {
         let messages = deliveries.len() as u64;
         self.effects.push_back(Effect::Deliver { to: to.targets.clone(), deliveries });
         self.counters.messages_delivered += messages;
@@ -258,7 +268,7 @@ impl Peer {
         if !matched.has_queues() {
             return Some(matched.targets.clone());
         }
-        let members: Vec<Arc<Matched>> = matched
+        let members: Vec<Arc<MatchSet>> = matched
             .queues()
             .filter_map(|(queue, _)| matched.member(queue.as_str().as_bytes(), &mut self.rng))
             .collect();

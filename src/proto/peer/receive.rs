@@ -3,32 +3,32 @@
 use super::Peer;
 use crate::message::{DeliveryMode, Dseq, Epoch, Publisher, Reason};
 use crate::proto::effect::{MemberEvent, Path};
-use crate::proto::ledger::Accept;
+use crate::proto::ledger::Acceptance;
 use crate::proto::members::{self, ANSWERING_PEERS, Contact, HELLO_BYTES, JUMP_MAX, Member, Quarantine, Side};
 use crate::proto::mutant::Mutant;
-use crate::proto::pace::Receiver;
-use crate::proto::send::Word;
+use crate::proto::pace::PacedReceiver;
+use crate::proto::send::AnnounceKind;
 use crate::proto::stats::MemberState;
-use crate::time::{Instant, Now};
-use crate::wire::{self, Announce, Discard, Header, Kind, Record};
+use crate::time::{ClockReading, Instant};
+use crate::wire::{self, Announce, DiscardReason, Header, Kind, Record};
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// Bytes of the data of all epochs that wait for their words.
-const EARLY_BYTES_MAX: usize = 4 << 20;
+const PENDING_EPOCH_BYTES_MAX: usize = 4 << 20;
 /// Epochs of one IP address that are not proven fill at most this part of the room for peers: a quarter.
 const UNPROVEN_SHARE: usize = 4;
 /// Number of such epochs that have room in any case.
 const UNPROVEN_MIN: usize = 16;
 /// Epochs whose data waits.
-const EARLY_MAX: usize = 64;
+const PENDING_EPOCHS_MAX: usize = 64;
 /// The HELLOs of one peer are answered at most this often, and one that is not known is greeted: less than the 20 ms between the
 /// first two.
 const ANSWER_INTERVAL: Duration = Duration::from_millis(15);
 
 impl Peer {
-    pub(super) fn on_datagram(&mut self, now: Now, from: SocketAddr, path: Path, bytes: Bytes) {
+    pub(super) fn on_datagram(&mut self, now: ClockReading, from: SocketAddr, path: Path, bytes: Bytes) {
         self.counters.datagrams_in += 1;
         self.counters.bytes_in += bytes.len() as u64;
         if wire::claimed_epoch(&bytes) == Some(self.origin.epoch) {
@@ -36,7 +36,7 @@ impl Peer {
             return;
         }
         let length = bytes.len();
-        self.arrived = self.lain_since[usize::from(path == Path::Unicast)].unwrap_or(now.instant);
+        self.arrived = self.earliest_arrival[usize::from(path == Path::Unicast)].unwrap_or(now.instant);
         let datagram = match wire::decode(bytes) {
             Ok(datagram) => datagram,
             Err(discard) => return self.on_discard(&discard),
@@ -54,35 +54,35 @@ impl Peer {
             self.counters.discard_quarantined += 1;
         } else if header.kind == Kind::Control {
             self.on_path(now, &header, from, (path, length));
-            let source = Source { from, path, bytes: length };
-            datagram.records.into_iter().for_each(|record| self.on_word(now, source, &header, record));
+            let source = ControlSource { from, path, bytes: length };
+            datagram.records.into_iter().for_each(|record| self.on_control(now, source, &header, record));
         } else {
             self.on_path(now, &header, from, (path, length));
             self.on_data(now, (from, length), header, datagram.records);
         }
-        self.advise(now, Some(header.epoch), false);
+        self.publish_advisories(now, Some(header.epoch), false);
     }
 
     /// Whether the number of a control datagram is plausible; that of an epoch which is not known, or not from there, is.
-    fn accepts_control(&mut self, now: Now, header: &Header, from: SocketAddr) -> bool {
+    fn accepts_control(&mut self, now: ClockReading, header: &Header, from: SocketAddr) -> bool {
         let member = self.members.get_mut(&header.epoch).filter(|member| member.address == from);
         member.is_none_or(|member| member.control.admits(now.instant, header.number, header.uptime_ms))
     }
 
-    pub(super) fn on_discard(&mut self, discard: &Discard) {
+    pub(super) fn on_discard(&mut self, discard: &DiscardReason) {
         let counter = match discard {
-            Discard::Foreign => &mut self.counters.discard_foreign,
-            Discard::Version(_) => &mut self.counters.discard_version,
-            Discard::Mode(_) => &mut self.counters.discard_mode,
-            Discard::Check => &mut self.counters.discard_check,
-            Discard::Malformed(_) => &mut self.counters.discard_malformed,
+            DiscardReason::Foreign => &mut self.counters.discard_foreign,
+            DiscardReason::Version(_) => &mut self.counters.discard_version,
+            DiscardReason::Mode(_) => &mut self.counters.discard_mode,
+            DiscardReason::Check => &mut self.counters.discard_check,
+            DiscardReason::Malformed(_) => &mut self.counters.discard_malformed,
         };
         *counter += 1;
     }
 
     pub(super) fn on_data(
         &mut self,
-        now: Now,
+        now: ClockReading,
         (from, length): (SocketAddr, usize),
         header: Header,
         records: Vec<Record>,
@@ -95,8 +95,8 @@ impl Peer {
             self.counters.discard_stranger += 1;
             return;
         }
-        if self.wait_for_word(now, from, &header, &records, length)
-            || !self.meet(now, from, header.epoch, Contact::of_data(&header), None)
+        if self.defer_until_announced(now, from, &header, &records, length)
+            || !self.find_or_add_member(now, from, header.epoch, Contact::of_data(&header), None)
         {
             return;
         }
@@ -108,9 +108,9 @@ impl Peer {
     }
 
     /// Finds or makes the member that a datagram is from. False if the datagram is to be discarded.
-    pub(super) fn meet(
+    pub(super) fn find_or_add_member(
         &mut self,
-        now: Now,
+        now: ClockReading,
         from: SocketAddr,
         epoch: Epoch,
         contact: Contact,
@@ -126,15 +126,15 @@ impl Peer {
                 member.forgotten = false;
                 member.bcast = members::broadcast(&self.settings, contact, arrived, arrived, &mut self.rng);
             }
-            self.arrived = member.sent_at_most((now.instant, arrived), contact.uptime_ms);
+            self.arrived = member.latest_send_time((now.instant, arrived), contact.uptime_ms);
             return true;
         }
         if self.departed_members.is_old(epoch, &contact) {
             self.counters.discard_old_epoch += 1;
             return false;
         }
-        let early = self.early.remove(&epoch).filter(|early| early.from == from);
-        let mut followers = early.map_or(Vec::new(), |early| early.datagrams);
+        let pending_data = self.pending_data.remove(&epoch).filter(|pending_data| pending_data.from == from);
+        let mut followers = pending_data.map_or(Vec::new(), |pending_data| pending_data.datagrams);
         followers.sort_by_key(|(_, header, _)| header.number);
         // What was heard first counts, whenever the word came.
         let lowest =
@@ -145,11 +145,11 @@ impl Peer {
             }
             _ => contact,
         };
-        if !self.has_room_at(now, from.ip())
-            || self.settings.peers_max <= self.members.len() && !self.make_room(now, |_| true)
+        if !self.has_address_slot(now, from.ip())
+            || self.settings.peers_max <= self.members.len() && !self.evict_member(now, |_| true)
         {
             self.counters.discard_peers_full += 1;
-            self.sparing.hold(now.instant + self.settings.forget);
+            self.suppression.suspend_until(now.instant + self.settings.forget);
             return false;
         }
         self.uids += 1;
@@ -157,13 +157,13 @@ impl Peer {
         let departed = self.departed_members.take(epoch);
         let contact = departed.as_ref().map_or(contact, |departed| departed.contact(contact));
         let absent = departed.as_ref().map(|departed| departed.silent_since);
-        let listening = if departed.is_some() { arrived } else { self.listening };
-        let since = (listening, arrived);
+        let listening_since = if departed.is_some() { arrived } else { self.listening_since };
+        let since = (listening_since, arrived);
         let is_age_unknown = !contact.is_fresh
-            && members::is_older(contact.uptime_ms, arrived.since(listening))
+            && members::is_older(contact.uptime_ms, arrived.since(listening_since))
             && 0 < contact.below.0
             && 0 < contact.count;
-        let receiver = Receiver::new(now.instant, &mut self.pacer);
+        let receiver = PacedReceiver::new(now.instant, &mut self.pacer);
         let mut member =
             Member::new(&self.settings, publisher, from, contact, now.instant, since, receiver, &mut self.rng);
         if let Some(departed) = departed {
@@ -178,9 +178,9 @@ impl Peer {
         self.members.insert(epoch, member);
         self.remote_interest.set_reachable(epoch, true);
         self.on_publisher(now.instant, epoch);
-        self.reckon_pace(now.instant);
+        self.update_pace(now.instant);
         self.tell(epoch, MemberEvent::Up);
-        self.tell_news(epoch, absent);
+        self.notify_discovery(epoch, absent);
         if is_age_unknown {
             self.report_before_contact(now, epoch, contact);
         }
@@ -194,19 +194,19 @@ impl Peer {
 
     /// The uptime of a control datagram is that of its sending, whatever else it says: kept for the data of an epoch that
     /// has yet to introduce itself.
-    fn note_uptime(&mut self, now: Now, from: SocketAddr, header: &Header) {
+    fn note_uptime(&mut self, now: ClockReading, from: SocketAddr, header: &Header) {
         let arrived = self.arrived;
         if !self.members.contains_key(&header.epoch)
-            && let Some(early) = self.early_of(now, header.epoch, from)
-            && early.from == from
+            && let Some(pending_data) = self.pending_epoch(now, header.epoch, from)
+            && pending_data.from == from
         {
-            early.uptime = Some((header.uptime_ms, arrived));
+            pending_data.uptime = Some((header.uptime_ms, arrived));
         }
     }
 
     /// A stranger says something to this peer, which it can only heed once it knows it: asks for its word, with no more bytes
     /// than came.
-    fn greet_stranger(&mut self, now: Now, source: Source, header: &Header, record: &Record) {
+    fn send_hello_to_unknown(&mut self, now: ClockReading, source: ControlSource, header: &Header, record: &Record) {
         let told = match record {
             Record::ResendRequest(request) => Some(request.epoch),
             Record::ReceiverReport(report) => Some(report.epoch),
@@ -216,104 +216,115 @@ impl Peer {
         let is_meant = told == Some(self.origin.epoch) && HELLO_BYTES <= source.bytes && self.stop.is_none();
         if is_meant
             && !self.members.contains_key(&header.epoch)
-            && let Some(early) = self.early_of(now, header.epoch, source.from)
-            && early.from == source.from
-            && early.greeted.is_none_or(|at| ANSWER_INTERVAL <= now.instant.since(at))
+            && let Some(pending_data) = self.pending_epoch(now, header.epoch, source.from)
+            && pending_data.from == source.from
+            && pending_data.hello_sent_at.is_none_or(|at| ANSWER_INTERVAL <= now.instant.since(at))
         {
-            early.greeted = Some(now.instant);
-            self.greet(now, source.from);
+            pending_data.hello_sent_at = Some(now.instant);
+            self.send_hello(now, source.from);
         }
     }
 
     /// What waits for the word of an epoch that has yet to introduce itself; `None` if too many do.
-    fn early_of(&mut self, now: Now, epoch: Epoch, from: SocketAddr) -> Option<&mut Early> {
-        if EARLY_MAX <= self.early.len() && !self.early.contains_key(&epoch) {
+    fn pending_epoch(&mut self, now: ClockReading, epoch: Epoch, from: SocketAddr) -> Option<&mut PendingEpoch> {
+        if PENDING_EPOCHS_MAX <= self.pending_data.len() && !self.pending_data.contains_key(&epoch) {
             return None;
         }
-        Some(self.early.entry(epoch).or_insert_with(|| Early::new(from, now.instant)))
+        Some(self.pending_data.entry(epoch).or_insert_with(|| PendingEpoch::new(from, now.instant)))
     }
 
     /// Keeps the data of an epoch that claims to be younger than this peer until its own fresh word says so: the
     /// datagram may be an old one sent again, whose uptime is that of its sealing. False if it need not wait.
-    fn wait_for_word(&mut self, now: Now, from: SocketAddr, header: &Header, records: &[Record], bytes: usize) -> bool {
+    fn defer_until_announced(
+        &mut self,
+        now: ClockReading,
+        from: SocketAddr,
+        header: &Header,
+        records: &[Record],
+        bytes: usize,
+    ) -> bool {
         // Rule: baseline
         let epoch = header.epoch;
         let is_known =
             self.members.contains_key(&epoch) || self.departed_members.is_old(epoch, &Contact::of_data(header));
-        let age = self.arrived.since(self.listening);
+        let age = self.arrived.since(self.listening_since);
         if is_known || !members::is_older(header.uptime_ms, age) || self.departed_members.has(epoch) {
             return false;
         }
         let arrived = self.arrived;
-        let waiting: usize = self.early.values().map(|early| early.bytes).sum();
+        let waiting: usize = self.pending_data.values().map(|pending_data| pending_data.bytes).sum();
         let peers = self.members.len() as u64;
         let is_among_few = members::is_among(ANSWERING_PEERS, peers, &mut self.rng);
-        let Some(early) = self.early_of(now, epoch, from) else {
+        let Some(pending_data) = self.pending_epoch(now, epoch, from) else {
             self.counters.discard_peers_full += 1;
-            self.sparing.hold(now.instant + self.settings.forget);
+            self.suppression.suspend_until(now.instant + self.settings.forget);
             return true;
         };
-        if early.from != from || EARLY_BYTES_MAX < waiting + bytes {
+        if pending_data.from != from || PENDING_EPOCH_BYTES_MAX < waiting + bytes {
             return true;
         }
-        early.bytes += bytes;
-        early.datagrams.push((arrived, *header, records.to_vec()));
+        pending_data.bytes += bytes;
+        pending_data.datagrams.push((arrived, *header, records.to_vec()));
         // Asks for its word once, with no more bytes than came. All peers may have heard a multicast, so few of them ask.
-        if early.greeted.is_none() && HELLO_BYTES <= bytes {
-            early.greeted = is_among_few.then_some(now.instant);
+        if pending_data.hello_sent_at.is_none() && HELLO_BYTES <= bytes {
+            pending_data.hello_sent_at = is_among_few.then_some(now.instant);
             if is_among_few {
-                self.greet(now, from);
+                self.send_hello(now, from);
             }
         }
         true
     }
 
     /// When data that waits for a word is taken as it is: a publisher that sends has said more than one by then.
-    pub(super) fn early_deadline(&self) -> Option<Instant> {
-        self.early.values().map(|early| early.since + self.settings.heartbeat * 2).min()
+    pub(super) fn pending_epoch_deadline(&self) -> Option<Instant> {
+        self.pending_data.values().map(|pending_data| pending_data.since + self.settings.heartbeat * 2).min()
     }
 
     /// Takes the data for which no word came. Unless another control datagram told the uptime of now, this peer does not count as
     /// older than the epoch.
-    pub(super) fn on_early_tick(&mut self, now: Now) {
-        while self.early_deadline().is_some_and(|deadline| deadline <= now.instant) {
-            let Some((&epoch, early)) = self.early.iter().min_by_key(|(_, early)| early.since) else { return };
-            let (from, uptime) = (early.from, early.uptime);
-            match early.datagrams.first() {
+    pub(super) fn on_pending_epoch_tick(&mut self, now: ClockReading) {
+        while self.pending_epoch_deadline().is_some_and(|deadline| deadline <= now.instant) {
+            let Some((&epoch, pending_data)) =
+                self.pending_data.iter().min_by_key(|(_, pending_data)| pending_data.since)
+            else {
+                return;
+            };
+            let (from, uptime) = (pending_data.from, pending_data.uptime);
+            match pending_data.datagrams.first() {
                 // So many datagrams before this one are implausible without a word.
                 Some((_, header, _)) if uptime.is_none() && JUMP_MAX < header.number => {
                     self.counters.discard_quarantined += 1;
-                    self.early.remove(&epoch);
+                    self.pending_data.remove(&epoch);
                 }
                 Some((arrived, header, _)) => {
                     let of_data = Contact::of_data(header);
                     let (uptime_ms, arrived) = uptime.unwrap_or((of_data.uptime_ms, *arrived));
                     let contact = Contact { uptime_ms, is_fresh: uptime.is_some(), ..of_data };
                     self.arrived = arrived;
-                    self.meet(now, from, epoch, contact, None);
+                    self.find_or_add_member(now, from, epoch, contact, None);
                 }
-                None => drop(self.early.remove(&epoch)),
+                None => drop(self.pending_data.remove(&epoch)),
             }
         }
     }
 
     /// Returns whether an epoch of this IP address may be followed. If too many epochs there are not proven, one that ended or that
     /// looks forged makes room, so that one host that forges epochs keeps nobody else out.
-    fn has_room_at(&mut self, now: Now, ip: IpAddr) -> bool {
+    fn has_address_slot(&mut self, now: ClockReading, ip: IpAddr) -> bool {
         let unproven = || self.members.values().filter(|member| !member.is_proven && member.address.ip() == ip);
         if unproven().count() < (self.settings.peers_max / UNPROVEN_SHARE).max(UNPROVEN_MIN) {
             return true;
         }
-        self.make_room(now, |member| !member.is_proven && member.address.ip() == ip)
+        self.evict_member(now, |member| !member.is_proven && member.address.ip() == ip)
     }
 
     /// Drops the member that ended longest ago, of those that are meant; if none has, the stranger of which nothing more was heard for the longest time, so that
     /// forged epochs do not keep a newcomer out.
-    fn make_room(&mut self, now: Now, is_meant: impl Fn(&Member) -> bool) -> bool {
+    fn evict_member(&mut self, now: ClockReading, is_meant: impl Fn(&Member) -> bool) -> bool {
         let meant = || self.members.values().filter(|member| is_meant(member));
         let ended = meant().filter_map(|member| Some((member.ended?, member.epoch()))).min();
         let stranger = || {
-            let strangers = meant().filter(|member| member.is_stranger());
+            let strangers = meant().filter(|member| member.is_unproven_newcomer());
             strangers.map(|member| (member.last_heard, member.epoch())).min()
         };
         ended.or_else(stranger).map(|(_, epoch)| self.forget(now, epoch)).is_some()
@@ -354,7 +365,7 @@ impl Peer {
     }
 
     /// Takes a data datagram of a known member.
-    pub(super) fn accept(&mut self, now: Now, header: Header, records: Vec<Record>) {
+    pub(super) fn accept(&mut self, now: ClockReading, header: Header, records: Vec<Record>) {
         let dseq = Dseq(header.number);
         let directed = header.kind == Kind::Directed;
         if !directed {
@@ -363,7 +374,7 @@ impl Peer {
         let is_back = |member: &Member| matches!(member.state, MemberState::Silent | MemberState::Crashed);
         if self.members.get(&header.epoch).is_some_and(is_back) {
             // Before anything of it is delivered.
-            self.tell_news(header.epoch, None);
+            self.notify_discovery(header.epoch, None);
         }
         let has_live = self.members.get(&header.epoch).is_some_and(|member| member.live.is_some());
         if has_live && !directed {
@@ -378,7 +389,7 @@ impl Peer {
             recv.on_datagram(ctx, (dseq, header.count), records, out)
         });
         let counter = match accept {
-            Some(Accept::Fresh | Accept::Filled | Accept::Repaired) => {
+            Some(Acceptance::Fresh | Acceptance::Filled | Acceptance::Repaired) => {
                 // Rule: silence
                 // A directed datagram says nothing of how far the multicast stream has come.
                 if !directed {
@@ -387,16 +398,16 @@ impl Peer {
                 }
                 return self.limit_held(now, header.epoch, side);
             }
-            Some(Accept::BeforeBaseline) => &mut self.counters.discard_before_baseline,
-            Some(Accept::Duplicate) => &mut self.counters.discard_duplicate,
-            Some(Accept::Late) => &mut self.counters.discard_late,
-            Some(Accept::Contradiction) | None => &mut self.counters.discard_contradiction,
+            Some(Acceptance::BeforeBaseline) => &mut self.counters.discard_before_baseline,
+            Some(Acceptance::Duplicate) => &mut self.counters.discard_duplicate,
+            Some(Acceptance::Late) => &mut self.counters.discard_late,
+            Some(Acceptance::Contradiction) | None => &mut self.counters.discard_contradiction,
         };
         *counter += 1;
     }
 
     /// Ends gaps early while too much is held for them (A7).
-    pub(super) fn limit_held(&mut self, now: Now, epoch: Epoch, side: Side) {
+    pub(super) fn limit_held(&mut self, now: ClockReading, epoch: Epoch, side: Side) {
         let of_side = |member: &mut Member| member.side(side).map_or(0, |(recv, ..)| recv.held_bytes());
         while self.members.get_mut(&epoch).map_or(0, of_side) != 0 {
             if self.members.values().map(Member::held_bytes).sum::<usize>() <= self.settings.hold_bytes_max {
@@ -408,7 +419,7 @@ impl Peer {
 
     /// An epoch that said BYE goes on if `is_proof` holds: then somebody else said that BYE. What came in between is awaited like
     /// any other gap.
-    fn reopen_if_left(&mut self, now: Now, epoch: Epoch, is_proof: impl FnOnce(&Member) -> bool) {
+    fn reopen_if_left(&mut self, now: ClockReading, epoch: Epoch, is_proof: impl FnOnce(&Member) -> bool) {
         let Some(member) = self.members.get_mut(&epoch).filter(|member| member.state == MemberState::Left) else {
             return;
         };
@@ -419,17 +430,17 @@ impl Peer {
         (member.state, member.ended) = (MemberState::Up, None);
         member.on_contact(now.instant);
         member.last_heard = now.instant;
-        self.reckon_pace(now.instant);
+        self.update_pace(now.instant);
         self.on_present(epoch);
-        self.tell(epoch, MemberEvent::Heard);
-        self.tell_news(epoch, None);
+        self.tell(epoch, MemberEvent::Resumed);
+        self.notify_discovery(epoch, None);
     }
 
     /// Something new came from a member.
-    pub(super) fn on_heard(&mut self, now: Now, epoch: Epoch) {
+    pub(super) fn on_heard(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         member.on_contact(now.instant);
-        member.earn_room();
+        member.earn_send_credit();
         member.last_heard = now.instant;
         let was_superseded = std::mem::take(&mut member.is_superseded);
         if was_superseded || member.state != MemberState::Up {
@@ -444,14 +455,14 @@ impl Peer {
             member.state = MemberState::Up;
             member.ended = None;
             // It counts again.
-            self.reckon_pace(now.instant);
+            self.update_pace(now.instant);
             self.on_present(epoch);
-            self.tell(epoch, MemberEvent::Heard);
-            self.tell_news(epoch, None);
+            self.tell(epoch, MemberEvent::Resumed);
+            self.notify_discovery(epoch, None);
         }
     }
 
-    pub(super) fn on_word(&mut self, now: Now, source: Source, header: &Header, record: Record) {
+    pub(super) fn on_control(&mut self, now: ClockReading, source: ControlSource, header: &Header, record: Record) {
         if matches!(
             record,
             Record::ResendRequest(_)
@@ -462,7 +473,7 @@ impl Peer {
                 | Record::InterestRequest(_)
         ) {
             self.note_uptime(now, source.from, header);
-            self.greet_stranger(now, source, header, &record);
+            self.send_hello_to_unknown(now, source, header, &record);
         }
         let (announce, hello, bye) = match record {
             Record::ResendRequest(request) => return self.on_resend_request(now, source, header, &request),
@@ -483,7 +494,7 @@ impl Peer {
             self.counters.discard_stranger += 1;
             return;
         }
-        if !self.meet(now, source.from, epoch, Contact::of_word(header, &announce), Some(&announce)) {
+        if !self.find_or_add_member(now, source.from, epoch, Contact::of_announce(header, &announce), Some(&announce)) {
             return;
         }
         // After its BYE an epoch says no other word.
@@ -499,22 +510,22 @@ impl Peer {
             return;
         }
         member.control.accept(now.instant, header.number, header.uptime_ms);
-        member.is_heard_by_unicast |= source.path == Path::Unicast;
+        member.has_unicast_contact |= source.path == Path::Unicast;
         member.on_announce(&announce);
         let is_report_due = source.path == Path::Multicast
             && members::is_plausible(member.bcast.ledger().high(), announce.high)
-            && member.taking.on_word(now.instant, announce.high);
+            && member.receive_progress.on_control(now.instant, announce.high);
         let heard_before = member.last_heard;
         if source.path == Path::Unicast && announce.directed_receiver == Some(self.origin.epoch) {
             if let Some(report) = &announce.report {
                 member.on_report(**report, now.wall);
             }
-            member.liveness.on_word(now.instant, member.heartbeat, announce.high);
+            member.liveness.on_control(now.instant, member.heartbeat, announce.high);
             self.on_queue_report(epoch, &announce);
             self.on_proof(now, epoch, &announce);
         }
         if is_report_due {
-            self.report_soon(now.instant, epoch);
+            self.schedule_report_now(now.instant, epoch);
         }
         self.on_heard(now, epoch);
         self.on_interest_word(now, header, &announce);
@@ -530,24 +541,24 @@ impl Peer {
     }
 
     /// What an announcement says of the highest datagrams.
-    pub(super) fn on_high(&mut self, now: Now, header: &Header, announce: &Announce) {
+    pub(super) fn on_high(&mut self, now: ClockReading, header: &Header, announce: &Announce) {
         let Some(held_back) = self.check_jump(header, announce.high, None) else { return };
         if let Some((earlier, records)) = held_back {
             self.accept(now, earlier, records);
         }
         let (epoch, high, count) = (header.epoch, announce.high, header.count);
-        self.with_stream(now, epoch, Side::Live, |recv, ctx, out| recv.on_word(ctx, high, count, out));
-        let fits = self.with_stream(now, epoch, Side::Bcast, |recv, ctx, out| recv.on_word(ctx, high, count, out));
+        self.with_stream(now, epoch, Side::Live, |recv, ctx, out| recv.on_control(ctx, high, count, out));
+        let fits = self.with_stream(now, epoch, Side::Bcast, |recv, ctx, out| recv.on_control(ctx, high, count, out));
         // Word of the directed stream to a former run of this peer, or to one at the same address, is not about us.
         let is_ours = announce.directed_receiver == Some(self.origin.epoch);
         let (high, count) = (announce.directed_high, announce.directed_count);
         let known = self.members.get(&epoch).map_or(Dseq(0), |member| member.ptp.ledger().high());
         let directed_fits = !is_ours
             || members::is_plausible(known, high)
-                && self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.on_word(ctx, high, count, out))
+                && self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.on_control(ctx, high, count, out))
                     == Some(true);
         if let Some(member) = self.members.get_mut(&epoch) {
-            member.taking.take_back_to(member.bcast.ledger().high());
+            member.receive_progress.rewind_to(member.bcast.ledger().high());
         }
         if fits != Some(true) || !directed_fits {
             self.counters.discard_contradiction += 1;
@@ -555,13 +566,13 @@ impl Peer {
     }
 
     /// Answers a HELLO, never with more bytes than it had, and only to the address it came from.
-    pub(super) fn answer(&mut self, now: Now, epoch: Epoch, cookie: u64, bytes_max: usize) {
+    pub(super) fn answer(&mut self, now: ClockReading, epoch: Epoch, cookie: u64, bytes_max: usize) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        let lately = member.answered.is_some_and(|at| now.instant.since(at) < ANSWER_INTERVAL);
-        if self.stop.is_none() && HELLO_BYTES <= bytes_max && !lately && self.may_say(epoch) {
+        let lately = member.hello_answered_at.is_some_and(|at| now.instant.since(at) < ANSWER_INTERVAL);
+        if self.stop.is_none() && HELLO_BYTES <= bytes_max && !lately && self.may_send_to(epoch) {
             let Some(member) = self.members.get_mut(&epoch) else { return };
-            member.answered = Some(now.instant);
-            self.say(now, Word::Hello { cookie, wants_reply: false }, Some(epoch), 0);
+            member.hello_answered_at = Some(now.instant);
+            self.send_announcement(now, AnnounceKind::Hello { cookie, wants_reply: false }, Some(epoch), 0);
         }
     }
 
@@ -576,14 +587,14 @@ impl Peer {
                 member.is_superseded = true;
             }
             self.remote_interest.set_reachable(departed, false);
-            self.give_up_assignments(departed);
+            self.expire_assignments(departed);
         }
     }
 
     /// The same address means the same socket: an earlier run of a peer whose word came has ended (R1), unless it was heard
     /// since this one was heard before, or within a beat and a half. For datagrams that were under way for seconds make an
     /// earlier run look like the later one.
-    fn end_departed_members(&mut self, now: Now, epoch: Epoch, heard_before: Instant) {
+    fn end_departed_members(&mut self, now: ClockReading, epoch: Epoch, heard_before: Instant) {
         // Rule: epoch
         let Some(member) = self.members.get(&epoch).filter(|_| heard_before < now.instant) else { return };
         let departed_members: Vec<Epoch> = self
@@ -591,14 +602,14 @@ impl Peer {
             .values()
             .filter(|other| other.epoch() != epoch && other.address == member.address && other.is_alive())
             .filter(|other| other.started <= member.started)
-            .filter(|other| other.last_heard < heard_before && other.heard_until() < now.instant)
+            .filter(|other| other.last_heard < heard_before && other.alive_until() < now.instant)
             .map(Member::epoch)
             .collect();
         departed_members.into_iter().for_each(|departed| self.end(now, departed, Reason::Crashed));
     }
 
     /// Other epochs with the name of this one: its former runs, or a second peer of that name.
-    pub(super) fn note_namesakes(&mut self, now: Now, epoch: Epoch) {
+    pub(super) fn note_namesakes(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
         let (name, started) = (member.publisher.name.clone(), member.started);
         let namesakes: Vec<Epoch> = self
@@ -643,27 +654,27 @@ impl Peer {
 
 /// Data of an epoch whose word has yet to come.
 #[derive(Debug)]
-pub(super) struct Early {
+pub(super) struct PendingEpoch {
     from: SocketAddr,
     since: Instant,
     /// How long it had been running when it said something else, and when that arrived.
     uptime: Option<(u32, Instant)>,
     /// Time of the last HELLO that asked for its word.
-    greeted: Option<Instant>,
+    hello_sent_at: Option<Instant>,
     bytes: usize,
     /// With the time when each arrived.
     datagrams: Vec<(Instant, Header, Vec<Record>)>,
 }
 
-impl Early {
-    fn new(from: SocketAddr, since: Instant) -> Early {
-        Early { from, since, uptime: None, greeted: None, bytes: 0, datagrams: Vec::new() }
+impl PendingEpoch {
+    fn new(from: SocketAddr, since: Instant) -> PendingEpoch {
+        PendingEpoch { from, since, uptime: None, hello_sent_at: None, bytes: 0, datagrams: Vec::new() }
     }
 }
 
 /// Where a control datagram came from.
 #[derive(Clone, Copy)]
-pub(super) struct Source {
+pub(super) struct ControlSource {
     pub(super) from: SocketAddr,
     pub(super) path: Path,
     pub(super) bytes: usize,

@@ -5,56 +5,56 @@ use super::Peer;
 use crate::message::{DeliveryMode, Dseq, Epoch};
 use crate::proto::members::{HELLO_BYTES, Member, Side};
 use crate::proto::mutant::Mutant;
-use crate::proto::peer::receive::Source;
-use crate::proto::resend::{Answer, Found, To};
-use crate::proto::send::Word;
+use crate::proto::peer::receive::ControlSource;
+use crate::proto::resend::{ResendAnswer, ResendTarget, RingContent};
+use crate::proto::send::AnnounceKind;
 use crate::proto::stats::MemberState;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use crate::wire::{Announce, Expired, Header, Manifest, Range, Record, ResendRequest};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The least time between two words to a member out of turn. Where an address is proven only after some of them were
 /// lost, nothing is repaired meanwhile, so it is shorter than the first waits between requests.
-const SAY_INTERVAL: Duration = Duration::from_millis(4);
+const EARLY_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(4);
 
 impl Peer {
     /// What the addressee's own words say of addresses: it has sent back a token, or has one to be sent back.
-    pub(super) fn on_proof(&mut self, now: Now, epoch: Epoch, announce: &Announce) {
+    pub(super) fn on_proof(&mut self, now: ClockReading, epoch: Epoch, announce: &Announce) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         // Rule: proof
         if !member.is_proven && member.is_token(announce.echo) {
             member.is_proven = true;
             member.receiver.on_proven();
-            let parked = std::mem::take(&mut member.parked);
-            parked.into_iter().for_each(|message| self.on_service(now, epoch, message));
+            let parked_questions = std::mem::take(&mut member.parked_questions);
+            parked_questions.into_iter().for_each(|message| self.on_service(now, epoch, message));
             if self.settings.spares {
-                self.confirm_soon(now, epoch);
+                self.schedule_confirmation(now, epoch);
             }
-            self.reckon_pace(now.instant);
+            self.update_pace(now.instant);
         }
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if announce.token.is_some() && announce.token != member.echo {
             member.echo = announce.token;
-            if self.may_say(epoch) {
-                self.say_soon(now, epoch);
+            if self.may_send_to(epoch) {
+                self.send_early_heartbeat(now, epoch);
             }
         }
     }
 
     /// Says a word to a member out of turn, but not often.
-    pub(super) fn say_soon(&mut self, now: Now, epoch: Epoch) {
+    pub(super) fn send_early_heartbeat(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        if member.said.is_none_or(|at| SAY_INTERVAL <= now.instant.since(at)) {
-            member.said = Some(now.instant);
-            self.say(now, Word::Heartbeat, Some(epoch), 0);
+        if member.announced_at.is_none_or(|at| EARLY_HEARTBEAT_INTERVAL <= now.instant.since(at)) {
+            member.announced_at = Some(now.instant);
+            self.send_announcement(now, AnnounceKind::Heartbeat, Some(epoch), 0);
         }
     }
 
     /// Asks a publisher for what is missing of its streams and due to be asked for.
-    pub(super) fn ask(&mut self, now: Now, epoch: Epoch) {
+    pub(super) fn send_resend_requests(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        if member.ask_deadline().is_none_or(|at| now.instant < at) {
+        if member.request_deadline().is_none_or(|at| now.instant < at) {
             return;
         }
         let unicast = member.liveness.is_dead();
@@ -65,14 +65,14 @@ impl Peer {
         for directed in [false, true] {
             let mut ranges = Vec::new();
             let recv = if directed { &mut member.ptp } else { &mut member.bcast };
-            let ask = |first: Dseq, last: Dseq| {
+            let send_resend_requests = |first: Dseq, last: Dseq| {
                 let has_room = ranges.len() < ranges_max;
                 if has_room {
                     ranges.push(Range { first, last });
                 }
                 has_room
             };
-            recv.ask_due(now.instant, ask, &mut outcomes);
+            recv.send_due_requests(now.instant, send_resend_requests, &mut outcomes);
             if !ranges.is_empty() {
                 // Where nothing is wanted in mode repair, it is enough to know what was in the datagrams (A4).
                 let manifests_only = only_manifests && !directed;
@@ -86,7 +86,7 @@ impl Peer {
         }
         self.outcomes = outcomes;
         for request in requests {
-            if !self.may_say(epoch) {
+            if !self.may_send_to(epoch) {
                 continue;
             }
             self.counters.requests_sent += 1;
@@ -101,7 +101,7 @@ impl Peer {
     }
 
     /// The member that a control datagram is from, if the epoch is known and bound to that address.
-    pub(super) fn member_at(&mut self, source: Source, header: &Header) -> Option<&mut Member> {
+    pub(super) fn member_at(&mut self, source: ControlSource, header: &Header) -> Option<&mut Member> {
         let member = self.members.get_mut(&header.epoch).filter(|member| member.address == source.from);
         if member.is_none() {
             self.counters.discard_stranger += 1;
@@ -110,7 +110,13 @@ impl Peer {
     }
 
     /// A receiver asks for datagrams.
-    pub(super) fn on_resend_request(&mut self, now: Now, source: Source, header: &Header, request: &ResendRequest) {
+    pub(super) fn on_resend_request(
+        &mut self,
+        now: ClockReading,
+        source: ControlSource,
+        header: &Header,
+        request: &ResendRequest,
+    ) {
         let (own, mutants, sent) = (self.origin.epoch, self.settings.mutants, self.sent().0);
         let Some(member) = self.member_at(source, header) else { return };
         if request.epoch != own {
@@ -121,7 +127,7 @@ impl Peer {
         if !member.is_proven && !mutants.is(Mutant::AnswerUnproven) {
             self.counters.unproven += 1;
             if HELLO_BYTES <= source.bytes {
-                self.say_soon(now, header.epoch);
+                self.send_early_heartbeat(now, header.epoch);
             }
             return;
         }
@@ -138,22 +144,22 @@ impl Peer {
     }
 
     /// Sends what was asked for, as far as the budgets allow.
-    pub(super) fn answer_requests(&mut self, now: Now) {
+    pub(super) fn answer_requests(&mut self, now: ClockReading) {
         self.resends.pause_live(now.instant, self.pacer.waits_for_resends());
         loop {
             let directed = |epoch: Epoch| self.members.get(&epoch).map(|member| &member.directed_ring);
             let Some(answer) = self.resends.poll_answer(now.instant, &self.ring, directed) else { return };
             // Rule: resend
             match answer {
-                Answer::Resend { to: To::Group, bytes, .. } => {
+                ResendAnswer::Resend { to: ResendTarget::Group, bytes, .. } => {
                     self.counters.resends += 1;
                     self.pacer.on_resent(bytes.len());
                     self.send(None, bytes);
                 }
-                Answer::Resend { to: To::Member(epoch), dseq, mut bytes, .. } => {
+                ResendAnswer::Resend { to: ResendTarget::Member(epoch), dseq, mut bytes, .. } => {
                     let Some(member) = self.members.get(&epoch) else { continue };
                     if self.settings.mutants.is(Mutant::ResendOther)
-                        && let Found::Datagram(other) = self.ring.find(dseq.next())
+                        && let RingContent::Datagram(other) = self.ring.find(dseq.next())
                     {
                         bytes = other;
                     }
@@ -161,13 +167,13 @@ impl Peer {
                     self.counters.resends += 1;
                     self.send(Some(address), bytes);
                 }
-                Answer::Manifest { to, manifest } => self.tell_apart(now, to, &Record::Manifest(manifest)),
-                Answer::Expired { to, expired } => self.tell_apart(now, to, &Record::Expired(expired)),
+                ResendAnswer::Manifest { to, manifest } => self.send_to_member(now, to, &Record::Manifest(manifest)),
+                ResendAnswer::Expired { to, expired } => self.send_to_member(now, to, &Record::Expired(expired)),
             }
         }
     }
 
-    fn tell_apart(&mut self, now: Now, to: Epoch, record: &Record) {
+    fn send_to_member(&mut self, now: ClockReading, to: Epoch, record: &Record) {
         if let Some(member) = self.members.get(&to) {
             let address = member.address;
             self.control_to(now.instant, address, record, 0);
@@ -175,7 +181,13 @@ impl Peer {
     }
 
     /// A publisher says what was in datagrams that it cannot send again.
-    pub(super) fn on_manifest(&mut self, now: Now, source: Source, header: &Header, manifest: Manifest) {
+    pub(super) fn on_manifest(
+        &mut self,
+        now: ClockReading,
+        source: ControlSource,
+        header: &Header,
+        manifest: Manifest,
+    ) {
         if self.member_at(source, header).is_none() {
             return;
         }
@@ -188,7 +200,7 @@ impl Peer {
     }
 
     /// A publisher has nothing of some datagrams any more.
-    pub(super) fn on_expired(&mut self, now: Now, source: Source, header: &Header, expired: &Expired) {
+    pub(super) fn on_expired(&mut self, now: ClockReading, source: ControlSource, header: &Header, expired: &Expired) {
         if self.member_at(source, header).is_none() {
             return;
         }

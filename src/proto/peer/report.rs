@@ -1,28 +1,30 @@
 //! From what the streams decided to effects: deliveries, losses, advisories.
 
 use super::Peer;
-use super::service::Fetch;
-use crate::message::{Cause, Count, DeliveryMode, Epoch, Loss, Missing, MissingDatagrams, PeerName, Publisher, Reason};
-use crate::proto::advisory::{INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST, Stream};
+use super::history_service::Fetch;
+use crate::message::{
+    Cause, Count, DeliveryMode, Epoch, Loss, LossScope, MissingDatagrams, PeerName, Publisher, Reason,
+};
+use crate::proto::advisory::{AdvisoryStream, INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::{Effect, MemberEvent, Targets};
-use crate::proto::interest::Matched;
-use crate::proto::ledger::Settled;
+use crate::proto::interest::MatchSet;
+use crate::proto::ledger::SettledRange;
 use crate::proto::members::{Contact, Member, Side};
 use crate::proto::mutant::Mutant;
-use crate::proto::recv::{Context, Outcome, Recv};
+use crate::proto::recv::{ReceiveContext, RecvStream, StreamOutcome};
 use crate::proto::stats::MemberState;
 use crate::subject::Subject;
-use crate::time::Now;
+use crate::time::ClockReading;
 
 impl Peer {
     /// Lets a stream work and turns what it decided into effects.
     pub(super) fn with_stream<T>(
         &mut self,
-        now: Now,
+        now: ClockReading,
         epoch: Epoch,
         side: Side,
-        work: impl FnOnce(&mut Recv, &mut Context<'_>, &mut Vec<Outcome>) -> T,
+        work: impl FnOnce(&mut RecvStream, &mut ReceiveContext<'_>, &mut Vec<StreamOutcome>) -> T,
     ) -> Option<T> {
         let receivers = self.members.len();
         let member = self.members.get_mut(&epoch)?;
@@ -39,11 +41,11 @@ impl Peer {
         // What the kernel dropped explains the gaps of both sides, which see the same datagrams.
         let mut overrun = self.overrun.0;
         let mut outcomes = std::mem::take(&mut self.outcomes);
-        let mut ctx = Context {
+        let mut ctx = ReceiveContext {
             now,
             uid,
             window: &mut self.sub_window,
-            sought: None,
+            lookup: None,
             interest: &mut self.interest,
             mode: side.mode(),
             inbox: &self.inbox,
@@ -71,18 +73,24 @@ impl Peer {
             self.on_outcome(now, side.mode(), &publisher, outcome);
         }
         self.outcomes = outcomes;
-        self.note_shares(epoch, side);
+        self.record_settled(epoch, side);
         Some(result)
     }
 
-    pub(super) fn on_outcome(&mut self, now: Now, mode: DeliveryMode, publisher: &Publisher, outcome: Outcome) {
+    pub(super) fn on_outcome(
+        &mut self,
+        now: ClockReading,
+        mode: DeliveryMode,
+        publisher: &Publisher,
+        outcome: StreamOutcome,
+    ) {
         if let Some(reason) = reason_of(&outcome)
             && let Some(member) = self.members.get_mut(&publisher.epoch)
         {
-            member.losses.on_told(reason);
+            member.losses.on_reported(reason);
         }
         match outcome {
-            Outcome::Deliver { item, repeated, repaired, verdict, offset, matched } => {
+            StreamOutcome::Deliver { item, repeated, repaired, verdict, offset, matched } => {
                 let publisher = publisher.clone();
                 let epoch = publisher.epoch;
                 let Some(deliveries) = Deliveries::of_item(item, repeated, publisher, verdict, repaired) else {
@@ -91,8 +99,8 @@ impl Peer {
                 let deliveries = deliveries.with_offset(offset);
                 let mut messages = deliveries.len() as u64;
                 match matched.has_queues() || deliveries.is_stamped() {
-                    true => messages = self.deliver_shares(now, (epoch, mode), &matched, deliveries),
-                    false => self.hand_on(&matched, deliveries),
+                    true => messages = self.deliver_with_queues(now, (epoch, mode), &matched, deliveries),
+                    false => self.deliver_remote(&matched, deliveries),
                 }
                 if repaired
                     && 0 < messages
@@ -102,8 +110,8 @@ impl Peer {
                     member.losses.repaired.add(messages * times, now.wall);
                 }
             }
-            Outcome::Unserved { item, directed } => self.on_unserved(now, publisher.epoch, item, directed),
-            Outcome::Lost { subject, first, last, count, since, matched, reason, missing } => {
+            StreamOutcome::Unserved { item, directed } => self.on_unserved(now, publisher.epoch, item, directed),
+            StreamOutcome::Lost { subject, first, last, count, since, matched, reason, missing } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch) {
                     let named = self.settings.advisory_subjects_max;
                     member.throttles[0].on_lost(&subject, count, reason, &missing, named);
@@ -111,37 +119,37 @@ impl Peer {
                 let all = missing.into_iter().fold(MissingDatagrams::default(), |sum, (_, one)| sum.plus(one));
                 let (cause, owed) = (all.cause(), matched.split(since));
                 for (to, count) in [(owed.0, count), (owed.1, Count::from_bounds(0, count.max()))] {
-                    let what = Missing::Messages { subject: subject.clone(), first, last, count };
+                    let what = LossScope::Messages { subject: subject.clone(), first, last, count };
                     self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
                 }
             }
-            Outcome::Unverified { range, messages } => {
+            StreamOutcome::Unverified { range, messages } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch)
                     && !self.interest.is_empty(mode)
                 {
                     member.throttles[0].on_unverified(&range, messages);
                 }
-                let what = Missing::Datagrams { first: range.first, last: range.last, messages };
+                let what = LossScope::Datagrams { first: range.first, last: range.last, messages };
                 let (reason, cause) = (range.reason, range.missing().cause());
                 let to = self.interest.one_per_client(mode);
                 self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
             }
-            Outcome::Service(message) => self.on_service(now, publisher.epoch, message),
-            Outcome::Fetch { dseq, subject, first, last } => {
+            StreamOutcome::Service(message) => self.on_service(now, publisher.epoch, message),
+            StreamOutcome::Fetch { dseq, subject, first, last } => {
                 self.fetches.push(Fetch { epoch: publisher.epoch, dseq, subject, first, last });
             }
-            Outcome::Inbox { messages, reason, missing } => {
+            StreamOutcome::Inbox { messages, reason, missing } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch) {
                     member.throttles[1].on_inbox(messages, reason, missing);
                 }
-                let (what, cause) = (Missing::Inbox { messages }, missing.cause());
+                let (what, cause) = (LossScope::Inbox { messages }, missing.cause());
                 let to = self.interest.one_of_each_client();
                 self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
             }
         }
     }
 
-    pub(super) fn count_deliveries(&mut self, to: &Matched, messages: u64) {
+    pub(super) fn count_deliveries(&mut self, to: &MatchSet, messages: u64) {
         self.counters.deliveries += to.targets.len() as u64 * messages;
         self.interest.count(to, messages);
     }
@@ -153,26 +161,26 @@ impl Peer {
     }
 
     /// Reports that nobody can tell whether the subscriptions here are owed what an epoch sent before its first contact.
-    pub(super) fn report_before_contact(&mut self, now: Now, epoch: Epoch, contact: Contact) {
-        let range = Settled::before_contact(contact.below, contact.count);
+    pub(super) fn report_before_contact(&mut self, now: ClockReading, epoch: Epoch, contact: Contact) {
+        let range = SettledRange::before_contact(contact.below, contact.count);
         for side in [Side::Bcast, Side::Live] {
             self.with_stream(now, epoch, side, |_, ctx, out| {
                 (ctx.losses.before_contact, ctx.losses.unverified_at) = (contact.count, Some(ctx.now.wall));
-                out.push(Outcome::Unverified { range, messages: Count::from_bounds(0, contact.count) });
+                out.push(StreamOutcome::Unverified { range, messages: Count::from_bounds(0, contact.count) });
             });
         }
     }
 
-    pub(super) fn report_tail(&mut self, now: Now, epoch: Epoch, reason: Reason) {
+    pub(super) fn report_tail(&mut self, now: ClockReading, epoch: Epoch, reason: Reason) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        member.losses.on_told(reason);
+        member.losses.on_reported(reason);
         let to = self.interest.one_of_each_client();
         if !to.is_empty() {
             member.throttles[0].on_tail(reason);
         }
         let loss = Loss {
             publisher: member.publisher.clone(),
-            what: Missing::Tail { after: member.bcast.ledger().high() },
+            what: LossScope::Tail { after: member.bcast.ledger().high() },
             reason,
             cause: Cause::Network,
             at: now.wall,
@@ -187,7 +195,7 @@ impl Peer {
     }
 
     /// Publishes the advisories that are due, of one member or of all.
-    pub(super) fn advise(&mut self, now: Now, only: Option<Epoch>, flush: bool) {
+    pub(super) fn publish_advisories(&mut self, now: ClockReading, only: Option<Epoch>, flush: bool) {
         let (interval, scid) = (self.settings.advisory_interval, self.settings.group);
         let mut due = Vec::new();
         let mut take = |member: &mut Member| {
@@ -204,9 +212,9 @@ impl Peer {
         for advisory in due {
             self.counters.advisories += 1;
             let subject = match advisory.stream {
-                Stream::Bcast => INBOUND_BCAST,
-                Stream::Ptp => INBOUND_PTP,
-                Stream::Outbound => OUTBOUND_BCAST,
+                AdvisoryStream::Bcast => INBOUND_BCAST,
+                AdvisoryStream::Ptp => INBOUND_PTP,
+                AdvisoryStream::Outbound => OUTBOUND_BCAST,
             };
             let subject: Subject = subject.parse().expect("a constant that is a subject");
             let to = self.targets(&subject).unwrap_or_else(|| Targets::from([]));
@@ -221,14 +229,14 @@ impl Peer {
 ///
 /// If one of them is broken: wrong numbers must not be reported as if they were right.
 #[inline]
-pub(super) fn check_stream(publisher: &Publisher, side: Side, recv: &Recv) {
+pub(super) fn check_stream(publisher: &Publisher, side: Side, recv: &RecvStream) {
     if !recv.is_intact() {
-        end_broken(publisher, side, recv);
+        panic_broken_stream(publisher, side, recv);
     }
 }
 
 #[cold]
-fn end_broken(publisher: &Publisher, side: Side, recv: &Recv) -> ! {
+fn panic_broken_stream(publisher: &Publisher, side: Side, recv: &RecvStream) -> ! {
     let stream = match side {
         Side::Bcast => "multicast stream",
         Side::Live => "multicast stream, as subscriptions in mode live see it,",
@@ -243,10 +251,13 @@ fn end_broken(publisher: &Publisher, side: Side, recv: &Recv) -> ! {
 }
 
 /// Why something is lost or unverified, if this tells so.
-fn reason_of(outcome: &Outcome) -> Option<Reason> {
+fn reason_of(outcome: &StreamOutcome) -> Option<Reason> {
     match outcome {
-        Outcome::Lost { reason, .. } | Outcome::Inbox { reason, .. } => Some(*reason),
-        Outcome::Unverified { range, .. } => Some(range.reason),
-        Outcome::Deliver { .. } | Outcome::Unserved { .. } | Outcome::Fetch { .. } | Outcome::Service(_) => None,
+        StreamOutcome::Lost { reason, .. } | StreamOutcome::Inbox { reason, .. } => Some(*reason),
+        StreamOutcome::Unverified { range, .. } => Some(range.reason),
+        StreamOutcome::Deliver { .. }
+        | StreamOutcome::Unserved { .. }
+        | StreamOutcome::Fetch { .. }
+        | StreamOutcome::Service(_) => None,
     }
 }

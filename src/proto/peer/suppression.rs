@@ -8,17 +8,17 @@ use super::Peer;
 use crate::message::{Epoch, PeerName};
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
-use crate::proto::send::Word;
+use crate::proto::send::AnnounceKind;
 use crate::proto::stats::MemberState;
 use crate::subject::Subject;
-use crate::time::{Instant, Now, nanos};
+use crate::time::{ClockReading, Instant, nanos};
 use crate::wire::InterestWord;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A peer that has sent everything for so many heartbeat intervals has been heard by, and has heard, whoever is there.
-const QUIET_BEATS: u32 = 5;
+const SUSPEND_HEARTBEATS: u32 = 5;
 /// Answers of many peers to one are so far apart on average.
 const ANSWER_SPREAD: Duration = Duration::from_micros(200);
 
@@ -30,22 +30,22 @@ pub(super) struct Suppression {
     /// Whether all that others want is known, if that was found out since something happened.
     is_certain: Option<bool>,
     /// Who those were that are not there and may come back.
-    lost: BTreeMap<Epoch, Lost>,
+    lost: BTreeMap<Epoch, AbsentPeer>,
 }
 
 /// A peer that is not there and may come back.
 #[derive(Debug)]
-struct Lost {
+struct AbsentPeer {
     name: Option<PeerName>,
     address: SocketAddr,
     started: Instant,
     last_heard: Instant,
 }
 
-impl Lost {
-    fn of(member: &Member) -> Lost {
+impl AbsentPeer {
+    fn of(member: &Member) -> AbsentPeer {
         let Member { publisher, address, started, last_heard, .. } = member;
-        Lost { name: publisher.name.clone(), address: *address, started: *started, last_heard: *last_heard }
+        AbsentPeer { name: publisher.name.clone(), address: *address, started: *started, last_heard: *last_heard }
     }
 
     /// Whether `other` is a later run of the same peer: heard first when this one was heard no more, at its address, or on its
@@ -60,22 +60,22 @@ impl Lost {
 
 impl Suppression {
     pub(super) fn new(now: Instant, heartbeat: Duration) -> Suppression {
-        Suppression { from: now + heartbeat * QUIET_BEATS, is_certain: None, lost: BTreeMap::new() }
+        Suppression { from: now + heartbeat * SUSPEND_HEARTBEATS, is_certain: None, lost: BTreeMap::new() }
     }
 
     /// Something happened.
-    pub(super) fn forget_certainty(&mut self) {
+    pub(super) fn reset_certainty(&mut self) {
         self.is_certain = None;
     }
 
     /// Everything is sent until then.
-    pub(super) fn hold(&mut self, until: Instant) {
+    pub(super) fn suspend_until(&mut self, until: Instant) {
         self.from = self.from.max(until);
     }
 
     /// A new epoch begins, of which nobody has heard.
     pub(super) fn on_own_epoch(&mut self, now: Instant, heartbeat: Duration) {
-        self.hold(now + heartbeat * QUIET_BEATS);
+        self.suspend_until(now + heartbeat * SUSPEND_HEARTBEATS);
     }
 }
 
@@ -99,13 +99,13 @@ impl Peer {
 
     /// Somebody has waited long enough for this version of the subscriptions to be confirmed: those that have not done so are not
     /// waited for until they confirm more.
-    pub fn give_up_confirmation(&mut self, version: u64) {
+    pub fn skip_confirmation(&mut self, version: u64) {
         let late = self.members.values_mut().filter(|member| member.interest_sync.is_awaited(version));
-        late.for_each(|member| member.interest_sync.give_up());
+        late.for_each(|member| member.interest_sync.abandon());
     }
 
     /// Asks every peer that is up to say that it knows the subscriptions here. Returns whether one of them has yet to say so.
-    pub fn flush_subscriptions(&mut self, now: Now) -> bool {
+    pub fn flush_subscriptions(&mut self, now: ClockReading) -> bool {
         let version = self.interest.version();
         let up = self.members.values_mut().filter(|member| member.state == MemberState::Up);
         up.for_each(|member| member.interest_sync.flush(now.instant, version));
@@ -132,17 +132,23 @@ impl Peer {
 
     /// A member says whether it spares messages and, if the word is for this peer alone, up to which version it knows the
     /// subscriptions here.
-    pub(super) fn on_interest_sync(&mut self, now: Now, epoch: Epoch, word: Option<InterestWord>, known: Option<u64>) {
+    pub(super) fn on_interest_sync(
+        &mut self,
+        now: ClockReading,
+        epoch: Epoch,
+        word: Option<InterestWord>,
+        known: Option<u64>,
+    ) {
         let version = self.interest.version();
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        member.interest_sync.on_word(word.is_some_and(|word| word.spares));
+        member.interest_sync.on_control(word.is_some_and(|word| word.spares));
         match known {
             // Nobody can know what was not told.
             Some(known) if version < known => self.counters.discard_contradiction += 1,
             Some(known) => {
-                member.interest_sync.on_known(known, version);
+                member.interest_sync.on_confirmed(known, version);
                 if word.is_some_and(|word| word.asks) {
-                    self.confirm_soon(now, epoch);
+                    self.schedule_confirmation(now, epoch);
                 }
             }
             None => {}
@@ -150,7 +156,7 @@ impl Peer {
     }
 
     /// A member is to be told that its subscriptions are known, if they are, and it is proven that it is where it says.
-    pub(super) fn confirm_soon(&mut self, now: Now, epoch: Epoch) {
+    pub(super) fn schedule_confirmation(&mut self, now: ClockReading, epoch: Epoch) {
         // Rule: proof
         let is_proven = self.members.get(&epoch).is_some_and(|member| member.is_proven);
         if !is_proven || !self.remote_interest.is_known(epoch) {
@@ -160,12 +166,12 @@ impl Peer {
         let spread = ANSWER_SPREAD.saturating_mul(members.saturating_sub(1));
         let delay = Duration::from_nanos(self.rng.below(nanos(spread) + 1));
         if let Some(member) = self.members.get_mut(&epoch) {
-            member.interest_sync.answer_by(now.instant + delay);
+            member.interest_sync.schedule_answer(now.instant + delay);
         }
     }
 
     /// Asks those that spare messages and have yet to say that they know the subscriptions here, and tells others the same.
-    pub(super) fn on_spare_tick(&mut self, now: Now) {
+    pub(super) fn on_suppression_tick(&mut self, now: ClockReading) {
         if self.stop.is_some() {
             return;
         }
@@ -175,30 +181,30 @@ impl Peer {
             up.filter_map(|(epoch, member)| member.interest_sync.take_due(now.instant, version).then_some(*epoch));
         for epoch in due.collect::<Vec<Epoch>>() {
             // Anybody can forge a heartbeat that says that its peer suppresses messages.
-            if self.may_say(epoch) {
-                self.say(now, Word::Heartbeat, Some(epoch), 0);
+            if self.may_send_to(epoch) {
+                self.send_announcement(now, AnnounceKind::Heartbeat, Some(epoch), 0);
             }
         }
     }
 
     /// When something of this is due.
-    pub(super) fn spare_deadline(&self) -> Option<Instant> {
+    pub(super) fn suppression_deadline(&self) -> Option<Instant> {
         let up = self.members.values().filter(|member| member.state == MemberState::Up);
         let discovery = self.news.discovery().filter(|_| self.settings.spares);
         up.filter_map(|member| member.interest_sync.deadline()).chain(discovery).min().filter(|_| self.stop.is_none())
     }
 
     /// Whether a message on the subject, which matches no entry of others, is not sent.
-    pub(super) fn is_certain(&mut self, now: Now) -> bool {
-        if let Some(is_certain) = self.sparing.is_certain {
+    pub(super) fn is_certain(&mut self, now: ClockReading) -> bool {
+        if let Some(is_certain) = self.suppression.is_certain {
             return is_certain;
         }
-        let is_certain = self.sees_all(now);
-        self.sparing.is_certain = Some(is_certain);
+        let is_certain = self.is_interest_complete(now);
+        self.suppression.is_certain = Some(is_certain);
         is_certain
     }
 
-    fn sees_all(&self, now: Now) -> bool {
+    fn is_interest_complete(&self, now: ClockReading) -> bool {
         if self.settings.mutants.is(Mutant::SpareUncertain) {
             return true;
         }
@@ -207,8 +213,8 @@ impl Peer {
             MemberState::Crashed => !self.remote_interest.is_short(member.epoch()),
             MemberState::Up | MemberState::Silent => self.remote_interest.is_known(member.epoch()),
         };
-        self.sparing.from <= now.instant
-            && self.early.is_empty()
+        self.suppression.from <= now.instant
+            && self.pending_data.is_empty()
             && self.members.values().all(is_known)
             && self.remote_interest.lost().all(|epoch| !self.remote_interest.is_short(epoch))
     }
@@ -219,46 +225,46 @@ impl Peer {
     }
 
     /// A member was given up without a BYE: unless a later run of it is there, what it wanted is sent as before.
-    pub(super) fn lose_entries(&mut self, epoch: Epoch) {
+    pub(super) fn retain_interest(&mut self, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
-        let lost = Lost::of(member);
+        let lost = AbsentPeer::of(member);
         let is_followed =
             self.members.values().any(|other| other.epoch() != epoch && other.is_alive() && lost.is_followed_by(other));
         // Who was told nothing was promised nothing.
-        let is_owed = self.settings.spares && self.remote_interest.was_told(epoch);
+        let is_owed = self.settings.spares && self.remote_interest.was_reported(epoch);
         if !is_owed || is_followed || self.settings.mutants.is(Mutant::SpareForgets) {
             return self.remote_interest.end(epoch);
         }
-        self.sparing.lost.insert(epoch, lost);
+        self.suppression.lost.insert(epoch, lost);
         self.remote_interest.lose(epoch);
     }
 
     /// A member is forgotten: nothing of it stays but what was lost with it.
-    pub(super) fn forget_entries(&mut self, epoch: Epoch) {
-        if !self.sparing.lost.contains_key(&epoch) {
+    pub(super) fn evict_interest(&mut self, epoch: Epoch) {
+        if !self.suppression.lost.contains_key(&epoch) {
             self.remote_interest.end(epoch);
         }
     }
 
     /// An epoch that had been lost ended for certain, or can be remembered no longer.
-    pub(super) fn end_lost(&mut self, epoch: Epoch) {
-        if self.sparing.lost.remove(&epoch).is_some() {
+    pub(super) fn discard_absent(&mut self, epoch: Epoch) {
+        if self.suppression.lost.remove(&epoch).is_some() {
             self.remote_interest.end(epoch);
         }
     }
 
     /// A member is heard, perhaps again: it is not lost, and former runs of it are not to come back.
     pub(super) fn on_present(&mut self, epoch: Epoch) {
-        if self.sparing.lost.is_empty() {
+        if self.suppression.lost.is_empty() {
             return;
         }
-        if self.sparing.lost.remove(&epoch).is_some() {
-            self.remote_interest.regain(epoch);
+        if self.suppression.lost.remove(&epoch).is_some() {
+            self.remote_interest.restore(epoch);
         }
         let Some(member) = self.members.get(&epoch) else { return };
-        let lost = self.sparing.lost.iter();
+        let lost = self.suppression.lost.iter();
         let departed: Vec<Epoch> =
             lost.filter(|(_, lost)| lost.is_followed_by(member)).map(|(epoch, _)| *epoch).collect();
-        departed.into_iter().for_each(|departed| self.end_lost(departed));
+        departed.into_iter().for_each(|departed| self.discard_absent(departed));
     }
 }

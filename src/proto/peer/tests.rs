@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::message::{
-    Cause, ClientId, Count, Delivery, DeliveryMode, Message, Missing, PeerName, Reason, SubId, Verdict,
+    Cause, ClientId, Count, Delivery, DeliveryMode, LossScope, Message, PeerName, Reason, SubId, Verdict,
 };
-use crate::proto::effect::{MemberEvent, Path, Refusal, Request, Target, Targets};
+use crate::proto::effect::{ClientRequest, MemberEvent, Path, Refusal, Target, Targets};
 use crate::proto::mutant::Mutants;
 use crate::proto::stats::MemberState;
 use crate::proto::{Recovery, WindowSettings};
-use crate::time::Wall;
+use crate::time::WallTime;
 use crate::wire;
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -80,20 +80,20 @@ impl Host {
     }
 
     fn subscribe_as(&mut self, millis: u64, sub: u32, pattern: &str, mode: DeliveryMode) {
-        let request = Request::Subscribe {
+        let request = ClientRequest::Subscribe {
             sub: SubId(sub),
             wanted: pattern.parse::<Pattern>().unwrap().into(),
             mode,
             news: false,
         };
-        self.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+        self.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
     }
 
     /// Publishes `subjects` as one datagram and gives it.
     fn publish(&mut self, millis: u64, subjects: &str) -> Bytes {
         for subject in subjects.split(' ') {
-            let request = Request::Publish(Message::new(subject.parse().unwrap(), &b"x"[..]));
-            self.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+            let request = ClientRequest::Publish(Message::new(subject.parse().unwrap(), &b"x"[..]));
+            self.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
         }
         let mut sent = self.tick(millis);
         sent.retain(|bytes| bytes[4] == 0);
@@ -103,8 +103,8 @@ impl Host {
 
     /// Publishes one message of `payload` bytes and gives its datagrams.
     fn publish_large(&mut self, millis: u64, subject: &str, payload: usize) -> Vec<Bytes> {
-        let request = Request::Publish(Message::new(subject.parse().unwrap(), vec![7; payload]));
-        self.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+        let request = ClientRequest::Publish(Message::new(subject.parse().unwrap(), vec![7; payload]));
+        self.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
         self.tick(millis)
     }
 
@@ -138,14 +138,14 @@ impl Host {
             Effect::Report { loss, .. } => {
                 let limit = if loss.reason == Reason::Overflow { " OVERFLOW" } else { "" };
                 vec![match loss.what {
-                    Missing::Messages { subject, first, last, count } => {
+                    LossScope::Messages { subject, first, last, count } => {
                         format!("lost {subject} {}-{} {count}{limit}", first.count(), last.count())
                     }
-                    Missing::Datagrams { first, last, messages } => {
+                    LossScope::Datagrams { first, last, messages } => {
                         format!("unverified {first}-{last} {messages}{limit}")
                     }
-                    Missing::Tail { after } => format!("{} after {after}", loss.reason),
-                    Missing::Inbox { messages } => format!("inbox {messages}{limit}"),
+                    LossScope::Tail { after } => format!("{} after {after}", loss.reason),
+                    LossScope::Inbox { messages } => format!("inbox {messages}{limit}"),
                 }]
             }
             _ => Vec::new(),
@@ -159,9 +159,9 @@ fn delivered(effect: Effect) -> Vec<Delivery> {
     if let Effect::Deliver { deliveries, .. } = effect { deliveries.collect() } else { Vec::new() }
 }
 
-fn at(millis: u64) -> Now {
+fn at(millis: u64) -> ClockReading {
     let nanos = millis * 1_000_000;
-    Now { instant: Instant::from_nanos(nanos), wall: Wall::from_nanos(1_700_000_000_000_000_000 + nanos) }
+    ClockReading { instant: Instant::from_nanos(nanos), wall: WallTime::from_nanos(1_700_000_000_000_000_000 + nanos) }
 }
 
 /// A subscriber of `pattern` that began at 0, and a publisher that began at `millis`, whose HELLO was heard.
@@ -314,7 +314,10 @@ fn a_late_joiner_is_owed_what_follows_its_first_contact() {
 fn what_passed_while_nobody_subscribed_is_no_loss() {
     let (mut s, mut p) = pair("a", 1000);
     s.hear(1001, p.address, &p.publish(1001, "a"));
-    s.peer.handle(at(1002), Input::Request { client: CLIENT, request: Request::Unsubscribe { sub: SubId(1) } });
+    s.peer.handle(
+        at(1002),
+        Input::ClientRequest { client: CLIENT, request: ClientRequest::Unsubscribe { sub: SubId(1) } },
+    );
     s.hear(1003, p.address, &p.publish(1003, "a"));
     s.subscribe(1004, "a");
     s.hear(1005, p.address, &p.publish(1005, "a"));
@@ -329,13 +332,13 @@ fn what_came_before_a_subscription_is_no_loss_though_something_older_came_after_
     let [one, two, three, four] = [1001, 1002, 1003, 1004].map(|millis| p.publish(millis, "a"));
     s.hear(1001, p.address, &one);
     s.hear(1003, p.address, &three);
-    let request = Request::Subscribe {
+    let request = ClientRequest::Subscribe {
         sub: SubId(2),
         wanted: "a".parse::<Pattern>().unwrap().into(),
         mode: DeliveryMode::Repair,
         news: false,
     };
-    s.peer.handle(at(1004), Input::Request { client: CLIENT, request });
+    s.peer.handle(at(1004), Input::ClientRequest { client: CLIENT, request });
     s.hear(1005, p.address, &two);
     s.hear(1006, p.address, &four);
     assert_eq!(s.told(), ["a"], "the second was under way when the subscription began");
@@ -349,13 +352,13 @@ fn what_came_before_a_subscription_is_no_loss_though_it_came_in_the_same_instant
     // The large message will never be whole.
     s.hear(1004, p.address, &large[1]);
     s.hear(1004, p.address, &next);
-    let request = Request::Subscribe {
+    let request = ClientRequest::Subscribe {
         sub: SubId(2),
         wanted: "a".parse::<Pattern>().unwrap().into(),
         mode: DeliveryMode::Repair,
         news: false,
     };
-    s.peer.handle(at(1004), Input::Request { client: CLIENT, request });
+    s.peer.handle(at(1004), Input::ClientRequest { client: CLIENT, request });
     s.tick_quietly(1009);
     s.hear(1010, p.address, &last);
     assert_eq!(s.told(), ["lost a 1-1 1", "a"], "the second came, and nobody wanted it");
@@ -367,13 +370,13 @@ fn a_datagram_that_was_under_way_for_seconds_does_not_make_what_followed_it_youn
     let (mut s, mut p) = pair("b", 1000);
     let [one, two, _lost] = [1001, 1002, 1003].map(|millis| p.publish(millis, "a"));
     s.hear(1001, p.address, &one);
-    let request = Request::Subscribe {
+    let request = ClientRequest::Subscribe {
         sub: SubId(2),
         wanted: "a".parse::<Pattern>().unwrap().into(),
         mode: DeliveryMode::Repair,
         news: false,
     };
-    s.peer.handle(at(2000), Input::Request { client: CLIENT, request });
+    s.peer.handle(at(2000), Input::ClientRequest { client: CLIENT, request });
     s.hear(3000, p.address, &two);
     s.hear(3001, p.address, &p.publish(3001, "a"));
     s.tick_quietly(3006);
@@ -386,13 +389,13 @@ fn a_datagram_that_may_have_lain_unread_does_not_make_later_ones_older() {
     let (mut s, mut p) = pair("b", 1000);
     s.peer.handle(at(2000), Input::Arrived { path: Path::Multicast, at: at(1000).instant });
     s.hear(2000, p.address, &p.publish(2000, "a"));
-    let request = Request::Subscribe {
+    let request = ClientRequest::Subscribe {
         sub: SubId(2),
         wanted: "a".parse::<Pattern>().unwrap().into(),
         mode: DeliveryMode::Repair,
         news: false,
     };
-    s.peer.handle(at(2001), Input::Request { client: CLIENT, request });
+    s.peer.handle(at(2001), Input::ClientRequest { client: CLIENT, request });
     let [one, _lost, three] = [2100, 2101, 2102].map(|millis| p.publish(millis, "a"));
     for (millis, datagram) in [(2100, one), (2102, three)] {
         s.peer.handle(at(millis), Input::Arrived { path: Path::Multicast, at: at(millis).instant });
@@ -499,8 +502,8 @@ fn a_reply_to_an_inbox_travels_to_its_owner_alone_and_its_loss_is_counted_apart(
     p.drain();
     let inbox = format!("_INBOX.{}.1", s.peer.epoch());
     let mut reply = |millis| -> Bytes {
-        let request = Request::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
-        p.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+        let request = ClientRequest::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
+        p.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
         p.peer.handle(at(millis), Input::Tick);
         let to_one = |e| match e {
             Effect::Unicast { to, bytes } if bytes[4] == 1 => Some((to, bytes)),
@@ -558,8 +561,8 @@ fn word_of_the_directed_stream_to_a_former_run_at_the_same_address_is_no_loss() 
     }
     p.drain();
     let inbox = format!("_INBOX.{}.1", s.peer.epoch());
-    let request = Request::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
-    p.peer.handle(at(1100), Input::Request { client: CLIENT, request });
+    let request = ClientRequest::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
+    p.peer.handle(at(1100), Input::ClientRequest { client: CLIENT, request });
     p.peer.handle(at(1100), Input::Tick);
     p.drain();
     p.peer.handle(at(2100), Input::Tick);
@@ -603,7 +606,7 @@ fn what_the_inbox_had_no_room_for_does_not_make_publishers_slow() {
         let (mut s, _) = pair("a", 1000);
         s.peer.handle(at(1004), Input::Overrun { path, drops: 1, datagrams_max: 1 });
         assert_eq!(s.peer.counters().kernel_drops, 1);
-        s.peer.room.window(at(1004).instant, 1)
+        s.peer.receive_window.window(at(1004).instant, 1)
     };
     assert_eq!(window_after(Path::Multicast) * 2, window_after(Path::Unicast));
 }
@@ -749,8 +752,8 @@ fn advisories_go_out_at_once_and_requests_beyond_the_limits_are_refused() {
     let (mut s, mut p) = pair("a", 1000);
     let sub = SubId(2);
     let pattern = crate::proto::advisory::INBOUND_BCAST.parse::<Pattern>().unwrap().into();
-    let request = Request::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
-    s.peer.handle(at(1000), Input::Request { client: CLIENT, request });
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
+    s.peer.handle(at(1000), Input::ClientRequest { client: CLIENT, request });
     s.hear(1001, p.address, &p.publish(1001, "a"));
     let _lost = p.publish(1002, "a");
     s.hear(1003, p.address, &p.publish(1003, "a"));
@@ -760,8 +763,8 @@ fn advisories_go_out_at_once_and_requests_beyond_the_limits_are_refused() {
     assert_eq!(to.as_ref(), [Target { client: CLIENT, sub }]);
     assert_eq!((advisory.lost_min, advisory.scid, advisory.subjects.len()), (1, 7500, 1));
     assert_eq!((advisory.reason, advisory.unverified), (Reason::Disabled, 0));
-    let request = Request::Publish(Message::new("a".parse().unwrap(), vec![0; (8 << 20) + 1]));
-    s.peer.handle(at(1009), Input::Request { client: CLIENT, request });
+    let request = ClientRequest::Publish(Message::new("a".parse().unwrap(), vec![0; (8 << 20) + 1]));
+    s.peer.handle(at(1009), Input::ClientRequest { client: CLIENT, request });
     let refusal = Refusal::MessageTooLarge { bytes: (8 << 20) + 1, bytes_max: 8 << 20 };
     assert_eq!(s.drain(), [Effect::Refuse { client: CLIENT, sub: None, refusal }]);
 }
@@ -953,8 +956,8 @@ fn without_repair_a_gap_is_settled_though_the_multicasts_are_not_heard() {
 impl Host {
     /// Publishes to one peer's inbox and gives the datagram.
     fn direct(&mut self, millis: u64, inbox: &str) -> Bytes {
-        let request = Request::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
-        self.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+        let request = ClientRequest::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
+        self.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
         self.peer.handle(at(millis), Input::Tick);
         let directed = |e| if let Effect::Unicast { bytes, .. } = e { Some(bytes) } else { None };
         let mut sent: Vec<Bytes> = self.drain().into_iter().filter_map(directed).collect();

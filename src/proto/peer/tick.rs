@@ -1,50 +1,50 @@
 //! What time brings: gaps settled, silence, forgetting, the graceful stop.
 
-use super::{BYES, HOLD_TIME, LINGER_QUIET, OVERRUN_AGE_MAX, Peer, Stop};
+use super::{BYES, LINGER_QUIET, OVERRUN_AGE_MAX, Peer, STOP_DRAIN_TIME, Stop};
 use crate::message::{Epoch, Reason};
 use crate::proto::effect::{Effect, MemberEvent};
 use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
-use crate::proto::send::{Beat, Word};
+use crate::proto::send::{AnnounceKind, HeartbeatTimer};
 use crate::proto::stats::MemberState;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 
 impl Peer {
     /// An epoch ended: by BYE, or it was given up.
-    pub(super) fn end(&mut self, now: Now, epoch: Epoch, reason: Reason) {
+    pub(super) fn end(&mut self, now: ClockReading, epoch: Epoch, reason: Reason) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         member.ended = Some(now.instant);
         if reason == Reason::PublisherGone {
             member.state = MemberState::Left;
             // It may go on under a new epoch, of which nothing has been heard yet.
-            self.sparing.hold(now.instant + member.heartbeat);
+            self.suppression.suspend_until(now.instant + member.heartbeat);
             self.remote_interest.end(epoch);
             self.tell(epoch, MemberEvent::Left);
         } else {
             member.state = MemberState::Crashed;
-            self.give_up_assignments(epoch);
+            self.expire_assignments(epoch);
             let Some(member) = self.members.get_mut(&epoch) else { return };
             let deadline = now.instant + self.settings.recovery.grace;
-            member.sides_mut().for_each(|recv| recv.hasten(deadline));
-            self.lose_entries(epoch);
+            member.sides_mut().for_each(|recv| recv.expedite(deadline));
+            self.retain_interest(epoch);
             self.tell(epoch, MemberEvent::Crashed);
-            self.give_up_questions(now, epoch);
+            self.fail_questions(now, epoch);
             self.report_tail(now, epoch, Reason::Crashed);
         }
     }
 
     /// Nothing more will come of a member: what is awaited of it is settled.
-    fn end_streams(&mut self, now: Now, epoch: Epoch, reason: Reason) {
+    fn end_streams(&mut self, now: ClockReading, epoch: Epoch, reason: Reason) {
         for side in Side::ALL {
             self.with_stream(now, epoch, side, |recv, ctx, out| recv.end(ctx, reason, out));
         }
     }
 
-    pub(super) fn on_tick(&mut self, now: Now) {
+    pub(super) fn on_tick(&mut self, now: ClockReading) {
         self.flush(now);
         self.ring.on_tick(now.instant);
         self.history.on_tick(now.instant);
-        self.on_early_tick(now);
+        self.on_pending_epoch_tick(now);
         self.pub_window.rotate_if_due(now.instant);
         for uid in self.sub_window.rotate_if_due(now.instant) {
             if let Some(member) = self.members.values_mut().find(|member| member.has_uid(uid)) {
@@ -57,22 +57,22 @@ impl Peer {
         let epochs: Vec<Epoch> = self.members.keys().copied().collect();
         for epoch in epochs {
             self.on_member_tick(now, epoch);
-            self.ask(now, epoch);
+            self.send_resend_requests(now, epoch);
         }
         self.on_interest_tick(now);
-        self.on_spare_tick(now);
+        self.on_suppression_tick(now);
         self.on_question_tick(now);
-        self.on_news_tick(now);
+        self.on_discovery_tick(now);
         self.fetch(now);
         self.answer_requests(now);
         self.on_pace_tick(now);
         self.on_report_tick(now.instant);
         self.beat(now);
         self.on_stop_tick(now);
-        self.advise(now, None, false);
+        self.publish_advisories(now, None, false);
     }
 
-    pub(super) fn on_member_tick(&mut self, now: Now, epoch: Epoch) {
+    pub(super) fn on_member_tick(&mut self, now: ClockReading, epoch: Epoch) {
         let due = self.members.get(&epoch).and_then(Member::settle_deadline);
         if due.is_some_and(|deadline| deadline <= now.instant) {
             for side in Side::ALL {
@@ -80,7 +80,7 @@ impl Peer {
             }
         }
         self.on_liveness_tick(now, epoch);
-        self.give_up_left_assignments(now, epoch);
+        self.expire_departed_assignments(now, epoch);
         let forget = self.settings.forget;
         let Some(member) = self.members.get_mut(&epoch) else { return };
         match member.state {
@@ -94,7 +94,7 @@ impl Peer {
                 // Rule: silence
                 member.state = MemberState::Silent;
                 self.remote_interest.set_reachable(epoch, false);
-                self.give_up_assignments(epoch);
+                self.expire_assignments(epoch);
                 self.tell(epoch, MemberEvent::Silent);
                 self.report_tail(now, epoch, Reason::Silent);
             }
@@ -109,41 +109,41 @@ impl Peer {
     }
 
     /// Lets go of a member that has ended; what was to be told of it is told first.
-    pub(super) fn forget(&mut self, now: Now, epoch: Epoch) {
+    pub(super) fn forget(&mut self, now: ClockReading, epoch: Epoch) {
         self.end_streams(now, epoch, Reason::PublisherGone);
-        self.give_up_assignments(epoch);
-        self.advise(now, Some(epoch), true);
+        self.expire_assignments(epoch);
+        self.publish_advisories(now, Some(epoch), true);
         self.resends.forget(epoch);
         self.news.forget(epoch);
-        self.forget_entries(epoch);
+        self.evict_interest(epoch);
         if let Some(member) = self.members.remove(&epoch)
             && let Some(forgotten) = self.departed_members.remember(&member)
         {
-            self.listening = now.instant;
-            self.end_lost(forgotten);
+            self.listening_since = now.instant;
+            self.discard_absent(forgotten);
         }
     }
 
-    pub(super) fn on_stop(&mut self, now: Now) {
+    pub(super) fn on_stop(&mut self, now: ClockReading) {
         if self.stop.is_some() {
             return;
         }
         self.flush(now);
-        let beat = Beat::starting(now.instant, self.settings.heartbeat);
+        let beat = HeartbeatTimer::starting(now.instant, self.settings.heartbeat);
         let linger = self.settings.recovery.linger;
         // What is held must leave, and the end be told, before whoever runs the peer loses patience.
-        let (hold_until, until) = (now.instant + (linger / 2).min(HOLD_TIME), now.instant + linger);
+        let (hold_until, until) = (now.instant + (linger / 2).min(STOP_DRAIN_TIME), now.instant + linger);
         self.stop = Some(Stop { byes: BYES, beat, hold_until, quiet_since: now.instant, until, is_over: false });
         self.on_stop_tick(now);
     }
 
-    pub(super) fn on_stop_tick(&mut self, now: Now) {
+    pub(super) fn on_stop_tick(&mut self, now: ClockReading) {
         let Some(mut stop) = self.stop.filter(|stop| !stop.is_over) else { return };
-        if self.has_held() {
+        if self.has_queued() {
             if now.instant < stop.hold_until {
                 return;
             }
-            self.send_all_held(now);
+            self.flush_queued(now);
         }
         if 0 < stop.byes && stop.beat.take_due(now.instant) {
             stop.byes -= 1;
@@ -151,17 +151,17 @@ impl Peer {
             // Each peer is told alone how much was directed to it, before all are told what was multicast.
             let alive: Vec<Epoch> = self.members.values().filter(|m| m.is_alive()).map(Member::epoch).collect();
             for epoch in alive {
-                if self.may_say(epoch) {
-                    self.say(now, Word::Bye, Some(epoch), 0);
+                if self.may_send_to(epoch) {
+                    self.send_announcement(now, AnnounceKind::Bye, Some(epoch), 0);
                 }
             }
-            self.say(now, Word::Bye, None, 0);
+            self.send_announcement(now, AnnounceKind::Bye, None, 0);
         }
         // Rule: linger
         stop.is_over = stop.byes == 0 && self.linger_deadline(&stop) <= now.instant;
         self.stop = Some(stop);
         if stop.is_over {
-            self.advise(now, None, true);
+            self.publish_advisories(now, None, true);
             self.effects.push_back(Effect::Stopped);
         }
     }

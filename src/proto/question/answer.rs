@@ -4,11 +4,11 @@
 
 use super::{
     ANSWER, ANSWER_BYTES_MAX, FETCH, FLAG_EVENT, FLAG_LAST, FLAG_META, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST,
-    LISTED_MAX, Malformed, PART_BYTES_MAX, POLL, Question, REFUSED, Refused, Subjects, put_text,
+    LISTED_MAX, Malformed, PART_BYTES_MAX, POLL, Question, REFUSED, Refused, SubjectWriter, put_text,
 };
 use crate::message::{Dseq, Epoch};
-use crate::offset::{Case, Modulus, Span};
-use crate::proto::history::{Held, History, Kept, Listed};
+use crate::offset::{HistorySpan, Modulus, PollCase};
+use crate::proto::history::{History, ListedSubject, RetainedEvent, RetainedEvents};
 use crate::wire::{put_varint, varint_bytes};
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -33,33 +33,34 @@ pub fn answer(history: &History, epoch: Epoch, high: Dseq, question: &Bytes) -> 
     };
     match question {
         Question::Poll(polls) => {
-            let mut parts = Parts::new(epoch, high, ANSWER | POLL);
+            let mut parts = AnswerParts::new(epoch, high, ANSWER | POLL);
             for poll in polls {
                 let text = poll.subject.as_bytes();
-                let kept = history.kept(text);
-                let case = Span::answer(kept.map(|kept| kept.span), Modulus::WIRE, poll.offset);
-                let range = match (case, kept) {
-                    (Case::Successor, Some(kept)) => kept.index_after(poll.offset)..kept.len(),
+                let retained = history.retained(text);
+                let case = HistorySpan::answer(retained.map(|retained| retained.span), Modulus::WIRE, poll.offset);
+                let range = match (case, retained) {
+                    (PollCase::Successor, Some(retained)) => retained.index_after(poll.offset)..retained.len(),
                     _ => 0..0,
                 };
                 let number = match case {
-                    Case::Successor => 1,
-                    Case::NoEvent => 2,
-                    Case::Recovery => 3,
+                    PollCase::Successor => 1,
+                    PollCase::NoEvent => 2,
+                    PollCase::Recovery => 3,
                 };
-                if !parts.put_answer(number, text, kept, range, usize::from(poll.count)) {
+                if !parts.put_answer(number, text, retained, range, usize::from(poll.count)) {
                     break;
                 }
             }
             parts.finish(None)
         }
         Question::Fetch(fetches) => {
-            let mut parts = Parts::new(epoch, high, ANSWER | FETCH);
+            let mut parts = AnswerParts::new(epoch, high, ANSWER | FETCH);
             for fetch in fetches {
                 let text = fetch.subject.as_bytes();
-                let kept = history.kept(text);
-                let range = kept.map_or(0..0, |kept| kept.index_of(fetch.first)..kept.index_past(fetch.last));
-                if !parts.put_answer(0, text, kept, range, usize::MAX) {
+                let retained = history.retained(text);
+                let range =
+                    retained.map_or(0..0, |retained| retained.index_of(fetch.first)..retained.index_past(fetch.last));
+                if !parts.put_answer(0, text, retained, range, usize::MAX) {
                     break;
                 }
             }
@@ -67,8 +68,8 @@ pub fn answer(history: &History, epoch: Epoch, high: Dseq, question: &Bytes) -> 
         }
         Question::List { pattern, selection, from, limit } => {
             let listing = history.list(&pattern, selection, from, usize::from(limit.min(LISTED_MAX)));
-            let mut parts = Parts::new(epoch, high, ANSWER | LIST);
-            for Listed { subject, span } in &listing.listed {
+            let mut parts = AnswerParts::new(epoch, high, ANSWER | LIST);
+            for ListedSubject { subject, span } in &listing.listed {
                 parts.put_listed(subject.as_bytes(), span);
             }
             parts.finish(listing.next)
@@ -91,7 +92,7 @@ pub(super) fn put_head(out: &mut BytesMut, kind: u8, flags: u8, part: u16, epoch
     out.put_u64(high.0);
 }
 
-pub(super) fn put_span(out: &mut BytesMut, span: &Span) {
+pub(super) fn put_span(out: &mut BytesMut, span: &HistorySpan) {
     out.put_u32(span.first);
     out.put_u32(span.last);
     out.put_u64(span.first_seq.raw());
@@ -99,16 +100,16 @@ pub(super) fn put_span(out: &mut BytesMut, span: &Span) {
 }
 
 /// Bytes of an event.
-fn event_bytes(held: &Held<'_>) -> usize {
+fn event_bytes(held: &RetainedEvent<'_>) -> usize {
     let meta = if has_meta(held) { 1 + varint_bytes(held.headers.len()) } else { 0 };
     EVENT_HEAD_BYTES + varint_bytes(held.payload.len()) + meta + held.body_bytes()
 }
 
-fn has_meta(held: &Held<'_>) -> bool {
+fn has_meta(held: &RetainedEvent<'_>) -> bool {
     !held.reply.is_empty() || !held.headers.is_empty()
 }
 
-pub(super) fn put_event(out: &mut BytesMut, held: &Held<'_>) {
+pub(super) fn put_event(out: &mut BytesMut, held: &RetainedEvent<'_>) {
     let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
     out.put_u8(flag(held.event, FLAG_EVENT) | flag(has_meta(held), FLAG_META));
     out.put_u64(held.seq.raw());
@@ -124,7 +125,7 @@ pub(super) fn put_event(out: &mut BytesMut, held: &Held<'_>) {
 }
 
 /// The answer to one question, cut into parts.
-struct Parts {
+struct AnswerParts {
     epoch: Epoch,
     high: Dseq,
     kind: u8,
@@ -135,12 +136,12 @@ struct Parts {
     count: u16,
     /// Items in the parts that are done.
     first: u16,
-    subjects: Subjects,
+    subjects: SubjectWriter,
 }
 
-impl Parts {
-    fn new(epoch: Epoch, high: Dseq, kind: u8) -> Parts {
-        Parts {
+impl AnswerParts {
+    fn new(epoch: Epoch, high: Dseq, kind: u8) -> AnswerParts {
+        AnswerParts {
             epoch,
             high,
             kind,
@@ -149,7 +150,7 @@ impl Parts {
             items: BytesMut::new(),
             count: 0,
             first: 0,
-            subjects: Subjects::default(),
+            subjects: SubjectWriter::default(),
         }
     }
 
@@ -159,31 +160,31 @@ impl Parts {
         &mut self,
         number: u8,
         text: &[u8],
-        kept: Option<Kept<'_>>,
+        retained: Option<RetainedEvents<'_>>,
         range: std::ops::Range<usize>,
         count_max: usize,
     ) -> bool {
         let has_count = number < 2;
-        let start_bytes = 2 + text.len() + kept.map_or(0, |_| SPAN_BYTES) + if has_count { 2 } else { 0 };
-        let mut held = kept.filter(|_| !range.is_empty()).map(|kept| kept.held(range.start));
+        let start_bytes = 2 + text.len() + retained.map_or(0, |_| SPAN_BYTES) + if has_count { 2 } else { 0 };
+        let mut held = retained.filter(|_| !range.is_empty()).map(|retained| retained.held(range.start));
         self.make_room(start_bytes + held.as_ref().map_or(0, event_bytes));
         let case_at = self.items.len();
-        let case = number | kept.map_or(0, |_| FLAG_SPAN);
+        let case = number | retained.map_or(0, |_| FLAG_SPAN);
         self.items.put_u8(case);
         self.subjects.put(&mut self.items, text);
-        if let Some(kept) = kept {
-            put_span(&mut self.items, &kept.span);
+        if let Some(retained) = retained {
+            put_span(&mut self.items, &retained.span);
         }
         let count_at = self.items.len();
         let mut count = 0_u16;
         if has_count {
             self.items.put_u16(0);
         }
-        while let (Some(event), Some(kept)) = (held, kept) {
+        while let (Some(event), Some(retained)) = (held, retained) {
             put_event(&mut self.items, &event);
             count += 1;
             let next = range.start + usize::from(count);
-            held = (next < range.end).then(|| kept.held(next));
+            held = (next < range.end).then(|| retained.held(next));
             let is_full = count == u16::MAX || count_max <= usize::from(count);
             if let Some(next) = held
                 && (is_full || PART_BYTES_MAX < HEAD_BYTES + 4 + self.items.len() + event_bytes(&next))
@@ -199,7 +200,7 @@ impl Parts {
         self.done_bytes + self.items.len() < ANSWER_BYTES_MAX
     }
 
-    fn put_listed(&mut self, text: &[u8], span: &Span) {
+    fn put_listed(&mut self, text: &[u8], span: &HistorySpan) {
         self.make_room(1 + text.len() + SPAN_BYTES);
         self.subjects.put(&mut self.items, text);
         put_span(&mut self.items, span);
@@ -232,7 +233,7 @@ impl Parts {
         self.first += self.count;
         self.count = 0;
         self.items.clear();
-        self.subjects = Subjects::default();
+        self.subjects = SubjectWriter::default();
     }
 
     fn finish(mut self, next: Option<u32>) -> Vec<Bytes> {

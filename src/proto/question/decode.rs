@@ -7,24 +7,24 @@ use super::{
     Fetch, FetchAnswer, ITEMS_MAX, LIST, Malformed, POLL, Poll, PollAnswer, Question, REFUSED, Refused,
 };
 use crate::message::{Dseq, Epoch, Message};
-use crate::offset::{Case, Span};
-use crate::proto::history::{HistoryEvent, Listed, Selection};
+use crate::offset::{HistorySpan, PollCase};
+use crate::proto::history::{HistoryEvent, ListedSubject, Selection};
 use crate::seqno::Seq;
 use crate::subject::{Pattern, Subject};
-use crate::time::Wall;
-use crate::wire::{self, Meta, Reader};
+use crate::time::WallTime;
+use crate::wire::{self, EntryMeta, Reader};
 use bytes::Bytes;
 use std::time::Duration;
 
 /// Reads a payload, whose subjects may refer to the one before.
-struct Fields<'a> {
+struct FieldReader<'a> {
     reader: Reader<'a>,
     subject: Option<Subject>,
 }
 
-impl<'a> Fields<'a> {
-    fn new(payload: &'a Bytes) -> Fields<'a> {
-        Fields { reader: Reader::new(payload), subject: None }
+impl<'a> FieldReader<'a> {
+    fn new(payload: &'a Bytes) -> FieldReader<'a> {
+        FieldReader { reader: Reader::new(payload), subject: None }
     }
 
     fn subject(&mut self) -> Result<Subject, Malformed> {
@@ -41,13 +41,13 @@ impl<'a> Fields<'a> {
         Ok(Seq::new(raw).ok_or(wire::Malformed::Seq(raw))?)
     }
 
-    fn span(&mut self) -> Result<Span, Malformed> {
+    fn span(&mut self) -> Result<HistorySpan, Malformed> {
         let (first, last) = (self.reader.u32()?, self.reader.u32()?);
         let (first_seq, last_seq) = (self.seq()?, self.seq()?);
         if last_seq < first_seq {
             return Err(Malformed::Range);
         }
-        Ok(Span { first, last, first_seq, last_seq })
+        Ok(HistorySpan { first, last, first_seq, last_seq })
     }
 
     fn event(&mut self, subject: &Subject) -> Result<HistoryEvent, Malformed> {
@@ -56,9 +56,9 @@ impl<'a> Fields<'a> {
             return Err(wire::Malformed::Flags(flags).into());
         }
         let seq = self.seq()?;
-        let (offset, time) = (self.reader.u32()?, Wall::from_nanos(self.reader.u64()?));
+        let (offset, time) = (self.reader.u32()?, WallTime::from_nanos(self.reader.u64()?));
         let payload_bytes = self.reader.varint()?;
-        let meta = Meta::decode(&mut self.reader, flags & FLAG_META != 0)?;
+        let meta = EntryMeta::decode(&mut self.reader, flags & FLAG_META != 0)?;
         let payload = self.reader.bytes(payload_bytes)?;
         let message = Message {
             subject: subject.clone(),
@@ -96,7 +96,7 @@ impl Question {
     /// # Errors
     /// Says what is wrong with the bytes.
     pub fn decode(payload: &Bytes) -> Result<Question, Malformed> {
-        let mut fields = Fields::new(payload);
+        let mut fields = FieldReader::new(payload);
         let kind = fields.reader.u8()?;
         let question = match kind {
             POLL => Question::Poll(items(&mut fields, |fields| {
@@ -131,8 +131,8 @@ impl Question {
 
 /// A count and so many items.
 fn items<T>(
-    fields: &mut Fields<'_>,
-    mut item: impl FnMut(&mut Fields<'_>) -> Result<T, Malformed>,
+    fields: &mut FieldReader<'_>,
+    mut item: impl FnMut(&mut FieldReader<'_>) -> Result<T, Malformed>,
 ) -> Result<Vec<T>, Malformed> {
     let count = fields.reader.u16()?;
     if count == 0 {
@@ -155,7 +155,7 @@ impl Answer {
     /// # Errors
     /// Says what is wrong with the bytes.
     pub fn decode(payload: &Bytes) -> Result<Answer, Malformed> {
-        let mut fields = Fields::new(payload);
+        let mut fields = FieldReader::new(payload);
         let (kind, flags) = (fields.reader.u8()?, fields.reader.u8()?);
         let has_next = flags & FLAG_NEXT != 0;
         if flags & !(FLAG_LAST | FLAG_NEXT) != 0 || has_next && (kind != ANSWER | LIST || flags & FLAG_LAST == 0) {
@@ -179,7 +179,7 @@ impl Answer {
                 let count = fields.reader.u16()?;
                 let mut listed = Vec::new();
                 for _ in 0..count {
-                    listed.push(Listed { subject: fields.subject()?, span: fields.span()? });
+                    listed.push(ListedSubject { subject: fields.subject()?, span: fields.span()? });
                 }
                 AnswerContent::List { listed, next }
             }
@@ -196,48 +196,48 @@ impl Answer {
 }
 
 /// What the answers to polls and fetches have in common.
-struct Answered {
+struct AnswerHeader {
     number: u8,
     more: bool,
     subject: Subject,
-    span: Option<Span>,
+    span: Option<HistorySpan>,
 }
 
-impl Answered {
-    fn decode(fields: &mut Fields<'_>) -> Result<Answered, Malformed> {
+impl AnswerHeader {
+    fn decode(fields: &mut FieldReader<'_>) -> Result<AnswerHeader, Malformed> {
         let case = fields.reader.u8()?;
         if case & !(CASE_BITS | FLAG_SPAN | FLAG_MORE) != 0 {
-            return Err(Malformed::Case(case));
+            return Err(Malformed::PollCase(case));
         }
         let subject = fields.subject()?;
         let span = if case & FLAG_SPAN != 0 { Some(fields.span()?) } else { None };
-        Ok(Answered { number: case & CASE_BITS, more: case & FLAG_MORE != 0, subject, span })
+        Ok(AnswerHeader { number: case & CASE_BITS, more: case & FLAG_MORE != 0, subject, span })
     }
 }
 
 impl PollAnswer {
-    fn decode(fields: &mut Fields<'_>) -> Result<PollAnswer, Malformed> {
-        let Answered { number, more, subject, span } = Answered::decode(fields)?;
+    fn decode(fields: &mut FieldReader<'_>) -> Result<PollAnswer, Malformed> {
+        let AnswerHeader { number, more, subject, span } = AnswerHeader::decode(fields)?;
         let (case, events) = match number {
-            1 => (Case::Successor, fields.events(&subject)?),
-            2 => (Case::NoEvent, Vec::new()),
-            3 => (Case::Recovery, Vec::new()),
-            _ => return Err(Malformed::Case(number)),
+            1 => (PollCase::Successor, fields.events(&subject)?),
+            2 => (PollCase::NoEvent, Vec::new()),
+            3 => (PollCase::Recovery, Vec::new()),
+            _ => return Err(Malformed::PollCase(number)),
         };
-        let is_event = case == Case::Successor;
-        if is_event == events.is_empty() || more && !is_event || span.is_none() && case != Case::NoEvent {
-            return Err(Malformed::Case(number));
+        let is_event = case == PollCase::Successor;
+        if is_event == events.is_empty() || more && !is_event || span.is_none() && case != PollCase::NoEvent {
+            return Err(Malformed::PollCase(number));
         }
         Ok(PollAnswer { subject, case, span, events, more })
     }
 }
 
 impl FetchAnswer {
-    fn decode(fields: &mut Fields<'_>) -> Result<FetchAnswer, Malformed> {
-        let Answered { number, more, subject, span } = Answered::decode(fields)?;
+    fn decode(fields: &mut FieldReader<'_>) -> Result<FetchAnswer, Malformed> {
+        let AnswerHeader { number, more, subject, span } = AnswerHeader::decode(fields)?;
         let events = fields.events(&subject)?;
         if number != 0 || span.is_none() && !events.is_empty() || more && events.is_empty() {
-            return Err(Malformed::Case(number));
+            return Err(Malformed::PollCase(number));
         }
         Ok(FetchAnswer { subject, span, events, more })
     }

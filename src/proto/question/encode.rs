@@ -2,10 +2,11 @@
 
 use super::answer::{put_event, put_head, put_span};
 use super::{
-    ANSWER, Answer, AnswerContent, FETCH, FLAG_LAST, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST, POLL, REFUSED, Subjects,
+    ANSWER, Answer, AnswerContent, FETCH, FLAG_LAST, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST, POLL, REFUSED,
+    SubjectWriter,
 };
-use crate::offset::{Case, Span};
-use crate::proto::history::{Held, HistoryEvent};
+use crate::offset::{HistorySpan, PollCase};
+use crate::proto::history::{HistoryEvent, RetainedEvent};
 use crate::subject::Subject;
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -22,19 +23,19 @@ impl Answer {
         let flags = flag(self.last, FLAG_LAST) | flag(next.is_some(), FLAG_NEXT);
         let mut out = BytesMut::new();
         put_head(&mut out, kind, flags, self.part, self.epoch, self.high);
-        let mut subjects = Subjects::default();
+        let mut subjects = SubjectWriter::default();
         match &self.content {
             AnswerContent::Poll { first, answers } => {
                 out.put_u16(*first);
                 out.put_u16(count(answers.len()));
                 for answer in answers {
                     let number = match answer.case {
-                        Case::Successor => 1,
-                        Case::NoEvent => 2,
-                        Case::Recovery => 3,
+                        PollCase::Successor => 1,
+                        PollCase::NoEvent => 2,
+                        PollCase::Recovery => 3,
                     };
                     put_case(&mut out, &mut subjects, number, &answer.subject, answer.span.as_ref(), answer.more);
-                    if answer.case == Case::Successor {
+                    if answer.case == PollCase::Successor {
                         put_events(&mut out, &answer.events);
                     }
                 }
@@ -69,10 +70,10 @@ fn count(len: usize) -> u16 {
 
 fn put_case(
     out: &mut BytesMut,
-    subjects: &mut Subjects,
+    subjects: &mut SubjectWriter,
     number: u8,
     subject: &Subject,
-    span: Option<&Span>,
+    span: Option<&HistorySpan>,
     has_more: bool,
 ) {
     let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
@@ -88,7 +89,7 @@ fn put_events(out: &mut BytesMut, events: &[HistoryEvent]) {
     for HistoryEvent { seq, offset, time, message } in events {
         put_event(
             out,
-            &Held {
+            &RetainedEvent {
                 seq: *seq,
                 offset: *offset,
                 time: *time,

@@ -30,8 +30,8 @@ mod tests;
 pub use answer::answer;
 
 use crate::message::{Dseq, Epoch};
-use crate::offset::{Case, Span};
-use crate::proto::history::{HistoryEvent, Listed, Selection};
+use crate::offset::{HistorySpan, PollCase};
+use crate::proto::history::{HistoryEvent, ListedSubject, Selection};
 use crate::seqno::Seq;
 use crate::subject::{Pattern, Subject, SubjectError};
 use crate::time::nanos;
@@ -141,7 +141,7 @@ pub enum AnswerContent {
     /// Some subjects.
     List {
         /// The subjects, with what was selected of each.
-        listed: Vec<Listed>,
+        listed: Vec<ListedSubject>,
         /// In the last part: where to go on, unless that was all.
         next: Option<u32>,
     },
@@ -175,9 +175,9 @@ pub struct PollAnswer {
     /// The subject.
     pub subject: Subject,
     /// Which case of the seed.
-    pub case: Case,
+    pub case: PollCase,
     /// What the history holds of the subject now; `None` if nothing.
-    pub span: Option<Span>,
+    pub span: Option<HistorySpan>,
     /// In case 1 the next event, and those that follow it as far as they were wanted and there was room; else none.
     pub events: Vec<HistoryEvent>,
     /// Whether more events follow than are here.
@@ -190,7 +190,7 @@ pub struct FetchAnswer {
     /// The subject.
     pub subject: Subject,
     /// What the history holds of the subject now: numbers below its first are gone. `None` if all are.
-    pub span: Option<Span>,
+    pub span: Option<HistorySpan>,
     /// The events in the range, from the lowest number, as far as there was room.
     pub events: Vec<HistoryEvent>,
     /// Whether the range has more events than are here.
@@ -253,7 +253,7 @@ pub enum Malformed {
     /// A subject of length 0 that follows none.
     NoSubject,
     /// Flags that do not exist or a case that does not fit what comes with it.
-    Case(u8),
+    PollCase(u8),
     /// Events that do not follow each other.
     Order,
     /// A reason that does not exist.
@@ -276,7 +276,7 @@ impl fmt::Display for Malformed {
             Malformed::TooMany(count) => write!(f, "{count} items, more than {ITEMS_MAX}"),
             Malformed::Range => write!(f, "the last number is below the first"),
             Malformed::NoSubject => write!(f, "a subject of length 0 must follow another one"),
-            Malformed::Case(case) => write!(f, "the case {case:#04x} does not fit what comes with it"),
+            Malformed::PollCase(case) => write!(f, "the case {case:#04x} does not fit what comes with it"),
             Malformed::Order => write!(f, "the events do not follow each other"),
             Malformed::Reason(reason) => write!(f, "the reason {reason} does not exist"),
         }
@@ -292,7 +292,7 @@ impl Question {
     /// If it has no items or more than [`ITEMS_MAX`].
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
-        let mut subjects = Subjects::default();
+        let mut subjects = SubjectWriter::default();
         let count = |len: usize| {
             assert!(1 <= len && len <= ITEMS_MAX, "a question has 1 to {ITEMS_MAX} items");
             len as u16
@@ -331,11 +331,11 @@ impl Question {
 
 /// The subject that stands before, to be written once.
 #[derive(Default)]
-struct Subjects {
+struct SubjectWriter {
     before: Vec<u8>,
 }
 
-impl Subjects {
+impl SubjectWriter {
     fn put(&mut self, out: &mut BytesMut, text: &[u8]) {
         if self.before == text {
             out.put_u8(0);

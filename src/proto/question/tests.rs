@@ -4,7 +4,7 @@ use super::answer::EVENT_HEAD_BYTES;
 use super::*;
 use crate::message::Message;
 use crate::proto::history::{History, HistorySettings};
-use crate::time::{Instant, Now, Wall};
+use crate::time::{ClockReading, Instant, WallTime};
 use std::time::Duration;
 
 fn history(total_bytes_max: usize) -> History {
@@ -29,7 +29,10 @@ fn poll(name: &str, offset: u32, count: u16) -> Poll {
 /// Records `count` messages of `bytes` each, whose offsets begin with `first`.
 fn record(history: &mut History, name: &str, first: u32, count: u32, bytes: usize) {
     for step in 0..count {
-        let now = Now { instant: Instant::from_nanos(u64::from(step)), wall: Wall::from_nanos(9 + u64::from(step)) };
+        let now = ClockReading {
+            instant: Instant::from_nanos(u64::from(step)),
+            wall: WallTime::from_nanos(9 + u64::from(step)),
+        };
         let message = Message::new(subject(name), vec![step as u8; bytes]);
         history.record(now, seq(1 + u64::from(step)), first.wrapping_add(step), &message);
     }
@@ -132,24 +135,24 @@ fn polls_are_answered_as_the_history_says() {
     record(&mut history, "a", 10, 5, 3);
     let polls = vec![poll("a", 9, 1), poll("a", 11, 9), poll("a", 14, 9), poll("a", 0, 9), poll("none", 0, 1)];
     let answers = polled(&history, polls);
-    let told: Vec<(Case, Vec<u32>, bool)> = answers
+    let told: Vec<(PollCase, Vec<u32>, bool)> = answers
         .iter()
         .map(|answer| (answer.case, answer.events.iter().map(|event| event.offset).collect(), answer.more))
         .collect();
     assert_eq!(
         told,
         [
-            (Case::Successor, vec![10], true),
-            (Case::Successor, vec![12, 13, 14], false),
-            (Case::NoEvent, vec![], false),
-            (Case::Recovery, vec![], false),
-            (Case::NoEvent, vec![], false),
+            (PollCase::Successor, vec![10], true),
+            (PollCase::Successor, vec![12, 13, 14], false),
+            (PollCase::NoEvent, vec![], false),
+            (PollCase::Recovery, vec![], false),
+            (PollCase::NoEvent, vec![], false),
         ]
     );
-    let span = Span { first: 10, last: 14, first_seq: seq(1), last_seq: seq(5) };
+    let span = HistorySpan { first: 10, last: 14, first_seq: seq(1), last_seq: seq(5) };
     assert!(answers[..4].iter().all(|answer| answer.span == Some(span)) && answers[4].span.is_none());
-    let kept = history.kept(b"a").unwrap();
-    let events: Vec<_> = (2..5).map(|index| kept.held(index).event(&subject("a"))).collect();
+    let retained = history.retained(b"a").unwrap();
+    let events: Vec<_> = (2..5).map(|index| retained.held(index).event(&subject("a"))).collect();
     assert_eq!(answers[1].events, events);
 }
 
@@ -257,7 +260,7 @@ fn the_examples_of_the_specification_hold_to_the_byte() {
     let question = Question::Poll(vec![poll("a.b", u32::MAX, 16), poll("a.b", 9, 1)]);
     assert_eq!(question.encode(), example("question"));
     let mut history = history(1 << 20);
-    let now = Now { instant: Instant::ZERO, wall: Wall::from_nanos(0x1706_6b71_0b70_6c00) };
+    let now = ClockReading { instant: Instant::ZERO, wall: WallTime::from_nanos(0x1706_6b71_0b70_6c00) };
     let seq = Seq::new(0x5c19_adc0_0000_0001).unwrap();
     history.record(now, seq, 0, &Message::new(subject("a.b"), "hi"));
     let answer_to = |question: &Bytes| answer(&history, Epoch::new(0x0102_0304_0506_0708).unwrap(), Dseq(7), question);

@@ -3,7 +3,7 @@
 //! A message is named by the datagram in which it begins. It is asked for once that is accounted for, so that what comes has
 //! a place; until then, and until the answer, everything that is rebuilt and has a part of it waits.
 
-use super::{AGAIN, Again};
+use super::{RETRY_INTERVAL, RetryTimer};
 use crate::message::Dseq;
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -18,7 +18,7 @@ const NANOS_PER_BYTE: u64 = 120;
 
 /// What names a message to its history, and how much it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name {
+pub struct MessageKey {
     /// The subject.
     pub subject: Subject,
     /// The number.
@@ -29,27 +29,27 @@ pub struct Name {
 
 /// One of them.
 #[derive(Clone, Debug)]
-struct Large {
-    name: Name,
+struct LargeMessage {
+    name: MessageKey,
     /// The datagrams being rebuilt that have a part of it; at least one.
     waiting: BTreeSet<Dseq>,
-    state: State,
+    state: FetchState,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum FetchState {
     /// The datagram in which it begins is missing, and nothing is known of that yet.
     Headless,
     /// It is asked for when there is room.
     Queued,
     /// It was asked for.
-    Asked(Again),
+    Asked(RetryTimer),
 }
 
 /// All of one stream, each with a datagram that is being rebuilt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LargeMessages {
-    by_first: BTreeMap<Dseq, Large>,
+    by_first: BTreeMap<Dseq, LargeMessage>,
     queued: BTreeSet<Dseq>,
     /// Bytes of those that were asked for.
     asked_bytes: usize,
@@ -57,13 +57,13 @@ pub(super) struct LargeMessages {
 
 impl LargeMessages {
     /// The message that begins in this datagram.
-    pub(super) fn name(&self, first: Dseq) -> Option<&Name> {
+    pub(super) fn name(&self, first: Dseq) -> Option<&MessageKey> {
         self.by_first.get(&first).map(|large| &large.name)
     }
 
     /// A datagram that is being rebuilt has a part of a message. `has_head` says whether the beginning is accounted for.
-    pub(super) fn join(&mut self, first: Dseq, dseq: Dseq, name: &Name, has_head: bool) {
-        let new = || Large { name: name.clone(), waiting: BTreeSet::new(), state: State::Headless };
+    pub(super) fn join(&mut self, first: Dseq, dseq: Dseq, name: &MessageKey, has_head: bool) {
+        let new = || LargeMessage { name: name.clone(), waiting: BTreeSet::new(), state: FetchState::Headless };
         self.by_first.entry(first).or_insert_with(new).waiting.insert(dseq);
         if has_head {
             self.on_head(first);
@@ -73,9 +73,9 @@ impl LargeMessages {
     /// The beginning of the message arrived, or what was in its datagram is known.
     pub(super) fn on_head(&mut self, first: Dseq) {
         if let Some(large) = self.by_first.get_mut(&first)
-            && matches!(large.state, State::Headless)
+            && matches!(large.state, FetchState::Headless)
         {
-            large.state = State::Queued;
+            large.state = FetchState::Queued;
             self.queued.insert(first);
         }
     }
@@ -94,7 +94,7 @@ impl LargeMessages {
     pub(super) fn remove(&mut self, first: Dseq) -> Option<BTreeSet<Dseq>> {
         let large = self.by_first.remove(&first)?;
         self.queued.remove(&first);
-        if let State::Asked(_) = large.state {
+        if let FetchState::Asked(_) = large.state {
             self.asked_bytes -= large.name.bytes;
         }
         Some(large.waiting)
@@ -102,7 +102,7 @@ impl LargeMessages {
 
     /// A message whose beginning was not accounted for, and now lies below what is settled.
     pub(super) fn headless_below(&self, frontier: Dseq) -> Option<Dseq> {
-        let is_headless = |large: &Large| matches!(large.state, State::Headless);
+        let is_headless = |large: &LargeMessage| matches!(large.state, FetchState::Headless);
         self.by_first.range(..frontier).find(|(_, large)| is_headless(large)).map(|(first, _)| *first)
     }
 
@@ -114,22 +114,22 @@ impl LargeMessages {
     }
 
     /// When the history is to be asked for something, at the earliest: at once, if it is the turn of a message.
-    pub(super) fn ask_deadline(&self) -> Option<Instant> {
+    pub(super) fn request_deadline(&self) -> Option<Instant> {
         if self.next().is_some() {
             return Some(Instant::ZERO);
         }
-        let at = |large: &Large| match &large.state {
-            State::Asked(again) => Some(again.at),
-            State::Headless | State::Queued => None,
+        let at = |large: &LargeMessage| match &large.state {
+            FetchState::Asked(retry) => Some(retry.at),
+            FetchState::Headless | FetchState::Queued => None,
         };
         self.by_first.values().filter_map(at).min()
     }
 
     /// Calls `ask` with each message that the history is to be asked for now.
-    pub(super) fn ask_due(&mut self, now: Instant, mut ask: impl FnMut(Dseq, &Name)) {
+    pub(super) fn send_due_requests(&mut self, now: Instant, mut ask: impl FnMut(Dseq, &MessageKey)) {
         for (first, large) in &mut self.by_first {
-            if let State::Asked(again) = &mut large.state
-                && again.take_due(now)
+            if let FetchState::Asked(retry) = &mut large.state
+                && retry.take_due(now)
             {
                 ask(*first, &large.name);
             }
@@ -139,7 +139,7 @@ impl LargeMessages {
             let large = self.by_first.get_mut(&first).expect("what is queued is there");
             self.asked_bytes += large.name.bytes;
             let wait = Duration::from_nanos(NANOS_PER_BYTE * large.name.bytes as u64);
-            large.state = State::Asked(Again::after(now, AGAIN.max(wait)));
+            large.state = FetchState::Asked(RetryTimer::after(now, RETRY_INTERVAL.max(wait)));
             ask(first, &large.name);
         }
     }
@@ -150,9 +150,9 @@ impl LargeMessages {
         for (first, large) in &self.by_first {
             assert!(!large.waiting.is_empty() && large.waiting.iter().all(|dseq| waits(*dseq, *first)));
             match large.state {
-                State::Headless => {}
-                State::Queued => drop(queued.insert(*first)),
-                State::Asked(_) => asked_bytes += large.name.bytes,
+                FetchState::Headless => {}
+                FetchState::Queued => drop(queued.insert(*first)),
+                FetchState::Asked(_) => asked_bytes += large.name.bytes,
             }
         }
         assert_eq!((&self.queued, self.asked_bytes), (&queued, asked_bytes));
@@ -163,14 +163,14 @@ impl LargeMessages {
 mod tests {
     use super::*;
 
-    fn name(bytes: usize) -> Name {
+    fn name(bytes: usize) -> MessageKey {
         let seq = Seq::from_parts(crate::seqno::Frame::new(1).unwrap(), 1).unwrap();
-        Name { subject: "a".parse().unwrap(), seq, bytes }
+        MessageKey { subject: "a".parse().unwrap(), seq, bytes }
     }
 
     fn asked(larges: &mut LargeMessages) -> Vec<u64> {
         let mut asked = Vec::new();
-        larges.ask_due(Instant::ZERO, |first, _| asked.push(first.0));
+        larges.send_due_requests(Instant::ZERO, |first, _| asked.push(first.0));
         asked
     }
 
@@ -198,8 +198,8 @@ mod tests {
             larges.join(Dseq(1), Dseq(1), &name(bytes), true);
             assert_eq!(asked(&mut larges), [1]);
             let times = expected.map(|_| {
-                let at = larges.ask_deadline().unwrap();
-                larges.ask_due(at, |_, _| {});
+                let at = larges.request_deadline().unwrap();
+                larges.send_due_requests(at, |_, _| {});
                 at.since(Instant::ZERO).as_millis()
             });
             assert_eq!(times, expected);
@@ -211,7 +211,7 @@ mod tests {
         let mut larges = LargeMessages::default();
         larges.join(Dseq(5), Dseq(7), &name(3000), false);
         larges.join(Dseq(5), Dseq(8), &name(3000), false);
-        assert_eq!((asked(&mut larges), larges.ask_deadline()), (vec![], None));
+        assert_eq!((asked(&mut larges), larges.request_deadline()), (vec![], None));
         assert_eq!((larges.headless_below(Dseq(5)), larges.headless_below(Dseq(6))), (None, Some(Dseq(5))));
         larges.on_head(Dseq(5));
         assert_eq!((larges.headless_below(Dseq(6)), asked(&mut larges)), (None, vec![5]));

@@ -1,8 +1,8 @@
 //! What is judged as one: a run, a large message, or what stands for messages that will not come.
 
 use crate::message::{Epoch, Message, MissingDatagrams, Reason};
-use crate::proto::fragment::{AbandonedMessage, Whole};
-use crate::proto::stream::Place;
+use crate::proto::continuity::SeqPosition;
+use crate::proto::fragment::{AbandonedMessage, ReassembledMessage};
 use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{Run, queue};
@@ -13,31 +13,31 @@ pub enum Item {
     /// Messages of one subject.
     Run(Run),
     /// A large message.
-    Whole(Whole),
+    ReassembledMessage(ReassembledMessage),
     /// A large message that will never be whole.
     AbandonedMessage(AbandonedMessage),
     /// Messages of a datagram that the publisher does not have any more, from its history.
-    Fetched(Fetched),
+    FetchedMessages(FetchedMessages),
     /// Messages of such a datagram that it does not have either.
-    Gone(Gone),
+    GoneMessages(GoneMessages),
 }
 
 /// Messages from the history, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedMessages {
     /// The number of the first, and the link to what was before.
-    pub place: Place,
+    pub place: SeqPosition,
     /// One or more of one subject.
     pub messages: Vec<Message>,
 }
 
 /// Messages known to have been sent that will not come any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gone {
+pub struct GoneMessages {
     /// The subject.
     pub subject: Subject,
     /// The number of the first; `None` if the publisher gave none.
-    pub place: Option<Place>,
+    pub place: Option<SeqPosition>,
     /// How many.
     pub count: u64,
     /// Why.
@@ -48,18 +48,19 @@ pub struct Gone {
     pub missing: MissingDatagrams,
 }
 
-impl Fetched {
+impl FetchedMessages {
     /// Bytes of the messages.
     pub fn bytes(&self) -> usize {
         self.messages.iter().map(Message::body_bytes).sum()
     }
 }
 
-impl Gone {
+impl GoneMessages {
     /// Without the first `repeated`, which were received after all.
-    pub(super) fn skip(self, repeated: u64) -> Gone {
-        let seq = |place: Place| Some(Place { seq: place.seq.forward(repeated)?, stamp: None, chain: None });
-        Gone { place: self.place.and_then(seq), count: self.count - repeated, ..self }
+    pub(super) fn skip(self, repeated: u64) -> GoneMessages {
+        let seq =
+            |place: SeqPosition| Some(SeqPosition { seq: place.seq.forward(repeated)?, stamp: None, chain: None });
+        GoneMessages { place: self.place.and_then(seq), count: self.count - repeated, ..self }
     }
 }
 
@@ -76,27 +77,27 @@ impl Item {
     pub(super) fn subject(&self) -> &Subject {
         match self {
             Item::Run(run) => &run.subject,
-            Item::Whole(whole) => &whole.message.subject,
+            Item::ReassembledMessage(whole) => &whole.message.subject,
             Item::AbandonedMessage(doomed) => &doomed.subject,
-            Item::Fetched(fetched) => &fetched.messages[0].subject,
-            Item::Gone(gone) => &gone.subject,
+            Item::FetchedMessages(fetched) => &fetched.messages[0].subject,
+            Item::GoneMessages(gone) => &gone.subject,
         }
     }
 
     /// The number of the first message; `None` if the publisher gave none.
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<SeqPosition> {
         match self {
-            Item::Run(run) => run.first.map(|seq| Place { seq, stamp: run.stamp, chain: run.chain }),
-            Item::Whole(whole) => whole.place,
+            Item::Run(run) => run.first.map(|seq| SeqPosition { seq, stamp: run.stamp, chain: run.chain }),
+            Item::ReassembledMessage(whole) => whole.place,
             Item::AbandonedMessage(doomed) => doomed.place,
-            Item::Fetched(fetched) => Some(fetched.place),
-            Item::Gone(gone) => gone.place,
+            Item::FetchedMessages(fetched) => Some(fetched.place),
+            Item::GoneMessages(gone) => gone.place,
         }
     }
 
     /// Whether it stands for messages that are lost.
     pub(super) fn is_absent(&self) -> bool {
-        matches!(self, Item::AbandonedMessage(_) | Item::Gone(_))
+        matches!(self, Item::AbandonedMessage(_) | Item::GoneMessages(_))
     }
 
     /// Whether it is a doomed message whose beginning did not arrive.
@@ -108,9 +109,9 @@ impl Item {
     pub fn count(&self) -> u64 {
         match self {
             Item::Run(run) => u64::from(run.count),
-            Item::Fetched(fetched) => fetched.messages.len() as u64,
-            Item::Gone(gone) => gone.count,
-            Item::Whole(_) | Item::AbandonedMessage(_) => 1,
+            Item::FetchedMessages(fetched) => fetched.messages.len() as u64,
+            Item::GoneMessages(gone) => gone.count,
+            Item::ReassembledMessage(_) | Item::AbandonedMessage(_) => 1,
         }
     }
 
@@ -120,9 +121,9 @@ impl Item {
             |headers: &[u8]| queue::is_stamped(headers) && queue::stamps(headers).any(|stamp| stamp.epoch == own);
         match self {
             Item::Run(run) => run.has_meta() && run.messages().any_headers(names_it),
-            Item::Whole(whole) => names_it(whole.message.headers.block()),
-            Item::Fetched(fetched) => fetched.messages.iter().any(|message| names_it(message.headers.block())),
-            Item::AbandonedMessage(_) | Item::Gone(_) => false,
+            Item::ReassembledMessage(whole) => names_it(whole.message.headers.block()),
+            Item::FetchedMessages(fetched) => fetched.messages.iter().any(|message| names_it(message.headers.block())),
+            Item::AbandonedMessage(_) | Item::GoneMessages(_) => false,
         }
     }
 
@@ -130,9 +131,9 @@ impl Item {
     pub fn for_each(self, mut each: impl FnMut(Message)) {
         match self {
             Item::Run(run) => run.into_messages().for_each(each),
-            Item::Whole(whole) => each(whole.message),
-            Item::Fetched(fetched) => fetched.messages.into_iter().for_each(each),
-            Item::AbandonedMessage(_) | Item::Gone(_) => {}
+            Item::ReassembledMessage(whole) => each(whole.message),
+            Item::FetchedMessages(fetched) => fetched.messages.into_iter().for_each(each),
+            Item::AbandonedMessage(_) | Item::GoneMessages(_) => {}
         }
     }
 
@@ -140,9 +141,9 @@ impl Item {
     pub fn bytes(&self) -> usize {
         match self {
             Item::Run(run) => run.entry_bytes(),
-            Item::Whole(whole) => whole.message.body_bytes(),
-            Item::Fetched(fetched) => fetched.bytes(),
-            Item::AbandonedMessage(_) | Item::Gone(_) => 0,
+            Item::ReassembledMessage(whole) => whole.message.body_bytes(),
+            Item::FetchedMessages(fetched) => fetched.bytes(),
+            Item::AbandonedMessage(_) | Item::GoneMessages(_) => 0,
         }
     }
 }

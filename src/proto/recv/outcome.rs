@@ -2,29 +2,29 @@
 
 use super::item::Item;
 use crate::message::{Count, DeliveryMode, Dseq, Epoch, Message, MissingDatagrams, Reason, Verdict};
-use crate::proto::interest::{Interest, Matched};
-use crate::proto::ledger::Settled;
+use crate::proto::interest::{InterestTable, MatchSet};
+use crate::proto::ledger::SettledRange;
 use crate::proto::loss::LossCounters;
 use crate::proto::mutant::Mutants;
 use crate::proto::stats::Counters;
-use crate::proto::window::{StreamPlace, SubWindow};
+use crate::proto::window::{StreamIndex, SubWindow};
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use std::sync::Arc;
 
 /// What a stream needs of its surroundings for one input.
-pub struct Context<'a> {
+pub struct ReceiveContext<'a> {
     /// The time.
-    pub now: Now,
+    pub now: ClockReading,
     /// The publisher's number in the subscription window.
     pub uid: u32,
     /// The last number of each stream.
     pub window: &'a mut SubWindow,
     /// What was sought before of the run at hand.
-    pub sought: Option<Sought>,
+    pub lookup: Option<RunLookup>,
     /// Who wants what.
-    pub interest: &'a mut Interest,
+    pub interest: &'a mut InterestTable,
     /// Whose subscriptions count.
     pub mode: DeliveryMode,
     /// The prefix of subjects that belong to this peer alone.
@@ -59,16 +59,16 @@ pub struct Context<'a> {
 /// What is looked up of a run before it is judged: all runs of a datagram one after the other, so that their memory is waited for
 /// together.
 #[derive(Clone, Debug)]
-pub struct Sought {
+pub struct RunLookup {
     /// Who wants it.
-    pub matched: Option<Arc<Matched>>,
+    pub matched: Option<Arc<MatchSet>>,
     /// Where its stream stands in the window, if somebody wants it and it stands there.
-    pub place: Option<StreamPlace>,
+    pub place: Option<StreamIndex>,
 }
 
 /// What a stream decided.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum StreamOutcome {
     /// Hand on these messages.
     Deliver {
         /// A run, or a large message made whole.
@@ -82,7 +82,7 @@ pub enum Outcome {
         /// The offset of the first message of their frame in the history, if it is known.
         offset: Option<u32>,
         /// Who wants them.
-        matched: Arc<Matched>,
+        matched: Arc<MatchSet>,
     },
     /// Messages of a subject are lost.
     Lost {
@@ -97,7 +97,7 @@ pub enum Outcome {
         /// Subscriptions that began later than this are owed at most so many.
         since: Instant,
         /// Who wants them.
-        matched: Arc<Matched>,
+        matched: Arc<MatchSet>,
         /// Why.
         reason: Reason,
         /// The missing datagrams that held them, by the last one of each range.
@@ -106,7 +106,7 @@ pub enum Outcome {
     /// Datagrams are missing and their content is not known.
     Unverified {
         /// The range.
-        range: Settled,
+        range: SettledRange,
         /// Messages in it that nothing has explained.
         messages: Count,
     },

@@ -18,14 +18,14 @@ pub(super) type Position = (Dseq, u32);
 
 /// A subject with numbers, by its hash. Two subjects that share one wait for each other at worst until the gap is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key(u64);
+pub(super) struct SubjectKey(u64);
 
 /// Everything held of one stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReorderBuffer {
     items: BTreeMap<Position, (Arrival, Item)>,
     /// The items that have numbers.
-    by_subject: BTreeSet<(Key, Position)>,
+    by_subject: BTreeSet<(SubjectKey, Position)>,
     /// The large messages that will never be whole.
     doomed: BTreeSet<Position>,
     /// The items to judge again though a gap before them is open.
@@ -53,7 +53,7 @@ impl ReorderBuffer {
         let (key, is_doomed) = (key_of(&item), matches!(item, Item::AbandonedMessage(_)));
         self.bytes += item.bytes();
         if let Some((_, replaced)) = self.items.insert(at, (arrival, item)) {
-            self.forget(at, &replaced);
+            self.unindex(at, &replaced);
         }
         if let Some(key) = key {
             self.by_subject.insert((key, at));
@@ -69,12 +69,12 @@ impl ReorderBuffer {
     }
 
     /// What names the items that may follow this one, if there can be any.
-    pub(super) fn followers_of(&self, item: &Item) -> Option<Key> {
+    pub(super) fn followers_of(&self, item: &Item) -> Option<SubjectKey> {
         if self.by_subject.is_empty() { None } else { key_of(item) }
     }
 
     /// An item was handed on, or dropped: the first one held of its subject may now follow.
-    pub(super) fn on_gone(&mut self, followers: Option<Key>) {
+    pub(super) fn on_gone(&mut self, followers: Option<SubjectKey>) {
         let Some(key) = followers else { return };
         let lowest = (key, (Dseq(0), 0));
         if let Some((_, at)) = self.by_subject.range(lowest..).next().filter(|(other, _)| *other == key) {
@@ -106,12 +106,12 @@ impl ReorderBuffer {
             None => self.due.pop_first()?,
         };
         let (arrival, item) = self.items.remove(&at).expect("what is due is held");
-        self.forget(at, &item);
+        self.unindex(at, &item);
         Some((at, arrival, item))
     }
 
     /// An item that was held at `at` is so no more.
-    fn forget(&mut self, at: Position, item: &Item) {
+    fn unindex(&mut self, at: Position, item: &Item) {
         self.bytes -= item.bytes();
         if let Some(key) = key_of(item) {
             self.by_subject.remove(&(key, at));
@@ -157,7 +157,7 @@ impl ReorderBuffer {
     pub(super) fn drop_from(&mut self, dseq: Dseq) -> Vec<Dseq> {
         let mut datagrams = Vec::new();
         for (at, (_, item)) in self.items.split_off(&(dseq, 0)) {
-            self.forget(at, &item);
+            self.unindex(at, &item);
             self.due.remove(&at);
             if datagrams.last() != Some(&at.0) {
                 datagrams.push(at.0);
@@ -196,13 +196,13 @@ impl ReorderBuffer {
     }
 }
 
-fn key_of(item: &Item) -> Option<Key> {
+fn key_of(item: &Item) -> Option<SubjectKey> {
     item.place()?;
     Some(key(item.subject()))
 }
 
-fn key(subject: &Subject) -> Key {
-    Key(FixedState::default().hash_one(subject.as_str()))
+fn key(subject: &Subject) -> SubjectKey {
+    SubjectKey(FixedState::default().hash_one(subject.as_str()))
 }
 
 #[cfg(test)]

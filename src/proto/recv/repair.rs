@@ -1,9 +1,9 @@
 //! What is got back of datagrams that cannot be sent again, and when to ask for something.
 
-use super::item::{Arrival, Fetched, Item};
-use super::{Context, Outcome, Recv, found};
+use super::item::{Arrival, FetchedMessages, Item};
+use super::{ReceiveContext, RecvStream, StreamOutcome, found};
 use crate::message::{Dseq, Message};
-use crate::proto::ledger::{Accept, Found};
+use crate::proto::ledger::{Acceptance, GapContext};
 use crate::proto::mutant::Mutant;
 use crate::proto::rebuild::Rebuild;
 use crate::seqno::Seq;
@@ -12,9 +12,14 @@ use crate::time::Instant;
 use crate::wire::{Content, ContentKind, Manifest};
 use std::time::Duration;
 
-impl Recv {
+impl RecvStream {
     /// What the publisher has to say of datagrams that it cannot send again: what was in each of them.
-    pub fn on_manifest(&mut self, ctx: &mut Context<'_>, manifest: Manifest, out: &mut Vec<Outcome>) -> bool {
+    pub fn on_manifest(
+        &mut self,
+        ctx: &mut ReceiveContext<'_>,
+        manifest: Manifest,
+        out: &mut Vec<StreamOutcome>,
+    ) -> bool {
         let (mut dseq, mut before, mut fits) = (manifest.first, manifest.before, true);
         for contents in manifest.datagrams {
             let messages: u64 = contents.iter().map(Content::messages_begun).sum();
@@ -32,10 +37,10 @@ impl Recv {
     /// Begins to rebuild a datagram whose content is known.
     fn rebuild(
         &mut self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ReceiveContext<'_>,
         (dseq, before): (Dseq, u64),
         contents: Vec<Content>,
-        out: &mut Vec<Outcome>,
+        out: &mut Vec<StreamOutcome>,
     ) {
         // A subscription that began after the gap was found is owed nothing of it. The publisher may have been asked for the
         // manifest alone because no other subscription stood then, so its history must not be held against its ring.
@@ -51,9 +56,9 @@ impl Recv {
         if !rebuild.is_waiting() {
             return self.complete(ctx, dseq, rebuild, out);
         }
-        self.ledger.on_known(dseq, before, rebuild.messages());
+        self.ledger.on_content_known(dseq, before, rebuild.messages());
         rebuild.for_each_wanted(|subject, first, last| {
-            out.push(Outcome::Fetch { dseq, subject: subject.clone(), first, last });
+            out.push(StreamOutcome::Fetch { dseq, subject: subject.clone(), first, last });
         });
         self.rebuilds.insert(dseq, rebuild, |first, seq| self.reassembly.has_head(first, seq));
         while self.ledger.is_over_limit() {
@@ -79,11 +84,11 @@ impl Recv {
     /// for the large message that begins there.
     pub fn on_fetched(
         &mut self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ReceiveContext<'_>,
         dseq: Dseq,
         (subject, first, last): (&Subject, Seq, Seq),
         mut messages: Vec<(Seq, Message)>,
-        out: &mut Vec<Outcome>,
+        out: &mut Vec<StreamOutcome>,
     ) {
         if ctx.mutants.is(Mutant::FetchSkipsFirst) && !messages.is_empty() {
             messages.remove(0);
@@ -92,46 +97,64 @@ impl Recv {
             self.place_large(ctx, dseq, fetched, out);
         }
         // Its fragments are needed no more; a limit on them must not report a message that is here.
-        if self.rebuilds.has_whole(dseq) {
+        if self.rebuilds.has_fetched(dseq) {
             self.reassembly.remove(dseq);
         }
-        self.doom(ctx, out);
+        self.abandon_incomplete(ctx, out);
         self.release(ctx, out);
         self.complete_ready(ctx, out);
     }
 
     /// A large message that begins at the end of datagram `first`, which arrived, came whole from the history.
-    pub(super) fn place_large(&mut self, ctx: &mut Context<'_>, first: Dseq, fetched: Fetched, out: &mut Vec<Outcome>) {
+    pub(super) fn place_large(
+        &mut self,
+        ctx: &mut ReceiveContext<'_>,
+        first: Dseq,
+        fetched: FetchedMessages,
+        out: &mut Vec<StreamOutcome>,
+    ) {
         // What was given up meanwhile is told already.
         if self.reassembly.has_head(first, fetched.place.seq)
             && let Some((place, reached)) = self.reassembly.on_fetched(first)
         {
             let (arrival, place) = (Arrival { reached, repaired: true }, place.unwrap_or(fetched.place));
-            self.take(ctx, (first, u32::MAX), (arrival, Item::Fetched(Fetched { place, ..fetched })), false, out);
+            self.take(
+                ctx,
+                (first, u32::MAX),
+                (arrival, Item::FetchedMessages(FetchedMessages { place, ..fetched })),
+                false,
+                out,
+            );
         }
     }
 
     /// Hands on the datagrams that waited for a large message and wait for nothing any more.
-    pub(super) fn complete_ready(&mut self, ctx: &mut Context<'_>, out: &mut Vec<Outcome>) {
+    pub(super) fn complete_ready(&mut self, ctx: &mut ReceiveContext<'_>, out: &mut Vec<StreamOutcome>) {
         while let Some((dseq, rebuild)) = self.rebuilds.take_ready() {
             self.complete(ctx, dseq, rebuild, out);
         }
     }
 
     /// Everything wanted of a datagram is there, or known to be lost.
-    pub(super) fn complete(&mut self, ctx: &mut Context<'_>, dseq: Dseq, rebuild: Rebuild, out: &mut Vec<Outcome>) {
+    pub(super) fn complete(
+        &mut self,
+        ctx: &mut ReceiveContext<'_>,
+        dseq: Dseq,
+        rebuild: Rebuild,
+        out: &mut Vec<StreamOutcome>,
+    ) {
         let counts = (rebuild.before(), rebuild.messages());
         let missing = self.ledger.missing_at(dseq);
         // Nothing arrives now: when the datagram at hand was sent, or the last one, says nothing of this one.
-        let found = found(&mut self.asking, ctx);
-        let accept = self.ledger.on_datagram(&mut Found { arrived: found.now, ..found }, dseq, counts);
-        debug_assert!(matches!(accept, Accept::Filled | Accept::Repaired), "{accept:?}");
+        let found = found(&mut self.nak_scheduler, ctx);
+        let accept = self.ledger.on_datagram(&mut GapContext { arrived: found.now, ..found }, dseq, counts);
+        debug_assert!(matches!(accept, Acceptance::Filled | Acceptance::Repaired), "{accept:?}");
         let arrival = Arrival { reached: self.ledger.reached(), repaired: true };
         let since = self.ledger.since();
         self.held.on_late_head(dseq);
-        for (first, reason) in rebuild.lacking() {
+        for (first, reason) in rebuild.missing_heads() {
             // What came whole, and waits for the rest of the datagram in which it begins, lacks nothing.
-            if !self.rebuilds.has_whole(first) {
+            if !self.rebuilds.has_fetched(first) {
                 self.reassembly.on_fragment_gone(first, reason);
             }
         }
@@ -141,72 +164,76 @@ impl Recv {
         let items = rebuild.into_items(dseq, (since, missing), |first| self.reassembly.on_head_known(first));
         self.rebuilds.drop_large(dseq);
         // Large messages that end here for want of it come before what begins here.
-        self.hold_doomed_below_frontier();
-        let is_wanted =
-            |item: &Item| matches!(item, Item::Gone(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some());
+        self.hold_abandoned_below_frontier();
+        let is_wanted = |item: &Item| matches!(item, Item::GoneMessages(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some());
         if items.iter().any(is_wanted) {
             ctx.losses.overrun += missing.overrun;
         }
         for (index, item) in items.into_iter().enumerate() {
-            if matches!(&item, Item::Gone(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some()) {
-                self.partly.insert(dseq, accept == Accept::Repaired);
+            if matches!(&item, Item::GoneMessages(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some()) {
+                self.partially_lost.insert(dseq, accept == Acceptance::Repaired);
             }
             self.take(ctx, (dseq, index as u32 + 1), (arrival, item), false, out);
         }
         if !self.held.has(dseq) {
-            self.lose_if_partly(dseq);
+            self.settle_partial(dseq);
         }
-        self.doom(ctx, out);
+        self.abandon_incomplete(ctx, out);
         self.release(ctx, out);
     }
 
-    pub(super) fn lose_if_partly(&mut self, dseq: Dseq) {
-        if let Some(was_repaired) = self.partly.remove(&dseq) {
+    pub(super) fn settle_partial(&mut self, dseq: Dseq) {
+        if let Some(was_repaired) = self.partially_lost.remove(&dseq) {
             self.ledger.lose(was_repaired);
         }
     }
 
     /// The publisher has nothing of the datagrams up to `last` any more.
-    pub fn on_expired(&mut self, ctx: &mut Context<'_>, last: Dseq, out: &mut Vec<Outcome>) {
+    pub fn on_expired(&mut self, ctx: &mut ReceiveContext<'_>, last: Dseq, out: &mut Vec<StreamOutcome>) {
         self.ledger.on_gone(last);
         self.on_deadline(ctx, out);
     }
 
     /// When the publisher is to be asked for something next, at the earliest.
-    pub fn ask_deadline(&self) -> Option<Instant> {
-        self.ledger.ask_deadline().into_iter().chain(self.rebuilds.ask_deadline()).min()
+    pub fn request_deadline(&self) -> Option<Instant> {
+        self.ledger.request_deadline().into_iter().chain(self.rebuilds.request_deadline()).min()
     }
 
     /// Calls `ask` with each range of datagrams to ask for now, until it has no room.
-    pub fn ask_due(&mut self, now: Instant, ask: impl FnMut(Dseq, Dseq) -> bool, out: &mut Vec<Outcome>) {
-        self.ledger.ask_due(now, &mut self.asking, ask);
-        self.rebuilds.ask_due(now, |dseq, subject, first, last| {
-            out.push(Outcome::Fetch { dseq, subject: subject.clone(), first, last });
+    pub fn send_due_requests(
+        &mut self,
+        now: Instant,
+        ask: impl FnMut(Dseq, Dseq) -> bool,
+        out: &mut Vec<StreamOutcome>,
+    ) {
+        self.ledger.send_due_requests(now, &mut self.nak_scheduler, ask);
+        self.rebuilds.send_due_requests(now, |dseq, subject, first, last| {
+            out.push(StreamOutcome::Fetch { dseq, subject: subject.clone(), first, last });
         });
     }
 
     /// The publisher was not heard for a while that does not count (A1).
     pub fn postpone(&mut self, now: Instant, by: Duration) {
-        if self.asking.is_on() {
+        if self.nak_scheduler.is_on() {
             self.ledger.postpone(now, by);
         }
     }
 
     /// The publisher is gone without a word: what is missing may only be late.
-    pub fn hasten(&mut self, deadline: Instant) {
-        self.ledger.hasten(deadline);
+    pub fn expedite(&mut self, deadline: Instant) {
+        self.ledger.expedite(deadline);
     }
 
     /// The publisher is there after all: what can be repaired is awaited until `deadline` again.
     pub fn resume(&mut self, now: Instant, deadline: Instant) {
-        if self.asking.is_on() {
-            self.ledger.resume(now, deadline, &mut self.asking);
+        if self.nak_scheduler.is_on() {
+            self.ledger.resume(now, deadline, &mut self.nak_scheduler);
         }
     }
 
-    /// When the next gap is settled, if the publisher was heard until `heard_until`: what is asked for is awaited for
+    /// When the next gap is settled, if the publisher was heard until `alive_until`: what is asked for is awaited for
     /// longer while it is not.
-    pub fn settle_deadline(&self, heard_until: Instant) -> Option<Instant> {
-        self.ledger.deadline().filter(|at| !self.asking.is_on() || *at <= heard_until)
+    pub fn settle_deadline(&self, alive_until: Instant) -> Option<Instant> {
+        self.ledger.deadline().filter(|at| !self.nak_scheduler.is_on() || *at <= alive_until)
     }
 }

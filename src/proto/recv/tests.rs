@@ -4,22 +4,22 @@ use super::*;
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
 use crate::proto::WindowSettings;
 use crate::proto::effect::Target;
-use crate::proto::interest::Interest;
+use crate::proto::interest::InterestTable;
 use crate::proto::loss::LossCounters;
 use crate::proto::mutant::Mutants;
 use crate::proto::peer::tests::settings;
-use crate::proto::send::{Origin, Send};
+use crate::proto::send::{Origin, SendStream};
 use crate::proto::stats::Counters;
 use crate::proto::window::{Numbering, PubWindow, SubWindow};
 use crate::rng::Rng;
 use crate::seqno::Frame;
 use crate::subject::Pattern;
-use crate::time::{Now, Wall};
+use crate::time::{ClockReading, WallTime};
 use crate::wire::{self, Entry, Manifest};
 use bytes::Bytes;
 use std::time::Duration;
 
-impl Recv {
+impl RecvStream {
     /// Breaks the ledger, as a fault of this program would.
     pub(crate) fn break_ledger(&mut self) {
         self.ledger.break_states();
@@ -65,7 +65,7 @@ fn nothing_is_released_but_what_a_look_at_everything_would_release() {
 fn what_is_rebuilt_is_for_whoever_wanted_it_when_it_was_missed() {
     let settings = settings("A.pub");
     let mut window = PubWindow::new(settings.pub_window, 40, 1);
-    let (mut send, mut sealed) = (Send::new(None, 576, Mutants::default()), Vec::new());
+    let (mut send, mut sealed) = (SendStream::new(None, 576, Mutants::default()), Vec::new());
     let origin = Origin { group: 7500, epoch: crate::message::Epoch::new(7).unwrap(), started: Instant::ZERO };
     for _ in 0..3 {
         let message = Message::new("t.0".parse().unwrap(), &b"x"[..]);
@@ -90,8 +90,8 @@ fn what_is_rebuilt_is_for_whoever_wanted_it_when_it_was_missed() {
     receiver.take(90, &Input::Datagram(2), &datagrams);
     receiver.age = Duration::from_millis(50);
     receiver.take(96, &Input::Manifest(1, 1), &datagrams);
-    let targets = |outcome: &Outcome| match outcome {
-        Outcome::Deliver { matched, .. } => Some(matched.targets.len()),
+    let targets = |outcome: &StreamOutcome| match outcome {
+        StreamOutcome::Deliver { matched, .. } => Some(matched.targets.len()),
         _ => None,
     };
     assert_eq!(receiver.outcomes.iter().filter_map(targets).collect::<Vec<_>>(), [1, 2, 2]);
@@ -102,7 +102,7 @@ fn what_is_rebuilt_is_for_whoever_wanted_it_when_it_was_missed() {
 #[test]
 fn fetched_message_is_not_lost_to_the_reassembly_limit() {
     let (mut window, mut sealed) = (PubWindow::new(settings("A.pub").pub_window, 40, 1), Vec::new());
-    let mut send = Send::new(None, 576, Mutants::default());
+    let mut send = SendStream::new(None, 576, Mutants::default());
     let origin = Origin { group: 7500, epoch: crate::message::Epoch::new(7).unwrap(), started: Instant::ZERO };
     for (subject, bytes) in [("t.0", 1), ("t.0", 1), ("t.1", 600), ("t.2", 1)] {
         let message = Message::new(subject.parse().unwrap(), vec![7; bytes]);
@@ -128,7 +128,7 @@ fn fetched_message_is_not_lost_to_the_reassembly_limit() {
     let mut asked = Vec::new();
     receiver.with(3, |recv, ctx, _| {
         let ask = |_: Dseq, subject: &Subject, first: Seq, _: Seq| asked.push((subject.clone(), first));
-        recv.rebuilds.ask_due(ctx.now.instant, ask);
+        recv.rebuilds.send_due_requests(ctx.now.instant, ask);
     });
     let large = asked.pop().expect("the large message is asked for");
     let fetch = |receiver: &mut Receiver, (subject, seq): (Subject, Seq), bytes| {
@@ -138,15 +138,15 @@ fn fetched_message_is_not_lost_to_the_reassembly_limit() {
     fetch(&mut receiver, large, 600);
     receiver.hand_in(5, &Input::Datagram(2), &datagrams);
     let small = receiver.outcomes.iter().find_map(|outcome| match outcome {
-        Outcome::Fetch { subject, first, .. } => Some((subject.clone(), *first)),
+        StreamOutcome::Fetch { subject, first, .. } => Some((subject.clone(), *first)),
         _ => None,
     });
     fetch(&mut receiver, small.expect("the small message is asked for"), 1);
     let mut seen = Vec::new();
     for outcome in &receiver.outcomes {
         match outcome {
-            Outcome::Deliver { item, .. } => seen.push(format!("{} delivered", item.subject())),
-            Outcome::Fetch { .. } => {}
+            StreamOutcome::Deliver { item, .. } => seen.push(format!("{} delivered", item.subject())),
+            StreamOutcome::Fetch { .. } => {}
             other => seen.push(format!("{other:?}")),
         }
     }
@@ -158,11 +158,11 @@ fn fetched_message_is_not_lost_to_the_reassembly_limit() {
 #[test]
 fn unchained_frame_counts_only_old_ranges() {
     let seq = |count| Seq::from_parts(Frame::new(7).unwrap(), count).unwrap();
-    let skip = Skip { first: seq(1), last: seq(2), messages: 2, rest: Rest::Earlier };
+    let skip = Skip { first: seq(1), last: seq(2), messages: 2, rest: UnprovenLoss::Earlier };
     for (old, expected) in
         [(0, Count::Exact(2)), (3, Count::Between { min: 2, max: 5 }), (9, Count::Between { min: 2, max: 9 })]
     {
-        let between = Unexplained { messages: 9, old, ..Unexplained::default() };
+        let between = UnexplainedMessages { messages: 9, old, ..UnexplainedMessages::default() };
         assert_eq!(count_of(&skip, &between, u64::MAX), expected, "{old} of nine are old");
     }
 }
@@ -184,17 +184,18 @@ struct Seen {
 }
 
 impl Seen {
-    fn add(&mut self, receiver: &Receiver, outcomes: &[Outcome]) {
+    fn add(&mut self, receiver: &Receiver, outcomes: &[StreamOutcome]) {
         for outcome in outcomes {
             match outcome {
-                Outcome::Deliver { item, .. } => {
+                StreamOutcome::Deliver { item, .. } => {
                     self.delivered += 1;
-                    self.large += usize::from(matches!(item, Item::Fetched(fetched) if fetched.bytes() == LARGE));
+                    self.large +=
+                        usize::from(matches!(item, Item::FetchedMessages(fetched) if fetched.bytes() == LARGE));
                     self.overtook += usize::from(receiver.recv.ledger.is_waiting());
                 }
-                Outcome::Lost { .. } => self.lost += 1,
-                Outcome::Unverified { .. } => self.unverified += 1,
-                Outcome::Fetch { .. } => self.fetched += 1,
+                StreamOutcome::Lost { .. } => self.lost += 1,
+                StreamOutcome::Unverified { .. } => self.unverified += 1,
+                StreamOutcome::Fetch { .. } => self.fetched += 1,
                 _ => {}
             }
         }
@@ -223,7 +224,7 @@ enum Input {
 fn stream(rng: &mut Rng) -> Vec<Bytes> {
     let settings = settings("A.pub");
     let mut window = PubWindow::new(settings.pub_window, rng.between(3, 40), rng.next_u64());
-    let mut send = Send::new(None, 576, Mutants::default());
+    let mut send = SendStream::new(None, 576, Mutants::default());
     let origin = Origin { group: 7500, epoch: crate::message::Epoch::new(7).unwrap(), started: Instant::ZERO };
     let (subjects, mut sealed) = (rng.between(1, 8), Vec::new());
     let large = rng.chance(0.5);
@@ -283,7 +284,7 @@ const LARGE: usize = 1000;
 
 /// One stream and what it needs.
 struct Receiver {
-    recv: Recv,
+    recv: RecvStream,
     /// How old the datagram at hand is.
     age: Duration,
     /// How much of what is asked for the history has.
@@ -291,25 +292,25 @@ struct Receiver {
     /// What it has yet to answer.
     asked: Vec<(Dseq, Subject, Seq, Seq)>,
     window: SubWindow,
-    interest: Interest,
+    interest: InterestTable,
     counters: Counters,
     losses: LossCounters,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<StreamOutcome>,
 }
 
 impl Receiver {
     fn new(seed: u64) -> Receiver {
         let settings = settings("B.sub");
-        let mut interest = Interest::new(&settings, seed);
+        let mut interest = InterestTable::new(&settings, seed);
         let target = Target { client: ClientId(1), sub: SubId(1) };
         interest
             .subscribe(Instant::ZERO, target, "t.>".parse::<Pattern>().unwrap().into(), DeliveryMode::Repair)
             .unwrap();
         let ledger = Ledger::new(Dseq(0), 0, Instant::ZERO, [8, 64][seed as usize % 2]);
-        let asking = NakScheduler::new(Duration::from_millis(5), true, Rng::new(seed));
-        let kind = Kind::Bcast { birth: Some(Instant::from_nanos(1)) };
+        let nak_scheduler = NakScheduler::new(Duration::from_millis(5), true, Rng::new(seed));
+        let kind = StreamKind::Bcast { birth: Some(Instant::from_nanos(1)) };
         Receiver {
-            recv: Recv::new(kind, ledger, asking, Reassembly::new(6000, 4)),
+            recv: RecvStream::new(kind, ledger, nak_scheduler, Reassembly::new(6000, 4)),
             age: Duration::ZERO,
             kept: 0,
             asked: Vec::new(),
@@ -321,13 +322,17 @@ impl Receiver {
         }
     }
 
-    fn with(&mut self, millis: u64, work: impl FnOnce(&mut Recv, &mut Context<'_>, &mut Vec<Outcome>)) {
+    fn with(
+        &mut self,
+        millis: u64,
+        work: impl FnOnce(&mut RecvStream, &mut ReceiveContext<'_>, &mut Vec<StreamOutcome>),
+    ) {
         let now = at(1 + millis);
-        let mut ctx = Context {
+        let mut ctx = ReceiveContext {
             now,
             uid: 1,
             window: &mut self.window,
-            sought: None,
+            lookup: None,
             interest: &mut self.interest,
             mode: DeliveryMode::Repair,
             inbox: "_INBOX.0000000000000002.",
@@ -368,7 +373,7 @@ impl Receiver {
                 let messages: u64 = datagram.records.iter().map(Record::messages_begun).sum();
                 let (high, count) = (Dseq(datagram.header.number), datagram.header.count + messages);
                 self.with(millis, |recv, ctx, out| {
-                    recv.on_word(ctx, high, count, out);
+                    recv.on_control(ctx, high, count, out);
                 });
             }
             Input::Manifest(index, kept) => {
@@ -394,12 +399,12 @@ impl Receiver {
     /// range.
     fn fetch(&mut self, millis: u64, known: usize) {
         self.with(millis, |recv, ctx, out| {
-            recv.rebuilds.ask_due(ctx.now.instant, |dseq, subject, first, last| {
-                out.push(Outcome::Fetch { dseq, subject: subject.clone(), first, last });
+            recv.rebuilds.send_due_requests(ctx.now.instant, |dseq, subject, first, last| {
+                out.push(StreamOutcome::Fetch { dseq, subject: subject.clone(), first, last });
             });
         });
-        let asked = |outcome: &Outcome| match outcome {
-            Outcome::Fetch { dseq, subject, first, last } => Some((*dseq, subject.clone(), *first, *last)),
+        let asked = |outcome: &StreamOutcome| match outcome {
+            StreamOutcome::Fetch { dseq, subject, first, last } => Some((*dseq, subject.clone(), *first, *last)),
             _ => None,
         };
         self.asked.extend(self.outcomes[known..].iter().filter_map(asked));
@@ -416,6 +421,9 @@ impl Receiver {
     }
 }
 
-fn at(millis: u64) -> Now {
-    Now { instant: Instant::from_nanos(millis * 1_000_000), wall: Wall::from_nanos(1_700_000_000_000_000_000) }
+fn at(millis: u64) -> ClockReading {
+    ClockReading {
+        instant: Instant::from_nanos(millis * 1_000_000),
+        wall: WallTime::from_nanos(1_700_000_000_000_000_000),
+    }
 }

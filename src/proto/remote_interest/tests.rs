@@ -34,7 +34,7 @@ struct World {
     told: LocalInterest,
     remote_interest: RemoteInterest,
     /// What is true at each version, from 0.
-    truth: Vec<BTreeMap<Wanted, u32>>,
+    truth: Vec<BTreeMap<SubscriptionFilter, u32>>,
     number: u64,
     millis: u64,
     packets: Vec<Packet>,
@@ -63,7 +63,7 @@ impl World {
         let pattern: Pattern = names[self.rng.below(4) as usize].parse().unwrap();
         let glob = (self.rng.below(4) == 0).then(|| Glob::new(b"a*").unwrap());
         let queue = (self.rng.below(3) == 0).then(|| "q".parse().unwrap());
-        let wanted = Wanted { pattern, glob, queue };
+        let wanted = SubscriptionFilter { pattern, glob, queue };
         let is_more = !now.contains_key(&wanted) || self.rng.below(3) == 0;
         self.told.change(&wanted, is_more);
         let count = now.entry(wanted.clone()).or_default();
@@ -85,7 +85,7 @@ impl World {
             Packet::Record(number, record) => {
                 self.remote_interest.on_record(at(self.millis), (owner(), address(1)), number, record);
             }
-            Packet::Word(number, word) => self.remote_interest.on_word(at(self.millis), owner(), number, word),
+            Packet::Word(number, word) => self.remote_interest.on_control(at(self.millis), owner(), number, word),
             Packet::Request(request) => {
                 for record in self.told.answer(&request, self.room, 3) {
                     self.send(|number| Packet::Record(number, record));
@@ -100,9 +100,9 @@ impl World {
         if !self.remote_interest.is_known(owner()) {
             return Ok(());
         }
-        let entries: BTreeMap<Wanted, u32> =
+        let entries: BTreeMap<SubscriptionFilter, u32> =
             self.remote_interest.entries().map(|entry| (entry.wanted.clone(), entry.count)).collect();
-        let version = self.remote_interest.tell_complete(owner());
+        let version = self.remote_interest.report_complete(owner());
         match self.truth.get(version as usize) {
             Some(truth) if *truth == entries => Ok(()),
             truth => Err(format!("seed {seed} version {version}: {entries:?}, in truth {truth:?}")),
@@ -112,7 +112,7 @@ impl World {
     fn step(&mut self, lossy: bool) {
         self.millis += self.rng.below(8);
         for _ in 0..self.rng.below(3) {
-            if let Some(record) = self.told.poll_news(self.room) {
+            if let Some(record) = self.told.poll_changes(self.room) {
                 self.send(|number| Packet::Record(number, record));
             }
         }
@@ -149,9 +149,9 @@ fn run(seed: u64, mutants: Mutants) -> Result<(), String> {
         world.check(seed)?;
     }
     let since = world.millis;
-    while world.told.has_news()
+    while world.told.has_changes()
         || !world.remote_interest.is_known(owner())
-        || world.remote_interest.tell_complete(owner()) != world.told.high()
+        || world.remote_interest.report_complete(owner()) != world.told.high()
     {
         world.step(false);
         world.check(seed)?;
@@ -203,22 +203,26 @@ fn a_peer_beyond_the_limit_counts_as_not_known_and_costs_nothing() {
     let others = [8, 9, 10, 11].map(|bits| Epoch::new(bits).unwrap());
     let [other, _, _, greedy] = others;
     for (number, (epoch, count)) in (1..).zip(others.into_iter().zip([8, 8, 8, 5])) {
-        assert_eq!(remote_interest.on_record(at(0), (epoch, address(number)), 1, record(count)), Taken::News);
+        assert_eq!(remote_interest.on_record(at(0), (epoch, address(number)), 1, record(count)), RecordOutcome::News);
     }
     let own = (owner(), address(5));
-    assert_eq!(remote_interest.on_record(at(0), own, 1, record(4)), Taken::Overflow, "all of the room is taken");
+    assert_eq!(
+        remote_interest.on_record(at(0), own, 1, record(4)),
+        RecordOutcome::Overflow,
+        "all of the room is taken"
+    );
     assert!(remote_interest.is_known(other) && !remote_interest.is_known(owner()));
     assert_eq!(remote_interest.entries().count(), 29);
     assert_eq!(remote_interest.poll_request(at(1000), |_| true), None, "it is left alone for a while");
     assert!(remote_interest.poll_request(at(31_000), |_| true).is_some());
     remote_interest.end(other);
-    assert_eq!(remote_interest.on_record(at(31_000), own, 2, record(3)), Taken::News);
+    assert_eq!(remote_interest.on_record(at(31_000), own, 2, record(3)), RecordOutcome::News);
     assert!(remote_interest.is_known(owner()));
-    remote_interest.on_word(at(31_000), greedy, 2, 9);
+    remote_interest.on_control(at(31_000), greedy, 2, 9);
     let more = Interest { after: 5, upto: 9, high: 9, base: 0, entries: entries(9) };
     assert_eq!(
         remote_interest.on_record(at(31_000), (greedy, address(4)), 3, more),
-        Taken::Overflow,
+        RecordOutcome::Overflow,
         "one has a quarter at most"
     );
     assert!(!remote_interest.is_known(greedy));
@@ -244,7 +248,7 @@ fn peers_of_one_address_share_a_quarter_of_the_room() {
     assert_eq!(epochs.iter().filter(|epoch| remote_interest.is_known(**epoch)).count(), 5);
     for (number, bits) in (1..4).zip(200..) {
         let neighbour = Epoch::new(bits).unwrap();
-        assert_eq!(remote_interest.on_record(at(0), (neighbour, address(number)), 1, record(100)), Taken::News);
+        assert_eq!(remote_interest.on_record(at(0), (neighbour, address(number)), 1, record(100)), RecordOutcome::News);
     }
     remote_interest.assert_invariants();
 }
@@ -253,13 +257,13 @@ fn peers_of_one_address_share_a_quarter_of_the_room() {
 #[test]
 fn who_claims_versions_and_does_not_answer_is_asked_less_and_less() {
     let mut remote_interest = RemoteInterest::new(1, 10, Duration::from_millis(5), Mutants::default());
-    remote_interest.on_word(at(0), owner(), 1, 1 << 60);
+    remote_interest.on_control(at(0), owner(), 1, 1 << 60);
     let asked: Vec<u64> =
         (0..10_000).filter(|millis| remote_interest.poll_request(at(*millis), |_| true).is_some()).collect();
     assert_eq!(asked, [5, 25, 65, 145, 305, 625, 1265, 2545, 4545, 6545, 8545]);
     assert!(!remote_interest.is_known(owner()));
-    remote_interest.on_word(at(10_000), owner(), 2, 0);
+    remote_interest.on_control(at(10_000), owner(), 2, 0);
     assert!(remote_interest.is_known(owner()), "a later word holds");
-    remote_interest.on_word(at(10_000), owner(), 1, 3);
+    remote_interest.on_control(at(10_000), owner(), 1, 3);
     assert!(remote_interest.is_known(owner()), "one that was said before does not");
 }

@@ -23,16 +23,16 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Tokens that come at a rate up to a limit. Rate and limit are arguments, since they change with what else goes on.
 #[derive(Clone, Debug)]
-pub struct Bucket {
+pub struct TokenBucket {
     /// Tokens times 10^9: what a rate of one token in a second gives each nanosecond.
     level: u64,
     at: Instant,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// A full one.
-    pub fn full(now: Instant) -> Bucket {
-        Bucket { level: u64::MAX, at: now }
+    pub fn full(now: Instant) -> TokenBucket {
+        TokenBucket { level: u64::MAX, at: now }
     }
 
     /// Adds what has come since the last time, at `rate` tokens a second, up to `burst` tokens.
@@ -62,8 +62,8 @@ impl Bucket {
 
 /// The budget of all answers together.
 #[derive(Clone, Debug)]
-pub struct Budget {
-    bucket: Bucket,
+pub struct ResendBudget {
+    bucket: TokenBucket,
     rate_min: u64,
     /// The live bytes of each of the last slots, the open one last.
     slots: VecDeque<u64>,
@@ -75,12 +75,12 @@ pub struct Budget {
     paused_rate: Option<u64>,
 }
 
-impl Budget {
+impl ResendBudget {
     /// A full one; at least `rate_min` bytes a second come, and at least 1.
-    pub fn new(now: Instant, rate_min: u64) -> Budget {
+    pub fn new(now: Instant, rate_min: u64) -> ResendBudget {
         let slots = VecDeque::from(vec![0; SLOTS + 1]);
-        Budget {
-            bucket: Bucket::full(now),
+        ResendBudget {
+            bucket: TokenBucket::full(now),
             rate_min: rate_min.max(1),
             slots,
             slot_end: now + SLOT,
@@ -134,7 +134,7 @@ impl Budget {
         self.bucket.has(bytes)
     }
 
-    /// Spends `bytes`, which [`Budget::has`] has allowed.
+    /// Spends `bytes`, which [`ResendBudget::has`] has allowed.
     pub fn spend(&mut self, bytes: u64) {
         self.bucket.take(bytes);
     }
@@ -164,7 +164,7 @@ mod tests {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let rate_min = rng.between(0, 2_000_000);
-            let mut budget = Budget::new(at(0), rate_min);
+            let mut budget = ResendBudget::new(at(0), rate_min);
             // Bytes of live data, and bytes spent, in each slot of 50 ms; what was allowed in it.
             let (mut live, mut spent, mut allowed) = (vec![0u64; 200], vec![0u64; 200], vec![0u64; 200]);
             let mut speed = 0;
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_rate_does_not_fall_while_live_data_waits_for_answers() {
-        let mut budget = Budget::new(at(0), 1000);
+        let mut budget = ResendBudget::new(at(0), 1000);
         for millis in 0..2000 {
             budget.on_sent(at(millis * 1000), 4000);
         }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_quarter_of_a_steady_rate_comes_and_is_gone_a_second_after_it() {
-        let mut budget = Budget::new(at(0), 1000);
+        let mut budget = ResendBudget::new(at(0), 1000);
         for millis in 0..3000 {
             budget.on_sent(at(millis * 1000), 4000);
         }
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_bucket_fills_to_its_limit_and_no_clock_empties_it() {
-        let mut bucket = Bucket::full(at(0));
+        let mut bucket = TokenBucket::full(at(0));
         bucket.refill(at(0), 10, 5);
         assert!(bucket.has(5) && !bucket.has(6));
         bucket.take(5);

@@ -19,7 +19,7 @@ const BYTES_PER_ENTRY: usize = 512;
 
 /// Where an entry ends in its segment, and what is told of it, relative to the segment's start.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct LogEntry {
     end: u32,
     /// Milliseconds, rounded up.
     millis: u32,
@@ -28,35 +28,35 @@ struct Entry {
 
 /// Consecutive entries in one allocation.
 #[derive(Debug)]
-struct Segment {
+struct LogSegment {
     first: u64,
     started: Instant,
     before: u64,
-    entries: Vec<Entry>,
+    entries: Vec<LogEntry>,
     bytes: Vec<u8>,
 }
 
-impl Segment {
-    fn new(bytes: usize) -> Segment {
+impl LogSegment {
+    fn new(bytes: usize) -> LogSegment {
         let entries = Vec::with_capacity(entries_in(bytes));
-        Segment { first: 0, started: Instant::ZERO, before: 0, entries, bytes: Vec::with_capacity(bytes) }
+        LogSegment { first: 0, started: Instant::ZERO, before: 0, entries, bytes: Vec::with_capacity(bytes) }
     }
 
     /// Empties it for entries from the number `first` on.
-    fn restart(mut self, now: Instant, first: u64, before: u64) -> Segment {
+    fn restart(mut self, now: Instant, first: u64, before: u64) -> LogSegment {
         self.entries.clear();
         self.bytes.clear();
-        Segment { first, started: now, before, ..self }
+        LogSegment { first, started: now, before, ..self }
     }
 
     /// What stands for an entry, or `None` if it does not fit in here.
-    fn entry(&self, now: Instant, before: u64, bytes: usize) -> Option<Entry> {
+    fn entry(&self, now: Instant, before: u64, bytes: usize) -> Option<LogEntry> {
         let end = self.bytes.len() + bytes;
         if self.bytes.capacity() < end {
             return None;
         }
         let millis = now.since(self.started).as_nanos().div_ceil(1_000_000);
-        Some(Entry {
+        Some(LogEntry {
             end: u32::try_from(end).ok()?,
             millis: u32::try_from(millis).ok()?,
             before: u32::try_from(before.checked_sub(self.before)?).ok()?,
@@ -64,7 +64,7 @@ impl Segment {
     }
 
     /// When the entry was written, at most a millisecond later than in truth.
-    fn time(&self, entry: &Entry) -> Instant {
+    fn time(&self, entry: &LogEntry) -> Instant {
         self.started + Duration::from_millis(u64::from(entry.millis))
     }
 
@@ -75,7 +75,7 @@ impl Segment {
     }
 
     fn heap_bytes(&self) -> usize {
-        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
+        self.bytes.capacity() + self.entries.capacity() * size_of::<LogEntry>()
     }
 }
 
@@ -86,8 +86,8 @@ fn entries_in(bytes: usize) -> usize {
 
 /// The log.
 #[derive(Debug)]
-pub struct Log {
-    segments: VecDeque<Segment>,
+pub struct DatagramLog {
+    segments: VecDeque<LogSegment>,
     /// Entries at the start of the first segment that have left already.
     left: usize,
     /// The number of the next entry.
@@ -97,10 +97,10 @@ pub struct Log {
     bytes_max: usize,
 }
 
-impl Log {
+impl DatagramLog {
     /// An empty log of at most `bytes_max` bytes, whose first entry will have the number `next`.
-    pub fn new(bytes_max: usize, next: u64) -> Log {
-        Log { segments: VecDeque::new(), left: 0, next, heap_bytes: 0, bytes_max }
+    pub fn new(bytes_max: usize, next: u64) -> DatagramLog {
+        DatagramLog { segments: VecDeque::new(), left: 0, next, heap_bytes: 0, bytes_max }
     }
 
     /// The number of the oldest entry; that of the next one if there is none.
@@ -115,7 +115,7 @@ impl Log {
 
     /// The bytes of memory that the log has allocated; never above its limit.
     pub fn bytes(&self) -> usize {
-        self.heap_bytes + self.segments.capacity() * size_of::<Segment>()
+        self.heap_bytes + self.segments.capacity() * size_of::<LogSegment>()
     }
 
     /// Appends an entry and gives it the next number. `before` never falls; `now` neither.
@@ -144,20 +144,20 @@ impl Log {
     }
 
     /// An empty segment with room for an entry, for which the oldest have left; `None` if there can be none.
-    fn room(&mut self, entry_bytes: usize) -> Option<Segment> {
+    fn room(&mut self, entry_bytes: usize) -> Option<LogSegment> {
         let bytes_max = (self.bytes_max / 16).min(SEGMENT_BYTES_MAX);
         let bytes = self.heap_bytes.max(SEGMENT_BYTES_MIN).min(bytes_max).max(entry_bytes);
         let mut left = None;
-        let fresh = size_of::<Segment>() + bytes + entries_in(bytes) * size_of::<Entry>();
+        let fresh = size_of::<LogSegment>() + bytes + entries_in(bytes) * size_of::<LogEntry>();
         while self.bytes_max < self.bytes() + fresh {
             left = Some(self.pop()?);
         }
-        let fits = |segment: &Segment| segment.bytes.capacity() == bytes;
-        Some(left.filter(fits).unwrap_or_else(|| Segment::new(bytes)))
+        let fits = |segment: &LogSegment| segment.bytes.capacity() == bytes;
+        Some(left.filter(fits).unwrap_or_else(|| LogSegment::new(bytes)))
     }
 
     /// The oldest segment leaves. An empty log keeps no memory at all.
-    fn pop(&mut self) -> Option<Segment> {
+    fn pop(&mut self) -> Option<LogSegment> {
         let segment = self.segments.pop_front()?;
         self.heap_bytes -= segment.heap_bytes();
         self.left = 0;
@@ -170,7 +170,7 @@ impl Log {
     /// Lets go of all entries written `time` ago or earlier, at most a millisecond late.
     pub fn expire(&mut self, now: Instant, time: Duration) {
         while let Some(segment) = self.segments.front() {
-            let is_over = |entry: &Entry| segment.time(entry) + time <= now;
+            let is_over = |entry: &LogEntry| segment.time(entry) + time <= now;
             let entries = &segment.entries[self.left..];
             if !is_over(entries.last().expect("a segment is never left empty")) {
                 if is_over(&entries[0]) {
@@ -194,7 +194,7 @@ impl Log {
 
     /// What is counted is what is there.
     pub fn assert_invariants(&self) {
-        assert_eq!(self.heap_bytes, self.segments.iter().map(Segment::heap_bytes).sum::<usize>());
+        assert_eq!(self.heap_bytes, self.segments.iter().map(LogSegment::heap_bytes).sum::<usize>());
         assert!(self.bytes() <= self.bytes_max, "{} of at most {} bytes", self.bytes(), self.bytes_max);
         let mut next = self.segments.front().map_or(self.next, |segment| segment.first);
         for segment in &self.segments {
@@ -223,7 +223,7 @@ mod tests {
             let bytes_max = [0, 100, 3000, 20_000, 300_000, 8_000_000][rng.below(6) as usize];
             let length_max = [0, 20, 1400, 9000][rng.below(4) as usize];
             let first = rng.between(1, 1000);
-            let mut log = Log::new(bytes_max, first);
+            let mut log = DatagramLog::new(bytes_max, first);
             let mut twin: Vec<(Instant, u64, Vec<u8>)> = Vec::new();
             let (mut now, mut before) = (at(rng.below(1000)), rng.below(1 << 40));
             let mut expired = 0;
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_log_is_used_to_its_limit_and_time_ends_entries_one_by_one() {
-        let mut log = Log::new(1 << 20, 1);
+        let mut log = DatagramLog::new(1 << 20, 1);
         for number in 0..10_000 {
             log.push(at(number), number, &[7; 1000]);
         }
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn short_entries_count_what_they_cost() {
-        let mut log = Log::new(1 << 20, 1);
+        let mut log = DatagramLog::new(1 << 20, 1);
         for number in 0..200_000 {
             log.push(at(0), number, &[1; 40]);
         }

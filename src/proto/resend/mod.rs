@@ -12,14 +12,14 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
-pub use ring::{Found, Ring, RingSettings};
+pub use ring::{Ring, RingContent, RingSettings};
 
 use crate::message::{Dseq, Epoch};
 use crate::proto::stats::counters;
 use crate::time::Instant;
 use crate::wire::{DATAGRAM_BYTES_MAX, Expired, Manifest, ManifestBuilder, Range, ResendRequest};
-pub use budget::Bucket;
-use budget::{BURST_BYTES, Budget};
+pub use budget::TokenBucket;
+use budget::{BURST_BYTES, ResendBudget};
 use bytes::Bytes;
 use ranges::Ranges;
 use recently_resent::RecentlyResent;
@@ -35,10 +35,10 @@ pub const LINGER_ALONE: Duration = Duration::from_millis(3);
 
 /// How long an answer is remembered, so that a second asker makes the next one multicast: longer than the longest
 /// time between two requests for the same datagram, 640 ms (A1).
-const REMEMBER: Duration = Duration::from_secs(1);
+const RESENT_TIME: Duration = Duration::from_secs(1);
 
 /// The answers that are remembered.
-const REMEMBERED_MAX: usize = 4096;
+const RESENT_MAX: usize = 4096;
 
 /// Ranges of one kind that are kept for all requesters together, and within that for each of them at least and at
 /// most. The lowest are kept; who asked for more asks again.
@@ -78,7 +78,7 @@ pub struct ResendSettings {
 
 /// Whom a resend is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum To {
+pub enum ResendTarget {
     /// By unicast for this one alone.
     Member(Epoch),
     /// By multicast: more than one asked.
@@ -87,11 +87,11 @@ pub enum To {
 
 /// What a request is answered with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ResendAnswer {
     /// The datagram, byte for byte as it was sent.
     Resend {
         /// For whom.
-        to: To,
+        to: ResendTarget,
         /// Whether it is of the directed stream to the requester.
         directed: bool,
         /// Its number in the stream.
@@ -117,7 +117,7 @@ pub enum Answer {
 
 /// What became of the datagrams that a request named; in datagrams, but for `beyond_high`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestOutcome {
     /// To be answered, some perhaps asked for before.
     pub accepted: u64,
     /// Ranges that end with datagrams not sent yet; these are never missing.
@@ -180,8 +180,8 @@ impl Credit {
 /// Who asks, and for what.
 #[derive(Debug)]
 struct Requester {
-    bucket: Bucket,
-    requests: Bucket,
+    bucket: TokenBucket,
+    requests: TokenBucket,
     credit: Credit,
     /// Whether it hears no multicasts, by its last request.
     is_deaf: bool,
@@ -196,7 +196,7 @@ struct Requester {
 impl Requester {
     fn new(now: Instant, credit: Credit) -> Requester {
         let none = Ranges::default;
-        let (bucket, requests) = (Bucket::full(now), Bucket::full(now));
+        let (bucket, requests) = (TokenBucket::full(now), TokenBucket::full(now));
         Requester { bucket, requests, credit, is_deaf: false, directed: none(), datagrams: none(), contents: none() }
     }
 
@@ -231,9 +231,9 @@ impl Requester {
 #[derive(Debug)]
 pub struct Resends {
     settings: ResendSettings,
-    budget: Budget,
+    budget: ResendBudget,
     requesters: BTreeMap<Epoch, Requester>,
-    memory: RecentlyResent,
+    recently_resent: RecentlyResent,
     /// When the next answer may be made; `None` if nothing is asked for.
     next: Option<Instant>,
     /// All bytes that were sent live.
@@ -246,9 +246,9 @@ impl Resends {
     pub fn new(settings: ResendSettings, now: Instant) -> Resends {
         Resends {
             settings,
-            budget: Budget::new(now, settings.rate_min),
+            budget: ResendBudget::new(now, settings.rate_min),
             requesters: BTreeMap::new(),
-            memory: RecentlyResent::default(),
+            recently_resent: RecentlyResent::default(),
             next: None,
             sent: 0,
             counters: ResendCounters::default(),
@@ -303,14 +303,14 @@ impl Resends {
     }
 
     /// A proven member asks; `high` is the last datagram of the stream that it asks about.
-    pub fn on_request(&mut self, now: Instant, from: Epoch, request: &ResendRequest, high: Dseq) -> Asked {
+    pub fn on_request(&mut self, now: Instant, from: Epoch, request: &ResendRequest, high: Dseq) -> RequestOutcome {
         self.counters.requests += 1;
-        let mut asked = Asked::default();
+        let mut asked = RequestOutcome::default();
         let named = || request.ranges.iter().map(Range::datagrams).fold(0, u64::saturating_add);
         let is_full = self.settings.requesters_max <= self.requesters.len();
         if is_full && !self.requesters.contains_key(&from) {
             self.counters.requests_refused += 1;
-            return Asked { refused: named(), ..asked };
+            return RequestOutcome { refused: named(), ..asked };
         }
         let ranges_max = (RANGES_MAX / (self.requesters.len() + 1)).clamp(RANGES_EACH_MIN, RANGES_EACH_MAX);
         let (sent, credit_max) = (self.sent, self.credit_max());
@@ -322,7 +322,7 @@ impl Resends {
         // Rule: credit
         if !requester.requests.has(1) || requester.credit.bytes < answer_bytes_max {
             self.counters.requests_refused += 1;
-            return Asked { refused: named(), ..asked };
+            return RequestOutcome { refused: named(), ..asked };
         }
         requester.requests.take(1);
         requester.is_deaf = request.unicast;
@@ -341,7 +341,7 @@ impl Resends {
             if request.manifests_only || request.unicast {
                 wanted.insert(first, last);
             } else {
-                asked.suppressed += self.memory.want(now, from, stream, (first, last), wanted);
+                asked.suppressed += self.recently_resent.select_wanted(now, from, stream, (first, last), wanted);
             }
             asked.refused += wanted.truncate(ranges_max);
         }
@@ -363,7 +363,7 @@ impl Resends {
         now: Instant,
         ring: &'a Ring,
         directed: impl Fn(Epoch) -> Option<&'a Ring>,
-    ) -> Option<Answer> {
+    ) -> Option<ResendAnswer> {
         if self.next.is_none_or(|next| now < next) {
             return None;
         }
@@ -373,7 +373,7 @@ impl Resends {
         let (answer, bytes) = if let Some(dseq) = requester.directed.first().map(Dseq) {
             let ring = directed(from);
             match ring.map(|ring| ring.find(dseq)) {
-                Some(Found::Datagram(bytes)) => self.resend(now, from, Some(from), dseq, bytes),
+                Some(RingContent::Datagram(bytes)) => self.resend(now, from, Some(from), dseq, bytes),
                 _ => self.expire(from, Some(from), ring.map_or(Dseq(u64::MAX), Ring::trail)),
             }
         } else {
@@ -381,11 +381,11 @@ impl Resends {
             if dseq < ring.manifest_trail() {
                 self.expire(from, None, ring.manifest_trail())
             } else if requester.datagrams.contains(dseq.0)
-                && let Found::Datagram(bytes) = ring.find(dseq)
+                && let RingContent::Datagram(bytes) = ring.find(dseq)
             {
                 self.resend(now, from, None, dseq, bytes)
             } else {
-                self.tell(from, dseq, ring)
+                self.answer_manifest(from, dseq, ring)
             }
         };
         self.budget.spend(bytes as u64);
@@ -455,35 +455,35 @@ impl Resends {
         stream: Option<Epoch>,
         dseq: Dseq,
         bytes: Bytes,
-    ) -> (Answer, usize) {
+    ) -> (ResendAnswer, usize) {
         let place = (stream, dseq.0);
         let is_deaf = self.requesters.get(&from).is_some_and(|requester| requester.is_deaf);
         // Rule: suppress
-        let to = match self.memory.recall(now, place) {
+        let to = match self.recently_resent.target_of(now, place) {
             // Rule: blackhole
-            _ if is_deaf => To::Member(from),
+            _ if is_deaf => ResendTarget::Member(from),
             // Who asks after a multicast may be one who hears none.
-            Some(To::Group) => To::Member(from),
-            Some(To::Member(last)) if last != from => To::Group,
-            _ if stream.is_none() && self.is_wanted_beside(from, dseq) => To::Group,
-            _ => To::Member(from),
+            Some(ResendTarget::Group) => ResendTarget::Member(from),
+            Some(ResendTarget::Member(last)) if last != from => ResendTarget::Group,
+            _ if stream.is_none() && self.is_wanted_beside(from, dseq) => ResendTarget::Group,
+            _ => ResendTarget::Member(from),
         };
         match to {
-            To::Member(_) => self.counters.resent_unicast += 1,
-            To::Group => self.counters.resent_multicast += 1,
+            ResendTarget::Member(_) => self.counters.resent_unicast += 1,
+            ResendTarget::Group => self.counters.resent_multicast += 1,
         }
         // What only one can have says nothing of how many miss it.
         if !is_deaf {
-            self.memory.remember(now, place, to);
+            self.recently_resent.remember(now, place, to);
         }
         for (epoch, requester) in &mut self.requesters {
-            if to == To::Group && !requester.is_deaf || *epoch == from {
+            if to == ResendTarget::Group && !requester.is_deaf || *epoch == from {
                 let over = requester.on_resent(stream, dseq);
                 self.counters.over_limit = self.counters.over_limit.saturating_add(over);
             }
         }
         let sent = bytes.len();
-        (Answer::Resend { to, directed: stream.is_some(), dseq, bytes }, sent)
+        (ResendAnswer::Resend { to, directed: stream.is_some(), dseq, bytes }, sent)
     }
 
     /// Whether another one wants this datagram of the multicast stream.
@@ -493,7 +493,7 @@ impl Resends {
     }
 
     /// Word that everything is gone that `from` wants of a stream below `end`, or as much as one datagram can say.
-    fn expire(&mut self, from: Epoch, stream: Option<Epoch>, end: Dseq) -> (Answer, usize) {
+    fn expire(&mut self, from: Epoch, stream: Option<Epoch>, end: Dseq) -> (ResendAnswer, usize) {
         let ranges_max = Expired::ranges_max(self.settings.datagram_bytes_max);
         let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
         let mut gone = Ranges::default();
@@ -515,11 +515,11 @@ impl Resends {
         let datagrams = ranges.iter().map(Range::datagrams).sum();
         self.counters.expired = self.counters.expired.saturating_add(datagrams);
         let sent = EXPIRED_BYTES + EXPIRED_RANGE_BYTES * ranges.len();
-        (Answer::Expired { to: from, expired: Expired { receiver: stream, ranges } }, sent)
+        (ResendAnswer::Expired { to: from, expired: Expired { receiver: stream, ranges } }, sent)
     }
 
     /// What `dseq` held and the datagrams that follow it, as far as `from` wants that or can have no more.
-    fn tell(&mut self, from: Epoch, dseq: Dseq, ring: &Ring) -> (Answer, usize) {
+    fn answer_manifest(&mut self, from: Epoch, dseq: Dseq, ring: &Ring) -> (ResendAnswer, usize) {
         let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
         let mut builder = None;
         let mut next = dseq;
@@ -538,12 +538,12 @@ impl Resends {
         self.counters.manifests += next.0 - dseq.0;
         let builder = builder.expect("what `dseq` held is wanted");
         let sent = builder.bytes();
-        (Answer::Manifest { to: from, manifest: builder.finish() }, sent)
+        (ResendAnswer::Manifest { to: from, manifest: builder.finish() }, sent)
     }
 
     /// The limits hold.
     pub fn assert_invariants(&self) {
-        self.memory.assert_invariants();
+        self.recently_resent.assert_invariants();
         assert!(self.requesters.len() <= self.settings.requesters_max);
         for requester in self.requesters.values() {
             for wanted in [&requester.directed, &requester.datagrams, &requester.contents] {

@@ -1,30 +1,30 @@
 //! Which datagrams were just resent, and to whom: what a second asker, and one who asks too soon, are known by (A9).
 
 use super::ranges::Ranges;
-use super::{LINGER, LINGER_ALONE, REMEMBER, REMEMBERED_MAX, To};
+use super::{LINGER, LINGER_ALONE, RESENT_MAX, RESENT_TIME, ResendTarget};
 use crate::message::Epoch;
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// A datagram of the multicast stream, or of the directed stream to a member.
-pub type Place = (Option<Epoch>, u64);
+pub type StreamPosition = (Option<Epoch>, u64);
 
 /// The resends that are remembered, the latest of each datagram.
 #[derive(Debug, Default)]
 pub struct RecentlyResent {
-    resent: BTreeMap<Place, (To, Instant)>,
+    resent: BTreeMap<StreamPosition, (ResendTarget, Instant)>,
     /// In the order of time; some of them not the latest of their datagram.
-    order: VecDeque<(Place, Instant)>,
+    order: VecDeque<(StreamPosition, Instant)>,
 }
 
 impl RecentlyResent {
     /// A datagram was resent.
-    pub fn remember(&mut self, now: Instant, place: Place, to: To) {
+    pub fn remember(&mut self, now: Instant, place: StreamPosition, to: ResendTarget) {
         self.resent.insert(place, (to, now));
         self.order.push_back((place, now));
         while let Some((place, at)) = self.order.front().copied() {
-            if self.order.len() <= REMEMBERED_MAX && now < at + REMEMBER {
+            if self.order.len() <= RESENT_MAX && now < at + RESENT_TIME {
                 return;
             }
             self.order.pop_front();
@@ -35,13 +35,13 @@ impl RecentlyResent {
     }
 
     /// To whom a datagram was resent last, if that is remembered.
-    pub fn recall(&self, now: Instant, place: Place) -> Option<To> {
-        self.resent.get(&place).filter(|(_, at)| now < *at + REMEMBER).map(|(to, _)| *to)
+    pub fn target_of(&self, now: Instant, place: StreamPosition) -> Option<ResendTarget> {
+        self.resent.get(&place).filter(|(_, at)| now < *at + RESENT_TIME).map(|(to, _)| *to)
     }
 
     /// Adds to `wanted` the numbers of `first..=last` that were not just resent where `from` gets them, and says how
     /// many were. Costs as much as the memory has of them.
-    pub fn want(
+    pub fn select_wanted(
         &self,
         now: Instant,
         from: Epoch,
@@ -54,9 +54,9 @@ impl RecentlyResent {
         for ((_, number), (to, at)) in self.resent.range((stream, first)..=(stream, last)) {
             // Rule: suppress
             let linger = match to {
-                To::Group => LINGER,
-                To::Member(asker) if *asker == from => LINGER_ALONE,
-                To::Member(_) => Duration::ZERO,
+                ResendTarget::Group => LINGER,
+                ResendTarget::Member(asker) if *asker == from => LINGER_ALONE,
+                ResendTarget::Member(_) => Duration::ZERO,
             };
             if now < *at + linger {
                 wanted.insert(first, number - 1);
@@ -70,6 +70,6 @@ impl RecentlyResent {
 
     /// The limits hold, and nothing is kept that will never leave.
     pub fn assert_invariants(&self) {
-        assert!(self.resent.len() <= self.order.len() && self.order.len() <= REMEMBERED_MAX);
+        assert!(self.resent.len() <= self.order.len() && self.order.len() <= RESENT_MAX);
     }
 }

@@ -3,7 +3,7 @@
 //! Datagrams are copied in, so the ring owns what it counts: a short datagram does not keep alive the allocation that it
 //! was packed in. Their manifests are written at the same time, while the bytes are at hand, into a log of their own.
 
-use super::log::Log;
+use super::log::DatagramLog;
 use crate::message::Dseq;
 use crate::time::Instant;
 use crate::wire::{Content, contents_of, decode_contents, put_contents};
@@ -28,7 +28,7 @@ pub struct RingSettings {
 
 /// What is left of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum RingContent {
     /// All of it: the bytes as they were sent.
     Datagram(Bytes),
     /// What it held, and the number of messages begun in all datagrams before it.
@@ -41,8 +41,8 @@ pub enum Found {
 #[derive(Debug)]
 pub struct Ring {
     settings: RingSettings,
-    datagrams: Log,
-    manifests: Log,
+    datagrams: DatagramLog,
+    manifests: DatagramLog,
     /// The manifest of one datagram, on its way into its log.
     scratch: Vec<u8>,
 }
@@ -53,8 +53,8 @@ impl Ring {
         let next = high.next().0;
         Ring {
             settings,
-            datagrams: Log::new(settings.bytes_max, next),
-            manifests: Log::new(settings.manifest_bytes_max, next),
+            datagrams: DatagramLog::new(settings.bytes_max, next),
+            manifests: DatagramLog::new(settings.manifest_bytes_max, next),
             scratch: Vec::new(),
         }
     }
@@ -94,11 +94,11 @@ impl Ring {
     }
 
     /// What is left of a datagram.
-    pub fn find(&self, dseq: Dseq) -> Found {
+    pub fn find(&self, dseq: Dseq) -> RingContent {
         if let Some((_, bytes)) = self.datagrams.find(dseq.0) {
-            return Found::Datagram(Bytes::copy_from_slice(bytes));
+            return RingContent::Datagram(Bytes::copy_from_slice(bytes));
         }
-        self.contents(dseq).map_or(Found::Expired, |(before, contents)| Found::Manifest(before, contents))
+        self.contents(dseq).map_or(RingContent::Expired, |(before, contents)| RingContent::Manifest(before, contents))
     }
 
     /// What a datagram held, and the number of messages begun before it; `None` if that is not known any more.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::message::Message;
 use crate::proto::mutant::Mutants;
-use crate::proto::send::{Origin, Send};
+use crate::proto::send::{Origin, SendStream};
 use crate::rng::Rng;
 use crate::seqno::{Frame, Seq};
 use crate::wire::{Content, ContentKind, Entry, contents_of};
@@ -23,7 +23,7 @@ fn epoch(bits: u64) -> Epoch {
 
 /// A publisher's stream: the ring under test, and the obviously right twin, a list of all that was sent.
 struct Stream {
-    send: Send,
+    send: SendStream,
     ring: Ring,
     sent: Vec<(u64, Bytes)>,
     subjects: Vec<u64>,
@@ -31,7 +31,7 @@ struct Stream {
 
 impl Stream {
     fn new(receiver: Option<Epoch>, settings: RingSettings) -> Stream {
-        let send = Send::new(receiver, DATAGRAM_BYTES, Mutants::default());
+        let send = SendStream::new(receiver, DATAGRAM_BYTES, Mutants::default());
         Stream { send, ring: Ring::new(settings, Dseq(0)), sent: Vec::new(), subjects: vec![0; 5] }
     }
 
@@ -79,15 +79,15 @@ impl Stream {
 
     fn assert_found(&self, dseq: Dseq) {
         let expected = if self.ring.trail() <= dseq {
-            Found::Datagram(self.bytes(dseq).clone())
+            RingContent::Datagram(self.bytes(dseq).clone())
         } else if self.ring.manifest_trail() <= dseq {
             let (before, contents) = self.contents(dseq);
-            Found::Manifest(before, contents)
+            RingContent::Manifest(before, contents)
         } else {
-            Found::Expired
+            RingContent::Expired
         };
         assert_eq!(self.ring.find(dseq), expected, "{dseq}");
-        assert_eq!(self.ring.contents(dseq), (expected != Found::Expired).then(|| self.contents(dseq)));
+        assert_eq!(self.ring.contents(dseq), (expected != RingContent::Expired).then(|| self.contents(dseq)));
     }
 }
 
@@ -103,19 +103,19 @@ fn request(list: &[(u64, u64)]) -> ResendRequest {
     ResendRequest { epoch: epoch(7), directed: false, manifests_only: false, unicast: false, ranges: ranges(list) }
 }
 
-fn drain(resends: &mut Resends, now: Instant, ring: &Ring) -> Vec<Answer> {
+fn drain(resends: &mut Resends, now: Instant, ring: &Ring) -> Vec<ResendAnswer> {
     std::iter::from_fn(|| resends.poll_answer(now, ring, |_| None)).collect()
 }
 
 /// Each answer as text: whom, and which datagrams.
-fn told(answers: &[Answer]) -> String {
-    let text = |answer: &Answer| match answer {
-        Answer::Resend { to: To::Group, dseq, .. } => format!("group {dseq}"),
-        Answer::Resend { to: To::Member(to), dseq, .. } => format!("{:x} {dseq}", to.bits()),
-        Answer::Manifest { to, manifest } => {
+fn told(answers: &[ResendAnswer]) -> String {
+    let text = |answer: &ResendAnswer| match answer {
+        ResendAnswer::Resend { to: ResendTarget::Group, dseq, .. } => format!("group {dseq}"),
+        ResendAnswer::Resend { to: ResendTarget::Member(to), dseq, .. } => format!("{:x} {dseq}", to.bits()),
+        ResendAnswer::Manifest { to, manifest } => {
             format!("{:x} manifest {}+{}", to.bits(), manifest.first, manifest.datagrams.len())
         }
-        Answer::Expired { to, expired } => {
+        ResendAnswer::Expired { to, expired } => {
             let gone = expired.ranges.iter().map(|range| format!(" {}-{}", range.first, range.last));
             format!("{:x} expired{}", to.bits(), gone.collect::<String>())
         }
@@ -154,7 +154,7 @@ fn random_rings_agree_with_a_list_of_all_that_was_sent() {
             if !stream.sent.is_empty() {
                 stream.assert_found(Dseq(rng.between(1, stream.high().0)));
             }
-            assert_eq!(stream.ring.find(stream.high().next()), Found::Expired);
+            assert_eq!(stream.ring.find(stream.high().next()), RingContent::Expired);
         }
         assert_eq!(stream.ring.trail() <= stream.high(), 0 < bytes_max, "seed {seed}");
         stream.ring.on_tick(at(now) + 11 * time);
@@ -240,7 +240,7 @@ fn the_first_asker_gets_a_unicast_the_second_makes_it_a_multicast() {
     assert!(!resends.is_idle());
     let answers = drain(&mut resends, at(2_200_000), &stream.ring);
     assert_eq!(told(&answers), "a 7, group 8, b 9");
-    let Answer::Resend { bytes, .. } = &answers[1] else { panic!("{answers:?}") };
+    let ResendAnswer::Resend { bytes, .. } = &answers[1] else { panic!("{answers:?}") };
     assert_eq!(bytes, stream.bytes(Dseq(8)));
     resends.assert_invariants();
 }
@@ -263,7 +263,7 @@ fn a_thousand_askers_of_one_datagram_cost_two_resends() {
             resends.on_request(at(micros), epoch(from), &request(&[(5, 5)]), stream.high());
             for answer in drain(&mut resends, at(micros), &stream.ring) {
                 sent += 1;
-                if matches!(answer, Answer::Resend { to: To::Group, .. }) {
+                if matches!(answer, ResendAnswer::Resend { to: ResendTarget::Group, .. }) {
                     heard_by_all = Some(micros + latency);
                 }
             }
@@ -296,11 +296,11 @@ fn what_is_gone_is_told_by_manifest_or_as_expired() {
     // All content there is, in as few datagrams as it fits.
     let all = ResendRequest { manifests_only: true, ..request(&[(manifests, 4000)]) };
     let asked = resends.on_request(at(1), epoch(0xa), &all, stream.high());
-    assert_eq!(asked, Asked { accepted: 4001 - manifests, ..Asked::default() });
+    assert_eq!(asked, RequestOutcome { accepted: 4001 - manifests, ..RequestOutcome::default() });
     let mut next = manifests;
     let answers = drain(&mut resends, at(1), &stream.ring);
     for answer in &answers {
-        let Answer::Manifest { manifest, .. } = answer else { panic!("{answer:?}") };
+        let ResendAnswer::Manifest { manifest, .. } = answer else { panic!("{answer:?}") };
         assert_eq!((manifest.first.0, manifest.before), (next, stream.contents(Dseq(next)).0));
         for contents in &manifest.datagrams {
             assert_eq!(*contents, stream.contents(Dseq(next)).1);
@@ -315,7 +315,7 @@ fn what_is_gone_is_told_by_manifest_or_as_expired() {
     resends.on_request(at(2), epoch(0xa), &request(&gaps), stream.high());
     let answers = drain(&mut resends, at(2), &stream.ring);
     let counts = answers.iter().map(|answer| match answer {
-        Answer::Expired { expired, .. } => expired.ranges.len(),
+        ResendAnswer::Expired { expired, .. } => expired.ranges.len(),
         other => panic!("{other:?}"),
     });
     assert_eq!(counts.collect::<Vec<_>>(), [Expired::ranges_max(DATAGRAM_BYTES), 90 - 84]);
@@ -343,12 +343,12 @@ fn directed_streams_are_answered_to_their_receiver_alone() {
         format!("a expired 3-4 {0}-{0}, a {trail}, a 100, b expired 3-4 {0}-{trail} 100-100, group 4", trail - 1);
     assert_eq!(told(&answers), expected);
     let receivers = answers.iter().filter_map(|answer| match answer {
-        Answer::Expired { expired, .. } => expired.receiver,
+        ResendAnswer::Expired { expired, .. } => expired.receiver,
         _ => None,
     });
     assert_eq!(receivers.collect::<Vec<_>>(), [epoch(0xa), epoch(0xb)]);
     let resent = answers.iter().filter_map(|answer| match answer {
-        Answer::Resend { directed, dseq, bytes, .. } => {
+        ResendAnswer::Resend { directed, dseq, bytes, .. } => {
             let of = if *directed { &inbox } else { &stream };
             assert_eq!(bytes, of.bytes(*dseq));
             Some(*directed)
@@ -366,25 +366,25 @@ fn directed_streams_are_answered_to_their_receiver_alone() {
 struct Twin {
     datagrams: BTreeMap<Epoch, BTreeSet<u64>>,
     contents: BTreeMap<Epoch, BTreeSet<u64>>,
-    resent: BTreeMap<u64, (To, Instant)>,
+    resent: BTreeMap<u64, (ResendTarget, Instant)>,
 }
 
 impl Twin {
-    fn on_request(&mut self, now: Instant, from: Epoch, request: &ResendRequest, high: Dseq) -> Asked {
+    fn on_request(&mut self, now: Instant, from: Epoch, request: &ResendRequest, high: Dseq) -> RequestOutcome {
         let beyond_high = request.ranges.iter().filter(|range| high < range.last).count() as u64;
-        let mut asked = Asked { beyond_high, ..Asked::default() };
+        let mut asked = RequestOutcome { beyond_high, ..RequestOutcome::default() };
         for number in request.ranges.iter().flat_map(|range| range.first.0..=range.last.0) {
             let answered = self
                 .resent
                 .get(&number)
-                .filter(|(to, at)| now < *at + if *to == To::Group { LINGER } else { LINGER_ALONE });
+                .filter(|(to, at)| now < *at + if *to == ResendTarget::Group { LINGER } else { LINGER_ALONE });
             let answered = answered.map(|(to, _)| *to);
             if high.0 < number {
                 continue;
             } else if request.manifests_only {
                 self.contents.entry(from).or_default().insert(number);
                 asked.accepted += 1;
-            } else if answered.is_some_and(|to| to == To::Group || to == To::Member(from)) {
+            } else if answered.is_some_and(|to| to == ResendTarget::Group || to == ResendTarget::Member(from)) {
                 asked.suppressed += 1;
             } else {
                 self.datagrams.entry(from).or_default().insert(number);
@@ -407,32 +407,34 @@ impl Twin {
     }
 
     /// Takes the numbers that an answer is about from what was wanted, and checks that it is the right one.
-    fn on_answer(&mut self, now: Instant, answer: &Answer, stream: &Stream) {
+    fn on_answer(&mut self, now: Instant, answer: &ResendAnswer, stream: &Stream) {
         let (trail, manifests) = (stream.ring.trail().0, stream.ring.manifest_trail().0);
         match answer {
-            Answer::Resend { to, directed, dseq, bytes } => {
+            ResendAnswer::Resend { to, directed, dseq, bytes } => {
                 assert!(!directed && trail <= dseq.0 && Some(dseq.0) == self.lowest(), "the oldest first");
                 assert_eq!(bytes, stream.bytes(*dseq));
                 let askers = self.wants_datagram(dseq.0);
-                let last = self.resent.insert(dseq.0, (*to, now)).filter(|(_, at)| now < *at + REMEMBER);
+                let last = self.resent.insert(dseq.0, (*to, now)).filter(|(_, at)| now < *at + RESENT_TIME);
                 let others = |than: Epoch| askers.iter().any(|asker| *asker != than);
                 let group = match last {
-                    Some((To::Group, _)) => false,
-                    Some((To::Member(last), _)) => others(last),
+                    Some((ResendTarget::Group, _)) => false,
+                    Some((ResendTarget::Member(last), _)) => others(last),
                     None => 1 < askers.len(),
                 };
                 match to {
-                    To::Group => assert!(group),
-                    To::Member(to) => assert!(askers.contains(to) && (!group || last == Some((To::Member(*to), now)))),
+                    ResendTarget::Group => assert!(group),
+                    ResendTarget::Member(to) => {
+                        assert!(askers.contains(to) && (!group || last == Some((ResendTarget::Member(*to), now))))
+                    }
                 }
                 for (_, wanted) in self.datagrams.iter_mut().chain(&mut self.contents).filter(|(from, _)| {
                     // Who wants to know the content knows it too.
-                    *to == To::Group || *to == To::Member(**from)
+                    *to == ResendTarget::Group || *to == ResendTarget::Member(**from)
                 }) {
                     wanted.remove(&dseq.0);
                 }
             }
-            Answer::Manifest { to, manifest } => {
+            ResendAnswer::Manifest { to, manifest } => {
                 assert_eq!(Some(manifest.first.0), self.lowest(), "the oldest first");
                 assert_eq!(manifest.before, stream.contents(manifest.first).0);
                 for (number, contents) in (manifest.first.0..).zip(&manifest.datagrams) {
@@ -442,7 +444,7 @@ impl Twin {
                     assert!(manifests <= number && (told || gone), "{number} was asked for");
                 }
             }
-            Answer::Expired { to, expired } => {
+            ResendAnswer::Expired { to, expired } => {
                 assert_eq!(expired.receiver, None);
                 assert_eq!(Some(expired.ranges[0].first.0), self.lowest(), "the oldest first");
                 for number in expired.ranges.iter().flat_map(|range| range.first.0..=range.last.0) {
@@ -524,7 +526,7 @@ fn a_storm_of_requests_stays_within_a_quarter_of_the_live_rate() {
             resends.on_request(at(millis * 1000), from, &request(&[(first, first + 900)]), stream.high());
         }
         for answer in drain(&mut resends, at(millis * 1000), &stream.ring) {
-            let Answer::Resend { bytes, .. } = answer else { panic!("{answer:?}") };
+            let ResendAnswer::Resend { bytes, .. } = answer else { panic!("{answer:?}") };
             log.push((millis, bytes.len()));
         }
         assert!(resends.deadline().is_some_and(|next| at(millis * 1000) < next), "all wait for the budget");
@@ -584,8 +586,8 @@ fn who_wants_much_does_not_delay_who_wants_little() {
                 resends.on_request(at(500_000), epoch(64), &request(&little), stream.high());
             }
             for answer in drain(&mut resends, at(millis * 1000), &stream.ring) {
-                let Answer::Resend { to, dseq, .. } = answer else { panic!("{answer:?}") };
-                let (To::Member(from), Dseq(number)) = (to, dseq) else { continue };
+                let ResendAnswer::Resend { to, dseq, .. } = answer else { panic!("{answer:?}") };
+                let (ResendTarget::Member(from), Dseq(number)) = (to, dseq) else { continue };
                 *answered.entry(from).or_insert(0) += 1;
                 if from == epoch(64) && number == little[1].0 {
                     last_little = Some(millis);
@@ -615,9 +617,9 @@ fn absurd_requests_cost_what_they_have_bytes() {
     let mut resends = Resends::new(settings(1 << 30), at(0));
     let high = stream.high();
     let asked = resends.on_request(at(0), epoch(1), &request(&[(1, u64::MAX / 2)]), high);
-    assert_eq!(asked, Asked { accepted: 3000, beyond_high: 1, ..Asked::default() });
+    assert_eq!(asked, RequestOutcome { accepted: 3000, beyond_high: 1, ..RequestOutcome::default() });
     let asked = resends.on_request(at(0), epoch(2), &request(&[(1 << 40, 1 << 62)]), high);
-    assert_eq!(asked, Asked { beyond_high: 1, ..Asked::default() });
+    assert_eq!(asked, RequestOutcome { beyond_high: 1, ..RequestOutcome::default() });
     // Thousands of ranges: what is beyond the limit is refused, the oldest is kept.
     let odd: Vec<_> = (0..1500).map(|at| (2 * at + 1, 2 * at + 1)).collect();
     resends.on_request(at(0), epoch(3), &request(&odd[200..]), high);
@@ -627,7 +629,7 @@ fn absurd_requests_cost_what_they_have_bytes() {
     let mut expired = 0;
     while let Some(deadline) = resends.deadline() {
         for answer in drain(&mut resends, deadline.max(at(0)), &stream.ring) {
-            if let Answer::Expired { to, expired: gone } = answer
+            if let ResendAnswer::Expired { to, expired: gone } = answer
                 && to == epoch(1)
             {
                 assert_eq!(gone.ranges.len(), 1, "coalesced");
@@ -697,7 +699,7 @@ fn floods_of_requests_are_refused_and_counted() {
     // Others are heard all the same, up to the limit on requesters.
     assert_eq!(resends.on_request(at(100_000), epoch(2), &request(&[(7, 7)]), stream.high()).accepted, 1);
     let refused = resends.on_request(at(100_000), epoch(3), &request(&[(7, 9)]), stream.high());
-    assert_eq!(refused, Asked { refused: 3, ..Asked::default() });
+    assert_eq!(refused, RequestOutcome { refused: 3, ..RequestOutcome::default() });
     resends.forget(epoch(1));
     assert_eq!(resends.on_request(at(100_000), epoch(3), &request(&[(7, 9)]), stream.high()).accepted, 3);
     resends.assert_invariants();

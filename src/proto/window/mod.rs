@@ -15,15 +15,15 @@ use crate::message::{Dseq, Stamp};
 use crate::proto::WindowSettings;
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::proto::stats::WindowRow;
-use crate::proto::subject_run::Key;
+use crate::proto::subject_run::SubjectRunKey;
 use crate::rng::Rng;
 use crate::seqno::{COUNT_MAX, Frame, Seq};
 use crate::subject::Subject;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::mem::size_of;
-use table::{Entry, Place, Sweep, Table};
+use table::{EntryIndex, Sweep, WindowEntry, WindowTable};
 
 /// The least number of entries that one call of `rotate_if_due` looks at while a rotation is under way.
 const SWEEP_STEPS: usize = 2048;
@@ -53,12 +53,12 @@ pub enum Numbering {
 
 /// The last number of each subject that this peer publishes, and the frames of new ones.
 pub struct PubWindow {
-    streams: Rotating<PubEntry>,
+    streams: RotatingTable<PubEntry>,
     frame_messages_max: u64,
     /// The highest frame of all entries that have left in this epoch.
     floor: Option<Frame>,
     /// Where the subject numbered last stands, unless it was new; until the next rotation.
-    numbered: Option<Place>,
+    numbered: Option<EntryIndex>,
     mutants: Mutants,
 }
 
@@ -68,7 +68,7 @@ impl PubWindow {
     pub fn new(settings: WindowSettings, frame_messages_max: u64, seed: u64) -> PubWindow {
         let frame_messages_max = frame_messages_max.clamp(1, COUNT_MAX);
         PubWindow {
-            streams: Rotating::new(settings, seed),
+            streams: RotatingTable::new(settings, seed),
             frame_messages_max,
             floor: None,
             numbered: None,
@@ -83,7 +83,7 @@ impl PubWindow {
 
     /// Gives the next number of `subject`. A clock that is set back never lowers one: a new frame comes after every
     /// frame that has left the window (R10).
-    pub fn number<'a>(&mut self, subject: impl Into<Key<'a>>, now: Now, rng: &mut Rng) -> Numbering {
+    pub fn number<'a>(&mut self, subject: impl Into<SubjectRunKey<'a>>, now: ClockReading, rng: &mut Rng) -> Numbering {
         let key = subject.into();
         let stamp = |frame: Frame, offset| Stamp { time: now.wall.max(frame.start()), offset };
         self.numbered = self.streams.place(OWN, key);
@@ -145,7 +145,7 @@ impl PubWindow {
     ///
     /// # Panics
     /// If the subject has no number yet, or there is no room.
-    pub fn advance(&mut self, key: Key<'_>, count: u64) {
+    pub fn advance(&mut self, key: SubjectRunKey<'_>, count: u64) {
         let entry = self.streams.touch(OWN, key).expect("the subject was given a number just now");
         entry.last = entry.last.forward(count).expect("there is room in the frame");
     }
@@ -184,23 +184,23 @@ pub struct SubEntry {
 
 /// Where an entry of the subscription window stands.
 #[derive(Clone, Copy, Debug)]
-pub struct StreamPlace(Place);
+pub struct StreamIndex(EntryIndex);
 
 /// The last number received of each (publisher, subject).
 pub struct SubWindow {
-    streams: Rotating<SubSlot>,
+    streams: RotatingTable<SubSlot>,
 }
 
 impl SubWindow {
     /// An empty window; `seed` makes the hash unpredictable.
     pub fn new(settings: WindowSettings, seed: u64) -> SubWindow {
-        SubWindow { streams: Rotating::new(settings, seed) }
+        SubWindow { streams: RotatingTable::new(settings, seed) }
     }
 
     /// Where the entry of a stream stands, until one leaves. Several that are sought one after the other are waited for together:
     /// none depends on what another finds in memory.
-    pub fn seek(&mut self, publisher: u32, subject: &Subject) -> Option<StreamPlace> {
-        self.streams.seek(publisher, subject.as_bytes()).map(StreamPlace)
+    pub fn seek(&mut self, publisher: u32, subject: &Subject) -> Option<StreamIndex> {
+        self.streams.seek(publisher, subject.as_bytes()).map(StreamIndex)
     }
 
     /// The entry of a stream and where it stands, if there is one; it then stays for another `time` at least. `sought` is where it
@@ -209,20 +209,20 @@ impl SubWindow {
         &mut self,
         publisher: u32,
         subject: &Subject,
-        sought: Option<StreamPlace>,
-    ) -> Option<(StreamPlace, SubEntry)> {
+        sought: Option<StreamIndex>,
+    ) -> Option<(StreamIndex, SubEntry)> {
         let place = match sought {
-            Some(StreamPlace(place)) => {
+            Some(StreamIndex(place)) => {
                 self.streams.enter(place, subject.as_bytes());
                 place
             }
             None => self.streams.place(publisher, subject.into())?,
         };
-        Some((StreamPlace(place), self.streams.table.entry_mut(place).entry))
+        Some((StreamIndex(place), self.streams.table.entry_mut(place).entry))
     }
 
     /// Replaces an entry that was found, since when nothing was called but this.
-    pub fn renew(&mut self, place: StreamPlace, entry: SubEntry) {
+    pub fn renew(&mut self, place: StreamIndex, entry: SubEntry) {
         self.streams.table.entry_mut(place.0).entry = entry;
     }
 
@@ -290,7 +290,7 @@ struct SubSlot {
 // The limits of 48 and 128 bytes beyond the subject's bytes rest on these.
 const _: () = assert!(size_of::<PubEntry>() == 16 && size_of::<SubSlot>() == 40);
 
-impl Entry for PubEntry {
+impl WindowEntry for PubEntry {
     fn publisher(&self) -> u32 {
         OWN
     }
@@ -304,7 +304,7 @@ impl Entry for PubEntry {
     }
 }
 
-impl Entry for SubSlot {
+impl WindowEntry for SubSlot {
     fn publisher(&self) -> u32 {
         self.publisher
     }
@@ -320,8 +320,8 @@ impl Entry for SubSlot {
 
 /// The entry used last.
 #[derive(Clone, Copy)]
-struct Recent {
-    place: Place,
+struct RecentEntry {
+    place: EntryIndex,
     /// The streak it was used for; streaks are of one publisher.
     subject_run: Option<u64>,
 }
@@ -329,19 +329,19 @@ struct Recent {
 /// Whether entries are looked up in the order in which they were added, as they are for who publishes on its subjects in turn.
 /// Then the next one is known before its hash is.
 #[derive(Clone, Copy, Default)]
-struct Order {
+struct LookupOrder {
     /// The one found last.
-    last: Option<Place>,
+    last: Option<EntryIndex>,
     /// Whether it stood behind the one before.
     holds: bool,
 }
 
 /// A table with two generations.
-struct Rotating<E> {
-    table: Table<E>,
+struct RotatingTable<E> {
+    table: WindowTable<E>,
     /// Where the entry used last stood: often it is the next one, too.
-    recent: Option<Recent>,
-    order: Order,
+    recent: Option<RecentEntry>,
+    order: LookupOrder,
     settings: WindowSettings,
     /// The current generation; the one before it is the previous one. Counts modulo 256.
     generation: u8,
@@ -358,12 +358,12 @@ struct Rotating<E> {
     evicted: u64,
 }
 
-impl<E: Entry> Rotating<E> {
-    fn new(settings: WindowSettings, seed: u64) -> Rotating<E> {
-        Rotating {
-            table: Table::new(settings.bytes_max, seed),
+impl<E: WindowEntry> RotatingTable<E> {
+    fn new(settings: WindowSettings, seed: u64) -> RotatingTable<E> {
+        RotatingTable {
+            table: WindowTable::new(settings.bytes_max, seed),
             recent: None,
-            order: Order::default(),
+            order: LookupOrder::default(),
             settings,
             generation: 0,
             current_bytes: 0,
@@ -376,17 +376,17 @@ impl<E: Entry> Rotating<E> {
     }
 
     /// The entry, moved into the current generation.
-    fn touch(&mut self, publisher: u32, key: Key<'_>) -> Option<&mut E> {
+    fn touch(&mut self, publisher: u32, key: SubjectRunKey<'_>) -> Option<&mut E> {
         let place = self.place(publisher, key)?;
         Some(self.table.entry_mut(place))
     }
 
     /// Where the entry stands, moved into the current generation; until the next rotation.
-    fn place(&mut self, publisher: u32, key: Key<'_>) -> Option<Place> {
+    fn place(&mut self, publisher: u32, key: SubjectRunKey<'_>) -> Option<EntryIndex> {
         let (text, subject_run) = (key.text(), key.subject_run());
         let recent = match self.recent {
             Some(recent) if subject_run.is_some() && subject_run == recent.subject_run => recent,
-            _ => Recent { place: self.seek(publisher, text)?, subject_run },
+            _ => RecentEntry { place: self.seek(publisher, text)?, subject_run },
         };
         self.recent = Some(recent);
         self.enter(recent.place, text);
@@ -394,23 +394,23 @@ impl<E: Entry> Rotating<E> {
     }
 
     /// Moves an entry into the current generation.
-    fn enter(&mut self, place: Place, text: &[u8]) {
+    fn enter(&mut self, place: EntryIndex, text: &[u8]) {
         let entry = self.table.entry_mut(place);
         if entry.generation() != self.generation {
             entry.enter(self.generation);
-            self.current_bytes += Table::<E>::entry_bytes(text);
+            self.current_bytes += WindowTable::<E>::entry_bytes(text);
         }
     }
 
     /// Where the entry stands; it stays in its generation.
-    fn seek(&mut self, publisher: u32, text: &[u8]) -> Option<Place> {
-        let next = self.order.last.and_then(Place::next);
-        let is_next = |place: &Place| self.order.holds && self.table.is_at(*place, publisher, text);
+    fn seek(&mut self, publisher: u32, text: &[u8]) -> Option<EntryIndex> {
+        let next = self.order.last.and_then(EntryIndex::next);
+        let is_next = |place: &EntryIndex| self.order.holds && self.table.is_at(*place, publisher, text);
         let place = match next.filter(is_next) {
             Some(next) => next,
             None => self.table.find(self.table.hash(publisher, text), publisher, text)?,
         };
-        self.order = Order { last: Some(place), holds: next == Some(place) };
+        self.order = LookupOrder { last: Some(place), holds: next == Some(place) };
         Some(place)
     }
 
@@ -419,7 +419,7 @@ impl<E: Entry> Rotating<E> {
         let hash = self.table.hash(entry.publisher(), text);
         let inserted = self.table.insert(hash, text, entry);
         if inserted {
-            self.current_bytes += Table::<E>::entry_bytes(text);
+            self.current_bytes += WindowTable::<E>::entry_bytes(text);
         }
         self.refused |= !inserted;
         inserted

@@ -5,7 +5,7 @@
 //! bytes an entry leads from the hash to the place. The index is cut into shards that grow one at a time: growing
 //! moves a sixty-fourth of the entries at once, and needs that much memory twice.
 //!
-//! Removing all entries that fulfil a condition goes in steps, see [`Table::sweep`].
+//! Removing all entries that fulfil a condition goes in steps, see [`WindowTable::sweep`].
 
 use foldhash::quality::FixedState;
 use hashbrown::HashTable;
@@ -21,7 +21,7 @@ const GRAIN: usize = 8;
 const CLASSES: usize = 256 / GRAIN;
 /// Entries in a chunk: what the table grows by.
 const CHUNK: usize = 32;
-/// Bits of a [`Place`] that count within the class; the others name the class.
+/// Bits of a [`EntryIndex`] that count within the class; the others name the class.
 const SLOT_BITS: u32 = 27;
 /// About what an entry needs in the index: five bytes at a load between 7/16 and 7/8.
 const INDEX_BYTES: usize = 9;
@@ -30,7 +30,7 @@ const _: () = assert!(CLASSES <= 1 << (32 - SLOT_BITS));
 const _: () = assert!(crate::subject::SUBJECT_BYTES_MAX / GRAIN < CLASSES);
 
 /// What the windows keep of a subject.
-pub(super) trait Entry: Copy {
+pub(super) trait WindowEntry: Copy {
     /// The publisher, which is part of the key.
     fn publisher(&self) -> u32;
     /// The generation of the window that the entry was last used in.
@@ -41,17 +41,17 @@ pub(super) trait Entry: Copy {
 
 /// Where an entry stands; valid until the next removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u32);
+pub(super) struct EntryIndex(u32);
 
-impl Place {
-    fn new(class: usize, slot: usize) -> Place {
-        Place((class << SLOT_BITS | slot) as u32)
+impl EntryIndex {
+    fn new(class: usize, slot: usize) -> EntryIndex {
+        EntryIndex((class << SLOT_BITS | slot) as u32)
     }
 
     /// The one behind it in its class: there stands what was added after it, unless entries have left.
-    pub fn next(self) -> Option<Place> {
+    pub fn next(self) -> Option<EntryIndex> {
         let slot = self.slot() + 1;
-        (slot < 1 << SLOT_BITS).then(|| Place::new(self.class(), slot))
+        (slot < 1 << SLOT_BITS).then(|| EntryIndex::new(self.class(), slot))
     }
 
     fn class(self) -> usize {
@@ -64,18 +64,18 @@ impl Place {
 }
 
 /// Entries in slots; the texts beside them, each with its length in front, padded to the stride of the class.
-struct Chunk<E> {
+struct EntryChunk<E> {
     entries: Box<[E]>,
     texts: Box<[u8]>,
 }
 
-struct Class<E> {
+struct LengthClass<E> {
     /// Entries in use; all in front.
     len: usize,
-    chunks: Vec<Chunk<E>>,
+    chunks: Vec<EntryChunk<E>>,
 }
 
-/// How far a [`Table::sweep`] has come.
+/// How far a [`WindowTable::sweep`] has come.
 pub(super) struct Sweep {
     class: usize,
     /// Slots of the class that are not yet looked at: those below this number.
@@ -83,24 +83,24 @@ pub(super) struct Sweep {
 }
 
 /// See the head of this file.
-pub(super) struct Table<E> {
+pub(super) struct WindowTable<E> {
     hasher: FixedState,
-    shards: Box<[HashTable<Place>]>,
-    classes: Box<[Class<E>]>,
+    shards: Box<[HashTable<EntryIndex>]>,
+    classes: Box<[LengthClass<E>]>,
     len: usize,
     /// Bytes allocated for entries, texts and index.
     bytes: usize,
     bytes_max: usize,
 }
 
-impl<E: Entry> Table<E> {
+impl<E: WindowEntry> WindowTable<E> {
     /// An empty table that never allocates more than `bytes_max` bytes for its entries. `seed` makes the places
     /// in the index unpredictable for whoever chooses the subjects.
-    pub fn new(bytes_max: usize, seed: u64) -> Table<E> {
-        Table {
+    pub fn new(bytes_max: usize, seed: u64) -> WindowTable<E> {
+        WindowTable {
             hasher: FixedState::with_seed(seed),
             shards: (0..SHARDS).map(|_| HashTable::new()).collect(),
-            classes: (0..CLASSES).map(|_| Class { len: 0, chunks: Vec::new() }).collect(),
+            classes: (0..CLASSES).map(|_| LengthClass { len: 0, chunks: Vec::new() }).collect(),
             len: 0,
             bytes: 0,
             bytes_max,
@@ -123,7 +123,7 @@ impl<E: Entry> Table<E> {
     }
 
     /// Where the entry of (`publisher`, `text`) stands, whose hash this is.
-    pub fn find(&self, hash: u64, publisher: u32, text: &[u8]) -> Option<Place> {
+    pub fn find(&self, hash: u64, publisher: u32, text: &[u8]) -> Option<EntryIndex> {
         let class = class_of(text);
         self.shards[shard_of(hash)]
             .find(hash, |place| {
@@ -136,7 +136,7 @@ impl<E: Entry> Table<E> {
     }
 
     /// Whether the entry of (`publisher`, `text`) stands at `place`, which may be of any time.
-    pub fn is_at(&self, place: Place, publisher: u32, text: &[u8]) -> bool {
+    pub fn is_at(&self, place: EntryIndex, publisher: u32, text: &[u8]) -> bool {
         place.slot() < self.classes[place.class()].len && {
             let (entry, found) = self.at(place);
             entry.publisher() == publisher && found == text
@@ -144,7 +144,7 @@ impl<E: Entry> Table<E> {
     }
 
     /// The entry at `place`.
-    pub fn entry_mut(&mut self, place: Place) -> &mut E {
+    pub fn entry_mut(&mut self, place: EntryIndex) -> &mut E {
         &mut self.classes[place.class()].chunks[place.slot() / CHUNK].entries[place.slot() % CHUNK]
     }
 
@@ -164,7 +164,7 @@ impl<E: Entry> Table<E> {
         self.len += 1;
         let before = shard.allocation_size();
         let (classes, hasher) = (&self.classes, &self.hasher);
-        shard.insert_unique(hash, Place::new(class, slot), |place| hash_at(classes, hasher, *place));
+        shard.insert_unique(hash, EntryIndex::new(class, slot), |place| hash_at(classes, hasher, *place));
         self.bytes = self.bytes - before + shard.allocation_size();
         true
     }
@@ -188,7 +188,7 @@ impl<E: Entry> Table<E> {
             }
             // From the back: what moves into a hole has already been looked at.
             sweep.left -= 1;
-            let place = Place::new(sweep.class, sweep.left);
+            let place = EntryIndex::new(sweep.class, sweep.left);
             if leaves(self.at(place).0) {
                 self.remove(place);
             }
@@ -200,16 +200,16 @@ impl<E: Entry> Table<E> {
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &E)> {
         self.classes.iter().enumerate().flat_map(move |(class, content)| {
             (0..content.len).map(move |slot| {
-                let (entry, text) = self.at(Place::new(class, slot));
+                let (entry, text) = self.at(EntryIndex::new(class, slot));
                 (text, entry)
             })
         })
     }
 
-    fn remove(&mut self, place: Place) {
+    fn remove(&mut self, place: EntryIndex) {
         let (class, slot) = (place.class(), place.slot());
         let hash = self.hash_of(place);
-        let last = Place::new(class, self.classes[class].len - 1);
+        let last = EntryIndex::new(class, self.classes[class].len - 1);
         let moved = (last != place).then(|| self.hash_of(last));
         self.shard_mut(hash).find_entry(hash, |found| *found == place).expect("every entry is in the index").remove();
         if let Some(hash) = moved {
@@ -227,11 +227,11 @@ impl<E: Entry> Table<E> {
         }
     }
 
-    fn shard_mut(&mut self, hash: u64) -> &mut HashTable<Place> {
+    fn shard_mut(&mut self, hash: u64) -> &mut HashTable<EntryIndex> {
         &mut self.shards[shard_of(hash)]
     }
 
-    fn at(&self, place: Place) -> (&E, &[u8]) {
+    fn at(&self, place: EntryIndex) -> (&E, &[u8]) {
         at(&self.classes, place)
     }
 
@@ -240,19 +240,19 @@ impl<E: Entry> Table<E> {
         self.hasher.hash_one((publisher, text))
     }
 
-    fn hash_of(&self, place: Place) -> u64 {
+    fn hash_of(&self, place: EntryIndex) -> u64 {
         hash_at(&self.classes, &self.hasher, place)
     }
 }
 
-impl<E: Entry> Class<E> {
+impl<E: WindowEntry> LengthClass<E> {
     /// Bytes that one more entry will allocate.
     fn growth(&self, class: usize) -> usize {
         if self.len < self.chunks.len() * CHUNK {
             return 0;
         }
         let list = if self.chunks.len() < self.chunks.capacity() { 0 } else { self.chunks_next() };
-        chunk_bytes::<E>(class) + list * size_of::<Chunk<E>>()
+        chunk_bytes::<E>(class) + list * size_of::<EntryChunk<E>>()
     }
 
     /// The number of chunks to make room for next: an eighth more, so that little is unused.
@@ -269,8 +269,8 @@ impl<E: Entry> Class<E> {
                 self.chunks.reserve_exact(self.chunks_next() - before);
             }
             self.chunks
-                .push(Chunk { entries: vec![entry; CHUNK].into(), texts: vec![0; CHUNK * stride(class)].into() });
-            bytes = chunk_bytes::<E>(class) + (self.chunks.capacity() - before) * size_of::<Chunk<E>>();
+                .push(EntryChunk { entries: vec![entry; CHUNK].into(), texts: vec![0; CHUNK * stride(class)].into() });
+            bytes = chunk_bytes::<E>(class) + (self.chunks.capacity() - before) * size_of::<EntryChunk<E>>();
         }
         let (chunk, slot) = (&mut self.chunks[self.len / CHUNK], self.len % CHUNK);
         chunk.entries[slot] = entry;
@@ -300,7 +300,7 @@ impl<E: Entry> Class<E> {
         if 2 * self.chunks.len() <= before {
             self.chunks.shrink_to_fit();
         }
-        chunk_bytes::<E>(class) + (before - self.chunks.capacity()) * size_of::<Chunk<E>>()
+        chunk_bytes::<E>(class) + (before - self.chunks.capacity()) * size_of::<EntryChunk<E>>()
     }
 }
 
@@ -322,13 +322,13 @@ fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }
 
-fn at<E>(classes: &[Class<E>], place: Place) -> (&E, &[u8]) {
+fn at<E>(classes: &[LengthClass<E>], place: EntryIndex) -> (&E, &[u8]) {
     let (chunk, slot) = (&classes[place.class()].chunks[place.slot() / CHUNK], place.slot() % CHUNK);
     let cell = &chunk.texts[slot * stride(place.class())..][..stride(place.class())];
     (&chunk.entries[slot], &cell[1..=usize::from(cell[0])])
 }
 
-fn hash_at<E: Entry>(classes: &[Class<E>], hasher: &FixedState, place: Place) -> u64 {
+fn hash_at<E: WindowEntry>(classes: &[LengthClass<E>], hasher: &FixedState, place: EntryIndex) -> u64 {
     let (entry, text) = at(classes, place);
     hasher.hash_one((entry.publisher(), text))
 }
@@ -345,7 +345,7 @@ mod tests {
         publisher: u32,
     }
 
-    impl Entry for Probe {
+    impl WindowEntry for Probe {
         fn publisher(&self) -> u32 {
             self.publisher
         }
@@ -363,7 +363,7 @@ mod tests {
     fn the_table_is_a_map() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
-            let mut table: Table<Probe> = Table::new(usize::MAX, rng.next_u64());
+            let mut table: WindowTable<Probe> = WindowTable::new(usize::MAX, rng.next_u64());
             let mut twin: BTreeMap<(u32, Vec<u8>), u64> = BTreeMap::new();
             for step in 0..4000 {
                 let len = [1, 7, 8, 9, 255][rng.below(5) as usize];
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn the_limit_holds_and_room_that_was_freed_is_used_again() {
         let limit = 40_000;
-        let mut table = Table::new(limit, 1);
+        let mut table = WindowTable::new(limit, 1);
         for round in 0..5 {
             let len = [10, 200, 30, 3, 100][round];
             let mut added = 0;
@@ -411,7 +411,10 @@ mod tests {
                 assert!(table.bytes() <= limit, "{} bytes", table.bytes());
             }
             assert_eq!(added, table.len());
-            assert!(limit / 2 < added * Table::<Probe>::entry_bytes(&vec![0; len]), "round {round}: only {added}");
+            assert!(
+                limit / 2 < added * WindowTable::<Probe>::entry_bytes(&vec![0; len]),
+                "round {round}: only {added}"
+            );
             let mut sweep = table.start_sweep();
             while table.sweep(&mut sweep, 100, |_| true) {}
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::seqno::{FRAME_MAX, FRAME_SHIFT};
-use crate::time::Wall;
+use crate::time::WallTime;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ fn settings(bytes: usize, bytes_max: usize) -> WindowSettings {
     WindowSettings { bytes, time: Duration::from_secs(10), bytes_max }
 }
 
-fn now(instant_secs: u64, wall_secs: u64) -> Now {
-    Now {
+fn now(instant_secs: u64, wall_secs: u64) -> ClockReading {
+    ClockReading {
         instant: Instant::from_nanos(instant_secs * SECOND),
-        wall: Wall::from_nanos(wall_secs.saturating_mul(SECOND)),
+        wall: WallTime::from_nanos(wall_secs.saturating_mul(SECOND)),
     }
 }
 
@@ -162,7 +162,7 @@ fn clock_steps_never_lower_a_number() {
 #[test]
 fn the_last_frame_is_used_and_then_none_is_left() {
     let end = 4_611_686_018_u64;
-    assert_eq!(Frame::at(Wall::from_nanos(end * SECOND)).number(), FRAME_MAX);
+    assert_eq!(Frame::at(WallTime::from_nanos(end * SECOND)).number(), FRAME_MAX);
     // 2115-01-01, the last second of the field, and a wall clock beyond it.
     check(
         1 << 20,
@@ -354,7 +354,7 @@ fn the_publication_window_is_its_twin() {
                 2 => wall.saturating_sub(7200 * SECOND),
                 _ => wall + rng.below(SECOND / 4),
             };
-            let now = Now { instant: Instant::from_nanos(at), wall: Wall::from_nanos(wall) };
+            let now = ClockReading { instant: Instant::from_nanos(at), wall: WallTime::from_nanos(wall) };
             // Some subjects are much busier than others.
             let spread = [3, 30, 3000][rng.below(3) as usize];
             let name = subject(&format!("{}{}", "token.".repeat(rng.below(3) as usize), rng.below(spread)));

@@ -1,14 +1,14 @@
 //! Reports of losses against what the oracle knows (O2, O3, O5, O6, O8).
 
-use super::View;
+use super::StreamChecker;
 use crate::message::{Count, Loss, Reason};
 use crate::proto::effect::Target;
-use crate::sim::oracle::{Declared, State, slot};
+use crate::sim::oracle::{GapReport, MessageState, slot};
 use crate::sim::scenario::MILLIS;
-use crate::sim::truth::{NEVER, Sent};
+use crate::sim::truth::{MessageTrace, NEVER};
 use crate::time::nanos;
 
-impl View<'_> {
+impl StreamChecker<'_> {
     pub(super) fn on_lost(&mut self, to: &[Target], subject: usize, range: &[usize], count: Count, loss: &Loss) {
         let (at, run, stream) = (self.at, self.run as u64, self.stream as u64);
         self.oracle.figures.reports_lost += 1;
@@ -35,16 +35,16 @@ impl View<'_> {
         }
         if to.is_empty() {
             // Members of queue groups are told, whom the books do not name.
-            self.track_mut().told_members.extend(range);
+            self.track_mut().reported_members.extend(range);
         }
         // One loss is told twice if some subscriptions are owed less of it than others.
         let track = self.track_mut();
-        let same = track.told_last == Some((at, subject, range[0]));
-        let (min, max) = if same { track.told_bounds } else { (0, 0) };
+        let same = track.reported_last == Some((at, subject, range[0]));
+        let (min, max) = if same { track.reported_bounds } else { (0, 0) };
         track.told[0] += count.min().saturating_sub(min);
         track.told[1] += count.max().saturating_sub(max);
-        track.told_bounds = (count.min().max(min), count.max().max(max));
-        track.told_last = Some((at, subject, range[0]));
+        track.reported_bounds = (count.min().max(min), count.max().max(max));
+        track.reported_last = Some((at, subject, range[0]));
     }
 
     fn on_lost_to(&mut self, sub: usize, subject: usize, range: &[usize], count: Count, reason: Reason) {
@@ -62,9 +62,12 @@ impl View<'_> {
             found != NEVER && found + 5 * MILLIS < run.subs[sub].start
         };
         let found_before: Vec<usize> = range.iter().copied().filter(found_before).collect();
-        let told: Vec<(usize, State)> =
-            range.iter().map(|m| (*m, self.track().state(sub, *m))).filter(|(_, s)| *s != State::Nothing).collect();
-        if let Some((message, state)) = told.iter().find(|(_, state)| !matches!(state, State::Maybe { .. })) {
+        let told: Vec<(usize, MessageState)> = range
+            .iter()
+            .map(|m| (*m, self.track().state(sub, *m)))
+            .filter(|(_, s)| *s != MessageState::Nothing)
+            .collect();
+        if let Some((message, state)) = told.iter().find(|(_, state)| !matches!(state, MessageState::Maybe { .. })) {
             self.wrong("O2", format!("message {message} told as lost to subscription {sub} after {state:?}"));
         }
         if count.is_exact() && !strangers.is_empty() {
@@ -91,9 +94,9 @@ impl View<'_> {
             self.wrong("O6", text);
         }
         let overflow = reason == Reason::Overflow;
-        let state = if count.is_exact() { State::Lost { overflow } } else { State::Maybe { overflow } };
+        let state = if count.is_exact() { MessageState::Lost { overflow } } else { MessageState::Maybe { overflow } };
         for message in range.iter().copied().chain(owed.iter().copied().filter(|_| !count.is_exact())) {
-            self.track_mut().tell(sub, message, state);
+            self.track_mut().set_state(sub, message, state);
             let at = self.at;
             self.track_mut().cover(message, at);
         }
@@ -130,7 +133,7 @@ impl View<'_> {
 
     /// What is wrong if a message is given up now of which none of the datagrams that are missing, or may have been
     /// rebuilt, was due. A large one is given up as soon as one of them is, though that may come later.
-    fn never_due(&self, sent: &Sent) -> Option<String> {
+    fn never_due(&self, sent: &MessageTrace) -> Option<String> {
         let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
         let given_up = |dseq: &u64| {
             let (track, dseq) = (self.track(), *dseq);
@@ -232,7 +235,7 @@ impl View<'_> {
             self.check_grace(dseq, reason);
             self.check_repaired_after_heal(dseq, reason);
             self.on_settled(dseq, reason);
-            self.track_mut().declare(dseq, Declared { at, clients, by_limit: reason == Reason::Overflow });
+            self.track_mut().declare(dseq, GapReport { at, clients, by_limit: reason == Reason::Overflow });
         }
         let range = self.truth().streams[self.stream].bcast.begun_in(first, last);
         let going_on = self.truth().streams[self.stream].bcast.datagrams[first as usize - 1].goes_on;
@@ -280,11 +283,11 @@ impl View<'_> {
         }
         self.check_missing(message, reason);
         self.track_mut().cover(message, at);
-        self.track_mut().tell_broken(message, Declared { at, clients, by_limit: reason == Reason::Overflow });
+        self.track_mut().report_broken(message, GapReport { at, clients, by_limit: reason == Reason::Overflow });
     }
 
     fn is_delivered(&self, message: usize) -> bool {
-        self.track().states.iter().any(|of| of.get(message) == Some(&State::Delivered))
+        self.track().states.iter().any(|of| of.get(message) == Some(&MessageState::Delivered))
     }
 
     /// Messages without a number in a datagram whose content the publisher told: only these are unverified, and not
@@ -313,7 +316,7 @@ impl View<'_> {
                 self.wrong("O5", format!("message {message} told as unverified after it was delivered"));
             }
             self.track_mut().cover(message, at);
-            self.track_mut().tell_broken(message, Declared { at, clients, by_limit: false });
+            self.track_mut().report_broken(message, GapReport { at, clients, by_limit: false });
         }
     }
 
@@ -325,8 +328,8 @@ impl View<'_> {
         let told = |message: &usize| {
             let states = self.track().states.iter();
             let mut states = states.filter_map(|of| of.get(*message));
-            states.any(|state| matches!(state, State::Lost { .. } | State::Maybe { .. }))
-                || self.track().told_members.contains(message)
+            states.any(|state| matches!(state, MessageState::Lost { .. } | MessageState::Maybe { .. }))
+                || self.track().reported_members.contains(message)
         };
         let explained = range.filter(|message| told(message) || self.is_known_unowed(*message)).count() as u64;
         let fits = match count {
@@ -405,7 +408,7 @@ impl View<'_> {
                 if quiet < silent_after * 999 / 1000 {
                     self.wrong("O5", format!("silent after {} ms", quiet / MILLIS));
                 }
-                self.track_mut().silences.push(crate::sim::oracle::Silence {
+                self.track_mut().silences.push(crate::sim::oracle::SilencePeriod {
                     from: at,
                     until: NEVER,
                     after,
@@ -418,7 +421,7 @@ impl View<'_> {
                 if !died && quiet < forget * 999 / 1000 {
                     self.wrong("O5", format!("crashed though it lives and was heard {} ms ago", quiet / MILLIS));
                 }
-                self.track_mut().ends.push(crate::sim::oracle::End { at, after, upto: NEVER, misled: None });
+                self.track_mut().ends.push(crate::sim::oracle::EpochEnd { at, after, upto: NEVER, misled: None });
             }
             other => self.wrong("O5", format!("a tail because of {other}")),
         }

@@ -1,10 +1,10 @@
 //! What must have been repaired (O9): nothing is given up that the publisher still has, once it can be asked.
 
-use super::View;
+use super::StreamChecker;
 use crate::message::Reason;
-use crate::sim::oracle::Run;
+use crate::sim::oracle::PeerRun;
 use crate::sim::scenario::MILLIS;
-use crate::sim::truth::{NEVER, Sent};
+use crate::sim::truth::{MessageTrace, NEVER};
 use std::time::Duration;
 
 /// The longest time between two requests for the same datagram (A1).
@@ -18,7 +18,7 @@ const FORGETS: Duration = Duration::from_secs(60);
 /// Publishers that may spend so many bytes a second on answers have answered whatever can be asked of them.
 const RATE: u64 = 1 << 20;
 
-impl View<'_> {
+impl StreamChecker<'_> {
     /// O9: a datagram that is given up for its deadline now, long after all network faults have ended, is one that the
     /// publisher may have let go of.
     pub(super) fn check_repaired_after_heal(&mut self, dseq: u64, reason: Reason) {
@@ -54,7 +54,7 @@ impl View<'_> {
         let may_forget = publisher.settings.forget < FORGETS;
         let proven = if self.proved() <= self.oracle.healed && !may_forget { 0 } else { round };
         let due = known + run.reorder_grace() + BACKOFF_MAX + round + proven;
-        let stood_still = |run: &Run| 0 < run.paused(known, self.at);
+        let stood_still = |run: &PeerRun| 0 < run.paused(known, self.at);
         due < self.at
             && stream.ended == NEVER
             && !stream.said_bye
@@ -66,7 +66,7 @@ impl View<'_> {
 
     /// O9, the second way: a message whose datagrams could not all be sent again, and of which all the others came or were
     /// told, is not lost as long as the history of its subject has it.
-    pub(super) fn check_fetched(&mut self, message: usize, sent: &Sent, reason: Reason) {
+    pub(super) fn check_fetched(&mut self, message: usize, sent: &MessageTrace, reason: Reason) {
         let (stream, track) = (&self.truth().streams[self.stream], self.track());
         let run = &self.oracle.runs[self.run];
         // A manifest that comes after its datagrams were given up changes nothing. Those in which no message begins are given
@@ -74,14 +74,14 @@ impl View<'_> {
         let given_up = |dseq: u64| track.declared(dseq).map_or(NEVER, |told| told.at);
         let due = |dseq: u64| track.found(dseq).saturating_add(run.grace() * 999 / 1000);
         let is_told = |dseq: u64| {
-            track.may_be_rebuilt(dseq) && track.told_of(dseq) < given_up(dseq) && !track.expired_first(dseq)
+            track.may_be_rebuilt(dseq) && track.manifest_read_at(dseq) < given_up(dseq) && !track.expired_first(dseq)
         };
         let taken = run.taken_within(&stream.settings);
         let came = |dseq: u64| self.had_read(dseq) && given_up(dseq) == NEVER && !track.came_late(dseq, taken);
         let is_known = match sent.first == sent.last {
             true => is_told(sent.first) && track.read(sent.first) == NEVER,
             false => {
-                let is_told = |dseq: u64| is_told(dseq) && track.told_of(dseq) < due(dseq);
+                let is_told = |dseq: u64| is_told(dseq) && track.manifest_read_at(dseq) < due(dseq);
                 self.was_wanted(sent) && (sent.first..=sent.last).all(|dseq| is_told(dseq) || came(dseq))
             }
         };
@@ -97,7 +97,7 @@ impl View<'_> {
     }
 
     /// Whether a subscription that still stands wanted a message before it was sent. Nothing is fetched for others.
-    fn was_wanted(&self, sent: &Sent) -> bool {
+    fn was_wanted(&self, sent: &MessageTrace) -> bool {
         let subject = &self.truth().subjects[sent.subject];
         self.oracle.runs[self.run]
             .subs

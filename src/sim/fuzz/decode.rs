@@ -19,14 +19,14 @@ pub fn decode(bytes: &[u8]) {
 
 /// A message with all that the wire carries of it.
 #[derive(Clone, Debug, PartialEq)]
-struct Carried {
+struct EncodedMessage {
     message: Message,
     seq: Option<Seq>,
     stamp: Option<Stamp>,
     chain: Option<Seq>,
 }
 
-impl Carried {
+impl EncodedMessage {
     fn entry(&self) -> Entry<'_> {
         Entry { message: (&self.message).into(), seq: self.seq, stamp: self.stamp, chain: self.chain }
     }
@@ -82,14 +82,14 @@ fn content(record: &Record) -> Content {
     Content { subject: subject.clone(), seq, chain, event, what }
 }
 
-fn carried(datagram: &Datagram) -> Vec<Carried> {
+fn carried(datagram: &Datagram) -> Vec<EncodedMessage> {
     let mut all = Vec::new();
     for record in &datagram.records {
         let Record::Run(run) = record else { continue };
         for (at, message) in run.messages().enumerate() {
             let seq = run.first.map(|seq| seq.forward(at as u64).expect("a run stays in its frame"));
             let is_first = at == 0;
-            all.push(Carried {
+            all.push(EncodedMessage {
                 message,
                 seq,
                 stamp: run.stamp.filter(|_| is_first),
@@ -117,7 +117,7 @@ fn is_control(record: &Record) -> bool {
 }
 
 /// Encodes the messages anew, in as many datagrams as it takes, and compares what comes out.
-fn check_messages(header: &Header, sent: &[Carried]) {
+fn check_messages(header: &Header, sent: &[EncodedMessage]) {
     let mut builder = Builder::new(wire::DATAGRAM_BYTES_MAX);
     let mut received = Vec::new();
     let mut receive = |builder: &mut Builder| {
@@ -153,7 +153,7 @@ fn check_fragment(header: &Header, fragment: &Fragment) {
         event: fragment.event,
         ..Message::new(fragment.subject.clone(), Bytes::new())
     };
-    let carried = Carried { message, seq: fragment.seq, stamp: fragment.stamp, chain: fragment.chain };
+    let carried = EncodedMessage { message, seq: fragment.seq, stamp: fragment.stamp, chain: fragment.chain };
     let mut builder = Builder::new(wire::DATAGRAM_BYTES_MAX);
     let taken = builder.push_fragment(&carried.entry(), &body, fragment.index, fragment.offset as usize);
     let sealed = builder.seal(header);

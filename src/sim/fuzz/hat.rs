@@ -4,7 +4,7 @@ use super::script::Script;
 use crate::event::model::{Event, Registration};
 use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
-use crate::event::store::{Answer, Journal, Query};
+use crate::event::store::{Journal, Query, QueryPage};
 use crate::event::timestamp::Timestamp;
 use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::hat::chatter::{Conversation, PING};
@@ -86,12 +86,12 @@ fn settings(is_closed: bool, announces: bool) -> Settings {
 }
 
 /// What the listener said, with the conversation as the client names it.
-type Said = Vec<(Conversation, ToClient)>;
+type SessionOutput = Vec<(Conversation, ToClient)>;
 
 /// The answers to requests.
-fn answers(said: &Said) -> Vec<&(Conversation, ToClient)> {
+fn answers(said: &SessionOutput) -> Vec<&(Conversation, ToClient)> {
     let is_answer = |said: &&(Conversation, ToClient)| {
-        matches!(said.1, ToClient::Init(_) | ToClient::Registered(_) | ToClient::Answer(_))
+        matches!(said.1, ToClient::Init(_) | ToClient::Registered(_) | ToClient::QueryPage(_))
     };
     said.iter().filter(is_answer).collect()
 }
@@ -105,15 +105,15 @@ struct World {
     /// Decides when the journal answers; at once, if there is none.
     delays: Option<Rng>,
     /// What it has done, or what is to be told then, and not told.
-    late: Vec<(RequestId, Done)>,
+    late: Vec<(RequestId, DeferredReply)>,
     /// What the client is told of, once it is welcome.
     subscription: Option<Subscription>,
     is_over: bool,
 }
 
-enum Done {
+enum DeferredReply {
     Registered(Option<Vec<Event>>),
-    Answered(Answer),
+    Answered(QueryPage),
 }
 
 impl World {
@@ -132,7 +132,7 @@ impl World {
     }
 
     /// Why it ended, if the client is at fault, and what was said.
-    fn play(mut self, stream: &[u8], cut_bytes: usize) -> (Option<Fault>, Said) {
+    fn play(mut self, stream: &[u8], cut_bytes: usize) -> (Option<Fault>, SessionOutput) {
         let mut parser = Parser::new(&self.settings);
         let mut fault = None;
         for part in stream.chunks(cut_bytes) {
@@ -194,13 +194,13 @@ impl World {
                     assert_eq!(self.subscription.replace(subscription), None);
                 }
                 Ask::Register { request, registrations } => {
-                    let done = Done::Registered(self.register(registrations));
+                    let done = DeferredReply::Registered(self.register(registrations));
                     self.late.push((request, done));
                 }
                 Ask::Query { request, query } => {
                     assert_eq!(query.check(), Ok(()));
                     let answer = self.query(&query);
-                    self.late.push((request, Done::Answered(answer)));
+                    self.late.push((request, DeferredReply::Answered(answer)));
                 }
                 Ask::Refused(refusal) => drop(refusal.to_string()),
                 Ask::Close => self.is_over = true,
@@ -234,7 +234,7 @@ impl World {
         Some(events)
     }
 
-    fn query(&mut self, query: &Query) -> Answer {
+    fn query(&mut self, query: &Query) -> QueryPage {
         match self.journal.query(query) {
             Ok(answer) => answer,
             Err(never) => match never {},
@@ -246,8 +246,8 @@ impl World {
         let at = self.delays.as_mut().map_or(0, |rng| rng.below(count));
         let (request, done) = self.late.remove(usize::try_from(at).expect("an index"));
         match done {
-            Done::Registered(events) => self.session.on_registered(request, events, &mut self.out),
-            Done::Answered(answer) => self.session.on_answered(request, answer, &mut self.out),
+            DeferredReply::Registered(events) => self.session.on_registered(request, events, &mut self.out),
+            DeferredReply::Answered(answer) => self.session.on_answered(request, answer, &mut self.out),
         }
         self.act();
     }
@@ -264,10 +264,10 @@ fn comes_back(message: &Message<'_>, settings: &Settings) {
 }
 
 /// Panics unless the bytes are frames as a client expects them.
-fn said(bytes: &[u8]) -> Said {
+fn said(bytes: &[u8]) -> SessionOutput {
     let mut parser = Parser::new(&Settings { stranger_bytes_max: usize::MAX, ..Settings::default() });
     parser.push(bytes);
-    let (mut said, mut id): (Said, i128) = (Vec::new(), 0);
+    let (mut said, mut id): (SessionOutput, i128) = (Vec::new(), 0);
     while let Some(message) = parser.next().expect("frames") {
         id += 1;
         assert_eq!(message.id, id);

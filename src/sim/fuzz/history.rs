@@ -2,12 +2,12 @@
 
 use super::script::Script;
 use crate::message::{Dseq, Epoch, Message};
-use crate::offset::Case;
+use crate::offset::PollCase;
 use crate::proto::history::{History, HistoryRule, HistorySettings, Selection};
 use crate::proto::question::{self, Answer, AnswerContent, PART_BYTES_MAX, Poll, Question};
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::time::{Instant, Now, Wall};
+use crate::time::{ClockReading, Instant, WallTime};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn filled() -> History {
         let step = n / 3;
         let payload = vec![n as u8; if n == 30 { 2 * PART_BYTES_MAX } else { n as usize }];
         let seq = Seq::new((5 << 35) + u64::from(step) + 1).expect("not 0");
-        history.record(Now::default(), seq, u32::MAX.wrapping_add(step), &Message::new(name, payload));
+        history.record(ClockReading::default(), seq, u32::MAX.wrapping_add(step), &Message::new(name, payload));
     }
     history
 }
@@ -71,7 +71,7 @@ fn check_newest(history: &History, subject: Subject, offset: u32, seq: Seq) {
     match Answer::decode(&parts[0]).expect("what is encoded decodes").content {
         AnswerContent::Refused(_) if history.is_off() => {}
         AnswerContent::Poll { answers, .. } => {
-            assert_eq!(answers[0].case, Case::NoEvent, "the newest event is the last one");
+            assert_eq!(answers[0].case, PollCase::NoEvent, "the newest event is the last one");
             let span = answers[0].span;
             assert!(span.is_none_or(|span| (span.last, span.last_seq) == (offset, seq)), "{span:?}");
         }
@@ -113,7 +113,7 @@ fn check_operations(script: &mut Script<'_>) {
         let operation = script.u8();
         millis += u64::from(operation >> 4);
         let instant = Instant::from_nanos(millis * 1_000_000);
-        let now = Now { instant, wall: Wall::from_nanos(millis) };
+        let now = ClockReading { instant, wall: WallTime::from_nanos(millis) };
         match operation % 8 {
             0 => history.on_tick(instant),
             1 => {

@@ -24,7 +24,7 @@ use bytes::Bytes;
 
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
-pub struct Target {
+pub struct FuzzTarget {
     /// Its name, and that of its corpus.
     pub name: &'static str,
     /// Takes an input; panics if something is wrong.
@@ -32,14 +32,14 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 7] = [
-    Target { name: "decode", body: decode },
-    Target { name: "peer", body: peer },
-    Target { name: "local", body: local },
-    Target { name: "history", body: history },
-    Target { name: "redis", body: redis },
-    Target { name: "nats", body: nats },
-    Target { name: "hat", body: hat },
+pub const TARGETS: [FuzzTarget; 7] = [
+    FuzzTarget { name: "decode", body: decode },
+    FuzzTarget { name: "peer", body: peer },
+    FuzzTarget { name: "local", body: local },
+    FuzzTarget { name: "history", body: history },
+    FuzzTarget { name: "redis", body: redis },
+    FuzzTarget { name: "nats", body: nats },
+    FuzzTarget { name: "hat", body: hat },
 ];
 
 /// Bytes of the check value at the end of a datagram.

@@ -7,16 +7,17 @@ use super::script::Script;
 use super::{CHECK_BYTES, repair, repaired};
 use crate::message::DeliveryMode;
 use crate::message::{
-    ClientId, Count, Dseq, Epoch, Headers, Loss, MESSAGE_BYTES_MAX, Message, Missing, PeerName, Stamp, SubId, Wanted,
+    ClientId, Count, Dseq, Epoch, Headers, Loss, LossScope, MESSAGE_BYTES_MAX, Message, PeerName, Stamp, SubId,
+    SubscriptionFilter,
 };
-use crate::proto::effect::{Effect, Input, Path, Request};
+use crate::proto::effect::{ClientRequest, Effect, Input, Path};
 use crate::proto::mutant::Mutants;
 use crate::proto::peer::Peer;
 use crate::proto::{Recovery, Settings, WindowSettings};
 use crate::rng::Rng;
 use crate::seqno::{COUNT_MAX, Frame, Seq};
 use crate::subject::{Pattern, Subject};
-use crate::time::{Instant, Now, Wall};
+use crate::time::{ClockReading, Instant, WallTime};
 use crate::wire::ShareCount;
 use crate::wire::{
     self, Announce, Builder, Entry, Header, Hello, InterestWord, Kind, NUMBER_LIMIT, QueueReport, Record, Report,
@@ -64,14 +65,14 @@ pub fn peer(bytes: &[u8]) {
 }
 
 struct World {
-    now: Now,
+    now: ClockReading,
     peer: Peer,
     honest: Peer,
     /// Datagrams of the honest publisher that are under way.
     under_way: Vec<Bytes>,
     /// The last number and count of each forged stream.
     forged: BTreeMap<(u64, Kind), (u64, u64)>,
-    sent: Sent,
+    sent: ForgedSender,
     /// The last token that the peer sent to each epoch.
     tokens: BTreeMap<u64, u64>,
     /// Whether the honest publisher hears the peer.
@@ -81,7 +82,7 @@ struct World {
 }
 
 /// What the peer has sent so far, to check the numbers of what it sends next.
-struct Sent {
+struct ForgedSender {
     epoch: Epoch,
     control: u64,
     /// Number and count of the next datagram of each stream; the group's has no receiver.
@@ -91,19 +92,22 @@ struct Sent {
     has_stopped: bool,
 }
 
-impl Default for Sent {
-    fn default() -> Sent {
+impl Default for ForgedSender {
+    fn default() -> ForgedSender {
         let (streams, datagrams) = (BTreeMap::new(), BTreeMap::new());
-        Sent { epoch: epoch(OURS), control: 0, streams, datagrams, has_stopped: false }
+        ForgedSender { epoch: epoch(OURS), control: 0, streams, datagrams, has_stopped: false }
     }
 }
 
 impl World {
     fn new(choices: u8) -> World {
-        let now = Now { instant: Instant::from_nanos(1 << 40), wall: Wall::from_nanos(1_659_131_646_000_000_000) };
+        let now = ClockReading {
+            instant: Instant::from_nanos(1 << 40),
+            wall: WallTime::from_nanos(1_659_131_646_000_000_000),
+        };
         let peer = Peer::new(settings("A.fuzz", choices), epoch(OURS), Rng::new(1), now);
         let honest = Peer::new(settings("B.fuzz", choices), epoch(HONEST), Rng::new(2), now);
-        let sent = Sent { epoch: epoch(OURS), ..Sent::default() };
+        let sent = ForgedSender { epoch: epoch(OURS), ..ForgedSender::default() };
         let is_heard = choices & 0x40 != 0;
         let (under_way, forged, tokens) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         World { now, peer, honest, under_way, forged, sent, tokens, is_heard, is_honest: true }
@@ -112,7 +116,7 @@ impl World {
     fn step(&mut self, script: &mut Script<'_>, rest: &mut Script<'_>) {
         match script.u8() % 16 {
             0 | 1 => self.tick(script.choose(&STEPS_MS)),
-            2 => self.honest.handle(self.now, Input::Request { client: ClientId(1), request: publish(script) }),
+            2 => self.honest.handle(self.now, Input::ClientRequest { client: ClientId(1), request: publish(script) }),
             3 => self.honest.handle(self.now, Input::Tick),
             4 | 5 => self.deliver(script),
             6 => self.deliver_damaged(script),
@@ -139,7 +143,7 @@ impl World {
 
     fn tick(&mut self, millis: u64) {
         self.now.instant = self.now.instant + Duration::from_millis(millis);
-        self.now.wall = Wall::from_nanos(self.now.wall.as_nanos().saturating_add(millis * 1_000_000));
+        self.now.wall = WallTime::from_nanos(self.now.wall.as_nanos().saturating_add(millis * 1_000_000));
         self.honest.handle(self.now, Input::Tick);
         // What became due long ago may follow from each other: silent, then given up, then forgotten.
         for _ in 0..TICKS_MAX {
@@ -154,12 +158,12 @@ impl World {
     /// Sets the wall clock, which nothing but frames may depend on.
     fn step_clock(&mut self, script: &mut Script<'_>) {
         let seconds = script.choose(&[0, 1_000_000_000, 1_659_131_646, 1_659_131_700, 4_611_686_017, 9_000_000_000]);
-        self.now.wall = Wall::from_nanos(seconds * 1_000_000_000);
+        self.now.wall = WallTime::from_nanos(seconds * 1_000_000_000);
     }
 
-    fn request(&mut self, request: Request, script: &mut Script<'_>) {
+    fn request(&mut self, request: ClientRequest, script: &mut Script<'_>) {
         let client = client(script);
-        self.peer.handle(self.now, Input::Request { client, request });
+        self.peer.handle(self.now, Input::ClientRequest { client, request });
     }
 
     fn hear(&mut self, from: SocketAddr, is_multicast: bool, bytes: Bytes) {
@@ -360,13 +364,13 @@ impl World {
             }
             Effect::NewEpoch(epoch) => {
                 let has_stopped = self.sent.has_stopped;
-                self.sent = Sent { epoch, has_stopped, ..Sent::default() };
+                self.sent = ForgedSender { epoch, has_stopped, ..ForgedSender::default() };
             }
             Effect::Stopped => self.sent.has_stopped = true,
             Effect::Refuse { .. }
             | Effect::Member { .. }
             | Effect::Answered { .. }
-            | Effect::Known { .. }
+            | Effect::PublisherKnown { .. }
             | Effect::Rejoin => {}
         }
     }
@@ -417,16 +421,16 @@ fn report(script: &mut Script<'_>) -> Report {
 
 fn check_loss(loss: &Loss) {
     match &loss.what {
-        Missing::Messages { first, last, count, .. } => {
+        LossScope::Messages { first, last, count, .. } => {
             assert!(first <= last, "{loss:?}");
             assert!(0 < count.max() && count.min() <= count.max(), "{loss:?}");
             assert_ne!(*count, Count::Exact(0), "{loss:?}");
         }
-        Missing::Datagrams { first, last, messages } => {
+        LossScope::Datagrams { first, last, messages } => {
             assert!(first <= last && 0 < messages.max(), "{loss:?}");
         }
-        Missing::Tail { .. } => {}
-        Missing::Inbox { messages } => assert!(0 < *messages, "{loss:?}"),
+        LossScope::Tail { .. } => {}
+        LossScope::Inbox { messages } => assert!(0 < *messages, "{loss:?}"),
     }
 }
 
@@ -523,30 +527,30 @@ fn numbers(script: &mut Script<'_>) -> (Option<Seq>, Option<Stamp>, Option<Seq>)
     let count = script.choose(&[1, 1, 2, 3, 4, 5, COUNT_MAX - 1, COUNT_MAX]);
     let seq = Frame::new(frame).and_then(|frame| Seq::from_parts(frame, count));
     let is_first = count == 1 && shape & 0x40 == 0;
-    let stamp = is_first.then_some(Stamp { time: Wall::EPOCH, offset: 0 });
+    let stamp = is_first.then_some(Stamp { time: WallTime::EPOCH, offset: 0 });
     let before = Frame::new(frame - 1 - u32::from(shape >> 4 & 1));
     let chain = before.and_then(|before| Seq::from_parts(before, u64::from(script.u8() % 4)));
     (seq, stamp, chain.filter(|_| is_first && shape & 0x20 != 0))
 }
 
-fn publish(script: &mut Script<'_>) -> Request {
+fn publish(script: &mut Script<'_>) -> ClientRequest {
     let mut message = message(script);
     if script.u8() < 32 {
         message.payload = Bytes::from(vec![7; usize::from(script.u16() % 5_000)]);
     }
-    Request::Publish(message)
+    ClientRequest::Publish(message)
 }
 
-fn subscription(script: &mut Script<'_>) -> Request {
+fn subscription(script: &mut Script<'_>) -> ClientRequest {
     let shape = script.u8();
     let sub = SubId(u32::from(shape % 4));
     if script.u8() < 64 {
-        return Request::Unsubscribe { sub };
+        return ClientRequest::Unsubscribe { sub };
     }
     let queue = (0x80 <= shape).then(|| "q".parse().expect("a name"));
-    Request::Subscribe {
+    ClientRequest::Subscribe {
         sub,
-        wanted: Wanted { queue, ..script.choose(&PATTERNS).parse::<Pattern>().expect("a pattern").into() },
+        wanted: SubscriptionFilter { queue, ..script.choose(&PATTERNS).parse::<Pattern>().expect("a pattern").into() },
         mode: DeliveryMode::Repair,
         news: script.choose(&[false, true]),
     }

@@ -5,7 +5,7 @@ use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::ask::{Ask, ClientFacts, Facts, Hello, Listed, Receivers, RespState};
 use crate::listener::out::Out;
 use crate::listener::redis::{Fault, Parser, Session, Settings};
-use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, Verdict, Wanted};
+use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, SubscriptionFilter, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
 use crate::subject::Subject;
@@ -31,7 +31,7 @@ struct World {
     parser: Parser,
     session: Session,
     out: Out,
-    subs: BTreeMap<SubId, Wanted>,
+    subs: BTreeMap<SubId, SubscriptionFilter>,
     refuses: bool,
     is_over: bool,
     /// What was asked, as text.

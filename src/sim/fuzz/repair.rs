@@ -2,7 +2,7 @@
 //! subscriptions.
 
 use super::script::Script;
-use crate::message::{Dseq, Epoch, Wanted};
+use crate::message::{Dseq, Epoch, SubscriptionFilter};
 use crate::seqno::{Frame, Seq};
 use crate::subject::Subject;
 use crate::subject::glob::Glob;
@@ -54,7 +54,10 @@ fn interest(script: &mut Script<'_>, epoch: Epoch, subjects: &[&str]) -> Record 
         let glob = (kind & 2 != 0).then(|| Glob::new(&[b'[', kind, b'*']).expect("a short glob"));
         let queue = (kind & 4 != 0).then(|| "q".parse().expect("a name"));
         let pattern = pattern.parse().expect("a pattern");
-        InterestEntry { wanted: Wanted { pattern, glob, queue }, count: script.choose(&[0, 1, 1, 2, 1 << 20]) }
+        InterestEntry {
+            wanted: SubscriptionFilter { pattern, glob, queue },
+            count: script.choose(&[0, 1, 1, 2, 1 << 20]),
+        }
     };
     let base = if shape & 4 != 0 { script.choose(&VERSIONS).min(high) } else { 0 };
     let entries = (0..script.u8() % 5).map(|_| entry(script)).collect();

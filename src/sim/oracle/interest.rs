@@ -3,15 +3,15 @@
 //! The oracle counts the changes of each peer's subscriptions itself, and reads from the datagrams which of them other peers
 //! say that they know.
 
-use super::{Oracle, Run};
-use crate::message::{ClientId, Queue, Wanted};
+use super::{Oracle, PeerRun};
+use crate::message::{ClientId, Queue, SubscriptionFilter};
 use crate::proto::effect::Target;
 use crate::proto::peer::Peer;
 use crate::proto::stats::MemberState;
 use crate::sim::scenario::{SECOND, is_heard};
 use crate::sim::truth::NEVER;
 use crate::subject::{Pattern, Subject};
-use crate::time::{Now, nanos};
+use crate::time::{ClockReading, nanos};
 use std::collections::BTreeMap;
 
 /// A member of a queue group, now or before.
@@ -25,7 +25,7 @@ pub(crate) struct QueueMember {
     pub version: u64,
 }
 
-impl Run {
+impl PeerRun {
     /// One subscription more or less.
     pub(super) fn change(&mut self) -> u64 {
         self.version += 1;
@@ -35,7 +35,7 @@ impl Run {
 
 impl Oracle {
     /// Up to which version a stream has said to know the subscriptions of a run.
-    fn said_to_know(&self, stream: usize, run: usize) -> u64 {
+    fn confirmed_version(&self, stream: usize, run: usize) -> u64 {
         let epoch = self.truth.streams[self.runs[run].stream].epoch;
         self.truth.streams[stream].known.get(&epoch.bits()).copied().unwrap_or(0)
     }
@@ -63,7 +63,7 @@ impl Oracle {
     /// know that; or it has just started.
     pub(super) fn must_be_sent(&mut self, run: usize, subject: &Subject) -> bool {
         let stream = self.runs[run].stream;
-        let Run { host, born, ref settings, .. } = self.runs[run];
+        let PeerRun { host, born, ref settings, .. } = self.runs[run];
         let age = self.findings.now - born;
         // Boot clocks are fast by 500 ppm at most.
         if age + age / 1000 < 5 * nanos(settings.heartbeat) {
@@ -71,12 +71,12 @@ impl Oracle {
         }
         (0..self.runs.len()).any(|other| {
             let main = self.runs[other].main;
-            let Run { ended, host: there, .. } = self.runs[main];
+            let PeerRun { ended, host: there, .. } = self.runs[main];
             let leaves = self.truth.streams[self.runs[main].stream].said_bye;
             if ended != NEVER || leaves || there == host {
                 return false;
             }
-            let known = self.said_to_know(stream, main);
+            let known = self.confirmed_version(stream, main);
             let mut subs = self.runs[other].subs.iter();
             let mut members = self.runs[other].members.iter();
             subs.any(|sub| sub.is_active() && sub.version <= known && sub.wants(subject))
@@ -92,7 +92,7 @@ impl Oracle {
             // Who has not said a word is not taken to spare anything by those that do not themselves.
             let is_named = self.runs[run].track(stream).word_at != NEVER || self.runs[run].settings.spares;
             self.figures.cross_checks += 1;
-            let known = self.said_to_know(stream, run);
+            let known = self.confirmed_version(stream, run);
             if known < confirmed && is_named {
                 let text =
                     format!("run {run} takes {confirmed} changes for known to stream {stream}, that knows {known}");
@@ -102,7 +102,7 @@ impl Oracle {
     }
 
     /// What peers that have been together for long know of each other at the end.
-    pub(crate) fn check_views(&mut self, at: u64, peers: &mut [(usize, Now, &mut Peer)]) {
+    pub(crate) fn check_views(&mut self, at: u64, peers: &mut [(usize, ClockReading, &mut Peer)]) {
         if self.healed == NEVER {
             return;
         }
@@ -116,7 +116,7 @@ impl Oracle {
                 if together < 6 * SECOND || !hears {
                     continue;
                 }
-                let mut known: BTreeMap<Wanted, u64> = BTreeMap::new();
+                let mut known: BTreeMap<SubscriptionFilter, u64> = BTreeMap::new();
                 let of_it = rows.iter().filter(|row| row.publisher.epoch.bits() == *epoch);
                 of_it.for_each(|row| *known.entry(row.wanted.clone()).or_default() += u64::from(row.count));
                 self.figures.cross_checks += 1;
@@ -131,29 +131,29 @@ impl Oracle {
     }
 
     /// What the subscriptions of a run want, and how many want the same.
-    fn wanted(&self, run: usize) -> BTreeMap<Wanted, u64> {
-        let mut wanted: BTreeMap<Wanted, u64> = BTreeMap::new();
+    fn wanted(&self, run: usize) -> BTreeMap<SubscriptionFilter, u64> {
+        let mut wanted: BTreeMap<SubscriptionFilter, u64> = BTreeMap::new();
         for side in self.sides(run) {
             for sub in self.runs[side].subs.iter().filter(|sub| sub.is_active()) {
                 *wanted.entry(sub.pattern.clone().into()).or_default() += 1;
             }
         }
         for member in self.runs[run].members.iter().filter(|member| member.end == NEVER) {
-            let one = Wanted { queue: Some(member.queue.clone()), ..member.pattern.clone().into() };
+            let one = SubscriptionFilter { queue: Some(member.queue.clone()), ..member.pattern.clone().into() };
             *wanted.entry(one).or_default() += 1;
         }
         wanted
     }
 
     /// Where nobody is silent, each peer knows how many get a message.
-    fn check_receivers(&mut self, (run, now): (usize, Now), peer: &mut Peer, runs: &[(usize, u64)]) {
+    fn check_receivers(&mut self, (run, now): (usize, ClockReading), peer: &mut Peer, runs: &[(usize, u64)]) {
         let rows = peer.member_rows(now);
         let is_whole = rows.iter().all(|row| row.state == MemberState::Up || row.state == MemberState::Left);
         if !is_whole || self.cells != 0 || runs.iter().any(|(_, epoch)| !self.is_met(peer, *epoch)) {
             return;
         }
         let subjects = self.truth.subjects.iter().filter(|subject| !subject.as_str().starts_with("_INBOX."));
-        let all: Vec<(Wanted, u64)> = runs.iter().flat_map(|(run, _)| self.wanted(*run)).collect();
+        let all: Vec<(SubscriptionFilter, u64)> = runs.iter().flat_map(|(run, _)| self.wanted(*run)).collect();
         let mut wrong = None;
         for subject in subjects.take(20) {
             let matching = all.iter().filter(|(wanted, _)| wanted.pattern.matches(subject));

@@ -4,12 +4,12 @@
 use crate::proto::effect::{MemberEvent, Path};
 use crate::sim::oracle::Oracle;
 use crate::sim::scenario::MILLIS;
-use crate::sim::truth::{Note, Says};
+use crate::sim::truth::{ControlContent, DatagramId};
 use crate::time::nanos;
 
 /// What one receiver heard of one publisher.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Paths {
+pub(crate) struct PathObservation {
     /// When something came by multicast last.
     multicast: u64,
     /// The first and the last of the unicast words that came since then, each soon enough after the one before.
@@ -20,12 +20,14 @@ pub(crate) struct Paths {
 
 impl Oracle {
     /// A whole datagram is read that came by some path.
-    pub(super) fn on_path(&mut self, at: u64, run: usize, note: Note, path: Path) {
+    pub(super) fn on_path(&mut self, at: u64, run: usize, note: DatagramId, path: Path) {
         let (stream, control, receiver) = match note {
-            Note::Data { stream, .. } | Note::Directed { stream, .. } => (stream, 0, None),
-            Note::Control { stream, number, says: Says::Word { receiver, .. } } => (stream, number, receiver),
-            Note::Control { stream, .. } => (stream, 0, None),
-            Note::Alien => return,
+            DatagramId::Data { stream, .. } | DatagramId::Directed { stream, .. } => (stream, 0, None),
+            DatagramId::Control { stream, number, says: ControlContent::Word { receiver, .. } } => {
+                (stream, number, receiver)
+            }
+            DatagramId::Control { stream, .. } => (stream, 0, None),
+            DatagramId::Unidentified => return,
         };
         let own = self.truth.streams[self.runs[run].stream].epoch.bits();
         let heartbeat = nanos(self.truth.streams[stream].settings.heartbeat);
@@ -52,7 +54,7 @@ impl Oracle {
     }
 
     /// A peer says that the multicasts of another do not arrive, or do so again.
-    pub(crate) fn on_paths_told(&mut self, at: u64, run: usize, stream: usize, event: MemberEvent) {
+    pub(crate) fn on_path_event(&mut self, at: u64, run: usize, stream: usize, event: MemberEvent) {
         let heartbeat = nanos(self.truth.streams[stream].settings.heartbeat);
         let paths = &mut self.runs[run].track(stream).paths;
         let since = at - paths.multicast;
@@ -67,7 +69,7 @@ impl Oracle {
                 paths.is_dead = false;
                 true
             }
-            MemberEvent::MulticastBack => {
+            MemberEvent::MulticastRestored => {
                 let was_dead = std::mem::replace(&mut paths.is_dead, false);
                 was_dead && since == 0
             }

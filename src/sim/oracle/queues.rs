@@ -1,8 +1,8 @@
 //! Queue groups: no message goes to two members of one, wherever they are, and once nothing changes any more each goes to one.
 
 use super::interest::QueueMember;
-use super::{NEVER, Oracle, Run};
-use crate::message::{Delivery, Loss, Missing, Queue, Verdict};
+use super::{NEVER, Oracle, PeerRun};
+use crate::message::{Delivery, Loss, LossScope, Queue, Verdict};
 use crate::proto::effect::Target;
 use crate::proto::peer::Peer;
 use crate::sim::scenario::SECOND;
@@ -44,7 +44,7 @@ impl Oracle {
     }
 
     /// A member of a queue group gets a message.
-    pub(crate) fn on_share(&mut self, run: usize, target: Target, delivery: &Delivery) {
+    pub(crate) fn on_queue_delivery(&mut self, run: usize, target: Target, delivery: &Delivery) {
         self.figures.shares += 1;
         let id = match self.truth.identify(&delivery.message) {
             Ok(id) => id,
@@ -69,7 +69,7 @@ impl Oracle {
             self.findings.add("queue", text);
         }
         if delivery.repaired {
-            self.on_share_repaired(run, id, delivery);
+            self.on_queue_repair(run, id, delivery);
         }
         if !self.shares.insert((id, queue)) {
             self.findings.add("queue", format!("message {id} went to two members of a queue group, now in run {run}"));
@@ -77,7 +77,7 @@ impl Oracle {
     }
 
     /// A message that members got, and no other subscription before them, counts once as repaired; whose stream one that was handed over came by, nothing here tells.
-    fn on_share_repaired(&mut self, run: usize, id: usize, delivery: &Delivery) {
+    fn on_queue_repair(&mut self, run: usize, id: usize, delivery: &Delivery) {
         self.runs[run].is_handed |= delivery.verdict == Verdict::Direct;
         let stream = self.truth.stream(delivery.publisher.epoch);
         if let Some(stream) = stream.filter(|_| !self.repaired_in.contains(&(run, id))) {
@@ -87,8 +87,8 @@ impl Oracle {
     }
 
     /// A member of a queue group is told of a loss: what is missing may have been others' share.
-    pub(crate) fn on_share_lost(&mut self, run: usize, loss: &Loss) {
-        if let Missing::Messages { count, .. } = &loss.what
+    pub(crate) fn on_queue_loss(&mut self, run: usize, loss: &Loss) {
+        if let LossScope::Messages { count, .. } = &loss.what
             && 0 < count.min()
         {
             self.findings.add("queue", format!("run {run} tells a member that {count} messages are lost"));
@@ -126,9 +126,9 @@ impl Oracle {
     }
 
     /// Messages published when nothing had changed for long went to one member each.
-    pub(crate) fn check_shares(&mut self, alive: &[usize]) {
+    pub(crate) fn check_queue_deliveries(&mut self, alive: &[usize]) {
         // A message that a limit ends early is lost, though its datagrams arrive. Its publisher counts it (`check_assignments`).
-        let may_lose = |run: &Run| run.is_limited() || run.settings.reassembly_sets_max < REASSEMBLY_SETS_ENOUGH;
+        let may_lose = |run: &PeerRun| run.is_limited() || run.settings.reassembly_sets_max < REASSEMBLY_SETS_ENOUGH;
         if self.healed == NEVER || self.cells != 0 || self.runs.iter().any(may_lose) {
             return;
         }

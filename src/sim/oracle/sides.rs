@@ -2,7 +2,7 @@
 //! receiver on the same host, which reads the same datagrams and asks for nothing (A4): their losses are their own, exact,
 //! and told a grace after the gap was found.
 
-use super::{Oracle, Run};
+use super::{Oracle, PeerRun};
 use crate::message::DeliveryMode;
 use crate::proto::Settings;
 use crate::proto::effect::Target;
@@ -10,10 +10,10 @@ use crate::proto::effect::Target;
 impl Oracle {
     /// A run that has just started may have subscriptions in mode live.
     pub fn add_live_side(&mut self, run: usize) {
-        let Run { born, host, stream, ref settings, .. } = self.runs[run];
+        let PeerRun { born, host, stream, ref settings, .. } = self.runs[run];
         let settings = Settings { reliability: settings.recovery.grace, ..settings.clone() };
         self.runs[run].live = Some(self.runs.len());
-        self.runs.push(Run::new(born, host, (run, stream), settings));
+        self.runs.push(PeerRun::new(born, host, (run, stream), settings));
     }
 
     /// A run and its live side.
@@ -32,7 +32,7 @@ impl Oracle {
     }
 
     /// The run that this is a side of.
-    pub(crate) fn main(&self, run: usize) -> &Run {
+    pub(crate) fn main(&self, run: usize) -> &PeerRun {
         &self.runs[self.runs[run].main]
     }
 

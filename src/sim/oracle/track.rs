@@ -1,13 +1,13 @@
 //! One receiver's view of one stream, as the oracle keeps it.
 
-use crate::sim::oracle::paths::Paths;
+use crate::sim::oracle::paths::PathObservation;
 use crate::sim::scenario::SECOND;
-use crate::sim::truth::{NEVER, Sent};
+use crate::sim::truth::{MessageTrace, NEVER};
 use std::collections::HashSet;
 
 /// What a subscription knows of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum MessageState {
     Nothing,
     Delivered,
     /// Told as lost; whether because a limit was reached.
@@ -22,7 +22,7 @@ pub(crate) enum State {
 
 /// What a receiver said of a datagram, or of a message by the datagram in which it begins.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Declared {
+pub(crate) struct GapReport {
     pub at: u64,
     /// Which clients were told, as a bit set.
     pub clients: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Declared {
 
 /// A time of silence, from its report until the publisher was heard again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Silence {
+pub(crate) struct SilencePeriod {
     pub from: u64,
     pub until: u64,
     pub after: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Silence {
 
 /// Word that an epoch ended: after which datagram nothing is known, and up to which if it came back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
+pub(crate) struct EpochEnd {
     pub at: u64,
     pub after: u64,
     pub upto: u64,
@@ -52,9 +52,9 @@ pub(crate) struct End {
 
 /// Times at which a publisher counted as heard, apart and in order.
 #[derive(Debug, Default)]
-pub(crate) struct Heard(Vec<(u64, u64)>);
+pub(crate) struct HeardIntervals(Vec<(u64, u64)>);
 
-impl Heard {
+impl HeardIntervals {
     /// From `at` on, for so long.
     pub(super) fn add(&mut self, at: u64, nanos: u64) {
         let until = at.saturating_add(nanos);
@@ -100,26 +100,26 @@ pub(crate) struct Track {
     /// For each datagram, when its last copy arrived or would have.
     pub gone: Vec<u64>,
     /// What was heard of it by which path.
-    pub paths: Paths,
+    pub paths: PathObservation,
     /// When the receiver of this track's stream proved its address to this run.
     pub proved: u64,
     /// For each datagram, when its manifest was read.
-    pub told_of: Vec<u64>,
+    pub manifest_read_at: Vec<u64>,
     /// When word was read that nothing is known any more of datagrams up to some.
     pub expired: Vec<(u64, u64)>,
     /// For each datagram, how many messages without a number were told to be gone of it.
     pub rebuilt: Vec<u64>,
-    pub declared: Vec<Option<Declared>>,
+    pub declared: Vec<Option<GapReport>>,
     /// For each message: large ones without a number that were told by the datagram in which they began.
-    pub broken: Vec<Option<Declared>>,
+    pub broken: Vec<Option<GapReport>>,
     /// When the receiver learnt of a higher datagram: (time, datagram), both rising.
     pub highs: Vec<(u64, u64)>,
     pub control: u64,
     /// When something was last read that must, or may, count as a sign of life.
     pub sign_sure: u64,
     /// When the publisher counted as heard, for certain and at the most: a beat and a half from each sign of life (A1).
-    pub heard: Heard,
-    pub heard_most: Heard,
+    pub heard: HeardIntervals,
+    pub heard_most: HeardIntervals,
     /// When its first word was read.
     pub word_at: u64,
     /// The datagram before the lowest one read before that: of what waits for the first word, the lowest is the baseline.
@@ -127,21 +127,21 @@ pub(crate) struct Track {
     /// Bytes of datagrams read before that, and those that may have found no room to wait for it.
     pub early_bytes: usize,
     pub doubtful: Vec<u64>,
-    pub silences: Vec<Silence>,
+    pub silences: Vec<SilencePeriod>,
     /// Signs of life that had been under way for seconds. In open mode nobody can tell (A10), so they close what was told
     /// of a silence, and what they do not account for is told again one T_silent later.
     pub misled: Vec<u64>,
     /// When something was read that may count as a sign of life.
     pub signs: Vec<u64>,
     /// When it was told as crashed.
-    pub ends: Vec<End>,
+    pub ends: Vec<EpochEnd>,
     /// Whether what was sent before the first contact was reported as unverified, since no word had told the age of the epoch.
     pub is_age_unknown: bool,
     /// Whether it came back after it had been forgotten, so that only what followed its return is owed.
     pub returned: bool,
     pub bye_read: bool,
     /// For each subscription and message.
-    pub states: Vec<Vec<State>>,
+    pub states: Vec<Vec<MessageState>>,
     /// For each subscription and subject: one more than the last message delivered or lost.
     pub last: Vec<Vec<usize>>,
     /// For each message: when it was first delivered or told as missing to anybody.
@@ -149,10 +149,10 @@ pub(crate) struct Track {
     /// Sums of reports and of advisories: lower, upper bound of lost, upper bound of unverified, inbox.
     pub told: [u64; 4],
     /// Messages that only members of queue groups were told to be lost.
-    pub told_members: HashSet<usize>,
+    pub reported_members: HashSet<usize>,
     /// The last loss told: when, of which subject, from which message, and its bounds.
-    pub told_last: Option<(u64, usize, usize)>,
-    pub told_bounds: (u64, u64),
+    pub reported_last: Option<(u64, usize, usize)>,
+    pub reported_bounds: (u64, u64),
     pub advised: [u64; 4],
     pub advised_at: [u64; 3],
     /// Messages delivered as repaired.
@@ -175,9 +175,9 @@ impl Default for Track {
             arrived: Vec::new(),
             read: Vec::new(),
             gone: Vec::new(),
-            paths: Paths::default(),
+            paths: PathObservation::default(),
             proved: NEVER,
-            told_of: Vec::new(),
+            manifest_read_at: Vec::new(),
             expired: Vec::new(),
             rebuilt: Vec::new(),
             declared: Vec::new(),
@@ -185,8 +185,8 @@ impl Default for Track {
             highs: Vec::new(),
             control: 0,
             sign_sure: 0,
-            heard: Heard::default(),
-            heard_most: Heard::default(),
+            heard: HeardIntervals::default(),
+            heard_most: HeardIntervals::default(),
             word_at: NEVER,
             early_low: NEVER,
             early_bytes: 0,
@@ -202,9 +202,9 @@ impl Default for Track {
             last: Vec::new(),
             covered: Vec::new(),
             told: [0; 4],
-            told_members: HashSet::new(),
-            told_last: None,
-            told_bounds: (0, 0),
+            reported_members: HashSet::new(),
+            reported_last: None,
+            reported_bounds: (0, 0),
             advised: [0; 4],
             advised_at: [NEVER; 3],
             repaired: 0,
@@ -238,52 +238,52 @@ impl Track {
     }
 
     /// When the manifest of a datagram was read.
-    pub fn told_of(&self, dseq: u64) -> u64 {
-        self.told_of.get(dseq as usize - 1).copied().unwrap_or(NEVER)
+    pub fn manifest_read_at(&self, dseq: u64) -> u64 {
+        self.manifest_read_at.get(dseq as usize - 1).copied().unwrap_or(NEVER)
     }
 
     /// Whether the manifest of a datagram was read before the datagram itself: what was in it may come from the history.
     pub fn may_be_rebuilt(&self, dseq: u64) -> bool {
-        let told_of = self.told_of(dseq);
-        told_of != NEVER && told_of <= self.read(dseq)
+        let manifest_read_at = self.manifest_read_at(dseq);
+        manifest_read_at != NEVER && manifest_read_at <= self.read(dseq)
     }
 
     /// Whether a message may come from the history: what is known of any of its datagrams is enough, if that in which it
     /// begins is accounted for.
-    pub fn may_be_fetched(&self, sent: &Sent) -> bool {
+    pub fn may_be_fetched(&self, sent: &MessageTrace) -> bool {
         let is_begun = self.read(sent.first) != NEVER || self.may_be_rebuilt(sent.first);
         is_begun && (sent.first..=sent.last).any(|dseq| self.may_be_rebuilt(dseq))
     }
 
     /// Whether word that nothing is known of a datagram was read before its manifest: then it was given up.
     pub fn expired_first(&self, dseq: u64) -> bool {
-        let told_of = self.told_of(dseq);
-        self.expired.iter().any(|(at, last)| dseq <= *last && *at <= told_of)
+        let manifest_read_at = self.manifest_read_at(dseq);
+        self.expired.iter().any(|(at, last)| dseq <= *last && *at <= manifest_read_at)
     }
 
-    pub fn declared(&self, dseq: u64) -> Option<Declared> {
+    pub fn declared(&self, dseq: u64) -> Option<GapReport> {
         self.declared.get(dseq as usize - 1).copied().flatten()
     }
 
-    pub fn declare(&mut self, dseq: u64, told: Declared) {
+    pub fn declare(&mut self, dseq: u64, told: GapReport) {
         let declared = slot(&mut self.declared, dseq as usize - 1, None);
         declared.get_or_insert(told).clients |= told.clients;
     }
 
-    pub fn broken(&self, message: usize) -> Option<Declared> {
+    pub fn broken(&self, message: usize) -> Option<GapReport> {
         self.broken.get(message).copied().flatten()
     }
 
-    pub fn tell_broken(&mut self, message: usize, told: Declared) {
+    pub fn report_broken(&mut self, message: usize, told: GapReport) {
         *slot(&mut self.broken, message, None) = Some(told);
     }
 
-    pub fn state(&self, sub: usize, message: usize) -> State {
-        self.states.get(sub).and_then(|of| of.get(message)).copied().unwrap_or(State::Nothing)
+    pub fn state(&self, sub: usize, message: usize) -> MessageState {
+        self.states.get(sub).and_then(|of| of.get(message)).copied().unwrap_or(MessageState::Nothing)
     }
 
-    pub fn tell(&mut self, sub: usize, message: usize, state: State) {
-        *slot(slot(&mut self.states, sub, Vec::new()), message, State::Nothing) = state;
+    pub fn set_state(&mut self, sub: usize, message: usize, state: MessageState) {
+        *slot(slot(&mut self.states, sub, Vec::new()), message, MessageState::Nothing) = state;
     }
 
     pub fn cover(&mut self, message: usize, at: u64) {
@@ -306,14 +306,14 @@ impl Track {
         self.highs.get(at).map_or(NEVER, |(at, _)| *at)
     }
 
-    pub(super) fn learn(&mut self, at: u64, high: u64) {
+    pub(super) fn raise_high(&mut self, at: u64, high: u64) {
         if self.high() < high {
             self.highs.push((at, high));
         }
     }
 
     /// Something new of the stream was read, after which datagrams up to `high` are known.
-    pub(super) fn meet(&mut self, at: u64, high: u64, forget: u64, (arrived, is_late): (Option<u64>, bool)) {
+    pub(super) fn record_contact(&mut self, at: u64, high: u64, forget: u64, (arrived, is_late): (Option<u64>, bool)) {
         if self.contact.is_none() {
             self.doubt = arrived.map_or(0, |arrived| at - arrived);
         }

@@ -1,6 +1,6 @@
 //! What is drawn once for a whole scenario: settings, hosts, patterns, traffic, weather.
 
-use super::{Fault, Faults, Host, MICROS, MILLIS, SECOND, Traffic, WALL_START, Weather};
+use super::{FaultKind, Faults, HostSpec, MICROS, MILLIS, NetworkConditions, SECOND, Traffic, WALL_START};
 use crate::message::DeliveryMode;
 use crate::proto::history::HistorySettings;
 use crate::proto::mutant::Mutants;
@@ -36,7 +36,7 @@ pub(super) fn draw_settings(rng: &mut Rng, faults: Faults, mutants: Mutants) -> 
         let bytes = rng.between(64, 1500) as usize;
         WindowSettings { bytes, time, bytes_max: if rng.chance(0.5) { bytes * 2 } else { 64 << 20 } }
     };
-    let tiny_limits = faults.has(Fault::TinyLimits);
+    let tiny_limits = faults.has(FaultKind::TinyLimits);
     let mut limit = |roomy: usize, low: u64, high: u64| {
         if tiny_limits && rng.chance(0.6) { rng.between(low, high) as usize } else { roomy }
     };
@@ -49,12 +49,16 @@ pub(super) fn draw_settings(rng: &mut Rng, faults: Faults, mutants: Mutants) -> 
         datagram_bytes_max: [576, 1400, 1400, 1400, 8900][rng.below(5) as usize],
         message_bytes_max: 1 << 20,
         heartbeat: Duration::from_millis([250, 500, 1000, 1000][rng.below(4) as usize]),
-        reliability: Duration::from_millis(if faults.has(Fault::NoRepair) { grace } else { rng.between(300, 2000) }),
+        reliability: Duration::from_millis(if faults.has(FaultKind::NoRepair) {
+            grace
+        } else {
+            rng.between(300, 2000)
+        }),
         recovery: draw_recovery(rng, faults, Duration::from_millis(grace)),
-        forget: Duration::from_secs(if faults.has(Fault::ShortForget) { rng.between(4, 8) } else { 60 }),
-        pub_window: window(rng, faults.has(Fault::TinyPubWindow)),
-        sub_window: window(rng, faults.has(Fault::TinySubWindow)),
-        frame_messages_max: match (faults.has(Fault::TinyFrames), faults.has(Fault::ClockBeyond)) {
+        forget: Duration::from_secs(if faults.has(FaultKind::ShortForget) { rng.between(4, 8) } else { 60 }),
+        pub_window: window(rng, faults.has(FaultKind::TinyPubWindow)),
+        sub_window: window(rng, faults.has(FaultKind::TinySubWindow)),
+        frame_messages_max: match (faults.has(FaultKind::TinyFrames), faults.has(FaultKind::ClockBeyond)) {
             (true, false) => rng.between(1, 40),
             (_, true) => rng.between(100, 400),
             _ => crate::seqno::COUNT_MAX,
@@ -79,38 +83,38 @@ pub(super) fn draw_settings(rng: &mut Rng, faults: Faults, mutants: Mutants) -> 
 fn draw_recovery(rng: &mut Rng, faults: Faults, grace: Duration) -> Recovery {
     let mut recovery = Recovery { grace, linger: Duration::from_millis(rng.between(100, 2000)), ..Recovery::modest() };
     (recovery.ring.bytes_max, recovery.ring.manifest_bytes_max) = (64 << 20, 64 << 20);
-    if faults.has(Fault::TinyRing) {
+    if faults.has(FaultKind::TinyRing) {
         // A small datagram takes 200 to 400 bytes.
         let bytes_max = if rng.chance(0.2) { 0 } else { rng.between(1000, 12_000) as usize };
         let time = if rng.chance(0.2) { Duration::from_millis(rng.between(50, 3000)) } else { recovery.ring.time };
         recovery.ring = RingSettings { bytes_max, time, ..recovery.ring };
     }
-    if faults.has(Fault::TinyManifests) {
+    if faults.has(FaultKind::TinyManifests) {
         recovery.ring.manifest_bytes_max = if rng.chance(0.5) { 0 } else { rng.between(500, 6000) as usize };
     }
-    if faults.has(Fault::TinyHistory) {
+    if faults.has(FaultKind::TinyHistory) {
         let count_max = if rng.chance(0.2) { 0 } else { rng.between(2, 10) as u32 };
         recovery.history = HistorySettings { count_max, ..recovery.history };
     }
-    if faults.has(Fault::SlowResends) {
+    if faults.has(FaultKind::SlowResends) {
         recovery.resend_rate_min = rng.between(500, 20_000);
     }
     recovery
 }
 
-pub(super) fn draw_host(rng: &mut Rng, faults: Faults, settings: &Settings, number: usize) -> Host {
-    let skew_ppm = if faults.has(Fault::Skew) { rng.below(1001) as i64 - 500 } else { 0 };
+pub(super) fn draw_host(rng: &mut Rng, faults: Faults, settings: &Settings, number: usize) -> HostSpec {
+    let skew_ppm = if faults.has(FaultKind::Skew) { rng.below(1001) as i64 - 500 } else { 0 };
     let name = format!("h{number}.sim").parse().expect("a valid name");
-    Host {
+    HostSpec {
         skew_ppm,
         boot: rng.between(1, 100_000) * SECOND + rng.below(SECOND),
         wall: WALL_START + rng.below(4 * SECOND),
-        buffer_datagrams: if faults.has(Fault::Overrun) { rng.between(2, 24) as usize } else { 100_000 },
+        buffer_datagrams: if faults.has(FaultKind::Overrun) { rng.between(2, 24) as usize } else { 100_000 },
         buffer_bytes: u64::MAX,
         speed: 0,
         turn: [0, 0, 20 * MICROS, 200 * MICROS][rng.below(4) as usize],
         drains_each: rng.chance(0.5),
-        says_arrival: faults.has(Fault::Pause) || faults.has(Fault::Overrun) || rng.chance(0.5),
+        says_arrival: faults.has(FaultKind::Pause) || faults.has(FaultKind::Overrun) || rng.chance(0.5),
         loops_back: rng.chance(0.3),
         inbox: DeliveryMode::Repair,
         settings: Settings { name, ..settings.clone() },
@@ -129,50 +133,50 @@ pub(super) fn draw_patterns(rng: &mut Rng, hosts: usize) -> Vec<String> {
 }
 
 pub(super) fn draw_traffic(rng: &mut Rng, faults: Faults, settings: &Settings) -> Traffic {
-    let tiny = faults.has(Fault::TinyPubWindow) || faults.has(Fault::TinySubWindow);
+    let tiny = faults.has(FaultKind::TinyPubWindow) || faults.has(FaultKind::TinySubWindow);
     let datagram = settings.datagram_bytes_max as u64;
     Traffic {
         subjects: if tiny { rng.between(20, 120) } else { rng.between(2, 24) },
         batch_max: [1, 1, 3, 12][rng.below(4) as usize],
         spacing_max: [0, 200 * MICROS, 2 * MILLIS, 20 * MILLIS][rng.below(4) as usize],
         payload_max: rng.between(0, 200),
-        large: if faults.has(Fault::Large) { (0.08, datagram * 6) } else { (0.0, 0) },
-        directed: if faults.has(Fault::Directed) { 0.2 } else { 0.0 },
+        large: if faults.has(FaultKind::Large) { (0.08, datagram * 6) } else { (0.0, 0) },
+        directed: if faults.has(FaultKind::Directed) { 0.2 } else { 0.0 },
         meta: 0.1,
     }
 }
 
-pub(super) fn draw_weather(rng: &mut Rng, faults: Faults, settings: &Settings) -> Weather {
+pub(super) fn draw_weather(rng: &mut Rng, faults: Faults, settings: &Settings) -> NetworkConditions {
     let grace = nanos(settings.recovery.grace);
-    let mut weather = Weather { latency: rng.between(20, 200) * MICROS, ..Weather::default() };
+    let mut weather = NetworkConditions { latency: rng.between(20, 200) * MICROS, ..NetworkConditions::default() };
     weather.jitter = rng.below(weather.latency);
-    if faults.has(Fault::Delay) {
+    if faults.has(FaultKind::Delay) {
         weather.latency = rng.between(1, 20) * MILLIS;
     }
-    if faults.has(Fault::Loss) {
+    if faults.has(FaultKind::Loss) {
         weather.loss = rng.between(1, 30) as f64 / 100.0;
     }
-    if faults.has(Fault::Burst) {
+    if faults.has(FaultKind::Burst) {
         weather.burst_begin = rng.between(1, 20) as f64 / 1000.0;
         weather.burst_end = rng.between(5, 50) as f64 / 100.0;
         weather.burst_loss = rng.between(50, 100) as f64 / 100.0;
     }
-    if faults.has(Fault::Duplicate) {
+    if faults.has(FaultKind::Duplicate) {
         weather.duplicate = rng.between(1, 20) as f64 / 100.0;
     }
-    if faults.has(Fault::ReorderWithin) || faults.has(Fault::ReorderBeyond) {
+    if faults.has(FaultKind::ReorderWithin) || faults.has(FaultKind::ReorderBeyond) {
         weather.reorder = rng.between(1, 30) as f64 / 100.0;
         // The margin of R4 covers 100 ms of latency altogether.
-        let most = if faults.has(Fault::ReorderBeyond) { (grace * 10).min(70 * MILLIS) } else { grace * 9 / 10 };
+        let most = if faults.has(FaultKind::ReorderBeyond) { (grace * 10).min(70 * MILLIS) } else { grace * 9 / 10 };
         weather.reorder_max = most;
     }
-    if faults.has(Fault::Corrupt) {
+    if faults.has(FaultKind::Corrupt) {
         weather.corrupt = rng.between(1, 10) as f64 / 100.0;
     }
-    if faults.has(Fault::Replay) {
+    if faults.has(FaultKind::Replay) {
         weather.replay = rng.between(1, 5) as f64 / 100.0;
     }
-    if faults.has(Fault::Garbage) {
+    if faults.has(FaultKind::Garbage) {
         weather.garbage = rng.between(1, 5) as f64 / 100.0;
     }
     weather

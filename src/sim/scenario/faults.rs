@@ -8,17 +8,17 @@ macro_rules! faults {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// The kinds of fault.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Fault {
+        pub enum FaultKind {
             $($(#[doc = $doc])+ $name,)+
         }
 
-        impl Fault {
+        impl FaultKind {
             /// Every kind, in the order of declaration.
-            pub const ALL: &'static [Fault] = &[$(Fault::$name,)+];
+            pub const ALL: &'static [FaultKind] = &[$(FaultKind::$name,)+];
 
             /// The name in tables.
             pub fn as_str(self) -> &'static str {
-                match self { $(Fault::$name => stringify!($name),)+ }
+                match self { $(FaultKind::$name => stringify!($name),)+ }
             }
         }
     };
@@ -119,35 +119,35 @@ pub struct Faults(u64);
 
 impl Faults {
     /// These kinds.
-    pub fn of(kinds: &[Fault]) -> Faults {
+    pub fn of(kinds: &[FaultKind]) -> Faults {
         kinds.iter().fold(Faults::default(), |sum, kind| sum.with(*kind))
     }
 
     /// Whether `kind` is on.
-    pub fn has(self, kind: Fault) -> bool {
+    pub fn has(self, kind: FaultKind) -> bool {
         self.0 >> (kind as u32) & 1 == 1
     }
 
     /// With `kind` on as well.
-    pub fn with(self, kind: Fault) -> Faults {
+    pub fn with(self, kind: FaultKind) -> Faults {
         Faults(self.0 | 1 << (kind as u32))
     }
 
     /// With `kind` off.
-    pub fn without(self, kind: Fault) -> Faults {
+    pub fn without(self, kind: FaultKind) -> Faults {
         Faults(self.0 & !(1 << (kind as u32)))
     }
 
     pub(super) fn draw(rng: &mut Rng) -> Faults {
         // Between none and about two fifths of the kinds.
         let share = rng.below(5) as f64 / 10.0;
-        Fault::ALL.iter().fold(Faults::default(), |sum, kind| if rng.chance(share) { sum.with(*kind) } else { sum })
+        FaultKind::ALL.iter().fold(Faults::default(), |sum, kind| if rng.chance(share) { sum.with(*kind) } else { sum })
     }
 }
 
 impl Serialize for Faults {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(Fault::ALL.iter().filter(|kind| self.has(**kind)).map(|kind| kind.as_str()))
+        serializer.collect_seq(FaultKind::ALL.iter().filter(|kind| self.has(**kind)).map(|kind| kind.as_str()))
     }
 }
 
@@ -155,7 +155,7 @@ impl<'de> Deserialize<'de> for Faults {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Faults, D::Error> {
         let names = Vec::<String>::deserialize(deserializer)?;
         names.iter().try_fold(Faults::default(), |sum, name| {
-            let kind = Fault::ALL.iter().find(|kind| kind.as_str() == name);
+            let kind = FaultKind::ALL.iter().find(|kind| kind.as_str() == name);
             Ok(sum.with(*kind.ok_or_else(|| D::Error::custom(format!("{name:?} is no kind of fault")))?))
         })
     }

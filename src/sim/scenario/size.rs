@@ -1,6 +1,6 @@
 //! How large a scenario is: most are ordinary, some are long, some are busy (docs/simulator.md has the costs).
 
-use super::{Fault, Faults, SECOND};
+use super::{FaultKind, Faults, SECOND};
 use crate::rng::Rng;
 
 /// One scenario in so many is long, and one in so many is busy.
@@ -9,7 +9,7 @@ const BUSY_SHARE: u64 = 64;
 
 /// The kinds of size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Size {
+pub(super) enum ScenarioSize {
     /// Two to five hosts for about a minute.
     Ordinary,
     /// Two to four hosts for about an hour, with few events, epochs and subscriptions that come and go, and clocks that drift.
@@ -18,67 +18,68 @@ pub(super) enum Size {
     Busy,
 }
 
-impl Size {
+impl ScenarioSize {
     /// The size of the scenario of a seed.
-    pub(super) fn draw(seed: u64) -> Size {
+    pub(super) fn draw(seed: u64) -> ScenarioSize {
         let mut rng = Rng::new(seed ^ 0x5_12e5);
         if rng.below(LONG_SHARE) == 0 {
-            Size::Long
+            ScenarioSize::Long
         } else if rng.below(BUSY_SHARE) == 0 {
-            Size::Busy
+            ScenarioSize::Busy
         } else {
-            Size::Ordinary
+            ScenarioSize::Ordinary
         }
     }
 
     /// What belongs to this size beside the faults that are drawn.
     pub(super) fn with_faults(self, seed: u64, faults: Faults) -> Faults {
-        if self != Size::Long {
+        if self != ScenarioSize::Long {
             return faults;
         }
         let mut rng = Rng::new(seed ^ 0xfa_175);
-        let kinds = [Fault::Skew, Fault::Resubscribe, Fault::CrashSoon, Fault::CrashLate, Fault::Stop];
+        let kinds =
+            [FaultKind::Skew, FaultKind::Resubscribe, FaultKind::CrashSoon, FaultKind::CrashLate, FaultKind::Stop];
         kinds.into_iter().fold(faults, |sum, kind| if rng.chance(0.6) { sum.with(kind) } else { sum })
     }
 
     /// Number of hosts; `ordinary` of an ordinary scenario.
     pub(super) fn hosts(self, rng: &mut Rng, ordinary: usize) -> usize {
         match self {
-            Size::Ordinary => ordinary,
-            Size::Long => ordinary.min(4),
-            Size::Busy => rng.between(20, 50) as usize,
+            ScenarioSize::Ordinary => ordinary,
+            ScenarioSize::Long => ordinary.min(4),
+            ScenarioSize::Busy => rng.between(20, 50) as usize,
         }
     }
 
     /// When the faults end, in nanoseconds; `ordinary` in an ordinary scenario.
     pub(super) fn heal_at(self, rng: &mut Rng, ordinary: u64) -> u64 {
         match self {
-            Size::Ordinary => ordinary,
-            Size::Long => rng.between(3400, 3700) * SECOND,
-            Size::Busy => rng.between(10, 16) * SECOND,
+            ScenarioSize::Ordinary => ordinary,
+            ScenarioSize::Long => rng.between(3400, 3700) * SECOND,
+            ScenarioSize::Busy => rng.between(10, 16) * SECOND,
         }
     }
 
     /// The time between two things that happen at a host is this many times that of an ordinary scenario.
     pub(super) fn interval_factor(self) -> u64 {
         match self {
-            Size::Ordinary => 1,
-            Size::Long => 40,
-            Size::Busy => 12,
+            ScenarioSize::Ordinary => 1,
+            ScenarioSize::Long => 40,
+            ScenarioSize::Busy => 12,
         }
     }
 
     /// The probability that a host's peer ends once more, where any end.
     pub(super) fn next_life(self) -> f64 {
-        if self == Size::Long { 0.9 } else { 0.6 }
+        if self == ScenarioSize::Long { 0.9 } else { 0.6 }
     }
 
     /// A host that joins late starts within this many seconds.
     pub(super) fn late_start(self) -> (u64, u64) {
         match self {
-            Size::Ordinary => (5, 40),
-            Size::Long => (5, 2000),
-            Size::Busy => (2, 8),
+            ScenarioSize::Ordinary => (5, 40),
+            ScenarioSize::Long => (5, 2000),
+            ScenarioSize::Busy => (2, 8),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Scenarios for one question each, with figures that their tests assert.
 
 use super::draw::{ROOM_BYTES, draw_host};
-use super::{Action, Fault, Faults, MICROS, MILLIS, SECOND, Scenario, Traffic, Weather};
+use super::{Action, FaultKind, Faults, MICROS, MILLIS, NetworkConditions, SECOND, Scenario, Traffic};
 use crate::message::DeliveryMode;
 use crate::proto::mutant::Mutants;
 use crate::proto::pace::PaceSettings;
@@ -42,9 +42,14 @@ impl Scenario {
             ..scenario.hosts[0].settings.clone()
         };
         scenario.hosts = (0..8).map(|n| draw_host(&mut rng, Faults::default(), &settings, n)).collect();
-        scenario.faults = Faults::of(&[Fault::Loss]);
+        scenario.faults = Faults::of(&[FaultKind::Loss]);
         scenario.patterns = vec![">".to_owned()];
-        scenario.weather = Weather { loss: 0.05, latency: 100 * MICROS, jitter: 50 * MICROS, ..Weather::default() };
+        scenario.weather = NetworkConditions {
+            loss: 0.05,
+            latency: 100 * MICROS,
+            jitter: 50 * MICROS,
+            ..NetworkConditions::default()
+        };
         scenario.traffic = Traffic { subjects: 4, batch_max: 1, spacing_max: 200 * MICROS, ..scenario.traffic };
         (scenario.heal_at, scenario.end) = (200 * SECOND, 210 * SECOND);
         scenario.events.clear();
@@ -68,7 +73,7 @@ impl Scenario {
         let settings = |settings: &Settings| Settings { reliability: Duration::from_secs(2), ..settings.clone() };
         let mut scenario = Scenario::of_one_publisher(seed, receivers, settings);
         scenario.cells = CELLS;
-        scenario.weather = Weather { source: 0.2, ..scenario.weather };
+        scenario.weather = NetworkConditions { source: 0.2, ..scenario.weather };
         scenario.traffic = Traffic { spacing_max: 30 * MILLIS, ..scenario.traffic };
         scenario.plan(3 * SECOND, 0, Action::Burst(100));
         (scenario.heal_at, scenario.end) = (5 * SECOND, 10 * SECOND + 600 * MILLIS);
@@ -86,7 +91,7 @@ impl Scenario {
             Settings { reliability: Duration::from_secs(40), recovery, ..settings.clone() }
         };
         let mut scenario = Scenario::of_one_publisher(seed, receivers, settings);
-        scenario.weather = Weather { loss: 0.03, ..scenario.weather };
+        scenario.weather = NetworkConditions { loss: 0.03, ..scenario.weather };
         scenario.traffic = Traffic { spacing_max: 8 * MILLIS, payload_max: 1200, ..scenario.traffic };
         scenario.plan(3 * SECOND, 0, Action::Burst(7500));
         let mut rng = Rng::new(seed);
@@ -124,7 +129,7 @@ impl Scenario {
             host.settings.pace = PaceSettings { floor: FLOOR, ..PaceSettings::auto(room_bytes) };
         }
         // Datagrams that overtake each other make what is read look like more than it is.
-        scenario.weather = Weather { jitter: 0, ..scenario.weather };
+        scenario.weather = NetworkConditions { jitter: 0, ..scenario.weather };
         scenario.traffic = Traffic { payload_max: 8000, ..scenario.traffic };
         for (host, at, datagrams) in floods {
             scenario.plan(*at, *host, Action::Flood(*datagrams));
@@ -143,7 +148,7 @@ impl Scenario {
 
     /// A host stands still for a while.
     pub fn with_pause(mut self, host: usize, at: u64, nanos: u64) -> Scenario {
-        self.faults = self.faults.with(Fault::Pause);
+        self.faults = self.faults.with(FaultKind::Pause);
         self.plan(at, host, Action::Pause(nanos));
         self.events.sort_by_key(|event| event.at);
         self
@@ -162,9 +167,10 @@ impl Scenario {
         };
         let settings = settings(&Settings { datagram_bytes_max: 1400, ..drawn });
         scenario.hosts = (0..=receivers).map(|n| draw_host(&mut rng, Faults::default(), &settings, n)).collect();
-        scenario.faults = Faults::of(&[Fault::Loss]);
+        scenario.faults = Faults::of(&[FaultKind::Loss]);
         scenario.patterns = vec![">".to_owned()];
-        scenario.weather = Weather { latency: 100 * MICROS, jitter: 50 * MICROS, ..Weather::default() };
+        scenario.weather =
+            NetworkConditions { latency: 100 * MICROS, jitter: 50 * MICROS, ..NetworkConditions::default() };
         scenario.traffic = Traffic { subjects: 4, batch_max: 1, meta: 0.0, ..scenario.traffic };
         scenario.events.clear();
         scenario.plan(2 * SECOND, 0, Action::Start);

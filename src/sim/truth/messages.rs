@@ -1,6 +1,6 @@
 //! Messages in what was sealed: each as it was published, in its turn, and left out only where it may be.
 
-use super::{Flow, Published, Stream, Truth};
+use super::{EpochTrace, GroundTruth, PublishedMessage, StreamTrace};
 use crate::message::{Epoch, Message, Queue};
 use crate::proto::pace::Pace;
 use crate::sim::report::Findings;
@@ -8,12 +8,12 @@ use crate::subject::Subject;
 use crate::wire::{Announce, queue};
 use std::time::Duration;
 
-impl Truth {
+impl GroundTruth {
     /// A whole message was sealed: it must be the next one published.
     pub(super) fn on_message(
         &mut self,
         whose: (usize, Option<u64>),
-        flow: &mut Flow,
+        flow: &mut StreamTrace,
         message: &Message,
         out: &mut Findings,
     ) {
@@ -59,7 +59,7 @@ impl Truth {
     }
 }
 
-impl Truth {
+impl GroundTruth {
     /// A run has sent this message to all: those that it published before and has not sent it never will.
     fn on_sent_in_turn(&mut self, run: usize, id: usize, out: &mut Findings) {
         while let Some(first) = self.unsent[run].front().copied().filter(|first| *first <= id) {
@@ -73,7 +73,7 @@ impl Truth {
     fn on_left_out(&mut self, id: usize, out: &mut Findings) {
         self.spared += 1;
         if self.published[id].must_be_sent {
-            let Published { run, envelope, at, .. } = &self.published[id];
+            let PublishedMessage { run, envelope, at, .. } = &self.published[id];
             out.add("spare", format!("run {run} did not send message {id} on {} of {at}", envelope.subject));
         }
     }
@@ -86,7 +86,7 @@ impl Truth {
     }
 }
 
-impl Stream {
+impl EpochTrace {
     /// What an announcement says of subscriptions.
     pub(super) fn on_interest(&mut self, announce: &Announce, out: &mut Findings) {
         let Some(word) = announce.interest else { return };

@@ -1,26 +1,26 @@
 //! What the bytes that leave a peer must be: numbers, heartbeats, and what is said of datagrams that are asked for again
 //! (R1 to R3, R6, R9 to R11).
 
-use super::{Flow, NEVER, Stream, Truth};
+use super::{EpochTrace, GroundTruth, NEVER, StreamTrace};
 use crate::message::Stamp;
 use crate::proto::pace::Pace;
 use crate::seqno::{Frame, Seq};
 use crate::sim::report::Findings;
 use crate::sim::scenario::MILLIS;
 use crate::subject::Subject;
-use crate::time::{Now, Wall, nanos};
+use crate::time::{ClockReading, WallTime, nanos};
 use crate::wire::{self, Announce, Expired, Header, Kind, Manifest};
 use hashbrown::HashMap;
 
-impl Truth {
+impl GroundTruth {
     /// The number of a message against the last one of its subject (seed 002; R10, R11, A11).
     #[expect(clippy::too_many_arguments, reason = "one message with its place in the stream")]
     pub(super) fn check_number(
         &self,
         at: u64,
-        now: Now,
+        now: ClockReading,
         (stream, receiver): (usize, Option<u64>),
-        flow: &Flow,
+        flow: &StreamTrace,
         (subject, seq): (usize, Option<Seq>),
         (stamp, chain): (Option<Stamp>, Option<Seq>),
         out: &mut Findings,
@@ -47,7 +47,7 @@ impl Truth {
             }
         };
         // What was kept back was dated by an earlier clock. Its uptime tells so to a millisecond, its messages' publication exactly.
-        let wall = Wall::from_nanos(now.wall.as_nanos().saturating_sub(2 * MILLIS));
+        let wall = WallTime::from_nanos(now.wall.as_nanos().saturating_sub(2 * MILLIS));
         let oldest = self.unsent.get(self.streams[stream].run).and_then(|unsent| unsent.front());
         let is_waiting = oldest.is_some_and(|id| self.published[*id].at < at);
         let may_wait = receiver.is_none() && settings.pace.pace != Pace::Off && is_waiting;
@@ -61,7 +61,7 @@ impl Truth {
     }
 }
 
-impl Flow {
+impl StreamTrace {
     /// Whether a memory of so many bytes, which keeps each datagram for so long, may have let go of a datagram at `at`.
     /// What it needs besides the bytes themselves is guessed high.
     pub(super) fn may_be_gone(&self, at: u64, dseq: u64, bytes_max: usize, time: u64) -> bool {
@@ -74,7 +74,7 @@ impl Flow {
     }
 }
 
-impl Stream {
+impl EpochTrace {
     /// R1: after its BYE an epoch says no other word.
     pub(super) fn note_word(&mut self, bye: bool, is_strict: bool, out: &mut Findings) {
         if is_strict && self.said_bye && !bye {
@@ -91,7 +91,7 @@ impl Stream {
     }
 
     /// When a datagram that leaves now was sealed, at the earliest.
-    pub(super) fn sealed_at(&self, at: u64, now: Now, header: &Header) -> u64 {
+    pub(super) fn sealed_at(&self, at: u64, now: ClockReading, header: &Header) -> u64 {
         let uptime = now.instant.since(self.started.instant).as_millis() as u64;
         match uptime.saturating_sub(header.uptime_ms.into()) {
             0 | 1 => at,
@@ -102,7 +102,7 @@ impl Stream {
     pub(super) fn check_header(
         &self,
         at: u64,
-        now: Now,
+        now: ClockReading,
         header: &Header,
         bytes: usize,
         multicast: bool,

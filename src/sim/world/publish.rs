@@ -1,8 +1,8 @@
 //! What the applications of a host publish: bursts that take their time, and floods that take what they get.
 
-use super::{Step, WRITER_CLIENT, World};
+use super::{WRITER_CLIENT, World, WorldStep};
 use crate::message::{ClientId, Epoch, Headers, Message};
-use crate::proto::effect::{Input, Request};
+use crate::proto::effect::{ClientRequest, Input};
 use crate::proto::peer::Peer;
 use crate::sim::scenario::{MICROS, MILLIS};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ impl World<'_> {
         let machine = &mut self.machines[host];
         if machine.peer.is_some() && !machine.is_stopping {
             if machine.burst == 0 {
-                self.push(self.now, Step::Publish(host));
+                self.push(self.now, WorldStep::Publish(host));
             }
             self.machines[host].burst += datagrams;
         }
@@ -24,7 +24,7 @@ impl World<'_> {
 
     pub(super) fn begin_flood(&mut self, host: usize, datagrams: u32) {
         self.machines[host].flood = (datagrams, self.now);
-        self.push(self.now, Step::Flood(host));
+        self.push(self.now, WorldStep::Flood(host));
     }
 
     /// Publishes the messages of one datagram, and plans the next one of the burst.
@@ -36,15 +36,15 @@ impl World<'_> {
         }
         if self.now < machine.paused_until {
             let until = machine.paused_until;
-            return self.push(until, Step::Publish(host));
+            return self.push(until, WorldStep::Publish(host));
         }
         // As the shell does it, applications wait; they give up when all falls silent.
-        if machine.peer.as_ref().is_some_and(Peer::is_held_up) {
+        if machine.peer.as_ref().is_some_and(Peer::is_publish_blocked) {
             if self.scenario.quiet_at() <= self.now {
                 machine.burst = 0;
                 return;
             }
-            return self.push(self.now + MILLIS, Step::Publish(host));
+            return self.push(self.now + MILLIS, WorldStep::Publish(host));
         }
         machine.burst -= 1;
         let goes_on = 0 < machine.burst;
@@ -55,7 +55,7 @@ impl World<'_> {
         self.turn(host);
         if goes_on && self.machines[host].peer.is_some() {
             let at = self.now + self.rng.below(self.scenario.traffic.spacing_max + 1);
-            self.push(at, Step::Publish(host));
+            self.push(at, WorldStep::Publish(host));
         }
     }
 
@@ -67,22 +67,25 @@ impl World<'_> {
             return;
         };
         let (left, began) = machine.flood;
-        if left == 0 && !peer.has_held() {
+        if left == 0 && !peer.has_queued() {
             machine.flooded.push((began, self.now));
             return;
         }
-        let datagrams = if peer.is_held_up() { 0 } else { left.min(FLOOD_DATAGRAMS) };
+        let datagrams = if peer.is_publish_blocked() { 0 } else { left.min(FLOOD_DATAGRAMS) };
         machine.flood.0 -= datagrams;
         let subject = self.subjects[host][0].clone();
         for _ in 0..datagrams {
             let envelope = Message::new(subject.clone(), Bytes::new());
             let bytes = self.scenario.traffic.payload_max as usize;
             let message = self.oracle.on_publish(self.machines[host].run, envelope, bytes, true);
-            self.input(host, Input::Request { client: ClientId(WRITER_CLIENT), request: Request::Publish(message) });
+            self.input(
+                host,
+                Input::ClientRequest { client: ClientId(WRITER_CLIENT), request: ClientRequest::Publish(message) },
+            );
         }
         self.drain(host);
         self.turn(host);
-        self.push(self.now + FLOOD_INTERVAL, Step::Flood(host));
+        self.push(self.now + FLOOD_INTERVAL, WorldStep::Flood(host));
     }
 
     fn publish(&mut self, host: usize) {
@@ -110,6 +113,9 @@ impl World<'_> {
         }
         envelope.event = self.rng.chance(0.02);
         let message = self.oracle.on_publish(self.machines[host].run, envelope, bytes as usize, true);
-        self.input(host, Input::Request { client: ClientId(WRITER_CLIENT), request: Request::Publish(message) });
+        self.input(
+            host,
+            Input::ClientRequest { client: ClientId(WRITER_CLIENT), request: ClientRequest::Publish(message) },
+        );
     }
 }

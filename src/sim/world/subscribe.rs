@@ -1,8 +1,8 @@
 //! What the clients of a host subscribe to, and what they are told of losses.
 
 use super::{JOIN_CLIENT, World, target};
-use crate::message::{DeliveryMode, Loss, Queue, Wanted};
-use crate::proto::effect::{Input, Request, Target};
+use crate::message::{DeliveryMode, Loss, Queue, SubscriptionFilter};
+use crate::proto::effect::{ClientRequest, Input, Target};
 use crate::proto::history::Selection;
 use crate::sim::joiner::Joiner;
 use crate::sim::oracle::{QUEUE_CLIENT, is_member};
@@ -14,8 +14,8 @@ impl World<'_> {
             return;
         }
         self.oracle.on_subscribe(self.now, self.machines[host].run, target, &pattern, mode);
-        let request = Request::Subscribe { sub: target.sub, wanted: pattern.into(), mode, news: false };
-        self.input(host, Input::Request { client: target.client, request });
+        let request = ClientRequest::Subscribe { sub: target.sub, wanted: pattern.into(), mode, news: false };
+        self.input(host, Input::ClientRequest { client: target.client, request });
     }
 
     /// A client joins late.
@@ -30,7 +30,7 @@ impl World<'_> {
         self.oracle.on_subscribe(self.now, machine.run, target, &pattern, mode);
         let (joiner, request) = Joiner::new(target, (pattern, mode), Selection { newest, age: None }, mutants);
         machine.joiner = Some(joiner);
-        self.input(host, Input::Request { client: target.client, request });
+        self.input(host, Input::ClientRequest { client: target.client, request });
     }
 
     /// A client becomes the member of a queue group, if it is not one of any.
@@ -49,9 +49,9 @@ impl World<'_> {
         let (target, pattern) = (target(QUEUE_CLIENT + member, 0), self.patterns[pattern].clone());
         let queue: Queue = format!("q{queue}").parse().expect("a valid name");
         self.oracle.on_queue_join(self.now, self.machines[host].run, target, &pattern, &queue);
-        let wanted = Wanted { queue: Some(queue), ..pattern.into() };
-        let request = Request::Subscribe { sub: target.sub, wanted, mode: DeliveryMode::Repair, news: false };
-        self.input(host, Input::Request { client: target.client, request });
+        let wanted = SubscriptionFilter { queue: Some(queue), ..pattern.into() };
+        let request = ClientRequest::Subscribe { sub: target.sub, wanted, mode: DeliveryMode::Repair, news: false };
+        self.input(host, Input::ClientRequest { client: target.client, request });
     }
 
     pub(super) fn leave_queue(&mut self, host: usize, member: u32) {
@@ -61,16 +61,16 @@ impl World<'_> {
             self.oracle.on_queue_leave(self.now, self.machines[host].run, target);
             self.input(
                 host,
-                Input::Request { client: target.client, request: Request::Unsubscribe { sub: target.sub } },
+                Input::ClientRequest { client: target.client, request: ClientRequest::Unsubscribe { sub: target.sub } },
             );
         }
     }
 
     /// Shows a report of a loss to the oracle. Members of queue groups are owed their share only.
-    pub(super) fn tell(&mut self, run: usize, to: &[Target], loss: &Loss) {
+    pub(super) fn report_loss(&mut self, run: usize, to: &[Target], loss: &Loss) {
         let (members, plain): (Vec<Target>, Vec<Target>) = to.iter().partition(|target| is_member(target));
         if !members.is_empty() {
-            self.oracle.on_share_lost(run, loss);
+            self.oracle.on_queue_loss(run, loss);
         }
         self.oracle.on_report(self.now, run, &plain, loss);
     }

@@ -1,14 +1,14 @@
 //! INTEREST and INTEREST_REQUEST.
 
 use super::*;
-use crate::message::{Queue, QueueError, Wanted};
+use crate::message::{Queue, QueueError, SubscriptionFilter};
 use crate::subject::glob::Glob;
 use crate::subject::{Pattern, SubjectError};
 
 fn entry(pattern: &str, glob: Option<&str>, queue: Option<&str>, count: u32) -> InterestEntry {
     let glob = glob.map(|text| Glob::new(text.as_bytes()).unwrap());
     let queue = queue.map(|text| text.parse::<Queue>().unwrap());
-    InterestEntry { wanted: Wanted { pattern: pattern.parse::<Pattern>().unwrap(), glob, queue }, count }
+    InterestEntry { wanted: SubscriptionFilter { pattern: pattern.parse::<Pattern>().unwrap(), glob, queue }, count }
 }
 
 pub(super) fn example() -> Record {
@@ -71,7 +71,7 @@ fn each_broken_rule_of_interest_has_its_name() {
     ] {
         assert_eq!(
             super::repair::decode_records(Kind::Control, &records),
-            Err(Discard::Malformed(expected)),
+            Err(DiscardReason::Malformed(expected)),
             "{records}"
         );
     }

@@ -354,12 +354,12 @@ fn each_broken_rule_of_repair_has_its_name() {
             Malformed::FragmentOrder,
         ),
     ] {
-        assert_eq!(decode_records(Kind::Control, &records), Err(Discard::Malformed(expected)), "{records}");
+        assert_eq!(decode_records(Kind::Control, &records), Err(DiscardReason::Malformed(expected)), "{records}");
     }
     for record_type in ["43", "44", "45", "48", "49", "4b"] {
         let kind = Kind::Data;
         let expected = Malformed::Misplaced { record: u8::from_str_radix(record_type, 16).unwrap(), kind };
-        assert_eq!(decode_records(kind, &record(record_type, "00", "")), Err(Discard::Malformed(expected)));
+        assert_eq!(decode_records(kind, &record(record_type, "00", "")), Err(DiscardReason::Malformed(expected)));
     }
 }
 
@@ -377,7 +377,7 @@ fn known_fields_come_once_and_whole() {
     assert_eq!((heartbeat.token, heartbeat.echo), (Some(0x2122_2324_2526_2728), Some(0x3132_3334_3536_3738)));
     let report_is = Report { missing: 1, repaired: 1, pending: 1, unverified: 1, lost_min: 2, lost_max: 3, overrun: 0 };
     assert_eq!(heartbeat.report.as_deref(), Some(&report_is));
-    let field = |field| Err(Discard::Malformed(Malformed::Field(field)));
+    let field = |field| Err(DiscardReason::Malformed(Malformed::Field(field)));
     for known in [token, echo] {
         let number = if known == token { 1 } else { 2 };
         assert_eq!(read(&format!("{known}{unknown}{known}")), field(number), "twice");
@@ -385,7 +385,7 @@ fn known_fields_come_once_and_whole() {
         assert_eq!(read(&format!("0{number} 0007 {}", "11".repeat(7))), field(number), "short");
         assert_eq!(read(&format!("0{number} 0009 {}", "11".repeat(9))), field(number), "long");
         assert_eq!(read(&format!("0{number} 0000")), field(number), "empty");
-        assert_eq!(read(&format!("0{number} ffff 00")), Err(Discard::Malformed(Malformed::Truncated)));
+        assert_eq!(read(&format!("0{number} ffff 00")), Err(DiscardReason::Malformed(Malformed::Truncated)));
     }
     assert_eq!(read(&format!("{}{}", report("2", "3"), report("2", "3"))), field(3), "twice");
     assert_eq!(read(&report("3", "2")), field(3), "more at least than at most");
@@ -400,7 +400,7 @@ fn known_fields_come_once_and_whole() {
     assert_eq!(read(&format!("{known}{known}")), field(5), "twice");
     assert_eq!(read("04 0008 0000000000000007"), field(4), "short");
     assert_eq!(read("05 0009 000000000000000900"), field(5), "long");
-    let negative = Err(Discard::Malformed(Malformed::Number(1 << 63)));
+    let negative = Err(DiscardReason::Malformed(Malformed::Number(1 << 63)));
     assert_eq!(read("05 0008 8000000000000000"), negative, "not below 2^63");
     assert_eq!(read(&report("0", "8000000000000000")), negative, "not below 2^63");
 }
@@ -483,7 +483,7 @@ fn a_manifest_of_hostile_size_costs_no_more_than_its_bytes() {
 }
 
 /// Decodes a datagram with these records, given in hexadecimal.
-pub(super) fn decode_records(kind: Kind, records: &str) -> Result<Datagram, Discard> {
+pub(super) fn decode_records(kind: Kind, records: &str) -> Result<Datagram, DiscardReason> {
     let mut bytes = Vec::new();
     header(kind).encode(&mut bytes);
     bytes.extend(unhex(records));

@@ -48,7 +48,7 @@ fn whole() -> Sent {
     Sent {
         message: Message { reply, ..message("a.b", &[[b'x'; 500].as_slice(), b"the end"].concat()) },
         seq: Seq::new(0x5c19_adc0_0000_0001),
-        stamp: Some(Stamp { time: Wall::from_nanos(0x1706_6b71_0b70_6c00), offset: 7 }),
+        stamp: Some(Stamp { time: WallTime::from_nanos(0x1706_6b71_0b70_6c00), offset: 7 }),
         chain: None,
     }
 }

@@ -4,7 +4,7 @@
 //! belongs into `tests/corpus/TARGET` together with the fix. The same seed makes the same inputs.
 
 use seqcast::rng::Rng;
-use seqcast::sim::fuzz::{self, Target};
+use seqcast::sim::fuzz::{self, FuzzTarget};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     run(target, count, seed)
 }
 
-fn run(Target { name, body }: Target, count: u64, seed: u64) -> ExitCode {
+fn run(FuzzTarget { name, body }: FuzzTarget, count: u64, seed: u64) -> ExitCode {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut corpus = corpus(&package.join("../../tests/corpus").join(name));
     let mut rng = Rng::new(seed);

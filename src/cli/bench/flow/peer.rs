@@ -9,10 +9,12 @@ use crate::bus::{Bus, Embedded, EventRef, Options, RecvError, SubscribeError, Su
 use crate::cli::bench::args::BenchPath;
 use crate::cli::bench::child::{Launch, Process};
 use crate::cli::bench::host;
-use crate::cli::bench::job::{DaemonJob, Drop as Dropped, Job, Ready, Told, Values, Window, Word};
-use crate::cli::bench::role::{Line, remove_at_end, spent, temporary_directory};
+use crate::cli::bench::job::{
+    DaemonJob, Drop as Dropped, Job, PeerSettings, ProcessCommand, ProcessReport, ReadyReport, Window,
+};
+use crate::cli::bench::role::{ControlChannel, remove_at_end, resource_usage, temporary_directory};
 use crate::cli::connect;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::interrupt::Interrupt;
 use crate::config::Config;
 use crate::daemon::drop_rule::DropRule;
@@ -21,10 +23,10 @@ use crate::subject::{Pattern, Subject};
 /// How long a peer may take to send what was published.
 const FLUSH_TIME: Duration = Duration::from_secs(30);
 /// How long to wait for room before looking what else there is.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The bus.
-pub enum Peer {
+pub enum BenchPeer {
     /// A peer that this thread drives, and another client of it if one was needed, whose subscriptions end with it.
     Driven(Box<Embedded>, Option<Bus>),
     /// A peer in another thread.
@@ -44,28 +46,28 @@ pub struct Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if let Some(mut process) = self.process.take() {
-            process.say(Word::Stop);
+            process.send(ProcessCommand::Stop);
         }
         // What is left lies among the temporary files.
         drop(std::fs::remove_dir_all(&self.directory));
     }
 }
 
-impl Peer {
+impl BenchPeer {
     /// Starts a peer, or a daemon and attaches to it.
     ///
     /// # Errors
     /// What is in the way.
-    pub fn open(values: &Values, path: BenchPath, drop: Option<Dropped>) -> Result<Peer, Failure> {
+    pub fn open(values: &PeerSettings, path: BenchPath, drop: Option<Dropped>) -> Result<BenchPeer, CommandFailure> {
         let config = values.config()?;
         match path {
             BenchPath::Library => {
                 let embedded = Embedded::open_with(&config, &options(drop, false));
                 embedded
-                    .map(|embedded| Peer::Driven(Box::new(embedded), None))
+                    .map(|embedded| BenchPeer::Driven(Box::new(embedded), None))
                     .map_err(|error| connect::start_failure(&error))
             }
-            BenchPath::Threads => connect::embed(&config, options(drop, false).drop).map(Peer::Threaded),
+            BenchPath::Threads => connect::embed(&config, options(drop, false).drop).map(BenchPeer::Threaded),
             BenchPath::Daemon => attach(values, drop),
         }
     }
@@ -74,10 +76,12 @@ impl Peer {
     ///
     /// # Errors
     /// The peer is gone.
-    pub fn publish(&mut self, subject: &Subject, payload: &[u8]) -> Result<bool, Failure> {
+    pub fn publish(&mut self, subject: &Subject, payload: &[u8]) -> Result<bool, CommandFailure> {
         let outcome = match self {
-            Peer::Driven(embedded, _) => embedded.publish_payload(subject, payload),
-            Peer::Threaded(bus) | Peer::Attached(bus, _) => bus.publish_payload(subject, payload, GLANCE),
+            BenchPeer::Driven(embedded, _) => embedded.publish_payload(subject, payload),
+            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) => {
+                bus.publish_payload(subject, payload, POLL_INTERVAL)
+            }
         };
         outcome.map_err(failed)
     }
@@ -86,13 +90,13 @@ impl Peer {
     ///
     /// # Errors
     /// The peer refuses.
-    pub fn subscribe(&mut self, patterns: Vec<Pattern>) -> Result<Subscription, Failure> {
+    pub fn subscribe(&mut self, patterns: Vec<Pattern>) -> Result<Subscription, CommandFailure> {
         let subscribed = match self {
-            Peer::Threaded(bus) | Peer::Attached(bus, _) => bus.subscribe_all(patterns),
-            Peer::Driven(embedded, _) if patterns.len() == 1 => {
+            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) => bus.subscribe_all(patterns),
+            BenchPeer::Driven(embedded, _) if patterns.len() == 1 => {
                 embedded.subscribe(patterns.into_iter().next().expect("there is one"))
             }
-            Peer::Driven(embedded, other) => {
+            BenchPeer::Driven(embedded, other) => {
                 let bus = other.insert(embedded.bus());
                 subscribe_driven(embedded, bus, patterns)
             }
@@ -105,21 +109,21 @@ impl Peer {
     ///
     /// # Errors
     /// The peer is broken.
-    pub fn turn(&mut self, wait: Duration) -> Result<(), Failure> {
+    pub fn drive(&mut self, wait: Duration) -> Result<(), CommandFailure> {
         match self {
-            Peer::Driven(embedded, _) => drop(embedded.drive(wait).map_err(failed)?),
-            Peer::Threaded(_) | Peer::Attached(..) if !wait.is_zero() => std::thread::sleep(wait),
-            Peer::Threaded(_) | Peer::Attached(..) => {}
+            BenchPeer::Driven(embedded, _) => drop(embedded.drive(wait).map_err(failed)?),
+            BenchPeer::Threaded(_) | BenchPeer::Attached(..) if !wait.is_zero() => std::thread::sleep(wait),
+            BenchPeer::Threaded(_) | BenchPeer::Attached(..) => {}
         }
         Ok(())
     }
 
-    /// How late [`Peer::turn`] may end: who must be punctual makes turns without waiting for that long.
-    pub fn late(&self) -> Duration {
+    /// How late [`BenchPeer::drive`] may end: who must be punctual makes turns without waiting for that long.
+    pub fn timer_slack(&self) -> Duration {
         match self {
             // The timer of a peer goes off at whole milliseconds.
-            Peer::Driven(..) => Duration::from_millis(3),
-            Peer::Threaded(_) | Peer::Attached(..) => Duration::from_micros(100),
+            BenchPeer::Driven(..) => Duration::from_millis(3),
+            BenchPeer::Threaded(_) | BenchPeer::Attached(..) => Duration::from_micros(100),
         }
     }
 
@@ -132,8 +136,8 @@ impl Peer {
         subscription: &Subscription,
         wait: Duration,
         mut each: impl FnMut(EventRef<'_>),
-    ) -> Result<usize, Failure> {
-        if let Peer::Driven(embedded, _) = self {
+    ) -> Result<usize, CommandFailure> {
+        if let BenchPeer::Driven(embedded, _) = self {
             embedded.drive(wait).map_err(failed)?;
             return subscription.drain(each).map_err(failed);
         }
@@ -149,10 +153,10 @@ impl Peer {
     ///
     /// # Errors
     /// The peer is stuck or gone.
-    pub fn flush(&mut self) -> Result<(), Failure> {
+    pub fn flush(&mut self) -> Result<(), CommandFailure> {
         match self {
-            Peer::Driven(..) => self.turn(Duration::ZERO),
-            Peer::Threaded(bus) | Peer::Attached(bus, _) => bus.flush(FLUSH_TIME).map_err(failed),
+            BenchPeer::Driven(..) => self.drive(Duration::ZERO),
+            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) => bus.flush(FLUSH_TIME).map_err(failed),
         }
     }
 
@@ -160,28 +164,28 @@ impl Peer {
     ///
     /// # Errors
     /// The peer is gone.
-    pub fn show(&mut self, what: &str) -> Result<Value, Failure> {
+    pub fn show(&mut self, what: &str) -> Result<Value, CommandFailure> {
         match self {
-            Peer::Driven(embedded, _) => Ok(embedded.show(&json!({ "show": what }))),
-            Peer::Threaded(bus) | Peer::Attached(bus, _) => bus.show(what).map_err(failed),
+            BenchPeer::Driven(embedded, _) => Ok(embedded.show(&json!({ "show": what }))),
+            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) => bus.show(what).map_err(failed),
         }
     }
 
     /// How many other peers it knows.
     ///
     /// # Errors
-    /// As [`Peer::show`].
-    pub fn peers(&mut self) -> Result<usize, Failure> {
+    /// As [`BenchPeer::show`].
+    pub fn peers(&mut self) -> Result<usize, CommandFailure> {
         Ok(self.show("peers")?["rows"].as_array().map_or(0, Vec::len))
     }
 
     /// What it found where it runs.
     ///
     /// # Errors
-    /// As [`Peer::show`].
-    pub fn ready(&mut self) -> Result<Ready, Failure> {
+    /// As [`BenchPeer::show`].
+    pub fn ready(&mut self) -> Result<ReadyReport, CommandFailure> {
         let status = self.show("status")?["status"].take();
-        Ok(Ready {
+        Ok(ReadyReport {
             host: host::here(),
             interface: status["interface"].as_str().unwrap_or_default().to_owned(),
             mtu: status["mtu"].as_u64().and_then(|mtu| usize::try_from(mtu).ok()).unwrap_or(0),
@@ -192,10 +196,12 @@ impl Peer {
     }
 
     /// Processor time of this program and of its daemon in nanoseconds, and the memory of the process that holds the peer.
-    pub fn spent(&self) -> (u64, u64) {
+    pub fn resource_usage(&self) -> (u64, u64) {
         match self {
-            Peer::Driven(..) | Peer::Threaded(_) => spent(),
-            Peer::Attached(_, daemon) => (host::cpu_ns() + host::cpu_ns_of(daemon.pid), host::rss_bytes(daemon.pid)),
+            BenchPeer::Driven(..) | BenchPeer::Threaded(_) => resource_usage(),
+            BenchPeer::Attached(_, daemon) => {
+                (host::cpu_ns() + host::cpu_ns_of(daemon.pid), host::rss_bytes(daemon.pid))
+            }
         }
     }
 
@@ -203,10 +209,10 @@ impl Peer {
     ///
     /// # Errors
     /// The peer is broken.
-    pub fn close(self) -> Result<(), Failure> {
+    pub fn close(self) -> Result<(), CommandFailure> {
         match self {
-            Peer::Driven(embedded, _) => embedded.close().map_err(failed),
-            Peer::Threaded(bus) | Peer::Attached(bus, _) => {
+            BenchPeer::Driven(embedded, _) => embedded.close().map_err(failed),
+            BenchPeer::Threaded(bus) | BenchPeer::Attached(bus, _) => {
                 bus.close();
                 Ok(())
             }
@@ -217,8 +223,8 @@ impl Peer {
 /// What a peer says of its window of published subjects (`pub`) or received ones (`sub`).
 ///
 /// # Errors
-/// As [`Peer::show`].
-pub fn window(peer: &mut Peer, which: &str) -> Result<Window, Failure> {
+/// As [`BenchPeer::show`].
+pub fn window(peer: &mut BenchPeer, which: &str) -> Result<Window, CommandFailure> {
     let answer = peer.show("windows")?;
     let row = answer["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["window"] == which));
     let number = |key: &str| row.and_then(|row| row[key].as_u64()).unwrap_or(0);
@@ -235,7 +241,7 @@ fn subscribe_driven(
     std::thread::scope(|scope| {
         let subscriber = scope.spawn(|| bus.subscribe_all(patterns));
         while !subscriber.is_finished() {
-            embedded.drive(GLANCE).map_err(|_| SubscribeError::Closed)?;
+            embedded.drive(POLL_INTERVAL).map_err(|_| SubscribeError::Closed)?;
         }
         subscriber.join().expect("subscribing does not panic")
     })
@@ -247,15 +253,15 @@ fn options(drop: Option<Dropped>, serve: bool) -> Options {
 }
 
 /// Starts a daemon in a directory of its own and attaches to it.
-fn attach(values: &Values, drop: Option<Dropped>) -> Result<Peer, Failure> {
+fn attach(values: &PeerSettings, drop: Option<Dropped>) -> Result<BenchPeer, CommandFailure> {
     let directory = temporary_directory()?;
     let socket = directory.join("peer.sock");
     let values = values.with("bench", "socket", &socket.to_string_lossy());
-    let started = std::env::current_exe().map_err(Failure::from).and_then(|program| {
+    let started = std::env::current_exe().map_err(CommandFailure::from).and_then(|program| {
         let job = Job::Daemon(DaemonJob { values, drop });
         let mut process = Process::start(Launch { program: &program, via: None }, &job)?;
         let ready = process.ready(&Interrupt::watch()?)?;
-        ready.map_err(|why| Failure::new(Exit::Failed, why))?;
+        ready.map_err(|why| CommandFailure::new(Exit::Failed, why))?;
         Ok(process)
     });
     let daemon = match started {
@@ -265,26 +271,26 @@ fn attach(values: &Values, drop: Option<Dropped>) -> Result<Peer, Failure> {
             return Err(failure);
         }
     };
-    Ok(Peer::Attached(connect::attach(&socket, "bench")?, daemon))
+    Ok(BenchPeer::Attached(connect::attach(&socket, "bench")?, daemon))
 }
 
 /// Is a daemon until it is told to end.
 ///
 /// # Errors
 /// What is in the way of its start.
-pub fn serve(job: &DaemonJob, line: &mut Line<'_>) -> Result<(), Failure> {
+pub fn serve(job: &DaemonJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let config: Config = job.values.config()?;
     // Its socket may come to be after the other process wanted the directory to go.
     config.socket.parent().into_iter().for_each(remove_at_end);
     let bus = Bus::embed_with(&config, &options(job.drop, true)).map_err(failed)?;
-    let mut peer = Peer::Threaded(bus);
-    line.tell(&Told::Ready(peer.ready()?))?;
-    while line.wait() != Word::Stop {}
+    let mut peer = BenchPeer::Threaded(bus);
+    line.report(&ProcessReport::ReadyReport(peer.ready()?))?;
+    while line.wait() != ProcessCommand::Stop {}
     peer.flush()?;
     peer.close()
 }
 
 /// What goes wrong while the bench runs is a failure, whatever it is.
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Failed, error)
+fn failed(error: impl std::fmt::Display) -> CommandFailure {
+    CommandFailure::new(Exit::Failed, error)
 }

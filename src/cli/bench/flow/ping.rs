@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::peer::Peer;
-use super::publish::meet;
+use super::peer::BenchPeer;
+use super::publish::wait_for_peers;
 use crate::bus::{EventRef, Subscription};
-use crate::cli::bench::job::{PingJob, Pinged, Told, Word};
+use crate::cli::bench::job::{PingJob, PingReport, ProcessCommand, ProcessReport};
 use crate::cli::bench::latencies::Latencies;
 use crate::cli::bench::meter::warm_up;
 use crate::cli::bench::payload::{fill, read};
-use crate::cli::bench::role::Line;
-use crate::cli::exit::Failure;
+use crate::cli::bench::role::ControlChannel;
+use crate::cli::exit::CommandFailure;
 use crate::daemon::clock::Clock;
 
 /// Thrown there, and back.
@@ -19,19 +19,19 @@ const PONG: &str = "bench.pong";
 /// A message that is not back by then is given up.
 const LOST_TIME: Duration = Duration::from_secs(2);
 /// How long to wait for events before looking what else there is.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Throws one message after the other and measures.
 ///
 /// # Errors
 /// What is in the way.
-pub fn ping(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
-    let mut peer = Peer::open(&job.values, job.path, None)?;
+pub fn ping(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+    let mut peer = BenchPeer::open(&job.values, job.path, None)?;
     let subscription = peer.subscribe(vec![PONG.parse().expect("a pattern")])?;
-    meet(&mut peer, 1)?;
-    line.tell(&Told::Ready(peer.ready()?))?;
-    while line.heard() != Some(Word::Go) {
-        peer.turn(GLANCE / 10)?;
+    wait_for_peers(&mut peer, 1)?;
+    line.report(&ProcessReport::ReadyReport(peer.ready()?))?;
+    while line.try_receive() != Some(ProcessCommand::Go) {
+        peer.drive(POLL_INTERVAL / 10)?;
     }
     let subject = PING.parse().expect("a subject");
     let mut payload = vec![0; job.bytes];
@@ -46,27 +46,32 @@ pub fn ping(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
         fill(&mut payload, number, None);
         thrown = Clock::now().instant;
         while !peer.publish(&subject, &payload)? {
-            peer.turn(Duration::ZERO)?;
+            peer.drive(Duration::ZERO)?;
         }
-        match caught(&mut peer, &subscription, number, wait(job))? {
-            true if counted <= thrown => latencies.enter(Clock::now().instant.since(thrown) / 2),
+        match await_pong(&mut peer, &subscription, number, wait(job))? {
+            true if counted <= thrown => latencies.record(Clock::now().instant.since(thrown) / 2),
             true => {}
             false => lost += 1,
         }
     }
-    line.tell(&Told::Pinged(Pinged { latencies: latencies.quantiles(), lost }))?;
-    while line.wait() != Word::Stop {}
+    line.report(&ProcessReport::PingReport(PingReport { latencies: latencies.quantiles(), lost }))?;
+    while line.wait() != ProcessCommand::Stop {}
     drop(subscription);
     peer.close()
 }
 
 /// How long to wait for an event at a time.
 fn wait(job: &PingJob) -> Duration {
-    if job.is_busy { Duration::ZERO } else { GLANCE }
+    if job.is_busy { Duration::ZERO } else { POLL_INTERVAL }
 }
 
 /// Waits until message `number` is back. False if it is not in time.
-fn caught(peer: &mut Peer, subscription: &Subscription, number: u64, wait: Duration) -> Result<bool, Failure> {
+fn await_pong(
+    peer: &mut BenchPeer,
+    subscription: &Subscription,
+    number: u64,
+    wait: Duration,
+) -> Result<bool, CommandFailure> {
     let deadline = Clock::now().instant + LOST_TIME;
     let mut is_back = false;
     loop {
@@ -85,12 +90,12 @@ fn caught(peer: &mut Peer, subscription: &Subscription, number: u64, wait: Durat
 ///
 /// # Errors
 /// What is in the way.
-pub fn pong(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
-    let mut peer = Peer::open(&job.values, job.path, None)?;
+pub fn pong(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+    let mut peer = BenchPeer::open(&job.values, job.path, None)?;
     let subscription = peer.subscribe(vec![PING.parse().expect("a pattern")])?;
-    line.tell(&Told::Ready(peer.ready()?))?;
+    line.report(&ProcessReport::ReadyReport(peer.ready()?))?;
     let subject = PONG.parse().expect("a subject");
-    while line.heard() != Some(Word::Stop) {
+    while line.try_receive() != Some(ProcessCommand::Stop) {
         let mut came = None;
         peer.receive(&subscription, wait(job), |event| {
             if let EventRef::Message(delivery) = event {
@@ -99,7 +104,7 @@ pub fn pong(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
         })?;
         if let Some(payload) = came {
             while !peer.publish(&subject, &payload)? {
-                peer.turn(Duration::ZERO)?;
+                peer.drive(Duration::ZERO)?;
             }
         }
     }

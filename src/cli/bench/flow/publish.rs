@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::peer::{Peer, window};
-use crate::cli::bench::job::{Load, PublishJob, Sent, Told, Word};
-use crate::cli::bench::payload::Payloads;
-use crate::cli::bench::role::Line;
-use crate::cli::exit::{Exit, Failure};
+use super::peer::{BenchPeer, window};
+use crate::cli::bench::job::{Load, ProcessCommand, ProcessReport, PublishJob, SendReport};
+use crate::cli::bench::payload::PayloadGenerator;
+use crate::cli::bench::role::ControlChannel;
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::daemon::clock::Clock;
 use crate::subject::Subject;
 use crate::time::Instant;
@@ -18,9 +18,9 @@ const BURST_BYTES: u64 = 512 * 1024;
 /// For so long after its start a peer sends little, as it may not know all receivers yet: that is not what is measured.
 const SETTLE_TIME: Duration = Duration::from_millis(150);
 /// How long meeting the other peers may take.
-const MEET_TIME: Duration = Duration::from_secs(20);
+const PEER_DISCOVERY_TIME: Duration = Duration::from_secs(20);
 /// How long a peer is left to itself at most.
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// What the subjects begin with.
 pub const SUBJECT_PREFIX: &str = "bench.load";
 
@@ -33,28 +33,35 @@ pub fn subject(n: u64) -> Subject {
 ///
 /// # Errors
 /// What is in the way.
-pub fn run(job: &PublishJob, line: &mut Line<'_>) -> Result<(), Failure> {
+pub fn run(job: &PublishJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let subjects: Vec<Subject> = (0..job.load.subjects).map(subject).collect();
-    let mut peer = Peer::open(&job.values, job.path, None)?;
-    meet(&mut peer, job.subscribers)?;
+    let mut peer = BenchPeer::open(&job.values, job.path, None)?;
+    wait_for_peers(&mut peer, job.subscribers)?;
     let settled = Clock::now().instant + SETTLE_TIME;
     while Clock::now().instant < settled {
-        peer.turn(GLANCE)?;
+        peer.drive(POLL_INTERVAL)?;
     }
-    line.tell(&Told::Ready(peer.ready()?))?;
-    while line.hear(Duration::ZERO) != Some(Word::Go) {
-        peer.turn(GLANCE)?;
+    line.report(&ProcessReport::ReadyReport(peer.ready()?))?;
+    while line.receive_timeout(Duration::ZERO) != Some(ProcessCommand::Go) {
+        peer.drive(POLL_INTERVAL)?;
     }
-    let (before, start) = (peer.spent().0, Clock::now().instant);
+    let (before, start) = (peer.resource_usage().0, Clock::now().instant);
     let (sent, held_up) = publish(&mut peer, &job.load, &subjects, start)?;
     peer.flush()?;
     let seconds = Clock::now().instant.since(start).as_secs_f64();
-    let (cpu_ns, rss_bytes) = peer.spent();
+    let (cpu_ns, rss_bytes) = peer.resource_usage();
     let window = window(&mut peer, "pub")?;
-    line.tell(&Told::Sent(Sent { sent, seconds, cpu_ns: cpu_ns - before, held_up, rss_bytes, window }))?;
+    line.report(&ProcessReport::SendReport(SendReport {
+        sent,
+        seconds,
+        cpu_ns: cpu_ns - before,
+        held_up,
+        rss_bytes,
+        window,
+    }))?;
     // Who misses something asks for it, and heartbeats tell what was last.
-    while line.heard() != Some(Word::Stop) {
-        peer.turn(GLANCE)?;
+    while line.try_receive() != Some(ProcessCommand::Stop) {
+        peer.drive(POLL_INTERVAL)?;
     }
     peer.close()
 }
@@ -63,26 +70,31 @@ pub fn run(job: &PublishJob, line: &mut Line<'_>) -> Result<(), Failure> {
 ///
 /// # Errors
 /// They are not in time.
-pub fn meet(peer: &mut Peer, subscribers: usize) -> Result<(), Failure> {
-    let deadline = Clock::now().instant + MEET_TIME;
+pub fn wait_for_peers(peer: &mut BenchPeer, subscribers: usize) -> Result<(), CommandFailure> {
+    let deadline = Clock::now().instant + PEER_DISCOVERY_TIME;
     loop {
         let met = peer.peers()?;
         if subscribers <= met {
             return Ok(());
         }
         if deadline < Clock::now().instant {
-            let text = format!("only {met} of {subscribers} subscribers answered within {MEET_TIME:?}");
-            return Err(Failure::new(Exit::Unreachable, text)
+            let text = format!("only {met} of {subscribers} subscribers answered within {PEER_DISCOVERY_TIME:?}");
+            return Err(CommandFailure::new(Exit::Unreachable, text)
                 .fix("does multicast get from one to the other? see docs/network.md, and --interface"));
         }
-        peer.turn(5 * GLANCE)?;
+        peer.drive(5 * POLL_INTERVAL)?;
     }
 }
 
 /// Publishes; gives how many, and how often the bus took no more.
-fn publish(peer: &mut Peer, load: &Load, subjects: &[Subject], start: Instant) -> Result<(u64, u64), Failure> {
+fn publish(
+    peer: &mut BenchPeer,
+    load: &Load,
+    subjects: &[Subject],
+    start: Instant,
+) -> Result<(u64, u64), CommandFailure> {
     let until = start + Duration::from_nanos(load.span_ns);
-    let mut payloads = Payloads::new(load.bytes, load.is_stamped);
+    let mut payloads = PayloadGenerator::new(load.bytes, load.is_stamped);
     let burst = (BURST_BYTES / load.bytes as u64).clamp(1, BURST);
     let mut round = subjects.iter().cycle();
     let mut subject = &subjects[0];
@@ -107,11 +119,11 @@ fn publish(peer: &mut Peer, load: &Load, subjects: &[Subject], start: Instant) -
             sent += 1;
         }
         let wait = match due_at(load, start, sent) {
-            _ if is_full => GLANCE,
-            Some(due) => due.since(now).saturating_sub(peer.late()).min(GLANCE),
+            _ if is_full => POLL_INTERVAL,
+            Some(due) => due.since(now).saturating_sub(peer.timer_slack()).min(POLL_INTERVAL),
             None => Duration::ZERO,
         };
-        peer.turn(wait)?;
+        peer.drive(wait)?;
     }
     Ok((sent, held_up))
 }

@@ -4,47 +4,47 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::peer::{Peer, window};
+use super::peer::{BenchPeer, window};
 use super::publish::{SUBJECT_PREFIX, subject};
 use crate::bus::{EventRef, Subscription};
-use crate::cli::bench::job::{Received, SubscribeJob, Told, Word};
+use crate::cli::bench::job::{ProcessCommand, ProcessReport, ReceiveReport, SubscribeJob};
 use crate::cli::bench::latencies::Latencies;
-use crate::cli::bench::meter::Meter;
-use crate::cli::bench::payload::{Book, read};
-use crate::cli::bench::role::Line;
-use crate::cli::exit::Failure;
+use crate::cli::bench::meter::RateMeter;
+use crate::cli::bench::payload::{SequenceChecker, read};
+use crate::cli::bench::role::ControlChannel;
+use crate::cli::exit::CommandFailure;
 use crate::daemon::clock::Clock;
 use crate::subject::Pattern;
 use crate::time::Instant;
 
 /// How long to wait for events before looking what else there is.
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// How often to look whether everything is accounted for, once nothing comes any more.
 const QUIET_TIME: Duration = Duration::from_millis(100);
 /// How long what is missing may take to be explained.
 const SETTLE_TIME: Duration = Duration::from_secs(30);
 
 /// What came.
-struct Tally {
-    book: Book,
+struct ReceiveTally {
+    checker: SequenceChecker,
     repaired: u64,
     dropped: u64,
     /// Of all messages, and of the repaired ones, if they say when they were due.
     latencies: Option<[Latencies; 2]>,
 }
 
-impl Tally {
-    fn enter(&mut self, event: EventRef<'_>) {
+impl ReceiveTally {
+    fn record(&mut self, event: EventRef<'_>) {
         match event {
             EventRef::Message(delivery) => {
                 let content = read(delivery.payload, self.latencies.is_some());
-                self.book.enter(content.map(|(number, _)| number));
+                self.checker.record(content.map(|(number, _)| number));
                 self.repaired += u64::from(delivery.repaired);
                 if let (Some([all, repaired]), Some((_, due))) = (&mut self.latencies, content) {
                     let latency = Clock::now().instant.since(Instant::from_nanos(due));
-                    all.enter(latency);
+                    all.record(latency);
                     if delivery.repaired {
-                        repaired.enter(latency);
+                        repaired.record(latency);
                     }
                 }
             }
@@ -64,7 +64,7 @@ struct Losses {
 }
 
 impl Losses {
-    fn of(peer: &mut Peer) -> Result<Losses, Failure> {
+    fn of(peer: &mut BenchPeer) -> Result<Losses, CommandFailure> {
         let answer = peer.show("loss")?;
         let mut losses = Losses::default();
         for row in answer["rows"].as_array().into_iter().flatten() {
@@ -81,37 +81,37 @@ impl Losses {
 ///
 /// # Errors
 /// What is in the way.
-pub fn run(job: &SubscribeJob, line: &mut Line<'_>) -> Result<(), Failure> {
-    let mut peer = Peer::open(&job.values, job.path, job.drop)?;
+pub fn run(job: &SubscribeJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+    let mut peer = BenchPeer::open(&job.values, job.path, job.drop)?;
     let patterns: Vec<Pattern> = match job.is_each {
         true => (0..job.load.subjects).map(|number| subject(number).into()).collect(),
         false => vec![format!("{SUBJECT_PREFIX}.>").parse().expect("a pattern")],
     };
     let subscription = peer.subscribe(patterns)?;
-    line.tell(&Told::Ready(peer.ready()?))?;
-    let before = peer.spent().0;
-    let book = Book::new(job.load.subjects);
+    line.report(&ProcessReport::ReadyReport(peer.ready()?))?;
+    let before = peer.resource_usage().0;
+    let checker = SequenceChecker::new(job.load.subjects);
     let latencies = job.load.is_stamped.then(|| [Latencies::new(), Latencies::new()]);
-    let mut tally = Tally { book, repaired: 0, dropped: 0, latencies };
-    let mut meter = Meter::new(Duration::from_nanos(job.load.span_ns), job.load.subjects);
+    let mut tally = ReceiveTally { checker, repaired: 0, dropped: 0, latencies };
+    let mut meter = RateMeter::new(Duration::from_nanos(job.load.span_ns), job.load.subjects);
     let sent = loop {
-        let events = peer.receive(&subscription, GLANCE, |event| tally.enter(event))?;
+        let events = peer.receive(&subscription, POLL_INTERVAL, |event| tally.record(event))?;
         if 0 < events {
-            meter.read(Clock::now().instant, tally.book.received);
+            meter.read(Clock::now().instant, tally.checker.received);
         }
-        match line.heard() {
-            Some(Word::Finish { sent }) => break sent,
-            Some(Word::Stop) => return Ok(()),
-            Some(Word::Go) | None => {}
+        match line.try_receive() {
+            Some(ProcessCommand::Finish { sent }) => break sent,
+            Some(ProcessCommand::Stop) => return Ok(()),
+            Some(ProcessCommand::Go) | None => {}
         }
     };
     let losses = settle(&mut peer, &subscription, sent, &mut tally, &mut meter)?;
     let counters = peer.show("counters")?;
-    let (cpu_ns, rss_bytes) = peer.spent();
+    let (cpu_ns, rss_bytes) = peer.resource_usage();
     let [latencies, repair_latencies] =
         tally.latencies.map(|both| both.map(|latencies| latencies.quantiles())).unwrap_or_default();
-    line.tell(&Told::Received(Box::new(Received {
-        received: tally.book.received,
+    line.report(&ProcessReport::ReceiveReport(Box::new(ReceiveReport {
+        received: tally.checker.received,
         per_s: meter.per_s(),
         lost: losses.lost,
         lost_max: losses.lost_max,
@@ -126,7 +126,7 @@ pub fn run(job: &SubscribeJob, line: &mut Line<'_>) -> Result<(), Failure> {
         window: window(&mut peer, "sub")?,
         latencies,
         repair_latencies,
-        faults: tally.book.faults(),
+        faults: tally.checker.faults(),
     })))?;
     drop(subscription);
     peer.close()
@@ -134,25 +134,25 @@ pub fn run(job: &SubscribeJob, line: &mut Line<'_>) -> Result<(), Failure> {
 
 /// Takes the rest.
 fn settle(
-    peer: &mut Peer,
+    peer: &mut BenchPeer,
     subscription: &Subscription,
     sent: u64,
-    tally: &mut Tally,
-    meter: &mut Meter,
-) -> Result<Losses, Failure> {
+    tally: &mut ReceiveTally,
+    meter: &mut RateMeter,
+) -> Result<Losses, CommandFailure> {
     let start = Clock::now().instant;
     let (deadline, mut last) = (start + SETTLE_TIME, start);
     let mut losses = Losses::default();
-    let is_missing = |tally: &Tally| tally.book.received + tally.dropped < sent;
+    let is_missing = |tally: &ReceiveTally| tally.checker.received + tally.dropped < sent;
     while is_missing(tally) {
-        let events = peer.receive(subscription, GLANCE, |event| tally.enter(event))?;
+        let events = peer.receive(subscription, POLL_INTERVAL, |event| tally.record(event))?;
         let now = Clock::now().instant;
         if 0 < events {
-            meter.read(now, tally.book.received);
+            meter.read(now, tally.checker.received);
             last = now;
         } else if QUIET_TIME <= now.since(last) {
             losses = Losses::of(peer)?;
-            let told = tally.book.received + tally.dropped + losses.lost + losses.unverified;
+            let told = tally.checker.received + tally.dropped + losses.lost + losses.unverified;
             if sent <= told || deadline <= now {
                 break;
             }
@@ -160,7 +160,7 @@ fn settle(
         }
     }
     // What comes now is too much, and shows as such.
-    peer.receive(subscription, GLANCE, |event| tally.enter(event))?;
+    peer.receive(subscription, POLL_INTERVAL, |event| tally.record(event))?;
     if !is_missing(tally) {
         losses = Losses::of(peer)?;
     }

@@ -77,7 +77,7 @@ impl ReceiveBuffers {
     /// What the kernel says, except that nothing came in time.
     pub fn receive(&mut self, socket: &Socket) -> io::Result<()> {
         self.filled.clear();
-        let mut controls = [const { Control([0; 64]) }; BUFFERS];
+        let mut controls = [const { ControlBuffer([0; 64]) }; BUFFERS];
         let mut slices: Vec<libc::iovec> = self
             .buffers
             .iter_mut()
@@ -89,7 +89,7 @@ impl ReceiveBuffers {
             .map(|(slice, control)| {
                 let mut header = header(slice);
                 header.msg_hdr.msg_control = ptr::from_mut(control).cast();
-                header.msg_hdr.msg_controllen = size_of::<Control>();
+                header.msg_hdr.msg_controllen = size_of::<ControlBuffer>();
                 header
             })
             .collect();
@@ -111,7 +111,7 @@ impl ReceiveBuffers {
             };
         };
         for header in &headers[..count] {
-            let (segment, drops) = told(&header.msg_hdr);
+            let (segment, drops) = parse_control(&header.msg_hdr);
             self.drops = drops.unwrap_or(self.drops);
             self.filled.push((header.msg_len as usize, segment));
         }
@@ -129,10 +129,10 @@ impl ReceiveBuffers {
 
 /// Room for the control messages that a socket may be asked for, aligned as the kernel wants it.
 #[repr(C, align(8))]
-struct Control([u8; 64]);
+struct ControlBuffer([u8; 64]);
 
 /// The size of the datagrams in a buffer, if it holds several, and the count of drops, if it is told.
-fn told(header: &libc::msghdr) -> (Option<usize>, Option<u32>) {
+fn parse_control(header: &libc::msghdr) -> (Option<usize>, Option<u32>) {
     let (mut segment, mut drops) = (None, None);
     // SAFETY: the kernel has filled `msg_control` with `msg_controllen` bytes of well-formed control messages.
     let mut control = unsafe { libc::CMSG_FIRSTHDR(header) };

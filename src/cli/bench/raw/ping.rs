@@ -8,12 +8,12 @@ use socket2::Socket;
 
 use super::socket::{beside, interface, receiver, refused, sender};
 use crate::cli::bench::host;
-use crate::cli::bench::job::{PingJob, Pinged, Ready, Told, Word};
+use crate::cli::bench::job::{PingJob, PingReport, ProcessCommand, ProcessReport, ReadyReport};
 use crate::cli::bench::latencies::Latencies;
 use crate::cli::bench::meter::warm_up;
 use crate::cli::bench::payload::{fill, read};
-use crate::cli::bench::role::Line;
-use crate::cli::exit::Failure;
+use crate::cli::bench::role::ControlChannel;
+use crate::cli::exit::CommandFailure;
 use crate::daemon::clock::Clock;
 
 /// A datagram that is not back by then is given up.
@@ -22,16 +22,16 @@ const LOST_TIME: Duration = Duration::from_millis(200);
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Both sockets of one side.
-struct Sides {
+struct SocketPair {
     to: Socket,
     from: Socket,
     is_busy: bool,
     buffer: Vec<u8>,
 }
 
-impl Sides {
+impl SocketPair {
     /// Opens them: `there` is the port to send to, `here` the one to hear.
-    fn open(job: &PingJob, is_ping: bool, line: &mut Line<'_>) -> Result<Sides, Failure> {
+    fn open(job: &PingJob, is_ping: bool, line: &mut ControlChannel<'_>) -> Result<SocketPair, CommandFailure> {
         let config = job.values.config()?;
         let chosen = interface(&config)?;
         let ports = [config.port, beside(config.port)];
@@ -43,7 +43,7 @@ impl Sides {
             false => from.set_read_timeout(Some(LOST_TIME)),
         };
         prepared.map_err(|error| refused("prepare a socket", &error))?;
-        line.tell(&Told::Ready(Ready {
+        line.report(&ProcessReport::ReadyReport(ReadyReport {
             host: host::here(),
             interface: chosen.name,
             mtu: chosen.mtu,
@@ -51,10 +51,10 @@ impl Sides {
             datagram_bytes: None,
             segments: None,
         }))?;
-        Ok(Sides { to, from, is_busy: job.is_busy, buffer: vec![0; BUFFER_BYTES] })
+        Ok(SocketPair { to, from, is_busy: job.is_busy, buffer: vec![0; BUFFER_BYTES] })
     }
 
-    fn send(&self, payload: &[u8]) -> Result<(), Failure> {
+    fn send(&self, payload: &[u8]) -> Result<(), CommandFailure> {
         match self.to.send(payload) {
             Ok(_) => Ok(()),
             Err(error) => Err(refused("send a raw datagram", &error)),
@@ -62,7 +62,7 @@ impl Sides {
     }
 
     /// The next datagram; `None` if none is there, or none came within [`LOST_TIME`].
-    fn receive(&mut self) -> Result<Option<&[u8]>, Failure> {
+    fn receive(&mut self) -> Result<Option<&[u8]>, CommandFailure> {
         match self.from.read(&mut self.buffer) {
             Ok(bytes) => Ok(Some(&self.buffer[..bytes])),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
@@ -75,8 +75,8 @@ impl Sides {
 ///
 /// # Errors
 /// What the kernel refuses.
-pub fn ping(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
-    let mut sides = Sides::open(job, true, line)?;
+pub fn ping(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+    let mut sides = SocketPair::open(job, true, line)?;
     line.wait();
     let (mut latencies, mut lost) = (Latencies::new(), 0);
     let mut payload = vec![0; job.bytes];
@@ -99,12 +99,12 @@ pub fn ping(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
             }
         };
         match is_back {
-            true if counted <= thrown => latencies.enter(Clock::now().instant.since(thrown) / 2),
+            true if counted <= thrown => latencies.record(Clock::now().instant.since(thrown) / 2),
             true => {}
             false => lost += 1,
         }
     }
-    line.tell(&Told::Pinged(Pinged { latencies: latencies.quantiles(), lost }))?;
+    line.report(&ProcessReport::PingReport(PingReport { latencies: latencies.quantiles(), lost }))?;
     line.wait();
     Ok(())
 }
@@ -113,8 +113,8 @@ pub fn ping(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
 ///
 /// # Errors
 /// What the kernel refuses.
-pub fn pong(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
-    let mut sides = Sides::open(job, false, line)?;
+pub fn pong(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+    let mut sides = SocketPair::open(job, false, line)?;
     let mut idle = 0_u32;
     loop {
         let came = sides.receive()?.map(<[u8]>::len);
@@ -125,11 +125,13 @@ pub fn pong(job: &PingJob, line: &mut Line<'_>) -> Result<(), Failure> {
         }
         idle = idle.wrapping_add(1);
         // A busy one looks for words now and then only.
-        if (!sides.is_busy || idle.is_multiple_of(LOOKS)) && line.heard() == Some(Word::Stop) {
+        if (!sides.is_busy || idle.is_multiple_of(CONTROL_CHECK_SPINS))
+            && line.try_receive() == Some(ProcessCommand::Stop)
+        {
             return Ok(());
         }
     }
 }
 
 /// Vain looks at the socket between two looks for words.
-const LOOKS: u32 = 1024;
+const CONTROL_CHECK_SPINS: u32 = 1024;

@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::config::Config;
-use crate::daemon::interface::{Chosen, Family, choose};
+use crate::daemon::interface::{ChosenInterface, Family, choose};
 
 /// Wanted of the kernel for the receive buffer, in bytes. Without privileges it grants `net.core.rmem_max`.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
@@ -19,15 +19,15 @@ const SEND_BUFFER_BYTES: usize = 4 << 20;
 ///
 /// # Errors
 /// There is none.
-pub fn interface(config: &Config) -> Result<Chosen, Failure> {
-    choose(&config.interface, Family::of(config.group)).map_err(|error| Failure::new(Exit::Unreachable, error))
+pub fn interface(config: &Config) -> Result<ChosenInterface, CommandFailure> {
+    choose(&config.interface, Family::of(config.group)).map_err(|error| CommandFailure::new(Exit::Unreachable, error))
 }
 
 /// A socket that hears the group at this port, and the receive buffer that the kernel granted it in bytes.
 ///
 /// # Errors
 /// What the kernel refuses.
-pub fn receiver(config: &Config, chosen: &Chosen, port: u16) -> Result<(Socket, u64), Failure> {
+pub fn receiver(config: &Config, chosen: &ChosenInterface, port: u16) -> Result<(Socket, u64), CommandFailure> {
     let open = || {
         let address = scoped(config.group, port, chosen.index);
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
@@ -58,7 +58,7 @@ pub fn receiver(config: &Config, chosen: &Chosen, port: u16) -> Result<(Socket, 
 ///
 /// # Errors
 /// What the kernel refuses.
-pub fn sender(config: &Config, chosen: &Chosen, port: u16) -> Result<Socket, Failure> {
+pub fn sender(config: &Config, chosen: &ChosenInterface, port: u16) -> Result<Socket, CommandFailure> {
     let open = || {
         let group = scoped(config.group, port, chosen.index);
         let socket = Socket::new(Domain::for_address(group), Type::DGRAM, Some(Protocol::UDP))?;
@@ -90,8 +90,8 @@ pub fn beside(port: u16) -> u16 {
 }
 
 /// A failure to do `what`.
-pub fn refused(what: &str, error: &io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("cannot {what}: {error}"))
+pub fn refused(what: &str, error: &io::Error) -> CommandFailure {
+    CommandFailure::new(Exit::Failed, format!("cannot {what}: {error}"))
 }
 
 fn scoped(ip: IpAddr, port: u16, index: u32) -> SocketAddr {

@@ -9,11 +9,11 @@ use socket2::Socket;
 use super::mmsg::{BUFFERS, ReceiveBuffers, SendBuffers};
 use super::socket::{beside, interface, receiver, refused, sender};
 use crate::cli::bench::host;
-use crate::cli::bench::job::{RawJob, RawMode, Ready, Received, Sent, Told, Word};
-use crate::cli::bench::meter::Meter;
-use crate::cli::bench::payload::{ANY_ORDER, Book, fill, read};
-use crate::cli::bench::role::{Line, spent};
-use crate::cli::exit::Failure;
+use crate::cli::bench::job::{ProcessCommand, ProcessReport, RawJob, RawMode, ReadyReport, ReceiveReport, SendReport};
+use crate::cli::bench::meter::RateMeter;
+use crate::cli::bench::payload::{ANY_ORDER, SequenceChecker, fill, read};
+use crate::cli::bench::role::{ControlChannel, resource_usage};
+use crate::cli::exit::CommandFailure;
 use crate::daemon::clock::Clock;
 
 /// How long the receiver waits for the last datagrams.
@@ -29,7 +29,7 @@ const DIVIDED_BUFFERS: usize = 16;
 ///
 /// # Errors
 /// What the kernel refuses.
-pub fn send(job: &RawJob, line: &mut Line<'_>) -> Result<(), Failure> {
+pub fn send(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let config = job.values.config()?;
     let chosen = interface(&config)?;
     let socket = sender(&config, &chosen, config.port)?;
@@ -37,9 +37,9 @@ pub fn send(job: &RawJob, line: &mut Line<'_>) -> Result<(), Failure> {
     let trial = sender(&config, &chosen, beside(config.port))?;
     let segments = match divide(&trial, job).and_then(|segments| divide_into(&socket, job, segments)) {
         Ok(segments) => segments,
-        Err(error) => return line.tell(&Told::Unsupported { why: error.to_string() }),
+        Err(error) => return line.report(&ProcessReport::Unsupported { why: error.to_string() }),
     };
-    line.tell(&Told::Ready(Ready {
+    line.report(&ProcessReport::ReadyReport(ReadyReport {
         host: host::here(),
         interface: chosen.name,
         mtu: chosen.mtu,
@@ -63,9 +63,9 @@ pub fn send(job: &RawJob, line: &mut Line<'_>) -> Result<(), Failure> {
             now = Clock::now().instant;
         }
     }
-    let (cpu_ns, rss_bytes) = spent();
+    let (cpu_ns, rss_bytes) = resource_usage();
     let seconds = now.since(start).as_secs_f64();
-    line.tell(&Told::Sent(Sent { sent, seconds, cpu_ns, rss_bytes, ..Sent::default() }))
+    line.report(&ProcessReport::SendReport(SendReport { sent, seconds, cpu_ns, rss_bytes, ..SendReport::default() }))
 }
 
 /// How many datagrams the kernel divides a buffer into, found by trying.
@@ -101,7 +101,7 @@ fn divide_into(socket: &Socket, job: &RawJob, segments: usize) -> io::Result<usi
 ///
 /// # Errors
 /// What the kernel refuses.
-pub fn receive(job: &RawJob, line: &mut Line<'_>) -> Result<(), Failure> {
+pub fn receive(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let config = job.values.config()?;
     let chosen = interface(&config)?;
     let (socket, receive_buffer) = receiver(&config, &chosen, config.port)?;
@@ -113,9 +113,9 @@ pub fn receive(job: &RawJob, line: &mut Line<'_>) -> Result<(), Failure> {
             RawMode::Plain | RawMode::Gso => Ok(()),
         });
     if let Err(error) = prepared {
-        return line.tell(&Told::Unsupported { why: error.to_string() });
+        return line.report(&ProcessReport::Unsupported { why: error.to_string() });
     }
-    line.tell(&Told::Ready(Ready {
+    line.report(&ProcessReport::ReadyReport(ReadyReport {
         host: host::here(),
         interface: chosen.name,
         mtu: chosen.mtu,
@@ -126,32 +126,32 @@ pub fn receive(job: &RawJob, line: &mut Line<'_>) -> Result<(), Failure> {
     line.wait();
     let mut batch = ReceiveBuffers::new(if job.mode == RawMode::GsoGro { DIVIDED_BUFFERS } else { BUFFERS });
     // Nobody promises an order of raw datagrams: on a virtual cable those that two processors took on overtake each other.
-    let mut book = Book::new(ANY_ORDER);
-    let (mut meter, mut most) = (Meter::new(Duration::from_nanos(job.span_ns), 0), 0);
+    let mut checker = SequenceChecker::new(ANY_ORDER);
+    let (mut meter, mut most) = (RateMeter::new(Duration::from_nanos(job.span_ns), 0), 0);
     let mut is_over = false;
     loop {
         batch.receive(&socket).map_err(|error| refused("receive raw datagrams", &error))?;
-        let before = book.received;
+        let before = checker.received;
         for buffer in batch.datagrams() {
             most = most.max(buffer.len() as u64);
-            buffer.for_each(|datagram| book.enter(read(datagram, false).map(|(number, _)| number)));
+            buffer.for_each(|datagram| checker.record(read(datagram, false).map(|(number, _)| number)));
         }
-        if before < book.received {
-            meter.read(Clock::now().instant, book.received);
+        if before < checker.received {
+            meter.read(Clock::now().instant, checker.received);
         } else if is_over {
             break;
         }
-        is_over |= matches!(line.heard(), Some(Word::Finish { .. } | Word::Stop));
+        is_over |= matches!(line.try_receive(), Some(ProcessCommand::Finish { .. } | ProcessCommand::Stop));
     }
-    let (cpu_ns, rss_bytes) = spent();
-    line.tell(&Told::Received(Box::new(Received {
-        received: book.received,
+    let (cpu_ns, rss_bytes) = resource_usage();
+    line.report(&ProcessReport::ReceiveReport(Box::new(ReceiveReport {
+        received: checker.received,
         per_s: meter.per_s(),
         kernel_drops: batch.drops.into(),
         segments: most,
         cpu_ns,
         rss_bytes,
-        faults: book.faults(),
-        ..Received::default()
+        faults: checker.faults(),
+        ..ReceiveReport::default()
     })))
 }

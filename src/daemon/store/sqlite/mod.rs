@@ -25,10 +25,10 @@ mod types;
 pub use query::Search;
 
 use super::error::{OpenError, StoreError};
-use crate::daemon::sqlite_file::{Mark, check_head, is_wal_damaged, suffixed};
+use crate::daemon::sqlite_file::{FileSignature, check_header, is_wal_damaged, sibling_path};
 use crate::event::model::{Event, EventId, ServerId};
 use crate::event::store::retention::Retention;
-use crate::event::store::{Answer, Journal, LastSession, Query};
+use crate::event::store::{Journal, LastSession, Query, QueryPage};
 use crate::event::timestamp::Timestamp;
 use append::Known;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
@@ -37,7 +37,7 @@ use std::path::Path;
 use trim::Kept;
 
 /// "sqca".
-const MARK: Mark = Mark { application_id: 0x7371_6361, version: 2 };
+const MARK: FileSignature = FileSignature { application_id: 0x7371_6361, version: 2 };
 /// From so many events on the tail goes into the orders. A question goes through the tail, which takes it a fraction of a
 /// millisecond; an append that fills the orders takes some milliseconds more.
 const TAIL_EVENTS: usize = 4096;
@@ -103,7 +103,7 @@ impl SqliteJournal {
     pub fn open(path: &Path) -> Result<SqliteJournal, OpenError> {
         let lock = lock(path)?;
         let unfit = |unfit| OpenError::unfit(path, MARK, unfit);
-        check_head(path).map_err(unfit)?;
+        check_header(path).map_err(unfit)?;
         if is_wal_damaged(path).map_err(|error| OpenError::of_system(path, error))? {
             let why = "in its -wal file stands something else than what was written".to_owned();
             return Err(OpenError::Damaged { path: path.to_owned(), why });
@@ -113,7 +113,7 @@ impl SqliteJournal {
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         MARK.check(path, &connection).map_err(unfit)?;
         configure(&connection).map_err(failed)?;
-        MARK.make_tables(&mut connection, SCHEMA).map_err(failed)?;
+        MARK.create_tables(&mut connection, SCHEMA).map_err(failed)?;
         let known = Known::read(&connection).map_err(failed)?;
         // What a crash has left in the WAL goes into the file, so that nobody deletes it. On a full disk it stays.
         match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0)) {
@@ -211,7 +211,7 @@ impl SqliteReader {
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
-    pub fn query(&mut self, query: &Query) -> Result<Answer, StoreError> {
+    pub fn query(&mut self, query: &Query) -> Result<QueryPage, StoreError> {
         query::answer(&mut self.connection, query)
     }
 }
@@ -245,7 +245,7 @@ impl Journal for SqliteJournal {
         Ok(removed)
     }
 
-    fn query(&mut self, query: &Query) -> Result<Answer, StoreError> {
+    fn query(&mut self, query: &Query) -> Result<QueryPage, StoreError> {
         query::answer(&mut self.connection, query)
     }
 }
@@ -254,7 +254,7 @@ impl Journal for SqliteJournal {
 fn lock(path: &Path) -> Result<File, OpenError> {
     let system = |error| OpenError::of_system(path, error);
     let file =
-        File::options().create(true).truncate(false).write(true).open(suffixed(path, "-lock")).map_err(system)?;
+        File::options().create(true).truncate(false).write(true).open(sibling_path(path, "-lock")).map_err(system)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_owned())),

@@ -6,7 +6,7 @@ use super::signed;
 use super::types::{At, Types};
 use crate::daemon::store::error::StoreError;
 use crate::event::model::{Event, EventId, Json, Payload, ServerId};
-use crate::event::store::{Answer, Answering, OfServer, Query, Series};
+use crate::event::store::{Query, QueryPage, QueryPageBuilder, Series, ServerQuery};
 use crate::event::timestamp::Timestamp;
 use crate::subject::Subject;
 use crate::subject::event_type::EventType;
@@ -32,7 +32,7 @@ pub struct Search {
     query: Query,
     types: Types,
     stage: Stage,
-    answering: Answering,
+    answering: QueryPageBuilder,
     slice_rows: usize,
 }
 
@@ -54,7 +54,7 @@ impl Search {
             }
             Query::Series(Series { types: None, .. }) | Query::Server(_) => (None, Stage::Places(None, None)),
         };
-        let (types, answering) = (Types::new(types), Answering::new(&query));
+        let (types, answering) = (Types::new(types), QueryPageBuilder::new(&query));
         let slice_rows = (SLICE_ROWS / types.rows()).max(SLICE_ROWS_MIN);
         Search { query, types, stage, answering, slice_rows }
     }
@@ -88,7 +88,7 @@ impl Search {
             {
                 Err(StoreError::NoEvent(*id))
             }
-            Query::Server(OfServer { server, .. }) if self.answering.is_empty() => {
+            Query::Server(ServerQuery { server, .. }) if self.answering.is_empty() => {
                 let mut find = connection.prepare_cached("SELECT id FROM server ORDER BY id")?;
                 let servers = find.query_map([], |row| row.get(0).map(ServerId))?.collect::<Result<Vec<_>, _>>()?;
                 if servers.contains(server) { Ok(()) } else { Err(StoreError::NoServer(*server, servers)) }
@@ -98,13 +98,13 @@ impl Search {
     }
 
     /// The answer, when the work is done.
-    pub fn end(self) -> Answer {
+    pub fn end(self) -> QueryPage {
         self.answering.end()
     }
 }
 
 /// Answers a question at once.
-pub(super) fn answer(connection: &mut Connection, query: &Query) -> Result<Answer, StoreError> {
+pub(super) fn answer(connection: &mut Connection, query: &Query) -> Result<QueryPage, StoreError> {
     let mut search = Search::new(query.clone());
     while !search.advance(connection)? {}
     Ok(search.end())
@@ -114,7 +114,7 @@ pub(super) fn answer(connection: &mut Connection, query: &Query) -> Result<Answe
 fn take(
     connection: &Connection,
     arrivals: impl Iterator<Item = i64>,
-    answering: &mut Answering,
+    answering: &mut QueryPageBuilder,
 ) -> Result<bool, StoreError> {
     let mut find = connection.prepare_cached(
         "SELECT e.server, e.session, e.instance, t.subject, e.time, e.source_time, e.payload_type, e.payload \
@@ -145,7 +145,7 @@ fn latest(
     connection: &Connection,
     types: &Types,
     stage: &mut Stage,
-    answering: &mut Answering,
+    answering: &mut QueryPageBuilder,
     mut rows_left: usize,
 ) -> Result<bool, StoreError> {
     let Stage::Types(at, _) = stage else { unreachable!("it looks for types only") };
@@ -168,11 +168,15 @@ fn latest(
     })
 }
 
-fn of_server(connection: &Connection, of_server: &OfServer, answering: &mut Answering) -> Result<bool, StoreError> {
+fn of_server(
+    connection: &Connection,
+    of_server: &ServerQuery,
+    answering: &mut QueryPageBuilder,
+) -> Result<bool, StoreError> {
     let place = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let (session, instance) = of_server.after.map_or((0, 0), |after| (place(after.session), place(after.instance)));
     // One more than is wanted, which tells whether there are more.
-    let wanted = answering.room() + 1;
+    let wanted = answering.remaining() + 1;
     let mut places: Vec<Place> = Vec::new();
     for (table, condition) in [("by_id", "true"), ("event", IS_TAIL)] {
         let mut find = connection.prepare_cached(&format!(
@@ -194,7 +198,7 @@ fn series(
     series: &Series,
     types: &Types,
     stage: &mut Stage,
-    answering: &mut Answering,
+    answering: &mut QueryPageBuilder,
     mut rows: usize,
 ) -> Result<bool, StoreError> {
     if let Stage::Types(at, found) = stage {
@@ -221,7 +225,7 @@ fn series(
         }
     }
     // One more than is wanted, which tells whether there are more.
-    let wanted = answering.room().saturating_add(1).min(SLICE_EVENTS);
+    let wanted = answering.remaining().saturating_add(1).min(SLICE_EVENTS);
     let (places, end) = finding.places(*behind, wanted, rows)?;
     if !take(connection, places.iter().take(wanted).map(|(.., arrival)| *arrival), answering)? {
         return Ok(true);

@@ -4,7 +4,7 @@ use super::query::{IS_TAIL, arrival, event_type, timestamp};
 use super::types::Types;
 use crate::daemon::store::error::StoreError;
 use crate::event::model::EventId;
-use crate::event::store::{By, Series};
+use crate::event::store::{Series, SeriesOrder};
 use foldhash::{HashMap, HashMapExt};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
@@ -68,7 +68,7 @@ impl<'a> Finding<'a> {
         let is_descending = self.series.is_descending;
         let mut places = self.tail(behind)?;
         let parts: Vec<Part> = match self.few {
-            Some(few) if self.series.by == By::Time => few.iter().map(|number| Part::Type(*number)).collect(),
+            Some(few) if self.series.by == SeriesOrder::Time => few.iter().map(|number| Part::Type(*number)).collect(),
             _ => vec![Part::All],
         };
         let part_rows = (rows / parts.len().max(1)).max(PART_ROWS_MIN);
@@ -127,7 +127,7 @@ impl<'a> Finding<'a> {
             }
             if found == wanted || count == rows_max {
                 let (time, arrival) = (row.get(0)?, row.get(1)?);
-                let key = if self.series.by == By::Time { time } else { row.get(3)? };
+                let key = if self.series.by == SeriesOrder::Time { time } else { row.get(3)? };
                 return Ok(Some((key, time, arrival)));
             }
         }
@@ -137,7 +137,7 @@ impl<'a> Finding<'a> {
     /// The place of the event of a row, which has its time, arrival, type and source time, if it is meant.
     fn meant(&mut self, row: &Row<'_>) -> Result<Option<Place>, StoreError> {
         let (time, source_time) = (row.get(0)?, row.get::<_, Option<i64>>(3)?);
-        let key = if self.series.by == By::Time { Some(time) } else { source_time };
+        let key = if self.series.by == SeriesOrder::Time { Some(time) } else { source_time };
         let is_in_time = self.series.time.contains(Some(timestamp(time)?))
             && self.series.source_time.contains(source_time.map(timestamp).transpose()?);
         let Some(key) = key.filter(|_| is_in_time) else { return Ok(None) };
@@ -164,7 +164,7 @@ impl<'a> Finding<'a> {
     /// looks at no more than it gives. What is named `i` is the order, and `e` the event, for what the order does not know of it.
     fn sql(&self, part: Part, behind: Option<Place>, rows_max: usize) -> (String, Vec<Value>) {
         let series = self.series;
-        let is_by_time = series.by == By::Time;
+        let is_by_time = series.by == SeriesOrder::Time;
         let (table, mut values) = match part {
             Part::Type(number) => ("by_type", vec![number]),
             Part::All if is_by_time => ("by_time", vec![]),

@@ -8,7 +8,7 @@ use crate::event::model::{EventId, Json, Payload, Registration};
 use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
 use crate::event::store::retention::{Retention, Rule};
-use crate::event::store::{By, OfServer, Series, Span};
+use crate::event::store::{Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
 use crate::rng::Rng;
 use crate::subject::event_type::TypePattern;
@@ -73,9 +73,9 @@ fn registration(rng: &mut Rng) -> Registration {
     }
 }
 
-fn span(rng: &mut Rng) -> Span {
+fn span(rng: &mut Rng) -> TimeSpan {
     let mut bound = |low: u64| rng.chance(0.3).then(|| at((low + rng.below(6)) as i64 - 3));
-    Span { from: bound(0), to: bound(5) }
+    TimeSpan { from: bound(0), to: bound(5) }
 }
 
 fn draw_query(rng: &mut Rng, events: &[Event]) -> Query {
@@ -92,13 +92,13 @@ fn draw_query(rng: &mut Rng, events: &[Event]) -> Query {
         0 => Query::Latest(types),
         1 => {
             let server = after.map_or(ServerId(rng.below(4) as u32), |after| after.server);
-            Query::Server(OfServer { server, after, limit })
+            Query::Server(ServerQuery { server, after, limit })
         }
         _ => Query::Series(Series {
             types,
             time: span(rng),
-            source_time: if rng.chance(0.3) { span(rng) } else { Span::default() },
-            by: if rng.chance(0.5) { By::Time } else { By::SourceTime },
+            source_time: if rng.chance(0.3) { span(rng) } else { TimeSpan::default() },
+            by: if rng.chance(0.5) { SeriesOrder::Time } else { SeriesOrder::SourceTime },
             is_descending: rng.chance(0.5),
             after,
             limit,
@@ -211,7 +211,7 @@ fn in_slices(
     query: &Query,
     slice_rows: usize,
     mut between: impl FnMut(usize),
-) -> (Answer, usize) {
+) -> (QueryPage, usize) {
     let mut search = Search::with_slices(query.clone(), slice_rows);
     let mut slices = 1;
     while !reader.advance(&mut search).unwrap() {
@@ -238,18 +238,18 @@ fn what_costs_much_is_done_in_slices() {
     journal.append(&events).unwrap();
     let mut reader = SqliteJournal::reader(&dir.file()).unwrap();
     let types = |patterns: &[&str]| Some(patterns.iter().map(|text| text.parse().unwrap()).collect());
-    let late = Span { from: Some(at(9)), to: None };
+    let late = TimeSpan { from: Some(at(9)), to: None };
     for (query, found, slices_min) in [
         (Query::Latest(types(&["?/?/zzz"])), 0, 50),
         (Query::Latest(types(&["?/?"])), 5000, 1250),
         (Query::Series(Series { types: types(&["?/?/zzz"]), ..Series::default() }), 0, 50),
         (Query::Series(Series { source_time: late, ..Series::default() }), 0, 50),
         (Query::Series(Series { source_time: late, is_descending: true, ..Series::default() }), 0, 50),
-        (Query::Series(Series { time: late, by: By::SourceTime, ..Series::default() }), 0, 50),
+        (Query::Series(Series { time: late, by: SeriesOrder::SourceTime, ..Series::default() }), 0, 50),
         (Query::Series(Series { types: types(&["*"]), limit: Some(4), ..Series::default() }), 4, 3),
         // What is found by its type is not gone through.
         (Query::Latest(types(&["a/17", "none/1"])), 1, 1),
-        (Query::Series(Series { types: types(&["none"]), by: By::SourceTime, ..Series::default() }), 0, 1),
+        (Query::Series(Series { types: types(&["none"]), by: SeriesOrder::SourceTime, ..Series::default() }), 0, 1),
         (Query::Series(Series { types: types(&["a/17"]), ..Series::default() }), 1, 1),
     ] {
         let (answer, slices) = in_slices(&mut reader, &query, 100, |_| {});
@@ -271,7 +271,9 @@ fn slices_give_each_event_once_while_others_are_appended() {
     };
     let mut sequencer = EventSequencer::new(ServerId(1), 0, Timestamp::MIN);
     let mut reader = SqliteJournal::reader(&dir.file()).unwrap();
-    for (by, is_descending) in [By::Time, By::SourceTime].into_iter().flat_map(|by| [(by, false), (by, true)]) {
+    for (by, is_descending) in
+        [SeriesOrder::Time, SeriesOrder::SourceTime].into_iter().flat_map(|by| [(by, false), (by, true)])
+    {
         let now = i64::try_from(sequencer.session()).unwrap();
         journal.append(&sequencer.register(at(now), (0..200).map(registration).collect())).unwrap();
         let types = Some(vec!["a/*".parse().unwrap()]);
@@ -308,7 +310,12 @@ fn many_types_are_gone_through_in_the_same_order() {
         assert_eq!(journal.append(&events), Ok(400));
         twin.append(&events).unwrap();
     }
-    for (is_descending, by) in [(false, By::Time), (true, By::Time), (false, By::SourceTime), (true, By::SourceTime)] {
+    for (is_descending, by) in [
+        (false, SeriesOrder::Time),
+        (true, SeriesOrder::Time),
+        (false, SeriesOrder::SourceTime),
+        (true, SeriesOrder::SourceTime),
+    ] {
         let after = Some("1/2/17".parse().unwrap());
         let types = Some(vec!["a/?".parse().unwrap()]);
         let query = Query::Series(Series { types, is_descending, by, after, limit: Some(50), ..Series::default() });
@@ -330,7 +337,7 @@ fn an_answer_has_limits_of_its_own() {
     };
     let events = EventSequencer::new(ServerId(2), 0, Timestamp::MIN).register(at(9), (0..5).map(large).collect());
     journal.append(&events).unwrap();
-    let of_server = Query::Server(OfServer { server: ServerId(2), after: None, limit: None });
+    let of_server = Query::Server(ServerQuery { server: ServerId(2), after: None, limit: None });
     let answer = journal.query(&of_server).unwrap();
     assert_eq!((answer.events.len(), answer.more_follows), (3, true));
 }
@@ -392,16 +399,16 @@ fn a_cut_file_is_refused_unless_its_wal_has_what_it_lacks() {
     journal.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     let before = fs::metadata(dir.file()).unwrap().len();
     journal.append(&events[2000..]).unwrap();
-    let wal = fs::read(suffixed(&dir.file(), "-wal")).unwrap();
+    let wal = fs::read(sibling_path(&dir.file(), "-wal")).unwrap();
     // All is in the file as well.
     journal.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
     let whole = fs::read(dir.file()).unwrap();
     assert!(before + 200_000 < whole.len() as u64);
     let leave = |file: Option<&[u8]>| {
         drop(fs::remove_file(crashed.file()));
-        drop(fs::remove_file(suffixed(&crashed.file(), "-shm")));
+        drop(fs::remove_file(sibling_path(&crashed.file(), "-shm")));
         file.iter().for_each(|file| fs::write(crashed.file(), file).unwrap());
-        fs::write(suffixed(&crashed.file(), "-wal"), &wal).unwrap();
+        fs::write(sibling_path(&crashed.file(), "-wal"), &wal).unwrap();
     };
     for length in [before, before + 4096, before + 5000, whole.len() as u64 - 200_000, whole.len() as u64] {
         leave(Some(&whole[..usize::try_from(length).unwrap()]));
@@ -413,14 +420,14 @@ fn a_cut_file_is_refused_unless_its_wal_has_what_it_lacks() {
     for missing in [20_000, 200_000] {
         leave(Some(&whole[..usize::try_from(before).unwrap() - missing]));
         refused(&crashed, "bytes; nothing was changed");
-        assert!(fs::read(suffixed(&crashed.file(), "-wal")).unwrap() == wal, "the WAL was changed");
+        assert!(fs::read(sibling_path(&crashed.file(), "-wal")).unwrap() == wal, "the WAL was changed");
     }
     // Of a file that is empty, or gone, SQLite would delete the WAL.
     for file in [Some(&[][..]), None] {
         leave(file);
         let error = SqliteJournal::open(&crashed.file()).unwrap_err().to_string();
         assert!(error.contains(&format!(" 0 of {} bytes; nothing was changed", whole.len())), "{error}");
-        assert!(fs::read(suffixed(&crashed.file(), "-wal")).unwrap() == wal, "the WAL was changed");
+        assert!(fs::read(sibling_path(&crashed.file(), "-wal")).unwrap() == wal, "the WAL was changed");
     }
 }
 
@@ -434,14 +441,14 @@ fn a_changed_wal_is_refused_and_left_alone() {
         events[0].id.session = session;
         journal.append(&events).unwrap();
     }
-    let mut wal = fs::read(suffixed(&dir.file(), "-wal")).unwrap();
+    let mut wal = fs::read(sibling_path(&dir.file(), "-wal")).unwrap();
     fs::copy(dir.file(), crashed.file()).unwrap();
     wal[5000] ^= 1;
-    fs::write(suffixed(&crashed.file(), "-wal"), &wal).unwrap();
+    fs::write(sibling_path(&crashed.file(), "-wal"), &wal).unwrap();
     refused(&crashed, "-wal file stands something else than what was written); nothing was changed");
-    assert!(fs::read(suffixed(&crashed.file(), "-wal")).unwrap() == wal, "the WAL was changed");
+    assert!(fs::read(sibling_path(&crashed.file(), "-wal")).unwrap() == wal, "the WAL was changed");
     wal[5000] ^= 1;
-    fs::write(suffixed(&crashed.file(), "-wal"), &wal).unwrap();
+    fs::write(sibling_path(&crashed.file(), "-wal"), &wal).unwrap();
     let mut journal = SqliteJournal::open(&crashed.file()).unwrap();
     assert_eq!(journal.query(&Query::Series(Series::default())).unwrap().events.len(), 5);
 }
@@ -515,7 +522,7 @@ fn types_of_which_nothing_is_left_are_removed() {
 fn sums_that_cannot_be_are_told_as_damage() {
     let rule = Rule { pattern: TypePattern::all(), age: None, count: Some(3), bytes: None };
     let retention = Retention { rules: vec![rule] };
-    for (set, is_damage) in [
+    for (set, is_corruption) in [
         ("bytes = bytes", false),
         ("bytes = 100", true),
         ("events = 4, first = -9", false),
@@ -530,7 +537,7 @@ fn sums_that_cannot_be_are_told_as_damage() {
         drop(journal);
         let mut journal = SqliteJournal::open(&dir.file()).unwrap();
         let trimmed = journal.trim(&retention, at(5), 5);
-        assert_eq!(matches!(trimmed, Err(StoreError::Damaged(_))), is_damage, "{set}: {trimmed:?}");
+        assert_eq!(matches!(trimmed, Err(StoreError::Damaged(_))), is_corruption, "{set}: {trimmed:?}");
     }
     let dir = Dir::new();
     let journal = SqliteJournal::open(&dir.file()).unwrap();
@@ -550,7 +557,7 @@ fn a_full_disk_refuses_what_is_appended_whole_and_takes_it_later() {
     let pages: i64 = journal.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
     journal.connection.pragma_update(None, "max_page_count", pages + 3).unwrap();
     assert_eq!(journal.append(&events), Err(StoreError::Full));
-    let all = Query::Server(OfServer { server: ServerId(1), after: None, limit: None });
+    let all = Query::Server(ServerQuery { server: ServerId(1), after: None, limit: None });
     assert_eq!(journal.query(&all).unwrap().events, events[..10]);
     journal.connection.pragma_update(None, "max_page_count", 1_000_000).unwrap();
     assert_eq!(journal.append(&events), Ok(990));

@@ -131,7 +131,7 @@ fn trim_rule(
     let mut count = 0;
     while count < budget
         && let Some(head) = kept.heads.peek().copied()
-        && rule.is_too_much(now, timestamp(head.0.0)?, kept.events, kept.bytes)
+        && rule.is_exceeded(now, timestamp(head.0.0)?, kept.events, kept.bytes)
     {
         while kept.heads.peek() == Some(&head) {
             kept.heads.pop();

@@ -11,14 +11,14 @@
 use super::super::error::{Fault, StreamError};
 use super::super::sqlite::unfit;
 use super::{Gap, Source, Target, other};
-use crate::daemon::sqlite_file::{Mark, check_head, wait};
+use crate::daemon::sqlite_file::{FileSignature, check_header, wait};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamId;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
 
 /// "sqar".
-const MARK: Mark = Mark { application_id: 0x7371_6172, version: 1 };
+const MARK: FileSignature = FileSignature { application_id: 0x7371_6172, version: 1 };
 
 const SCHEMA: &str = "
     CREATE TABLE archive (
@@ -42,14 +42,14 @@ pub(super) struct SqliteArchive {
 
 impl SqliteArchive {
     pub(super) fn open(path: &Path, source: &Source, after: StreamId) -> Result<SqliteArchive, Fault> {
-        check_head(path).map_err(unfit)?;
+        check_header(path).map_err(unfit)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
         connection.busy_handler(Some(wait))?;
         MARK.check(path, &connection).map_err(unfit)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
-        MARK.make_tables(&mut connection, SCHEMA)?;
+        MARK.create_tables(&mut connection, SCHEMA)?;
         let of = connection.query_row("SELECT server, stream FROM archive", [], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
         });

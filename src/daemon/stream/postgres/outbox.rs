@@ -5,7 +5,7 @@ use crate::daemon::stream::error::Fault;
 use crate::daemon::stream::row::{timestamp, unsigned};
 use crate::event::model::{Json, ServerId};
 use crate::event::stream::name::{StreamName, StreamType};
-use crate::event::stream::store::Posted;
+use crate::event::stream::store::PostedEvent;
 use crate::event::timestamp::Timestamp;
 use bytes::Bytes;
 use tokio_postgres::Row;
@@ -40,7 +40,7 @@ pub(super) async fn claim(
     names: &[&str],
     now: Timestamp,
     count_max: usize,
-) -> Result<Vec<Posted>, Fault> {
+) -> Result<Vec<PostedEvent>, Fault> {
     let find_last = "SELECT max(stamp) FROM seqcast_outbox WHERE server = $1";
     let find = "SELECT number, stream, type, data::text, stamp FROM seqcast_outbox \
         WHERE server IS NULL AND refused IS NULL AND stream = ANY ($1) ORDER BY number LIMIT $2 FOR UPDATE SKIP LOCKED";
@@ -58,12 +58,12 @@ pub(super) async fn claim(
         let number = column(row, 0)?;
         match posted(row)? {
             Ok(posted) => {
-                claimed.push(Posted { stamp, ..posted });
+                claimed.push(PostedEvent { stamp, ..posted });
                 numbers.push(number);
                 stamps.push(stamp.as_micros());
                 stamp = stamp.following();
             }
-            Err(why) => set_aside(session, number, &why).await?,
+            Err(why) => quarantine(session, number, &why).await?,
         }
     }
     if !numbers.is_empty() {
@@ -73,7 +73,11 @@ pub(super) async fn claim(
 }
 
 /// What the server has claimed.
-pub(super) async fn claimed(session: &Session, server: ServerId, stream: &StreamName) -> Result<Vec<Posted>, Fault> {
+pub(super) async fn claimed(
+    session: &Session,
+    server: ServerId,
+    stream: &StreamName,
+) -> Result<Vec<PostedEvent>, Fault> {
     let find = "SELECT number, stream, type, data::text, stamp FROM seqcast_outbox \
         WHERE server = $1 AND stream = $2 AND refused IS NULL ORDER BY number";
     let rows = session.rows(find, &[&i64::from(server.0), &stream.as_str()]).await?;
@@ -81,7 +85,7 @@ pub(super) async fn claimed(session: &Session, server: ServerId, stream: &Stream
 }
 
 /// It can never be registered.
-pub(super) async fn set_aside(session: &Session, number: i64, why: &str) -> Result<(), Fault> {
+pub(super) async fn quarantine(session: &Session, number: i64, why: &str) -> Result<(), Fault> {
     session.change("UPDATE seqcast_outbox SET refused = $2 WHERE number = $1", &[&number, &why]).await?;
     Ok(())
 }
@@ -100,14 +104,14 @@ pub(super) async fn done(
 }
 
 /// A row, or why it can be no event, though the table took it.
-fn posted(row: &Row) -> Result<Result<Posted, String>, Fault> {
+fn posted(row: &Row) -> Result<Result<PostedEvent, String>, Fault> {
     let number = unsigned(column(row, 0)?)?;
     let stream = column::<&str>(row, 1)?.parse::<StreamName>();
     let kind = column::<&str>(row, 2)?.parse::<StreamType>();
     let data = Json::from_bytes(Bytes::copy_from_slice(column::<&str>(row, 3)?.as_bytes()));
     let stamp = column::<Option<i64>>(row, 4)?.map_or(Ok(Timestamp::MIN), timestamp)?;
     Ok(match (stream, kind, data) {
-        (Ok(stream), Ok(kind), Ok(data)) => Ok(Posted { number, stream, kind, data, stamp }),
+        (Ok(stream), Ok(kind), Ok(data)) => Ok(PostedEvent { number, stream, kind, data, stamp }),
         (Err(error), ..) | (_, Err(error), _) => Err(error.to_string()),
         (.., Err(error)) => Err(error.to_string()),
     })

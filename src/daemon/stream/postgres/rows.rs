@@ -4,9 +4,9 @@ use super::link::{Session, column};
 use crate::daemon::stream::error::Fault;
 use crate::daemon::stream::row::{damaged, id, signed, timestamp, unsigned};
 use crate::event::model::{EventId, Json, ServerId};
-use crate::event::stream::model::{PASSED_MAX, Page, Room, StreamEvent};
+use crate::event::stream::model::{PASSED_MAX, PageBudget, StreamEvent, StreamPage};
 use crate::event::stream::name::{Consumer, StreamName};
-use crate::event::stream::store::{ConsumerRow, Contents, Limits, Missed, NewEvent, Policy, Trimmed};
+use crate::event::stream::store::{ConsumerRow, Contents, MissedRange, NewEvent, Policy, StreamLimits, TrimReport};
 use crate::event::timestamp::Timestamp;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -127,7 +127,7 @@ fn consumer_row(of: &Found, row: &Row) -> Result<ConsumerRow, Fault> {
     let lapsed = match column::<Option<i64>>(row, 3)? {
         Some(first) => {
             let (last, count) = (id(column(row, 4)?)?, unsigned(column(row, 5)?)?);
-            Some(Missed { first: id(first)?, last, count })
+            Some(MissedRange { first: id(first)?, last, count })
         }
         None => None,
     };
@@ -157,7 +157,7 @@ pub(super) async fn put_consumer(session: &Session, stream: i64, row: &ConsumerR
     let put = r#"INSERT INTO seqcast_consumers VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         ON CONFLICT (stream, "user", component) DO UPDATE SET position = excluded.position, missed_first = excluded.missed_first,
         missed_last = excluded.missed_last, missed_count = excluded.missed_count, heard = excluded.heard"#;
-    let missed = |of: fn(&Missed) -> u64| row.lapsed.as_ref().map(|missed| signed(of(missed))).transpose();
+    let missed = |of: fn(&MissedRange) -> u64| row.lapsed.as_ref().map(|missed| signed(of(missed))).transpose();
     let (first, last) = (missed(|missed| missed.first.number())?, missed(|missed| missed.last.number())?);
     let (count, position) = (missed(|missed| missed.count)?, signed(row.position.number())?);
     let (user, component) = (row.consumer.user.as_str(), row.consumer.component.as_str());
@@ -172,10 +172,10 @@ pub(super) async fn put_consumer(session: &Session, stream: i64, row: &ConsumerR
 pub(super) async fn read(
     session: &Session,
     found: &Found,
-    mut page: Page,
+    mut page: StreamPage,
     kinds: Option<&[&str]>,
-    mut room: Room,
-) -> Result<Page, Fault> {
+    mut room: PageBudget,
+) -> Result<StreamPage, Fault> {
     // No more than fits, and one event that shows where it ends; it may be a large one.
     let part = "SELECT id, type, data, time, server, session, instance FROM ( \
             SELECT *, sum(octet_length(data)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS total FROM seqcast_events \
@@ -222,11 +222,11 @@ pub(super) async fn read(
 pub(super) async fn trim(
     session: &Session,
     mut found: Found,
-    limits: &Limits,
+    limits: &StreamLimits,
     now: Timestamp,
     budget: usize,
-) -> Result<Trimmed, Fault> {
-    let mut trimmed = Trimmed::default();
+) -> Result<TrimReport, Fault> {
+    let mut trimmed = TrimReport::default();
     let readers = consumers(session, &found).await?;
     let floor = readers.iter().filter(|row| row.lapsed.is_none()).map(|row| row.position).min();
     let (before, start) = (found, found.contents.start().number());
@@ -259,7 +259,7 @@ pub(super) async fn trim(
     let last = id(signed(end)?)?;
     for row in readers.into_iter().filter(|row| row.position < last) {
         let behind = row.position.number().max(start);
-        let missed = Missed { first: id(signed(behind + 1)?)?, last, count: end - behind };
+        let missed = MissedRange { first: id(signed(behind + 1)?)?, last, count: end - behind };
         let lapsed = Some(row.lapsed.map_or(missed, |before| before.and(missed)));
         trimmed.missed.push((row.consumer.clone(), missed));
         put_consumer(session, found.number, &ConsumerRow { lapsed, position: last, ..row }).await?;

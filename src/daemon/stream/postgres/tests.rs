@@ -46,7 +46,7 @@ fn event(rng: &mut Rng, server: u32, session: u64) -> NewEvent {
     new_event(rng, EventId { server: ServerId(server), session, instance: 1 }, 5)
 }
 
-const ALL: Room = Room { events: 1000, bytes: 1 << 20 };
+const ALL: PageBudget = PageBudget { events: 1000, bytes: 1 << 20 };
 
 /// Whatever is asked of it, it answers as its twin does, also after it was opened again.
 #[test]
@@ -80,11 +80,11 @@ fn data_of_any_kind_come_back_as_they_were() {
             ..event(&mut rng, 1, session)
         })
         .collect();
-    store.add(&main_stream(), &events, &[], &Limits::default()).unwrap();
+    store.add(&main_stream(), &events, &[], &StreamLimits::default()).unwrap();
     let mut found = Vec::new();
     loop {
         let after = found.last().map_or(StreamId::START, |event: &StreamEvent| event.id);
-        let page = store.read(&main_stream(), after, None, Room { events: 5, bytes: 1000 }).unwrap();
+        let page = store.read(&main_stream(), after, None, PageBudget { events: 5, bytes: 1000 }).unwrap();
         found.extend(page.events);
         if !page.more_follows {
             break;
@@ -110,7 +110,7 @@ fn ids_are_seen_in_their_order_whoever_adds() {
             let mut rng = Rng::new(number.into());
             for session in 1..=EACH {
                 store.begin();
-                store.add(&main_stream(), &[event(&mut rng, number, session)], &[], &Limits::default()).unwrap();
+                store.add(&main_stream(), &[event(&mut rng, number, session)], &[], &StreamLimits::default()).unwrap();
                 store.commit().unwrap();
             }
         }
@@ -141,14 +141,14 @@ fn what_was_answered_outlives_the_server_and_the_store_goes_on_with_the_next_one
     let mut rng = Rng::new(3);
     let who: Consumer = "a:X".parse().unwrap();
     let mut next = |store: &mut PostgresStreams, session| {
-        store.add(&main_stream(), &[event(&mut rng, 1, session)], &[], &Limits::default())
+        store.add(&main_stream(), &[event(&mut rng, 1, session)], &[], &StreamLimits::default())
     };
     assert_eq!(next(&mut store, 1), Ok(vec![Some(sid(1))]));
     store.begin();
     next(&mut store, 2).unwrap();
     server.kill();
     // All of the batch is lost, and that is said of each step and of the whole.
-    assert!(matches!(next(&mut store, 3), Err(Refused::Store(error)) if error.is_passing()));
+    assert!(matches!(next(&mut store, 3), Err(StreamStoreError::Store(error)) if error.is_passing()));
     assert!(store.contents(&main_stream()).unwrap_err().is_passing());
     assert!(store.commit().unwrap_err().is_passing());
     let away = store.contents(&main_stream()).unwrap_err();
@@ -174,12 +174,15 @@ fn nobody_waits_for_ever() {
     let (mut one, mut two) = (open(&server.url()), open(&server.url()));
     let mut rng = Rng::new(4);
     one.begin();
-    one.add(&main_stream(), &[event(&mut rng, 1, 1)], &[], &Limits::default()).unwrap();
-    let busy = two.add(&main_stream(), &[event(&mut rng, 2, 1)], &[], &Limits::default());
-    assert!(matches!(busy, Err(Refused::Store(StreamError { fault: Fault::Busy, .. }))), "{busy:?}");
+    one.add(&main_stream(), &[event(&mut rng, 1, 1)], &[], &StreamLimits::default()).unwrap();
+    let busy = two.add(&main_stream(), &[event(&mut rng, 2, 1)], &[], &StreamLimits::default());
+    assert!(matches!(busy, Err(StreamStoreError::Store(StreamError { fault: Fault::Busy, .. }))), "{busy:?}");
     one.commit().unwrap();
     two.begin();
-    assert_eq!(two.add(&main_stream(), &[event(&mut rng, 2, 1)], &[], &Limits::default()), Ok(vec![Some(sid(2))]));
+    assert_eq!(
+        two.add(&main_stream(), &[event(&mut rng, 2, 1)], &[], &StreamLimits::default()),
+        Ok(vec![Some(sid(2))])
+    );
     two.commit().unwrap();
     let processes = server.sql("SELECT pid FROM pg_stat_activity WHERE application_name = 'seqcast'");
     let processes: Vec<u32> = processes.lines().map(|line| line.parse().unwrap()).collect();
@@ -229,7 +232,7 @@ fn what_is_no_store_is_refused_and_no_password_is_told() {
     assert!(matches!(store.contents(&main_stream()).unwrap_err().fault, Fault::Foreign(_)));
     let mut store = open(&server.url());
     let mut rng = Rng::new(5);
-    store.add(&main_stream(), &[event(&mut rng, 1, 1)], &[], &Limits::default()).unwrap();
+    store.add(&main_stream(), &[event(&mut rng, 1, 1)], &[], &StreamLimits::default()).unwrap();
     for sql in ["SET type = 'a'", "SET data = '{'", "SET time = 9223372036854775807"] {
         server.sql(&format!("CREATE TABLE kept AS TABLE seqcast_events; UPDATE seqcast_events {sql}"));
         let read = store.read(&main_stream(), StreamId::START, None, ALL).unwrap_err();

@@ -7,7 +7,7 @@
 use super::{Fault, damaged, timestamp, unsigned};
 use crate::event::model::{Json, ServerId};
 use crate::event::stream::name::{StreamName, StreamType};
-use crate::event::stream::store::Posted;
+use crate::event::stream::store::PostedEvent;
 use crate::event::timestamp::Timestamp;
 use bytes::Bytes;
 use rusqlite::{Connection, Row, Transaction, params};
@@ -51,7 +51,7 @@ pub(super) fn claim(
     names: &str,
     now: Timestamp,
     count_max: usize,
-) -> Result<Vec<Posted>, Fault> {
+) -> Result<Vec<PostedEvent>, Fault> {
     let last: Option<i64> = connection
         .prepare_cached("SELECT max(stamp) FROM seqcast_outbox WHERE server = ?")?
         .query_row([server.0], |row| row.get(0))?;
@@ -71,17 +71,21 @@ pub(super) fn claim(
         match found {
             Ok(posted) => {
                 claim.execute(params![server.0, stamp.as_micros(), number])?;
-                claimed.push(Posted { stamp, ..posted });
+                claimed.push(PostedEvent { stamp, ..posted });
                 stamp = stamp.following();
             }
-            Err(why) => set_aside(connection, number, &why)?,
+            Err(why) => quarantine(connection, number, &why)?,
         }
     }
     Ok(claimed)
 }
 
 /// What the server has claimed.
-pub(super) fn claimed(connection: &Connection, server: ServerId, stream: &StreamName) -> Result<Vec<Posted>, Fault> {
+pub(super) fn claimed(
+    connection: &Connection,
+    server: ServerId,
+    stream: &StreamName,
+) -> Result<Vec<PostedEvent>, Fault> {
     let mut find = connection.prepare_cached(
         "SELECT number, stream, type, data, stamp FROM seqcast_outbox \
          WHERE server = ? AND stream = ? AND refused IS NULL ORDER BY number",
@@ -95,7 +99,7 @@ pub(super) fn claimed(connection: &Connection, server: ServerId, stream: &Stream
 }
 
 /// It can never be registered.
-pub(super) fn set_aside(connection: &Connection, number: i64, why: &str) -> Result<(), Fault> {
+pub(super) fn quarantine(connection: &Connection, number: i64, why: &str) -> Result<(), Fault> {
     connection
         .prepare_cached("UPDATE seqcast_outbox SET refused = ? WHERE number = ?")?
         .execute(params![why, number])?;
@@ -116,7 +120,7 @@ pub(super) fn done(
 }
 
 /// A row, or why it can be no event, though the table took it.
-fn posted(row: &Row<'_>) -> Result<Result<Posted, String>, Fault> {
+fn posted(row: &Row<'_>) -> Result<Result<PostedEvent, String>, Fault> {
     let number = unsigned(row.get(0)?)?;
     let stream = row.get_ref(1)?.as_str().map_err(|_| damaged("a stream"))?.parse();
     let kind = row.get_ref(2)?.as_str().map_err(|_| damaged("a type"))?.parse();
@@ -125,7 +129,7 @@ fn posted(row: &Row<'_>) -> Result<Result<Posted, String>, Fault> {
     let data = Json::from_bytes(Bytes::copy_from_slice(data));
     let stamp = row.get::<_, Option<i64>>(4)?.map_or(Ok(Timestamp::MIN), timestamp)?;
     Ok(match (stream, kind, data) {
-        (Ok(stream), Ok(kind), Ok(data)) => Ok(Posted { number, stream, kind, data, stamp }),
+        (Ok(stream), Ok(kind), Ok(data)) => Ok(PostedEvent { number, stream, kind, data, stamp }),
         (Err(error), ..) | (_, Err(error), _) => Err(error.to_string()),
         (.., Err(error)) => Err(error.to_string()),
     })

@@ -77,7 +77,7 @@ fn damage_is_told_when_it_is_met_and_nothing_panics() {
     let mut store = SqliteStreams::open(&dir.file()).unwrap();
     let event = |rng: &mut Rng, session| new_event(rng, EventId { server: ServerId(1), session, instance: 1 }, 5);
     let events: Vec<NewEvent> = (1..300).map(|session| event(&mut rng, session)).collect();
-    store.add(&stream, &events, &[], &Limits::default()).unwrap();
+    store.add(&stream, &events, &[], &StreamLimits::default()).unwrap();
     store.register(&stream, &who, at(1)).unwrap();
     for sql in [
         "UPDATE seqcast_events SET type = 'a' WHERE id = 7",
@@ -86,7 +86,7 @@ fn damage_is_told_when_it_is_met_and_nothing_panics() {
     ] {
         store.connection.execute_batch("SAVEPOINT test").unwrap();
         store.connection.execute_batch(sql).unwrap();
-        let room = Room { events: 1000, bytes: 1 << 20 };
+        let room = PageBudget { events: 1000, bytes: 1 << 20 };
         let read = store.read(&stream, StreamId::START, None, room).unwrap_err();
         assert!(matches!(read.fault, Fault::Damaged(_)), "{sql}: {read}");
         store.connection.execute_batch("ROLLBACK TO test; RELEASE test").unwrap();
@@ -101,10 +101,10 @@ fn damage_is_told_when_it_is_met_and_nothing_panics() {
         }
         fs::write(dir.file(), &bad).unwrap();
         let Ok(mut store) = SqliteStreams::open(&dir.file()) else { continue };
-        drop(store.read(&stream, StreamId::START, None, Room { events: 1000, bytes: 1 << 20 }));
+        drop(store.read(&stream, StreamId::START, None, PageBudget { events: 1000, bytes: 1 << 20 }));
         drop(store.consumers(&stream));
         drop(store.accept(&stream, &who, sid(5), at(2)));
-        drop(store.trim(&stream, &Limits { age: Some(Duration::ZERO), ..Limits::default() }, at(100), 100));
+        drop(store.trim(&stream, &StreamLimits { age: Some(Duration::ZERO), ..StreamLimits::default() }, at(100), 100));
     }
 }
 

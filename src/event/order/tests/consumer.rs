@@ -1,8 +1,8 @@
 //! The consumer: effect by effect, and against a twin that looks through everything that ever came.
 
-use crate::event::order::consumer::{Consumer, Effect, Settings};
+use crate::event::order::consumer::{ConsumerEffect, OrderConsumer, Settings};
 use crate::event::order::name::Object;
-use crate::event::order::stamp::{Generation, Stamp};
+use crate::event::order::stamp::{Generation, OrderStamp};
 use crate::event::order::worker::OrderedEvent;
 use crate::rng::Rng;
 use bytes::Bytes;
@@ -10,10 +10,10 @@ use std::num::NonZeroUsize;
 
 const SETTINGS: Settings = Settings {
     objects_max: NonZeroUsize::new(100).unwrap(),
-    held_max: 1000,
-    held_bytes_max: 1 << 20,
-    grace_ms: 5,
-    patience_ms: 50,
+    buffered_max: 1000,
+    buffered_bytes_max: 1 << 20,
+    fetch_delay_ms: 5,
+    gap_timeout_ms: 50,
 };
 
 fn object(name: &str) -> Object {
@@ -21,9 +21,9 @@ fn object(name: &str) -> Object {
 }
 
 /// The stamp with this count in generation `count / 1000 + 1`.
-fn stamp(count: u64) -> Stamp {
+fn stamp(count: u64) -> OrderStamp {
     let generation = Generation::new(u32::try_from(count / 1000 + 1).unwrap()).unwrap();
-    Stamp::from_number(Stamp::begin(generation).number() + count).unwrap()
+    OrderStamp::from_number(OrderStamp::begin(generation).number() + count).unwrap()
 }
 
 /// `x 7<5 @3` is event 7 of object x, with prev 5, sent by token 3; `x 7` is the first event, of token 1.
@@ -37,35 +37,37 @@ fn event(text: &str) -> OrderedEvent {
 }
 
 /// What an effect is in short.
-fn shown(effect: &Effect) -> String {
-    let count = |stamp: &Stamp| stamp.count();
+fn shown(effect: &ConsumerEffect) -> String {
+    let count = |stamp: &OrderStamp| stamp.count();
     match effect {
-        Effect::Deliver(event) => format!("{} {}", event.object, count(&event.id)),
-        Effect::Fetch { object, id, until_ms } => format!("{object} fetch {} until {until_ms}", count(id)),
-        Effect::Missing { object, id, after } => format!("{object} missing {} after {}", count(id), count(after)),
-        Effect::Refused { object, id, token } => format!("{object} refused {} @{}", count(id), count(token)),
-        Effect::LostGeneration { object, known, found } => format!("{object} lost {known} found {found}"),
-        Effect::Rewound { object, id, prev, last } => {
+        ConsumerEffect::Deliver(event) => format!("{} {}", event.object, count(&event.id)),
+        ConsumerEffect::Fetch { object, id, until_ms } => format!("{object} fetch {} until {until_ms}", count(id)),
+        ConsumerEffect::Missing { object, id, after } => {
+            format!("{object} missing {} after {}", count(id), count(after))
+        }
+        ConsumerEffect::Refused { object, id, token } => format!("{object} refused {} @{}", count(id), count(token)),
+        ConsumerEffect::LostGeneration { object, known, found } => format!("{object} lost {known} found {found}"),
+        ConsumerEffect::Rewound { object, id, prev, last } => {
             format!("{object} rewound {} to {:?} from {}", count(id), prev.as_ref().map(count), count(last))
         }
-        Effect::Forgotten { object, last } => format!("{object} forgotten at {}", count(last)),
+        ConsumerEffect::Evicted { object, last } => format!("{object} forgotten at {}", count(last)),
     }
 }
 
 /// A story: `30: x 7<5` is an event at 30 ms, `30: gone x 5` is word that this one cannot be had, `30:` is time that passes.
 fn check(settings: &Settings, story: &[(&str, &[&str])]) {
-    let mut consumer = Consumer::new(settings.clone(), 0);
+    let mut consumer = OrderConsumer::new(settings.clone(), 0);
     for (line, expected) in story {
         let (now_ms, input) = line.split_once(':').unwrap();
         let (now_ms, mut out) = (now_ms.parse().unwrap(), Vec::new());
         match input.trim().strip_prefix("gone ").map(|gone| gone.split_once(' ').unwrap()) {
-            Some((name, id)) => consumer.on_gone(now_ms, &object(name), stamp(id.parse().unwrap()), &mut out),
+            Some((name, id)) => consumer.on_unrecoverable(now_ms, &object(name), stamp(id.parse().unwrap()), &mut out),
             None if input.is_empty() => consumer.on_deadline(now_ms, &mut out),
             None => consumer.on_event(now_ms, event(input.trim()), &mut out),
         }
         assert_eq!(out.iter().map(shown).collect::<Vec<_>>(), *expected, "{line}");
     }
-    assert_eq!((consumer.held(), consumer.deadline_ms()), (0, None));
+    assert_eq!((consumer.buffered(), consumer.deadline_ms()), (0, None));
 }
 
 #[test]
@@ -147,7 +149,7 @@ fn a_lost_generation_is_told() {
 fn memory_has_limits() {
     let objects_max = NonZeroUsize::new(2).unwrap();
     check(
-        &Settings { objects_max, held_max: 2, ..SETTINGS },
+        &Settings { objects_max, buffered_max: 2, ..SETTINGS },
         &[
             ("0: x 5", &["x 5"]),
             ("0: y 6", &["y 6"]),
@@ -162,9 +164,9 @@ fn memory_has_limits() {
             ("6: y 22<21", &["x forgotten at 10", "y 22"]),
         ],
     );
-    let held_bytes_max = "x 9<7".len();
+    let buffered_bytes_max = "x 9<7".len();
     check(
-        &Settings { held_bytes_max, ..SETTINGS },
+        &Settings { buffered_bytes_max, ..SETTINGS },
         &[("0: x 5", &["x 5"]), ("1: x 9<7", &[]), ("2: x 11<9", &["x missing 7 after 5", "x 9", "x 11"])],
     );
 }
@@ -172,8 +174,8 @@ fn memory_has_limits() {
 /// What a consumer is, without an index: all that came is kept, and looked through again and again.
 struct Twin {
     came: Vec<OrderedEvent>,
-    last: Option<Stamp>,
-    gap: Option<(Stamp, u64)>,
+    last: Option<OrderStamp>,
+    gap: Option<(OrderStamp, u64)>,
     asked: bool,
 }
 
@@ -196,14 +198,14 @@ impl Twin {
             if !is_over {
                 break;
             }
-            if now_ms < since_ms + SETTINGS.patience_ms {
-                if since_ms + SETTINGS.grace_ms <= now_ms && !self.asked {
+            if now_ms < since_ms + SETTINGS.gap_timeout_ms {
+                if since_ms + SETTINGS.fetch_delay_ms <= now_ms && !self.asked {
                     self.asked = true;
                     out.push(format!(
                         "{} fetch {} until {}",
                         first.object,
                         id.count(),
-                        since_ms + SETTINGS.patience_ms
+                        since_ms + SETTINGS.gap_timeout_ms
                     ));
                 }
                 break;
@@ -244,7 +246,7 @@ fn whatever_comes_the_consumer_does_as_its_twin() {
     let (mut missing, mut processed) = (0, 0);
     for round in 0..3_000 {
         let drawn = [draw(&mut rng, "x"), draw(&mut rng, "y")];
-        let mut consumer = Consumer::new(SETTINGS, round);
+        let mut consumer = OrderConsumer::new(SETTINGS, round);
         let mut twins = [0, 1].map(|_| Twin { came: Vec::new(), last: None, gap: None, asked: false });
         let mut told = [Vec::new(), Vec::new()];
         for now_ms in 0..1_000 {
@@ -269,7 +271,7 @@ fn whatever_comes_the_consumer_does_as_its_twin() {
                 told[index].clear();
             }
         }
-        assert_eq!(consumer.held(), 0, "round {round}");
+        assert_eq!(consumer.buffered(), 0, "round {round}");
         for (chain, arrivals) in &drawn {
             let last = arrivals.iter().map(|(_, event)| event.id).max();
             assert_eq!(consumer.last(&chain[0].object), last, "round {round}");

@@ -6,12 +6,14 @@
 use super::canon::Alike;
 use super::explore::{explore, explore_with};
 use super::world::{LEASE_MS, Scenario};
-use crate::event::order::mutant::Mutants;
+use crate::event::order::mutant::OrderMutants;
 
 /// Once with single steps, and once as workers do them. So many states at least of single steps, so that the model cannot become empty
 /// unnoticed.
 fn check(states_min: usize, scenario: &Scenario) {
-    for (mutants, states_min) in [(Mutants::default().stepwise(), states_min), (Mutants::default(), states_min / 5)] {
+    for (mutants, states_min) in
+        [(OrderMutants::default().stepwise(), states_min), (OrderMutants::default(), states_min / 5)]
+    {
         match explore(&Scenario { mutants, ..scenario.clone() }) {
             Ok(seen) => {
                 println!("{seen:?}");

@@ -1,12 +1,12 @@
 //! A store, workers that may crash at any step, a front end, and what was sent: one state of the model and what can happen next.
 
 use super::canon::{Alike, Canon};
-use crate::event::order::memory::{Hold, Memory};
-use crate::event::order::mutant::Mutants;
+use crate::event::order::memory::{MemoryStore, ObjectLease};
+use crate::event::order::mutant::OrderMutants;
 use crate::event::order::name::{Object, WorkerName};
-use crate::event::order::stamp::{Generation, Stamp};
-use crate::event::order::store::{Act, Op, Outcome, Store};
-use crate::event::order::worker::{Advice, OrderedEvent, Settings, Step, Stop, Worker};
+use crate::event::order::stamp::{Generation, OrderStamp};
+use crate::event::order::store::{OpOutcome, Store, StoreOp, WorkerOp};
+use crate::event::order::worker::{OrderedEvent, Settings, Worker, WorkerAction, WorkerAdvisory, WorkerEnd};
 use bytes::Bytes;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub struct Scenario {
     pub is_slow: bool,
     /// Events of a batch at most.
     pub batch_max: usize,
-    pub mutants: Mutants,
+    pub mutants: OrderMutants,
 }
 
 impl Default for Scenario {
@@ -53,7 +53,7 @@ impl Default for Scenario {
             is_warm: true,
             is_slow: false,
             batch_max: 2,
-            mutants: Mutants::default(),
+            mutants: OrderMutants::default(),
         }
     }
 }
@@ -107,11 +107,11 @@ impl Fixed {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Sent {
     /// Of each id in the order of first sendings: the place of its event, and its prev.
-    ids: Vec<(Stamp, usize, Option<Stamp>)>,
+    ids: Vec<(OrderStamp, usize, Option<OrderStamp>)>,
     /// The place of the event that is to be sent next.
     next: usize,
     /// The highest token seen.
-    token: Option<Stamp>,
+    token: Option<OrderStamp>,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -124,7 +124,7 @@ struct Slot {
 /// What the store was at some time, with what had been pushed and sent.
 #[derive(Clone, Debug, Hash)]
 struct Saved {
-    store: Memory,
+    store: MemoryStore,
     pushed: usize,
     next: Vec<usize>,
 }
@@ -133,9 +133,9 @@ struct Saved {
 #[derive(Clone, Debug)]
 pub struct World {
     fixed: Arc<Fixed>,
-    store: Memory,
+    store: MemoryStore,
     slots: Vec<Slot>,
-    front: Option<Stamp>,
+    front: Option<OrderStamp>,
     pushed: usize,
     now_ms: u64,
     crashes: u8,
@@ -153,7 +153,7 @@ pub enum Move {
     /// The front end pushes the next main event with its subevents.
     Push,
     /// This worker does its next step.
-    Step(usize),
+    WorkerAction(usize),
     /// What this worker sends is sent.
     Sent(usize),
     /// This worker is told that there is something to take, and does its next step.
@@ -173,7 +173,7 @@ impl World {
         let scenario = &fixed.scenario;
         let mut world = World {
             fixed: Arc::clone(fixed),
-            store: Memory::default().with_batches_of(scenario.batch_max).mutated(scenario.mutants),
+            store: MemoryStore::default().with_batches_of(scenario.batch_max).mutated(scenario.mutants),
             slots: vec![Slot { worker: None, untold: None }; scenario.workers.len()],
             front: None,
             pushed: 0,
@@ -188,7 +188,7 @@ impl World {
         };
         for index in 0..world.slots.len() {
             world.start(index);
-            while scenario.is_warm && !matches!(world.peek(index), Some(Step::Wait { .. })) {
+            while scenario.is_warm && !matches!(world.peek(index), Some(WorkerAction::Wait { .. })) {
                 world.step(index).expect("nothing can go wrong yet");
             }
         }
@@ -200,7 +200,7 @@ impl World {
         let mut all = Canon::new(alike);
         (self.pushed, self.now_ms, &self.sent).hash(&mut all);
         (self.crashes, self.restarts, self.ends, self.ticks, self.losses, &self.saved).hash(&mut all);
-        self.front.map(Stamp::generation).hash(&mut all);
+        self.front.map(OrderStamp::generation).hash(&mut all);
         if alike == Alike::Same {
             (&self.store, &self.front).hash(&mut all);
         }
@@ -239,15 +239,17 @@ impl World {
     }
 
     /// Of a worker that sends, or is going to go on with its batch: the object and the token.
-    fn sends_next(&self, index: usize) -> Option<(Object, Stamp)> {
+    fn sends_next(&self, index: usize) -> Option<(Object, OrderStamp)> {
         self.slots[index].worker.as_ref()?.object()?;
         let mut after = self.clone();
-        if let Step::Wait { .. } = self.peek(index)? {
+        if let WorkerAction::Wait { .. } = self.peek(index)? {
             after.finish(index);
         }
         match after.peek(index)? {
-            Step::Send(event) => Some((event.object, event.token)),
-            Step::Apply(Op::Act { act: Act::Renew { object, token }, .. }) => Some((object, token)),
+            WorkerAction::Send(event) => Some((event.object, event.token)),
+            WorkerAction::Apply(StoreOp::WorkerOp { act: WorkerOp::Renew { object, token }, .. }) => {
+                Some((object, token))
+            }
             _ => None,
         }
     }
@@ -261,7 +263,7 @@ impl World {
         self.fixed.objects.iter().position(|found| found == object).expect("only these are pushed")
     }
 
-    fn peek(&self, index: usize) -> Option<Step> {
+    fn peek(&self, index: usize) -> Option<WorkerAction> {
         self.slots[index].worker.clone().map(|mut worker| worker.poll_step(self.now_ms))
     }
 
@@ -276,7 +278,7 @@ impl World {
             match self.peek(index) {
                 None if 0 < self.restarts => moves.push(Move::Restart(index)),
                 None => {}
-                Some(Step::Wait { until_ms }) => {
+                Some(WorkerAction::Wait { until_ms }) => {
                     if slot.worker.as_ref().is_some_and(|worker| worker.object().is_some()) {
                         moves.push(Move::Sent(index));
                     } else if is_queued {
@@ -284,7 +286,7 @@ impl World {
                     }
                     assert!(self.now_ms < until_ms, "a wait that is over");
                 }
-                Some(_) => moves.push(Move::Step(index)),
+                Some(_) => moves.push(Move::WorkerAction(index)),
             }
             if 0 < self.crashes && slot.worker.is_some() {
                 moves.push(Move::Crash(index));
@@ -305,7 +307,7 @@ impl World {
 
     /// Whether nothing is left to do for anybody who runs.
     pub fn is_quiet(&self, moves: &[Move]) -> bool {
-        !moves.iter().any(|next| matches!(next, Move::Push | Move::Step(_) | Move::Sent(_) | Move::Wake(_)))
+        !moves.iter().any(|next| matches!(next, Move::Push | Move::WorkerAction(_) | Move::Sent(_) | Move::Wake(_)))
     }
 
     /// # Errors
@@ -313,7 +315,7 @@ impl World {
     pub fn make(&mut self, next: Move) -> Result<(), String> {
         match next {
             Move::Push => self.push()?,
-            Move::Step(index) => self.step(index)?,
+            Move::WorkerAction(index) => self.step(index)?,
             Move::Sent(index) => self.finish(index),
             Move::Wake(index) => {
                 self.worker(index).on_push();
@@ -339,7 +341,7 @@ impl World {
                 let next = self.sent.iter().map(|sent| sent.next).collect();
                 self.saved = Some(Arc::new(Saved { store: self.store.clone(), pushed: self.pushed, next }));
             }
-            Move::GoBack => self.go_back(),
+            Move::GoBack => self.rewind(),
         }
         self.check()
     }
@@ -348,7 +350,7 @@ impl World {
         self.slots[index].worker.as_mut().expect("it runs")
     }
 
-    fn apply(&mut self, op: &Op) -> Outcome {
+    fn apply(&mut self, op: &StoreOp) -> OpOutcome {
         let Ok(outcome) = self.store.apply(op);
         outcome
     }
@@ -362,20 +364,20 @@ impl World {
         let data = main.clone();
         loop {
             let outcome = match self.front {
-                None => self.apply(&Op::Look),
+                None => self.apply(&StoreOp::Look),
                 Some(mark) => {
                     let (object, data, main) = (name.clone(), data.clone(), main.clone());
-                    self.apply(&Op::Push { mark, object, data, main, subs: subs.clone() })
+                    self.apply(&StoreOp::Push { mark, object, data, main, subs: subs.clone() })
                 }
             };
             match outcome {
-                Outcome::Looked { mark } => self.front = Some(mark),
-                Outcome::LostGeneration { .. } if self.front.is_some() => self.front = None,
-                Outcome::LostGeneration { found } => {
+                OpOutcome::Looked { mark } => self.front = Some(mark),
+                OpOutcome::LostGeneration { .. } if self.front.is_some() => self.front = None,
+                OpOutcome::LostGeneration { found } => {
                     let generation = Generation::after(found, self.now_ms).expect("a generation");
-                    self.apply(&Op::Begin { found, generation });
+                    self.apply(&StoreOp::Begin { found, generation });
                 }
-                Outcome::Pushed { mark } => {
+                OpOutcome::Pushed { mark } => {
                     self.front = Some(mark);
                     self.pushed += 1;
                     let stored = self.store.data(&name);
@@ -389,14 +391,14 @@ impl World {
     fn step(&mut self, index: usize) -> Result<(), String> {
         let now_ms = self.now_ms;
         match self.worker(index).poll_step(now_ms) {
-            Step::Apply(op) => {
+            WorkerAction::Apply(op) => {
                 let before = self.store.clone();
                 let outcome = self.apply(&op);
                 self.check_step(&before, &op, &outcome)?;
                 self.worker(index).on_outcome(now_ms, outcome);
                 Ok(())
             }
-            Step::Send(event) => {
+            WorkerAction::Send(event) => {
                 match self.slots[index].untold {
                     Some(lost) if lost < event.token.generation() => {
                         return Err(format!("a lost generation was not told: {event:?}"));
@@ -408,48 +410,48 @@ impl World {
                 }
                 Ok(())
             }
-            Step::Advise(advice @ Advice::LostGeneration { .. }) if self.fixed.scenario.losses == 0 => {
+            WorkerAction::Report(advice @ WorkerAdvisory::LostGeneration { .. }) if self.fixed.scenario.losses == 0 => {
                 Err(format!("a loss is told, and there was none: {advice:?}"))
             }
-            Step::Advise(Advice::LostGeneration { .. }) => {
+            WorkerAction::Report(WorkerAdvisory::LostGeneration { .. }) => {
                 self.slots[index].untold = None;
                 Ok(())
             }
-            Step::Advise(Advice::TakenOver { .. }) => Ok(()),
-            Step::Stop(stop) => {
+            WorkerAction::Report(WorkerAdvisory::TakenOver { .. }) => Ok(()),
+            WorkerAction::WorkerEnd(stop) => {
                 let name = &self.fixed.names[index];
                 let is_kept = self.store.workers().any(|(kept, _)| kept == name);
                 let is_only = self.fixed.names.iter().filter(|other| *other == name).count() == 1;
                 self.slots[index].worker = None;
-                if stop == Stop::Ended && is_kept && is_only {
+                if stop == WorkerEnd::Ended && is_kept && is_only {
                     return Err(format!("the name of {name}, which has ended, is kept"));
                 }
                 Ok(())
             }
-            Step::Wait { .. } => unreachable!("no move"),
+            WorkerAction::Wait { .. } => unreachable!("no move"),
         }
     }
 
     fn finish(&mut self, index: usize) {
         // Whichever it is that is being sent.
-        let ids: Vec<Stamp> = self.sent.iter().flat_map(|sent| &sent.ids).map(|(id, ..)| *id).collect();
+        let ids: Vec<OrderStamp> = self.sent.iter().flat_map(|sent| &sent.ids).map(|(id, ..)| *id).collect();
         ids.into_iter().for_each(|id| self.worker(index).on_sent(id));
     }
 
-    fn go_back(&mut self) {
+    fn rewind(&mut self) {
         self.losses -= 1;
         let saved = self.saved.take().expect("it was saved");
-        self.store.go_back(saved.store.clone());
+        self.store.rewind(saved.store.clone());
         self.pushed = saved.pushed;
         for (sent, next) in self.sent.iter_mut().zip(&saved.next) {
             sent.next = *next;
         }
         for slot in &mut self.slots {
-            slot.untold = slot.worker.as_ref().and_then(Worker::mark).map(Stamp::generation);
+            slot.untold = slot.worker.as_ref().and_then(Worker::mark).map(OrderStamp::generation);
         }
     }
 
-    fn holds(&self) -> impl Iterator<Item = (&WorkerName, &Hold)> {
+    fn holds(&self) -> impl Iterator<Item = (&WorkerName, &ObjectLease)> {
         self.store.workers().filter_map(|(name, kept)| Some((name, kept.hold.as_ref()?)))
     }
 
@@ -505,10 +507,10 @@ impl World {
     }
 
     /// Q4 and Q5 of a step on the store.
-    fn check_step(&self, before: &Memory, op: &Op, outcome: &Outcome) -> Result<(), String> {
-        let Op::Act { by, session, act } = op else { return Ok(()) };
+    fn check_step(&self, before: &MemoryStore, op: &StoreOp, outcome: &OpOutcome) -> Result<(), String> {
+        let StoreOp::WorkerOp { by, session, act } = op else { return Ok(()) };
         let wrong = |text: &str| Err(format!("{text}: {op:?} {outcome:?}"));
-        if matches!(outcome, Outcome::LostGeneration { .. } | Outcome::Superseded | Outcome::NotHeld) {
+        if matches!(outcome, OpOutcome::LostGeneration { .. } | OpOutcome::Superseded | OpOutcome::NotHeld) {
             return if *before == self.store { Ok(()) } else { wrong("a step that is refused changed something") };
         }
         let own = before.workers().find(|(name, _)| **name == by.worker).map(|(_, kept)| kept);
@@ -519,18 +521,18 @@ impl World {
         let ends = || others().filter_map(|(_, kept)| kept.hold.as_ref().map(|hold| hold.lease_end_ms));
         match (act, outcome) {
             (
-                Act::Next { object, token }
-                | Act::Record { object, token, .. }
-                | Act::Advance { object, token, .. }
-                | Act::Renew { object, token },
+                WorkerOp::Next { object, token }
+                | WorkerOp::Record { object, token, .. }
+                | WorkerOp::Advance { object, token, .. }
+                | WorkerOp::Renew { object, token },
                 _,
             ) if before.owner(object).is_none_or(|owner| owner.worker != by.worker || owner.token != *token) => {
                 wrong("Q4: done by an old token")
             }
-            (Act::TakeOver, Outcome::Taken { .. }) if ends().all(|end_ms| by.now_ms < end_ms) => {
+            (WorkerOp::TakeOver, OpOutcome::Taken { .. }) if ends().all(|end_ms| by.now_ms < end_ms) => {
                 wrong("Q5: taken over before the lease ended")
             }
-            (Act::TakeOver, Outcome::NoneEnded { .. }) if ends().any(|end_ms| end_ms <= by.now_ms) => {
+            (WorkerOp::TakeOver, OpOutcome::NoneEnded { .. }) if ends().any(|end_ms| end_ms <= by.now_ms) => {
                 wrong("Q5: not taken over after the lease ended")
             }
             _ => Ok(()),
@@ -556,7 +558,7 @@ impl World {
             if !is_idle {
                 continue;
             }
-            let Some(Step::Wait { until_ms }) = self.peek(index) else { continue };
+            let Some(WorkerAction::Wait { until_ms }) = self.peek(index) else { continue };
             let others = self.holds().filter(|(name, _)| **name != self.fixed.names[index]);
             if others.map(|(_, hold)| hold.lease_end_ms).any(|end_ms| end_ms < until_ms) {
                 return Err(format!("Q5: {} sleeps until {until_ms}", self.fixed.names[index]));
@@ -613,8 +615,8 @@ impl World {
         let index = self.slots.len();
         for _ in 0..200 {
             match world.peek(index) {
-                Some(Step::Wait { .. }) if world.worker(index).object().is_some() => world.finish(index),
-                Some(Step::Wait { .. }) => world.now_ms += LEASE_MS,
+                Some(WorkerAction::Wait { .. }) if world.worker(index).object().is_some() => world.finish(index),
+                Some(WorkerAction::Wait { .. }) => world.now_ms += LEASE_MS,
                 _ => world.step(index)?,
             }
             let is_done = world.store.with_events().next().is_none() && world.holds().next().is_none();

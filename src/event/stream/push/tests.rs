@@ -24,24 +24,24 @@ fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
 
-fn page(numbers: &[u64], covered: u64, more_follows: bool) -> Page {
-    Page { events: numbers.iter().map(|number| event(*number)).collect(), covered: id(covered), more_follows }
+fn page(numbers: &[u64], covered: u64, more_follows: bool) -> StreamPage {
+    StreamPage { events: numbers.iter().map(|number| event(*number)).collect(), covered: id(covered), more_follows }
 }
 
-const ROOM: Room = Room { events: 3, bytes: 10_000 };
+const ROOM: PageBudget = PageBudget { events: 3, bytes: 10_000 };
 const SETTINGS: Settings = Settings { room: ROOM, groups_max: 2, delay: Duration::from_millis(10) };
 
-fn steps(pusher: &mut Pusher, now: Instant) -> Vec<Step> {
+fn steps(pusher: &mut Pusher, now: Instant) -> Vec<PusherAction> {
     std::iter::from_fn(|| pusher.poll(now)).collect()
 }
 
-fn sends(seq: u32, numbers: &[u64]) -> Step {
-    Step::Send { seq, events: Arc::new(numbers.iter().map(|number| event(*number)).collect()) }
+fn sends(seq: u32, numbers: &[u64]) -> PusherAction {
+    PusherAction::Send { seq, events: Arc::new(numbers.iter().map(|number| event(*number)).collect()) }
 }
 
-fn reads(after: u64, events: usize, before: &[u64]) -> Step {
+fn reads(after: u64, events: usize, before: &[u64]) -> PusherAction {
     let taken: usize = before.iter().map(|number| event(*number).bytes()).sum();
-    Step::Read { after: id(after), room: Room { events, bytes: ROOM.bytes - taken } }
+    PusherAction::Read { after: id(after), room: PageBudget { events, bytes: ROOM.bytes - taken } }
 }
 
 #[test]
@@ -50,24 +50,24 @@ fn events_are_sent_at_once_to_who_has_none_and_in_groups_to_who_has_some() {
     assert_eq!(steps(&mut pusher, at(0)), [reads(4, 3, &[])]);
     pusher.on_page(at(0), page(&[5], 5, false));
     assert_eq!(steps(&mut pusher, at(0)), [sends(0, &[5])]);
-    pusher.on_news();
+    pusher.on_events_added();
     assert_eq!(steps(&mut pusher, at(1)), [reads(5, 3, &[])]);
     pusher.on_page(at(1), page(&[6], 6, false));
     // The consumer has a group: this one waits for others, but not for long.
     assert_eq!(steps(&mut pusher, at(1)), []);
     assert_eq!(pusher.deadline(), Some(at(11)));
-    pusher.on_news();
+    pusher.on_events_added();
     assert_eq!(steps(&mut pusher, at(5)), [reads(6, 2, &[6])]);
     pusher.on_page(at(5), page(&[7], 7, false));
     assert_eq!(steps(&mut pusher, at(10)), []);
     assert_eq!(steps(&mut pusher, at(11)), [sends(1, &[6, 7])]);
     // So many groups and no more.
-    pusher.on_news();
+    pusher.on_events_added();
     assert_eq!(steps(&mut pusher, at(100)), []);
     pusher.on_answer(at(100), 1, true);
     assert_eq!(steps(&mut pusher, at(100)), [], "the first one is not accepted yet");
     pusher.on_answer(at(101), 0, true);
-    assert_eq!(steps(&mut pusher, at(101)), [Step::Accept(id(7)), reads(7, 3, &[])]);
+    assert_eq!(steps(&mut pusher, at(101)), [PusherAction::Accept(id(7)), reads(7, 3, &[])]);
     // More than fits: sent at once.
     pusher.on_page(at(101), page(&[8, 9, 10], 10, true));
     assert_eq!(steps(&mut pusher, at(101)), [sends(2, &[8, 9, 10]), reads(10, 3, &[])]);
@@ -88,7 +88,7 @@ fn pusher_with_pending_group(settings: Settings) -> Pusher {
 fn group_waits_for_other_events_during_the_delay() {
     for stream_delay in [10, 50] {
         let mut pusher = pusher_with_pending_group(Settings { delay: Duration::from_millis(stream_delay), ..SETTINGS });
-        pusher.on_news();
+        pusher.on_events_added();
         assert_eq!(steps(&mut pusher, at(0)), [reads(1, 3, &[])]);
         pusher.on_page(at(0), page(&[2], 2, false));
         assert_eq!(steps(&mut pusher, at(stream_delay - 1)), []);
@@ -100,35 +100,36 @@ fn group_waits_for_other_events_during_the_delay() {
 fn groups_under_way_are_limited() {
     for (stream_groups, next) in [(1, vec![]), (2, vec![reads(1, 3, &[])])] {
         let mut pusher = pusher_with_pending_group(Settings { groups_max: stream_groups, ..SETTINGS });
-        pusher.on_news();
+        pusher.on_events_added();
         assert_eq!(steps(&mut pusher, at(1)), next, "{stream_groups} groups");
     }
 }
 
 #[test]
 fn a_large_event_stands_alone_and_not_with_those_that_wait() {
-    let mut pusher = Pusher::new(Settings { room: Room { events: 3, bytes: 2 * event(1).bytes() }, ..SETTINGS }, id(0));
+    let mut pusher =
+        Pusher::new(Settings { room: PageBudget { events: 3, bytes: 2 * event(1).bytes() }, ..SETTINGS }, id(0));
     steps(&mut pusher, at(0));
     pusher.on_page(at(0), page(&[1], 1, false));
     assert_eq!(steps(&mut pusher, at(0)), [sends(0, &[1])]);
-    pusher.on_news();
+    pusher.on_events_added();
     steps(&mut pusher, at(1));
     pusher.on_page(at(1), page(&[2], 2, false));
-    pusher.on_news();
+    pusher.on_events_added();
     let read = steps(&mut pusher, at(2));
-    let [Step::Read { after, room: Room { events: 2, bytes } }] = &read[..] else { panic!("{read:?}") };
+    let [PusherAction::Read { after, room: PageBudget { events: 2, bytes } }] = &read[..] else { panic!("{read:?}") };
     assert_eq!((*after, *bytes), (id(2), event(2).bytes()));
     let mut large = event(3);
     large.data = Json::from_bytes(Bytes::from(format!("\"{}\"", "x".repeat(1000)))).unwrap();
-    let alone = Page { events: vec![large.clone()], covered: id(3), more_follows: false };
+    let alone = StreamPage { events: vec![large.clone()], covered: id(3), more_follows: false };
     pusher.on_page(at(2), alone.clone());
     assert_eq!(steps(&mut pusher, at(2)), [sends(1, &[2])], "the groups under way are as many as may be");
     pusher.on_answer(at(3), 0, true);
-    let Some(Step::Accept(_)) = pusher.poll(at(3)) else { panic!("one is accepted") };
-    let Some(Step::Read { after, .. }) = pusher.poll(at(3)) else { panic!("it is read again") };
+    let Some(PusherAction::Accept(_)) = pusher.poll(at(3)) else { panic!("one is accepted") };
+    let Some(PusherAction::Read { after, .. }) = pusher.poll(at(3)) else { panic!("it is read again") };
     assert_eq!(after, id(2));
     pusher.on_page(at(3), alone);
-    assert_eq!(pusher.poll(at(3)), Some(Step::Send { seq: 2, events: Arc::new(vec![large]) }));
+    assert_eq!(pusher.poll(at(3)), Some(PusherAction::Send { seq: 2, events: Arc::new(vec![large]) }));
 }
 
 #[test]
@@ -136,17 +137,17 @@ fn what_is_not_wanted_is_delivered_when_what_stands_before_it_is() {
     let mut pusher = Pusher::new(SETTINGS, id(0));
     steps(&mut pusher, at(0));
     pusher.on_page(at(0), page(&[], 50, false));
-    assert_eq!(steps(&mut pusher, at(0)), [Step::Accept(id(50))]);
-    pusher.on_news();
+    assert_eq!(steps(&mut pusher, at(0)), [PusherAction::Accept(id(50))]);
+    pusher.on_events_added();
     steps(&mut pusher, at(0));
     pusher.on_page(at(0), page(&[60], 70, false));
     assert_eq!(steps(&mut pusher, at(0)), [sends(0, &[60])]);
-    pusher.on_news();
+    pusher.on_events_added();
     steps(&mut pusher, at(1));
     pusher.on_page(at(1), page(&[], 90, false));
     assert_eq!(steps(&mut pusher, at(1)), []);
     pusher.on_answer(at(2), 0, true);
-    assert_eq!(steps(&mut pusher, at(2)), [Step::Accept(id(90))]);
+    assert_eq!(steps(&mut pusher, at(2)), [PusherAction::Accept(id(90))]);
     assert_eq!(pusher.accepted(), id(90));
 }
 
@@ -168,7 +169,7 @@ fn a_group_that_is_not_accepted_is_sent_again_under_its_number() {
     pusher.on_answer(now, 1, true);
     assert_eq!(steps(&mut pusher, now), []);
     pusher.on_answer(now, 0, true);
-    assert_eq!(steps(&mut pusher, now), [Step::Accept(id(1))]);
+    assert_eq!(steps(&mut pusher, now), [PusherAction::Accept(id(1))]);
     pusher.on_answer(now, 0, false);
     assert_eq!(steps(&mut pusher, now), []);
 }
@@ -181,7 +182,7 @@ fn numbers_that_fit_no_message_are_not_given() {
     pusher.on_page(at(0), page(&[1, 2, 3], 3, true));
     assert_eq!(steps(&mut pusher, at(0))[0], sends(SEQ_MAX, &[1, 2, 3]));
     pusher.on_page(at(0), page(&[4], 4, false));
-    assert_eq!(pusher.poll(at(50)), Some(Step::Close));
+    assert_eq!(pusher.poll(at(50)), Some(PusherAction::Close));
 }
 
 /// A consumer that accepts, refuses and leaves as it likes, again and again, gets every event that it wants, in order; what was accepted
@@ -204,16 +205,16 @@ fn nothing_is_lost_whatever_the_consumer_does() {
                 now += rng.below(20);
                 if added < count && rng.chance(0.5) {
                     added += rng.between(1, count - added);
-                    pusher.on_news();
+                    pusher.on_events_added();
                 }
                 while let Some(step) = pusher.poll(at(now)) {
                     match step {
-                        Step::Read { .. } if rng.chance(0.1) => {
-                            pusher.on_unread();
-                            pusher.on_news();
+                        PusherAction::Read { .. } if rng.chance(0.1) => {
+                            pusher.on_read_failed();
+                            pusher.on_events_added();
                             break;
                         }
-                        Step::Read { after, room } => {
+                        PusherAction::Read { after, room } => {
                             let mut found: Vec<u64> =
                                 wanted.iter().copied().filter(|n| after.number() < *n && *n <= added).collect();
                             let more_follows = room.events < found.len();
@@ -222,7 +223,7 @@ fn nothing_is_lost_whatever_the_consumer_does() {
                             let covered = if more_follows { last } else { added.max(after.number()) };
                             pusher.on_page(at(now), page(&found, covered, more_follows));
                         }
-                        Step::Send { seq, events } => {
+                        PusherAction::Send { seq, events } => {
                             let numbers: Vec<u64> = events.iter().map(|event| event.id.number()).collect();
                             assert!(!numbers.is_empty() && numbers.len() <= ROOM.events, "seed {seed}");
                             if !seqs.contains(&seq) {
@@ -232,11 +233,11 @@ fn nothing_is_lost_whatever_the_consumer_does() {
                             unanswered.push((seq, numbers));
                             assert!(unanswered.len() <= settings.groups_max, "seed {seed}");
                         }
-                        Step::Accept(up_to) => {
+                        PusherAction::Accept(up_to) => {
                             assert!(accepted < up_to.number() && up_to.number() <= added, "seed {seed}");
                             accepted = up_to.number();
                         }
-                        Step::Close => unreachable!(),
+                        PusherAction::Close => unreachable!(),
                     }
                 }
                 if !unanswered.is_empty() && rng.chance(0.7) {

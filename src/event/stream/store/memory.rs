@@ -1,8 +1,11 @@
 //! A store of streams in memory: what the others are compared with.
 
-use super::{ConsumerRow, Contents, Limits, Missed, NewEvent, Policy, Posted, Refused, StreamStore, Trimmed};
+use super::{
+    ConsumerRow, Contents, MissedRange, NewEvent, Policy, PostedEvent, StreamLimits, StreamStore, StreamStoreError,
+    TrimReport,
+};
 use crate::event::model::{EventId, Json, ServerId};
-use crate::event::stream::model::{PASSED_MAX, Page, Room, StreamEvent};
+use crate::event::stream::model::{PASSED_MAX, PageBudget, StreamEvent, StreamPage};
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
 use crate::event::timestamp::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,42 +14,42 @@ use std::convert::Infallible;
 /// Streams in memory.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStreams {
-    streams: BTreeMap<StreamName, Stream>,
-    posted: Vec<Post>,
+    streams: BTreeMap<StreamName, MemoryStream>,
+    posted: Vec<PostEntry>,
     posts: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Post {
+struct PostEntry {
     /// Its stamp counts once it is claimed.
-    posted: Posted,
+    posted: PostedEvent,
     claimed: Option<ServerId>,
-    is_aside: bool,
+    is_quarantined: bool,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Stream {
+struct MemoryStream {
     events: Vec<StreamEvent>,
     last: StreamId,
     covered: BTreeMap<ServerId, EventId>,
-    consumers: BTreeMap<Consumer, Reader>,
+    consumers: BTreeMap<Consumer, ConsumerEntry>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Reader {
+struct ConsumerEntry {
     position: StreamId,
-    lapsed: Option<Missed>,
+    lapsed: Option<MissedRange>,
     registered: Timestamp,
     heard: Timestamp,
 }
 
-impl Stream {
+impl MemoryStream {
     fn bytes(&self) -> u64 {
         self.events.iter().map(|event| event.data.bytes().len() as u64).sum()
     }
 
     /// How many of the oldest events are read by everyone, or beyond the limits.
-    fn removable(&self, limits: &Limits, now: Timestamp) -> usize {
+    fn removable(&self, limits: &StreamLimits, now: Timestamp) -> usize {
         let active = self.consumers.values().filter(|reader| reader.lapsed.is_none());
         let floor = active.map(|reader| reader.position).min();
         let mut bytes = self.bytes();
@@ -65,29 +68,29 @@ impl Stream {
         self.events.first().map_or(self.last, before)
     }
 
-    fn row(&self, consumer: &Consumer, reader: &Reader) -> ConsumerRow {
-        let Reader { position, lapsed, registered, heard } = *reader;
+    fn row(&self, consumer: &Consumer, reader: &ConsumerEntry) -> ConsumerRow {
+        let ConsumerEntry { position, lapsed, registered, heard } = *reader;
         let behind = self.events.iter().filter(|event| position < event.id).count() as u64;
         ConsumerRow { consumer: consumer.clone(), position, lapsed, registered, heard, behind }
     }
 
-    fn reader(&mut self, consumer: &Consumer) -> Result<&mut Reader, Refused<Infallible>> {
+    fn reader(&mut self, consumer: &Consumer) -> Result<&mut ConsumerEntry, StreamStoreError<Infallible>> {
         match self.consumers.get_mut(consumer) {
-            None => Err(Refused::NotRegistered),
-            Some(Reader { lapsed: Some(missed), .. }) => Err(Refused::Lapsed(*missed)),
+            None => Err(StreamStoreError::NotRegistered),
+            Some(ConsumerEntry { lapsed: Some(missed), .. }) => Err(StreamStoreError::Lapsed(*missed)),
             Some(reader) => Ok(reader),
         }
     }
 }
 
-impl Post {
+impl PostEntry {
     fn is(&self, server: ServerId) -> bool {
-        self.claimed == Some(server) && !self.is_aside
+        self.claimed == Some(server) && !self.is_quarantined
     }
 }
 
 impl MemoryStreams {
-    fn stream(&mut self, name: &StreamName) -> &mut Stream {
+    fn stream(&mut self, name: &StreamName) -> &mut MemoryStream {
         self.streams.entry(name.clone()).or_default()
     }
 
@@ -95,8 +98,8 @@ impl MemoryStreams {
     pub fn post(&mut self, stream: &StreamName, kind: &StreamType, data: &Json) {
         self.posts += 1;
         let (stream, kind, data) = (stream.clone(), kind.clone(), data.clone());
-        let posted = Posted { number: self.posts, stream, kind, data, stamp: Timestamp::MIN };
-        self.posted.push(Post { posted, claimed: None, is_aside: false });
+        let posted = PostedEvent { number: self.posts, stream, kind, data, stamp: Timestamp::MIN };
+        self.posted.push(PostEntry { posted, claimed: None, is_quarantined: false });
     }
 }
 
@@ -116,8 +119,8 @@ impl StreamStore for MemoryStreams {
         stream: &StreamName,
         events: &[NewEvent],
         covered: &[EventId],
-        limits: &Limits,
-    ) -> Result<Vec<Option<StreamId>>, Refused<Infallible>> {
+        limits: &StreamLimits,
+    ) -> Result<Vec<Option<StreamId>>, StreamStoreError<Infallible>> {
         let name = stream;
         let stream = self.stream(name);
         let mut new = stream.clone();
@@ -128,9 +131,9 @@ impl StreamStore for MemoryStreams {
                 continue;
             }
             if limits.is_blocked(new.bytes()) {
-                return Err(Refused::Full);
+                return Err(StreamStoreError::Full);
             }
-            new.last = StreamId::from_number(new.last.number() + 1).ok_or(Refused::Full)?;
+            new.last = StreamId::from_number(new.last.number() + 1).ok_or(StreamStoreError::Full)?;
             new.covered.insert(origin.server, *origin);
             done.extend(stamp.map(|stamp| (origin.server, stamp)));
             let (kind, data) = (kind.clone(), data.clone());
@@ -142,7 +145,7 @@ impl StreamStore for MemoryStreams {
             *known = (*place).max(*known);
         }
         *stream = new;
-        let is_done = |post: &Post| {
+        let is_done = |post: &PostEntry| {
             post.posted.stream == *name
                 && done.iter().any(|(server, stamp)| post.is(*server) && post.posted.stamp == *stamp)
         };
@@ -155,10 +158,10 @@ impl StreamStore for MemoryStreams {
         stream: &StreamName,
         after: StreamId,
         want: Option<&BTreeSet<StreamType>>,
-        mut room: Room,
-    ) -> Result<Page, Infallible> {
+        mut room: PageBudget,
+    ) -> Result<StreamPage, Infallible> {
         let stream = self.stream(stream);
-        let (mut page, mut passed) = (Page::new(after), 0);
+        let (mut page, mut passed) = (StreamPage::new(after), 0);
         for event in stream.events.iter().filter(|event| after < event.id) {
             if want.is_none_or(|want| want.contains(&event.kind)) {
                 if !page.take(event.clone(), &mut room) {
@@ -185,7 +188,7 @@ impl StreamStore for MemoryStreams {
         let stream = self.stream(stream);
         let before = stream.consumers.get(consumer).map(|reader| stream.row(consumer, reader));
         let start = stream.start();
-        let new = Reader { position: start, lapsed: None, registered: now, heard: now };
+        let new = ConsumerEntry { position: start, lapsed: None, registered: now, heard: now };
         let reader = stream.consumers.entry(consumer.clone()).or_insert(new);
         if reader.lapsed.take().is_some() {
             reader.position = start;
@@ -200,7 +203,7 @@ impl StreamStore for MemoryStreams {
         consumer: &Consumer,
         accepted: StreamId,
         now: Timestamp,
-    ) -> Result<StreamId, Refused<Infallible>> {
+    ) -> Result<StreamId, StreamStoreError<Infallible>> {
         let stream = self.stream(stream);
         let last = stream.last;
         let reader = stream.reader(consumer)?;
@@ -236,12 +239,13 @@ impl StreamStore for MemoryStreams {
         streams: &[StreamName],
         now: Timestamp,
         count_max: usize,
-    ) -> Result<Vec<Posted>, Infallible> {
+    ) -> Result<Vec<PostedEvent>, Infallible> {
         let of_server = self.posted.iter().filter(|post| post.claimed == Some(server));
         let last = of_server.map(|post| post.posted.stamp).max();
         let mut stamp = last.map_or(now, |last| now.max(last.following()));
-        let is_free =
-            |post: &&mut Post| post.claimed.is_none() && !post.is_aside && streams.contains(&post.posted.stream);
+        let is_free = |post: &&mut PostEntry| {
+            post.claimed.is_none() && !post.is_quarantined && streams.contains(&post.posted.stream)
+        };
         let mut claimed = Vec::new();
         for post in self.posted.iter_mut().filter(is_free).take(count_max) {
             (post.claimed, post.posted.stamp) = (Some(server), stamp);
@@ -251,13 +255,13 @@ impl StreamStore for MemoryStreams {
         Ok(claimed)
     }
 
-    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<Posted>, Infallible> {
+    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<PostedEvent>, Infallible> {
         let of = self.posted.iter().filter(|post| post.is(server) && post.posted.stream == *stream);
         Ok(of.map(|post| post.posted.clone()).collect())
     }
 
-    fn set_aside(&mut self, number: u64, _: &str) -> Result<(), Infallible> {
-        self.posted.iter_mut().filter(|post| post.posted.number == number).for_each(|post| post.is_aside = true);
+    fn quarantine(&mut self, number: u64, _: &str) -> Result<(), Infallible> {
+        self.posted.iter_mut().filter(|post| post.posted.number == number).for_each(|post| post.is_quarantined = true);
         Ok(())
     }
 
@@ -269,19 +273,19 @@ impl StreamStore for MemoryStreams {
     fn trim(
         &mut self,
         stream: &StreamName,
-        limits: &Limits,
+        limits: &StreamLimits,
         now: Timestamp,
         budget: usize,
-    ) -> Result<Trimmed, Infallible> {
+    ) -> Result<TrimReport, Infallible> {
         let stream = self.stream(stream);
         let count = stream.removable(limits, now).min(budget);
         let gone: Vec<StreamEvent> = stream.events.drain(..count).collect();
-        let mut trimmed = Trimmed { removed: gone.len() as u64, missed: Vec::new() };
+        let mut trimmed = TrimReport { removed: gone.len() as u64, missed: Vec::new() };
         for (consumer, reader) in &mut stream.consumers {
             let mut lost = gone.iter().filter(|event| reader.position < event.id);
             let Some(first) = lost.next() else { continue };
             let last = gone.last().expect("there is a first one").id;
-            let missed = Missed { first: first.id, last, count: 1 + lost.count() as u64 };
+            let missed = MissedRange { first: first.id, last, count: 1 + lost.count() as u64 };
             reader.lapsed = Some(reader.lapsed.map_or(missed, |before| before.and(missed)));
             reader.position = last;
             trimmed.missed.push((consumer.clone(), missed));

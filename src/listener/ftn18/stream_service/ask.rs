@@ -2,9 +2,9 @@
 
 use super::search::{Search, Seeker};
 use super::{CONSUMERS_MAX, Conn, Effect, StreamService, refused, register};
-use crate::event::stream::model::{LIST_EVENTS_MAX, Room};
+use crate::event::stream::model::{LIST_EVENTS_MAX, PageBudget};
 use crate::event::stream::name::{Consumer, StreamId, StreamName};
-use crate::event::stream::store::{Missed, Refused, StreamStore};
+use crate::event::stream::store::{MissedRange, StreamStore, StreamStoreError};
 use crate::event::timestamp::Timestamp;
 use crate::listener::ftn18::fault::{Fault, Name};
 use crate::listener::ftn18::session::{CallId, Done};
@@ -12,7 +12,7 @@ use crate::listener::stream::{
     Consumers, Place, StreamAnswer, StreamAsk, StreamRefusal, StreamRefusalKind as Kind, StreamRequest, StreamRow,
     Streams,
 };
-use crate::time::Now;
+use crate::time::ClockReading;
 use std::fmt;
 
 /// As whom those add events who ask; no connection has this number.
@@ -22,7 +22,7 @@ const EVENTS_BYTES: usize = 1 << 20;
 
 impl StreamService {
     /// Somebody asks; the answer has this number, which nobody else who waits has.
-    pub fn on_ask<S>(&mut self, store: &mut S, now: Now, number: u64, request: StreamRequest)
+    pub fn on_ask<S>(&mut self, store: &mut S, now: ClockReading, number: u64, request: StreamRequest)
     where
         S: StreamStore + ?Sized,
         S::Error: fmt::Display,
@@ -168,9 +168,9 @@ pub(super) fn fail(effect: &mut Effect, why: &str) {
     }
 }
 
-fn room(events_max: u32) -> Room {
+fn room(events_max: u32) -> PageBudget {
     let events = usize::try_from(events_max).unwrap_or(usize::MAX).min(LIST_EVENTS_MAX);
-    Room { events, bytes: EVENTS_BYTES }
+    PageBudget { events, bytes: EVENTS_BYTES }
 }
 
 /// Before the first event that is kept.
@@ -201,18 +201,22 @@ fn unregistered(name: &StreamName, consumer: &Consumer) -> StreamRefusal {
     )
 }
 
-pub(super) fn refusal<E: fmt::Display>(name: &StreamName, consumer: &Consumer, why: Refused<E>) -> StreamRefusal {
+pub(super) fn refusal<E: fmt::Display>(
+    name: &StreamName,
+    consumer: &Consumer,
+    why: StreamStoreError<E>,
+) -> StreamRefusal {
     match why {
-        Refused::NotRegistered => unregistered(name, consumer),
-        Refused::Lapsed(missed) => {
-            let Missed { first, last, count } = missed;
+        StreamStoreError::NotRegistered => unregistered(name, consumer),
+        StreamStoreError::Lapsed(missed) => {
+            let MissedRange { first, last, count } = missed;
             let text = format!(
                 "{consumer} has lapsed: {count} events of the stream {name}, {first} to {last}, were not accepted in time and are \
                  gone; register it again to go on behind them"
             );
             StreamRefusal::new(Kind::Lapsed(missed), text)
         }
-        why @ (Refused::Full | Refused::Store(_)) => of_fault(refused(consumer, why)),
+        why @ (StreamStoreError::Full | StreamStoreError::Store(_)) => of_fault(refused(consumer, why)),
     }
 }
 
@@ -233,7 +237,7 @@ fn of_fault(Fault { name, text }: Fault) -> StreamRefusal {
 mod tests {
     use super::super::tests::{World, json, wanted};
     use super::*;
-    use crate::event::stream::store::{Limits, Policy};
+    use crate::event::stream::store::{Policy, StreamLimits};
     use crate::listener::stream::{StreamEvents, StreamRequest};
 
     /// What somebody who asks hears.
@@ -287,7 +291,7 @@ mod tests {
 
     #[test]
     fn who_asks_adds_polls_and_reads_as_who_calls() {
-        let mut world = World::new(Limits::default());
+        let mut world = World::new(StreamLimits::default());
         assert_eq!([add(&mut world, "A"), add(&mut world, "B"), add(&mut world, "A")], [1, 2, 3]);
         let what = poll(&mut world, None, None, 2);
         assert_eq!(events(ask(&mut world, "main", what)), (vec![1, 2], 2));
@@ -309,7 +313,7 @@ mod tests {
 
     #[test]
     fn streams_and_consumers_are_listed() {
-        let mut world = World::new(Limits::default());
+        let mut world = World::new(StreamLimits::default());
         world.register("C").unwrap();
         for _ in 0..3 {
             add(&mut world, "A");
@@ -334,7 +338,7 @@ mod tests {
 
     #[test]
     fn consumers_are_registered_reset_and_removed() {
-        let mut world = World::new(Limits::default());
+        let mut world = World::new(StreamLimits::default());
         let it = consumer("bob:C");
         let reset = |place| StreamAsk::Reset(consumer("bob:C"), place);
         is_refused(
@@ -369,7 +373,7 @@ mod tests {
     /// Who is pushed to hears of it: its connection is closed.
     #[test]
     fn a_consumer_that_is_reset_or_removed_is_pushed_to_no_more() {
-        let mut world = World::new(Limits::default());
+        let mut world = World::new(StreamLimits::default());
         for (conn, what) in
             [(3, StreamAsk::Reset(consumer("alice:C"), Place::Start)), (4, StreamAsk::Remove(consumer("alice:C")))]
         {
@@ -387,19 +391,19 @@ mod tests {
 
     #[test]
     fn a_lapsed_consumer_is_told_the_exact_range() {
-        let limits = Limits { bytes: Some(2), policy: Policy::Lapse, age: None };
+        let limits = StreamLimits { bytes: Some(2), policy: Policy::Lapse, age: None };
         let mut world = World::new(limits);
         let what = poll(&mut world, None, None, 1000);
         for _ in 0..5 {
             add(&mut world, "A");
         }
         world.later(2000);
-        let missed = Missed { first: id(1), last: id(3), count: 3 };
+        let missed = MissedRange { first: id(1), last: id(3), count: 3 };
         is_refused(ask(&mut world, "", what.clone()), Kind::Lapsed(missed), "3 events of the stream main, 1 to 3");
         let registered = ask(&mut world, "", StreamAsk::Register(consumer("alice:C")));
         assert!(matches!(registered, Ok(StreamAnswer::Registered(Some(row))) if row.lapsed == Some(missed)));
         assert_eq!(events(ask(&mut world, "", what)), (vec![4, 5], 5));
-        let blocked = Limits { policy: Policy::Block, ..limits };
+        let blocked = StreamLimits { policy: Policy::Block, ..limits };
         let mut world = World::new(blocked);
         world.register("C").unwrap();
         assert_eq!([add(&mut world, "A"), add(&mut world, "A")], [1, 2]);
@@ -409,7 +413,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_stored_is_not_told_as_done() {
-        let mut world = World::new(Limits::default());
+        let mut world = World::new(StreamLimits::default());
         let request = StreamRequest { stream: None, what: StreamAsk::Register(consumer("alice:C")) };
         world.stream_service.on_ask(&mut world.store, world.now, 7, request);
         world.stream_service.take_back(&mut world.store, "the disk is full").unwrap();

@@ -5,7 +5,7 @@ use super::StreamService;
 use crate::event::model::{EventId, Registration};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{Consumer, StreamName};
-use crate::event::stream::store::{Missed, StreamSettings};
+use crate::event::stream::store::{MissedRange, StreamSettings};
 use crate::listener::ftn18::call::Version;
 use crate::listener::ftn18::fault::Fault;
 use crate::listener::ftn18::session::{CallId, Done, PushId};
@@ -100,7 +100,7 @@ pub enum Notice {
         /// Who.
         consumer: Consumer,
         /// What it missed now.
-        missed: Missed,
+        missed: MissedRange,
     },
     /// What was posted is never registered: its number, and why.
     SetAside(u64, String),

@@ -2,12 +2,12 @@
 //! other peers.
 
 use super::{Caller, FED_MAX, Feed, LIVE_WAITING, Push, RETRY_TIME, StreamService, Way, is_wanted, start};
-use crate::event::follow::Fetched;
+use crate::event::follow::FetchedEvent;
 use crate::event::model::{Event, EventId, Json, Payload, ServerId};
-use crate::event::store::Answer;
+use crate::event::store::QueryPage;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamId;
-use crate::event::stream::store::{NewEvent, Policy, Refused, StreamSettings, StreamStore};
+use crate::event::stream::store::{NewEvent, Policy, StreamSettings, StreamStore, StreamStoreError};
 use crate::listener::ftn18::fault::{Fault, Name};
 use crate::listener::ftn18::session::Done;
 use crate::listener::ftn18::stream_service::effect::{Effect, Notice};
@@ -21,7 +21,7 @@ const FETCHED_MAX: usize = 65_536;
 
 impl StreamService {
     /// The journal holds events of this server that it did not hold before.
-    pub fn on_news(&mut self, server: ServerId) {
+    pub fn on_events_added(&mut self, server: ServerId) {
         for stream in &mut self.streams {
             let feed = Feed { covered: start(server), is_asked: false, has_news: true };
             stream.feeds.entry(server).or_insert(feed).has_news = true;
@@ -29,7 +29,7 @@ impl StreamService {
     }
 
     /// These events did not come by the bus as they were registered: they are fetched, and news follow.
-    pub fn on_fetched(&mut self, events: &[Fetched]) {
+    pub fn on_fetched(&mut self, events: &[FetchedEvent]) {
         self.fetched.extend(events.iter().map(|fetched| (fetched.id, fetched.is_lost)));
         while FETCHED_MAX < self.fetched.len() {
             self.fetched.pop_first();
@@ -50,7 +50,7 @@ impl StreamService {
     }
 
     /// What the journal holds behind a place; `None` if it could not be looked at.
-    pub fn on_found<S>(&mut self, store: &mut S, now: Instant, stream: usize, after: EventId, found: Option<Answer>)
+    pub fn on_found<S>(&mut self, store: &mut S, now: Instant, stream: usize, after: EventId, found: Option<QueryPage>)
     where
         S: StreamStore + ?Sized,
         S::Error: fmt::Display,
@@ -62,7 +62,7 @@ impl StreamService {
             feed.has_news = true;
             return;
         }
-        let Some(Answer { events, more_follows }) = found else {
+        let Some(QueryPage { events, more_follows }) = found else {
             feed.has_news = true;
             self.rest(now, stream);
             return self.fail_unfed(stream, "the journal cannot be read");
@@ -78,7 +78,7 @@ impl StreamService {
         let (mut count, mut place) = (new.len(), covered);
         let added = loop {
             match store.add(&settings.name, &new[..count], &[place], &settings.limits) {
-                Err(Refused::Full) if 1 < count => {
+                Err(StreamStoreError::Full) if 1 < count => {
                     count /= 2;
                     place = ids[count - 1];
                 }
@@ -117,7 +117,7 @@ impl StreamService {
                 let feed = self.streams[stream].feeds.get_mut(&after.server).expect("it was there just now");
                 feed.has_news = true;
                 self.rest(now, stream);
-                if let Refused::Store(error) = refused {
+                if let StreamStoreError::Store(error) = refused {
                     self.fail_unfed(stream, &error.to_string());
                     self.effects.push_back(Effect::Notice(Notice::Failed(error.to_string())));
                 }
@@ -227,7 +227,7 @@ impl StreamService {
         let fetched = self.fetched.get(&event.origin).copied();
         for (place, push) in self.pushes.iter_mut().filter(|(_, push)| push.stream == stream) {
             match &mut push.way {
-                Way::Reliable(pusher) => pusher.on_news(),
+                Way::Reliable(pusher) => pusher.on_events_added(),
                 Way::Live(_) if !is_wanted(push.want.as_ref(), &event.kind) => continue,
                 // The bus has lost it, and the journal has it: a live consumer is told that something is missing.
                 Way::Live(pusher) if fetched == Some(true) => pusher.on_loss(),
@@ -259,7 +259,7 @@ impl StreamService {
                 self.streams[number].seen = last;
                 for (place, push) in self.pushes.iter_mut().filter(|(_, push)| push.stream == number) {
                     if let Way::Reliable(pusher) = &mut push.way {
-                        pusher.on_news();
+                        pusher.on_events_added();
                         self.awake.insert(*place);
                     }
                 }

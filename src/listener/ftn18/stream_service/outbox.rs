@@ -7,11 +7,11 @@ use super::{RETRY_TIME, Registering, Stream, StreamService};
 use crate::event::model::{EventId, Payload, Registration};
 use crate::event::refusal::{Kind, Refusal};
 use crate::event::stream::name::StreamName;
-use crate::event::stream::store::{Posted, StreamStore};
+use crate::event::stream::store::{PostedEvent, StreamStore};
 use crate::event::timestamp::Timestamp;
 use crate::listener::ftn18::stream_service::effect::{Effect, Notice};
 use crate::subject::event_type::EventType;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) struct Outbox {
     /// What stands in its stream as soon as that is stored.
     fed: Vec<(usize, Timestamp)>,
     /// What is to be registered, each part as a session, one after the other: so it keeps its order whatever is refused.
-    queue: VecDeque<Vec<Posted>>,
+    queue: VecDeque<Vec<PostedEvent>>,
     /// Whether a part is being registered.
     is_registering: bool,
     /// A part was refused, and rests from now on,
@@ -41,7 +41,7 @@ pub(super) struct Outbox {
     /// until then.
     rests: Instant,
     /// Never to be registered, and why.
-    aside: Vec<(Posted, String)>,
+    aside: Vec<(PostedEvent, String)>,
     /// The last stamp: none is given twice, however the clock goes.
     stamp: Timestamp,
     due: Instant,
@@ -78,7 +78,7 @@ impl Outbox {
     }
 
     /// What was posted is not registered.
-    pub(super) fn on_refused(&mut self, posted: Vec<Posted>, refusal: Refusal) {
+    pub(super) fn on_refused(&mut self, posted: Vec<PostedEvent>, refusal: Refusal) {
         (self.is_registering, self.due) = (false, Instant::ZERO);
         match refusal.kind {
             Kind::Invalid if posted.len() == 1 => {
@@ -101,13 +101,13 @@ impl Outbox {
         }
     }
 
-    fn forget(&mut self, batch: &[Posted]) {
+    fn forget(&mut self, batch: &[PostedEvent]) {
         let stamps: BTreeSet<Timestamp> = batch.iter().map(|posted| posted.stamp).collect();
         self.waiting.retain(|(_, stamp)| !stamps.contains(stamp));
     }
 
     /// Has it registered, when it is its turn.
-    fn enqueue(&mut self, stream: impl Fn(&Posted) -> usize, claimed: Vec<Posted>) {
+    fn enqueue(&mut self, stream: impl Fn(&PostedEvent) -> usize, claimed: Vec<PostedEvent>) {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         for posted in claimed {
             self.waiting.insert((stream(&posted), posted.stamp));
@@ -133,7 +133,7 @@ impl StreamService {
     }
 
     /// Registers what is posted.
-    pub(super) fn run_outbox<S>(&mut self, store: &mut S, now: Now)
+    pub(super) fn run_outbox<S>(&mut self, store: &mut S, now: ClockReading)
     where
         S: StreamStore + ?Sized,
         S::Error: fmt::Display,
@@ -148,9 +148,9 @@ impl StreamService {
         }
     }
 
-    fn claim<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: Now) -> Result<(), S::Error> {
+    fn claim<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: ClockReading) -> Result<(), S::Error> {
         for (posted, why) in std::mem::take(&mut self.outbox.aside) {
-            store.set_aside(posted.number, &why)?;
+            store.quarantine(posted.number, &why)?;
             self.outbox.waiting.retain(|(_, stamp)| *stamp != posted.stamp);
             self.effects.push_back(Effect::Notice(Notice::SetAside(posted.number, why)));
         }
@@ -172,7 +172,7 @@ impl StreamService {
         Ok(())
     }
 
-    fn claim_new<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: Now) -> Result<(), S::Error> {
+    fn claim_new<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: ClockReading) -> Result<(), S::Error> {
         let (mut open, mut room): (Vec<StreamName>, usize) = (Vec::new(), WAITING_MAX);
         for (number, stream) in self.streams.iter().enumerate().filter(|(_, stream)| stream.is_checked) {
             let of_stream = (number, Timestamp::MIN)..=(number, Timestamp::MAX);
@@ -195,9 +195,9 @@ impl StreamService {
         Ok(())
     }
 
-    fn enqueue(&mut self, claimed: Vec<Posted>) {
+    fn enqueue(&mut self, claimed: Vec<PostedEvent>) {
         let streams = &self.streams;
-        let place = |posted: &Posted| {
+        let place = |posted: &PostedEvent| {
             let is_it = |stream: &Stream| stream.settings.name == posted.stream;
             streams.iter().position(is_it).expect("it was asked for this stream")
         };
@@ -217,14 +217,14 @@ impl StreamService {
         // What was fed in this turn may come back.
         let Outbox { waiting, fed, .. } = &mut self.outbox;
         waiting.retain(|(place, stamp)| *place != stream || stamps.contains(stamp) || fed.contains(&(stream, *stamp)));
-        let is_new = |posted: &Posted| !self.outbox.waiting.contains(&(stream, posted.stamp));
+        let is_new = |posted: &PostedEvent| !self.outbox.waiting.contains(&(stream, posted.stamp));
         let new = claimed.into_iter().filter(is_new).collect();
         self.enqueue(new);
         Ok(())
     }
 
-    fn post(&mut self, batch: Vec<Posted>) {
-        let registration = |posted: &Posted| Registration {
+    fn post(&mut self, batch: Vec<PostedEvent>) {
+        let registration = |posted: &PostedEvent| Registration {
             event_type: EventType::new([posted.stream.as_str(), posted.kind.as_str()]).expect("two short words"),
             source_timestamp: Some(posted.stamp),
             payload: Some(Payload::Json(posted.data.clone())),
@@ -233,14 +233,14 @@ impl StreamService {
         let number = self.numbers;
         self.numbers += 1;
         self.outbox.is_registering = true;
-        self.registering.insert(number, Registering::Posted(batch));
+        self.registering.insert(number, Registering::PostedEvent(batch));
         self.effects.push_back(Effect::Register { number, registrations });
     }
 
     /// What was claimed in a turn that could not be stored is not to be registered: gives whether it is such.
     pub(super) fn unclaim(&mut self, number: u64) -> bool {
-        let is_posted = matches!(self.registering.get(&number), Some(Registering::Posted(_)));
-        if is_posted && let Some(Registering::Posted(batch)) = self.registering.remove(&number) {
+        let is_posted = matches!(self.registering.get(&number), Some(Registering::PostedEvent(_)));
+        if is_posted && let Some(Registering::PostedEvent(batch)) = self.registering.remove(&number) {
             self.outbox.forget(&batch);
             self.outbox.is_registering = false;
         }

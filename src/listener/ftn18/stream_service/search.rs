@@ -2,9 +2,9 @@
 
 use super::ask::{away, refusal};
 use super::{Conn, StreamService, refused};
-use crate::event::stream::model::{Page, Room, StreamEvent};
+use crate::event::stream::model::{PageBudget, StreamEvent, StreamPage};
 use crate::event::stream::name::{Consumer, StreamId, StreamType};
-use crate::event::stream::store::{Refused, StreamStore};
+use crate::event::stream::store::{StreamStore, StreamStoreError};
 use crate::event::timestamp::Timestamp;
 use crate::listener::ftn18::session::{CallId, Done};
 use crate::listener::ftn18::stream_service::effect::Effect;
@@ -30,7 +30,7 @@ pub(super) struct Search {
     /// The place of the stream in the settings.
     pub(super) stream: usize,
     pub(super) want: Option<BTreeSet<StreamType>>,
-    pub(super) room: Room,
+    pub(super) room: PageBudget,
     /// Behind this; of a consumer that is registered, behind what it has accepted, if that is later.
     pub(super) after: StreamId,
     /// Up to where nothing was found.
@@ -43,7 +43,7 @@ impl Search {
         stream: usize,
         after: StreamId,
         want: Option<BTreeSet<StreamType>>,
-        room: Room,
+        room: PageBudget,
     ) -> Search {
         Search { seeker, stream, want, room, after, passed: after }
     }
@@ -95,9 +95,9 @@ impl StreamService {
         let name = &self.streams[search.stream].settings.name;
         let page = match store.read(name, search.passed, search.want.as_ref(), search.room) {
             Ok(page) => page,
-            Err(error) => return self.fail_search(search, Refused::Store(error)),
+            Err(error) => return self.fail_search(search, StreamStoreError::Store(error)),
         };
-        let Page { events, covered, more_follows } = page;
+        let StreamPage { events, covered, more_follows } = page;
         // What it does not want is delivered (003, section 2.2.3).
         let passed = match events.first() {
             Some(first) => StreamId::from_number(first.id.number() - 1).expect("less than an id"),
@@ -132,7 +132,7 @@ impl StreamService {
         self.effects.push_back(Effect::Answered { number, answer });
     }
 
-    fn fail_search<E: fmt::Display>(&mut self, search: Search, why: Refused<E>) {
+    fn fail_search<E: fmt::Display>(&mut self, search: Search, why: StreamStoreError<E>) {
         let name = &self.streams[search.stream].settings.name;
         let failed = match (search.seeker, why) {
             (Seeker::Call(conn, call, consumer), why) => {
@@ -141,7 +141,9 @@ impl StreamService {
             (Seeker::Poll(number, consumer), why) => {
                 Effect::Answered { number, answer: Err(refusal(name, &consumer, why)) }
             }
-            (Seeker::Read(number), Refused::Store(error)) => Effect::Answered { number, answer: Err(away(error)) },
+            (Seeker::Read(number), StreamStoreError::Store(error)) => {
+                Effect::Answered { number, answer: Err(away(error)) }
+            }
             (Seeker::Read(_), _) => unreachable!("only consumers are refused"),
         };
         self.effects.push_back(failed);
@@ -151,7 +153,7 @@ impl StreamService {
     pub(super) fn end_searches(&mut self, why: &str, is_one: impl Fn(&Search) -> bool) {
         for search in std::mem::take(&mut self.searches) {
             if is_one(&search) {
-                self.fail_search(search, Refused::Store(why));
+                self.fail_search(search, StreamStoreError::Store(why));
             } else {
                 self.searches.push_back(search);
             }

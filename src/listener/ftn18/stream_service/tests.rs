@@ -1,16 +1,16 @@
 //! A desk with a journal, a store and connections that are made up.
 
 use super::*;
-use crate::event::follow::Fetched;
+use crate::event::follow::FetchedEvent;
 use crate::event::model::Event;
-use crate::event::store::Answer;
+use crate::event::store::QueryPage;
 use crate::event::stream::model::{PASSED_MAX, StreamEvent};
 use crate::event::stream::name::StreamName;
 use crate::event::stream::store::memory::MemoryStreams;
-use crate::event::stream::store::{Limits, NewEvent, Policy};
+use crate::event::stream::store::{NewEvent, Policy, StreamLimits};
 use crate::listener::stream::{Place, StreamAsk, StreamRequest};
 use crate::rng::Rng;
-use crate::time::Wall;
+use crate::time::WallTime;
 use bytes::Bytes;
 
 #[path = "tests/posted.rs"]
@@ -23,7 +23,7 @@ const ROOM: usize = 1 << 20;
 pub(super) struct World {
     pub(super) stream_service: StreamService,
     pub(super) store: MemoryStreams,
-    pub(super) now: Now,
+    pub(super) now: ClockReading,
     /// The journals of servers: event types and ids, in the order of the ids.
     journal: Vec<Event>,
     /// What was told and not looked at yet.
@@ -31,12 +31,12 @@ pub(super) struct World {
     calls: u64,
 }
 
-fn at(millis: u64) -> Now {
-    let wall = Wall::from_nanos(1_000_000_000_000_000_000 + millis * 1_000_000);
-    Now { instant: Instant::ZERO + Duration::from_millis(millis), wall }
+fn at(millis: u64) -> ClockReading {
+    let wall = WallTime::from_nanos(1_000_000_000_000_000_000 + millis * 1_000_000);
+    ClockReading { instant: Instant::ZERO + Duration::from_millis(millis), wall }
 }
 
-fn settings(limits: Limits) -> Settings {
+fn settings(limits: StreamLimits) -> Settings {
     let stream = |name: &str, types: &[&str]| StreamSettings {
         name: name.parse().unwrap(),
         types: types.iter().map(|text| text.parse().unwrap()).collect(),
@@ -47,7 +47,7 @@ fn settings(limits: Limits) -> Settings {
 }
 
 impl World {
-    pub(super) fn new(limits: Limits) -> World {
+    pub(super) fn new(limits: StreamLimits) -> World {
         let mut store = MemoryStreams::default();
         let stream_service = StreamService::new(&mut store, settings(limits), OWN, &[]).unwrap();
         World { stream_service, store, now: at(0), journal: Vec::new(), told: Vec::new(), calls: 0 }
@@ -85,7 +85,7 @@ impl World {
             self.now.instant,
             stream,
             after,
-            Some(Answer { events, more_follows }),
+            Some(QueryPage { events, more_follows }),
         );
     }
 
@@ -112,7 +112,7 @@ impl World {
             source_timestamp: None,
             payload,
         });
-        self.stream_service.on_news(server);
+        self.stream_service.on_events_added(server);
         id
     }
 
@@ -193,7 +193,7 @@ impl World {
     }
 
     pub(super) fn later(&mut self, millis: u64) {
-        self.now = Now { instant: self.now.instant + Duration::from_millis(millis), ..at(0) };
+        self.now = ClockReading { instant: self.now.instant + Duration::from_millis(millis), ..at(0) };
         self.now.wall = at((self.now.instant.since(Instant::ZERO)).as_millis() as u64).wall;
         self.run();
     }
@@ -223,7 +223,7 @@ fn is_fault(done: Result<Done, Fault>, name: Name, part: &str) {
 
 #[test]
 fn what_is_added_is_polled_and_accepted() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     is_fault(world.register("LIVE"), Name::LiveNotAllowed, "readyToReceive");
     let poll = Call::Poll { component: "C".parse().unwrap(), last: None, want: None, answer_bytes_max: ROOM };
     is_fault(world.done(0, poll), Name::NotRegistered, "alice:C is not registered");
@@ -250,7 +250,7 @@ fn what_is_added_is_polled_and_accepted() {
 
 #[test]
 fn what_a_consumer_does_not_want_is_delivered() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     world.register("C").unwrap();
     for _ in 0..5 {
         world.add(0, "A", "1");
@@ -265,7 +265,7 @@ fn what_a_consumer_does_not_want_is_delivered() {
 
 #[test]
 fn streams_hold_what_their_types_say_from_all_servers_each_with_ids_of_its_own() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     world.add(0, "A", "1");
     let other = ServerId(9);
     world.append(other, "plant/7/LEVEL", Some(Payload::Json(json("5"))));
@@ -280,7 +280,7 @@ fn streams_hold_what_their_types_say_from_all_servers_each_with_ids_of_its_own()
     assert_eq!(world.poll(1, "LIVE", None, None), all);
     // Begun anew, it goes on where it was.
     let held: Vec<EventId> = world.journal.iter().map(|event| event.id).collect();
-    world.stream_service = StreamService::new(&mut world.store, settings(Limits::default()), OWN, &held).unwrap();
+    world.stream_service = StreamService::new(&mut world.store, settings(StreamLimits::default()), OWN, &held).unwrap();
     world.run();
     assert_eq!(world.add(0, "A", "9"), 3);
     assert_eq!(world.poll(1, "LIVE", None, None).len(), 6);
@@ -288,7 +288,7 @@ fn streams_hold_what_their_types_say_from_all_servers_each_with_ids_of_its_own()
 
 #[test]
 fn groups_are_pushed_and_what_is_accepted_counts() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     world.add(0, "A", "1");
     world.ready(1, "C", None);
     assert!(matches!(&world.told[..], [Effect::Done { done: Err(fault), .. }] if fault.name == Name::NotRegistered));
@@ -323,7 +323,7 @@ fn groups_are_pushed_and_what_is_accepted_counts() {
 
 #[test]
 fn who_is_live_gets_what_is_added_from_now_on() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     world.add(0, "A", "1");
     world.ready(7, "LIVE", Some(&["A"]));
     assert_eq!(world.groups(), []);
@@ -340,14 +340,14 @@ fn who_is_live_gets_what_is_added_from_now_on() {
 
 #[test]
 fn a_consumer_that_lapses_hears_which_events_it_missed() {
-    let limits = Limits { bytes: Some(3), ..Limits::default() };
+    let limits = StreamLimits { bytes: Some(3), ..StreamLimits::default() };
     let mut world = World::new(limits);
     world.register("C").unwrap();
     world.ready(1, "C", None);
     (1..=9).for_each(|number| assert_eq!(world.add(0, "A", "1"), number));
     world.later(1000);
     // At once, and what comes behind it once a second.
-    let told: Vec<(StreamName, Consumer, Missed)> = std::mem::take(&mut world.told)
+    let told: Vec<(StreamName, Consumer, MissedRange)> = std::mem::take(&mut world.told)
         .into_iter()
         .filter_map(|effect| match effect {
             Effect::Notice(Notice::Lapsed { stream, consumer, missed }) => Some((stream, consumer, missed)),
@@ -360,7 +360,7 @@ fn a_consumer_that_lapses_hears_which_events_it_missed() {
     let missed = |first: u64, last: u64| {
         let [first, last] = [first, last].map(|id| StreamId::from_number(id).unwrap());
         let count = 1 + last.number() - first.number();
-        ("main".parse().unwrap(), "alice:C".parse().unwrap(), Missed { first, last, count })
+        ("main".parse().unwrap(), "alice:C".parse().unwrap(), MissedRange { first, last, count })
     };
     assert_eq!(told, [missed(1, 1), missed(2, 6)]);
     assert!(world.told.contains(&Effect::PushEnd { conn: Conn(1), push: PushId(0), is_closed: true }));
@@ -372,7 +372,7 @@ fn a_consumer_that_lapses_hears_which_events_it_missed() {
 
 #[test]
 fn a_stream_that_is_full_takes_nothing_before_something_is_accepted() {
-    let mut world = World::new(Limits { bytes: Some(3), policy: Policy::Block, ..Limits::default() });
+    let mut world = World::new(StreamLimits { bytes: Some(3), policy: Policy::Block, ..StreamLimits::default() });
     world.register("C").unwrap();
     (1..=3).for_each(|number| assert_eq!(world.add(0, "A", "1"), number));
     let add = || Call::Add { kind: "A".parse().unwrap(), data: json("1") };
@@ -391,7 +391,7 @@ fn a_stream_that_is_full_takes_nothing_before_something_is_accepted() {
 /// The disk is full when all that was done is to be stored: nothing of it is told, and nothing is left out when it is done again.
 #[test]
 fn what_could_not_be_stored_is_done_again_and_nothing_is_left_out() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     world.register("C").unwrap();
     world.ready(1, "C", None);
     world.told.clear();
@@ -420,7 +420,7 @@ fn what_could_not_be_stored_is_done_again_and_nothing_is_left_out() {
 
 #[test]
 fn a_stream_has_so_many_consumers_at_most() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     let name = "main".parse().unwrap();
     for number in 0..CONSUMERS_MAX {
         let consumer = Consumer { user: "bob".parse().unwrap(), component: format!("C{number}").parse().unwrap() };
@@ -449,7 +449,7 @@ impl World {
         let last = 3 * PASSED_MAX + 2;
         let kinds = (1..last).map(|session| (session, "A")).chain([(last, "B")]);
         let events: Vec<NewEvent> = kinds.map(event).collect();
-        self.store.add(&name, &events, &[], &Limits::default()).unwrap();
+        self.store.add(&name, &events, &[], &StreamLimits::default()).unwrap();
         last
     }
 }
@@ -457,7 +457,7 @@ impl World {
 /// Who waits for a search that is ended is told, and nobody goes on with it.
 #[test]
 fn a_search_ends_when_its_ground_is_gone() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     world.register("C").unwrap();
     world.fill();
     let begin = |world: &mut World| {
@@ -494,7 +494,7 @@ fn a_search_ends_when_its_ground_is_gone() {
 /// Who looks for what is rare passes a part of the stream in each turn, and others do not wait for that.
 #[test]
 fn a_search_holds_nobody_up() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     for component in ["C", "D"] {
         world.register(component).unwrap();
     }
@@ -539,7 +539,7 @@ fn a_search_holds_nobody_up() {
 /// Who added an event is told that it is not in the stream yet, when the journal cannot be read; it comes later, and once.
 #[test]
 fn nobody_waits_for_a_journal_that_cannot_be_read() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     let (from, user) = ((Conn(1), CallId(99)), "alice".parse().unwrap());
     let add = Call::Add { kind: "A".parse().unwrap(), data: json("1") };
     world.stream_service.on_call(&mut world.store, world.now, from, 0, user, add);
@@ -564,7 +564,7 @@ fn nobody_waits_for_a_journal_that_cannot_be_read() {
 /// More than the stream takes came at once: it takes what it can, and the rest when there is room.
 #[test]
 fn a_stream_takes_in_part_what_it_does_not_take_as_a_whole() {
-    let mut world = World::new(Limits { bytes: Some(2), policy: Policy::Block, ..Limits::default() });
+    let mut world = World::new(StreamLimits { bytes: Some(2), policy: Policy::Block, ..StreamLimits::default() });
     world.register("C").unwrap();
     for _ in 0..7 {
         world.append(ServerId(9), "main/A", Some(Payload::Json(json("1"))));
@@ -582,7 +582,7 @@ fn a_stream_takes_in_part_what_it_does_not_take_as_a_whole() {
 
 #[test]
 fn who_adds_what_the_journal_does_not_give_back_is_told() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     let what = Call::Add { kind: "A".parse().unwrap(), data: json("1") };
     let from = (Conn(1), CallId(77));
     world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), what);
@@ -608,7 +608,7 @@ fn who_adds_what_the_journal_does_not_give_back_is_told() {
 fn who_adds_is_told_the_id_whatever_comes_first() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
-        let mut world = World::new(Limits::default());
+        let mut world = World::new(StreamLimits::default());
         let (mut registered, mut finds, mut done) = (Vec::new(), Vec::new(), BTreeMap::new());
         let mut left: u64 = 12;
         while done.len() < 12 {
@@ -642,7 +642,8 @@ fn who_adds_is_told_the_id_whatever_comes_first() {
                 world.find(stream, after);
             }
         }
-        let all = world.store.read(&"main".parse().unwrap(), StreamId::START, None, Room { events: 99, bytes: ROOM });
+        let all =
+            world.store.read(&"main".parse().unwrap(), StreamId::START, None, PageBudget { events: 99, bytes: ROOM });
         let expected: BTreeMap<CallId, StreamId> =
             all.unwrap().events.iter().map(|event| (CallId(event.data.as_str().parse().unwrap()), event.id)).collect();
         assert_eq!(done, expected, "seed {seed}");

@@ -24,16 +24,16 @@ fn twins(settings: impl Fn() -> Settings) {
                 4 | 5 => {
                     let is_on = rng.chance(0.5);
                     both(&mut together, &mut alone, |host| {
-                        let request = Request::Echo(is_on);
-                        host.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+                        let request = ClientRequest::Echo(is_on);
+                        host.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
                     });
                 }
                 0 => millis += rng.below(2000),
                 1 => both(&mut together, &mut alone, |host| host.peer.handle(at(millis), Input::Tick)),
                 2 => both(&mut together, &mut alone, |host| host.subscribe_as(millis, 1, "a.>", DeliveryMode::Live)),
                 3 => both(&mut together, &mut alone, |host| {
-                    let request = Request::Unsubscribe { sub: SubId(1) };
-                    host.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+                    let request = ClientRequest::Unsubscribe { sub: SubId(1) };
+                    host.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
                 }),
                 _ => {
                     let bytes = [rng.below(100), rng.below(300), rng.below(2000)][rng.below(3) as usize];
@@ -67,8 +67,8 @@ fn twins(settings: impl Fn() -> Settings) {
         assert_eq!(told(&together), told(&alone), "seed {seed}");
         for subject in &subjects {
             let all = |host: &Host| {
-                let kept = host.peer.history.kept(subject.as_bytes())?;
-                Some((0..kept.len()).map(|index| kept.held(index).event(subject)).collect::<Vec<_>>())
+                let retained = host.peer.history.retained(subject.as_bytes())?;
+                Some((0..retained.len()).map(|index| retained.held(index).event(subject)).collect::<Vec<_>>())
             };
             assert_eq!(all(&together), all(&alone), "seed {seed}");
         }

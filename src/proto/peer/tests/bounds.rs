@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::message::{Dseq, Queue};
-use crate::proto::send::Word;
+use crate::proto::send::AnnounceKind;
 use crate::wire::{Announce, Header, InterestRequest, Kind, Range, ReceiverReport, Record, ResendRequest};
 
 /// Datagrams to an address that has proven nothing, for each datagram from there.
@@ -13,7 +13,7 @@ type Claim = fn(&mut Header, &mut Announce);
 
 /// A datagram that somebody sends in the name of `victim`, which knows nothing of it and never answers.
 fn forged(victim: &mut Host, change: impl FnOnce(&mut Header, &mut Announce)) -> Bytes {
-    let datagram = wire::decode(victim.peer.word(at(1000), Word::Heartbeat, None, 0)).unwrap();
+    let datagram = wire::decode(victim.peer.word(at(1000), AnnounceKind::Heartbeat, None, 0)).unwrap();
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
     let mut header = datagram.header;
     change(&mut header, &mut announce);
@@ -205,9 +205,9 @@ fn report(host: &mut Host, receiver: &mut Host, taken: u64, millis: u64) -> Vec<
 }
 
 /// Whether some of 100 datagrams is kept back.
-fn is_held_up(host: &mut Host) -> bool {
+fn is_publish_blocked(host: &mut Host) -> bool {
     (0..100).for_each(|_| drop(host.publish_large(3000, "a", 1000)));
-    host.peer.has_held()
+    host.peer.has_queued()
 }
 
 /// Proves: pace-proven, W133
@@ -219,11 +219,11 @@ fn report_without_proof_holds_up_nobody() {
     unicasts(&mut p);
     let asked = report(&mut p, &mut s, 0, 3000);
     assert_eq!(asked.len(), 1, "it is asked for a proof");
-    assert!(!is_held_up(&mut p));
+    assert!(!is_publish_blocked(&mut p));
     asked.iter().for_each(|word| hear_alone(&mut s, 3001, p.address, word));
     unicasts(&mut s).iter().for_each(|echo| hear_alone(&mut p, 3002, s.address, echo));
     assert!(report(&mut p, &mut s, 100, 3003).is_empty());
-    assert!(is_held_up(&mut p));
+    assert!(is_publish_blocked(&mut p));
 }
 
 /// Proves: W101

@@ -1,7 +1,7 @@
 //! Rules of `docs/wire.md`, one by one, as another peer sees them.
 
 use super::*;
-use crate::proto::send::Word;
+use crate::proto::send::AnnounceKind;
 use crate::seqno::Seq;
 use crate::wire::{
     Announce, Builder, Entry, Expired, Header, InterestRequest, Kind, Range, ReceiverReport, Record, ResendRequest,
@@ -40,7 +40,7 @@ fn control(from: &mut Host, millis: u64, record: &Record) -> Bytes {
 
 /// A heartbeat of `from` with these changes.
 fn heartbeat(from: &mut Host, millis: u64, change: impl FnOnce(&mut Announce)) -> Bytes {
-    let datagram = wire::decode(from.peer.word(at(millis), Word::Heartbeat, None, 0)).unwrap();
+    let datagram = wire::decode(from.peer.word(at(millis), AnnounceKind::Heartbeat, None, 0)).unwrap();
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
     change(&mut announce);
     wire::encode_control(&datagram.header, &Record::Heartbeat(announce), 0)
@@ -85,7 +85,7 @@ fn hello_is_answered_once_in_15_ms() {
     s.tick(900);
     let mut answers = Vec::new();
     for (millis, bytes) in [(1000, 256), (1010, 256), (1015, 256), (1040, 0)] {
-        let hello = p.peer.word(at(millis), Word::Hello { cookie: millis, wants_reply: true }, None, bytes);
+        let hello = p.peer.word(at(millis), AnnounceKind::Hello { cookie: millis, wants_reply: true }, None, bytes);
         s.hear(millis, p.address, &hello);
         for (to, length, record) in unicasts(&mut s) {
             if let Record::Hello(answer) = record {
@@ -102,7 +102,7 @@ fn hello_is_answered_once_in_15_ms() {
 fn answer_with_foreign_cookie_is_discarded() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 1000));
     for (cookie, is_known) in [(s.peer.cookie ^ 1, false), (s.peer.cookie, true)] {
-        let answer = p.peer.word(at(1000), Word::Hello { cookie, wants_reply: false }, None, 0);
+        let answer = p.peer.word(at(1000), AnnounceKind::Hello { cookie, wants_reply: false }, None, 0);
         unicast(&mut s, 1000, p.address, answer);
         assert_eq!(s.peer.members.contains_key(&p.peer.epoch()), is_known);
     }
@@ -239,12 +239,12 @@ fn first_request_is_padded_and_says_what_is_wanted() {
 #[test]
 fn publisher_without_frames_begins_an_epoch() {
     let mut p = Host::of(Settings { frame_messages_max: 1, ..settings("P.test") }, 2, 1000);
-    let last_frame = Wall::from_nanos(4_611_686_018_000_000_000);
+    let last_frame = WallTime::from_nanos(4_611_686_018_000_000_000);
     let mut epochs = vec![p.peer.epoch()];
     for millis in 1000..1003 {
-        let now = Now { wall: last_frame, ..at(millis) };
-        let request = Request::Publish(Message::new("a".parse().unwrap(), &b"x"[..]));
-        p.peer.handle(now, Input::Request { client: CLIENT, request });
+        let now = ClockReading { wall: last_frame, ..at(millis) };
+        let request = ClientRequest::Publish(Message::new("a".parse().unwrap(), &b"x"[..]));
+        p.peer.handle(now, Input::ClientRequest { client: CLIENT, request });
         p.peer.handle(now, Input::Tick);
         epochs.push(p.peer.epoch());
     }
@@ -292,7 +292,7 @@ fn forgotten_subject_begins_again_and_gap_is_reported() {
     s.tick_quietly(8010);
     let effects = s.drain();
     let unverified = |effect: &Effect| match effect {
-        Effect::Report { loss, .. } => matches!(loss.what, Missing::Datagrams { messages: Count::Exact(1), .. }),
+        Effect::Report { loss, .. } => matches!(loss.what, LossScope::Datagrams { messages: Count::Exact(1), .. }),
         _ => false,
     };
     assert_eq!(effects.iter().filter(|effect| unverified(effect)).count(), 1, "{effects:?}");
@@ -306,7 +306,7 @@ fn bye_is_said_three_times_with_final_numbers() {
     let (_, mut p) = acquainted("a");
     p.publish(1050, "a");
     let last = Message::new("a".parse().unwrap(), &b"x"[..]);
-    p.peer.handle(at(1100), Input::Request { client: CLIENT, request: Request::Publish(last) });
+    p.peer.handle(at(1100), Input::ClientRequest { client: CLIENT, request: ClientRequest::Publish(last) });
     p.peer.handle(at(1100), Input::Stop);
     let mut sent = Vec::new();
     for millis in 1100..4000 {

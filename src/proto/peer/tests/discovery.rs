@@ -5,14 +5,14 @@ use super::*;
 /// Subscribes with news.
 fn subscribe(host: &mut Host, millis: u64, sub: u32) {
     let (sub, pattern) = (SubId(sub), "a.>".parse::<Pattern>().unwrap().into());
-    let request = Request::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: true };
-    host.peer.handle(at(millis), Input::Request { client: CLIENT, request });
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: true };
+    host.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
 }
 
 /// Whom the subscriptions were told of: `sub:uid`, or `sub:all`.
 fn known(host: &mut Host) -> String {
     let known = host.drain().into_iter().filter_map(|effect| match effect {
-        Effect::Known { to, publisher } => {
+        Effect::PublisherKnown { to, publisher } => {
             Some(format!("{}:{}", to.sub.0, publisher.map_or("all".to_owned(), |publisher| publisher.uid.to_string())))
         }
         _ => None,
@@ -60,7 +60,10 @@ fn of_a_publisher_that_began_later_nothing_is_to_be_fetched() {
     meet(&mut host, &mut earlier, 7_000);
     assert_eq!(known(&mut host), "1:2 2:2");
     // Those whose subscriptions have ended are not told.
-    host.peer.handle(at(7_001), Input::Request { client: CLIENT, request: Request::Unsubscribe { sub: SubId(1) } });
+    host.peer.handle(
+        at(7_001),
+        Input::ClientRequest { client: CLIENT, request: ClientRequest::Unsubscribe { sub: SubId(1) } },
+    );
     let mut third = Host::new("T.test", 4, 1_000);
     third.tick(1_000);
     meet(&mut host, &mut third, 7_100);
@@ -95,7 +98,7 @@ fn one_that_is_heard_again_by_data_is_named_before_the_message() {
         .drain()
         .iter()
         .filter_map(|effect| match effect {
-            Effect::Known { .. } => Some("known"),
+            Effect::PublisherKnown { .. } => Some("known"),
             Effect::Deliver { .. } => Some("message"),
             _ => None,
         })
@@ -124,8 +127,8 @@ fn what_is_published_here_has_its_number_here_too() {
     let mut host = Host::new("S.test", 1, 0);
     host.subscribe(0, "a.>");
     for _ in 0..2 {
-        let request = Request::Publish(Message::new("a.b".parse().unwrap(), &b"x"[..]));
-        host.peer.handle(at(1), Input::Request { client: CLIENT, request });
+        let request = ClientRequest::Publish(Message::new("a.b".parse().unwrap(), &b"x"[..]));
+        host.peer.handle(at(1), Input::ClientRequest { client: CLIENT, request });
     }
     host.peer.handle(at(1), Input::Tick);
     let counts: Vec<u64> = host

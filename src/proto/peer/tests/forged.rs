@@ -2,7 +2,7 @@
 //! of them costs no message without a report, and the receiver recovers.
 
 use super::*;
-use crate::proto::send::Word;
+use crate::proto::send::AnnounceKind;
 use crate::wire::{Announce, Header, Record};
 
 /// A heartbeat as the publisher would send it at this time, changed by somebody else: the publisher knows nothing of it.
@@ -17,7 +17,7 @@ fn forged_as(
     change: impl FnOnce(&mut Header, &mut Announce),
 ) -> Bytes {
     let control = p.peer.control.clone();
-    let datagram = wire::decode(p.peer.word(at(millis), Word::Heartbeat, None, 0)).unwrap();
+    let datagram = wire::decode(p.peer.word(at(millis), AnnounceKind::Heartbeat, None, 0)).unwrap();
     p.peer.control = control;
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
     let mut header = datagram.header;
@@ -208,8 +208,8 @@ fn forged_data_of_empty_messages(published: u64, count: usize) -> Bytes {
         twin.publish(1001 + index, "a");
     }
     for _ in 0..count {
-        let request = Request::Publish(Message::new("a".parse().unwrap(), Bytes::new()));
-        twin.peer.handle(at(1500), Input::Request { client: CLIENT, request });
+        let request = ClientRequest::Publish(Message::new("a".parse().unwrap(), Bytes::new()));
+        twin.peer.handle(at(1500), Input::ClientRequest { client: CLIENT, request });
     }
     let mut sent = twin.tick(1500);
     sent.retain(|bytes| bytes[4] == 0);
@@ -335,7 +335,7 @@ fn direct(s: &mut Host, p: &mut Host, inbox: &str, from: u64) -> Vec<String> {
         s.hear(millis, p.address, &data);
     }
     for millis in (from + 3..from + 5000).step_by(50) {
-        let word = p.peer.word(at(millis), Word::Heartbeat, Some(s.peer.epoch()), 0);
+        let word = p.peer.word(at(millis), AnnounceKind::Heartbeat, Some(s.peer.epoch()), 0);
         s.peer.handle(at(millis), Input::Datagram { from: p.address, path: Path::Unicast, bytes: word });
         s.tick_quietly(millis);
     }
@@ -347,7 +347,7 @@ fn forged_directed_high_costs_no_message() {
     for high in [2, 20, 1_000_000] {
         let (mut s, mut p, inbox) = pair_with_directed();
         let control = p.peer.control.clone();
-        let word = p.peer.word(at(7000), Word::Heartbeat, Some(s.peer.epoch()), 0);
+        let word = p.peer.word(at(7000), AnnounceKind::Heartbeat, Some(s.peer.epoch()), 0);
         p.peer.control = control;
         let datagram = wire::decode(word).unwrap();
         let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
@@ -384,7 +384,7 @@ fn forged_high_is_not_reported_as_read() {
     let bytes = forged(&mut p, 2000, |_, announce| announce.high = Dseq(announce.high.0 + 1000));
     s.hear(2000, p.address, &bytes);
     let epoch = p.peer.epoch();
-    let read = |s: &Host| s.peer.members[&epoch].taking.high();
+    let read = |s: &Host| s.peer.members[&epoch].receive_progress.high();
     assert!(Dseq(1000) < read(&s));
     run(&mut s, &mut p, 2100, 2200);
     assert_eq!(read(&s), p.peer.sent().0);

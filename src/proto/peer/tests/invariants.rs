@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::proto::members::Side;
-use crate::proto::recv::Recv;
+use crate::proto::recv::RecvStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Changes the state of a stream from a publisher, gives the stream a datagram, and returns the text of the panic, if
 /// there is one.
-fn panic_after(side: Side, change: impl FnOnce(&mut Recv)) -> Option<String> {
+fn panic_after(side: Side, change: impl FnOnce(&mut RecvStream)) -> Option<String> {
     let (mut s, mut p) = pair("_INBOX.>", 1000);
     s.subscribe_as(1000, 2, "a", DeliveryMode::Live);
     for hello in s.tick(1000) {
@@ -33,10 +33,10 @@ fn wrong_state_ends_the_peer_with_publisher_and_state() {
     ];
     for (side, stream) in streams {
         assert_eq!(panic_after(side, |_| {}), None);
-        let text = panic_after(side, Recv::break_ledger).expect("a datagram is counted twice");
+        let text = panic_after(side, RecvStream::break_ledger).expect("a datagram is counted twice");
         let parts = [stream, "(epoch 0000000000000002)", "ledger broken", "delivered: 2", "high: "];
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
-        let text = panic_after(side, Recv::break_reorder_buffer).expect("bytes without an item");
+        let text = panic_after(side, RecvStream::break_reorder_buffer).expect("bytes without an item");
         assert!(text.contains(stream) && text.contains("reorder buffer broken"), "{text}");
         assert!(text.contains("0 items with 7 bytes"), "{text}");
     }

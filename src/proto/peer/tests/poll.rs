@@ -73,8 +73,8 @@ impl Pair {
     }
 
     fn publish(&mut self, host: usize, message: Message) {
-        let request = Request::Publish(message);
-        self.hosts[host].peer.handle(at(self.millis), Input::Request { client: CLIENT, request });
+        let request = ClientRequest::Publish(message);
+        self.hosts[host].peer.handle(at(self.millis), Input::ClientRequest { client: CLIENT, request });
     }
 
     /// What B's client is answered: the fields without their prefix, and the payload.
@@ -165,8 +165,8 @@ fn questions_faster_than_their_answers_may_leave_wait_and_are_not_forgotten() {
     let polls = vec![Poll { subject: "x".parse().unwrap(), offset: 0, count: 1 }; 4096];
     let (peer, timeout, count) = (Epoch::new(1).unwrap(), Duration::from_secs(2), 180);
     for id in 0..count {
-        let request = Request::Ask { id, peer, question: Question::Poll(polls.clone()), timeout };
-        pair.hosts[1].peer.handle(at(pair.millis), Input::Request { client: CLIENT, request });
+        let request = ClientRequest::Ask { id, peer, question: Question::Poll(polls.clone()), timeout };
+        pair.hosts[1].peer.handle(at(pair.millis), Input::ClientRequest { client: CLIENT, request });
     }
     pair.run(5);
     let answered = pair.answered;

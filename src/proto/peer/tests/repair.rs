@@ -6,8 +6,8 @@ mod settings;
 mod suppression;
 
 use super::*;
-use crate::offset::Case;
-use crate::proto::effect::Unanswered;
+use crate::offset::PollCase;
+use crate::proto::effect::QuestionFailure;
 use crate::proto::question::{Answer, AnswerContent, Poll, Question};
 use crate::wire::{self, Kind, Record};
 use std::cell::Cell;
@@ -46,7 +46,7 @@ struct Lan {
     /// What each client of each host got, the verdicts on it, and the losses it was told.
     given: Vec<(usize, ClientId, Message)>,
     verdicts: Vec<(ClientId, Verdict)>,
-    losses: Vec<(usize, Target, Missing)>,
+    losses: Vec<(usize, Target, LossScope)>,
     answers: Vec<Answer>,
 }
 
@@ -97,7 +97,7 @@ impl Lan {
     /// Publishes without sealing the datagram.
     fn request_bytes(&mut self, subject: &str, bytes: usize) {
         let message = Message::new(subject.parse().unwrap(), vec![b'x'; bytes]);
-        let input = Input::Request { client: CLIENT, request: Request::Publish(message) };
+        let input = Input::ClientRequest { client: CLIENT, request: ClientRequest::Publish(message) };
         self.hosts[0].peer.handle(at(self.millis), input);
     }
 
@@ -167,19 +167,19 @@ impl Lan {
             Effect::Report { loss, to } => {
                 self.losses.extend(to.iter().map(|target| (host, *target, loss.what.clone())));
                 match loss.what {
-                    Missing::Messages { first, last, count, .. } => {
+                    LossScope::Messages { first, last, count, .. } => {
                         format!("lost {}-{} {count} {}", first.count(), last.count(), loss.reason)
                     }
-                    Missing::Datagrams { first, last, messages } => {
+                    LossScope::Datagrams { first, last, messages } => {
                         format!("unverified {first}-{last} {messages} {}", loss.reason)
                     }
-                    Missing::Tail { .. } => format!("{}", loss.reason),
-                    Missing::Inbox { messages } => format!("inbox {messages}"),
+                    LossScope::Tail { .. } => format!("{}", loss.reason),
+                    LossScope::Inbox { messages } => format!("inbox {messages}"),
                 }
             }
             Effect::Rejoin => return self.events.push((host, "rejoin")),
             Effect::Member { event: MemberEvent::MulticastDead, .. } => return self.events.push((host, "dead")),
-            Effect::Member { event: MemberEvent::MulticastBack, .. } => return self.events.push((host, "back")),
+            Effect::Member { event: MemberEvent::MulticastRestored, .. } => return self.events.push((host, "back")),
             _ => return,
         };
         self.told[host].push(told);
@@ -561,8 +561,8 @@ fn a_large_message_that_is_wanted_later_is_not_counted_twice() {
     };
     lan.run(500, lost);
     let (sub, pattern) = (SubId(9), "b".parse::<Pattern>().unwrap().into());
-    let request = Request::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
-    lan.hosts[1].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request });
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
+    lan.hosts[1].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
     lan.run(3000, lost);
     assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE", "the later subscription is owed nothing of it");
     assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistent, 0);
@@ -572,8 +572,8 @@ fn a_large_message_that_is_wanted_later_is_not_counted_twice() {
 fn a_live_subscription_goes_on_after_the_grace_while_another_waits() {
     let mut lan = Lan::new(2, |_| {});
     let (sub, pattern) = (SubId(9), "a".parse::<Pattern>().unwrap().into());
-    let request = Request::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Live, news: false };
-    lan.hosts[1].peer.handle(at(lan.millis), Input::Request { client: ClientId(2), request });
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Live, news: false };
+    lan.hosts[1].peer.handle(at(lan.millis), Input::ClientRequest { client: ClientId(2), request });
     lan.run(1, |_| false);
     lan.publish("a");
     lan.run(5, |_| false);
@@ -591,9 +591,10 @@ fn a_live_subscription_goes_on_after_the_grace_while_another_waits() {
 #[test]
 fn gap_found_before_subscription_is_not_its_loss() {
     let mut lan = Lan::new(2, |settings| settings.recovery.history.count_max = 2);
-    lan.hosts[1]
-        .peer
-        .handle(at(lan.millis), Input::Request { client: CLIENT, request: Request::Unsubscribe { sub: SubId(1) } });
+    lan.hosts[1].peer.handle(
+        at(lan.millis),
+        Input::ClientRequest { client: CLIENT, request: ClientRequest::Unsubscribe { sub: SubId(1) } },
+    );
     let now = lan.millis;
     lan.hosts[1].subscribe_as(now, 3, "a", DeliveryMode::Live);
     lan.run(1, |_| false);
@@ -692,8 +693,8 @@ fn histories_can_be_asked_from_afar_and_at_home() {
     let poll = |offset| Question::Poll(vec![Poll { subject: "a".parse().unwrap(), offset, count: 10 }]);
     let ask = |lan: &mut Lan, host: usize, peer: u64, question| {
         let (id, timeout) = (7, Duration::from_millis(500));
-        let request = Request::Ask { id, peer: Epoch::new(peer).unwrap(), question, timeout };
-        lan.hosts[host].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request });
+        let request = ClientRequest::Ask { id, peer: Epoch::new(peer).unwrap(), question, timeout };
+        lan.hosts[host].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
     };
     for host in [1, 0] {
         ask(&mut lan, host, 1, poll(0));
@@ -713,15 +714,15 @@ fn histories_can_be_asked_from_afar_and_at_home() {
         }
         let [answer] = &answers[..] else { panic!("{answers:?}") };
         let AnswerContent::Poll { answers, .. } = &answer.content else { panic!("{answer:?}") };
-        assert_eq!((answer.epoch, answer.high, answers[0].case), (Epoch::new(1).unwrap(), Dseq(3), Case::Recovery));
+        assert_eq!((answer.epoch, answer.high, answers[0].case), (Epoch::new(1).unwrap(), Dseq(3), PollCase::Recovery));
     }
     ask(&mut lan, 1, 5, poll(0));
     let unknown = lan.hosts[1].drain();
-    assert_eq!(unknown, [Effect::Answered { client: CLIENT, id: 7, answer: Err(Unanswered::UnknownPeer) }]);
+    assert_eq!(unknown, [Effect::Answered { client: CLIENT, id: 7, answer: Err(QuestionFailure::UnknownPeer) }]);
     ask(&mut lan, 1, 1, poll(0));
     lan.hosts[1].drain();
     lan.hosts[1].peer.handle(at(lan.millis + 500), Input::Tick);
-    let late = Effect::Answered { client: CLIENT, id: 7, answer: Err(Unanswered::Timeout) };
+    let late = Effect::Answered { client: CLIENT, id: 7, answer: Err(QuestionFailure::Timeout) };
     assert!(lan.hosts[1].drain().contains(&late));
 }
 

@@ -151,7 +151,7 @@ fn question_with_foreign_reply_subject_is_counted_unanswered() {
     {
         let reply = reply.map(|reply| reply.parse().unwrap());
         let message = Message { reply, ..Message::new(subject.parse().unwrap(), &b"\x09"[..]) };
-        s.peer.handle(at(1301), Input::Request { client: CLIENT, request: Request::Publish(message) });
+        s.peer.handle(at(1301), Input::ClientRequest { client: CLIENT, request: ClientRequest::Publish(message) });
         s.tick_quietly(1301);
         for effect in s.drain() {
             if let Effect::Unicast { bytes, .. } = effect {

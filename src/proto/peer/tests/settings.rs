@@ -79,8 +79,8 @@ fn message_above_the_size_limit_is_refused() {
     for message_size in [1000, 2000] {
         let mut p = Host::of(Settings { message_bytes_max: message_size, ..settings("P.test") }, 2, 1000);
         let mut refusals = |bytes: usize| {
-            let request = Request::Publish(Message::new("a".parse().unwrap(), vec![7; bytes]));
-            p.peer.handle(at(1000), Input::Request { client: CLIENT, request });
+            let request = ClientRequest::Publish(Message::new("a".parse().unwrap(), vec![7; bytes]));
+            p.peer.handle(at(1000), Input::ClientRequest { client: CLIENT, request });
             p.drain().into_iter().filter(|effect| matches!(effect, Effect::Refuse { .. })).collect::<Vec<_>>()
         };
         assert_eq!(refusals(message_size), []);

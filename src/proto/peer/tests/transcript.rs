@@ -53,8 +53,8 @@ impl Transcript {
             self.hosts[to].peer.handle(at(millis), Input::Datagram { from, path, bytes });
         }
         if PUBLISHED.contains(&millis) {
-            let request = Request::Publish(Message::new("a".parse().unwrap(), &b"x"[..]));
-            self.hosts[0].peer.handle(at(millis), Input::Request { client: CLIENT, request });
+            let request = ClientRequest::Publish(Message::new("a".parse().unwrap(), &b"x"[..]));
+            self.hosts[0].peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
         }
         for from in 0..self.hosts.len() {
             self.hosts[from].peer.handle(at(millis), Input::Tick);

@@ -9,7 +9,7 @@ use crate::daemon::store::sqlite::SqliteJournal;
 use crate::event::model::ServerId;
 use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
-use crate::event::store::{Answer, By, Journal, OfServer, Query, Series};
+use crate::event::store::{Journal, Query, QueryPage, Series, SeriesOrder, ServerQuery};
 use crate::rng::Rng;
 use std::collections::BTreeMap;
 use std::fs;
@@ -58,7 +58,7 @@ struct Run {
     asked_at: Vec<usize>,
     told_at: Vec<usize>,
     /// What the states answer.
-    answers: BTreeMap<usize, Vec<Answer>>,
+    answers: BTreeMap<usize, Vec<QueryPage>>,
     dir: Dir,
 }
 
@@ -129,9 +129,9 @@ impl Run {
         let queries = [
             Query::Latest(None),
             Query::Series(Series::default()),
-            Query::Series(Series { by: By::SourceTime, is_descending: true, ..Series::default() }),
+            Query::Series(Series { by: SeriesOrder::SourceTime, is_descending: true, ..Series::default() }),
             Query::Series(Series { types: Some(vec!["a/*".parse().unwrap()]), ..Series::default() }),
-            Query::Server(OfServer { server: ServerId(1), after: None, limit: None }),
+            Query::Server(ServerQuery { server: ServerId(1), after: None, limit: None }),
         ];
         let twin = &mut self.states[state];
         let expected = self

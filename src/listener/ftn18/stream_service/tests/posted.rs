@@ -14,7 +14,7 @@ impl World {
 
     /// The data of all that stands in the stream.
     fn all(&mut self) -> Vec<String> {
-        let room = Room { events: usize::MAX, bytes: usize::MAX };
+        let room = PageBudget { events: usize::MAX, bytes: usize::MAX };
         let page = self.store.read(&main_stream(), StreamId::START, None, room).unwrap();
         page.events.iter().map(|event| event.data.as_str().to_owned()).collect()
     }
@@ -23,14 +23,14 @@ impl World {
     fn restart(&mut self) {
         let held = self.journal.iter().rev().find(|event| event.id.server == OWN).map(|event| event.id);
         self.stream_service =
-            StreamService::new(&mut self.store, settings(Limits::default()), OWN, held.as_slice()).unwrap();
-        self.stream_service.on_news(OWN);
+            StreamService::new(&mut self.store, settings(StreamLimits::default()), OWN, held.as_slice()).unwrap();
+        self.stream_service.on_events_added(OWN);
     }
 }
 
 #[test]
 fn what_is_posted_stands_in_its_stream_once() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     world.post("1");
     world.later(20);
     assert_eq!(world.all(), ["1"]);
@@ -48,7 +48,7 @@ fn what_is_posted_stands_in_its_stream_once() {
 
 #[test]
 fn what_can_never_be_registered_is_set_aside_and_what_is_refused_for_now_is_not() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     world.post("1");
     world.post("2");
     let refusals =
@@ -61,7 +61,7 @@ fn what_can_never_be_registered_is_set_aside_and_what_is_refused_for_now_is_not(
         let mut effects = run(&mut world);
         if rests {
             assert_eq!(effects, [], "a journal that is busy is left alone for a while");
-            world.now = Now { instant: world.now.instant + RETRY_TIME, ..world.now };
+            world.now = ClockReading { instant: world.now.instant + RETRY_TIME, ..world.now };
             effects = run(&mut world);
         }
         let [Effect::Register { number, registrations }] = &effects[..] else { panic!("{effects:?}") };
@@ -81,7 +81,7 @@ fn what_can_never_be_registered_is_set_aside_and_what_is_refused_for_now_is_not(
 
 #[test]
 fn a_stream_that_is_full_leaves_what_is_posted_where_it_is() {
-    let mut world = World::new(Limits { bytes: Some(1), policy: Policy::Block, ..Limits::default() });
+    let mut world = World::new(StreamLimits { bytes: Some(1), policy: Policy::Block, ..StreamLimits::default() });
     world.register("C").unwrap();
     for data in ["1", "2", "3"] {
         world.post(data);
@@ -99,7 +99,7 @@ fn a_stream_that_is_full_leaves_what_is_posted_where_it_is() {
 /// step. Gives how many events were posted.
 fn posts(seed: u64) -> usize {
     let mut rng = Rng::new(seed);
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     let (mut posted, mut requests, mut now) = (0, Vec::new(), 0);
     for _ in 0..200 {
         now += rng.below(60);
@@ -153,29 +153,29 @@ fn what_is_posted_is_never_lost_and_never_twice_and_keeps_its_order_whatever_fai
 
 #[test]
 fn who_is_live_is_told_of_what_the_bus_has_lost() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     let other = ServerId(9);
     // Registered long before anybody heard of the server.
     let old = world.append(other, "main/A", None);
-    world.stream_service.on_fetched(&[Fetched { id: old, is_lost: false }]);
+    world.stream_service.on_fetched(&[FetchedEvent { id: old, is_lost: false }]);
     world.now = at(5_000);
     world.ready(1, "LIVE", Some(&["A"]));
     assert_eq!(world.groups(), []);
     // Registered just now, and fetched since nobody had announced it.
     let new = world.append(other, "main/A", None);
-    world.stream_service.on_fetched(&[Fetched { id: new, is_lost: false }]);
+    world.stream_service.on_fetched(&[FetchedEvent { id: new, is_lost: false }]);
     world.run();
     assert_eq!(world.groups(), [(Conn(1), PushId(0), 0, vec![2])]);
     world.stream_service.on_answer(world.now.instant, Conn(1), PushId(0), 0, true);
     // Lost on the bus: a number is missing. What is lost of other types is no matter of this consumer.
     let lost = [world.append(other, "main/A", None), world.append(other, "main/A", None)];
-    world.stream_service.on_fetched(&lost.map(|id| Fetched { id, is_lost: true }));
+    world.stream_service.on_fetched(&lost.map(|id| FetchedEvent { id, is_lost: true }));
     world.append(other, "main/A", None);
     world.run();
     assert_eq!(world.groups(), [(Conn(1), PushId(0), 2, vec![5])]);
     world.stream_service.on_answer(world.now.instant, Conn(1), PushId(0), 2, true);
     let unwanted = world.append(other, "main/B", None);
-    world.stream_service.on_fetched(&[Fetched { id: unwanted, is_lost: true }]);
+    world.stream_service.on_fetched(&[FetchedEvent { id: unwanted, is_lost: true }]);
     world.append(other, "main/A", None);
     world.run();
     assert_eq!(world.groups(), [(Conn(1), PushId(0), 3, vec![7])]);
@@ -188,9 +188,10 @@ fn who_is_live_is_told_of_what_the_bus_has_lost() {
 /// Two peers whose journals hold the same events, and whose streams are in one store.
 #[test]
 fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
-    let mut world = World::new(Limits::default());
+    let mut world = World::new(StreamLimits::default());
     let shared = |server, store: &mut MemoryStreams| {
-        StreamService::new(store, Settings { is_shared: true, ..settings(Limits::default()) }, server, &[]).unwrap()
+        StreamService::new(store, Settings { is_shared: true, ..settings(StreamLimits::default()) }, server, &[])
+            .unwrap()
     };
     world.stream_service = shared(OWN, &mut world.store);
     world.register("C").unwrap();
@@ -203,13 +204,13 @@ fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
         while let Some(effect) = second.poll_effect() {
             let Effect::Find { stream, after } = effect else { panic!("{effect:?}") };
             let of = world.journal.iter().filter(|event| event.id.server == after.server && after < event.id);
-            let found = Some(Answer { events: of.cloned().collect(), more_follows: false });
+            let found = Some(QueryPage { events: of.cloned().collect(), more_follows: false });
             second.on_found(&mut world.store, world.now.instant, stream, after, found);
         }
     };
     // What the other one has registered is fed by it; this one has it in its journal, too.
     world.append(other, "main/A", None);
-    second.on_news(other);
+    second.on_events_added(other);
     feed(&mut second, &mut world);
     world.run();
     // Registered here, and fed by the other one before anybody here has looked: whoever added it is told the id all the same.
@@ -219,7 +220,7 @@ fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
         panic!("it is registered")
     };
     let id = world.append_session(registrations);
-    second.on_news(OWN);
+    second.on_events_added(OWN);
     feed(&mut second, &mut world);
     world.stream_service.on_registered(number, Ok(id));
     world.later(20);
@@ -244,10 +245,14 @@ fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
 #[test]
 fn who_shares_a_store_tells_the_id_that_is_stored() {
     for is_registered in [false, true] {
-        let mut world = World::new(Limits::default());
-        world.stream_service =
-            StreamService::new(&mut world.store, Settings { is_shared: true, ..settings(Limits::default()) }, OWN, &[])
-                .unwrap();
+        let mut world = World::new(StreamLimits::default());
+        world.stream_service = StreamService::new(
+            &mut world.store,
+            Settings { is_shared: true, ..settings(StreamLimits::default()) },
+            OWN,
+            &[],
+        )
+        .unwrap();
         let what = Call::Add { kind: "A".parse().unwrap(), data: json("1") };
         world.stream_service.on_call(
             &mut world.store,
@@ -282,7 +287,7 @@ fn who_shares_a_store_tells_the_id_that_is_stored() {
             stamp: None,
         };
         let other = EventId { server: ServerId(9), session: 1, instance: 1 };
-        world.store.add(&main, &[event(other), event(id)], &[], &Limits::default()).unwrap();
+        world.store.add(&main, &[event(other), event(id)], &[], &StreamLimits::default()).unwrap();
         world.stream_service.take_back(&mut world.store, "the connection is lost").unwrap();
         world.run();
         if !is_registered {

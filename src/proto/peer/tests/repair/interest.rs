@@ -1,7 +1,7 @@
 //! What peers know of each other's subscriptions.
 
 use super::*;
-use crate::message::{SubId, Wanted};
+use crate::message::{SubId, SubscriptionFilter};
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::subject::Subject;
 
@@ -21,9 +21,9 @@ fn known(lan: &Lan, host: usize, other: usize) -> (Vec<(String, u32)>, bool) {
 
 fn subscribe(lan: &mut Lan, host: usize, sub: u32, pattern: &str, queue: Option<&str>) {
     let queue = queue.map(|name| name.parse().unwrap());
-    let wanted = Wanted { queue, ..pattern.parse::<Pattern>().unwrap().into() };
-    let request = Request::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news: false };
-    lan.hosts[host].peer.handle(at(lan.millis), Input::Request { client: ClientId(2), request });
+    let wanted = SubscriptionFilter { queue, ..pattern.parse::<Pattern>().unwrap().into() };
+    let request = ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news: false };
+    lan.hosts[host].peer.handle(at(lan.millis), Input::ClientRequest { client: ClientId(2), request });
 }
 
 /// Proves: W137, W142

@@ -1,13 +1,13 @@
 //! Queue groups: who gets what, while members come and go.
 
 use super::*;
-use crate::message::{Headers, SubId, Wanted};
+use crate::message::{Headers, SubId, SubscriptionFilter};
 use crate::proto::mutant::{Mutant, Mutants};
 use std::collections::BTreeMap;
 
-fn wanted(pattern: &str, queue: Option<&str>) -> Wanted {
+fn wanted(pattern: &str, queue: Option<&str>) -> SubscriptionFilter {
     let queue = queue.map(|name| name.parse().unwrap());
-    Wanted { queue, ..pattern.parse::<Pattern>().unwrap().into() }
+    SubscriptionFilter { queue, ..pattern.parse::<Pattern>().unwrap().into() }
 }
 
 impl Lan {
@@ -23,8 +23,8 @@ impl Lan {
 
     fn join(&mut self, host: usize, sub: u32, pattern: &str, queue: Option<&str>) {
         let wanted = wanted(pattern, queue);
-        let request = Request::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news: false };
-        self.hosts[host].peer.handle(at(self.millis), Input::Request { client: ClientId(sub), request });
+        let request = ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news: false };
+        self.hosts[host].peer.handle(at(self.millis), Input::ClientRequest { client: ClientId(sub), request });
     }
 
     fn leave(&mut self, host: usize, sub: u32) {
@@ -34,7 +34,7 @@ impl Lan {
     fn send(&mut self, host: usize, subject: &str, headers: &str, payload: &str) {
         let headers = Headers::from_block(Bytes::copy_from_slice(headers.as_bytes()));
         let message = Message { headers, ..Message::new(subject.parse().unwrap(), payload.to_owned()) };
-        let input = Input::Request { client: CLIENT, request: Request::Publish(message) };
+        let input = Input::ClientRequest { client: CLIENT, request: ClientRequest::Publish(message) };
         self.hosts[host].peer.handle(at(self.millis), input);
         self.hosts[host].peer.handle(at(self.millis), Input::Tick);
     }
@@ -63,17 +63,17 @@ pub(super) fn is_news(copy: &Copy) -> bool {
 fn who_does_not_want_its_own_messages_is_neither_their_receiver_nor_chosen_for_them() {
     let mut lan = Lan::of_queues(2, |_| {});
     let echo = |lan: &mut Lan, is_on| {
-        let request = Request::Echo(is_on);
-        lan.hosts[0].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request });
+        let request = ClientRequest::Echo(is_on);
+        lan.hosts[0].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
     };
     let own = |lan: &mut Lan, sub, pattern, queue| {
-        let request = Request::Subscribe {
+        let request = ClientRequest::Subscribe {
             sub: SubId(sub),
             wanted: wanted(pattern, queue),
             mode: DeliveryMode::Repair,
             news: false,
         };
-        lan.hosts[0].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request });
+        lan.hosts[0].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
     };
     own(&mut lan, 1, "a.*", None);
     own(&mut lan, 2, "a.*", Some("q"));
@@ -154,8 +154,8 @@ fn what_cannot_go_with_a_queue_group_is_refused() {
         (None, DeliveryMode::Live, true, None),
     ] {
         let (client, sub, wanted) = (CLIENT, SubId(7), wanted("a", queue));
-        let request = Request::Subscribe { sub, wanted, mode, news };
-        host.peer.handle(now, Input::Request { client, request });
+        let request = ClientRequest::Subscribe { sub, wanted, mode, news };
+        host.peer.handle(now, Input::ClientRequest { client, request });
         let mut refused = host.drain();
         refused.retain(|effect| matches!(effect, Effect::Refuse { .. }));
         let rows = usize::from(expected.is_none());
@@ -278,7 +278,7 @@ fn assignments_of_a_crashed_peer_are_uncertain() {
 fn unreachable_peers_are_never_chosen() {
     let mut rng = Rng::new(1);
     let epoch = |bits| Epoch::new(bits).unwrap();
-    let mut others = super::super::super::queue::Peers::default();
+    let mut others = super::super::super::queue::GroupPeers::default();
     [(1, 3), (2, 1), (3, 5)].into_iter().for_each(|(peer, members)| others.add(epoch(peer), members));
     let mut shares = |own: u64, eligible: [bool; 3]| {
         let mut shares = BTreeMap::new();
@@ -316,13 +316,13 @@ fn a_loss_is_told_to_members_as_none_to_all() {
         let told = effects.iter().filter(|(_, to, _)| to.client == ClientId(client));
         told.map(|(_, _, what)| what.clone()).collect::<Vec<_>>()
     };
-    let count_of = |missing: &[Missing]| match missing {
-        [Missing::Messages { count, .. }] => *count,
+    let count_of = |missing: &[LossScope]| match missing {
+        [LossScope::Messages { count, .. }] => *count,
         other => panic!("{other:?}"),
     };
     let messages = |client| {
         let all = missing(client);
-        count_of(&all.into_iter().filter(|what| matches!(what, Missing::Messages { .. })).collect::<Vec<_>>())
+        count_of(&all.into_iter().filter(|what| matches!(what, LossScope::Messages { .. })).collect::<Vec<_>>())
     };
     assert_eq!(messages(2), Count::Exact(2));
     assert_eq!(messages(1), Count::Between { min: 0, max: 2 });
@@ -361,8 +361,8 @@ fn the_largest_message_goes_to_a_member_and_histories_give_it_unstamped() {
     let question = Question::Poll(vec![Poll { subject: "a".parse().unwrap(), offset: 0, count: 1 }]);
     for host in 0..2 {
         let peer = lan.hosts[0].peer.epoch();
-        let request = Request::Ask { id: 1, peer, question: question.clone(), timeout: Duration::from_secs(1) };
-        lan.hosts[host].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request });
+        let request = ClientRequest::Ask { id: 1, peer, question: question.clone(), timeout: Duration::from_secs(1) };
+        lan.hosts[host].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
         lan.run(5, |_| false);
         let answers = std::mem::take(&mut lan.answers);
         let span = answers.iter().find_map(|answer| match &answer.content {
@@ -371,8 +371,8 @@ fn the_largest_message_goes_to_a_member_and_histories_give_it_unstamped() {
         });
         let offset = span.unwrap().last.wrapping_sub(1);
         let question = Question::Poll(vec![Poll { subject: "a".parse().unwrap(), offset, count: 1 }]);
-        let request = Request::Ask { id: 2, peer, question, timeout: Duration::from_secs(1) };
-        lan.hosts[host].peer.handle(at(lan.millis), Input::Request { client: CLIENT, request });
+        let request = ClientRequest::Ask { id: 2, peer, question, timeout: Duration::from_secs(1) };
+        lan.hosts[host].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
         lan.run(5, |_| false);
         let answers = std::mem::take(&mut lan.answers);
         let events = answers.iter().find_map(|answer| match &answer.content {

@@ -5,7 +5,7 @@ use super::*;
 use crate::wire::Header;
 
 /// Hosts that spare messages, and have sent all for long enough.
-fn sparing(count: usize) -> Lan {
+fn suppression(count: usize) -> Lan {
     let mut lan = Lan::new(count, |settings| settings.spares = true);
     lan.run(5_000, |_| false);
     lan
@@ -30,8 +30,8 @@ impl Lan {
 
     fn want(&mut self, host: usize, sub: u32, pattern: &str, news: bool) -> u64 {
         let wanted = pattern.parse::<Pattern>().unwrap().into();
-        let request = Request::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news };
-        self.hosts[host].peer.handle(at(self.millis), Input::Request { client: ClientId(7), request });
+        let request = ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news };
+        self.hosts[host].peer.handle(at(self.millis), Input::ClientRequest { client: ClientId(7), request });
         self.hosts[host].peer.subscriptions_version()
     }
 }
@@ -71,7 +71,7 @@ fn what_nobody_wants_takes_no_number_and_is_no_loss() {
 /// Proves: W146, W147
 #[test]
 fn a_subscription_is_confirmed_when_those_that_spare_know_it() {
-    let mut lan = sparing(3);
+    let mut lan = suppression(3);
     let version = lan.want(1, 1, "x", false);
     assert!(lan.hosts[1].peer.confirmed() < version);
     lan.run(2, |_| false);
@@ -142,7 +142,7 @@ fn flush_waits_until_others_know_subscription() {
 /// Proves: W143
 #[test]
 fn nothing_is_spared_while_something_may_be_wanted() {
-    let mut lan = sparing(2);
+    let mut lan = suppression(2);
     assert_eq!(lan.cost("x"), 0);
     lan.want(1, 1, "y", false);
     lan.run(1_100, is_news);
@@ -159,7 +159,7 @@ fn nothing_is_spared_while_something_may_be_wanted() {
 /// Proves: W143, W145
 #[test]
 fn whoever_was_told_that_its_subscriptions_are_known_gets_what_it_wants_though_it_is_not_heard_for_long() {
-    let mut lan = sparing(2);
+    let mut lan = suppression(2);
     assert_eq!((lan.cost("a"), lan.cost("x")), (1, 0));
     // Beyond the time in which a member is given up, and forgotten.
     for _ in 0..5 {
@@ -186,7 +186,7 @@ fn whoever_was_told_that_its_subscriptions_are_known_gets_what_it_wants_though_i
 /// Proves: W57, W145
 #[test]
 fn a_later_run_takes_the_place_of_one_that_was_lost() {
-    let mut lan = sparing(2);
+    let mut lan = suppression(2);
     lan.run(130_000, |copy| is_from(copy, 1));
     assert_eq!(lan.cost("a"), 1);
     let successor = Settings { spares: true, ..settings("h1.test") };
@@ -215,11 +215,11 @@ fn a_namesake_on_the_same_host_is_no_later_run() {
 
 #[test]
 fn who_does_not_confirm_is_waited_for_once() {
-    let mut lan = sparing(2);
+    let mut lan = suppression(2);
     let version = lan.want(1, 1, "x", false);
     lan.run(100, |copy| is_from(copy, 0));
     assert!(lan.hosts[1].peer.confirmed() < version);
-    lan.hosts[1].peer.give_up_confirmation(version);
+    lan.hosts[1].peer.skip_confirmation(version);
     assert_eq!(lan.hosts[1].peer.confirmed(), version);
     let version = lan.want(1, 2, "y", false);
     assert_eq!(lan.hosts[1].peer.confirmed(), version);
@@ -247,7 +247,7 @@ fn forgotten_suppressing_peer_must_confirm_after_return() {
 /// Proves: W144
 #[test]
 fn confirmations_are_some_milliseconds_apart() {
-    let mut lan = sparing(2);
+    let mut lan = suppression(2);
     let before = lan.hosts[0].peer.counters().datagrams_unicast;
     for sub in 0..100 {
         lan.want(1, sub, "x", false);
@@ -259,17 +259,17 @@ fn confirmations_are_some_milliseconds_apart() {
 
 #[test]
 fn a_subscription_with_news_waits_for_those_that_spare_but_not_for_long() {
-    let mut lan = sparing(2);
+    let mut lan = suppression(2);
     let known = |lan: &mut Lan| {
         let effects = lan.hosts[1].drain();
-        effects.iter().filter(|effect| matches!(effect, Effect::Known { publisher: None, .. })).count()
+        effects.iter().filter(|effect| matches!(effect, Effect::PublisherKnown { publisher: None, .. })).count()
     };
     lan.want(1, 1, "x", true);
     assert_eq!(known(&mut lan), 0);
     let began = lan.millis;
     // Nothing that this host says arrives, and nothing that it is told.
     let mut host = lan.hosts.pop().unwrap();
-    while host.drain().iter().all(|effect| !matches!(effect, Effect::Known { publisher: None, .. })) {
+    while host.drain().iter().all(|effect| !matches!(effect, Effect::PublisherKnown { publisher: None, .. })) {
         lan.millis += 1;
         host.peer.handle(at(lan.millis), Input::Tick);
     }

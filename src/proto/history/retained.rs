@@ -1,29 +1,29 @@
 //! What is kept of a subject, for whoever reads it: what is too old or beyond the bounds left out.
 
-use super::log::Record;
-use super::subjects::{Run, Slot};
+use super::log::LogRecord;
+use super::subjects::{EventRun, Slot};
 use super::{History, Selection};
-use crate::offset::Span;
+use crate::offset::HistorySpan;
 use crate::seqno::Seq;
-use crate::time::{Instant, Wall};
-use crate::wire::entry::{self, Parts};
+use crate::time::{Instant, WallTime};
+use crate::wire::entry::{self, EntryParts};
 
 /// What is kept of one subject: at least one event, none of them too old.
 #[derive(Clone, Copy)]
-pub struct Kept<'a> {
+pub struct RetainedEvents<'a> {
     history: &'a History,
     slot: &'a Slot,
     /// Events at the front that are too old.
     pub(super) skipped: usize,
     /// The events.
-    pub span: Span,
+    pub span: HistorySpan,
 }
 
-impl<'a> Kept<'a> {
-    pub(super) fn new(history: &'a History, slot: &'a Slot) -> Option<Kept<'a>> {
+impl<'a> RetainedEvents<'a> {
+    pub(super) fn new(history: &'a History, slot: &'a Slot) -> Option<RetainedEvents<'a>> {
         let limits = &history.limits[usize::from(slot.rule)];
-        let record = |run: &Run| history.log.record(run.place);
-        let is_too_old = |run: &Run| record(run).0.instant + limits.time < history.now;
+        let record = |run: &EventRun| history.log.record(run.place);
+        let is_too_old = |run: &EventRun| record(run).0.instant + limits.time < history.now;
         let mut skipped = 0;
         if is_too_old(slot.runs().front()?) {
             let young = slot.runs().partition_point(is_too_old);
@@ -43,17 +43,17 @@ impl<'a> Kept<'a> {
             };
             skipped = skipped.max(history.counted(slot).take_while(is_beyond).count());
         }
-        let mut kept = Kept {
+        let mut retained = RetainedEvents {
             history,
             slot,
             skipped,
-            span: Span { first: 0, last: 0, first_seq: slot.last_seq, last_seq: slot.last_seq },
+            span: HistorySpan { first: 0, last: 0, first_seq: slot.last_seq, last_seq: slot.last_seq },
         };
-        let first = kept.held(0);
-        kept.span.first = first.offset;
-        kept.span.first_seq = first.seq;
-        kept.span.last = slot.next_offset().wrapping_sub(1);
-        Some(kept)
+        let first = retained.held(0);
+        retained.span.first = first.offset;
+        retained.span.first_seq = first.seq;
+        retained.span.last = slot.next_offset().wrapping_sub(1);
+        Some(retained)
     }
 
     /// How many events; at least 1.
@@ -70,18 +70,18 @@ impl<'a> Kept<'a> {
     ///
     /// # Panics
     /// If there are fewer events.
-    pub fn held(&self, index: usize) -> Held<'a> {
+    pub fn held(&self, index: usize) -> RetainedEvent<'a> {
         let (run, within) = self.slot.find(self.skipped + index);
         let (record, entries) = self.history.log.record(run.place);
         let (mut parts, mut next) = entry::parts(entries, 0, record.meta);
         for _ in 0..within {
             (parts, next) = entry::parts(entries, next, record.meta);
         }
-        let Record { wall: time, event, .. } = record;
-        let Parts { reply, headers, payload } = parts;
+        let LogRecord { wall: time, event, .. } = record;
+        let EntryParts { reply, headers, payload } = parts;
         let seq = record.seq.forward(within as u64).expect("the numbers of a run are in one frame");
         // Offsets count modulo 2^32.
-        Held { seq, offset: record.offset.wrapping_add(within as u32), time, event, reply, headers, payload }
+        RetainedEvent { seq, offset: record.offset.wrapping_add(within as u32), time, event, reply, headers, payload }
     }
 
     /// The index of the event after the one with offset `n`; beyond the last if there is none.
@@ -100,7 +100,7 @@ impl<'a> Kept<'a> {
     }
 
     /// The part that is selected, if it has any event.
-    pub fn select(&self, selection: Selection) -> Option<Span> {
+    pub fn select(&self, selection: Selection) -> Option<HistorySpan> {
         let newest = selection.newest.map_or(0, |newest| self.len().saturating_sub(newest as usize));
         let young = selection.age.map_or(0, |age| {
             let since = self.history.now - age;
@@ -111,7 +111,7 @@ impl<'a> Kept<'a> {
             return None;
         }
         let first = self.held(index);
-        Some(Span { first: first.offset, first_seq: first.seq, ..self.span })
+        Some(HistorySpan { first: first.offset, first_seq: first.seq, ..self.span })
     }
 
     fn instant(&self, index: usize) -> Instant {
@@ -121,13 +121,13 @@ impl<'a> Kept<'a> {
 
 /// An event where it lies in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held<'a> {
+pub struct RetainedEvent<'a> {
     /// Its number.
     pub seq: Seq,
     /// Its offset.
     pub offset: u32,
     /// When it was published.
-    pub time: Wall,
+    pub time: WallTime,
     /// Whether it is a journalled event.
     pub event: bool,
     /// The reply subject; empty if there is none.
@@ -138,7 +138,7 @@ pub struct Held<'a> {
     pub payload: &'a [u8],
 }
 
-impl Held<'_> {
+impl RetainedEvent<'_> {
     /// Bytes of payload, headers and reply subject.
     pub fn body_bytes(&self) -> usize {
         self.reply.len() + self.headers.len() + self.payload.len()
@@ -146,7 +146,7 @@ impl Held<'_> {
 }
 
 #[cfg(test)]
-impl Held<'_> {
+impl RetainedEvent<'_> {
     /// A copy of it, as it is read from an answer.
     pub fn event(&self, subject: &crate::subject::Subject) -> super::HistoryEvent {
         use crate::message::{Headers, Message};

@@ -93,7 +93,7 @@ impl fmt::Debug for Queue {
 
 /// Which messages a subscription gets. Cloning copies references, and the glob if there is one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Wanted {
+pub struct SubscriptionFilter {
     /// Those whose subject matches this,
     pub pattern: Pattern,
     /// and whose subject as a channel ([`channel`](crate::subject::channel)) matches this, if it is there.
@@ -102,13 +102,13 @@ pub struct Wanted {
     pub queue: Option<Queue>,
 }
 
-impl From<Pattern> for Wanted {
-    fn from(pattern: Pattern) -> Wanted {
-        Wanted { pattern, glob: None, queue: None }
+impl From<Pattern> for SubscriptionFilter {
+    fn from(pattern: Pattern) -> SubscriptionFilter {
+        SubscriptionFilter { pattern, glob: None, queue: None }
     }
 }
 
-impl Wanted {
+impl SubscriptionFilter {
     /// Whether it is about this subject; the share of a queue group is not looked at.
     pub fn matches(&self, subject: &Subject) -> bool {
         self.pattern.matches(subject)

@@ -12,7 +12,7 @@ const WINDOW: u64 = SECOND + 60 * MILLIS;
 
 /// The meter of one publisher: compares the sums of every span of time.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct AnswerBudget {
     /// The least rate, in bytes a second.
     rate: u64,
     since: u64,
@@ -26,10 +26,10 @@ pub(crate) struct Meter {
     low: Option<i64>,
 }
 
-impl Meter {
+impl AnswerBudget {
     /// Of a publisher that begins now and may send `rate` bytes of answers a second at least.
-    pub fn new(at: u64, rate: u64) -> Meter {
-        Meter { rate: rate.max(1), since: at, ..Meter::default() }
+    pub fn new(at: u64, rate: u64) -> AnswerBudget {
+        AnswerBudget { rate: rate.max(1), since: at, ..AnswerBudget::default() }
     }
 
     /// Data of so many bytes is sent for the first time.
@@ -61,10 +61,10 @@ mod tests {
 
     #[test]
     fn every_span_has_its_burst_its_rate_and_a_quarter_of_what_was_sent() {
-        let mut meter = Meter::new(0, 1000);
+        let mut meter = AnswerBudget::new(0, 1000);
         assert_eq!(meter.on_answer(SECOND, 250 << 10), None);
         assert!(meter.on_answer(SECOND, 20 << 10).is_some(), "more than a burst");
-        let mut meter = Meter::new(0, 1000);
+        let mut meter = AnswerBudget::new(0, 1000);
         assert_eq!(meter.on_answer(SECOND, 256 << 10), None);
         assert_eq!(meter.on_answer(11 * SECOND, 10_000), None, "ten seconds of the rate");
         meter.on_first(11 * SECOND, 100_000);

@@ -7,7 +7,7 @@ use crate::daemon::clients::Kind;
 use crate::daemon::clock::random_u64;
 use crate::daemon::confirm::Subscriber;
 use crate::daemon::engine::Engine;
-use crate::daemon::flow::Reading;
+use crate::daemon::flow::ReadOutcome;
 use crate::daemon::receive::client_token;
 use crate::daemon::receiver_waits::ReceiverWaiter;
 use crate::daemon::serve::TURN_BYTES;
@@ -16,9 +16,9 @@ use crate::listener::ask::{Ask, Awaited, EventAsk, Facts, Hello, Listed, Publish
 use crate::listener::client::{Fault, Session};
 use crate::listener::out::Out;
 use crate::message::{ClientId, Message};
-use crate::proto::effect::{Request, Target};
+use crate::proto::effect::{ClientRequest, Target};
 use crate::subject::Subject;
-use crate::time::Now;
+use crate::time::ClockReading;
 use bytes::Bytes;
 use mio::Interest;
 use mio::net::TcpStream;
@@ -34,7 +34,7 @@ const HANDSHAKE_BYTES: usize = 32 * 1024;
 /// keep the peer from its work.
 const ACCEPTS_MAX: usize = 64;
 /// Clients that are no strangers any more and may stand among these.
-const STRANGERS_SPARE: usize = 64;
+const UNAUTHENTICATED_SLACK: usize = 64;
 /// Clients served in one turn.
 const SERVED_MAX: usize = 256;
 /// How long a client has to take what it is told before its connection ends.
@@ -46,7 +46,7 @@ const ROW_STEPS: usize = 64;
 /// Rows that one answer counts for at most.
 const ROWS_MAX: usize = TURN_BYTES / ROW_BYTES;
 /// Clients called at their deadlines in one turn.
-const CALLED_MAX: usize = 1024;
+const WAKES_MAX: usize = 1024;
 
 /// What became of a client's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ enum Turn {
 
 impl Engine {
     /// Takes in new clients of the listeners.
-    pub(crate) fn accept_at_listeners(&mut self, now: Now) {
+    pub(crate) fn accept_at_listeners(&mut self, now: ClockReading) {
         for listener in 0..self.listeners.open.len() {
             let mut left = ACCEPTS_MAX;
             while 0 < left && self.listeners.open[listener].is_acceptable && self.phase == Phase::Running {
@@ -78,9 +78,9 @@ impl Engine {
                         // Out of files, mostly: tried again when a client has gone or another one comes.
                         let open = &mut self.listeners.open[listener];
                         open.is_acceptable = false;
-                        open.counts.kept_waiting += 1;
-                        if open.counts.kept_waiting.is_power_of_two() {
-                            let (protocol, times) = (open.settings.protocol(), open.counts.kept_waiting);
+                        open.counts.accept_failures += 1;
+                        if open.counts.accept_failures.is_power_of_two() {
+                            let (protocol, times) = (open.settings.protocol(), open.counts.accept_failures);
                             tracing::warn!(%error, listener = %protocol, times, "client not accepted");
                         }
                     }
@@ -89,13 +89,20 @@ impl Engine {
         }
     }
 
-    fn admit(&mut self, now: Now, listener: usize, mut stream: TcpStream, from: SocketAddr) {
+    fn admit(&mut self, now: ClockReading, listener: usize, mut stream: TcpStream, from: SocketAddr) {
         self.listeners.open[listener].counts.accepted += 1;
         if self.listeners.clients_max <= self.listeners.clients {
-            return self.turn_away(listener, &stream, "listener-client-max", self.listeners.clients_max);
+            return self.reject_connection(listener, &stream, "listener-client-max", self.listeners.clients_max);
         }
-        if self.listeners.strangers_max <= self.listeners.strangers_count && !self.end_stranger(now) {
-            return self.turn_away(listener, &stream, "listener-unauthenticated-max", self.listeners.strangers_max);
+        if self.listeners.unauthenticated_max <= self.listeners.unauthenticated_count
+            && !self.evict_unauthenticated(now)
+        {
+            return self.reject_connection(
+                listener,
+                &stream,
+                "listener-unauthenticated-max",
+                self.listeners.unauthenticated_max,
+            );
         }
         let id = self.clients.peek_next();
         let registered =
@@ -113,7 +120,7 @@ impl Engine {
         let stream = Stream::new(stream, open.tls.as_ref());
         let limits = self.clients.limits();
         let mut connection = ListenerConnection::new(stream, &open.settings, &hello, listener, limits, now.instant);
-        connection.is_listed = true;
+        connection.is_scheduled = true;
         if connection.session.is_admitted() {
             connection.parser.admit();
             connection.account = Some(String::new());
@@ -123,22 +130,22 @@ impl Engine {
         let protocol = self.listeners.open[listener].settings.protocol();
         self.clients.add(now, String::new(), Kind::Listener(None));
         if let Some(client) = self.clients.client(id) {
-            client.place = Some((protocol, from));
+            client.origin = Some((protocol, from));
         }
         self.listeners.ready.push_back(id);
-        connection.is_stranger = !connection.is_known();
-        if connection.is_stranger {
-            self.forget_known();
-            self.listeners.strangers_count += 1;
-            self.listeners.strangers.push_back(id);
+        connection.is_unauthenticated = !connection.is_authenticated();
+        if connection.is_unauthenticated {
+            self.prune_authenticated();
+            self.listeners.unauthenticated_count += 1;
+            self.listeners.unauthenticated.push_back(id);
         }
         self.drain_asks(now, id, &mut connection);
         self.clients.put_listener(now, id, Box::new(connection));
-        self.plan_wake(now, id);
+        self.schedule_wake(now, id);
     }
 
     /// There is no place for a client.
-    fn turn_away(&mut self, listener: usize, mut stream: &TcpStream, key: &str, max: usize) {
+    fn reject_connection(&mut self, listener: usize, mut stream: &TcpStream, key: &str, max: usize) {
         let open = &mut self.listeners.open[listener];
         open.counts.refused += 1;
         if let Some(text) = open.settings.no_place() {
@@ -152,27 +159,28 @@ impl Engine {
     }
 
     /// The client may be no stranger any more.
-    fn recognize(&mut self, connection: &mut ListenerConnection) {
-        if connection.is_stranger && connection.is_known() {
-            connection.is_stranger = false;
-            self.listeners.strangers_count -= 1;
+    fn mark_authenticated(&mut self, connection: &mut ListenerConnection) {
+        if connection.is_unauthenticated && connection.is_authenticated() {
+            connection.is_unauthenticated = false;
+            self.listeners.unauthenticated_count -= 1;
         }
     }
 
     /// Leaves out those that have gone or are no strangers any more, when they are most.
-    fn forget_known(&mut self) {
-        if self.listeners.strangers.len() <= 2 * self.listeners.strangers_count + STRANGERS_SPARE {
+    fn prune_authenticated(&mut self) {
+        if self.listeners.unauthenticated.len() <= 2 * self.listeners.unauthenticated_count + UNAUTHENTICATED_SLACK {
             return;
         }
         let clients = &mut self.clients;
-        let mut is_stranger = |id: &ClientId| clients.listener(*id).is_some_and(|client| client.is_stranger);
-        self.listeners.strangers.retain(|id| is_stranger(id));
+        let mut is_unauthenticated =
+            |id: &ClientId| clients.listener(*id).is_some_and(|client| client.is_unauthenticated);
+        self.listeners.unauthenticated.retain(|id| is_unauthenticated(id));
     }
 
     /// Gives the place of the stranger that came first to another. False if there is none.
-    fn end_stranger(&mut self, now: Now) -> bool {
-        while let Some(id) = self.listeners.strangers.pop_front() {
-            if self.clients.listener(id).is_some_and(|connection| connection.is_stranger) {
+    fn evict_unauthenticated(&mut self, now: ClockReading) -> bool {
+        while let Some(id) = self.listeners.unauthenticated.pop_front() {
+            if self.clients.listener(id).is_some_and(|connection| connection.is_unauthenticated) {
                 self.detach(now, id);
                 return true;
             }
@@ -181,7 +189,12 @@ impl Engine {
     }
 
     /// The client of a listener is gone.
-    pub(crate) fn on_listener_gone(&mut self, now: Now, id: ClientId, connection: &mut ListenerConnection) {
+    pub(crate) fn on_listener_disconnect(
+        &mut self,
+        now: ClockReading,
+        id: ClientId,
+        connection: &mut ListenerConnection,
+    ) {
         connection.stream.close();
         if let Session::Hat(client) = &mut connection.session {
             client.take_farewell().into_iter().for_each(|registrations| self.register_own(now, registrations));
@@ -192,7 +205,7 @@ impl Engine {
         let open = &mut self.listeners.open[connection.listener];
         open.clients -= 1;
         self.listeners.clients -= 1;
-        self.listeners.strangers_count -= usize::from(connection.is_stranger);
+        self.listeners.unauthenticated_count -= usize::from(connection.is_unauthenticated);
         open.counts.unauthorized += u64::from(connection.account.is_none());
         if let Some(wake) = connection.wake.take() {
             self.listeners.wakes.remove(&(wake, id));
@@ -203,16 +216,16 @@ impl Engine {
     }
 
     /// Has the clients of listeners said all that is due, and calls those whose time has come.
-    pub(crate) fn serve_listeners(&mut self, now: Now) {
-        for _ in 0..CALLED_MAX {
+    pub(crate) fn serve_listeners(&mut self, now: ClockReading) {
+        for _ in 0..WAKES_MAX {
             match self.listeners.wakes.first() {
                 Some((at, _)) if *at <= now.instant => {}
                 _ => break,
             }
             let (_, id) = self.listeners.wakes.pop_first().expect("there is one");
-            self.call(now, id);
+            self.serve_deadline(now, id);
         }
-        if !self.is_held_up() && self.discovery_end.is_none() {
+        if !self.is_publish_blocked() && self.discovery_end.is_none() {
             let held_up = std::mem::take(&mut self.listeners.held_up);
             self.listeners.ready.extend(held_up);
         }
@@ -223,33 +236,34 @@ impl Engine {
             }
             let Some(id) = self.listeners.ready.pop_front() else { return };
             let Some(mut connection) = self.clients.take_listener(id) else { continue };
-            let (turn, cost) = self.serve_one(now, id, &mut connection, budget.min(READ_BYTES));
+            let (turn, cost) = self.serve_client(now, id, &mut connection, budget.min(READ_BYTES));
             budget = budget.saturating_sub(cost);
-            connection.is_listed = turn != Turn::Idle;
+            connection.is_scheduled = turn != Turn::Idle;
             connection.note_encryption(now.instant);
-            self.recognize(&mut connection);
+            self.mark_authenticated(&mut connection);
             self.clients.put_listener(now, id, connection);
             match turn {
                 Turn::More | Turn::Spent => self.listeners.ready.push_back(id),
                 Turn::HeldUp => self.listeners.held_up.push(id),
                 Turn::Idle => {}
             }
-            self.plan_wake(now, id);
+            self.schedule_wake(now, id);
         }
     }
 
     /// Takes commands and reads in turn, until nothing is left or the budget is used up. Gives what that cost, too.
-    fn serve_one(
+    fn serve_client(
         &mut self,
-        now: Now,
+        now: ClockReading,
         id: ClientId,
         connection: &mut Box<ListenerConnection>,
         budget: usize,
     ) -> (Turn, usize) {
         // What was read before and not taken.
-        let mut cost = if connection.flow.is_stalled { connection.parser.held_bytes().min(READ_BYTES) } else { 0 };
+        let mut cost =
+            if connection.flow.has_buffered_input { connection.parser.held_bytes().min(READ_BYTES) } else { 0 };
         loop {
-            match self.take_all(now, id, connection, budget, &mut cost) {
+            match self.process_client_commands(now, id, connection, budget, &mut cost) {
                 Turn::More => {}
                 turn => return (turn, cost),
             }
@@ -265,14 +279,14 @@ impl Engine {
                 cost += HANDSHAKE_BYTES;
             }
             match reading {
-                Reading::Bytes(bytes) => cost += bytes,
-                Reading::Nothing => return (Turn::Idle, cost),
-                Reading::End if connection.stream.is_refused => {
+                ReadOutcome::Bytes(bytes) => cost += bytes,
+                ReadOutcome::Nothing => return (Turn::Idle, cost),
+                ReadOutcome::End if connection.stream.is_refused => {
                     let protocol = self.listeners.open[connection.listener].settings.protocol();
                     return (self.on_listener_fault(id, connection, &Fault::not_encrypted(protocol)), cost);
                 }
                 // What it asked before it stopped is answered first, if it still listens.
-                Reading::End => {
+                ReadOutcome::End => {
                     connection.flow.is_closing = true;
                     return (Turn::Idle, cost);
                 }
@@ -282,9 +296,9 @@ impl Engine {
 
     /// Takes the commands that were read; adds to `cost` what answering them costs beside. [`Turn::More`] when it needs more
     /// bytes.
-    fn take_all(
+    fn process_client_commands(
         &mut self,
-        now: Now,
+        now: ClockReading,
         id: ClientId,
         connection: &mut ListenerConnection,
         budget: usize,
@@ -292,14 +306,14 @@ impl Engine {
     ) -> Turn {
         let mut is_settled = true;
         loop {
-            connection.flow.is_stalled = true;
-            if connection.flow.is_closing || connection.unwritten.is_choked() || connection.session.is_full() {
+            connection.flow.has_buffered_input = true;
+            if connection.flow.is_closing || connection.unwritten.is_backpressured() || connection.session.is_full() {
                 return Turn::Idle;
             }
             let command = match connection.parser.next() {
                 Ok(Some(command)) => command,
                 Ok(None) => {
-                    connection.flow.is_stalled = false;
+                    connection.flow.has_buffered_input = false;
                     return Turn::More;
                 }
                 Err(fault) => return self.on_listener_fault(id, connection, &fault),
@@ -309,7 +323,7 @@ impl Engine {
                 return Turn::Idle;
             }
             if command.is_publish() {
-                if self.discovery_end.is_some() || !self.makes_room() {
+                if self.discovery_end.is_some() || !self.ensure_send_capacity() {
                     connection.parser.keep();
                     return Turn::HeldUp;
                 }
@@ -329,7 +343,7 @@ impl Engine {
                     self.publish_at_listener(now, id, publish, session, out);
                     connection.unwritten.note_answers();
                     self.drain_asks(now, id, connection);
-                    if self.clients.has_postponed_much() {
+                    if self.clients.exceeds_postponed_limit() {
                         self.clients.deliver_postponed(now, id, connection);
                     }
                     continue;
@@ -348,7 +362,7 @@ impl Engine {
     }
 
     /// Does what else the session of a client asks for. Gives what that costs.
-    pub(crate) fn drain_asks(&mut self, now: Now, id: ClientId, connection: &mut ListenerConnection) -> usize {
+    pub(crate) fn drain_asks(&mut self, now: ClockReading, id: ClientId, connection: &mut ListenerConnection) -> usize {
         let mut cost = 0;
         while let Some(ask) = connection.poll_ask() {
             cost += self.on_ask(now, id, connection, ask);
@@ -357,10 +371,10 @@ impl Engine {
     }
 
     /// Delivers what has been published so far.
-    fn settle(&mut self, now: Now) {
+    fn settle(&mut self, now: ClockReading) {
         self.peer.settle();
         if self.peer.has_effects() {
-            self.act(now);
+            self.apply_effects(now);
         }
     }
 
@@ -375,8 +389,8 @@ impl Engine {
     }
 
     /// Does what sessions ask for because of what was delivered to them.
-    pub(crate) fn take_late_asks(&mut self, now: Now) {
-        while let Some((id, ask)) = self.clients.at_listeners.late_asks.pop_front() {
+    pub(crate) fn serve_deferred_asks(&mut self, now: ClockReading) {
+        while let Some((id, ask)) = self.clients.listener_delivery.deferred_asks.pop_front() {
             let Some(mut connection) = self.clients.take_listener(id) else { continue };
             self.on_ask(now, id, &mut connection, ask);
             self.clients.put_listener(now, id, connection);
@@ -384,8 +398,8 @@ impl Engine {
     }
 
     /// Goes on with clients that had too many answers to take.
-    pub(crate) fn resume_at_listeners(&mut self, now: Now) {
-        for id in std::mem::take(&mut self.clients.at_listeners.resumed) {
+    pub(crate) fn resume_at_listeners(&mut self, now: ClockReading) {
+        for id in std::mem::take(&mut self.clients.listener_delivery.resumed) {
             if let Some(mut connection) = self.clients.take_listener(id) {
                 self.drain_asks(now, id, &mut connection);
                 self.clients.put_listener(now, id, connection);
@@ -396,7 +410,7 @@ impl Engine {
 
     fn publish_at_listener(
         &mut self,
-        now: Now,
+        now: ClockReading,
         id: ClientId,
         publish: Publish<'_>,
         session: &mut Session,
@@ -437,7 +451,13 @@ impl Engine {
     }
 
     /// Gives what it costs beside the command, as bytes that are read.
-    fn on_ask(&mut self, now: Now, id: ClientId, connection: &mut ListenerConnection, ask: Ask<'static>) -> usize {
+    fn on_ask(
+        &mut self,
+        now: ClockReading,
+        id: ClientId,
+        connection: &mut ListenerConnection,
+        ask: Ask<'static>,
+    ) -> usize {
         let mut rows = 0;
         match ask {
             Ask::Publish(publish) => {
@@ -446,8 +466,8 @@ impl Engine {
                 connection.unwritten.note_answers();
             }
             Ask::Subscribe { sub, wanted } => {
-                let mode = self.usual_mode(&wanted);
-                match self.request(now, id, Request::Subscribe { sub, wanted, mode, news: false }) {
+                let mode = self.default_mode(&wanted);
+                match self.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, news: false }) {
                     Some(refusal) => connection.answer(|session, out| session.on_refused(Some(sub), &refusal, out)),
                     None => {
                         let awaited = self.confirm(now, Subscriber::Listener(id));
@@ -456,10 +476,10 @@ impl Engine {
                 }
             }
             Ask::Unsubscribe { sub } => {
-                self.request(now, id, Request::Unsubscribe { sub });
+                self.request(now, id, ClientRequest::Unsubscribe { sub });
             }
             Ask::Echo(is_on) => {
-                self.request(now, id, Request::Echo(is_on));
+                self.request(now, id, ClientRequest::Echo(is_on));
             }
             Ask::Count { subjects } => {
                 let counts: Vec<Receivers> = subjects.iter().map(|subject| self.receivers(id, subject)).collect();
@@ -512,7 +532,7 @@ impl Engine {
     }
 
     /// What a listener tells of the peer.
-    fn facts(&self, now: Now, connection: &ListenerConnection) -> Facts {
+    fn facts(&self, now: ClockReading, connection: &ListenerConnection) -> Facts {
         let open = &self.listeners.open[connection.listener];
         Facts {
             peer: self.peer.settings().name.clone(),
@@ -524,7 +544,7 @@ impl Engine {
             clients_total: open.counts.accepted,
             clients_refused: open.counts.refused,
             published: self.listeners.published,
-            dropped: self.clients.at_listeners.dropped,
+            dropped: self.clients.listener_delivery.dropped,
         }
     }
 
@@ -540,17 +560,17 @@ impl Engine {
         }
         connection.answer(|session, out| session.on_fault(fault, out));
         connection.flow.is_closing = true;
-        connection.flow.is_stalled = false;
+        connection.flow.has_buffered_input = false;
         Turn::Idle
     }
 
     /// The time of a client has come.
-    fn call(&mut self, now: Now, id: ClientId) {
+    fn serve_deadline(&mut self, now: ClockReading, id: ClientId) {
         let Some(mut connection) = self.clients.take_listener(id) else { return };
         connection.wake = None;
         // Before the end of a handshake nothing can be said.
         let is_due = connection.deadline().is_some_and(|deadline| deadline <= now.instant);
-        let is_over = connection.end_by.is_some_and(|end_by| end_by <= now.instant)
+        let is_over = connection.close_deadline.is_some_and(|close_deadline| close_deadline <= now.instant)
             || is_due && connection.stream.is_handshaking();
         let fault = match is_due && !connection.flow.is_closing {
             // What would be asked in clear now could meet the first bytes of a handshake.
@@ -558,7 +578,7 @@ impl Engine {
                 Some(Fault::not_encrypted(self.listeners.open[connection.listener].settings.protocol()))
             }
             true => {
-                let is_read = !connection.unwritten.is_choked();
+                let is_read = !connection.unwritten.is_backpressured();
                 connection.answer(|session, out| session.on_deadline(now.instant, is_read, out)).err()
             }
             false => None,
@@ -571,14 +591,14 @@ impl Engine {
         if is_over {
             self.detach(now, id);
         }
-        self.plan_wake(now, id);
+        self.schedule_wake(now, id);
     }
 
     /// Sees to it that the client is called at its next deadline. One that comes later than planned is found out when it is called.
-    pub(crate) fn plan_wake(&mut self, now: Now, id: ClientId) {
+    pub(crate) fn schedule_wake(&mut self, now: ClockReading, id: ClientId) {
         let Some(connection) = self.clients.listener(id) else { return };
         let deadline = match connection.flow.is_closing {
-            true => Some(*connection.end_by.get_or_insert(now.instant + CLOSING_TIME)),
+            true => Some(*connection.close_deadline.get_or_insert(now.instant + CLOSING_TIME)),
             false => connection.deadline(),
         };
         let Some(deadline) = deadline else { return };
@@ -592,7 +612,7 @@ impl Engine {
     }
 
     /// Tells clients that did not read what they lost, when they read again: those that subscribe to the advisory.
-    pub(crate) fn tell_slow(&mut self, now: Now) {
+    pub(crate) fn report_slow_clients(&mut self, now: ClockReading) {
         let mut slow = std::mem::take(&mut self.listeners.slow);
         let known = slow.len();
         self.clients.take_slow(&mut slow);
@@ -610,7 +630,7 @@ impl Engine {
             }
             let me = self.me();
             let scid = self.sockets.group_address().port();
-            let Some(advisory) = self.clients.take_lost(id, &me, scid) else {
+            let Some(advisory) = self.clients.take_drop_advisory(id, &me, scid) else {
                 self.listeners.slow.push(id);
                 continue;
             };
@@ -624,12 +644,12 @@ impl Engine {
     }
 
     /// Closes those that hold most, as long as clients of listeners hold more together than they may.
-    pub(crate) fn evict(&mut self, now: Now) {
-        if !self.clients.at_listeners.memory.is_full() {
+    pub(crate) fn evict(&mut self, now: ClockReading) {
+        if !self.clients.listener_delivery.memory.is_full() {
             return;
         }
         for (bytes, id) in self.clients.by_held_bytes() {
-            if !self.clients.at_listeners.memory.is_full() {
+            if !self.clients.listener_delivery.memory.is_full() {
                 return;
             }
             if let Some(connection) = self.clients.listener(id) {
@@ -651,7 +671,7 @@ impl Engine {
             if let Some(connection) = self.clients.listener(id) {
                 connection.answer(|session, out| session.on_stop(out));
                 connection.unconfirmed = None;
-                self.clients.note_output(id);
+                self.clients.schedule_write(id);
             }
         }
     }

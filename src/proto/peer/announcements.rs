@@ -6,32 +6,32 @@ use crate::proto::effect::Effect;
 use crate::proto::history::History;
 use crate::proto::members::{HELLO_BYTES, Member, Side};
 use crate::proto::mutant::Mutant;
-use crate::proto::pace::{Pacer, Receiver};
+use crate::proto::pace::{PacedReceiver, Pacer};
 use crate::proto::resend::{Resends, Ring};
-use crate::proto::send::{Beat, Control, Origin, Send, Word};
+use crate::proto::send::{AnnounceKind, Control, HeartbeatTimer, Origin, SendStream};
 use crate::proto::window::PubWindow;
-use crate::time::Now;
+use crate::time::ClockReading;
 use crate::wire::Announce;
 use bytes::Bytes;
 use std::net::SocketAddr;
 
 impl Peer {
-    /// Whether one more datagram may go to the address of a member ([`Member::take_room`]); takes the room for it.
-    pub(super) fn may_say(&mut self, epoch: Epoch) -> bool {
+    /// Whether one more datagram may go to the address of a member ([`Member::spend_send_credit`]); takes the room for it.
+    pub(super) fn may_send_to(&mut self, epoch: Epoch) -> bool {
         let peers = self.members.len() as u64;
-        self.members.get_mut(&epoch).is_some_and(|member| member.take_room(peers, &mut self.rng))
+        self.members.get_mut(&epoch).is_some_and(|member| member.spend_send_credit(peers, &mut self.rng))
     }
 
     /// Says a word to the group, or to one member, padded to `bytes`.
-    pub(super) fn say(&mut self, now: Now, word: Word, to: Option<Epoch>, bytes: usize) {
+    pub(super) fn send_announcement(&mut self, now: ClockReading, word: AnnounceKind, to: Option<Epoch>, bytes: usize) {
         let address = to.and_then(|epoch| self.members.get(&epoch)).map(|member| member.address);
         let datagram = self.word(now, word, to, bytes);
         self.send(address, datagram);
     }
 
-    pub(super) fn word(&mut self, now: Now, word: Word, to: Option<Epoch>, bytes: usize) -> Bytes {
+    pub(super) fn word(&mut self, now: ClockReading, word: AnnounceKind, to: Option<Epoch>, bytes: usize) -> Bytes {
         // Any other word would take the BYE back (W54, W56).
-        let word = if self.has_said_bye() { Word::Bye } else { word };
+        let word = if self.has_sent_bye() { AnnounceKind::Bye } else { word };
         let token = to
             .and_then(|epoch| self.members.get_mut(&epoch))
             .map(|member| member.next_token(now.instant, &mut self.rng));
@@ -39,10 +39,14 @@ impl Peer {
         let (high, count) = self.sent();
         let mut announced = high;
         match word {
-            Word::Heartbeat if self.settings.mutants.is(Mutant::HighTooHigh) => announced = high.next(),
+            AnnounceKind::Heartbeat if self.settings.mutants.is(Mutant::HighTooHigh) => announced = high.next(),
             // Rule: pace
-            Word::Heartbeat if self.settings.mutants.is(Mutant::HeldAnnounced) => announced = self.multicast.high(),
-            Word::Bye if self.settings.mutants.is(Mutant::ByeShort) => announced = Dseq(high.0.saturating_sub(1)),
+            AnnounceKind::Heartbeat if self.settings.mutants.is(Mutant::HeldAnnounced) => {
+                announced = self.multicast.high()
+            }
+            AnnounceKind::Bye if self.settings.mutants.is(Mutant::ByeShort) => {
+                announced = Dseq(high.0.saturating_sub(1))
+            }
             _ => {}
         }
         let announce = Announce {
@@ -58,10 +62,10 @@ impl Peer {
             token,
             echo: member.and_then(|member| member.echo),
             interest: Some(self.interest_word(member)),
-            interest_known: to.map(|epoch| self.remote_interest.tell_complete(epoch)),
+            interest_known: to.map(|epoch| self.remote_interest.report_complete(epoch)),
             queue: member.and_then(|member| self.queue_report(member)),
             report: member
-                .filter(|_| word == Word::Heartbeat && !self.settings.mutants.is(Mutant::SilentReport))
+                .filter(|_| word == AnnounceKind::Heartbeat && !self.settings.mutants.is(Mutant::SilentReport))
                 .map(|member| Box::new(member.own_report())),
         };
         let record = word.record(announce);
@@ -69,32 +73,32 @@ impl Peer {
     }
 
     /// Asks whoever is at an address, and may not be known yet, for a word.
-    pub(super) fn greet(&mut self, now: Now, address: SocketAddr) {
-        if self.has_said_bye() {
+    pub(super) fn send_hello(&mut self, now: ClockReading, address: SocketAddr) {
+        if self.has_sent_bye() {
             return;
         }
-        let hello = Word::Hello { cookie: self.cookie, wants_reply: true };
+        let hello = AnnounceKind::Hello { cookie: self.cookie, wants_reply: true };
         let datagram = self.word(now, hello, None, HELLO_BYTES);
         self.send(Some(address), datagram);
     }
 
-    pub(super) fn beat(&mut self, now: Now) {
+    pub(super) fn beat(&mut self, now: ClockReading) {
         let silent = self.settings.mutants.is(Mutant::NoHeartbeat);
         // Who stops goes on while something has yet to leave.
-        let is_over = self.stop.is_some() && !self.has_held();
+        let is_over = self.stop.is_some() && !self.has_queued();
         if !is_over && self.beat.take_due(now.instant) {
             if self.hellos == HELLOS {
                 // The entries follow the first HELLO, before which nobody would take them.
-                self.interest.told().announce_again();
+                self.interest.local_interest().reannounce();
                 self.news.on_first_hello(now.instant);
             }
             if 0 < self.hellos {
                 self.hellos -= 1;
                 let wants_reply = self.members.is_empty();
-                let hello = Word::Hello { cookie: self.cookie, wants_reply };
-                self.say(now, hello, None, if wants_reply { HELLO_BYTES } else { 0 });
+                let hello = AnnounceKind::Hello { cookie: self.cookie, wants_reply };
+                self.send_announcement(now, hello, None, if wants_reply { HELLO_BYTES } else { 0 });
             } else if !silent {
-                self.say(now, Word::Heartbeat, None, 0);
+                self.send_announcement(now, AnnounceKind::Heartbeat, None, 0);
             }
         }
         let due: Vec<Epoch> = self
@@ -107,50 +111,50 @@ impl Peer {
             return;
         }
         for epoch in due {
-            if self.may_say(epoch) {
-                self.say(now, Word::Heartbeat, Some(epoch), 0);
+            if self.may_send_to(epoch) {
+                self.send_announcement(now, AnnounceKind::Heartbeat, Some(epoch), 0);
             }
         }
     }
 
     /// The frames of this epoch ran out: ends it in order and begins a new one (R10).
-    pub(super) fn begin_epoch(&mut self, now: Now) {
+    pub(super) fn begin_epoch(&mut self, now: ClockReading) {
         self.flush(now);
-        self.send_all_held(now);
+        self.flush_queued(now);
         // Directed streams are between two epochs: what is still awaited of those to this one will not be told later.
         for epoch in self.members.keys().copied().collect::<Vec<_>>() {
             self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.end(ctx, Reason::PublisherGone, out));
         }
-        self.give_up_all_assignments();
+        self.expire_all_assignments();
         for _ in 0..BYES {
-            self.say(now, Word::Bye, None, 0);
+            self.send_announcement(now, AnnounceKind::Bye, None, 0);
         }
         if let Some(forgotten) = self.departed_members.remember_own(self.origin.epoch) {
-            self.end_lost(forgotten);
+            self.discard_absent(forgotten);
         }
         let epoch = Epoch::new(self.rng.next_u64() | 1).expect("not zero");
         self.origin = Origin { epoch, started: now.instant, ..self.origin };
         self.pub_window =
             PubWindow::new(self.settings.pub_window, self.settings.frame_messages_max, self.rng.next_u64())
                 .mutated(self.settings.mutants);
-        self.multicast = Send::new(None, self.settings.datagram_bytes_max, self.settings.mutants);
+        self.multicast = SendStream::new(None, self.settings.datagram_bytes_max, self.settings.mutants);
         self.pacer = Pacer::resumed(&self.settings.pace, self.settings.recovery.ring.bytes_max, now.instant);
         self.ring = Ring::new(self.settings.recovery.ring, Dseq(0));
         self.resends = Resends::new(self.settings.resends(), now.instant);
         self.history = History::new(&self.settings.recovery.history, self.rng.next_u64());
         self.inbox = inbox_of(epoch);
         self.control = Control::new();
-        self.beat = Beat::starting(now.instant, self.settings.heartbeat);
-        self.sparing.on_own_epoch(now.instant, self.settings.heartbeat);
+        self.beat = HeartbeatTimer::starting(now.instant, self.settings.heartbeat);
+        self.suppression.on_own_epoch(now.instant, self.settings.heartbeat);
         self.hellos = HELLOS;
         for member in self.members.values_mut() {
             member.on_own_epoch(&self.settings, now.instant, &mut self.rng);
-            member.receiver = Receiver::new(now.instant, &mut self.pacer);
+            member.receiver = PacedReceiver::new(now.instant, &mut self.pacer);
             if member.is_proven {
                 member.receiver.on_proven();
             }
         }
-        self.reckon_pace(now.instant);
+        self.update_pace(now.instant);
         self.departed_members.on_new_epoch();
         self.effects.push_back(Effect::NewEpoch(epoch));
     }

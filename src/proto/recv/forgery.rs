@@ -1,23 +1,23 @@
 //! What becomes of a stream in which somebody else sent datagrams in the publisher's name.
 
 use super::item::{Arrival, Item};
-use super::{Context, Kind, Outcome, Recv};
+use super::{ReceiveContext, RecvStream, StreamKind, StreamOutcome};
 use crate::message::{Count, Dseq, MissingDatagrams, Reason};
-use crate::proto::ledger::{Claim, Forged, Ledger, Settled};
-use crate::proto::stream::Judgement;
+use crate::proto::continuity::Continuity;
+use crate::proto::ledger::{ForgedRange, Ledger, NumberClaim, SettledRange};
 use crate::proto::window::SubEntry;
 
-impl Recv {
+impl RecvStream {
     /// A datagram contradicts the ledger. Whether the ledger was wrong, and now lets it in.
     pub(super) fn is_corrected(
         &mut self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ReceiveContext<'_>,
         (dseq, before): (Dseq, u64),
         messages: u64,
-        out: &mut Vec<Outcome>,
+        out: &mut Vec<StreamOutcome>,
     ) -> bool {
         let Some(after) = before.checked_add(messages) else { return false };
-        let is_wrong = self.ledger.on_contradiction(Claim { dseq, before: Some(before), after });
+        let is_wrong = self.ledger.on_contradiction(NumberClaim { dseq, before: Some(before), after });
         if is_wrong {
             self.correct(ctx, (dseq, before), out);
         }
@@ -27,12 +27,12 @@ impl Recv {
     /// Word of the highest datagram contradicts the ledger. Whether the ledger was wrong, and now agrees.
     pub(super) fn is_corrected_by_word(
         &mut self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ReceiveContext<'_>,
         high: Dseq,
         count: u64,
-        out: &mut Vec<Outcome>,
+        out: &mut Vec<StreamOutcome>,
     ) -> bool {
-        let is_wrong = self.ledger.on_contradiction(Claim { dseq: high, before: None, after: count });
+        let is_wrong = self.ledger.on_contradiction(NumberClaim { dseq: high, before: None, after: count });
         if is_wrong {
             self.correct(ctx, (high.next(), count), out);
         }
@@ -41,29 +41,30 @@ impl Recv {
 
     /// Datagrams were accepted that the publisher did not send. What waits for others is told or handed on, and the stream goes on at
     /// `dseq`; what the publisher sent in their place is told as unverified.
-    fn correct(&mut self, ctx: &mut Context<'_>, (dseq, before): (Dseq, u64), out: &mut Vec<Outcome>) {
+    fn correct(&mut self, ctx: &mut ReceiveContext<'_>, (dseq, before): (Dseq, u64), out: &mut Vec<StreamOutcome>) {
         self.drop_held_from(dseq);
         self.ledger.retract_from(dseq, before);
         self.settle(ctx, Reason::Contradicted, out, Ledger::is_waiting);
         self.release(ctx, out);
-        let Forged { first, last, messages } = self.ledger.go_on_at(dseq, before);
+        let ForgedRange { first, last, messages } = self.ledger.resume_at(dseq, before);
         (self.corrected, self.evicted) = (Some(ctx.now.instant), true);
         ctx.counters.contradicted += 1;
-        if let Kind::Bcast { birth } = &mut self.kind {
+        if let StreamKind::Bcast { birth } = &mut self.kind {
             *birth = None;
         }
         if messages == 0 || last < first {
             return;
         }
         match self.kind {
-            Kind::Ptp => {
+            StreamKind::Ptp => {
                 let (reason, missing) = (Reason::Contradicted, MissingDatagrams::default());
                 ctx.losses.ibx_loss.add(messages, ctx.now.wall);
-                out.push(Outcome::Inbox { messages, reason, missing });
+                out.push(StreamOutcome::Inbox { messages, reason, missing });
             }
-            Kind::Bcast { .. } => {
-                let range = Settled { last, ..Settled::of_content(first, ctx.now.instant, Reason::Contradicted) };
-                out.push(Outcome::Unverified { range, messages: Count::from_bounds(0, messages) });
+            StreamKind::Bcast { .. } => {
+                let range =
+                    SettledRange { last, ..SettledRange::of_content(first, ctx.now.instant, Reason::Contradicted) };
+                out.push(StreamOutcome::Unverified { range, messages: Count::from_bounds(0, messages) });
             }
         }
     }
@@ -71,7 +72,7 @@ impl Recv {
     /// Forgets what is held of datagrams from `dseq` on, which the publisher has yet to send.
     fn drop_held_from(&mut self, dseq: Dseq) {
         for datagram in self.held.drop_from(dseq) {
-            self.partly.remove(&datagram);
+            self.partially_lost.remove(&datagram);
             self.ledger.release();
         }
     }
@@ -80,22 +81,22 @@ impl Recv {
     /// used before which a later datagram uses. The datagram remembered is then told as unverified.
     pub(super) fn is_untrue(
         &self,
-        ctx: &mut Context<'_>,
+        ctx: &mut ReceiveContext<'_>,
         entry: &SubEntry,
         (dseq, arrival): (Dseq, Arrival),
         item: &Item,
-        judged: Judgement,
-        out: &mut Vec<Outcome>,
+        judged: Continuity,
+        out: &mut Vec<StreamOutcome>,
     ) -> bool {
         if self.corrected.is_some_and(|corrected| entry.at <= corrected) {
             return true;
         }
-        let is_later = judged == Judgement::Repeat && entry.dseq < dseq && !arrival.repaired && !item.is_absent();
+        let is_later = judged == Continuity::Repeat && entry.dseq < dseq && !arrival.repaired && !item.is_absent();
         if is_later && dseq < self.ledger.frontier() {
             ctx.counters.contradicted += 1;
-            let range = Settled::of_content(entry.dseq, ctx.now.instant, Reason::Contradicted);
+            let range = SettledRange::of_content(entry.dseq, ctx.now.instant, Reason::Contradicted);
             let messages = Count::from_bounds(0, self.ledger.messages_of(entry.dseq));
-            out.push(Outcome::Unverified { range, messages });
+            out.push(StreamOutcome::Unverified { range, messages });
         }
         is_later
     }

@@ -12,7 +12,7 @@ const MARKS: usize = 8;
 
 /// What the ledger needs to find out which datagrams were forged.
 #[derive(Clone, Debug)]
-pub(super) struct Marks {
+pub(super) struct AcceptedMarks {
     /// Datagrams, each with the messages begun up to its end; the oldest is overwritten.
     accepted: [(Dseq, u64); MARKS],
     next: usize,
@@ -20,10 +20,10 @@ pub(super) struct Marks {
     discarded: Option<(Dseq, u64)>,
 }
 
-impl Marks {
+impl AcceptedMarks {
     /// Nothing was accepted above `baseline`.
-    pub(super) fn new(baseline: (Dseq, u64)) -> Marks {
-        Marks { accepted: [baseline; MARKS], next: 0, discarded: None }
+    pub(super) fn new(baseline: (Dseq, u64)) -> AcceptedMarks {
+        AcceptedMarks { accepted: [baseline; MARKS], next: 0, discarded: None }
     }
 
     /// A datagram was accepted.
@@ -35,7 +35,7 @@ impl Marks {
 
     /// The highest datagram accepted below `dseq` that fits `before` messages begun below that.
     fn last_true(&self, dseq: Dseq, before: u64) -> Option<(Dseq, u64)> {
-        let claim = Claim { dseq, before: Some(before), after: before };
+        let claim = NumberClaim { dseq, before: Some(before), after: before };
         self.accepted.iter().filter(|mark| mark.0 < dseq && claim.fits(**mark)).max().copied()
     }
 
@@ -49,7 +49,7 @@ impl Marks {
 
 /// What a datagram says of the publisher's numbers, or word of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct NumberClaim {
     /// Its number.
     pub dseq: Dseq,
     /// Messages begun below it; a word does not tell that.
@@ -58,7 +58,7 @@ pub struct Claim {
     pub after: u64,
 }
 
-impl Claim {
+impl NumberClaim {
     /// Whether both this and an accepted datagram, with the messages begun up to its end, can be the publisher's own.
     fn fits(&self, (accepted, count): (Dseq, u64)) -> bool {
         match accepted.cmp(&self.dseq) {
@@ -72,7 +72,7 @@ impl Claim {
 
 /// Datagrams that somebody else may have sent, and what is missing in their place. None if the first is above the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Forged {
+pub struct ForgedRange {
     /// The first of them.
     pub first: Dseq,
     /// The last of them.
@@ -84,7 +84,7 @@ pub struct Forged {
 impl Ledger {
     /// A claim was discarded because it contradicts the ledger. Tells whether the ledger is wrong: an accepted datagram contradicts it,
     /// and the claim that was discarded before does not.
-    pub fn on_contradiction(&mut self, claim: Claim) -> bool {
+    pub fn on_contradiction(&mut self, claim: NumberClaim) -> bool {
         let agrees = self.marks.discarded.is_some_and(|earlier| earlier.0 <= claim.dseq && claim.fits(earlier));
         self.marks.discarded = Some((claim.dseq, claim.after));
         let mut accepted = self.marks.accepted.iter().chain([&self.arrived]);
@@ -118,12 +118,12 @@ impl Ledger {
 
     /// Goes on at `dseq`, below which `before` messages begin, once nothing below it is awaited. Returns the datagrams below it that
     /// are not the publisher's own, or never came.
-    pub fn go_on_at(&mut self, dseq: Dseq, before: u64) -> Forged {
+    pub fn resume_at(&mut self, dseq: Dseq, before: u64) -> ForgedRange {
         let below = Dseq(dseq.0 - 1);
         let last_true = self.marks.last_true(dseq, before).unwrap_or((self.states.baseline, 0));
         self.states.unverified += below.0 - self.states.high.0;
         (self.states.high, self.count, self.arrived) = (below, before, (below, before));
-        self.marks = Marks::new(self.arrived);
-        Forged { first: last_true.0.next(), last: below, messages: before.saturating_sub(last_true.1) }
+        self.marks = AcceptedMarks::new(self.arrived);
+        ForgedRange { first: last_true.0.next(), last: below, messages: before.saturating_sub(last_true.1) }
     }
 }

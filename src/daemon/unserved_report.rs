@@ -18,7 +18,7 @@ pub(crate) struct UnservedReport {
 impl UnservedReport {
     /// Logs how many messages no member got since the last line, if there are any and the last line is old enough. `total` counts
     /// them since the start.
-    pub(crate) fn note(&mut self, now: Instant, total: u64) {
+    pub(crate) fn report(&mut self, now: Instant, total: u64) {
         if let Some(messages) = self.take_due(now, total) {
             tracing::warn!(messages, total, "messages for queue groups went to no member: see queue_unserved");
         }

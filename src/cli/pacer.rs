@@ -45,15 +45,15 @@ fn first_mark(text: &[u8]) -> Option<(usize, &'static str)> {
 
 /// When message 1, 2, 3 … is due.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct RatePacer {
     start: Instant,
     rate: Option<Rate>,
 }
 
-impl Pace {
+impl RatePacer {
     /// A pace that begins now; without a rate everything is due at once.
-    pub fn new(rate: Option<Rate>, now: Instant) -> Pace {
-        Pace { start: now, rate }
+    pub fn new(rate: Option<Rate>, now: Instant) -> RatePacer {
+        RatePacer { start: now, rate }
     }
 
     /// How long to wait until the message after `sent` others is due.
@@ -64,7 +64,7 @@ impl Pace {
     }
 
     /// Messages a second so far.
-    pub fn reached(&self, sent: u64, now: Instant) -> f64 {
+    pub fn achieved_rate(&self, sent: u64, now: Instant) -> f64 {
         sent as f64 / now.since(self.start).as_secs_f64().max(1e-9)
     }
 }
@@ -121,12 +121,12 @@ mod tests {
     #[test]
     fn a_pace_spreads_messages_evenly() {
         let start = Instant::from_nanos(5_000);
-        let pace = Pace::new(Some(Rate(1000.0)), start);
-        assert_eq!(pace.wait(0, start), Duration::ZERO);
-        assert_eq!(pace.wait(3, start), Duration::from_millis(3));
-        assert_eq!(pace.wait(3, start + Duration::from_millis(2)), Duration::from_millis(1));
-        assert_eq!(pace.wait(3, start + Duration::from_secs(1)), Duration::ZERO);
-        assert_eq!(Pace::new(None, start).wait(1_000_000, start), Duration::ZERO);
-        assert_eq!(pace.reached(500, start + Duration::from_secs(1)), 500.0);
+        let pacer = RatePacer::new(Some(Rate(1000.0)), start);
+        assert_eq!(pacer.wait(0, start), Duration::ZERO);
+        assert_eq!(pacer.wait(3, start), Duration::from_millis(3));
+        assert_eq!(pacer.wait(3, start + Duration::from_millis(2)), Duration::from_millis(1));
+        assert_eq!(pacer.wait(3, start + Duration::from_secs(1)), Duration::ZERO);
+        assert_eq!(RatePacer::new(None, start).wait(1_000_000, start), Duration::ZERO);
+        assert_eq!(pacer.achieved_rate(500, start + Duration::from_secs(1)), 500.0);
     }
 }

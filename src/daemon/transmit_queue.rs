@@ -1,21 +1,21 @@
 //! Datagrams on their way into the socket: sent in batches, kept in order while the socket's buffer is full.
 
-use crate::daemon::batch::Outgoing;
+use crate::daemon::batch::OutgoingDatagram;
 use crate::daemon::multicast::Sockets;
 use std::collections::VecDeque;
 
 /// Datagrams that wait before local publishers are held up: about half a second at 10 Mbit/s.
-const LONG_DATAGRAMS: usize = 512;
+const BACKLOG_DATAGRAMS: usize = 512;
 /// Datagrams that wait at most: a message of 8 MiB in small datagrams must fit. Beyond it answers to other peers are
 /// discarded; they ask again.
 const DATAGRAMS_MAX: usize = 32 * 1024;
 
 /// The datagrams that wait, and what became of those that did not go.
 #[derive(Debug, Default)]
-pub(crate) struct Transmit {
-    queue: VecDeque<Outgoing>,
+pub(crate) struct TransmitQueue {
+    queue: VecDeque<OutgoingDatagram>,
     /// Datagrams that were ever in the queue.
-    pushed: u64,
+    enqueued: u64,
     /// The last attempt took nothing; wait for the socket to become writable.
     is_blocked: bool,
     /// Datagrams that the system refused.
@@ -24,29 +24,29 @@ pub(crate) struct Transmit {
     pub(crate) overflow: u64,
 }
 
-impl Transmit {
-    pub(crate) fn push(&mut self, outgoing: Outgoing) {
+impl TransmitQueue {
+    pub(crate) fn push(&mut self, outgoing: OutgoingDatagram) {
         if DATAGRAMS_MAX <= self.queue.len() && outgoing.to.is_some() {
             self.overflow += 1;
         } else {
             self.queue.push_back(outgoing);
-            self.pushed += 1;
+            self.enqueued += 1;
         }
     }
 
-    /// How many datagrams have come so far, for [`Transmit::has_sent`].
-    pub(crate) fn pushed(&self) -> u64 {
-        self.pushed
+    /// How many datagrams have come so far, for [`TransmitQueue::has_sent`].
+    pub(crate) fn enqueued(&self) -> u64 {
+        self.enqueued
     }
 
     /// Whether the first so many datagrams have left.
     pub(crate) fn has_sent(&self, count: u64) -> bool {
-        count + self.queue.len() as u64 <= self.pushed
+        count + self.queue.len() as u64 <= self.enqueued
     }
 
     /// Whether local publishers should be held up.
-    pub(crate) fn is_long(&self) -> bool {
-        LONG_DATAGRAMS <= self.queue.len()
+    pub(crate) fn is_backlogged(&self) -> bool {
+        BACKLOG_DATAGRAMS <= self.queue.len()
     }
 
     /// Whether everything has left.

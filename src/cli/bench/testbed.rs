@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::args::{BenchPath, StageOptions};
+use super::args::{BenchPath, TestbedOptions};
 use super::child::{Launch, Process};
 use super::job::{
-    Drop, Job, Load, PingJob, Pinged, PublishJob, RawJob, RawMode, Ready, Received, Sent, SubscribeJob, Values, Word,
+    Drop, Job, Load, PeerSettings, PingJob, PingReport, ProcessCommand, PublishJob, RawJob, RawMode, ReadyReport,
+    ReceiveReport, SendReport, SubscribeJob,
 };
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::interrupt::Interrupt;
 use crate::config::Config;
 use crate::daemon::clock::random_u64;
@@ -28,12 +29,12 @@ const TRIALS: usize = 10;
 
 /// How much older than the publisher the subscriptions are: enough for a subscriber to be certain, also where nothing of the
 /// publisher gets through at first, that its very first message was meant for it (reliability.md R4).
-const OLDER: Duration = Duration::from_millis(250);
+const SUBSCRIBER_LEAD_TIME: Duration = Duration::from_millis(250);
 
 /// Both sides.
-pub struct Stage {
+pub struct Testbed {
     /// The configuration of all peers.
-    pub values: Values,
+    pub values: PeerSettings,
     /// The same, read.
     pub config: Config,
     path: BenchPath,
@@ -44,18 +45,18 @@ pub struct Stage {
 }
 
 /// How a run went.
-pub struct Run {
+pub struct BenchRun {
     /// What the sender or publisher found.
-    pub sender: Ready,
+    pub sender: ReadyReport,
     /// What the first receiver or subscriber found.
-    pub receiver: Ready,
+    pub receiver: ReadyReport,
     /// What was sent.
-    pub sent: Sent,
+    pub sent: SendReport,
     /// What came, at each.
-    pub received: Vec<Received>,
+    pub received: Vec<ReceiveReport>,
 }
 
-impl Run {
+impl BenchRun {
     /// What came a second, all receivers together.
     pub fn per_s(&self) -> f64 {
         self.received.iter().map(|came| came.per_s).sum()
@@ -70,7 +71,7 @@ impl Run {
 
 /// Raw datagrams.
 #[derive(Clone, Copy)]
-pub struct Raw {
+pub struct RawCase {
     /// How they go.
     pub mode: RawMode,
     /// Bytes of payload of each.
@@ -83,7 +84,7 @@ pub struct Raw {
 
 /// What is run with the library.
 #[derive(Clone, Copy)]
-pub struct Case {
+pub struct LoadCase {
     /// What is published.
     pub load: Load,
     /// How many subscribe.
@@ -94,25 +95,25 @@ pub struct Case {
     pub drop: f64,
 }
 
-impl Stage {
+impl Testbed {
     /// Takes the arguments; what is wrong with them is told before anything starts.
     ///
     /// # Errors
     /// A value is no value of its key; this program does not know its own file.
-    pub fn new(options: &StageOptions) -> Result<Stage, Failure> {
-        Stage::with(options, &[])
+    pub fn new(options: &TestbedOptions) -> Result<Testbed, CommandFailure> {
+        Testbed::with(options, &[])
     }
 
-    /// As [`Stage::new`], with these keys at these values unless the user sets them.
+    /// As [`Testbed::new`], with these keys at these values unless the user sets them.
     ///
     /// # Errors
-    /// As [`Stage::new`].
-    pub fn with(options: &StageOptions, more: &[(&str, &str)]) -> Result<Stage, Failure> {
+    /// As [`Testbed::new`].
+    pub fn with(options: &TestbedOptions, more: &[(&str, &str)]) -> Result<Testbed, CommandFailure> {
         let chance = random_u64();
         let [high, low, ..] = chance.to_be_bytes();
         let group = options.group.clone().unwrap_or_else(|| format!("239.254.{high}.{low}"));
         let port = options.port.map_or(20_000 + chance % 12_000, u64::from).to_string();
-        let mut values = Values::default()
+        let mut values = PeerSettings::default()
             .with("bench", "name", "bench")
             .with("bench", "client-queue-size", QUEUE_SIZE)
             .with("--interface", "interface", &options.interface)
@@ -127,10 +128,11 @@ impl Stage {
         }
         let program = match &options.program {
             Some(program) => program.clone(),
-            None => std::env::current_exe()
-                .map_err(|error| Failure::new(Exit::Failed, format!("cannot tell which program this is: {error}")))?,
+            None => std::env::current_exe().map_err(|error| {
+                CommandFailure::new(Exit::Failed, format!("cannot tell which program this is: {error}"))
+            })?,
         };
-        Ok(Stage {
+        Ok(Testbed {
             config: values.config()?,
             values,
             path: options.path,
@@ -146,8 +148,8 @@ impl Stage {
     ///
     /// # Errors
     /// A process fails.
-    pub fn raw(&self, raw: &Raw, span: Duration) -> Result<Result<Run, String>, Failure> {
-        let Raw { mode, bytes, receivers, rate } = *raw;
+    pub fn raw(&self, raw: &RawCase, span: Duration) -> Result<Result<BenchRun, String>, CommandFailure> {
+        let RawCase { mode, bytes, receivers, rate } = *raw;
         let job = RawJob { values: self.values.clone(), mode, bytes, span_ns: nanos(span), rate };
         let receivers = vec![Job::RawReceive(job.clone()); receivers];
         self.run(&Job::RawSend(job), &receivers, span)
@@ -158,16 +160,16 @@ impl Stage {
     ///
     /// # Errors
     /// A process fails.
-    pub fn raw_rate(&self, raw: &Raw, span: Duration) -> Result<Result<Option<f64>, String>, Failure> {
+    pub fn raw_rate(&self, raw: &RawCase, span: Duration) -> Result<Result<Option<f64>, String>, CommandFailure> {
         let span = (span / TRIAL_SHARE).max(TRIAL_TIME);
-        let (mut best, mut rate) = match self.raw(&Raw { rate: None, ..*raw }, span)? {
+        let (mut best, mut rate) = match self.raw(&RawCase { rate: None, ..*raw }, span)? {
             Ok(run) if run.share_received() < OVERRUN_SHARE => (run.per_s(), None),
             Ok(_) => return Ok(Ok(None)),
             Err(why) => return Ok(Err(why)),
         };
         for _ in 0..TRIALS {
             let next = best / raw.receivers as f64 * TRIAL_STEP;
-            match self.raw(&Raw { rate: Some(next), ..*raw }, span)? {
+            match self.raw(&RawCase { rate: Some(next), ..*raw }, span)? {
                 Ok(run) if best < run.per_s() => (best, rate) = (run.per_s(), Some(next)),
                 Ok(_) => break,
                 Err(why) => return Ok(Err(why)),
@@ -180,8 +182,8 @@ impl Stage {
     ///
     /// # Errors
     /// A process fails.
-    pub fn library(&self, case: &Case) -> Result<Run, Failure> {
-        let Case { load, subscribers, is_each, drop } = *case;
+    pub fn library(&self, case: &LoadCase) -> Result<BenchRun, CommandFailure> {
+        let LoadCase { load, subscribers, is_each, drop } = *case;
         let subscriber = |seed| {
             let drop = (0.0 < drop).then_some(Drop { share: drop, seed });
             let values = self.values.with("bench", "name", &format!("bench-sub-{seed}"));
@@ -191,7 +193,7 @@ impl Stage {
         let values = self.values.with("bench", "name", "bench-pub");
         let publisher = Job::Publish(PublishJob { values, path: self.path, load, subscribers });
         let run = self.run(&publisher, &receivers, Duration::from_nanos(load.span_ns))?;
-        run.map_err(|why| Failure::new(Exit::Failed, why))
+        run.map_err(|why| CommandFailure::new(Exit::Failed, why))
     }
 
     /// Throws messages to and fro, raw ones or with the library. What the side that measures found comes with it.
@@ -204,7 +206,7 @@ impl Stage {
         bytes: usize,
         span: Duration,
         is_busy: bool,
-    ) -> Result<(Ready, Ready, Pinged), Failure> {
+    ) -> Result<(ReadyReport, ReadyReport, PingReport), CommandFailure> {
         let [ping, pong] = ["bench-ping", "bench-pong"].map(|name| PingJob {
             values: self.values.with("bench", "name", name),
             path: self.path,
@@ -215,15 +217,15 @@ impl Stage {
         let [ping, pong] =
             if is_raw { [Job::RawPing(ping), Job::RawPong(pong)] } else { [Job::Ping(ping), Job::Pong(pong)] };
         let [pinger, ponger] = self.launches();
-        let able = |ready: Result<Ready, String>| ready.map_err(|why| Failure::new(Exit::Failed, why));
+        let able = |ready: Result<ReadyReport, String>| ready.map_err(|why| CommandFailure::new(Exit::Failed, why));
         let mut ponger = Process::start(ponger, &pong)?;
         let there = able(ponger.ready(&self.interrupt)?)?;
         let mut pinger = Process::start(pinger, &ping)?;
         let here = able(pinger.ready(&self.interrupt)?)?;
-        pinger.say(Word::Go);
+        pinger.send(ProcessCommand::Go);
         let pinged = pinger.pinged(&self.interrupt, span)?;
-        pinger.say(Word::Stop);
-        ponger.say(Word::Stop);
+        pinger.send(ProcessCommand::Stop);
+        ponger.send(ProcessCommand::Stop);
         Ok((here, there, pinged))
     }
 
@@ -233,32 +235,32 @@ impl Stage {
     }
 
     /// One run: from the start of the receivers, which are there before anything is sent, until all have said what came.
-    fn run(&self, sender: &Job, receivers: &[Job], span: Duration) -> Result<Result<Run, String>, Failure> {
+    fn run(&self, sender: &Job, receivers: &[Job], span: Duration) -> Result<Result<BenchRun, String>, CommandFailure> {
         let [publisher, subscriber] = self.launches();
         let receivers = receivers.iter().map(|job| Process::start(subscriber, job));
-        let mut receivers = receivers.collect::<Result<Vec<Process>, Failure>>()?;
+        let mut receivers = receivers.collect::<Result<Vec<Process>, CommandFailure>>()?;
         let mut first = None;
         for receiver in &mut receivers {
             match receiver.ready(&self.interrupt)? {
                 Ok(ready) => first = first.or(Some(ready)),
                 Err(why) => return Ok(Err(why)),
             }
-            receiver.say(Word::Go);
+            receiver.send(ProcessCommand::Go);
         }
         if matches!(sender, Job::Publish(_)) {
-            std::thread::sleep(OLDER);
+            std::thread::sleep(SUBSCRIBER_LEAD_TIME);
         }
         let mut sender = Process::start(publisher, sender)?;
         let ready = match sender.ready(&self.interrupt)? {
             Ok(ready) => ready,
             Err(why) => return Ok(Err(why)),
         };
-        sender.say(Word::Go);
+        sender.send(ProcessCommand::Go);
         let sent = sender.sent(&self.interrupt, span)?;
-        receivers.iter_mut().for_each(|receiver| receiver.say(Word::Finish { sent: sent.sent }));
+        receivers.iter_mut().for_each(|receiver| receiver.send(ProcessCommand::Finish { sent: sent.sent }));
         let received = receivers.iter_mut().map(|receiver| receiver.received(&self.interrupt));
-        let received = received.collect::<Result<Vec<Received>, Failure>>()?;
-        sender.say(Word::Stop);
-        Ok(Ok(Run { sender: ready, receiver: first.expect("there is a receiver"), sent, received }))
+        let received = received.collect::<Result<Vec<ReceiveReport>, CommandFailure>>()?;
+        sender.send(ProcessCommand::Stop);
+        Ok(Ok(BenchRun { sender: ready, receiver: first.expect("there is a receiver"), sent, received }))
     }
 }

@@ -1,22 +1,22 @@
 //! Pushes a stream to one live consumer (003, section 2.2.2): what is added from now on, as long as it keeps up. Groups that are skipped
 //! for a slow consumer, and what is told to be lost, use up sequence numbers, so that the consumer sees that something is missing.
 
-use super::model::{Room, StreamEvent};
+use super::model::{PageBudget, StreamEvent};
 use std::collections::VecDeque;
 
 /// How groups are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// What a group holds at most. An event that is larger stands alone.
-    pub room: Room,
+    pub room: PageBudget,
     /// Groups that are sent and not answered yet, at most.
     pub groups_max: usize,
     /// What waits behind them at most; then the oldest goes.
-    pub waiting: Room,
+    pub waiting: PageBudget,
 }
 
 #[derive(Debug)]
-enum Waiting {
+enum LiveItem {
     Event(StreamEvent),
     /// So many groups are missing here.
     Gap(u32),
@@ -26,9 +26,9 @@ enum Waiting {
 #[derive(Debug)]
 pub struct LivePusher {
     settings: Settings,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<LiveItem>,
     /// What more may wait.
-    left: Room,
+    left: PageBudget,
     seq_next: u32,
     /// Numbers of groups without an answer.
     unanswered: Vec<u32>,
@@ -55,17 +55,17 @@ impl LivePusher {
             self.skip();
             if !self.left.take(&event) {
                 // It is larger than all that may wait.
-                self.left = Room { events: 0, bytes: 0 };
+                self.left = PageBudget { events: 0, bytes: 0 };
             }
         }
-        self.waiting.push_back(Waiting::Event(event));
+        self.waiting.push_back(LiveItem::Event(event));
     }
 
     /// The bus reports that events of the stream may be missing here.
     pub fn on_loss(&mut self) {
         // Several in a row are one gap.
-        if !matches!(self.waiting.back(), Some(Waiting::Gap(_))) {
-            self.waiting.push_back(Waiting::Gap(1));
+        if !matches!(self.waiting.back(), Some(LiveItem::Gap(_))) {
+            self.waiting.push_back(LiveItem::Gap(1));
         }
     }
 
@@ -79,15 +79,15 @@ impl LivePusher {
         if self.settings.groups_max <= self.unanswered.len() {
             return None;
         }
-        while let Some(Waiting::Gap(groups)) = self.waiting.front() {
+        while let Some(LiveItem::Gap(groups)) = self.waiting.front() {
             self.seq_next = self.seq_next.saturating_add(*groups);
             self.waiting.pop_front();
         }
         let (mut room, mut events) = (self.settings.room, Vec::new());
-        while let Some(Waiting::Event(event)) = self.waiting.front()
+        while let Some(LiveItem::Event(event)) = self.waiting.front()
             && (room.take(event) || events.is_empty() && room.take_alone())
         {
-            let Some(Waiting::Event(event)) = self.waiting.pop_front() else { unreachable!("it was there just now") };
+            let Some(LiveItem::Event(event)) = self.waiting.pop_front() else { unreachable!("it was there just now") };
             events.push(event);
         }
         if self.waiting.is_empty() {
@@ -115,10 +115,10 @@ impl LivePusher {
         let (mut groups, mut room) = (0, None);
         for waiting in self.waiting.drain(..) {
             match waiting {
-                Waiting::Gap(more) => (groups, room) = (groups + more, None),
-                Waiting::Event(event) => {
+                LiveItem::Gap(more) => (groups, room) = (groups + more, None),
+                LiveItem::Event(event) => {
                     self.skipped += 1;
-                    if !room.as_mut().is_some_and(|room: &mut Room| room.take(&event)) {
+                    if !room.as_mut().is_some_and(|room: &mut PageBudget| room.take(&event)) {
                         let mut new = self.settings.room;
                         let _ = new.take(&event) || new.take_alone();
                         (groups, room) = (groups + 1, Some(new));
@@ -128,7 +128,7 @@ impl LivePusher {
         }
         self.left = self.settings.waiting;
         if 0 < groups {
-            self.waiting.push_back(Waiting::Gap(groups));
+            self.waiting.push_back(LiveItem::Gap(groups));
         }
     }
 }
@@ -151,8 +151,11 @@ mod tests {
         }
     }
 
-    const SETTINGS: Settings =
-        Settings { room: Room { events: 2, bytes: 10_000 }, groups_max: 2, waiting: Room { events: 5, bytes: 10_000 } };
+    const SETTINGS: Settings = Settings {
+        room: PageBudget { events: 2, bytes: 10_000 },
+        groups_max: 2,
+        waiting: PageBudget { events: 5, bytes: 10_000 },
+    };
 
     fn add(pusher: &mut LivePusher, numbers: std::ops::RangeInclusive<u64>) {
         numbers.for_each(|number| pusher.on_event(event(number)));
@@ -217,7 +220,7 @@ mod tests {
 
     #[test]
     fn an_event_larger_than_all_that_may_wait_is_sent_alone() {
-        let tiny = Room { events: 2, bytes: 10 };
+        let tiny = PageBudget { events: 2, bytes: 10 };
         let mut pusher = LivePusher::new(Settings { room: tiny, waiting: tiny, ..SETTINGS });
         add(&mut pusher, 1..=1);
         assert_eq!(sent(&mut pusher, true), [(0, vec![1])]);

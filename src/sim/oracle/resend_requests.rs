@@ -1,14 +1,17 @@
 //! What peers ask each other for, and whom they answer (R5, 5.6).
 
 use crate::sim::oracle::Oracle;
-use crate::sim::truth::{NEVER, Note, Says};
+use crate::sim::truth::{ControlContent, DatagramId, NEVER};
 use crate::wire::ResendRequest;
 use std::net::SocketAddr;
 
 impl Oracle {
     /// A word gives back a token: if it is the one that was sent there, the address is proven.
-    pub(super) fn on_echo(&mut self, at: u64, run: usize, note: Note, from: SocketAddr) {
-        let Note::Control { stream, says: Says::Word { echo: Some((receiver, token)), .. }, .. } = note else { return };
+    pub(super) fn on_echo(&mut self, at: u64, run: usize, note: DatagramId, from: SocketAddr) {
+        let DatagramId::Control { stream, says: ControlContent::Word { echo: Some((receiver, token)), .. }, .. } = note
+        else {
+            return;
+        };
         let own = &self.truth.streams[self.runs[run].stream];
         let sender = self.truth.streams[stream].epoch.bits();
         if receiver != own.epoch.bits() || !own.is_token(sender, token) {
@@ -22,7 +25,7 @@ impl Oracle {
     }
 
     /// 5.6: nothing is answered to an address that was not proven by a round trip.
-    pub(super) fn check_proof(&mut self, run: usize, to: SocketAddr, note: Note) {
+    pub(super) fn check_proof(&mut self, run: usize, to: SocketAddr, note: DatagramId) {
         if self.truth.is_answer && !self.runs[run].proven.contains(&to) {
             self.findings
                 .add("proof", format!("run {run} answers {to} with {note:?}, and it never proved its address"));
@@ -36,9 +39,9 @@ impl Oracle {
         };
         if request.directed {
             let own = self.truth.streams[self.runs[run].stream].epoch.bits();
-            return self.count_asked(stream, Some(own), request);
+            return self.count_requests(stream, Some(own), request);
         }
-        self.count_asked(stream, None, request);
+        self.count_requests(stream, None, request);
         let grace = self.runs[run].reorder_grace() * 999 / 1000;
         let repairs = self.runs[run].repairs();
         let track = self.runs[run].track(stream);
@@ -55,7 +58,7 @@ impl Oracle {
         }
     }
 
-    fn count_asked(&mut self, stream: usize, receiver: Option<u64>, request: &ResendRequest) {
+    fn count_requests(&mut self, stream: usize, receiver: Option<u64>, request: &ResendRequest) {
         let stream = &mut self.truth.streams[stream];
         let flow = match receiver {
             None => Some(&mut stream.bcast),

@@ -153,7 +153,7 @@ mod peer_name {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::scenario::{Fault, Faults};
+    use crate::sim::scenario::{FaultKind, Faults};
 
     #[test]
     fn scenario_survives_its_text() {
@@ -169,7 +169,7 @@ mod tests {
         let text = Scenario::draw(1).to_text().replacen("heal_at", "heals_at", 1);
         let error = Scenario::from_text(&text).unwrap_err().to_string();
         assert!(error.contains("unknown field `heals_at`") && error.contains("line"), "{error}");
-        let faulty = Scenario { faults: Faults::of(&[Fault::Loss]), ..Scenario::draw(1) };
+        let faulty = Scenario { faults: Faults::of(&[FaultKind::Loss]), ..Scenario::draw(1) };
         let text = faulty.to_text().replacen("\"Loss\"", "\"Los\"", 1);
         let error = Scenario::from_text(&text).unwrap_err().to_string();
         assert!(error.contains("\"Los\" is no kind of fault"), "{error}");

@@ -8,7 +8,7 @@ use crate::seqno::Seq;
 
 /// The numbering of a message, or of the first of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SeqPosition {
     /// Its number.
     pub seq: Seq,
     /// The date, if the publisher started the numbering here.
@@ -19,7 +19,7 @@ pub struct Place {
 
 /// Where a message stands in its subject's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judgement {
+pub enum Continuity {
     /// Nothing of the subject was received before.
     First,
     /// Received before: its number is at or below the last one.
@@ -42,12 +42,12 @@ pub struct Skip {
     /// How many are missing for certain.
     pub messages: u64,
     /// What else may be missing.
-    pub rest: Rest,
+    pub rest: UnprovenLoss,
 }
 
 /// Messages that may be missing beside those proven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rest {
+pub enum UnprovenLoss {
     /// None: the numbers are contiguous.
     None,
     /// The end of an earlier frame, if it was sent before the publisher let go of the subject (R11), or if so many
@@ -57,12 +57,12 @@ pub enum Rest {
     Any,
 }
 
-impl Place {
+impl SeqPosition {
     /// Judges this place against the last message received of the same (publisher, subject).
-    pub fn judge(&self, seen: Option<&SubEntry>) -> Judgement {
-        let Some(last) = seen.map(|entry| entry.last) else { return Judgement::First };
+    pub fn judge(&self, seen: Option<&SubEntry>) -> Continuity {
+        let Some(last) = seen.map(|entry| entry.last) else { return Continuity::First };
         if self.seq <= last {
-            return Judgement::Repeat;
+            return Continuity::Repeat;
         }
         if self.seq.frame() == last.frame() {
             return skip_within(last, self.seq.count() - 1);
@@ -70,11 +70,11 @@ impl Place {
         match self.chain {
             Some(chain) if chain < last || self.seq <= chain => self.judge_unlinked(last),
             Some(chain) if chain.frame() == last.frame() => skip_within(last, chain.count()),
-            Some(chain) => Judgement::Skip(Skip {
+            Some(chain) => Continuity::Skip(Skip {
                 first: chain.frame().first(),
                 last: chain,
                 messages: chain.count(),
-                rest: Rest::Any,
+                rest: UnprovenLoss::Any,
             }),
             None => self.judge_unlinked(last),
         }
@@ -89,11 +89,11 @@ impl Place {
         }
     }
 
-    fn judge_unlinked(&self, last: Seq) -> Judgement {
+    fn judge_unlinked(&self, last: Seq) -> Continuity {
         debug_assert!(last.frame() < self.seq.frame());
         match self.missing_of_frame() {
-            Some(skip) => Judgement::Skip(skip),
-            None => Judgement::Restart,
+            Some(skip) => Continuity::Skip(skip),
+            None => Continuity::Restart,
         }
     }
 
@@ -101,16 +101,18 @@ impl Place {
     pub fn missing_of_frame(&self) -> Option<Skip> {
         let count = self.seq.count();
         let last = Seq::from_parts(self.seq.frame(), count - 1)?;
-        Some(Skip { first: self.seq.frame().first(), last, messages: count - 1, rest: Rest::Earlier })
+        Some(Skip { first: self.seq.frame().first(), last, messages: count - 1, rest: UnprovenLoss::Earlier })
     }
 }
 
 /// What lies between `last` and the number `upto` of the same frame, both received or named.
-fn skip_within(last: Seq, upto: u64) -> Judgement {
+fn skip_within(last: Seq, upto: u64) -> Continuity {
     let messages = upto - last.count();
     match (last.forward(1), last.forward(messages)) {
-        (Some(first), Some(last)) if 0 < messages => Judgement::Skip(Skip { first, last, messages, rest: Rest::None }),
-        _ => Judgement::Follows,
+        (Some(first), Some(last)) if 0 < messages => {
+            Continuity::Skip(Skip { first, last, messages, rest: UnprovenLoss::None })
+        }
+        _ => Continuity::Follows,
     }
 }
 
@@ -119,44 +121,44 @@ mod tests {
     use super::*;
     use crate::message::Dseq;
     use crate::seqno::{COUNT_MAX, Frame};
-    use crate::time::{Instant, Wall};
+    use crate::time::{Instant, WallTime};
 
     fn seq(frame: u32, count: u64) -> Seq {
         Seq::from_parts(Frame::new(frame).unwrap(), count).unwrap()
     }
 
     /// Judges `seq` (with `chain`, if its count is 0) after `last`; `-` stands for nothing received.
-    fn check(last: Option<Seq>, place: Seq, chain: Option<Seq>, expected: Judgement) {
+    fn check(last: Option<Seq>, place: Seq, chain: Option<Seq>, expected: Continuity) {
         let seen = last.map(|last| SubEntry { last, dseq: Dseq(1), at: Instant::ZERO, offset: None });
-        let stamp = (place.count() == 1).then_some(Stamp { time: Wall::EPOCH, offset: 0 });
-        let judged = Place { seq: place, stamp, chain }.judge(seen.as_ref());
+        let stamp = (place.count() == 1).then_some(Stamp { time: WallTime::EPOCH, offset: 0 });
+        let judged = SeqPosition { seq: place, stamp, chain }.judge(seen.as_ref());
         assert_eq!(judged, expected, "{place:?} after {last:?}");
     }
 
-    fn skip(first: Seq, last: Seq, messages: u64, rest: Rest) -> Judgement {
-        Judgement::Skip(Skip { first, last, messages, rest })
+    fn skip(first: Seq, last: Seq, messages: u64, rest: UnprovenLoss) -> Continuity {
+        Continuity::Skip(Skip { first, last, messages, rest })
     }
 
     #[test]
     fn the_five_verdicts_of_the_seed_and_the_chain() {
-        check(None, seq(5, 1), None, Judgement::First);
-        check(None, seq(5, 9), None, Judgement::First);
-        check(Some(seq(5, 3)), seq(5, 3), None, Judgement::Repeat);
-        check(Some(seq(5, 3)), seq(5, 1), None, Judgement::Repeat);
-        check(Some(seq(5, 3)), seq(4, 9), None, Judgement::Repeat);
-        check(Some(seq(5, 3)), seq(5, 4), None, Judgement::Follows);
-        check(Some(seq(5, 3)), seq(5, 6), None, skip(seq(5, 4), seq(5, 5), 2, Rest::None));
-        check(Some(seq(5, 3)), seq(7, 1), None, Judgement::Restart);
-        check(Some(seq(5, 3)), seq(7, 1), Some(seq(5, 3)), Judgement::Follows);
-        check(Some(seq(5, COUNT_MAX)), seq(6, 1), Some(seq(5, COUNT_MAX)), Judgement::Follows);
-        check(Some(seq(5, 3)), seq(7, 1), Some(seq(5, 5)), skip(seq(5, 4), seq(5, 5), 2, Rest::None));
-        check(Some(seq(5, 3)), seq(7, 1), Some(seq(6, 4)), skip(seq(6, 1), seq(6, 4), 4, Rest::Any));
-        check(Some(seq(5, 3)), seq(7, 3), None, skip(seq(7, 1), seq(7, 2), 2, Rest::Earlier));
+        check(None, seq(5, 1), None, Continuity::First);
+        check(None, seq(5, 9), None, Continuity::First);
+        check(Some(seq(5, 3)), seq(5, 3), None, Continuity::Repeat);
+        check(Some(seq(5, 3)), seq(5, 1), None, Continuity::Repeat);
+        check(Some(seq(5, 3)), seq(4, 9), None, Continuity::Repeat);
+        check(Some(seq(5, 3)), seq(5, 4), None, Continuity::Follows);
+        check(Some(seq(5, 3)), seq(5, 6), None, skip(seq(5, 4), seq(5, 5), 2, UnprovenLoss::None));
+        check(Some(seq(5, 3)), seq(7, 1), None, Continuity::Restart);
+        check(Some(seq(5, 3)), seq(7, 1), Some(seq(5, 3)), Continuity::Follows);
+        check(Some(seq(5, COUNT_MAX)), seq(6, 1), Some(seq(5, COUNT_MAX)), Continuity::Follows);
+        check(Some(seq(5, 3)), seq(7, 1), Some(seq(5, 5)), skip(seq(5, 4), seq(5, 5), 2, UnprovenLoss::None));
+        check(Some(seq(5, 3)), seq(7, 1), Some(seq(6, 4)), skip(seq(6, 1), seq(6, 4), 4, UnprovenLoss::Any));
+        check(Some(seq(5, 3)), seq(7, 3), None, skip(seq(7, 1), seq(7, 2), 2, UnprovenLoss::Earlier));
     }
 
     #[test]
     fn a_chain_that_contradicts_what_was_received_counts_as_none() {
-        check(Some(seq(5, 3)), seq(7, 1), Some(seq(5, 2)), Judgement::Restart);
-        check(Some(seq(5, 3)), seq(7, 1), Some(seq(8, 2)), Judgement::Restart);
+        check(Some(seq(5, 3)), seq(7, 1), Some(seq(5, 2)), Continuity::Restart);
+        check(Some(seq(5, 3)), seq(7, 1), Some(seq(8, 2)), Continuity::Restart);
     }
 }

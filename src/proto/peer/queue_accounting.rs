@@ -3,11 +3,11 @@
 
 use super::Peer;
 use crate::message::{Delivery, Dseq, Epoch, Message, MessageRef, MissingDatagrams, Publisher, Queue, Verdict};
-use crate::proto::members::{LAST_REPORT, Member, Side};
+use crate::proto::members::{LAST_REPORT_TIME, Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::queue_ledger::{self, Assignments};
 use crate::proto::stats::MemberState;
-use crate::time::Now;
+use crate::time::ClockReading;
 use crate::wire::queue::{self, QueueStamp};
 use crate::wire::{Announce, QueueReport};
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ impl Peer {
     }
 
     /// Notes what can be reported to the sender of a stream.
-    pub(super) fn note_shares(&mut self, epoch: Epoch, side: Side) {
+    pub(super) fn record_settled(&mut self, epoch: Epoch, side: Side) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         match side {
             Side::Bcast => member.shares[0].note(member.bcast.ledger()),
@@ -63,26 +63,26 @@ impl Peer {
     }
 
     /// No report is awaited from a member any more: what it did not confirm may not have been served.
-    pub(super) fn give_up_assignments(&mut self, epoch: Epoch) {
+    pub(super) fn expire_assignments(&mut self, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        let uncertain: u64 = member.assigned.iter_mut().map(Assignments::give_up).sum();
+        let uncertain: u64 = member.assigned.iter_mut().map(Assignments::abandon).sum();
         member.throttles[2].on_report((0, uncertain), 0, (MissingDatagrams::default(), false));
         self.counters.queue_uncertain += uncertain;
     }
 
     /// The same for a member that has said BYE, once its last report had the time to come.
-    pub(super) fn give_up_left_assignments(&mut self, now: Now, epoch: Epoch) {
+    pub(super) fn expire_departed_assignments(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
-        let is_due = member.ended.is_some_and(|ended| ended + LAST_REPORT <= now.instant);
+        let is_due = member.ended.is_some_and(|ended| ended + LAST_REPORT_TIME <= now.instant);
         if member.state == MemberState::Left && is_due {
-            self.give_up_assignments(epoch);
+            self.expire_assignments(epoch);
         }
     }
 
     /// The last member of the group here has left: the message goes back to its publisher, who assigns it to another member.
-    pub(super) fn return_share(
+    pub(super) fn return_assignment(
         &mut self,
-        now: Now,
+        now: ClockReading,
         from: Epoch,
         message: &Message,
         stamp: &QueueStamp<'_>,
@@ -101,7 +101,7 @@ impl Peer {
     }
 
     /// A message comes back from a peer to which this one assigned it: another member gets it, here or elsewhere.
-    pub(super) fn reassign(&mut self, now: Now, from: Epoch, message: Message, stamp: &QueueStamp<'_>) {
+    pub(super) fn reassign(&mut self, now: ClockReading, from: Epoch, message: Message, stamp: &QueueStamp<'_>) {
         let queue = std::str::from_utf8(stamp.name).ok().and_then(|name| name.parse::<Queue>().ok());
         let (Some(queue), Some(member)) = (queue, self.members.get_mut(&from)) else { return };
         if !member.assigned.iter_mut().any(Assignments::on_returned) {
@@ -109,10 +109,10 @@ impl Peer {
             return;
         }
         member.refusals.insert(now.instant, queue.clone());
-        let local = self.audience(&message.subject, None);
+        let local = self.local_matches(&message.subject, None);
         let own = local.iter().flat_map(|local| local.queues()).find(|(name, _)| **name == queue);
         let own = own.map_or(0, |(_, members)| members as u64);
-        let mut others = super::queue::Peers::default();
+        let mut others = super::queue::GroupPeers::default();
         self.remote_interest.visit_reachable(&message.subject, |entry| {
             if entry.wanted.queue.as_ref() == Some(&queue) {
                 others.add(entry.epoch, entry.count);
@@ -128,7 +128,7 @@ impl Peer {
             None => self.counters.queue_unserved += 1,
             Some(None) => {
                 let member = local.and_then(|local| local.member(queue.as_str().as_bytes(), &mut self.rng));
-                let delivery = Delivery::new(message, self.me(), None, Verdict::Direct);
+                let delivery = Delivery::new(message, self.own_publisher(), None, Verdict::Direct);
                 member.into_iter().for_each(|member| self.deliver_local(&member, delivery.clone().into()));
             }
             Some(Some(to)) => {
@@ -143,15 +143,15 @@ impl Peer {
     /// Returns the publisher of a message that another peer has handed over: nothing but the epoch if it is not known here.
     pub(super) fn publisher_of(&self, epoch: Epoch) -> Publisher {
         match self.members.get(&epoch) {
-            _ if epoch == self.origin.epoch => self.me(),
+            _ if epoch == self.origin.epoch => self.own_publisher(),
             Some(member) => member.publisher.clone(),
             None => Publisher { name: None, epoch, uid: 0 },
         }
     }
 
     /// Gives up the assignments to all members: this peer begins a new epoch, and its streams begin anew.
-    pub(super) fn give_up_all_assignments(&mut self) {
+    pub(super) fn expire_all_assignments(&mut self) {
         let epochs: BTreeSet<Epoch> = self.members.keys().copied().collect();
-        epochs.into_iter().for_each(|epoch| self.give_up_assignments(epoch));
+        epochs.into_iter().for_each(|epoch| self.expire_assignments(epoch));
     }
 }

@@ -1,11 +1,11 @@
 //! The way to a peer through its Unix socket: one thread reads and writes, so that publishing never waits.
 
-use super::events::{EventError, Told};
-use super::streams::{StreamError, StreamTold};
+use super::events::{EventError, EventReply};
+use super::streams::{StreamError, StreamReply};
 use super::{FOREVER, OpenError, PublishError, SubscribeError, WaitError};
 use crate::daemon::clients::distinct;
 use crate::daemon::local::check_directory;
-use crate::daemon::mailbox::AnswerTo;
+use crate::daemon::mailbox::AnswerSender;
 use crate::daemon::parts::PartSender;
 use crate::daemon::queue::{Event, EventQueue};
 use crate::daemon::shutdown::panic_text;
@@ -16,9 +16,9 @@ use crate::listener::local::{Caller, Fault};
 use crate::listener::refused::Why;
 use crate::listener::run::OpenRun;
 use crate::listener::stream::StreamRequest;
-use crate::message::{DeliveryMode, Loss, Message, MessageRef, Missing, PeerRef, SubId, Wanted};
+use crate::message::{DeliveryMode, Loss, LossScope, Message, MessageRef, PeerRef, SubId, SubscriptionFilter};
 use crate::proto::delivery::Deliveries;
-use crate::proto::effect::Unanswered;
+use crate::proto::effect::QuestionFailure;
 use crate::proto::question::{Answer, Question};
 use crate::subject::Subject;
 use bytes::{Buf, Bytes, BytesMut};
@@ -41,24 +41,24 @@ const OUT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
 /// How long the peer may take to greet.
-const GREETING_TIME: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long closing waits for the peer to take the rest.
-const CLOSE_TIME: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const STREAM: Token = Token(0);
 const WAKER: Token = Token(1);
 
 /// What users' threads and the reading thread share.
-pub(super) struct Attached {
-    state: Mutex<State>,
+pub(super) struct LocalConnection {
+    state: Mutex<ConnectionState>,
     queues: Mutex<BTreeMap<SubId, Arc<EventQueue>>>,
-    room: Condvar,
+    send_space: Condvar,
     waker: Waker,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
-struct State {
+struct ConnectionState {
     out: BytesMut,
     /// The messages at the end of `out` to which more can be added.
     run: OpenRun,
@@ -67,16 +67,16 @@ struct State {
     /// The user wants to end it: write the rest, then stop.
     is_closing: bool,
     /// The peer does not listen any more.
-    is_deaf: bool,
+    is_write_closed: bool,
     /// Why it is over, once it is.
-    over: Option<String>,
+    end_reason: Option<String>,
     next_token: u64,
-    subscribes: BTreeMap<SubId, Sender<Result<(), Why>>>,
-    shows: BTreeMap<u32, Sender<Value>>,
-    asks: BTreeMap<u64, AnswerTo>,
-    flushes: BTreeMap<u64, Sender<Result<(), Why>>>,
-    events: BTreeMap<u64, PartSender<Told>>,
-    streams: BTreeMap<u64, Sender<StreamTold>>,
+    pending_subscribes: BTreeMap<SubId, Sender<Result<(), Why>>>,
+    pending_shows: BTreeMap<u32, Sender<Value>>,
+    pending_questions: BTreeMap<u64, AnswerSender>,
+    pending_flushes: BTreeMap<u64, Sender<Result<(), Why>>>,
+    events: BTreeMap<u64, PartSender<EventReply>>,
+    streams: BTreeMap<u64, Sender<StreamReply>>,
     /// Why a message was refused, the first one since a flush was told.
     refused: Option<Why>,
 }
@@ -86,9 +86,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Attached {
+impl LocalConnection {
     /// Connects, greets, and starts the thread.
-    pub(super) fn open(path: &Path, name: &str) -> Result<(Arc<Attached>, Welcome), OpenError> {
+    pub(super) fn open(path: &Path, name: &str) -> Result<(Arc<LocalConnection>, Welcome), OpenError> {
         let system = |step| move |error| OpenError::System { step, error };
         let no_peer = |error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => OpenError::NoPermission { path: path.to_owned() },
@@ -97,21 +97,21 @@ impl Attached {
         check_directory(path).map_err(OpenError::Directory)?;
         let mut socket = connect(path).map_err(no_peer)?;
         let mut caller = Caller::new();
-        let welcome = greet(&mut socket, &mut caller, path, name)?;
+        let welcome = handshake(&mut socket, &mut caller, path, name)?;
         socket.set_nonblocking(true).map_err(system("prepare the connection"))?;
         let mut stream = UnixStream::from_std(OwnedFd::from(socket).into());
         let poll = Poll::new().map_err(system("open an event queue"))?;
         let both = Interest::READABLE | Interest::WRITABLE;
         poll.registry().register(&mut stream, STREAM, both).map_err(system("watch the connection"))?;
-        let attached = Arc::new(Attached {
+        let local_connection = Arc::new(LocalConnection {
             state: Mutex::default(),
             queues: Mutex::default(),
-            room: Condvar::new(),
+            send_space: Condvar::new(),
             waker: Waker::new(poll.registry(), WAKER).map_err(system("make a waker"))?,
             thread: Mutex::default(),
         });
-        let pump = Pump {
-            shared: attached.clone(),
+        let run_until_closed = ConnectionThread {
+            shared: local_connection.clone(),
             stream,
             poll,
             caller,
@@ -120,9 +120,9 @@ impl Attached {
             is_readable: true,
             is_writable: true,
         };
-        let thread = std::thread::Builder::new().name("seqcast-attached".into()).spawn(move || pump.run());
-        *locked(&attached.thread) = Some(thread.map_err(system("start a thread"))?);
-        Ok((attached, welcome))
+        let thread = std::thread::Builder::new().name("seqcast-attached".into()).spawn(move || run_until_closed.run());
+        *locked(&local_connection.thread) = Some(thread.map_err(system("start a thread"))?);
+        Ok((local_connection, welcome))
     }
 
     pub(super) fn publish(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
@@ -131,7 +131,9 @@ impl Attached {
             let has_room = self.publish_payload(&message.subject, &message.payload, timeout)?;
             return if has_room { Ok(()) } else { Err(PublishError::Full(Box::new(message))) };
         }
-        let Some(mut state) = self.room(bytes, timeout)? else { return Err(PublishError::Full(Box::new(message))) };
+        let Some(mut state) = self.send_space(bytes, timeout)? else {
+            return Err(PublishError::Full(Box::new(message)));
+        };
         state.push(&ToPeer::Publish(message));
         self.wake(state);
         Ok(())
@@ -144,9 +146,9 @@ impl Attached {
         payload: &[u8],
         timeout: Duration,
     ) -> Result<bool, PublishError> {
-        let Some(mut state) = self.room(payload.len(), timeout)? else { return Ok(false) };
+        let Some(mut state) = self.send_space(payload.len(), timeout)? else { return Ok(false) };
         if OpenRun::packs(payload.len()) {
-            let State { run, out, .. } = &mut *state;
+            let ConnectionState { run, out, .. } = &mut *state;
             run.push(out, subject, payload);
         } else {
             state.push(&ToPeer::Publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload))));
@@ -157,13 +159,17 @@ impl Attached {
 
     /// Waits for room for so many bytes for at most `timeout`; `None` if there is none.
     #[inline]
-    fn room(&self, bytes: usize, timeout: Duration) -> Result<Option<MutexGuard<'_, State>>, PublishError> {
-        let is_full = |state: &State| !state.out.is_empty() && OUT_BYTES_MAX < state.out.len() + bytes;
+    fn send_space(
+        &self,
+        bytes: usize,
+        timeout: Duration,
+    ) -> Result<Option<MutexGuard<'_, ConnectionState>>, PublishError> {
+        let is_full = |state: &ConnectionState| !state.out.is_empty() && OUT_BYTES_MAX < state.out.len() + bytes;
         let mut state = locked(&self.state);
         if is_full(&state) && !timeout.is_zero() {
             state.writers_waiting += 1;
-            let waits = |state: &mut State| is_full(state) && state.is_open();
-            state = self.room.wait_timeout_while(state, timeout, waits).unwrap_or_else(PoisonError::into_inner).0;
+            let waits = |state: &mut ConnectionState| is_full(state) && state.is_open();
+            state = self.send_space.wait_timeout_while(state, timeout, waits).unwrap_or_else(PoisonError::into_inner).0;
             state.writers_waiting -= 1;
         }
         if !state.is_open() {
@@ -175,14 +181,14 @@ impl Attached {
     pub(super) fn subscribe(
         &self,
         sub: SubId,
-        (wanted, mode, news): (Wanted, Option<DeliveryMode>, bool),
+        (wanted, mode, news): (SubscriptionFilter, Option<DeliveryMode>, bool),
         queue: Arc<EventQueue>,
         answer: Sender<Result<(), Why>>,
     ) -> Result<(), SubscribeError> {
         locked(&self.queues).insert(sub, queue);
-        let Wanted { pattern, queue: group, .. } = wanted;
+        let SubscriptionFilter { pattern, queue: group, .. } = wanted;
         let sent = self.send(&ToPeer::Subscribe { sub, pattern, queue: group, mode, news }, |state| {
-            state.subscribes.insert(sub, answer);
+            state.pending_subscribes.insert(sub, answer);
         });
         if sent.is_err() {
             locked(&self.queues).remove(&sub);
@@ -204,7 +210,7 @@ impl Attached {
         peer: PeerRef,
         question: &Question,
         timeout: Duration,
-        answer: AnswerTo,
+        answer: AnswerSender,
     ) -> Result<(), WaitError> {
         let id = {
             let mut state = locked(&self.state);
@@ -215,7 +221,7 @@ impl Attached {
         };
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
         self.send(&ToPeer::Ask { id, timeout_ms, peer, question: question.encode() }, |state| {
-            state.asks.insert(id, answer);
+            state.pending_questions.insert(id, answer);
         })
     }
 
@@ -234,21 +240,21 @@ impl Attached {
         let query = serde_json::to_vec(query).expect("JSON values can be written").into();
         let id = locked(&self.state).token() as u32;
         self.send(&ToPeer::Show { id, query }, |state| {
-            state.shows.insert(id, answer);
+            state.pending_shows.insert(id, answer);
         })
     }
 
     pub(super) fn flush(&self, answer: Sender<Result<(), Why>>) -> Result<(), WaitError> {
         let token = locked(&self.state).token();
         self.send(&ToPeer::Flush { token }, |state| {
-            state.flushes.insert(token, answer);
+            state.pending_flushes.insert(token, answer);
         })
     }
 
     /// Asks something about events; waits while much else waits to be written.
-    pub(super) fn ask_events(&self, request: EventRequest, tell: PartSender<Told>) -> Result<(), EventError> {
-        let room = self.room(0, FOREVER).map_err(|_| EventError::Closed)?;
-        let id = room.ok_or(EventError::Timeout)?.token();
+    pub(super) fn ask_events(&self, request: EventRequest, tell: PartSender<EventReply>) -> Result<(), EventError> {
+        let send_space = self.send_space(0, FOREVER).map_err(|_| EventError::Closed)?;
+        let id = send_space.ok_or(EventError::Timeout)?.token();
         let sent = self.send(&ToPeer::Events { id, request }, |state| {
             state.events.insert(id, tell);
         });
@@ -256,9 +262,9 @@ impl Attached {
     }
 
     /// Asks something about streams; waits while much else waits to be written.
-    pub(super) fn ask_streams(&self, request: StreamRequest, tell: Sender<StreamTold>) -> Result<(), StreamError> {
-        let room = self.room(0, FOREVER).map_err(|_| StreamError::Closed)?;
-        let id = room.ok_or(StreamError::Timeout)?.token();
+    pub(super) fn ask_streams(&self, request: StreamRequest, tell: Sender<StreamReply>) -> Result<(), StreamError> {
+        let send_space = self.send_space(0, FOREVER).map_err(|_| StreamError::Closed)?;
+        let id = send_space.ok_or(StreamError::Timeout)?.token();
         let sent = self.send(&ToPeer::Streams { id, request }, |state| {
             state.streams.insert(id, tell);
         });
@@ -277,11 +283,11 @@ impl Attached {
     }
 
     /// Why it is over, if it is.
-    pub(super) fn over(&self) -> Option<String> {
-        locked(&self.state).over.clone()
+    pub(super) fn end_reason(&self) -> Option<String> {
+        locked(&self.state).end_reason.clone()
     }
 
-    fn send(&self, frame: &ToPeer, note: impl FnOnce(&mut State)) -> Result<(), WaitError> {
+    fn send(&self, frame: &ToPeer, note: impl FnOnce(&mut ConnectionState)) -> Result<(), WaitError> {
         let mut state = locked(&self.state);
         if !state.is_open() {
             return Err(WaitError::Closed);
@@ -292,7 +298,7 @@ impl Attached {
         Ok(())
     }
 
-    fn wake(&self, mut state: MutexGuard<'_, State>) {
+    fn wake(&self, mut state: MutexGuard<'_, ConnectionState>) {
         if std::mem::take(&mut state.is_sleeping) {
             drop(state);
             self.waker.wake().expect("an eventfd takes one more wake-up");
@@ -302,16 +308,16 @@ impl Attached {
     /// It is over: everyone who waits is told.
     fn end(&self, why: String) {
         let mut state = locked(&self.state);
-        state.over.get_or_insert(why);
-        state.subscribes.clear();
-        state.shows.clear();
-        state.asks.clear();
-        state.flushes.clear();
+        state.end_reason.get_or_insert(why);
+        state.pending_subscribes.clear();
+        state.pending_shows.clear();
+        state.pending_questions.clear();
+        state.pending_flushes.clear();
         state.events.clear();
         state.streams.clear();
         state.discard();
         drop(state);
-        self.room.notify_all();
+        self.send_space.notify_all();
         for queue in locked(&self.queues).values() {
             queue.close();
         }
@@ -330,7 +336,7 @@ impl Attached {
                 }
             }
             ToClient::Subscribed { sub } => {
-                if let Some(answer) = locked(&self.state).subscribes.remove(&sub) {
+                if let Some(answer) = locked(&self.state).pending_subscribes.remove(&sub) {
                     // Who asked may have stopped waiting.
                     let _ = answer.send(Ok(()));
                 }
@@ -339,7 +345,7 @@ impl Attached {
                 let mut state = locked(&self.state);
                 match refused.sub {
                     Some(sub) => {
-                        if let Some(answer) = state.subscribes.remove(&sub) {
+                        if let Some(answer) = state.pending_subscribes.remove(&sub) {
                             let _ = answer.send(Err(refused.why));
                         }
                     }
@@ -352,19 +358,19 @@ impl Attached {
             ToClient::Shown { id, answer } => {
                 let json = serde_json::from_slice(&answer)
                     .unwrap_or_else(|error| serde_json::json!({ "error": format!("the answer is no JSON: {error}") }));
-                if let Some(waiting) = locked(&self.state).shows.remove(&id) {
+                if let Some(waiting) = locked(&self.state).pending_shows.remove(&id) {
                     let _ = waiting.send(json);
                 }
             }
             ToClient::Flushed { token } => {
                 let mut state = locked(&self.state);
-                if let Some(waiting) = state.flushes.remove(&token) {
+                if let Some(waiting) = state.pending_flushes.remove(&token) {
                     let _ = waiting.send(state.refused.take().map_or(Ok(()), Err));
                 }
             }
             ToClient::Answered { id, answer } => self.on_answered(id, answer),
             ToClient::Known { sub, publisher } => {
-                locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_known(publisher.clone()));
+                locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_publisher(publisher.clone()));
             }
             ToClient::Awaited { sub } => {
                 locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_awaited());
@@ -392,24 +398,25 @@ impl Attached {
     }
 
     /// Parts come in order. One that cannot be read ends the waiting as if there were none.
-    fn on_answered(&self, id: u64, answer: Result<Bytes, Unanswered>) {
+    fn on_answered(&self, id: u64, answer: Result<Bytes, QuestionFailure>) {
         let answer = answer.and_then(|part| {
             Answer::decode(&part).map_err(|error| {
                 tracing::warn!(%error, "an answer of the peer cannot be read");
-                Unanswered::Malformed
+                QuestionFailure::Malformed
             })
         });
         let mut state = locked(&self.state);
         let is_last = answer.as_ref().map_or(true, |part| part.last);
-        let waiting = if is_last { state.asks.remove(&id) } else { state.asks.get(&id).cloned() };
+        let waiting =
+            if is_last { state.pending_questions.remove(&id) } else { state.pending_questions.get(&id).cloned() };
         // Who asked may have stopped waiting.
         if waiting.is_some_and(|waiting| !waiting.send(answer)) {
-            state.asks.remove(&id);
+            state.pending_questions.remove(&id);
         }
     }
 
     /// The last part of an answer ends the waiting.
-    fn on_events(&self, id: u64, answer: Told) {
+    fn on_events(&self, id: u64, answer: EventReply) {
         let is_last = !matches!(&answer, Ok(EventAnswer::Found(part)) if !part.is_last);
         let mut state = locked(&self.state);
         let waiting = if is_last { state.events.remove(&id) } else { state.events.get(&id).cloned() };
@@ -423,21 +430,21 @@ impl Attached {
     fn on_loss(&self, subs: &[SubId], loss: &Loss) {
         let queues = locked(&self.queues);
         let queues = distinct(match loss.what {
-            Missing::Messages { .. } => subs.iter().filter_map(|sub| queues.get(sub)).collect(),
+            LossScope::Messages { .. } => subs.iter().filter_map(|sub| queues.get(sub)).collect(),
             _ => queues.values().collect(),
         });
         queues.iter().for_each(|queue| queue.push(Event::Loss(loss.clone())));
     }
 }
 
-impl State {
+impl ConnectionState {
     fn push(&mut self, frame: &ToPeer) {
         self.run.close();
         frame.encode(&mut self.out);
     }
 
     /// What waits, for writing; `spare`, which is empty, takes its place.
-    fn take_out(&mut self, spare: &mut BytesMut) {
+    fn take_output(&mut self, spare: &mut BytesMut) {
         self.run.close();
         std::mem::swap(&mut self.out, spare);
     }
@@ -449,7 +456,7 @@ impl State {
     }
 
     fn is_open(&self) -> bool {
-        self.over.is_none() && !self.is_closing && !self.is_deaf
+        self.end_reason.is_none() && !self.is_closing && !self.is_write_closed
     }
 
     fn token(&mut self) -> u64 {
@@ -461,13 +468,13 @@ impl State {
 fn connect(path: &Path) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     // On Linux the time for writing also bounds the waiting for a peer that does not accept.
-    socket.set_write_timeout(Some(GREETING_TIME))?;
-    socket.set_read_timeout(Some(GREETING_TIME))?;
+    socket.set_write_timeout(Some(HANDSHAKE_TIMEOUT))?;
+    socket.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
     socket.connect(&SockAddr::unix(path)?)?;
     Ok(socket)
 }
 
-fn greet(socket: &mut Socket, caller: &mut Caller, path: &Path, name: &str) -> Result<Welcome, OpenError> {
+fn handshake(socket: &mut Socket, caller: &mut Caller, path: &Path, name: &str) -> Result<Welcome, OpenError> {
     let system = |step| move |error| OpenError::System { step, error };
     let incompatible = |fault: Fault| OpenError::Incompatible { path: path.to_owned(), reason: fault.to_string() };
     let mut hello = BytesMut::new();
@@ -496,8 +503,8 @@ fn greet(socket: &mut Socket, caller: &mut Caller, path: &Path, name: &str) -> R
 }
 
 /// The thread: moves bytes both ways.
-struct Pump {
-    shared: Arc<Attached>,
+struct ConnectionThread {
+    shared: Arc<LocalConnection>,
     stream: UnixStream,
     poll: Poll,
     caller: Caller,
@@ -508,10 +515,10 @@ struct Pump {
     is_writable: bool,
 }
 
-impl Pump {
+impl ConnectionThread {
     fn run(mut self) {
         // A panic must not leave callers waiting; the state is used only to end it for them.
-        let why = match catch_unwind(AssertUnwindSafe(|| self.pump())) {
+        let why = match catch_unwind(AssertUnwindSafe(|| self.run_until_closed())) {
             Ok(Ok(why)) => why,
             Ok(Err(error)) => format!("the connection to the peer broke: {error}"),
             Err(panic) => format!("the thread of the connection has failed: {}", panic_text(&*panic)),
@@ -520,7 +527,7 @@ impl Pump {
     }
 
     /// Works until the connection is over, and says why.
-    fn pump(&mut self) -> io::Result<String> {
+    fn run_until_closed(&mut self) -> io::Result<String> {
         let mut events = Events::with_capacity(8);
         let mut scratch = vec![0u8; READ_BYTES];
         let mut closing_waits = 0;
@@ -529,7 +536,7 @@ impl Pump {
             if let Some(why) = self.read(&mut scratch)? {
                 return Ok(why);
             }
-            if is_closing && (self.writing.is_empty() || CLOSE_TIME.as_millis() / 100 <= closing_waits) {
+            if is_closing && (self.writing.is_empty() || CLOSE_TIMEOUT.as_millis() / 100 <= closing_waits) {
                 return Ok("closed".to_owned());
             }
             let timeout = match self.is_idle() {
@@ -563,13 +570,13 @@ impl Pump {
         loop {
             if self.writing.is_empty() {
                 let mut state = locked(&self.shared.state);
-                state.take_out(&mut self.writing);
+                state.take_output(&mut self.writing);
                 if self.writing.is_empty() {
                     return Ok(state.is_closing);
                 }
                 if 0 < state.writers_waiting {
                     drop(state);
-                    self.shared.room.notify_all();
+                    self.shared.send_space.notify_all();
                 }
             }
             if !self.is_writable {
@@ -580,20 +587,20 @@ impl Pump {
                 Ok(count) => self.writing.advance(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_gone(&error) => self.on_deaf(),
+                Err(error) if is_gone(&error) => self.on_write_closed(),
                 Err(error) => return Err(error),
             }
         }
     }
 
     /// The peer has closed. What it said last, perhaps why, can still be read; nothing can be said any more.
-    fn on_deaf(&mut self) {
+    fn on_write_closed(&mut self) {
         self.writing.clear();
         let mut state = locked(&self.shared.state);
-        state.is_deaf = true;
+        state.is_write_closed = true;
         state.discard();
         drop(state);
-        self.shared.room.notify_all();
+        self.shared.send_space.notify_all();
     }
 
     /// Reads a few times, and gives why it is over if it is.
@@ -614,7 +621,7 @@ impl Pump {
                             Err(fault) => return Ok(Some(format!("the peer sends what it must not: {fault}"))),
                         }
                     }
-                    self.silent.drain(..).for_each(|queue| queue.ring());
+                    self.silent.drain(..).for_each(|queue| queue.notify());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

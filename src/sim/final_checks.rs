@@ -3,14 +3,14 @@
 
 use crate::proto::peer::Peer;
 use crate::proto::stats::LossRow;
-use crate::sim::oracle::{Oracle, Run, State, Sub, Track};
+use crate::sim::oracle::{MessageState, ObservedSubscription, Oracle, PeerRun, Track};
 use crate::sim::scenario::{MILLIS, SECOND, is_heard};
-use crate::sim::truth::{NEVER, Sent, Stream};
+use crate::sim::truth::{EpochTrace, MessageTrace, NEVER};
 use crate::wire::Report;
 
 /// How a subscription was served with a message that it was owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum DeliveryStatus {
     Delivered,
     Lost,
     Unverified,
@@ -29,11 +29,11 @@ impl Oracle {
     pub fn finish(&mut self, at: u64, peers: &[(usize, &Peer)]) {
         peers.iter().for_each(|(_, peer)| peer.check());
         self.truth.check_beats(at, &mut self.findings);
-        for (run, _) in peers.iter().filter(|(_, peer)| !peer.has_held()) {
+        for (run, _) in peers.iter().filter(|(_, peer)| !peer.has_queued()) {
             self.truth.finish_run(*run, &mut self.findings);
         }
         self.check_assignments(peers);
-        self.check_shares(&peers.iter().map(|(run, _)| *run).collect::<Vec<_>>());
+        self.check_queue_deliveries(&peers.iter().map(|(run, _)| *run).collect::<Vec<_>>());
         for (run, peer) in peers {
             self.check_counters(*run, peer);
             for row in peer.loss_rows() {
@@ -225,7 +225,14 @@ impl Oracle {
         }
     }
 
-    fn check_sub(&mut self, at: u64, run: usize, stream: usize, is_alive: bool, (index, sub): (usize, &mut Sub)) {
+    fn check_sub(
+        &mut self,
+        at: u64,
+        run: usize,
+        stream: usize,
+        is_alive: bool,
+        (index, sub): (usize, &mut ObservedSubscription),
+    ) {
         let receiver = &self.runs[run];
         let truth = &self.truth.streams[stream];
         let Some(track) = receiver.tracks.get(stream).and_then(Option::as_ref) else { return };
@@ -252,19 +259,19 @@ impl Oracle {
             }
             let whole = self.silence_bound(receiver, truth);
             let fate = fate(receiver, truth, track, (index, sub), (message, sent), (until, whole));
-            if !stands_at_end && fate == Fate::Suspended {
+            if !stands_at_end && fate == DeliveryStatus::Suspended {
                 continue;
             }
             owed += 1;
             match fate {
-                Fate::Delivered => {}
-                Fate::Lost => fates[0] += 1,
-                Fate::Unverified => fates[1] += 1,
-                Fate::Tail => fates[2] += 1,
+                DeliveryStatus::Delivered => {}
+                DeliveryStatus::Lost => fates[0] += 1,
+                DeliveryStatus::Unverified => fates[1] += 1,
+                DeliveryStatus::Tail => fates[2] += 1,
                 // What is awaited of a publisher that is not heard is awaited until it is.
-                Fate::Suspended if truth.ended != NEVER || !is_alive => fates[2] += 1,
+                DeliveryStatus::Suspended if truth.ended != NEVER || !is_alive => fates[2] += 1,
                 missed => {
-                    if missed == Fate::Missed || stands_at_end {
+                    if missed == DeliveryStatus::Missed || stands_at_end {
                         wrong.push(("O1", message, *sent, missed));
                     }
                     continue;
@@ -273,7 +280,7 @@ impl Oracle {
             // Of a message that its publisher never finished, the rest is missed from the publisher's end on.
             let sent_at = if sent.is_whole { sent.at } else { sent.at.max(truth.ended) };
             if let Some(late) = late_by(receiver, track, message, sent, (sent_at, bound, whole)) {
-                wrong.push(("O8", message, *sent, Fate::Late));
+                wrong.push(("O8", message, *sent, DeliveryStatus::Late));
                 fates[3] = fates[3].max(late);
             }
         }
@@ -296,7 +303,7 @@ impl Oracle {
 
     /// Bounded silence (reliability.md 3.4): within so many nanoseconds of its sealing, or of the first contact,
     /// a message is delivered, told as missing, or covered by an open silence.
-    fn bound(&self, receiver: &Run, stream: usize, track: &Track, sent: &Sent) -> u64 {
+    fn bound(&self, receiver: &PeerRun, stream: usize, track: &Track, sent: &MessageTrace) -> u64 {
         let truth = &self.truth.streams[stream];
         let whole = self.silence_bound(receiver, truth);
         // Data of a publisher that says it is younger waits for its first word, for two heartbeats at most (A10).
@@ -321,7 +328,7 @@ impl Oracle {
     }
 
     /// From the last sign of life to the word of a silence, or of what a gap found then held.
-    fn silence_bound(&self, receiver: &Run, truth: &Stream) -> u64 {
+    fn silence_bound(&self, receiver: &PeerRun, truth: &EpochTrace) -> u64 {
         let own = crate::time::nanos(receiver.settings.heartbeat) * 7 / 2;
         let silent = truth.silent_after().max(own) * 1001 / 1000;
         silent + receiver.grace() + 3 * self.delay_max + 10 * MILLIS
@@ -329,33 +336,33 @@ impl Oracle {
 }
 
 fn fate(
-    receiver: &Run,
-    truth: &Stream,
+    receiver: &PeerRun,
+    truth: &EpochTrace,
     track: &Track,
-    (index, sub): (usize, &Sub),
-    (message, sent): (usize, &Sent),
+    (index, sub): (usize, &ObservedSubscription),
+    (message, sent): (usize, &MessageTrace),
     (until, whole): (u64, u64),
-) -> Fate {
+) -> DeliveryStatus {
     let dseqs = || sent.first..=sent.last;
     let told = |dseq: u64| track.declared(dseq).is_some_and(|d| d.clients >> sub.target.client.0 & 1 == 1);
     let state = track.state(index, message);
     match state {
-        State::Delivered => return Fate::Delivered,
-        State::Lost { overflow: true } | State::Maybe { overflow: true } => return Fate::Lost,
+        MessageState::Delivered => return DeliveryStatus::Delivered,
+        MessageState::Lost { overflow: true } | MessageState::Maybe { overflow: true } => return DeliveryStatus::Lost,
         _ => {}
     }
     // What a limit took is told by the datagram in which it began, whatever came later.
     let told_broken = track.broken(message).is_some_and(|d| d.clients >> sub.target.client.0 & 1 == 1);
     if told_broken && track.broken(message).is_some_and(|d| d.by_limit) {
-        return Fate::Unverified;
+        return DeliveryStatus::Unverified;
     }
     let found = track.found_late(sent.last);
     let suspended = receiver.repairs()
-        && state == State::Nothing
+        && state == MessageState::Nothing
         && found != NEVER
         && track.heard.between(found, until) <= receiver.grace() + receiver.paused(found, until) + 5 * MILLIS;
     if suspended && !told_broken && !dseqs().any(told) {
-        return Fate::Suspended;
+        return DeliveryStatus::Suspended;
     }
     // A message whose datagrams all came in time must have been delivered. At the end of the run it may still wait for what is missing
     // before it: a replay can bring back a publisher that counted as crashed.
@@ -370,23 +377,23 @@ fn fate(
             && read.saturating_add(hold) < until
     };
     if sent.is_whole && !receiver.is_limited() && dseqs().all(in_time) {
-        return Fate::Withheld;
+        return DeliveryStatus::Withheld;
     }
     match state {
-        State::Lost { .. } | State::Maybe { .. } => return Fate::Lost,
+        MessageState::Lost { .. } | MessageState::Maybe { .. } => return DeliveryStatus::Lost,
         _ => {}
     }
     if told_broken || dseqs().any(told) {
-        return Fate::Unverified;
+        return DeliveryStatus::Unverified;
     }
     let beyond = |after: u64| after < sent.last;
     // A silence that was closed by an old datagram is told again.
-    let silent = |silence: &crate::sim::oracle::Silence| {
+    let silent = |silence: &crate::sim::oracle::SilencePeriod| {
         let slack = if silence.misled { whole } else { receiver.grace() + 2 * MILLIS };
         silence.from <= until && until <= silence.until.saturating_add(slack) && beyond(silence.after)
     };
     let silent = track.silences.iter().any(silent);
-    let crashed = |end: &crate::sim::oracle::End| {
+    let crashed = |end: &crate::sim::oracle::EpochEnd| {
         let holds = sent.first <= end.upto || end.misled.is_some_and(|misled| until <= misled + whole);
         end.at <= until && beyond(end.after) && holds
     };
@@ -394,18 +401,18 @@ fn fate(
     // A message that its publisher never finished cannot be missed by anybody who knows that the publisher is gone.
     let unfinished = !sent.is_whole && truth.ended != NEVER;
     if silent || crashed || unfinished && (!track.ends.is_empty() || !track.silences.is_empty()) {
-        Fate::Tail
+        DeliveryStatus::Tail
     } else {
-        Fate::Missed
+        DeliveryStatus::Missed
     }
 }
 
 /// By how much the first word of a message came too late.
 fn late_by(
-    receiver: &Run,
+    receiver: &PeerRun,
     track: &Track,
     message: usize,
-    sent: &Sent,
+    sent: &MessageTrace,
     (sent_at, bound, whole): (u64, u64, u64),
 ) -> Option<u64> {
     // A peer that stood still hears late and tells late; what it owes then is told above, only its time is not judged.

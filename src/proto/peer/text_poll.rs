@@ -2,14 +2,14 @@
 //! `_POLL.<peer>.<subject>` (docs/local-protocol.md, "Polls as requests").
 
 use super::Peer;
-use super::service::Asker;
+use super::history_service::AnswerRecipient;
 use crate::message::{ClientId, Epoch, Headers, Message, PeerName, PeerRef};
-use crate::offset::{Case, Span};
-use crate::proto::effect::Unanswered;
+use crate::offset::{HistorySpan, PollCase};
+use crate::proto::effect::QuestionFailure;
 use crate::proto::history::HistoryEvent;
 use crate::proto::question::{Answer, AnswerContent, Poll, PollAnswer, Question, Refused};
 use crate::subject::Subject;
-use crate::time::Now;
+use crate::time::ClockReading;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -29,19 +29,19 @@ pub(super) struct TextPoll {
 
 /// Why a poll in text cannot even be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unreadable {
+enum TextPollError {
     Subject,
     Offset,
     Count,
 }
 
-impl Unreadable {
+impl TextPollError {
     /// The name in the header, and the text for people.
     fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Unreadable::Subject => ("subject", "a subject must follow the peer: _POLL.B_test.demo.hello"),
-            Unreadable::Offset => ("offset", "the payload is an offset from 0 to 4294967295, or empty"),
-            Unreadable::Count => ("count", "the header 'count' is a number from 1 to 256"),
+            TextPollError::Subject => ("subject", "a subject must follow the peer: _POLL.B_test.demo.hello"),
+            TextPollError::Offset => ("offset", "the payload is an offset from 0 to 4294967295, or empty"),
+            TextPollError::Count => ("count", "the header 'count' is a number from 1 to 256"),
         }
     }
 }
@@ -52,17 +52,17 @@ pub(super) fn is_text_poll(subject: &Subject) -> bool {
 }
 
 /// Whom a poll in text means, and what it asks.
-fn read(message: &Message) -> Result<(&str, Poll), Unreadable> {
+fn read(message: &Message) -> Result<(&str, Poll), TextPollError> {
     let rest = message.subject.as_str().strip_prefix(PREFIX).unwrap_or_default();
-    let (peer, subject) = rest.split_once('.').ok_or(Unreadable::Subject)?;
-    let subject = subject.parse().map_err(|_| Unreadable::Subject)?;
-    let payload = std::str::from_utf8(&message.payload).map_err(|_| Unreadable::Offset)?.trim();
-    let offset = if payload.is_empty() { 0 } else { payload.parse().map_err(|_| Unreadable::Offset)? };
+    let (peer, subject) = rest.split_once('.').ok_or(TextPollError::Subject)?;
+    let subject = subject.parse().map_err(|_| TextPollError::Subject)?;
+    let payload = std::str::from_utf8(&message.payload).map_err(|_| TextPollError::Offset)?.trim();
+    let offset = if payload.is_empty() { 0 } else { payload.parse().map_err(|_| TextPollError::Offset)? };
     let count = message.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case("count"));
-    let count = count.map_or(Ok(1), |(_, count)| count.trim().parse()).map_err(|_| Unreadable::Count)?;
+    let count = count.map_or(Ok(1), |(_, count)| count.trim().parse()).map_err(|_| TextPollError::Count)?;
     match count {
         1..=COUNT_MAX => Ok((peer, Poll { subject, offset, count })),
-        _ => Err(Unreadable::Count),
+        _ => Err(TextPollError::Count),
     }
 }
 
@@ -71,57 +71,64 @@ impl Peer {
     ///
     /// # Errors
     /// Nobody has the name, several have it, or who had it has left. An epoch is taken as it is.
-    pub fn resolve(&self, peer: &PeerRef) -> Result<Epoch, Unanswered> {
+    pub fn resolve(&self, peer: &PeerRef) -> Result<Epoch, QuestionFailure> {
         match peer {
             PeerRef::Epoch(epoch) => Ok(*epoch),
-            PeerRef::Name(name) => self.only_one(|known| known == name),
+            PeerRef::Name(name) => self.resolve_unique(|known| known == name),
         }
     }
 
     /// The run of the peer that a token of a subject means, where names have '_' in the place of '.'.
-    fn resolve_token(&self, token: &str) -> Result<Epoch, Unanswered> {
+    fn resolve_token(&self, token: &str) -> Result<Epoch, QuestionFailure> {
         match token.parse() {
             Ok(PeerRef::Epoch(epoch)) => Ok(epoch),
-            _ => self.only_one(|known| known.as_str().replace('.', "_") == token),
+            _ => self.resolve_unique(|known| known.as_str().replace('.', "_") == token),
         }
     }
 
     /// The only live peer whose name is the one that is meant.
-    fn only_one(&self, is_meant: impl Fn(&PeerName) -> bool) -> Result<Epoch, Unanswered> {
+    fn resolve_unique(&self, is_meant: impl Fn(&PeerName) -> bool) -> Result<Epoch, QuestionFailure> {
         let named = self.members.values().filter(|member| member.publisher.name.as_ref().is_some_and(&is_meant));
         let (mut only, mut has_gone) = (is_meant(&self.settings.name).then_some(self.origin.epoch), false);
         for member in named {
             match only {
                 _ if !member.is_alive() => has_gone = true,
-                Some(_) => return Err(Unanswered::Ambiguous),
+                Some(_) => return Err(QuestionFailure::Ambiguous),
                 None => only = Some(member.publisher.epoch),
             }
         }
-        only.ok_or(if has_gone { Unanswered::Gone } else { Unanswered::UnknownPeer })
+        only.ok_or(if has_gone { QuestionFailure::Gone } else { QuestionFailure::UnknownPeer })
     }
 
     /// A client polls by a request.
-    pub(super) fn on_text_poll(&mut self, now: Now, client: ClientId, message: &Message) {
+    pub(super) fn on_text_poll(&mut self, now: ClockReading, client: ClientId, message: &Message) {
         let Some(reply) = message.reply.clone() else { return };
         let asker = TextPoll { client, reply };
         let (token, poll) = match read(message) {
             Ok(read) => read,
             Err(unreadable) => {
                 let (name, text) = unreadable.texts();
-                return self.say_error(now, &asker, name, text);
+                return self.reply_error(now, &asker, name, text);
             }
         };
         match self.resolve_token(token) {
-            Ok(peer) => self.inquire(now, Asker::Text(asker), peer, &Question::Poll(vec![poll]), TIMEOUT),
+            Ok(peer) => {
+                self.request_history(now, AnswerRecipient::Text(asker), peer, &Question::Poll(vec![poll]), TIMEOUT)
+            }
             Err(reason) => self.on_text_answer(now, &asker, Err(reason)),
         }
     }
 
     /// The answer to a poll in text, or word that none will come: one message or more to the reply subject.
-    pub(super) fn on_text_answer(&mut self, now: Now, asker: &TextPoll, answer: Result<Answer, Unanswered>) {
+    pub(super) fn on_text_answer(
+        &mut self,
+        now: ClockReading,
+        asker: &TextPoll,
+        answer: Result<Answer, QuestionFailure>,
+    ) {
         let Answer { epoch, content, .. } = match answer {
             Ok(answer) => answer,
-            Err(reason) => return self.say_error(now, asker, reason.as_str(), &reason.to_string()),
+            Err(reason) => return self.reply_error(now, asker, reason.as_str(), &reason.to_string()),
         };
         let answers = match content {
             AnswerContent::Poll { answers, .. } => answers,
@@ -132,32 +139,41 @@ impl Peer {
                     Refused::TooMany => "too-many",
                     Refused::Off => "off",
                 };
-                return self.say_error(now, asker, name, &reason.to_string());
+                return self.reply_error(now, asker, name, &reason.to_string());
             }
-            _ => return self.say_error(now, asker, "malformed", "the answer does not fit the question"),
+            _ => return self.reply_error(now, asker, "malformed", "the answer does not fit the question"),
         };
         for PollAnswer { case, span, events, .. } in answers {
             match (case, span) {
-                (Case::NoEvent, _) => self.say_case(now, asker, &[("Case", "none"), ("Epoch", &epoch.to_string())]),
-                (Case::Recovery, Some(Span { first, last, .. })) => {
+                (PollCase::NoEvent, _) => {
+                    self.reply_case(now, asker, &[("Case", "none"), ("Epoch", &epoch.to_string())])
+                }
+                (PollCase::Recovery, Some(HistorySpan { first, last, .. })) => {
                     let (first, last) = (first.to_string(), last.to_string());
                     let fields =
                         [("Case", "recovery"), ("Epoch", &epoch.to_string()), ("First", &first), ("Last", &last)];
-                    self.say_case(now, asker, &fields);
+                    self.reply_case(now, asker, &fields);
                 }
                 _ => {
                     let remaining = (0..events.len()).rev();
                     events
                         .iter()
                         .zip(remaining)
-                        .for_each(|(event, left)| self.say_event(now, asker, epoch, event, left));
+                        .for_each(|(event, left)| self.reply_event(now, asker, epoch, event, left));
                 }
             }
         }
     }
 
     /// Hands on an event with its own header fields behind those of the answer.
-    fn say_event(&mut self, now: Now, asker: &TextPoll, epoch: Epoch, event: &HistoryEvent, remaining: usize) {
+    fn reply_event(
+        &mut self,
+        now: ClockReading,
+        asker: &TextPoll,
+        epoch: Epoch,
+        event: &HistoryEvent,
+        remaining: usize,
+    ) {
         let HistoryEvent { seq, offset, time, message } = event;
         let own = headers(&[
             ("Case", "event"),
@@ -172,18 +188,18 @@ impl Peer {
         let answer = Message { headers, ..Message::new(asker.reply.clone(), message.payload.clone()) };
         if self.settings.message_bytes_max < answer.body_bytes() {
             let text = format!("the event with offset {offset} is too large for a message with these headers");
-            return self.say_error(now, asker, "too-large", &text);
+            return self.reply_error(now, asker, "too-large", &text);
         }
         self.publish(now, asker.client, &answer);
     }
 
-    fn say_error(&mut self, now: Now, asker: &TextPoll, name: &str, text: &str) {
+    fn reply_error(&mut self, now: ClockReading, asker: &TextPoll, name: &str, text: &str) {
         let headers = headers(&[("Case", "error"), ("Error", name)]);
         let payload = Bytes::copy_from_slice(text.as_bytes());
         self.publish(now, asker.client, &Message { headers, ..Message::new(asker.reply.clone(), payload) });
     }
 
-    fn say_case(&mut self, now: Now, asker: &TextPoll, fields: &[(&str, &str)]) {
+    fn reply_case(&mut self, now: ClockReading, asker: &TextPoll, fields: &[(&str, &str)]) {
         let answer = Message { headers: headers(fields), ..Message::new(asker.reply.clone(), Bytes::new()) };
         self.publish(now, asker.client, &answer);
     }

@@ -3,23 +3,23 @@
 //!
 //! Both travel as directed messages on subjects of the inbox, so they are numbered, repaired and split like any other.
 
-use super::poll::TextPoll;
+use super::text_poll::TextPoll;
 use super::{INBOX_PREFIX, Peer, inbox_of};
 use crate::message::{ClientId, Dseq, Epoch, Message, MessageRef};
-use crate::proto::effect::{Effect, Unanswered};
+use crate::proto::effect::{Effect, QuestionFailure};
 use crate::proto::members::{Member, Side};
 use crate::proto::question::{self, Answer, AnswerContent, Question};
 use crate::proto::recv::{ANSWERS, HISTORY};
 use crate::seqno::Seq;
 use crate::subject::Subject;
-use crate::time::{Instant, Now};
+use crate::time::{ClockReading, Instant};
 use bytes::Bytes;
 use std::time::Duration;
 
 /// Questions without an answer, of all clients together and for repair.
 const QUESTIONS_MAX: usize = 65_536;
 /// As many of them are left to repair, however much clients ask.
-const QUESTIONS_OF_REPAIR: usize = QUESTIONS_MAX / 2;
+const REPAIR_QUESTIONS_MAX: usize = QUESTIONS_MAX / 2;
 /// Questions of a peer that wait until its address is proven, or until it may be answered again.
 const PARKED_MAX: usize = 16;
 /// How long the history may take to answer a question of repair; it is asked again long before.
@@ -41,7 +41,7 @@ pub(super) struct Fetch {
 
 /// Who waits for an answer.
 #[derive(Clone, Debug)]
-pub(super) enum Asker {
+pub(super) enum AnswerRecipient {
     /// A client, under its own number for the question.
     Client(ClientId, u64),
     /// A client that polls by a request in text.
@@ -52,15 +52,22 @@ pub(super) enum Asker {
 
 /// A question that has no answer yet.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingQuestion {
     peer: Epoch,
-    asker: Asker,
+    asker: AnswerRecipient,
     deadline: Instant,
 }
 
 impl Peer {
     /// Asks a peer's history, which may be this peer's own, for a client.
-    pub(super) fn inquire(&mut self, now: Now, asker: Asker, peer: Epoch, question: &Question, timeout: Duration) {
+    pub(super) fn request_history(
+        &mut self,
+        now: ClockReading,
+        asker: AnswerRecipient,
+        peer: Epoch,
+        question: &Question,
+        timeout: Duration,
+    ) {
         let payload = question.encode();
         if peer == self.origin.epoch {
             for part in self.answer_question(now, &payload) {
@@ -70,36 +77,43 @@ impl Peer {
             return;
         }
         let refusal = match self.members.get(&peer) {
-            _ if self.stop.is_some() => Some(Unanswered::Gone),
-            None => Some(Unanswered::UnknownPeer),
-            Some(member) if !member.is_alive() => Some(Unanswered::Gone),
-            Some(_) if QUESTIONS_MAX - QUESTIONS_OF_REPAIR <= self.questions.len() => Some(Unanswered::TooMany),
+            _ if self.stop.is_some() => Some(QuestionFailure::Gone),
+            None => Some(QuestionFailure::UnknownPeer),
+            Some(member) if !member.is_alive() => Some(QuestionFailure::Gone),
+            Some(_) if QUESTIONS_MAX - REPAIR_QUESTIONS_MAX <= self.questions.len() => Some(QuestionFailure::TooMany),
             Some(_) => None,
         };
         match refusal {
             Some(reason) => self.on_answer(now, asker, Err(reason)),
-            None => self.put_question(now, peer, asker, payload, now.instant + timeout),
+            None => self.send_question(now, peer, asker, payload, now.instant + timeout),
         }
     }
 
     /// An answer to a client, a part of one, or word that none will come.
-    fn on_answer(&mut self, now: Now, asker: Asker, mut answer: Result<Answer, Unanswered>) {
+    fn on_answer(&mut self, now: ClockReading, asker: AnswerRecipient, mut answer: Result<Answer, QuestionFailure>) {
         if let Ok(answer) = &mut answer {
             answer.content.unstamp();
         }
         match asker {
-            Asker::Client(client, id) => self.effects.push_back(Effect::Answered { client, id, answer }),
-            Asker::Text(asker) => self.on_text_answer(now, &asker, answer),
+            AnswerRecipient::Client(client, id) => self.effects.push_back(Effect::Answered { client, id, answer }),
+            AnswerRecipient::Text(asker) => self.on_text_answer(now, &asker, answer),
             // What is not fetched is asked for again.
-            Asker::Repair(..) => {}
+            AnswerRecipient::Repair(..) => {}
         }
     }
 
-    fn put_question(&mut self, now: Now, peer: Epoch, asker: Asker, payload: Bytes, deadline: Instant) {
+    fn send_question(
+        &mut self,
+        now: ClockReading,
+        peer: Epoch,
+        asker: AnswerRecipient,
+        payload: Bytes,
+        deadline: Instant,
+    ) {
         self.question += 1;
         let id = self.question;
-        self.questions.insert(id, Asked { peer, asker, deadline });
-        self.question_due = Some(self.question_due.map_or(deadline, |due| due.min(deadline)));
+        self.questions.insert(id, PendingQuestion { peer, asker, deadline });
+        self.question_timeout = Some(self.question_timeout.map_or(deadline, |due| due.min(deadline)));
         let subject = subject(format!("{}{HISTORY}", inbox_of(peer)));
         let reply = Some(subject_of_answer(self.origin.epoch, id));
         self.opened.get_or_insert(now.instant);
@@ -107,7 +121,7 @@ impl Peer {
     }
 
     /// Asks the histories of publishers for what repair needs of them.
-    pub(super) fn fetch(&mut self, now: Now) {
+    pub(super) fn fetch(&mut self, now: ClockReading) {
         let mut fetches = std::mem::take(&mut self.fetches).into_iter().peekable();
         while let Some(Fetch { epoch, dseq, subject, first, last }) = fetches.next() {
             let mut items = vec![question::Fetch { subject, first, last }];
@@ -118,13 +132,19 @@ impl Peer {
             }
             if self.questions.len() < QUESTIONS_MAX && self.members.contains_key(&epoch) {
                 let payload = Question::Fetch(items.clone()).encode();
-                self.put_question(now, epoch, Asker::Repair(dseq, items), payload, now.instant + FETCH_TIMEOUT);
+                self.send_question(
+                    now,
+                    epoch,
+                    AnswerRecipient::Repair(dseq, items),
+                    payload,
+                    now.instant + FETCH_TIMEOUT,
+                );
             }
         }
     }
 
     /// A message came on a subject of this peer's inbox that is for itself.
-    pub(super) fn on_service(&mut self, now: Now, from: Epoch, message: Message) {
+    pub(super) fn on_service(&mut self, now: ClockReading, from: Epoch, message: Message) {
         let rest = message.subject.as_str().strip_prefix(self.inbox.as_str()).unwrap_or_default();
         if rest == HISTORY {
             return self.on_question(now, from, message);
@@ -143,12 +163,12 @@ impl Peer {
             self.questions.remove(&id);
         }
         match asked.asker {
-            Asker::Repair(dseq, items) => self.on_fetched(now, from, dseq, &items, answer),
+            AnswerRecipient::Repair(dseq, items) => self.on_fetched(now, from, dseq, &items, answer),
             asker => self.on_answer(now, asker, Ok(answer)),
         }
     }
 
-    fn on_fetched(&mut self, now: Now, from: Epoch, dseq: Dseq, items: &[question::Fetch], answer: Answer) {
+    fn on_fetched(&mut self, now: ClockReading, from: Epoch, dseq: Dseq, items: &[question::Fetch], answer: Answer) {
         let answers = match answer.content {
             AnswerContent::Fetch { first, answers } => items
                 .iter()
@@ -174,7 +194,7 @@ impl Peer {
     }
 
     /// Another peer asks this peer's history.
-    fn on_question(&mut self, now: Now, from: Epoch, message: Message) {
+    fn on_question(&mut self, now: ClockReading, from: Epoch, message: Message) {
         // An answer goes to nobody but who asked.
         let reply = message.reply.clone().filter(|reply| {
             reply.as_str().strip_prefix(inbox_of(from).as_str()).is_some_and(|rest| rest.starts_with(ANSWERS))
@@ -187,16 +207,16 @@ impl Peer {
         // Rule: proof
         if !member.is_proven {
             self.counters.unproven += 1;
-            if member.parked.len() < PARKED_MAX {
-                member.parked.push(message);
+            if member.parked_questions.len() < PARKED_MAX {
+                member.parked_questions.push(message);
             }
-            self.say_soon(now, from);
+            self.send_early_heartbeat(now, from);
             return;
         }
         let allowance = Duration::from_nanos(1_000_000_000 / ANSWER_RATE * (message.payload.len() as u64).max(1));
         if now.instant + ANSWERS_AHEAD < member.answers_due {
-            match member.parked.len() < PARKED_MAX {
-                true => member.parked.push(message),
+            match member.parked_questions.len() < PARKED_MAX {
+                true => member.parked_questions.push(message),
                 false => self.counters.history_refused += 1,
             }
             return;
@@ -214,7 +234,7 @@ impl Peer {
         }
     }
 
-    fn answer_question(&mut self, now: Now, payload: &Bytes) -> Vec<Bytes> {
+    fn answer_question(&mut self, now: ClockReading, payload: &Bytes) -> Vec<Bytes> {
         // What is in the history by now must not travel in a later datagram than the answer says.
         self.flush(now);
         question::answer(&self.history, self.origin.epoch, self.multicast.high(), payload)
@@ -223,46 +243,48 @@ impl Peer {
     /// When the next question is given up, or the next one that waits is answered.
     pub(super) fn question_deadline(&self) -> Option<Instant> {
         let waiting = self.members.values().filter(|member| member.has_questions_waiting());
-        waiting.map(|member| member.answers_due).chain(self.question_due).min()
+        waiting.map(|member| member.answers_due).chain(self.question_timeout).min()
     }
 
     /// Answers questions that waited for the rate, and gives up those that were not answered in time.
-    pub(super) fn on_question_tick(&mut self, now: Now) {
+    pub(super) fn on_question_tick(&mut self, now: ClockReading) {
         let is_due = |member: &&mut Member| member.has_questions_waiting() && member.answers_due <= now.instant;
         let due = self.members.values_mut().filter(is_due);
-        let parked: Vec<(Epoch, Vec<Message>)> =
-            due.map(|member| (member.publisher.epoch, std::mem::take(&mut member.parked))).collect();
-        for (from, questions) in parked {
+        let parked_questions: Vec<(Epoch, Vec<Message>)> =
+            due.map(|member| (member.publisher.epoch, std::mem::take(&mut member.parked_questions))).collect();
+        for (from, questions) in parked_questions {
             questions.into_iter().for_each(|question| self.on_question(now, from, question));
         }
-        if self.question_due.is_none_or(|due| now.instant < due) {
+        if self.question_timeout.is_none_or(|due| now.instant < due) {
             return;
         }
         let due: Vec<u64> =
             self.questions.iter().filter(|(_, asked)| asked.deadline <= now.instant).map(|(id, _)| *id).collect();
         for id in due {
-            self.give_up_question(now, id, Unanswered::Timeout);
+            self.fail_question(now, id, QuestionFailure::Timeout);
         }
-        self.question_due = self.questions.values().map(|asked| asked.deadline).min();
+        self.question_timeout = self.questions.values().map(|asked| asked.deadline).min();
     }
 
-    fn give_up_question(&mut self, now: Now, id: u64, reason: Unanswered) {
-        if let Some(Asked { asker, .. }) = self.questions.remove(&id) {
+    fn fail_question(&mut self, now: ClockReading, id: u64, reason: QuestionFailure) {
+        if let Some(PendingQuestion { asker, .. }) = self.questions.remove(&id) {
             self.on_answer(now, asker, Err(reason));
         }
     }
 
     /// A peer ended: what it was asked stays without answer.
-    pub(super) fn give_up_questions(&mut self, now: Now, peer: Epoch) {
+    pub(super) fn fail_questions(&mut self, now: ClockReading, peer: Epoch) {
         let due: Vec<u64> = self.questions.iter().filter(|(_, asked)| asked.peer == peer).map(|(id, _)| *id).collect();
-        due.into_iter().for_each(|id| self.give_up_question(now, id, Unanswered::Gone));
+        due.into_iter().for_each(|id| self.fail_question(now, id, QuestionFailure::Gone));
     }
 
     /// A client is gone, and its questions with it.
-    pub(super) fn forget_questions(&mut self, client: ClientId) {
+    pub(super) fn discard_questions(&mut self, client: ClientId) {
         self.questions.retain(|_, asked| match &asked.asker {
-            Asker::Client(asker, _) | Asker::Text(TextPoll { client: asker, .. }) => *asker != client,
-            Asker::Repair(..) => true,
+            AnswerRecipient::Client(asker, _) | AnswerRecipient::Text(TextPoll { client: asker, .. }) => {
+                *asker != client
+            }
+            AnswerRecipient::Repair(..) => true,
         });
     }
 }

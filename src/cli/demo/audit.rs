@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use crate::bus::Event;
-use crate::message::{Count, Missing};
+use crate::message::{Count, LossScope};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 
 /// What was sent: for each subject how many messages, numbered from 1 within one frame.
-pub type Sent = BTreeMap<Subject, u64>;
+pub type SentCounts = BTreeMap<Subject, u64>;
 
 /// The state of each message of one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum MessageOutcome {
     /// Nothing was said of it.
     Open,
     /// It came.
@@ -25,10 +25,10 @@ enum Fate {
 
 /// One receiver's books.
 #[derive(Debug, Default)]
-pub struct Account {
-    fates: BTreeMap<Subject, Vec<Fate>>,
+pub struct DeliveryAudit {
+    outcomes: BTreeMap<Subject, Vec<MessageOutcome>>,
     /// Messages told as lost, subject by subject: lower and upper bound.
-    told: BTreeMap<Subject, (u64, u64)>,
+    reported: BTreeMap<Subject, (u64, u64)>,
     /// What cannot be true.
     faults: Vec<String>,
     /// Messages that were dropped because the demonstration read too slowly.
@@ -52,20 +52,20 @@ pub struct SubjectBalance {
     pub unverified: u64,
 }
 
-impl Account {
+impl DeliveryAudit {
     /// Enters what the receiver got.
-    pub fn enter(&mut self, event: &Event) {
+    pub fn record(&mut self, event: &Event) {
         match event {
             Event::Message(delivery) => match delivery.seq {
                 Some(seq) => {
-                    let fate = if delivery.repaired { Fate::Repaired } else { Fate::Delivered };
-                    self.enter_fates(&delivery.message.subject, seq, seq, fate);
+                    let fate = if delivery.repaired { MessageOutcome::Repaired } else { MessageOutcome::Delivered };
+                    self.record_outcomes(&delivery.message.subject, seq, seq, fate);
                 }
                 None => self.faults.push(format!("a message on {} has no number", delivery.message.subject)),
             },
             Event::Loss(loss) => {
-                if let Missing::Messages { subject, first, last, count } = &loss.what {
-                    self.enter_loss(subject, *first, *last, *count);
+                if let LossScope::Messages { subject, first, last, count } = &loss.what {
+                    self.record_loss(subject, *first, *last, *count);
                 }
             }
             Event::Dropped(count) => self.dropped += count,
@@ -73,26 +73,26 @@ impl Account {
         }
     }
 
-    fn enter_loss(&mut self, subject: &Subject, first: Seq, last: Seq, count: Count) {
+    fn record_loss(&mut self, subject: &Subject, first: Seq, last: Seq, count: Count) {
         // The demonstration stays within one frame, so the range is the truth; a receiver that missed the frame's first
         // message cannot know that, and says min..max.
         let span = last.count() - first.count() + 1;
         if first.frame() != last.frame() || !(count.min()..=count.max()).contains(&span) {
             self.faults.push(format!("{count} messages on {subject} cannot be all of {first}..{last}"));
         }
-        self.enter_fates(subject, first, last, Fate::Lost);
-        let told = self.told.entry(subject.clone()).or_default();
-        *told = (told.0 + count.min(), told.1 + count.max());
+        self.record_outcomes(subject, first, last, MessageOutcome::Lost);
+        let reported = self.reported.entry(subject.clone()).or_default();
+        *reported = (reported.0 + count.min(), reported.1 + count.max());
     }
 
-    fn enter_fates(&mut self, subject: &Subject, first: Seq, last: Seq, fate: Fate) {
-        let fates = self.fates.entry(subject.detached()).or_default();
+    fn record_outcomes(&mut self, subject: &Subject, first: Seq, last: Seq, fate: MessageOutcome) {
+        let outcomes = self.outcomes.entry(subject.detached()).or_default();
         let index = |seq: Seq| usize::try_from(seq.count() - 1).expect("the demonstration fits the memory");
-        if fates.len() <= index(last) {
-            fates.resize(index(last) + 1, Fate::Open);
+        if outcomes.len() <= index(last) {
+            outcomes.resize(index(last) + 1, MessageOutcome::Open);
         }
-        for (at, place) in fates.iter_mut().enumerate().take(index(last) + 1).skip(index(first)) {
-            if *place != Fate::Open {
+        for (at, place) in outcomes.iter_mut().enumerate().take(index(last) + 1).skip(index(first)) {
+            if *place != MessageOutcome::Open {
                 self.faults.push(format!("message {} on {subject} is {fate:?} after it was {place:?}", at + 1));
             }
             *place = fate;
@@ -100,12 +100,12 @@ impl Account {
     }
 
     /// The balance of each subject.
-    pub fn balance(&self, sent: &Sent) -> Vec<SubjectBalance> {
+    pub fn balance(&self, sent: &SentCounts) -> Vec<SubjectBalance> {
         let row = |(subject, sent): (&Subject, &u64)| {
-            let fates = self.fates.get(subject).map_or(&[][..], Vec::as_slice);
-            let count = |fate| fates.iter().filter(|other| **other == fate).count() as u64;
-            let (repaired, lost) = (count(Fate::Repaired), count(Fate::Lost));
-            let delivered = count(Fate::Delivered) + repaired;
+            let outcomes = self.outcomes.get(subject).map_or(&[][..], Vec::as_slice);
+            let count = |fate| outcomes.iter().filter(|other| **other == fate).count() as u64;
+            let (repaired, lost) = (count(MessageOutcome::Repaired), count(MessageOutcome::Lost));
+            let delivered = count(MessageOutcome::Delivered) + repaired;
             let unverified = sent.saturating_sub(delivered + lost);
             SubjectBalance { subject: subject.to_string(), sent: *sent, delivered, repaired, lost, unverified }
         };
@@ -114,18 +114,22 @@ impl Account {
 
     /// What does not fit: messages told of that were never sent, told twice, or not told of beyond the `unverified` that
     /// the receiver admits to. Empty if everything is accounted for.
-    pub fn faults(&self, sent: &Sent, unverified: u64) -> Vec<String> {
+    pub fn faults(&self, sent: &SentCounts, unverified: u64) -> Vec<String> {
         let mut faults = self.faults.clone();
-        for (subject, fates) in &self.fates {
+        for (subject, outcomes) in &self.outcomes {
             let sent = sent.get(subject).copied().unwrap_or(0);
-            if sent < fates.len() as u64 {
-                faults.push(format!("message {} on {subject} was told of, but only {sent} were sent", fates.len()));
+            if sent < outcomes.len() as u64 {
+                faults.push(format!("message {} on {subject} was told of, but only {sent} were sent", outcomes.len()));
             }
         }
         let balance = self.balance(sent);
         for row in &balance {
-            let told = self.told.iter().find(|(subject, _)| subject.as_str() == row.subject).map(|(_, told)| *told);
-            let (min, max) = told.unwrap_or_default();
+            let reported = self
+                .reported
+                .iter()
+                .find(|(subject, _)| subject.as_str() == row.subject)
+                .map(|(_, reported)| *reported);
+            let (min, max) = reported.unwrap_or_default();
             if !(min..=max).contains(&row.lost) {
                 faults.push(format!("{min}..{max} losses were told of on {}, not {}", row.subject, row.lost));
             }
@@ -146,27 +150,27 @@ mod tests {
     use super::*;
     use crate::message::{Cause, Delivery, Epoch, Loss, Message, Publisher, Reason, Verdict};
     use crate::seqno::Frame;
-    use crate::time::Wall;
+    use crate::time::WallTime;
 
     #[test]
     fn what_was_repaired_was_delivered() {
-        let mut account = Account::default();
+        let mut audit = DeliveryAudit::default();
         for count in 1..=5 {
             let Event::Message(mut delivery) = message(count) else { unreachable!() };
             delivery.repaired = count % 2 == 0;
-            account.enter(&Event::Message(delivery));
+            audit.record(&Event::Message(delivery));
         }
-        let sent = Sent::from([("a".parse().unwrap(), 5)]);
-        let balance = &account.balance(&sent)[0];
+        let sent = SentCounts::from([("a".parse().unwrap(), 5)]);
+        let balance = &audit.balance(&sent)[0];
         assert_eq!((balance.delivered, balance.repaired, balance.lost), (5, 2, 0));
-        assert_eq!(account.faults(&sent, 0), Vec::<String>::new());
+        assert_eq!(audit.faults(&sent, 0), Vec::<String>::new());
     }
 
     /// Each word is an event on subject `a`, of which 5 messages were sent: `3` a delivery, `!2-4` a loss.
     fn check(events: &str, unverified: u64, fits: bool) {
-        let mut account = Account::default();
+        let mut audit = DeliveryAudit::default();
         for word in events.split_whitespace() {
-            account.enter(&match word.strip_prefix('!') {
+            audit.record(&match word.strip_prefix('!') {
                 None => message(word.parse().unwrap()),
                 Some(range) => {
                     let (first, last) = range.split_once('-').unwrap();
@@ -174,7 +178,7 @@ mod tests {
                 }
             });
         }
-        let faults = account.faults(&Sent::from([("a".parse().unwrap(), 5)]), unverified);
+        let faults = audit.faults(&SentCounts::from([("a".parse().unwrap(), 5)]), unverified);
         assert_eq!(faults.is_empty(), fits, "{events}: {faults:?}");
     }
 
@@ -201,19 +205,19 @@ mod tests {
             (Count::Between { min: 1, max: 7 }, true),
             (Count::Between { min: 6, max: 7 }, false),
         ] {
-            let mut account = Account::default();
-            let Event::Loss(mut told) = loss(1, 5) else { unreachable!() };
-            if let Missing::Messages { count: of, .. } = &mut told.what {
+            let mut audit = DeliveryAudit::default();
+            let Event::Loss(mut reported) = loss(1, 5) else { unreachable!() };
+            if let LossScope::Messages { count: of, .. } = &mut reported.what {
                 *of = count;
             }
-            account.enter(&Event::Loss(told));
-            let faults = account.faults(&Sent::from([("a".parse().unwrap(), 5)]), 0);
+            audit.record(&Event::Loss(reported));
+            let faults = audit.faults(&SentCounts::from([("a".parse().unwrap(), 5)]), 0);
             assert_eq!(faults.is_empty(), fits, "{count}: {faults:?}");
         }
     }
 
     fn seq(count: u64) -> Seq {
-        Seq::from_parts(Frame::at(Wall::from_nanos(1_700_000_000_000_000_000)), count).unwrap()
+        Seq::from_parts(Frame::at(WallTime::from_nanos(1_700_000_000_000_000_000)), count).unwrap()
     }
 
     fn publisher() -> Publisher {
@@ -234,13 +238,13 @@ mod tests {
     }
 
     fn loss(first: u64, last: u64) -> Event {
-        let what = Missing::Messages {
+        let what = LossScope::Messages {
             subject: "a".parse().unwrap(),
             first: seq(first),
             last: seq(last),
             count: Count::Exact(last - first + 1),
         };
-        let (reason, cause, at) = (Reason::Disabled, Cause::Network, Wall::EPOCH);
+        let (reason, cause, at) = (Reason::Disabled, Cause::Network, WallTime::EPOCH);
         Event::Loss(Loss { publisher: publisher(), what, reason, cause, at })
     }
 }
