@@ -13,7 +13,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use seqcast::daemon::clock::Clock;
 use seqcast::daemon::store::error::StoreError;
 use seqcast::daemon::store::sqlite::{SqliteJournal, SqliteReader};
-use seqcast::daemon::store::writer::{Append, Writer};
+use seqcast::daemon::store::writer::{AppendOp, JournalWriter};
 use seqcast::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
 use seqcast::event::sequencer::EventSequencer;
 use seqcast::event::store::retention::Retention;
@@ -121,7 +121,7 @@ fn produce(path: &Path, producers: u64, in_flight: u64, events: u64) -> Outcome 
     let transactions = Arc::new(AtomicU64::new(0));
     let journal = SqliteJournal::open(path).expect("a new journal");
     let counted = Counted { journal, transactions: Arc::clone(&transactions) };
-    let writer = Writer::start(counted, EventSequencer::new(ServerId(1), 0, Timestamp::MIN)).expect("a thread");
+    let writer = JournalWriter::start(counted, EventSequencer::new(ServerId(1), 0, Timestamp::MIN)).expect("a thread");
     let begun = Clock::now();
     let mut waits = Histogram::<u64>::new(3).expect("a histogram");
     thread::scope(|scope| {
@@ -137,7 +137,7 @@ fn produce(path: &Path, producers: u64, in_flight: u64, events: u64) -> Outcome 
 }
 
 /// Registers events with these numbers, and gives how long each waited.
-fn register(writer: &Writer, in_flight: u64, numbers: impl Iterator<Item = u64>) -> Histogram<u64> {
+fn register(writer: &JournalWriter, in_flight: u64, numbers: impl Iterator<Item = u64>) -> Histogram<u64> {
     let (sender, receiver) = sync_channel(1 + usize::try_from(in_flight).expect("64 bits"));
     let mut waits = Histogram::<u64>::new(3).expect("a histogram");
     let mut is_answered = || {
@@ -151,7 +151,7 @@ fn register(writer: &Writer, in_flight: u64, numbers: impl Iterator<Item = u64>)
             waiting -= 1;
         }
         let now = Clock::now();
-        let append = Append::Register { requested: vec![registration(number)], now: now.wall.into() };
+        let append = AppendOp::Register { requested: vec![registration(number)], now: now.wall.into() };
         let sender = sender.clone();
         let done = move |done: Result<Vec<Event>, StoreError>| {
             done.expect("stored");

@@ -7,9 +7,9 @@
 
 use bytes::Bytes;
 use seqcast::event::pattern_index::PatternIndex;
-use seqcast::listener::ask::{Ask, Hello, Receivers};
+use seqcast::listener::ask::{Ask, Hello, ReceiverCount};
 use seqcast::listener::nats;
-use seqcast::listener::out::Out;
+use seqcast::listener::out::OutputBuffer;
 use seqcast::listener::redis;
 use seqcast::message::{ClientId, DeliveryMode, Dseq, Epoch, Message, SubId};
 use seqcast::proto::delivery::Deliveries;
@@ -559,11 +559,11 @@ fn redis_listener(figures: &mut Figures) {
     let settings = redis::Settings::default();
     let address = SocketAddr::from(([127, 0, 0, 1], 6379));
     let hello = Hello { client: 1, from: address, listen: address, nonce: [0; 16], is_secure: false };
-    let (mut parser, mut out) = (redis::Parser::new(&settings), Out::new());
+    let (mut parser, mut out) = (redis::Parser::new(&settings), OutputBuffer::new());
     let mut session = redis::Session::new(Arc::new(settings), &hello, Instant::ZERO);
     let publish = format!("*3\r\n$7\r\nPUBLISH\r\n$9\r\nbench.one\r\n$64\r\n{}\r\n", "x".repeat(PAYLOAD_BYTES));
     let written = publish.repeat(EACH);
-    let receivers = Receivers { count: 1, is_certain: true };
+    let receivers = ReceiverCount { count: 1, is_certain: true };
     let mut published = 0;
     figures.add(
         "redis listener: PUBLISH of 64 bytes, parsed, asked and answered",
@@ -650,7 +650,7 @@ fn nats_listener(figures: &mut Figures) {
     ] {
         let write = message.repeat(EACH).into_bytes();
         let mut session = nats::Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO);
-        let (mut parser, mut out) = (nats::Parser::new(&settings), Out::new());
+        let (mut parser, mut out) = (nats::Parser::new(&settings), OutputBuffer::new());
         session.on_command(Instant::ZERO, nats::Command::Connect(&connect[8..]), &mut out).expect("welcome");
         figures.add(
             format!("NATS listener, {name}: read a message"),
@@ -673,7 +673,7 @@ fn nats_listener(figures: &mut Figures) {
     for (name, headers) in [("plain", false), ("with what the bus knows", true)] {
         settings.access.headers = headers;
         let mut session = nats::Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO);
-        let mut out = Out::new();
+        let mut out = OutputBuffer::new();
         session.on_command(Instant::ZERO, nats::Command::Connect(&connect[8..]), &mut out).expect("welcome");
         let subscribe = nats::Command::Sub { subject: b">", queue: None, sid: b"1" };
         session.on_command(Instant::ZERO, subscribe, &mut out).expect("allowed");

@@ -17,10 +17,10 @@ use redis_server::{DURABLE, RedisServer};
 use rusqlite::Connection;
 use seqcast::daemon::clock::Clock;
 use seqcast::daemon::order::error::OrderError;
-use seqcast::daemon::order::push::{FrontEnd, Push};
+use seqcast::daemon::order::front_end::{FrontEnd, Push};
 use seqcast::daemon::order::redis::{PREFIX, RedisStore};
-use seqcast::daemon::order::run::Run;
 use seqcast::daemon::order::sqlite::SqliteStore;
+use seqcast::daemon::order::worker_run::WorkerRun;
 use seqcast::event::order::name::{Object, WorkerName};
 use seqcast::event::order::stamp::OrderStamp;
 use seqcast::event::order::store::Store;
@@ -79,8 +79,8 @@ fn work<S: Store<Error = OrderError>>(open: &(impl Fn() -> S + Sync), workers: u
                 };
                 let name = WorkerName::new(&format!("worker {number}")).expect("a name");
                 let settings = Settings { name, lease_ms: 10_000 };
-                let tell = |notice| panic!("{notice:?}");
-                let run = Run { settings, mark: None, patience: PATIENCE, send, tell, is_ending };
+                let notify = |notice| panic!("{notice:?}");
+                let run = WorkerRun { settings, mark: None, patience: PATIENCE, send, notify, is_ending };
                 run.run(&mut open()).expect("the store is there");
                 sent
             }

@@ -15,9 +15,9 @@ mod wait;
 use bytes::Bytes;
 use redis_server::RedisServer;
 use seqcast::daemon::clock::Clock;
-use seqcast::daemon::order::push::{FrontEnd, Push};
+use seqcast::daemon::order::front_end::{FrontEnd, Push};
 use seqcast::daemon::order::redis::{PREFIX, RedisStore};
-use seqcast::daemon::order::run::{Notice, Run};
+use seqcast::daemon::order::worker_run::{WorkerNotice, WorkerRun};
 use seqcast::event::order::name::{Object, WorkerName};
 use seqcast::event::order::stamp::{Generation, OrderStamp};
 use seqcast::event::order::worker::{OrderedEvent, Settings, WorkerAdvisory};
@@ -66,15 +66,15 @@ fn work(seen: &Seen, number: u64) {
             lock(&seen.sent).push(event.clone());
             true
         };
-        let tell = |notice| {
-            if let Notice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) = notice {
+        let notify = |notice| {
+            if let WorkerNotice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) = notice {
                 lock(&seen.told).extend(known.into_iter().chain(found));
             }
         };
         let name = WorkerName::new(&format!("worker {number}")).expect("a name");
         let settings = Settings { name, lease_ms: 500 };
         // Not patient: the primary may have moved.
-        let run = Run { settings, mark, patience: Duration::ZERO, send, tell, is_ending: &seen.is_ending };
+        let run = WorkerRun { settings, mark, patience: Duration::ZERO, send, notify, is_ending: &seen.is_ending };
         mark = match run.run(&mut store(seen)) {
             Ok(ended) => mark.max(ended.mark),
             Err(_) => lock(&newest).to_owned(),

@@ -6,8 +6,8 @@ use crate::support::root;
 use crate::support::wait::{PATIENCE, wait_until, wait_until_some};
 use seqcast::event::store::{Query, Series};
 use seqcast::listener::hat::chatter::Conversation;
-use seqcast::listener::hat::to_client::ToClient;
-use seqcast::listener::hat::to_peer::{Init, Subscription, ToPeer};
+use seqcast::listener::hat::client_message::{EventSubscription, HatClientMessage, Init};
+use seqcast::listener::hat::server_message::HatServerMessage;
 use seqcast::listener::hat::{Message, Parser, Settings};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
@@ -202,8 +202,8 @@ fn completes_handshake(place: &Place, certificate: &Path) -> bool {
 fn welcomes_in_clear(place: &Place) -> bool {
     let mut stream = TcpStream::connect(("127.0.0.1", port(place))).expect("the listener is open");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time above 0");
-    let subscription = Subscription::default();
-    let init = ToPeer::Init(Init { name: "clear".into(), token: None, subscription, persisted: false });
+    let subscription = EventSubscription::default();
+    let init = HatClientMessage::Init(Init { name: "clear".into(), token: None, subscription, persisted: false });
     let (conversation, body) = (Conversation { first: 1, is_own: true }, init.encode().unwrap());
     let message = Message { id: 1, conversation, is_last: false, type_name: init.type_name(), body: &body };
     stream.write_all(&message.frame()).expect("the system has room for it");
@@ -218,7 +218,9 @@ fn welcomes_in_clear(place: &Place) -> bool {
             }
         }
         match parser.next() {
-            Ok(Some(message)) => return matches!(ToClient::decode(&message), Ok(ToClient::Init(Ok(_)))),
+            Ok(Some(message)) => {
+                return matches!(HatServerMessage::decode(&message), Ok(HatServerMessage::Init(Ok(_))));
+            }
             Ok(None) => {}
             Err(_) => return false,
         }
@@ -296,9 +298,9 @@ fn a_client_that_does_not_read_does_not_have_its_questions_answered() {
         source.act(&json!({ "do": "register", "events": events }));
     }
     let mut stream = TcpStream::connect(("127.0.0.1", port(&place))).unwrap();
-    let subscription = Subscription::default();
-    let init = ToPeer::Init(Init { name: "greedy".into(), token: None, subscription, persisted: false });
-    let question = ToPeer::Query(Some(Query::Series(Series::default())));
+    let subscription = EventSubscription::default();
+    let init = HatClientMessage::Init(Init { name: "greedy".into(), token: None, subscription, persisted: false });
+    let question = HatClientMessage::Query(Some(Query::Series(Series::default())));
     for id in 1..=1 + QUESTIONS {
         let said = if id == 1 { &init } else { &question };
         let (conversation, body) = (Conversation { first: id, is_own: true }, said.encode().unwrap());
@@ -315,14 +317,14 @@ fn a_client_that_does_not_read_does_not_have_its_questions_answered() {
     let found = source.act(&json!({ "do": "latest", "types": [["a"]] })).pop().expect("an answer");
     assert_eq!(shown(&found["answer"]), ["7/4/10 a"]);
     assert!(queued() < 2 * 40 * BYTES as u64, "one answer at a time");
-    let mut parser = Parser::new(&Settings { stranger_bytes_max: usize::MAX, ..Settings::default() });
+    let mut parser = Parser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
     let (mut answers, mut bytes) = (0, vec![0; 1 << 20]);
     while answers < QUESTIONS {
         let count = stream.read(&mut bytes).unwrap();
         assert!(0 < count, "closed behind {answers} answers");
         parser.push(&bytes[..count]);
         while let Some(message) = parser.next().unwrap() {
-            if let ToClient::QueryPage(answer) = ToClient::decode(&message).unwrap() {
+            if let HatServerMessage::QueryPage(answer) = HatServerMessage::decode(&message).unwrap() {
                 answers += 1;
                 assert_eq!((message.conversation.first, answer.events.len()), (1 + answers, 40));
             }

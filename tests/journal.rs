@@ -3,9 +3,9 @@
 
 use crate::support::TempDir;
 use seqcast::daemon::clock::Clock;
-use seqcast::daemon::store::error::OpenError;
+use seqcast::daemon::store::error::JournalOpenError;
 use seqcast::daemon::store::sqlite::SqliteJournal;
-use seqcast::daemon::store::writer::{Append, Writer};
+use seqcast::daemon::store::writer::{AppendOp, JournalWriter};
 use seqcast::event::model::{EventId, Payload, Registration, ServerId};
 use seqcast::event::sequencer::EventSequencer;
 use seqcast::event::store::{Journal, Query, ServerQuery};
@@ -60,7 +60,7 @@ fn run_and_kill(file: &Path, count: u64) -> Vec<(EventId, String)> {
         line.clear();
         if !is_killed && count <= told.len() as u64 {
             let error = SqliteJournal::open(file).expect_err("it is the child's");
-            assert!(matches!(error, OpenError::InUse(_)), "{error}");
+            assert!(matches!(error, JournalOpenError::InUse(_)), "{error}");
             child.kill().expect("it runs");
             is_killed = true;
         }
@@ -113,7 +113,8 @@ impl Checked {
 fn append_until_killed(file: &Path) {
     let mut journal = SqliteJournal::open(file).expect("a journal");
     let last = journal.last_session(SERVER).expect("readable");
-    let writer = Writer::start(journal, EventSequencer::new(SERVER, last.session, last.timestamp)).expect("a thread");
+    let writer =
+        JournalWriter::start(journal, EventSequencer::new(SERVER, last.session, last.timestamp)).expect("a thread");
     let produce = |producer: u64| {
         let writer = &writer;
         move || {
@@ -127,7 +128,7 @@ fn append_until_killed(file: &Path) {
                     payload: Some(Payload::Binary { type_name: text.into(), bytes: vec![0; 256].into() }),
                 };
                 let requested: Vec<_> = (0..1 + rng.below(3)).map(|part| one(&format!("{text}-{part}"))).collect();
-                let append = Append::Register { requested, now: Clock::now().wall.into() };
+                let append = AppendOp::Register { requested, now: Clock::now().wall.into() };
                 let sender = sender.clone();
                 writer
                     .append(append, Box::new(move |done| sender.send(done).expect("it waits")))

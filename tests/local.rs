@@ -4,13 +4,13 @@ use crate::support::bus::{PATIENCE, config_with_socket, message, messages, serve
 use crate::support::wait::wait_until;
 use bytes::BytesMut;
 use seqcast::bus::{
-    Bus, DropRule, Embedded, Event, OpenError, Options, PublishError, RecvError, RequestError, RequestOptions,
-    Selection, SubscribeError, SubscribeOptions, Subscription, WaitError, Why,
+    Bus, DropRule, Embedded, Event, OpenError, Options, PublishError, RecvError, RefusalReason, RequestError,
+    RequestOptions, Selection, SubscribeError, SubscribeOptions, Subscription, WaitError,
 };
 use seqcast::daemon::clock::Clock;
 use seqcast::listener::ask::Awaited;
-use seqcast::listener::frame::{ByeReason, ToClient, ToPeer, VERSION, Welcome};
-use seqcast::listener::local::{Caller, Listener};
+use seqcast::listener::frame::{ByeReason, ClientFrame, PeerFrame, VERSION, Welcome};
+use seqcast::listener::local::{ClientEndpoint, PeerEndpoint};
 use seqcast::listener::refused::Refused;
 use seqcast::message::{Delivery, DeliveryMode, Headers, Message, SubId};
 use seqcast::proto::pace::Pace;
@@ -26,24 +26,24 @@ use std::time::Duration;
 /// A client that is written by hand: it says what it is told to and reads when it is told to.
 struct Raw {
     stream: UnixStream,
-    caller: Caller,
+    caller: ClientEndpoint,
 }
 
 impl Raw {
     fn connect(path: &Path) -> Raw {
         let stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Raw { stream, caller: Caller::new() }
+        Raw { stream, caller: ClientEndpoint::new() }
     }
 
     fn greeted(path: &Path) -> Raw {
         let mut raw = Raw::connect(path);
-        raw.send(&ToPeer::Hello { version: VERSION, name: "raw".into() });
-        assert!(matches!(raw.next(), Some(ToClient::Welcome(_))));
+        raw.send(&ClientFrame::Hello { version: VERSION, name: "raw".into() });
+        assert!(matches!(raw.next(), Some(PeerFrame::Welcome(_))));
         raw
     }
 
-    fn send(&mut self, frame: &ToPeer) {
+    fn send(&mut self, frame: &ClientFrame) {
         let mut bytes = BytesMut::new();
         frame.encode(&mut bytes);
         self.stream.write_all(&bytes).unwrap();
@@ -51,16 +51,16 @@ impl Raw {
 
     fn subscribe(&mut self, sub: u32, pattern: &str) {
         self.send_subscribe(sub, pattern, None, None, false);
-        assert_eq!(self.next(), Some(ToClient::Subscribed { sub: SubId(sub) }));
+        assert_eq!(self.next(), Some(PeerFrame::Subscribed { sub: SubId(sub) }));
     }
 
     fn send_subscribe(&mut self, sub: u32, pattern: &str, queue: Option<&str>, mode: Option<DeliveryMode>, news: bool) {
         let (pattern, queue) = (pattern.parse().unwrap(), queue.map(|name| name.parse().unwrap()));
-        self.send(&ToPeer::Subscribe { sub: SubId(sub), pattern, queue, mode, news });
+        self.send(&ClientFrame::Subscribe { sub: SubId(sub), pattern, queue, mode, news });
     }
 
     /// The next frame; `None` at the end of the connection.
-    fn next(&mut self) -> Option<ToClient> {
+    fn next(&mut self) -> Option<PeerFrame> {
         let mut bytes = [0u8; 65_536];
         loop {
             if let Some(frame) = self.caller.poll_frame().unwrap() {
@@ -175,29 +175,29 @@ fn what_a_subscription_awaits_is_told_once_and_not_after_its_end() {
     raw.subscribe(1, "a");
     raw.subscribe(2, "b");
     let mut flushes = |sub, what, timeout_ms, subject: &str| {
-        raw.send(&ToPeer::Await { sub: SubId(sub), what, timeout_ms, subject: subject.parse().unwrap() });
+        raw.send(&ClientFrame::Await { sub: SubId(sub), what, timeout_ms, subject: subject.parse().unwrap() });
     };
-    flushes(1, Awaited::Somebody, 60_000, "c");
-    flushes(2, Awaited::Somebody, 60_000, "c");
-    flushes(2, Awaited::Somebody, 0, "c");
-    flushes(1, Awaited::Nobody, 60_000, "a");
-    flushes(2, Awaited::Somebody, 60_000, "a");
-    assert_eq!(raw.next(), Some(ToClient::Awaited { sub: SubId(2) }), "it is so already");
-    raw.send(&ToPeer::Unsubscribe { sub: SubId(1) });
-    raw.send(&ToPeer::Flush { token: 7 });
-    assert_eq!(raw.next(), Some(ToClient::Flushed { token: 7 }));
+    flushes(1, Awaited::Present, 60_000, "c");
+    flushes(2, Awaited::Present, 60_000, "c");
+    flushes(2, Awaited::Present, 0, "c");
+    flushes(1, Awaited::Absent, 60_000, "a");
+    flushes(2, Awaited::Present, 60_000, "a");
+    assert_eq!(raw.next(), Some(PeerFrame::Awaited { sub: SubId(2) }), "it is so already");
+    raw.send(&ClientFrame::Unsubscribe { sub: SubId(1) });
+    raw.send(&ClientFrame::Flush { token: 7 });
+    assert_eq!(raw.next(), Some(PeerFrame::Flushed { token: 7 }));
     let somebody = peer.subscribe("c".parse().unwrap()).unwrap();
-    assert_eq!(raw.next(), Some(ToClient::Awaited { sub: SubId(2) }));
+    assert_eq!(raw.next(), Some(PeerFrame::Awaited { sub: SubId(2) }));
     drop(somebody);
     let subs = || peer.show("subs").unwrap()["rows"].as_array().unwrap().len();
     wait_until("it has ended", || subs() == 1);
-    raw.send(&ToPeer::Await {
+    raw.send(&ClientFrame::Await {
         sub: SubId(2),
-        what: Awaited::Nobody,
+        what: Awaited::Absent,
         timeout_ms: 60_000,
         subject: "c".parse().unwrap(),
     });
-    assert_eq!(raw.next(), Some(ToClient::Awaited { sub: SubId(2) }), "as soon as the peer knows who else is there");
+    assert_eq!(raw.next(), Some(PeerFrame::Awaited { sub: SubId(2) }), "as soon as the peer knows who else is there");
 }
 
 #[test]
@@ -286,7 +286,11 @@ fn what_cannot_go_with_a_queue_group_is_refused() {
     let confirmed = SubscribeOptions { confirm: true, ..member.clone() };
     for bus in [&embedded, &attached] {
         let subscribe = |options| bus.subscribe_with(["a", "b"].map(|pattern| pattern.parse().unwrap()), options);
-        for (options, why) in [(&live, Why::QueueLive), (&late, Why::QueueNews), (&confirmed, Why::QueueNews)] {
+        for (options, why) in [
+            (&live, RefusalReason::QueueLive),
+            (&late, RefusalReason::QueueNews),
+            (&confirmed, RefusalReason::QueueNews),
+        ] {
             let error = subscribe(options).unwrap_err();
             assert_eq!(error, SubscribeError::Refused(why));
             assert!(error.to_string().contains("leave out"), "{error}");
@@ -300,9 +304,9 @@ fn what_cannot_go_with_a_queue_group_is_refused() {
     wait_until("all have ended", || embedded.show("subs").unwrap()["rows"] == serde_json::json!([]));
     let mut raw = Raw::greeted(&config.socket);
     raw.send_subscribe(1, "a", Some("q"), Some(DeliveryMode::Live), false);
-    assert_eq!(raw.next(), Some(ToClient::Refused(Refused { sub: Some(SubId(1)), why: Why::QueueLive })));
+    assert_eq!(raw.next(), Some(PeerFrame::Refused(Refused { sub: Some(SubId(1)), why: RefusalReason::QueueLive })));
     raw.send_subscribe(2, "a", Some("q"), None, true);
-    assert_eq!(raw.next(), Some(ToClient::Refused(Refused { sub: Some(SubId(2)), why: Why::QueueNews })));
+    assert_eq!(raw.next(), Some(PeerFrame::Refused(Refused { sub: Some(SubId(2)), why: RefusalReason::QueueNews })));
 }
 
 fn question_without_reply() -> seqcast::message::Delivery {
@@ -351,19 +355,19 @@ fn a_client_that_does_not_read_loses_only_its_own_and_is_told_how_many() {
     let (mut next, mut dropped) = (0u32, [0u64; 2]);
     while next < sent {
         match slow.next().expect("the slow client stays connected") {
-            ToClient::Message { subs, delivery } => {
+            PeerFrame::Message { subs, delivery } => {
                 assert_eq!(subs, [SubId(7), SubId(8)], "one frame names both subscriptions");
                 assert_eq!(delivery.message.payload[..4], next.to_be_bytes(), "what is missing was told before");
                 next += 1;
             }
-            ToClient::MessageRun { subs, deliveries } => {
+            PeerFrame::MessageRun { subs, deliveries } => {
                 assert_eq!(subs, [SubId(7), SubId(8)], "one frame names both subscriptions");
                 for delivery in deliveries {
                     assert_eq!(delivery.message.payload[..4], next.to_be_bytes(), "what is missing was told before");
                     next += 1;
                 }
             }
-            ToClient::Dropped { counts } => {
+            PeerFrame::Dropped { counts } => {
                 assert_eq!(counts.iter().map(|(sub, _)| *sub).collect::<Vec<_>>(), [SubId(7), SubId(8)]);
                 assert_eq!(counts[0].1, counts[1].1);
                 next += counts[0].1 as u32;
@@ -383,7 +387,7 @@ fn a_peer_that_does_not_read_makes_publishers_full_and_its_end_makes_them_closed
     let listener = UnixListener::bind(&path).unwrap();
     let fake = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut listener = Listener::new();
+        let mut listener = PeerEndpoint::new();
         let mut bytes = [0u8; 300];
         while listener.poll_frame().unwrap().is_none() {
             let count = stream.read(&mut bytes).unwrap();
@@ -418,8 +422,8 @@ fn a_peer_that_does_not_read_makes_publishers_full_and_its_end_makes_them_closed
     wait_until("the end is explained", || bus.end_reason().is_some());
 }
 
-fn welcome(version: u16) -> ToClient {
-    ToClient::Welcome(Welcome {
+fn welcome(version: u16) -> PeerFrame {
+    PeerFrame::Welcome(Welcome {
         version,
         peer: "fake".parse().unwrap(),
         epoch: seqcast::message::Epoch::new(1).unwrap(),
@@ -438,11 +442,11 @@ fn a_refused_message_is_told_by_the_next_flush() {
     let subscription = peer.subscribe("x".parse().unwrap()).unwrap();
     let bytes_max = u64::try_from(config.message_size).unwrap();
     let mut raw = Raw::greeted(&config.socket);
-    raw.send(&ToPeer::Publish(Message::new("x".parse().unwrap(), vec![0; config.message_size + 1])));
-    raw.send(&ToPeer::Flush { token: 1 });
-    let refused = Refused { sub: None, why: Why::MessageTooLarge { bytes: bytes_max + 1, bytes_max } };
-    assert_eq!(raw.next(), Some(ToClient::Refused(refused.clone())), "the peer says so before it answers");
-    assert_eq!(raw.next(), Some(ToClient::Flushed { token: 1 }));
+    raw.send(&ClientFrame::Publish(Message::new("x".parse().unwrap(), vec![0; config.message_size + 1])));
+    raw.send(&ClientFrame::Flush { token: 1 });
+    let refused = Refused { sub: None, why: RefusalReason::MessageTooLarge { bytes: bytes_max + 1, bytes_max } };
+    assert_eq!(raw.next(), Some(PeerFrame::Refused(refused.clone())), "the peer says so before it answers");
+    assert_eq!(raw.next(), Some(PeerFrame::Flushed { token: 1 }));
 
     // The library does not let a message go that is too large for its peer, so here the peer is one that is stricter.
     let directory = crate::support::TempDir::new();
@@ -451,7 +455,7 @@ fn a_refused_message_is_told_by_the_next_flush() {
     let said = refused.clone();
     let fake = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let (mut listener, mut bytes) = (Listener::new(), [0u8; 300]);
+        let (mut listener, mut bytes) = (PeerEndpoint::new(), [0u8; 300]);
         let mut flushes = 0;
         while flushes < 2 {
             let mut out = BytesMut::new();
@@ -460,14 +464,14 @@ fn a_refused_message_is_told_by_the_next_flush() {
                     let count = stream.read(&mut bytes).unwrap();
                     listener.push(&bytes[..count]);
                 }
-                Some(ToPeer::Hello { .. }) => welcome(VERSION).encode(&mut out),
-                Some(ToPeer::PublishRun(mut run)) => drop(run.publish_each(|_, _| {
-                    ToClient::Refused(said.clone()).encode(&mut out);
+                Some(ClientFrame::Hello { .. }) => welcome(VERSION).encode(&mut out),
+                Some(ClientFrame::PublishRun(mut run)) => drop(run.publish_each(|_, _| {
+                    PeerFrame::Refused(said.clone()).encode(&mut out);
                     true
                 })),
-                Some(ToPeer::Flush { token }) => {
+                Some(ClientFrame::Flush { token }) => {
                     flushes += 1;
-                    ToClient::Flushed { token }.encode(&mut out);
+                    PeerFrame::Flushed { token }.encode(&mut out);
                 }
                 Some(other) => panic!("{other:?}"),
             }
@@ -522,14 +526,14 @@ fn programs_that_do_not_speak_the_protocol_are_turned_away_with_a_reason() {
     let farewell = |bytes: &[u8]| {
         let mut raw = Raw::connect(&config.socket);
         raw.stream.write_all(bytes).unwrap();
-        let Some(ToClient::Bye { reason, text }) = raw.next() else { panic!("no BYE for {bytes:?}") };
+        let Some(PeerFrame::Bye { reason, text }) = raw.next() else { panic!("no BYE for {bytes:?}") };
         assert_eq!(raw.next(), None);
         (reason, text)
     };
     assert_eq!(farewell(b"GET / HTTP/1.1\r\n\r\n").0, ByeReason::Malformed);
-    assert_eq!(farewell(b"\0\0\0\x09\x06\0\0\0\0\0\0\0\x01").0, ByeReason::Misbehaved);
+    assert_eq!(farewell(b"\0\0\0\x09\x06\0\0\0\0\0\0\0\x01").0, ByeReason::ProtocolViolation);
     let mut hello = BytesMut::new();
-    ToPeer::Hello { version: VERSION + 1, name: "new".into() }.encode(&mut hello);
+    ClientFrame::Hello { version: VERSION + 1, name: "new".into() }.encode(&mut hello);
     let (reason, text) = farewell(&hello);
     assert_eq!(reason, ByeReason::Incompatible);
     assert!(text.contains("install the same version"), "{text}");
@@ -537,7 +541,7 @@ fn programs_that_do_not_speak_the_protocol_are_turned_away_with_a_reason() {
     let mut raw = Raw::greeted(&config.socket);
     raw.subscribe(1, "x");
     raw.stream.write_all(b"\0\0\0\x02\x7f\0").unwrap();
-    assert!(matches!(raw.next(), Some(ToClient::Bye { reason: ByeReason::Malformed, .. })));
+    assert!(matches!(raw.next(), Some(PeerFrame::Bye { reason: ByeReason::Malformed, .. })));
     wait_until("its subscription ends", || peer.show("subs").unwrap()["rows"].as_array().unwrap().len() == 1);
     peer.publish(message("x", "still here")).unwrap();
     assert_eq!(messages(&subscription, 1)[0].message.payload, "still here");
@@ -572,7 +576,7 @@ fn too_many_clients_and_subscriptions_are_refused_with_the_key_to_change() {
     assert!(matches!(&error, OpenError::Refused(text) if text.contains("client-max")), "{error}");
     let _kept: Vec<_> = (0..2).map(|_| bus.subscribe("x".parse().unwrap()).unwrap()).collect();
     let refused = bus.subscribe("x".parse().unwrap()).unwrap_err();
-    assert_eq!(refused, SubscribeError::Refused(Why::TooManySubscriptions { max: 2 }));
+    assert_eq!(refused, SubscribeError::Refused(RefusalReason::TooManySubscriptions { max: 2 }));
 }
 
 #[test]

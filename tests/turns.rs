@@ -3,7 +3,7 @@
 use crate::support::bus::config_with_socket;
 use bytes::BytesMut;
 use seqcast::bus::{Embedded, Options};
-use seqcast::listener::frame::{ToClient, ToPeer, VERSION};
+use seqcast::listener::frame::{ClientFrame, PeerFrame, VERSION};
 use seqcast::message::SubId;
 use serde_json::json;
 use std::fs::File;
@@ -87,12 +87,12 @@ fn clients_of_a_listener_share_a_turn() {
 #[test]
 fn attached_clients_share_a_turn() {
     let (mut peer, _directory, socket) = start();
-    let bytes = |frame: ToPeer| {
+    let bytes = |frame: ClientFrame| {
         let mut bytes = BytesMut::new();
         frame.encode(&mut bytes);
         bytes
     };
-    let hello = bytes(ToPeer::Hello { version: VERSION, name: "turns".to_owned() });
+    let hello = bytes(ClientFrame::Hello { version: VERSION, name: "turns".to_owned() });
     let connect = |_| {
         let mut stream = UnixStream::connect(&socket).unwrap();
         stream.write_all(&hello).unwrap();
@@ -102,9 +102,14 @@ fn attached_clients_share_a_turn() {
     };
     let clients = (0..CLIENTS).map(connect).collect();
     // Asking for what is there already is answered and nothing else.
-    let ask =
-        bytes(ToPeer::Subscribe { sub: SubId(1), pattern: "a".parse().unwrap(), mode: None, news: false, queue: None });
+    let ask = bytes(ClientFrame::Subscribe {
+        sub: SubId(1),
+        pattern: "a".parse().unwrap(),
+        mode: None,
+        news: false,
+        queue: None,
+    });
     let mut answer = BytesMut::new();
-    ToClient::Subscribed { sub: SubId(1) }.encode(&mut answer);
+    PeerFrame::Subscribed { sub: SubId(1) }.encode(&mut answer);
     ask_all(&mut peer, clients, &ask, answer.len());
 }

@@ -2,7 +2,7 @@
 
 use crate::daemon::local::DirectoryError;
 use crate::daemon::start::StartError;
-use crate::listener::refused::Why;
+use crate::listener::refused::RefusalReason;
 use crate::message::Message;
 use std::fmt;
 use std::io;
@@ -117,7 +117,7 @@ impl std::error::Error for PublishError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubscribeError {
     /// The peer refused it.
-    Refused(Why),
+    Refused(RefusalReason),
     /// The peer did not answer in time.
     Timeout,
     /// The bus is closed, or its peer is gone.
@@ -177,7 +177,7 @@ pub enum WaitError {
     /// Not in time.
     Timeout,
     /// The peer has refused a message that was published since the flush before; all others have left.
-    Refused(Why),
+    Refused(RefusalReason),
     /// The bus is closed, or its peer is gone.
     Closed,
 }

@@ -5,7 +5,7 @@ use crate::daemon::parts::PartReceiver;
 use crate::event::model::{Event, EventId, Registration};
 use crate::event::refusal::Refusal;
 use crate::event::store::{Query, QueryPage};
-use crate::listener::event::{EventAnswer, EventRequest, Part, Registered};
+use crate::listener::event::{EventAnswer, EventAnswerPart, EventRequest, Registered};
 use crate::subject::event_type::TypePattern;
 use crossbeam_channel::RecvTimeoutError;
 use std::fmt;
@@ -87,7 +87,7 @@ impl Bus {
     /// # Errors
     /// The bus is closed.
     pub fn begin_register(&self, requested: Vec<Registration>) -> Result<PendingRegistration, EventError> {
-        let told = self.shared.link.ask_events(EventRequest::Register(requested.clone()))?;
+        let told = self.shared.link.request_events(EventRequest::Register(requested.clone()))?;
         Ok(PendingRegistration { requested, told })
     }
 
@@ -96,10 +96,10 @@ impl Bus {
     /// # Errors
     /// The question makes no sense; the journal cannot be read; no answer in time.
     pub fn find_events(&self, query: Query) -> Result<QueryPage, EventError> {
-        let told = self.shared.link.ask_events(EventRequest::Query(query))?;
+        let told = self.shared.link.request_events(EventRequest::Query(query))?;
         let mut answer = QueryPage::default();
         loop {
-            let EventAnswer::Found(Part { events, is_last, more_follows }) = next(&told)? else {
+            let EventAnswer::Found(EventAnswerPart { events, is_last, more_follows }) = next(&told)? else {
                 return Err(EventError::Closed);
             };
             answer.events.extend(events);

@@ -4,11 +4,11 @@ use super::events::{EventError, EventReply};
 use super::local_connection::LocalConnection;
 use super::streams::{StreamError, StreamReply};
 use super::{PublishError, SubscribeError, WaitError};
-use crate::daemon::events::Asker;
+use crate::daemon::events::EventRequester;
 use crate::daemon::mailbox::{AnswerSender, EngineCommand, Mailbox, PushError};
 use crate::daemon::parts::{PartReceiver, part_channel};
 use crate::daemon::queue::EventQueue;
-use crate::daemon::stream::ask::StreamAsker;
+use crate::daemon::stream::requests::StreamRequester;
 use crate::listener::ask::Awaited;
 use crate::listener::event::{EventRequest, PARTS_MAX};
 use crate::listener::stream::StreamRequest;
@@ -141,11 +141,11 @@ impl PeerLink {
 
     /// Asks something about events. The answer, in one part or more, goes to the receiver, which has room for all parts of
     /// the largest answer. A peer that sends more ends the answer.
-    pub(super) fn ask_events(&self, request: EventRequest) -> Result<PartReceiver<EventReply>, EventError> {
+    pub(super) fn request_events(&self, request: EventRequest) -> Result<PartReceiver<EventReply>, EventError> {
         let (tell, told) = part_channel(PARTS_MAX);
         match self {
             PeerLink::Engine(mailbox, client) => {
-                let asker = Asker::Embedded(*client, tell);
+                let asker = EventRequester::Embedded(*client, tell);
                 mailbox.push(EngineCommand::AskEvents { asker, request }, ANSWER_TIMEOUT).map_err(|rejected| {
                     match rejected {
                         PushError::Full(_) => EventError::Timeout,
@@ -153,17 +153,17 @@ impl PeerLink {
                     }
                 })?;
             }
-            PeerLink::LocalConnection(local_connection) => local_connection.ask_events(request, tell)?,
+            PeerLink::LocalConnection(local_connection) => local_connection.request_events(request, tell)?,
         }
         Ok(told)
     }
 
     /// Asks something about streams. The answer goes to the receiver.
-    pub(super) fn ask_streams(&self, request: StreamRequest) -> Result<Receiver<StreamReply>, StreamError> {
+    pub(super) fn request_stream(&self, request: StreamRequest) -> Result<Receiver<StreamReply>, StreamError> {
         let (tell, told) = bounded(1);
         match self {
             PeerLink::Engine(mailbox, client) => {
-                let asker = StreamAsker::Embedded(*client, tell);
+                let asker = StreamRequester::Embedded(*client, tell);
                 mailbox.push(EngineCommand::AskStreams { asker, request }, ANSWER_TIMEOUT).map_err(|rejected| {
                     match rejected {
                         PushError::Full(_) => StreamError::Timeout,
@@ -171,7 +171,7 @@ impl PeerLink {
                     }
                 })?;
             }
-            PeerLink::LocalConnection(local_connection) => local_connection.ask_streams(request, tell)?,
+            PeerLink::LocalConnection(local_connection) => local_connection.request_stream(request, tell)?,
         }
         Ok(told)
     }

@@ -11,10 +11,10 @@ use crate::daemon::queue::{Event, EventQueue};
 use crate::daemon::shutdown::panic_text;
 use crate::listener::ask::Awaited;
 use crate::listener::event::{EventAnswer, EventRequest};
-use crate::listener::frame::{ToClient, ToPeer, VERSION, Welcome};
-use crate::listener::local::{Caller, Fault};
-use crate::listener::refused::Why;
-use crate::listener::run::OpenRun;
+use crate::listener::frame::{ClientFrame, PeerFrame, VERSION, Welcome};
+use crate::listener::local::{ClientEndpoint, LocalFault};
+use crate::listener::refused::RefusalReason;
+use crate::listener::run::PublishRunBuilder;
 use crate::listener::stream::StreamRequest;
 use crate::message::{DeliveryMode, Loss, LossScope, Message, MessageRef, PeerRef, SubId, SubscriptionFilter};
 use crate::proto::delivery::Deliveries;
@@ -61,7 +61,7 @@ pub(super) struct LocalConnection {
 struct ConnectionState {
     out: BytesMut,
     /// The messages at the end of `out` to which more can be added.
-    run: OpenRun,
+    run: PublishRunBuilder,
     is_sleeping: bool,
     writers_waiting: usize,
     /// The user wants to end it: write the rest, then stop.
@@ -71,14 +71,14 @@ struct ConnectionState {
     /// Why it is over, once it is.
     end_reason: Option<String>,
     next_token: u64,
-    pending_subscribes: BTreeMap<SubId, Sender<Result<(), Why>>>,
+    pending_subscribes: BTreeMap<SubId, Sender<Result<(), RefusalReason>>>,
     pending_shows: BTreeMap<u32, Sender<Value>>,
     pending_questions: BTreeMap<u64, AnswerSender>,
-    pending_flushes: BTreeMap<u64, Sender<Result<(), Why>>>,
+    pending_flushes: BTreeMap<u64, Sender<Result<(), RefusalReason>>>,
     events: BTreeMap<u64, PartSender<EventReply>>,
     streams: BTreeMap<u64, Sender<StreamReply>>,
     /// Why a message was refused, the first one since a flush was told.
-    refused: Option<Why>,
+    refused: Option<RefusalReason>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -96,7 +96,7 @@ impl LocalConnection {
         };
         check_directory(path).map_err(OpenError::Directory)?;
         let mut socket = connect(path).map_err(no_peer)?;
-        let mut caller = Caller::new();
+        let mut caller = ClientEndpoint::new();
         let welcome = handshake(&mut socket, &mut caller, path, name)?;
         socket.set_nonblocking(true).map_err(system("prepare the connection"))?;
         let mut stream = UnixStream::from_std(OwnedFd::from(socket).into());
@@ -127,14 +127,14 @@ impl LocalConnection {
 
     pub(super) fn publish(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
         let bytes = message.body_bytes();
-        if MessageRef::from(&message).is_plain() && OpenRun::packs(bytes) {
+        if MessageRef::from(&message).is_plain() && PublishRunBuilder::packs(bytes) {
             let has_room = self.publish_payload(&message.subject, &message.payload, timeout)?;
             return if has_room { Ok(()) } else { Err(PublishError::Full(Box::new(message))) };
         }
         let Some(mut state) = self.send_space(bytes, timeout)? else {
             return Err(PublishError::Full(Box::new(message)));
         };
-        state.push(&ToPeer::Publish(message));
+        state.push(&ClientFrame::Publish(message));
         self.wake(state);
         Ok(())
     }
@@ -147,11 +147,11 @@ impl LocalConnection {
         timeout: Duration,
     ) -> Result<bool, PublishError> {
         let Some(mut state) = self.send_space(payload.len(), timeout)? else { return Ok(false) };
-        if OpenRun::packs(payload.len()) {
+        if PublishRunBuilder::packs(payload.len()) {
             let ConnectionState { run, out, .. } = &mut *state;
             run.push(out, subject, payload);
         } else {
-            state.push(&ToPeer::Publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload))));
+            state.push(&ClientFrame::Publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload))));
         }
         self.wake(state);
         Ok(true)
@@ -183,11 +183,11 @@ impl LocalConnection {
         sub: SubId,
         (wanted, mode, news): (SubscriptionFilter, Option<DeliveryMode>, bool),
         queue: Arc<EventQueue>,
-        answer: Sender<Result<(), Why>>,
+        answer: Sender<Result<(), RefusalReason>>,
     ) -> Result<(), SubscribeError> {
         locked(&self.queues).insert(sub, queue);
         let SubscriptionFilter { pattern, queue: group, .. } = wanted;
-        let sent = self.send(&ToPeer::Subscribe { sub, pattern, queue: group, mode, news }, |state| {
+        let sent = self.send(&ClientFrame::Subscribe { sub, pattern, queue: group, mode, news }, |state| {
             state.pending_subscribes.insert(sub, answer);
         });
         if sent.is_err() {
@@ -202,7 +202,7 @@ impl LocalConnection {
             queue.close();
         }
         // If the peer is gone, so is the subscription.
-        let _ = self.send(&ToPeer::Unsubscribe { sub }, |_| {});
+        let _ = self.send(&ClientFrame::Unsubscribe { sub }, |_| {});
     }
 
     pub(super) fn ask(
@@ -220,7 +220,7 @@ impl LocalConnection {
             state.token()
         };
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        self.send(&ToPeer::Ask { id, timeout_ms, peer, question: question.encode() }, |state| {
+        self.send(&ClientFrame::Ask { id, timeout_ms, peer, question: question.encode() }, |state| {
             state.pending_questions.insert(id, answer);
         })
     }
@@ -233,39 +233,39 @@ impl LocalConnection {
         timeout: Duration,
     ) -> Result<(), WaitError> {
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        self.send(&ToPeer::Await { sub, what, timeout_ms, subject }, |_| {})
+        self.send(&ClientFrame::Await { sub, what, timeout_ms, subject }, |_| {})
     }
 
     pub(super) fn show(&self, query: &Value, answer: Sender<Value>) -> Result<(), WaitError> {
         let query = serde_json::to_vec(query).expect("JSON values can be written").into();
         let id = locked(&self.state).token() as u32;
-        self.send(&ToPeer::Show { id, query }, |state| {
+        self.send(&ClientFrame::Show { id, query }, |state| {
             state.pending_shows.insert(id, answer);
         })
     }
 
-    pub(super) fn flush(&self, answer: Sender<Result<(), Why>>) -> Result<(), WaitError> {
+    pub(super) fn flush(&self, answer: Sender<Result<(), RefusalReason>>) -> Result<(), WaitError> {
         let token = locked(&self.state).token();
-        self.send(&ToPeer::Flush { token }, |state| {
+        self.send(&ClientFrame::Flush { token }, |state| {
             state.pending_flushes.insert(token, answer);
         })
     }
 
     /// Asks something about events; waits while much else waits to be written.
-    pub(super) fn ask_events(&self, request: EventRequest, tell: PartSender<EventReply>) -> Result<(), EventError> {
+    pub(super) fn request_events(&self, request: EventRequest, tell: PartSender<EventReply>) -> Result<(), EventError> {
         let send_space = self.send_space(0, FOREVER).map_err(|_| EventError::Closed)?;
         let id = send_space.ok_or(EventError::Timeout)?.token();
-        let sent = self.send(&ToPeer::Events { id, request }, |state| {
+        let sent = self.send(&ClientFrame::Events { id, request }, |state| {
             state.events.insert(id, tell);
         });
         sent.map_err(|_| EventError::Closed)
     }
 
     /// Asks something about streams; waits while much else waits to be written.
-    pub(super) fn ask_streams(&self, request: StreamRequest, tell: Sender<StreamReply>) -> Result<(), StreamError> {
+    pub(super) fn request_stream(&self, request: StreamRequest, tell: Sender<StreamReply>) -> Result<(), StreamError> {
         let send_space = self.send_space(0, FOREVER).map_err(|_| StreamError::Closed)?;
         let id = send_space.ok_or(StreamError::Timeout)?.token();
-        let sent = self.send(&ToPeer::Streams { id, request }, |state| {
+        let sent = self.send(&ClientFrame::Streams { id, request }, |state| {
             state.streams.insert(id, tell);
         });
         sent.map_err(|_| StreamError::Closed)
@@ -287,7 +287,7 @@ impl LocalConnection {
         locked(&self.state).end_reason.clone()
     }
 
-    fn send(&self, frame: &ToPeer, note: impl FnOnce(&mut ConnectionState)) -> Result<(), WaitError> {
+    fn send(&self, frame: &ClientFrame, note: impl FnOnce(&mut ConnectionState)) -> Result<(), WaitError> {
         let mut state = locked(&self.state);
         if !state.is_open() {
             return Err(WaitError::Closed);
@@ -324,24 +324,24 @@ impl LocalConnection {
     }
 
     /// Queues to which something was added whose readers have yet to be woken go to `silent`.
-    fn on_frame(&self, frame: ToClient, silent: &mut Vec<Arc<EventQueue>>) {
+    fn on_frame(&self, frame: PeerFrame, silent: &mut Vec<Arc<EventQueue>>) {
         match frame {
-            ToClient::Message { subs, delivery } => self.on_messages(&subs, &delivery.into(), silent),
-            ToClient::MessageRun { subs, deliveries } => self.on_messages(&subs, &deliveries, silent),
-            ToClient::Loss { subs, loss } => self.on_loss(&subs, &loss),
-            ToClient::Dropped { counts } => {
+            PeerFrame::Message { subs, delivery } => self.on_messages(&subs, &delivery.into(), silent),
+            PeerFrame::MessageRun { subs, deliveries } => self.on_messages(&subs, &deliveries, silent),
+            PeerFrame::Loss { subs, loss } => self.on_loss(&subs, &loss),
+            PeerFrame::Dropped { counts } => {
                 let queues = locked(&self.queues);
                 for (queue, count) in counts.iter().filter_map(|(sub, count)| Some((queues.get(sub)?, count))) {
                     queue.push(Event::Dropped(*count));
                 }
             }
-            ToClient::Subscribed { sub } => {
+            PeerFrame::Subscribed { sub } => {
                 if let Some(answer) = locked(&self.state).pending_subscribes.remove(&sub) {
                     // Who asked may have stopped waiting.
                     let _ = answer.send(Ok(()));
                 }
             }
-            ToClient::Refused(refused) => {
+            PeerFrame::Refused(refused) => {
                 let mut state = locked(&self.state);
                 match refused.sub {
                     Some(sub) => {
@@ -355,35 +355,35 @@ impl LocalConnection {
                     }
                 }
             }
-            ToClient::Shown { id, answer } => {
+            PeerFrame::Shown { id, answer } => {
                 let json = serde_json::from_slice(&answer)
                     .unwrap_or_else(|error| serde_json::json!({ "error": format!("the answer is no JSON: {error}") }));
                 if let Some(waiting) = locked(&self.state).pending_shows.remove(&id) {
                     let _ = waiting.send(json);
                 }
             }
-            ToClient::Flushed { token } => {
+            PeerFrame::Flushed { token } => {
                 let mut state = locked(&self.state);
                 if let Some(waiting) = state.pending_flushes.remove(&token) {
                     let _ = waiting.send(state.refused.take().map_or(Ok(()), Err));
                 }
             }
-            ToClient::Answered { id, answer } => self.on_answered(id, answer),
-            ToClient::Known { sub, publisher } => {
+            PeerFrame::Answered { id, answer } => self.on_answered(id, answer),
+            PeerFrame::Known { sub, publisher } => {
                 locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_publisher(publisher.clone()));
             }
-            ToClient::Awaited { sub } => {
+            PeerFrame::Awaited { sub } => {
                 locked(&self.queues).get(&sub).into_iter().for_each(|queue| queue.push_awaited());
             }
-            ToClient::Events { id, answer } => self.on_events(id, answer),
-            ToClient::Streams { id, answer } => {
+            PeerFrame::Events { id, answer } => self.on_events(id, answer),
+            PeerFrame::Streams { id, answer } => {
                 if let Some(waiting) = locked(&self.state).streams.remove(&id) {
                     // Who asked may have stopped waiting.
                     let _ = waiting.send(answer);
                 }
             }
-            ToClient::Bye { text, .. } => self.end(text),
-            ToClient::Welcome(_) => unreachable!("a second greeting is a fault"),
+            PeerFrame::Bye { text, .. } => self.end(text),
+            PeerFrame::Welcome(_) => unreachable!("a second greeting is a fault"),
         }
     }
 
@@ -438,7 +438,7 @@ impl LocalConnection {
 }
 
 impl ConnectionState {
-    fn push(&mut self, frame: &ToPeer) {
+    fn push(&mut self, frame: &ClientFrame) {
         self.run.close();
         frame.encode(&mut self.out);
     }
@@ -474,18 +474,18 @@ fn connect(path: &Path) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn handshake(socket: &mut Socket, caller: &mut Caller, path: &Path, name: &str) -> Result<Welcome, OpenError> {
+fn handshake(socket: &mut Socket, caller: &mut ClientEndpoint, path: &Path, name: &str) -> Result<Welcome, OpenError> {
     let system = |step| move |error| OpenError::System { step, error };
-    let incompatible = |fault: Fault| OpenError::Incompatible { path: path.to_owned(), reason: fault.to_string() };
+    let incompatible = |fault: LocalFault| OpenError::Incompatible { path: path.to_owned(), reason: fault.to_string() };
     let mut hello = BytesMut::new();
-    ToPeer::Hello { version: VERSION, name: name.to_owned() }.encode(&mut hello);
+    ClientFrame::Hello { version: VERSION, name: name.to_owned() }.encode(&mut hello);
     // A peer that is full says BYE and closes before it reads this; its words are more use than "broken pipe".
     let written = socket.write_all(&hello);
     let mut bytes = [0u8; 4096];
     loop {
         match caller.poll_frame().map_err(incompatible)? {
-            Some(ToClient::Welcome(welcome)) => return Ok(welcome),
-            Some(ToClient::Bye { text, .. }) => return Err(OpenError::Refused(text)),
+            Some(PeerFrame::Welcome(welcome)) => return Ok(welcome),
+            Some(PeerFrame::Bye { text, .. }) => return Err(OpenError::Refused(text)),
             Some(_) => unreachable!("the first frame is a greeting or a fault"),
             None => {}
         }
@@ -507,7 +507,7 @@ struct ConnectionThread {
     shared: Arc<LocalConnection>,
     stream: UnixStream,
     poll: Poll,
-    caller: Caller,
+    caller: ClientEndpoint,
     writing: BytesMut,
     /// Queues whose readers are woken when all is handed out that was read at once.
     silent: Vec<Arc<EventQueue>>,

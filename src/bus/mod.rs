@@ -18,7 +18,7 @@ pub use crate::daemon::drop_rule::DropRule;
 pub use crate::daemon::local::DirectoryError;
 pub use crate::daemon::queue::{Event, EventRef};
 pub use crate::daemon::start::{Options, StartError};
-pub use crate::listener::refused::Why;
+pub use crate::listener::refused::RefusalReason;
 pub use crate::listener::stream::{
     Consumers, Place, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRow, Streams,
 };

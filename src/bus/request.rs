@@ -82,7 +82,7 @@ impl Replies {
             }
         };
         match self.bus.publish_timeout(message, timeout) {
-            Ok(()) => self.begin_await(Awaited::Nobody).map(|()| true),
+            Ok(()) => self.begin_await(Awaited::Absent).map(|()| true),
             Err(PublishError::Full(message)) => {
                 self.stage = RequestStage::Ready(*message);
                 Ok(false)
@@ -178,7 +178,7 @@ impl Bus {
             if options.patient { RequestStage::AwaitingResponder(message) } else { RequestStage::Ready(message) };
         let mut replies = Replies { bus, subscription, subject, timeout, stage, has_reply: false };
         if options.patient {
-            replies.begin_await(Awaited::Somebody)?;
+            replies.begin_await(Awaited::Present)?;
         }
         // If there is no room for it yet, it is published while replies are waited for.
         replies.publish(Duration::ZERO)?;

@@ -5,7 +5,7 @@ use crate::event::model::Json;
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
 use crate::event::stream::store::ConsumerRow;
 use crate::listener::stream::{
-    Consumers, Place, StreamAnswer, StreamAsk, StreamEvents, StreamRefusal, StreamRequest, Streams,
+    Consumers, Place, StreamAnswer, StreamEvents, StreamOperation, StreamRefusal, StreamRequest, Streams,
 };
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use std::collections::BTreeSet;
@@ -68,7 +68,7 @@ impl Bus {
     /// # Errors
     /// The peer serves no streams, or not this one; no answer in time.
     pub fn streams(&self, stream: Option<&StreamName>) -> Result<Streams, StreamError> {
-        match self.ask_streams(stream, StreamAsk::List)? {
+        match self.request_stream(stream, StreamOperation::List)? {
             StreamAnswer::Streams(streams) => Ok(streams),
             _ => Err(StreamError::Closed),
         }
@@ -99,8 +99,8 @@ impl Bus {
         kind: &StreamType,
         data: Json,
     ) -> Result<PendingStreamEvent, StreamError> {
-        let what = StreamAsk::Add { kind: kind.clone(), data };
-        self.shared.link.ask_streams(StreamRequest { stream: stream.cloned(), what }).map(PendingStreamEvent)
+        let what = StreamOperation::Add { kind: kind.clone(), data };
+        self.shared.link.request_stream(StreamRequest { stream: stream.cloned(), what }).map(PendingStreamEvent)
     }
 
     /// The events behind what a consumer has accepted, so many of the first ones at most, and as many as an answer holds. It accepts what
@@ -117,7 +117,7 @@ impl Bus {
         events_max: u32,
     ) -> Result<StreamEvents, StreamError> {
         let (consumer, want) = (consumer.clone(), want.cloned());
-        self.events_of(stream, StreamAsk::Poll { consumer, last, want, events_max })
+        self.events_of(stream, StreamOperation::Poll { consumer, last, want, events_max })
     }
 
     /// The events behind a place, so many of the first ones at most, and as many as an answer holds. Nobody needs to be registered, and
@@ -132,7 +132,7 @@ impl Bus {
         want: Option<&BTreeSet<StreamType>>,
         events_max: u32,
     ) -> Result<StreamEvents, StreamError> {
-        self.events_of(stream, StreamAsk::Read { after, want: want.cloned(), events_max })
+        self.events_of(stream, StreamOperation::Read { after, want: want.cloned(), events_max })
     }
 
     /// A consumer accepts what stands up to here. Gives up to where it has accepted: never less than before, nor beyond the last event.
@@ -145,7 +145,7 @@ impl Bus {
         consumer: &Consumer,
         up_to: StreamId,
     ) -> Result<StreamId, StreamError> {
-        self.position_of(stream, StreamAsk::Accept(consumer.clone(), up_to))
+        self.position_of(stream, StreamOperation::Accept(consumer.clone(), up_to))
     }
 
     /// The registered consumers of a stream.
@@ -153,7 +153,7 @@ impl Bus {
     /// # Errors
     /// The peer serves no such stream; no answer in time.
     pub fn consumers(&self, stream: Option<&StreamName>) -> Result<Consumers, StreamError> {
-        match self.ask_streams(stream, StreamAsk::Consumers)? {
+        match self.request_stream(stream, StreamOperation::Consumers)? {
             StreamAnswer::Consumers(consumers) => Ok(consumers),
             _ => Err(StreamError::Closed),
         }
@@ -169,7 +169,7 @@ impl Bus {
         stream: Option<&StreamName>,
         consumer: &Consumer,
     ) -> Result<Option<ConsumerRow>, StreamError> {
-        match self.ask_streams(stream, StreamAsk::Register(consumer.clone()))? {
+        match self.request_stream(stream, StreamOperation::Register(consumer.clone()))? {
             StreamAnswer::Registered(before) => Ok(before),
             _ => Err(StreamError::Closed),
         }
@@ -186,7 +186,7 @@ impl Bus {
         consumer: &Consumer,
         place: Place,
     ) -> Result<StreamId, StreamError> {
-        self.position_of(stream, StreamAsk::Reset(consumer.clone(), place))
+        self.position_of(stream, StreamOperation::Reset(consumer.clone(), place))
     }
 
     /// Removes a consumer. A connection over which it is pushed to is closed.
@@ -194,28 +194,28 @@ impl Bus {
     /// # Errors
     /// The consumer is not registered; the peer serves no such stream; no answer in time.
     pub fn remove_consumer(&self, stream: Option<&StreamName>, consumer: &Consumer) -> Result<(), StreamError> {
-        match self.ask_streams(stream, StreamAsk::Remove(consumer.clone()))? {
+        match self.request_stream(stream, StreamOperation::Remove(consumer.clone()))? {
             StreamAnswer::Removed => Ok(()),
             _ => Err(StreamError::Closed),
         }
     }
 
-    fn events_of(&self, stream: Option<&StreamName>, what: StreamAsk) -> Result<StreamEvents, StreamError> {
-        match self.ask_streams(stream, what)? {
+    fn events_of(&self, stream: Option<&StreamName>, what: StreamOperation) -> Result<StreamEvents, StreamError> {
+        match self.request_stream(stream, what)? {
             StreamAnswer::Events(events) => Ok(events),
             _ => Err(StreamError::Closed),
         }
     }
 
-    fn position_of(&self, stream: Option<&StreamName>, what: StreamAsk) -> Result<StreamId, StreamError> {
-        match self.ask_streams(stream, what)? {
+    fn position_of(&self, stream: Option<&StreamName>, what: StreamOperation) -> Result<StreamId, StreamError> {
+        match self.request_stream(stream, what)? {
             StreamAnswer::Position(id) => Ok(id),
             _ => Err(StreamError::Closed),
         }
     }
 
-    fn ask_streams(&self, stream: Option<&StreamName>, what: StreamAsk) -> Result<StreamAnswer, StreamError> {
-        next(&self.shared.link.ask_streams(StreamRequest { stream: stream.cloned(), what })?)
+    fn request_stream(&self, stream: Option<&StreamName>, what: StreamOperation) -> Result<StreamAnswer, StreamError> {
+        next(&self.shared.link.request_stream(StreamRequest { stream: stream.cloned(), what })?)
     }
 }
 

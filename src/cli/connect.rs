@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::daemon::clock::Clock;
 use crate::daemon::listeners::ListenerError;
 use crate::daemon::stream::http::HttpError;
-use crate::daemon::stream::peer as streams;
+use crate::daemon::stream::peer_streams as streams;
 use crate::message::Message;
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
@@ -106,7 +106,7 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
     let exit = match error {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
         StartError::Listener(ListenerError::Tls { .. })
-        | StartError::Streams(streams::OpenError::Http(HttpError::Tls(_))) => Exit::Configuration,
+        | StartError::Streams(streams::StreamsOpenError::Http(HttpError::Tls(_))) => Exit::Configuration,
         StartError::Sockets(_)
         | StartError::Socket(_)
         | StartError::Listener(_)

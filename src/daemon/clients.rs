@@ -10,7 +10,7 @@ use crate::daemon::queue::{Event, EventQueue, QueueLimits};
 use crate::daemon::show::ClientRow;
 use crate::listener::ask::ClientFacts;
 use crate::listener::client::Protocol;
-use crate::listener::frame::ToClient;
+use crate::listener::frame::PeerFrame;
 use crate::listener::out::COMMON_BYTES;
 use crate::listener::value::delivery_body;
 use crate::message::{ClientId, Count, Delivery, Loss, LossScope, Publisher, SubId};
@@ -480,7 +480,7 @@ impl Clients {
             Some(Kind::Embedded(queues)) => {
                 queues.get(&to.sub).into_iter().for_each(|queue| queue.push_publisher(publisher.clone()));
             }
-            Some(Kind::Attached(_)) => self.answer(to.client, &ToClient::Known { sub: to.sub, publisher }),
+            Some(Kind::Attached(_)) => self.answer(to.client, &PeerFrame::Known { sub: to.sub, publisher }),
             Some(Kind::Listener(_)) | None => {}
         }
     }
@@ -489,13 +489,13 @@ impl Clients {
     pub(crate) fn report_awaited(&mut self, to: Target) {
         match self.map.get(&to.client).map(|client| &client.kind) {
             Some(Kind::Embedded(queues)) => queues.get(&to.sub).into_iter().for_each(|queue| queue.push_awaited()),
-            Some(Kind::Attached(_)) => self.answer(to.client, &ToClient::Awaited { sub: to.sub }),
+            Some(Kind::Attached(_)) => self.answer(to.client, &PeerFrame::Awaited { sub: to.sub }),
             Some(Kind::Listener(_)) | None => {}
         }
     }
 
     /// Answers an attached client.
-    pub(crate) fn answer(&mut self, id: ClientId, answer: &ToClient) {
+    pub(crate) fn answer(&mut self, id: ClientId, answer: &PeerFrame) {
         let Some(client) = self.map.get_mut(&id) else { return };
         if let Kind::Attached(connection) = &mut client.kind {
             connection.outbox.push_answer(answer);

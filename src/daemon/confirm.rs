@@ -4,8 +4,8 @@
 //! The client of a listener waits until the other peers know it, too: a request to it must not be answered by "no responders".
 
 use crate::daemon::engine::Engine;
-use crate::listener::frame::ToClient;
-use crate::listener::refused::Why;
+use crate::listener::frame::PeerFrame;
+use crate::listener::refused::RefusalReason;
 use crate::message::{ClientId, SubId};
 use crate::proto::peer::discovery::{CONFIRMATION_MAX, FLUSH_MAX};
 use crate::time::{ClockReading, Instant};
@@ -17,7 +17,7 @@ pub(super) enum Subscriber {
     /// An attached program.
     Attached(ClientId, SubId),
     /// A program in the same process.
-    Embedded(ClientId, SubId, Sender<Result<(), Why>>),
+    Embedded(ClientId, SubId, Sender<Result<(), RefusalReason>>),
     /// The client of a listener, from which nothing more is taken, and to which nothing is written, until then.
     Listener(ClientId),
 }
@@ -99,7 +99,7 @@ impl Engine {
 
     fn report_confirmed(&mut self, now: ClockReading, version: u64, subscriber: Subscriber) {
         match subscriber {
-            Subscriber::Attached(client, sub) => self.clients.answer(client, &ToClient::Subscribed { sub }),
+            Subscriber::Attached(client, sub) => self.clients.answer(client, &PeerFrame::Subscribed { sub }),
             Subscriber::Embedded(client, sub, answer) => {
                 // Who asked may have stopped waiting.
                 if answer.send(Ok(())).is_err() {

@@ -24,7 +24,7 @@ use crate::daemon::signals::Signals;
 use crate::daemon::timer::Timer;
 use crate::daemon::transmit_queue::TransmitQueue;
 use crate::daemon::unserved_report::UnservedReport;
-use crate::listener::frame::ToClient;
+use crate::listener::frame::PeerFrame;
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, SubId, SubscriptionFilter};
 use crate::proto::effect::{ClientRequest, Effect, Input, PublishedPosition, QuestionFailure, Refusal, Target};
 use crate::proto::peer::Peer;
@@ -344,7 +344,7 @@ impl Engine {
     pub(super) fn on_answered(&mut self, client: ClientId, id: u64, answer: Answered) {
         if let Some(connection) = self.clients.connection(client) {
             let answer = if connection.outbox.exceeds_answer_limit() { Err(QuestionFailure::TooMany) } else { answer };
-            self.clients.answer(client, &ToClient::Answered { id, answer: answer.map(|part| part.encode()) });
+            self.clients.answer(client, &PeerFrame::Answered { id, answer: answer.map(|part| part.encode()) });
         } else if let Entry::Occupied(asked) = self.pending_questions.entry((client, id)) {
             let is_last = answer.as_ref().map_or(true, |part| part.last);
             // Who asked may have stopped waiting.
@@ -371,7 +371,7 @@ impl Engine {
         self.pending_questions.retain(|(client, _), _| *client != id);
         self.receiver_waits.end(id, None);
         self.end_confirmation(id, None);
-        self.events.forget(id);
+        self.events.cancel_queries(id);
         self.peer.handle(now, Input::Detach { client: id });
         self.apply_effects(now);
         self.is_acceptable = true;
@@ -485,10 +485,10 @@ impl Engine {
             EngineCommand::Await { client, sub, what, subject, timeout } => {
                 self.begin_await(now, ReceiverWaiter::Subscription(Target { client, sub }), what, subject, timeout);
             }
-            EngineCommand::AskEvents { asker, request } => self.ask_events(now, asker, request),
+            EngineCommand::AskEvents { asker, request } => self.request_events(now, asker, request),
             EngineCommand::EventsDone(outcome) => self.on_events_done(now, *outcome),
-            EngineCommand::AskStreams { asker, request } => self.ask_streams(asker, request),
-            EngineCommand::FromStreams(told) => self.on_streams(now, *told),
+            EngineCommand::AskStreams { asker, request } => self.request_stream(asker, request),
+            EngineCommand::StreamServiceEvent(told) => self.on_streams(now, *told),
             EngineCommand::EventsEnded(cost) => self.events.end(cost),
             EngineCommand::EventsClaimed(claimed) => self.on_events_claimed(now, claimed),
             // Who asked may have stopped waiting.
@@ -588,7 +588,7 @@ impl Engine {
                 (FlushPoint::Socket(count), FlushWaiter::Attached(client, token))
                     if self.transmit_queue.has_sent(count) =>
                 {
-                    self.clients.answer(client, &ToClient::Flushed { token });
+                    self.clients.answer(client, &PeerFrame::Flushed { token });
                 }
                 (FlushPoint::Socket(count), FlushWaiter::Embedded(answer)) if self.transmit_queue.has_sent(count) => {
                     // Who asked may have stopped waiting.

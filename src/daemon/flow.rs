@@ -1,6 +1,6 @@
 //! The bytes from and to one client: whether its stream has some or takes some, and what waits to be written to it.
 
-use crate::listener::out::Out;
+use crate::listener::out::OutputBuffer;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
@@ -111,7 +111,7 @@ impl ConnectionState {
 #[derive(Debug, Default)]
 pub(crate) struct WriteBuffer {
     /// The bytes; [`WriteBuffer::note`] follows whatever is put there.
-    pub(crate) out: Out,
+    pub(crate) out: OutputBuffer,
     /// Bytes written, of all there ever were,
     written: u64,
     /// and bytes accounted for.
@@ -174,7 +174,7 @@ impl WriteBuffer {
 
     /// Those of them that nobody else counts.
     pub(crate) fn own_bytes(&self) -> usize {
-        self.out.own_len()
+        self.out.uncounted_len()
     }
 
     /// Bytes of answers that wait.

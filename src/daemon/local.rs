@@ -3,8 +3,8 @@
 use crate::daemon::flow::{ConnectionState, ReadOutcome};
 use crate::daemon::outbox::ClientOutbox;
 use crate::daemon::queue::QueueLimits;
-use crate::listener::frame::ToPeer;
-use crate::listener::local::Listener;
+use crate::listener::frame::ClientFrame;
+use crate::listener::local::PeerEndpoint;
 use crate::subject::Subject;
 use mio::net::{UnixListener, UnixStream};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -204,7 +204,7 @@ fn remove_stale_socket(path: &Path) -> Result<(), SocketError> {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
-    pub(crate) listener: Listener,
+    pub(crate) listener: PeerEndpoint,
     pub(crate) outbox: ClientOutbox,
     /// Its process, if the kernel tells.
     pub(crate) pid: Option<i32>,
@@ -212,7 +212,7 @@ pub(crate) struct Connection {
     /// The client has said who it is.
     pub(crate) is_greeted: bool,
     /// What comes before all that is in the listener, and has to wait while publishers are held up.
-    pub(crate) waiting: Option<ToPeer>,
+    pub(crate) waiting: Option<ClientFrame>,
     /// The subject of the last run of messages: the next one is often of the same.
     pub(crate) subject: Option<Subject>,
 }
@@ -222,7 +222,7 @@ impl Connection {
         Connection {
             pid: getsockopt(&stream, PeerCredentials).ok().map(|credentials| credentials.pid()),
             stream,
-            listener: Listener::new(),
+            listener: PeerEndpoint::new(),
             outbox: ClientOutbox::new(limits),
             flow: ConnectionState::new(),
             is_greeted: false,

@@ -2,14 +2,14 @@
 //!
 //! The engine takes everything at once, so its cost per request is small, and it is woken only if it sleeps.
 
-use crate::daemon::events::{Asker, Cost, Outcome};
+use crate::daemon::events::{EventCompletion, EventRequestCost, EventRequester};
 use crate::daemon::parts::{PartReceiver, PartSender, part_channel};
 use crate::daemon::queue::EventQueue;
-use crate::daemon::stream::ask::{FromStreams, StreamAsker};
+use crate::daemon::stream::requests::{StreamRequester, StreamServiceEvent};
 use crate::event::refusal::Refusal;
 use crate::listener::ask::Awaited;
 use crate::listener::event::EventRequest;
-use crate::listener::refused::Why;
+use crate::listener::refused::RefusalReason;
 use crate::listener::stream::StreamRequest;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, SubscriptionFilter};
 use crate::proto::effect::QuestionFailure;
@@ -116,7 +116,7 @@ pub(crate) enum EngineCommand {
         /// Where its events go.
         queue: Arc<EventQueue>,
         /// Told whether it is active.
-        answer: Sender<Result<(), Why>>,
+        answer: Sender<Result<(), RefusalReason>>,
     },
     Unsubscribe {
         client: ClientId,
@@ -141,22 +141,22 @@ pub(crate) enum EngineCommand {
     },
     /// Register events, or find some.
     AskEvents {
-        asker: Asker,
+        asker: EventRequester,
         request: EventRequest,
     },
     /// The journal is done with a request.
-    EventsDone(Box<Outcome>),
+    EventsDone(Box<EventCompletion>),
     /// Whether events can be registered under the number of this peer's server; told once it is known, and again if it changes.
     EventsClaimed(Result<(), Refusal>),
     /// Ask something about streams.
     AskStreams {
-        asker: StreamAsker,
+        asker: StreamRequester,
         request: StreamRequest,
     },
     /// The streams tell something.
-    FromStreams(Box<FromStreams>),
+    StreamServiceEvent(Box<StreamServiceEvent>),
     /// All that follows from events that were registered was handed in before.
-    EventsEnded(Cost),
+    EventsEnded(EventRequestCost),
     Show {
         query: serde_json::Value,
         answer: Sender<serde_json::Value>,
@@ -191,8 +191,8 @@ impl EngineCommand {
 
     /// Whether it may pass a full mailbox: what makes room, or ends, must not wait for room.
     fn is_urgent(&self) -> bool {
-        use EngineCommand::{Detach, FromStreams, Stop, Unsubscribe};
-        matches!(self, Unsubscribe { .. } | Detach { .. } | FromStreams(_) | Stop)
+        use EngineCommand::{Detach, Stop, StreamServiceEvent, Unsubscribe};
+        matches!(self, Unsubscribe { .. } | Detach { .. } | StreamServiceEvent(_) | Stop)
     }
 
     /// Whether it has to wait while publishers are held up. All others overtake it then.

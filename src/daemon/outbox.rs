@@ -4,7 +4,7 @@
 
 use crate::daemon::flow::WriteBuffer;
 use crate::daemon::queue::QueueLimits;
-use crate::listener::frame::{FRAME_SUBS_MAX, ToClient, put_message_head, put_message_run};
+use crate::listener::frame::{FRAME_SUBS_MAX, PeerFrame, put_message_head, put_message_run};
 use crate::message::{Loss, SubId};
 use crate::proto::delivery::Deliveries;
 use bytes::Bytes;
@@ -93,14 +93,16 @@ impl ClientOutbox {
         }
         self.report_dropped();
         for subs in subs.chunks(FRAME_SUBS_MAX) {
-            self.unwritten.out.put_with(|tail| ToClient::Loss { subs: subs.to_vec(), loss: loss.clone() }.encode(tail));
+            self.unwritten
+                .out
+                .put_with(|tail| PeerFrame::Loss { subs: subs.to_vec(), loss: loss.clone() }.encode(tail));
             self.unwritten.note_events(1);
         }
         PushOutcome { taken: 1, begins_drops: false }
     }
 
     /// Appends an answer to a request of the client. Answers are never dropped; see [`ClientOutbox::is_backpressured`].
-    pub(crate) fn push_answer(&mut self, answer: &ToClient) {
+    pub(crate) fn push_answer(&mut self, answer: &PeerFrame) {
         self.unwritten.out.put_with(|tail| answer.encode(tail));
         self.unwritten.note_answers();
     }
@@ -170,7 +172,7 @@ impl ClientOutbox {
         }
         let counts: Vec<(SubId, u64)> = std::mem::take(&mut self.dropped).into_iter().collect();
         for counts in counts.chunks(FRAME_SUBS_MAX) {
-            self.unwritten.out.put_with(|tail| ToClient::Dropped { counts: counts.to_vec() }.encode(tail));
+            self.unwritten.out.put_with(|tail| PeerFrame::Dropped { counts: counts.to_vec() }.encode(tail));
             self.unwritten.note_events(0);
         }
     }
@@ -180,7 +182,7 @@ impl ClientOutbox {
 mod tests {
     use super::*;
     use crate::listener::frame::{VERSION, Welcome};
-    use crate::listener::local::Caller;
+    use crate::listener::local::ClientEndpoint;
     use crate::listener::value::delivery_body;
     use crate::message::{Cause, Delivery, Dseq, Epoch, LossScope, Message, Publisher, Reason, Verdict};
     use crate::rng::Rng;
@@ -189,7 +191,7 @@ mod tests {
 
     /// A client that takes so many bytes now and then blocks.
     struct Slow {
-        caller: Caller,
+        caller: ClientEndpoint,
         room: usize,
     }
 
@@ -210,8 +212,8 @@ mod tests {
     }
 
     fn slow(outbox: &mut ClientOutbox) -> Slow {
-        let mut slow = Slow { caller: Caller::new(), room: 10_000 };
-        outbox.push_answer(&ToClient::Welcome(Welcome {
+        let mut slow = Slow { caller: ClientEndpoint::new(), room: 10_000 };
+        outbox.push_answer(&PeerFrame::Welcome(Welcome {
             version: VERSION,
             peer: "A".parse().unwrap(),
             epoch: Epoch::new(1).unwrap(),
@@ -222,7 +224,7 @@ mod tests {
             software: String::new(),
         }));
         assert!(outbox.write_to(&mut slow).unwrap());
-        assert!(matches!(slow.caller.poll_frame(), Ok(Some(ToClient::Welcome(_)))));
+        assert!(matches!(slow.caller.poll_frame(), Ok(Some(PeerFrame::Welcome(_)))));
         slow
     }
 
@@ -261,9 +263,9 @@ mod tests {
         let mut read = Vec::new();
         while let Some(frame) = client.caller.poll_frame().unwrap() {
             read.push(match frame {
-                ToClient::Message { delivery, .. } => format!("m{}", delivery.message.payload[3]),
-                ToClient::Loss { .. } => "loss".to_owned(),
-                ToClient::Dropped { counts } => format!("{counts:?}"),
+                PeerFrame::Message { delivery, .. } => format!("m{}", delivery.message.payload[3]),
+                PeerFrame::Loss { .. } => "loss".to_owned(),
+                PeerFrame::Dropped { counts } => format!("{counts:?}"),
                 other => panic!("{other:?}"),
             });
         }
@@ -292,10 +294,10 @@ mod tests {
         let mut read = Vec::new();
         while let Some(frame) = client.caller.poll_frame().unwrap() {
             match frame {
-                ToClient::MessageRun { deliveries, .. } => {
+                PeerFrame::MessageRun { deliveries, .. } => {
                     read.extend(deliveries.map(|d| u64::from(d.message.payload[3])))
                 }
-                ToClient::Dropped { counts } => read.extend(counts.iter().map(|(_, count)| 100 + count)),
+                PeerFrame::Dropped { counts } => read.extend(counts.iter().map(|(_, count)| 100 + count)),
                 other => panic!("{other:?}"),
             }
         }
@@ -327,9 +329,9 @@ mod tests {
                 outbox.write_to(&mut client).unwrap();
                 while let Some(frame) = client.caller.poll_frame().unwrap() {
                     let deliveries = match frame {
-                        ToClient::Message { delivery, .. } => Deliveries::from(delivery),
-                        ToClient::MessageRun { deliveries, .. } => deliveries,
-                        ToClient::Dropped { counts } => {
+                        PeerFrame::Message { delivery, .. } => Deliveries::from(delivery),
+                        PeerFrame::MessageRun { deliveries, .. } => deliveries,
+                        PeerFrame::Dropped { counts } => {
                             dropped += counts[0].1;
                             next += counts[0].1;
                             continue;
@@ -356,10 +358,10 @@ mod tests {
         let mut outbox = ClientOutbox::new(QueueLimits { count_max: 3, bytes_max: 1 << 20 });
         let mut client = slow(&mut outbox);
         client.room = 0;
-        outbox.push_answer(&ToClient::Shown { id: 1, answer: vec![b' '; 2 << 20].into() });
+        outbox.push_answer(&PeerFrame::Shown { id: 1, answer: vec![b' '; 2 << 20].into() });
         assert!(outbox.is_backpressured() && !outbox.exceeds_answer_limit());
         for id in 0..15 {
-            outbox.push_answer(&ToClient::Answered { id, answer: Ok(vec![0; 1 << 20].into()) });
+            outbox.push_answer(&PeerFrame::Answered { id, answer: Ok(vec![0; 1 << 20].into()) });
         }
         assert!(outbox.exceeds_answer_limit());
         client.room = usize::MAX;

@@ -6,7 +6,7 @@ use crate::daemon::engine::Engine;
 use crate::daemon::local::Connection;
 use crate::daemon::shutdown::Phase;
 use crate::daemon::signals::Signals;
-use crate::listener::frame::{ByeReason, ToClient};
+use crate::listener::frame::{ByeReason, PeerFrame};
 use crate::message::ClientId;
 use crate::proto::effect::{Input, Path};
 use crate::time::{ClockReading, Instant};
@@ -189,7 +189,7 @@ impl Engine {
                 self.clients_refused += 1;
                 let mut connection = Connection::new(stream, self.clients.limits());
                 let text = format!("the peer has {} clients already; raise client-max", self.clients_max);
-                connection.outbox.push_answer(&ToClient::Bye { reason: ByeReason::TooManyClients, text });
+                connection.outbox.push_answer(&PeerFrame::Bye { reason: ByeReason::TooManyClients, text });
                 connection.write();
                 continue;
             }

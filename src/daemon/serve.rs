@@ -3,13 +3,13 @@
 use crate::daemon::clients::Kind;
 use crate::daemon::confirm::Subscriber;
 use crate::daemon::engine::{Engine, FlushWaiter};
-use crate::daemon::events::Asker;
+use crate::daemon::events::EventRequester;
 use crate::daemon::flow::ReadOutcome;
 use crate::daemon::receiver_waits::ReceiverWaiter;
-use crate::daemon::stream::ask::StreamAsker;
-use crate::listener::frame::{FRAME_BYTES_MAX, ToClient, ToPeer, VERSION, Welcome};
-use crate::listener::local::Fault;
-use crate::listener::refused::{Refused, Why};
+use crate::daemon::stream::requests::StreamRequester;
+use crate::listener::frame::{ClientFrame, FRAME_BYTES_MAX, PeerFrame, VERSION, Welcome};
+use crate::listener::local::LocalFault;
+use crate::listener::refused::{RefusalReason, Refused};
 use crate::listener::run::PublishRun;
 use crate::message::{ClientId, SubId, SubscriptionFilter};
 use crate::proto::effect::{ClientRequest, QuestionFailure, Refusal, Target};
@@ -97,7 +97,7 @@ impl Engine {
         }
     }
 
-    fn on_fault(&mut self, now: ClockReading, id: ClientId, fault: &Fault) {
+    fn on_fault(&mut self, now: ClockReading, id: ClientId, fault: &LocalFault) {
         let name = self.clients.client(id).map_or(String::new(), |client| client.name.clone());
         tracing::warn!(client = id.0, name, reason = %fault, "client turned away");
         self.clients.answer(id, &fault.bye());
@@ -107,11 +107,11 @@ impl Engine {
         self.detach(now, id);
     }
 
-    fn on_frame(&mut self, now: ClockReading, id: ClientId, frame: ToPeer) {
+    fn on_frame(&mut self, now: ClockReading, id: ClientId, frame: ClientFrame) {
         match frame {
-            ToPeer::Hello { name, .. } => {
+            ClientFrame::Hello { name, .. } => {
                 let welcome = self.welcome(id);
-                self.clients.answer(id, &ToClient::Welcome(welcome));
+                self.clients.answer(id, &PeerFrame::Welcome(welcome));
                 if let Some(client) = self.clients.client(id) {
                     tracing::debug!(client = id.0, name, "client connected");
                     client.name = name;
@@ -120,26 +120,26 @@ impl Engine {
                     connection.is_greeted = true;
                 }
             }
-            ToPeer::Publish(message) => {
+            ClientFrame::Publish(message) => {
                 if let Some(client) = self.clients.client(id) {
                     client.published += 1;
                 }
                 self.request(now, id, ClientRequest::Publish(message));
             }
-            ToPeer::PublishRun(mut run) => {
+            ClientFrame::PublishRun(mut run) => {
                 if let Some(subject) = self.clients.connection(id).and_then(|connection| connection.subject.as_ref()) {
                     run.share_subject(subject);
                 }
                 self.publish_run(now, id, run);
             }
-            ToPeer::Subscribe { sub, pattern, queue, mode, news } => {
+            ClientFrame::Subscribe { sub, pattern, queue, mode, news } => {
                 let wanted = SubscriptionFilter { pattern, glob: None, queue };
                 let mode = mode.unwrap_or(self.default_mode(&wanted));
                 if self.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, news }).is_none() {
                     self.confirm(now, Subscriber::Attached(id, sub));
                 }
             }
-            ToPeer::Unsubscribe { sub } => {
+            ClientFrame::Unsubscribe { sub } => {
                 self.request(now, id, ClientRequest::Unsubscribe { sub });
                 self.receiver_waits.end(id, Some(Target { client: id, sub }));
                 self.end_confirmation(id, Some(sub));
@@ -147,14 +147,14 @@ impl Engine {
                     connection.outbox.remove_sub(sub);
                 }
             }
-            ToPeer::Show { id: question, query } => {
+            ClientFrame::Show { id: question, query } => {
                 let answer = match serde_json::from_slice::<Value>(&query) {
                     Ok(query) => self.show(now, &query),
                     Err(error) => json!({ "error": format!("the question is no JSON: {error}") }),
                 };
-                self.clients.answer(id, &ToClient::Shown { id: question, answer: encode_answer(&answer) });
+                self.clients.answer(id, &PeerFrame::Shown { id: question, answer: encode_answer(&answer) });
             }
-            ToPeer::Ask { id: number, timeout_ms, peer, question } => match Question::decode(&question) {
+            ClientFrame::Ask { id: number, timeout_ms, peer, question } => match Question::decode(&question) {
                 Ok(question) => {
                     self.ask(now, id, number, &peer, question, Duration::from_millis(u64::from(timeout_ms)))
                 }
@@ -163,13 +163,17 @@ impl Engine {
                     self.on_answered(id, number, Err(QuestionFailure::Malformed));
                 }
             },
-            ToPeer::Await { sub, what, timeout_ms, subject } => {
+            ClientFrame::Await { sub, what, timeout_ms, subject } => {
                 let (who, timeout) = (Target { client: id, sub }, Duration::from_millis(u64::from(timeout_ms)));
                 self.begin_await(now, ReceiverWaiter::Subscription(who), what, subject, timeout);
             }
-            ToPeer::Events { id: number, request } => self.ask_events(now, Asker::Attached(id, number), request),
-            ToPeer::Streams { id: number, request } => self.ask_streams(StreamAsker::Attached(id, number), request),
-            ToPeer::Flush { token } => self.await_flush(FlushWaiter::Attached(id, token)),
+            ClientFrame::Events { id: number, request } => {
+                self.request_events(now, EventRequester::Attached(id, number), request)
+            }
+            ClientFrame::Streams { id: number, request } => {
+                self.request_stream(StreamRequester::Attached(id, number), request)
+            }
+            ClientFrame::Flush { token } => self.await_flush(FlushWaiter::Attached(id, token)),
         }
     }
 
@@ -178,7 +182,7 @@ impl Engine {
         let is_all = run.publish_each(|subject, payload| self.publish_payload(now, id, subject, payload));
         if let Some(connection) = self.clients.connection(id) {
             connection.cache_subject(run.subject());
-            connection.waiting = Some(ToPeer::PublishRun(run)).filter(|_| !is_all);
+            connection.waiting = Some(ClientFrame::PublishRun(run)).filter(|_| !is_all);
         }
     }
 
@@ -201,7 +205,7 @@ impl Engine {
     pub(super) fn on_refused(&mut self, id: ClientId, sub: Option<SubId>, refusal: Refusal) {
         match self.clients.client(id).map(|client| &client.kind) {
             Some(Kind::Attached(_)) => {
-                self.clients.answer(id, &ToClient::Refused(Refused { sub, why: why(&refusal) }));
+                self.clients.answer(id, &PeerFrame::Refused(Refused { sub, why: why(&refusal) }));
             }
             Some(Kind::Embedded(_)) => tracing::debug!(client = id.0, ?refusal, "request refused"),
             // Whoever handed it in tells the session.
@@ -212,8 +216,8 @@ impl Engine {
 }
 
 /// Whether a frame has to wait while publishers are held up. Everything else is answered all the same.
-fn must_wait(frame: &ToPeer) -> bool {
-    use ToPeer::{Ask, Await, Flush, Publish, PublishRun};
+fn must_wait(frame: &ClientFrame) -> bool {
+    use ClientFrame::{Ask, Await, Flush, Publish, PublishRun};
     matches!(frame, Publish(_) | PublishRun(_) | Ask { .. } | Await { .. } | Flush { .. })
 }
 
@@ -228,16 +232,16 @@ fn encode_answer(answer: &Value) -> Bytes {
 }
 
 /// A refusal of the core in the words of the local protocol.
-pub(crate) fn why(refusal: &Refusal) -> Why {
+pub(crate) fn why(refusal: &Refusal) -> RefusalReason {
     match refusal {
         Refusal::MessageTooLarge { bytes, bytes_max } => {
-            Why::MessageTooLarge { bytes: *bytes as u64, bytes_max: *bytes_max as u64 }
+            RefusalReason::MessageTooLarge { bytes: *bytes as u64, bytes_max: *bytes_max as u64 }
         }
-        Refusal::TooManySubscriptions { max } => Why::TooManySubscriptions { max: *max as u64 },
+        Refusal::TooManySubscriptions { max } => RefusalReason::TooManySubscriptions { max: *max as u64 },
         Refusal::TooManyGlobSteps { .. } => unreachable!("only clients of listeners have globs"),
-        Refusal::Subject(error) => Why::Subject(error.to_string()),
-        Refusal::QueueLive => Why::QueueLive,
-        Refusal::QueueNews => Why::QueueNews,
-        Refusal::Stopping => Why::Stopping,
+        Refusal::Subject(error) => RefusalReason::Subject(error.to_string()),
+        Refusal::QueueLive => RefusalReason::QueueLive,
+        Refusal::QueueNews => RefusalReason::QueueNews,
+        Refusal::Stopping => RefusalReason::Stopping,
     }
 }

@@ -6,7 +6,7 @@
 use crate::daemon::engine::Engine;
 use crate::daemon::mailbox::CommandQueue;
 use crate::daemon::receiver_waits::ReceiverWaits;
-use crate::listener::frame::{ByeReason, ToClient};
+use crate::listener::frame::{ByeReason, PeerFrame};
 use crate::proto::effect::Input;
 use crate::time::{ClockReading, Instant};
 use std::any::Any;
@@ -100,7 +100,7 @@ impl Engine {
             return;
         }
         let text = "the peer is stopping".to_owned();
-        let bye = ToClient::Bye { reason: ByeReason::Stopping, text };
+        let bye = PeerFrame::Bye { reason: ByeReason::Stopping, text };
         for id in self.clients.ids() {
             self.clients.answer(id, &bye);
             if let Some(connection) = self.clients.connection(id) {
@@ -167,7 +167,7 @@ impl Engine {
     /// Closes all connections and queues, and drops whatever waits for an answer.
     fn close_everything(&mut self) {
         let text = "the peer has failed and has ended; its log says why".to_owned();
-        let bye = ToClient::Bye { reason: ByeReason::Stopping, text };
+        let bye = PeerFrame::Bye { reason: ByeReason::Stopping, text };
         for id in self.clients.ids() {
             self.clients.answer(id, &bye);
             if let Some(connection) = self.clients.connection(id) {

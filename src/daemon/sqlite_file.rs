@@ -20,9 +20,9 @@ const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 const LOCKED_BYTE: u64 = 1 << 30;
 
 /// How long one waits before trying again while another process writes.
-const PAUSE: Duration = Duration::from_micros(200);
+const BUSY_RETRY_PAUSE: Duration = Duration::from_micros(200);
 /// How often one tries: for five seconds at least.
-const TRIES_MAX: i32 = 25_000;
+const BUSY_RETRIES_MAX: i32 = 25_000;
 
 /// What marks files of one kind as ours, in their header.
 #[derive(Clone, Copy, Debug)]
@@ -66,9 +66,9 @@ impl From<io::Error> for SqliteFileError {
 }
 
 /// Whether to try again, after a pause, while another process writes: the busy handler of files that processes share.
-pub(super) fn wait(tries: i32) -> bool {
-    thread::sleep(PAUSE);
-    tries < TRIES_MAX
+pub(super) fn retry_busy(tries: i32) -> bool {
+    thread::sleep(BUSY_RETRY_PAUSE);
+    tries < BUSY_RETRIES_MAX
 }
 
 /// Whether an error says that the file is damaged: in the words of SQLite, or by a value of another kind than the column has.

@@ -19,7 +19,7 @@ use crate::daemon::self_test::{self, SelfTestError};
 use crate::daemon::serve::SCRATCH_BYTES;
 use crate::daemon::shutdown::Phase;
 use crate::daemon::signals::Signals;
-use crate::daemon::stream::peer;
+use crate::daemon::stream::peer_streams;
 use crate::daemon::timer::Timer;
 use crate::daemon::transmit_queue::TransmitQueue;
 use crate::daemon::unserved_report::UnservedReport;
@@ -74,7 +74,7 @@ pub enum StartError {
     /// There is no journal of events.
     Events(EventsError),
     /// There are no event streams.
-    Streams(peer::OpenError),
+    Streams(peer_streams::StreamsOpenError),
     /// Something else the system refused.
     System {
         /// What was asked of it.
@@ -190,7 +190,7 @@ impl Engine {
         }
         engine.apply_effects(started);
         engine.open_streams(started, config, options).map_err(StartError::Streams)?;
-        engine.share_events(started).map_err(StartError::Events)?;
+        engine.replicate_events(started).map_err(StartError::Events)?;
         if options.serve && config.hat.is_some() && config.hat_events {
             engine.announce_events(started, "STARTED");
         }

@@ -32,8 +32,8 @@ pub enum Ask<'a> {
     },
     /// The subscriptions of all clients of this peer: answered by `on_listed`.
     List,
-    /// What there is to know about the peer: answered by `on_facts`.
-    Facts,
+    /// What there is to know about the peer: answered by `on_server_facts`.
+    ServerFacts,
     /// The clients of this listener: answered by `on_clients`.
     Clients {
         /// This one only.
@@ -50,7 +50,7 @@ pub enum Ask<'a> {
         name: String,
     },
     /// Ask the journal something about events: answered by `on_events_answered`.
-    Events(EventAsk),
+    Events(JournalRequest),
     /// Something that the client asked for was refused, which the protocol tells it without the reason: for people.
     Refused {
         /// Kind of refusal, for counters; one of a fixed set.
@@ -80,7 +80,7 @@ impl Ask<'_> {
             Ask::Echo(is_on) => Ask::Echo(is_on),
             Ask::Count { subjects } => Ask::Count { subjects },
             Ask::List => Ask::List,
-            Ask::Facts => Ask::Facts,
+            Ask::ServerFacts => Ask::ServerFacts,
             Ask::Clients { only } => Ask::Clients { only },
             Ask::Admitted { account } => Ask::Admitted { account },
             Ask::Named { name } => Ask::Named { name },
@@ -94,7 +94,7 @@ impl Ask<'_> {
 
 /// What a client asks of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventAsk {
+pub struct JournalRequest {
     /// The session's number for the request.
     pub id: u64,
     /// The request.
@@ -133,7 +133,7 @@ pub struct Publish<'a> {
 
 /// How many subscriptions a message goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Receivers {
+pub struct ReceiverCount {
     /// On the whole LAN, as far as is known; those of a queue group count once.
     pub count: u64,
     /// Whether 0 is the truth, because the subscriptions of all peers are known; true with every other count.
@@ -144,14 +144,14 @@ pub struct Receivers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
     /// That certainly no subscription on the LAN gets a message on it.
-    Nobody,
+    Absent,
     /// That some subscription does.
-    Somebody,
+    Present,
 }
 
 /// What a listener tells its clients about the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct ServerFacts {
     /// The peer.
     pub peer: PeerName,
     /// Its epoch, as text: a name for this run that is never used again.
@@ -214,12 +214,12 @@ pub struct RespState {
 
 /// A subscription of some client of this peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedSubscription {
     /// What it gets.
     pub wanted: SubscriptionFilter,
 }
 
-impl Listed {
+impl ListedSubscription {
     /// Whether it names exactly one subject.
     pub fn is_exact(&self) -> bool {
         self.wanted.glob.is_none() && self.wanted.pattern.tokens().all(|token| token != b"*" && token != b">")

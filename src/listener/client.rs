@@ -1,8 +1,8 @@
 //! One client of a listener, whatever protocol it speaks: what cuts its bytes into commands, and where its conversation stands.
 
 use crate::listener::access::Access;
-use crate::listener::ask::{Ask, ClientFacts, Facts, Hello, Listed, Receivers, RespState};
-use crate::listener::out::Out;
+use crate::listener::ask::{Ask, ClientFacts, Hello, ListedSubscription, ReceiverCount, RespState, ServerFacts};
+use crate::listener::out::OutputBuffer;
 use crate::listener::{hat, nats, redis};
 use crate::message::{Count, SubId};
 use crate::proto::delivery::Deliveries;
@@ -71,7 +71,7 @@ impl Settings {
     }
 
     /// What a client is told for which there is no place; none if it would expect something else first.
-    pub fn no_place(&self) -> Option<&'static [u8]> {
+    pub fn overload_reply(&self) -> Option<&'static [u8]> {
         match self {
             Settings::Nats(_) => Some(b"-ERR 'maximum connections exceeded'\r\n"),
             Settings::Redis(settings) if settings.is_encrypted => None,
@@ -257,11 +257,11 @@ impl Session {
     }
 
     /// Says what is to be said first.
-    pub fn on_open(&mut self, out: &mut Out) {
+    pub fn on_open(&mut self, out: &mut OutputBuffer) {
         each!(self, session => session.on_open(out), _hat => ());
     }
 
-    /// Answers a command, or gives what it asks of the peer; [`Session::poll_ask`] gives the rest of that.
+    /// Answers a command, or gives what it asks of the peer; [`Session::poll_request`] gives the rest of that.
     ///
     /// # Errors
     /// The command ends the conversation.
@@ -273,7 +273,7 @@ impl Session {
         &mut self,
         now: Instant,
         command: Command<'a>,
-        out: &mut Out,
+        out: &mut OutputBuffer,
     ) -> Result<Option<Ask<'a>>, Fault> {
         match (self, command) {
             (Session::Nats(session), Command::Nats(command)) => {
@@ -290,12 +290,12 @@ impl Session {
     }
 
     /// What else is asked of the peer; to be drained after each command and after deliveries, and when the client takes answers again.
-    pub fn poll_ask(&mut self, takes_answers: bool) -> Option<Ask<'static>> {
-        each!(self, session => session.poll_ask(), hat => hat.poll_ask(takes_answers))
+    pub fn poll_request(&mut self, takes_answers: bool) -> Option<Ask<'static>> {
+        each!(self, session => session.poll_request(), hat => hat.poll_request(takes_answers))
     }
 
     /// Tells the client what it did wrong, before its connection is closed.
-    pub fn on_fault(&mut self, fault: &Fault, out: &mut Out) {
+    pub fn on_fault(&mut self, fault: &Fault, out: &mut OutputBuffer) {
         match (self, fault) {
             (Session::Nats(session), Fault::Nats(fault)) => session.on_fault(fault, out),
             (Session::Redis(session), Fault::Redis(fault)) => session.on_fault(fault, out),
@@ -305,49 +305,49 @@ impl Session {
     }
 
     /// The peer refused a subscription, which is not there then, or a message.
-    pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut Out) {
+    pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut OutputBuffer) {
         each!(self, session => session.on_refused(sub, refusal, out), hat => hat.on_refused(refusal));
     }
 
     /// A message was published whose receivers the session wanted to know.
-    pub fn on_published(&mut self, reply: Option<&Subject>, receivers: Receivers, out: &mut Out) {
+    pub fn on_published(&mut self, reply: Option<&Subject>, receivers: ReceiverCount, out: &mut OutputBuffer) {
         each!(self, session => session.on_published(reply, receivers, out), _hat => ());
     }
 
     /// The answer to [`Ask::Count`].
-    pub fn on_counts(&mut self, counts: &[Receivers], out: &mut Out) {
+    pub fn on_counts(&mut self, counts: &[ReceiverCount], out: &mut OutputBuffer) {
         each!(self, session => session.on_counts(counts, out), _hat => ());
     }
 
     /// The answer to [`Ask::List`]. Gives the steps of matching that it took.
-    pub fn on_listed(&mut self, listed: &[Listed], out: &mut Out) -> usize {
-        each!(self, session => session.on_listed(listed, out), _hat => 0)
+    pub fn on_subscription_list(&mut self, listed: &[ListedSubscription], out: &mut OutputBuffer) -> usize {
+        each!(self, session => session.on_subscription_list(listed, out), _hat => 0)
     }
 
-    /// The answer to [`Ask::Facts`].
-    pub fn on_facts(&mut self, facts: &Facts, out: &mut Out) {
-        each!(self, session => session.on_facts(facts, out), _hat => ());
+    /// The answer to [`Ask::ServerFacts`].
+    pub fn on_server_facts(&mut self, facts: &ServerFacts, out: &mut OutputBuffer) {
+        each!(self, session => session.on_server_facts(facts, out), _hat => ());
     }
 
     /// The answer to [`Ask::Clients`].
-    pub fn on_clients(&mut self, clients: &[ClientFacts], out: &mut Out) {
+    pub fn on_clients(&mut self, clients: &[ClientFacts], out: &mut OutputBuffer) {
         each!(self, session => session.on_clients(clients, out), _hat => ());
     }
 
     /// Those of these subscriptions, at least one, for which messages that match them all are to be handed on: a Hat client is told of an
     /// event once.
-    pub fn heard_by<'a>(&self, subs: &'a [SubId]) -> &'a [SubId] {
+    pub fn delivery_subs<'a>(&self, subs: &'a [SubId]) -> &'a [SubId] {
         each!(self, _session => subs, _hat => &subs[..1])
     }
 
-    /// Messages for these subscriptions. Gives how many are written, now or by [`Session::tell`], over all of the subscriptions.
-    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut Out) -> usize {
+    /// Messages for these subscriptions. Gives how many are written, now or by [`Session::flush_events`], over all of the subscriptions.
+    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         each!(self, session => session.on_deliveries(subs, deliveries, out), hat => hat.on_deliveries(deliveries, out))
     }
 
     /// Says what was kept back of messages, to be said together with others. To be called before anything is written.
-    pub fn tell(&mut self, out: &mut Out) {
-        each!(self, _session => (), hat => hat.tell(out));
+    pub fn flush_events(&mut self, out: &mut OutputBuffer) {
+        each!(self, _session => (), hat => hat.flush_events(out));
     }
 
     /// Messages of these subscriptions are lost, before any that are delivered from now on.
@@ -356,7 +356,7 @@ impl Session {
     }
 
     /// The peer is about to stop.
-    pub fn on_stop(&mut self, out: &mut Out) {
+    pub fn on_stop(&mut self, out: &mut OutputBuffer) {
         each!(self, session => session.on_stop(out));
     }
 
@@ -369,7 +369,7 @@ impl Session {
     ///
     /// # Errors
     /// The client has taken too long.
-    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut Out) -> Result<(), Fault> {
+    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut OutputBuffer) -> Result<(), Fault> {
         match self {
             Session::Nats(session) => session.on_deadline(now, out).map_err(Fault::Nats),
             Session::Redis(session) => session.on_deadline(now, out).map_err(Fault::Redis),

@@ -82,11 +82,11 @@ impl From<QueueError> for Malformed {
 }
 
 /// Takes fields off the front of a frame; byte strings are slices of it.
-pub(crate) struct Reader(Bytes);
+pub(crate) struct FrameReader(Bytes);
 
-impl Reader {
-    pub(crate) fn new(frame: Bytes) -> Reader {
-        Reader(frame)
+impl FrameReader {
+    pub(crate) fn new(frame: Bytes) -> FrameReader {
+        FrameReader(frame)
     }
 
     fn need(&self, bytes: usize) -> Result<(), Malformed> {

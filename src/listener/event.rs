@@ -5,7 +5,7 @@ use crate::event::model::{Event, EventId, Json, JsonError, Payload, Registration
 use crate::event::refusal::{Kind, Refusal};
 use crate::event::store::{ANSWER_BYTES_MAX, EVENT_BYTES, Query, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
-use crate::listener::codec::{Malformed, Reader, put_bytes8, put_bytes32};
+use crate::listener::codec::{FrameReader, Malformed, put_bytes8, put_bytes32};
 use crate::listener::value::{code, decoded};
 use crate::subject::Subject;
 use crate::subject::event_type::{EventType, TypePattern};
@@ -65,7 +65,7 @@ pub enum EventAnswer {
     /// They are stored.
     Registered(Registered),
     /// A part of what was found.
-    Found(Part),
+    Found(EventAnswerPart),
 }
 
 impl EventRequest {
@@ -84,7 +84,7 @@ impl EventRequest {
     }
 
     /// Reads a request.
-    pub(crate) fn read(reader: &mut Reader) -> Result<EventRequest, Malformed> {
+    pub(crate) fn read(reader: &mut FrameReader) -> Result<EventRequest, Malformed> {
         match reader.u8()? {
             REGISTER => Ok(EventRequest::Register(registrations(reader)?)),
             QUERY => Ok(EventRequest::Query(query(reader)?)),
@@ -113,7 +113,7 @@ impl EventAnswer {
     }
 
     /// Reads an answer, or why there is none.
-    pub(crate) fn read(reader: &mut Reader) -> Result<Result<EventAnswer, Refusal>, Malformed> {
+    pub(crate) fn read(reader: &mut FrameReader) -> Result<Result<EventAnswer, Refusal>, Malformed> {
         match reader.u8()? {
             REGISTER => Ok(Ok(EventAnswer::Registered(registered(reader)?))),
             QUERY => Ok(Ok(EventAnswer::Found(part(reader)?))),
@@ -139,7 +139,7 @@ pub struct Registered {
 
 /// A part of the answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct EventAnswerPart {
     /// Events, in the order that was asked for.
     pub events: Vec<Event>,
     /// Whether no further part comes.
@@ -149,13 +149,13 @@ pub struct Part {
 }
 
 /// The parts of an answer, each of a size that a frame takes.
-pub(crate) fn parts(events: Vec<Event>, more_follows: bool) -> Vec<Part> {
-    let mut parts = vec![Part { events: Vec::new(), is_last: false, more_follows }];
+pub(crate) fn parts(events: Vec<Event>, more_follows: bool) -> Vec<EventAnswerPart> {
+    let mut parts = vec![EventAnswerPart { events: Vec::new(), is_last: false, more_follows }];
     let mut bytes = 0;
     for event in events {
         let size = event.payload_size() + PART_EVENT_BYTES;
         if PART_BYTES < bytes + size && 0 < bytes {
-            parts.push(Part { events: Vec::new(), is_last: false, more_follows });
+            parts.push(EventAnswerPart { events: Vec::new(), is_last: false, more_follows });
             bytes = 0;
         }
         bytes += size;
@@ -172,7 +172,7 @@ fn put_registrations(out: &mut BytesMut, requested: &[Registration]) {
     }
 }
 
-fn registrations(reader: &mut Reader) -> Result<Vec<Registration>, Malformed> {
+fn registrations(reader: &mut FrameReader) -> Result<Vec<Registration>, Malformed> {
     let count = reader.count32(ENTRY_BYTES_MIN)?;
     (0..count).map(|_| registration(reader, Json::from_bytes)).collect()
 }
@@ -183,19 +183,19 @@ fn put_registered(out: &mut BytesMut, registered: &Registered) {
     put_time(out, registered.timestamp);
 }
 
-fn registered(reader: &mut Reader) -> Result<Registered, Malformed> {
+fn registered(reader: &mut FrameReader) -> Result<Registered, Malformed> {
     Ok(Registered { server: ServerId(reader.u32()?), session: reader.u64()?, timestamp: time(reader)? })
 }
 
-fn put_part(out: &mut BytesMut, part: &Part) {
+fn put_part(out: &mut BytesMut, part: &EventAnswerPart) {
     out.put_u8(u8::from(part.is_last));
     out.put_u8(u8::from(part.more_follows));
     put_events(out, &part.events);
 }
 
-fn part(reader: &mut Reader) -> Result<Part, Malformed> {
+fn part(reader: &mut FrameReader) -> Result<EventAnswerPart, Malformed> {
     let (is_last, more_follows) = (boolean(reader)?, boolean(reader)?);
-    Ok(Part { events: events(reader)?, is_last, more_follows })
+    Ok(EventAnswerPart { events: events(reader)?, is_last, more_follows })
 }
 
 /// Appends events after their number.
@@ -209,9 +209,9 @@ pub(super) fn put_events(out: &mut BytesMut, events: &[Event]) {
 }
 
 /// Reads events after their number.
-pub(super) fn events(reader: &mut Reader) -> Result<Vec<Event>, Malformed> {
+pub(super) fn events(reader: &mut FrameReader) -> Result<Vec<Event>, Malformed> {
     let count = reader.count32(ENTRY_BYTES_MIN)?;
-    let event = |reader: &mut Reader| {
+    let event = |reader: &mut FrameReader| {
         let (id, timestamp) = (id(reader)?, time(reader)?);
         if !id.is_of_event() {
             return Err(Malformed::Value("id"));
@@ -258,7 +258,7 @@ fn put_series(out: &mut BytesMut, series: &Series) {
 }
 
 /// Reads a question; whether it makes sense is for [`Query::check`].
-fn query(reader: &mut Reader) -> Result<Query, Malformed> {
+fn query(reader: &mut FrameReader) -> Result<Query, Malformed> {
     let kind = reader.u8()?;
     let server = if kind == SERVER { ServerId(reader.u32()?) } else { ServerId(0) };
     let flags = reader.u16()?;
@@ -293,7 +293,7 @@ fn flag(flag: u16, is_set: bool) -> u16 {
     if is_set { flag } else { 0 }
 }
 
-fn boolean(reader: &mut Reader) -> Result<bool, Malformed> {
+fn boolean(reader: &mut FrameReader) -> Result<bool, Malformed> {
     match reader.u8()? {
         0 => Ok(false),
         1 => Ok(true),
@@ -306,7 +306,7 @@ pub(super) fn put_types(out: &mut BytesMut, types: &[TypePattern]) {
     types.iter().for_each(|pattern| put_bytes32(out, pattern.to_string().as_bytes()));
 }
 
-pub(super) fn read_types(reader: &mut Reader) -> Result<Vec<TypePattern>, Malformed> {
+pub(super) fn read_types(reader: &mut FrameReader) -> Result<Vec<TypePattern>, Malformed> {
     let count = reader.count32(4)?;
     let pattern = |text: Bytes| str::from_utf8(&text).ok()?.parse().ok();
     (0..count).map(|_| pattern(reader.bytes32()?).ok_or(Malformed::Value("types"))).collect()
@@ -318,7 +318,7 @@ pub(super) fn put_id(out: &mut BytesMut, id: EventId) {
     out.put_u64(id.instance);
 }
 
-pub(super) fn id(reader: &mut Reader) -> Result<EventId, Malformed> {
+pub(super) fn id(reader: &mut FrameReader) -> Result<EventId, Malformed> {
     Ok(EventId { server: ServerId(reader.u32()?), session: reader.u64()?, instance: reader.u64()? })
 }
 
@@ -326,7 +326,7 @@ pub(super) fn put_time(out: &mut BytesMut, time: Timestamp) {
     out.put_i64(time.as_micros());
 }
 
-pub(super) fn time(reader: &mut Reader) -> Result<Timestamp, Malformed> {
+pub(super) fn time(reader: &mut FrameReader) -> Result<Timestamp, Malformed> {
     Timestamp::from_micros(reader.u64()?.cast_signed()).map_err(|_| Malformed::Value("time"))
 }
 
@@ -346,7 +346,10 @@ fn put_entry(out: &mut BytesMut, event_type: &EventType, source: Option<Timestam
     payload.iter().for_each(|payload| put_bytes32(out, payload.bytes()));
 }
 
-fn registration(reader: &mut Reader, json: fn(Bytes) -> Result<Json, JsonError>) -> Result<Registration, Malformed> {
+fn registration(
+    reader: &mut FrameReader,
+    json: fn(Bytes) -> Result<Json, JsonError>,
+) -> Result<Registration, Malformed> {
     let subject = Subject::from_bytes(reader.bytes8()?)?;
     let event_type = EventType::of_subject(&subject).ok_or(Malformed::Value("type"))?;
     let flags = reader.u8()?;
@@ -389,7 +392,10 @@ mod tests {
         let expected =
             [(vec![1, 2], false, true), (vec![3], false, true), (vec![4], false, true), (vec![5, 6], true, true)];
         assert_eq!(shape, expected);
-        assert_eq!(super::parts(Vec::new(), false), [Part { events: Vec::new(), is_last: true, more_follows: false }]);
+        assert_eq!(
+            super::parts(Vec::new(), false),
+            [EventAnswerPart { events: Vec::new(), is_last: true, more_follows: false }]
+        );
     }
 
     #[test]
@@ -413,7 +419,11 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         let check = |bytes: &'static [u8], expected: Malformed| {
-            assert_eq!(EventRequest::read(&mut Reader::new(Bytes::from_static(bytes))), Err(expected), "{bytes:?}");
+            assert_eq!(
+                EventRequest::read(&mut FrameReader::new(Bytes::from_static(bytes))),
+                Err(expected),
+                "{bytes:?}"
+            );
         };
         check(b"\x02", Malformed::Value("request"));
         check(b"\x00\0\0\x01\0", Malformed::Short);

@@ -10,7 +10,7 @@
 
 use crate::event::refusal::Refusal;
 use crate::listener::ask::Awaited;
-use crate::listener::codec::{Malformed, Reader, cut255, put_bytes8};
+use crate::listener::codec::{FrameReader, Malformed, cut255, put_bytes8};
 use crate::listener::event::{EventAnswer, EventRequest};
 use crate::listener::refused::{Refused, put_refused, refused};
 use crate::listener::run::{PUBLISH_RUN, PublishRun};
@@ -78,7 +78,7 @@ const MAGIC: u32 = 0x5343_4c50; // "SCLP"
 
 /// What a client says to its peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ToPeer {
+pub enum ClientFrame {
     /// The first frame: who I am and which version I speak.
     Hello {
         /// The client's protocol version.
@@ -90,7 +90,7 @@ pub enum ToPeer {
     Publish(Message),
     /// Publish these messages, as if each came in a frame of its own.
     PublishRun(PublishRun),
-    /// Subscribe; answered by [`ToClient::Subscribed`] or [`ToClient::Refused`].
+    /// Subscribe; answered by [`PeerFrame::Subscribed`] or [`PeerFrame::Refused`].
     Subscribe {
         /// The client's number for it.
         sub: SubId,
@@ -100,7 +100,7 @@ pub enum ToPeer {
         queue: Option<Queue>,
         /// What it gets when something is missing; `None`: what the peer's configuration says (`delivery`).
         mode: Option<DeliveryMode>,
-        /// Whether it is told of publishers, with [`ToClient::Known`].
+        /// Whether it is told of publishers, with [`PeerFrame::Known`].
         news: bool,
     },
     /// End a subscription. There is no answer; messages on their way still arrive.
@@ -108,7 +108,7 @@ pub enum ToPeer {
         /// Which.
         sub: SubId,
     },
-    /// Ask for a report; answered by [`ToClient::Shown`].
+    /// Ask for a report; answered by [`PeerFrame::Shown`].
     Show {
         /// The client's number for the question.
         id: u32,
@@ -117,10 +117,10 @@ pub enum ToPeer {
     },
     /// Ask to be told when all that was published before has left the peer's socket.
     Flush {
-        /// Comes back in [`ToClient::Flushed`].
+        /// Comes back in [`PeerFrame::Flushed`].
         token: u64,
     },
-    /// Ask a peer's history; answered by [`ToClient::Answered`], in one or more parts.
+    /// Ask a peer's history; answered by [`PeerFrame::Answered`], in one or more parts.
     Ask {
         /// The client's number for the question.
         id: u64,
@@ -131,7 +131,7 @@ pub enum ToPeer {
         /// The question as it stands on the wire (docs/wire.md, "History service").
         question: Bytes,
     },
-    /// Ask to be told by [`ToClient::Awaited`] when this has come, if it comes in time.
+    /// Ask to be told by [`PeerFrame::Awaited`] when this has come, if it comes in time.
     Await {
         /// The subscription that is told; with it the waiting ends.
         sub: SubId,
@@ -142,14 +142,14 @@ pub enum ToPeer {
         /// Of which subject.
         subject: Subject,
     },
-    /// Register events, or find some; answered by [`ToClient::Events`].
+    /// Register events, or find some; answered by [`PeerFrame::Events`].
     Events {
         /// The client's number for the request.
         id: u64,
         /// What is asked.
         request: EventRequest,
     },
-    /// Ask something about streams and their consumers; answered by [`ToClient::Streams`].
+    /// Ask something about streams and their consumers; answered by [`PeerFrame::Streams`].
     Streams {
         /// The client's number for the request.
         id: u64,
@@ -160,7 +160,7 @@ pub enum ToPeer {
 
 /// What a peer says to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ToClient {
+pub enum PeerFrame {
     /// The answer to HELLO.
     Welcome(Welcome),
     /// The subscription is active: every message that this peer gets from now on counts.
@@ -279,7 +279,7 @@ pub enum ByeReason {
     /// The client sent bytes that mean nothing.
     Malformed,
     /// The client sent a frame that is not allowed at this point.
-    Misbehaved,
+    ProtocolViolation,
     /// Another protocol version.
     Incompatible,
     /// The peer has too many clients.
@@ -289,7 +289,7 @@ pub enum ByeReason {
 const MODES: [(u8, Option<DeliveryMode>); 3] =
     [(0, None), (1, Some(DeliveryMode::Repair)), (2, Some(DeliveryMode::Live))];
 
-const AWAITS: [(u8, Awaited); 2] = [(0, Awaited::Nobody), (1, Awaited::Somebody)];
+const AWAITS: [(u8, Awaited); 2] = [(0, Awaited::Absent), (1, Awaited::Present)];
 
 /// 0 stands for a part of an answer.
 const UNANSWERED: [(u8, QuestionFailure); 6] = [
@@ -304,28 +304,28 @@ const UNANSWERED: [(u8, QuestionFailure); 6] = [
 const BYE_REASONS: [(u8, ByeReason); 5] = [
     (0, ByeReason::Stopping),
     (1, ByeReason::Malformed),
-    (2, ByeReason::Misbehaved),
+    (2, ByeReason::ProtocolViolation),
     (3, ByeReason::Incompatible),
     (4, ByeReason::TooManyClients),
 ];
 
-impl ToPeer {
+impl ClientFrame {
     /// Appends the frame, with its length, to `out`.
     pub fn encode(&self, out: &mut BytesMut) {
         framed(out, |out| match self {
-            ToPeer::PublishRun(run) => run.put(out),
-            ToPeer::Hello { version, name } => {
+            ClientFrame::PublishRun(run) => run.put(out),
+            ClientFrame::Hello { version, name } => {
                 out.put_u8(HELLO);
                 out.put_u32(MAGIC);
                 out.put_u16(*version);
                 put_bytes8(out, cut255(name).as_bytes());
             }
-            ToPeer::Publish(message) => {
+            ClientFrame::Publish(message) => {
                 out.put_u8(PUBLISH);
                 out.put_u8(0);
                 put_content(out, message);
             }
-            ToPeer::Subscribe { sub, pattern, queue, mode, news } => {
+            ClientFrame::Subscribe { sub, pattern, queue, mode, news } => {
                 out.put_u8(SUBSCRIBE);
                 out.put_u32(sub.0);
                 put_bytes8(out, pattern.as_str().as_bytes());
@@ -333,39 +333,39 @@ impl ToPeer {
                 out.put_u8(if *news { FLAG_NEWS } else { 0 });
                 put_bytes8(out, queue.as_ref().map_or("", |queue| queue.as_str()).as_bytes());
             }
-            ToPeer::Unsubscribe { sub } => {
+            ClientFrame::Unsubscribe { sub } => {
                 out.put_u8(UNSUBSCRIBE);
                 out.put_u32(sub.0);
             }
-            ToPeer::Show { id, query } => {
+            ClientFrame::Show { id, query } => {
                 out.put_u8(SHOW);
                 out.put_u32(*id);
                 out.put_slice(query);
             }
-            ToPeer::Flush { token } => {
+            ClientFrame::Flush { token } => {
                 out.put_u8(FLUSH);
                 out.put_u64(*token);
             }
-            ToPeer::Ask { id, timeout_ms, peer, question } => {
+            ClientFrame::Ask { id, timeout_ms, peer, question } => {
                 out.put_u8(ASK);
                 out.put_u64(*id);
                 out.put_u32(*timeout_ms);
                 put_bytes8(out, peer.to_string().as_bytes());
                 out.put_slice(question);
             }
-            ToPeer::Await { sub, what, timeout_ms, subject } => {
+            ClientFrame::Await { sub, what, timeout_ms, subject } => {
                 out.put_u8(AWAIT);
                 out.put_u32(sub.0);
                 out.put_u8(code(&AWAITS, what));
                 out.put_u32(*timeout_ms);
                 put_bytes8(out, subject.as_bytes());
             }
-            ToPeer::Events { id, request } => {
+            ClientFrame::Events { id, request } => {
                 out.put_u8(EVENTS);
                 out.put_u64(*id);
                 request.put(out);
             }
-            ToPeer::Streams { id, request } => {
+            ClientFrame::Streams { id, request } => {
                 out.put_u8(STREAMS);
                 out.put_u64(*id);
                 request.put(out);
@@ -377,8 +377,8 @@ impl ToPeer {
     ///
     /// # Errors
     /// Says which rule the bytes break. A HELLO of another version is read as far as its version only.
-    pub fn decode(frame: Bytes) -> Result<ToPeer, Malformed> {
-        let mut reader = Reader::new(frame);
+    pub fn decode(frame: Bytes) -> Result<ClientFrame, Malformed> {
+        let mut reader = FrameReader::new(frame);
         let read = match reader.u8()? {
             HELLO => {
                 if reader.u32()? != MAGIC {
@@ -386,41 +386,41 @@ impl ToPeer {
                 }
                 let version = reader.u16()?;
                 if version != VERSION {
-                    return Ok(ToPeer::Hello { version, name: String::new() });
+                    return Ok(ClientFrame::Hello { version, name: String::new() });
                 }
-                ToPeer::Hello { version, name: reader.text8("name")? }
+                ClientFrame::Hello { version, name: reader.text8("name")? }
             }
             PUBLISH => {
                 if reader.u8()? != 0 {
                     return Err(Malformed::Value("flags"));
                 }
-                ToPeer::Publish(content(&mut reader, false)?)
+                ClientFrame::Publish(content(&mut reader, false)?)
             }
-            PUBLISH_RUN => ToPeer::PublishRun(PublishRun::decode(reader.rest())?),
-            SUBSCRIBE => ToPeer::Subscribe {
+            PUBLISH_RUN => ClientFrame::PublishRun(PublishRun::decode(reader.rest())?),
+            SUBSCRIBE => ClientFrame::Subscribe {
                 sub: SubId(reader.u32()?),
                 pattern: pattern(&mut reader)?,
                 mode: decoded(&MODES, reader.u8()?, "mode")?,
                 news: flag(&mut reader, FLAG_NEWS)?,
                 queue: queue(&mut reader)?,
             },
-            UNSUBSCRIBE => ToPeer::Unsubscribe { sub: SubId(reader.u32()?) },
-            SHOW => ToPeer::Show { id: reader.u32()?, query: reader.rest() },
-            FLUSH => ToPeer::Flush { token: reader.u64()? },
-            ASK => ToPeer::Ask {
+            UNSUBSCRIBE => ClientFrame::Unsubscribe { sub: SubId(reader.u32()?) },
+            SHOW => ClientFrame::Show { id: reader.u32()?, query: reader.rest() },
+            FLUSH => ClientFrame::Flush { token: reader.u64()? },
+            ASK => ClientFrame::Ask {
                 id: reader.u64()?,
                 timeout_ms: reader.u32()?,
                 peer: reader.text8("peer")?.parse()?,
                 question: reader.rest(),
             },
-            AWAIT => ToPeer::Await {
+            AWAIT => ClientFrame::Await {
                 sub: SubId(reader.u32()?),
                 what: decoded(&AWAITS, reader.u8()?, "what")?,
                 timeout_ms: reader.u32()?,
                 subject: Subject::from_bytes(reader.bytes8()?)?,
             },
-            EVENTS => ToPeer::Events { id: reader.u64()?, request: EventRequest::read(&mut reader)? },
-            STREAMS => ToPeer::Streams { id: reader.u64()?, request: StreamRequest::read(&mut reader)? },
+            EVENTS => ClientFrame::Events { id: reader.u64()?, request: EventRequest::read(&mut reader)? },
+            STREAMS => ClientFrame::Streams { id: reader.u64()?, request: StreamRequest::read(&mut reader)? },
             kind => return Err(Malformed::Kind(kind)),
         };
         reader.end()?;
@@ -428,29 +428,29 @@ impl ToPeer {
     }
 }
 
-impl ToClient {
+impl PeerFrame {
     /// Appends the frame, with its length, to `out`.
     pub fn encode(&self, out: &mut BytesMut) {
         match self {
-            ToClient::Message { subs, delivery } => {
+            PeerFrame::Message { subs, delivery } => {
                 let body = delivery_body(delivery);
                 put_message_head(out, subs, body.len());
                 out.put_slice(&body);
             }
-            ToClient::MessageRun { subs, deliveries } => {
+            PeerFrame::MessageRun { subs, deliveries } => {
                 put_message_run(out, subs, &deliveries.run().expect("only runs are put there"));
             }
-            ToClient::Loss { subs, loss } => framed(out, |out| {
+            PeerFrame::Loss { subs, loss } => framed(out, |out| {
                 out.put_u8(LOSS);
                 put_subs(out, subs);
                 put_loss(out, loss);
             }),
-            ToClient::Welcome(welcome) => framed(out, |out| put_welcome(out, welcome)),
-            ToClient::Refused(refused) => framed(out, |out| {
+            PeerFrame::Welcome(welcome) => framed(out, |out| put_welcome(out, welcome)),
+            PeerFrame::Refused(refused) => framed(out, |out| {
                 out.put_u8(REFUSED);
                 put_refused(out, refused);
             }),
-            ToClient::Dropped { counts } => framed(out, |out| {
+            PeerFrame::Dropped { counts } => framed(out, |out| {
                 out.put_u8(DROPPED);
                 out.put_u32(u32::try_from(counts.len()).expect("at most FRAME_SUBS_MAX"));
                 for (sub, count) in counts {
@@ -458,24 +458,24 @@ impl ToClient {
                     out.put_u64(*count);
                 }
             }),
-            ToClient::Subscribed { sub } => framed(out, |out| {
+            PeerFrame::Subscribed { sub } => framed(out, |out| {
                 out.put_u8(SUBSCRIBED);
                 out.put_u32(sub.0);
             }),
-            ToClient::Awaited { sub } => framed(out, |out| {
+            PeerFrame::Awaited { sub } => framed(out, |out| {
                 out.put_u8(AWAITED);
                 out.put_u32(sub.0);
             }),
-            ToClient::Shown { id, answer } => framed(out, |out| {
+            PeerFrame::Shown { id, answer } => framed(out, |out| {
                 out.put_u8(SHOWN);
                 out.put_u32(*id);
                 out.put_slice(answer);
             }),
-            ToClient::Flushed { token } => framed(out, |out| {
+            PeerFrame::Flushed { token } => framed(out, |out| {
                 out.put_u8(FLUSHED);
                 out.put_u64(*token);
             }),
-            ToClient::Answered { id, answer } => framed(out, |out| {
+            PeerFrame::Answered { id, answer } => framed(out, |out| {
                 out.put_u8(ANSWERED);
                 out.put_u64(*id);
                 match answer {
@@ -486,7 +486,7 @@ impl ToClient {
                     Err(why) => out.put_u8(code(&UNANSWERED, why)),
                 }
             }),
-            ToClient::Known { sub, publisher } => framed(out, |out| {
+            PeerFrame::Known { sub, publisher } => framed(out, |out| {
                 out.put_u8(KNOWN);
                 out.put_u32(sub.0);
                 out.put_u8(u8::from(publisher.is_some()));
@@ -494,17 +494,17 @@ impl ToClient {
                     put_publisher(out, publisher);
                 }
             }),
-            ToClient::Events { id, answer } => framed(out, |out| {
+            PeerFrame::Events { id, answer } => framed(out, |out| {
                 out.put_u8(EVENTS_ANSWER);
                 out.put_u64(*id);
                 EventAnswer::put(answer, out);
             }),
-            ToClient::Streams { id, answer } => framed(out, |out| {
+            PeerFrame::Streams { id, answer } => framed(out, |out| {
                 out.put_u8(STREAMS_ANSWER);
                 out.put_u64(*id);
                 StreamAnswer::put(answer, out);
             }),
-            ToClient::Bye { reason, text } => framed(out, |out| {
+            PeerFrame::Bye { reason, text } => framed(out, |out| {
                 out.put_u8(BYE);
                 out.put_u8(code(&BYE_REASONS, reason));
                 put_bytes8(out, cut255(text).as_bytes());
@@ -516,32 +516,32 @@ impl ToClient {
     ///
     /// # Errors
     /// Says which rule the bytes break.
-    pub fn decode(frame: Bytes) -> Result<ToClient, Malformed> {
-        let mut reader = Reader::new(frame);
+    pub fn decode(frame: Bytes) -> Result<PeerFrame, Malformed> {
+        let mut reader = FrameReader::new(frame);
         let read = match reader.u8()? {
-            WELCOME => ToClient::Welcome(welcome(&mut reader)?),
-            MESSAGE => ToClient::Message { subs: subs(&mut reader)?, delivery: delivery(&mut reader)? },
-            MESSAGE_RUN => ToClient::MessageRun { subs: subs(&mut reader)?, deliveries: run(&mut reader)? },
-            LOSS => ToClient::Loss { subs: subs(&mut reader)?, loss: loss(&mut reader)? },
+            WELCOME => PeerFrame::Welcome(welcome(&mut reader)?),
+            MESSAGE => PeerFrame::Message { subs: subs(&mut reader)?, delivery: delivery(&mut reader)? },
+            MESSAGE_RUN => PeerFrame::MessageRun { subs: subs(&mut reader)?, deliveries: run(&mut reader)? },
+            LOSS => PeerFrame::Loss { subs: subs(&mut reader)?, loss: loss(&mut reader)? },
             DROPPED => {
                 let count = reader.count32(12)?;
                 let mut counts = Vec::with_capacity(count);
                 for _ in 0..count {
                     counts.push((SubId(reader.u32()?), reader.u64()?));
                 }
-                ToClient::Dropped { counts }
+                PeerFrame::Dropped { counts }
             }
-            REFUSED => ToClient::Refused(refused(&mut reader)?),
-            SHOWN => ToClient::Shown { id: reader.u32()?, answer: reader.rest() },
-            FLUSHED => ToClient::Flushed { token: reader.u64()? },
+            REFUSED => PeerFrame::Refused(refused(&mut reader)?),
+            SHOWN => PeerFrame::Shown { id: reader.u32()?, answer: reader.rest() },
+            FLUSHED => PeerFrame::Flushed { token: reader.u64()? },
             BYE => {
-                ToClient::Bye { reason: decoded(&BYE_REASONS, reader.u8()?, "reason")?, text: reader.text8("text")? }
+                PeerFrame::Bye { reason: decoded(&BYE_REASONS, reader.u8()?, "reason")?, text: reader.text8("text")? }
             }
-            SUBSCRIBED => ToClient::Subscribed { sub: SubId(reader.u32()?) },
-            AWAITED => ToClient::Awaited { sub: SubId(reader.u32()?) },
-            EVENTS_ANSWER => ToClient::Events { id: reader.u64()?, answer: EventAnswer::read(&mut reader)? },
-            STREAMS_ANSWER => ToClient::Streams { id: reader.u64()?, answer: StreamAnswer::read(&mut reader)? },
-            ANSWERED => ToClient::Answered {
+            SUBSCRIBED => PeerFrame::Subscribed { sub: SubId(reader.u32()?) },
+            AWAITED => PeerFrame::Awaited { sub: SubId(reader.u32()?) },
+            EVENTS_ANSWER => PeerFrame::Events { id: reader.u64()?, answer: EventAnswer::read(&mut reader)? },
+            STREAMS_ANSWER => PeerFrame::Streams { id: reader.u64()?, answer: StreamAnswer::read(&mut reader)? },
+            ANSWERED => PeerFrame::Answered {
                 id: reader.u64()?,
                 answer: match reader.u8()? {
                     0 => Ok(reader.rest()),
@@ -551,7 +551,7 @@ impl ToClient {
             KNOWN => {
                 let sub = SubId(reader.u32()?);
                 let publisher = if flag(&mut reader, 1)? { Some(publisher(&mut reader)?) } else { None };
-                ToClient::Known { sub, publisher }
+                PeerFrame::Known { sub, publisher }
             }
             kind => return Err(Malformed::Kind(kind)),
         };
@@ -561,7 +561,7 @@ impl ToClient {
 }
 
 /// Reads flags of which only `flag` may be set.
-pub(crate) fn flag(reader: &mut Reader, flag: u8) -> Result<bool, Malformed> {
+pub(crate) fn flag(reader: &mut FrameReader, flag: u8) -> Result<bool, Malformed> {
     match reader.u8()? {
         0 => Ok(false),
         flags if flags == flag => Ok(true),
@@ -614,17 +614,17 @@ fn put_welcome(out: &mut BytesMut, welcome: &Welcome) {
     put_bytes8(out, cut255(&welcome.software).as_bytes());
 }
 
-fn pattern(reader: &mut Reader) -> Result<Pattern, Malformed> {
+fn pattern(reader: &mut FrameReader) -> Result<Pattern, Malformed> {
     Ok(reader.text8("pattern")?.parse()?)
 }
 
 /// The name of a queue group, or nothing.
-fn queue(reader: &mut Reader) -> Result<Option<Queue>, Malformed> {
+fn queue(reader: &mut FrameReader) -> Result<Option<Queue>, Malformed> {
     let name = reader.bytes8()?;
     if name.is_empty() { Ok(None) } else { Ok(Some(Queue::from_bytes(name)?)) }
 }
 
-fn subs(reader: &mut Reader) -> Result<Vec<SubId>, Malformed> {
+fn subs(reader: &mut FrameReader) -> Result<Vec<SubId>, Malformed> {
     let count = reader.count32(4)?;
     if count == 0 {
         return Err(Malformed::Value("subscriptions"));
@@ -632,7 +632,7 @@ fn subs(reader: &mut Reader) -> Result<Vec<SubId>, Malformed> {
     (0..count).map(|_| Ok(SubId(reader.u32()?))).collect()
 }
 
-fn welcome(reader: &mut Reader) -> Result<Welcome, Malformed> {
+fn welcome(reader: &mut FrameReader) -> Result<Welcome, Malformed> {
     Ok(Welcome {
         version: reader.u16()?,
         peer: reader.text8("peer")?.parse()?,

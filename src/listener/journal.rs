@@ -5,7 +5,7 @@
 
 use crate::event::follow::{Announcement, ReplicationPage, ReplicationRequest};
 use crate::event::model::{Event, EventId, Payload};
-use crate::listener::codec::{Malformed, Reader};
+use crate::listener::codec::{FrameReader, Malformed};
 use crate::listener::event::{events, id, put_events, put_id, put_time, put_types, read_types, time};
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -110,8 +110,8 @@ pub(crate) fn remove_too_deep_events(events: &mut Vec<Event>) -> Vec<EventId> {
 }
 
 /// Version and flags.
-fn begin(payload: Bytes, flags_known: u8) -> Result<(Reader, u8), Malformed> {
-    let mut reader = Reader::new(payload);
+fn begin(payload: Bytes, flags_known: u8) -> Result<(FrameReader, u8), Malformed> {
+    let mut reader = FrameReader::new(payload);
     if reader.u8()? != VERSION {
         return Err(Malformed::Value("version"));
     }

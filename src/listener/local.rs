@@ -1,10 +1,10 @@
 //! The local listener: cuts a stream of bytes into frames and keeps the order of a conversation.
 //!
-//! [`Listener`] is the peer's end, [`Caller`] the client's. Neither knows a socket. After a [`Fault`] a conversation is over:
+//! [`PeerEndpoint`] is the peer's end, [`ClientEndpoint`] the client's. Neither knows a socket. After a [`LocalFault`] a conversation is over:
 //! nothing more comes out, whatever goes in.
 
 use crate::listener::codec::Malformed;
-use crate::listener::frame::{ByeReason, FRAME_BYTES_MAX, LENGTH_BYTES, ToClient, ToPeer, VERSION};
+use crate::listener::frame::{ByeReason, ClientFrame, FRAME_BYTES_MAX, LENGTH_BYTES, PeerFrame, VERSION};
 use bytes::{Buf, Bytes, BytesMut};
 use std::fmt;
 
@@ -13,11 +13,11 @@ const GREETING_BYTES_MAX: usize = 1024;
 
 /// Why a conversation is over; named after who is at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum LocalFault {
     /// The other side sent bytes that mean nothing.
     Malformed(Malformed),
     /// The other side sent a frame that is not allowed at this point.
-    Misbehaved(Misbehaved),
+    ProtocolViolation(ProtocolViolation),
     /// The other side speaks another version.
     Incompatible {
         /// Its version.
@@ -27,20 +27,22 @@ pub enum Fault {
 
 /// What a well-formed frame did wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misbehaved {
+pub enum ProtocolViolation {
     /// The first frame was no greeting.
     NoGreeting,
     /// A second greeting.
     SecondGreeting,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for LocalFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Malformed(malformed) => malformed.fmt(f),
-            Fault::Misbehaved(Misbehaved::NoGreeting) => write!(f, "the first frame must be the greeting"),
-            Fault::Misbehaved(Misbehaved::SecondGreeting) => write!(f, "a second greeting"),
-            Fault::Incompatible { theirs } => write!(
+            LocalFault::Malformed(malformed) => malformed.fmt(f),
+            LocalFault::ProtocolViolation(ProtocolViolation::NoGreeting) => {
+                write!(f, "the first frame must be the greeting")
+            }
+            LocalFault::ProtocolViolation(ProtocolViolation::SecondGreeting) => write!(f, "a second greeting"),
+            LocalFault::Incompatible { theirs } => write!(
                 f,
                 "the other side speaks version {theirs} of the local protocol, this one version {VERSION}: \
                  install the same version of seqcast on both sides"
@@ -49,27 +51,27 @@ impl fmt::Display for Fault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for LocalFault {}
 
-impl Fault {
+impl LocalFault {
     /// The last frame for the one at fault.
-    pub fn bye(&self) -> ToClient {
+    pub fn bye(&self) -> PeerFrame {
         let reason = match self {
-            Fault::Malformed(_) => ByeReason::Malformed,
-            Fault::Misbehaved(_) => ByeReason::Misbehaved,
-            Fault::Incompatible { .. } => ByeReason::Incompatible,
+            LocalFault::Malformed(_) => ByeReason::Malformed,
+            LocalFault::ProtocolViolation(_) => ByeReason::ProtocolViolation,
+            LocalFault::Incompatible { .. } => ByeReason::Incompatible,
         };
-        ToClient::Bye { reason, text: self.to_string() }
+        PeerFrame::Bye { reason, text: self.to_string() }
     }
 }
 
 /// Cuts a byte stream into frames, however the stream was cut before. Holds at most one frame and what came with it.
 #[derive(Debug)]
-struct Frames {
+struct FrameAssembler {
     buffer: BytesMut,
 }
 
-impl Frames {
+impl FrameAssembler {
     /// The next whole frame without its length; `None` until more bytes come.
     fn next(&mut self, bytes_max: usize) -> Result<Option<Bytes>, Malformed> {
         let Some(length) = self.buffer.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
@@ -87,7 +89,7 @@ impl Frames {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum EndpointState {
     Greeting,
     Open,
     Over,
@@ -95,18 +97,18 @@ enum State {
 
 /// What both ends have in common.
 #[derive(Debug)]
-struct Conversation {
-    frames: Frames,
-    state: State,
+struct LocalEndpoint {
+    frames: FrameAssembler,
+    state: EndpointState,
 }
 
-impl Conversation {
-    fn new() -> Conversation {
-        Conversation { frames: Frames { buffer: BytesMut::new() }, state: State::Greeting }
+impl LocalEndpoint {
+    fn new() -> LocalEndpoint {
+        LocalEndpoint { frames: FrameAssembler { buffer: BytesMut::new() }, state: EndpointState::Greeting }
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        if self.state != State::Over {
+        if self.state != EndpointState::Over {
             self.frames.buffer.extend_from_slice(bytes);
         }
     }
@@ -115,17 +117,17 @@ impl Conversation {
     fn next<T>(
         &mut self,
         decode: impl Fn(Bytes) -> Result<T, Malformed>,
-        judge: impl Fn(&T, State) -> Result<State, Fault>,
-    ) -> Result<Option<T>, Fault> {
+        judge: impl Fn(&T, EndpointState) -> Result<EndpointState, LocalFault>,
+    ) -> Result<Option<T>, LocalFault> {
         let bytes_max = match self.state {
-            State::Greeting => GREETING_BYTES_MAX,
-            State::Open => FRAME_BYTES_MAX,
-            State::Over => return Ok(None),
+            EndpointState::Greeting => GREETING_BYTES_MAX,
+            EndpointState::Open => FRAME_BYTES_MAX,
+            EndpointState::Over => return Ok(None),
         };
         let read = match self.frames.next(bytes_max) {
             Ok(None) => return Ok(None),
-            Ok(Some(frame)) => decode(frame).map_err(Fault::Malformed),
-            Err(malformed) => Err(Fault::Malformed(malformed)),
+            Ok(Some(frame)) => decode(frame).map_err(LocalFault::Malformed),
+            Err(malformed) => Err(LocalFault::Malformed(malformed)),
         };
         let judged = read.and_then(|frame| judge(&frame, self.state).map(|state| (frame, state)));
         match judged {
@@ -134,7 +136,7 @@ impl Conversation {
                 Ok(Some(frame))
             }
             Err(fault) => {
-                self.state = State::Over;
+                self.state = EndpointState::Over;
                 self.frames.buffer = BytesMut::new();
                 Err(fault)
             }
@@ -144,21 +146,21 @@ impl Conversation {
 
 /// The peer's end of one conversation.
 #[derive(Debug)]
-pub struct Listener(Conversation);
+pub struct PeerEndpoint(LocalEndpoint);
 
-impl Default for Listener {
-    fn default() -> Listener {
-        Listener::new()
+impl Default for PeerEndpoint {
+    fn default() -> PeerEndpoint {
+        PeerEndpoint::new()
     }
 }
 
-impl Listener {
+impl PeerEndpoint {
     /// A conversation that begins.
-    pub fn new() -> Listener {
-        Listener(Conversation::new())
+    pub fn new() -> PeerEndpoint {
+        PeerEndpoint(LocalEndpoint::new())
     }
 
-    /// Takes bytes as they came from the client. Call [`Listener::poll_frame`] until `None` after each push; then what is
+    /// Takes bytes as they came from the client. Call [`PeerEndpoint::poll_frame`] until `None` after each push; then what is
     /// held is less than one frame.
     pub fn push(&mut self, bytes: &[u8]) {
         self.0.push(bytes);
@@ -167,37 +169,37 @@ impl Listener {
     /// The client's next frame: first a HELLO of this version, then anything else.
     ///
     /// # Errors
-    /// What ended the conversation; [`Fault::bye`] is the answer to send before closing.
-    pub fn poll_frame(&mut self) -> Result<Option<ToPeer>, Fault> {
-        self.0.next(ToPeer::decode, |frame, state| match (frame, state) {
-            (ToPeer::Hello { version, .. }, State::Greeting) if *version != VERSION => {
-                Err(Fault::Incompatible { theirs: *version })
+    /// What ended the conversation; [`LocalFault::bye`] is the answer to send before closing.
+    pub fn poll_frame(&mut self) -> Result<Option<ClientFrame>, LocalFault> {
+        self.0.next(ClientFrame::decode, |frame, state| match (frame, state) {
+            (ClientFrame::Hello { version, .. }, EndpointState::Greeting) if *version != VERSION => {
+                Err(LocalFault::Incompatible { theirs: *version })
             }
-            (ToPeer::Hello { .. }, State::Greeting) => Ok(State::Open),
-            (ToPeer::Hello { .. }, _) => Err(Fault::Misbehaved(Misbehaved::SecondGreeting)),
-            (_, State::Greeting) => Err(Fault::Misbehaved(Misbehaved::NoGreeting)),
-            _ => Ok(State::Open),
+            (ClientFrame::Hello { .. }, EndpointState::Greeting) => Ok(EndpointState::Open),
+            (ClientFrame::Hello { .. }, _) => Err(LocalFault::ProtocolViolation(ProtocolViolation::SecondGreeting)),
+            (_, EndpointState::Greeting) => Err(LocalFault::ProtocolViolation(ProtocolViolation::NoGreeting)),
+            _ => Ok(EndpointState::Open),
         })
     }
 }
 
 /// The client's end of one conversation.
 #[derive(Debug)]
-pub struct Caller(Conversation);
+pub struct ClientEndpoint(LocalEndpoint);
 
-impl Default for Caller {
-    fn default() -> Caller {
-        Caller::new()
+impl Default for ClientEndpoint {
+    fn default() -> ClientEndpoint {
+        ClientEndpoint::new()
     }
 }
 
-impl Caller {
+impl ClientEndpoint {
     /// A conversation that begins; the client sends HELLO first.
-    pub fn new() -> Caller {
-        Caller(Conversation::new())
+    pub fn new() -> ClientEndpoint {
+        ClientEndpoint(LocalEndpoint::new())
     }
 
-    /// Takes bytes as they came from the peer. Call [`Caller::poll_frame`] until `None` after each push.
+    /// Takes bytes as they came from the peer. Call [`ClientEndpoint::poll_frame`] until `None` after each push.
     pub fn push(&mut self, bytes: &[u8]) {
         self.0.push(bytes);
     }
@@ -206,16 +208,16 @@ impl Caller {
     ///
     /// # Errors
     /// What ended the conversation.
-    pub fn poll_frame(&mut self) -> Result<Option<ToClient>, Fault> {
-        self.0.next(ToClient::decode, |frame, state| match (frame, state) {
-            (ToClient::Bye { .. }, _) => Ok(State::Over),
-            (ToClient::Welcome(welcome), State::Greeting) if welcome.version != VERSION => {
-                Err(Fault::Incompatible { theirs: welcome.version })
+    pub fn poll_frame(&mut self) -> Result<Option<PeerFrame>, LocalFault> {
+        self.0.next(PeerFrame::decode, |frame, state| match (frame, state) {
+            (PeerFrame::Bye { .. }, _) => Ok(EndpointState::Over),
+            (PeerFrame::Welcome(welcome), EndpointState::Greeting) if welcome.version != VERSION => {
+                Err(LocalFault::Incompatible { theirs: welcome.version })
             }
-            (ToClient::Welcome(_), State::Greeting) => Ok(State::Open),
-            (ToClient::Welcome(_), _) => Err(Fault::Misbehaved(Misbehaved::SecondGreeting)),
-            (_, State::Greeting) => Err(Fault::Misbehaved(Misbehaved::NoGreeting)),
-            _ => Ok(State::Open),
+            (PeerFrame::Welcome(_), EndpointState::Greeting) => Ok(EndpointState::Open),
+            (PeerFrame::Welcome(_), _) => Err(LocalFault::ProtocolViolation(ProtocolViolation::SecondGreeting)),
+            (_, EndpointState::Greeting) => Err(LocalFault::ProtocolViolation(ProtocolViolation::NoGreeting)),
+            _ => Ok(EndpointState::Open),
         })
     }
 }

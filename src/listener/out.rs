@@ -15,8 +15,8 @@ const SLICES_MAX: usize = 16;
 
 /// Bytes to be written, in order.
 #[derive(Debug, Default)]
-pub struct Out {
-    full: VecDeque<Piece>,
+pub struct OutputBuffer {
+    full: VecDeque<OutputChunk>,
     tail: BytesMut,
     bytes: usize,
     /// Those of them that are counted elsewhere.
@@ -24,16 +24,16 @@ pub struct Out {
 }
 
 #[derive(Debug)]
-struct Piece {
+struct OutputChunk {
     bytes: Bytes,
     /// Whether it is counted elsewhere, for all that it waits for.
     is_common: bool,
 }
 
-impl Out {
+impl OutputBuffer {
     /// Nothing.
-    pub fn new() -> Out {
-        Out::default()
+    pub fn new() -> OutputBuffer {
+        OutputBuffer::default()
     }
 
     /// Appends bytes.
@@ -73,7 +73,7 @@ impl Out {
         self.close_tail();
         self.bytes += bytes.len();
         self.common_bytes += if is_common { bytes.len() } else { 0 };
-        self.full.push_back(Piece { bytes: bytes.clone(), is_common });
+        self.full.push_back(OutputChunk { bytes: bytes.clone(), is_common });
     }
 
     /// Bytes that wait.
@@ -82,7 +82,7 @@ impl Out {
     }
 
     /// Those of them that nobody else counts.
-    pub fn own_len(&self) -> usize {
+    pub fn uncounted_len(&self) -> usize {
         self.bytes - self.common_bytes
     }
 
@@ -93,7 +93,7 @@ impl Out {
 
     /// Nobody will read any of it.
     pub fn clear(&mut self) {
-        *self = Out::default();
+        *self = OutputBuffer::default();
     }
 
     /// Takes everything, as one piece.
@@ -145,7 +145,7 @@ impl Out {
 
     fn close_tail(&mut self) {
         if !self.tail.is_empty() {
-            self.full.push_back(Piece { bytes: self.tail.split().freeze(), is_common: false });
+            self.full.push_back(OutputChunk { bytes: self.tail.split().freeze(), is_common: false });
         }
     }
 }

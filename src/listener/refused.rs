@@ -1,6 +1,6 @@
 //! Refused requests in the frames of the local protocol.
 
-use crate::listener::codec::{Malformed, Reader, cut255, put_bytes8};
+use crate::listener::codec::{FrameReader, Malformed, cut255, put_bytes8};
 use crate::listener::frame::flag;
 use crate::message::SubId;
 use bytes::{BufMut, BytesMut};
@@ -12,12 +12,12 @@ pub struct Refused {
     /// The subscription in question; `None` for a PUBLISH.
     pub sub: Option<SubId>,
     /// Why.
-    pub why: Why,
+    pub why: RefusalReason,
 }
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum RefusalReason {
     /// The message is too large.
     MessageTooLarge {
         /// Its size in bytes.
@@ -40,27 +40,27 @@ pub enum Why {
     Stopping,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::MessageTooLarge { bytes, bytes_max } => {
+            RefusalReason::MessageTooLarge { bytes, bytes_max } => {
                 write!(f, "the message has {bytes} bytes; the peer's limit is {bytes_max} (message-size-max)")
             }
-            Why::TooManySubscriptions { max } => {
+            RefusalReason::TooManySubscriptions { max } => {
                 write!(f, "too many subscriptions: the limit of {max} is reached; end some, or subscribe to a pattern")
             }
-            Why::Subject(reason) => reason.fmt(f),
-            Why::QueueLive => write!(
+            RefusalReason::Subject(reason) => reason.fmt(f),
+            RefusalReason::QueueLive => write!(
                 f,
                 "a member of a queue group gets what is missing repaired, or its share would not be known: leave out mode \
                  live, or the queue group"
             ),
-            Why::QueueNews => write!(
+            RefusalReason::QueueNews => write!(
                 f,
                 "a member of a queue group gets its share of what is new: leave out history and confirmation, or the queue \
                  group"
             ),
-            Why::Stopping => write!(f, "the peer is stopping"),
+            RefusalReason::Stopping => write!(f, "the peer is stopping"),
         }
     }
 }
@@ -70,36 +70,36 @@ pub(crate) fn put_refused(out: &mut BytesMut, refused: &Refused) {
     out.put_u8(u8::from(refused.sub.is_some()));
     out.put_u32(refused.sub.map_or(0, |sub| sub.0));
     match &refused.why {
-        Why::MessageTooLarge { bytes, bytes_max } => {
+        RefusalReason::MessageTooLarge { bytes, bytes_max } => {
             out.put_u8(0);
             out.put_u64(*bytes);
             out.put_u64(*bytes_max);
         }
-        Why::TooManySubscriptions { max } => {
+        RefusalReason::TooManySubscriptions { max } => {
             out.put_u8(1);
             out.put_u64(*max);
         }
-        Why::Subject(reason) => {
+        RefusalReason::Subject(reason) => {
             out.put_u8(2);
             put_bytes8(out, cut255(reason).as_bytes());
         }
-        Why::Stopping => out.put_u8(3),
-        Why::QueueLive => out.put_u8(4),
-        Why::QueueNews => out.put_u8(5),
+        RefusalReason::Stopping => out.put_u8(3),
+        RefusalReason::QueueLive => out.put_u8(4),
+        RefusalReason::QueueNews => out.put_u8(5),
     }
 }
 
 /// Reads the body of a REFUSED frame.
-pub(crate) fn refused(reader: &mut Reader) -> Result<Refused, Malformed> {
+pub(crate) fn refused(reader: &mut FrameReader) -> Result<Refused, Malformed> {
     let named = flag(reader, 1)?;
     let sub = SubId(reader.u32()?);
     let why = match reader.u8()? {
-        0 => Why::MessageTooLarge { bytes: reader.u64()?, bytes_max: reader.u64()? },
-        1 => Why::TooManySubscriptions { max: reader.u64()? },
-        2 => Why::Subject(reader.text8("reason")?),
-        3 => Why::Stopping,
-        4 => Why::QueueLive,
-        5 => Why::QueueNews,
+        0 => RefusalReason::MessageTooLarge { bytes: reader.u64()?, bytes_max: reader.u64()? },
+        1 => RefusalReason::TooManySubscriptions { max: reader.u64()? },
+        2 => RefusalReason::Subject(reader.text8("reason")?),
+        3 => RefusalReason::Stopping,
+        4 => RefusalReason::QueueLive,
+        5 => RefusalReason::QueueNews,
         _ => return Err(Malformed::Value("why")),
     };
     Ok(Refused { sub: named.then_some(sub), why })

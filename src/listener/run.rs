@@ -108,12 +108,12 @@ impl PublishRun {
 
 /// The PUBLISH RUN frame at the end of a buffer, to which more can be added: what waits to be written together is packed.
 #[derive(Debug, Default)]
-pub struct OpenRun {
+pub struct PublishRunBuilder {
     /// Where the frame begins, and the subject of its last item.
     open: Option<(usize, Subject)>,
 }
 
-impl OpenRun {
+impl PublishRunBuilder {
     /// Whether a payload of so many bytes is packed with others.
     pub fn packs(payload_bytes: usize) -> bool {
         payload_bytes <= PACKED_BYTES_MAX
@@ -158,7 +158,7 @@ impl OpenRun {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::listener::frame::ToPeer;
+    use crate::listener::frame::ClientFrame;
     use crate::rng::Rng;
     use crate::subject::SubjectError;
     use crate::wire;
@@ -189,7 +189,7 @@ mod tests {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let subjects: Vec<Subject> = (0..rng.between(1, 4)).map(|n| format!("s.{n}").parse().unwrap()).collect();
-            let (mut out, mut open, mut expected) = (BytesMut::new(), OpenRun::default(), Vec::new());
+            let (mut out, mut open, mut expected) = (BytesMut::new(), PublishRunBuilder::default(), Vec::new());
             for _ in 0..3000 {
                 let subject = &subjects[usize::try_from(rng.below(subjects.len() as u64)).unwrap()];
                 let size = if rng.chance(0.05) { rng.below(PACKED_BYTES_MAX as u64 + 1) } else { rng.below(200) };
@@ -203,7 +203,7 @@ mod tests {
             let mut found = Vec::new();
             for frame in frames(out.freeze()) {
                 assert!(frame.len() <= RUN_BYTES_MAX, "{}", frame.len());
-                let Ok(ToPeer::PublishRun(mut run)) = ToPeer::decode(frame) else { panic!("a run") };
+                let Ok(ClientFrame::PublishRun(mut run)) = ClientFrame::decode(frame) else { panic!("a run") };
                 let mut left = rng.below(50);
                 run.publish_each(|subject, payload| {
                     let takes = 0 < left;
@@ -216,7 +216,7 @@ mod tests {
                 if left == 0 && run.at < run.items.len() {
                     let mut rest = BytesMut::new();
                     run.put(&mut rest);
-                    let Ok(ToPeer::PublishRun(rest)) = ToPeer::decode(rest.freeze()) else { panic!("a run") };
+                    let Ok(ClientFrame::PublishRun(rest)) = ClientFrame::decode(rest.freeze()) else { panic!("a run") };
                     assert_eq!(published(rest, || true), published(run.clone(), || true));
                 }
                 found.extend(published(run, || rng.chance(0.9)));

@@ -4,7 +4,7 @@ use crate::event::model::{Json, JsonError, ServerId};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
 use crate::event::stream::store::{ConsumerRow, Contents, MissedRange, Policy, StreamLimits, StreamSettings};
-use crate::listener::codec::{Malformed, Reader, put_bytes8, put_bytes32};
+use crate::listener::codec::{FrameReader, Malformed, put_bytes8, put_bytes32};
 use crate::listener::event::{id, put_id, put_time, put_types, read_types, time};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::BTreeSet;
@@ -49,12 +49,12 @@ pub struct StreamRequest {
     /// Which one: `None` for the first of the configuration, or for all where they are listed.
     pub stream: Option<StreamName>,
     /// What.
-    pub what: StreamAsk,
+    pub what: StreamOperation,
 }
 
 /// What can be asked about a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StreamAsk {
+pub enum StreamOperation {
     /// What is there.
     List,
     /// Add an event.
@@ -232,35 +232,37 @@ impl StreamRequest {
     /// Appends the request.
     pub(crate) fn put(&self, out: &mut BytesMut) {
         let what = match &self.what {
-            StreamAsk::List => LIST,
-            StreamAsk::Add { .. } => ADD,
-            StreamAsk::Poll { .. } => POLL,
-            StreamAsk::Read { .. } => READ,
-            StreamAsk::Accept(..) => ACCEPT,
-            StreamAsk::Consumers => CONSUMERS,
-            StreamAsk::Register(_) => REGISTER,
-            StreamAsk::Reset(..) => RESET,
-            StreamAsk::Remove(_) => REMOVE,
+            StreamOperation::List => LIST,
+            StreamOperation::Add { .. } => ADD,
+            StreamOperation::Poll { .. } => POLL,
+            StreamOperation::Read { .. } => READ,
+            StreamOperation::Accept(..) => ACCEPT,
+            StreamOperation::Consumers => CONSUMERS,
+            StreamOperation::Register(_) => REGISTER,
+            StreamOperation::Reset(..) => RESET,
+            StreamOperation::Remove(_) => REMOVE,
         };
         out.put_u8(what);
         put_bytes8(out, self.stream.as_ref().map_or("", |stream| stream.as_str()).as_bytes());
         match &self.what {
-            StreamAsk::List | StreamAsk::Consumers => {}
-            StreamAsk::Add { kind, data } => {
+            StreamOperation::List | StreamOperation::Consumers => {}
+            StreamOperation::Add { kind, data } => {
                 put_bytes8(out, kind.as_str().as_bytes());
                 put_bytes32(out, data.bytes());
             }
-            StreamAsk::Poll { consumer, last, want, events_max } => {
+            StreamOperation::Poll { consumer, last, want, events_max } => {
                 put_consumer(out, consumer);
-                put_reading(out, *last, want.as_ref(), *events_max);
+                put_read_range(out, *last, want.as_ref(), *events_max);
             }
-            StreamAsk::Read { after, want, events_max } => put_reading(out, Some(*after), want.as_ref(), *events_max),
-            StreamAsk::Accept(consumer, up_to) => {
+            StreamOperation::Read { after, want, events_max } => {
+                put_read_range(out, Some(*after), want.as_ref(), *events_max)
+            }
+            StreamOperation::Accept(consumer, up_to) => {
                 put_consumer(out, consumer);
                 out.put_u64(up_to.number());
             }
-            StreamAsk::Register(consumer) | StreamAsk::Remove(consumer) => put_consumer(out, consumer),
-            StreamAsk::Reset(consumer, place) => {
+            StreamOperation::Register(consumer) | StreamOperation::Remove(consumer) => put_consumer(out, consumer),
+            StreamOperation::Reset(consumer, place) => {
                 put_consumer(out, consumer);
                 match place {
                     Place::Start => out.put_u8(START),
@@ -275,28 +277,28 @@ impl StreamRequest {
     }
 
     /// Reads a request.
-    pub(crate) fn read(reader: &mut Reader) -> Result<StreamRequest, Malformed> {
+    pub(crate) fn read(reader: &mut FrameReader) -> Result<StreamRequest, Malformed> {
         let what = reader.u8()?;
         let name = reader.bytes8()?;
         let stream = if name.is_empty() { None } else { Some(parsed(&name, "stream")?) };
         let what = match what {
-            LIST => StreamAsk::List,
+            LIST => StreamOperation::List,
             ADD => {
                 let kind = parsed(&reader.bytes8()?, "type")?;
-                StreamAsk::Add { kind, data: json(reader, Json::from_bytes)? }
+                StreamOperation::Add { kind, data: json(reader, Json::from_bytes)? }
             }
             POLL => {
                 let consumer = consumer(reader)?;
-                let (last, want, events_max) = reading(reader)?;
-                StreamAsk::Poll { consumer, last, want, events_max }
+                let (last, want, events_max) = read_range(reader)?;
+                StreamOperation::Poll { consumer, last, want, events_max }
             }
             READ => {
-                let (after, want, events_max) = reading(reader)?;
-                StreamAsk::Read { after: after.ok_or(Malformed::Value("flags"))?, want, events_max }
+                let (after, want, events_max) = read_range(reader)?;
+                StreamOperation::Read { after: after.ok_or(Malformed::Value("flags"))?, want, events_max }
             }
-            ACCEPT => StreamAsk::Accept(consumer(reader)?, stream_id(reader)?),
-            CONSUMERS => StreamAsk::Consumers,
-            REGISTER => StreamAsk::Register(consumer(reader)?),
+            ACCEPT => StreamOperation::Accept(consumer(reader)?, stream_id(reader)?),
+            CONSUMERS => StreamOperation::Consumers,
+            REGISTER => StreamOperation::Register(consumer(reader)?),
             RESET => {
                 let consumer = consumer(reader)?;
                 let place = match reader.u8()? {
@@ -305,9 +307,9 @@ impl StreamRequest {
                     AT => Place::Behind(stream_id(reader)?),
                     _ => return Err(Malformed::Value("place")),
                 };
-                StreamAsk::Reset(consumer, place)
+                StreamOperation::Reset(consumer, place)
             }
-            REMOVE => StreamAsk::Remove(consumer(reader)?),
+            REMOVE => StreamOperation::Remove(consumer(reader)?),
             _ => return Err(Malformed::Value("request")),
         };
         Ok(StreamRequest { stream, what })
@@ -358,7 +360,7 @@ impl StreamAnswer {
     }
 
     /// Reads an answer, or why there is none.
-    pub(crate) fn read(reader: &mut Reader) -> Result<Result<StreamAnswer, StreamRefusal>, Malformed> {
+    pub(crate) fn read(reader: &mut FrameReader) -> Result<Result<StreamAnswer, StreamRefusal>, Malformed> {
         Ok(Ok(match reader.u8()? {
             LIST => StreamAnswer::Streams(streams(reader)?),
             ADD => StreamAnswer::Added(stream_id(reader)?),
@@ -400,12 +402,12 @@ fn put_consumer(out: &mut BytesMut, Consumer { user, component }: &Consumer) {
     put_bytes8(out, component.as_str().as_bytes());
 }
 
-fn consumer(reader: &mut Reader) -> Result<Consumer, Malformed> {
+fn consumer(reader: &mut FrameReader) -> Result<Consumer, Malformed> {
     let user = parsed(&reader.bytes8()?, "user")?;
     Ok(Consumer { user, component: parsed(&reader.bytes8()?, "component")? })
 }
 
-fn put_reading(out: &mut BytesMut, last: Option<StreamId>, want: Option<&BTreeSet<StreamType>>, events_max: u32) {
+fn put_read_range(out: &mut BytesMut, last: Option<StreamId>, want: Option<&BTreeSet<StreamType>>, events_max: u32) {
     out.put_u8(if last.is_some() { LAST } else { 0 } | if want.is_some() { WANT } else { 0 });
     last.iter().for_each(|last| out.put_u64(last.number()));
     if let Some(want) = want {
@@ -415,9 +417,9 @@ fn put_reading(out: &mut BytesMut, last: Option<StreamId>, want: Option<&BTreeSe
     out.put_u32(events_max);
 }
 
-type Reading = (Option<StreamId>, Option<BTreeSet<StreamType>>, u32);
+type ReadRange = (Option<StreamId>, Option<BTreeSet<StreamType>>, u32);
 
-fn reading(reader: &mut Reader) -> Result<Reading, Malformed> {
+fn read_range(reader: &mut FrameReader) -> Result<ReadRange, Malformed> {
     let flags = reader.u8()?;
     if flags & !(LAST | WANT) != 0 {
         return Err(Malformed::Value("flags"));
@@ -449,10 +451,10 @@ fn put_streams(out: &mut BytesMut, Streams { server, streams }: &Streams) {
     }
 }
 
-fn streams(reader: &mut Reader) -> Result<Streams, Malformed> {
+fn streams(reader: &mut FrameReader) -> Result<Streams, Malformed> {
     let server = ServerId(reader.u32()?);
     let count = reader.count32(STREAM_BYTES_MIN)?;
-    let stream = |reader: &mut Reader| {
+    let stream = |reader: &mut FrameReader| {
         let name = parsed(&reader.bytes8()?, "stream")?;
         let types = read_types(reader)?;
         let flags = reader.u8()?;
@@ -477,7 +479,7 @@ fn put_event(out: &mut BytesMut, event: &StreamEvent) {
     put_bytes32(out, event.data.bytes());
 }
 
-fn event(reader: &mut Reader) -> Result<StreamEvent, Malformed> {
+fn event(reader: &mut FrameReader) -> Result<StreamEvent, Malformed> {
     let (id, time, origin) = (stream_id(reader)?, time(reader)?, id(reader)?);
     let kind = parsed(&reader.bytes8()?, "type")?;
     Ok(StreamEvent { id, kind, data: json(reader, Json::from_stored)?, time, origin })
@@ -493,7 +495,7 @@ fn put_row(out: &mut BytesMut, row: &ConsumerRow) {
     row.lapsed.iter().for_each(|missed| put_missed(out, *missed));
 }
 
-fn row(reader: &mut Reader) -> Result<ConsumerRow, Malformed> {
+fn row(reader: &mut FrameReader) -> Result<ConsumerRow, Malformed> {
     let (consumer, position) = (consumer(reader)?, stream_id(reader)?);
     let (registered, heard, behind) = (time(reader)?, time(reader)?, reader.u64()?);
     let lapsed = boolean(reader)?.then(|| missed(reader)).transpose()?;
@@ -504,7 +506,7 @@ fn put_missed(out: &mut BytesMut, MissedRange { first, last, count }: MissedRang
     put_numbers(out, &[first.number(), last.number(), count]);
 }
 
-fn missed(reader: &mut Reader) -> Result<MissedRange, Malformed> {
+fn missed(reader: &mut FrameReader) -> Result<MissedRange, Malformed> {
     Ok(MissedRange { first: stream_id(reader)?, last: stream_id(reader)?, count: reader.u64()? })
 }
 
@@ -525,7 +527,7 @@ fn put_refusal_kind(out: &mut BytesMut, kind: StreamRefusalKind) {
     }
 }
 
-fn refusal_kind(reader: &mut Reader) -> Result<StreamRefusalKind, Malformed> {
+fn refusal_kind(reader: &mut FrameReader) -> Result<StreamRefusalKind, Malformed> {
     use StreamRefusalKind as Kind;
     Ok(match reader.u8()? {
         0 => Kind::Invalid,
@@ -540,15 +542,15 @@ fn refusal_kind(reader: &mut Reader) -> Result<StreamRefusalKind, Malformed> {
     })
 }
 
-fn boolean(reader: &mut Reader) -> Result<bool, Malformed> {
+fn boolean(reader: &mut FrameReader) -> Result<bool, Malformed> {
     crate::listener::frame::flag(reader, 1)
 }
 
-fn json(reader: &mut Reader, check: fn(Bytes) -> Result<Json, JsonError>) -> Result<Json, Malformed> {
+fn json(reader: &mut FrameReader, check: fn(Bytes) -> Result<Json, JsonError>) -> Result<Json, Malformed> {
     check(reader.bytes32()?).map_err(|_| Malformed::Value("JSON"))
 }
 
-fn stream_id(reader: &mut Reader) -> Result<StreamId, Malformed> {
+fn stream_id(reader: &mut FrameReader) -> Result<StreamId, Malformed> {
     StreamId::from_number(reader.u64()?).ok_or(Malformed::Value("id"))
 }
 
@@ -563,7 +565,11 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         let check = |bytes: &'static [u8], expected: Malformed| {
-            assert_eq!(StreamRequest::read(&mut Reader::new(Bytes::from_static(bytes))), Err(expected), "{bytes:?}");
+            assert_eq!(
+                StreamRequest::read(&mut FrameReader::new(Bytes::from_static(bytes))),
+                Err(expected),
+                "{bytes:?}"
+            );
         };
         check(b"", Malformed::Short);
         check(b"\x09\0", Malformed::Value("request"));
@@ -584,7 +590,11 @@ mod tests {
     #[test]
     fn lists_are_not_believed_to_be_longer_than_what_is_there() {
         let check = |bytes: &'static [u8], expected: Malformed| {
-            assert_eq!(StreamAnswer::read(&mut Reader::new(Bytes::from_static(bytes))), Err(expected), "{bytes:?}");
+            assert_eq!(
+                StreamAnswer::read(&mut FrameReader::new(Bytes::from_static(bytes))),
+                Err(expected),
+                "{bytes:?}"
+            );
         };
         check(b"\x00\0\0\0\x01\xff\xff\xff\xff", Malformed::Short);
         check(b"\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff", Malformed::Short);

@@ -1,6 +1,6 @@
 //! The bus's own values in the frames of the local protocol: messages, publishers, losses; writing and reading.
 
-use crate::listener::codec::{Malformed, Reader, put_bytes8, put_bytes32};
+use crate::listener::codec::{FrameReader, Malformed, put_bytes8, put_bytes32};
 use crate::message::{
     Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, LossScope, Message, Publisher, Reason, Verdict,
 };
@@ -41,7 +41,7 @@ pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
     let message = &delivery.message;
     let mut out = BytesMut::with_capacity(128 + message.subject.as_bytes().len() + message.body_bytes());
     let flags = flag(FLAG_EVENT, message.event) | flag(FLAG_REPAIRED, delivery.repaired);
-    put_place(&mut out, flags, &delivery.publisher, (delivery.seq, delivery.offset), delivery.verdict);
+    put_delivery_header(&mut out, flags, &delivery.publisher, (delivery.seq, delivery.offset), delivery.verdict);
     put_content(&mut out, message);
     out
 }
@@ -49,7 +49,7 @@ pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
 /// What follows the subscriptions in a MESSAGE RUN frame.
 pub(crate) fn put_run(out: &mut BytesMut, run: &RunRef<'_>) {
     let flags = flag(FLAG_EVENT, run.event) | flag(FLAG_REPAIRED, run.repaired) | flag(FLAG_META, run.meta);
-    put_place(out, flags, run.publisher, (run.seq, run.offset), run.verdict);
+    put_delivery_header(out, flags, run.publisher, (run.seq, run.offset), run.verdict);
     put_bytes8(out, run.subject.as_bytes());
     out.put_u16(run.count);
     out.put_slice(run.entries);
@@ -60,7 +60,7 @@ fn flag(flag: u8, is_set: bool) -> u8 {
 }
 
 /// Flags, publisher, number, offset and verdict of a message, or of the first of a run.
-fn put_place(
+fn put_delivery_header(
     out: &mut BytesMut,
     flags: u8,
     publisher: &Publisher,
@@ -151,16 +151,18 @@ pub(crate) fn put_loss(out: &mut BytesMut, loss: &Loss) {
     }
 }
 
-pub(crate) fn delivery(reader: &mut Reader) -> Result<Delivery, Malformed> {
-    let Place { flags, publisher, seq, offset, verdict } = place(reader, FLAG_EVENT | FLAG_REPAIRED)?;
+pub(crate) fn delivery(reader: &mut FrameReader) -> Result<Delivery, Malformed> {
+    let DeliveryHeader { flags, publisher, seq, offset, verdict } =
+        delivery_header(reader, FLAG_EVENT | FLAG_REPAIRED)?;
     let message = content(reader, flags & FLAG_EVENT != 0)?;
     let repaired = flags & FLAG_REPAIRED != 0;
     Ok(Delivery { message, publisher, seq, offset, verdict, repaired, replayed: false })
 }
 
 /// What follows the subscriptions in a MESSAGE RUN frame.
-pub(crate) fn run(reader: &mut Reader) -> Result<Deliveries, Malformed> {
-    let Place { flags, publisher, seq, offset, verdict } = place(reader, FLAG_EVENT | FLAG_REPAIRED | FLAG_META)?;
+pub(crate) fn run(reader: &mut FrameReader) -> Result<Deliveries, Malformed> {
+    let DeliveryHeader { flags, publisher, seq, offset, verdict } =
+        delivery_header(reader, FLAG_EVENT | FLAG_REPAIRED | FLAG_META)?;
     let subject = Subject::from_bytes(reader.bytes8()?)?;
     let count = reader.u16()?;
     let has = |flag: u8| flags & flag != 0;
@@ -168,8 +170,8 @@ pub(crate) fn run(reader: &mut Reader) -> Result<Deliveries, Malformed> {
     Ok(Deliveries::of_run(run, publisher, verdict, has(FLAG_REPAIRED)).at_offset(offset))
 }
 
-/// As [`put_place`] puts it.
-struct Place {
+/// As [`put_delivery_header`] puts it.
+struct DeliveryHeader {
     flags: u8,
     publisher: Publisher,
     seq: Option<Seq>,
@@ -177,7 +179,7 @@ struct Place {
     verdict: Verdict,
 }
 
-fn place(reader: &mut Reader, flags_known: u8) -> Result<Place, Malformed> {
+fn delivery_header(reader: &mut FrameReader, flags_known: u8) -> Result<DeliveryHeader, Malformed> {
     let flags = reader.u8()?;
     if flags & !(flags_known | FLAG_SEQ | FLAG_OFFSET) != 0 {
         return Err(Malformed::Value("flags"));
@@ -194,10 +196,10 @@ fn place(reader: &mut Reader, flags_known: u8) -> Result<Place, Malformed> {
         5 => Verdict::Direct,
         _ => return Err(Malformed::Value("verdict")),
     };
-    Ok(Place { flags, publisher, seq, offset, verdict })
+    Ok(DeliveryHeader { flags, publisher, seq, offset, verdict })
 }
 
-pub(crate) fn content(reader: &mut Reader, event: bool) -> Result<Message, Malformed> {
+pub(crate) fn content(reader: &mut FrameReader, event: bool) -> Result<Message, Malformed> {
     let subject = Subject::from_bytes(reader.bytes8()?)?;
     let reply = reader.bytes8()?;
     let reply = if reply.is_empty() { None } else { Some(Subject::from_bytes(reply)?) };
@@ -205,27 +207,27 @@ pub(crate) fn content(reader: &mut Reader, event: bool) -> Result<Message, Malfo
     Ok(Message { subject, reply, headers, payload: reader.rest(), event })
 }
 
-pub(crate) fn publisher(reader: &mut Reader) -> Result<Publisher, Malformed> {
+pub(crate) fn publisher(reader: &mut FrameReader) -> Result<Publisher, Malformed> {
     let (epoch, uid) = (epoch(reader)?, reader.u32()?);
     let name = reader.text8("name")?;
     let name = if name.is_empty() { None } else { Some(name.parse()?) };
     Ok(Publisher { name, epoch, uid })
 }
 
-fn counted(reader: &mut Reader) -> Result<Count, Malformed> {
+fn counted(reader: &mut FrameReader) -> Result<Count, Malformed> {
     let (min, max) = (reader.u64()?, reader.u64()?);
     if max < min { Err(Malformed::Value("count")) } else { Ok(Count::from_bounds(min, max)) }
 }
 
-fn seq(reader: &mut Reader) -> Result<Seq, Malformed> {
+fn seq(reader: &mut FrameReader) -> Result<Seq, Malformed> {
     Seq::new(reader.u64()?).ok_or(Malformed::Value("seq"))
 }
 
-pub(crate) fn epoch(reader: &mut Reader) -> Result<Epoch, Malformed> {
+pub(crate) fn epoch(reader: &mut FrameReader) -> Result<Epoch, Malformed> {
     Epoch::new(reader.u64()?).ok_or(Malformed::Value("epoch"))
 }
 
-pub(crate) fn loss(reader: &mut Reader) -> Result<Loss, Malformed> {
+pub(crate) fn loss(reader: &mut FrameReader) -> Result<Loss, Malformed> {
     let publisher = publisher(reader)?;
     let reason = decoded(&REASONS, reader.u8()?, "reason")?;
     let cause = match reader.u8()? {

@@ -6,8 +6,8 @@ use crate::support::redis_server::{DURABLE, RedisServer};
 use crate::support::wait::wait_until;
 use bytes::Bytes;
 use rusqlite::Connection;
-use seqcast::daemon::order::error::{Fault, OrderError};
-use seqcast::daemon::order::push::{FrontEnd, Lost, Push};
+use seqcast::daemon::order::error::{OrderError, OrderFault};
+use seqcast::daemon::order::front_end::{FrontEnd, Push, StateLoss};
 use seqcast::daemon::order::redis::RedisStore;
 use seqcast::daemon::order::sqlite::SqliteStore;
 use seqcast::event::order::name::Object;
@@ -48,19 +48,19 @@ fn a_redis_that_is_away_or_lets_nobody_in_is_told_without_the_password() {
     let at = format!("127.0.0.1:{}/0", server.port());
     for url in [format!("redis://:wrong-one@{at}"), format!("redis://{at}"), format!("redis://ann:wrong-one@{at}")] {
         let error = refused(redis(&url));
-        assert!(matches!(error.fault, Fault::Denied(_)) && !error.is_passing(), "{error:?}");
+        assert!(matches!(error.fault, OrderFault::Denied(_)) && !error.is_transient(), "{error:?}");
         assert!(error.to_string().contains(&at) && !error.to_string().contains("wrong-one"), "{error}");
     }
     let url = format!("redis://:right@{at}");
     // It takes connections, and does not answer on them.
     server.signal("STOP");
     let error = refused(redis(&url).answering_within(Duration::ZERO));
-    assert!(matches!(&error.fault, Fault::Away(why) if why == "no answer in time"), "{error:?}");
+    assert!(matches!(&error.fault, OrderFault::Unreachable(why) if why == "no answer in time"), "{error:?}");
     server.signal("CONT");
     FrontEnd::new(redis(&url), None, Duration::ZERO).push(&push()).expect("pushed");
     server.kill();
     let error = refused(redis(&url));
-    assert!(matches!(error.fault, Fault::Away(_)) && error.is_passing(), "{error:?}");
+    assert!(matches!(error.fault, OrderFault::Unreachable(_)) && error.is_transient(), "{error:?}");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn other_data_under_our_keys_is_refused_and_left_alone() {
         server.command::<redis::Value>(&words);
         let before: usize = server.command(&["DBSIZE"]);
         let error = refused(redis(&server.url()));
-        assert!(matches!(&error.fault, Fault::Foreign(what) if what.contains(key)), "{key}: {error:?}");
+        assert!(matches!(&error.fault, OrderFault::Foreign(what) if what.contains(key)), "{key}: {error:?}");
         assert_eq!(server.command::<usize>(&["DBSIZE"]), before, "{key}: something was written");
     }
     for version in ["1", "3"] {
@@ -89,7 +89,7 @@ fn other_data_under_our_keys_is_refused_and_left_alone() {
         begin(&mut redis(&server.url()));
         server.command::<i64>(&["HSET", "t:generation", "version", version]);
         let error = refused(redis(&server.url()));
-        assert_eq!(error.fault, Fault::Version { found: version.into(), known: 2 });
+        assert_eq!(error.fault, OrderFault::Version { found: version.into(), known: 2 });
     }
 }
 
@@ -102,11 +102,11 @@ fn a_redis_that_cannot_keep_what_it_is_given_is_refused() {
     wait_until("the replica has met its primary", || is_linked(&replica));
     // The coming of the first replica looks like a restart.
     FrontEnd::new(redis(&server.url()), None, Duration::ZERO).push(&push()).expect("pushed");
-    assert_eq!(refused(redis(&replica.url())).fault, Fault::ReadOnly);
+    assert_eq!(refused(redis(&replica.url())).fault, OrderFault::ReadOnly);
     server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-    assert!(matches!(refused(redis(&server.url())).fault, Fault::Full(_)));
+    assert!(matches!(refused(redis(&server.url())).fault, OrderFault::Full(_)));
     server.command::<()>(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    assert!(matches!(refused(redis(&server.url())).fault, Fault::Unfit(_)));
+    assert!(matches!(refused(redis(&server.url())).fault, OrderFault::Misconfigured(_)));
     server.command::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     FrontEnd::new(redis(&server.url()), None, Duration::ZERO).push(&push()).expect("pushed");
 }
@@ -124,7 +124,7 @@ fn a_redis_that_restarted_failed_over_or_was_emptied_begins_a_new_generation_and
         assert_eq!(looked, OpOutcome::LostGeneration { found }, "whoever looks is told");
         let mut front_end = FrontEnd::new(redis(&server.url()), Some(mark), Duration::from_secs(5));
         let pushed = front_end.push(&push()).expect("pushed");
-        assert_eq!(pushed.lost, Some(Lost { known: Some(mark.generation()), found }));
+        assert_eq!(pushed.lost, Some(StateLoss { known: Some(mark.generation()), found }));
         assert!(mark.generation() < pushed.mark.generation());
         mark = pushed.mark;
     };
@@ -149,11 +149,11 @@ fn a_file_that_is_none_of_ours_or_newer_or_cut_off_is_refused_and_left_alone() {
     let dir = TempDir::new();
     let open = |path: &std::path::Path| SqliteStore::open(path).map(drop).map_err(|error| error.fault);
     let text = dir.file("text", "some text");
-    assert!(matches!(open(&text), Err(Fault::Foreign(_))));
+    assert!(matches!(open(&text), Err(OrderFault::Foreign(_))));
     assert_eq!(fs::read(&text).expect("it is there"), b"some text");
     let foreign = dir.path().join("foreign.db");
     Connection::open(&foreign).and_then(|file| file.execute_batch("CREATE TABLE a (b)")).expect("a file");
-    assert!(matches!(open(&foreign), Err(Fault::Foreign(_))));
+    assert!(matches!(open(&foreign), Err(OrderFault::Foreign(_))));
     let ours = dir.path().join("order.db");
     let mut front_end = FrontEnd::new(SqliteStore::open(&ours).expect("a file"), None, Duration::ZERO);
     for _ in 0..300 {
@@ -162,13 +162,13 @@ fn a_file_that_is_none_of_ours_or_newer_or_cut_off_is_refused_and_left_alone() {
     drop(front_end);
     for version in [1, 3] {
         Connection::open(&ours).and_then(|file| file.pragma_update(None, "user_version", version)).expect("a file");
-        assert_eq!(open(&ours), Err(Fault::Version { found: version.to_string(), known: 2 }));
+        assert_eq!(open(&ours), Err(OrderFault::Version { found: version.to_string(), known: 2 }));
     }
     Connection::open(&ours).and_then(|file| file.pragma_update(None, "user_version", 2)).expect("a file");
     assert_eq!(open(&ours), Ok(()));
     let whole = fs::read(&ours).expect("it is there");
     fs::write(&ours, &whole[..whole.len() - 5000]).expect("written");
-    assert!(matches!(open(&ours), Err(Fault::Damaged(_))));
+    assert!(matches!(open(&ours), Err(OrderFault::Damaged(_))));
 }
 
 #[test]
@@ -183,10 +183,10 @@ fn a_copy_of_a_file_begins_a_new_generation_and_a_file_that_was_replaced_is_not_
     let mut again = SqliteStore::open(&path).expect("a file");
     assert_eq!(apply(&mut again, &StoreOp::Look), OpOutcome::Looked { mark });
     fs::rename(&copy, &path).expect("replaced");
-    assert_eq!(again.apply(&StoreOp::Look).map_err(|error| error.fault), Err(Fault::Replaced));
+    assert_eq!(again.apply(&StoreOp::Look).map_err(|error| error.fault), Err(OrderFault::Replaced));
     let mut restored = SqliteStore::open(&path).expect("a file");
     let found = Some(mark.generation());
     assert_eq!(apply(&mut restored, &StoreOp::Look), OpOutcome::LostGeneration { found });
     let pushed = FrontEnd::new(restored, None, Duration::ZERO).push(&push()).expect("pushed");
-    assert_eq!(pushed.lost, Some(Lost { known: None, found }));
+    assert_eq!(pushed.lost, Some(StateLoss { known: None, found }));
 }

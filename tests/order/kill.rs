@@ -8,10 +8,10 @@ use crate::support::redis_server::RedisServer;
 use crate::support::wait::{let_time_pass, wait_until_some};
 use bytes::Bytes;
 use seqcast::daemon::order::error::OrderError;
-use seqcast::daemon::order::push::{FrontEnd, Push};
+use seqcast::daemon::order::front_end::{FrontEnd, Push};
 use seqcast::daemon::order::redis::RedisStore;
-use seqcast::daemon::order::run::Run;
 use seqcast::daemon::order::sqlite::SqliteStore;
+use seqcast::daemon::order::worker_run::WorkerRun;
 use seqcast::event::order::name::{Object, WorkerName};
 use seqcast::event::order::store::Store;
 use seqcast::event::order::worker::Settings;
@@ -74,7 +74,7 @@ fn work_until_killed<S: Store<Error = OrderError>>(mut store: S) {
         let_time_pass(Duration::from_micros(300), "kills must hit workers that have sent and not yet noted it");
         is_sent
     };
-    let run = Run { settings, mark: None, patience: PATIENCE, send, tell: |_| (), is_ending: &is_ending };
+    let run = WorkerRun { settings, mark: None, patience: PATIENCE, send, notify: |_| (), is_ending: &is_ending };
     run.run(&mut store).expect("the store is there");
 }
 

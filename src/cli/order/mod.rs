@@ -23,11 +23,11 @@ use super::table::{Column, TextTable};
 use super::{config, connect};
 use crate::bus::{Bus, EventError};
 use crate::daemon::clock::Clock;
-use crate::daemon::order::error::{Fault, OrderError};
-use crate::daemon::order::push::{FrontEnd, Lost, Push};
+use crate::daemon::order::error::{OrderError, OrderFault};
+use crate::daemon::order::front_end::{FrontEnd, Push, StateLoss};
 use crate::daemon::order::redis::RedisStore;
-use crate::daemon::order::run::{Notice, Run};
 use crate::daemon::order::sqlite::SqliteStore;
+use crate::daemon::order::worker_run::{WorkerNotice, WorkerRun};
 use crate::event::model::{Payload, Registration};
 use crate::event::order::message::event_type;
 use crate::event::order::stamp::{Generation, OrderStamp};
@@ -121,7 +121,7 @@ fn push(options: &PushOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     }
     let count = options.events.len() as u64;
     if options.json {
-        let lost = pushed.lost.map(|Lost { known, found }| lost_json(known, found));
+        let lost = pushed.lost.map(|StateLoss { known, found }| lost_json(known, found));
         out.line(json!({
             "type": "pushed", "object": options.object.as_str(), "events": count,
             "mark": pushed.mark.number().to_string(), "lost": lost,
@@ -172,7 +172,7 @@ impl Sender<'_> {
             .registration(&self.options.event_type)
             .map_err(|error| CommandFailure::new(Exit::Failed, format!("an event of {}: {error}", event.object)))
             .and_then(|registration| self.send_as(registration));
-        match sent.and_then(|is_sent| if is_sent { self.tell(event).map(|()| true) } else { Ok(false) }) {
+        match sent.and_then(|is_sent| if is_sent { self.notify(event).map(|()| true) } else { Ok(false) }) {
             Ok(is_sent) => is_sent,
             Err(failure) => {
                 // The event stays in process, for the next worker.
@@ -214,7 +214,7 @@ impl Sender<'_> {
         }
     }
 
-    fn tell(&mut self, event: &OrderedEvent) -> Result<(), CommandFailure> {
+    fn notify(&mut self, event: &OrderedEvent) -> Result<(), CommandFailure> {
         self.sent += 1;
         if self.options.count.is_some_and(|count| count <= self.sent) {
             self.is_ending.store(true, Ordering::Relaxed);
@@ -244,12 +244,12 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     note(format_args!("worker {} sends events of type {}/OBJECT", options.worker, options.event_type));
     let mut sender =
         Sender { options, bus: &bus, out, sent: 0, is_ending: interrupt.flag(), failure: None, is_reported: false };
-    let run = Run {
+    let run = WorkerRun {
         settings: Settings { name: options.worker.clone(), lease_ms },
         mark: None,
         patience: options.store.patience,
         send: |event: &OrderedEvent| sender.send(event),
-        tell: |notice: Notice| tell(options.json, &notice),
+        notify: |notice: WorkerNotice| notify(options.json, &notice),
         is_ending: interrupt.flag(),
     };
     let is_gone = watch(&bus, &interrupt);
@@ -290,17 +290,17 @@ fn watch(bus: &Bus, interrupt: &Interrupt) -> Arc<AtomicBool> {
     is_gone
 }
 
-fn tell(json: bool, notice: &Notice) {
+fn notify(json: bool, notice: &WorkerNotice) {
     match notice {
-        Notice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) if json => {
+        WorkerNotice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) if json => {
             note(lost_json(*known, *found))
         }
-        Notice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) => note(LostText(*known, *found)),
-        Notice::WorkerAdvisory(WorkerAdvisory::TakenOver { object }) => {
+        WorkerNotice::WorkerAdvisory(WorkerAdvisory::LostGeneration { known, found }) => note(LostText(*known, *found)),
+        WorkerNotice::WorkerAdvisory(WorkerAdvisory::TakenOver { object }) => {
             note(format_args!("! {object} was taken over by another worker: the lease had ended"));
         }
-        Notice::Away(error) => note(format_args!("{error}; trying again")),
-        Notice::Back => note("the store answers again"),
+        WorkerNotice::Unreachable(error) => note(format_args!("{error}; trying again")),
+        WorkerNotice::Recovered => note("the store answers again"),
     }
 }
 
@@ -386,8 +386,8 @@ fn shown_json(shown: &StoreSnapshot) -> Value {
 
 fn failure(error: OrderError) -> CommandFailure {
     let exit = match error.fault {
-        Fault::Address(_) => Exit::Usage,
-        Fault::Away(_) | Fault::Busy => Exit::Unreachable,
+        OrderFault::Address(_) => Exit::Usage,
+        OrderFault::Unreachable(_) | OrderFault::Busy => Exit::Unreachable,
         _ => Exit::Failed,
     };
     CommandFailure::new(exit, error)

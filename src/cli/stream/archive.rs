@@ -13,8 +13,8 @@ use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::output::{Output, note, pluralize};
 use crate::cli::pacer::Progress;
 use crate::daemon::clock::Clock;
-use crate::daemon::stream::archive::{Gap, Source, Target, open};
-use crate::daemon::stream::error::StreamError as StoreError;
+use crate::daemon::stream::archive::{ArchiveGap, ArchiveSource, ArchiveStore, open};
+use crate::daemon::stream::error::StreamStorageError as StoreError;
 use crate::event::stream::model::LIST_EVENTS_MAX;
 use crate::event::stream::name::{Consumer, StreamId, StreamName};
 use crate::event::stream::store::{ConsumerRow, MissedRange};
@@ -25,7 +25,7 @@ use crate::time::Instant;
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 struct Archive {
-    target: Box<dyn Target>,
+    target: Box<dyn ArchiveStore>,
     stream: StreamName,
     consumer: Consumer,
     /// Events stored,
@@ -86,7 +86,7 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Com
             known.or(find()?).map_or(StreamId::START, |row| row.position)
         }
     };
-    let source = Source { server, stream: stream.clone() };
+    let source = ArchiveSource { server, stream: stream.clone() };
     let format = options.format().expect("it was looked at");
     let opened = open(&options.to, format, &source, position).map_err(stored).and_then(|target| {
         let last = target.last();
@@ -204,7 +204,7 @@ impl Archive {
     fn record_gap(&mut self, last: StreamId, count: Option<u64>) -> Result<(), CommandFailure> {
         let first = StreamId::from_number(self.target.last().number() + 1).expect("there is one behind it");
         let noticed = Timestamp::from(Clock::now().wall);
-        self.target.store_gap(Gap { first, last, count, noticed }).map_err(stored)?;
+        self.target.store_gap(ArchiveGap { first, last, count, noticed }).map_err(stored)?;
         let (consumer, stream) = (&self.consumer, &self.stream);
         match count {
             Some(count) => {

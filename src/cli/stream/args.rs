@@ -10,7 +10,7 @@ use crate::cli::args::BusOptions;
 use crate::cli::help;
 use crate::cli::value;
 use crate::config::StreamStoreLocation;
-use crate::daemon::stream::archive::Format;
+use crate::daemon::stream::archive::ArchiveBackend;
 use crate::event::stream::name::{Component, Consumer, StreamId, StreamName, StreamType, UserName};
 
 /// `seqcast stream`.
@@ -240,14 +240,16 @@ impl ArchiveOptions {
     }
 
     /// How the archive is kept, if that is known.
-    pub fn format(&self) -> Option<Format> {
+    pub fn format(&self) -> Option<ArchiveBackend> {
         if self.url().is_some() {
-            return self.format.is_none().then_some(Format::Postgres);
+            return self.format.is_none().then_some(ArchiveBackend::Postgres);
         }
         let extension = self.to.extension().and_then(|extension| extension.to_str());
         match (self.format, extension) {
-            (Some(ArchiveFormat::Sqlite), _) | (None, Some("db" | "sqlite" | "sqlite3")) => Some(Format::Sqlite),
-            (Some(ArchiveFormat::Lines), _) | (None, Some("jsonl" | "ndjson")) => Some(Format::Lines),
+            (Some(ArchiveFormat::Sqlite), _) | (None, Some("db" | "sqlite" | "sqlite3")) => {
+                Some(ArchiveBackend::Sqlite)
+            }
+            (Some(ArchiveFormat::Lines), _) | (None, Some("jsonl" | "ndjson")) => Some(ArchiveBackend::Lines),
             (None, _) => None,
         }
     }

@@ -2,11 +2,11 @@
 //! journal. The journal works on threads of its own, which leave what became of a request in the mailbox of the engine. Another one
 //! sees to it that no other peer uses the number of this server, and follows the servers of others.
 
-mod open;
+mod event_requests;
+mod journal_handle;
 mod replication;
-mod serve;
 
-pub use open::EventsError;
+pub use journal_handle::EventsError;
 
 use crate::config::Config;
 use crate::daemon::clients::{Clients, Kind};
@@ -14,11 +14,11 @@ use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError};
 use crate::daemon::parts::PartSender;
 use crate::daemon::queue::EventQueue;
 use crate::daemon::store::error::StoreError;
-use crate::daemon::store::writer::Append;
-use crate::daemon::stream::ask::Asks;
-use crate::daemon::stream::inputs::Inputs;
-use crate::daemon::stream::peer::{Journal, PeerStreams};
-use crate::daemon::stream::serve::Input;
+use crate::daemon::store::writer::AppendOp;
+use crate::daemon::stream::input_queue::InputSender;
+use crate::daemon::stream::peer_streams::{JournalSource, PeerStreams};
+use crate::daemon::stream::requests::StreamRequests;
+use crate::daemon::stream::service_thread::StreamInput;
 use crate::event::follow::Follower;
 use crate::event::model::{Event, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
 use crate::event::refusal::{self, Refusal};
@@ -30,8 +30,8 @@ use crate::listener::event::{EventAnswer, EventRequest, Registered, parts};
 use crate::message::{ClientId, Message};
 use crate::subject::event_type::TypePattern;
 use crate::time::{ClockReading, Instant};
-use open::Opened;
-use replication::{LocalServer, Replication, Stream};
+use journal_handle::JournalHandle;
+use replication::{JournalAnnouncer, LocalServer, Replication};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ const MAILBOX_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Who asked.
 #[derive(Clone, Debug)]
-pub(crate) enum Asker {
+pub(crate) enum EventRequester {
     /// An attached program, with its number for the request.
     Attached(ClientId, u64),
     /// A program in the same process.
@@ -64,25 +64,27 @@ pub(crate) enum Asker {
         /// Its number.
         number: u64,
         /// Where it hears of it.
-        inputs: Inputs,
+        inputs: InputSender,
     },
     /// The peer itself, which tells something by an event.
-    Own,
+    Internal,
 }
 
-impl Asker {
+impl EventRequester {
     fn client(&self) -> ClientId {
         match self {
-            Asker::Attached(client, _) | Asker::Embedded(client, _) | Asker::Listener(client, _) => *client,
-            Asker::Streams { client, .. } => *client,
-            Asker::Own => ClientId(0),
+            EventRequester::Attached(client, _)
+            | EventRequester::Embedded(client, _)
+            | EventRequester::Listener(client, _) => *client,
+            EventRequester::Streams { client, .. } => *client,
+            EventRequester::Internal => ClientId(0),
         }
     }
 }
 
 /// What the journal did.
 #[derive(Debug)]
-pub(crate) enum Done {
+pub(crate) enum JournalReply {
     /// These events are stored.
     Registered(Vec<Event>),
     /// These were found.
@@ -91,25 +93,25 @@ pub(crate) enum Done {
 
 /// What became of a request.
 #[derive(Debug)]
-pub(crate) struct Outcome {
-    asker: Asker,
-    done: Result<Done, Refusal>,
+pub(crate) struct EventCompletion {
+    asker: EventRequester,
+    done: Result<JournalReply, Refusal>,
     /// Of a request of which nothing more comes.
-    ended: Option<Cost>,
+    ended: Option<EventRequestCost>,
 }
 
 /// What a request counts while it waits, and until what it has led to is published.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cost {
+pub(crate) struct EventRequestCost {
     client: ClientId,
     bytes: usize,
 }
 
 /// Whether events can be registered under the number of the server.
 #[derive(Debug)]
-enum Claimed {
+enum ClaimStatus {
     /// That is not known yet.
-    Waiting,
+    Pending,
     Yes,
     /// Another peer does it.
     No(Refusal),
@@ -117,7 +119,7 @@ enum Claimed {
 
 /// Requests of one client that wait for the journal.
 #[derive(Clone, Copy, Debug, Default)]
-struct Waiting {
+struct ClientBacklog {
     count: usize,
     /// Bytes of their events.
     bytes: usize,
@@ -134,20 +136,20 @@ pub(crate) struct EventService {
     /// Types whose events are followed at other servers.
     follow: Vec<TypePattern>,
     /// Ends before the journal.
-    sharing: Option<Replication>,
-    claimed: Claimed,
+    replication: Option<Replication>,
+    claimed: ClaimStatus,
     /// Requests to register events that wait for the number to be claimed.
-    held: Vec<(Asker, Cost, EventRequest)>,
+    held: Vec<(EventRequester, EventRequestCost, EventRequest)>,
     /// Opened when it is needed for the first time.
-    opened: Option<Opened>,
+    opened: Option<JournalHandle>,
     /// Fed from the journal; they end before it.
     streams: Option<PeerStreams>,
     /// Where they hear of it.
-    news: Option<Inputs>,
+    stream_inputs: Option<InputSender>,
     /// As whom events are published.
     client: Option<ClientId>,
     /// What waits for the journal, by client.
-    waiting: BTreeMap<ClientId, Waiting>,
+    waiting: BTreeMap<ClientId, ClientBacklog>,
     /// Bytes of all of them.
     waiting_bytes: usize,
     /// Events registered since the start.
@@ -169,12 +171,12 @@ impl EventService {
             message_bytes_max: config.message_size,
             retention: config.event_retention.clone(),
             follow: follow(config),
-            sharing: None,
-            claimed: Claimed::Waiting,
+            replication: None,
+            claimed: ClaimStatus::Pending,
             held: Vec::new(),
             opened: None,
             streams: None,
-            news: None,
+            stream_inputs: None,
             client: None,
             waiting: BTreeMap::new(),
             waiting_bytes: 0,
@@ -188,19 +190,19 @@ impl EventService {
     /// Opens the journal before anybody asks, so that what is wrong with it is told at the start.
     pub(crate) fn open(&mut self) -> Result<(), EventsError> {
         if self.opened.is_none() {
-            self.opened = Some(Opened::open(&self.directory, self.server, &self.retention)?);
+            self.opened = Some(JournalHandle::open(&self.directory, self.server, &self.retention)?);
         }
         Ok(())
     }
 
     /// Serves streams, which are told whenever the journal holds more events. Before anything is registered or followed.
-    pub(crate) fn serve_streams(&mut self, streams: PeerStreams, news: Inputs) {
-        (self.streams, self.news) = (Some(streams), Some(news));
+    pub(crate) fn serve_streams(&mut self, streams: PeerStreams, stream_inputs: InputSender) {
+        (self.streams, self.stream_inputs) = (Some(streams), Some(stream_inputs));
     }
 
     /// What programs ask about the streams, if they are served.
-    pub(crate) fn asks(&mut self) -> Option<&mut Asks> {
-        self.streams.as_mut().map(|streams| &mut streams.asks)
+    pub(crate) fn stream_requests(&mut self) -> Option<&mut StreamRequests> {
+        self.streams.as_mut().map(|streams| &mut streams.stream_requests)
     }
 
     /// Ends the streams.
@@ -211,15 +213,15 @@ impl EventService {
     /// Ends the streams, then the sharing of the journal, then the journal. What was handed to the journal before is stored.
     pub(crate) fn close(&mut self) {
         self.close_streams();
-        self.sharing = None;
+        self.replication = None;
         self.opened = None;
         self.held.clear();
     }
 
     /// The journal for the streams, if it is open.
-    pub(crate) fn for_streams(&self, client: ClientId, mailbox: &Arc<Mailbox>) -> Option<Journal> {
+    pub(crate) fn for_streams(&self, client: ClientId, mailbox: &Arc<Mailbox>) -> Option<JournalSource> {
         let opened = self.opened.as_ref()?;
-        Some(Journal {
+        Some(JournalSource {
             server: opened.server,
             held: opened.stored.clone(),
             reader: Arc::clone(&opened.reader),
@@ -230,7 +232,7 @@ impl EventService {
 
     /// Whether there is a journal to be opened, which this peer has had before.
     pub(crate) fn has_journal(&self) -> bool {
-        Opened::is_there(&self.directory)
+        JournalHandle::exists(&self.directory)
     }
 
     /// Whose events are registered here, once the journal is open.
@@ -245,14 +247,15 @@ impl EventService {
 
     /// The same, and those that wait for the streams.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting_events() + self.streams.as_ref().map_or(0, |streams| streams.asks.waiting())
+        self.waiting_events() + self.streams.as_ref().map_or(0, |streams| streams.stream_requests.waiting())
     }
 
     /// Events registered, requests refused, and events of others stored and refused since the start.
     pub(crate) fn counts(&self) -> [u64; 4] {
-        let known = self.sharing.as_ref().map(|sharing| &sharing.known);
-        let [followed, too_deep] = known
-            .map_or([0; 2], |known| [known.followed.load(Ordering::Relaxed), known.too_deep.load(Ordering::Relaxed)]);
+        let status = self.replication.as_ref().map(|replication| &replication.status);
+        let [followed, too_deep] = status.map_or([0; 2], |status| {
+            [status.followed.load(Ordering::Relaxed), status.too_deep.load(Ordering::Relaxed)]
+        });
         [self.registered, self.refused, followed, too_deep]
     }
 
@@ -277,14 +280,14 @@ impl EventService {
                 "journal": opened.path.display().to_string(),
                 "waiting": self.waiting_events(),
                 "waiting_bytes": self.waiting_bytes,
-                "claimed": matches!(self.claimed, Claimed::Yes),
-                "followed": self.sharing.as_ref().map_or_else(|| json!([]), Replication::status),
+                "claimed": matches!(self.claimed, ClaimStatus::Yes),
+                "followed": self.replication.as_ref().map_or_else(|| json!([]), Replication::status),
             })
         })
     }
 
     /// As [`EventService::open`], when somebody asks; tried again after a while.
-    fn open_soon(&mut self, now: ClockReading) -> Result<(), Refusal> {
+    fn open_with_retry(&mut self, now: ClockReading) -> Result<(), Refusal> {
         if let Some((tried, refusal)) = &self.failed
             && now.instant.since(*tried) < OPEN_INTERVAL
         {
@@ -310,9 +313,9 @@ impl EventService {
         let (reader, writer) = (Arc::clone(&opened.reader), Arc::clone(&opened.writer));
         let path = &opened.path;
         let failed = |error| EventsError::System { step: "start a thread for", path: path.clone(), error };
-        let sharing =
-            Replication::start(own.clone(), last, follower, (reader, writer), self.news.clone()).map_err(failed)?;
-        Ok(Arc::clone(&self.sharing.insert(sharing).queue))
+        let replication = Replication::start(own.clone(), last, follower, (reader, writer), self.stream_inputs.clone())
+            .map_err(failed)?;
+        Ok(Arc::clone(&self.replication.insert(replication).queue))
     }
 
     /// Hands a request to the journal. What becomes of it comes through the mailbox.
@@ -320,7 +323,7 @@ impl EventService {
         &mut self,
         (now, publisher): (ClockReading, ClientId),
         mailbox: &Arc<Mailbox>,
-        asker: &Asker,
+        asker: &EventRequester,
         request: EventRequest,
     ) -> Result<(), Refusal> {
         let bytes = match &request {
@@ -330,16 +333,20 @@ impl EventService {
         if !self.has_room(asker.client(), bytes) {
             return Err(Refusal::busy());
         }
-        let cost = Cost { client: asker.client(), bytes };
-        let tell = Tell { mailbox: Arc::clone(mailbox), asker: asker.clone(), cost };
+        let cost = EventRequestCost { client: asker.client(), bytes };
+        let notify = CompletionNotifier { mailbox: Arc::clone(mailbox), asker: asker.clone(), cost };
         let opened = self.opened.as_ref().expect("it was opened before");
-        let taken = match (request, &self.claimed, &self.sharing) {
-            (EventRequest::Query(query), ..) => opened.find(query, tell),
-            (EventRequest::Register(requested), Claimed::Yes, Some(sharing)) => {
-                let stream = Arc::clone(&sharing.stream);
-                opened.register(now, requested, Publishing { tell, publisher, stream, news: self.news.clone() })
+        let taken = match (request, &self.claimed, &self.replication) {
+            (EventRequest::Query(query), ..) => opened.find(query, notify),
+            (EventRequest::Register(requested), ClaimStatus::Yes, Some(replication)) => {
+                let stream = Arc::clone(&replication.stream);
+                opened.register(
+                    now,
+                    requested,
+                    PublishTask { notify, publisher, stream, stream_inputs: self.stream_inputs.clone() },
+                )
             }
-            (_, Claimed::No(refusal), _) => return Err(refusal.clone()),
+            (_, ClaimStatus::No(refusal), _) => return Err(refusal.clone()),
             (request, ..) => {
                 self.held.push((asker.clone(), cost, request));
                 Ok(())
@@ -378,10 +385,10 @@ impl EventService {
     }
 
     /// Whether events can be registered is known. Gives the requests that have waited for that.
-    fn on_claimed(&mut self, claimed: Result<(), Refusal>) -> Vec<(Asker, EventRequest)> {
+    fn on_claimed(&mut self, claimed: Result<(), Refusal>) -> Vec<(EventRequester, EventRequest)> {
         self.claimed = match claimed {
-            Ok(()) => Claimed::Yes,
-            Err(refusal) => Claimed::No(refusal),
+            Ok(()) => ClaimStatus::Yes,
+            Err(refusal) => ClaimStatus::No(refusal),
         };
         let held = std::mem::take(&mut self.held);
         held.iter().for_each(|(_, cost, _)| self.end(*cost));
@@ -389,24 +396,24 @@ impl EventService {
     }
 
     /// Whether the journal is open and not yet shared with other peers.
-    fn is_to_share(&self) -> bool {
-        self.opened.is_some() && self.sharing.is_none()
+    fn needs_replication(&self) -> bool {
+        self.opened.is_some() && self.replication.is_none()
     }
 
     /// Nothing more comes of a request.
-    pub(crate) fn end(&mut self, Cost { client, bytes }: Cost) {
-        self.count_off(client, 1, bytes);
+    pub(crate) fn end(&mut self, EventRequestCost { client, bytes }: EventRequestCost) {
+        self.release_cost(client, 1, bytes);
     }
 
     /// The client is gone: nobody waits for answers to its questions any more. What it has registered is stored.
-    pub(crate) fn forget(&mut self, client: ClientId) {
-        let questions = self.opened.as_ref().map_or(0, |opened| opened.reader.forget(client));
+    pub(crate) fn cancel_queries(&mut self, client: ClientId) {
+        let questions = self.opened.as_ref().map_or(0, |opened| opened.reader.cancel_queries(client));
         if 0 < questions {
-            self.count_off(client, questions, 0);
+            self.release_cost(client, questions, 0);
         }
     }
 
-    fn count_off(&mut self, client: ClientId, count: usize, bytes: usize) {
+    fn release_cost(&mut self, client: ClientId, count: usize, bytes: usize) {
         self.waiting_bytes -= bytes;
         let waiting = self.waiting.get_mut(&client).expect("a request is counted when it is handed in");
         (waiting.count, waiting.bytes) = (waiting.count - count, waiting.bytes - bytes);
@@ -417,19 +424,19 @@ impl EventService {
 }
 
 /// Who is to be told what became of a request.
-struct Tell {
+struct CompletionNotifier {
     mailbox: Arc<Mailbox>,
-    asker: Asker,
-    cost: Cost,
+    asker: EventRequester,
+    cost: EventRequestCost,
 }
 
 /// What follows when events are stored.
-struct Publishing {
-    tell: Tell,
+struct PublishTask {
+    notify: CompletionNotifier,
     publisher: ClientId,
-    stream: Arc<Stream>,
+    stream: Arc<JournalAnnouncer>,
     /// Who is told that the journal holds more.
-    news: Option<Inputs>,
+    stream_inputs: Option<InputSender>,
 }
 
 /// Types whose events are followed at other servers: as configured, and what stands in streams that are served here.
@@ -438,58 +445,58 @@ fn follow(config: &Config) -> Vec<TypePattern> {
     config.event_follow.iter().cloned().chain(streams.flat_map(StreamSettings::patterns)).collect()
 }
 
-impl Opened {
-    fn register(&self, now: ClockReading, requested: Vec<Registration>, then: Publishing) -> Result<(), StoreError> {
-        let append = Append::Register { requested, now: Timestamp::from(now.wall) };
+impl JournalHandle {
+    fn register(&self, now: ClockReading, requested: Vec<Registration>, then: PublishTask) -> Result<(), StoreError> {
+        let append = AppendOp::Register { requested, now: Timestamp::from(now.wall) };
         self.writer.append(append, Box::new(move |stored| then.run(stored))).map_err(|refused| refused.error)
     }
 
-    fn find(&self, query: Query, tell: Tell) -> Result<(), StoreError> {
-        let asker = tell.cost.client;
-        let heard = move |answer: Result<QueryPage, StoreError>| {
-            let answer = match (answer, &tell.asker) {
+    fn find(&self, query: Query, notify: CompletionNotifier) -> Result<(), StoreError> {
+        let asker = notify.cost.client;
+        let callback = move |answer: Result<QueryPage, StoreError>| {
+            let answer = match (answer, &notify.asker) {
                 // The protocols of listeners have no word for that.
-                (Err(StoreError::NoEvent(_) | StoreError::NoServer(..)), Asker::Listener(..)) => {
+                (Err(StoreError::NoEvent(_) | StoreError::NoServer(..)), EventRequester::Listener(..)) => {
                     Ok(QueryPage::default())
                 }
                 (answer, _) => answer,
             };
-            let ended = Some(tell.cost);
-            tell.tell(answer.map(Done::Found), ended);
+            let ended = Some(notify.cost);
+            notify.notify(answer.map(JournalReply::Found), ended);
         };
-        if self.reader.ask(asker, query, Box::new(heard)) { Ok(()) } else { Err(StoreError::Busy) }
+        if self.reader.request(asker, query, Box::new(callback)) { Ok(()) } else { Err(StoreError::Busy) }
     }
 }
 
-impl Tell {
-    fn tell(&self, done: Result<Done, StoreError>, ended: Option<Cost>) {
+impl CompletionNotifier {
+    fn notify(&self, done: Result<JournalReply, StoreError>, ended: Option<EventRequestCost>) {
         let (asker, done) = (self.asker.clone(), done.map_err(refusal));
-        push(&self.mailbox, EngineCommand::EventsDone(Box::new(Outcome { asker, done, ended })));
+        push(&self.mailbox, EngineCommand::EventsDone(Box::new(EventCompletion { asker, done, ended })));
     }
 }
 
-impl Publishing {
+impl PublishTask {
     /// Who asked is told, then the network.
     fn run(self, stored: Result<Vec<Event>, StoreError>) {
-        let Publishing { tell, publisher: client, stream, news } = self;
+        let PublishTask { notify, publisher: client, stream, stream_inputs } = self;
         let events = stored.as_deref().unwrap_or_default();
-        tell_news(news.as_ref(), events);
+        notify_streams(stream_inputs.as_ref(), events);
         let (messages, parts) = (events.iter().map(Message::from).collect::<Vec<_>>(), stream.parts(events));
-        tell.tell(stored.map(Done::Registered), None);
+        notify.notify(stored.map(JournalReply::Registered), None);
         for message in messages {
-            push(&tell.mailbox, EngineCommand::Publish { client, message });
+            push(&notify.mailbox, EngineCommand::Publish { client, message });
         }
         stream.on_published(&parts);
-        push(&tell.mailbox, EngineCommand::EventsEnded(tell.cost));
+        push(&notify.mailbox, EngineCommand::EventsEnded(notify.cost));
     }
 }
 
 /// Tells that the journal holds these, of one server or several.
-fn tell_news(news: Option<&Inputs>, events: &[Event]) {
-    let Some(news) = news else { return };
+fn notify_streams(stream_inputs: Option<&InputSender>, events: &[Event]) {
+    let Some(stream_inputs) = stream_inputs else { return };
     for of_server in events.chunk_by(|one, next| one.id.server == next.id.server) {
         // If nobody hears it any more, the peer ends.
-        drop(news.push(Input::News(of_server[0].id.server)));
+        drop(stream_inputs.push(StreamInput::JournalGrown(of_server[0].id.server)));
     }
 }
 
@@ -516,9 +523,9 @@ fn refusal(error: StoreError) -> Refusal {
 }
 
 /// What is told of something done, in one part or more.
-fn answers(done: Done) -> Vec<EventAnswer> {
+fn answers(done: JournalReply) -> Vec<EventAnswer> {
     match done {
-        Done::Registered(events) => {
+        JournalReply::Registered(events) => {
             let none = Registered { server: ServerId(0), session: 0, timestamp: Timestamp::MIN };
             let of = |event: &Event| {
                 let Event { id, timestamp, .. } = event;
@@ -526,7 +533,7 @@ fn answers(done: Done) -> Vec<EventAnswer> {
             };
             vec![EventAnswer::Registered(events.first().map_or(none, of))]
         }
-        Done::Found(QueryPage { events, more_follows }) => {
+        JournalReply::Found(QueryPage { events, more_follows }) => {
             parts(events, more_follows).into_iter().map(EventAnswer::Found).collect()
         }
     }

@@ -1,15 +1,15 @@
 //! What a journal has to do with those of other peers: one thread that claims the number of the server, announces what is registered,
 //! answers who follows, and follows others.
 
-use super::{push, tell_news};
+use super::{notify_streams, push};
 use crate::daemon::clock::Clock;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::daemon::queue::{Event as BusEvent, EventQueue, Item, PopError, QueueLimits};
 use crate::daemon::store::error::StoreError;
-use crate::daemon::store::reader::Reader;
-use crate::daemon::store::writer::{Append, Writer};
-use crate::daemon::stream::inputs::Inputs;
-use crate::daemon::stream::serve::Input;
+use crate::daemon::store::reader::JournalReader;
+use crate::daemon::store::writer::{AppendOp, JournalWriter};
+use crate::daemon::stream::input_queue::InputSender;
+use crate::daemon::stream::service_thread::StreamInput;
 use crate::event::follow::{
     Announcement, Follower, FollowerAction, INSTANCE_END, ReplicationPage, ReplicationRequest, ServerStatus, parts,
 };
@@ -37,16 +37,16 @@ use std::thread::{self, JoinHandle};
 /// What waits for the thread at most; beyond it messages are lost, and asked for.
 const QUEUE: QueueLimits = QueueLimits { count_max: 65_536, bytes_max: 32 << 20 };
 /// Messages that are looked at before anything is stored or asked.
-const MESSAGES: usize = 64;
+const MESSAGES_PER_TURN: usize = 64;
 /// Bytes of events in a message, unless it is one event.
-const EVENTS_BYTES: usize = 256 * 1024;
+const MESSAGE_EVENTS_BYTES: usize = 256 * 1024;
 /// Events that are looked at for a page.
 const PAGE_EVENTS: usize = 2048;
 /// Questions of other peers that are answered at a time. A further one is not answered and its peer asks again; the log
 /// says so at the first, second, fourth … of them.
 const PAGES_MAX: usize = 64;
 /// As whom questions of other peers are asked: no client, so that none of them ends with one.
-const FOLLOWERS: ClientId = ClientId(0);
+const FOLLOWER_CLIENT: ClientId = ClientId(0);
 /// Names of peers that are remembered.
 const NAMES_MAX: usize = 4096;
 
@@ -95,7 +95,7 @@ impl LocalServer {
 
     /// Bytes of events in a message, unless it is one event.
     fn events_bytes_max(&self) -> usize {
-        EVENTS_BYTES.min(self.event_bytes_max())
+        MESSAGE_EVENTS_BYTES.min(self.event_bytes_max())
     }
 
     /// The same of one event.
@@ -111,7 +111,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What is announced, by the thread of the journal and by the one that shares it.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct JournalAnnouncer {
     own: LocalServer,
     subject: Subject,
     /// What was announced last, without its events. Held until the message is in the mailbox, so that they come in their order.
@@ -120,7 +120,7 @@ pub(super) struct Stream {
     has_followers: AtomicBool,
 }
 
-impl Stream {
+impl JournalAnnouncer {
     /// What is to be announced of events that were stored, which are one session: them, if somebody follows.
     pub(super) fn parts(&self, events: &[Event]) -> Vec<Announcement> {
         let head = lock(&self.head).clone();
@@ -156,7 +156,7 @@ impl Stream {
 
 /// What is known of the thread's doings.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ReplicationStatus {
     /// Those that are followed, with their names as far as they are known.
     pub(super) rows: Mutex<Vec<(ServerStatus, Option<PeerName>)>>,
     /// Events of others that were stored.
@@ -168,8 +168,8 @@ pub(super) struct Known {
 /// The thread. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Replication {
-    pub(super) stream: Arc<Stream>,
-    pub(super) known: Arc<Known>,
+    pub(super) stream: Arc<JournalAnnouncer>,
+    pub(super) status: Arc<ReplicationStatus>,
     pub(super) queue: Arc<EventQueue>,
     thread: Option<JoinHandle<()>>,
 }
@@ -181,22 +181,22 @@ impl Replication {
         own: LocalServer,
         last: u64,
         follower: Follower,
-        (reader, writer): (Arc<Reader>, Arc<Writer>),
-        news: Option<Inputs>,
+        (reader, writer): (Arc<JournalReader>, Arc<JournalWriter>),
+        stream_inputs: Option<InputSender>,
     ) -> io::Result<Replication> {
         let now = Clock::now();
         let opened = Timestamp::from(now.wall);
         let place = EventId { server: own.server, session: last, instance: INSTANCE_END };
         let follows = follower.is_following();
         let head = Announcement { opened, is_held: false, follows, since: place, until: place, events: Vec::new() };
-        let stream = Arc::new(Stream {
+        let stream = Arc::new(JournalAnnouncer {
             subject: format!("{SERVER_PREFIX}{}", own.server).parse().expect("words and a number"),
             head: Mutex::new(head),
             has_followers: AtomicBool::new(false),
             own: own.clone(),
         });
         let queue = Arc::new(EventQueue::new(QUEUE));
-        let known = Arc::new(Known::default());
+        let status = Arc::new(ReplicationStatus::default());
         let sharer = Replicator {
             inbox: own.inbox(),
             claim: ServerIdClaim::new(now.instant, own.server, own.epoch, opened),
@@ -204,15 +204,15 @@ impl Replication {
             names: BTreeMap::new(),
             pages: PageQueue::new(),
             stream: Arc::clone(&stream),
-            known: Arc::clone(&known),
+            status: Arc::clone(&status),
             queue: Arc::clone(&queue),
             own,
             reader,
             writer,
-            news,
+            stream_inputs,
         };
         let thread = thread::Builder::new().name("journal-sharer".into()).spawn(move || sharer.run())?;
-        Ok(Replication { stream, known, queue, thread: Some(thread) })
+        Ok(Replication { stream, status, queue, thread: Some(thread) })
     }
 
     /// The part of `show status` about those that are followed.
@@ -226,7 +226,7 @@ impl Replication {
                 "state": row.standing.as_str(),
             })
         };
-        lock(&self.known.rows).iter().map(row).collect()
+        lock(&self.status.rows).iter().map(row).collect()
     }
 }
 
@@ -241,7 +241,7 @@ impl Drop for Replication {
 }
 
 /// A peer that has asked, where it wants the answer, and that; `None` if the journal cannot be read.
-type Found = (Epoch, Subject, Option<ReplicationPage>);
+type PageReply = (Epoch, Subject, Option<ReplicationPage>);
 
 /// Questions of other peers from their arrival to the publication of the answer: at most one of each peer, and at most
 /// [`PAGES_MAX`] in all.
@@ -249,7 +249,7 @@ struct PageQueue {
     /// Peers whose questions have no published answer yet.
     asking: BTreeSet<Epoch>,
     /// Answers that the reader has found. It has room for one of each peer in `asking`.
-    found: (Sender<Found>, Receiver<Found>),
+    found: (Sender<PageReply>, Receiver<PageReply>),
     /// Number of questions that were not answered because of [`PAGES_MAX`].
     unanswered: u64,
 }
@@ -261,7 +261,7 @@ impl PageQueue {
 
     /// Registers a question of a peer and returns where its answer goes. Returns `None` while an earlier question of the
     /// peer waits, or if too many peers ask: the peer asks again.
-    fn admit(&mut self, from: Epoch) -> Option<Sender<Found>> {
+    fn admit(&mut self, from: Epoch) -> Option<Sender<PageReply>> {
         if self.asking.contains(&from) {
             return None;
         }
@@ -282,7 +282,7 @@ impl PageQueue {
     }
 
     /// Takes the next answer. Its peer may ask the next question.
-    fn take(&mut self) -> Option<Found> {
+    fn take(&mut self) -> Option<PageReply> {
         let found = self.found.1.try_recv().ok()?;
         self.asking.remove(&found.0);
         Some(found)
@@ -296,20 +296,20 @@ struct Replicator {
     follower: Follower,
     names: BTreeMap<Epoch, PeerName>,
     pages: PageQueue,
-    stream: Arc<Stream>,
-    known: Arc<Known>,
+    stream: Arc<JournalAnnouncer>,
+    status: Arc<ReplicationStatus>,
     queue: Arc<EventQueue>,
-    reader: Arc<Reader>,
-    writer: Arc<Writer>,
+    reader: Arc<JournalReader>,
+    writer: Arc<JournalWriter>,
     /// Who is told that the journal holds more.
-    news: Option<Inputs>,
+    stream_inputs: Option<InputSender>,
 }
 
 impl Replicator {
     fn run(mut self) {
         loop {
             let now = Clock::now().instant;
-            self.act(now);
+            self.poll_actions(now);
             let deadline =
                 self.follower.deadline().map_or(self.claim.deadline(), |then| then.min(self.claim.deadline()));
             let first = match self.queue.pop_wait(Some(deadline.since(now))) {
@@ -319,19 +319,19 @@ impl Replicator {
             };
             let now = Clock::now().instant;
             self.on_item(now, first);
-            for _ in 0..MESSAGES {
+            for _ in 0..MESSAGES_PER_TURN {
                 let Ok(item) = self.queue.pop() else { break };
                 self.on_item(now, item);
             }
         }
     }
 
-    fn act(&mut self, now: Instant) {
+    fn poll_actions(&mut self, now: Instant) {
         while let Some(act) = self.claim.poll(now) {
             match act {
                 ClaimAction::Announce => self.stream.announce(self.claim.is_held()),
                 ClaimAction::Hold => push(&self.own.mailbox, EngineCommand::EventsClaimed(Ok(()))),
-                ClaimAction::Yield(to) => self.give_way(to),
+                ClaimAction::Yield(to) => self.yield_claim(to),
             }
         }
         self.stream.has_followers.store(self.claim.has_followers(), Ordering::Relaxed);
@@ -339,22 +339,22 @@ impl Replicator {
             match step {
                 FollowerAction::Store(events) => {
                     let fetched = self.follower.take_fetched();
-                    if let Some(news) = self.news.as_ref().filter(|_| !fetched.is_empty()) {
+                    if let Some(stream_inputs) = self.stream_inputs.as_ref().filter(|_| !fetched.is_empty()) {
                         // If nobody hears it any more, the peer ends.
-                        drop(news.push_wait(Input::FetchedEvent(fetched)));
+                        drop(stream_inputs.push_wait(StreamInput::FetchedEvent(fetched)));
                     }
                     self.store(now, events);
                 }
-                FollowerAction::Ask { number, question } => self.ask(number, &question),
+                FollowerAction::Ask { number, question } => self.request(number, &question),
                 FollowerAction::Report(notice) if notice.is_warning() => tracing::warn!("{notice}"),
                 FollowerAction::Report(notice) => tracing::info!("{notice}"),
             }
         }
         let name = |row: &ServerStatus| self.names.get(&row.publisher?).cloned();
-        *lock(&self.known.rows) = self.follower.rows().map(|row| (row, name(&row))).collect();
+        *lock(&self.status.rows) = self.follower.rows().map(|row| (row, name(&row))).collect();
     }
 
-    fn give_way(&self, to: Epoch) {
+    fn yield_claim(&self, to: Epoch) {
         let server = self.own.server;
         let name = self.names.get(&to).map_or_else(|| to.to_string(), |name| format!("{name} ({to})"));
         let text = format!(
@@ -421,14 +421,14 @@ impl Replicator {
     /// Leaves out events that stock clients of Hat could not read, and logs the first, second, fourth … of them. The others are followed.
     fn drop_too_deep_events(&self, from: Epoch, events: &mut Vec<Event>) {
         for event in remove_too_deep_events(events) {
-            let refused = self.known.too_deep.fetch_add(1, Ordering::Relaxed) + 1;
+            let refused = self.status.too_deep.fetch_add(1, Ordering::Relaxed) + 1;
             if refused.is_power_of_two() {
                 tracing::warn!(%event, peer = %from, refused, "event of another server not stored: its JSON is nested deeper than {JSON_DEPTH_MAX} levels");
             }
         }
     }
 
-    fn ask(&self, number: u64, question: &ReplicationRequest) {
+    fn request(&self, number: u64, question: &ReplicationRequest) {
         let subject = format!("{QUESTION_PREFIX}{}", question.after.server).parse().expect("words and a number");
         let reply = format!("{}{number}", self.inbox).parse().expect("words and numbers");
         self.own.publish(Message { reply: Some(reply), ..Message::new(subject, encode_question(question)) });
@@ -443,7 +443,7 @@ impl Replicator {
         let Some(found_pages) = self.pages.admit(from) else { return };
         let query = Query::Server(ServerQuery { server, after: Some(question.after), limit: Some(PAGE_EVENTS) });
         let (own, queue) = (self.own.clone(), Arc::clone(&self.queue));
-        let heard = move |found| {
+        let callback = move |found| {
             let page = match found {
                 Err(StoreError::NoServer(..)) => Some(own.page(&question, QueryPage::default())),
                 Ok(found) => Some(own.page(&question, found)),
@@ -456,7 +456,7 @@ impl Replicator {
             drop(found_pages.try_send((from, reply, page)));
             queue.push_publisher(None);
         };
-        if !self.reader.ask(FOLLOWERS, query, Box::new(heard)) {
+        if !self.reader.request(FOLLOWER_CLIENT, query, Box::new(callback)) {
             self.pages.cancel(from);
         }
     }
@@ -464,12 +464,12 @@ impl Replicator {
     fn store(&mut self, now: Instant, events: Vec<Event>) {
         let count = events.len() as u64;
         let (told, stored) = bounded(1);
-        let news = self.news.clone();
-        let heard = move |stored: Result<Vec<Event>, _>| {
-            tell_news(news.as_ref(), stored.as_deref().unwrap_or_default());
+        let stream_inputs = self.stream_inputs.clone();
+        let callback = move |stored: Result<Vec<Event>, _>| {
+            notify_streams(stream_inputs.as_ref(), stored.as_deref().unwrap_or_default());
             drop(told.send(stored.map(drop)));
         };
-        let error = match self.writer.append(Append::Follow(events), Box::new(heard)) {
+        let error = match self.writer.append(AppendOp::Follow(events), Box::new(callback)) {
             Err(refused) => Some(refused.error.to_string()),
             Ok(()) => match stored.recv() {
                 Ok(Ok(())) => None,
@@ -479,7 +479,7 @@ impl Replicator {
         };
         self.follower.on_stored(now, error.is_none());
         match error {
-            None => drop(self.known.followed.fetch_add(count, Ordering::Relaxed)),
+            None => drop(self.status.followed.fetch_add(count, Ordering::Relaxed)),
             Some(error) => {
                 tracing::warn!(error, events = count, "events of others not stored; they are asked for again")
             }

@@ -12,9 +12,11 @@ use crate::daemon::receive::client_token;
 use crate::daemon::receiver_waits::ReceiverWaiter;
 use crate::daemon::serve::TURN_BYTES;
 use crate::daemon::shutdown::Phase;
-use crate::listener::ask::{Ask, Awaited, EventAsk, Facts, Hello, Listed, Publish, Receivers};
+use crate::listener::ask::{
+    Ask, Awaited, Hello, JournalRequest, ListedSubscription, Publish, ReceiverCount, ServerFacts,
+};
 use crate::listener::client::{Fault, Session};
-use crate::listener::out::Out;
+use crate::listener::out::OutputBuffer;
 use crate::message::{ClientId, Message};
 use crate::proto::effect::{ClientRequest, Target};
 use crate::subject::Subject;
@@ -148,7 +150,7 @@ impl Engine {
     fn reject_connection(&mut self, listener: usize, mut stream: &TcpStream, key: &str, max: usize) {
         let open = &mut self.listeners.open[listener];
         open.counts.refused += 1;
-        if let Some(text) = open.settings.no_place() {
+        if let Some(text) = open.settings.overload_reply() {
             // An empty socket takes these few bytes; a client that is gone needs them no more.
             let _ = stream.write(text);
         }
@@ -197,7 +199,10 @@ impl Engine {
     ) {
         connection.stream.close();
         if let Session::Hat(client) = &mut connection.session {
-            client.take_farewell().into_iter().for_each(|registrations| self.register_own(now, registrations));
+            client
+                .take_final_registrations()
+                .into_iter()
+                .for_each(|registrations| self.register_internal(now, registrations));
         }
         if let Err(error) = self.poll.registry().deregister(&mut connection.stream.socket) {
             tracing::debug!(%error, client = id.0, "deregister");
@@ -364,7 +369,7 @@ impl Engine {
     /// Does what else the session of a client asks for. Gives what that costs.
     pub(crate) fn drain_asks(&mut self, now: ClockReading, id: ClientId, connection: &mut ListenerConnection) -> usize {
         let mut cost = 0;
-        while let Some(ask) = connection.poll_ask() {
+        while let Some(ask) = connection.poll_request() {
             cost += self.on_ask(now, id, connection, ask);
         }
         cost
@@ -414,7 +419,7 @@ impl Engine {
         id: ClientId,
         publish: Publish<'_>,
         session: &mut Session,
-        out: &mut Out,
+        out: &mut OutputBuffer,
     ) {
         let Publish { subject, reply, headers, payload, wants_receivers } = publish;
         self.refused = None;
@@ -437,7 +442,7 @@ impl Engine {
             let receivers = self.receivers(id, &subject);
             match reply {
                 Some(reply) if receivers.count == 0 && !receivers.is_certain => {
-                    self.begin_await(now, ReceiverWaiter::Listener(id, reply), Awaited::Nobody, subject, Duration::MAX);
+                    self.begin_await(now, ReceiverWaiter::Listener(id, reply), Awaited::Absent, subject, Duration::MAX);
                 }
                 reply => session.on_published(reply.as_ref(), receivers, out),
             }
@@ -445,9 +450,9 @@ impl Engine {
     }
 
     /// Who gets a message of this client.
-    pub(crate) fn receivers(&mut self, id: ClientId, subject: &Subject) -> Receivers {
+    pub(crate) fn receivers(&mut self, id: ClientId, subject: &Subject) -> ReceiverCount {
         let (count, is_certain) = self.peer.receivers(id, subject);
-        Receivers { count, is_certain }
+        ReceiverCount { count, is_certain }
     }
 
     /// Gives what it costs beside the command, as bytes that are read.
@@ -482,21 +487,21 @@ impl Engine {
                 self.request(now, id, ClientRequest::Echo(is_on));
             }
             Ask::Count { subjects } => {
-                let counts: Vec<Receivers> = subjects.iter().map(|subject| self.receivers(id, subject)).collect();
+                let counts: Vec<ReceiverCount> = subjects.iter().map(|subject| self.receivers(id, subject)).collect();
                 let found: u64 = counts.iter().map(|receivers| receivers.count).sum();
                 rows = counts.len() + usize::try_from(found).unwrap_or(ROWS_MAX).min(ROWS_MAX);
                 connection.answer(|session, out| session.on_counts(&counts, out));
             }
             Ask::List => {
-                let listed: Vec<Listed> =
-                    self.peer.sub_rows().into_iter().map(|row| Listed { wanted: row.wanted }).collect();
+                let listed: Vec<ListedSubscription> =
+                    self.peer.sub_rows().into_iter().map(|row| ListedSubscription { wanted: row.wanted }).collect();
                 rows = listed.len();
-                let steps = connection.answer(|session, out| session.on_listed(&listed, out));
+                let steps = connection.answer(|session, out| session.on_subscription_list(&listed, out));
                 rows += steps / ROW_STEPS;
             }
-            Ask::Facts => {
+            Ask::ServerFacts => {
                 let facts = self.facts(now, connection);
-                connection.answer(|session, out| session.on_facts(&facts, out));
+                connection.answer(|session, out| session.on_server_facts(&facts, out));
             }
             Ask::Clients { only } => {
                 let clients = self.clients.listener_facts(now, id, connection, only.map(ClientId));
@@ -515,8 +520,8 @@ impl Engine {
                     client.name = name;
                 }
             }
-            Ask::Events(EventAsk { id: number, request }) => {
-                self.ask_events_at_listener(now, (id, number), connection, request)
+            Ask::Events(JournalRequest { id: number, request }) => {
+                self.request_listener_events(now, (id, number), connection, request)
             }
             Ask::Refused { kind, reason } => self.on_listener_refusal(id, connection, kind, &reason),
             Ask::Kill { client } if client == id.0 => connection.flow.is_closing = true,
@@ -532,9 +537,9 @@ impl Engine {
     }
 
     /// What a listener tells of the peer.
-    fn facts(&self, now: ClockReading, connection: &ListenerConnection) -> Facts {
+    fn facts(&self, now: ClockReading, connection: &ListenerConnection) -> ServerFacts {
         let open = &self.listeners.open[connection.listener];
-        Facts {
+        ServerFacts {
             peer: self.peer.settings().name.clone(),
             epoch: self.peer.epoch().to_string(),
             listen: open.address,

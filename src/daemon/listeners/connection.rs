@@ -7,7 +7,7 @@ use crate::daemon::outbox::PushOutcome;
 use crate::daemon::queue::QueueLimits;
 use crate::listener::ask::{Ask, Hello};
 use crate::listener::client::{Parser, Session, Settings};
-use crate::listener::out::Out;
+use crate::listener::out::OutputBuffer;
 use crate::message::{Count, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::time::Instant;
@@ -117,21 +117,21 @@ impl ListenerConnection {
     }
 
     /// Has the session say something that answers the client.
-    pub(crate) fn answer<T>(&mut self, say: impl FnOnce(&mut Session, &mut Out) -> T) -> T {
+    pub(crate) fn answer<T>(&mut self, say: impl FnOnce(&mut Session, &mut OutputBuffer) -> T) -> T {
         let said = say(&mut self.session, &mut self.unwritten.out);
         self.unwritten.note_answers();
         said
     }
 
     /// What the session asks of the peer next.
-    pub(crate) fn poll_ask(&mut self) -> Option<Ask<'static>> {
-        self.session.poll_ask(!self.unwritten.is_backpressured())
+    pub(crate) fn poll_request(&mut self) -> Option<Ask<'static>> {
+        self.session.poll_request(!self.unwritten.is_backpressured())
     }
 
     /// Hands on messages for these subscriptions as long as there is room, and drops the others. There is none when the client
     /// has had its share of the memory of all.
     pub(crate) fn deliver(&mut self, subs: &[SubId], deliveries: &Deliveries, has_share: bool) -> PushOutcome {
-        let subs = self.session.heard_by(subs);
+        let subs = self.session.delivery_subs(subs);
         if !has_share || !self.has_room() {
             return PushOutcome { taken: 0, begins_drops: self.drop_all(subs, deliveries) };
         }
@@ -231,7 +231,7 @@ impl ListenerConnection {
 
     /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.
     pub(crate) fn write(&mut self) -> bool {
-        self.session.tell(&mut self.unwritten.out);
+        self.session.flush_events(&mut self.unwritten.out);
         self.unwritten.note_events(0);
         if self.unconfirmed.is_some() {
             return true;

@@ -74,7 +74,7 @@ impl ListenerDelivery {
     }
 
     fn take_asks(&mut self, id: ClientId, connection: &mut ListenerConnection) {
-        while let Some(ask) = connection.poll_ask() {
+        while let Some(ask) = connection.poll_request() {
             self.deferred_asks.push_back((id, ask));
         }
     }

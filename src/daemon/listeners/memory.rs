@@ -100,7 +100,7 @@ impl Drop for CountedPayload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::listener::out::Out;
+    use crate::listener::out::OutputBuffer;
     use crate::message::{Epoch, Message, Publisher, Verdict};
 
     fn deliveries(bytes: usize) -> Deliveries {
@@ -124,20 +124,20 @@ mod tests {
         for (bytes, expected) in [(COMMON_BYTES - 1, 0), (COMMON_BYTES, COMMON_BYTES), (1 << 20, 1 << 20)] {
             let counted = memory.counted(&deliveries(bytes));
             assert_eq!((counted.len(), memory.bytes()), (1, expected), "{bytes}");
-            let mut outs = [Out::new(), Out::new()];
+            let mut outs = [OutputBuffer::new(), OutputBuffer::new()];
             for out in &mut outs {
                 for delivery in counted[0].clone() {
                     out.put(b"head");
                     out.put_payload(&delivery.message.payload);
                 }
-                assert_eq!((out.len(), out.own_len()), (4 + bytes, 4 + bytes - expected));
+                assert_eq!((out.len(), out.uncounted_len()), (4 + bytes, 4 + bytes - expected));
             }
             drop(counted);
             let [first, mut last] = outs;
             drop(first);
             assert_eq!(memory.bytes(), expected);
             assert!(last.write_to(&mut Vec::new()).unwrap());
-            assert_eq!((last.own_len(), memory.bytes()), (0, 0));
+            assert_eq!((last.uncounted_len(), memory.bytes()), (0, 0));
         }
     }
 }

@@ -8,16 +8,16 @@ pub struct OrderError {
     /// Where: host, port and database of a server, or the path of a file.
     pub at: String,
     /// What is wrong.
-    pub fault: Fault,
+    pub fault: OrderFault,
 }
 
 /// What is wrong with a shared state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum OrderFault {
     /// The address is none: why. Nobody was asked.
     Address(&'static str),
     /// It cannot be reached, or does not answer before anything was asked: in the words of the system. The step was not done.
-    Away(String),
+    Unreachable(String),
     /// The step was sent, and there was no answer. Whether it was done is not known.
     Unknown(String),
     /// Name or password are wrong, or may not do this: in the words of the server. The step was not done.
@@ -36,7 +36,7 @@ pub enum Fault {
     /// No room is left, or what is written cannot be kept: in the words of the store. The step was not done.
     Full(String),
     /// The server is set up so that it may lose the state without anybody noticing: how.
-    Unfit(&'static str),
+    Misconfigured(&'static str),
     /// It is busy with something else for longer than one waits. The step was not done.
     Busy,
     /// The file is damaged: what was found.
@@ -50,12 +50,19 @@ pub enum Fault {
 impl OrderError {
     /// Whether the step may have been done nevertheless.
     pub fn is_unknown(&self) -> bool {
-        matches!(self.fault, Fault::Unknown(_))
+        matches!(self.fault, OrderFault::Unknown(_))
     }
 
     /// Whether the same may go well later without anybody changing anything.
-    pub fn is_passing(&self) -> bool {
-        matches!(self.fault, Fault::Away(_) | Fault::Unknown(_) | Fault::ReadOnly | Fault::Full(_) | Fault::Busy)
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self.fault,
+            OrderFault::Unreachable(_)
+                | OrderFault::Unknown(_)
+                | OrderFault::ReadOnly
+                | OrderFault::Full(_)
+                | OrderFault::Busy
+        )
     }
 }
 
@@ -63,33 +70,37 @@ impl fmt::Display for OrderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = &self.at;
         match &self.fault {
-            Fault::Address(why) => write!(f, "{why}: write redis://[user:password@]host[:port][/database]"),
-            Fault::Away(why) => {
+            OrderFault::Address(why) => write!(f, "{why}: write redis://[user:password@]host[:port][/database]"),
+            OrderFault::Unreachable(why) => {
                 write!(f, "{at} cannot be reached ({why}): nothing was done; start it, or mend the way")
             }
-            Fault::Unknown(why) => {
+            OrderFault::Unknown(why) => {
                 write!(f, "{at} did not answer ({why}): the step may have been done or not; look before doing it again")
             }
-            Fault::Denied(why) => write!(f, "{at} lets nobody in with these credentials ({why}): mend the address"),
-            Fault::Foreign(what) => {
+            OrderFault::Denied(why) => {
+                write!(f, "{at} lets nobody in with these credentials ({why}): mend the address")
+            }
+            OrderFault::Foreign(what) => {
                 write!(
                     f,
                     "{at} holds other data where the order is kept ({what}): nothing was changed; choose another place"
                 )
             }
-            Fault::Version { found, known } => write!(
+            OrderFault::Version { found, known } => write!(
                 f,
                 "the order in {at} has version {found}, this program knows {known}: start the program that wrote it"
             ),
-            Fault::ReadOnly => write!(f, "{at} is a replica: nothing was done; name the primary"),
-            Fault::Full(why) => write!(f, "{at} has no room ({why}): nothing was done; make room, then try again"),
-            Fault::Unfit(why) => write!(f, "{at} {why}"),
-            Fault::Busy => write!(f, "{at} is busy with something else: nothing was done; try again"),
-            Fault::Damaged(why) => {
+            OrderFault::ReadOnly => write!(f, "{at} is a replica: nothing was done; name the primary"),
+            OrderFault::Full(why) => write!(f, "{at} has no room ({why}): nothing was done; make room, then try again"),
+            OrderFault::Misconfigured(why) => write!(f, "{at} {why}"),
+            OrderFault::Busy => write!(f, "{at} is busy with something else: nothing was done; try again"),
+            OrderFault::Damaged(why) => {
                 write!(f, "{at} is damaged ({why}): nothing was changed; restore a copy, or begin anew")
             }
-            Fault::Replaced => write!(f, "{at} was moved or replaced while it was open: nothing was done; start again"),
-            Fault::Other(why) => write!(f, "{at}: {why}"),
+            OrderFault::Replaced => {
+                write!(f, "{at} was moved or replaced while it was open: nothing was done; start again")
+            }
+            OrderFault::Other(why) => write!(f, "{at}: {why}"),
         }
     }
 }

@@ -8,7 +8,7 @@
 //! `docs/order.md` says what each of them promises.
 
 pub mod error;
-pub mod push;
+pub mod front_end;
 pub mod redis;
-pub mod run;
 pub mod sqlite;
+pub mod worker_run;

@@ -16,7 +16,7 @@
 //! generation has begun. So every restart is taken for a loss, also one that lost nothing; and so is the coming of the first replica, and
 //! an hour without any (`repl-backlog-ttl`), since a primary draws a new id then too.
 
-use super::error::{Fault, OrderError};
+use super::error::{OrderError, OrderFault};
 use crate::daemon::clock::Clock;
 use crate::event::order::name::{Object, WorkerName};
 use crate::event::order::stamp::{Generation, OrderStamp};
@@ -42,11 +42,11 @@ const ANSWER_TIME_MIN: Duration = Duration::from_secs(1);
 /// What is said when it takes longer.
 const NO_ANSWER: &str = "no answer in time";
 /// After so long without a step a connection is tried before it is used: servers and ways close those that are idle.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE_CHECK_AFTER: Duration = Duration::from_secs(1);
 /// The lease that ends last, in milliseconds: scores of sorted sets are exact below 2^53.
 const LEASE_END_MAX: u64 = (1 << 53) - 1;
 /// The steps.
-const STEPS: &str = include_str!("redis.lua");
+const SCRIPT_SOURCE: &str = include_str!("redis.lua");
 
 /// A shared state in Redis.
 pub struct RedisStore {
@@ -72,7 +72,7 @@ impl RedisStore {
     /// # Errors
     /// The address is none.
     pub fn new(url: &str, prefix: &str) -> Result<RedisStore, OrderError> {
-        let wrong = |why| OrderError { at: "redis".into(), fault: Fault::Address(why) };
+        let wrong = |why| OrderError { at: "redis".into(), fault: OrderFault::Address(why) };
         if !url.starts_with("redis://") {
             return Err(wrong("the address of a Redis server begins with redis://"));
         }
@@ -91,7 +91,7 @@ impl RedisStore {
             radix / 1_000_000,
             radix % 1_000_000
         );
-        let script = Script::new(&(head + STEPS));
+        let script = Script::new(&(head + SCRIPT_SOURCE));
         let (prefix, answer_time) = (prefix.to_owned(), ANSWER_TIME_MAX);
         Ok(RedisStore { client, at, prefix, answer_time, script, connection: None })
     }
@@ -101,7 +101,7 @@ impl RedisStore {
         RedisStore { answer_time: patience.clamp(ANSWER_TIME_MIN, ANSWER_TIME_MAX), ..self }
     }
 
-    fn error(&self, fault: Fault) -> OrderError {
+    fn error(&self, fault: OrderFault) -> OrderError {
         OrderError { at: self.at.clone(), fault }
     }
 
@@ -111,16 +111,16 @@ impl RedisStore {
         connection.set_read_timeout(Some(self.answer_time)).map_err(failed)?;
         connection.set_write_timeout(Some(self.answer_time)).map_err(failed)?;
         let info: String = redis::cmd("INFO").query(&mut connection).map_err(failed)?;
-        match unfit(&info) {
-            Some(why) => Err(self.error(Fault::Unfit(why))),
+        match misconfiguration(&info) {
+            Some(why) => Err(self.error(OrderFault::Misconfigured(why))),
             None => Ok(connection),
         }
     }
 
     /// A connection that was alive just now.
-    fn connected(&mut self) -> Result<Connection, OrderError> {
+    fn live_connection(&mut self) -> Result<Connection, OrderError> {
         let Some((mut connection, used)) = self.connection.take() else { return self.connect() };
-        if Clock::now().instant.since(used) < IDLE {
+        if Clock::now().instant.since(used) < IDLE_CHECK_AFTER {
             return Ok(connection);
         }
         match redis::cmd("PING").exec(&mut connection) {
@@ -130,8 +130,8 @@ impl RedisStore {
         }
     }
 
-    fn ask(&mut self, op: &StoreOp) -> Result<Value, OrderError> {
-        let mut connection = self.connected()?;
+    fn invoke_script(&mut self, op: &StoreOp) -> Result<Value, OrderError> {
+        let mut connection = self.live_connection()?;
         match invocation(&self.script, &self.prefix, op).invoke(&mut connection) {
             Ok(value) => {
                 self.connection = Some((connection, Clock::now().instant));
@@ -153,20 +153,20 @@ impl Store for RedisStore {
 
     fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, OrderError> {
         let was_connected = self.connection.is_some();
-        let mut asked = self.ask(op);
+        let mut asked = self.invoke_script(op);
         // What only reads can be done twice: the server may have closed the connection since.
         let is_reading = matches!(op, StoreOp::Look | StoreOp::Show { .. });
-        let is_closed = |error: &OrderError| matches!(&error.fault, Fault::Unknown(why) if why != NO_ANSWER);
+        let is_closed = |error: &OrderError| matches!(&error.fault, OrderFault::Unknown(why) if why != NO_ANSWER);
         if was_connected && is_reading && asked.as_ref().is_err_and(is_closed) {
-            asked = self.ask(op);
+            asked = self.invoke_script(op);
         }
         let what = format!("keys {}*", self.prefix);
-        outcome(asked?).ok_or_else(|| self.error(Fault::Foreign(what)))
+        outcome(asked?).ok_or_else(|| self.error(OrderFault::Foreign(what)))
     }
 }
 
 /// How a server may lose the state, or cannot hold it, by what it tells of itself.
-fn unfit(info: &str) -> Option<&'static str> {
+fn misconfiguration(info: &str) -> Option<&'static str> {
     let of = |name: &str| {
         let mut lines = info.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(found, _)| *found == name).map_or("", |(_, value)| value)
@@ -179,7 +179,7 @@ fn unfit(info: &str) -> Option<&'static str> {
 }
 
 /// What an error means; `is_sent` if the step may have reached the server.
-fn fault(error: &RedisError, is_sent: bool) -> Fault {
+fn fault(error: &RedisError, is_sent: bool) -> OrderFault {
     // Without the place in the script, which says nothing to people.
     let detail = error.detail().unwrap_or_default().split(" script: ").next().unwrap_or_default();
     let words = || match error.code() {
@@ -189,23 +189,25 @@ fn fault(error: &RedisError, is_sent: bool) -> Fault {
     match error.kind() {
         ErrorKind::Io => {
             let why = if error.is_timeout() { NO_ANSWER.to_owned() } else { error.to_string() };
-            return if is_sent { Fault::Unknown(why) } else { Fault::Away(why) };
+            return if is_sent { OrderFault::Unknown(why) } else { OrderFault::Unreachable(why) };
         }
-        ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => return Fault::Denied(words()),
-        ErrorKind::Server(ServerErrorKind::ReadOnly) => return Fault::ReadOnly,
-        ErrorKind::Server(ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown) => return Fault::Busy,
-        ErrorKind::Parse => return Fault::Foreign("no Redis server answers there".into()),
+        ErrorKind::AuthenticationFailed | ErrorKind::Server(ServerErrorKind::NoPerm) => {
+            return OrderFault::Denied(words());
+        }
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => return OrderFault::ReadOnly,
+        ErrorKind::Server(ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown) => return OrderFault::Busy,
+        ErrorKind::Parse => return OrderFault::Foreign("no Redis server answers there".into()),
         _ => {}
     }
     match error.code() {
-        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => Fault::Denied(words()),
-        Some("READONLY") => Fault::ReadOnly,
-        Some("BUSY" | "LOADING" | "MASTERDOWN") => Fault::Busy,
-        Some("WRONGTYPE") => Fault::Foreign(words()),
-        Some("OOM" | "MISCONF" | "NOREPLICAS") => Fault::Full(words()),
-        Some("SEQCASTVERSION") => Fault::Version { found: detail.to_owned(), known: VERSION },
-        Some(_) => Fault::Other(words()),
-        None => Fault::Other(error.to_string()),
+        Some("NOAUTH" | "WRONGPASS" | "NOPERM") => OrderFault::Denied(words()),
+        Some("READONLY") => OrderFault::ReadOnly,
+        Some("BUSY" | "LOADING" | "MASTERDOWN") => OrderFault::Busy,
+        Some("WRONGTYPE") => OrderFault::Foreign(words()),
+        Some("OOM" | "MISCONF" | "NOREPLICAS") => OrderFault::Full(words()),
+        Some("SEQCASTVERSION") => OrderFault::Version { found: detail.to_owned(), known: VERSION },
+        Some(_) => OrderFault::Other(words()),
+        None => OrderFault::Other(error.to_string()),
     }
 }
 
@@ -220,15 +222,15 @@ fn invocation<'a>(script: &'a Script, prefix: &str, op: &StoreOp) -> redis::Scri
             asked.arg(found.map(|found| found.number().to_string()).unwrap_or_default()).arg(generation.number());
         }
         StoreOp::Push { mark, object, data, main, subs } => {
-            seen(&mut asked, *mark);
+            push_mark_args(&mut asked, *mark);
             asked.arg(object.as_str()).arg(&data[..]).arg(&main[..]);
             for sub in subs {
                 asked.arg(&sub[..]);
             }
         }
-        StoreOp::Open { by } => caller(&mut asked, by, None),
+        StoreOp::Open { by } => push_caller_args(&mut asked, by, None),
         StoreOp::WorkerOp { by, session, act } => {
-            caller(&mut asked, by, Some(*session));
+            push_caller_args(&mut asked, by, Some(*session));
             match act {
                 WorkerOp::Take | WorkerOp::TakeOver | WorkerOp::Leave => {}
                 WorkerOp::Claim { object } | WorkerOp::Drop { object } => {
@@ -274,12 +276,12 @@ fn name(op: &StoreOp) -> &'static str {
     }
 }
 
-fn seen(asked: &mut redis::ScriptInvocation<'_>, mark: OrderStamp) {
+fn push_mark_args(asked: &mut redis::ScriptInvocation<'_>, mark: OrderStamp) {
     asked.arg(mark.generation().number()).arg(mark.count());
 }
 
-fn caller(asked: &mut redis::ScriptInvocation<'_>, by: &WorkerContext, session: Option<OrderStamp>) {
-    seen(asked, by.mark);
+fn push_caller_args(asked: &mut redis::ScriptInvocation<'_>, by: &WorkerContext, session: Option<OrderStamp>) {
+    push_mark_args(asked, by.mark);
     asked.arg(by.worker.as_str()).arg(session.map(|session| session.number().to_string()).unwrap_or_default());
     asked.arg(by.now_ms.min(LEASE_END_MAX)).arg(by.lease_end_ms().min(LEASE_END_MAX));
 }
@@ -287,12 +289,12 @@ fn caller(asked: &mut redis::ScriptInvocation<'_>, by: &WorkerContext, session: 
 // ---- what is answered
 
 /// The parts of an answer, in turn; each is `None` if it is not what it should be.
-struct Parts(std::vec::IntoIter<Value>);
+struct ReplyParts(std::vec::IntoIter<Value>);
 
-impl Parts {
-    fn of(value: Value) -> Option<Parts> {
+impl ReplyParts {
+    fn of(value: Value) -> Option<ReplyParts> {
         match value {
-            Value::Array(parts) => Some(Parts(parts.into_iter())),
+            Value::Array(parts) => Some(ReplyParts(parts.into_iter())),
             _ => None,
         }
     }
@@ -353,15 +355,15 @@ impl Parts {
     }
 
     /// Each of which has parts of its own.
-    fn each<T>(&mut self, one: impl Fn(&mut Parts) -> Option<T>) -> Option<Vec<T>> {
+    fn each<T>(&mut self, one: impl Fn(&mut ReplyParts) -> Option<T>) -> Option<Vec<T>> {
         let Some(Value::Array(all)) = self.0.next() else { return None };
-        all.into_iter().map(|parts| one(&mut Parts::of(parts)?)).collect()
+        all.into_iter().map(|parts| one(&mut ReplyParts::of(parts)?)).collect()
     }
 }
 
 /// `None` if no script of ours answers so.
 fn outcome(value: Value) -> Option<OpOutcome> {
-    let mut parts = Parts::of(value)?;
+    let mut parts = ReplyParts::of(value)?;
     Some(match parts.bytes()??.as_slice() {
         b"lost" => {
             OpOutcome::LostGeneration { found: parts.parsed(|text| text.parse().ok().and_then(Generation::new))? }
@@ -386,7 +388,7 @@ fn outcome(value: Value) -> Option<OpOutcome> {
     })
 }
 
-fn shown(parts: &mut Parts) -> Option<StoreSnapshot> {
+fn shown(parts: &mut ReplyParts) -> Option<StoreSnapshot> {
     let (mark, is_suspect, queued) = (parts.stamp()?, parts.number()?? == 1, parts.number()??);
     let workers = parts.each(|parts| {
         let (name, object) = (parts.worker()??, parts.object()?);
@@ -423,10 +425,10 @@ mod tests {
         let info = |memory: &str, policy: &str, cluster: &str| {
             format!("# Memory\r\nmaxmemory:{memory}\r\nmaxmemory_policy:{policy}\r\ncluster_enabled:{cluster}\r\n")
         };
-        assert_eq!(unfit(&info("0", "allkeys-lru", "0")), None);
-        assert_eq!(unfit(&info("1000", "volatile-lru", "0")), None);
-        assert!(unfit(&info("1000", "allkeys-lru", "0")).unwrap().contains("noeviction"));
-        assert!(unfit(&info("0", "noeviction", "1")).unwrap().contains("cluster"));
+        assert_eq!(misconfiguration(&info("0", "allkeys-lru", "0")), None);
+        assert_eq!(misconfiguration(&info("1000", "volatile-lru", "0")), None);
+        assert!(misconfiguration(&info("1000", "allkeys-lru", "0")).unwrap().contains("noeviction"));
+        assert!(misconfiguration(&info("0", "noeviction", "1")).unwrap().contains("cluster"));
     }
 
     #[test]

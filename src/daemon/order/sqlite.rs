@@ -14,8 +14,10 @@
 //! which it began, by inode and time of birth: in a copy a new generation has to begin. A restore that writes over the file itself, or takes away the
 //! `-wal` file beside it, shows only to those who remember a higher stamp.
 
-use super::error::{Fault, OrderError};
-use crate::daemon::sqlite_file::{FileSignature, SqliteFileError, check_header, is_corruption, sibling_path, wait};
+use super::error::{OrderError, OrderFault};
+use crate::daemon::sqlite_file::{
+    FileSignature, SqliteFileError, check_header, is_corruption, retry_busy, sibling_path,
+};
 use crate::event::order::name::{Object, ObjectNameError, WorkerName};
 use crate::event::order::stamp::{Generation, OrderStamp};
 use crate::event::order::store::{
@@ -35,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// "sqor". In version 1 a worker had one event in process, not a batch.
-const MARK: FileSignature = FileSignature { application_id: 0x7371_6f72, version: 2 };
+const SIGNATURE: FileSignature = FileSignature { application_id: 0x7371_6f72, version: 2 };
 
 const SCHEMA: &str = "
     CREATE TABLE state (
@@ -77,16 +79,16 @@ impl SqliteStore {
     pub fn open(path: &Path) -> Result<SqliteStore, OrderError> {
         let wrong = |fault| OrderError { at: path.display().to_string(), fault };
         let failed = |error| wrong(fault(&error));
-        check_header(path).map_err(|why| wrong(unfit(why)))?;
+        check_header(path).map_err(|why| wrong(file_error(why)))?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-        connection.busy_handler(Some(wait)).map_err(failed)?;
-        MARK.check(path, &connection).map_err(|why| wrong(unfit(why)))?;
+        connection.busy_handler(Some(retry_busy)).map_err(failed)?;
+        SIGNATURE.check(path, &connection).map_err(|why| wrong(file_error(why)))?;
         connection.set_prepared_statement_cache_capacity(64);
         connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-        MARK.create_tables(&mut connection, SCHEMA).map_err(failed)?;
-        let identity = identity(path).map_err(|error| wrong(Fault::Away(error.to_string())))?;
+        SIGNATURE.create_tables(&mut connection, SCHEMA).map_err(failed)?;
+        let identity = identity(path).map_err(|error| wrong(OrderFault::Unreachable(error.to_string())))?;
         Ok(SqliteStore { connection, path: path.to_owned(), identity })
     }
 }
@@ -97,12 +99,12 @@ impl Store for SqliteStore {
     fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, OrderError> {
         let wrong = |fault| OrderError { at: self.path.display().to_string(), fault };
         if identity(&self.path).ok().as_ref() != Some(&self.identity) {
-            return Err(wrong(Fault::Replaced));
+            return Err(wrong(OrderFault::Replaced));
         }
         let is_reading = matches!(op, StoreOp::Look | StoreOp::Show { .. });
         let behavior = if is_reading { TransactionBehavior::Deferred } else { TransactionBehavior::Immediate };
         let transaction = self.connection.transaction_with_behavior(behavior).map_err(|error| wrong(fault(&error)))?;
-        let outcome = Steps::begin(&transaction, &self.identity)
+        let outcome = StepTransaction::begin(&transaction, &self.identity)
             .and_then(|mut steps| {
                 let outcome = steps.apply(op)?;
                 steps.end()?;
@@ -110,7 +112,7 @@ impl Store for SqliteStore {
             })
             .map_err(|error| wrong(fault(&error)))?;
         transaction.commit().map_err(|error| match fault(&error) {
-            Fault::Other(why) => wrong(Fault::Unknown(why)),
+            OrderFault::Other(why) => wrong(OrderFault::Unknown(why)),
             fault => wrong(fault),
         })?;
         Ok(outcome)
@@ -124,29 +126,31 @@ fn identity(path: &Path) -> io::Result<String> {
     Ok(format!("{}-{}", metadata.ino(), born.unwrap_or_default().as_nanos()))
 }
 
-fn unfit(why: SqliteFileError) -> Fault {
+fn file_error(why: SqliteFileError) -> OrderFault {
     match why {
-        SqliteFileError::Foreign(what) => Fault::Foreign(what.into()),
+        SqliteFileError::Foreign(what) => OrderFault::Foreign(what.into()),
         SqliteFileError::Version(version) => {
-            Fault::Version { found: version.to_string(), known: MARK.version.unsigned_abs() }
+            OrderFault::Version { found: version.to_string(), known: SIGNATURE.version.unsigned_abs() }
         }
-        SqliteFileError::Truncated { bytes, wanted } => Fault::Damaged(format!("it has {bytes} of {wanted} bytes")),
-        SqliteFileError::System(error) => Fault::Away(error.to_string()),
+        SqliteFileError::Truncated { bytes, wanted } => {
+            OrderFault::Damaged(format!("it has {bytes} of {wanted} bytes"))
+        }
+        SqliteFileError::System(error) => OrderFault::Unreachable(error.to_string()),
         SqliteFileError::Sqlite(error) => fault(&error),
     }
 }
 
-fn fault(error: &rusqlite::Error) -> Fault {
+fn fault(error: &rusqlite::Error) -> OrderFault {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => Fault::Full(error.to_string()),
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
-        _ if is_corruption(error) => Fault::Damaged(error.to_string()),
-        _ => Fault::Other(error.to_string()),
+        Some(ErrorCode::DiskFull) => OrderFault::Full(error.to_string()),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => OrderFault::Busy,
+        _ if is_corruption(error) => OrderFault::Damaged(error.to_string()),
+        _ => OrderFault::Other(error.to_string()),
     }
 }
 
 /// A step within its transaction.
-struct Steps<'t> {
+struct StepTransaction<'t> {
     transaction: &'t Transaction<'t>,
     identity: &'t str,
     /// The last stamp given out, as it was and as it is; `None` if there is no generation.
@@ -154,9 +158,9 @@ struct Steps<'t> {
     is_suspect: bool,
 }
 
-impl<'t> Steps<'t> {
-    fn begin(transaction: &'t Transaction<'t>, identity: &'t str) -> rusqlite::Result<Steps<'t>> {
-        let mut steps = Steps { transaction, identity, mark: None, is_suspect: false };
+impl<'t> StepTransaction<'t> {
+    fn begin(transaction: &'t Transaction<'t>, identity: &'t str) -> rusqlite::Result<StepTransaction<'t>> {
+        let mut steps = StepTransaction { transaction, identity, mark: None, is_suspect: false };
         let found = steps.find("SELECT generation, count, file FROM state", [], |row| {
             let (generation, count) = (row.get(0)?, unsigned(row, 1)?.unwrap_or(0));
             let begin = Generation::new(generation).map(OrderStamp::begin).filter(|begin| begin.is_followed_by(count));
@@ -319,15 +323,17 @@ impl<'t> Steps<'t> {
             WorkerOp::TakeOver => self.take_over(by),
             WorkerOp::Claim { .. } if owner.is_some() && !is_owner => Ok(OpOutcome::OwnedObject),
             WorkerOp::Claim { object } => self.claim(by, object),
-            WorkerOp::Next { object, .. } => Ok(self.draw(by, object)?.map_or(OpOutcome::Emptied, OpOutcome::Next)),
+            WorkerOp::Next { object, .. } => {
+                Ok(self.dequeue_batch(by, object)?.map_or(OpOutcome::Emptied, OpOutcome::Next))
+            }
             WorkerOp::Renew { .. } => Ok(OpOutcome::Done),
             WorkerOp::Record { object, id, .. } => self.record(by, object, *id).map(|()| OpOutcome::Done),
             WorkerOp::Advance { object, token, id } => {
                 self.record(by, object, *id)?;
                 self.advance(by, object, *token)
             }
-            WorkerOp::Drop { .. } => self.let_go(by).map(|()| OpOutcome::Done),
-            WorkerOp::Leave => self.forget(&by.worker).map(|()| OpOutcome::Done),
+            WorkerOp::Drop { .. } => self.release_object(by).map(|()| OpOutcome::Done),
+            WorkerOp::Leave => self.remove_worker(&by.worker).map(|()| OpOutcome::Done),
         }
     }
 
@@ -337,7 +343,7 @@ impl<'t> Steps<'t> {
         Ok(found.and_then(|(worker, token)| worker.zip(token)))
     }
 
-    fn own(&mut self, by: &WorkerContext, object: &Object) -> rusqlite::Result<OrderStamp> {
+    fn grant_ownership(&mut self, by: &WorkerContext, object: &Object) -> rusqlite::Result<OrderStamp> {
         let token = self.stamp();
         self.run(
             "UPDATE object SET owner = ?2, token = ?3 WHERE name = ?1",
@@ -355,18 +361,18 @@ impl<'t> Steps<'t> {
         self.run("UPDATE worker SET lease_end = ?2 WHERE name = ?1", params![by.worker.as_str(), lease_end(by)])
     }
 
-    fn forget(&self, name: &WorkerName) -> rusqlite::Result<()> {
+    fn remove_worker(&self, name: &WorkerName) -> rusqlite::Result<()> {
         self.run("DELETE FROM worker WHERE name = ?1", [name.as_str()])
     }
 
     fn take(&self, by: &WorkerContext) -> rusqlite::Result<Option<Object>> {
         let sql = "DELETE FROM queue WHERE number = (SELECT min(number) FROM queue) RETURNING object";
         let Some(object) = self.find(sql, [], |row| object(row, 0))?.flatten() else { return Ok(None) };
-        self.hold(by, &object)?;
+        self.assign_object(by, &object)?;
         Ok(Some(object))
     }
 
-    fn hold(&self, by: &WorkerContext, object: &Object) -> rusqlite::Result<()> {
+    fn assign_object(&self, by: &WorkerContext, object: &Object) -> rusqlite::Result<()> {
         self.run(
             "UPDATE worker SET object = ?2, lease_end = ?3 WHERE name = ?1",
             params![by.worker.as_str(), object.as_str(), lease_end(by)],
@@ -386,17 +392,17 @@ impl<'t> Steps<'t> {
         if by.now_ms < first_ms {
             return Ok(OpOutcome::NoneEnded { first_ms: Some(first_ms) });
         }
-        self.forget(&from)?;
+        self.remove_worker(&from)?;
         self.run("UPDATE process SET worker = ?2 WHERE worker = ?1", [from.as_str(), by.worker.as_str()])?;
-        self.hold(by, &object)?;
+        self.assign_object(by, &object)?;
         if self.owner(&object)?.is_some_and(|(owner, _)| owner == from) {
-            self.own(by, &object)?;
+            self.grant_ownership(by, &object)?;
         }
         Ok(OpOutcome::Taken { object })
     }
 
     fn claim(&mut self, by: &WorkerContext, object: &Object) -> rusqlite::Result<OpOutcome> {
-        let token = self.own(by, object)?;
+        let token = self.grant_ownership(by, object)?;
         let mut prev = self.last(object)?;
         let mut unfinished = Vec::new();
         let mut statement =
@@ -414,7 +420,7 @@ impl<'t> Steps<'t> {
     }
 
     /// The object's next events; if there is none, it has no owner any more.
-    fn draw(&mut self, by: &WorkerContext, object: &Object) -> rusqlite::Result<Option<Vec<StampedEvent>>> {
+    fn dequeue_batch(&mut self, by: &WorkerContext, object: &Object) -> rusqlite::Result<Option<Vec<StampedEvent>>> {
         let (mut batch, mut bytes, mut prev) = (Vec::new(), 0, self.last(object)?);
         while batch.len() < EVENTS_PER_STEP && bytes < BYTES_PER_STEP {
             let sql =
@@ -442,19 +448,19 @@ impl<'t> Steps<'t> {
 
     /// What follows `record`.
     fn advance(&mut self, by: &WorkerContext, object: &Object, token: OrderStamp) -> rusqlite::Result<OpOutcome> {
-        if let Some(batch) = self.draw(by, object)? {
+        if let Some(batch) = self.dequeue_batch(by, object)? {
             return Ok(OpOutcome::Advanced { object: object.clone(), token, batch });
         }
-        self.let_go(by)?;
+        self.release_object(by)?;
         for _ in 0..OBJECTS_PER_STEP {
             let Some(object) = self.take(by)? else { return Ok(OpOutcome::Empty) };
             // Nobody has to come for an object that has an owner or no events.
             if self.has_events(&object)? && self.owner(&object)?.is_none() {
-                let token = self.own(by, &object)?;
-                let batch = self.draw(by, &object)?.expect("it has events");
+                let token = self.grant_ownership(by, &object)?;
+                let batch = self.dequeue_batch(by, &object)?.expect("it has events");
                 return Ok(OpOutcome::Advanced { object, token, batch });
             }
-            self.let_go(by)?;
+            self.release_object(by)?;
         }
         Ok(OpOutcome::Paused)
     }
@@ -464,7 +470,7 @@ impl<'t> Steps<'t> {
         Ok(self.find(sql, [object.as_str()], |_| Ok(()))?.is_some())
     }
 
-    fn let_go(&self, by: &WorkerContext) -> rusqlite::Result<()> {
+    fn release_object(&self, by: &WorkerContext) -> rusqlite::Result<()> {
         self.run("UPDATE worker SET object = NULL, lease_end = NULL WHERE name = ?1", [by.worker.as_str()])
     }
 

@@ -12,7 +12,7 @@ const SERVERS_NAMED: usize = 16;
 
 /// Why a journal cannot be opened. Nothing was changed or deleted.
 #[derive(Debug)]
-pub enum OpenError {
+pub enum JournalOpenError {
     /// The file is no journal of events.
     Foreign(PathBuf),
     /// The file is of another version of this program.
@@ -53,71 +53,73 @@ pub enum OpenError {
     },
 }
 
-impl OpenError {
-    pub(super) fn unfit(path: &Path, mark: FileSignature, unfit: SqliteFileError) -> OpenError {
-        match unfit {
-            SqliteFileError::Foreign(_) => OpenError::Foreign(path.to_owned()),
+impl JournalOpenError {
+    pub(super) fn file_error(path: &Path, mark: FileSignature, file_error: SqliteFileError) -> JournalOpenError {
+        match file_error {
+            SqliteFileError::Foreign(_) => JournalOpenError::Foreign(path.to_owned()),
             SqliteFileError::Version(version) => {
-                OpenError::Version { path: path.to_owned(), version, known: mark.version }
+                JournalOpenError::Version { path: path.to_owned(), version, known: mark.version }
             }
             SqliteFileError::Truncated { bytes, wanted } => {
-                OpenError::Truncated { path: path.to_owned(), bytes, wanted }
+                JournalOpenError::Truncated { path: path.to_owned(), bytes, wanted }
             }
-            SqliteFileError::System(error) => OpenError::of_system(path, error),
-            SqliteFileError::Sqlite(error) => OpenError::of_sqlite(path, error),
+            SqliteFileError::System(error) => JournalOpenError::of_system(path, error),
+            SqliteFileError::Sqlite(error) => JournalOpenError::of_sqlite(path, error),
         }
     }
 
-    pub(super) fn of_system(path: &Path, error: io::Error) -> OpenError {
+    pub(super) fn of_system(path: &Path, error: io::Error) -> JournalOpenError {
         let path = path.to_owned();
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => OpenError::Full(path),
-            _ => OpenError::Refused { path, why: error.to_string() },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => JournalOpenError::Full(path),
+            _ => JournalOpenError::Refused { path, why: error.to_string() },
         }
     }
 
-    pub(super) fn of_sqlite(path: &Path, error: rusqlite::Error) -> OpenError {
+    pub(super) fn of_sqlite(path: &Path, error: rusqlite::Error) -> JournalOpenError {
         let path = path.to_owned();
         match error.sqlite_error_code() {
-            _ if is_full(&error) => OpenError::Full(path),
+            _ if is_full(&error) => JournalOpenError::Full(path),
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                OpenError::Damaged { path, why: error.to_string() }
+                JournalOpenError::Damaged { path, why: error.to_string() }
             }
-            _ => OpenError::Refused { path, why: error.to_string() },
+            _ => JournalOpenError::Refused { path, why: error.to_string() },
         }
     }
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for JournalOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What is done to a file must not make ids come again.
         const KEPT: &str = "nothing was changed. Begin anew: move it away, with the -wal beside it, and change server-id unless that is \
             auto. Or restore a copy, with the -wal that lay beside it, and set a server-id that was never used: ids given since the copy \
             would come again";
         match self {
-            OpenError::Foreign(path) => {
+            JournalOpenError::Foreign(path) => {
                 write!(
                     f,
                     "{} is no journal of events: set data-dir to another place, or move the file away",
                     path.display()
                 )
             }
-            OpenError::Version { path, version, known } => write!(
+            JournalOpenError::Version { path, version, known } => write!(
                 f,
                 "the journal {} has version {version}, this program knows {known}: start the program that wrote it",
                 path.display()
             ),
-            OpenError::Truncated { path, bytes, wanted } => {
+            JournalOpenError::Truncated { path, bytes, wanted } => {
                 write!(f, "the journal {} has {bytes} of {wanted} bytes; {KEPT}", path.display())
             }
-            OpenError::Damaged { path, why } => write!(f, "the journal {} is damaged ({why}); {KEPT}", path.display()),
-            OpenError::InUse(path) => {
+            JournalOpenError::Damaged { path, why } => {
+                write!(f, "the journal {} is damaged ({why}); {KEPT}", path.display())
+            }
+            JournalOpenError::InUse(path) => {
                 write!(f, "another peer uses the journal {}: stop it, or give each its own data-dir", path.display())
             }
-            OpenError::Full(path) => {
+            JournalOpenError::Full(path) => {
                 write!(f, "no room on the disk of the journal {}: make room, then try again", path.display())
             }
-            OpenError::Refused { path, why } => write!(
+            JournalOpenError::Refused { path, why } => write!(
                 f,
                 "cannot open the journal {}: {why}; let this user read and write it and its directory, or set data-dir to another place",
                 path.display()
@@ -126,7 +128,7 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl std::error::Error for OpenError {}
+impl std::error::Error for JournalOpenError {}
 
 /// Why a journal cannot do what it is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! the work for its first question, so that nobody waits for more than a slice of each of the others.
 
 use super::error::StoreError;
-use super::sqlite::{Search, SqliteReader};
+use super::sqlite::{QueryCursor, SqliteReader};
 use crate::event::store::{Query, QueryPage};
 use crate::message::ClientId;
 use std::collections::{BTreeMap, VecDeque};
@@ -12,68 +12,72 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// Questions of one asker that wait at most; more are refused.
-const ASKER_WAITING_MAX: usize = 1024;
+const CLIENT_QUERIES_MAX: usize = 1024;
 /// Questions of all that wait at most.
 const WAITING_MAX: usize = 65_536;
 
 /// Hears the answer, on the reader's thread.
-pub type Heard = Box<dyn FnOnce(Result<QueryPage, StoreError>) + Send>;
+pub type QueryCallback = Box<dyn FnOnce(Result<QueryPage, StoreError>) + Send>;
 
 /// A journal's thread for questions. When it is dropped, those that wait are not answered any more.
 #[derive(Debug)]
-pub struct Reader {
-    questions: Arc<Questions>,
+pub struct JournalReader {
+    questions: Arc<QueryQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Reader {
+impl JournalReader {
     /// Starts the thread.
     ///
     /// # Errors
     /// The system makes no thread.
-    pub fn start(reader: SqliteReader) -> io::Result<Reader> {
-        let questions = Arc::new(Questions::default());
+    pub fn start(reader: SqliteReader) -> io::Result<JournalReader> {
+        let questions = Arc::new(QueryQueue::default());
         let run = {
             let questions = Arc::clone(&questions);
             move || questions.run(reader)
         };
         let thread = thread::Builder::new().name("journal-reader".into()).spawn(run)?;
-        Ok(Reader { questions, thread: Some(thread) })
+        Ok(JournalReader { questions, thread: Some(thread) })
     }
 
-    /// Asks a question that makes sense. False, and `heard` is not called, if too many wait.
-    pub fn ask(&self, asker: ClientId, query: Query, heard: Heard) -> bool {
+    /// Asks a question that makes sense. False, and `callback` is not called, if too many wait.
+    pub fn request(&self, asker: ClientId, query: Query, callback: QueryCallback) -> bool {
         let mut state = self.questions.lock();
         let own = state.waiting.get(&asker).map_or(0, VecDeque::len);
-        if ASKER_WAITING_MAX <= own || WAITING_MAX <= state.count {
+        if CLIENT_QUERIES_MAX <= own || WAITING_MAX <= state.count {
             return false;
         }
         state.count += 1;
-        state.waiting.entry(asker).or_default().push_back(Question { work: Work::Asked(query), heard });
+        state
+            .waiting
+            .entry(asker)
+            .or_default()
+            .push_back(PendingQuery { work: QueryProgress::Queued(query), callback });
         // One that is at work has its turn when a slice is done.
-        if own == 0 && state.at_work != Some(asker) {
+        if own == 0 && state.in_progress != Some(asker) {
             state.turns.push_back(asker);
         }
         drop(state);
-        self.questions.news.notify_one();
+        self.questions.work_available.notify_one();
         true
     }
 
     /// The asker is gone: what it has asked is not answered any more. Gives how many questions these were.
-    pub fn forget(&self, asker: ClientId) -> usize {
+    pub fn cancel_queries(&self, asker: ClientId) -> usize {
         let mut state = self.questions.lock();
         let waiting = state.waiting.remove(&asker).map_or(0, |questions| questions.len());
         state.turns.retain(|other| *other != asker);
         state.count -= waiting;
-        let at_work = state.at_work.take_if(|other| *other == asker);
-        waiting + usize::from(at_work.is_some())
+        let in_progress = state.in_progress.take_if(|other| *other == asker);
+        waiting + usize::from(in_progress.is_some())
     }
 }
 
-impl Drop for Reader {
+impl Drop for JournalReader {
     fn drop(&mut self) {
         self.questions.lock().is_closed = true;
-        self.questions.news.notify_one();
+        self.questions.work_available.notify_one();
         if let Some(thread) = self.thread.take() {
             // It has told what went wrong when it panicked.
             drop(thread.join());
@@ -82,84 +86,89 @@ impl Drop for Reader {
 }
 
 #[derive(Debug, Default)]
-struct Questions {
-    state: Mutex<State>,
-    news: Condvar,
+struct QueryQueue {
+    state: Mutex<QueryQueueState>,
+    work_available: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueryQueueState {
     /// Those of each asker that has some, the one at work apart.
-    waiting: BTreeMap<ClientId, VecDeque<Question>>,
+    waiting: BTreeMap<ClientId, VecDeque<PendingQuery>>,
     /// How many these are.
     count: usize,
     /// Who has some, and whose turn is first.
     turns: VecDeque<ClientId>,
     /// Whose question is at work, unless that one is gone.
-    at_work: Option<ClientId>,
+    in_progress: Option<ClientId>,
     is_closed: bool,
 }
 
-struct Question {
-    work: Work,
-    heard: Heard,
+struct PendingQuery {
+    work: QueryProgress,
+    callback: QueryCallback,
 }
 
 #[derive(Debug)]
-enum Work {
-    Asked(Query),
-    Begun(Box<Search>),
+enum QueryProgress {
+    Queued(Query),
+    Started(Box<QueryCursor>),
 }
 
-impl fmt::Debug for Question {
+impl fmt::Debug for PendingQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Question").field("work", &self.work).finish_non_exhaustive()
     }
 }
 
-impl Questions {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl QueryQueue {
+    fn lock(&self) -> MutexGuard<'_, QueryQueueState> {
         // Nothing panics that holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&self, mut reader: SqliteReader) {
-        while let Some((asker, Question { work, heard })) = self.next() {
+        while let Some((asker, PendingQuery { work, callback })) = self.next() {
             let mut search = match work {
-                Work::Asked(query) => Box::new(Search::new(query)),
-                Work::Begun(search) => search,
+                QueryProgress::Queued(query) => Box::new(QueryCursor::new(query)),
+                QueryProgress::Started(search) => search,
             };
             let outcome = match reader.advance(&mut search) {
                 Ok(true) => reader.check_names(&search).map(|()| true),
                 outcome => outcome,
             };
             let mut state = self.lock();
-            if state.at_work.take().is_none() {
+            if state.in_progress.take().is_none() {
                 // The asker is gone.
                 continue;
             }
             let answered = match outcome {
                 Ok(false) => {
                     state.count += 1;
-                    state.waiting.entry(asker).or_default().push_front(Question { work: Work::Begun(search), heard });
+                    state
+                        .waiting
+                        .entry(asker)
+                        .or_default()
+                        .push_front(PendingQuery { work: QueryProgress::Started(search), callback });
                     None
                 }
-                outcome => Some((heard, outcome.map(|_| search.end()))),
+                outcome => Some((callback, outcome.map(|_| search.end()))),
             };
             if state.waiting.contains_key(&asker) {
                 state.turns.push_back(asker);
             }
             drop(state);
-            if let Some((heard, answer)) = answered {
-                heard(answer);
+            if let Some((callback, answer)) = answered {
+                callback(answer);
             }
         }
     }
 
     /// The first question of whose turn it is; waits until there is one. `None` when the reader is dropped.
-    fn next(&self) -> Option<(ClientId, Question)> {
-        let has_nothing = |state: &mut State| state.turns.is_empty() && !state.is_closed;
-        let mut state = self.news.wait_while(self.lock(), has_nothing).unwrap_or_else(PoisonError::into_inner);
+    fn next(&self) -> Option<(ClientId, PendingQuery)> {
+        let has_nothing = |state: &mut QueryQueueState| state.turns.is_empty() && !state.is_closed;
+        let mut state =
+            self.work_available.wait_while(self.lock(), has_nothing).unwrap_or_else(PoisonError::into_inner);
         if state.is_closed {
             return None;
         }
@@ -170,7 +179,7 @@ impl Questions {
             state.waiting.remove(&asker);
         }
         state.count -= 1;
-        state.at_work = Some(asker);
+        state.in_progress = Some(asker);
         Some((asker, question))
     }
 }
@@ -205,8 +214,8 @@ mod tests {
             Place(dir)
         }
 
-        fn reader(&self) -> Reader {
-            Reader::start(SqliteJournal::reader(&self.0.join("events.db")).unwrap()).unwrap()
+        fn reader(&self) -> JournalReader {
+            JournalReader::start(SqliteJournal::reader(&self.0.join("events.db")).unwrap()).unwrap()
         }
     }
 
@@ -224,27 +233,27 @@ mod tests {
 
     /// What these askers hear of.
     struct Askers {
-        reader: Reader,
-        heard: Receiver<(ClientId, usize)>,
+        reader: JournalReader,
+        callback: Receiver<(ClientId, usize)>,
         hears: crossbeam_channel::Sender<(ClientId, usize)>,
     }
 
     impl Askers {
         fn new(place: &Place) -> Askers {
-            let (hears, heard) = bounded(4 * ASKER_WAITING_MAX);
-            Askers { reader: place.reader(), heard, hears }
+            let (hears, callback) = bounded(4 * CLIENT_QUERIES_MAX);
+            Askers { reader: place.reader(), callback, hears }
         }
 
-        fn ask(&self, asker: u32, query: Query) -> bool {
+        fn request(&self, asker: u32, query: Query) -> bool {
             let (asker, hears) = (ClientId(asker), self.hears.clone());
-            let heard = move |answer: Result<QueryPage, StoreError>| {
+            let callback = move |answer: Result<QueryPage, StoreError>| {
                 hears.send((asker, answer.unwrap().events.len())).unwrap();
             };
-            self.reader.ask(asker, query, Box::new(heard))
+            self.reader.request(asker, query, Box::new(callback))
         }
 
         fn next(&self) -> (u32, usize) {
-            let (asker, found) = self.heard.recv_timeout(PATIENCE).expect("an answer");
+            let (asker, found) = self.callback.recv_timeout(PATIENCE).expect("an answer");
             (asker.0, found)
         }
     }
@@ -253,12 +262,12 @@ mod tests {
     fn who_asks_much_does_not_keep_others_from_being_answered() {
         let place = Place::new("turns");
         let askers = Askers::new(&place);
-        let taken = (0..2 * ASKER_WAITING_MAX).filter(|_| askers.ask(1, long())).count();
+        let taken = (0..2 * CLIENT_QUERIES_MAX).filter(|_| askers.request(1, long())).count();
         assert!(
-            ASKER_WAITING_MAX <= taken && taken <= ASKER_WAITING_MAX + 8,
+            CLIENT_QUERIES_MAX <= taken && taken <= CLIENT_QUERIES_MAX + 8,
             "{taken}, as some are answered meanwhile"
         );
-        assert!(askers.ask(2, Query::Latest(None)) && askers.ask(2, Query::Latest(None)));
+        assert!(askers.request(2, Query::Latest(None)) && askers.request(2, Query::Latest(None)));
         let mut before = 0;
         let mut answers = Vec::new();
         while answers.len() < 2 {
@@ -270,21 +279,21 @@ mod tests {
         assert_eq!(answers, [1, 1]);
         assert!(before < 8, "{before} of the long ones came first");
         // Who is gone takes no time of the others. One may be answered right now.
-        let forgotten = askers.reader.forget(ClientId(1));
-        assert!(askers.ask(3, Query::Latest(None)));
+        let forgotten = askers.reader.cancel_queries(ClientId(1));
+        assert!(askers.request(3, Query::Latest(None)));
         let rest = std::iter::from_fn(|| Some(askers.next())).take_while(|(asker, _)| *asker == 1).count();
         assert_eq!(before + rest + forgotten, taken);
-        assert!(askers.ask(1, long()), "there is room again");
-        assert_eq!((askers.next(), askers.reader.forget(ClientId(1))), ((1, 0), 0));
+        assert!(askers.request(1, long()), "there is room again");
+        assert_eq!((askers.next(), askers.reader.cancel_queries(ClientId(1))), ((1, 0), 0));
     }
 
     #[test]
     fn a_reader_that_is_dropped_does_not_end_its_work_first() {
         let place = Place::new("dropped");
         let askers = Askers::new(&place);
-        (0..ASKER_WAITING_MAX).for_each(|_| assert!(askers.ask(1, long())));
+        (0..CLIENT_QUERIES_MAX).for_each(|_| assert!(askers.request(1, long())));
         drop(askers.reader);
         drop(askers.hears);
-        assert!(askers.heard.iter().count() < ASKER_WAITING_MAX / 2);
+        assert!(askers.callback.iter().count() < CLIENT_QUERIES_MAX / 2);
     }
 }

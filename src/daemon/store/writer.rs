@@ -35,7 +35,7 @@ const TRIM_EVENTS: [usize; 2] = [256, 16_384];
 
 /// What is to be stored.
 #[derive(Debug)]
-pub enum Append {
+pub enum AppendOp {
     /// New events of this server, which gives them their ids and the timestamp. All together are one session; none is none.
     Register {
         /// What is asked for.
@@ -47,40 +47,40 @@ pub enum Append {
     Follow(Vec<Event>),
 }
 
-impl Append {
+impl AppendOp {
     fn bytes(&self) -> usize {
         match self {
-            Append::Register { requested, .. } => {
+            AppendOp::Register { requested, .. } => {
                 requested.iter().filter_map(|one| one.payload.as_ref()).map(Payload::size).sum()
             }
-            Append::Follow(events) => events.iter().map(Event::payload_size).sum(),
+            AppendOp::Follow(events) => events.iter().map(Event::payload_size).sum(),
         }
     }
 }
 
 /// Hears what became of a request, on the writer's thread: the events, now that they survive a crash of the host, or why none of
 /// them is stored.
-pub type Done = Box<dyn FnOnce(Result<Vec<Event>, StoreError>) + Send>;
+pub type AppendCallback = Box<dyn FnOnce(Result<Vec<Event>, StoreError>) + Send>;
 
-struct Request {
-    append: Append,
-    done: Waiting,
+struct AppendRequest {
+    append: AppendOp,
+    done: CallbackGuard,
 }
 
 /// Somebody who hears what became of a request in any case: if nobody tells, as the thread panics, that it has ended.
-struct Waiting(Option<Done>);
+struct CallbackGuard(Option<AppendCallback>);
 
-impl Waiting {
-    fn tell(mut self, what: Result<Vec<Event>, StoreError>) {
+impl CallbackGuard {
+    fn complete(mut self, what: Result<Vec<Event>, StoreError>) {
         self.take()(what);
     }
 
-    fn take(&mut self) -> Done {
+    fn take(&mut self) -> AppendCallback {
         self.0.take().expect("it is taken once, by what consumes this")
     }
 }
 
-impl Drop for Waiting {
+impl Drop for CallbackGuard {
     fn drop(&mut self) {
         if let Some(done) = self.0.take() {
             done(Err(StoreError::Ended));
@@ -90,15 +90,15 @@ impl Drop for Waiting {
 
 /// A journal's thread. When it is dropped, what was handed in before is stored first.
 #[derive(Debug)]
-pub struct Writer {
-    requests: Option<Sender<Request>>,
-    trimmed: Arc<Trimmed>,
+pub struct JournalWriter {
+    requests: Option<Sender<AppendRequest>>,
+    trimmed: Arc<TrimCounters>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What became of what shall not be kept. The numbers only rise.
 #[derive(Debug, Default)]
-pub struct Trimmed {
+pub struct TrimCounters {
     /// Events removed by each rule, in the order of the rules.
     pub removed: Vec<AtomicU64>,
     /// How often nothing could be removed, as the journal refused it.
@@ -106,46 +106,46 @@ pub struct Trimmed {
 }
 
 /// A request was not taken.
-pub struct NotTaken {
+pub struct AppendError {
     /// Why: [`StoreError::Busy`], and it can be made again, or [`StoreError::Ended`], and it cannot.
     pub error: StoreError,
     /// What was to be stored.
-    pub append: Append,
+    pub append: AppendOp,
     /// Who was to hear of it.
-    pub done: Done,
+    pub done: AppendCallback,
 }
 
-impl fmt::Debug for NotTaken {
+impl fmt::Debug for AppendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NotTaken { error, append, .. } = self;
+        let AppendError { error, append, .. } = self;
         f.debug_struct("NotTaken").field("error", error).field("append", append).finish_non_exhaustive()
     }
 }
 
-impl Writer {
+impl JournalWriter {
     /// Starts the thread of a journal that keeps all events for ever. `sequencer` goes on behind the last session of the journal.
     ///
     /// # Errors
     /// The system makes no thread.
-    pub fn start<J>(journal: J, sequencer: EventSequencer) -> io::Result<Writer>
+    pub fn start<J>(journal: J, sequencer: EventSequencer) -> io::Result<JournalWriter>
     where
         J: Journal<Error = StoreError> + Send + 'static,
     {
-        Writer::start_retaining(journal, sequencer, Retention::default())
+        JournalWriter::start_retaining(journal, sequencer, Retention::default())
     }
 
     /// The same, of a journal that removes what shall not be kept.
     ///
     /// # Errors
     /// The system makes no thread.
-    pub fn start_retaining<J>(journal: J, sequencer: EventSequencer, retention: Retention) -> io::Result<Writer>
+    pub fn start_retaining<J>(journal: J, sequencer: EventSequencer, retention: Retention) -> io::Result<JournalWriter>
     where
         J: Journal<Error = StoreError> + Send + 'static,
     {
         let (sender, requests) = bounded(WAITING_MAX);
         let removed = retention.rules.iter().map(|_| AtomicU64::new(0)).collect();
-        let trimmed = Arc::new(Trimmed { removed, failed: AtomicU64::new(0) });
-        let trim = Trim {
+        let trimmed = Arc::new(TrimCounters { removed, failed: AtomicU64::new(0) });
+        let trim = TrimSchedule {
             retention,
             trimmed: Arc::clone(&trimmed),
             due: Clock::now().instant,
@@ -154,18 +154,18 @@ impl Writer {
         };
         let run = move || {
             let rest = requests.clone();
-            let batches = Batches { journal, sequencer, requests, trim };
+            let batches = WriterThread { journal, sequencer, requests, trim };
             if catch_unwind(AssertUnwindSafe(|| batches.run())).is_err() {
                 // It has told what went wrong. Who waits, or comes still, hears that it has ended.
                 rest.iter().for_each(drop);
             }
         };
         let thread = thread::Builder::new().name("journal".into()).spawn(run)?;
-        Ok(Writer { requests: Some(sender), trimmed, thread: Some(thread) })
+        Ok(JournalWriter { requests: Some(sender), trimmed, thread: Some(thread) })
     }
 
     /// What became of what shall not be kept.
-    pub fn trimmed(&self) -> &Trimmed {
+    pub fn trimmed(&self) -> &TrimCounters {
         &self.trimmed
     }
 
@@ -173,19 +173,19 @@ impl Writer {
     ///
     /// # Errors
     /// So many wait that it is not taken, or the thread has ended.
-    pub fn append(&self, append: Append, done: Done) -> Result<(), NotTaken> {
+    pub fn append(&self, append: AppendOp, done: AppendCallback) -> Result<(), AppendError> {
         let requests = self.requests.as_ref().expect("open until it is dropped");
-        let request = Request { append, done: Waiting(Some(done)) };
-        let (error, Request { append, mut done }) = match requests.try_send(request) {
+        let request = AppendRequest { append, done: CallbackGuard(Some(done)) };
+        let (error, AppendRequest { append, mut done }) = match requests.try_send(request) {
             Ok(()) => return Ok(()),
             Err(TrySendError::Full(back)) => (StoreError::Busy, back),
             Err(TrySendError::Disconnected(back)) => (StoreError::Ended, back),
         };
-        Err(NotTaken { error, append, done: done.take() })
+        Err(AppendError { error, append, done: done.take() })
     }
 }
 
-impl Drop for Writer {
+impl Drop for JournalWriter {
     fn drop(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {
@@ -195,17 +195,17 @@ impl Drop for Writer {
     }
 }
 
-struct Batches<J> {
+struct WriterThread<J> {
     journal: J,
     sequencer: EventSequencer,
-    requests: Receiver<Request>,
-    trim: Trim,
+    requests: Receiver<AppendRequest>,
+    trim: TrimSchedule,
 }
 
 /// When to remove what shall not be kept.
-struct Trim {
+struct TrimSchedule {
     retention: Retention,
-    trimmed: Arc<Trimmed>,
+    trimmed: Arc<TrimCounters>,
     due: Instant,
     /// So many events are removed at a time.
     events: usize,
@@ -213,7 +213,7 @@ struct Trim {
     appended: usize,
 }
 
-impl Trim {
+impl TrimSchedule {
     /// Removes a little, if it is time.
     fn run<J: Journal<Error = StoreError>>(&mut self, journal: &mut J) {
         let now = Clock::now();
@@ -246,7 +246,7 @@ impl Trim {
     }
 }
 
-impl<J: Journal<Error = StoreError>> Batches<J> {
+impl<J: Journal<Error = StoreError>> WriterThread<J> {
     fn run(mut self) {
         let mut batch = Vec::new();
         loop {
@@ -273,7 +273,7 @@ impl<J: Journal<Error = StoreError>> Batches<J> {
     }
 
     /// The next request; waits for it until something is to be removed.
-    fn next(&self) -> Result<Request, RecvTimeoutError> {
+    fn next(&self) -> Result<AppendRequest, RecvTimeoutError> {
         if self.trim.retention.rules.is_empty() {
             return self.requests.recv().map_err(|_| RecvTimeoutError::Disconnected);
         }
@@ -281,19 +281,19 @@ impl<J: Journal<Error = StoreError>> Batches<J> {
     }
 
     /// Stores all of them or none, and tells each.
-    fn store(&mut self, batch: &mut Vec<Request>) {
+    fn store(&mut self, batch: &mut Vec<AppendRequest>) {
         let before = self.sequencer.session();
         let (mut events, mut waiting) = (Vec::new(), Vec::with_capacity(batch.len()));
-        for Request { append, done } in batch.drain(..) {
+        for AppendRequest { append, done } in batch.drain(..) {
             let start = events.len();
             let is_storable = match append {
-                Append::Register { requested, now } => {
+                AppendOp::Register { requested, now } => {
                     events.extend(self.sequencer.register(now, requested));
                     true
                 }
                 // One that cannot be stored must not keep the others from it.
-                Append::Follow(followed) if !followed.iter().all(is_storable) => false,
-                Append::Follow(followed) => {
+                AppendOp::Follow(followed) if !followed.iter().all(is_storable) => false,
+                AppendOp::Follow(followed) => {
                     events.extend(followed);
                     true
                 }
@@ -307,7 +307,7 @@ impl<J: Journal<Error = StoreError>> Batches<J> {
         }
         let mut events = events.into_iter();
         for (done, count) in waiting {
-            done.tell(match (count, &appended) {
+            done.complete(match (count, &appended) {
                 (None, _) => Err(StoreError::Range),
                 (Some(count), Ok(_)) => Ok(events.by_ref().take(count).collect()),
                 (Some(_), Err(error)) => Err(error.clone()),
@@ -359,21 +359,21 @@ mod tests {
         }
     }
 
-    fn start(failure: f64) -> (Writer, Arc<Mutex<MemoryJournal>>) {
+    fn start(failure: f64) -> (JournalWriter, Arc<Mutex<MemoryJournal>>) {
         let journal = Arc::new(Mutex::new(MemoryJournal::default()));
         let flaky = Flaky { journal: Arc::clone(&journal), rng: Rng::new(3), failure };
-        (Writer::start(flaky, EventSequencer::new(ServerId(1), 0, Timestamp::MIN)).unwrap(), journal)
+        (JournalWriter::start(flaky, EventSequencer::new(ServerId(1), 0, Timestamp::MIN)).unwrap(), journal)
     }
 
-    fn registrations(types: &[&str]) -> Append {
+    fn registrations(types: &[&str]) -> AppendOp {
         let one =
             |text: &&str| Registration { event_type: text.parse().unwrap(), source_timestamp: None, payload: None };
-        Append::Register { requested: types.iter().map(one).collect(), now: Timestamp::MIN }
+        AppendOp::Register { requested: types.iter().map(one).collect(), now: Timestamp::MIN }
     }
 
     type Heard = Arc<Mutex<Vec<Result<Vec<String>, StoreError>>>>;
 
-    fn hears(heard: &Heard) -> Done {
+    fn hears(heard: &Heard) -> AppendCallback {
         let heard = Arc::clone(heard);
         Box::new(move |what| {
             let ids = what.map(|events| events.iter().map(|event| event.id.to_string()).collect());
@@ -423,9 +423,9 @@ mod tests {
             Timestamp::MIN,
             vec![Registration { event_type: "a".parse().unwrap(), source_timestamp: None, payload: None }],
         );
-        writer.append(Append::Follow(events.clone()), hears(&heard)).unwrap();
+        writer.append(AppendOp::Follow(events.clone()), hears(&heard)).unwrap();
         events[0].id.session = 1 << 63;
-        writer.append(Append::Follow(events), hears(&heard)).unwrap();
+        writer.append(AppendOp::Follow(events), hears(&heard)).unwrap();
         drop(writer);
         assert_eq!(*heard.lock().unwrap(), [Ok(vec!["2/1/1".to_owned()]), Err(StoreError::Range)]);
     }
@@ -442,7 +442,7 @@ mod tests {
         };
         let retention = Retention { rules: vec![rule("a", 30), rule("*", 5)] };
         let sequencer = EventSequencer::new(ServerId(1), 0, Timestamp::MIN);
-        let writer = Writer::start_retaining(flaky, sequencer, retention).unwrap();
+        let writer = JournalWriter::start_retaining(flaky, sequencer, retention).unwrap();
         for _ in 0..100 {
             writer.append(registrations(&["a", "b", "c"]), Box::new(|done| drop(done.unwrap()))).unwrap();
         }
@@ -498,7 +498,7 @@ mod tests {
         assert!(WAITING_MAX <= taken && taken <= WAITING_MAX + BATCH_REQUESTS, "{taken}");
         assert_eq!(busy.error, StoreError::Busy);
         drop(locked);
-        let NotTaken { mut append, mut done, .. } = busy;
+        let AppendError { mut append, mut done, .. } = busy;
         while let Err(busy) = writer.append(append, done) {
             (append, done) = (busy.append, busy.done);
         }

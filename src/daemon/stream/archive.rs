@@ -5,7 +5,7 @@ mod lines;
 mod postgres;
 mod sqlite;
 
-use super::error::{Fault, StreamError};
+use super::error::{StreamFault, StreamStorageError};
 use crate::event::model::ServerId;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{StreamId, StreamName};
@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// The stream that is archived: ids of events are those of a stream of one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct ArchiveSource {
     /// The server of the peer.
     pub server: ServerId,
     /// The stream.
@@ -24,7 +24,7 @@ pub struct Source {
 
 /// Events that are missing from an archive, and always will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
+pub struct ArchiveGap {
     /// The first id.
     pub first: StreamId,
     /// The last id.
@@ -37,7 +37,7 @@ pub struct Gap {
 
 /// How an archive is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ArchiveBackend {
     /// A SQLite file.
     Sqlite,
     /// A file in which each line is a JSON object.
@@ -47,7 +47,7 @@ pub enum Format {
 }
 
 /// An archive. One program writes into it at a time.
-pub trait Target {
+pub trait ArchiveStore {
     /// Up to where it holds the stream, or says that something is missing.
     fn last(&self) -> StreamId;
 
@@ -55,48 +55,53 @@ pub trait Target {
     ///
     /// # Errors
     /// None of them is stored.
-    fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamError>;
+    fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamStorageError>;
 
     /// Stores that events behind the last one are missing.
     ///
     /// # Errors
     /// It is not stored.
-    fn store_gap(&mut self, gap: Gap) -> Result<(), StreamError>;
+    fn store_gap(&mut self, gap: ArchiveGap) -> Result<(), StreamStorageError>;
 
     /// How many events it holds from this one on.
     ///
     /// # Errors
     /// It cannot be read.
-    fn count_from(&mut self, first: StreamId) -> Result<u64, StreamError>;
+    fn count_from(&mut self, first: StreamId) -> Result<u64, StreamStorageError>;
 }
 
 /// Opens an archive of the stream, or makes one that begins behind `after`: at a path, or at the address of a database.
 ///
 /// # Errors
 /// It is none, that of another stream, damaged, or the system refuses it; nothing is changed then.
-pub fn open(path: &Path, format: Format, source: &Source, after: StreamId) -> Result<Box<dyn Target>, StreamError> {
-    let wrong = |fault| StreamError { at: path.display().to_string(), fault };
+pub fn open(
+    path: &Path,
+    format: ArchiveBackend,
+    source: &ArchiveSource,
+    after: StreamId,
+) -> Result<Box<dyn ArchiveStore>, StreamStorageError> {
+    let wrong = |fault| StreamStorageError { at: path.display().to_string(), fault };
     match format {
-        Format::Sqlite => Ok(Box::new(sqlite::SqliteArchive::open(path, source, after).map_err(wrong)?)),
-        Format::Postgres => {
+        ArchiveBackend::Sqlite => Ok(Box::new(sqlite::SqliteArchive::open(path, source, after).map_err(wrong)?)),
+        ArchiveBackend::Postgres => {
             Ok(Box::new(postgres::PostgresArchive::open(path.to_str().unwrap_or_default(), source, after)?))
         }
-        Format::Lines => Ok(Box::new(lines::LinesArchive::open(path, source, after).map_err(wrong)?)),
+        ArchiveBackend::Lines => Ok(Box::new(lines::LinesArchive::open(path, source, after).map_err(wrong)?)),
     }
 }
 
 /// The archive is of another stream.
-fn other(server: u64, stream: &str) -> Fault {
-    Fault::Foreign(format!("an archive of the stream {stream} of the server {server}"))
+fn foreign_archive(server: u64, stream: &str) -> StreamFault {
+    StreamFault::Foreign(format!("an archive of the stream {stream} of the server {server}"))
 }
 
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Fault {
+impl From<io::Error> for StreamFault {
+    fn from(error: io::Error) -> StreamFault {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                Fault::Full(error.to_string())
+                StreamFault::Full(error.to_string())
             }
-            _ => Fault::Away(error.to_string()),
+            _ => StreamFault::Unreachable(error.to_string()),
         }
     }
 }
@@ -110,7 +115,7 @@ mod tests {
     use std::path::PathBuf;
     use std::process::Command;
 
-    const FORMATS: [Format; 2] = [Format::Sqlite, Format::Lines];
+    const FORMATS: [ArchiveBackend; 2] = [ArchiveBackend::Sqlite, ArchiveBackend::Lines];
 
     /// A path at which nothing is, below a directory that goes away.
     struct Fresh(PathBuf);
@@ -138,8 +143,8 @@ mod tests {
         StreamId::from_number(number).unwrap()
     }
 
-    fn source() -> Source {
-        Source { server: ServerId(7), stream: "main".parse().unwrap() }
+    fn source() -> ArchiveSource {
+        ArchiveSource { server: ServerId(7), stream: "main".parse().unwrap() }
     }
 
     fn events(numbers: std::ops::RangeInclusive<u64>) -> Vec<StreamEvent> {
@@ -154,16 +159,21 @@ mod tests {
     }
 
     /// Tests beside these start programs: until such a one runs, it holds files that are closed here, and their locks.
-    fn open(path: &Path, format: Format, source: &Source, after: StreamId) -> Result<Box<dyn Target>, StreamError> {
+    fn open(
+        path: &Path,
+        format: ArchiveBackend,
+        source: &ArchiveSource,
+        after: StreamId,
+    ) -> Result<Box<dyn ArchiveStore>, StreamStorageError> {
         let opened = || match super::open(path, format, source, after) {
-            Err(error) if error.fault == Fault::Busy => None,
+            Err(error) if error.fault == StreamFault::Busy => None,
             done => Some(done),
         };
         wait_until_some(|| "the archive is free".to_owned(), opened)
     }
 
-    fn gap(first: u64, last: u64) -> Gap {
-        Gap { first: id(first), last: id(last), count: Some(last - first), noticed: Timestamp::MIN }
+    fn gap(first: u64, last: u64) -> ArchiveGap {
+        ArchiveGap { first: id(first), last: id(last), count: Some(last - first), noticed: Timestamp::MIN }
     }
 
     #[test]
@@ -192,13 +202,14 @@ mod tests {
         for format in FORMATS {
             let fresh = Fresh::new(&format!("other-{format:?}"));
             open(&fresh.path(), format, &source(), StreamId::START).unwrap().store(&events(1..=2)).unwrap();
-            for other in
-                [Source { server: ServerId(8), ..source() }, Source { stream: "plant".parse().unwrap(), ..source() }]
-            {
-                let Err(error) = open(&fresh.path(), format, &other, StreamId::START) else {
+            for foreign_archive in [
+                ArchiveSource { server: ServerId(8), ..source() },
+                ArchiveSource { stream: "plant".parse().unwrap(), ..source() },
+            ] {
+                let Err(error) = open(&fresh.path(), format, &foreign_archive, StreamId::START) else {
                     panic!("it is another's")
                 };
-                assert!(matches!(error.fault, Fault::Foreign(_)), "{error}");
+                assert!(matches!(error.fault, StreamFault::Foreign(_)), "{error}");
             }
             let letter = "a letter, and longer than any header of a file that is ours\n".repeat(9);
             for letter in [&letter[..], &letter[..40]] {
@@ -213,7 +224,7 @@ mod tests {
     #[test]
     fn a_torn_last_line_is_cut_off() {
         let fresh = Fresh::new("torn");
-        let opened = || open(&fresh.path(), Format::Lines, &source(), StreamId::START).unwrap();
+        let opened = || open(&fresh.path(), ArchiveBackend::Lines, &source(), StreamId::START).unwrap();
         opened().store(&events(1..=2)).unwrap();
         let before = fs::read(fresh.path()).unwrap();
         opened().store(&events(3..=3)).unwrap();
@@ -238,7 +249,7 @@ mod tests {
         assert!(Command::new("mkfifo").arg(fresh.path()).status().unwrap().success());
         for format in FORMATS {
             let refused = open(&fresh.path(), format, &source(), StreamId::START).map(drop).unwrap_err();
-            assert_eq!(refused.fault, Fault::Foreign("no regular file".into()));
+            assert_eq!(refused.fault, StreamFault::Foreign("no regular file".into()));
         }
     }
 
@@ -248,10 +259,10 @@ mod tests {
             let fresh = Fresh::new(&format!("two-{format:?}"));
             let mut first = open(&fresh.path(), format, &source(), StreamId::START).unwrap();
             match super::open(&fresh.path(), format, &source(), StreamId::START) {
-                Err(error) => assert_eq!(error.fault, Fault::Busy),
+                Err(error) => assert_eq!(error.fault, StreamFault::Busy),
                 Ok(mut second) => {
                     second.store(&events(1..=1)).unwrap();
-                    assert_eq!(first.store(&events(1..=1)).map_err(|error| error.fault), Err(Fault::Busy));
+                    assert_eq!(first.store(&events(1..=1)).map_err(|error| error.fault), Err(StreamFault::Busy));
                 }
             }
         }

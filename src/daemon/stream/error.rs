@@ -5,18 +5,18 @@ use std::fmt;
 
 /// Why a store does not do what is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamError {
+pub struct StreamStorageError {
     /// Where: the path of a file, or host, port and database of a server.
     pub at: String,
     /// What is wrong.
-    pub fault: Fault,
+    pub fault: StreamFault,
 }
 
 /// What is wrong with a store of streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum StreamFault {
     /// It cannot be reached, or opened: in the words of the system.
-    Away(String),
+    Unreachable(String),
     /// There is no room: in the words of the store. Nothing was changed.
     Full(String),
     /// Others have held it for longer than one waits. Nothing was changed.
@@ -37,21 +37,21 @@ pub enum Fault {
 }
 
 /// Why a step is not done, before it is said where.
-pub(super) type Refusal = StreamStoreError<Fault>;
+pub(super) type StepError = StreamStoreError<StreamFault>;
 
-impl StreamError {
+impl StreamStorageError {
     /// The same with the place of the store.
-    pub(super) fn refused(at: &str, refused: Refusal) -> StreamStoreError<StreamError> {
+    pub(super) fn refused(at: &str, refused: StepError) -> StreamStoreError<StreamStorageError> {
         match refused {
             StreamStoreError::NotRegistered => StreamStoreError::NotRegistered,
             StreamStoreError::Lapsed(missed) => StreamStoreError::Lapsed(missed),
             StreamStoreError::Full => StreamStoreError::Full,
-            StreamStoreError::Store(fault) => StreamStoreError::Store(StreamError { at: at.to_owned(), fault }),
+            StreamStoreError::Store(fault) => StreamStoreError::Store(StreamStorageError { at: at.to_owned(), fault }),
         }
     }
 
     /// Why a step is not done that only the store can refuse.
-    pub(super) fn surely(refused: StreamStoreError<StreamError>) -> StreamError {
+    pub(super) fn expect_store_error(refused: StreamStoreError<StreamStorageError>) -> StreamStorageError {
         match refused {
             StreamStoreError::Store(error) => error,
             refused => unreachable!("{refused:?} is no matter of the store"),
@@ -59,34 +59,36 @@ impl StreamError {
     }
 
     /// Whether the same may go well later without anybody changing anything.
-    pub fn is_passing(&self) -> bool {
-        matches!(self.fault, Fault::Away(_) | Fault::Full(_) | Fault::Busy)
+    pub fn is_transient(&self) -> bool {
+        matches!(self.fault, StreamFault::Unreachable(_) | StreamFault::Full(_) | StreamFault::Busy)
     }
 }
 
-impl fmt::Display for StreamError {
+impl fmt::Display for StreamStorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = &self.at;
         match &self.fault {
-            Fault::Away(why) => write!(f, "{at} cannot be used ({why}): start it, or mend the way to it"),
-            Fault::Full(why) => write!(f, "{at} has no room ({why}): nothing was changed; make room, then try again"),
-            Fault::Busy => write!(f, "{at} is held by others for too long: nothing was changed; try again"),
-            Fault::Foreign(what) => {
+            StreamFault::Unreachable(why) => write!(f, "{at} cannot be used ({why}): start it, or mend the way to it"),
+            StreamFault::Full(why) => {
+                write!(f, "{at} has no room ({why}): nothing was changed; make room, then try again")
+            }
+            StreamFault::Busy => write!(f, "{at} is held by others for too long: nothing was changed; try again"),
+            StreamFault::Foreign(what) => {
                 write!(
                     f,
                     "{at} holds other data where streams are kept ({what}): nothing was changed; choose another place"
                 )
             }
-            Fault::Version { found, known } => write!(
+            StreamFault::Version { found, known } => write!(
                 f,
                 "the streams in {at} have version {found}, this program knows {known}: start the program that wrote them"
             ),
-            Fault::Damaged(why) => {
+            StreamFault::Damaged(why) => {
                 write!(f, "{at} is damaged ({why}): nothing was changed; restore a copy, or begin anew")
             }
-            Fault::Other(why) => write!(f, "{at}: {why}"),
+            StreamFault::Other(why) => write!(f, "{at}: {why}"),
         }
     }
 }
 
-impl std::error::Error for StreamError {}
+impl std::error::Error for StreamStorageError {}

@@ -2,9 +2,9 @@
 //!
 //! The last part of the path names the stream; without one the first stream is meant.
 
-use super::held::{Held, Holder, Memory, give_back};
-use super::inputs::{Inputs, Rejected};
-use super::serve::{Input, ToClient};
+use super::client_memory::{ClientMemory, MemoryAccount, MemoryReservation, trim_allocator};
+use super::input_queue::{InputPushError, InputSender};
+use super::service_thread::{ClientMessage, StreamInput};
 use super::websocket::{self, MESSAGE_BYTES_READ};
 use crate::config::TlsFiles;
 use crate::daemon::listeners::TlsError;
@@ -14,10 +14,10 @@ use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamName;
 use crate::listener::access::Access;
 use crate::listener::ftn18::call::{Channel, MESSAGE_BYTES};
-use crate::listener::ftn18::fault::{Fault, Name};
+use crate::listener::ftn18::fault::{Fault, FaultName};
 use crate::listener::ftn18::message::response;
-use crate::listener::ftn18::session::{Done, Output, Session};
-use crate::listener::ftn18::stream_service::Conn;
+use crate::listener::ftn18::session::{CallOutput, CallResult, CallSession};
+use crate::listener::ftn18::stream_service::ConnectionId;
 use crate::listener::ftn18::url::CallPath;
 use axum::Router;
 use axum::body::Bytes;
@@ -64,7 +64,7 @@ const TRIM_TIME: Duration = Duration::from_secs(1);
 pub(super) const BYTE_TIME: Duration = Duration::from_micros(62);
 /// Messages that wait for a client, at most: all calls that it may leave unanswered, and a few hundred groups. A client that
 /// reads too slowly for that is closed.
-const TOLD_MAX: usize = 4096;
+const CLIENT_QUEUE_MAX: usize = 4096;
 /// Close reason for a client that reads nothing.
 pub(super) const STALLED: &str = "the client neither reads nor answers";
 /// Why a client is refused for now.
@@ -118,7 +118,7 @@ impl Error for HttpError {}
 
 /// What happened since the start. The numbers only rise, but `clients`.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct HttpCounts {
     /// Connections now.
     pub clients: AtomicUsize,
     /// Connections,
@@ -132,14 +132,14 @@ pub struct Counts {
     /// WebSockets.
     pub websockets: AtomicU64,
     /// WebSockets that are open.
-    pub(super) conversations: AtomicUsize,
+    pub(super) open_websockets: AtomicUsize,
     /// Messages on WebSockets that were no JSON object, and were dropped.
     pub malformed: AtomicU64,
     /// Connections that the server ended, by reason.
     pub(super) ended: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-impl Counts {
+impl HttpCounts {
     /// Counts a connection that the server ends, and logs the first, second, fourth … one of each reason.
     pub(super) fn on_ended(&self, reason: &'static str) {
         // A panic between the two lines leaves a count that is too low by one.
@@ -175,41 +175,41 @@ impl Counts {
 
 /// The server. It ends when this is dropped.
 #[derive(Debug)]
-pub struct Http {
+pub struct HttpServer {
     address: SocketAddr,
-    counts: Arc<Counts>,
-    memory: Arc<Memory>,
+    counts: Arc<HttpCounts>,
+    memory: Arc<ClientMemory>,
     /// Closed when it is to end.
     end: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-pub(super) struct Shared {
+pub(super) struct HttpShared {
     settings: Settings,
-    inputs: Inputs,
+    inputs: InputSender,
     next: AtomicU64,
-    pub(super) counts: Arc<Counts>,
+    pub(super) counts: Arc<HttpCounts>,
     /// Changes when the server ends.
     pub(super) end: watch::Receiver<()>,
-    memory: Arc<Memory>,
+    memory: Arc<ClientMemory>,
 }
 
 /// The server, as a request sees it.
 #[derive(Clone)]
-pub(super) struct Way {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct RequestContext {
+    pub(super) shared: Arc<HttpShared>,
     /// Whether nobody else can listen or change anything.
     is_secure: bool,
     /// The connection of the request.
-    pub(super) holder: Arc<Holder>,
+    pub(super) account: Arc<MemoryAccount>,
 }
 
-impl Http {
+impl HttpServer {
     /// Starts the server, which tells `inputs` what clients want.
     ///
     /// # Errors
     /// It cannot listen.
-    pub fn start(settings: Settings, inputs: Inputs) -> Result<Http, HttpError> {
+    pub fn start(settings: Settings, inputs: InputSender) -> Result<HttpServer, HttpError> {
         let wanted = settings.address;
         let failed = |error| HttpError::Listen(wanted, error);
         let tls = settings.tls.as_ref().map(tls::load).transpose().map_err(HttpError::Tls)?;
@@ -217,11 +217,11 @@ impl Http {
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let counts = Arc::new(Counts::default());
-        let memory = Memory::new(settings.bytes_max);
+        let counts = Arc::new(HttpCounts::default());
+        let memory = ClientMemory::new(settings.bytes_max);
         let next = AtomicU64::new(0);
         let (end, mut ended) = watch::channel(());
-        let shared = Shared {
+        let shared = HttpShared {
             settings,
             inputs,
             next,
@@ -240,13 +240,13 @@ impl Http {
                         _ = ended.changed() => {}
                     }
                     // WebSockets say goodbye; all else that is under way ends with the runtime.
-                    drop(tokio::time::timeout(websocket::CLOSE_TIME, websocket::until_none(&is_open)).await);
+                    drop(tokio::time::timeout(websocket::CLOSE_TIME, websocket::wait_until_closed(&is_open)).await);
                 }
                 Err(error) => tracing::error!(%error, "the server of streams cannot listen"),
             }
         };
         let thread = thread::Builder::new().name("streams-http".into()).spawn(move || runtime.block_on(serve));
-        Ok(Http { address, counts, memory, end: Some(end), thread: Some(thread.map_err(failed)?) })
+        Ok(HttpServer { address, counts, memory, end: Some(end), thread: Some(thread.map_err(failed)?) })
     }
 
     /// Where it listens.
@@ -255,7 +255,7 @@ impl Http {
     }
 
     /// What happened.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &HttpCounts {
         &self.counts
     }
 
@@ -265,7 +265,7 @@ impl Http {
     }
 }
 
-impl Drop for Http {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         self.end = None;
         if let Some(thread) = self.thread.take() {
@@ -276,33 +276,33 @@ impl Drop for Http {
 }
 
 /// A connection counts until this is dropped.
-pub(super) struct Place(Arc<Counts>);
+pub(super) struct ConnectionGuard(Arc<HttpCounts>);
 
-impl Place {
-    pub(super) fn new(counts: &Arc<Counts>) -> Place {
+impl ConnectionGuard {
+    pub(super) fn new(counts: &Arc<HttpCounts>) -> ConnectionGuard {
         counts.clients.fetch_add(1, Ordering::Relaxed);
-        Place(Arc::clone(counts))
+        ConnectionGuard(Arc::clone(counts))
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.clients.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Gives memory back to the system when clients have let go much of it, for ever.
-async fn trim(memory: &Memory) {
+async fn trim(memory: &ClientMemory) {
     loop {
         tokio::time::sleep(TRIM_TIME).await;
-        if memory.take_is_freed() {
-            give_back();
+        if memory.take_trim_due() {
+            trim_allocator();
         }
     }
 }
 
 /// Takes connections in, for ever.
-async fn accept(shared: Arc<Shared>, listener: tokio::net::TcpListener, tls: Option<Tls>) {
+async fn accept(shared: Arc<HttpShared>, listener: tokio::net::TcpListener, tls: Option<Tls>) {
     let acceptor = tls.map(|tls| (TlsAcceptor::from(tls.config), tls.is_optional));
     loop {
         let stream = match listener.accept().await {
@@ -321,7 +321,7 @@ async fn accept(shared: Arc<Shared>, listener: tokio::net::TcpListener, tls: Opt
             counts.on_ended("too many clients: see listener-client-max");
             continue;
         }
-        let place = Place::new(&shared.counts);
+        let place = ConnectionGuard::new(&shared.counts);
         let (shared, acceptor) = (Arc::clone(&shared), acceptor.clone());
         tokio::spawn(async move {
             serve(stream, acceptor, shared).await;
@@ -331,15 +331,17 @@ async fn accept(shared: Arc<Shared>, listener: tokio::net::TcpListener, tls: Opt
 }
 
 /// Serves a connection until it ends.
-async fn serve(stream: TcpStream, acceptor: Option<(TlsAcceptor, bool)>, shared: Arc<Shared>) {
+async fn serve(stream: TcpStream, acceptor: Option<(TlsAcceptor, bool)>, shared: Arc<HttpShared>) {
     // Answers are small, and wait for nothing.
     drop(stream.set_nodelay(true));
     // Who takes nothing for so long is gone, also while it is answered.
     drop(SockRef::from(&stream).set_tcp_user_timeout(Some(PING_TIME)));
-    let holder = shared.memory.holder();
+    let account = shared.memory.account();
     let counts = Arc::clone(&shared.counts);
-    let plain = Way { is_secure: shared.settings.is_trusted, shared, holder };
-    let Some((acceptor, is_optional)) = acceptor else { return talk(TokioIo::new(stream), plain).await };
+    let plain = RequestContext { is_secure: shared.settings.is_trusted, shared, account };
+    let Some((acceptor, is_optional)) = acceptor else {
+        return serve_connection_http(TokioIo::new(stream), plain).await;
+    };
     let begin = async {
         let mut first = [0];
         match is_optional && !matches!(stream.peek(&mut first).await, Ok(1) if first[0] == TLS_HANDSHAKE) {
@@ -348,25 +350,27 @@ async fn serve(stream: TcpStream, acceptor: Option<(TlsAcceptor, bool)>, shared:
         }
     };
     match tokio::time::timeout(REQUEST_TIME, begin).await {
-        Ok(Ok(Ok(stream))) => talk(TokioIo::new(stream), Way { is_secure: true, ..plain }).await,
-        Ok(Err(stream)) => talk(TokioIo::new(stream), plain).await,
+        Ok(Ok(Ok(stream))) => {
+            serve_connection_http(TokioIo::new(stream), RequestContext { is_secure: true, ..plain }).await
+        }
+        Ok(Err(stream)) => serve_connection_http(TokioIo::new(stream), plain).await,
         Ok(Ok(Err(error))) => tracing::debug!(%error, "no encrypted connection at the ftn18 listener"),
         Err(_) => counts.on_ended("no encryption in time"),
     }
 }
 
-async fn talk<S>(stream: S, way: Way)
+async fn serve_connection_http<S>(stream: S, context: RequestContext)
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let mut server = hyper::server::conn::http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);
-    let (holder, counts) = (Arc::clone(&way.holder), Arc::clone(&way.shared.counts));
-    let service = TowerToHyperService::new(Router::new().fallback(answer).with_state(way));
+    let (account, counts) = (Arc::clone(&context.account), Arc::clone(&context.shared.counts));
+    let service = TowerToHyperService::new(Router::new().fallback(answer).with_state(context));
     let connection = server.serve_connection(stream, service).with_upgrades();
     let done = tokio::select! {
         done = connection => done,
-        () = holder.evicted() => return counts.on_ended("client held most: see listener-memory"),
+        () = account.evicted() => return counts.on_ended("client held most: see listener-memory"),
     };
     if let Err(error) = done {
         if error.is_timeout() {
@@ -385,34 +389,36 @@ fn is_unacknowledged(error: &hyper::Error) -> bool {
 }
 
 /// A connection or a request, known to the thread of the streams until this is dropped.
-pub(super) struct Client {
-    conn: Conn,
-    shared: Arc<Shared>,
+pub(super) struct StreamClient {
+    conn: ConnectionId,
+    shared: Arc<HttpShared>,
 }
 
 /// What a client is told, and what it holds by that.
-pub(super) type WithBytes = (ToClient, Option<Held>);
+pub(super) type AccountedMessage = (ClientMessage, Option<MemoryReservation>);
 
-impl Client {
+impl StreamClient {
     /// Makes the client known to the thread of the streams; `None` if too many inputs wait there.
-    pub(super) fn open(way: &Way) -> Option<(Client, Receiver<WithBytes>)> {
-        let conn = Conn(way.shared.next.fetch_add(1, Ordering::Relaxed));
-        let (sender, told) = channel(TOLD_MAX);
-        let holder = Arc::clone(&way.holder);
-        let tell = move |what: ToClient| {
-            let held = events(&what).map(|events| holder.hold(events.iter().map(StreamEvent::bytes).sum()));
+    pub(super) fn open(context: &RequestContext) -> Option<(StreamClient, Receiver<AccountedMessage>)> {
+        let conn = ConnectionId(context.shared.next.fetch_add(1, Ordering::Relaxed));
+        let (sender, told) = channel(CLIENT_QUEUE_MAX);
+        let account = Arc::clone(&context.account);
+        let tell = move |what: ClientMessage| {
+            let held = events(&what).map(|events| account.reserve(events.iter().map(StreamEvent::bytes).sum()));
             // A client that has ended needs nothing more.
             if let Err(TrySendError::Full(_)) = sender.try_send((what, held)) {
-                holder.end_behind();
+                account.evict_slow();
             }
         };
-        match way.shared.inputs.push(Input::Opened(conn, Box::new(tell))) {
-            Err(Rejected::Full) => {
-                way.shared.counts.on_busy();
+        match context.shared.inputs.push(StreamInput::Opened(conn, Box::new(tell))) {
+            Err(InputPushError::Full) => {
+                context.shared.counts.on_busy();
                 None
             }
             // If the thread has ended, so does this soon: nothing can be told.
-            Ok(()) | Err(Rejected::Closed) => Some((Client { conn, shared: Arc::clone(&way.shared) }, told)),
+            Ok(()) | Err(InputPushError::Closed) => {
+                Some((StreamClient { conn, shared: Arc::clone(&context.shared) }, told))
+            }
         }
     }
 
@@ -420,31 +426,36 @@ impl Client {
     ///
     /// # Errors
     /// Too many inputs wait, and what was not taken cannot be answered.
-    pub(super) fn call(&self, output: Output, stream: usize, session: &mut Session) -> Result<Option<String>, Busy> {
+    pub(super) fn call(
+        &self,
+        output: CallOutput,
+        stream: usize,
+        session: &mut CallSession,
+    ) -> Result<Option<String>, Overload> {
         let (called, input) = match output {
-            Output::Send(text) => return Ok(Some(text)),
-            Output::Malformed(fault) => {
+            CallOutput::Send(text) => return Ok(Some(text)),
+            CallOutput::Malformed(fault) => {
                 self.shared.counts.on_malformed(&fault);
                 return Ok(None);
             }
-            Output::Call { call, user, what } => {
-                (Some(call), Input::Called { conn: self.conn, call, stream, user, what })
+            CallOutput::Call { call, user, what } => {
+                (Some(call), StreamInput::Called { conn: self.conn, call, stream, user, what })
             }
-            Output::Answered { push, seq, is_accepted } => {
-                (None, Input::Answered { conn: self.conn, push, seq, is_accepted })
+            CallOutput::Answered { push, seq, is_accepted } => {
+                (None, StreamInput::Answered { conn: self.conn, push, seq, is_accepted })
             }
         };
         match (self.shared.inputs.push(input), called) {
             // If the thread has ended, so does the connection soon.
-            (Ok(()) | Err(Rejected::Closed), _) => Ok(None),
-            (Err(Rejected::Full), Some(call)) => {
+            (Ok(()) | Err(InputPushError::Closed), _) => Ok(None),
+            (Err(InputPushError::Full), Some(call)) => {
                 self.shared.counts.on_busy();
-                session.on_done(call, Err(Fault::new(Name::DefenseRejected, BUSY)));
+                session.on_done(call, Err(Fault::new(FaultName::DefenseRejected, BUSY)));
                 Ok(None)
             }
-            (Err(Rejected::Full), None) => {
+            (Err(InputPushError::Full), None) => {
                 self.shared.counts.on_busy();
-                Err(Busy)
+                Err(Overload)
             }
         }
     }
@@ -452,25 +463,25 @@ impl Client {
 
 /// Too many inputs wait for the thread of the streams.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Busy;
+pub(super) struct Overload;
 
-impl Drop for Client {
+impl Drop for StreamClient {
     fn drop(&mut self) {
         // Always taken, unless the thread has ended.
-        drop(self.shared.inputs.push(Input::Closed(self.conn)));
+        drop(self.shared.inputs.push(StreamInput::Closed(self.conn)));
     }
 }
 
 /// The events that a client is told of, if it is.
-fn events(what: &ToClient) -> Option<&[StreamEvent]> {
+fn events(what: &ClientMessage) -> Option<&[StreamEvent]> {
     match what {
-        ToClient::Done(_, Ok(Done::Events(events))) => Some(events),
-        ToClient::Group { events, .. } => Some(events),
-        ToClient::Done(..) | ToClient::PushEnd { .. } => None,
+        ClientMessage::CallResult(_, Ok(CallResult::Events(events))) => Some(events),
+        ClientMessage::Group { events, .. } => Some(events),
+        ClientMessage::CallResult(..) | ClientMessage::PushEnd { .. } => None,
     }
 }
 
-impl Shared {
+impl HttpShared {
     /// Returns the index of the stream that a path names, the first one if the path is empty.
     fn stream(&self, path: &str) -> Option<usize> {
         let last = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -478,38 +489,38 @@ impl Shared {
     }
 }
 
-impl Way {
-    pub(super) fn session(&self, is_bidirectional: bool) -> Session {
+impl RequestContext {
+    pub(super) fn session(&self, is_bidirectional: bool) -> CallSession {
         let channel = Channel { is_secure: self.is_secure, is_bidirectional };
-        Session::new(channel, Arc::clone(&self.shared.settings.access))
+        CallSession::new(channel, Arc::clone(&self.shared.settings.access))
     }
 }
 
-async fn answer(State(way): State<Way>, request: Request) -> Response {
-    if request.headers().contains_key(header::ORIGIN) && way.shared.settings.access.accounts.is_empty() {
+async fn answer(State(context): State<RequestContext>, request: Request) -> Response {
+    if request.headers().contains_key(header::ORIGIN) && context.shared.settings.access.accounts.is_empty() {
         // Any page that a browser on this host shows could call.
         return (StatusCode::FORBIDDEN, "pages of browsers need an account: see accounts\n").into_response();
     }
     let uri = request.uri().clone();
     let in_url =
         Some(request.method()).filter(|method| *method == Method::GET).and_then(|_| CallPath::find(uri.path()));
-    let Some(stream) = way.shared.stream(in_url.as_ref().map_or(uri.path(), |call| call.stream)) else {
-        let names: Vec<&str> = way.shared.settings.streams.iter().map(StreamName::as_str).collect();
+    let Some(stream) = context.shared.stream(in_url.as_ref().map_or(uri.path(), |call| call.stream)) else {
+        let names: Vec<&str> = context.shared.settings.streams.iter().map(StreamName::as_str).collect();
         let text = format!("there is no such stream here, but /{}\n", names.join(", /"));
         return (StatusCode::NOT_FOUND, text).into_response();
     };
     if request.method() == Method::GET && request.headers().contains_key(header::UPGRADE) {
         let (mut parts, _) = request.into_parts();
-        return match WebSocketUpgrade::from_request_parts(&mut parts, &way).await {
+        return match WebSocketUpgrade::from_request_parts(&mut parts, &context).await {
             Ok(upgrade) => upgrade
                 .max_message_size(MESSAGE_BYTES_READ)
                 .max_frame_size(MESSAGE_BYTES_READ)
-                .on_upgrade(move |socket| websocket::converse(way, socket, stream)),
+                .on_upgrade(move |socket| websocket::serve_websocket(context, socket, stream)),
             Err(refused) => refused.into_response(),
         };
     }
     if let Some(call) = in_url {
-        return answer_in_url(&way, &call, &uri, request.headers(), stream).await;
+        return answer_in_url(&context, &call, &uri, request.headers(), stream).await;
     }
     if request.method() != Method::POST {
         let text = "post a request of FutoIn, call by GET /STREAM/INTERFACE/VERSION/FUNCTION, or open a WebSocket\n";
@@ -519,33 +530,39 @@ async fn answer(State(way): State<Way>, request: Request) -> Response {
     let body = axum::body::to_bytes(request.into_body(), MESSAGE_BYTES);
     match tokio::time::timeout(REQUEST_TIME, body).await {
         Ok(Ok(body)) => {
-            way.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
+            context.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
             let message = std::str::from_utf8(&body)
-                .map_err(|error| Fault::new(Name::InvalidRequest, format!("the message is not UTF-8: {error}")));
-            answered(post(&way, message, stream).await, content_type)
+                .map_err(|error| Fault::new(FaultName::InvalidRequest, format!("the message is not UTF-8: {error}")));
+            into_http_response(post(&context, message, stream).await, content_type)
         }
         Ok(Err(_)) => (StatusCode::PAYLOAD_TOO_LARGE, "a request has 65536 bytes at most\n").into_response(),
         Err(_) => {
-            way.shared.counts.on_ended("no whole request in time");
+            context.shared.counts.on_ended("no whole request in time");
             StatusCode::REQUEST_TIMEOUT.into_response()
         }
     }
 }
 
 /// Answers a call in a URL. Browsers send such a request for any page, an image for example, so theirs are refused.
-async fn answer_in_url(way: &Way, call: &CallPath<'_>, uri: &Uri, headers: &HeaderMap, stream: usize) -> Response {
+async fn answer_in_url(
+    context: &RequestContext,
+    call: &CallPath<'_>,
+    uri: &Uri,
+    headers: &HeaderMap,
+    stream: usize,
+) -> Response {
     let is_of_page = |name: &str| headers.get(name).is_some_and(|value| value != "none");
     if BROWSER_HEADERS.iter().any(|name| is_of_page(name)) {
         return (StatusCode::FORBIDDEN, "pages of browsers cannot call in a URL: post the request\n").into_response();
     }
-    way.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
+    context.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
     // A header that is no text proves nobody.
     let authorization = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
     let message = call.message(uri.query().unwrap_or_default(), authorization);
-    answered(post(way, message.as_deref().map_err(Clone::clone), stream).await, content_type(headers))
+    into_http_response(post(context, message.as_deref().map_err(Clone::clone), stream).await, content_type(headers))
 }
 
-fn answered(answer: Option<Bytes>, content_type: &'static str) -> Response {
+fn into_http_response(answer: Option<Bytes>, content_type: &'static str) -> Response {
     match answer {
         Some(answer) => ([(header::CONTENT_TYPE, content_type)], answer).into_response(),
         None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
@@ -559,33 +576,33 @@ fn content_type(headers: &HeaderMap) -> &'static str {
 }
 
 /// The answer to a request: the client holds it until it is sent.
-struct Answer {
+struct ResponseBody {
     text: String,
-    _held: Option<Held>,
+    _held: Option<MemoryReservation>,
 }
 
-impl AsRef<[u8]> for Answer {
+impl AsRef<[u8]> for ResponseBody {
     fn as_ref(&self) -> &[u8] {
         self.text.as_bytes()
     }
 }
 
 /// The answer to a request; `None` if the peer is stopping, or too many requests wait.
-async fn post(way: &Way, message: Result<&str, Fault>, stream: usize) -> Option<Bytes> {
-    let mut session = way.session(false);
+async fn post(context: &RequestContext, message: Result<&str, Fault>, stream: usize) -> Option<Bytes> {
+    let mut session = context.session(false);
     match message {
         Ok(text) => session.on_message(text),
         Err(fault) => return Some(response(None, &Err(fault)).into()),
     }
-    let (client, mut told) = Client::open(way)?;
+    let (client, mut told) = StreamClient::open(context)?;
     let mut held = None;
     loop {
         while let Some(output) = session.poll_output() {
             if let Some(text) = client.call(output, stream, &mut session).ok()? {
-                return Some(Bytes::from_owner(Answer { text, _held: held }));
+                return Some(Bytes::from_owner(ResponseBody { text, _held: held }));
             }
         }
-        if let (ToClient::Done(call, done), bytes) = told.recv().await? {
+        if let (ClientMessage::CallResult(call, done), bytes) = told.recv().await? {
             session.on_done(call, done);
             held = bytes;
         }
@@ -594,7 +611,7 @@ async fn post(way: &Way, message: Result<&str, Fault>, stream: usize) -> Option<
 
 #[cfg(test)]
 mod tests {
-    use super::super::inputs::{InputReceiver, Limits, inputs};
+    use super::super::input_queue::{InputLimits, InputReceiver, inputs};
     use super::*;
     use crate::listener::ftn18::session::CallId;
     use std::pin::Pin;
@@ -602,8 +619,8 @@ mod tests {
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
     /// A server whose stream service is this receiver, and which takes so many inputs.
-    fn way(count_max: usize) -> (Way, InputReceiver) {
-        let (inputs, receiver) = inputs(Limits { count_max, bytes_max: 1 << 20 });
+    fn context(count_max: usize) -> (RequestContext, InputReceiver) {
+        let (inputs, receiver) = inputs(InputLimits { count_max, bytes_max: 1 << 20 });
         let (_, end) = watch::channel(());
         let settings = Settings {
             address: ([127, 0, 0, 1], 0).into(),
@@ -614,26 +631,26 @@ mod tests {
             is_trusted: true,
             tls: None,
         };
-        let memory = Memory::new(1 << 20);
-        let holder = memory.holder();
-        let shared = Shared { settings, inputs, next: AtomicU64::new(0), counts: Arc::default(), end, memory };
-        (Way { shared: Arc::new(shared), is_secure: true, holder }, receiver)
+        let memory = ClientMemory::new(1 << 20);
+        let account = memory.account();
+        let shared = HttpShared { settings, inputs, next: AtomicU64::new(0), counts: Arc::default(), end, memory };
+        (RequestContext { shared: Arc::new(shared), is_secure: true, account }, receiver)
     }
 
-    fn posted(way: &Way) -> Option<Bytes> {
+    fn posted(context: &RequestContext) -> Option<Bytes> {
         let body = r#"{"f":"futoin.evt.gen:1.1:addEvent","p":{"type":"A","data":1},"sec":"alice:any"}"#;
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(post(way, Ok(body), 0))
+        runtime.block_on(post(context, Ok(body), 0))
     }
 
     #[test]
     fn call_beyond_input_limit_is_answered_busy() {
-        let (way, _receiver) = way(1);
-        let answer = posted(&way).expect("the client was taken, its call was not");
+        let (context, _receiver) = context(1);
+        let answer = posted(&context).expect("the client was taken, its call was not");
         let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
         assert_eq!((&answer["e"], &answer["edesc"]), (&"DefenseRejected".into(), &BUSY.into()));
-        assert_eq!(posted(&way), None, "there is no place for the next client");
-        assert_eq!(way.shared.counts.busy.load(Ordering::Relaxed), 2);
+        assert_eq!(posted(&context), None, "there is no place for the next client");
+        assert_eq!(context.shared.counts.busy.load(Ordering::Relaxed), 2);
     }
 
     /// A connection on which a request has come, and whose client takes nothing: the system gives up.
@@ -665,38 +682,38 @@ mod tests {
 
     #[test]
     fn client_that_takes_no_answer_counts_as_stalled() {
-        let (way, _receiver) = way(1);
-        let counts = Arc::clone(&way.shared.counts);
+        let (context, _receiver) = context(1);
+        let counts = Arc::clone(&context.shared.counts);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let stream = Unacknowledged(b"GET /no-such-stream HTTP/1.1\r\nHost: a\r\n\r\n");
-        runtime.block_on(talk(TokioIo::new(stream), way));
+        runtime.block_on(serve_connection_http(TokioIo::new(stream), context));
         assert_eq!(counts.ended(), BTreeMap::from([(STALLED, 1)]));
     }
 
     #[test]
     fn malformed_message_is_counted_and_next_one_served() {
-        let (way, receiver) = way(8);
-        let (client, _told) = Client::open(&way).unwrap();
-        assert!(matches!(receiver.pop(), Some(Input::Opened(..))));
-        let mut session = way.session(true);
+        let (context, receiver) = context(8);
+        let (client, _told) = StreamClient::open(&context).unwrap();
+        assert!(matches!(receiver.pop(), Some(StreamInput::Opened(..))));
+        let mut session = context.session(true);
         session.on_message("{\"f\"");
         session.on_message(r#"{"f":"futoin.evt.gen:1.1:addEvent","p":{"type":"A","data":1},"sec":"alice:any"}"#);
         while let Some(output) = session.poll_output() {
             assert_eq!(client.call(output, 0, &mut session), Ok(None));
         }
-        assert_eq!(way.shared.counts.malformed.load(Ordering::Relaxed), 1);
-        assert!(matches!(receiver.pop(), Some(Input::Called { .. })));
+        assert_eq!(context.shared.counts.malformed.load(Ordering::Relaxed), 1);
+        assert!(matches!(receiver.pop(), Some(StreamInput::Called { .. })));
     }
 
     #[test]
     fn client_that_reads_nothing_is_ended() {
-        let (way, receiver) = way(1);
-        let (_client, mut told) = Client::open(&way).unwrap();
-        let Some(Input::Opened(_, tell)) = receiver.pop() else { panic!("a client") };
-        (0..TOLD_MAX).for_each(|_| tell(ToClient::Done(CallId(0), Ok(Done::Yes))));
-        assert!(!way.holder.is_behind());
-        tell(ToClient::Done(CallId(0), Ok(Done::Yes)));
-        assert!(way.holder.is_behind());
-        assert_eq!(std::iter::from_fn(|| told.try_recv().ok()).count(), TOLD_MAX);
+        let (context, receiver) = context(1);
+        let (_client, mut told) = StreamClient::open(&context).unwrap();
+        let Some(StreamInput::Opened(_, tell)) = receiver.pop() else { panic!("a client") };
+        (0..CLIENT_QUEUE_MAX).for_each(|_| tell(ClientMessage::CallResult(CallId(0), Ok(CallResult::Accepted))));
+        assert!(!context.account.is_slow());
+        tell(ClientMessage::CallResult(CallId(0), Ok(CallResult::Accepted)));
+        assert!(context.account.is_slow());
+        assert_eq!(std::iter::from_fn(|| told.try_recv().ok()).count(), CLIENT_QUEUE_MAX);
     }
 }

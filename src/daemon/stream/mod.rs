@@ -1,15 +1,15 @@
 //! Streams of seed 003 at a peer: where they are stored, the thread that serves them, and the HTTP server through which clients come.
 
 pub mod archive;
-pub(crate) mod ask;
+mod client_memory;
+mod column_values;
 pub mod error;
-mod held;
 pub mod http;
-pub mod inputs;
-pub mod peer;
+pub mod input_queue;
+pub mod peer_streams;
 pub mod postgres;
-mod row;
-pub mod serve;
+pub(crate) mod requests;
+pub mod service_thread;
 pub mod sqlite;
 pub mod store;
 mod websocket;

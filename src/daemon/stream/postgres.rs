@@ -7,16 +7,16 @@
 //!
 //! A server that is away is asked again with the next step, but a second after the last try at the earliest.
 
-mod link;
+mod connection;
 mod outbox;
 mod rows;
 mod schema;
 
 pub use outbox::add_event_in;
 
-use super::error::{Fault, Refusal, StreamError};
-use super::row::{id, signed};
-use super::store::Batches;
+use super::column_values::{id, signed};
+use super::error::{StepError, StreamFault, StreamStorageError};
+use super::store::BatchStore;
 use crate::daemon::clock::Clock;
 use crate::event::model::{EventId, ServerId};
 use crate::event::stream::model::{PageBudget, StreamPage};
@@ -26,15 +26,17 @@ use crate::event::stream::store::{
 };
 use crate::event::timestamp::Timestamp;
 use crate::time::Instant;
-pub(super) use link::Address;
-use link::{Link, NO_ANSWER, Session, column};
-use rows::{consumer, consumers, cover, covered, find, find_or_make, insert, note, put_consumer, read, trim};
+pub(super) use connection::PostgresAddress;
+use connection::{NO_ANSWER, PostgresConnection, PostgresSession, column};
+use rows::{
+    consumer, consumers, cover, covered, find, find_or_create, insert, put_consumer, read, trim, update_contents,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
 /// After so long a server that is away is tried again: nobody waits for it with every step.
-const REST_TIME: Duration = Duration::from_secs(1);
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Begins a step; the second number of the lock is that of our table, so that each schema has its own.
 const BEGIN: &str =
@@ -42,24 +44,24 @@ const BEGIN: &str =
 
 /// Streams in a database.
 pub struct PostgresStreams {
-    address: Address,
-    link: Option<Link>,
+    address: PostgresAddress,
+    connection: Option<PostgresConnection>,
     /// Why the last try to connect failed, and until when nobody tries again.
-    rest: Option<(Instant, Fault)>,
-    batch: Batch,
+    backoff: Option<(Instant, StreamFault)>,
+    batch: PostgresBatch,
 }
 
 /// Whether several steps are stored together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Batch {
+enum PostgresBatch {
     /// Each on its own.
-    No,
+    Inactive,
     /// From the next step that changes something on.
-    Wanted,
+    Armed,
     /// Something was changed, over the connection that there is.
-    Begun,
+    Active,
     /// The server has taken all of it back, for this reason.
-    Lost(Fault),
+    RolledBack(StreamFault),
 }
 
 impl fmt::Debug for PostgresStreams {
@@ -79,168 +81,190 @@ impl PostgresStreams {
     ///
     /// # Panics
     /// Within an asynchronous task, which it would block; so does all else.
-    pub fn open(url: &str) -> Result<PostgresStreams, StreamError> {
-        let address = Address::parse(url).map_err(|fault| StreamError { at: "postgres".into(), fault })?;
-        let link = Link::connect(&address, true).map_err(|fault| StreamError { at: address.at.clone(), fault })?;
-        Ok(PostgresStreams { address, link: Some(link), rest: None, batch: Batch::No })
+    pub fn open(url: &str) -> Result<PostgresStreams, StreamStorageError> {
+        let address =
+            PostgresAddress::parse(url).map_err(|fault| StreamStorageError { at: "postgres".into(), fault })?;
+        let connection = PostgresConnection::connect(&address, true)
+            .map_err(|fault| StreamStorageError { at: address.at.clone(), fault })?;
+        Ok(PostgresStreams { address, connection: Some(connection), backoff: None, batch: PostgresBatch::Inactive })
     }
 
-    fn error(&self, fault: Fault) -> StreamError {
-        StreamError { at: self.address.at.clone(), fault }
+    fn error(&self, fault: StreamFault) -> StreamStorageError {
+        StreamStorageError { at: self.address.at.clone(), fault }
     }
 
-    fn linked(&mut self) -> Result<&mut Link, Fault> {
-        let link = match self.link.take() {
-            Some(link) => link,
+    fn open_connection(&mut self) -> Result<&mut PostgresConnection, StreamFault> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
             None => {
-                let is_resting = |(until, _): &&(Instant, Fault)| Clock::now().instant < *until;
-                if let Some((_, fault)) = self.rest.as_ref().filter(is_resting) {
+                let is_backing_off = |(until, _): &&(Instant, StreamFault)| Clock::now().instant < *until;
+                if let Some((_, fault)) = self.backoff.as_ref().filter(is_backing_off) {
                     return Err(fault.clone());
                 }
-                let connected = Link::connect(&self.address, false);
-                self.rest = connected.as_ref().err().map(|fault| (Clock::now().instant + REST_TIME, fault.clone()));
+                let connected = PostgresConnection::connect(&self.address, false);
+                self.backoff =
+                    connected.as_ref().err().map(|fault| (Clock::now().instant + RECONNECT_INTERVAL, fault.clone()));
                 connected?
             }
         };
-        Ok(self.link.insert(link))
+        Ok(self.connection.insert(connection))
     }
 
     /// Does something over the connection, which is given up if nothing more comes of it.
-    fn over<T, E>(
+    fn run_step<T, E>(
         &mut self,
         bytes: usize,
-        step: impl AsyncFnOnce(&Session) -> Result<T, E>,
-    ) -> Result<T, StreamStoreError<Fault>>
+        step: impl AsyncFnOnce(&PostgresSession) -> Result<T, E>,
+    ) -> Result<T, StreamStoreError<StreamFault>>
     where
-        E: From<Fault> + Into<Refusal>,
+        E: From<StreamFault> + Into<StepError>,
     {
-        let done = self.linked()?.run(bytes, step).map_err(E::into);
-        if matches!(done, Err(StreamStoreError::Store(Fault::Away(_)))) {
-            self.link = None;
+        let done = self.open_connection()?.run(bytes, step).map_err(E::into);
+        if matches!(done, Err(StreamStoreError::Store(StreamFault::Unreachable(_)))) {
+            self.connection = None;
         }
         done
     }
 
     /// The same with nothing begun: a server that has closed the connection since, as one that was restarted has, is asked once more.
-    fn anew<T, E>(
+    fn run_with_reconnect<T, E>(
         &mut self,
         bytes: usize,
-        step: impl AsyncFn(&Session) -> Result<T, E>,
-    ) -> Result<T, StreamStoreError<Fault>>
+        step: impl AsyncFn(&PostgresSession) -> Result<T, E>,
+    ) -> Result<T, StreamStoreError<StreamFault>>
     where
-        E: From<Fault> + Into<Refusal>,
+        E: From<StreamFault> + Into<StepError>,
     {
-        let was_linked = self.link.is_some();
-        match self.over(bytes, &step) {
-            Err(StreamStoreError::Store(Fault::Away(why))) if was_linked && why != NO_ANSWER => self.over(bytes, &step),
+        let was_connected = self.connection.is_some();
+        match self.run_step(bytes, &step) {
+            Err(StreamStoreError::Store(StreamFault::Unreachable(why))) if was_connected && why != NO_ANSWER => {
+                self.run_step(bytes, &step)
+            }
             done => done,
         }
     }
 
     /// Whatever was begun is over.
-    fn lose(&mut self, fault: &Fault) {
-        self.link = None;
-        self.batch = Batch::Lost(fault.clone());
+    fn abandon_batch(&mut self, fault: &StreamFault) {
+        self.connection = None;
+        self.batch = PostgresBatch::RolledBack(fault.clone());
     }
 
     /// Does something as a whole, or not at all.
     fn change<T>(
         &mut self,
         bytes: usize,
-        step: impl AsyncFnOnce(&Session) -> Result<T, Refusal>,
-    ) -> Result<T, StreamStoreError<StreamError>> {
+        step: impl AsyncFnOnce(&PostgresSession) -> Result<T, StepError>,
+    ) -> Result<T, StreamStoreError<StreamStorageError>> {
         let done = self.step(bytes, step);
-        done.map_err(|refused| StreamError::refused(&self.address.at, refused))
+        done.map_err(|refused| StreamStorageError::refused(&self.address.at, refused))
     }
 
-    fn step<T>(&mut self, bytes: usize, step: impl AsyncFnOnce(&Session) -> Result<T, Refusal>) -> Result<T, Refusal> {
-        let is_alone = self.batch == Batch::No;
+    fn step<T>(
+        &mut self,
+        bytes: usize,
+        step: impl AsyncFnOnce(&PostgresSession) -> Result<T, StepError>,
+    ) -> Result<T, StepError> {
+        let is_alone = self.batch == PostgresBatch::Inactive;
         match &self.batch {
-            Batch::Lost(fault) => return Err(fault.clone().into()),
-            Batch::Begun => {
-                let next = async |session: &Session| session.simple("RELEASE step; SAVEPOINT step").await;
-                if let Err(StreamStoreError::Store(fault)) = self.over(0, next) {
-                    self.lose(&fault);
+            PostgresBatch::RolledBack(fault) => return Err(fault.clone().into()),
+            PostgresBatch::Active => {
+                let next = async |session: &PostgresSession| session.simple("RELEASE step; SAVEPOINT step").await;
+                if let Err(StreamStoreError::Store(fault)) = self.run_step(0, next) {
+                    self.abandon_batch(&fault);
                     return Err(fault.into());
                 }
             }
-            Batch::No | Batch::Wanted => {
-                if let Err(refused) = self.anew(0, async |session: &Session| session.simple(BEGIN).await) {
+            PostgresBatch::Inactive | PostgresBatch::Armed => {
+                if let Err(refused) =
+                    self.run_with_reconnect(0, async |session: &PostgresSession| session.simple(BEGIN).await)
+                {
                     // Over the next connection nothing is begun.
-                    self.link = None;
+                    self.connection = None;
                     return Err(refused);
                 }
                 if !is_alone {
-                    self.batch = Batch::Begun;
+                    self.batch = PostgresBatch::Active;
                 }
             }
         }
-        let done = self.over(bytes, async |session: &Session| {
+        let done = self.run_step(bytes, async |session: &PostgresSession| {
             let done = step(session).await;
             let end = match (&done, is_alone) {
                 (Ok(_), true) => "COMMIT",
-                (Ok(_), false) | (Err(StreamStoreError::Store(Fault::Away(_))), _) => return done,
+                (Ok(_), false) | (Err(StreamStoreError::Store(StreamFault::Unreachable(_))), _) => return done,
                 (Err(_), true) => "ROLLBACK",
                 (Err(_), false) => "ROLLBACK TO step",
             };
             match session.simple(end).await {
-                Err(Fault::Away(why)) if done.is_ok() => Err(unknown(&why).into()),
+                Err(StreamFault::Unreachable(why)) if done.is_ok() => Err(unknown(&why).into()),
                 Err(fault) if done.is_ok() => Err(fault.into()),
                 // Nobody goes on over this connection.
-                Err(_) => Err(Fault::Away("what was begun could not be taken back".into()).into()),
+                Err(_) => Err(StreamFault::Unreachable("what was begun could not be taken back".into()).into()),
                 Ok(()) => done,
             }
         });
-        if let (Err(StreamStoreError::Store(fault)), None, false) = (&done, &self.link, is_alone) {
-            self.batch = Batch::Lost(fault.clone());
+        if let (Err(StreamStoreError::Store(fault)), None, false) = (&done, &self.connection, is_alone) {
+            self.batch = PostgresBatch::RolledBack(fault.clone());
         }
         done
     }
 
     /// The same for what only the store can refuse.
-    fn change_surely<T>(&mut self, step: impl AsyncFnOnce(&Session) -> Result<T, Refusal>) -> Result<T, StreamError> {
-        self.change(0, step).map_err(StreamError::surely)
+    fn change_unconditionally<T>(
+        &mut self,
+        step: impl AsyncFnOnce(&PostgresSession) -> Result<T, StepError>,
+    ) -> Result<T, StreamStorageError> {
+        self.change(0, step).map_err(StreamStorageError::expect_store_error)
     }
 
-    fn look<T>(&mut self, bytes: usize, look: impl AsyncFn(&Session) -> Result<T, Fault>) -> Result<T, StreamError> {
+    fn read_only<T>(
+        &mut self,
+        bytes: usize,
+        read_only: impl AsyncFn(&PostgresSession) -> Result<T, StreamFault>,
+    ) -> Result<T, StreamStorageError> {
         let done = match &self.batch {
-            Batch::Lost(fault) => Err(fault.clone().into()),
-            Batch::No | Batch::Wanted => self.anew(bytes, look),
-            Batch::Begun => {
-                let done = self.over(bytes, look);
+            PostgresBatch::RolledBack(fault) => Err(fault.clone().into()),
+            PostgresBatch::Inactive | PostgresBatch::Armed => self.run_with_reconnect(bytes, read_only),
+            PostgresBatch::Active => {
+                let done = self.run_step(bytes, read_only);
                 if let Err(StreamStoreError::Store(fault)) = &done {
                     // The server does nothing more within what was begun.
-                    self.lose(&fault.clone());
+                    self.abandon_batch(&fault.clone());
                 }
                 done
             }
         };
-        done.map_err(|refused| StreamError::surely(StreamError::refused(&self.address.at, refused)))
+        done.map_err(|refused| {
+            StreamStorageError::expect_store_error(StreamStorageError::refused(&self.address.at, refused))
+        })
     }
 }
 
 /// The answer to the end of a transaction did not come.
-fn unknown(why: &str) -> Fault {
-    Fault::Away(format!("{why}; it is not known whether what was done last is stored"))
+fn unknown(why: &str) -> StreamFault {
+    StreamFault::Unreachable(format!("{why}; it is not known whether what was done last is stored"))
 }
 
-impl Batches for PostgresStreams {
+impl BatchStore for PostgresStreams {
     fn begin(&mut self) {
-        self.batch = Batch::Wanted;
+        self.batch = PostgresBatch::Armed;
     }
 
-    fn commit(&mut self) -> Result<(), StreamError> {
-        match std::mem::replace(&mut self.batch, Batch::No) {
-            Batch::No | Batch::Wanted => return Ok(()),
-            Batch::Lost(fault) => return Err(self.error(fault)),
-            Batch::Begun => {}
+    fn commit(&mut self) -> Result<(), StreamStorageError> {
+        match std::mem::replace(&mut self.batch, PostgresBatch::Inactive) {
+            PostgresBatch::Inactive | PostgresBatch::Armed => return Ok(()),
+            PostgresBatch::RolledBack(fault) => return Err(self.error(fault)),
+            PostgresBatch::Active => {}
         }
         // If the server has given the transaction up, the first of the two is refused; the second never would be.
-        let done = self.over(0, async |session: &Session| session.simple("RELEASE step; COMMIT").await);
+        let done = self.run_step(0, async |session: &PostgresSession| session.simple("RELEASE step; COMMIT").await);
         done.map_err(|refused| {
-            self.link = None;
-            match StreamError::surely(StreamError::refused(&self.address.at, refused)) {
-                StreamError { at, fault: Fault::Away(why) } => StreamError { at, fault: unknown(&why) },
+            self.connection = None;
+            match StreamStorageError::expect_store_error(StreamStorageError::refused(&self.address.at, refused)) {
+                StreamStorageError { at, fault: StreamFault::Unreachable(why) } => {
+                    StreamStorageError { at, fault: unknown(&why) }
+                }
                 error => error,
             }
         })
@@ -256,18 +280,18 @@ impl Batches for PostgresStreams {
 }
 
 impl StreamStore for PostgresStreams {
-    type Error = StreamError;
+    type Error = StreamStorageError;
 
-    fn check(&mut self) -> Result<(), StreamError> {
+    fn check(&mut self) -> Result<(), StreamStorageError> {
         let checked = match &self.batch {
-            Batch::Lost(fault) => Err(fault.clone()),
-            Batch::No | Batch::Wanted | Batch::Begun => self.linked().map(drop),
+            PostgresBatch::RolledBack(fault) => Err(fault.clone()),
+            PostgresBatch::Inactive | PostgresBatch::Armed | PostgresBatch::Active => self.open_connection().map(drop),
         };
         checked.map_err(|fault| self.error(fault))
     }
 
-    fn covered(&mut self, stream: &StreamName) -> Result<Vec<EventId>, StreamError> {
-        self.look(0, async |session: &Session| Ok(covered(session, stream).await?.into_values().collect()))
+    fn covered(&mut self, stream: &StreamName) -> Result<Vec<EventId>, StreamStorageError> {
+        self.read_only(0, async |session: &PostgresSession| Ok(covered(session, stream).await?.into_values().collect()))
     }
 
     fn add(
@@ -276,10 +300,10 @@ impl StreamStore for PostgresStreams {
         events: &[NewEvent],
         places: &[EventId],
         limits: &StreamLimits,
-    ) -> Result<Vec<Option<StreamId>>, StreamStoreError<StreamError>> {
+    ) -> Result<Vec<Option<StreamId>>, StreamStoreError<StreamStorageError>> {
         let bytes = events.iter().map(|event| event.data.bytes().len()).sum();
-        self.change(bytes, async |session: &Session| {
-            let (found, known) = tokio::join!(find_or_make(session, stream), covered(session, stream));
+        self.change(bytes, async |session: &PostgresSession| {
+            let (found, known) = tokio::join!(find_or_create(session, stream), covered(session, stream));
             let (mut found, mut known) = (found?, known?);
             let before = found.contents.last;
             let (mut ids, mut new) = (Vec::with_capacity(events.len()), Vec::with_capacity(events.len()));
@@ -317,7 +341,7 @@ impl StreamStore for PostgresStreams {
             tokio::try_join!(
                 insert(session, number, signed(before.number())?, &new),
                 cover(session, number, &changed),
-                note(session, found)
+                update_contents(session, found)
             )?;
             for (server, stamps) in posted {
                 outbox::done(session, server, stream, &stamps).await?;
@@ -332,9 +356,9 @@ impl StreamStore for PostgresStreams {
         after: StreamId,
         want: Option<&BTreeSet<StreamType>>,
         room: PageBudget,
-    ) -> Result<StreamPage, StreamError> {
+    ) -> Result<StreamPage, StreamStorageError> {
         let kinds: Option<Vec<&str>> = want.map(|want| want.iter().map(StreamType::as_str).collect());
-        self.look(room.bytes, async |session: &Session| {
+        self.read_only(room.bytes, async |session: &PostgresSession| {
             let page = StreamPage::new(after);
             match find(session, stream).await? {
                 Some(found) => read(session, &found, page, kinds.as_deref(), room).await,
@@ -348,9 +372,9 @@ impl StreamStore for PostgresStreams {
         stream: &StreamName,
         who: &Consumer,
         now: Timestamp,
-    ) -> Result<Option<ConsumerRow>, StreamError> {
-        self.change_surely(async |session: &Session| {
-            let found = find_or_make(session, stream).await?;
+    ) -> Result<Option<ConsumerRow>, StreamStorageError> {
+        self.change_unconditionally(async |session: &PostgresSession| {
+            let found = find_or_create(session, stream).await?;
             let before = consumer(session, &found, who).await?;
             let row = ConsumerRow::registered(before.as_ref(), who, &found.contents, now);
             put_consumer(session, found.number, &row).await?;
@@ -364,9 +388,9 @@ impl StreamStore for PostgresStreams {
         who: &Consumer,
         accepted: StreamId,
         now: Timestamp,
-    ) -> Result<StreamId, StreamStoreError<StreamError>> {
+    ) -> Result<StreamId, StreamStoreError<StreamStorageError>> {
         let (user, component) = (who.user.as_str(), who.component.as_str());
-        self.change(0, async |session: &Session| {
+        self.change(0, async |session: &PostgresSession| {
             let accept = r#"UPDATE seqcast_consumers c SET position = greatest(c.position, least($4, s.last)), heard = $5
                 FROM seqcast_streams s WHERE s.name = $1 AND c.stream = s.number AND c."user" = $2 AND c.component = $3
                 AND c.missed_first IS NULL RETURNING c.position"#;
@@ -381,9 +405,9 @@ impl StreamStore for PostgresStreams {
         })
     }
 
-    fn reset(&mut self, stream: &StreamName, who: &Consumer, position: StreamId) -> Result<bool, StreamError> {
+    fn reset(&mut self, stream: &StreamName, who: &Consumer, position: StreamId) -> Result<bool, StreamStorageError> {
         let (user, component) = (who.user.as_str(), who.component.as_str());
-        self.change_surely(async |session: &Session| {
+        self.change_unconditionally(async |session: &PostgresSession| {
             let reset = r#"UPDATE seqcast_consumers c SET position = least($4, s.last),
                 missed_first = NULL, missed_last = NULL, missed_count = NULL
                 FROM seqcast_streams s WHERE s.name = $1 AND c.stream = s.number AND c."user" = $2 AND c.component = $3"#;
@@ -392,24 +416,24 @@ impl StreamStore for PostgresStreams {
         })
     }
 
-    fn remove(&mut self, stream: &StreamName, who: &Consumer) -> Result<bool, StreamError> {
+    fn remove(&mut self, stream: &StreamName, who: &Consumer) -> Result<bool, StreamStorageError> {
         let (user, component) = (who.user.as_str(), who.component.as_str());
-        self.change_surely(async |session: &Session| {
+        self.change_unconditionally(async |session: &PostgresSession| {
             let remove = r#"DELETE FROM seqcast_consumers c USING seqcast_streams s
                 WHERE s.name = $1 AND c.stream = s.number AND c."user" = $2 AND c.component = $3"#;
             Ok(0 < session.change(remove, &[&stream.as_str(), &user, &component]).await?)
         })
     }
 
-    fn consumers(&mut self, stream: &StreamName) -> Result<Vec<ConsumerRow>, StreamError> {
-        self.look(0, async |session: &Session| {
+    fn consumers(&mut self, stream: &StreamName) -> Result<Vec<ConsumerRow>, StreamStorageError> {
+        self.read_only(0, async |session: &PostgresSession| {
             let Some(found) = find(session, stream).await? else { return Ok(Vec::new()) };
             consumers(session, &found).await
         })
     }
 
-    fn find(&mut self, stream: &StreamName, origin: EventId) -> Result<Option<StreamId>, StreamError> {
-        self.look(0, async |session: &Session| {
+    fn find(&mut self, stream: &StreamName, origin: EventId) -> Result<Option<StreamId>, StreamStorageError> {
+        self.read_only(0, async |session: &PostgresSession| {
             let find = "SELECT id FROM seqcast_events WHERE stream = (SELECT number FROM seqcast_streams WHERE name = $1) \
                 AND server = $2 AND session = $3 AND instance = $4 ORDER BY id DESC LIMIT 1";
             let (server, session_number) = (i64::from(origin.server.0), signed(origin.session)?);
@@ -425,25 +449,29 @@ impl StreamStore for PostgresStreams {
         streams: &[StreamName],
         now: Timestamp,
         count_max: usize,
-    ) -> Result<Vec<PostedEvent>, StreamError> {
+    ) -> Result<Vec<PostedEvent>, StreamStorageError> {
         let names: Vec<&str> = streams.iter().map(StreamName::as_str).collect();
         // Mostly there is nothing, and then nobody is to wait.
-        if self.look(0, async |session: &Session| outbox::is_empty(session, &names).await)? {
+        if self.read_only(0, async |session: &PostgresSession| outbox::is_empty(session, &names).await)? {
             return Ok(Vec::new());
         }
-        self.change_surely(async |session: &Session| Ok(outbox::claim(session, server, &names, now, count_max).await?))
+        self.change_unconditionally(async |session: &PostgresSession| {
+            Ok(outbox::claim(session, server, &names, now, count_max).await?)
+        })
     }
 
-    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<PostedEvent>, StreamError> {
-        self.look(0, async |session: &Session| outbox::claimed(session, server, stream).await)
+    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<PostedEvent>, StreamStorageError> {
+        self.read_only(0, async |session: &PostgresSession| outbox::claimed(session, server, stream).await)
     }
 
-    fn quarantine(&mut self, number: u64, why: &str) -> Result<(), StreamError> {
-        self.change_surely(async |session: &Session| Ok(outbox::quarantine(session, signed(number)?, why).await?))
+    fn quarantine(&mut self, number: u64, why: &str) -> Result<(), StreamStorageError> {
+        self.change_unconditionally(async |session: &PostgresSession| {
+            Ok(outbox::quarantine(session, signed(number)?, why).await?)
+        })
     }
 
-    fn contents(&mut self, stream: &StreamName) -> Result<Contents, StreamError> {
-        self.look(0, async |session: &Session| {
+    fn contents(&mut self, stream: &StreamName) -> Result<Contents, StreamStorageError> {
+        self.read_only(0, async |session: &PostgresSession| {
             Ok(find(session, stream).await?.map_or(Contents::default(), |found| found.contents))
         })
     }
@@ -454,8 +482,8 @@ impl StreamStore for PostgresStreams {
         limits: &StreamLimits,
         now: Timestamp,
         budget: usize,
-    ) -> Result<TrimReport, StreamError> {
-        self.change_surely(async |session: &Session| match find(session, stream).await? {
+    ) -> Result<TrimReport, StreamStorageError> {
+        self.change_unconditionally(async |session: &PostgresSession| match find(session, stream).await? {
             Some(found) => Ok(trim(session, found, limits, now, budget).await?),
             None => Ok(TrimReport::default()),
         })

@@ -10,16 +10,16 @@
 //! | `seqcast_version` | the version of these tables; one row |
 //!
 //! What is done survives a crash of the host when it is answered: WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>). Several steps
-//! between [`Batches::begin`] and [`Batches::commit`] share the waiting for the disk.
+//! between [`BatchStore::begin`] and [`BatchStore::commit`] share the waiting for the disk.
 
 mod outbox;
 
 pub use outbox::add_event_in;
 
-use super::error::{Fault, Refusal, StreamError};
-use super::row::{damaged, id, signed, timestamp, unsigned};
-use super::store::Batches;
-use crate::daemon::sqlite_file::{SqliteFileError, check_header, is_corruption, wait};
+use super::column_values::{damaged, id, signed, timestamp, unsigned};
+use super::error::{StepError, StreamFault, StreamStorageError};
+use super::store::BatchStore;
+use crate::daemon::sqlite_file::{SqliteFileError, check_header, is_corruption, retry_busy};
 use crate::event::model::{EventId, Json, ServerId};
 use crate::event::stream::model::{PASSED_MAX, PageBudget, StreamEvent, StreamPage};
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 /// Of the tables; a file of any other is refused.
 const VERSION: i64 = 1;
 /// What the application ids of other files of ours begin with: "sq".
-const OTHERS: i32 = 0x7371;
+const OTHER_APPLICATION_PREFIX: i32 = 0x7371;
 
 const SCHEMA: &str = "
     CREATE TABLE seqcast_version (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL) STRICT;
@@ -66,23 +66,23 @@ const SCHEMA: &str = "
     CREATE INDEX seqcast_outbox_claimed ON seqcast_outbox (server, stream, stamp) WHERE refused IS NULL;
 ";
 
-impl From<rusqlite::Error> for Fault {
-    fn from(error: rusqlite::Error) -> Fault {
+impl From<rusqlite::Error> for StreamFault {
+    fn from(error: rusqlite::Error) -> StreamFault {
         let words = error.to_string();
         match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => Fault::Full(words),
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Fault::Busy,
-            _ if is_corruption(&error) => Fault::Damaged(words),
+            Some(ErrorCode::DiskFull) => StreamFault::Full(words),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StreamFault::Busy,
+            _ if is_corruption(&error) => StreamFault::Damaged(words),
             Some(
                 ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly | ErrorCode::SystemIoFailure,
-            ) => Fault::Away(words),
-            _ => Fault::Other(words),
+            ) => StreamFault::Unreachable(words),
+            _ => StreamFault::Other(words),
         }
     }
 }
 
-impl From<rusqlite::Error> for Refusal {
-    fn from(error: rusqlite::Error) -> Refusal {
+impl From<rusqlite::Error> for StepError {
+    fn from(error: rusqlite::Error) -> StepError {
         StreamStoreError::Store(error.into())
     }
 }
@@ -92,22 +92,22 @@ impl From<rusqlite::Error> for Refusal {
 pub struct SqliteStreams {
     connection: Connection,
     path: PathBuf,
-    batch: Batch,
+    batch: SqliteBatch,
 }
 
 /// Whether several steps are stored together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Batch {
+enum SqliteBatch {
     /// Each on its own.
-    No,
+    Inactive,
     /// From the next step that changes something on.
-    Wanted,
+    Armed,
     /// Others hold the file: nobody waits for it once more.
     Busy,
     /// Something was changed.
-    Begun,
+    Active,
     /// SQLite has taken all of it back, as the disk is full or fails.
-    Lost,
+    RolledBack,
 }
 
 impl SqliteStreams {
@@ -115,18 +115,18 @@ impl SqliteStreams {
     ///
     /// # Errors
     /// It is none of SQLite, our tables in it are of another version, or the system refuses it; nothing is changed then.
-    pub fn open(path: &Path) -> Result<SqliteStreams, StreamError> {
-        let wrong = |fault| StreamError { at: path.display().to_string(), fault };
-        check_header(path).map_err(|why| wrong(unfit(why)))?;
-        let open = || -> Result<Connection, Fault> {
+    pub fn open(path: &Path) -> Result<SqliteStreams, StreamStorageError> {
+        let wrong = |fault| StreamStorageError { at: path.display().to_string(), fault };
+        check_header(path).map_err(|why| wrong(file_error(why)))?;
+        let open = || -> Result<Connection, StreamFault> {
             let flags =
                 OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let mut connection = Connection::open_with_flags(path, flags)?;
-            connection.busy_handler(Some(wait))?;
+            connection.busy_handler(Some(retry_busy))?;
             connection.set_prepared_statement_cache_capacity(64);
             let application: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-            if application >> 16 == OTHERS {
-                return Err(Fault::Foreign("a journal, an archive or a shared state of ours".into()));
+            if application >> 16 == OTHER_APPLICATION_PREFIX {
+                return Err(StreamFault::Foreign("a journal, an archive or a shared state of ours".into()));
             }
             let is_ours = check_version(&connection)?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -142,37 +142,37 @@ impl SqliteStreams {
             Ok(connection)
         };
         let connection = open().map_err(wrong)?;
-        Ok(SqliteStreams { connection, path: path.to_owned(), batch: Batch::No })
+        Ok(SqliteStreams { connection, path: path.to_owned(), batch: SqliteBatch::Inactive })
     }
 
-    fn error(&self, fault: Fault) -> StreamError {
-        StreamError { at: self.path.display().to_string(), fault }
+    fn error(&self, fault: StreamFault) -> StreamStorageError {
+        StreamStorageError { at: self.path.display().to_string(), fault }
     }
 
-    fn refused(&self, refused: Refusal) -> StreamStoreError<StreamError> {
-        StreamError::refused(&self.path.display().to_string(), refused)
+    fn refused(&self, refused: StepError) -> StreamStoreError<StreamStorageError> {
+        StreamStorageError::refused(&self.path.display().to_string(), refused)
     }
 
     /// Does something as a whole, or not at all.
     fn change<T>(
         &mut self,
-        step: impl FnOnce(&Connection) -> Result<T, Refusal>,
-    ) -> Result<T, StreamStoreError<StreamError>> {
-        if self.batch == Batch::Wanted {
+        step: impl FnOnce(&Connection) -> Result<T, StepError>,
+    ) -> Result<T, StreamStoreError<StreamStorageError>> {
+        if self.batch == SqliteBatch::Armed {
             if let Err(error) = self.connection.execute_batch("BEGIN IMMEDIATE") {
-                let fault = Fault::from(error);
-                self.batch = if fault == Fault::Busy { Batch::Busy } else { Batch::Wanted };
+                let fault = StreamFault::from(error);
+                self.batch = if fault == StreamFault::Busy { SqliteBatch::Busy } else { SqliteBatch::Armed };
                 return Err(self.refused(fault.into()));
             }
-            self.batch = Batch::Begun;
+            self.batch = SqliteBatch::Active;
         }
         let [begin, end, back] = match self.batch {
-            Batch::Begun => ["SAVEPOINT step", "RELEASE step", "ROLLBACK TO step; RELEASE step"],
-            Batch::No | Batch::Wanted => ["BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"],
-            Batch::Busy => return Err(self.refused(Fault::Busy.into())),
-            Batch::Lost => return Err(self.refused(lost().into())),
+            SqliteBatch::Active => ["SAVEPOINT step", "RELEASE step", "ROLLBACK TO step; RELEASE step"],
+            SqliteBatch::Inactive | SqliteBatch::Armed => ["BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"],
+            SqliteBatch::Busy => return Err(self.refused(StreamFault::Busy.into())),
+            SqliteBatch::RolledBack => return Err(self.refused(rolled_back().into())),
         };
-        let run = || -> Result<T, Refusal> {
+        let run = || -> Result<T, StepError> {
             self.connection.execute_batch(begin)?;
             let done = step(&self.connection).and_then(|done| Ok(self.connection.execute_batch(end).map(|()| done)?));
             if done.is_err() {
@@ -182,56 +182,64 @@ impl SqliteStreams {
             done
         };
         let done = run().map_err(|refused| self.refused(refused));
-        if self.batch == Batch::Begun && self.connection.is_autocommit() {
-            self.batch = Batch::Lost;
+        if self.batch == SqliteBatch::Active && self.connection.is_autocommit() {
+            self.batch = SqliteBatch::RolledBack;
         }
         done
     }
 
     /// The same for what only the store can refuse.
-    fn change_surely<T>(&mut self, step: impl FnOnce(&Connection) -> Result<T, Refusal>) -> Result<T, StreamError> {
-        self.change(step).map_err(StreamError::surely)
+    fn change_unconditionally<T>(
+        &mut self,
+        step: impl FnOnce(&Connection) -> Result<T, StepError>,
+    ) -> Result<T, StreamStorageError> {
+        self.change(step).map_err(StreamStorageError::expect_store_error)
     }
 
-    fn look<T>(&self, look: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, StreamError> {
-        look(&self.connection).map_err(|fault| self.error(fault))
+    fn read_only<T>(
+        &self,
+        read_only: impl FnOnce(&Connection) -> Result<T, StreamFault>,
+    ) -> Result<T, StreamStorageError> {
+        read_only(&self.connection).map_err(|fault| self.error(fault))
     }
 }
 
-pub(super) fn unfit(why: SqliteFileError) -> Fault {
+pub(super) fn file_error(why: SqliteFileError) -> StreamFault {
     match why {
-        SqliteFileError::Foreign(what) => Fault::Foreign(what.into()),
-        SqliteFileError::Version(version) => Fault::Version { found: version.into(), known: VERSION },
-        SqliteFileError::Truncated { bytes, wanted } => Fault::Damaged(format!("it has {bytes} of {wanted} bytes")),
-        SqliteFileError::System(error) => Fault::Away(error.to_string()),
+        SqliteFileError::Foreign(what) => StreamFault::Foreign(what.into()),
+        SqliteFileError::Version(version) => StreamFault::Version { found: version.into(), known: VERSION },
+        SqliteFileError::Truncated { bytes, wanted } => {
+            StreamFault::Damaged(format!("it has {bytes} of {wanted} bytes"))
+        }
+        SqliteFileError::System(error) => StreamFault::Unreachable(error.to_string()),
         SqliteFileError::Sqlite(error) => error.into(),
     }
 }
 
 /// Whether our tables are there; an error if they are of another version, or not ours.
-fn check_version(connection: &Connection) -> Result<bool, Fault> {
+fn check_version(connection: &Connection) -> Result<bool, StreamFault> {
     let names = "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'seqcast_*' AND type = 'table'";
     if connection.query_row(names, [], |row| row.get::<_, i64>(0))? == 0 {
         return Ok(false);
     }
     let found = connection.query_row("SELECT version FROM seqcast_version", [], |row| row.get(0));
-    match found.map_err(|error| Fault::Foreign(format!("seqcast_version: {error}")))? {
+    match found.map_err(|error| StreamFault::Foreign(format!("seqcast_version: {error}")))? {
         VERSION => Ok(true),
-        found => Err(Fault::Version { found, known: VERSION }),
+        found => Err(StreamFault::Version { found, known: VERSION }),
     }
 }
 
-fn lost() -> Fault {
-    Fault::Full("what was done together with it was taken back".into())
+fn rolled_back() -> StreamFault {
+    StreamFault::Full("what was done together with it was taken back".into())
 }
 
-fn event_id(row: &Row<'_>, from: usize) -> Result<EventId, Fault> {
+fn event_id(row: &Row<'_>, from: usize) -> Result<EventId, StreamFault> {
     let (session, instance) = (unsigned(row.get(from + 1)?)?, unsigned(row.get(from + 2)?)?);
     Ok(EventId { server: ServerId(row.get(from)?), session, instance })
 }
 
 /// Number and contents of a stream; `None` if nothing was ever done with it.
-fn find(connection: &Connection, stream: &StreamName) -> Result<Option<(i64, Contents)>, Fault> {
+fn find(connection: &Connection, stream: &StreamName) -> Result<Option<(i64, Contents)>, StreamFault> {
     let mut find =
         connection.prepare_cached("SELECT number, last, events, bytes FROM seqcast_streams WHERE name = ?")?;
     let mut rows = find.query([stream.as_str()])?;
@@ -240,7 +248,7 @@ fn find(connection: &Connection, stream: &StreamName) -> Result<Option<(i64, Con
     Ok(Some((row.get(0)?, Contents { last: id(row.get(1)?)?, events, bytes })))
 }
 
-fn find_or_make(connection: &Connection, stream: &StreamName) -> Result<(i64, Contents), Fault> {
+fn find_or_create(connection: &Connection, stream: &StreamName) -> Result<(i64, Contents), StreamFault> {
     if let Some(found) = find(connection, stream)? {
         return Ok(found);
     }
@@ -250,14 +258,14 @@ fn find_or_make(connection: &Connection, stream: &StreamName) -> Result<(i64, Co
     Ok((connection.last_insert_rowid(), Contents::default()))
 }
 
-fn note(connection: &Connection, stream: i64, contents: &Contents) -> Result<(), Fault> {
+fn update_contents(connection: &Connection, stream: i64, contents: &Contents) -> Result<(), StreamFault> {
     connection
         .prepare_cached("UPDATE seqcast_streams SET last = ?, events = ?, bytes = ? WHERE number = ?")?
         .execute(params![signed(contents.last.number())?, signed(contents.events)?, signed(contents.bytes)?, stream])?;
     Ok(())
 }
 
-fn covered(connection: &Connection, stream: i64) -> Result<BTreeMap<ServerId, EventId>, Fault> {
+fn covered(connection: &Connection, stream: i64) -> Result<BTreeMap<ServerId, EventId>, StreamFault> {
     let mut find =
         connection.prepare_cached("SELECT server, session, instance FROM seqcast_covered WHERE stream = ?")?;
     let mut rows = find.query([stream])?;
@@ -269,10 +277,10 @@ fn covered(connection: &Connection, stream: i64) -> Result<BTreeMap<ServerId, Ev
     Ok(places)
 }
 
-fn consumer_row(row: &Row<'_>, of: &Contents) -> Result<ConsumerRow, Fault> {
+fn consumer_row(row: &Row<'_>, of: &Contents) -> Result<ConsumerRow, StreamFault> {
     let name = |text: String| text.parse().map_err(|_| damaged("a user"));
     let component = |text: String| text.parse().map_err(|_| damaged("a component"));
-    let missed = |first: Option<i64>| -> Result<Option<MissedRange>, Fault> {
+    let missed = |first: Option<i64>| -> Result<Option<MissedRange>, StreamFault> {
         let Some(first) = first else { return Ok(None) };
         Ok(Some(MissedRange { first: id(first)?, last: id(row.get(4)?)?, count: unsigned(row.get(5)?)? }))
     };
@@ -294,13 +302,13 @@ fn consumer(
     connection: &Connection,
     (stream, of): (i64, &Contents),
     consumer: &Consumer,
-) -> Result<Option<ConsumerRow>, Fault> {
+) -> Result<Option<ConsumerRow>, StreamFault> {
     let mut find = connection.prepare_cached(&format!("{CONSUMER} AND user = ?2 AND component = ?3"))?;
     let mut rows = find.query(params![stream, consumer.user.as_str(), consumer.component.as_str()])?;
     rows.next()?.map(|row| consumer_row(row, of)).transpose()
 }
 
-fn consumers(connection: &Connection, (stream, of): (i64, &Contents)) -> Result<Vec<ConsumerRow>, Fault> {
+fn consumers(connection: &Connection, (stream, of): (i64, &Contents)) -> Result<Vec<ConsumerRow>, StreamFault> {
     let mut find = connection.prepare_cached(&format!("{CONSUMER} ORDER BY user, component"))?;
     let mut rows = find.query([stream])?;
     let mut found = Vec::new();
@@ -310,7 +318,7 @@ fn consumers(connection: &Connection, (stream, of): (i64, &Contents)) -> Result<
     Ok(found)
 }
 
-fn put_consumer(connection: &Connection, stream: i64, row: &ConsumerRow) -> Result<(), Fault> {
+fn put_consumer(connection: &Connection, stream: i64, row: &ConsumerRow) -> Result<(), StreamFault> {
     let missed = |of: fn(&MissedRange) -> u64| row.lapsed.as_ref().map(|missed| signed(of(missed))).transpose();
     connection.prepare_cached("REPLACE INTO seqcast_consumers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?.execute(
         params![
@@ -328,16 +336,16 @@ fn put_consumer(connection: &Connection, stream: i64, row: &ConsumerRow) -> Resu
     Ok(())
 }
 
-impl Batches for SqliteStreams {
+impl BatchStore for SqliteStreams {
     fn begin(&mut self) {
-        self.batch = Batch::Wanted;
+        self.batch = SqliteBatch::Armed;
     }
 
-    fn commit(&mut self) -> Result<(), StreamError> {
-        match std::mem::replace(&mut self.batch, Batch::No) {
-            Batch::No | Batch::Wanted | Batch::Busy => return Ok(()),
-            Batch::Lost => return Err(self.error(lost())),
-            Batch::Begun => {}
+    fn commit(&mut self) -> Result<(), StreamStorageError> {
+        match std::mem::replace(&mut self.batch, SqliteBatch::Inactive) {
+            SqliteBatch::Inactive | SqliteBatch::Armed | SqliteBatch::Busy => return Ok(()),
+            SqliteBatch::RolledBack => return Err(self.error(rolled_back())),
+            SqliteBatch::Active => {}
         }
         self.connection.execute_batch("COMMIT").map_err(|error| {
             // If it is over already, there is nothing to take back.
@@ -356,14 +364,14 @@ impl Batches for SqliteStreams {
 }
 
 impl StreamStore for SqliteStreams {
-    type Error = StreamError;
+    type Error = StreamStorageError;
 
-    fn check(&mut self) -> Result<(), StreamError> {
+    fn check(&mut self) -> Result<(), StreamStorageError> {
         Ok(())
     }
 
-    fn covered(&mut self, stream: &StreamName) -> Result<Vec<EventId>, StreamError> {
-        self.look(|connection| match find(connection, stream)? {
+    fn covered(&mut self, stream: &StreamName) -> Result<Vec<EventId>, StreamStorageError> {
+        self.read_only(|connection| match find(connection, stream)? {
             Some((number, _)) => Ok(covered(connection, number)?.into_values().collect()),
             None => Ok(Vec::new()),
         })
@@ -375,9 +383,9 @@ impl StreamStore for SqliteStreams {
         events: &[NewEvent],
         places: &[EventId],
         limits: &StreamLimits,
-    ) -> Result<Vec<Option<StreamId>>, StreamStoreError<StreamError>> {
+    ) -> Result<Vec<Option<StreamId>>, StreamStoreError<StreamStorageError>> {
         self.change(|connection| {
-            let (number, mut contents) = find_or_make(connection, stream)?;
+            let (number, mut contents) = find_or_create(connection, stream)?;
             let mut known = covered(connection, number)?;
             let mut insert = connection.prepare_cached("INSERT INTO seqcast_events VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?;
             let (mut ids, mut changed) = (Vec::with_capacity(events.len()), BTreeSet::new());
@@ -420,7 +428,7 @@ impl StreamStore for SqliteStreams {
                 let place = known[&server];
                 cover.execute(params![number, server.0, signed(place.session)?, signed(place.instance)?])?;
             }
-            note(connection, number, &contents)?;
+            update_contents(connection, number, &contents)?;
             Ok(ids)
         })
     }
@@ -431,8 +439,8 @@ impl StreamStore for SqliteStreams {
         after: StreamId,
         want: Option<&BTreeSet<StreamType>>,
         mut room: PageBudget,
-    ) -> Result<StreamPage, StreamError> {
-        self.look(|connection| {
+    ) -> Result<StreamPage, StreamStorageError> {
+        self.read_only(|connection| {
             let (mut page, mut passed) = (StreamPage::new(after), 0);
             let Some((number, contents)) = find(connection, stream)? else { return Ok(page) };
             let mut read = connection.prepare_cached(
@@ -473,9 +481,9 @@ impl StreamStore for SqliteStreams {
         stream: &StreamName,
         who: &Consumer,
         now: Timestamp,
-    ) -> Result<Option<ConsumerRow>, StreamError> {
-        self.change_surely(|connection| {
-            let (number, contents) = find_or_make(connection, stream)?;
+    ) -> Result<Option<ConsumerRow>, StreamStorageError> {
+        self.change_unconditionally(|connection| {
+            let (number, contents) = find_or_create(connection, stream)?;
             let before = consumer(connection, (number, &contents), who)?;
             let row = ConsumerRow::registered(before.as_ref(), who, &contents, now);
             put_consumer(connection, number, &row)?;
@@ -489,7 +497,7 @@ impl StreamStore for SqliteStreams {
         who: &Consumer,
         accepted: StreamId,
         now: Timestamp,
-    ) -> Result<StreamId, StreamStoreError<StreamError>> {
+    ) -> Result<StreamId, StreamStoreError<StreamStorageError>> {
         self.change(|connection| {
             let Some((number, contents)) = find(connection, stream)? else {
                 return Err(StreamStoreError::NotRegistered);
@@ -505,8 +513,8 @@ impl StreamStore for SqliteStreams {
         })
     }
 
-    fn reset(&mut self, stream: &StreamName, who: &Consumer, position: StreamId) -> Result<bool, StreamError> {
-        self.change_surely(|connection| {
+    fn reset(&mut self, stream: &StreamName, who: &Consumer, position: StreamId) -> Result<bool, StreamStorageError> {
+        self.change_unconditionally(|connection| {
             let Some((number, contents)) = find(connection, stream)? else { return Ok(false) };
             let Some(row) = consumer(connection, (number, &contents), who)? else { return Ok(false) };
             let row = ConsumerRow { position: position.min(contents.last), lapsed: None, ..row };
@@ -515,8 +523,8 @@ impl StreamStore for SqliteStreams {
         })
     }
 
-    fn remove(&mut self, stream: &StreamName, who: &Consumer) -> Result<bool, StreamError> {
-        self.change_surely(|connection| {
+    fn remove(&mut self, stream: &StreamName, who: &Consumer) -> Result<bool, StreamStorageError> {
+        self.change_unconditionally(|connection| {
             let Some((number, _)) = find(connection, stream)? else { return Ok(false) };
             let mut remove = connection
                 .prepare_cached("DELETE FROM seqcast_consumers WHERE stream = ? AND user = ? AND component = ?")?;
@@ -524,15 +532,15 @@ impl StreamStore for SqliteStreams {
         })
     }
 
-    fn consumers(&mut self, stream: &StreamName) -> Result<Vec<ConsumerRow>, StreamError> {
-        self.look(|connection| {
+    fn consumers(&mut self, stream: &StreamName) -> Result<Vec<ConsumerRow>, StreamStorageError> {
+        self.read_only(|connection| {
             let Some((number, contents)) = find(connection, stream)? else { return Ok(Vec::new()) };
             consumers(connection, (number, &contents))
         })
     }
 
-    fn find(&mut self, stream: &StreamName, origin: EventId) -> Result<Option<StreamId>, StreamError> {
-        self.look(|connection| {
+    fn find(&mut self, stream: &StreamName, origin: EventId) -> Result<Option<StreamId>, StreamStorageError> {
+        self.read_only(|connection| {
             let Some((number, _)) = find(connection, stream)? else { return Ok(None) };
             let mut find = connection.prepare_cached(
                 "SELECT id FROM seqcast_events WHERE stream = ? AND server = ? AND session = ? AND instance = ? ORDER BY id DESC LIMIT 1",
@@ -549,25 +557,25 @@ impl StreamStore for SqliteStreams {
         streams: &[StreamName],
         now: Timestamp,
         count_max: usize,
-    ) -> Result<Vec<PostedEvent>, StreamError> {
+    ) -> Result<Vec<PostedEvent>, StreamStorageError> {
         let names = outbox::names(streams);
         // Mostly there is nothing, and then nobody is to wait.
-        if self.look(|connection| outbox::is_empty(connection, &names))? {
+        if self.read_only(|connection| outbox::is_empty(connection, &names))? {
             return Ok(Vec::new());
         }
-        self.change_surely(|connection| Ok(outbox::claim(connection, server, &names, now, count_max)?))
+        self.change_unconditionally(|connection| Ok(outbox::claim(connection, server, &names, now, count_max)?))
     }
 
-    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<PostedEvent>, StreamError> {
-        self.look(|connection| outbox::claimed(connection, server, stream))
+    fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<PostedEvent>, StreamStorageError> {
+        self.read_only(|connection| outbox::claimed(connection, server, stream))
     }
 
-    fn quarantine(&mut self, number: u64, why: &str) -> Result<(), StreamError> {
-        self.change_surely(|connection| Ok(outbox::quarantine(connection, signed(number)?, why)?))
+    fn quarantine(&mut self, number: u64, why: &str) -> Result<(), StreamStorageError> {
+        self.change_unconditionally(|connection| Ok(outbox::quarantine(connection, signed(number)?, why)?))
     }
 
-    fn contents(&mut self, stream: &StreamName) -> Result<Contents, StreamError> {
-        self.look(|connection| Ok(find(connection, stream)?.map_or(Contents::default(), |(_, contents)| contents)))
+    fn contents(&mut self, stream: &StreamName) -> Result<Contents, StreamStorageError> {
+        self.read_only(|connection| Ok(find(connection, stream)?.map_or(Contents::default(), |(_, contents)| contents)))
     }
 
     fn trim(
@@ -576,8 +584,8 @@ impl StreamStore for SqliteStreams {
         limits: &StreamLimits,
         now: Timestamp,
         budget: usize,
-    ) -> Result<TrimReport, StreamError> {
-        self.change_surely(|connection| {
+    ) -> Result<TrimReport, StreamStorageError> {
+        self.change_unconditionally(|connection| {
             let Some((number, contents)) = find(connection, stream)? else { return Ok(TrimReport::default()) };
             Ok(trim(connection, (number, contents), limits, now, budget)?)
         })
@@ -590,7 +598,7 @@ fn trim(
     limits: &StreamLimits,
     now: Timestamp,
     budget: usize,
-) -> Result<TrimReport, Fault> {
+) -> Result<TrimReport, StreamFault> {
     let mut trimmed = TrimReport::default();
     let readers = consumers(connection, (number, &contents))?;
     let active = readers.iter().filter(|row| row.lapsed.is_none());
@@ -631,7 +639,7 @@ fn trim(
     connection
         .prepare_cached("DELETE FROM seqcast_events WHERE stream = ? AND id <= ?")?
         .execute(params![number, signed(end.number())?])?;
-    note(connection, number, &contents)?;
+    update_contents(connection, number, &contents)?;
     trimmed.removed = before.events - contents.events;
     Ok(trimmed)
 }

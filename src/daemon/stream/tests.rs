@@ -1,6 +1,6 @@
 //! What every store must do, beside its twin in memory: shared by the tests of each.
 
-use super::store::Batches;
+use super::store::BatchStore;
 use crate::event::model::{EventId, Json, ServerId};
 use crate::event::stream::model::PageBudget;
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
@@ -38,7 +38,7 @@ pub(super) fn refusal<T: Debug, E: Debug>(result: Result<T, StreamStoreError<E>>
 
 /// Random histories, step by step; in some, several steps are stored together. `open` gives the same store for the same seed, `post` posts as
 /// an application does.
-pub(super) fn check_beside_twin<S: Batches>(
+pub(super) fn check_beside_twin<S: BatchStore>(
     seeds: u64,
     open: impl Fn(u64) -> S,
     post: impl Fn(&mut S, u64, &StreamName, &StreamType, &Json),
@@ -146,7 +146,7 @@ pub(super) fn check_beside_twin<S: Batches>(
 }
 
 /// `open` gives the same store each time.
-pub(super) fn check_batches<S: Batches>(open: impl Fn() -> S) {
+pub(super) fn check_batches<S: BatchStore>(open: impl Fn() -> S) {
     let (stream, who): (StreamName, Consumer) = ("main".parse().unwrap(), "a:X".parse().unwrap());
     let mut rng = Rng::new(1);
     let mut event = |session| new_event(&mut rng, EventId { server: ServerId(1), session, instance: 1 }, 5);

@@ -1,9 +1,11 @@
 //! The WebSockets of the FTN18 listener: messages in both directions, and how each connection ends (RFC 6455, section 5.5.1).
 
-use super::http::{BUSY, BYTE_TIME, Busy, Client, Counts, PING_TIME, Place, STALLED, Way};
-use super::serve::ToClient;
+use super::http::{
+    BUSY, BYTE_TIME, ConnectionGuard, HttpCounts, Overload, PING_TIME, RequestContext, STALLED, StreamClient,
+};
+use super::service_thread::ClientMessage;
 use crate::listener::ftn18::call::MESSAGE_BYTES;
-use crate::listener::ftn18::session::Output;
+use crate::listener::ftn18::session::CallOutput;
 use axum::body::Bytes;
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use std::collections::BTreeMap;
@@ -18,11 +20,11 @@ pub(super) const MESSAGE_BYTES_READ: usize = 4 * MESSAGE_BYTES;
 /// Maximum time for a client to answer a Close frame.
 pub(super) const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// Time between two looks at the number of open connections, while the server ends.
-const LOOK_TIME: Duration = Duration::from_millis(5);
+const CLOSE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Why the server ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum CloseReason {
     /// The client has closed it, or is gone.
     Client,
     /// The peer stops.
@@ -32,9 +34,9 @@ enum End {
     /// The client holds most of the memory of all clients.
     Evicted,
     /// More messages wait for the client than it may leave unread.
-    Behind,
+    Slow,
     /// Too many requests of all clients wait, and an answer to a group was not taken.
-    Busy,
+    Overload,
     /// Another connection of the consumer took its place, or its stream cannot be pushed.
     Replaced,
     /// A frame breaks the protocol.
@@ -45,59 +47,61 @@ enum End {
     TooLarge,
 }
 
-impl End {
+impl CloseReason {
     /// Returns the code and reason of the Close frame; `None` where the client has sent one, or is gone.
     fn frame(self) -> Option<(u16, &'static str)> {
         Some(match self {
-            End::Client => return None,
-            End::Stopping => (1001, "the server stops"),
-            End::Stalled => (1001, STALLED),
-            End::Protocol => (1002, "the client breaks the WebSocket protocol"),
-            End::Encoding => (1007, "a message is not UTF-8"),
-            End::TooLarge => (1009, "a message has more than 65536 bytes"),
-            End::Evicted => (1013, "the client holds most of the memory: see listener-memory"),
-            End::Behind => (1013, "too many messages wait for the client"),
-            End::Busy => (1013, BUSY),
-            End::Replaced => (1000, "nothing more is pushed here"),
+            CloseReason::Client => return None,
+            CloseReason::Stopping => (1001, "the server stops"),
+            CloseReason::Stalled => (1001, STALLED),
+            CloseReason::Protocol => (1002, "the client breaks the WebSocket protocol"),
+            CloseReason::Encoding => (1007, "a message is not UTF-8"),
+            CloseReason::TooLarge => (1009, "a message has more than 65536 bytes"),
+            CloseReason::Evicted => (1013, "the client holds most of the memory: see listener-memory"),
+            CloseReason::Slow => (1013, "too many messages wait for the client"),
+            CloseReason::Overload => (1013, BUSY),
+            CloseReason::Replaced => (1000, "nothing more is pushed here"),
         })
     }
 
     /// Returns why nothing more can be read.
-    fn of(error: axum::Error) -> End {
+    fn of(error: axum::Error) -> CloseReason {
         match error.into_inner().downcast_ref::<Error>() {
-            Some(Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake)) => End::Client,
-            Some(Error::Protocol(_)) => End::Protocol,
-            Some(Error::Utf8(_)) => End::Encoding,
-            Some(Error::Capacity(_)) => End::TooLarge,
+            Some(Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake)) => {
+                CloseReason::Client
+            }
+            Some(Error::Protocol(_)) => CloseReason::Protocol,
+            Some(Error::Utf8(_)) => CloseReason::Encoding,
+            Some(Error::Capacity(_)) => CloseReason::TooLarge,
             // The kernel timed out because the client acknowledged nothing.
-            Some(Error::Io(error)) if error.kind() == ErrorKind::TimedOut => End::Stalled,
-            _ => End::Client,
+            Some(Error::Io(error)) if error.kind() == ErrorKind::TimedOut => CloseReason::Stalled,
+            _ => CloseReason::Client,
         }
     }
 }
 
 /// Waits until no WebSocket is open.
-pub(super) async fn until_none(counts: &Counts) {
-    while 0 < counts.conversations.load(Ordering::Relaxed) {
-        tokio::time::sleep(LOOK_TIME).await;
+pub(super) async fn wait_until_closed(counts: &HttpCounts) {
+    while 0 < counts.open_websockets.load(Ordering::Relaxed) {
+        tokio::time::sleep(CLOSE_CHECK_INTERVAL).await;
     }
 }
 
 /// Serves a WebSocket until it ends.
-pub(super) async fn converse(way: Way, mut socket: WebSocket, stream: usize) {
+pub(super) async fn serve_websocket(context: RequestContext, mut socket: WebSocket, stream: usize) {
     // The server takes the connection for ended when it has become a WebSocket.
-    let _place = Place::new(&way.shared.counts);
-    let counts = &way.shared.counts;
+    let _place = ConnectionGuard::new(&context.shared.counts);
+    let counts = &context.shared.counts;
     counts.websockets.fetch_add(1, Ordering::Relaxed);
-    counts.conversations.fetch_add(1, Ordering::Relaxed);
-    let mut end = way.shared.end.clone();
+    counts.open_websockets.fetch_add(1, Ordering::Relaxed);
+    let mut end = context.shared.end.clone();
     let why = tokio::select! {
-        why = converse_until_end(&way, &mut socket, stream) => why,
-        () = way.holder.evicted() => if way.holder.is_behind() { End::Behind } else { End::Evicted },
-        _ = end.changed() => End::Stopping,
+        why = run_until_close(&context, &mut socket, stream) => why,
+        () = context.account.evicted() => if context.account.is_slow() { CloseReason::Slow } else { CloseReason::Evicted },
+        _ = end.changed() => CloseReason::Stopping,
     };
     if let Some((code, reason)) = why.frame() {
-        if !matches!(why, End::Stopping | End::Replaced) {
+        if !matches!(why, CloseReason::Stopping | CloseReason::Replaced) {
             counts.on_ended(reason);
         }
         let frame = CloseFrame { code, reason: reason.into() };
@@ -107,76 +111,80 @@ pub(super) async fn converse(way: Way, mut socket: WebSocket, stream: usize) {
     // The answer to a Close frame is sent, or awaited.
     let rest = async { while let Some(Ok(_)) = socket.recv().await {} };
     drop(tokio::time::timeout(CLOSE_TIME, rest).await);
-    counts.conversations.fetch_sub(1, Ordering::Relaxed);
+    counts.open_websockets.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// Sends a message to a client that reads.
-async fn send(socket: &mut WebSocket, message: Message) -> Result<(), End> {
+async fn send(socket: &mut WebSocket, message: Message) -> Result<(), CloseReason> {
     let bytes = match &message {
         Message::Text(text) => text.len(),
         _ => 0,
     };
     let time = PING_TIME + BYTE_TIME.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
     match tokio::time::timeout(time, socket.send(message)).await {
-        Ok(sent) => sent.map_err(End::of),
-        Err(_) => Err(End::Stalled),
+        Ok(sent) => sent.map_err(CloseReason::of),
+        Err(_) => Err(CloseReason::Stalled),
     }
 }
 
-async fn converse_until_end(way: &Way, socket: &mut WebSocket, stream: usize) -> End {
-    match exchange(way, socket, stream).await {
+async fn run_until_close(context: &RequestContext, socket: &mut WebSocket, stream: usize) -> CloseReason {
+    match exchange(context, socket, stream).await {
         Ok(never) => match never {},
         Err(end) => end,
     }
 }
 
 /// Exchanges messages until the connection ends.
-async fn exchange(way: &Way, socket: &mut WebSocket, stream: usize) -> Result<std::convert::Infallible, End> {
-    let mut session = way.session(true);
-    let (client, mut told) = Client::open(way).ok_or(End::Busy)?;
+async fn exchange(
+    context: &RequestContext,
+    socket: &mut WebSocket,
+    stream: usize,
+) -> Result<std::convert::Infallible, CloseReason> {
+    let mut session = context.session(true);
+    let (client, mut told) = StreamClient::open(context).ok_or(CloseReason::Overload)?;
     let mut is_pinged = false;
     // What the client holds: an answer that is sent next, and groups until it has answered them.
     let (mut answer, mut groups) = (None, BTreeMap::new());
     loop {
         while let Some(output) = session.poll_output() {
-            if let Output::Answered { push, seq, .. } = output {
+            if let CallOutput::Answered { push, seq, .. } = output {
                 groups.remove(&(push, seq));
             }
-            if let Some(text) = client.call(output, stream, &mut session).map_err(|Busy| End::Busy)? {
+            if let Some(text) = client.call(output, stream, &mut session).map_err(|Overload| CloseReason::Overload)? {
                 send(socket, Message::Text(text.into())).await?;
             }
         }
         drop(answer.take());
         tokio::select! {
-            what = told.recv() => match what.ok_or(End::Stopping)? {
-                (ToClient::Done(call, done), held) => {
+            what = told.recv() => match what.ok_or(CloseReason::Stopping)? {
+                (ClientMessage::CallResult(call, done), held) => {
                     session.on_done(call, done);
                     answer = held;
                 }
-                (ToClient::Group { push, version, seq, events }, held) => {
+                (ClientMessage::Group { push, version, seq, events }, held) => {
                     session.on_group(push, version, seq, &events);
                     groups.insert((push, seq), held);
                 }
-                (ToClient::PushEnd { is_closed: true, .. }, _) => return Err(End::Replaced),
-                (ToClient::PushEnd { push, .. }, _) => {
+                (ClientMessage::PushEnd { is_closed: true, .. }, _) => return Err(CloseReason::Replaced),
+                (ClientMessage::PushEnd { push, .. }, _) => {
                     session.on_push_end(push);
                     groups.retain(|(of, _), _| *of != push);
                 }
             },
             message = socket.recv(), if !session.is_full() => {
                 is_pinged = false;
-                let bytes = match message.ok_or(End::Client)?.map_err(End::of)? {
+                let bytes = match message.ok_or(CloseReason::Client)?.map_err(CloseReason::of)? {
                     Message::Text(text) => text.into(),
                     Message::Binary(bytes) => bytes,
                     Message::Ping(_) | Message::Pong(_) => continue,
-                    Message::Close(_) => return Err(End::Client),
+                    Message::Close(_) => return Err(CloseReason::Client),
                 };
                 session.on_message(text(&bytes)?);
             }
             () = tokio::time::sleep(PING_TIME) => {
                 // What it answers is not read while it has asked for so much.
                 if std::mem::replace(&mut is_pinged, true) && !session.is_full() {
-                    return Err(End::Stalled);
+                    return Err(CloseReason::Stalled);
                 }
                 send(socket, Message::Ping(Bytes::new())).await?;
             }
@@ -185,9 +193,9 @@ async fn exchange(way: &Way, socket: &mut WebSocket, stream: usize) -> Result<st
 }
 
 /// Returns the text of a message.
-fn text(bytes: &Bytes) -> Result<&str, End> {
+fn text(bytes: &Bytes) -> Result<&str, CloseReason> {
     if MESSAGE_BYTES < bytes.len() {
-        return Err(End::TooLarge);
+        return Err(CloseReason::TooLarge);
     }
-    std::str::from_utf8(bytes).map_err(|_| End::Encoding)
+    std::str::from_utf8(bytes).map_err(|_| CloseReason::Encoding)
 }

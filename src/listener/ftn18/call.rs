@@ -1,7 +1,7 @@
 //! What can be called: interfaces, versions, functions and parameters of FTN18, and the checks in the order of FTN3.
 
-use super::fault::{Fault, Name};
-use super::message::{Request, string};
+use super::fault::{Fault, FaultName};
+use super::message::{CallRequest, string};
 use crate::event::model::Json;
 use crate::event::stream::name::{Component, StreamId, StreamType, UserName};
 use bytes::Bytes;
@@ -89,7 +89,7 @@ pub struct Channel {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Interface {
+enum CallInterface {
     Ping,
     Gen,
     Poll,
@@ -101,19 +101,20 @@ enum Interface {
 /// # Errors
 /// What is wrong, as FTN18 clients know it. `user` is whom the request's credentials prove, or why they prove nobody.
 pub fn check(
-    request: &Request<'_>,
+    request: &CallRequest<'_>,
     user: Result<Option<UserName>, Fault>,
     channel: Channel,
 ) -> Result<(UserName, Call), Fault> {
     let user = user?;
     let function = request.function.clone()?;
-    let (interface, version, function) = called(&function)?;
-    if interface == Interface::Gen && !channel.is_secure {
+    let (interface, version, function) = parse_function(&function)?;
+    if interface == CallInterface::Gen && !channel.is_secure {
         let text = "futoin.evt.gen is only for channels that are secure: TLS, or within the host";
-        return Err(Fault::new(Name::SecurityError, text));
+        return Err(Fault::new(FaultName::SecurityError, text));
     }
-    let user = user.ok_or_else(|| Fault::new(Name::SecurityError, "Anonymous not allowed: say who calls, in sec"))?;
-    if interface == Interface::Push && !channel.is_bidirectional {
+    let user =
+        user.ok_or_else(|| Fault::new(FaultName::SecurityError, "Anonymous not allowed: say who calls, in sec"))?;
+    if interface == CallInterface::Push && !channel.is_bidirectional {
         return Err(invalid("futoin.evt.push needs a channel on which both can call: use a WebSocket"));
     }
     let mut parameters = Parameters { function, left: request.parameters.clone() };
@@ -126,7 +127,7 @@ pub fn check(
             last: parameters.optional("last_id", id, "the id of an event, as a text of digits")?,
             want: parameters.want()?,
             answer_bytes_max: match (interface, version) {
-                (Interface::Poll, Version::V1_1) => LIST_BYTES,
+                (CallInterface::Poll, Version::V1_1) => LIST_BYTES,
                 _ => MESSAGE_BYTES,
             },
         },
@@ -137,7 +138,7 @@ pub fn check(
 }
 
 /// Interface, version and function of `interface:major.minor:function`.
-fn called(text: &str) -> Result<(Interface, Version, &'static str), Fault> {
+fn parse_function(text: &str) -> Result<(CallInterface, Version, &'static str), Fault> {
     let parts: Vec<&str> = text.split(':').collect();
     let [interface, version, function] = parts[..] else {
         return Err(invalid(format!("{text:?} is not interface:version:function")));
@@ -147,26 +148,26 @@ fn called(text: &str) -> Result<(Interface, Version, &'static str), Fault> {
         return Err(invalid(format!("{version:?} is no version such as 1.1")));
     };
     let known = match interface {
-        "futoin.ping" => Interface::Ping,
-        "futoin.evt.gen" => Interface::Gen,
-        "futoin.evt.poll" => Interface::Poll,
-        "futoin.evt.push" => Interface::Push,
-        _ => return Err(Fault::new(Name::UnknownInterface, format!("there is no interface {interface:?}"))),
+        "futoin.ping" => CallInterface::Ping,
+        "futoin.evt.gen" => CallInterface::Gen,
+        "futoin.evt.poll" => CallInterface::Poll,
+        "futoin.evt.push" => CallInterface::Push,
+        _ => return Err(Fault::new(FaultName::UnknownInterface, format!("there is no interface {interface:?}"))),
     };
     let version = match (major, minor) {
         ("1", "0") => Version::V1_0,
-        ("1", "1") if known != Interface::Ping => Version::V1_1,
+        ("1", "1") if known != CallInterface::Ping => Version::V1_1,
         _ => {
-            let last = if known == Interface::Ping { "1.0" } else { "1.0 and 1.1" };
+            let last = if known == CallInterface::Ping { "1.0" } else { "1.0 and 1.1" };
             let text = format!("{interface} has no version {version} here, but {last}");
-            return Err(Fault::new(Name::NotSupportedVersion, text));
+            return Err(Fault::new(FaultName::NotSupportedVersion, text));
         }
     };
     let functions: &[&'static str] = match known {
-        Interface::Ping => &["ping"],
-        Interface::Gen => &["addEvent", "ping"],
-        Interface::Poll => &["registerConsumer", "pollEvents", "ping"],
-        Interface::Push => &["readyToReceive", "registerConsumer", "pollEvents", "ping"],
+        CallInterface::Ping => &["ping"],
+        CallInterface::Gen => &["addEvent", "ping"],
+        CallInterface::Poll => &["registerConsumer", "pollEvents", "ping"],
+        CallInterface::Push => &["readyToReceive", "registerConsumer", "pollEvents", "ping"],
     };
     match functions.iter().find(|known| **known == function) {
         Some(function) => Ok((known, version, function)),
@@ -179,7 +180,7 @@ fn is_number(text: &str) -> bool {
 }
 
 fn invalid(text: impl Into<String>) -> Fault {
-    Fault::new(Name::InvalidRequest, text)
+    Fault::new(FaultName::InvalidRequest, text)
 }
 
 fn integer(value: &RawValue) -> Option<i32> {

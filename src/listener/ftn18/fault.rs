@@ -2,7 +2,7 @@
 
 /// The name of an error. Clients know no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum FaultName {
     /// The message, the function or a parameter is wrong.
     InvalidRequest,
     /// No such interface.
@@ -21,18 +21,18 @@ pub enum Name {
     NotRegistered,
 }
 
-impl Name {
+impl FaultName {
     /// As on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
-            Name::InvalidRequest => "InvalidRequest",
-            Name::UnknownInterface => "UnknownInterface",
-            Name::NotSupportedVersion => "NotSupportedVersion",
-            Name::SecurityError => "SecurityError",
-            Name::DefenseRejected => "DefenseRejected",
-            Name::InternalError => "InternalError",
-            Name::LiveNotAllowed => "LiveNotAllowed",
-            Name::NotRegistered => "NotRegistered",
+            FaultName::InvalidRequest => "InvalidRequest",
+            FaultName::UnknownInterface => "UnknownInterface",
+            FaultName::NotSupportedVersion => "NotSupportedVersion",
+            FaultName::SecurityError => "SecurityError",
+            FaultName::DefenseRejected => "DefenseRejected",
+            FaultName::InternalError => "InternalError",
+            FaultName::LiveNotAllowed => "LiveNotAllowed",
+            FaultName::NotRegistered => "NotRegistered",
         }
     }
 }
@@ -41,14 +41,14 @@ impl Name {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// For programs.
-    pub name: Name,
+    pub name: FaultName,
     /// For people.
     pub text: String,
 }
 
 impl Fault {
     /// A fault of this name.
-    pub fn new(name: Name, text: impl Into<String>) -> Fault {
+    pub fn new(name: FaultName, text: impl Into<String>) -> Fault {
         Fault { name, text: text.into() }
     }
 }

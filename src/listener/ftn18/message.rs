@@ -1,6 +1,6 @@
 //! Messages of FutoIn (FTN3): requests and responses, each a JSON object.
 
-use super::fault::{Fault, Name};
+use super::fault::{Fault, FaultName};
 use crate::event::stream::model::StreamEvent;
 use crate::event::timestamp::Timestamp;
 use serde_json::error::Category;
@@ -13,9 +13,9 @@ const FIELDS: [&str; 6] = ["f", "p", "rid", "forcersp", "sec", "obf"];
 
 /// What came, as far as it can be told without knowing any interface.
 #[derive(Debug)]
-pub enum Incoming<'a> {
+pub enum IncomingMessage<'a> {
     /// Somebody calls.
-    Request(Request<'a>),
+    CallRequest(CallRequest<'a>),
     /// The answer to a call of ours: its id, and whether it says that it went well.
     Response {
         /// The id, as we gave it.
@@ -27,7 +27,7 @@ pub enum Incoming<'a> {
 
 /// A call.
 #[derive(Debug)]
-pub struct Request<'a> {
+pub struct CallRequest<'a> {
     /// Its id as it was written, to be given back with the answer.
     pub rid: Option<&'a RawValue>,
     /// Interface, version, function; or what is wrong with the message.
@@ -38,20 +38,20 @@ pub struct Request<'a> {
     pub sec: Option<String>,
 }
 
-type Fields<'a> = BTreeMap<String, &'a RawValue>;
+type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 
 /// Reads a message.
 ///
 /// # Errors
 /// It is no JSON object; says where.
-pub fn read(text: &str) -> Result<Incoming<'_>, Fault> {
-    let mut fields: Fields<'_> = serde_json::from_str(text).map_err(|error| not_an_object(&error))?;
+pub fn read(text: &str) -> Result<IncomingMessage<'_>, Fault> {
+    let mut fields: RawFields<'_> = serde_json::from_str(text).map_err(|error| not_an_object(&error))?;
     let rid = fields.get("rid").copied();
     if ["r", "e"].iter().any(|name| fields.contains_key(*name))
         && !fields.contains_key("f")
         && let Some(rid) = rid.and_then(string)
     {
-        return Ok(Incoming::Response { rid, is_ok: !fields.contains_key("e") });
+        return Ok(IncomingMessage::Response { rid, is_ok: !fields.contains_key("e") });
     }
     let (parameters, sec) = (fields.remove("p"), fields.remove("sec"));
     let function = match fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
@@ -63,7 +63,7 @@ pub fn read(text: &str) -> Result<Incoming<'_>, Fault> {
             Some(Some(function)) => Ok(function),
         },
     };
-    let (mut request, mut wrong) = (Request { rid, function, parameters: BTreeMap::new(), sec: None }, None);
+    let (mut request, mut wrong) = (CallRequest { rid, function, parameters: BTreeMap::new(), sec: None }, None);
     match parameters.map(|p| serde_json::from_str(p.get())) {
         Some(Ok(parameters)) => request.parameters = parameters,
         Some(Err(_)) => wrong = Some("p is no object"),
@@ -77,7 +77,7 @@ pub fn read(text: &str) -> Result<Incoming<'_>, Fault> {
     if let (Ok(_), Some(text)) = (&request.function, wrong) {
         request.function = Err(invalid(text));
     }
-    Ok(Incoming::Request(request))
+    Ok(IncomingMessage::CallRequest(request))
 }
 
 /// Says where a text is no JSON object, without the value that stands there: it may be long, or nobody else's business.
@@ -90,7 +90,7 @@ fn not_an_object(error: &serde_json::Error) -> Fault {
 }
 
 fn invalid(text: impl Into<String>) -> Fault {
-    Fault::new(Name::InvalidRequest, text)
+    Fault::new(FaultName::InvalidRequest, text)
 }
 
 /// The string that a JSON text is, if it is one.

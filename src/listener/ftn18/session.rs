@@ -1,8 +1,8 @@
 //! One connection of a client: calls that come and their answers, calls that go and theirs.
 
 use super::call::{Call, Channel, Version, check};
-use super::fault::{Fault, Name};
-use super::message::{Incoming, list, on_events, read, response};
+use super::fault::{Fault, FaultName};
+use super::message::{IncomingMessage, list, on_events, read, response};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{StreamId, UserName};
 use crate::listener::access::{Access, Credentials, is_equal};
@@ -27,21 +27,21 @@ pub struct PushId(pub u64);
 
 /// What a call comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum CallResult {
     /// The event is stored, with this id.
     Added(StreamId),
     /// Registered, or pushed from now on.
-    Yes,
+    Accepted,
     /// What stands there.
     Events(Vec<StreamEvent>),
 }
 
 /// What is to be done for the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
+pub enum CallOutput {
     /// Send this message.
     Send(String),
-    /// Somebody calls: answered by [`Session::on_done`].
+    /// Somebody calls: answered by [`CallSession::on_done`].
     Call {
         /// Which call.
         call: CallId,
@@ -65,7 +65,7 @@ pub enum Output {
 
 /// A call that is not answered.
 #[derive(Debug)]
-struct Waiting {
+struct PendingCall {
     rid: Option<Box<RawValue>>,
     is_poll: bool,
     bytes: usize,
@@ -73,11 +73,11 @@ struct Waiting {
 
 /// The connection, or one request over HTTP.
 #[derive(Debug)]
-pub struct Session {
+pub struct CallSession {
     channel: Channel,
     access: Arc<Access>,
     /// Those that are not answered, with the ids that the client gave.
-    calls: BTreeMap<CallId, Waiting>,
+    calls: BTreeMap<CallId, PendingCall>,
     calls_next: u64,
     /// How many of them are polls.
     polls: usize,
@@ -86,13 +86,13 @@ pub struct Session {
     /// Groups that are not answered.
     groups: BTreeMap<u64, (PushId, u32)>,
     groups_next: u64,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<CallOutput>,
 }
 
-impl Session {
+impl CallSession {
     /// A new one; `access` says who may call: without accounts whoever says who it is.
-    pub fn new(channel: Channel, access: Arc<Access>) -> Session {
-        Session {
+    pub fn new(channel: Channel, access: Arc<Access>) -> CallSession {
+        CallSession {
             channel,
             access,
             calls: BTreeMap::new(),
@@ -111,23 +111,23 @@ impl Session {
     }
 
     /// What to do next.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<CallOutput> {
         self.outputs.pop_front()
     }
 
     /// A message came. What is no JSON object is answered only where answers are not told apart by an id.
     pub fn on_message(&mut self, text: &str) {
         let request = match read(text) {
-            Ok(Incoming::Request(request)) => request,
-            Ok(Incoming::Response { rid, is_ok }) if self.channel.is_bidirectional => {
+            Ok(IncomingMessage::CallRequest(request)) => request,
+            Ok(IncomingMessage::Response { rid, is_ok }) if self.channel.is_bidirectional => {
                 return self.on_response(&rid, is_ok);
             }
-            Ok(Incoming::Response { .. }) => {
+            Ok(IncomingMessage::Response { .. }) => {
                 return self
-                    .answer(None, &Err(Fault::new(Name::InvalidRequest, "nothing was asked over this channel")));
+                    .answer(None, &Err(Fault::new(FaultName::InvalidRequest, "nothing was asked over this channel")));
             }
             Err(fault) if self.channel.is_bidirectional => {
-                return self.outputs.push_back(Output::Malformed(fault));
+                return self.outputs.push_back(CallOutput::Malformed(fault));
             }
             Err(fault) => return self.answer(None, &Err(fault)),
         };
@@ -145,21 +145,21 @@ impl Session {
                 self.polls += usize::from(is_poll);
                 self.calls_bytes += text.len();
                 let rid = request.rid.map(ToOwned::to_owned);
-                self.calls.insert(call, Waiting { rid, is_poll, bytes: text.len() });
-                self.outputs.push_back(Output::Call { call, user, what });
+                self.calls.insert(call, PendingCall { rid, is_poll, bytes: text.len() });
+                self.outputs.push_back(CallOutput::Call { call, user, what });
             }
         }
     }
 
     /// A call is done, or could not be. One that is not waited for does not count.
-    pub fn on_done(&mut self, call: CallId, done: Result<Done, Fault>) {
-        let Some(Waiting { rid, is_poll, bytes }) = self.calls.remove(&call) else { return };
+    pub fn on_done(&mut self, call: CallId, done: Result<CallResult, Fault>) {
+        let Some(PendingCall { rid, is_poll, bytes }) = self.calls.remove(&call) else { return };
         self.polls -= usize::from(is_poll);
         self.calls_bytes -= bytes;
         let result = done.map(|done| match done {
-            Done::Added(id) => format!("\"{id}\""),
-            Done::Yes => "true".to_owned(),
-            Done::Events(events) => list(&events),
+            CallResult::Added(id) => format!("\"{id}\""),
+            CallResult::Accepted => "true".to_owned(),
+            CallResult::Events(events) => list(&events),
         });
         self.answer(rid.as_deref(), &result);
     }
@@ -169,7 +169,7 @@ impl Session {
         let number = self.groups_next;
         self.groups_next += 1;
         self.groups.insert(number, (push, seq));
-        self.outputs.push_back(Output::Send(on_events(version.as_str(), &format!("S{number}"), seq, events)));
+        self.outputs.push_back(CallOutput::Send(on_events(version.as_str(), &format!("S{number}"), seq, events)));
     }
 
     /// Nothing more is pushed to this consumer.
@@ -180,17 +180,17 @@ impl Session {
     fn on_response(&mut self, rid: &str, is_ok: bool) {
         let number = rid.strip_prefix('S').and_then(|number| number.parse().ok());
         if let Some((push, seq)) = number.and_then(|number| self.groups.remove(&number)) {
-            self.outputs.push_back(Output::Answered { push, seq, is_accepted: is_ok });
+            self.outputs.push_back(CallOutput::Answered { push, seq, is_accepted: is_ok });
         }
     }
 
     fn answer(&mut self, rid: Option<&RawValue>, result: &Result<String, Fault>) {
-        self.outputs.push_back(Output::Send(response(rid, result)));
+        self.outputs.push_back(CallOutput::Send(response(rid, result)));
     }
 
     /// Who is proven by `user:secret` (FTN8.1).
     fn user(&self, sec: &str) -> Result<UserName, Fault> {
-        let refused = |text: &str| Err(Fault::new(Name::SecurityError, text));
+        let refused = |text: &str| Err(Fault::new(FaultName::SecurityError, text));
         if sec.starts_with("-hmac:") || sec.starts_with("-smac:") {
             return refused("message authentication codes are not known here: send user:secret over a secure channel");
         }

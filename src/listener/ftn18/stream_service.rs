@@ -4,20 +4,20 @@
 //! from the journals of this and of other servers it is fed into the streams. So a stream holds what was added to it at any peer that is followed.
 //! There is no I/O here but that of the store, which the shell begins and commits: what is told is told when that is done.
 
-mod ask;
 mod effect;
 mod feed;
 mod outbox;
+mod requests;
 mod search;
 
-pub use effect::{Conn, Effect, Notice, Settings};
+pub use effect::{ConnectionId, Settings, StreamEffect, StreamNotice};
 use outbox::Outbox;
-use search::{Search, Seeker};
+use search::{SearchRequester, StreamSearch};
 
 use super::call::{Call, Version};
-use super::fault::{Fault, Name};
+use super::fault::{Fault, FaultName};
 use super::message::ENVELOPE_BYTES;
-use super::session::{CallId, Done, PushId};
+use super::session::{CallId, CallResult, PushId};
 use crate::event::model::{EventId, Json, Payload, Registration, ServerId};
 use crate::event::refusal::{Kind, Refusal};
 use crate::event::stream::live_pusher::{self, LivePusher};
@@ -46,7 +46,7 @@ const FED_MAX: usize = 65_536;
 /// Consumers that are pushed to over one connection, at most.
 const PUSHES_MAX: usize = 16;
 /// How often a store that is shared is looked at.
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+const SHARED_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// What clocks of hosts may differ by.
 const CLOCKS_MICROS: i64 = 1_000_000;
 /// Consumers of a stream, at most: all of them are looked at once a second. With the longest names they fit a frame.
@@ -68,11 +68,11 @@ struct Feed {
 }
 
 #[derive(Debug)]
-struct Stream {
+struct ServedStream {
     settings: StreamSettings,
     feeds: BTreeMap<ServerId, Feed>,
     /// Not fed before that: the store refused it.
-    rests: Option<Instant>,
+    paused_until: Option<Instant>,
     /// Of a store that is shared: what stands behind this is new.
     seen: StreamId,
     /// What this server had claimed is known to be registered, or is being so.
@@ -80,25 +80,25 @@ struct Stream {
 }
 
 #[derive(Debug)]
-enum Way {
+enum PushMode {
     Reliable(Pusher),
     Live(LivePusher),
 }
 
 #[derive(Debug)]
-struct Push {
+struct PushedConsumer {
     stream: usize,
     consumer: Consumer,
     want: Option<BTreeSet<StreamType>>,
     version: Version,
     /// When the consumer came.
     since: Timestamp,
-    way: Way,
+    mode: PushMode,
 }
 
 /// What consumers missed and people have yet to be told: at once, and then once a second.
 #[derive(Debug, Default)]
-struct Lapses {
+struct LapseReports {
     /// In this turn, which may be taken back.
     new: Vec<((usize, Consumer), MissedRange)>,
     /// What is stored.
@@ -107,7 +107,7 @@ struct Lapses {
     due: Instant,
 }
 
-impl Lapses {
+impl LapseReports {
     fn settle(&mut self) {
         for (who, missed) in self.new.drain(..) {
             let before = self.stored.remove(&who);
@@ -127,8 +127,8 @@ impl Lapses {
 
 /// Who has added an event and is not answered yet.
 #[derive(Clone, Copy, Debug)]
-struct Caller {
-    conn: Conn,
+struct PendingAdd {
+    conn: ConnectionId,
     call: CallId,
     /// Of the data.
     bytes: u64,
@@ -136,9 +136,9 @@ struct Caller {
 
 /// For whom something is registered.
 #[derive(Debug)]
-enum Registering {
+enum JournalRegistration {
     /// A caller, in a stream.
-    Call(Caller, usize),
+    Call(PendingAdd, usize),
     /// Nobody that waits for them.
     PostedEvent(Vec<PostedEvent>),
 }
@@ -149,32 +149,32 @@ pub struct StreamService {
     /// Whose events are registered here.
     server: ServerId,
     settings: Settings,
-    streams: Vec<Stream>,
+    streams: Vec<ServedStream>,
     /// What is being registered, by number.
-    registering: BTreeMap<u64, Registering>,
+    registering: BTreeMap<u64, JournalRegistration>,
     numbers: u64,
     /// What is registered and not fed yet.
-    unfed: BTreeMap<(usize, EventId), Caller>,
+    unfed: BTreeMap<(usize, EventId), PendingAdd>,
     /// What is fed, and not known to be registered yet.
     fed: BTreeMap<(EventId, usize), StreamId>,
-    pushes: BTreeMap<(Conn, PushId), Push>,
+    pushes: BTreeMap<(ConnectionId, PushId), PushedConsumer>,
     /// Where a reliable consumer is pushed to.
-    places: BTreeMap<(usize, Consumer), (Conn, PushId)>,
+    places: BTreeMap<(usize, Consumer), (ConnectionId, PushId)>,
     push_next: u64,
     outbox: Outbox,
     /// Those that found nothing yet.
-    searches: VecDeque<Search>,
+    searches: VecDeque<StreamSearch>,
     /// Events that were fetched, not heard, and whether they were lost on the bus.
     fetched: BTreeMap<EventId, bool>,
     /// When to look what others have added.
-    look_due: Instant,
+    shared_poll_due: Instant,
     /// Pushes that may have something to do.
-    awake: BTreeSet<(Conn, PushId)>,
+    awake: BTreeSet<(ConnectionId, PushId)>,
     trim_due: Instant,
-    lapses: Lapses,
+    lapses: LapseReports,
     /// What the store refused is tried again then.
     retry: Option<Instant>,
-    effects: VecDeque<Effect>,
+    effects: VecDeque<StreamEffect>,
 }
 
 impl StreamService {
@@ -195,7 +195,13 @@ impl StreamService {
                 held.iter().map(|id| (id.server, feed(start(id.server)))).collect();
             feeds.extend(store.covered(&settings.name)?.into_iter().map(|place| (place.server, feed(place))));
             let seen = store.contents(&settings.name)?.last;
-            streams.push(Stream { settings: settings.clone(), feeds, rests: None, seen, is_checked: false });
+            streams.push(ServedStream {
+                settings: settings.clone(),
+                feeds,
+                paused_until: None,
+                seen,
+                is_checked: false,
+            });
         }
         Ok(StreamService {
             server,
@@ -211,20 +217,20 @@ impl StreamService {
             outbox: Outbox::new(held.iter().find(|id| id.server == server).copied().unwrap_or(start(server))),
             searches: VecDeque::new(),
             fetched: BTreeMap::new(),
-            look_due: Instant::ZERO,
+            shared_poll_due: Instant::ZERO,
             awake: BTreeSet::new(),
             trim_due: Instant::ZERO,
-            lapses: Lapses::default(),
+            lapses: LapseReports::default(),
             retry: None,
             effects: VecDeque::new(),
         })
     }
 
     /// What to do next, as soon as what was done is stored.
-    pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.settle_outbox();
+    pub fn poll_effect(&mut self) -> Option<StreamEffect> {
+        self.commit_outbox();
         self.lapses.settle();
-        self.effects.pop_front().map(ask::told)
+        self.effects.pop_front().map(requests::told)
     }
 
     /// Somebody calls about the stream of this number.
@@ -232,7 +238,7 @@ impl StreamService {
         &mut self,
         store: &mut S,
         now: ClockReading,
-        from: (Conn, CallId),
+        from: (ConnectionId, CallId),
         stream: usize,
         user: UserName,
         what: Call,
@@ -248,28 +254,28 @@ impl StreamService {
             Call::Ping { .. } => unreachable!("a ping is answered where it comes in"),
             Call::Add { kind, data } => return self.add(store, from, stream, &kind, data),
             Call::Register(component) if component.is_live() => {
-                Err(Fault::new(Name::LiveNotAllowed, "LIVE is not registered: call readyToReceive or pollEvents"))
+                Err(Fault::new(FaultName::LiveNotAllowed, "LIVE is not registered: call readyToReceive or pollEvents"))
             }
-            Call::Register(component) => register(store, &name, &who(component), time).map(|_| Done::Yes),
+            Call::Register(component) => register(store, &name, &who(component), time).map(|_| CallResult::Accepted),
             Call::Poll { component, last, want, answer_bytes_max } => {
                 let bytes = answer_bytes_max - ENVELOPE_BYTES;
                 let room = PageBudget { events: LIST_EVENTS_MAX, bytes };
-                let seeker = Seeker::Call(conn, call, who(component));
-                let search = Search::new(seeker, stream, last.unwrap_or(StreamId::START), want, room);
+                let requester = SearchRequester::Call(conn, call, who(component));
+                let search = StreamSearch::new(requester, stream, last.unwrap_or(StreamId::START), want, room);
                 return self.search(store, search, time);
             }
             Call::Ready { component, want, version } => {
                 let consumer = who(component);
-                self.ready(store, now, conn, (stream, consumer, want, version)).map(|()| Done::Yes)
+                self.ready(store, now, conn, (stream, consumer, want, version)).map(|()| CallResult::Accepted)
             }
         };
-        self.effects.push_back(Effect::Done { conn, call, done });
+        self.effects.push_back(StreamEffect::CallResult { conn, call, done });
     }
 
     fn add<S: StreamStore + ?Sized>(
         &mut self,
         store: &mut S,
-        (conn, call): (Conn, CallId),
+        (conn, call): (ConnectionId, CallId),
         stream: usize,
         kind: &StreamType,
         data: Json,
@@ -287,28 +293,28 @@ impl StreamService {
             Err(error) => Err(internal(error)),
             Ok(true) => {
                 let text = format!("the stream {} is full: a consumer has to accept events first", settings.name);
-                Err(Fault::new(Name::DefenseRejected, text))
+                Err(Fault::new(FaultName::DefenseRejected, text))
             }
             Ok(false) => {
                 let subtypes = [settings.name.as_str(), kind.as_str()];
                 let event_type = EventType::new(subtypes).expect("two short words");
                 let number = self.numbers;
                 self.numbers += 1;
-                let caller = Caller { conn, call, bytes: data.bytes().len() as u64 };
+                let caller = PendingAdd { conn, call, bytes: data.bytes().len() as u64 };
                 let payload = Some(Payload::Json(data));
-                self.registering.insert(number, Registering::Call(caller, stream));
+                self.registering.insert(number, JournalRegistration::Call(caller, stream));
                 let registrations = vec![Registration { event_type, source_timestamp: None, payload }];
-                return self.effects.push_back(Effect::Register { number, registrations });
+                return self.effects.push_back(StreamEffect::Register { number, registrations });
             }
         };
-        self.effects.push_back(Effect::Done { conn, call, done });
+        self.effects.push_back(StreamEffect::CallResult { conn, call, done });
     }
 
     /// The data of what was added and does not stand in the stream yet.
     fn bytes_under_way(&self, stream: usize) -> u64 {
         let registering = self.registering.values().filter_map(|registering| match registering {
-            Registering::Call(caller, of) if *of == stream => Some(caller.bytes),
-            Registering::Call(..) | Registering::PostedEvent(_) => None,
+            JournalRegistration::Call(caller, of) if *of == stream => Some(caller.bytes),
+            JournalRegistration::Call(..) | JournalRegistration::PostedEvent(_) => None,
         });
         let unfed = self.unfed.iter().filter(|((of, _), _)| *of == stream).map(|(_, caller)| caller.bytes);
         registering.chain(unfed).sum()
@@ -318,32 +324,36 @@ impl StreamService {
     pub fn on_registered(&mut self, number: u64, registered: Result<EventId, Refusal>) {
         match (self.registering.remove(&number), registered) {
             (None, _) => return,
-            (Some(Registering::PostedEvent(posted)), Err(refusal)) => self.outbox.on_refused(posted, refusal),
-            (Some(Registering::PostedEvent(_)), Ok(id)) => {
+            (Some(JournalRegistration::PostedEvent(posted)), Err(refusal)) => self.outbox.on_refused(posted, refusal),
+            (Some(JournalRegistration::PostedEvent(_)), Ok(id)) => {
                 self.outbox.on_registered();
                 self.fed = self.fed.split_off(&(id, 0));
             }
-            (Some(Registering::Call(Caller { conn, call, .. }, _)), Err(refusal)) => {
+            (Some(JournalRegistration::Call(PendingAdd { conn, call, .. }, _)), Err(refusal)) => {
                 let name = match refusal.kind {
-                    Kind::Busy => Name::DefenseRejected,
-                    Kind::Invalid => Name::InvalidRequest,
-                    Kind::Unavailable | Kind::Full | Kind::Stopping => Name::InternalError,
+                    Kind::Busy => FaultName::DefenseRejected,
+                    Kind::Invalid => FaultName::InvalidRequest,
+                    Kind::Unavailable | Kind::Full | Kind::Stopping => FaultName::InternalError,
                 };
                 let done = Err(Fault::new(name, refusal.text));
-                self.effects.push_back(Effect::Done { conn, call, done });
+                self.effects.push_back(StreamEffect::CallResult { conn, call, done });
             }
-            (Some(Registering::Call(caller, stream)), Ok(id)) => {
+            (Some(JournalRegistration::Call(caller, stream)), Ok(id)) => {
                 match self.fed.remove(&(id, stream)) {
                     Some(id) => {
-                        let Caller { conn, call, .. } = caller;
-                        self.effects.push_back(Effect::Done { conn, call, done: Ok(Done::Added(id)) });
+                        let PendingAdd { conn, call, .. } = caller;
+                        self.effects.push_back(StreamEffect::CallResult {
+                            conn,
+                            call,
+                            done: Ok(CallResult::Added(id)),
+                        });
                     }
                     None => {
                         self.unfed.insert((stream, id), caller);
                     }
                 }
                 if let Some(feed) = self.streams[stream].feeds.get(&self.server) {
-                    self.give_up(stream, feed.covered);
+                    self.fail_missing(stream, feed.covered);
                 }
                 // One hears of events in their order: nobody waits for those before.
                 self.fed = self.fed.split_off(&(id, 0));
@@ -355,26 +365,26 @@ impl StreamService {
     }
 
     /// A consumer has answered a group.
-    pub fn on_answer(&mut self, now: Instant, conn: Conn, push: PushId, seq: u32, is_accepted: bool) {
+    pub fn on_answer(&mut self, now: Instant, conn: ConnectionId, push: PushId, seq: u32, is_accepted: bool) {
         let Some(of) = self.pushes.get_mut(&(conn, push)) else { return };
-        match &mut of.way {
-            Way::Reliable(pusher) => pusher.on_answer(now, seq, is_accepted),
-            Way::Live(pusher) => pusher.on_answer(seq),
+        match &mut of.mode {
+            PushMode::Reliable(pusher) => pusher.on_answer(now, seq, is_accepted),
+            PushMode::Live(pusher) => pusher.on_answer(seq),
         }
         self.awake.insert((conn, push));
     }
 
     /// A connection is gone. What it has called is done all the same, and nobody told.
-    pub fn on_close(&mut self, conn: Conn) {
+    pub fn on_close(&mut self, conn: ConnectionId) {
         self.pushes_of(conn).collect::<Vec<_>>().into_iter().for_each(|place| self.end_push(place));
-        self.searches.retain(|search| !matches!(search.seeker, Seeker::Call(of, ..) if of == conn));
+        self.searches.retain(|search| !matches!(search.requester, SearchRequester::Call(of, ..) if of == conn));
     }
 
-    fn pushes_of(&self, conn: Conn) -> impl Iterator<Item = (Conn, PushId)> {
+    fn pushes_of(&self, conn: ConnectionId) -> impl Iterator<Item = (ConnectionId, PushId)> {
         self.pushes.range((conn, PushId(0))..=(conn, PushId(u64::MAX))).map(|(place, _)| *place)
     }
 
-    fn end_push(&mut self, place: (Conn, PushId)) {
+    fn end_push(&mut self, place: (ConnectionId, PushId)) {
         let Some(push) = self.pushes.remove(&place) else { return };
         self.awake.remove(&place);
         let key = (push.stream, push.consumer);
@@ -387,7 +397,7 @@ impl StreamService {
         &mut self,
         store: &mut S,
         now: ClockReading,
-        conn: Conn,
+        conn: ConnectionId,
         (stream, consumer, want, version): (usize, Consumer, Option<BTreeSet<StreamType>>, Version),
     ) -> Result<(), Fault>
     where
@@ -396,12 +406,12 @@ impl StreamService {
     {
         if PUSHES_MAX <= self.pushes_of(conn).count() {
             let text = format!("{PUSHES_MAX} consumers are pushed to over this connection: open another one");
-            return Err(Fault::new(Name::DefenseRejected, text));
+            return Err(Fault::new(FaultName::DefenseRejected, text));
         }
         let bytes = version.push_bytes_max().min(GROUP_BYTES_MAX) - ENVELOPE_BYTES;
         let room = PageBudget { events: LIST_EVENTS_MAX, bytes };
-        let way = if consumer.component.is_live() {
-            Way::Live(LivePusher::new(live_pusher::Settings {
+        let mode = if consumer.component.is_live() {
+            PushMode::Live(LivePusher::new(live_pusher::Settings {
                 room,
                 groups_max: LIVE_GROUPS_MAX,
                 waiting: LIVE_WAITING,
@@ -414,18 +424,18 @@ impl StreamService {
             // Whoever was pushed to before, perhaps over a connection that is dead, is so no more.
             if let Some((conn, push)) = self.places.get(&(stream, consumer.clone())).copied() {
                 self.end_push((conn, push));
-                self.effects.push_back(Effect::PushEnd { conn, push, is_closed: false });
+                self.effects.push_back(StreamEffect::PushEnd { conn, push, is_closed: false });
             }
             let (groups_max, delay) = (self.settings.groups_max, self.settings.delay);
-            Way::Reliable(Pusher::new(push::Settings { room, groups_max, delay }, accepted))
+            PushMode::Reliable(Pusher::new(push::Settings { room, groups_max, delay }, accepted))
         };
         let place = (conn, PushId(self.push_next));
         self.push_next += 1;
-        if matches!(way, Way::Reliable(_)) {
+        if matches!(mode, PushMode::Reliable(_)) {
             self.places.insert((stream, consumer.clone()), place);
         }
         let since = live_since(now);
-        self.pushes.insert(place, Push { stream, consumer, want, version, since, way });
+        self.pushes.insert(place, PushedConsumer { stream, consumer, want, version, since, mode });
         self.awake.insert(place);
         Ok(())
     }
@@ -437,38 +447,37 @@ impl StreamService {
         S::Error: fmt::Display,
     {
         for (number, stream) in self.streams.iter_mut().enumerate() {
-            if stream.rests.is_some_and(|until| now.instant < until) {
+            if stream.paused_until.is_some_and(|until| now.instant < until) {
                 continue;
             }
-            stream.rests = None;
+            stream.paused_until = None;
             for feed in stream.feeds.values_mut().filter(|feed| feed.has_news && !feed.is_asked) {
                 (feed.has_news, feed.is_asked) = (false, true);
-                self.effects.push_back(Effect::Find { stream: number, after: feed.covered });
+                self.effects.push_back(StreamEffect::Find { stream: number, after: feed.covered });
             }
         }
         for ((stream, consumer), missed) in self.lapses.take(now.instant) {
             let stream = self.streams[stream].settings.name.clone();
-            self.effects.push_back(Effect::Notice(Notice::Lapsed { stream, consumer, missed }));
+            self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Lapsed { stream, consumer, missed }));
         }
         self.run_outbox(store, now);
-        if self.settings.is_shared && self.look_due <= now.instant {
-            self.look_due = now.instant + LOOK_INTERVAL;
-            if let Err(error) = self.look(store) {
-                self.look_due = now.instant + RETRY_TIME;
-                self.effects.push_back(Effect::Notice(Notice::Failed(error.to_string())));
+        if self.settings.is_shared && self.shared_poll_due <= now.instant {
+            self.shared_poll_due = now.instant + SHARED_POLL_INTERVAL;
+            if let Err(error) = self.poll_shared_store(store) {
+                self.shared_poll_due = now.instant + RETRY_TIME;
+                self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Failed(error.to_string())));
             }
         }
         if self.retry.is_some_and(|until| until <= now.instant) {
             self.retry = None;
             for (place, push) in &mut self.pushes {
-                if let Way::Reliable(pusher) = &mut push.way {
+                if let PushMode::Reliable(pusher) = &mut push.mode {
                     pusher.on_events_added();
                     self.awake.insert(*place);
                 }
             }
         }
-        let due =
-            |push: &Push| matches!(&push.way, Way::Reliable(p) if p.deadline().is_some_and(|then| then <= now.instant));
+        let due = |push: &PushedConsumer| matches!(&push.mode, PushMode::Reliable(p) if p.deadline().is_some_and(|then| then <= now.instant));
         self.awake.extend(self.pushes.iter().filter(|(_, push)| due(push)).map(|(place, _)| *place));
         // Who passes what it does not want goes on in the next turn.
         for place in std::mem::take(&mut self.awake) {
@@ -480,7 +489,7 @@ impl StreamService {
         }
     }
 
-    fn run_push<S>(&mut self, store: &mut S, now: ClockReading, place: (Conn, PushId))
+    fn run_push<S>(&mut self, store: &mut S, now: ClockReading, place: (ConnectionId, PushId))
     where
         S: StreamStore + ?Sized,
         S::Error: fmt::Display,
@@ -488,23 +497,23 @@ impl StreamService {
         let Some(of) = self.pushes.get_mut(&place) else { return };
         let ((conn, push), version) = (place, of.version);
         let name = &self.streams[of.stream].settings.name;
-        let pusher = match &mut of.way {
-            Way::Live(pusher) => {
+        let pusher = match &mut of.mode {
+            PushMode::Live(pusher) => {
                 while let Some((seq, events)) = pusher.poll() {
                     let events = Arc::new(events);
-                    self.effects.push_back(Effect::Group { conn, push, version, seq, events });
+                    self.effects.push_back(StreamEffect::Group { conn, push, version, seq, events });
                 }
                 return;
             }
-            Way::Reliable(pusher) => pusher,
+            PushMode::Reliable(pusher) => pusher,
         };
         while let Some(step) = pusher.poll(now.instant) {
             match step {
                 PusherAction::Read { after, room } => match store.read(name, after, of.want.as_ref(), room) {
                     Ok(page) => {
-                        let is_passing = page.events.is_empty() && page.more_follows;
+                        let is_transient = page.events.is_empty() && page.more_follows;
                         pusher.on_page(now.instant, page);
-                        if is_passing {
+                        if is_transient {
                             self.awake.insert(place);
                             return;
                         }
@@ -512,22 +521,22 @@ impl StreamService {
                     Err(error) => {
                         pusher.on_read_failed();
                         self.retry = Some(now.instant + RETRY_TIME);
-                        self.effects.push_back(Effect::Notice(Notice::Failed(error.to_string())));
+                        self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Failed(error.to_string())));
                     }
                 },
                 PusherAction::Send { seq, events } => {
-                    self.effects.push_back(Effect::Group { conn, push, version, seq, events });
+                    self.effects.push_back(StreamEffect::Group { conn, push, version, seq, events });
                 }
                 PusherAction::Accept(up_to) => {
                     let accepted = store.accept(name, &of.consumer, up_to, Timestamp::from(now.wall));
                     if accepted.is_err() {
                         // Removed, reset or lapsed meanwhile, or nobody knows: it comes again and hears it.
-                        self.effects.push_back(Effect::PushEnd { conn, push, is_closed: true });
+                        self.effects.push_back(StreamEffect::PushEnd { conn, push, is_closed: true });
                         return self.end_push(place);
                     }
                 }
                 PusherAction::Close => {
-                    self.effects.push_back(Effect::PushEnd { conn, push, is_closed: true });
+                    self.effects.push_back(StreamEffect::PushEnd { conn, push, is_closed: true });
                     return self.end_push(place);
                 }
             }
@@ -545,7 +554,7 @@ impl StreamService {
             let trimmed = match store.trim(name, limits, Timestamp::from(now.wall), TRIM_EVENTS) {
                 Ok(trimmed) => trimmed,
                 Err(error) => {
-                    self.effects.push_back(Effect::Notice(Notice::Failed(error.to_string())));
+                    self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Failed(error.to_string())));
                     continue;
                 }
             };
@@ -557,7 +566,7 @@ impl StreamService {
                 // It hears of that when it comes again.
                 if let Some(place) = self.places.get(&who).copied() {
                     self.end_push(place);
-                    self.effects.push_back(Effect::PushEnd { conn: place.0, push: place.1, is_closed: true });
+                    self.effects.push_back(StreamEffect::PushEnd { conn: place.0, push: place.1, is_closed: true });
                 }
                 self.lapses.new.push((who, missed));
             }
@@ -569,29 +578,29 @@ impl StreamService {
     ///
     /// # Errors
     /// The store cannot be read; to be called again.
-    pub fn take_back<S: StreamStore + ?Sized>(&mut self, store: &mut S, why: &str) -> Result<(), S::Error> {
-        let done = self.go_back(store, why);
+    pub fn roll_back<S: StreamStore + ?Sized>(&mut self, store: &mut S, why: &str) -> Result<(), S::Error> {
+        let done = self.restore_from_store(store, why);
         if done.is_err() {
             (0..self.streams.len()).for_each(|stream| self.fail_unfed(stream, why));
         }
         done
     }
 
-    fn go_back<S: StreamStore + ?Sized>(&mut self, store: &mut S, why: &str) -> Result<(), S::Error> {
+    fn restore_from_store<S: StreamStore + ?Sized>(&mut self, store: &mut S, why: &str) -> Result<(), S::Error> {
         let mut effects = std::mem::take(&mut self.effects);
         effects.retain(|effect| match effect {
-            Effect::Group { .. } => false,
-            Effect::Register { number, .. } => !self.unclaim(*number),
+            StreamEffect::Group { .. } => false,
+            StreamEffect::Register { number, .. } => !self.cancel_claim(*number),
             _ => true,
         });
-        self.outbox.take_back();
+        self.outbox.roll_back();
         self.lapses.new.clear();
-        effects.iter_mut().for_each(|effect| ask::fail(effect, why));
+        effects.iter_mut().for_each(|effect| requests::fail(effect, why));
         self.effects = effects;
         self.end_searches(why, |_| true);
         for (conn, push) in self.pushes.keys().copied().collect::<Vec<_>>() {
             self.end_push((conn, push));
-            self.effects.push_back(Effect::PushEnd { conn, push, is_closed: true });
+            self.effects.push_back(StreamEffect::PushEnd { conn, push, is_closed: true });
         }
         for stream in &mut self.streams {
             stream.is_checked = false;
@@ -617,15 +626,15 @@ impl StreamService {
         if !self.awake.is_empty() || !self.searches.is_empty() {
             return Instant::ZERO;
         }
-        let of_push = |push: &Push| match &push.way {
-            Way::Reliable(pusher) => pusher.deadline(),
-            Way::Live(_) => None,
+        let of_push = |push: &PushedConsumer| match &push.mode {
+            PushMode::Reliable(pusher) => pusher.deadline(),
+            PushMode::Live(_) => None,
         };
         let pushes = self.pushes.values().filter_map(of_push);
-        let rests = self.streams.iter().filter_map(|stream| stream.rests);
-        let looks = self.settings.is_shared.then_some(self.look_due);
+        let paused_until = self.streams.iter().filter_map(|stream| stream.paused_until);
+        let looks = self.settings.is_shared.then_some(self.shared_poll_due);
         let lapses = (!self.lapses.stored.is_empty()).then_some(self.lapses.due);
-        let all = pushes.chain(rests).chain(looks).chain(lapses).chain(self.retry).chain([self.outbox.due()]);
+        let all = pushes.chain(paused_until).chain(looks).chain(lapses).chain(self.retry).chain([self.outbox.due()]);
         all.fold(self.trim_due, Instant::min)
     }
 }
@@ -656,7 +665,7 @@ where
     if before.is_none() && CONSUMERS_MAX < store.consumers(name).map_err(internal)?.len() {
         store.remove(name, consumer).map_err(internal)?;
         let text = format!("the stream {name} has {CONSUMERS_MAX} consumers: remove those that come no more");
-        return Err(Fault::new(Name::DefenseRejected, text));
+        return Err(Fault::new(FaultName::DefenseRejected, text));
     }
     Ok(before)
 }
@@ -666,22 +675,22 @@ fn is_wanted(want: Option<&BTreeSet<StreamType>>, kind: &StreamType) -> bool {
 }
 
 fn internal(error: impl fmt::Display) -> Fault {
-    Fault::new(Name::InternalError, error.to_string())
+    Fault::new(FaultName::InternalError, error.to_string())
 }
 
 fn refused<E: fmt::Display>(consumer: &Consumer, why: StreamStoreError<E>) -> Fault {
     match why {
         StreamStoreError::NotRegistered => {
-            Fault::new(Name::NotRegistered, format!("{consumer} is not registered: call registerConsumer first"))
+            Fault::new(FaultName::NotRegistered, format!("{consumer} is not registered: call registerConsumer first"))
         }
         StreamStoreError::Lapsed(MissedRange { first, last, count }) => Fault::new(
-            Name::NotRegistered,
+            FaultName::NotRegistered,
             format!(
                 "{consumer} has lapsed: {count} events, {first} to {last}, were not accepted in time and are gone; call \
                  registerConsumer to go on behind them"
             ),
         ),
-        StreamStoreError::Full => Fault::new(Name::InternalError, "no further event can be added"),
+        StreamStoreError::Full => Fault::new(FaultName::InternalError, "no further event can be added"),
         StreamStoreError::Store(error) => internal(error),
     }
 }

@@ -1,9 +1,9 @@
 //! What clients send, as captured (`ftn18-wire.md`), and what they must not send.
 
 use super::call::{Call, Channel, LIST_BYTES, MESSAGE_BYTES, Version};
-use super::fault::{Fault, Name};
+use super::fault::{Fault, FaultName};
 use super::message::{ENVELOPE_BYTES, on_events};
-use super::session::{CallId, Done, Output, PushId, Session};
+use super::session::{CallId, CallOutput, CallResult, CallSession, PushId};
 use crate::event::model::{EventId, Json, ServerId};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamId;
@@ -20,13 +20,13 @@ fn access() -> Arc<Access> {
     Arc::new(Access { accounts: vec![Account { credentials, headers: false }], headers: false })
 }
 
-fn outputs(session: &mut Session) -> Vec<Output> {
+fn outputs(session: &mut CallSession) -> Vec<CallOutput> {
     std::iter::from_fn(|| session.poll_output()).collect()
 }
 
 /// What a message leads to.
-fn led(channel: Channel, text: &str) -> Output {
-    let mut session = Session::new(channel, access());
+fn led(channel: Channel, text: &str) -> CallOutput {
+    let mut session = CallSession::new(channel, access());
     session.on_message(text);
     let mut outputs = outputs(&mut session);
     assert_eq!(outputs.len(), 1, "{text}: {outputs:?}");
@@ -41,7 +41,7 @@ fn request((f, p): (&str, &str)) -> String {
 #[track_caller]
 fn asks(channel: Channel, call: (&str, &str), expected: Call) {
     match led(channel, &request(call)) {
-        Output::Call { user, what, .. } => assert_eq!((user.as_str(), what), ("alice", expected)),
+        CallOutput::Call { user, what, .. } => assert_eq!((user.as_str(), what), ("alice", expected)),
         other => panic!("{call:?}: {other:?}"),
     }
 }
@@ -49,7 +49,7 @@ fn asks(channel: Channel, call: (&str, &str), expected: Call) {
 /// The message is answered with an error of this name, whose text has this part.
 #[track_caller]
 fn refused(channel: Channel, text: &str, name: &str, part: &str) {
-    let Output::Send(answer) = led(channel, text) else { panic!("{text} is not refused") };
+    let CallOutput::Send(answer) = led(channel, text) else { panic!("{text} is not refused") };
     let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(answer["e"], name, "{text}: {answer}");
     assert!(answer["edesc"].as_str().unwrap().contains(part), "{text}: {answer}");
@@ -88,10 +88,10 @@ fn what_clients_send_is_understood() {
 fn a_ping_is_answered_at_once() {
     for interface in ["futoin.ping:1.0", "futoin.evt.gen:1.1", "futoin.evt.poll:1.0", "futoin.evt.push:1.1"] {
         let answer = led(WEBSOCKET, &request((&format!("{interface}:ping"), r#""echo":-7"#)));
-        assert_eq!(answer, Output::Send(r#"{"r":{"echo":-7}}"#.into()));
+        assert_eq!(answer, CallOutput::Send(r#"{"r":{"echo":-7}}"#.into()));
     }
     let with_id = r#"{"f":"futoin.ping:1.0:ping","p":{"echo":1},"rid":"C\u0031","forcersp":true,"sec":"alice:alicepwd","obf":{}}"#;
-    assert_eq!(led(HTTP, with_id), Output::Send(r#"{"r":{"echo":1},"rid":"C\u0031"}"#.into()));
+    assert_eq!(led(HTTP, with_id), CallOutput::Send(r#"{"r":{"echo":1},"rid":"C\u0031"}"#.into()));
 }
 
 #[test]
@@ -99,10 +99,12 @@ fn what_is_wrong_is_told_by_name_and_in_the_order_of_the_checks() {
     let sec = r#""sec":"alice:alicepwd""#;
     for text in ["", "x", "[]", "\"f\"", "{\"f\":}", "{} {}"] {
         refused(HTTP, text, "InvalidRequest", "a JSON object: ");
-        let mut session = Session::new(WEBSOCKET, access());
+        let mut session = CallSession::new(WEBSOCKET, access());
         session.on_message(text);
         let outputs = outputs(&mut session);
-        let [Output::Malformed(fault)] = &outputs[..] else { panic!("{text:?} has no id to answer to: {outputs:?}") };
+        let [CallOutput::Malformed(fault)] = &outputs[..] else {
+            panic!("{text:?} has no id to answer to: {outputs:?}")
+        };
         assert!(fault.text.contains(" at line 1 column "), "{text:?}: {fault:?}");
     }
     refused(HTTP, "{\n \"f\":}", "InvalidRequest", "line 2 column 6");
@@ -137,7 +139,7 @@ fn what_is_wrong_is_told_by_name_and_in_the_order_of_the_checks() {
     }
     // Polling is not only for secure channels.
     let ping = request(("futoin.evt.poll:1.1:ping", r#""echo":1"#));
-    assert_eq!(led(unsafe_http, &ping), Output::Send(r#"{"r":{"echo":1}}"#.into()));
+    assert_eq!(led(unsafe_http, &ping), CallOutput::Send(r#"{"r":{"echo":1}}"#.into()));
 }
 
 #[test]
@@ -157,11 +159,11 @@ fn who_calls_is_proven_before_anything_is_done() {
     // Wrong credentials come before all else.
     refused(HTTP, r#"{"f":"x","p":5,"sec":"alice:bad"}"#, "SecurityError", "wrong");
     // Without accounts whoever says so is somebody.
-    let mut open = Session::new(HTTP, Arc::new(Access::default()));
+    let mut open = CallSession::new(HTTP, Arc::new(Access::default()));
     open.on_message(r#"{"f":"futoin.ping:1.0:ping","p":{"echo":1},"sec":"anybody:what:ever"}"#);
-    assert_eq!(outputs(&mut open), [Output::Send(r#"{"r":{"echo":1}}"#.into())]);
+    assert_eq!(outputs(&mut open), [CallOutput::Send(r#"{"r":{"echo":1}}"#.into())]);
     open.on_message(r#"{"f":"futoin.ping:1.0:ping","p":{"echo":1},"sec":":x"}"#);
-    assert!(matches!(&outputs(&mut open)[..], [Output::Send(text)] if text.contains("SecurityError")));
+    assert!(matches!(&outputs(&mut open)[..], [CallOutput::Send(text)] if text.contains("SecurityError")));
 }
 
 #[test]
@@ -170,7 +172,7 @@ fn data_nested_too_deep_is_refused() {
         let data = "[".repeat(depth) + &"]".repeat(depth);
         request(("futoin.evt.gen:1.1:addEvent", &format!(r#""type":"A","data":{data}"#)))
     };
-    assert!(matches!(led(HTTP, &add(900)), Output::Call { .. }));
+    assert!(matches!(led(HTTP, &add(900)), CallOutput::Call { .. }));
     refused(HTTP, &add(901), "InvalidRequest", "data of addEvent: JSON is nested deeper than 900 levels: see byte 900");
 }
 
@@ -212,7 +214,7 @@ fn event(id: u64, kind: &str, data: &'static str) -> StreamEvent {
 
 #[test]
 fn calls_are_answered_in_any_order_each_under_its_id() {
-    let mut session = Session::new(WEBSOCKET, access());
+    let mut session = CallSession::new(WEBSOCKET, access());
     for rid in ["C1", "C2", "C3", "C4"] {
         let add = r#""f":"futoin.evt.gen:1.1:addEvent","p":{"type":"A","data":1},"sec":"alice:alicepwd""#;
         session.on_message(&format!(r#"{{{add},"rid":"{rid}"}}"#));
@@ -220,20 +222,20 @@ fn calls_are_answered_in_any_order_each_under_its_id() {
     let calls: Vec<CallId> = outputs(&mut session)
         .into_iter()
         .map(|output| match output {
-            Output::Call { call, .. } => call,
+            CallOutput::Call { call, .. } => call,
             other => panic!("{other:?}"),
         })
         .collect();
     let events = vec![event(4, "SOME_EVENT", r#"{"a":1}"#), event(5, "A", "null")];
-    session.on_done(calls[2], Ok(Done::Events(events)));
-    session.on_done(calls[0], Ok(Done::Added("7".parse().unwrap())));
-    session.on_done(calls[1], Ok(Done::Yes));
-    session.on_done(calls[3], Err(Fault::new(Name::NotRegistered, "say \"register\" first")));
-    session.on_done(calls[3], Ok(Done::Yes));
+    session.on_done(calls[2], Ok(CallResult::Events(events)));
+    session.on_done(calls[0], Ok(CallResult::Added("7".parse().unwrap())));
+    session.on_done(calls[1], Ok(CallResult::Accepted));
+    session.on_done(calls[3], Err(Fault::new(FaultName::NotRegistered, "say \"register\" first")));
+    session.on_done(calls[3], Ok(CallResult::Accepted));
     let sent: Vec<String> = outputs(&mut session)
         .into_iter()
         .map(|output| match output {
-            Output::Send(text) => text,
+            CallOutput::Send(text) => text,
             other => panic!("{other:?}"),
         })
         .collect();
@@ -251,14 +253,14 @@ fn calls_are_answered_in_any_order_each_under_its_id() {
 
 #[test]
 fn groups_are_pushed_and_their_answers_told() {
-    let mut session = Session::new(WEBSOCKET, access());
+    let mut session = CallSession::new(WEBSOCKET, access());
     session.on_group(PushId(8), Version::V1_1, 0, &[event(4, "A", "1")]);
     session.on_group(PushId(9), Version::V1_0, 5, &[]);
     session.on_group(PushId(8), Version::V1_1, 1, &[]);
     let one = r#"{"id":"4","type":"A","data":1,"ts":"2026-11-21T07:54:01Z"}"#;
     let call = |version, seq, events, rid| {
         let f = format!("futoin.evt.receiver:{version}:onEvents");
-        Output::Send(format!(r#"{{"f":"{f}","p":{{"seq":{seq},"events":[{events}]}},"rid":"{rid}"}}"#))
+        CallOutput::Send(format!(r#"{{"f":"{f}","p":{{"seq":{seq},"events":[{events}]}},"rid":"{rid}"}}"#))
     };
     let calls = [call("1.1", 0, one, "S1"), call("1.0", 5, "", "S2"), call("1.1", 1, "", "S3")];
     assert_eq!(outputs(&mut session), calls);
@@ -274,7 +276,7 @@ fn groups_are_pushed_and_their_answers_told() {
     ] {
         session.on_message(text);
     }
-    let answered = |push, seq, is_accepted| Output::Answered { push: PushId(push), seq, is_accepted };
+    let answered = |push, seq, is_accepted| CallOutput::Answered { push: PushId(push), seq, is_accepted };
     assert_eq!(outputs(&mut session), [answered(9, 5, false), answered(8, 0, true)]);
 }
 

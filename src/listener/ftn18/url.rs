@@ -3,7 +3,7 @@
 //! The call becomes the JSON message that would be posted, so that it is checked in the same way. Credentials come by Basic
 //! authentication (RFC 7617), or as a part of the path behind the function.
 
-use super::fault::{Fault, Name};
+use super::fault::{Fault, FaultName};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -71,7 +71,7 @@ impl<'a> CallPath<'a> {
 }
 
 fn invalid(text: impl Into<String>) -> Fault {
-    Fault::new(Name::InvalidRequest, text)
+    Fault::new(FaultName::InvalidRequest, text)
 }
 
 fn quoted(text: &str) -> String {
@@ -80,7 +80,7 @@ fn quoted(text: &str) -> String {
 
 /// Returns `user:secret` of a header.
 fn basic(header: &str) -> Result<String, Fault> {
-    let refused = || Fault::new(Name::SecurityError, "Authorization is Basic with user:secret in base64");
+    let refused = || Fault::new(FaultName::SecurityError, "Authorization is Basic with user:secret in base64");
     let (scheme, encoded) = header.split_once(' ').ok_or_else(refused)?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return Err(refused());

@@ -9,7 +9,7 @@
 //! the sender of this message began it, and `last` that it ends. `token` is always true, and not looked at.
 
 use super::Fault;
-use super::sbs::{Malformed, Reader, put_boolean, put_count, put_integer, put_text};
+use super::sbs::{Malformed, SbsReader, put_boolean, put_count, put_integer, put_text};
 use crate::listener::buffer::Buffer;
 use bytes::{BufMut, BytesMut};
 
@@ -51,7 +51,7 @@ pub struct Conversation {
 
 impl Conversation {
     /// The same, as the other side names it.
-    pub fn of_other_side(self) -> Conversation {
+    pub fn mirrored(self) -> Conversation {
         Conversation { is_own: !self.is_own, ..self }
     }
 }
@@ -62,7 +62,7 @@ impl<'a> Message<'a> {
     /// # Errors
     /// It is no message.
     pub fn decode(bytes: &'a [u8]) -> Result<Message<'a>, Malformed> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = SbsReader::new(bytes);
         let id = reader.integer()?;
         let conversation = Conversation { first: reader.integer()?, is_own: reader.boolean()? };
         let _token = reader.boolean()?;
@@ -118,7 +118,7 @@ impl Parser {
         Parser {
             buffer: Buffer::new(KEPT_BYTES),
             given_bytes: 0,
-            frame_bytes_max: settings.stranger_bytes_max,
+            frame_bytes_max: settings.unauthenticated_bytes_max,
             admitted_bytes_max: settings.frame_bytes_max,
         }
     }
@@ -176,7 +176,7 @@ impl Parser {
 #[cfg(test)]
 mod tests {
     use super::super::Settings;
-    use super::super::sbs::Why;
+    use super::super::sbs::SbsErrorKind;
     use super::*;
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
         let pong = b"\x01\x16\x87\x87\x00\x01\x01\x8fHatChatter.Pong\x80";
         let conversation = Conversation { first: 7, is_own: true };
         let asked = Message { id: 7, conversation, is_last: false, type_name: PING, body: b"" };
-        let conversation = conversation.of_other_side();
+        let conversation = conversation.mirrored();
         let answered = Message { id: 7, conversation, is_last: true, type_name: PONG, body: b"" };
         for (bytes, message) in [(ping, asked), (pong, answered)] {
             assert_eq!(message.frame(), bytes[..]);
@@ -208,7 +208,7 @@ mod tests {
             let frame = message.frame();
             assert_eq!(frame[..expected.len()], *expected, "{body_bytes}");
             let padded = [&[8, 0, 0, 0, 0, 0][..], &[0; 3][expected.len() - 1..], &expected[1..]].concat();
-            let mut parser = Parser::new(&Settings { stranger_bytes_max: 2 << 20, ..Settings::default() });
+            let mut parser = Parser::new(&Settings { unauthenticated_bytes_max: 2 << 20, ..Settings::default() });
             parser.push(&padded);
             parser.push(&frame[expected.len()..]);
             assert_eq!(parser.next(), Ok(Some(message)));
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn frames_that_are_none_end_the_connection_before_they_are_there() {
-        let settings = Settings { stranger_bytes_max: 40, frame_bytes_max: 300, ..Settings::default() };
+        let settings = Settings { unauthenticated_bytes_max: 40, frame_bytes_max: 300, ..Settings::default() };
         let check = |bytes: &[u8], is_admitted: bool, expected: Result<Option<Message<'_>>, Fault>| {
             let mut parser = Parser::new(&settings);
             if is_admitted {
@@ -237,9 +237,9 @@ mod tests {
         let all = [&[8][..], &[0xff; 8]].concat();
         check(&all, true, Err(Fault::TooLong { bytes: u64::MAX, bytes_max: 300 }));
         let malformed = |at, why| Err(Fault::Malformed { type_name: MESSAGE, error: Malformed { at, why } });
-        check(&[1, 0], false, malformed(0, Why::Short));
-        check(b"\x01\x07\x81\x81\x02\x01\x01\x80\x80", false, malformed(2, Why::Boolean(2)));
-        check(b"\x01\x08\x81\x81\x01\x01\x01\x80\x80\x80", false, malformed(7, Why::Trailing));
+        check(&[1, 0], false, malformed(0, SbsErrorKind::Short));
+        check(b"\x01\x07\x81\x81\x02\x01\x01\x80\x80", false, malformed(2, SbsErrorKind::Boolean(2)));
+        check(b"\x01\x08\x81\x81\x01\x01\x01\x80\x80\x80", false, malformed(7, SbsErrorKind::Trailing));
     }
 
     /// The memory of a large message is given back.

@@ -1,19 +1,19 @@
-//! A client as the shell sees the clients of all listeners: what [`Session`] asks, in the words of the listeners.
+//! A client as the shell sees the clients of all listeners: what [`HatSession`] asks, in the words of the listeners.
 //!
 //! Events of this peer are told in whole sessions, by [`Client::on_events`], as soon as they are stored. Those of other peers come as
-//! messages of the bus, one for each. They are told when all is taken in that has come with them, by [`Client::tell`]: so those of a
+//! messages of the bus, one for each. They are told when all is taken in that has come with them, by [`Client::flush_events`]: so those of a
 //! session together, as far as they come together. Word of a loss is not in the protocol: a client
 //! that has missed something is closed, and asks for what it wants when it comes again.
 
-use super::session::{self, RequestId, Session};
-use super::to_client::Status;
+use super::server_message::Status;
+use super::session::{self, HatSession, RequestId};
 use super::{Fault, Message, Settings};
 use crate::event::model::{Event, EventId, Registration, ServerId};
 use crate::event::refusal::Refusal;
 use crate::event::store::QueryPage;
-use crate::listener::ask::{Ask, EventAsk};
+use crate::listener::ask::{Ask, JournalRequest};
 use crate::listener::event::EventRequest;
-use crate::listener::out::Out;
+use crate::listener::out::OutputBuffer;
 use crate::message::{SubId, SubscriptionFilter};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// The conversation with a client of the Hat listener.
 #[derive(Debug)]
 pub struct Client {
-    session: Session,
+    session: HatSession,
     /// Whose events are told when they are stored.
     own: ServerId,
     /// The client wants events of this server only.
@@ -48,7 +48,7 @@ impl Client {
     /// With a client that has just connected.
     pub fn new(settings: Arc<Settings>, now: Instant) -> Client {
         let own = settings.server;
-        let session = Session::new(settings, Status::Operational, now);
+        let session = HatSession::new(settings, Status::Operational, now);
         let (gathered, asks) = (Vec::new(), VecDeque::new());
         Client { session, own, only: None, subs: 0, gathered, gathered_bytes: 0, has_lost: false, asks }
     }
@@ -57,14 +57,14 @@ impl Client {
     ///
     /// # Errors
     /// The client is at fault.
-    pub fn on_command(&mut self, now: Instant, message: Message<'_>, out: &mut Out) -> Result<(), Fault> {
+    pub fn on_command(&mut self, now: Instant, message: Message<'_>, out: &mut OutputBuffer) -> Result<(), Fault> {
         self.session.on_command(now, message, out)
     }
 
     /// What is asked of the peer; what has an answer only if the client takes answers.
-    pub fn poll_ask(&mut self, takes_answers: bool) -> Option<Ask<'static>> {
+    pub fn poll_request(&mut self, takes_answers: bool) -> Option<Ask<'static>> {
         while self.asks.is_empty() {
-            match self.session.poll_ask(takes_answers)? {
+            match self.session.poll_request(takes_answers)? {
                 session::Ask::Admitted { account, name } => {
                     self.asks.extend([Ask::Admitted { account }, Ask::Named { name }]);
                 }
@@ -73,11 +73,12 @@ impl Client {
                     subscription.patterns.iter().for_each(|pattern| self.subscribe(pattern));
                 }
                 session::Ask::Register { request, registrations } => {
-                    let request = EventAsk { id: request.0, request: EventRequest::Register(registrations) };
+                    let request = JournalRequest { id: request.0, request: EventRequest::Register(registrations) };
                     self.asks.push_back(Ask::Events(request));
                 }
                 session::Ask::Query { request, query } => {
-                    self.asks.push_back(Ask::Events(EventAsk { id: request.0, request: EventRequest::Query(query) }));
+                    self.asks
+                        .push_back(Ask::Events(JournalRequest { id: request.0, request: EventRequest::Query(query) }));
                 }
                 session::Ask::Refused(refusal) => {
                     let (kind, reason) = (refusal.kind(), refusal.to_string());
@@ -104,18 +105,18 @@ impl Client {
     }
 
     /// The journal has registered what the client asked for.
-    pub fn on_registered(&mut self, request: u64, events: Vec<Event>, out: &mut Out) {
+    pub fn on_registered(&mut self, request: u64, events: Vec<Event>, out: &mut OutputBuffer) {
         self.session.on_registered(RequestId(request), Some(events), out);
     }
 
     /// The journal has answered a question.
-    pub fn on_answered(&mut self, request: u64, answer: QueryPage, out: &mut Out) {
+    pub fn on_answered(&mut self, request: u64, answer: QueryPage, out: &mut OutputBuffer) {
         self.session.on_answered(RequestId(request), answer, out);
     }
 
     /// Answers a request that the journal refuses. The client learns no reason, and nothing at all if it wants no response to a
     /// registration, so each refusal is logged. A refused query ends the conversation: the protocol has no answer to it.
-    pub fn on_refusal(&mut self, request: u64, refusal: &Refusal, out: &mut Out) {
+    pub fn on_refusal(&mut self, request: u64, refusal: &Refusal, out: &mut OutputBuffer) {
         self.asks.push_back(Ask::Refused { kind: refusal.kind.as_str(), reason: refusal.to_string() });
         match self.session.is_registering(RequestId(request)) {
             true => self.session.on_registered(RequestId(request), None, out),
@@ -129,14 +130,14 @@ impl Client {
     }
 
     /// Events of one session of this peer that match its subscriptions, ascending. Gives how many were written.
-    pub fn on_events(&mut self, events: &[&Event], out: &mut Out) -> usize {
+    pub fn on_events(&mut self, events: &[&Event], out: &mut OutputBuffer) -> usize {
         let events: Vec<&Event> = events.iter().copied().filter(|event| self.wants(event.id)).collect();
         if events.is_empty() { 0 } else { self.session.on_events(&events, out) }
     }
 
     /// Messages that match its subscriptions: events of other peers, and what is no event. Gives how many it is told of, now or by
-    /// [`Client::tell`].
-    pub fn on_deliveries(&mut self, deliveries: &Deliveries, out: &mut Out) -> usize {
+    /// [`Client::flush_events`].
+    pub fn on_deliveries(&mut self, deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         let events = deliveries.clone().filter_map(|delivery| Event::of_message(&delivery.message).ok());
         let mut count = 0;
         for event in events {
@@ -146,7 +147,7 @@ impl Client {
             let session = |event: &Event| (event.id.server, event.id.session);
             let is_other = self.gathered.last().is_some_and(|last| session(last) != session(&event));
             if is_other || GATHERED_BYTES_MAX <= self.gathered_bytes {
-                self.tell(out);
+                self.flush_events(out);
             }
             self.gathered_bytes += event.payload_size();
             self.gathered.push(event);
@@ -156,7 +157,7 @@ impl Client {
     }
 
     /// Nothing more has come with what was delivered.
-    pub fn tell(&mut self, out: &mut Out) {
+    pub fn flush_events(&mut self, out: &mut OutputBuffer) {
         let mut events = std::mem::take(&mut self.gathered);
         self.gathered_bytes = 0;
         // What was lost on the way and fetched again has come behind what it was in front of.
@@ -175,25 +176,25 @@ impl Client {
     }
 
     /// Tells the client what it did wrong, as far as there is a word for it.
-    pub fn on_fault(&mut self, fault: &Fault, out: &mut Out) {
+    pub fn on_fault(&mut self, fault: &Fault, out: &mut OutputBuffer) {
         self.session.on_fault(fault, out);
     }
 
     /// The peer is about to stop.
-    pub fn on_stop(&mut self, out: &mut Out) {
+    pub fn on_stop(&mut self, out: &mut OutputBuffer) {
         self.session.on_stop(out);
     }
 
     /// What is to be registered when the connection has ended, each in a session of its own, given once.
-    pub fn take_farewell(&mut self) -> Vec<Vec<Registration>> {
-        self.session.take_farewell()
+    pub fn take_final_registrations(&mut self) -> Vec<Vec<Registration>> {
+        self.session.take_final_registrations()
     }
 
-    /// Time has passed; as [`Session::on_deadline`].
+    /// Time has passed; as [`HatSession::on_deadline`].
     ///
     /// # Errors
     /// The client has taken too long.
-    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut Out) -> Result<(), Fault> {
+    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut OutputBuffer) -> Result<(), Fault> {
         self.session.on_deadline(now, is_read, out)
     }
 
@@ -212,7 +213,7 @@ impl Client {
         self.session.is_admitted()
     }
 
-    /// When [`Session::on_deadline`] is due.
+    /// When [`HatSession::on_deadline`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         self.session.deadline()
     }
@@ -226,8 +227,8 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::super::chatter::{Conversation, Parser};
-    use super::super::to_client::ToClient;
-    use super::super::to_peer::{Init, Subscription, ToPeer};
+    use super::super::client_message::{EventSubscription, HatClientMessage, Init};
+    use super::super::server_message::HatServerMessage;
     use super::*;
     use crate::event::model::Payload;
     use crate::event::timestamp::Timestamp;
@@ -236,12 +237,12 @@ mod tests {
     fn client() -> Client {
         let settings = Settings { server: ServerId(1), announces: false, ..Settings::default() };
         let mut client = Client::new(Arc::new(settings), Instant::ZERO);
-        let subscription = Subscription { patterns: vec![TypePattern::all()], server: None };
-        let init = ToPeer::Init(Init { name: String::new(), token: None, subscription, persisted: false });
+        let subscription = EventSubscription { patterns: vec![TypePattern::all()], server: None };
+        let init = HatClientMessage::Init(Init { name: String::new(), token: None, subscription, persisted: false });
         let (conversation, body) = (Conversation { first: 1, is_own: true }, init.encode().unwrap());
         let message = Message { id: 1, conversation, is_last: false, type_name: init.type_name(), body: &body };
-        client.on_command(Instant::ZERO, message, &mut Out::new()).unwrap();
-        assert!(client.poll_ask(true).is_some());
+        client.on_command(Instant::ZERO, message, &mut OutputBuffer::new()).unwrap();
+        assert!(client.poll_request(true).is_some());
         client
     }
 
@@ -259,12 +260,14 @@ mod tests {
     }
 
     /// The ids in each of the messages to the client.
-    fn told(out: &mut Out) -> Vec<String> {
-        let mut parser = Parser::new(&Settings { stranger_bytes_max: usize::MAX, ..Settings::default() });
+    fn told(out: &mut OutputBuffer) -> Vec<String> {
+        let mut parser = Parser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
         parser.push(&out.take());
         let mut told = Vec::new();
         while let Some(message) = parser.next().unwrap() {
-            let ToClient::Events(events) = ToClient::decode(&message).unwrap() else { panic!("{message:?}") };
+            let HatServerMessage::Events(events) = HatServerMessage::decode(&message).unwrap() else {
+                panic!("{message:?}")
+            };
             told.push(events.iter().map(|event| event.id.to_string()).collect::<Vec<_>>().join(" "));
         }
         told
@@ -272,12 +275,12 @@ mod tests {
 
     /// Messages that come in one turn, and what is told of them.
     fn check(ids: &[&str], bytes: usize, expected: &[&str]) {
-        let (mut client, mut out) = (client(), Out::new());
+        let (mut client, mut out) = (client(), OutputBuffer::new());
         let count: usize = ids.iter().map(|id| client.on_deliveries(&delivery(id, bytes), &mut out)).sum();
-        client.tell(&mut out);
+        client.flush_events(&mut out);
         assert_eq!(told(&mut out), expected);
         assert_eq!(count, expected.iter().map(|ids| ids.split(' ').count()).sum::<usize>());
-        client.tell(&mut out);
+        client.flush_events(&mut out);
         assert!(out.is_empty() && client.held_bytes() == 0, "they are told once");
     }
 
@@ -294,9 +297,9 @@ mod tests {
     #[test]
     fn whoever_would_miss_events_is_closed_and_people_are_told_why() {
         let mut client = client();
-        while client.poll_ask(true).is_some() {}
+        while client.poll_request(true).is_some() {}
         client.on_refused(&effect::Refusal::Stopping);
-        let asks: Vec<Ask<'_>> = std::iter::from_fn(|| client.poll_ask(true)).collect();
+        let asks: Vec<Ask<'_>> = std::iter::from_fn(|| client.poll_request(true)).collect();
         let [Ask::Refused { reason, .. }, Ask::Close] = &asks[..] else { panic!("{asks:?}") };
         assert!(reason.ends_with("miss events: Stopping"), "{reason}");
     }
@@ -305,25 +308,25 @@ mod tests {
     fn unanswered_registration_that_fails_is_reported() {
         let mut client = client();
         let registration = Registration { event_type: "a/b".parse().unwrap(), source_timestamp: None, payload: None };
-        let (said, mut out) = (ToPeer::Register(Ok(vec![registration; 4097])), Out::new());
+        let (said, mut out) = (HatClientMessage::Register(Ok(vec![registration; 4097])), OutputBuffer::new());
         let (conversation, body) = (Conversation { first: 2, is_own: true }, said.encode().unwrap());
         let message = Message { id: 2, conversation, is_last: true, type_name: said.type_name(), body: &body };
-        while client.poll_ask(true).is_some() {}
+        while client.poll_request(true).is_some() {}
         client.on_command(Instant::ZERO, message, &mut out).unwrap();
-        let Some(Ask::Events(ask)) = client.poll_ask(true) else { panic!("it is handed to the journal") };
+        let Some(Ask::Events(ask)) = client.poll_request(true) else { panic!("it is handed to the journal") };
         client.on_refusal(ask.id, &Refusal::too_many(4097), &mut out);
-        let Some(Ask::Refused { kind: "invalid", reason }) = client.poll_ask(true) else {
+        let Some(Ask::Refused { kind: "invalid", reason }) = client.poll_request(true) else {
             panic!("it is not reported")
         };
         assert!(reason.contains("4097 events"), "{reason}");
-        assert_eq!((client.poll_ask(true), out.is_empty()), (None, true));
+        assert_eq!((client.poll_request(true), out.is_empty()), (None, true));
     }
 
     #[test]
     fn what_is_kept_back_has_a_limit() {
         let half = GATHERED_BYTES_MAX / 2;
         check(&["2/1/1", "2/1/2", "2/1/3", "2/1/4"], half, &["2/1/1 2/1/2", "2/1/3 2/1/4"]);
-        let (mut client, mut out) = (client(), Out::new());
+        let (mut client, mut out) = (client(), OutputBuffer::new());
         client.on_deliveries(&delivery("2/1/1", half), &mut out);
         assert_eq!((client.held_bytes(), out.len()), (half, 0));
     }

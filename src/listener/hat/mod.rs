@@ -4,7 +4,7 @@
 //! |---|---|
 //! | SBS, the encoding of values | [`sbs`] |
 //! | frames, and chatter: numbered messages in conversations | [`chatter`] |
-//! | what clients say, and what servers say | [`to_peer`], [`to_client`] |
+//! | what clients say, and what servers say | [`client_message`], [`server_message`] |
 //! | what that is made of | [`value`] |
 //! | one client | [`session`] |
 //! | the same, as the shell sees the clients of all listeners | [`client`] |
@@ -23,17 +23,17 @@
 
 pub mod chatter;
 pub mod client;
+pub mod client_message;
 pub mod sbs;
+pub mod server_message;
 pub mod session;
 #[cfg(test)]
 mod tests;
-pub mod to_client;
-pub mod to_peer;
 pub mod value;
 
 pub use chatter::{Message, Parser};
 pub use client::Client;
-pub use session::{Ask, RequestId, Session};
+pub use session::{Ask, HatSession, RequestId};
 
 use crate::event::model::{JsonError, ServerId};
 use crate::event::store::TYPES_MAX;
@@ -55,7 +55,7 @@ pub struct Settings {
     /// The largest frame in bytes. A larger one ends the connection.
     pub frame_bytes_max: usize,
     /// That of a client that has not proven who it is.
-    pub stranger_bytes_max: usize,
+    pub unauthenticated_bytes_max: usize,
     /// The largest event in bytes, as a message on the bus. Registering a larger one fails.
     pub message_bytes_max: usize,
     /// The most events of a registration; one of more fails.
@@ -83,7 +83,7 @@ impl Default for Settings {
             server: ServerId(1),
             announces: true,
             frame_bytes_max: 16 << 20,
-            stranger_bytes_max: STRANGER_BYTES,
+            unauthenticated_bytes_max: UNAUTHENTICATED_BYTES,
             message_bytes_max: MESSAGE_BYTES_MAX,
             registrations_max: 64 << 10,
             types_max: TYPES,
@@ -97,10 +97,10 @@ impl Default for Settings {
 }
 
 const TYPES: usize = TYPES_MAX;
-const STRANGER_BYTES: usize = 512 << 10;
+const UNAUTHENTICATED_BYTES: usize = 512 << 10;
 
 // The first message of a client can hold as many subscriptions as it may have, with some bytes for the length of each subtype.
-const _: () = assert!(TYPES * 3 * SUBJECT_BYTES_MAX / 2 < STRANGER_BYTES);
+const _: () = assert!(TYPES * 3 * SUBJECT_BYTES_MAX / 2 < UNAUTHENTICATED_BYTES);
 
 /// Why a connection ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,9 +197,9 @@ impl std::error::Error for Fault {}
 
 /// Why a registration fails. The client hears only that it does. Events are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RegistrationRefusal {
     /// The server is about to stop, or not ready.
-    Status(to_client::Status),
+    Status(server_message::Status),
     /// Too many events at once.
     TooMany {
         /// So many,
@@ -212,33 +212,35 @@ pub enum Refusal {
         /// Which.
         number: usize,
         /// Why.
-        error: value::EventError,
+        error: value::RegistrationError,
     },
 }
 
-impl Refusal {
+impl RegistrationRefusal {
     /// Name of the kind of refusal, for counters.
     pub fn kind(&self) -> &'static str {
         match self {
-            Refusal::Status(_) => "status",
-            Refusal::TooMany { .. } => "too many events",
-            Refusal::Event { error: value::EventError::Type(_), .. } => "event type",
-            Refusal::Event { error: value::EventError::SourceTime(_), .. } => "source time",
-            Refusal::Event { error: value::EventError::Json(JsonError::Depth { .. }), .. } => "JSON depth",
-            Refusal::Event { error: value::EventError::Json(_), .. } => "JSON",
-            Refusal::Event { error: value::EventError::TooLarge { .. }, .. } => "event size",
+            RegistrationRefusal::Status(_) => "status",
+            RegistrationRefusal::TooMany { .. } => "too many events",
+            RegistrationRefusal::Event { error: value::RegistrationError::Type(_), .. } => "event type",
+            RegistrationRefusal::Event { error: value::RegistrationError::SourceTime(_), .. } => "source time",
+            RegistrationRefusal::Event { error: value::RegistrationError::Json(JsonError::Depth { .. }), .. } => {
+                "JSON depth"
+            }
+            RegistrationRefusal::Event { error: value::RegistrationError::Json(_), .. } => "JSON",
+            RegistrationRefusal::Event { error: value::RegistrationError::TooLarge { .. }, .. } => "event size",
         }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RegistrationRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Status(status) => write!(f, "events are not registered while the server is {status}"),
-            Refusal::TooMany { count, max } => write!(f, "{count} events at once, {max} are allowed"),
-            Refusal::Event { number, error } => write!(f, "event {number}: {error}"),
+            RegistrationRefusal::Status(status) => write!(f, "events are not registered while the server is {status}"),
+            RegistrationRefusal::TooMany { count, max } => write!(f, "{count} events at once, {max} are allowed"),
+            RegistrationRefusal::Event { number, error } => write!(f, "event {number}: {error}"),
         }
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for RegistrationRefusal {}

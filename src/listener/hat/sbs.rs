@@ -26,12 +26,12 @@ pub struct Malformed {
     /// Where the value begins, in bytes from the start of what is read.
     pub at: usize,
     /// What is wrong with it.
-    pub why: Why,
+    pub why: SbsErrorKind,
 }
 
 /// What is wrong with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum SbsErrorKind {
     /// It ends too early.
     Short,
     /// An integer of more than ten bytes.
@@ -56,15 +56,15 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "byte {}: ", self.at)?;
         match self.why {
-            Why::Short => write!(f, "the value ends too early"),
-            Why::Integer => write!(f, "an integer has at most {INTEGER_BYTES_MAX} bytes"),
-            Why::Boolean(byte) => write!(f, "{byte:#04x} is no boolean"),
-            Why::Text => write!(f, "a text must be UTF-8"),
-            Why::Length(length) => write!(f, "a length of {length} does not fit what is there"),
-            Why::Choice(index) => write!(f, "there is no alternative {index}"),
-            Why::Range(number) => write!(f, "{number} is out of range"),
-            Why::Meaningless => write!(f, "nothing there is has this value"),
-            Why::Trailing => write!(f, "something stands behind the end"),
+            SbsErrorKind::Short => write!(f, "the value ends too early"),
+            SbsErrorKind::Integer => write!(f, "an integer has at most {INTEGER_BYTES_MAX} bytes"),
+            SbsErrorKind::Boolean(byte) => write!(f, "{byte:#04x} is no boolean"),
+            SbsErrorKind::Text => write!(f, "a text must be UTF-8"),
+            SbsErrorKind::Length(length) => write!(f, "a length of {length} does not fit what is there"),
+            SbsErrorKind::Choice(index) => write!(f, "there is no alternative {index}"),
+            SbsErrorKind::Range(number) => write!(f, "{number} is out of range"),
+            SbsErrorKind::Meaningless => write!(f, "nothing there is has this value"),
+            SbsErrorKind::Trailing => write!(f, "something stands behind the end"),
         }
     }
 }
@@ -73,15 +73,15 @@ impl std::error::Error for Malformed {}
 
 /// Reads values from bytes. After an error nothing more is read.
 #[derive(Clone, Debug)]
-pub struct Reader<'a> {
+pub struct SbsReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SbsReader<'a> {
     /// Of all the bytes.
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { bytes, at: 0 }
+    pub fn new(bytes: &'a [u8]) -> SbsReader<'a> {
+        SbsReader { bytes, at: 0 }
     }
 
     /// Where the next value begins, in bytes from the start.
@@ -92,12 +92,16 @@ impl<'a> Reader<'a> {
     /// A number.
     ///
     /// # Errors
-    /// [`Why::Short`], [`Why::Integer`].
+    /// [`SbsErrorKind::Short`], [`SbsErrorKind::Integer`].
     pub fn integer(&mut self) -> Result<i128, Malformed> {
         let rest = &self.bytes[self.at..];
         let last = rest.iter().take(INTEGER_BYTES_MAX).position(|byte| byte & 0x80 != 0);
         let Some(last) = last else {
-            return Err(self.malformed(if rest.len() < INTEGER_BYTES_MAX { Why::Short } else { Why::Integer }));
+            return Err(self.malformed(if rest.len() < INTEGER_BYTES_MAX {
+                SbsErrorKind::Short
+            } else {
+                SbsErrorKind::Integer
+            }));
         };
         let sign = if rest[0] & 0x40 == 0 { 0 } else { -1 };
         self.at += last + 1;
@@ -107,25 +111,25 @@ impl<'a> Reader<'a> {
     /// A number of the type that it stands for.
     ///
     /// # Errors
-    /// [`Why::Range`], and those of [`Reader::integer`].
+    /// [`SbsErrorKind::Range`], and those of [`SbsReader::integer`].
     pub fn number<T: TryFrom<i128>>(&mut self) -> Result<T, Malformed> {
         let at = self.at;
         let value = self.integer()?;
-        T::try_from(value).map_err(|_| Malformed { at, why: Why::Range(value) })
+        T::try_from(value).map_err(|_| Malformed { at, why: SbsErrorKind::Range(value) })
     }
 
     /// Yes or no.
     ///
     /// # Errors
-    /// [`Why::Short`], [`Why::Boolean`].
+    /// [`SbsErrorKind::Short`], [`SbsErrorKind::Boolean`].
     pub fn boolean(&mut self) -> Result<bool, Malformed> {
         let why = match self.bytes.get(self.at) {
             Some(byte @ (0 | 1)) => {
                 self.at += 1;
                 return Ok(*byte == 1);
             }
-            Some(byte) => Why::Boolean(*byte),
-            None => Why::Short,
+            Some(byte) => SbsErrorKind::Boolean(*byte),
+            None => SbsErrorKind::Short,
         };
         Err(self.malformed(why))
     }
@@ -133,7 +137,7 @@ impl<'a> Reader<'a> {
     /// Bytes.
     ///
     /// # Errors
-    /// [`Why::Length`], and those of [`Reader::integer`].
+    /// [`SbsErrorKind::Length`], and those of [`SbsReader::integer`].
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.count(1)?;
         self.at += length;
@@ -143,42 +147,42 @@ impl<'a> Reader<'a> {
     /// A text.
     ///
     /// # Errors
-    /// [`Why::Text`], and those of [`Reader::bytes`].
+    /// [`SbsErrorKind::Text`], and those of [`SbsReader::bytes`].
     pub fn text(&mut self) -> Result<&'a str, Malformed> {
         let at = self.at;
-        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed { at, why: Why::Text })
+        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed { at, why: SbsErrorKind::Text })
     }
 
     /// How many elements of so many bytes at least an array has: no more than there is room for in what is left.
     ///
     /// # Errors
-    /// [`Why::Length`], and those of [`Reader::integer`].
+    /// [`SbsErrorKind::Length`], and those of [`SbsReader::integer`].
     pub fn count(&mut self, element_bytes_min: usize) -> Result<usize, Malformed> {
         let at = self.at;
         let count = self.integer()?;
         let room = (self.bytes.len() - self.at) / element_bytes_min;
         let fits = usize::try_from(count).ok().filter(|count| *count <= room);
-        fits.ok_or(Malformed { at, why: Why::Length(count) })
+        fits.ok_or(Malformed { at, why: SbsErrorKind::Length(count) })
     }
 
     /// Which of so many alternatives it is.
     ///
     /// # Errors
-    /// [`Why::Choice`], and those of [`Reader::integer`].
+    /// [`SbsErrorKind::Choice`], and those of [`SbsReader::integer`].
     pub fn choice(&mut self, count: usize) -> Result<usize, Malformed> {
         let at = self.at;
         let index = self.integer()?;
         let known = usize::try_from(index).ok().filter(|index| *index < count);
-        known.ok_or(Malformed { at, why: Why::Choice(index) })
+        known.ok_or(Malformed { at, why: SbsErrorKind::Choice(index) })
     }
 
     /// A value that may be absent.
     ///
     /// # Errors
-    /// Those of [`Reader::choice`] and of `read`.
+    /// Those of [`SbsReader::choice`] and of `read`.
     pub fn optional<T, E: From<Malformed>>(
         &mut self,
-        read: impl FnOnce(&mut Reader<'a>) -> Result<T, E>,
+        read: impl FnOnce(&mut SbsReader<'a>) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
         if self.choice(2)? == 0 { Ok(None) } else { read(self).map(Some) }
     }
@@ -186,12 +190,12 @@ impl<'a> Reader<'a> {
     /// Nothing is left.
     ///
     /// # Errors
-    /// [`Why::Trailing`].
+    /// [`SbsErrorKind::Trailing`].
     pub fn end(&self) -> Result<(), Malformed> {
-        if self.at == self.bytes.len() { Ok(()) } else { Err(self.malformed(Why::Trailing)) }
+        if self.at == self.bytes.len() { Ok(()) } else { Err(self.malformed(SbsErrorKind::Trailing)) }
     }
 
-    fn malformed(&self, why: Why) -> Malformed {
+    fn malformed(&self, why: SbsErrorKind) -> Malformed {
         Malformed { at: self.at, why }
     }
 }
@@ -273,7 +277,7 @@ mod tests {
             (i128::from(i64::MIN), &[0x7f, 0, 0, 0, 0, 0, 0, 0, 0, 0x80]),
         ] {
             assert_eq!(encoded(|out| put_integer(out, value)), bytes, "{value}");
-            assert_eq!(Reader::new(bytes).integer(), Ok(value));
+            assert_eq!(SbsReader::new(bytes).integer(), Ok(value));
         }
         assert_eq!(encoded(|out| put_text(out, "ž🙂")), *b"\x86\xc5\xbe\xf0\x9f\x99\x82");
     }
@@ -285,9 +289,9 @@ mod tests {
             let bits = rng.next_u64() >> rng.below(64);
             let value = if round % 2 == 0 { i128::from(bits) } else { i128::from(bits as i64) };
             let bytes = encoded(|out| put_integer(out, value));
-            assert_eq!(Reader::new(&bytes).integer(), Ok(value));
+            assert_eq!(SbsReader::new(&bytes).integer(), Ok(value));
             if 1 < bytes.len() {
-                let shorter = Reader::new(&bytes[1..]).integer();
+                let shorter = SbsReader::new(&bytes[1..]).integer();
                 assert_ne!(shorter, Ok(value), "{value}: the first byte says nothing");
             }
         }
@@ -296,37 +300,40 @@ mod tests {
 
     #[test]
     fn integers_in_more_bytes_than_needed_have_the_same_value() {
-        assert_eq!(Reader::new(&[0, 0, 0x85]).integer(), Ok(5));
-        assert_eq!(Reader::new(&[0x7f, 0x7f, 0xff]).integer(), Ok(-1));
-        assert_eq!(Reader::new(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0x85]).integer(), Ok(5));
+        assert_eq!(SbsReader::new(&[0, 0, 0x85]).integer(), Ok(5));
+        assert_eq!(SbsReader::new(&[0x7f, 0x7f, 0xff]).integer(), Ok(-1));
+        assert_eq!(SbsReader::new(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0x85]).integer(), Ok(5));
     }
 
     #[test]
     fn what_is_no_value_is_refused_where_it_stands() {
-        let check = |bytes: &[u8], read: fn(&mut Reader<'_>) -> Option<Malformed>, why| {
+        let check = |bytes: &[u8], read: fn(&mut SbsReader<'_>) -> Option<Malformed>, why| {
             // A byte in front, to see the place.
             let shifted = [b"\x81", bytes].concat();
-            let mut reader = Reader::new(&shifted);
+            let mut reader = SbsReader::new(&shifted);
             reader.integer().unwrap();
             assert_eq!(read(&mut reader), Some(Malformed { at: 1, why }), "{bytes:?}");
         };
-        check(b"", |reader| reader.integer().err(), Why::Short);
-        check(&[0; 9], |reader| reader.integer().err(), Why::Short);
-        check(&[0; 10], |reader| reader.integer().err(), Why::Integer);
-        check(&[0x7f; 4000], |reader| reader.integer().err(), Why::Integer);
-        check(b"\x02\x80", |reader| reader.number::<u8>().err(), Why::Range(256));
-        check(b"\xff", |reader| reader.number::<u64>().err(), Why::Range(-1));
-        check(b"", |reader| reader.boolean().err(), Why::Short);
-        check(b"\x81", |reader| reader.boolean().err(), Why::Boolean(0x81));
-        check(b"\x82a", |reader| reader.bytes().err(), Why::Length(2));
-        check(b"\xff", |reader| reader.bytes().err(), Why::Length(-1));
-        check(b"\x82\xc3\x28", |reader| reader.text().err(), Why::Text);
-        check(b"\x82abc", |reader| reader.count(2).err(), Why::Length(2));
+        check(b"", |reader| reader.integer().err(), SbsErrorKind::Short);
+        check(&[0; 9], |reader| reader.integer().err(), SbsErrorKind::Short);
+        check(&[0; 10], |reader| reader.integer().err(), SbsErrorKind::Integer);
+        check(&[0x7f; 4000], |reader| reader.integer().err(), SbsErrorKind::Integer);
+        check(b"\x02\x80", |reader| reader.number::<u8>().err(), SbsErrorKind::Range(256));
+        check(b"\xff", |reader| reader.number::<u64>().err(), SbsErrorKind::Range(-1));
+        check(b"", |reader| reader.boolean().err(), SbsErrorKind::Short);
+        check(b"\x81", |reader| reader.boolean().err(), SbsErrorKind::Boolean(0x81));
+        check(b"\x82a", |reader| reader.bytes().err(), SbsErrorKind::Length(2));
+        check(b"\xff", |reader| reader.bytes().err(), SbsErrorKind::Length(-1));
+        check(b"\x82\xc3\x28", |reader| reader.text().err(), SbsErrorKind::Text);
+        check(b"\x82abc", |reader| reader.count(2).err(), SbsErrorKind::Length(2));
         let longest = encoded(|out| put_integer(out, i128::from(i64::MAX)));
-        check(&longest, |reader| reader.count(3).err(), Why::Length(i128::from(i64::MAX)));
-        check(b"\x83", |reader| reader.choice(3).err(), Why::Choice(3));
-        check(b"\x82", |reader| reader.optional(Reader::integer).err(), Why::Choice(2));
-        check(b"a", |reader| reader.end().err(), Why::Trailing);
-        assert_eq!(Reader::new(b"\x81").optional(Reader::integer), Err(Malformed { at: 1, why: Why::Short }));
+        check(&longest, |reader| reader.count(3).err(), SbsErrorKind::Length(i128::from(i64::MAX)));
+        check(b"\x83", |reader| reader.choice(3).err(), SbsErrorKind::Choice(3));
+        check(b"\x82", |reader| reader.optional(SbsReader::integer).err(), SbsErrorKind::Choice(2));
+        check(b"a", |reader| reader.end().err(), SbsErrorKind::Trailing);
+        assert_eq!(
+            SbsReader::new(b"\x81").optional(SbsReader::integer),
+            Err(Malformed { at: 1, why: SbsErrorKind::Short })
+        );
     }
 }

@@ -1,14 +1,14 @@
 //! One client: what it has asked and not got yet, and whether it is there.
 
 use super::chatter::{Conversation, Message};
-use super::to_client::{EVENTS_NOTIFY, Status, ToClient};
-use super::to_peer::{INIT_REQ, Init, Subscription, ToPeer};
+use super::client_message::{EventSubscription, HatClientMessage, INIT_REQ, Init};
+use super::server_message::{EVENTS_NOTIFY, HatServerMessage, Status};
 use super::value::put_events;
-use super::{Fault, Refusal, Settings};
+use super::{Fault, RegistrationRefusal, Settings};
 use crate::event::model::{Event, Json, Payload, Registration};
 use crate::event::store::{Query, QueryPage};
 use crate::listener::access::{Account, Credentials, is_equal};
-use crate::listener::out::Out;
+use crate::listener::out::OutputBuffer;
 use crate::subject::event_type::EventType;
 use crate::time::Instant;
 use bytes::{Bytes, BytesMut};
@@ -29,16 +29,16 @@ pub enum Ask {
         /// The client's name for itself, for people.
         name: String,
     },
-    /// The client is to be told of these events from now on, by [`Session::on_events`].
-    Subscribe(Subscription),
-    /// Register these events, in one session: answered by [`Session::on_registered`].
+    /// The client is to be told of these events from now on, by [`HatSession::on_events`].
+    Subscribe(EventSubscription),
+    /// Register these events, in one session: answered by [`HatSession::on_registered`].
     Register {
         /// Which request.
         request: RequestId,
         /// At least one.
         registrations: Vec<Registration>,
     },
-    /// A question that makes sense: answered by [`Session::on_answered`].
+    /// A question that makes sense: answered by [`HatSession::on_answered`].
     Query {
         /// Which request.
         request: RequestId,
@@ -46,7 +46,7 @@ pub enum Ask {
         query: Query,
     },
     /// A registration has failed before it came to that; nothing is to be done but to tell people.
-    Refused(Refusal),
+    Refused(RegistrationRefusal),
     /// Write what there is to write, then close.
     Close,
 }
@@ -56,126 +56,130 @@ pub enum Ask {
 /// Requests are done in their order: registrations that follow each other are asked for at once, questions one by one, and none of either
 /// before those of the other kind that came earlier are answered. So a question finds what was registered before it.
 #[derive(Debug)]
-pub struct Session {
+pub struct HatSession {
     settings: Arc<Settings>,
     status: Status,
-    stage: Stage,
+    stage: HatSessionState,
     /// How many messages were sent.
     sent: i128,
     /// Requests that are not answered, in order.
-    requests: VecDeque<Request>,
+    requests: VecDeque<QueuedRequest>,
     /// The number of the first of them.
     first: u64,
     /// Bytes of all of them, as they came.
     requests_bytes: usize,
     asks: VecDeque<Ask>,
     /// What is to be registered when the client is gone.
-    farewell: Option<Registration>,
+    disconnect_event: Option<Registration>,
     subscriptions: usize,
     /// When the last message came, or a stranger connected.
-    heard: Instant,
+    last_received: Instant,
     /// When the client was asked whether it is there, if nothing came since.
     pinged: Option<Instant>,
 }
 
 /// How far the conversation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum HatSessionState {
     /// The client has not proven who it is; holds where it has tried.
-    Stranger(Option<Conversation>),
+    Unauthenticated(Option<Conversation>),
     /// It has, and waits for its welcome.
-    Known,
+    Authenticated,
     /// It is welcome.
     Welcome,
     /// The server stops when all is answered.
     Stopping,
     /// Nothing more is said or heard.
-    Over,
+    Closed,
 }
 
 /// A request that is not answered.
 #[derive(Debug)]
-struct Request {
+struct QueuedRequest {
     /// Where the answer belongs; `None` if none is wanted.
     conversation: Option<Conversation>,
     /// Its size as it came.
     bytes: usize,
     /// The client is welcome with the answer, and told of these.
-    welcome: Option<Subscription>,
-    state: State,
+    welcome: Option<EventSubscription>,
+    state: HatRequestState,
 }
 
 #[derive(Debug)]
-enum State {
+enum HatRequestState {
     /// It waits until it can be asked for.
-    Waiting(Todo),
+    Waiting(JournalCommand),
     /// The shell does it.
-    Asked(Kind),
+    Submitted(HatRequestKind),
     /// The answer waits for those before it.
-    Done(ToClient),
+    Done(HatServerMessage),
 }
 
 #[derive(Debug)]
-enum Todo {
+enum JournalCommand {
     Register(Vec<Registration>),
     Query(Query),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum HatRequestKind {
     Register,
     Query,
 }
 
-impl Session {
+impl HatSession {
     /// With a client that has just connected to a server of this status.
-    pub fn new(settings: Arc<Settings>, status: Status, now: Instant) -> Session {
-        Session {
+    pub fn new(settings: Arc<Settings>, status: Status, now: Instant) -> HatSession {
+        HatSession {
             settings,
             status,
-            stage: Stage::Stranger(None),
+            stage: HatSessionState::Unauthenticated(None),
             sent: 0,
             requests: VecDeque::new(),
             first: 0,
             requests_bytes: 0,
             asks: VecDeque::new(),
-            farewell: None,
+            disconnect_event: None,
             subscriptions: 0,
-            heard: now,
+            last_received: now,
             pinged: None,
         }
     }
 
-    /// The client's next message. Not to be called while the session [`is_full`](Session::is_full).
+    /// The client's next message. Not to be called while the session [`is_full`](HatSession::is_full).
     ///
     /// # Errors
-    /// The client is at fault; its connection ends when [`on_fault`](Session::on_fault) has said so.
-    pub fn on_command(&mut self, now: Instant, message: Message<'_>, out: &mut Out) -> Result<(), Fault> {
-        let conversation = message.conversation.of_other_side();
+    /// The client is at fault; its connection ends when [`on_fault`](HatSession::on_fault) has said so.
+    pub fn on_command(&mut self, now: Instant, message: Message<'_>, out: &mut OutputBuffer) -> Result<(), Fault> {
+        let conversation = message.conversation.mirrored();
         match self.stage {
-            Stage::Over => return Ok(()),
-            Stage::Stranger(_) if message.type_name == INIT_REQ && !message.is_last => {
-                self.stage = Stage::Stranger(Some(conversation));
+            HatSessionState::Closed => return Ok(()),
+            HatSessionState::Unauthenticated(_) if message.type_name == INIT_REQ && !message.is_last => {
+                self.stage = HatSessionState::Unauthenticated(Some(conversation));
             }
-            Stage::Stranger(_) => {}
-            Stage::Known | Stage::Welcome | Stage::Stopping => (self.heard, self.pinged) = (now, None),
+            HatSessionState::Unauthenticated(_) => {}
+            HatSessionState::Authenticated | HatSessionState::Welcome | HatSessionState::Stopping => {
+                (self.last_received, self.pinged) = (now, None)
+            }
         }
-        let said = ToPeer::decode(&message, &self.settings)?;
+        let said = HatClientMessage::decode(&message, &self.settings)?;
         let type_name = said.type_name();
         let answer = (!message.is_last).then_some(conversation);
         match said {
-            ToPeer::Ping => self.say(conversation, true, &ToClient::Pong, out),
-            ToPeer::Pong => {}
-            ToPeer::Init(_) | ToPeer::Query(_) if message.is_last => return Err(Fault::Ended(type_name)),
-            ToPeer::Init(init) if !self.is_admitted() => self.on_init(now, init, message.body.len())?,
+            HatClientMessage::Ping => self.send(conversation, true, &HatServerMessage::Pong, out),
+            HatClientMessage::Pong => {}
+            HatClientMessage::Init(_) | HatClientMessage::Query(_) if message.is_last => {
+                return Err(Fault::Ended(type_name));
+            }
+            HatClientMessage::Init(init) if !self.is_admitted() => self.on_init(now, init, message.body.len())?,
             _ if !self.is_admitted() => return Err(Fault::Unexpected(type_name)),
-            ToPeer::Init(_) => return Err(Fault::Unexpected(type_name)),
+            HatClientMessage::Init(_) => return Err(Fault::Unexpected(type_name)),
             // Whoever wants to is welcome to say so, though nobody asks for it.
-            ToPeer::EventsAck => {}
-            ToPeer::Register(registrations) => self.register(answer, registrations, message.body.len()),
-            ToPeer::Query(query) => {
-                let nothing = || State::Done(ToClient::QueryPage(QueryPage::default()));
-                let state = query.map_or_else(nothing, |query| State::Waiting(Todo::Query(query)));
+            HatClientMessage::EventsAck => {}
+            HatClientMessage::Register(registrations) => self.register(answer, registrations, message.body.len()),
+            HatClientMessage::Query(query) => {
+                let nothing = || HatRequestState::Done(HatServerMessage::QueryPage(QueryPage::default()));
+                let state = query.map_or_else(nothing, |query| HatRequestState::Waiting(JournalCommand::Query(query)));
                 self.push(answer, message.body.len(), None, state);
             }
         }
@@ -185,7 +189,7 @@ impl Session {
 
     /// What is asked of the shell next; to be drained after every call that takes `out`. Requests, which have answers, only if the client
     /// takes them.
-    pub fn poll_ask(&mut self, takes_answers: bool) -> Option<Ask> {
+    pub fn poll_request(&mut self, takes_answers: bool) -> Option<Ask> {
         self.asks.pop_front().or_else(|| if takes_answers { self.next_request() } else { None })
     }
 
@@ -193,12 +197,16 @@ impl Session {
     ///
     /// # Panics
     /// There is no such request.
-    pub fn on_registered(&mut self, request: RequestId, events: Option<Vec<Event>>, out: &mut Out) {
+    pub fn on_registered(&mut self, request: RequestId, events: Option<Vec<Event>>, out: &mut OutputBuffer) {
         let status = self.status;
-        let request = self.asked(request, Kind::Register);
+        let request = self.asked(request, HatRequestKind::Register);
         // Whether it is stored that the client has come changes nothing for the client.
         let is_welcome = request.welcome.is_some();
-        request.state = State::Done(if is_welcome { ToClient::Init(Ok(status)) } else { ToClient::Registered(events) });
+        request.state = HatRequestState::Done(if is_welcome {
+            HatServerMessage::Init(Ok(status))
+        } else {
+            HatServerMessage::Registered(events)
+        });
         self.flush(out);
     }
 
@@ -206,14 +214,14 @@ impl Session {
     ///
     /// # Panics
     /// There is no such request.
-    pub fn on_answered(&mut self, request: RequestId, answer: QueryPage, out: &mut Out) {
-        self.asked(request, Kind::Query).state = State::Done(ToClient::QueryPage(answer));
+    pub fn on_answered(&mut self, request: RequestId, answer: QueryPage, out: &mut OutputBuffer) {
+        self.asked(request, HatRequestKind::Query).state = HatRequestState::Done(HatServerMessage::QueryPage(answer));
         self.flush(out);
     }
 
     /// Events of one session to which the client subscribes, at least one, ascending. Gives how many were written.
-    pub fn on_events(&mut self, events: &[&Event], out: &mut Out) -> usize {
-        if !matches!(self.stage, Stage::Welcome | Stage::Stopping) {
+    pub fn on_events(&mut self, events: &[&Event], out: &mut OutputBuffer) -> usize {
+        if !matches!(self.stage, HatSessionState::Welcome | HatSessionState::Stopping) {
             return 0;
         }
         let mut body = BytesMut::new();
@@ -224,52 +232,52 @@ impl Session {
     }
 
     /// The server has this status from now on.
-    pub fn on_status(&mut self, status: Status, out: &mut Out) {
-        if self.status == status || matches!(self.stage, Stage::Stopping | Stage::Over) {
+    pub fn on_status(&mut self, status: Status, out: &mut OutputBuffer) {
+        if self.status == status || matches!(self.stage, HatSessionState::Stopping | HatSessionState::Closed) {
             return;
         }
         self.status = status;
-        self.tell_status(out);
+        self.send_status(out);
     }
 
     /// The server is about to stop: nothing more is registered. When all that was asked is answered the client is told that this is so,
     /// and the connection is to be closed.
-    pub fn on_stop(&mut self, out: &mut Out) {
+    pub fn on_stop(&mut self, out: &mut OutputBuffer) {
         self.on_status(Status::Stopping, out);
         match self.stage {
-            Stage::Welcome => self.stage = Stage::Stopping,
-            Stage::Stranger(_) | Stage::Known => self.end(),
-            Stage::Stopping | Stage::Over => {}
+            HatSessionState::Welcome => self.stage = HatSessionState::Stopping,
+            HatSessionState::Unauthenticated(_) | HatSessionState::Authenticated => self.end(),
+            HatSessionState::Stopping | HatSessionState::Closed => {}
         }
         self.flush(out);
     }
 
     /// The connection ends; says so where the protocol has a word for it, which is in the answer to the first request.
-    pub fn on_fault(&mut self, fault: &Fault, out: &mut Out) {
-        if let Stage::Stranger(Some(conversation)) = self.stage {
-            self.say(conversation, true, &ToClient::Init(Err(fault.to_string())), out);
+    pub fn on_fault(&mut self, fault: &Fault, out: &mut OutputBuffer) {
+        if let HatSessionState::Unauthenticated(Some(conversation)) = self.stage {
+            self.send(conversation, true, &HatServerMessage::Init(Err(fault.to_string())), out);
         }
-        self.stage = Stage::Over;
+        self.stage = HatSessionState::Closed;
     }
 
     /// What is to be registered when the connection has ended, each in a session of its own, given once: what the client has asked for
     /// and the shell was not, and that the client is gone.
-    pub fn take_farewell(&mut self) -> Vec<Vec<Registration>> {
+    pub fn take_final_registrations(&mut self) -> Vec<Vec<Registration>> {
         let left = self.requests.drain(..).filter_map(|request| match request.state {
-            State::Waiting(Todo::Register(registrations)) => Some(registrations),
+            HatRequestState::Waiting(JournalCommand::Register(registrations)) => Some(registrations),
             _ => None,
         });
-        left.chain(self.farewell.take().map(|farewell| vec![farewell])).collect()
+        left.chain(self.disconnect_event.take().map(|disconnect_event| vec![disconnect_event])).collect()
     }
 
-    /// When [`on_deadline`](Session::on_deadline) is due.
+    /// When [`on_deadline`](HatSession::on_deadline) is due.
     pub fn deadline(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Stranger(_) => Some(self.heard + self.settings.auth_time),
-            Stage::Known | Stage::Welcome | Stage::Stopping => {
-                Some(self.pinged.unwrap_or(self.heard) + self.settings.ping_interval)
+            HatSessionState::Unauthenticated(_) => Some(self.last_received + self.settings.auth_time),
+            HatSessionState::Authenticated | HatSessionState::Welcome | HatSessionState::Stopping => {
+                Some(self.pinged.unwrap_or(self.last_received) + self.settings.ping_interval)
             }
-            Stage::Over => None,
+            HatSessionState::Closed => None,
         }
     }
 
@@ -277,7 +285,7 @@ impl Session {
     ///
     /// # Errors
     /// The client did not say in time who it is, or nothing is heard of it.
-    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut Out) -> Result<(), Fault> {
+    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut OutputBuffer) -> Result<(), Fault> {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Ok(());
         }
@@ -286,7 +294,7 @@ impl Session {
         }
         // What it may have said is not read.
         if self.is_full() || !is_read {
-            (self.heard, self.pinged) = (now, None);
+            (self.last_received, self.pinged) = (now, None);
             return Ok(());
         }
         if self.pinged.is_some() {
@@ -294,14 +302,14 @@ impl Session {
         }
         self.pinged = Some(now);
         let conversation = self.new_conversation();
-        self.say(conversation, false, &ToClient::Ping, out);
+        self.send(conversation, false, &HatServerMessage::Ping, out);
         Ok(())
     }
 
     /// Whether this request, which the shell does, is an [`Ask::Register`].
     pub fn is_registering(&self, request: RequestId) -> bool {
         let request = self.place(request).and_then(|place| self.requests.get(place));
-        request.is_some_and(|request| matches!(request.state, State::Asked(Kind::Register)))
+        request.is_some_and(|request| matches!(request.state, HatRequestState::Submitted(HatRequestKind::Register)))
     }
 
     /// Whether so much is not answered that nothing more may be read of the client. It may change with every call that takes `out`.
@@ -311,7 +319,7 @@ impl Session {
 
     /// Whether the client has proven who it is, or needs not.
     pub fn is_admitted(&self) -> bool {
-        matches!(self.stage, Stage::Known | Stage::Welcome | Stage::Stopping)
+        matches!(self.stage, HatSessionState::Authenticated | HatSessionState::Welcome | HatSessionState::Stopping)
     }
 
     /// The patterns that the client subscribes to.
@@ -325,17 +333,19 @@ impl Session {
     }
 
     fn on_init(&mut self, now: Instant, init: Init, bytes: usize) -> Result<(), Fault> {
-        let Stage::Stranger(conversation) = self.stage else { unreachable!("only strangers say who they are") };
+        let HatSessionState::Unauthenticated(conversation) = self.stage else {
+            unreachable!("only strangers say who they are")
+        };
         let Init { name, token, subscription, persisted: _ } = init;
         let account = self.account(&name, token.as_deref()).ok_or(Fault::Token)?;
-        self.heard = now;
-        self.stage = Stage::Known;
+        self.last_received = now;
+        self.stage = HatSessionState::Authenticated;
         self.subscriptions = subscription.patterns.len();
         let come = self.announcement(&name, "\"CONNECTED\"");
-        self.farewell = self.announcement(&name, "\"DISCONNECTED\"");
+        self.disconnect_event = self.announcement(&name, "\"DISCONNECTED\"");
         let state = match come {
-            Some(come) => State::Waiting(Todo::Register(vec![come])),
-            None => State::Done(ToClient::Init(Ok(self.status))),
+            Some(come) => HatRequestState::Waiting(JournalCommand::Register(vec![come])),
+            None => HatRequestState::Done(HatServerMessage::Init(Ok(self.status))),
         };
         self.push(conversation, bytes, Some(subscription), state);
         self.asks.push_back(Ask::Admitted { account, name });
@@ -374,28 +384,34 @@ impl Session {
     fn register(
         &mut self,
         answer: Option<Conversation>,
-        registrations: Result<Vec<Registration>, Refusal>,
+        registrations: Result<Vec<Registration>, RegistrationRefusal>,
         bytes: usize,
     ) {
         let registrations = match self.status {
             Status::Operational => registrations,
-            status => registrations.and(Err(Refusal::Status(status))),
+            status => registrations.and(Err(RegistrationRefusal::Status(status))),
         };
-        let say = |events| State::Done(ToClient::Registered(events));
+        let send = |events| HatRequestState::Done(HatServerMessage::Registered(events));
         let state = match registrations {
-            Ok(registrations) if registrations.is_empty() => say(Some(Vec::new())),
-            Ok(registrations) => State::Waiting(Todo::Register(registrations)),
+            Ok(registrations) if registrations.is_empty() => send(Some(Vec::new())),
+            Ok(registrations) => HatRequestState::Waiting(JournalCommand::Register(registrations)),
             Err(refusal) => {
                 self.asks.push_back(Ask::Refused(refusal));
-                say(None)
+                send(None)
             }
         };
         self.push(answer, bytes, None, state);
     }
 
-    fn push(&mut self, conversation: Option<Conversation>, bytes: usize, welcome: Option<Subscription>, state: State) {
+    fn push(
+        &mut self,
+        conversation: Option<Conversation>,
+        bytes: usize,
+        welcome: Option<EventSubscription>,
+        state: HatRequestState,
+    ) {
         self.requests_bytes += bytes;
-        self.requests.push_back(Request { conversation, bytes, welcome, state });
+        self.requests.push_back(QueuedRequest { conversation, bytes, welcome, state });
     }
 
     /// Hands on the next request, if it may be done beside those that the shell does.
@@ -403,26 +419,28 @@ impl Session {
         let mut under_way = None;
         for (number, request) in (self.first..).zip(&mut self.requests) {
             let kind = match &request.state {
-                State::Waiting(Todo::Register(_)) => Kind::Register,
-                State::Waiting(Todo::Query(_)) => Kind::Query,
-                State::Asked(kind) => *kind,
-                State::Done(_) => continue,
+                HatRequestState::Waiting(JournalCommand::Register(_)) => HatRequestKind::Register,
+                HatRequestState::Waiting(JournalCommand::Query(_)) => HatRequestKind::Query,
+                HatRequestState::Submitted(kind) => *kind,
+                HatRequestState::Done(_) => continue,
             };
-            if matches!(request.state, State::Asked(_)) {
+            if matches!(request.state, HatRequestState::Submitted(_)) {
                 under_way = Some(kind);
                 continue;
             }
             // Answers to questions may be large: the next one is asked when it is seen whether the client takes them.
-            if under_way.is_some_and(|other| other != kind || kind == Kind::Query) {
+            if under_way.is_some_and(|other| other != kind || kind == HatRequestKind::Query) {
                 return None;
             }
             let request_id = RequestId(number);
-            return match std::mem::replace(&mut request.state, State::Asked(kind)) {
-                State::Waiting(Todo::Register(registrations)) => {
+            return match std::mem::replace(&mut request.state, HatRequestState::Submitted(kind)) {
+                HatRequestState::Waiting(JournalCommand::Register(registrations)) => {
                     Some(Ask::Register { request: request_id, registrations })
                 }
-                State::Waiting(Todo::Query(query)) => Some(Ask::Query { request: request_id, query }),
-                State::Asked(_) | State::Done(_) => unreachable!("it waits"),
+                HatRequestState::Waiting(JournalCommand::Query(query)) => {
+                    Some(Ask::Query { request: request_id, query })
+                }
+                HatRequestState::Submitted(_) | HatRequestState::Done(_) => unreachable!("it waits"),
             };
         }
         None
@@ -434,50 +452,54 @@ impl Session {
     }
 
     /// A request of this kind that the shell does.
-    fn asked(&mut self, request: RequestId, kind: Kind) -> &mut Request {
+    fn asked(&mut self, request: RequestId, kind: HatRequestKind) -> &mut QueuedRequest {
         let place = self.place(request);
         let request = place.and_then(|place| self.requests.get_mut(place)).expect("a request is answered once");
-        assert!(matches!(request.state, State::Asked(asked) if asked == kind), "{kind:?} answers {request:?}");
+        assert!(
+            matches!(request.state, HatRequestState::Submitted(asked) if asked == kind),
+            "{kind:?} answers {request:?}"
+        );
         request
     }
 
     /// Says what can be said in order; then, if the server stops and nothing is left, that it has.
-    fn flush(&mut self, out: &mut Out) {
-        while let Some(Request { state: State::Done(_), .. }) = self.requests.front() {
-            let Some(Request { conversation, bytes, welcome, state: State::Done(said) }) = self.requests.pop_front()
+    fn flush(&mut self, out: &mut OutputBuffer) {
+        while let Some(QueuedRequest { state: HatRequestState::Done(_), .. }) = self.requests.front() {
+            let Some(QueuedRequest { conversation, bytes, welcome, state: HatRequestState::Done(said) }) =
+                self.requests.pop_front()
             else {
                 unreachable!("it was looked at")
             };
             self.first += 1;
             self.requests_bytes -= bytes;
-            if self.stage == Stage::Over {
+            if self.stage == HatSessionState::Closed {
                 continue;
             }
             if let Some(conversation) = conversation {
-                self.say(conversation, true, &said, out);
+                self.send(conversation, true, &said, out);
             }
             if let Some(subscription) = welcome {
-                self.stage = Stage::Welcome;
+                self.stage = HatSessionState::Welcome;
                 self.asks.push_back(Ask::Subscribe(subscription));
             }
         }
-        if self.stage == Stage::Stopping && self.requests.is_empty() {
+        if self.stage == HatSessionState::Stopping && self.requests.is_empty() {
             self.status = Status::Standby;
-            self.tell_status(out);
+            self.send_status(out);
             self.end();
         }
     }
 
     /// Tells the status to a client that has been told another one.
-    fn tell_status(&mut self, out: &mut Out) {
-        if matches!(self.stage, Stage::Welcome | Stage::Stopping) {
+    fn send_status(&mut self, out: &mut OutputBuffer) {
+        if matches!(self.stage, HatSessionState::Welcome | HatSessionState::Stopping) {
             let conversation = self.new_conversation();
-            self.say(conversation, true, &ToClient::Status(self.status), out);
+            self.send(conversation, true, &HatServerMessage::Status(self.status), out);
         }
     }
 
     fn end(&mut self) {
-        self.stage = Stage::Over;
+        self.stage = HatSessionState::Closed;
         self.asks.push_back(Ask::Close);
     }
 
@@ -486,11 +508,11 @@ impl Session {
         Conversation { first: self.sent + 1, is_own: true }
     }
 
-    fn say(&mut self, conversation: Conversation, is_last: bool, said: &ToClient, out: &mut Out) {
+    fn send(&mut self, conversation: Conversation, is_last: bool, said: &HatServerMessage, out: &mut OutputBuffer) {
         self.put(conversation, is_last, said.type_name(), said.encode().freeze(), out);
     }
 
-    fn put(&mut self, conversation: Conversation, is_last: bool, type_name: &str, body: Bytes, out: &mut Out) {
+    fn put(&mut self, conversation: Conversation, is_last: bool, type_name: &str, body: Bytes, out: &mut OutputBuffer) {
         self.sent += 1;
         let message = Message { id: self.sent, conversation, is_last, type_name, body: &body };
         out.put(&message.head());

@@ -1,9 +1,9 @@
 //! Whole conversations with the listener, with a journal in memory behind it.
 
 use super::chatter::{Conversation, PING};
-use super::to_client::{Status, ToClient};
-use super::to_peer::{Init, Subscription, ToPeer};
-use super::value::EventError;
+use super::client_message::{EventSubscription, HatClientMessage, Init};
+use super::server_message::{HatServerMessage, Status};
+use super::value::RegistrationError;
 use super::*;
 use crate::event::model::{Event, Json, Payload, Registration};
 use crate::event::sequencer::EventSequencer;
@@ -11,7 +11,7 @@ use crate::event::store::memory::MemoryJournal;
 use crate::event::store::{Journal, Query, QueryPage, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
 use crate::listener::access::{Account, Credentials};
-use crate::listener::out::Out;
+use crate::listener::out::OutputBuffer;
 use crate::rng::Rng;
 use crate::subject::event_type::EventType;
 use crate::time::Instant;
@@ -21,11 +21,11 @@ use std::sync::Arc;
 /// A server with one client.
 struct World {
     parser: Parser,
-    session: Session,
-    out: Out,
+    session: HatSession,
+    out: OutputBuffer,
     sequencer: EventSequencer,
     journal: MemoryJournal,
-    subscription: Subscription,
+    subscription: EventSubscription,
     /// The time of what is registered, one session after the other; then the last one.
     times: Vec<Timestamp>,
     /// Asks that are answered by the tests themselves.
@@ -44,10 +44,10 @@ impl World {
         World {
             parser: Parser::new(&settings),
             sequencer: EventSequencer::new(settings.server, 0, Timestamp::MIN),
-            session: Session::new(Arc::new(settings), Status::Operational, Instant::ZERO),
-            out: Out::new(),
+            session: HatSession::new(Arc::new(settings), Status::Operational, Instant::ZERO),
+            out: OutputBuffer::new(),
             journal: MemoryJournal::default(),
-            subscription: Subscription::default(),
+            subscription: EventSubscription::default(),
             times: Vec::new(),
             held: None,
             is_closed: false,
@@ -58,8 +58,8 @@ impl World {
     /// With a client that is welcome and subscribes to nothing, without events of the server's own.
     fn welcome(settings: Settings) -> World {
         let mut world = World::new(Settings { announces: false, ..settings });
-        let welcome = [ToClient::Init(Ok(Status::Operational))];
-        assert_eq!(world.talk(ToPeer::Init(init("n", None, &[]))), welcome);
+        let welcome = [HatServerMessage::Init(Ok(Status::Operational))];
+        assert_eq!(world.talk(HatClientMessage::Init(init("n", None, &[]))), welcome);
         world
     }
 
@@ -92,7 +92,7 @@ impl World {
     }
 
     fn act(&mut self) {
-        while let Some(ask) = self.session.poll_ask(true) {
+        while let Some(ask) = self.session.poll_request(true) {
             match (ask, &mut self.held) {
                 (ask @ (Ask::Register { .. } | Ask::Query { .. } | Ask::Refused(_)), Some(held)) => held.push(ask),
                 (Ask::Admitted { .. }, _) => self.parser.admit(),
@@ -119,26 +119,26 @@ impl World {
         Message { id: self.sent, conversation, is_last, type_name, body }.frame().to_vec()
     }
 
-    fn say(&mut self, is_last: bool, said: &ToPeer) -> Result<(), Fault> {
+    fn say(&mut self, is_last: bool, said: &HatClientMessage) -> Result<(), Fault> {
         let frame = self.frame(is_last, said.type_name(), &said.encode().expect("with a meaning"));
         self.push(Instant::ZERO, &frame)
     }
 
     /// What the listener says when the client says this and wants an answer.
-    fn talk(&mut self, said: ToPeer) -> Vec<ToClient> {
+    fn talk(&mut self, said: HatClientMessage) -> Vec<HatServerMessage> {
         assert_eq!(self.say(false, &said), Ok(()));
         self.said()
     }
 
     /// What the listener has said since the last call: numbers, conversations and marks apart.
-    fn said(&mut self) -> Vec<ToClient> {
+    fn said(&mut self) -> Vec<HatServerMessage> {
         let bytes = self.out.take();
-        let mut parser = Parser::new(&Settings { stranger_bytes_max: usize::MAX, ..Settings::default() });
+        let mut parser = Parser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
         parser.push(&bytes);
         let mut said = Vec::new();
         while let Some(message) = parser.next().unwrap() {
             assert_eq!(message.is_last, message.type_name != PING);
-            said.push(ToClient::decode(&message).unwrap());
+            said.push(HatServerMessage::decode(&message).unwrap());
         }
         assert_eq!(parser.held_bytes(), 0);
         said
@@ -146,14 +146,14 @@ impl World {
 }
 
 /// What the bus decides where there is one.
-fn is_wanted(subscription: &Subscription, event: &Event) -> bool {
+fn is_wanted(subscription: &EventSubscription, event: &Event) -> bool {
     subscription.server.is_none_or(|server| server == event.id.server)
         && subscription.patterns.iter().any(|pattern| pattern.matches(&event.event_type))
 }
 
 fn init(name: &str, token: Option<&str>, patterns: &[&str]) -> Init {
     let patterns = patterns.iter().map(|text| text.parse().unwrap()).collect();
-    let subscription = Subscription { patterns, server: None };
+    let subscription = EventSubscription { patterns, server: None };
     Init { name: name.to_owned(), token: token.map(str::to_owned), subscription, persisted: false }
 }
 
@@ -161,13 +161,14 @@ fn registration(event_type: &str) -> Registration {
     Registration { event_type: event_type.parse().unwrap(), source_timestamp: None, payload: None }
 }
 
-fn registering(types: &[&str]) -> ToPeer {
-    ToPeer::Register(Ok(types.iter().map(|text| registration(text)).collect()))
+fn registering(types: &[&str]) -> HatClientMessage {
+    HatClientMessage::Register(Ok(types.iter().map(|text| registration(text)).collect()))
 }
 
-fn ids(said: &[ToClient]) -> Vec<String> {
-    let (ToClient::Registered(Some(events)) | ToClient::QueryPage(QueryPage { events, .. }) | ToClient::Events(events)) =
-        &said[0]
+fn ids(said: &[HatServerMessage]) -> Vec<String> {
+    let (HatServerMessage::Registered(Some(events))
+    | HatServerMessage::QueryPage(QueryPage { events, .. })
+    | HatServerMessage::Events(events)) = &said[0]
     else {
         panic!("{said:?}")
     };
@@ -221,7 +222,7 @@ fn hex(digits: &str) -> Vec<u8> {
 fn recorded_world() -> World {
     let mut world = World::new(Settings::default());
     let time = |bytes: &[u8]| {
-        let mut reader = sbs::Reader::new(bytes);
+        let mut reader = sbs::SbsReader::new(bytes);
         value::time(value::micros(&mut reader).unwrap()).unwrap()
     };
     let started = time(&hex("0658051d882f3ac5"));
@@ -295,37 +296,37 @@ fn who_has_no_token_is_told_so() {
     ] {
         let mut world = World::new(settings.clone());
         world.held = Some(Vec::new());
-        let said = ToPeer::Init(init(name, token, &[]));
+        let said = HatClientMessage::Init(init(name, token, &[]));
         let frame = world.frame(false, said.type_name(), &said.encode().unwrap());
         world.parser.push(&frame);
         let message = world.parser.next().unwrap().unwrap();
         let outcome = world.session.on_command(Instant::ZERO, message, &mut world.out);
         let admitted = account.map(|account| Ask::Admitted { account: account.to_owned(), name: name.to_owned() });
         assert_eq!(outcome, if account.is_some() { Ok(()) } else { Err(Fault::Token) }, "{name} {token:?}");
-        assert_eq!(world.session.poll_ask(true), admitted);
+        assert_eq!(world.session.poll_request(true), admitted);
         if let Err(fault) = outcome {
             world.session.on_fault(&fault, &mut world.out);
             assert_eq!(world.out.take(), told);
-            assert_eq!(world.session.take_farewell(), [[]; 0]);
+            assert_eq!(world.session.take_final_registrations(), [[]; 0]);
         }
     }
     // Where nobody needs one, any will do.
     let mut world = World::new(Settings::default());
-    let welcome = [ToClient::Init(Ok(Status::Operational))];
-    assert_eq!(world.talk(ToPeer::Init(init("n", Some("secret"), &[]))), welcome);
+    let welcome = [HatServerMessage::Init(Ok(Status::Operational))];
+    assert_eq!(world.talk(HatClientMessage::Init(init("n", Some("secret"), &[]))), welcome);
 }
 
 #[test]
 fn what_is_said_at_the_wrong_time_ends_the_connection() {
-    let latest = ToPeer::Query(Some(Query::Latest(None)));
-    for said in [registering(&["a"]), latest.clone(), ToPeer::EventsAck] {
+    let latest = HatClientMessage::Query(Some(Query::Latest(None)));
+    for said in [registering(&["a"]), latest.clone(), HatClientMessage::EventsAck] {
         let mut world = World::new(Settings::default());
         assert_eq!(world.say(false, &said), Err(Fault::Unexpected(said.type_name())));
         world.session.on_fault(&Fault::Unexpected(said.type_name()), &mut world.out);
         assert!(world.out.is_empty(), "only one who says who it is gets an answer");
         assert_eq!(world.session.deadline(), None);
     }
-    let init = ToPeer::Init(init("n", None, &[]));
+    let init = HatClientMessage::Init(init("n", None, &[]));
     assert_eq!(World::new(Settings::default()).say(true, &init), Err(Fault::Ended(init.type_name())));
     let mut world = World::welcome(Settings::default());
     assert_eq!(world.say(false, &init), Err(Fault::Unexpected(init.type_name())));
@@ -339,34 +340,34 @@ fn what_is_said_at_the_wrong_time_ends_the_connection() {
         assert_eq!(world.push(Instant::ZERO, &frame), Err(fault));
     }
     // An ack of nothing does no harm.
-    assert_eq!((world.say(true, &ToPeer::EventsAck), world.said()), (Ok(()), vec![]));
+    assert_eq!((world.say(true, &HatClientMessage::EventsAck), world.said()), (Ok(()), vec![]));
 }
 
 #[test]
 fn a_ping_is_answered_at_any_time() {
     let mut world = World::new(Settings::default());
-    assert_eq!(world.talk(ToPeer::Ping), [ToClient::Pong]);
+    assert_eq!(world.talk(HatClientMessage::Ping), [HatServerMessage::Pong]);
     let mut world = World::welcome(Settings::default());
     world.held = Some(Vec::new());
-    assert_eq!(world.talk(ToPeer::Query(Some(Query::Latest(None)))), []);
-    assert_eq!(world.talk(ToPeer::Ping), [ToClient::Pong]);
+    assert_eq!(world.talk(HatClientMessage::Query(Some(Query::Latest(None)))), []);
+    assert_eq!(world.talk(HatClientMessage::Ping), [HatServerMessage::Pong]);
 }
 
 #[test]
 fn a_client_of_which_nothing_is_heard_is_asked_and_then_gone() {
-    let check = |world: &mut World, now, expected: Result<&[ToClient], Fault>| {
+    let check = |world: &mut World, now, expected: Result<&[HatServerMessage], Fault>| {
         assert_eq!(world.session.deadline(), Some(now));
         let before = world.session.on_deadline(Instant::from_nanos(now.as_nanos() - 1), true, &mut world.out);
         assert!(before.is_ok() && world.out.is_empty());
         let outcome = world.session.on_deadline(now, true, &mut world.out);
-        assert_eq!(outcome.map(|()| world.said()), expected.map(<[ToClient]>::to_vec));
+        assert_eq!(outcome.map(|()| world.said()), expected.map(<[HatServerMessage]>::to_vec));
     };
     check(&mut World::new(Settings::default()), secs(10), Err(Fault::AuthTime));
     let mut world = World::welcome(Settings::default());
-    check(&mut world, secs(20), Ok(&[ToClient::Ping]));
+    check(&mut world, secs(20), Ok(&[HatServerMessage::Ping]));
     let pong = world.frame(true, chatter::PONG, b"");
     world.push(secs(39), &pong).unwrap();
-    check(&mut world, secs(59), Ok(&[ToClient::Ping]));
+    check(&mut world, secs(59), Ok(&[HatServerMessage::Ping]));
     check(&mut world, secs(79), Err(Fault::Idle));
     // What was not read is not held against the client.
     let mut world = World::welcome(Settings { requests_max: 1, ..Settings::default() });
@@ -375,12 +376,12 @@ fn a_client_of_which_nothing_is_heard_is_asked_and_then_gone() {
     check(&mut world, secs(20), Ok(&[]));
     check(&mut world, secs(40), Ok(&[]));
     world.session.on_registered(RequestId(1), None, &mut world.out);
-    assert_eq!(world.said(), [ToClient::Registered(None)]);
-    check(&mut world, secs(60), Ok(&[ToClient::Ping]));
+    assert_eq!(world.said(), [HatServerMessage::Registered(None)]);
+    check(&mut world, secs(60), Ok(&[HatServerMessage::Ping]));
     // Nor what it cannot say because it has yet to read a large answer.
     assert_eq!(world.session.on_deadline(secs(80), false, &mut world.out), Ok(()));
     assert_eq!(world.said(), []);
-    check(&mut world, secs(100), Ok(&[ToClient::Ping]));
+    check(&mut world, secs(100), Ok(&[HatServerMessage::Ping]));
     check(&mut world, secs(120), Err(Fault::Idle));
 }
 
@@ -394,10 +395,10 @@ fn a_client_comes_when_that_is_stored_and_leaves_a_farewell() {
     ] {
         let mut world = World::new(Settings { server: ServerId(7), ..Settings::default() });
         world.held = Some(Vec::new());
-        let said = world.talk(ToPeer::Init(init(name, None, &["*"])));
-        let welcome = [ToClient::Init(Ok(Status::Operational))];
+        let said = world.talk(HatClientMessage::Init(init(name, None, &["*"])));
+        let welcome = [HatServerMessage::Init(Ok(Status::Operational))];
         let Some(expected) = expected else {
-            assert_eq!((&said[..], world.session.take_farewell()), (&welcome[..], vec![]));
+            assert_eq!((&said[..], world.session.take_final_registrations()), (&welcome[..], vec![]));
             continue;
         };
         let event = |text: &'static str| {
@@ -409,16 +410,16 @@ fn a_client_comes_when_that_is_stored_and_leaves_a_farewell() {
         assert_eq!(world.held, Some(vec![Ask::Register { request: RequestId(0), registrations }]));
         // It may go on at once, and is answered in order.
         assert_eq!(said, []);
-        assert_eq!(world.talk(ToPeer::Register(Ok(vec![]))), []);
+        assert_eq!(world.talk(HatClientMessage::Register(Ok(vec![]))), []);
         world.session.on_registered(RequestId(0), None, &mut world.out);
         let [init, registered] = &world.said()[..] else { panic!("two answers") };
-        assert_eq!((init, registered), (&welcome[0], &ToClient::Registered(Some(vec![]))));
+        assert_eq!((init, registered), (&welcome[0], &HatServerMessage::Registered(Some(vec![]))));
         assert_eq!(
-            world.session.poll_ask(true),
-            Some(Ask::Subscribe(Subscription { patterns: vec!["*".parse().unwrap()], server: None }))
+            world.session.poll_request(true),
+            Some(Ask::Subscribe(EventSubscription { patterns: vec!["*".parse().unwrap()], server: None }))
         );
-        assert_eq!(world.session.take_farewell(), [[event("\"DISCONNECTED\"")]]);
-        assert_eq!(world.session.take_farewell(), [[]; 0]);
+        assert_eq!(world.session.take_final_registrations(), [[event("\"DISCONNECTED\"")]]);
+        assert_eq!(world.session.take_final_registrations(), [[]; 0]);
     }
 }
 
@@ -435,12 +436,12 @@ fn requests_are_answered_in_order_and_questions_wait_for_registrations() {
         world.held.replace(Vec::new()).unwrap().into_iter().map(number).collect()
     };
     let answer = |more_follows| QueryPage { events: vec![], more_follows };
-    let latest = ToPeer::Query(Some(Query::Latest(None)));
+    let latest = HatClientMessage::Query(Some(Query::Latest(None)));
     world.say(false, &registering(&["a"])).unwrap();
     world.say(true, &registering(&["b"])).unwrap();
     world.say(false, &latest).unwrap();
     world.say(false, &latest).unwrap();
-    world.say(false, &ToPeer::Register(Ok(vec![]))).unwrap();
+    world.say(false, &HatClientMessage::Register(Ok(vec![]))).unwrap();
     assert!(!world.session.is_full());
     world.say(false, &registering(&["c"])).unwrap();
     assert!(world.session.is_full() && 0 < world.session.held_bytes());
@@ -449,17 +450,17 @@ fn requests_are_answered_in_order_and_questions_wait_for_registrations() {
     assert_eq!((world.said(), asked(&mut world)), (vec![], vec![]));
     world.session.on_registered(RequestId(1), None, &mut world.out);
     // Nobody waits for the second one.
-    assert_eq!((world.said(), asked(&mut world)), (vec![ToClient::Registered(None)], vec![3]));
+    assert_eq!((world.said(), asked(&mut world)), (vec![HatServerMessage::Registered(None)], vec![3]));
     assert!(!world.session.is_full());
     world.session.on_answered(RequestId(3), answer(true), &mut world.out);
     // The next one may wait until the client has taken the answer.
-    assert_eq!(world.session.poll_ask(false), None);
-    assert_eq!((world.said(), asked(&mut world)), (vec![ToClient::QueryPage(answer(true))], vec![4]));
+    assert_eq!(world.session.poll_request(false), None);
+    assert_eq!((world.said(), asked(&mut world)), (vec![HatServerMessage::QueryPage(answer(true))], vec![4]));
     world.session.on_answered(RequestId(4), answer(false), &mut world.out);
-    let said = vec![ToClient::QueryPage(answer(false)), ToClient::Registered(Some(vec![]))];
+    let said = vec![HatServerMessage::QueryPage(answer(false)), HatServerMessage::Registered(Some(vec![]))];
     assert_eq!((world.said(), asked(&mut world)), (said, vec![6]));
     world.session.on_registered(RequestId(6), None, &mut world.out);
-    assert_eq!((world.said(), world.session.held_bytes()), (vec![ToClient::Registered(None)], 0));
+    assert_eq!((world.said(), world.session.held_bytes()), (vec![HatServerMessage::Registered(None)], 0));
 }
 
 /// Registrations that wait behind a question when the client goes are done without an answer.
@@ -468,14 +469,14 @@ fn what_a_client_registered_before_it_left_is_registered() {
     let mut world = World::welcome(Settings::default());
     world.held = Some(Vec::new());
     world.say(true, &registering(&["asked"])).unwrap();
-    world.say(false, &ToPeer::Query(Some(Query::Latest(None)))).unwrap();
+    world.say(false, &HatClientMessage::Query(Some(Query::Latest(None)))).unwrap();
     world.say(true, &registering(&["a", "b"])).unwrap();
-    world.say(false, &ToPeer::Register(Ok(vec![]))).unwrap();
+    world.say(false, &HatClientMessage::Register(Ok(vec![]))).unwrap();
     world.say(false, &registering(&["c"])).unwrap();
     assert_eq!(world.held.as_ref().map(Vec::len), Some(1));
     let left = [vec![registration("a"), registration("b")], vec![registration("c")]];
-    assert_eq!(world.session.take_farewell(), left);
-    assert_eq!(world.session.take_farewell(), [[]; 0]);
+    assert_eq!(world.session.take_final_registrations(), left);
+    assert_eq!(world.session.take_final_registrations(), [[]; 0]);
 }
 
 #[test]
@@ -526,7 +527,7 @@ fn what_cannot_be_registered_fails_as_a_whole() {
     ] {
         let frame = world.frame(false, "HatEventer.MsgRegisterReq", &body);
         assert_eq!(world.push(Instant::ZERO, &frame), Ok(()), "{body:x?}");
-        assert_eq!(world.said(), [ToClient::Registered(None)], "{body:x?}");
+        assert_eq!(world.said(), [HatServerMessage::Registered(None)], "{body:x?}");
         let held = world.held.replace(Vec::new()).unwrap();
         assert!(matches!(held[..], [Ask::Refused(_)]), "{held:?}");
         let frame = world.frame(true, "HatEventer.MsgRegisterReq", &body);
@@ -551,8 +552,9 @@ fn refusals_say_which_event_and_why() {
     let body = [b"\x82\x81\x81a\x80\x80", &body(&["a", "b?"], b"\x80\x80")[1..]].concat();
     let frame = world.frame(false, "HatEventer.MsgRegisterReq", &body);
     world.push(Instant::ZERO, &frame).unwrap();
-    let error = EventError::Type(crate::subject::event_type::TypeError::Character { subtype: 2, character: '?' });
-    let refusal = Refusal::Event { number: 2, error };
+    let error =
+        RegistrationError::Type(crate::subject::event_type::TypeError::Character { subtype: 2, character: '?' });
+    let refusal = RegistrationRefusal::Event { number: 2, error };
     assert_eq!(
         refusal.to_string(),
         "event 2: subtype 2 holds '?': leave out '?', '*' and '/' from the subtypes of an event"
@@ -567,12 +569,12 @@ fn json_deeper_than_900_is_refused_and_stores_nothing() {
         Registration { payload: Some(Payload::Json(json)), ..registration("a") }
     };
     let mut world = World::welcome(Settings::default());
-    assert_eq!(ids(&world.talk(ToPeer::Register(Ok(vec![deep(900)])))), ["1/1/1"]);
+    assert_eq!(ids(&world.talk(HatClientMessage::Register(Ok(vec![deep(900)])))), ["1/1/1"]);
     assert_eq!(world.journal.events().len(), 1);
     for is_last in [false, true] {
         world.held = Some(Vec::new());
-        assert_eq!(world.say(is_last, &ToPeer::Register(Ok(vec![registration("b"), deep(901)]))), Ok(()));
-        let answer = if is_last { vec![] } else { vec![ToClient::Registered(None)] };
+        assert_eq!(world.say(is_last, &HatClientMessage::Register(Ok(vec![registration("b"), deep(901)]))), Ok(()));
+        let answer = if is_last { vec![] } else { vec![HatServerMessage::Registered(None)] };
         assert_eq!(world.said(), answer);
         let held = world.held.take().unwrap();
         let [Ask::Refused(refusal)] = &held[..] else { panic!("{held:?}") };
@@ -584,21 +586,21 @@ fn json_deeper_than_900_is_refused_and_stores_nothing() {
 
 #[test]
 fn what_has_no_form_ends_the_connection_and_says_where() {
-    use sbs::Why;
+    use sbs::SbsErrorKind;
     let latest: &[u8] = b"\x80\x80";
     for (type_name, body, at, why) in [
-        ("HatEventer.MsgRegisterReq", &b""[..], 0, Why::Short),
-        ("HatEventer.MsgRegisterReq", b"\x82\x80\x80\x80\x80", 0, Why::Length(2)),
-        ("HatEventer.MsgRegisterReq", b"\x81\x80\x80\x82", 3, Why::Choice(2)),
+        ("HatEventer.MsgRegisterReq", &b""[..], 0, SbsErrorKind::Short),
+        ("HatEventer.MsgRegisterReq", b"\x82\x80\x80\x80\x80", 0, SbsErrorKind::Length(2)),
+        ("HatEventer.MsgRegisterReq", b"\x81\x80\x80\x82", 3, SbsErrorKind::Choice(2)),
         // A part that cannot be registered does not hide one without form.
-        ("HatEventer.MsgRegisterReq", b"\x82\x80\x80\x80\x81\x81?\x80\x82", 8, Why::Choice(2)),
-        ("HatEventer.MsgRegisterReq", b"\x81\x81\x81\xff\x80\x80", 2, Why::Text),
-        ("HatEventer.MsgRegisterReq", b"\x80\x80", 1, Why::Trailing),
-        ("HatEventer.MsgQueryReq", b"\x83", 0, Why::Choice(3)),
-        ("HatEventer.MsgQueryReq", &[latest, b"\x80"].concat(), 2, Why::Trailing),
-        ("HatEventer.MsgQueryReq", b"\x82\x81\x02", 2, Why::Boolean(2)),
-        ("HatChatter.Ping", b"\x80", 0, Why::Trailing),
-        ("HatEventer.MsgEventsAck", b"\x80", 0, Why::Trailing),
+        ("HatEventer.MsgRegisterReq", b"\x82\x80\x80\x80\x81\x81?\x80\x82", 8, SbsErrorKind::Choice(2)),
+        ("HatEventer.MsgRegisterReq", b"\x81\x81\x81\xff\x80\x80", 2, SbsErrorKind::Text),
+        ("HatEventer.MsgRegisterReq", b"\x80\x80", 1, SbsErrorKind::Trailing),
+        ("HatEventer.MsgQueryReq", b"\x83", 0, SbsErrorKind::Choice(3)),
+        ("HatEventer.MsgQueryReq", &[latest, b"\x80"].concat(), 2, SbsErrorKind::Trailing),
+        ("HatEventer.MsgQueryReq", b"\x82\x81\x02", 2, SbsErrorKind::Boolean(2)),
+        ("HatChatter.Ping", b"\x80", 0, SbsErrorKind::Trailing),
+        ("HatEventer.MsgEventsAck", b"\x80", 0, SbsErrorKind::Trailing),
     ] {
         let mut world = World::welcome(Settings::default());
         let frame = world.frame(false, type_name, body);
@@ -612,7 +614,7 @@ fn what_has_no_form_ends_the_connection_and_says_where() {
 #[test]
 fn a_client_is_told_of_its_subscriptions_as_many_events_as_a_session_has() {
     let mut world = World::new(Settings { announces: false, ..Settings::default() });
-    world.talk(ToPeer::Init(init("n", None, &["a/*", "a/b"])));
+    world.talk(HatClientMessage::Init(init("n", None, &["a/*", "a/b"])));
     let said = world.talk(registering(&["a/b", "x", "a"]));
     assert_eq!(
         (ids(&said[..1]), ids(&said[1..])),
@@ -630,7 +632,7 @@ fn a_client_is_told_of_its_subscriptions_as_many_events_as_a_session_has() {
 fn connection_is_an_event_with_hat_events() {
     for (hat_events, next) in [(false, "1/1/1"), (true, "1/2/1")] {
         let mut world = World::new(Settings { announces: hat_events, ..Settings::default() });
-        world.talk(ToPeer::Init(init("n", None, &[])));
+        world.talk(HatClientMessage::Init(init("n", None, &[])));
         assert_eq!(ids(&world.talk(registering(&["x"]))), [next]);
     }
 }
@@ -639,8 +641,11 @@ fn connection_is_an_event_with_hat_events() {
 fn asked(body: &[u8]) -> Result<Option<Query>, Fault> {
     let conversation = Conversation { first: 1, is_own: true };
     let message = Message { id: 1, conversation, is_last: false, type_name: "HatEventer.MsgQueryReq", body };
-    match ToPeer::decode(&message, &Settings { types_max: 4, wildcard_subtypes_max: 66, ..Settings::default() })? {
-        ToPeer::Query(query) => Ok(query),
+    match HatClientMessage::decode(
+        &message,
+        &Settings { types_max: 4, wildcard_subtypes_max: 66, ..Settings::default() },
+    )? {
+        HatClientMessage::Query(query) => Ok(query),
         said => panic!("{said:?}"),
     }
 }
@@ -789,38 +794,38 @@ fn every_message_comes_back() {
         ..Series::default()
     };
     let of_server = ServerQuery { server: ServerId(u32::MAX), after: None, limit: None };
-    let subscription = Subscription { patterns: types.clone().unwrap(), server: Some(ServerId(3)) };
+    let subscription = EventSubscription { patterns: types.clone().unwrap(), server: Some(ServerId(3)) };
     for said in [
-        ToPeer::Ping,
-        ToPeer::Pong,
-        ToPeer::EventsAck,
-        ToPeer::Init(Init { subscription, persisted: true, ..init("ž", Some("t"), &[]) }),
-        ToPeer::Register(Ok(registrations.clone())),
-        ToPeer::Query(Some(Query::Latest(types))),
-        ToPeer::Query(Some(Query::Series(series))),
-        ToPeer::Query(Some(Query::Server(of_server))),
+        HatClientMessage::Ping,
+        HatClientMessage::Pong,
+        HatClientMessage::EventsAck,
+        HatClientMessage::Init(Init { subscription, persisted: true, ..init("ž", Some("t"), &[]) }),
+        HatClientMessage::Register(Ok(registrations.clone())),
+        HatClientMessage::Query(Some(Query::Latest(types))),
+        HatClientMessage::Query(Some(Query::Series(series))),
+        HatClientMessage::Query(Some(Query::Server(of_server))),
     ] {
         let body = said.encode().unwrap();
-        assert_eq!(ToPeer::decode(&message(said.type_name(), &body), &Settings::default()), Ok(said));
+        assert_eq!(HatClientMessage::decode(&message(said.type_name(), &body), &Settings::default()), Ok(said));
     }
     let events = EventSequencer::new(ServerId(9), u64::MAX - 1, Timestamp::MAX).register(Timestamp::MIN, registrations);
     for said in [
-        ToClient::Ping,
-        ToClient::Pong,
-        ToClient::Init(Ok(Status::Starting)),
-        ToClient::Init(Err("no".to_owned())),
-        ToClient::Status(Status::Standby),
-        ToClient::Status(Status::Stopping),
-        ToClient::Events(events.clone()),
-        ToClient::Registered(None),
-        ToClient::Registered(Some(events.clone())),
-        ToClient::QueryPage(QueryPage { events, more_follows: true }),
+        HatServerMessage::Ping,
+        HatServerMessage::Pong,
+        HatServerMessage::Init(Ok(Status::Starting)),
+        HatServerMessage::Init(Err("no".to_owned())),
+        HatServerMessage::Status(Status::Standby),
+        HatServerMessage::Status(Status::Stopping),
+        HatServerMessage::Events(events.clone()),
+        HatServerMessage::Registered(None),
+        HatServerMessage::Registered(Some(events.clone())),
+        HatServerMessage::QueryPage(QueryPage { events, more_follows: true }),
     ] {
         let body = said.encode();
-        assert_eq!(ToClient::decode(&message(said.type_name(), &body)), Ok(said));
+        assert_eq!(HatServerMessage::decode(&message(said.type_name(), &body)), Ok(said));
     }
     let unknown = Fault::UnknownType("HatEventer.MsgInitReq".to_owned());
-    assert_eq!(ToClient::decode(&message("HatEventer.MsgInitReq", b"")), Err(unknown));
+    assert_eq!(HatServerMessage::decode(&message("HatEventer.MsgInitReq", b"")), Err(unknown));
 }
 
 #[test]
@@ -831,22 +836,29 @@ fn a_server_that_stops_answers_what_it_was_asked_and_says_that_it_stands_by() {
     world.held = Some(Vec::new());
     assert_eq!(world.talk(registering(&["a"])), []);
     world.session.on_stop(&mut world.out);
-    assert_eq!(world.said(), [ToClient::Status(Status::Stopping)]);
+    assert_eq!(world.said(), [HatServerMessage::Status(Status::Stopping)]);
     // Nothing more is registered.
     assert_eq!(world.talk(registering(&["b"])), []);
     let held = world.held.take().unwrap();
-    assert!(matches!(&held[..], [Ask::Register { .. }, Ask::Refused(Refusal::Status(Status::Stopping))]), "{held:?}");
+    assert!(
+        matches!(&held[..], [Ask::Register { .. }, Ask::Refused(RegistrationRefusal::Status(Status::Stopping))]),
+        "{held:?}"
+    );
     world.session.on_registered(RequestId(1), None, &mut world.out);
     world.act();
-    let said = [ToClient::Registered(None), ToClient::Registered(None), ToClient::Status(Status::Standby)];
+    let said = [
+        HatServerMessage::Registered(None),
+        HatServerMessage::Registered(None),
+        HatServerMessage::Status(Status::Standby),
+    ];
     assert_eq!((&world.said()[..], world.is_closed), (&said[..], true));
     // Nothing is heard or said any more.
-    assert_eq!((world.talk(ToPeer::Ping), world.session.deadline()), (vec![], None));
+    assert_eq!((world.talk(HatClientMessage::Ping), world.session.deadline()), (vec![], None));
     for is_known in [false, true] {
         let mut world = World::new(Settings::default());
         world.held = Some(Vec::new());
         if is_known {
-            assert_eq!(world.talk(ToPeer::Init(init("n", None, &[]))), []);
+            assert_eq!(world.talk(HatClientMessage::Init(init("n", None, &[]))), []);
         }
         world.session.on_stop(&mut world.out);
         world.act();
@@ -858,10 +870,13 @@ fn a_server_that_stops_answers_what_it_was_asked_and_says_that_it_stands_by() {
 fn nothing_is_registered_while_the_server_is_not_operational() {
     let mut world = World::welcome(Settings::default());
     world.session.on_status(Status::Standby, &mut world.out);
-    assert_eq!(world.said(), [ToClient::Status(Status::Standby)]);
-    assert_eq!(world.talk(registering(&["a"])), [ToClient::Registered(None)]);
-    assert_eq!(world.talk(ToPeer::Query(Some(Query::Latest(None)))), [ToClient::QueryPage(QueryPage::default())]);
+    assert_eq!(world.said(), [HatServerMessage::Status(Status::Standby)]);
+    assert_eq!(world.talk(registering(&["a"])), [HatServerMessage::Registered(None)]);
+    assert_eq!(
+        world.talk(HatClientMessage::Query(Some(Query::Latest(None)))),
+        [HatServerMessage::QueryPage(QueryPage::default())]
+    );
     world.session.on_status(Status::Operational, &mut world.out);
-    assert_eq!(world.said(), [ToClient::Status(Status::Operational)]);
+    assert_eq!(world.said(), [HatServerMessage::Status(Status::Operational)]);
     assert_eq!(ids(&world.talk(registering(&["a"]))), ["1/1/1"]);
 }

@@ -9,7 +9,7 @@
 //! event        id · type · timestamp · source timestamp optional · payload optional
 //! ```
 
-use super::sbs::{Malformed, Reader, Why, put_bytes, put_count, put_integer, put_optional, put_text};
+use super::sbs::{Malformed, SbsErrorKind, SbsReader, put_bytes, put_count, put_integer, put_optional, put_text};
 use crate::event::model::{Event, EventId, Json, JsonError, Payload, Registration, ServerId};
 use crate::event::timestamp::Timestamp;
 use crate::subject::SUBJECT_TOKENS_MAX;
@@ -23,7 +23,7 @@ const SECOND_MICROS: i128 = 1_000_000;
 
 /// Why an event cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EventError {
+pub enum RegistrationError {
     /// Its type is none.
     Type(TypeError),
     /// Its source timestamp lies outside of the years 0000 to 9999. Holds microseconds since 1970.
@@ -39,25 +39,25 @@ pub enum EventError {
     },
 }
 
-impl fmt::Display for EventError {
+impl fmt::Display for RegistrationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            EventError::Type(error) => error.fmt(f),
-            EventError::SourceTime(micros) => {
+            RegistrationError::Type(error) => error.fmt(f),
+            RegistrationError::SourceTime(micros) => {
                 write!(f, "a source timestamp {micros} µs from 1970 is not in the years 0000 to 9999")
             }
-            EventError::Json(error) => error.fmt(f),
-            EventError::TooLarge { bytes, bytes_max } => {
+            RegistrationError::Json(error) => error.fmt(f),
+            RegistrationError::TooLarge { bytes, bytes_max } => {
                 write!(f, "a payload of {bytes} bytes, {bytes_max} are allowed")
             }
         }
     }
 }
 
-impl std::error::Error for EventError {}
+impl std::error::Error for RegistrationError {}
 
 /// Reads a list of texts in place of what is there. Of one that is longer than that of any pattern no more than shows this is kept.
-pub(super) fn subtypes<'a>(reader: &mut Reader<'a>, list: &mut Vec<&'a str>) -> Result<(), Malformed> {
+pub(super) fn subtypes<'a>(reader: &mut SbsReader<'a>, list: &mut Vec<&'a str>) -> Result<(), Malformed> {
     list.clear();
     for _ in 0..reader.count(1)? {
         let subtype = reader.text()?;
@@ -83,7 +83,7 @@ pub(super) fn put_pattern(out: &mut BytesMut, pattern: &TypePattern) {
 }
 
 /// Reads a timestamp, in microseconds since 1970.
-pub(super) fn micros(reader: &mut Reader<'_>) -> Result<i128, Malformed> {
+pub(super) fn micros(reader: &mut SbsReader<'_>) -> Result<i128, Malformed> {
     Ok(reader.integer()? * SECOND_MICROS + reader.integer()?)
 }
 
@@ -100,7 +100,7 @@ pub(super) fn put_time(out: &mut BytesMut, time: Timestamp) {
 }
 
 /// Reads server, session and instance, whether an event can have them or not.
-pub(super) fn id(reader: &mut Reader<'_>) -> Result<[i128; 3], Malformed> {
+pub(super) fn id(reader: &mut SbsReader<'_>) -> Result<[i128; 3], Malformed> {
     Ok([reader.integer()?, reader.integer()?, reader.integer()?])
 }
 
@@ -113,36 +113,37 @@ pub(super) fn put_id(out: &mut BytesMut, id: EventId) {
 
 /// Reads an event to be registered, which is of at most so many bytes as a message on the bus. `list` is scratch.
 pub(super) fn registration<'a>(
-    reader: &mut Reader<'a>,
+    reader: &mut SbsReader<'a>,
     message_bytes_max: usize,
     list: &mut Vec<&'a str>,
-) -> Result<Result<Registration, EventError>, Malformed> {
+) -> Result<Result<Registration, RegistrationError>, Malformed> {
     let payload_bytes_max = message_bytes_max.saturating_sub(HEADERS_BYTES_MAX);
     subtypes(reader, list)?;
     let micros = reader.optional(micros)?;
     let payload = reader.optional(|reader| payload(reader, payload_bytes_max))?;
     let checked = || {
-        let event_type = EventType::new(list.iter().copied()).map_err(EventError::Type)?;
-        let source_timestamp = micros.map(|micros| time(micros).ok_or(EventError::SourceTime(micros))).transpose()?;
+        let event_type = EventType::new(list.iter().copied()).map_err(RegistrationError::Type)?;
+        let source_timestamp =
+            micros.map(|micros| time(micros).ok_or(RegistrationError::SourceTime(micros))).transpose()?;
         Ok(Registration { event_type, source_timestamp, payload: payload.transpose()? })
     };
     Ok(checked())
 }
 
 /// Reads a payload of at most so many bytes, the name of its type included.
-fn payload(reader: &mut Reader<'_>, bytes_max: usize) -> Result<Result<Payload, EventError>, Malformed> {
+fn payload(reader: &mut SbsReader<'_>, bytes_max: usize) -> Result<Result<Payload, RegistrationError>, Malformed> {
     let is_binary = reader.choice(2)? == 0;
     let type_name = if is_binary { reader.text()? } else { "" };
     let bytes = if is_binary { reader.bytes()? } else { reader.text()?.as_bytes() };
     // A byte of the name is written as three at most.
     let size = bytes.len() + 3 * type_name.len();
     if bytes_max < size {
-        return Ok(Err(EventError::TooLarge { bytes: size, bytes_max }));
+        return Ok(Err(RegistrationError::TooLarge { bytes: size, bytes_max }));
     }
     let bytes = Bytes::copy_from_slice(bytes);
     Ok(match is_binary {
         true => Ok(Payload::Binary { type_name: type_name.into(), bytes }),
-        false => Json::from_bytes(bytes).map(Payload::Json).map_err(EventError::Json),
+        false => Json::from_bytes(bytes).map(Payload::Json).map_err(RegistrationError::Json),
     })
 }
 
@@ -172,15 +173,15 @@ fn put_content(out: &mut BytesMut, source_timestamp: Option<Timestamp>, payload:
 }
 
 /// Reads events.
-pub(super) fn events(reader: &mut Reader<'_>) -> Result<Vec<Event>, Malformed> {
+pub(super) fn events(reader: &mut SbsReader<'_>) -> Result<Vec<Event>, Malformed> {
     // Three numbers, a type, a time of two numbers, no source timestamp, no payload.
     let count = reader.count(8)?;
     let mut list = Vec::new();
     (0..count).map(|_| event(reader, &mut list)).collect()
 }
 
-fn event<'a>(reader: &mut Reader<'a>, list: &mut Vec<&'a str>) -> Result<Event, Malformed> {
-    let meaningless = Malformed { at: reader.at(), why: Why::Meaningless };
+fn event<'a>(reader: &mut SbsReader<'a>, list: &mut Vec<&'a str>) -> Result<Event, Malformed> {
+    let meaningless = Malformed { at: reader.at(), why: SbsErrorKind::Meaningless };
     let server = ServerId(reader.number()?);
     let id = EventId { server, session: reader.number()?, instance: reader.number()? };
     subtypes(reader, list)?;

@@ -10,12 +10,12 @@ use crate::event::stream::name::StreamId;
 use crate::event::stream::store::{ConsumerRow, Contents, MissedRange, Policy, StreamLimits, StreamSettings};
 use crate::event::timestamp::Timestamp;
 use crate::listener::ask::Awaited;
-use crate::listener::event::{EventAnswer, EventRequest, Part, Registered};
+use crate::listener::event::{EventAnswer, EventAnswerPart, EventRequest, Registered};
 use crate::listener::frame::{FRAME_SUBS_MAX, Welcome};
-use crate::listener::refused::{Refused, Why};
-use crate::listener::run::OpenRun;
+use crate::listener::refused::{RefusalReason, Refused};
+use crate::listener::run::PublishRunBuilder;
 use crate::listener::stream::{
-    Consumers, Place, StreamAnswer, StreamAsk, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRequest,
+    Consumers, Place, StreamAnswer, StreamEvents, StreamOperation, StreamRefusal, StreamRefusalKind, StreamRequest,
     StreamRow, Streams,
 };
 use crate::message::{
@@ -40,8 +40,8 @@ fn encoded(encode: impl FnOnce(&mut BytesMut)) -> Vec<u8> {
     out.to_vec()
 }
 
-fn hello() -> ToPeer {
-    ToPeer::Hello { version: VERSION, name: "test".into() }
+fn hello() -> ClientFrame {
+    ClientFrame::Hello { version: VERSION, name: "test".into() }
 }
 
 fn payload(rng: &mut Rng) -> Bytes {
@@ -60,12 +60,12 @@ fn message(rng: &mut Rng) -> Message {
     }
 }
 
-fn publish_run(rng: &mut Rng) -> ToPeer {
-    let (mut out, mut run) = (BytesMut::new(), OpenRun::default());
+fn publish_run(rng: &mut Rng) -> ClientFrame {
+    let (mut out, mut run) = (BytesMut::new(), PublishRunBuilder::default());
     for _ in 0..rng.between(1, 30) {
         run.push(&mut out, &format!("a.{}", rng.below(3)).parse().unwrap(), &vec![7; rng.below(200) as usize]);
     }
-    ToPeer::decode(out.freeze().slice(LENGTH_BYTES..)).unwrap()
+    ClientFrame::decode(out.freeze().slice(LENGTH_BYTES..)).unwrap()
 }
 
 fn maybe<T>(rng: &mut Rng, value: impl FnOnce(&mut Rng) -> T) -> Option<T> {
@@ -125,7 +125,7 @@ fn event_answer(rng: &mut Rng) -> Result<EventAnswer, Refusal> {
         }
         1 => {
             let events = (0..rng.below(5)).map(|_| event(rng)).collect();
-            Ok(EventAnswer::Found(Part { events, is_last: rng.chance(0.5), more_follows: rng.chance(0.5) }))
+            Ok(EventAnswer::Found(EventAnswerPart { events, is_last: rng.chance(0.5), more_follows: rng.chance(0.5) }))
         }
         _ => {
             let kinds = [Kind::Invalid, Kind::Unavailable, Kind::Full, Kind::Busy, Kind::Stopping];
@@ -144,23 +144,23 @@ fn stream_request(rng: &mut Rng) -> StreamRequest {
         |rng: &mut Rng| ["A", "B_", "_"][rng.below(4) as usize % 3..].iter().map(|t| t.parse().unwrap()).collect();
     let json = Json::from_bytes(Bytes::from_static(b" [1.50, {}]")).unwrap();
     let what = match rng.below(9) {
-        0 => StreamAsk::List,
-        1 => StreamAsk::Add { kind: "SOME_TYPE".parse().unwrap(), data: json },
-        2 => StreamAsk::Poll {
+        0 => StreamOperation::List,
+        1 => StreamOperation::Add { kind: "SOME_TYPE".parse().unwrap(), data: json },
+        2 => StreamOperation::Poll {
             consumer,
             last: maybe(rng, stream_id),
             want: maybe(rng, want),
             events_max: rng.next_u32(),
         },
-        3 => StreamAsk::Read { after: stream_id(rng), want: maybe(rng, want), events_max: rng.next_u32() },
-        4 => StreamAsk::Accept(consumer, stream_id(rng)),
-        5 => StreamAsk::Consumers,
-        6 => StreamAsk::Register(consumer),
+        3 => StreamOperation::Read { after: stream_id(rng), want: maybe(rng, want), events_max: rng.next_u32() },
+        4 => StreamOperation::Accept(consumer, stream_id(rng)),
+        5 => StreamOperation::Consumers,
+        6 => StreamOperation::Register(consumer),
         7 => {
             let places = [Place::Start, Place::End, Place::Behind(stream_id(rng))];
-            StreamAsk::Reset(consumer, places[rng.below(3) as usize])
+            StreamOperation::Reset(consumer, places[rng.below(3) as usize])
         }
-        _ => StreamAsk::Remove(consumer),
+        _ => StreamOperation::Remove(consumer),
     };
     StreamRequest { stream: rng.chance(0.5).then(|| "main".parse().unwrap()), what }
 }
@@ -240,9 +240,9 @@ fn stream_answer(rng: &mut Rng) -> Result<StreamAnswer, StreamRefusal> {
     })
 }
 
-fn to_peer(rng: &mut Rng) -> ToPeer {
+fn to_peer(rng: &mut Rng) -> ClientFrame {
     match rng.below(10) {
-        9 => ToPeer::Streams { id: rng.next_u64(), request: stream_request(rng) },
+        9 => ClientFrame::Streams { id: rng.next_u64(), request: stream_request(rng) },
         8 => {
             let registrations = |rng: &mut Rng| (0..rng.below(5)).map(|_| registration(rng)).collect();
             let request = if rng.chance(0.5) {
@@ -250,18 +250,18 @@ fn to_peer(rng: &mut Rng) -> ToPeer {
             } else {
                 EventRequest::Query(query(rng))
             };
-            ToPeer::Events { id: rng.next_u64(), request }
+            ClientFrame::Events { id: rng.next_u64(), request }
         }
         7 => {
-            let what = if rng.chance(0.5) { Awaited::Nobody } else { Awaited::Somebody };
+            let what = if rng.chance(0.5) { Awaited::Absent } else { Awaited::Present };
             let (sub, timeout_ms, subject) = (SubId(rng.next_u32()), rng.next_u32(), "a.b".parse().unwrap());
-            ToPeer::Await { sub, what, timeout_ms, subject }
+            ClientFrame::Await { sub, what, timeout_ms, subject }
         }
         6 => publish_run(rng),
-        0 => ToPeer::Publish(Message { event: false, ..message(rng) }),
+        0 => ClientFrame::Publish(Message { event: false, ..message(rng) }),
         1 => {
             let mode = [None, Some(DeliveryMode::Repair), Some(DeliveryMode::Live)][rng.below(3) as usize];
-            ToPeer::Subscribe {
+            ClientFrame::Subscribe {
                 sub: SubId(rng.next_u32()),
                 pattern: "a.*.>".parse().unwrap(),
                 queue: rng.chance(0.5).then(|| "q".parse().unwrap()),
@@ -269,13 +269,13 @@ fn to_peer(rng: &mut Rng) -> ToPeer {
                 news: rng.below(2) == 0,
             }
         }
-        2 => ToPeer::Unsubscribe { sub: SubId(rng.next_u32()) },
-        3 => ToPeer::Show { id: rng.next_u32(), query: payload(rng) },
+        2 => ClientFrame::Unsubscribe { sub: SubId(rng.next_u32()) },
+        3 => ClientFrame::Show { id: rng.next_u32(), query: payload(rng) },
         4 => {
             let peer = if rng.chance(0.5) { "B.test".parse().unwrap() } else { PeerRef::Epoch(Epoch::new(7).unwrap()) };
-            ToPeer::Ask { id: rng.next_u64(), timeout_ms: rng.next_u32(), peer, question: payload(rng) }
+            ClientFrame::Ask { id: rng.next_u64(), timeout_ms: rng.next_u32(), peer, question: payload(rng) }
         }
-        _ => ToPeer::Flush { token: rng.next_u64() },
+        _ => ClientFrame::Flush { token: rng.next_u64() },
     }
 }
 
@@ -346,8 +346,8 @@ fn loss(rng: &mut Rng) -> Loss {
     }
 }
 
-fn welcome() -> ToClient {
-    ToClient::Welcome(Welcome {
+fn welcome() -> PeerFrame {
+    PeerFrame::Welcome(Welcome {
         version: VERSION,
         peer: "A.test".parse().unwrap(),
         epoch: Epoch::new(7).unwrap(),
@@ -359,26 +359,26 @@ fn welcome() -> ToClient {
     })
 }
 
-fn to_client(rng: &mut Rng) -> ToClient {
+fn to_client(rng: &mut Rng) -> PeerFrame {
     match rng.below(13) {
-        12 => ToClient::Streams { id: rng.next_u64(), answer: stream_answer(rng) },
-        11 => ToClient::Events { id: rng.next_u64(), answer: event_answer(rng) },
-        10 => ToClient::Awaited { sub: SubId(rng.next_u32()) },
-        9 => ToClient::MessageRun { subs: subs(rng), deliveries: message_run(rng) },
-        0 => ToClient::Subscribed { sub: SubId(rng.next_u32()) },
-        1 => ToClient::Message { subs: subs(rng), delivery: delivery(rng) },
-        2 => ToClient::Loss { subs: subs(rng), loss: loss(rng) },
-        3 => ToClient::Dropped { counts: subs(rng).into_iter().map(|sub| (sub, 9)).collect() },
+        12 => PeerFrame::Streams { id: rng.next_u64(), answer: stream_answer(rng) },
+        11 => PeerFrame::Events { id: rng.next_u64(), answer: event_answer(rng) },
+        10 => PeerFrame::Awaited { sub: SubId(rng.next_u32()) },
+        9 => PeerFrame::MessageRun { subs: subs(rng), deliveries: message_run(rng) },
+        0 => PeerFrame::Subscribed { sub: SubId(rng.next_u32()) },
+        1 => PeerFrame::Message { subs: subs(rng), delivery: delivery(rng) },
+        2 => PeerFrame::Loss { subs: subs(rng), loss: loss(rng) },
+        3 => PeerFrame::Dropped { counts: subs(rng).into_iter().map(|sub| (sub, 9)).collect() },
         4 => {
             let why = match rng.below(6) {
-                0 => Why::MessageTooLarge { bytes: 9, bytes_max: 8 },
-                1 => Why::TooManySubscriptions { max: 5 },
-                2 => Why::Subject("reserved".into()),
-                3 => Why::QueueLive,
-                4 => Why::QueueNews,
-                _ => Why::Stopping,
+                0 => RefusalReason::MessageTooLarge { bytes: 9, bytes_max: 8 },
+                1 => RefusalReason::TooManySubscriptions { max: 5 },
+                2 => RefusalReason::Subject("reserved".into()),
+                3 => RefusalReason::QueueLive,
+                4 => RefusalReason::QueueNews,
+                _ => RefusalReason::Stopping,
             };
-            ToClient::Refused(Refused { sub: rng.chance(0.5).then_some(SubId(4)), why })
+            PeerFrame::Refused(Refused { sub: rng.chance(0.5).then_some(SubId(4)), why })
         }
         5 => {
             let unanswered = [
@@ -390,14 +390,17 @@ fn to_client(rng: &mut Rng) -> ToClient {
                 QuestionFailure::Malformed,
             ];
             let why = unanswered[rng.below(6) as usize];
-            ToClient::Answered { id: rng.next_u64(), answer: if rng.chance(0.5) { Ok(payload(rng)) } else { Err(why) } }
+            PeerFrame::Answered {
+                id: rng.next_u64(),
+                answer: if rng.chance(0.5) { Ok(payload(rng)) } else { Err(why) },
+            }
         }
         7 => {
             let publisher = if rng.chance(0.5) { Some(publisher(rng)) } else { None };
-            ToClient::Known { sub: SubId(rng.next_u32()), publisher }
+            PeerFrame::Known { sub: SubId(rng.next_u32()), publisher }
         }
-        6 => ToClient::Shown { id: rng.next_u32(), answer: payload(rng) },
-        _ => ToClient::Flushed { token: rng.next_u64() },
+        6 => PeerFrame::Shown { id: rng.next_u32(), answer: payload(rng) },
+        _ => PeerFrame::Flushed { token: rng.next_u64() },
     }
 }
 
@@ -405,8 +408,8 @@ fn to_client(rng: &mut Rng) -> ToClient {
 fn run<T>(
     mut bytes: &[u8],
     mut cut: impl FnMut() -> usize,
-    mut step: impl FnMut(&[u8], &mut Vec<T>) -> Result<(), Fault>,
-) -> (Vec<T>, Option<Fault>) {
+    mut step: impl FnMut(&[u8], &mut Vec<T>) -> Result<(), LocalFault>,
+) -> (Vec<T>, Option<LocalFault>) {
     let mut frames = Vec::new();
     let mut fault = None;
     while !bytes.is_empty() {
@@ -419,8 +422,8 @@ fn run<T>(
     (frames, fault)
 }
 
-fn run_listener(bytes: &[u8], cut: impl FnMut() -> usize) -> (Vec<ToPeer>, Option<Fault>) {
-    let mut listener = Listener::new();
+fn run_listener(bytes: &[u8], cut: impl FnMut() -> usize) -> (Vec<ClientFrame>, Option<LocalFault>) {
+    let mut listener = PeerEndpoint::new();
     run(bytes, cut, |piece, frames| {
         listener.push(piece);
         while let Some(frame) = listener.poll_frame()? {
@@ -430,8 +433,8 @@ fn run_listener(bytes: &[u8], cut: impl FnMut() -> usize) -> (Vec<ToPeer>, Optio
     })
 }
 
-fn run_caller(bytes: &[u8], cut: impl FnMut() -> usize) -> (Vec<ToClient>, Option<Fault>) {
-    let mut caller = Caller::new();
+fn run_caller(bytes: &[u8], cut: impl FnMut() -> usize) -> (Vec<PeerFrame>, Option<LocalFault>) {
+    let mut caller = ClientEndpoint::new();
     run(bytes, cut, |piece, frames| {
         caller.push(piece);
         while let Some(frame) = caller.poll_frame()? {
@@ -442,7 +445,7 @@ fn run_caller(bytes: &[u8], cut: impl FnMut() -> usize) -> (Vec<ToClient>, Optio
 }
 
 /// Runs a client's bytes whole, byte by byte and in random cuts; the same must come out.
-fn check_listener(bytes: &[u8]) -> (Vec<ToPeer>, Option<Fault>) {
+fn check_listener(bytes: &[u8]) -> (Vec<ClientFrame>, Option<LocalFault>) {
     let whole = run_listener(bytes, || usize::MAX);
     assert_eq!(run_listener(bytes, || 1), whole);
     let mut rng = Rng::new(bytes.len() as u64);
@@ -450,7 +453,7 @@ fn check_listener(bytes: &[u8]) -> (Vec<ToPeer>, Option<Fault>) {
     whole
 }
 
-fn check_caller(bytes: &[u8]) -> (Vec<ToClient>, Option<Fault>) {
+fn check_caller(bytes: &[u8]) -> (Vec<PeerFrame>, Option<LocalFault>) {
     let whole = run_caller(bytes, || usize::MAX);
     assert_eq!(run_caller(bytes, || 1), whole);
     let mut rng = Rng::new(bytes.len() as u64);
@@ -469,7 +472,7 @@ fn what_is_encoded_is_decoded_however_it_is_cut() {
 
         let mut sent = vec![welcome()];
         sent.extend((0..40).map(|_| to_client(&mut rng)));
-        sent.push(ToClient::Bye { reason: ByeReason::Stopping, text: "stopping".into() });
+        sent.push(PeerFrame::Bye { reason: ByeReason::Stopping, text: "stopping".into() });
         let bytes = encoded(|out| sent.iter().for_each(|frame| frame.encode(out)));
         assert_eq!(check_caller(&bytes), (sent, None));
     }
@@ -477,24 +480,27 @@ fn what_is_encoded_is_decoded_however_it_is_cut() {
 
 #[test]
 fn a_conversation_has_its_order() {
-    let flush = ToPeer::Flush { token: 1 };
-    let script = |frames: &[&ToPeer]| encoded(|out| frames.iter().for_each(|frame| frame.encode(out)));
-    let misbehaved = |what| Some(Fault::Misbehaved(what));
-    assert_eq!(check_listener(&script(&[&flush])), (vec![], misbehaved(Misbehaved::NoGreeting)));
+    let flush = ClientFrame::Flush { token: 1 };
+    let script = |frames: &[&ClientFrame]| encoded(|out| frames.iter().for_each(|frame| frame.encode(out)));
+    let misbehaved = |what| Some(LocalFault::ProtocolViolation(what));
+    assert_eq!(check_listener(&script(&[&flush])), (vec![], misbehaved(ProtocolViolation::NoGreeting)));
     assert_eq!(
         check_listener(&script(&[&hello(), &flush, &hello(), &flush])),
-        (vec![hello(), flush.clone()], misbehaved(Misbehaved::SecondGreeting))
+        (vec![hello(), flush.clone()], misbehaved(ProtocolViolation::SecondGreeting))
     );
-    let other = ToPeer::Hello { version: VERSION + 1, name: "new".into() };
-    assert_eq!(check_listener(&script(&[&other, &flush])), (vec![], Some(Fault::Incompatible { theirs: VERSION + 1 })));
-    let text = Fault::Incompatible { theirs: VERSION + 1 }.to_string();
+    let other = ClientFrame::Hello { version: VERSION + 1, name: "new".into() };
+    assert_eq!(
+        check_listener(&script(&[&other, &flush])),
+        (vec![], Some(LocalFault::Incompatible { theirs: VERSION + 1 }))
+    );
+    let text = LocalFault::Incompatible { theirs: VERSION + 1 }.to_string();
     assert!(text.contains(&format!("version {}", VERSION + 1)) && text.contains("install the same version"), "{text}");
 
-    let bye = ToClient::Bye { reason: ByeReason::TooManyClients, text: "full".into() };
-    let flushed = ToClient::Flushed { token: 1 };
-    let script = |frames: &[&ToClient]| encoded(|out| frames.iter().for_each(|frame| frame.encode(out)));
+    let bye = PeerFrame::Bye { reason: ByeReason::TooManyClients, text: "full".into() };
+    let flushed = PeerFrame::Flushed { token: 1 };
+    let script = |frames: &[&PeerFrame]| encoded(|out| frames.iter().for_each(|frame| frame.encode(out)));
     assert_eq!(check_caller(&script(&[&bye, &flushed])), (vec![bye], None));
-    assert_eq!(check_caller(&script(&[&flushed])), (vec![], misbehaved(Misbehaved::NoGreeting)));
+    assert_eq!(check_caller(&script(&[&flushed])), (vec![], misbehaved(ProtocolViolation::NoGreeting)));
 }
 
 #[test]
@@ -503,7 +509,7 @@ fn malformed_frames_are_named_and_end_the_conversation() {
         let mut bytes = encoded(|out| hello().encode(out));
         bytes.extend(u32::try_from(body.len()).unwrap().to_be_bytes());
         bytes.extend(body);
-        bytes.extend(encoded(|out| ToPeer::Flush { token: 1 }.encode(out)));
+        bytes.extend(encoded(|out| ClientFrame::Flush { token: 1 }.encode(out)));
         bytes
     };
     for (body, expected) in [
@@ -526,13 +532,13 @@ fn malformed_frames_are_named_and_end_the_conversation() {
         (b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0", Malformed::Name(NameError::Empty)),
         (b"\x03\0\0\0\x01\x02a.", Malformed::Subject(SubjectError::EmptyToken(2))),
     ] {
-        assert_eq!(check_listener(&framed(body)), (vec![hello()], Some(Fault::Malformed(expected))), "{body:?}");
+        assert_eq!(check_listener(&framed(body)), (vec![hello()], Some(LocalFault::Malformed(expected))), "{body:?}");
     }
     let stranger = b"\0\0\0\x08\x01HTTP/1.";
-    assert_eq!(check_listener(stranger), (vec![], Some(Fault::Malformed(Malformed::Value("magic")))));
+    assert_eq!(check_listener(stranger), (vec![], Some(LocalFault::Malformed(Malformed::Value("magic")))));
     // A length beyond the limit ends it at once, before any of the frame has come; "GET " is such a length.
     let long = Malformed::TooLong { bytes: 0x4745_5420, bytes_max: GREETING_BYTES_MAX };
-    assert_eq!(check_listener(b"GET / HTTP/1.1\r\n"), (vec![], Some(Fault::Malformed(long))));
+    assert_eq!(check_listener(b"GET / HTTP/1.1\r\n"), (vec![], Some(LocalFault::Malformed(long))));
 
     let framed = |body: &[u8]| {
         let mut bytes = encoded(|out| welcome().encode(out));
@@ -566,7 +572,7 @@ fn malformed_frames_are_named_and_end_the_conversation() {
         (b"\x8a\0\0\0\0\0\0\0\x01\x07", Malformed::Value("why")),
         (b"\x8a\0\0\0\0\0\0\0\x01\x01\0", Malformed::Trailing(1)),
     ] {
-        assert_eq!(check_caller(&framed(body)), (vec![welcome()], Some(Fault::Malformed(expected))), "{body:?}");
+        assert_eq!(check_caller(&framed(body)), (vec![welcome()], Some(LocalFault::Malformed(expected))), "{body:?}");
     }
 }
 
@@ -606,7 +612,7 @@ fn the_largest_message_fits_beside_the_longest_list_of_subscriptions() {
         replayed: false,
     };
     let subs = (0..FRAME_SUBS_MAX as u32).map(SubId).collect();
-    let sent = vec![welcome(), ToClient::Message { subs, delivery }];
+    let sent = vec![welcome(), PeerFrame::Message { subs, delivery }];
     let bytes = encoded(|out| sent.iter().for_each(|frame| frame.encode(out)));
     assert_eq!(run_caller(&bytes, || 65_536), (sent, None));
 }

@@ -1,6 +1,6 @@
 //! What a client says about itself, and whether that lets it in.
 
-use super::{ConnectFault, Unproven, nkey};
+use super::{AuthenticationFailure, ConnectFault, nkey};
 use crate::listener::access::{Access, Account, Credentials, is_equal};
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ const NAME_CHARS_MAX: usize = 128;
 
 /// What a client wants. What a further CONNECT does not name stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Options {
+pub(super) struct ConnectOptions {
     /// Everything that is right is answered, too.
     pub(super) verbose: bool,
     /// What it publishes comes back to its own subscriptions.
@@ -22,9 +22,9 @@ pub(super) struct Options {
     pub(super) takes_info: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { verbose: true, echo: true, headers: false, no_responders: false, takes_info: false }
+impl Default for ConnectOptions {
+    fn default() -> ConnectOptions {
+        ConnectOptions { verbose: true, echo: true, headers: false, no_responders: false, takes_info: false }
     }
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Identity {
 
 /// Reads the object behind CONNECT. Members are known in upper and lower case, those that are null stay as they were, and those
 /// that nobody knows are left alone, all as nats-server does it.
-pub(super) fn read(json: &[u8], options: &mut Options) -> Result<Identity, ConnectFault> {
+pub(super) fn read(json: &[u8], options: &mut ConnectOptions) -> Result<Identity, ConnectFault> {
     let text = String::from_utf8_lossy(json);
     let value: Value = serde_json::from_str(&text)
         .map_err(|error| ConnectFault::Json { line: error.line(), column: error.column() })?;
@@ -108,14 +108,18 @@ pub(super) fn has_nkeys(access: &Access) -> bool {
 }
 
 /// The account that the client has proven to be. Every account is tried, so that the time says nothing about which there are.
-pub(super) fn prove<'a>(access: &'a Access, identity: &Identity, nonce: &str) -> Result<&'a Account, Unproven> {
+pub(super) fn authenticate<'a>(
+    access: &'a Access,
+    identity: &Identity,
+    nonce: &str,
+) -> Result<&'a Account, AuthenticationFailure> {
     let proven = access.accounts.iter().fold(None, |proven, account| {
         if is_proven(&account.credentials, identity, nonce) { proven.or(Some(account)) } else { proven }
     });
     match proven {
         Some(account) => Ok(account),
-        None if identity.has_jwt => Err(Unproven::Jwt),
-        None => Err(Unproven::Wrong),
+        None if identity.has_jwt => Err(AuthenticationFailure::Jwt),
+        None => Err(AuthenticationFailure::Wrong),
     }
 }
 
@@ -134,7 +138,7 @@ fn is_proven(credentials: &Credentials, identity: &Identity, nonce: &str) -> boo
 }
 
 /// What people are told about who a client is.
-pub(super) fn shown(account: &Account) -> String {
+pub(super) fn account_label(account: &Account) -> String {
     match &account.credentials {
         Credentials::User { name, .. } => name.clone(),
         Credentials::Token(_) => "token".to_owned(),

@@ -19,7 +19,7 @@ const TOOLCHAIN: &str = "rust";
 /// The object behind INFO, in the order of nats-server 2.10. `git_commit` and `xkey`, which released builds of nats-server send, are
 /// left out: the build records no commit, and this server has no curve key for an auth callout.
 #[derive(Serialize)]
-struct Info<'a> {
+struct ServerInfoJson<'a> {
     server_id: String,
     server_name: &'a str,
     version: &'a str,
@@ -50,7 +50,7 @@ fn is_false(value: &bool) -> bool {
 
 /// The line for this client; `is_stopping` says that it had better go elsewhere.
 pub(super) fn line(settings: &Settings, hello: &Hello, is_stopping: bool) -> Vec<u8> {
-    let info = Info {
+    let info = ServerInfoJson {
         server_id: server_id(settings.epoch),
         server_name: settings.peer.as_str(),
         version: VERSION,

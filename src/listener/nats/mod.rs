@@ -5,16 +5,16 @@
 //! clusters and leaf nodes are deliberately absent.
 
 mod connect;
-mod deliver;
 mod info;
+mod message_writer;
 pub mod nkey;
-mod parse;
+mod parser;
 mod session;
 mod subs;
 #[cfg(test)]
 mod tests;
 
-pub use parse::{Command, Op, Parser, Pub};
+pub use parser::{Command, Op, Parser, Pub};
 pub use session::Session;
 
 use crate::listener::access::Access;
@@ -46,7 +46,7 @@ pub struct Settings {
     pub payload_bytes_max: usize,
     /// Bytes of a line behind its first word before the client has proven who it is, where it has to: a longer one is an error that
     /// ends the connection.
-    pub stranger_bytes_max: usize,
+    pub unauthenticated_bytes_max: usize,
     /// Bytes of a client's name for a subscription; one with a longer name is refused with an error.
     pub sid_bytes_max: usize,
     /// Subscriptions of one client; one more is refused with an error.
@@ -69,7 +69,7 @@ impl Settings {
             tls: Tls::None,
             line_bytes_max: 4096,
             payload_bytes_max: 1 << 20,
-            stranger_bytes_max: 4096,
+            unauthenticated_bytes_max: 4096,
             sid_bytes_max: 64,
             subscriptions_max: 100_000,
             auth_time: Duration::from_secs(2),
@@ -114,7 +114,7 @@ pub enum Fault {
     /// The object behind CONNECT cannot be read.
     Connect(ConnectFault),
     /// The client has not proven who it is.
-    Unauthorized(Unproven),
+    Unauthorized(AuthenticationFailure),
     /// The client took too long to prove who it is.
     AuthTimeout,
     /// The client has not answered for too long.
@@ -152,7 +152,7 @@ pub enum ConnectFault {
 
 /// Why a client is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unproven {
+pub enum AuthenticationFailure {
     /// It began with something else than CONNECT.
     NotConnected,
     /// No account has these credentials.
@@ -192,12 +192,14 @@ impl fmt::Display for Fault {
     }
 }
 
-impl fmt::Display for Unproven {
+impl fmt::Display for AuthenticationFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unproven::NotConnected => "the client sent a command before CONNECT",
-            Unproven::Wrong => "no account has the credentials in CONNECT",
-            Unproven::Jwt => "CONNECT has a JWT, and accounts have a user and password, a token or an nkey",
+            AuthenticationFailure::NotConnected => "the client sent a command before CONNECT",
+            AuthenticationFailure::Wrong => "no account has the credentials in CONNECT",
+            AuthenticationFailure::Jwt => {
+                "CONNECT has a JWT, and accounts have a user and password, a token or an nkey"
+            }
         })
     }
 }

@@ -1,12 +1,12 @@
 //! A client's connection: what it has said, what it is told.
 
-use super::connect::{self, Options};
-use super::deliver::{Form, HEADERS_LINE, OWN, STATUS, Writer};
+use super::connect::{self, ConnectOptions};
 use super::info;
-use super::subs::Subs;
-use super::{Command, Fault, Pub, Settings, Unproven};
-use crate::listener::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers};
-use crate::listener::out::Out;
+use super::message_writer::{HEADERS_LINE, HeaderMode, MessageWriter, RESERVED_PREFIX, STATUS};
+use super::subs::NatsSubscriptions;
+use super::{AuthenticationFailure, Command, Fault, Pub, Settings};
+use crate::listener::ask::{Ask, ClientFacts, Hello, ListedSubscription, Publish, ReceiverCount, ServerFacts};
+use crate::listener::out::OutputBuffer;
 use crate::message::{Count, Headers, Queue, SubId, SubscriptionFilter};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
@@ -30,18 +30,18 @@ const HEADERS_KEPT_BYTES: usize = 512;
 pub struct Session {
     settings: Arc<Settings>,
     hello: Hello,
-    options: Options,
+    options: ConnectOptions,
     name: String,
     is_admitted: bool,
     /// Whether its messages carry what the bus knows about them, if it knows headers.
     is_annotated: bool,
     asks: VecDeque<Ask<'static>>,
-    subs: Subs,
-    writer: Writer,
+    subs: NatsSubscriptions,
+    writer: MessageWriter,
     /// Whether anything was asked of the peer since it last answered.
-    has_asked: bool,
+    has_pending_request: bool,
     /// Whether a `+OK` waits for that.
-    owes_ok: bool,
+    is_ok_pending: bool,
     /// Whether a PING does.
     is_pinged: bool,
     /// The last subject that was published on.
@@ -49,7 +49,7 @@ pub struct Session {
     /// The last headers, as the client sent them and as they are published.
     headers: Option<(Bytes, Headers)>,
     since: Instant,
-    heard: Instant,
+    last_received: Instant,
     next_ping: Instant,
     was_pinged: bool,
     /// Questions whether the client is there that it has not answered.
@@ -67,19 +67,19 @@ impl Session {
             is_annotated: settings.access.headers,
             settings,
             hello: *hello,
-            options: Options::default(),
+            options: ConnectOptions::default(),
             name: String::new(),
             is_admitted: is_open,
             asks: VecDeque::new(),
-            subs: Subs::default(),
-            writer: Writer::default(),
-            has_asked: false,
+            subs: NatsSubscriptions::default(),
+            writer: MessageWriter::default(),
+            has_pending_request: false,
             is_pinged: false,
-            owes_ok: false,
+            is_ok_pending: false,
             subject: None,
             headers: None,
             since: now,
-            heard: now,
+            last_received: now,
             next_ping: now + first + Duration::from_nanos(chance),
             was_pinged: false,
             pings: 0,
@@ -91,7 +91,7 @@ impl Session {
     }
 
     /// Greets the client.
-    pub fn on_open(&mut self, out: &mut Out) {
+    pub fn on_open(&mut self, out: &mut OutputBuffer) {
         out.put(&info::line(&self.settings, &self.hello, false));
     }
 
@@ -104,11 +104,11 @@ impl Session {
         &mut self,
         now: Instant,
         command: Command<'a>,
-        out: &mut Out,
+        out: &mut OutputBuffer,
     ) -> Result<Option<Ask<'a>>, Fault> {
-        self.heard = now;
+        self.last_received = now;
         if !self.is_admitted && !matches!(command, Command::Connect(_)) {
-            return Err(Fault::Unauthorized(Unproven::NotConnected));
+            return Err(Fault::Unauthorized(AuthenticationFailure::NotConnected));
         }
         match command {
             Command::Pub(publish) => self.publish(publish, out),
@@ -126,7 +126,7 @@ impl Session {
     }
 
     /// What else the last command, or the last deliveries, ask of the peer.
-    pub fn poll_ask(&mut self) -> Option<Ask<'static>> {
+    pub fn poll_request(&mut self) -> Option<Ask<'static>> {
         let ask = self.asks.pop_front();
         if self.asks.is_empty() && ask.is_some() {
             self.asks = VecDeque::new();
@@ -135,18 +135,18 @@ impl Session {
     }
 
     /// Tells the client why the connection ends.
-    pub fn on_fault(&mut self, fault: &Fault, out: &mut Out) {
+    pub fn on_fault(&mut self, fault: &Fault, out: &mut OutputBuffer) {
         if *fault != Fault::ClientError {
             put_error(out, fault.protocol_text());
         }
     }
 
     /// The peer does not do what it was asked to; with `sub`, this subscription is not there.
-    pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut Out) {
+    pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut OutputBuffer) {
         if let Some(sub) = sub {
             self.subs.remove(sub);
         }
-        self.owes_ok = false;
+        self.is_ok_pending = false;
         match refusal {
             Refusal::MessageTooLarge { .. } => {
                 put_error(out, "Maximum Payload Violation");
@@ -164,12 +164,12 @@ impl Session {
 
     /// A message was published that so many receive; `reply` is where an answer was wanted. Without any receiver, the client is
     /// told that none will come, if that is certain.
-    pub fn on_published(&mut self, reply: Option<&Subject>, receivers: Receivers, out: &mut Out) {
+    pub fn on_published(&mut self, reply: Option<&Subject>, receivers: ReceiverCount, out: &mut OutputBuffer) {
         let Some(reply) = reply.filter(|_| receivers.count == 0 && receivers.is_certain) else { return };
         if !self.options.no_responders {
             return;
         }
-        self.say_ok(out);
+        self.send_ok(out);
         let Some(sub) = self.subs.waiting(reply, seed(&self.hello)) else { return };
         for part in [b"HMSG ".as_slice(), reply.as_bytes(), b" ", &sub.sid, b" 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"] {
             out.put(part);
@@ -178,30 +178,30 @@ impl Session {
 
     /// The peer has done all that it was asked to: that is said, if the client wants it, and a PING before which something was asked
     /// is answered.
-    pub fn on_counts(&mut self, _counts: &[Receivers], out: &mut Out) {
-        self.say_ok(out);
+    pub fn on_counts(&mut self, _counts: &[ReceiverCount], out: &mut OutputBuffer) {
+        self.send_ok(out);
         if std::mem::take(&mut self.is_pinged) {
             out.put(b"PONG\r\n");
         }
     }
 
     /// This protocol asks for no list.
-    pub fn on_listed(&mut self, _listed: &[Listed], _out: &mut Out) -> usize {
+    pub fn on_subscription_list(&mut self, _listed: &[ListedSubscription], _out: &mut OutputBuffer) -> usize {
         0
     }
 
     /// This protocol asks for no facts.
-    pub fn on_facts(&mut self, _facts: &Facts, _out: &mut Out) {}
+    pub fn on_server_facts(&mut self, _facts: &ServerFacts, _out: &mut OutputBuffer) {}
 
     /// Nor for other clients.
-    pub fn on_clients(&mut self, _clients: &[ClientFacts], _out: &mut Out) {}
+    pub fn on_clients(&mut self, _clients: &[ClientFacts], _out: &mut OutputBuffer) {}
 
     /// Writes messages for the client's subscriptions; gives how many were written, all subscriptions together.
-    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut Out) -> usize {
+    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         let form = match (self.options.headers, self.is_annotated) {
-            (false, _) => Form::Plain,
-            (true, false) => Form::Headers,
-            (true, true) => Form::Annotated,
+            (false, _) => HeaderMode::Plain,
+            (true, false) => HeaderMode::Headers,
+            (true, true) => HeaderMode::Annotated,
         };
         let asks = &mut self.asks;
         let ended = |sub| asks.push_back(Ask::Unsubscribe { sub });
@@ -216,7 +216,7 @@ impl Session {
     }
 
     /// The peer is about to stop: the client is told to go elsewhere.
-    pub fn on_stop(&mut self, out: &mut Out) {
+    pub fn on_stop(&mut self, out: &mut OutputBuffer) {
         if self.options.takes_info {
             out.put(&info::line(&self.settings, &self.hello, true));
         }
@@ -231,7 +231,7 @@ impl Session {
     ///
     /// # Errors
     /// The client took too long, and the connection ends.
-    pub fn on_deadline(&mut self, now: Instant, out: &mut Out) -> Result<(), Fault> {
+    pub fn on_deadline(&mut self, now: Instant, out: &mut OutputBuffer) -> Result<(), Fault> {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Ok(());
         }
@@ -239,7 +239,7 @@ impl Session {
             return Err(Fault::AuthTimeout);
         }
         // The first one tells whether the client answers at all; later ones are only for those that are silent.
-        if !self.was_pinged || self.settings.ping_interval <= now.since(self.heard) {
+        if !self.was_pinged || self.settings.ping_interval <= now.since(self.last_received) {
             if self.settings.pings_max <= self.pings {
                 return Err(Fault::Stale);
             }
@@ -266,16 +266,17 @@ impl Session {
         self.subs.get(sub).is_some()
     }
 
-    fn connect<'a>(&mut self, json: &[u8], out: &mut Out) -> Result<Option<Ask<'a>>, Fault> {
+    fn connect<'a>(&mut self, json: &[u8], out: &mut OutputBuffer) -> Result<Option<Ask<'a>>, Fault> {
         let mut options = self.options;
         let identity = connect::read(json, &mut options)?;
         let access = &self.settings.access;
         if access.is_closed() {
-            let account = connect::prove(access, &identity, &info::nonce(&self.hello)).map_err(Fault::Unauthorized)?;
+            let account =
+                connect::authenticate(access, &identity, &info::nonce(&self.hello)).map_err(Fault::Unauthorized)?;
             self.is_annotated = access.headers || account.headers;
             if !self.is_admitted {
                 self.is_admitted = true;
-                self.asks.push_back(Ask::Admitted { account: connect::shown(account) });
+                self.asks.push_back(Ask::Admitted { account: connect::account_label(account) });
             }
         }
         if options.echo != self.options.echo {
@@ -290,8 +291,8 @@ impl Session {
         Ok(self.asks.pop_front())
     }
 
-    fn on_ping(&mut self, out: &mut Out) -> Option<Ask<'static>> {
-        if !std::mem::take(&mut self.has_asked) {
+    fn on_ping(&mut self, out: &mut OutputBuffer) -> Option<Ask<'static>> {
+        if !std::mem::take(&mut self.has_pending_request) {
             out.put(b"PONG\r\n");
             return None;
         }
@@ -301,7 +302,7 @@ impl Session {
     }
 
     #[inline]
-    fn publish<'a>(&mut self, publish: Pub<'a>, out: &mut Out) -> Result<Option<Ask<'a>>, Fault> {
+    fn publish<'a>(&mut self, publish: Pub<'a>, out: &mut OutputBuffer) -> Result<Option<Ask<'a>>, Fault> {
         let Pub { subject, reply, headers, payload } = publish;
         if headers.is_some() && !self.options.headers {
             return Err(Fault::NoHeaders);
@@ -328,7 +329,7 @@ impl Session {
                 }
             },
         };
-        self.has_asked = true;
+        self.has_pending_request = true;
         self.confirm_when_done();
         let wants_receivers = self.options.no_responders && reply.is_some();
         Ok(Some(Ask::Publish(Publish { subject, reply, headers, payload, wants_receivers })))
@@ -357,7 +358,13 @@ impl Session {
         Some(headers)
     }
 
-    fn subscribe(&mut self, subject: &[u8], queue: Option<&[u8]>, sid: &[u8], out: &mut Out) -> Option<Ask<'static>> {
+    fn subscribe(
+        &mut self,
+        subject: &[u8],
+        queue: Option<&[u8]>,
+        sid: &[u8],
+        out: &mut OutputBuffer,
+    ) -> Option<Ask<'static>> {
         let Settings { sid_bytes_max, subscriptions_max, .. } = *self.settings;
         let Ok(pattern) = Pattern::from_bytes(Bytes::copy_from_slice(subject)) else {
             put_error(out, "Invalid Subject");
@@ -381,14 +388,14 @@ impl Session {
             return None;
         }
         let sub = self.subs.add(sid, pattern.clone(), queue.is_some());
-        self.has_asked = true;
+        self.has_pending_request = true;
         self.confirm_when_done();
         Some(Ask::Subscribe { sub, wanted: SubscriptionFilter { pattern, glob: None, queue } })
     }
 
-    fn unsubscribe(&mut self, sid: &[u8], max: u64, out: &mut Out) -> Option<Ask<'static>> {
+    fn unsubscribe(&mut self, sid: &[u8], max: u64, out: &mut OutputBuffer) -> Option<Ask<'static>> {
         let ended = self.subs.limit(sid, max);
-        self.has_asked |= ended.is_some();
+        self.has_pending_request |= ended.is_some();
         self.confirm(out);
         ended.map(|sub| Ask::Unsubscribe { sub })
     }
@@ -397,27 +404,27 @@ impl Session {
     #[inline]
     fn confirm_when_done(&mut self) {
         if self.options.verbose {
-            self.owes_ok = true;
+            self.is_ok_pending = true;
             self.asks.push_back(Ask::Count { subjects: Vec::new() });
         }
     }
 
-    fn say_ok(&mut self, out: &mut Out) {
-        if std::mem::take(&mut self.owes_ok) {
+    fn send_ok(&mut self, out: &mut OutputBuffer) {
+        if std::mem::take(&mut self.is_ok_pending) {
             out.put(b"+OK\r\n");
         }
     }
 
     /// Says that something was right, if the client wants that.
     #[inline]
-    fn confirm(&mut self, out: &mut Out) {
+    fn confirm(&mut self, out: &mut OutputBuffer) {
         if self.options.verbose {
             out.put(b"+OK\r\n");
         }
     }
 }
 
-fn put_error(out: &mut Out, text: impl fmt::Display) {
+fn put_error(out: &mut OutputBuffer, text: impl fmt::Display) {
     out.put(format!("-ERR '{text}'\r\n").as_bytes());
 }
 
@@ -448,6 +455,6 @@ fn published(text: &[u8]) -> Option<Headers> {
 fn is_own(line: &[u8]) -> bool {
     line.split(|byte| *byte == b'\r').any(|part| {
         let name = part.trim_ascii_start();
-        name.get(..OWN.len()).is_some_and(|name| name.eq_ignore_ascii_case(OWN))
+        name.get(..RESERVED_PREFIX.len()).is_some_and(|name| name.eq_ignore_ascii_case(RESERVED_PREFIX))
     })
 }

@@ -11,7 +11,7 @@ const STEPS_MAX: usize = 10_000;
 
 /// A subscription.
 #[derive(Clone, Debug)]
-pub(super) struct Sub {
+pub(super) struct NatsSubscription {
     /// The client's name for it.
     pub(super) sid: Arc<[u8]>,
     pattern: Pattern,
@@ -22,7 +22,7 @@ pub(super) struct Sub {
     max: u64,
 }
 
-impl Sub {
+impl NatsSubscription {
     /// How many messages it may still get.
     pub(super) fn left(&self) -> u64 {
         if self.max == 0 { u64::MAX } else { self.max.saturating_sub(self.delivered) }
@@ -31,8 +31,8 @@ impl Sub {
 
 /// All of them. A number is not given twice, so that what still comes for one that has ended reaches no other.
 #[derive(Debug, Default)]
-pub(super) struct Subs {
-    by_id: BTreeMap<SubId, Sub>,
+pub(super) struct NatsSubscriptions {
+    by_id: BTreeMap<SubId, NatsSubscription>,
     by_sid: BTreeMap<Arc<[u8]>, SubId>,
     last: u32,
     /// What was lost of each since it last got a message.
@@ -41,7 +41,7 @@ pub(super) struct Subs {
     waiting: Option<Box<Tree<SubId>>>,
 }
 
-impl Subs {
+impl NatsSubscriptions {
     pub(super) fn len(&self) -> usize {
         self.by_id.len()
     }
@@ -62,11 +62,11 @@ impl Subs {
             waiting.insert(&pattern, id);
         }
         self.by_sid.insert(Arc::clone(&sid), id);
-        self.by_id.insert(id, Sub { sid, pattern, is_queue, delivered: 0, max: 0 });
+        self.by_id.insert(id, NatsSubscription { sid, pattern, is_queue, delivered: 0, max: 0 });
         id
     }
 
-    pub(super) fn get(&self, id: SubId) -> Option<&Sub> {
+    pub(super) fn get(&self, id: SubId) -> Option<&NatsSubscription> {
         self.by_id.get(&id)
     }
 
@@ -118,7 +118,7 @@ impl Subs {
 
     /// The one of them that waits for answers on this subject: one that names it, else one with wildcards. Those of queue groups
     /// do not count, as with nats-server. `seed` makes the table unpredictable.
-    pub(super) fn waiting(&mut self, reply: &Subject, seed: u64) -> Option<&Sub> {
+    pub(super) fn waiting(&mut self, reply: &Subject, seed: u64) -> Option<&NatsSubscription> {
         let by_id = &self.by_id;
         let tree = self.waiting.get_or_insert_with(|| {
             let mut tree = Tree::new(seed);

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::listener::access::{Account, Credentials};
-use crate::listener::ask::{Ask, Hello, Publish, Receivers};
-use crate::listener::out::Out;
+use crate::listener::ask::{Ask, Hello, Publish, ReceiverCount};
+use crate::listener::out::OutputBuffer;
 use crate::message::{Count, Delivery, Headers, Message, Publisher, SubId, SubscriptionFilter, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
@@ -48,7 +48,7 @@ fn seconds(count: u64) -> Instant {
 struct Alone {
     parser: Parser,
     session: Session,
-    out: Out,
+    out: OutputBuffer,
     wanted: BTreeMap<SubId, SubscriptionFilter>,
     asked: Vec<String>,
     is_over: bool,
@@ -64,7 +64,7 @@ impl Alone {
         Alone {
             parser: Parser::new(settings),
             session,
-            out: Out::new(),
+            out: OutputBuffer::new(),
             wanted: BTreeMap::new(),
             asked: Vec::new(),
             is_over: false,
@@ -128,13 +128,13 @@ impl Alone {
             if let Some(ask) = first {
                 carry_out(ask, session);
             }
-            while let Some(ask) = session.poll_ask() {
+            while let Some(ask) = session.poll_request() {
                 carry_out(ask, session);
             }
             // The daemon hands on what the client itself has published when it has done all that was asked.
             for (subs, deliveries) in own {
                 session.on_deliveries(&subs, &deliveries, out);
-                while let Some(ask) = session.poll_ask() {
+                while let Some(ask) = session.poll_request() {
                     self::carry_out(ask, session, out, wanted, asked, &mut Vec::new());
                 }
             }
@@ -157,7 +157,7 @@ impl Alone {
 fn carry_out(
     ask: Ask<'_>,
     session: &mut Session,
-    out: &mut Out,
+    out: &mut OutputBuffer,
     wanted: &mut BTreeMap<SubId, SubscriptionFilter>,
     asked: &mut Vec<String>,
     own: &mut Vec<(Vec<SubId>, Deliveries)>,
@@ -175,7 +175,7 @@ fn carry_out(
             let message = Message { payload, headers, reply: reply.clone(), ..message };
             own.push((subs.clone(), Deliveries::from(direct(message))));
             if wants_receivers {
-                let receivers = Receivers { count: subs.len() as u64, is_certain: true };
+                let receivers = ReceiverCount { count: subs.len() as u64, is_certain: true };
                 session.on_published(reply.as_ref(), receivers, out);
             }
         }
@@ -351,7 +351,7 @@ fn lines_are_as_long_as_those_of_nats_server() {
     let name = |bytes: usize| format!(r#"CONNECT {{"verbose":false,"name":"{}"}}|PING|"#, "n".repeat(bytes));
     check(&settings(), &bytes(&name(4096 - 27)), "PONG|");
     check(&settings(), &bytes(&name(4096 - 26)), too_long);
-    let shy = Settings { stranger_bytes_max: 100, ..with_password() };
+    let shy = Settings { unauthenticated_bytes_max: 100, ..with_password() };
     check(&shy, &bytes(&name(100)), too_long);
 }
 
@@ -406,7 +406,7 @@ fn who_asks_nobody_is_told() {
     let mut alone = Alone::after(&settings(), &format!("{QUIET}SUB r 1|"));
     let reply = "r".parse().unwrap();
     for (count, is_certain) in [(0, false), (1, true)] {
-        alone.session.on_published(Some(&reply), Receivers { count, is_certain }, &mut alone.out);
+        alone.session.on_published(Some(&reply), ReceiverCount { count, is_certain }, &mut alone.out);
         assert_eq!(alone.told(), "", "{count} {is_certain}");
     }
 }
@@ -536,9 +536,9 @@ fn refused_jwt_is_named_in_the_log_only() {
     let fault = alone.session.on_command(Instant::ZERO, command, &mut alone.out).unwrap_err();
     alone.session.on_fault(&fault, &mut alone.out);
     assert_eq!(alone.told(), "-ERR 'Authorization Violation'|");
-    assert_eq!(fault, Fault::Unauthorized(Unproven::Jwt));
+    assert_eq!(fault, Fault::Unauthorized(AuthenticationFailure::Jwt));
     assert!(fault.to_string().contains("JWT"), "{fault}");
-    assert_ne!(fault.to_string(), Fault::Unauthorized(Unproven::Wrong).to_string());
+    assert_ne!(fault.to_string(), Fault::Unauthorized(AuthenticationFailure::Wrong).to_string());
 }
 
 /// The text of a public key as NATS writes it.
@@ -658,12 +658,12 @@ fn who_is_silent_is_asked_and_then_left() {
 #[test]
 fn a_pong_waits_for_the_peer() {
     let mut session = Session::new(Arc::new(settings()), &hello(), Instant::ZERO);
-    let (mut parser, mut out) = (Parser::new(&settings()), Out::new());
+    let (mut parser, mut out) = (Parser::new(&settings()), OutputBuffer::new());
     parser.push(&bytes(&format!("{QUIET}PING|SUB a 1|PING|PING|")));
     let mut step = |answer: bool| {
         let command = parser.next().unwrap().unwrap();
         let ask = session.on_command(Instant::ZERO, command, &mut out).unwrap();
-        while session.poll_ask().is_some() {}
+        while session.poll_request().is_some() {}
         let is_barrier = ask == Some(Ask::Count { subjects: Vec::new() });
         let before = out.take();
         if answer {
@@ -682,7 +682,7 @@ fn a_pong_waits_for_the_peer() {
 #[test]
 fn what_the_peer_refuses_is_not_said_to_be_right() {
     let mut session = Session::new(Arc::new(settings()), &hello(), Instant::ZERO);
-    let (mut parser, mut out) = (Parser::new(&settings()), Out::new());
+    let (mut parser, mut out) = (Parser::new(&settings()), OutputBuffer::new());
     parser.push(&bytes(r#"CONNECT {"verbose":true}|SUB a 1|PUB a 1|x|SUB b 2|"#));
     let mut step = |refusal: Option<(Option<SubId>, Refusal)>| {
         let command = parser.next().unwrap().unwrap();
@@ -690,7 +690,7 @@ fn what_the_peer_refuses_is_not_said_to_be_right() {
         if let Some((sub, refusal)) = refusal {
             session.on_refused(sub, &refusal, &mut out);
         }
-        while session.poll_ask().is_some() {
+        while session.poll_request().is_some() {
             session.on_counts(&[], &mut out);
         }
         String::from_utf8(out.take()).unwrap()
@@ -707,7 +707,7 @@ fn what_the_peer_refuses_the_client_is_told() {
     let refuse = |sub, refusal: Refusal| {
         let mut alone = Alone::after(&settings(), &format!("{QUIET}SUB a 1|SUB b 2|"));
         alone.session.on_refused(sub, &refusal, &mut alone.out);
-        let is_closed = alone.session.poll_ask() == Some(Ask::Close);
+        let is_closed = alone.session.poll_request() == Some(Ask::Close);
         (alone.told(), alone.session.subscriptions(), is_closed)
     };
     let subject = Refusal::Subject(crate::subject::SubjectError::Wildcard);
@@ -756,8 +756,8 @@ fn messages_of_a_run_reach_every_subscription_in_order() {
     assert_eq!(alone.session.on_deliveries(&subs, &plain, &mut alone.out), 5);
     let expected = "MSG a.b 1 1|p|MSG a.b x 1|p|MSG a.b 1 2|qq|MSG a.b x 2|qq|MSG a.b 1 2|rr|";
     assert_eq!(alone.told(), expected);
-    assert_eq!(alone.session.poll_ask(), Some(Ask::Unsubscribe { sub: SubId(2) }));
-    assert_eq!(alone.session.poll_ask(), None);
+    assert_eq!(alone.session.poll_request(), Some(Ask::Unsubscribe { sub: SubId(2) }));
+    assert_eq!(alone.session.poll_request(), None);
     assert_eq!(alone.session.on_deliveries(&[SubId(2)], &plain, &mut alone.out), 0);
     let mixed = [message("p", "A: b|", None), message("q", "", Some("r")), message("s", "odd", None)];
     let mixed = Deliveries::of_messages(mixed.to_vec(), Seq::new(1).unwrap(), publisher());

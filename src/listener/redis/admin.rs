@@ -1,8 +1,8 @@
 //! Commands about commands and about the configuration, answered from what is written down here.
 
+use super::command_table::{CommandEntry, CommandId, ENTRIES, named};
 use super::parser::Command;
-use super::reply::Reply;
-use super::table::{ENTRIES, Entry, Id, named};
+use super::reply::ReplyWriter;
 use crate::subject::glob::Glob;
 
 /// What `CONFIG GET` knows: what load generators and libraries look at before they work.
@@ -10,18 +10,18 @@ const CONFIG: [(&str, &str); 5] =
     [("appendonly", "no"), ("databases", "16"), ("maxmemory", "0"), ("save", ""), ("timeout", "0")];
 
 /// Answers a command that needs nothing but its arguments.
-pub(super) fn run(id: Id, command: Command<'_>, reply: &mut Reply<'_>) {
+pub(super) fn run(id: CommandId, command: Command<'_>, reply: &mut ReplyWriter<'_>) {
     let all = || ENTRIES.iter().filter(|entry| !entry.is_sub());
     match id {
-        Id::CommandAll => {
+        CommandId::CommandAll => {
             reply.array(all().count());
             all().for_each(|entry| describe(entry, reply));
         }
-        Id::CommandCount => reply.integer(all().count() as u64),
+        CommandId::CommandCount => reply.integer(all().count() as u64),
         // Nothing is told that the manual of Redis does not tell better.
-        Id::CommandDocs => reply.map(0),
-        Id::CommandInfo if command.len() == 2 => run(Id::CommandAll, command, reply),
-        Id::CommandInfo => {
+        CommandId::CommandDocs => reply.map(0),
+        CommandId::CommandInfo if command.len() == 2 => run(CommandId::CommandAll, command, reply),
+        CommandId::CommandInfo => {
             reply.array(command.len() - 2);
             for name in command.args(2) {
                 match named(name) {
@@ -30,11 +30,11 @@ pub(super) fn run(id: Id, command: Command<'_>, reply: &mut Reply<'_>) {
                 }
             }
         }
-        Id::CommandList => list(command, all(), reply),
-        Id::CommandGetkeys if named(command.arg(2)).is_none() => reply.error("ERR Invalid command specified"),
-        Id::CommandGetkeys => reply.error("ERR The command has no key arguments"),
-        Id::ConfigGet => config_get(command, reply),
-        Id::ConfigSet => {
+        CommandId::CommandList => list(command, all(), reply),
+        CommandId::CommandGetkeys if named(command.arg(2)).is_none() => reply.error("ERR Invalid command specified"),
+        CommandId::CommandGetkeys => reply.error("ERR The command has no key arguments"),
+        CommandId::ConfigGet => config_get(command, reply),
+        CommandId::ConfigSet => {
             let name = &command.arg(2)[..command.arg(2).len().min(128)];
             reply.error([b"ERR Unknown option or number of arguments for CONFIG SET - '", name, b"'"].concat());
         }
@@ -43,7 +43,7 @@ pub(super) fn run(id: Id, command: Command<'_>, reply: &mut Reply<'_>) {
 }
 
 /// A command in the ten fields of `COMMAND INFO`; no command has keys.
-fn describe(entry: &Entry, reply: &mut Reply<'_>) {
+fn describe(entry: &CommandEntry, reply: &mut ReplyWriter<'_>) {
     reply.array(10);
     reply.bulk(entry.name.as_bytes());
     reply.negative(entry.arity);
@@ -63,7 +63,7 @@ fn describe(entry: &Entry, reply: &mut Reply<'_>) {
     }
 }
 
-fn list<'a>(command: Command<'_>, all: impl Iterator<Item = &'a Entry>, reply: &mut Reply<'_>) {
+fn list<'a>(command: Command<'_>, all: impl Iterator<Item = &'a CommandEntry>, reply: &mut ReplyWriter<'_>) {
     let is = |at, word: &[u8]| command.arg(at).eq_ignore_ascii_case(word);
     let fitting: Vec<_> = match command.len() {
         2 => all.collect(),
@@ -81,7 +81,7 @@ fn list<'a>(command: Command<'_>, all: impl Iterator<Item = &'a Entry>, reply: &
     fitting.iter().for_each(|entry| reply.bulk(entry.name.as_bytes()));
 }
 
-fn config_get(command: Command<'_>, reply: &mut Reply<'_>) {
+fn config_get(command: Command<'_>, reply: &mut ReplyWriter<'_>) {
     let globs: Vec<Glob> =
         command.args(2).filter_map(|text| Glob::new(&text.to_ascii_lowercase()).ok()).take(CONFIG_GLOBS_MAX).collect();
     let is_wanted = |name: &str| globs.iter().any(|glob| glob.matches(name.as_bytes()));
@@ -97,10 +97,10 @@ fn config_get(command: Command<'_>, reply: &mut Reply<'_>) {
 const CONFIG_GLOBS_MAX: usize = 64;
 
 /// The subcommands of a command.
-fn help(command: Command<'_>, reply: &mut Reply<'_>) {
+fn help(command: Command<'_>, reply: &mut ReplyWriter<'_>) {
     let of = command.arg(0).to_ascii_lowercase();
     let is_part =
-        |entry: &&Entry| entry.name.as_bytes().strip_prefix(&of[..]).is_some_and(|rest| rest.starts_with(b"|"));
+        |entry: &&CommandEntry| entry.name.as_bytes().strip_prefix(&of[..]).is_some_and(|rest| rest.starts_with(b"|"));
     let parts: Vec<_> = ENTRIES.iter().filter(is_part).collect();
     reply.array(1 + parts.len());
     let of = String::from_utf8_lossy(&of).to_ascii_uppercase();

@@ -1,10 +1,10 @@
 //! `CLIENT`: what a client is called, who else is there, and who is to go.
 
+use super::command_table::CommandId;
 use super::parser::{Command, number};
-use super::session::{Pending, Session};
-use super::table::Id;
+use super::session::{PendingReply, Session};
 use crate::listener::ask::{Ask, ClientFacts, RespState};
-use crate::listener::out::Out;
+use crate::listener::out::OutputBuffer;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -72,37 +72,37 @@ fn id(text: &[u8]) -> Option<u32> {
 }
 
 impl Session {
-    pub(super) fn client(&mut self, what: Id, command: Command<'_>, out: &mut Out) {
+    pub(super) fn client(&mut self, what: CommandId, command: Command<'_>, out: &mut OutputBuffer) {
         match what {
-            Id::ClientNumber => self.reply(out).integer(self.client.into()),
-            Id::ClientGetname if self.name.is_empty() => self.reply(out).null(),
-            Id::ClientGetname => self.reply(out).bulk(self.name.as_bytes()),
-            Id::ClientSetname => match name(command.arg(2)) {
+            CommandId::ClientNumber => self.reply(out).integer(self.client.into()),
+            CommandId::ClientGetname if self.name.is_empty() => self.reply(out).null(),
+            CommandId::ClientGetname => self.reply(out).bulk(self.name.as_bytes()),
+            CommandId::ClientSetname => match name(command.arg(2)) {
                 Ok(name) => {
                     self.be_named(name);
                     self.reply(out).ok();
                 }
                 Err(error) => self.reply(out).error(error),
             },
-            Id::ClientSetinfo => self.client_setinfo(command, out),
-            Id::ClientSwitch => {
+            CommandId::ClientSetinfo => self.client_setinfo(command, out),
+            CommandId::ClientSwitch => {
                 let is_known = [&b"on"[..], b"off"].iter().any(|word| command.arg(2).eq_ignore_ascii_case(word));
                 if is_known { self.reply(out).ok() } else { self.reply(out).error(SYNTAX) }
             }
-            Id::ClientInfo => {
-                self.pending = Pending::Clients(Filter::default());
+            CommandId::ClientInfo => {
+                self.pending = PendingReply::Clients(Filter::default());
                 self.asks.push_back(Ask::Clients { only: Some(self.client) });
             }
-            Id::ClientList => self.ask_for_clients(list_filter(command).map(Pending::Clients), out),
+            CommandId::ClientList => self.ask_for_clients(list_filter(command).map(PendingReply::Clients), out),
             _ => {
                 let is_counted = command.len() != 3;
-                self.ask_for_clients(kill_filter(command).map(|filter| Pending::Kill(filter, is_counted)), out);
+                self.ask_for_clients(kill_filter(command).map(|filter| PendingReply::Kill(filter, is_counted)), out);
             }
         }
     }
 
     /// What libraries say about themselves is taken note of by nobody.
-    fn client_setinfo(&self, command: Command<'_>, out: &mut Out) {
+    fn client_setinfo(&self, command: Command<'_>, out: &mut OutputBuffer) {
         let option = command.arg(2);
         if !option.eq_ignore_ascii_case(b"LIB-NAME") && !option.eq_ignore_ascii_case(b"LIB-VER") {
             let option = &option[..option.len().min(128)];
@@ -111,7 +111,7 @@ impl Session {
         self.reply(out).ok();
     }
 
-    fn ask_for_clients(&mut self, pending: Result<Pending, Vec<u8>>, out: &mut Out) {
+    fn ask_for_clients(&mut self, pending: Result<PendingReply, Vec<u8>>, out: &mut OutputBuffer) {
         match pending {
             Ok(pending) => {
                 self.pending = pending;
@@ -149,7 +149,7 @@ impl Session {
     }
 
     /// Ends those that are meant; the answer is their number, or whether there was one.
-    pub(super) fn kill(&mut self, clients: &[ClientFacts], filter: &Filter, is_counted: bool, out: &mut Out) {
+    pub(super) fn kill(&mut self, clients: &[ClientFacts], filter: &Filter, is_counted: bool, out: &mut OutputBuffer) {
         let (own, listen, mut count) = (self.client, self.listen, 0);
         for client in clients.iter().filter(|client| filter.fits(client, listen, own)) {
             count += 1;

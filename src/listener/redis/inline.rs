@@ -1,11 +1,11 @@
 //! Commands typed as a line of text: words between spaces, with quotation marks as in a shell.
 
 use super::Fault;
-use super::parser::Span;
+use super::parser::ArgumentRange;
 
 /// Takes the words of a line apart: their bytes one after the other, and where each of them is. Between `"` the escapes `\n`,
 /// `\r`, `\t`, `\b`, `\a` and `\x41` are known, between `'` only `\'`.
-pub(super) fn split(line: &[u8], bytes: &mut Vec<u8>, spans: &mut Vec<Span>) -> Result<(), Fault> {
+pub(super) fn split(line: &[u8], bytes: &mut Vec<u8>, spans: &mut Vec<ArgumentRange>) -> Result<(), Fault> {
     let mut rest = line;
     loop {
         rest = rest.trim_ascii_start();
@@ -14,7 +14,7 @@ pub(super) fn split(line: &[u8], bytes: &mut Vec<u8>, spans: &mut Vec<Span>) -> 
         }
         let start = bytes.len();
         rest = word(rest, bytes)?;
-        spans.push(Span::new(start, bytes.len()));
+        spans.push(ArgumentRange::new(start, bytes.len()));
     }
 }
 

@@ -6,13 +6,13 @@
 
 mod admin;
 mod client;
+mod command_table;
 mod info;
 mod inline;
 mod parser;
 mod pubsub;
 mod reply;
 mod session;
-mod table;
 #[cfg(test)]
 mod tests;
 
@@ -39,7 +39,7 @@ pub struct Settings {
     /// The most arguments of a command of a client that has not proven who it is. The same.
     pub stranger_arguments_max: usize,
     /// The largest argument of such a client in bytes. The same.
-    pub stranger_bytes_max: usize,
+    pub unauthenticated_bytes_max: usize,
     /// The most subscriptions of a client. The command that would make more gets an error and makes none.
     pub subscriptions_max: usize,
     /// How long a client may take to prove who it is. Then it gets an error, and the connection is closed.
@@ -60,7 +60,7 @@ impl Default for Settings {
             arguments_max: 128 << 10,
             line_bytes_max: 64 << 10,
             stranger_arguments_max: 10,
-            stranger_bytes_max: 16 << 10,
+            unauthenticated_bytes_max: 16 << 10,
             subscriptions_max: 100_000,
             auth_time: Duration::from_secs(10),
             auth_attempts_max: 10,

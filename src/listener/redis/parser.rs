@@ -8,15 +8,15 @@ use crate::listener::buffer::{Buffer, LARGE_BYTES, held_bytes};
 
 /// Where an argument is, from the start of the command.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+pub(super) struct ArgumentRange {
     start: u32,
     end: u32,
 }
 
-impl Span {
-    pub(super) fn new(start: usize, end: usize) -> Span {
+impl ArgumentRange {
+    pub(super) fn new(start: usize, end: usize) -> ArgumentRange {
         let place = |at| u32::try_from(at).expect("a command has less than 4 GiB");
-        Span { start: place(start), end: place(end) }
+        ArgumentRange { start: place(start), end: place(end) }
     }
 }
 
@@ -24,7 +24,7 @@ impl Span {
 #[derive(Clone, Copy, Debug)]
 pub struct Command<'a> {
     bytes: &'a [u8],
-    spans: &'a [Span],
+    spans: &'a [ArgumentRange],
 }
 
 impl<'a> Command<'a> {
@@ -55,7 +55,7 @@ impl<'a> Command<'a> {
     /// An argument that there is.
     #[inline]
     pub(super) fn arg(&self, index: usize) -> &'a [u8] {
-        let Span { start, end } = self.spans[index];
+        let ArgumentRange { start, end } = self.spans[index];
         &self.bytes[start as usize..end as usize]
     }
 
@@ -79,7 +79,7 @@ pub struct Parser {
     /// Arguments that are still to come; `None` before their number is known.
     left: Option<usize>,
     /// Where arguments are: in `buffer`, or in `words`.
-    spans: Vec<Span>,
+    spans: Vec<ArgumentRange>,
     /// The words of an inline command; empty for others.
     words: Vec<u8>,
     is_inline: bool,
@@ -91,7 +91,7 @@ pub struct Parser {
     bulk_bytes_max: usize,
     line_bytes_max: usize,
     command_bytes_max: usize,
-    is_stranger: bool,
+    is_unauthenticated: bool,
     /// What ends once the client is no stranger any more: arguments and bytes.
     admitted_max: (usize, usize),
 }
@@ -109,10 +109,10 @@ impl Parser {
             is_whole: false,
             is_kept: false,
             arguments_max: settings.stranger_arguments_max,
-            bulk_bytes_max: settings.stranger_bytes_max,
+            bulk_bytes_max: settings.unauthenticated_bytes_max,
             line_bytes_max: settings.line_bytes_max,
             command_bytes_max: settings.command_bytes_max.min(u32::MAX as usize),
-            is_stranger: true,
+            is_unauthenticated: true,
             admitted_max: (settings.arguments_max, settings.payload_bytes_max),
         };
         if !settings.access.is_closed() {
@@ -123,7 +123,7 @@ impl Parser {
 
     /// The client has proven who it is: the limits of strangers end.
     pub fn admit(&mut self) {
-        self.is_stranger = false;
+        self.is_unauthenticated = false;
         (self.arguments_max, self.bulk_bytes_max) = self.admitted_max;
     }
 
@@ -160,7 +160,7 @@ impl Parser {
 
     /// Bytes that are held; of a large buffer all that it has.
     pub fn held_bytes(&self) -> usize {
-        let spans = |count: usize| count * size_of::<Span>();
+        let spans = |count: usize| count * size_of::<ArgumentRange>();
         self.buffer.held_bytes()
             + held_bytes(self.words.capacity(), self.words.len())
             + held_bytes(spans(self.spans.capacity()), spans(self.spans.len()))
@@ -176,7 +176,7 @@ impl Parser {
 
     /// Gives back the memory of a large command that is done with, though another one has begun.
     fn shrink(&mut self) {
-        if LARGE_BYTES < self.spans.capacity() * size_of::<Span>() {
+        if LARGE_BYTES < self.spans.capacity() * size_of::<ArgumentRange>() {
             self.spans = Vec::new();
         }
         if LARGE_BYTES < self.words.capacity() {
@@ -189,7 +189,7 @@ impl Parser {
         if !self.buffer.rest().is_empty() {
             return;
         }
-        if IDLE_BYTES < self.spans.capacity() * size_of::<Span>() {
+        if IDLE_BYTES < self.spans.capacity() * size_of::<ArgumentRange>() {
             self.spans = Vec::new();
         }
         if IDLE_BYTES < self.words.capacity() {
@@ -221,7 +221,7 @@ impl Parser {
         let count = number(digits).filter(|count| *count <= i64::from(i32::MAX)).ok_or(Fault::Arguments)?;
         let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
         if self.arguments_max < count {
-            return Err(if self.is_stranger { Fault::StrangerArguments } else { Fault::Arguments });
+            return Err(if self.is_unauthenticated { Fault::StrangerArguments } else { Fault::Arguments });
         }
         self.at = end;
         if count == 0 {
@@ -243,7 +243,7 @@ impl Parser {
         let Some((digits, start)) = self.digits(self.at, Fault::BulkDigits)? else { return Ok(false) };
         let length = number(digits).and_then(|length| usize::try_from(length).ok()).ok_or(Fault::Bulk)?;
         if self.bulk_bytes_max < length {
-            return Err(if self.is_stranger && length <= self.admitted_max.1 {
+            return Err(if self.is_unauthenticated && length <= self.admitted_max.1 {
                 Fault::StrangerBulk
             } else {
                 Fault::Bulk
@@ -257,7 +257,7 @@ impl Parser {
         if self.buffer.rest().len() < end + 2 {
             return Ok(false);
         }
-        self.spans.push(Span::new(start, end));
+        self.spans.push(ArgumentRange::new(start, end));
         self.at = end + 2;
         self.left = Some(left - 1);
         Ok(true)

@@ -1,7 +1,7 @@
 //! Subscriptions of a client, and the messages that go to them.
 
 use super::reply::{push, put_bulk, put_head};
-use crate::listener::out::Out;
+use crate::listener::out::OutputBuffer;
 use crate::message::{Count, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::subject::Subject;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// How a subscription was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum SubscriptionKind {
     /// `SUBSCRIBE`.
     Channel,
     /// `PSUBSCRIBE`.
@@ -20,38 +20,38 @@ pub(super) enum Kind {
     Shard,
 }
 
-impl Kind {
+impl SubscriptionKind {
     /// The words for its beginning and end.
-    pub(super) fn words(self) -> [&'static str; 2] {
+    pub(super) fn push_types(self) -> [&'static str; 2] {
         match self {
-            Kind::Channel => ["subscribe", "unsubscribe"],
-            Kind::Glob => ["psubscribe", "punsubscribe"],
-            Kind::Shard => ["ssubscribe", "sunsubscribe"],
+            SubscriptionKind::Channel => ["subscribe", "unsubscribe"],
+            SubscriptionKind::Glob => ["psubscribe", "punsubscribe"],
+            SubscriptionKind::Shard => ["ssubscribe", "sunsubscribe"],
         }
     }
 }
 
 /// The subscriptions of a client.
 #[derive(Debug, Default)]
-pub(super) struct Subs {
+pub(super) struct RedisSubscriptions {
     /// By kind and name; no number is given twice, because messages for the one that had it may be on their way.
-    names: BTreeMap<(Kind, Bytes), SubId>,
-    ids: BTreeMap<SubId, (Kind, Bytes)>,
+    names: BTreeMap<(SubscriptionKind, Bytes), SubId>,
+    ids: BTreeMap<SubId, (SubscriptionKind, Bytes)>,
     globs: usize,
     shards: usize,
     last: u32,
 }
 
-impl Subs {
+impl RedisSubscriptions {
     pub(super) fn len(&self) -> usize {
         self.ids.len()
     }
 
     /// The number that replies about this kind hold.
-    pub(super) fn count(&self, kind: Kind) -> usize {
+    pub(super) fn count(&self, kind: SubscriptionKind) -> usize {
         match kind {
-            Kind::Channel | Kind::Glob => self.len() - self.shards,
-            Kind::Shard => self.shards,
+            SubscriptionKind::Channel | SubscriptionKind::Glob => self.len() - self.shards,
+            SubscriptionKind::Shard => self.shards,
         }
     }
 
@@ -60,7 +60,7 @@ impl Subs {
         [self.len() - self.globs - self.shards, self.globs, self.shards]
     }
 
-    pub(super) fn has(&self, kind: Kind, name: &Bytes) -> bool {
+    pub(super) fn has(&self, kind: SubscriptionKind, name: &Bytes) -> bool {
         self.names.contains_key(&(kind, name.clone()))
     }
 
@@ -69,7 +69,7 @@ impl Subs {
     }
 
     /// One more, which is not there yet.
-    pub(super) fn add(&mut self, kind: Kind, name: Bytes) -> SubId {
+    pub(super) fn add(&mut self, kind: SubscriptionKind, name: Bytes) -> SubId {
         loop {
             self.last = self.last.wrapping_add(1);
             if !self.ids.contains_key(&SubId(self.last)) {
@@ -77,27 +77,27 @@ impl Subs {
             }
         }
         let sub = SubId(self.last);
-        self.globs += usize::from(kind == Kind::Glob);
-        self.shards += usize::from(kind == Kind::Shard);
+        self.globs += usize::from(kind == SubscriptionKind::Glob);
+        self.shards += usize::from(kind == SubscriptionKind::Shard);
         self.names.insert((kind, name.clone()), sub);
         self.ids.insert(sub, (kind, name));
         sub
     }
 
-    pub(super) fn remove(&mut self, kind: Kind, name: &Bytes) -> Option<SubId> {
+    pub(super) fn remove(&mut self, kind: SubscriptionKind, name: &Bytes) -> Option<SubId> {
         let sub = self.names.remove(&(kind, name.clone()))?;
         self.ids.remove(&sub);
-        self.globs -= usize::from(kind == Kind::Glob);
-        self.shards -= usize::from(kind == Kind::Shard);
+        self.globs -= usize::from(kind == SubscriptionKind::Glob);
+        self.shards -= usize::from(kind == SubscriptionKind::Shard);
         Some(sub)
     }
 
-    pub(super) fn by_id(&self, sub: SubId) -> Option<(Kind, Bytes)> {
+    pub(super) fn by_id(&self, sub: SubId) -> Option<(SubscriptionKind, Bytes)> {
         self.ids.get(&sub).cloned()
     }
 
     /// The names of all of a kind.
-    pub(super) fn names(&self, kind: Kind) -> Vec<Bytes> {
+    pub(super) fn names(&self, kind: SubscriptionKind) -> Vec<Bytes> {
         self.names
             .range((kind, Bytes::new())..)
             .take_while(|(key, _)| key.0 == kind)
@@ -108,7 +108,7 @@ impl Subs {
     /// Ends all.
     pub(super) fn clear(&mut self) -> impl Iterator<Item = SubId> + use<> {
         let last = self.last;
-        let ids = std::mem::replace(self, Subs { last, ..Subs::default() }).ids;
+        let ids = std::mem::replace(self, RedisSubscriptions { last, ..RedisSubscriptions::default() }).ids;
         ids.into_keys()
     }
 
@@ -124,17 +124,17 @@ impl Subs {
 }
 
 /// What stands before the payload of a message.
-fn head(kind: Kind, name: &[u8], channel: &[u8], is_resp3: bool) -> Vec<u8> {
+fn head(kind: SubscriptionKind, name: &[u8], channel: &[u8], is_resp3: bool) -> Vec<u8> {
     let (word, len): (&[u8], usize) = match kind {
-        Kind::Channel => (b"message", 3),
-        Kind::Glob => (b"pmessage", 4),
-        Kind::Shard => (b"smessage", 3),
+        SubscriptionKind::Channel => (b"message", 3),
+        SubscriptionKind::Glob => (b"pmessage", 4),
+        SubscriptionKind::Shard => (b"smessage", 3),
     };
     // The length of the payload finds room too.
     let mut head = Vec::with_capacity(64 + name.len() + channel.len());
     put_head(&mut head, push(is_resp3), len);
     put_bulk(&mut head, word);
-    if kind == Kind::Glob {
+    if kind == SubscriptionKind::Glob {
         put_bulk(&mut head, name);
     }
     put_bulk(&mut head, channel);
@@ -145,34 +145,40 @@ fn head(kind: Kind, name: &[u8], channel: &[u8], is_resp3: bool) -> Vec<u8> {
 const SHARE_BYTES: usize = 8 * 1024;
 
 /// Writes the messages to each of these subscriptions; gives how many that were.
-pub(super) fn deliver(subs: &Subs, of: &[SubId], deliveries: &Deliveries, is_resp3: bool, out: &mut Out) -> usize {
+pub(super) fn deliver(
+    subs: &RedisSubscriptions,
+    of: &[SubId],
+    deliveries: &Deliveries,
+    is_resp3: bool,
+    out: &mut OutputBuffer,
+) -> usize {
     let mut heads = None;
     let mut written = 0;
     if SHARE_BYTES * deliveries.len() <= deliveries.bytes() {
         for delivery in deliveries.clone() {
             let message = delivery.message;
-            let heads = heads.get_or_insert_with(|| Heads::new(subs.heads(of, &message.subject, is_resp3)));
+            let heads = heads.get_or_insert_with(|| PushHeaders::new(subs.heads(of, &message.subject, is_resp3)));
             written += heads.put(message.payload.len(), out, |out| out.put_payload(&message.payload));
         }
         return written;
     }
     deliveries.clone().visit(|delivery| {
-        let heads = heads.get_or_insert_with(|| Heads::new(subs.heads(of, delivery.subject, is_resp3)));
+        let heads = heads.get_or_insert_with(|| PushHeaders::new(subs.heads(of, delivery.subject, is_resp3)));
         written += heads.put(delivery.payload.len(), out, |out| out.put(delivery.payload));
     });
     written
 }
 
 /// What stands before payloads of one length; made anew when the length changes.
-struct Heads {
+struct PushHeaders {
     /// Each with the length behind it, if one is known, and where that begins.
     heads: Vec<(Vec<u8>, usize)>,
     payload_bytes: Option<usize>,
 }
 
-impl Heads {
-    fn new(heads: Vec<Vec<u8>>) -> Heads {
-        Heads {
+impl PushHeaders {
+    fn new(heads: Vec<Vec<u8>>) -> PushHeaders {
+        PushHeaders {
             heads: heads.into_iter().map(|head| (head.len(), head)).map(|(len, head)| (head, len)).collect(),
             payload_bytes: None,
         }
@@ -180,7 +186,7 @@ impl Heads {
 
     /// Writes one message to all; gives to how many.
     #[inline]
-    fn put(&mut self, payload_bytes: usize, out: &mut Out, payload: impl Fn(&mut Out)) -> usize {
+    fn put(&mut self, payload_bytes: usize, out: &mut OutputBuffer, payload: impl Fn(&mut OutputBuffer)) -> usize {
         if self.payload_bytes != Some(payload_bytes) {
             self.payload_bytes = Some(payload_bytes);
             for (head, len) in &mut self.heads {
@@ -199,12 +205,12 @@ impl Heads {
 
 /// What was lost before it could be delivered, summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lost {
+pub(super) struct LossCounter {
     min: u64,
     max: u64,
 }
 
-impl Lost {
+impl LossCounter {
     pub(super) fn add(&mut self, count: Count) {
         self.min = self.min.saturating_add(count.min());
         self.max = self.max.saturating_add(count.max());

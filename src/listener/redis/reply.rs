@@ -1,18 +1,18 @@
 //! Answers, in either version of the protocol.
 
-use crate::listener::out::Out;
+use crate::listener::out::OutputBuffer;
 
 /// Where the answers to a command go.
-pub(super) struct Reply<'a> {
-    out: &'a mut Out,
+pub(super) struct ReplyWriter<'a> {
+    out: &'a mut OutputBuffer,
     is_resp3: bool,
     /// The client wants no answer to this command (`CLIENT REPLY`).
     is_muted: bool,
 }
 
-impl<'a> Reply<'a> {
-    pub(super) fn new(out: &'a mut Out, is_resp3: bool, is_muted: bool) -> Reply<'a> {
-        Reply { out, is_resp3, is_muted }
+impl<'a> ReplyWriter<'a> {
+    pub(super) fn new(out: &'a mut OutputBuffer, is_resp3: bool, is_muted: bool) -> ReplyWriter<'a> {
+        ReplyWriter { out, is_resp3, is_muted }
     }
 
     #[inline]

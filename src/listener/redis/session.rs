@@ -1,13 +1,15 @@
 //! What a connection is and may do: who the client is, which version of the protocol it speaks, what it waits for.
 
+use super::command_table::{CommandEntry, CommandId, find, wrong_number};
 use super::parser::{Command, number};
-use super::pubsub::{Kind, Lost, Subs, deliver};
-use super::reply::Reply;
-use super::table::{Entry, Id, find, wrong_number};
+use super::pubsub::{LossCounter, RedisSubscriptions, SubscriptionKind, deliver};
+use super::reply::ReplyWriter;
 use super::{Fault, Settings, admin, client, info};
 use crate::listener::access::{Account, Credentials, is_equal};
-use crate::listener::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers, RespState};
-use crate::listener::out::Out;
+use crate::listener::ask::{
+    Ask, ClientFacts, Hello, ListedSubscription, Publish, ReceiverCount, RespState, ServerFacts,
+};
+use crate::listener::out::OutputBuffer;
 use crate::message::{Count, Headers, SubId, SubscriptionFilter};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
@@ -24,7 +26,7 @@ const LIST_STEPS_MAX: usize = 20_000_000;
 
 /// Which commands are answered (`CLIENT REPLY`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answers {
+enum ReplyMode {
     All,
     /// All but the next one.
     SkipNext,
@@ -35,9 +37,9 @@ enum Answers {
 
 /// What the client's last command waits for.
 #[derive(Debug)]
-pub(super) enum Pending {
+pub(super) enum PendingReply {
     Nothing,
-    Receivers,
+    ReceiverCount,
     /// The channels, and the place of each in the answer if it is a subject.
     Counts(Vec<(Bytes, Option<usize>)>),
     Channels(Option<Glob>),
@@ -61,10 +63,10 @@ pub struct Session {
     wrong_passwords: u32,
     /// When a client that has not proven who it is must have.
     auth_deadline: Instant,
-    answers: Answers,
-    pub(super) subs: Subs,
-    pub(super) lost: Lost,
-    pub(super) pending: Pending,
+    answers: ReplyMode,
+    pub(super) subs: RedisSubscriptions,
+    pub(super) lost: LossCounter,
+    pub(super) pending: PendingReply,
     pub(super) asks: VecDeque<Ask<'static>>,
     /// The channel last published on, and its subject.
     recent: Option<(Vec<u8>, Subject)>,
@@ -96,10 +98,10 @@ impl Session {
             account: (!is_closed).then(|| DEFAULT.into()),
             wrong_passwords: 0,
             auth_deadline: now + settings.auth_time,
-            answers: Answers::All,
-            subs: Subs::default(),
-            lost: Lost::default(),
-            pending: Pending::Nothing,
+            answers: ReplyMode::All,
+            subs: RedisSubscriptions::default(),
+            lost: LossCounter::default(),
+            pending: PendingReply::Nothing,
             asks: VecDeque::new(),
             recent: None,
             last_command: None,
@@ -110,13 +112,13 @@ impl Session {
     }
 
     /// The connection stands. This protocol has no greeting.
-    pub fn on_open(&mut self, _: &mut Out) {
+    pub fn on_open(&mut self, _: &mut OutputBuffer) {
         if let Some(account) = &self.account {
             self.asks.push_back(Ask::Admitted { account: account.clone() });
         }
     }
 
-    /// The client's next command. What it asks of the peer is the answer and what [`poll_ask`](Session::poll_ask) gives then.
+    /// The client's next command. What it asks of the peer is the answer and what [`poll_request`](Session::poll_request) gives then.
     ///
     /// # Errors
     /// The connection ends.
@@ -125,17 +127,17 @@ impl Session {
         &mut self,
         now: Instant,
         command: Command<'a>,
-        out: &mut Out,
+        out: &mut OutputBuffer,
     ) -> Result<Option<Ask<'a>>, Fault> {
         if self.is_closing {
             return Ok(None);
         }
         self.answers = match self.answers {
-            Answers::SkipNext => Answers::Skip,
-            Answers::Skip => Answers::All,
+            ReplyMode::SkipNext => ReplyMode::Skip,
+            ReplyMode::Skip => ReplyMode::All,
             same => same,
         };
-        self.pending = Pending::Nothing;
+        self.pending = PendingReply::Nothing;
         self.last_command_at = now;
         if command.len() == 3 && command.is(b"PUBLISH") && self.is_admitted() && !self.is_subscriber() {
             self.last_command = Some("publish");
@@ -148,7 +150,7 @@ impl Session {
         self.last_command = found.as_ref().ok().map(|entry| entry.name);
         match found.and_then(|entry| entry.check_arity(&command).map(|()| entry)) {
             Err(error) => self.reply(out).error(error),
-            Ok(entry) if !self.is_admitted() && !entry.is_for_strangers() => {
+            Ok(entry) if !self.is_admitted() && !entry.is_allowed_unauthenticated() => {
                 self.reply(out).error("NOAUTH Authentication required.");
             }
             Ok(entry) if self.is_subscriber() && !entry.is_for_subscribers() => {
@@ -158,52 +160,52 @@ impl Session {
                     entry.name
                 ));
             }
-            Ok(Entry { id: Id::Publish, .. }) => return Ok(self.publish(command, out)),
+            Ok(CommandEntry { id: CommandId::Publish, .. }) => return Ok(self.publish(command, out)),
             Ok(entry) => self.run(now, entry, command, out)?,
         }
         Ok(self.asks.pop_front())
     }
 
     /// A further ask of the last command.
-    pub fn poll_ask(&mut self) -> Option<Ask<'static>> {
+    pub fn poll_request(&mut self) -> Option<Ask<'static>> {
         self.asks.pop_front()
     }
 
     /// The connection ends; writes the protocol's word for why.
-    pub fn on_fault(&mut self, fault: &Fault, out: &mut Out) {
+    pub fn on_fault(&mut self, fault: &Fault, out: &mut OutputBuffer) {
         self.is_closing = true;
         match fault {
             // Nothing that a browser could show.
             Fault::Http => {}
-            Fault::Passwords => Reply::new(out, self.is_resp3, false).error(WRONG_PASSWORD),
-            fault => Reply::new(out, self.is_resp3, false).error(format!("ERR {fault}")),
+            Fault::Passwords => ReplyWriter::new(out, self.is_resp3, false).error(WRONG_PASSWORD),
+            fault => ReplyWriter::new(out, self.is_resp3, false).error(format!("ERR {fault}")),
         }
     }
 
     /// The peer refused the last ask; a subscription with this number is not there.
-    pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut Out) {
+    pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut OutputBuffer) {
         let text = refused(refusal);
-        self.pending = Pending::Nothing;
+        self.pending = PendingReply::Nothing;
         self.reply(out).error(text);
         // It has been confirmed: the client hears that it has ended.
         if let Some((kind, name)) = sub.and_then(|sub| self.subs.by_id(sub)) {
             self.subs.remove(kind, &name);
             let count = self.subs.count(kind);
-            self.reply(out).subscription(kind.words()[1], Some(&name), count);
+            self.reply(out).subscription(kind.push_types()[1], Some(&name), count);
         }
     }
 
     /// The message was published, and has so many receivers.
     #[inline]
-    pub fn on_published(&mut self, _: Option<&Subject>, receivers: Receivers, out: &mut Out) {
-        if let Pending::Receivers = self.take_pending() {
+    pub fn on_published(&mut self, _: Option<&Subject>, receivers: ReceiverCount, out: &mut OutputBuffer) {
+        if let PendingReply::ReceiverCount = self.take_pending() {
             self.reply(out).integer(receivers.count);
         }
     }
 
     /// The answer to [`Ask::Count`].
-    pub fn on_counts(&mut self, counts: &[Receivers], out: &mut Out) {
-        let Pending::Counts(channels) = self.take_pending() else { return };
+    pub fn on_counts(&mut self, counts: &[ReceiverCount], out: &mut OutputBuffer) {
+        let PendingReply::Counts(channels) = self.take_pending() else { return };
         let mut reply = self.reply(out);
         reply.array(2 * channels.len());
         for (channel, at) in channels {
@@ -213,15 +215,15 @@ impl Session {
     }
 
     /// The answer to [`Ask::List`]. Gives the steps of matching that it took.
-    pub fn on_listed(&mut self, listed: &[Listed], out: &mut Out) -> usize {
+    pub fn on_subscription_list(&mut self, listed: &[ListedSubscription], out: &mut OutputBuffer) -> usize {
         match self.take_pending() {
-            Pending::Patterns => {
+            PendingReply::Patterns => {
                 let patterns: BTreeSet<_> =
                     listed.iter().filter(|listed| !listed.is_exact()).map(|l| &l.wanted).collect();
                 self.reply(out).integer(patterns.len() as u64);
                 0
             }
-            Pending::Channels(glob) => {
+            PendingReply::Channels(glob) => {
                 let exact = listed.iter().filter(|listed| listed.is_exact());
                 let subjects = exact.filter_map(|listed| listed.wanted.pattern.as_str().parse::<Subject>().ok());
                 let names = subjects.map(|subject| channel::of_subject(&subject).into_owned());
@@ -242,28 +244,28 @@ impl Session {
         }
     }
 
-    /// The answer to [`Ask::Facts`].
-    pub fn on_facts(&mut self, facts: &Facts, out: &mut Out) {
-        if let Pending::Info(sections) = self.take_pending() {
+    /// The answer to [`Ask::ServerFacts`].
+    pub fn on_server_facts(&mut self, facts: &ServerFacts, out: &mut OutputBuffer) {
+        if let PendingReply::Info(sections) = self.take_pending() {
             let text = info::text(facts, &sections, self);
             self.reply(out).text(&text);
         }
     }
 
     /// The answer to [`Ask::Clients`].
-    pub fn on_clients(&mut self, clients: &[ClientFacts], out: &mut Out) {
+    pub fn on_clients(&mut self, clients: &[ClientFacts], out: &mut OutputBuffer) {
         match self.take_pending() {
-            Pending::Clients(filter) => {
+            PendingReply::Clients(filter) => {
                 let text = self.client_list(clients, &filter);
                 self.reply(out).text(&text);
             }
-            Pending::Kill(filter, is_counted) => self.kill(clients, &filter, is_counted, out),
+            PendingReply::Kill(filter, is_counted) => self.kill(clients, &filter, is_counted, out),
             _ => {}
         }
     }
 
     /// Messages for these subscriptions; gives how many were written.
-    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut Out) -> usize {
+    pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         if self.is_closing { 0 } else { deliver(&self.subs, subs, deliveries, self.is_resp3, out) }
     }
 
@@ -278,7 +280,7 @@ impl Session {
     }
 
     /// The peer is about to stop. The protocol has no word for it.
-    pub fn on_stop(&mut self, _: &mut Out) {}
+    pub fn on_stop(&mut self, _: &mut OutputBuffer) {}
 
     /// When [`on_deadline`](Session::on_deadline) is due.
     pub fn deadline(&self) -> Option<Instant> {
@@ -289,7 +291,7 @@ impl Session {
     ///
     /// # Errors
     /// The client did not prove in time who it is.
-    pub fn on_deadline(&mut self, now: Instant, _: &mut Out) -> Result<(), Fault> {
+    pub fn on_deadline(&mut self, now: Instant, _: &mut OutputBuffer) -> Result<(), Fault> {
         if self.deadline().is_some_and(|deadline| deadline <= now) { Err(Fault::AuthTime) } else { Ok(()) }
     }
 
@@ -320,13 +322,13 @@ impl Session {
 
     /// Where the answer to the present command goes.
     #[inline]
-    pub(super) fn reply<'a>(&self, out: &'a mut Out) -> Reply<'a> {
-        Reply::new(out, self.is_resp3, matches!(self.answers, Answers::Skip | Answers::None))
+    pub(super) fn reply<'a>(&self, out: &'a mut OutputBuffer) -> ReplyWriter<'a> {
+        ReplyWriter::new(out, self.is_resp3, matches!(self.answers, ReplyMode::Skip | ReplyMode::None))
     }
 
     #[inline]
-    fn take_pending(&mut self) -> Pending {
-        std::mem::replace(&mut self.pending, Pending::Nothing)
+    fn take_pending(&mut self) -> PendingReply {
+        std::mem::replace(&mut self.pending, PendingReply::Nothing)
     }
 
     /// Whether the connection is for messages alone: one of RESP2 with subscriptions is.
@@ -341,7 +343,7 @@ impl Session {
     }
 
     #[inline]
-    fn publish<'a>(&mut self, command: Command<'a>, out: &mut Out) -> Option<Ask<'a>> {
+    fn publish<'a>(&mut self, command: Command<'a>, out: &mut OutputBuffer) -> Option<Ask<'a>> {
         let name = command.arg(1);
         let subject = match &self.recent {
             Some((recent, subject)) if recent == name => subject.clone(),
@@ -356,53 +358,61 @@ impl Session {
                 }
             },
         };
-        self.pending = Pending::Receivers;
+        self.pending = PendingReply::ReceiverCount;
         let headers = Headers::new();
         Some(Ask::Publish(Publish { subject, reply: None, headers, payload: command.arg(2), wants_receivers: true }))
     }
 
-    fn run(&mut self, now: Instant, entry: &Entry, command: Command<'_>, out: &mut Out) -> Result<(), Fault> {
+    fn run(
+        &mut self,
+        now: Instant,
+        entry: &CommandEntry,
+        command: Command<'_>,
+        out: &mut OutputBuffer,
+    ) -> Result<(), Fault> {
         let mut reply = self.reply(out);
         match entry.id {
-            Id::Auth => return self.auth(command, out),
-            Id::Hello => return self.hello(command, out),
-            Id::Ping => self.ping(command, out),
-            Id::Echo => reply.bulk(command.arg(1)),
-            Id::Select => select(command, &mut reply),
-            Id::Flush => flush(command, &mut reply),
-            Id::Monitor => reply.error("ERR MONITOR is not supported: PSUBSCRIBE * shows every message"),
-            Id::Quit => {
+            CommandId::Auth => return self.auth(command, out),
+            CommandId::Hello => return self.hello(command, out),
+            CommandId::Ping => self.ping(command, out),
+            CommandId::Echo => reply.bulk(command.arg(1)),
+            CommandId::Select => select(command, &mut reply),
+            CommandId::Flush => flush(command, &mut reply),
+            CommandId::Monitor => reply.error("ERR MONITOR is not supported: PSUBSCRIBE * shows every message"),
+            CommandId::Quit => {
                 reply.ok();
                 self.close();
             }
-            Id::Reset => self.reset(now, out),
-            Id::Subscribe => self.subscribe(Kind::Channel, command, out),
-            Id::Psubscribe => self.subscribe(Kind::Glob, command, out),
-            Id::Ssubscribe => self.subscribe(Kind::Shard, command, out),
-            Id::Unsubscribe => self.unsubscribe(Kind::Channel, command, out),
-            Id::Punsubscribe => self.unsubscribe(Kind::Glob, command, out),
-            Id::Sunsubscribe => self.unsubscribe(Kind::Shard, command, out),
-            Id::PubsubChannels | Id::PubsubNumpat | Id::PubsubNumsub => self.pubsub(entry.id, command, out),
-            Id::Info => {
-                self.pending =
-                    Pending::Info(command.args(1).take(SECTIONS_MAX).map(<[u8]>::to_ascii_lowercase).collect());
-                self.asks.push_back(Ask::Facts);
+            CommandId::Reset => self.reset(now, out),
+            CommandId::Subscribe => self.subscribe(SubscriptionKind::Channel, command, out),
+            CommandId::Psubscribe => self.subscribe(SubscriptionKind::Glob, command, out),
+            CommandId::Ssubscribe => self.subscribe(SubscriptionKind::Shard, command, out),
+            CommandId::Unsubscribe => self.unsubscribe(SubscriptionKind::Channel, command, out),
+            CommandId::Punsubscribe => self.unsubscribe(SubscriptionKind::Glob, command, out),
+            CommandId::Sunsubscribe => self.unsubscribe(SubscriptionKind::Shard, command, out),
+            CommandId::PubsubChannels | CommandId::PubsubNumpat | CommandId::PubsubNumsub => {
+                self.pubsub(entry.id, command, out)
             }
-            Id::ClientReply => self.client_reply(command, out),
-            Id::ClientGetname
-            | Id::ClientNumber
-            | Id::ClientInfo
-            | Id::ClientKill
-            | Id::ClientList
-            | Id::ClientSetinfo
-            | Id::ClientSetname
-            | Id::ClientSwitch => self.client(entry.id, command, out),
+            CommandId::Info => {
+                self.pending =
+                    PendingReply::Info(command.args(1).take(SECTIONS_MAX).map(<[u8]>::to_ascii_lowercase).collect());
+                self.asks.push_back(Ask::ServerFacts);
+            }
+            CommandId::ClientReply => self.client_reply(command, out),
+            CommandId::ClientGetname
+            | CommandId::ClientNumber
+            | CommandId::ClientInfo
+            | CommandId::ClientKill
+            | CommandId::ClientList
+            | CommandId::ClientSetinfo
+            | CommandId::ClientSetname
+            | CommandId::ClientSwitch => self.client(entry.id, command, out),
             id => admin::run(id, command, &mut reply),
         }
         Ok(())
     }
 
-    fn ping(&self, command: Command<'_>, out: &mut Out) {
+    fn ping(&self, command: Command<'_>, out: &mut OutputBuffer) {
         let mut reply = self.reply(out);
         match (command.len(), self.is_subscriber()) {
             (1, false) => reply.simple("PONG"),
@@ -416,7 +426,7 @@ impl Session {
         }
     }
 
-    fn auth(&mut self, command: Command<'_>, out: &mut Out) -> Result<(), Fault> {
+    fn auth(&mut self, command: Command<'_>, out: &mut OutputBuffer) -> Result<(), Fault> {
         let (name, password) = match command.len() {
             2 if !self.settings.access.is_closed() => {
                 self.reply(out).error(
@@ -460,7 +470,7 @@ impl Session {
         if self.settings.auth_attempts_max <= self.wrong_passwords { Err(Fault::Passwords) } else { Ok(false) }
     }
 
-    fn hello(&mut self, command: Command<'_>, out: &mut Out) -> Result<(), Fault> {
+    fn hello(&mut self, command: Command<'_>, out: &mut OutputBuffer) -> Result<(), Fault> {
         let mut is_resp3 = self.is_resp3;
         if 1 < command.len() {
             let Some(version) = number(command.arg(1)) else {
@@ -518,13 +528,13 @@ impl Session {
         self.asks.push_back(Ask::Named { name });
     }
 
-    fn reset(&mut self, now: Instant, out: &mut Out) {
+    fn reset(&mut self, now: Instant, out: &mut OutputBuffer) {
         let ended = self.subs.clear().map(|sub| Ask::Unsubscribe { sub });
         self.asks.extend(ended);
         if !self.name.is_empty() {
             self.be_named(String::new());
         }
-        self.answers = Answers::All;
+        self.answers = ReplyMode::All;
         self.is_resp3 = false;
         // Who has not proven who it is gains no time.
         if self.settings.access.is_closed() && self.account.take().is_some() {
@@ -533,22 +543,22 @@ impl Session {
         self.reply(out).simple("RESET");
     }
 
-    fn client_reply(&mut self, command: Command<'_>, out: &mut Out) {
+    fn client_reply(&mut self, command: Command<'_>, out: &mut OutputBuffer) {
         let word = command.arg(2).to_ascii_lowercase();
         match (&word[..], self.answers) {
             (b"on", _) => {
-                self.answers = Answers::All;
+                self.answers = ReplyMode::All;
                 self.reply(out).ok();
             }
-            (b"off", _) => self.answers = Answers::None,
-            (b"skip", Answers::None) => {}
-            (b"skip", _) => self.answers = Answers::SkipNext,
+            (b"off", _) => self.answers = ReplyMode::None,
+            (b"skip", ReplyMode::None) => {}
+            (b"skip", _) => self.answers = ReplyMode::SkipNext,
             _ => self.reply(out).error("ERR syntax error"),
         }
     }
 
     /// All of the subscriptions or, if one of them cannot be, none.
-    fn subscribe(&mut self, kind: Kind, command: Command<'_>, out: &mut Out) {
+    fn subscribe(&mut self, kind: SubscriptionKind, command: Command<'_>, out: &mut OutputBuffer) {
         let mut wanted = Vec::with_capacity(command.len() - 1);
         let mut added = BTreeSet::new();
         for name in command.args(1) {
@@ -571,17 +581,17 @@ impl Session {
                 self.asks.push_back(Ask::Subscribe { sub, wanted });
             }
             let count = self.subs.count(kind);
-            self.reply(out).subscription(kind.words()[0], Some(&name), count);
+            self.reply(out).subscription(kind.push_types()[0], Some(&name), count);
         }
     }
 
     /// The subscriptions that are named, or all of this kind.
-    fn unsubscribe(&mut self, kind: Kind, command: Command<'_>, out: &mut Out) {
+    fn unsubscribe(&mut self, kind: SubscriptionKind, command: Command<'_>, out: &mut OutputBuffer) {
         let names: Vec<Bytes> = match command.len() {
             1 => self.subs.names(kind),
             _ => command.args(1).map(Bytes::copy_from_slice).collect(),
         };
-        let word = kind.words()[1];
+        let word = kind.push_types()[1];
         if names.is_empty() {
             let count = self.subs.count(kind);
             return self.reply(out).subscription(word, None, count);
@@ -593,14 +603,14 @@ impl Session {
         }
     }
 
-    fn pubsub(&mut self, id: Id, command: Command<'_>, out: &mut Out) {
+    fn pubsub(&mut self, id: CommandId, command: Command<'_>, out: &mut OutputBuffer) {
         match (id, command.len()) {
-            (Id::PubsubNumpat, _) => {
-                self.pending = Pending::Patterns;
+            (CommandId::PubsubNumpat, _) => {
+                self.pending = PendingReply::Patterns;
                 self.asks.push_back(Ask::List);
             }
-            (Id::PubsubNumsub, 2) => self.reply(out).array(0),
-            (Id::PubsubNumsub, _) => {
+            (CommandId::PubsubNumsub, 2) => self.reply(out).array(0),
+            (CommandId::PubsubNumsub, _) => {
                 let (mut channels, mut subjects) = (Vec::new(), Vec::new());
                 for name in command.args(2) {
                     // What is no subject has no subscriptions.
@@ -608,7 +618,7 @@ impl Session {
                     channels.push((Bytes::copy_from_slice(name), subject.as_ref().map(|_| subjects.len())));
                     subjects.extend(subject);
                 }
-                self.pending = Pending::Counts(channels);
+                self.pending = PendingReply::Counts(channels);
                 self.asks.push_back(Ask::Count { subjects });
             }
             (_, 2) => self.list_channels(None),
@@ -626,7 +636,7 @@ impl Session {
     }
 
     fn list_channels(&mut self, glob: Option<Glob>) {
-        self.pending = Pending::Channels(glob);
+        self.pending = PendingReply::Channels(glob);
         self.asks.push_back(Ask::List);
     }
 }
@@ -644,8 +654,8 @@ fn chosen(mut channels: BTreeSet<Vec<u8>>, glob: Option<&Glob>) -> (Option<BTree
 }
 
 /// What a subscription to this name gets, or the error that is due.
-fn want(kind: Kind, name: &Bytes) -> Result<SubscriptionFilter, String> {
-    if kind != Kind::Glob {
+fn want(kind: SubscriptionKind, name: &Bytes) -> Result<SubscriptionFilter, String> {
+    if kind != SubscriptionKind::Glob {
         return channel::to_subject(name)
             .map(|subject| Pattern::from(subject).into())
             .map_err(|error| no_channel(&error));
@@ -676,7 +686,7 @@ fn refused(refusal: &Refusal) -> String {
     }
 }
 
-fn select(command: Command<'_>, reply: &mut Reply<'_>) {
+fn select(command: Command<'_>, reply: &mut ReplyWriter<'_>) {
     match number(command.arg(1)) {
         Some(0..=15) => reply.ok(),
         Some(_) => reply.error("ERR DB index is out of range"),
@@ -685,7 +695,7 @@ fn select(command: Command<'_>, reply: &mut Reply<'_>) {
 }
 
 /// There are no keys, so nothing is to be done.
-fn flush(command: Command<'_>, reply: &mut Reply<'_>) {
+fn flush(command: Command<'_>, reply: &mut ReplyWriter<'_>) {
     let is_known = |word: &[u8]| word.eq_ignore_ascii_case(b"ASYNC") || word.eq_ignore_ascii_case(b"SYNC");
     if command.len() <= 2 && command.args(1).all(is_known) { reply.ok() } else { reply.error("ERR syntax error") }
 }

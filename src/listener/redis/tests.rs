@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::listener::access::{Account, Credentials};
-use crate::listener::ask::{Ask, ClientFacts, Facts, Hello, Listed, Publish, Receivers, RespState};
-use crate::listener::out::Out;
+use crate::listener::ask::{
+    Ask, ClientFacts, Hello, ListedSubscription, Publish, ReceiverCount, RespState, ServerFacts,
+};
+use crate::listener::out::OutputBuffer;
 use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, SubscriptionFilter, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
@@ -342,7 +344,7 @@ fn publisher() -> Publisher {
 struct Shell {
     parser: Parser,
     session: Session,
-    out: Out,
+    out: OutputBuffer,
     subs: BTreeMap<SubId, SubscriptionFilter>,
     /// What was asked, as text.
     log: Vec<String>,
@@ -358,7 +360,7 @@ impl Shell {
         let mut shell = Shell {
             parser: Parser::new(settings),
             session: Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO),
-            out: Out::new(),
+            out: OutputBuffer::new(),
             subs: BTreeMap::new(),
             log: Vec::new(),
             refusal: None,
@@ -366,7 +368,7 @@ impl Shell {
             now: Instant::ZERO,
         };
         shell.session.on_open(&mut shell.out);
-        while let Some(ask) = shell.session.poll_ask() {
+        while let Some(ask) = shell.session.poll_request() {
             shell.on_ask(ask);
         }
         shell
@@ -392,7 +394,7 @@ impl Shell {
             if let Some(ask) = self.session.on_command(self.now, command, &mut self.out)? {
                 self.on_ask(ask);
             }
-            while let Some(ask) = self.session.poll_ask() {
+            while let Some(ask) = self.session.poll_request() {
                 self.on_ask(ask);
             }
             if self.session.is_admitted() {
@@ -408,7 +410,7 @@ impl Shell {
         let receivers = |subs: &BTreeMap<SubId, SubscriptionFilter>, subject: &Subject| {
             let found: Vec<_> =
                 subs.iter().filter(|(_, wanted)| wanted.matches(subject)).map(|(sub, _)| *sub).collect();
-            (Receivers { count: found.len() as u64, is_certain: true }, found)
+            (ReceiverCount { count: found.len() as u64, is_certain: true }, found)
         };
         match ask {
             Ask::Publish(_) if self.refusal.is_some() => {
@@ -433,10 +435,11 @@ impl Shell {
                 self.session.on_counts(&counts, out);
             }
             Ask::List => {
-                let listed: Vec<_> = self.subs.values().map(|wanted| Listed { wanted: wanted.clone() }).collect();
-                assert!(self.session.on_listed(&listed, out) <= 20_000_000);
+                let listed: Vec<_> =
+                    self.subs.values().map(|wanted| ListedSubscription { wanted: wanted.clone() }).collect();
+                assert!(self.session.on_subscription_list(&listed, out) <= 20_000_000);
             }
-            Ask::Facts => self.session.on_facts(&facts(), out),
+            Ask::ServerFacts => self.session.on_server_facts(&facts(), out),
             Ask::Clients { only } => {
                 let clients = clients(self.session.resp_state(self.now));
                 let meant = clients.into_iter().filter(|client| only.is_none_or(|only| only == client.id));
@@ -460,7 +463,7 @@ fn shown(ask: &Ask<'_>) -> String {
             format!("count {}", subjects.iter().map(Subject::as_str).collect::<Vec<_>>().join(" "))
         }
         Ask::List => "list".into(),
-        Ask::Facts => "facts".into(),
+        Ask::ServerFacts => "facts".into(),
         Ask::Clients { only: None } => "clients".into(),
         Ask::Clients { only: Some(only) } => format!("client {only}"),
         Ask::Admitted { account } => format!("admitted {account}"),
@@ -494,8 +497,8 @@ fn clients(own: RespState) -> [ClientFacts; 2] {
     [client(7, 5, "", own), client(9, 6, "other", other)]
 }
 
-fn facts() -> Facts {
-    Facts {
+fn facts() -> ServerFacts {
+    ServerFacts {
         peer: "A.test".parse().unwrap(),
         epoch: "0000000000000abc".into(),
         listen: "10.0.0.2:6".parse().unwrap(),

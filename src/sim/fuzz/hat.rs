@@ -8,10 +8,10 @@ use crate::event::store::{Journal, Query, QueryPage};
 use crate::event::timestamp::Timestamp;
 use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::hat::chatter::{Conversation, PING};
-use crate::listener::hat::to_client::{Status, ToClient};
-use crate::listener::hat::to_peer::{Subscription, ToPeer};
-use crate::listener::hat::{Ask, Fault, Message, Parser, RequestId, Session, Settings};
-use crate::listener::out::Out;
+use crate::listener::hat::client_message::{EventSubscription, HatClientMessage};
+use crate::listener::hat::server_message::{HatServerMessage, Status};
+use crate::listener::hat::{Ask, Fault, HatSession, Message, Parser, RequestId, Settings};
+use crate::listener::out::OutputBuffer;
 use crate::rng::Rng;
 use crate::time::Instant;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ fn settings(is_closed: bool, announces: bool) -> Settings {
         access: Access { accounts: if is_closed { vec![token] } else { Vec::new() }, headers: false },
         announces,
         frame_bytes_max: 1024,
-        stranger_bytes_max: 256,
+        unauthenticated_bytes_max: 256,
         message_bytes_max: 512,
         registrations_max: 5,
         types_max: 4,
@@ -86,20 +86,20 @@ fn settings(is_closed: bool, announces: bool) -> Settings {
 }
 
 /// What the listener said, with the conversation as the client names it.
-type SessionOutput = Vec<(Conversation, ToClient)>;
+type SessionOutput = Vec<(Conversation, HatServerMessage)>;
 
 /// The answers to requests.
-fn answers(said: &SessionOutput) -> Vec<&(Conversation, ToClient)> {
-    let is_answer = |said: &&(Conversation, ToClient)| {
-        matches!(said.1, ToClient::Init(_) | ToClient::Registered(_) | ToClient::QueryPage(_))
+fn answers(said: &SessionOutput) -> Vec<&(Conversation, HatServerMessage)> {
+    let is_answer = |said: &&(Conversation, HatServerMessage)| {
+        matches!(said.1, HatServerMessage::Init(_) | HatServerMessage::Registered(_) | HatServerMessage::QueryPage(_))
     };
     said.iter().filter(is_answer).collect()
 }
 
 struct World {
     settings: Settings,
-    session: Session,
-    out: Out,
+    session: HatSession,
+    out: OutputBuffer,
     sequencer: EventSequencer,
     journal: MemoryJournal,
     /// Decides when the journal answers; at once, if there is none.
@@ -107,7 +107,7 @@ struct World {
     /// What it has done, or what is to be told then, and not told.
     late: Vec<(RequestId, DeferredReply)>,
     /// What the client is told of, once it is welcome.
-    subscription: Option<Subscription>,
+    subscription: Option<EventSubscription>,
     is_over: bool,
 }
 
@@ -119,9 +119,9 @@ enum DeferredReply {
 impl World {
     fn new(settings: &Settings, delays: Option<Rng>) -> World {
         World {
-            session: Session::new(Arc::new(settings.clone()), Status::Operational, Instant::ZERO),
+            session: HatSession::new(Arc::new(settings.clone()), Status::Operational, Instant::ZERO),
             settings: settings.clone(),
-            out: Out::new(),
+            out: OutputBuffer::new(),
             sequencer: EventSequencer::new(settings.server, 0, Timestamp::MIN),
             journal: MemoryJournal::default(),
             delays,
@@ -149,7 +149,7 @@ impl World {
         }
         assert_eq!(self.session.deadline(), None);
         let said = said(&self.out.take());
-        let has_stopped = matches!(said.last(), Some((_, ToClient::Status(Status::Standby))));
+        let has_stopped = matches!(said.last(), Some((_, HatServerMessage::Status(Status::Standby))));
         assert_eq!(has_stopped, self.subscription.is_some() && fault.is_none());
         (fault, said)
     }
@@ -186,7 +186,7 @@ impl World {
     }
 
     fn act(&mut self) {
-        while let Some(ask) = self.session.poll_ask(true) {
+        while let Some(ask) = self.session.poll_request(true) {
             match ask {
                 Ask::Admitted { .. } => assert!(self.session.is_admitted()),
                 Ask::Subscribe(subscription) => {
@@ -223,7 +223,7 @@ impl World {
         assert_eq!(self.journal.append(&events), Ok(events.len()));
         let World { subscription, session, out, .. } = self;
         let is_wanted = |event: &&Event| {
-            let Some(Subscription { patterns, server }) = subscription else { return false };
+            let Some(EventSubscription { patterns, server }) = subscription else { return false };
             server.is_none_or(|server| server == event.id.server)
                 && patterns.iter().any(|pattern| pattern.matches(&event.event_type))
         };
@@ -257,31 +257,31 @@ impl World {
 fn comes_back(message: &Message<'_>, settings: &Settings) {
     let again = Message::decode(&message.frame()[1 + usize::from(message.frame()[0])..]).map(|again| again == *message);
     assert_eq!(again, Ok(true));
-    let Ok(said) = ToPeer::decode(message, settings) else { return };
+    let Ok(said) = HatClientMessage::decode(message, settings) else { return };
     if let Some(body) = said.encode() {
-        assert_eq!(ToPeer::decode(&Message { body: &body, ..*message }, settings), Ok(said));
+        assert_eq!(HatClientMessage::decode(&Message { body: &body, ..*message }, settings), Ok(said));
     }
 }
 
 /// Panics unless the bytes are frames as a client expects them.
 fn said(bytes: &[u8]) -> SessionOutput {
-    let mut parser = Parser::new(&Settings { stranger_bytes_max: usize::MAX, ..Settings::default() });
+    let mut parser = Parser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
     parser.push(bytes);
     let (mut said, mut id): (SessionOutput, i128) = (Vec::new(), 0);
     while let Some(message) = parser.next().expect("frames") {
         id += 1;
         assert_eq!(message.id, id);
         assert_eq!(message.is_last, message.type_name != PING);
-        let what = ToClient::decode(&message).expect("messages of a server");
-        let begins = matches!(what, ToClient::Status(_) | ToClient::Events(_) | ToClient::Ping);
+        let what = HatServerMessage::decode(&message).expect("messages of a server");
+        let begins = matches!(what, HatServerMessage::Status(_) | HatServerMessage::Events(_) | HatServerMessage::Ping);
         assert!(!begins || message.conversation == Conversation { first: id, is_own: true });
-        if let ToClient::Events(events) = &what {
+        if let HatServerMessage::Events(events) = &what {
             let is_one_session = events
                 .windows(2)
                 .all(|two| two[0].id.session == two[1].id.session && two[0].id.instance < two[1].id.instance);
             assert!(!events.is_empty() && is_one_session);
         }
-        said.push((message.conversation.of_other_side(), what));
+        said.push((message.conversation.mirrored(), what));
     }
     assert_eq!(parser.held_bytes(), 0, "part of a frame");
     said

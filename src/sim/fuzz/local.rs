@@ -1,8 +1,8 @@
 //! Target `local`: the bytes of a connection by the local protocol, at either end.
 
 use super::script::Script;
-use crate::listener::frame::{ToClient, ToPeer, VERSION, Welcome};
-use crate::listener::local::{Caller, Fault, Listener};
+use crate::listener::frame::{ClientFrame, PeerFrame, VERSION, Welcome};
+use crate::listener::local::{ClientEndpoint, LocalFault, PeerEndpoint};
 use crate::message::Epoch;
 use bytes::{Bytes, BytesMut};
 use std::fmt::Debug;
@@ -29,16 +29,32 @@ pub fn local(bytes: &[u8]) {
         stream.extend_from_slice(script.take(bytes.len()));
     }
     if to_peer {
-        check(&stream, cut_bytes, Listener::new, Listener::push, Listener::poll_frame, ToPeer::encode, ToPeer::decode);
+        check(
+            &stream,
+            cut_bytes,
+            PeerEndpoint::new,
+            PeerEndpoint::push,
+            PeerEndpoint::poll_frame,
+            ClientFrame::encode,
+            ClientFrame::decode,
+        );
     } else {
-        check(&stream, cut_bytes, Caller::new, Caller::push, Caller::poll_frame, ToClient::encode, ToClient::decode);
+        check(
+            &stream,
+            cut_bytes,
+            ClientEndpoint::new,
+            ClientEndpoint::push,
+            ClientEndpoint::poll_frame,
+            PeerFrame::encode,
+            PeerFrame::decode,
+        );
     }
 }
 
 /// What the other end says first.
 fn greet(to_peer: bool, stream: &mut BytesMut) {
     if to_peer {
-        return ToPeer::Hello { version: VERSION, name: "fuzz".into() }.encode(stream);
+        return ClientFrame::Hello { version: VERSION, name: "fuzz".into() }.encode(stream);
     }
     let welcome = Welcome {
         version: VERSION,
@@ -50,7 +66,7 @@ fn greet(to_peer: bool, stream: &mut BytesMut) {
         message_bytes_max: 1 << 20,
         software: "1".into(),
     };
-    ToClient::Welcome(welcome).encode(stream);
+    PeerFrame::Welcome(welcome).encode(stream);
 }
 
 /// However the stream is cut, the same frames come out, and each encodes to what decodes to the same.
@@ -59,7 +75,7 @@ fn check<End, Frame: Debug + PartialEq, Malformed: Debug>(
     cut_bytes: usize,
     new: impl Fn() -> End,
     push: impl Fn(&mut End, &[u8]),
-    poll: impl Fn(&mut End) -> Result<Option<Frame>, Fault>,
+    poll: impl Fn(&mut End) -> Result<Option<Frame>, LocalFault>,
     encode: impl Fn(&Frame, &mut BytesMut),
     decode: impl Fn(Bytes) -> Result<Frame, Malformed>,
 ) {

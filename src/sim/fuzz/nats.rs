@@ -5,9 +5,9 @@
 
 use super::script::Script;
 use crate::listener::access::{Access, Account, Credentials};
-use crate::listener::ask::{Ask, Hello, Receivers};
+use crate::listener::ask::{Ask, Hello, ReceiverCount};
 use crate::listener::nats::{Fault, Parser, Session, Settings};
-use crate::listener::out::Out;
+use crate::listener::out::OutputBuffer;
 use crate::message::{Count, Delivery, Epoch, Headers, Message, PeerName, Publisher, SubId, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
@@ -57,7 +57,7 @@ fn settings(choices: u8) -> Settings {
         access: Access { accounts, headers },
         line_bytes_max: LINE_BYTES_MAX,
         payload_bytes_max: PAYLOAD_BYTES_MAX,
-        stranger_bytes_max: LINE_BYTES_MAX,
+        unauthenticated_bytes_max: LINE_BYTES_MAX,
         subscriptions_max: SUBSCRIPTIONS_MAX,
         ..Settings::new(name("A.fuzz"), epoch())
     }
@@ -75,7 +75,7 @@ fn epoch() -> Epoch {
 struct Client {
     parser: Parser,
     session: Session,
-    out: Out,
+    out: OutputBuffer,
     reader: Reader,
     now: Instant,
     subs: BTreeSet<SubId>,
@@ -88,7 +88,7 @@ impl Client {
         let address = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
         let hello = Hello { client: 1, from: address(1), listen: address(2), nonce: [7; 16], is_secure: false };
         let mut session = Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO);
-        let mut out = Out::new();
+        let mut out = OutputBuffer::new();
         session.on_open(&mut out);
         let is_admitted = session.is_admitted();
         assert_eq!(is_admitted, !settings.access.is_closed());
@@ -130,7 +130,7 @@ impl Client {
                 assert!(bytes <= PAYLOAD_BYTES_MAX);
                 assert!(publish.headers.iter().all(|(key, _)| !is_own(key)), "only the bus may say that");
                 if publish.wants_receivers {
-                    let receivers = Receivers { count: rng.below(2), is_certain: rng.below(4) != 0 };
+                    let receivers = ReceiverCount { count: rng.below(2), is_certain: rng.below(4) != 0 };
                     self.session.on_published(publish.reply.as_ref(), receivers, &mut self.out);
                 }
             }
@@ -146,7 +146,7 @@ impl Client {
 
     fn carry_out(&mut self, first: Option<Ask<'static>>, rng: &mut crate::rng::Rng) {
         let mut next = first;
-        while let Some(ask) = next.take().or_else(|| self.session.poll_ask()) {
+        while let Some(ask) = next.take().or_else(|| self.session.poll_request()) {
             match ask {
                 Ask::Admitted { .. } => {
                     self.is_admitted = true;

@@ -2,8 +2,8 @@
 
 use super::script::Script;
 use crate::listener::access::{Access, Account, Credentials};
-use crate::listener::ask::{Ask, ClientFacts, Facts, Hello, Listed, Receivers, RespState};
-use crate::listener::out::Out;
+use crate::listener::ask::{Ask, ClientFacts, Hello, ListedSubscription, ReceiverCount, RespState, ServerFacts};
+use crate::listener::out::OutputBuffer;
 use crate::listener::redis::{Fault, Parser, Session, Settings};
 use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, SubscriptionFilter, Verdict};
 use crate::proto::delivery::Deliveries;
@@ -30,7 +30,7 @@ struct World {
     settings: Settings,
     parser: Parser,
     session: Session,
-    out: Out,
+    out: OutputBuffer,
     subs: BTreeMap<SubId, SubscriptionFilter>,
     refuses: bool,
     is_over: bool,
@@ -48,7 +48,7 @@ impl World {
             command_bytes_max: 4096,
             arguments_max: 64,
             line_bytes_max: 1024,
-            stranger_bytes_max: 128,
+            unauthenticated_bytes_max: 128,
             subscriptions_max: 6,
             auth_attempts_max: 3,
             ..Settings::default()
@@ -59,7 +59,7 @@ impl World {
             parser: Parser::new(&settings),
             session: Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO),
             settings,
-            out: Out::new(),
+            out: OutputBuffer::new(),
             subs: BTreeMap::new(),
             refuses,
             is_over: false,
@@ -100,7 +100,7 @@ impl World {
             let mut next = self.session.on_command(Instant::ZERO, command, &mut self.out)?;
             while let Some(ask) = next {
                 self.on_ask(&ask);
-                next = self.session.poll_ask();
+                next = self.session.poll_request();
             }
             if self.is_over {
                 return Ok(());
@@ -117,7 +117,7 @@ impl World {
         self.asked.push(format!("{ask:?}"));
         let is_for_all = matches!(ask, Ask::Close | Ask::Unsubscribe { .. } | Ask::Named { .. });
         assert!(is_for_all || self.session.is_admitted(), "{ask:?} of a stranger");
-        let none = Receivers { count: 0, is_certain: true };
+        let none = ReceiverCount { count: 0, is_certain: true };
         match ask {
             Ask::Publish(_) if self.refuses => self.session.on_refused(None, &Refusal::Stopping, &mut self.out),
             Ask::Publish(_) => self.session.on_published(None, none, &mut self.out),
@@ -129,10 +129,11 @@ impl World {
             Ask::Unsubscribe { sub } => assert!(self.subs.remove(sub).is_some()),
             Ask::Count { subjects } => self.session.on_counts(&vec![none; subjects.len()], &mut self.out),
             Ask::List => {
-                let listed: Vec<_> = self.subs.values().map(|wanted| Listed { wanted: wanted.clone() }).collect();
-                self.session.on_listed(&listed, &mut self.out);
+                let listed: Vec<_> =
+                    self.subs.values().map(|wanted| ListedSubscription { wanted: wanted.clone() }).collect();
+                self.session.on_subscription_list(&listed, &mut self.out);
             }
-            Ask::Facts => self.session.on_facts(&facts(), &mut self.out),
+            Ask::ServerFacts => self.session.on_server_facts(&facts(), &mut self.out),
             Ask::Clients { only: _ } => self.session.on_clients(&[1, 2].map(client), &mut self.out),
             Ask::Close => self.is_over = true,
             Ask::Admitted { .. } | Ask::Named { .. } | Ask::Echo(_) | Ask::Kill { .. } => {}
@@ -167,8 +168,8 @@ fn client(id: u32) -> ClientFacts {
     }
 }
 
-fn facts() -> Facts {
-    Facts {
+fn facts() -> ServerFacts {
+    ServerFacts {
         peer: "A.fuzz".parse().expect("a name"),
         epoch: "1".into(),
         listen: "127.0.0.1:6379".parse().expect("an address"),

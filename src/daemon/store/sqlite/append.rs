@@ -1,7 +1,7 @@
 //! Puts events behind the others, and what has gathered there into the orders.
 
 use super::signed;
-use super::trim::Kept;
+use super::trim::RetentionUsage;
 use crate::daemon::store::error::StoreError;
 use crate::event::model::{Event, EventId, Payload, ServerId};
 use crate::event::timestamp::Timestamp;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const TYPES_MAX: usize = 65_536;
 /// The orders and the sums of types take the tail, and `filled` says so. Ids and times nearly rise as events arrive; only types need sorting, or each event
 /// would have another page than the one before.
-const FILL: [&str; 6] = [
+const INDEX_TAIL: [&str; 6] = [
     "INSERT INTO by_id SELECT server, session, instance, arrival FROM event WHERE (SELECT arrival FROM filled) < arrival",
     "INSERT INTO by_type SELECT type, time, arrival FROM event \
      WHERE (SELECT arrival FROM filled) < arrival ORDER BY type, time, arrival",
@@ -31,7 +31,7 @@ const FILL: [&str; 6] = [
 
 /// What the writer knows of the file.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct WriterCache {
     /// Numbers of types.
     types: HashMap<Subject, i64>,
     /// The arrival of the next event.
@@ -42,8 +42,8 @@ pub(super) struct Known {
     last: BTreeMap<ServerId, EventId>,
 }
 
-impl Known {
-    pub(super) fn read(connection: &Connection) -> rusqlite::Result<Known> {
+impl WriterCache {
+    pub(super) fn read(connection: &Connection) -> rusqlite::Result<WriterCache> {
         let next = connection.query_row(
             "SELECT 1 + max((SELECT coalesce(max(arrival), 0) FROM event), (SELECT arrival FROM filled))",
             [],
@@ -61,11 +61,11 @@ impl Known {
             Ok(EventId { server: ServerId(row.get(0)?), session, instance })
         })?;
         let (last, tail) = (last.collect::<Result<_, _>>()?, tail.collect::<Result<_, _>>()?);
-        Ok(Known { types: HashMap::default(), next, tail, last })
+        Ok(WriterCache { types: HashMap::default(), next, tail, last })
     }
 
     /// Whether the event is stored.
-    fn holds(&self, transaction: &Transaction<'_>, id: EventId) -> Result<bool, StoreError> {
+    fn is_stored(&self, transaction: &Transaction<'_>, id: EventId) -> Result<bool, StoreError> {
         if self.last.get(&id.server).is_none_or(|last| *last < id) {
             return Ok(false);
         }
@@ -78,7 +78,7 @@ impl Known {
     }
 
     /// The type has no number any more.
-    pub(super) fn forget_type(&mut self, subject: &Subject) {
+    pub(super) fn remove_type(&mut self, subject: &Subject) {
         self.types.remove(subject);
     }
 
@@ -110,8 +110,8 @@ impl Known {
 /// Stores the events that are not there yet, and gives how many were not. After an error nothing is known.
 pub(super) fn append(
     connection: &mut Connection,
-    known: &mut Known,
-    kept: &mut Option<Kept>,
+    known: &mut WriterCache,
+    usage: &mut Option<RetentionUsage>,
     tail_events: usize,
     events: &[Event],
 ) -> Result<usize, StoreError> {
@@ -119,22 +119,22 @@ pub(super) fn append(
     let before = known.next;
     insert(&transaction, known, events)?;
     if tail_events <= known.tail.len() {
-        let mut taken = kept.take();
-        fill(&transaction, known, taken.as_mut())?;
+        let mut taken = usage.take();
+        index_tail(&transaction, known, taken.as_mut())?;
         transaction.commit()?;
-        *kept = taken;
+        *usage = taken;
     } else {
         transaction.commit()?;
     }
     Ok(usize::try_from(known.next - before).expect("as many as there are events, at most"))
 }
 
-fn insert(transaction: &Transaction<'_>, known: &mut Known, events: &[Event]) -> Result<(), StoreError> {
+fn insert(transaction: &Transaction<'_>, known: &mut WriterCache, events: &[Event]) -> Result<(), StoreError> {
     let mut insert = transaction.prepare_cached("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     let mut servers = BTreeMap::new();
     for event in events {
         let (session, instance) = (signed(event.id.session)?, signed(event.id.instance)?);
-        if known.holds(transaction, event.id)? {
+        if known.is_stored(transaction, event.id)? {
             continue;
         }
         let number = known.type_number(transaction, event.event_type.subject())?;
@@ -172,18 +172,18 @@ fn insert(transaction: &Transaction<'_>, known: &mut Known, events: &[Event]) ->
 }
 
 /// Puts the tail into the orders, and adds it to what is kept, if that is known.
-pub(super) fn fill(
+pub(super) fn index_tail(
     transaction: &Transaction<'_>,
-    known: &mut Known,
-    kept: Option<&mut Kept>,
+    known: &mut WriterCache,
+    usage: Option<&mut RetentionUsage>,
 ) -> Result<(), StoreError> {
     if known.tail.is_empty() {
         return Ok(());
     }
-    if let Some(kept) = kept {
-        kept.add_tail(transaction)?;
+    if let Some(usage) = usage {
+        usage.add_tail(transaction)?;
     }
-    for sql in FILL {
+    for sql in INDEX_TAIL {
         transaction.prepare_cached(sql)?.execute([])?;
     }
     known.tail.clear();

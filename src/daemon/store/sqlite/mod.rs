@@ -22,27 +22,27 @@ mod series;
 mod trim;
 mod types;
 
-pub use query::Search;
+pub use query::QueryCursor;
 
-use super::error::{OpenError, StoreError};
+use super::error::{JournalOpenError, StoreError};
 use crate::daemon::sqlite_file::{FileSignature, check_header, is_wal_damaged, sibling_path};
 use crate::event::model::{Event, EventId, ServerId};
 use crate::event::store::retention::Retention;
 use crate::event::store::{Journal, LastSession, Query, QueryPage};
 use crate::event::timestamp::Timestamp;
-use append::Known;
+use append::WriterCache;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use std::fs::{File, TryLockError};
 use std::path::Path;
-use trim::Kept;
+use trim::RetentionUsage;
 
 /// "sqca".
-const MARK: FileSignature = FileSignature { application_id: 0x7371_6361, version: 2 };
+const SIGNATURE: FileSignature = FileSignature { application_id: 0x7371_6361, version: 2 };
 /// From so many events on the tail goes into the orders. A question goes through the tail, which takes it a fraction of a
 /// millisecond; an append that fills the orders takes some milliseconds more.
 const TAIL_EVENTS: usize = 4096;
 /// Prepared statements that are kept.
-const STATEMENTS: usize = 64;
+const STATEMENT_CACHE_SIZE: usize = 64;
 
 const SCHEMA: &str = "
     CREATE TABLE type (
@@ -85,9 +85,9 @@ const SCHEMA: &str = "
 pub struct SqliteJournal {
     connection: Connection,
     /// What is known of the file without reading it; unknown after an append that was rolled back.
-    known: Option<Known>,
+    cache: Option<WriterCache>,
     /// What retention knows of the file, once it was asked for and as long as nothing was rolled back that changed it.
-    kept: Option<Kept>,
+    usage: Option<RetentionUsage>,
     /// From so many events on the tail goes into the orders.
     tail_events: usize,
     /// Given back when the connection is closed.
@@ -100,21 +100,21 @@ impl SqliteJournal {
     ///
     /// # Errors
     /// It is in use, none of ours, damaged, of another version, or the system refuses it; nothing is changed then.
-    pub fn open(path: &Path) -> Result<SqliteJournal, OpenError> {
+    pub fn open(path: &Path) -> Result<SqliteJournal, JournalOpenError> {
         let lock = lock(path)?;
-        let unfit = |unfit| OpenError::unfit(path, MARK, unfit);
-        check_header(path).map_err(unfit)?;
-        if is_wal_damaged(path).map_err(|error| OpenError::of_system(path, error))? {
+        let file_error = |file_error| JournalOpenError::file_error(path, SIGNATURE, file_error);
+        check_header(path).map_err(file_error)?;
+        if is_wal_damaged(path).map_err(|error| JournalOpenError::of_system(path, error))? {
             let why = "in its -wal file stands something else than what was written".to_owned();
-            return Err(OpenError::Damaged { path: path.to_owned(), why });
+            return Err(JournalOpenError::Damaged { path: path.to_owned(), why });
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let failed = |error| OpenError::of_sqlite(path, error);
+        let failed = |error| JournalOpenError::of_sqlite(path, error);
         let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-        MARK.check(path, &connection).map_err(unfit)?;
+        SIGNATURE.check(path, &connection).map_err(file_error)?;
         configure(&connection).map_err(failed)?;
-        MARK.create_tables(&mut connection, SCHEMA).map_err(failed)?;
-        let known = Known::read(&connection).map_err(failed)?;
+        SIGNATURE.create_tables(&mut connection, SCHEMA).map_err(failed)?;
+        let cache = WriterCache::read(&connection).map_err(failed)?;
         // What a crash has left in the WAL goes into the file, so that nobody deletes it. On a full disk it stays.
         match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0)) {
             Ok(false) => {}
@@ -123,14 +123,14 @@ impl SqliteJournal {
             }
             Err(error) => tracing::warn!(%error, path = %path.display(), "the -wal of the journal stays a part of it"),
         }
-        Ok(SqliteJournal { connection, known: Some(known), kept: None, tail_events: TAIL_EVENTS, _lock: lock })
+        Ok(SqliteJournal { connection, cache: Some(cache), usage: None, tail_events: TAIL_EVENTS, _lock: lock })
     }
 
     /// What is known, to be put back when what is done with it succeeds.
-    fn take_known(&mut self) -> Result<Known, StoreError> {
-        match self.known.take() {
-            Some(known) => Ok(known),
-            None => Ok(Known::read(&self.connection)?),
+    fn take_cache(&mut self) -> Result<WriterCache, StoreError> {
+        match self.cache.take() {
+            Some(cache) => Ok(cache),
+            None => Ok(WriterCache::read(&self.connection)?),
         }
     }
 
@@ -175,11 +175,11 @@ impl SqliteJournal {
     ///
     /// # Errors
     /// The system refuses it.
-    pub fn reader(path: &Path) -> Result<SqliteReader, OpenError> {
+    pub fn reader(path: &Path) -> Result<SqliteReader, JournalOpenError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let failed = |error| OpenError::of_sqlite(path, error);
+        let failed = |error| JournalOpenError::of_sqlite(path, error);
         let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_SIZE);
         Ok(SqliteReader { connection })
     }
 }
@@ -195,7 +195,7 @@ impl SqliteReader {
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
-    pub fn advance(&mut self, search: &mut Search) -> Result<bool, StoreError> {
+    pub fn advance(&mut self, search: &mut QueryCursor) -> Result<bool, StoreError> {
         search.advance(&mut self.connection)
     }
 
@@ -203,7 +203,7 @@ impl SqliteReader {
     ///
     /// # Errors
     /// [`StoreError::NoEvent`] and [`StoreError::NoServer`] if nothing was found because it has not; or the file cannot be read.
-    pub fn check_names(&mut self, search: &Search) -> Result<(), StoreError> {
+    pub fn check_names(&mut self, search: &QueryCursor) -> Result<(), StoreError> {
         search.check_names(&self.connection)
     }
 
@@ -231,17 +231,17 @@ impl Journal for SqliteJournal {
     }
 
     fn append(&mut self, events: &[Event]) -> Result<usize, StoreError> {
-        let mut known = self.take_known()?;
-        let appended = append::append(&mut self.connection, &mut known, &mut self.kept, self.tail_events, events)?;
-        self.known = Some(known);
+        let mut cache = self.take_cache()?;
+        let appended = append::append(&mut self.connection, &mut cache, &mut self.usage, self.tail_events, events)?;
+        self.cache = Some(cache);
         Ok(appended)
     }
 
     /// What is removed leaves room in the file for what is appended; the file gets no shorter.
     fn trim(&mut self, retention: &Retention, now: Timestamp, budget: usize) -> Result<Vec<u64>, StoreError> {
-        let mut known = self.take_known()?;
-        let removed = trim::trim(&mut self.connection, &mut known, &mut self.kept, retention, (now, budget))?;
-        self.known = Some(known);
+        let mut cache = self.take_cache()?;
+        let removed = trim::trim(&mut self.connection, &mut cache, &mut self.usage, retention, (now, budget))?;
+        self.cache = Some(cache);
         Ok(removed)
     }
 
@@ -251,19 +251,19 @@ impl Journal for SqliteJournal {
 }
 
 /// Locks the file beside it, not itself: to close a file takes away the locks that SQLite has on it in this process.
-fn lock(path: &Path) -> Result<File, OpenError> {
-    let system = |error| OpenError::of_system(path, error);
+fn lock(path: &Path) -> Result<File, JournalOpenError> {
+    let system = |error| JournalOpenError::of_system(path, error);
     let file =
         File::options().create(true).truncate(false).write(true).open(sibling_path(path, "-lock")).map_err(system)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_owned())),
+        Err(TryLockError::WouldBlock) => Err(JournalOpenError::InUse(path.to_owned())),
         Err(TryLockError::Error(error)) => Err(system(error)),
     }
 }
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_SIZE);
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;

@@ -1,9 +1,9 @@
 //! Answers questions: finds places in the orders and in the tail, and reads the events that stand there. A slice at a time, so that one
 //! question, which may have to look at the whole journal, does not keep others from being answered.
 
-use super::series::{Finding, MERGED_TYPES_MAX, Place};
+use super::series::{MERGED_TYPES_MAX, SeriesPosition, SeriesScan};
 use super::signed;
-use super::types::{At, Types};
+use super::types::{TypeCursor, TypeFilter};
 use crate::daemon::store::error::StoreError;
 use crate::event::model::{Event, EventId, Json, Payload, ServerId};
 use crate::event::store::{Query, QueryPage, QueryPageBuilder, Series, ServerQuery};
@@ -28,41 +28,41 @@ pub(super) const IS_TAIL: &str = "(SELECT arrival FROM filled) < i.arrival";
 
 /// A question on its way to its answer. What is appended or removed on its way may be in the answer or not.
 #[derive(Debug)]
-pub struct Search {
+pub struct QueryCursor {
     query: Query,
-    types: Types,
-    stage: Stage,
-    answering: QueryPageBuilder,
+    types: TypeFilter,
+    stage: QueryStage,
+    page: QueryPageBuilder,
     slice_rows: usize,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum QueryStage {
     /// Goes through the types: for the latest event of each, or for whether they are few.
-    Types(At, BTreeSet<i64>),
+    TypeFilter(TypeCursor, BTreeSet<i64>),
     /// Goes through places behind the last one that was looked at. The types that are meant are these, if they are few.
-    Places(Option<BTreeSet<i64>>, Option<Place>),
+    Positions(Option<BTreeSet<i64>>, Option<SeriesPosition>),
 }
 
-impl Search {
+impl QueryCursor {
     /// For the answer to a question that makes sense.
-    pub fn new(query: Query) -> Search {
+    pub fn new(query: Query) -> QueryCursor {
         let (types, stage) = match &query {
-            Query::Latest(types) => (types.as_deref(), Stage::Types(At::default(), BTreeSet::new())),
+            Query::Latest(types) => (types.as_deref(), QueryStage::TypeFilter(TypeCursor::default(), BTreeSet::new())),
             Query::Series(Series { types: Some(types), .. }) => {
-                (Some(&**types), Stage::Types(At::default(), BTreeSet::new()))
+                (Some(&**types), QueryStage::TypeFilter(TypeCursor::default(), BTreeSet::new()))
             }
-            Query::Series(Series { types: None, .. }) | Query::Server(_) => (None, Stage::Places(None, None)),
+            Query::Series(Series { types: None, .. }) | Query::Server(_) => (None, QueryStage::Positions(None, None)),
         };
-        let (types, answering) = (Types::new(types), QueryPageBuilder::new(&query));
+        let (types, page) = (TypeFilter::new(types), QueryPageBuilder::new(&query));
         let slice_rows = (SLICE_ROWS / types.rows()).max(SLICE_ROWS_MIN);
-        Search { query, types, stage, answering, slice_rows }
+        QueryCursor { query, types, stage, page, slice_rows }
     }
 
     /// With slices of so many rows.
     #[cfg(test)]
-    pub(super) fn with_slices(query: Query, slice_rows: usize) -> Search {
-        Search { slice_rows, ..Search::new(query) }
+    pub(super) fn with_slices(query: Query, slice_rows: usize) -> QueryCursor {
+        QueryCursor { slice_rows, ..QueryCursor::new(query) }
     }
 
     /// Does a slice of the work, by what is in the file now. Whether that was the last one.
@@ -70,11 +70,11 @@ impl Search {
         let snapshot = connection.transaction()?;
         let rows = self.slice_rows;
         let is_done = match &self.query {
-            Query::Latest(_) => latest(&snapshot, &self.types, &mut self.stage, &mut self.answering, rows)?,
+            Query::Latest(_) => latest(&snapshot, &self.types, &mut self.stage, &mut self.page, rows)?,
             Query::Series(series) => {
-                self::series(&snapshot, series, &self.types, &mut self.stage, &mut self.answering, rows)?
+                self::series(&snapshot, series, &self.types, &mut self.stage, &mut self.page, rows)?
             }
-            Query::Server(of_server) => self::of_server(&snapshot, of_server, &mut self.answering)?,
+            Query::Server(of_server) => self::of_server(&snapshot, of_server, &mut self.page)?,
         };
         snapshot.commit()?;
         Ok(is_done)
@@ -84,11 +84,11 @@ impl Search {
     pub(super) fn check_names(&self, connection: &Connection) -> Result<(), StoreError> {
         match &self.query {
             Query::Series(Series { after: Some(id), .. })
-                if self.answering.is_empty() && arrival(connection, *id)?.is_none() =>
+                if self.page.is_empty() && arrival(connection, *id)?.is_none() =>
             {
                 Err(StoreError::NoEvent(*id))
             }
-            Query::Server(ServerQuery { server, .. }) if self.answering.is_empty() => {
+            Query::Server(ServerQuery { server, .. }) if self.page.is_empty() => {
                 let mut find = connection.prepare_cached("SELECT id FROM server ORDER BY id")?;
                 let servers = find.query_map([], |row| row.get(0).map(ServerId))?.collect::<Result<Vec<_>, _>>()?;
                 if servers.contains(server) { Ok(()) } else { Err(StoreError::NoServer(*server, servers)) }
@@ -99,13 +99,13 @@ impl Search {
 
     /// The answer, when the work is done.
     pub fn end(self) -> QueryPage {
-        self.answering.end()
+        self.page.end()
     }
 }
 
 /// Answers a question at once.
 pub(super) fn answer(connection: &mut Connection, query: &Query) -> Result<QueryPage, StoreError> {
-    let mut search = Search::new(query.clone());
+    let mut search = QueryCursor::new(query.clone());
     while !search.advance(connection)? {}
     Ok(search.end())
 }
@@ -114,7 +114,7 @@ pub(super) fn answer(connection: &mut Connection, query: &Query) -> Result<Query
 fn take(
     connection: &Connection,
     arrivals: impl Iterator<Item = i64>,
-    answering: &mut QueryPageBuilder,
+    page: &mut QueryPageBuilder,
 ) -> Result<bool, StoreError> {
     let mut find = connection.prepare_cached(
         "SELECT e.server, e.session, e.instance, t.subject, e.time, e.source_time, e.payload_type, e.payload \
@@ -123,7 +123,7 @@ fn take(
     for arrival in arrivals {
         let mut rows = find.query([arrival])?;
         let row = rows.next()?.ok_or_else(|| StoreError::damaged("an arrival"))?;
-        if !answering.take(event(row)?) {
+        if !page.take(event(row)?) {
             return Ok(false);
         }
     }
@@ -143,12 +143,12 @@ pub(super) fn arrival(connection: &Connection, id: EventId) -> Result<Option<i64
 
 fn latest(
     connection: &Connection,
-    types: &Types,
-    stage: &mut Stage,
-    answering: &mut QueryPageBuilder,
+    types: &TypeFilter,
+    stage: &mut QueryStage,
+    page: &mut QueryPageBuilder,
     mut rows_left: usize,
 ) -> Result<bool, StoreError> {
-    let Stage::Types(at, _) = stage else { unreachable!("it looks for types only") };
+    let QueryStage::TypeFilter(at, _) = stage else { unreachable!("it looks for types only") };
     let mut in_tail: HashMap<i64, (i64, i64)> = HashMap::new();
     let mut tail = connection.prepare_cached(&format!("SELECT type, time, arrival FROM event i WHERE {IS_TAIL}"))?;
     let mut rows = tail.query([])?;
@@ -159,25 +159,25 @@ fn latest(
     }
     let mut find = connection
         .prepare_cached("SELECT time, arrival FROM by_type WHERE type = ? ORDER BY time DESC, arrival DESC LIMIT 1")?;
-    types.go_through(connection, at, &mut rows_left, |number, rows_left| {
+    types.scan(connection, at, &mut rows_left, |number, rows_left| {
         *rows_left = rows_left.saturating_sub(LATEST_ROWS);
         let mut rows = find.query([number])?;
         let filled = rows.next()?.map(|row| Ok::<_, rusqlite::Error>((row.get(0)?, row.get(1)?))).transpose()?;
         let latest = filled.max(in_tail.get(&number).copied());
-        take(connection, latest.map(|(_, arrival)| arrival).into_iter(), answering)
+        take(connection, latest.map(|(_, arrival)| arrival).into_iter(), page)
     })
 }
 
 fn of_server(
     connection: &Connection,
     of_server: &ServerQuery,
-    answering: &mut QueryPageBuilder,
+    page: &mut QueryPageBuilder,
 ) -> Result<bool, StoreError> {
     let place = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let (session, instance) = of_server.after.map_or((0, 0), |after| (place(after.session), place(after.instance)));
     // One more than is wanted, which tells whether there are more.
-    let wanted = answering.remaining() + 1;
-    let mut places: Vec<Place> = Vec::new();
+    let wanted = page.remaining() + 1;
+    let mut places: Vec<SeriesPosition> = Vec::new();
     for (table, condition) in [("by_id", "true"), ("event", IS_TAIL)] {
         let mut find = connection.prepare_cached(&format!(
             "SELECT session, instance, arrival FROM {table} i WHERE {condition} AND server = ? \
@@ -189,33 +189,34 @@ fn of_server(
         }
     }
     places.sort_unstable();
-    take(connection, places.into_iter().take(wanted).map(|(.., arrival)| arrival), answering)?;
+    take(connection, places.into_iter().take(wanted).map(|(.., arrival)| arrival), page)?;
     Ok(true)
 }
 
 fn series(
     connection: &Connection,
     series: &Series,
-    types: &Types,
-    stage: &mut Stage,
-    answering: &mut QueryPageBuilder,
+    types: &TypeFilter,
+    stage: &mut QueryStage,
+    page: &mut QueryPageBuilder,
     mut rows: usize,
 ) -> Result<bool, StoreError> {
-    if let Stage::Types(at, found) = stage {
-        let is_done = types.go_through(connection, at, &mut rows, |number, _| {
+    if let QueryStage::TypeFilter(at, found) = stage {
+        let is_done = types.scan(connection, at, &mut rows, |number, _| {
             found.insert(number);
             Ok(found.len() <= MERGED_TYPES_MAX)
         })?;
         if !is_done {
             return Ok(false);
         }
-        *stage = Stage::Places(Some(std::mem::take(found)).filter(|found| found.len() <= MERGED_TYPES_MAX), None);
+        *stage =
+            QueryStage::Positions(Some(std::mem::take(found)).filter(|found| found.len() <= MERGED_TYPES_MAX), None);
     }
-    let Stage::Places(few, behind) = stage else { unreachable!("it was made so") };
-    if few.as_ref().is_some_and(BTreeSet::is_empty) {
+    let QueryStage::Positions(selected_types, behind) = stage else { unreachable!("it was made so") };
+    if selected_types.as_ref().is_some_and(BTreeSet::is_empty) {
         return Ok(true);
     }
-    let mut finding = Finding::new(connection, series, types, few.as_ref());
+    let mut finding = SeriesScan::new(connection, series, types, selected_types.as_ref());
     if behind.is_none()
         && let Some(id) = series.after
     {
@@ -225,9 +226,9 @@ fn series(
         }
     }
     // One more than is wanted, which tells whether there are more.
-    let wanted = answering.remaining().saturating_add(1).min(SLICE_EVENTS);
+    let wanted = page.remaining().saturating_add(1).min(SLICE_EVENTS);
     let (places, end) = finding.places(*behind, wanted, rows)?;
-    if !take(connection, places.iter().take(wanted).map(|(.., arrival)| *arrival), answering)? {
+    if !take(connection, places.iter().take(wanted).map(|(.., arrival)| *arrival), page)? {
         return Ok(true);
     }
     *behind = if wanted < places.len() { Some(places[wanted - 1]) } else { end };

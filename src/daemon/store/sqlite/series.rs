@@ -1,7 +1,7 @@
 //! Finds the places of a series, in the orders and in the tail.
 
 use super::query::{IS_TAIL, arrival, event_type, timestamp};
-use super::types::Types;
+use super::types::TypeFilter;
 use crate::daemon::store::error::StoreError;
 use crate::event::model::EventId;
 use crate::event::store::{Series, SeriesOrder};
@@ -13,14 +13,14 @@ use std::collections::BTreeSet;
 /// Types of one question that are looked up one by one; for more of them all events are gone through.
 pub(super) const MERGED_TYPES_MAX: usize = 256;
 /// Rows of a part that are looked at in a slice, however many parts there are.
-const PART_ROWS_MIN: usize = 16;
+const PARTITION_ROWS_MIN: usize = 16;
 
 /// Where an event stands: what orders it, what decides between equals, and its arrival.
-pub(super) type Place = (i64, i64, i64);
+pub(super) type SeriesPosition = (i64, i64, i64);
 
 /// Where to look for the places of a series.
 #[derive(Clone, Copy)]
-enum Part {
+enum SeriesPartition {
     /// In the order of its time.
     All,
     /// In the order of the time, among the events of this type.
@@ -28,51 +28,53 @@ enum Part {
 }
 
 /// What is looked for.
-pub(super) struct Finding<'a> {
+pub(super) struct SeriesScan<'a> {
     connection: &'a Connection,
     series: &'a Series,
-    types: &'a Types,
+    types: &'a TypeFilter,
     /// The numbers of all types that are meant, if they are few.
-    few: Option<&'a BTreeSet<i64>>,
+    selected_types: Option<&'a BTreeSet<i64>>,
     /// Whether types with these numbers are meant, as far as it was looked up.
     known: HashMap<i64, bool>,
 }
 
-impl<'a> Finding<'a> {
+impl<'a> SeriesScan<'a> {
     pub(super) fn new(
         connection: &'a Connection,
         series: &'a Series,
-        types: &'a Types,
-        few: Option<&'a BTreeSet<i64>>,
-    ) -> Finding<'a> {
-        Finding { connection, series, types, few, known: HashMap::new() }
+        types: &'a TypeFilter,
+        selected_types: Option<&'a BTreeSet<i64>>,
+    ) -> SeriesScan<'a> {
+        SeriesScan { connection, series, types, selected_types, known: HashMap::new() }
     }
 
     /// The place of an event in the series; `None` if it is not in it.
-    pub(super) fn place(&mut self, id: EventId) -> Result<Option<Place>, StoreError> {
+    pub(super) fn place(&mut self, id: EventId) -> Result<Option<SeriesPosition>, StoreError> {
         let Some(arrival) = arrival(self.connection, id)? else { return Ok(None) };
         let mut find =
             self.connection.prepare_cached("SELECT time, arrival, type, source_time FROM event WHERE arrival = ?")?;
         let mut rows = find.query([arrival])?;
-        rows.next()?.map_or(Ok(None), |row| self.meant(row))
+        rows.next()?.map_or(Ok(None), |row| self.matching_position(row))
     }
 
     /// The first places behind one, at most so many and found in about so many rows, those of the tail apart; and the place up to
     /// which they are all, if there may be more.
     pub(super) fn places(
         &mut self,
-        behind: Option<Place>,
+        behind: Option<SeriesPosition>,
         wanted: usize,
         rows: usize,
-    ) -> Result<(Vec<Place>, Option<Place>), StoreError> {
+    ) -> Result<(Vec<SeriesPosition>, Option<SeriesPosition>), StoreError> {
         let is_descending = self.series.is_descending;
         let mut places = self.tail(behind)?;
-        let parts: Vec<Part> = match self.few {
-            Some(few) if self.series.by == SeriesOrder::Time => few.iter().map(|number| Part::Type(*number)).collect(),
-            _ => vec![Part::All],
+        let parts: Vec<SeriesPartition> = match self.selected_types {
+            Some(selected_types) if self.series.by == SeriesOrder::Time => {
+                selected_types.iter().map(|number| SeriesPartition::Type(*number)).collect()
+            }
+            _ => vec![SeriesPartition::All],
         };
-        let part_rows = (rows / parts.len().max(1)).max(PART_ROWS_MIN);
-        let mut end: Option<Place> = None;
+        let part_rows = (rows / parts.len().max(1)).max(PARTITION_ROWS_MIN);
+        let mut end: Option<SeriesPosition> = None;
         for part in parts {
             let part_end = self.part(part, behind, wanted, part_rows, &mut places)?;
             end = match (end, part_end) {
@@ -89,18 +91,18 @@ impl<'a> Finding<'a> {
     }
 
     /// Whether the place stands behind the other one in the series.
-    fn is_behind(&self, place: Place, other: Place) -> bool {
+    fn is_behind(&self, place: SeriesPosition, other: SeriesPosition) -> bool {
         if self.series.is_descending { place < other } else { other < place }
     }
 
     /// The places in the tail.
-    fn tail(&mut self, behind: Option<Place>) -> Result<Vec<Place>, StoreError> {
+    fn tail(&mut self, behind: Option<SeriesPosition>) -> Result<Vec<SeriesPosition>, StoreError> {
         let sql = format!("SELECT time, arrival, type, source_time FROM event i WHERE {IS_TAIL}");
         let mut find = self.connection.prepare_cached(&sql)?;
         let mut rows = find.query([])?;
         let mut places = Vec::new();
         while let Some(row) = rows.next()? {
-            let place = self.meant(row)?;
+            let place = self.matching_position(row)?;
             places.extend(place.filter(|place| behind.is_none_or(|behind| self.is_behind(*place, behind))));
         }
         Ok(places)
@@ -109,19 +111,19 @@ impl<'a> Finding<'a> {
     /// Adds the first places in a part. Gives up to which place these are all, if there may be more.
     fn part(
         &mut self,
-        part: Part,
-        behind: Option<Place>,
+        part: SeriesPartition,
+        behind: Option<SeriesPosition>,
         wanted: usize,
         rows_max: usize,
-        places: &mut Vec<Place>,
-    ) -> Result<Option<Place>, StoreError> {
+        places: &mut Vec<SeriesPosition>,
+    ) -> Result<Option<SeriesPosition>, StoreError> {
         let (sql, values) = self.sql(part, behind, rows_max);
         let mut find = self.connection.prepare_cached(&sql)?;
         let mut rows = find.query(params_from_iter(&values))?;
         let (mut count, mut found) = (0, 0);
         while let Some(row) = rows.next()? {
             count += 1;
-            if let Some(place) = self.meant(row)? {
+            if let Some(place) = self.matching_position(row)? {
                 found += 1;
                 places.push(place);
             }
@@ -135,47 +137,47 @@ impl<'a> Finding<'a> {
     }
 
     /// The place of the event of a row, which has its time, arrival, type and source time, if it is meant.
-    fn meant(&mut self, row: &Row<'_>) -> Result<Option<Place>, StoreError> {
+    fn matching_position(&mut self, row: &Row<'_>) -> Result<Option<SeriesPosition>, StoreError> {
         let (time, source_time) = (row.get(0)?, row.get::<_, Option<i64>>(3)?);
         let key = if self.series.by == SeriesOrder::Time { Some(time) } else { source_time };
         let is_in_time = self.series.time.contains(Some(timestamp(time)?))
             && self.series.source_time.contains(source_time.map(timestamp).transpose()?);
         let Some(key) = key.filter(|_| is_in_time) else { return Ok(None) };
-        let is_meant = self.types.are_all() || self.is_meant(row.get(2)?)?;
-        Ok(if is_meant { Some((key, time, row.get(1)?)) } else { None })
+        let is_type_matched = self.types.is_unrestricted() || self.is_type_matched(row.get(2)?)?;
+        Ok(if is_type_matched { Some((key, time, row.get(1)?)) } else { None })
     }
 
-    fn is_meant(&mut self, number: i64) -> Result<bool, StoreError> {
-        if let Some(few) = self.few {
-            return Ok(few.contains(&number));
+    fn is_type_matched(&mut self, number: i64) -> Result<bool, StoreError> {
+        if let Some(selected_types) = self.selected_types {
+            return Ok(selected_types.contains(&number));
         }
-        if let Some(is_meant) = self.known.get(&number) {
-            return Ok(*is_meant);
+        if let Some(is_type_matched) = self.known.get(&number) {
+            return Ok(*is_type_matched);
         }
         let mut find = self.connection.prepare_cached("SELECT subject FROM type WHERE number = ?")?;
         let mut rows = find.query([number])?;
         let row = rows.next()?.ok_or_else(|| StoreError::damaged("a type's number"))?;
-        let is_meant = self.types.mean(&event_type(row.get_ref(0)?)?);
-        self.known.insert(number, is_meant);
-        Ok(is_meant)
+        let is_type_matched = self.types.is_match(&event_type(row.get_ref(0)?)?);
+        self.known.insert(number, is_type_matched);
+        Ok(is_type_matched)
     }
 
     /// The question for rows of a part, and its values. It has no condition but for where the rows begin and end in the order, so that it
     /// looks at no more than it gives. What is named `i` is the order, and `e` the event, for what the order does not know of it.
-    fn sql(&self, part: Part, behind: Option<Place>, rows_max: usize) -> (String, Vec<Value>) {
+    fn sql(&self, part: SeriesPartition, behind: Option<SeriesPosition>, rows_max: usize) -> (String, Vec<Value>) {
         let series = self.series;
         let is_by_time = series.by == SeriesOrder::Time;
         let (table, mut values) = match part {
-            Part::Type(number) => ("by_type", vec![number]),
-            Part::All if is_by_time => ("by_time", vec![]),
-            Part::All => ("by_source_time", vec![]),
+            SeriesPartition::Type(number) => ("by_type", vec![number]),
+            SeriesPartition::All if is_by_time => ("by_time", vec![]),
+            SeriesPartition::All => ("by_source_time", vec![]),
         };
-        let asks_type = matches!(part, Part::All) && !self.types.are_all();
+        let asks_type = matches!(part, SeriesPartition::All) && !self.types.is_unrestricted();
         let asks_source_time = is_by_time && series.source_time.is_bounded();
         let event_type = match part {
-            Part::Type(_) => "i.type",
-            Part::All if asks_type => "e.type",
-            Part::All => "NULL",
+            SeriesPartition::Type(_) => "i.type",
+            SeriesPartition::All if asks_type => "e.type",
+            SeriesPartition::All => "NULL",
         };
         let source_time = match (is_by_time, asks_source_time) {
             (false, _) => "i.source_time",
@@ -185,7 +187,7 @@ impl<'a> Finding<'a> {
         let mut sql = format!(
             "SELECT i.time, i.arrival, {event_type}, {source_time} FROM {table} i{} WHERE {}",
             if asks_type || asks_source_time { " CROSS JOIN event e ON e.arrival = i.arrival" } else { "" },
-            if matches!(part, Part::Type(_)) { "i.type = ?" } else { "true" },
+            if matches!(part, SeriesPartition::Type(_)) { "i.type = ?" } else { "true" },
         );
         let (key, order, span) = match is_by_time {
             true => ("i.time", &["i.time", "i.arrival"][..], series.time),

@@ -212,7 +212,7 @@ fn in_slices(
     slice_rows: usize,
     mut between: impl FnMut(usize),
 ) -> (QueryPage, usize) {
-    let mut search = Search::with_slices(query.clone(), slice_rows);
+    let mut search = QueryCursor::with_slices(query.clone(), slice_rows);
     let mut slices = 1;
     while !reader.advance(&mut search).unwrap() {
         between(slices);
@@ -370,11 +370,11 @@ fn what_is_no_whole_journal_of_ours_is_refused_and_left_alone() {
     fs::remove_file(dir.file()).unwrap();
     SqliteJournal::open(&dir.file()).unwrap().append(&some_events(2000)).unwrap();
     let later = Connection::open(dir.file()).unwrap();
-    later.pragma_update(None, "user_version", MARK.version + 1).unwrap();
+    later.pragma_update(None, "user_version", SIGNATURE.version + 1).unwrap();
     drop(later);
-    refused(&dir, &format!("has version {}, this program knows {}", MARK.version + 1, MARK.version));
+    refused(&dir, &format!("has version {}, this program knows {}", SIGNATURE.version + 1, SIGNATURE.version));
     let back = Connection::open(dir.file()).unwrap();
-    back.pragma_update(None, "user_version", MARK.version).unwrap();
+    back.pragma_update(None, "user_version", SIGNATURE.version).unwrap();
     drop(back);
     assert_eq!(SqliteJournal::open(&dir.file()).unwrap().query(&Query::Latest(None)).unwrap().events.len(), 1);
     // Cut off.
@@ -568,7 +568,7 @@ fn a_full_disk_refuses_what_is_appended_whole_and_takes_it_later() {
 fn only_one_journal_has_a_file_at_a_time() {
     let dir = Dir::new();
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
-    assert!(matches!(SqliteJournal::open(&dir.file()), Err(OpenError::InUse(path)) if path == dir.file()));
+    assert!(matches!(SqliteJournal::open(&dir.file()), Err(JournalOpenError::InUse(path)) if path == dir.file()));
     // Whoever only reads may.
     journal.append(&some_events(1)).unwrap();
     assert_eq!(SqliteJournal::reader(&dir.file()).unwrap().query(&Query::Latest(None)).unwrap().events.len(), 1);

@@ -1,6 +1,6 @@
 //! Removes what a journal shall not keep.
 
-use super::append::{Known, fill};
+use super::append::{WriterCache, index_tail};
 use super::query::{event_type, timestamp, unsigned};
 use crate::daemon::store::error::StoreError;
 use crate::event::store::retention::{Retention, Rule};
@@ -14,19 +14,19 @@ use std::collections::{BTreeMap, BinaryHeap};
 /// Stands for an arrival that was not looked up yet; before all others.
 const UNKNOWN: i64 = i64::MIN;
 /// What the tail adds to each of its types.
-const TAIL: &str = "SELECT t.subject, t.number, t.events, t.first, count(*), sum(coalesce(octet_length(e.payload), 0)), min(e.time) \
+const TAIL_USAGE: &str = "SELECT t.subject, t.number, t.events, t.first, count(*), sum(coalesce(octet_length(e.payload), 0)), min(e.time) \
     FROM event e JOIN type t ON t.number = e.type WHERE (SELECT arrival FROM filled) < e.arrival GROUP BY e.type";
 
 /// What of the events in the orders belongs to each rule, so that nobody has to go through all types for it.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct RetentionUsage {
     retention: Retention,
     /// In the order of the rules.
-    rules: Vec<OfRule>,
+    rules: Vec<RuleUsage>,
 }
 
 #[derive(Debug, Default)]
-struct OfRule {
+struct RuleUsage {
     events: u64,
     bytes: u64,
     /// Of each type, by its number, the time and arrival of its earliest event. Where an earlier one has come since, both are there.
@@ -35,30 +35,30 @@ struct OfRule {
 
 /// What is removed of a type.
 #[derive(Default)]
-struct Removed {
+struct TypeRemoval {
     events: i64,
     bytes: i64,
     /// The time of the earliest that is left, if one is.
     first: Option<i64>,
 }
 
-impl Kept {
+impl RetentionUsage {
     /// Goes through all types: a microsecond or two for each.
-    fn read(connection: &Connection, retention: &Retention) -> Result<Kept, StoreError> {
-        let rules = retention.rules.iter().map(|_| OfRule::default()).collect();
-        let mut kept = Kept { retention: retention.clone(), rules };
+    fn read(connection: &Connection, retention: &Retention) -> Result<RetentionUsage, StoreError> {
+        let rules = retention.rules.iter().map(|_| RuleUsage::default()).collect();
+        let mut usage = RetentionUsage { retention: retention.clone(), rules };
         let mut types =
             connection.prepare_cached("SELECT subject, number, events, bytes, first FROM type WHERE 0 < events")?;
         let mut rows = types.query([])?;
         while let Some(row) = rows.next()? {
-            kept.add(row.get_ref(0)?, [row.get(2)?, row.get(3)?], Some((row.get(4)?, row.get(1)?)))?;
+            usage.add(row.get_ref(0)?, [row.get(2)?, row.get(3)?], Some((row.get(4)?, row.get(1)?)))?;
         }
-        Ok(kept)
+        Ok(usage)
     }
 
     /// Adds what the tail has, before it goes into the orders.
     pub(super) fn add_tail(&mut self, transaction: &Transaction<'_>) -> Result<(), StoreError> {
-        let mut tail = transaction.prepare_cached(TAIL)?;
+        let mut tail = transaction.prepare_cached(TAIL_USAGE)?;
         let mut rows = tail.query([])?;
         while let Some(row) = rows.next()? {
             let (number, events, first) = (row.get(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?);
@@ -72,11 +72,11 @@ impl Kept {
     /// Adds events and bytes of a type, and the time of its earliest event, if that is new, with its number.
     fn add(&mut self, subject: ValueRef<'_>, more: [i64; 2], head: Option<(i64, i64)>) -> Result<(), StoreError> {
         let Some(rule) = self.retention.rule(&event_type(subject)?) else { return Ok(()) };
-        let kept = &mut self.rules[rule];
+        let usage = &mut self.rules[rule];
         let [events, bytes] = more;
-        kept.events = kept.events.checked_add(unsigned(events)?).ok_or_else(damaged)?;
-        kept.bytes = kept.bytes.checked_add(unsigned(bytes)?).ok_or_else(damaged)?;
-        kept.heads.extend(head.map(|(time, number)| Reverse((time, UNKNOWN, number))));
+        usage.events = usage.events.checked_add(unsigned(events)?).ok_or_else(damaged)?;
+        usage.bytes = usage.bytes.checked_add(unsigned(bytes)?).ok_or_else(damaged)?;
+        usage.heads.extend(head.map(|(time, number)| Reverse((time, UNKNOWN, number))));
         Ok(())
     }
 }
@@ -90,30 +90,30 @@ fn damaged() -> StoreError {
 /// An event that goes costs some ten microseconds. Types of which nothing is left go as well; their numbers do not come again.
 pub(super) fn trim(
     connection: &mut Connection,
-    known: &mut Known,
-    kept: &mut Option<Kept>,
+    cache: &mut WriterCache,
+    usage: &mut Option<RetentionUsage>,
     retention: &Retention,
     (now, budget): (Timestamp, usize),
 ) -> Result<Vec<u64>, StoreError> {
-    let mut taken = kept.take().filter(|kept| kept.retention == *retention);
+    let mut taken = usage.take().filter(|usage| usage.retention == *retention);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    fill(&transaction, known, taken.as_mut())?;
+    index_tail(&transaction, cache, taken.as_mut())?;
     let mut new = match taken {
-        Some(kept) => kept,
-        None => Kept::read(&transaction, retention)?,
+        Some(usage) => usage,
+        None => RetentionUsage::read(&transaction, retention)?,
     };
     let (mut left, mut counts) = (budget, Vec::new());
     for (rule, of_rule) in retention.rules.iter().zip(&mut new.rules) {
         let mut types = BTreeMap::new();
         let count = trim_rule(&transaction, rule, of_rule, &mut types, now, left)?;
         for (number, removed) in types {
-            note(&transaction, known, number, &removed)?;
+            update_type_row(&transaction, cache, number, &removed)?;
         }
         left -= count;
         counts.push(count as u64);
     }
     transaction.commit()?;
-    *kept = Some(new);
+    *usage = Some(new);
     Ok(counts)
 }
 
@@ -121,8 +121,8 @@ pub(super) fn trim(
 fn trim_rule(
     transaction: &Transaction<'_>,
     rule: &Rule,
-    kept: &mut OfRule,
-    types: &mut BTreeMap<i64, Removed>,
+    usage: &mut RuleUsage,
+    types: &mut BTreeMap<i64, TypeRemoval>,
     now: Timestamp,
     budget: usize,
 ) -> Result<usize, StoreError> {
@@ -130,25 +130,25 @@ fn trim_rule(
         .prepare_cached("SELECT time, arrival FROM by_type WHERE type = ? ORDER BY time, arrival LIMIT 1")?;
     let mut count = 0;
     while count < budget
-        && let Some(head) = kept.heads.peek().copied()
-        && rule.is_exceeded(now, timestamp(head.0.0)?, kept.events, kept.bytes)
+        && let Some(head) = usage.heads.peek().copied()
+        && rule.is_exceeded(now, timestamp(head.0.0)?, usage.events, usage.bytes)
     {
-        while kept.heads.peek() == Some(&head) {
-            kept.heads.pop();
+        while usage.heads.peek() == Some(&head) {
+            usage.heads.pop();
         }
         let Reverse((time, arrival, number)) = head;
         if arrival != UNKNOWN {
             let freed = remove(transaction, number, time, arrival)?;
             let removed = types.entry(number).or_default();
             (removed.events, removed.bytes, removed.first) = (removed.events + 1, removed.bytes + freed, None);
-            kept.events = kept.events.checked_sub(1).ok_or_else(damaged)?;
-            kept.bytes = kept.bytes.checked_sub(freed.unsigned_abs()).ok_or_else(damaged)?;
+            usage.events = usage.events.checked_sub(1).ok_or_else(damaged)?;
+            usage.bytes = usage.bytes.checked_sub(freed.unsigned_abs()).ok_or_else(damaged)?;
             count += 1;
         }
         let mut rows = earliest.query([number])?;
         if let Some(row) = rows.next()? {
             let time = row.get(0)?;
-            kept.heads.push(Reverse((time, row.get(1)?, number)));
+            usage.heads.push(Reverse((time, row.get(1)?, number)));
             if let Some(removed) = types.get_mut(&number) {
                 removed.first = Some(time);
             }
@@ -158,7 +158,12 @@ fn trim_rule(
 }
 
 /// Notes in the row of a type what was removed of it; removes the row if nothing is left.
-fn note(transaction: &Transaction<'_>, known: &mut Known, number: i64, removed: &Removed) -> Result<(), StoreError> {
+fn update_type_row(
+    transaction: &Transaction<'_>,
+    cache: &mut WriterCache,
+    number: i64,
+    removed: &TypeRemoval,
+) -> Result<(), StoreError> {
     let mut update = transaction.prepare_cached(
         "UPDATE type SET events = events - ?, bytes = bytes - ?, first = ? WHERE number = ? RETURNING events, bytes, subject",
     )?;
@@ -172,7 +177,7 @@ fn note(transaction: &Transaction<'_>, known: &mut Known, number: i64, removed: 
     if removed.first.is_none() {
         transaction.prepare_cached("DELETE FROM type WHERE number = ?")?.execute([number])?;
         let subject: Subject = subject.parse().map_err(|_| StoreError::damaged("an event type"))?;
-        known.forget_type(&subject);
+        cache.remove_type(&subject);
     }
     Ok(())
 }

@@ -12,42 +12,42 @@ const ROW_STEPS: usize = 128;
 
 /// The types that a question means.
 #[derive(Debug)]
-pub(super) struct Types {
+pub(super) struct TypeFilter {
     /// What they match, each once; `None` for all.
     pattern_index: Option<PatternIndex<()>>,
     /// Where they stand in the order of subjects; ascending, and none within another.
-    ranges: Vec<Range>,
+    ranges: Vec<SubjectRange>,
     /// Subtypes of the patterns that hold a `?`: how many steps it takes at most to look up a type.
     steps: usize,
 }
 
 /// The subjects that begin with a text, or the one that is it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Range {
+struct SubjectRange {
     prefix: String,
     is_exact: bool,
 }
 
-impl Range {
-    fn holds(&self, subject: &str) -> bool {
+impl SubjectRange {
+    fn contains(&self, subject: &str) -> bool {
         if self.is_exact { subject == self.prefix } else { subject.starts_with(&self.prefix) }
     }
 }
 
 /// How far the types have been gone through: to which range, and behind which type of it.
 #[derive(Debug, Default)]
-pub(super) struct At {
+pub(super) struct TypeCursor {
     range: usize,
     behind: Option<EventType>,
 }
 
-impl Types {
+impl TypeFilter {
     /// Those that one of the patterns matches, or all.
-    pub(super) fn new(patterns: Option<&[TypePattern]>) -> Types {
+    pub(super) fn new(patterns: Option<&[TypePattern]>) -> TypeFilter {
         let Some(patterns) = patterns else {
-            return Types {
+            return TypeFilter {
                 pattern_index: None,
-                ranges: vec![Range { prefix: String::new(), is_exact: false }],
+                ranges: vec![SubjectRange { prefix: String::new(), is_exact: false }],
                 steps: 0,
             };
         };
@@ -59,15 +59,15 @@ impl Types {
             steps += if tokens.clone().any(|token| token == "*") { tokens.count() } else { 0 };
             let prefix = pattern.literal_prefix().to_owned();
             let is_exact = prefix == pattern.from_zero().as_str();
-            ranges.push(Range { prefix, is_exact });
+            ranges.push(SubjectRange { prefix, is_exact });
         }
         ranges.sort_unstable();
-        ranges.dedup_by(|range, before| before.holds(&range.prefix));
-        Types { pattern_index: Some(pattern_index), ranges, steps }
+        ranges.dedup_by(|range, before| before.contains(&range.prefix));
+        TypeFilter { pattern_index: Some(pattern_index), ranges, steps }
     }
 
     /// Whether all types are meant.
-    pub(super) fn are_all(&self) -> bool {
+    pub(super) fn is_unrestricted(&self) -> bool {
         self.pattern_index.is_none()
     }
 
@@ -77,7 +77,7 @@ impl Types {
     }
 
     /// Whether this one is.
-    pub(super) fn mean(&self, event_type: &EventType) -> bool {
+    pub(super) fn is_match(&self, event_type: &EventType) -> bool {
         self.pattern_index.as_ref().is_none_or(|pattern_index| {
             let mut found = Vec::new();
             pattern_index.matches(event_type, &mut found);
@@ -87,10 +87,10 @@ impl Types {
 
     /// Calls `each` with the numbers of those that the journal knows, in the order of their subjects, until it says that this is enough, or
     /// so many rows were looked at. What `each` looks at beside, it takes off. False if there may be more.
-    pub(super) fn go_through(
+    pub(super) fn scan(
         &self,
         connection: &Connection,
-        at: &mut At,
+        at: &mut TypeCursor,
         rows_left: &mut usize,
         mut each: impl FnMut(i64, &mut usize) -> Result<bool, StoreError>,
     ) -> Result<bool, StoreError> {
@@ -106,17 +106,17 @@ impl Types {
                 *rows_left -= 1;
                 let Some(row) = rows.next()? else { break };
                 let event_type = event_type(row.get_ref(1)?)?;
-                if !range.holds(event_type.subject().as_str()) {
+                if !range.contains(event_type.subject().as_str()) {
                     break;
                 }
                 // The one that it goes on behind comes once more.
                 let is_new = at.behind.as_ref() != Some(&event_type);
-                if is_new && self.mean(&event_type) && !each(row.get(0)?, rows_left)? {
+                if is_new && self.is_match(&event_type) && !each(row.get(0)?, rows_left)? {
                     return Ok(true);
                 }
                 at.behind = Some(event_type);
             }
-            *at = At { range: at.range + 1, behind: None };
+            *at = TypeCursor { range: at.range + 1, behind: None };
         }
         Ok(true)
     }
@@ -130,7 +130,7 @@ mod tests {
     fn ranges_hold_each_subject_once() {
         let check = |patterns: &[&str], expected: &[(&str, bool)]| {
             let patterns: Vec<TypePattern> = patterns.iter().map(|text| text.parse().unwrap()).collect();
-            let ranges = Types::new(Some(&patterns)).ranges;
+            let ranges = TypeFilter::new(Some(&patterns)).ranges;
             let ranges: Vec<(&str, bool)> = ranges.iter().map(|range| (&*range.prefix, range.is_exact)).collect();
             assert_eq!(ranges, expected, "{patterns:?}");
         };

@@ -1,7 +1,7 @@
 //! An archive as lines of JSON: the first says of which stream it is, each other one is an event, or says that some are missing.
 
-use super::super::error::{Fault, StreamError};
-use super::{Gap, Source, Target, other};
+use super::super::error::{StreamFault, StreamStorageError};
+use super::{ArchiveGap, ArchiveSource, ArchiveStore, foreign_archive};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamId;
 use serde_json::value::RawValue;
@@ -28,7 +28,7 @@ pub(super) struct LinesArchive {
 }
 
 #[derive(serde::Serialize)]
-struct EventLine<'a> {
+struct ArchiveEventLine<'a> {
     r#type: &'static str,
     id: String,
     event_type: &'a str,
@@ -38,15 +38,15 @@ struct EventLine<'a> {
 }
 
 impl LinesArchive {
-    pub(super) fn open(path: &Path, source: &Source, after: StreamId) -> Result<LinesArchive, Fault> {
+    pub(super) fn open(path: &Path, source: &ArchiveSource, after: StreamId) -> Result<LinesArchive, StreamFault> {
         // To open a pipe would be to wait for what one writes to it.
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-            return Err(Fault::Foreign("no regular file".into()));
+            return Err(StreamFault::Foreign("no regular file".into()));
         }
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Fault::Busy),
+            Err(TryLockError::WouldBlock) => return Err(StreamFault::Busy),
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
         let mut head = Vec::new();
@@ -61,7 +61,7 @@ impl LinesArchive {
         let mut line = vec![0; usize::try_from(length - start).expect("a line fits the memory")];
         file.seek(SeekFrom::Start(start))?;
         file.read_exact(&mut line)?;
-        let last = last_of(&line).ok_or_else(|| Fault::Damaged("its last whole line is none of ours".into()))?;
+        let last = last_of(&line).ok_or_else(|| StreamFault::Damaged("its last whole line is none of ours".into()))?;
         if length < file.metadata()?.len() {
             file.set_len(length)?;
             file.sync_all()?;
@@ -70,7 +70,7 @@ impl LinesArchive {
     }
 
     /// Writes the first line; `head` is what is left of one that a crash has torn.
-    fn begin(mut self, head: &[u8], source: &Source) -> Result<LinesArchive, Fault> {
+    fn begin(mut self, head: &[u8], source: &ArchiveSource) -> Result<LinesArchive, StreamFault> {
         let line = json!({
             "type": "archive",
             "version": VERSION,
@@ -80,7 +80,7 @@ impl LinesArchive {
         });
         let line = line.to_string();
         if !is_torn(head, line.as_bytes()) {
-            return Err(Fault::Foreign("another kind of file".into()));
+            return Err(StreamFault::Foreign("another kind of file".into()));
         }
         self.write(format!("{line}\n").as_bytes())?;
         // The name of a new file is in the directory.
@@ -90,7 +90,7 @@ impl LinesArchive {
     }
 
     /// Appends whole lines, all or none of them.
-    fn write(&mut self, lines: &[u8]) -> Result<(), Fault> {
+    fn write(&mut self, lines: &[u8]) -> Result<(), StreamFault> {
         let mut write = || -> io::Result<()> {
             self.file.set_len(self.length)?;
             self.file.seek(SeekFrom::Start(self.length))?;
@@ -106,23 +106,23 @@ impl LinesArchive {
         Ok(())
     }
 
-    fn error(&self, fault: Fault) -> StreamError {
-        StreamError { at: self.path.display().to_string(), fault }
+    fn error(&self, fault: StreamFault) -> StreamStorageError {
+        StreamStorageError { at: self.path.display().to_string(), fault }
     }
 }
 
-impl Target for LinesArchive {
+impl ArchiveStore for LinesArchive {
     fn last(&self) -> StreamId {
         self.last
     }
 
-    fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamError> {
+    fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamStorageError> {
         let Some(last) = events.last() else { return Ok(()) };
         let mut lines = Vec::new();
         for event in events {
             // A line feed in a JSON text stands between its parts only, where a blank does as well.
             let data = event.data.as_str().replace(['\n', '\r'], " ");
-            let line = EventLine {
+            let line = ArchiveEventLine {
                 r#type: "event",
                 id: event.id.to_string(),
                 event_type: event.kind.as_str(),
@@ -138,8 +138,8 @@ impl Target for LinesArchive {
         Ok(())
     }
 
-    fn store_gap(&mut self, gap: Gap) -> Result<(), StreamError> {
-        let Gap { first, last, count, noticed } = gap;
+    fn store_gap(&mut self, gap: ArchiveGap) -> Result<(), StreamStorageError> {
+        let ArchiveGap { first, last, count, noticed } = gap;
         let line = json!({
             "type": "gap",
             "first": first.to_string(),
@@ -152,7 +152,7 @@ impl Target for LinesArchive {
         Ok(())
     }
 
-    fn count_from(&mut self, first: StreamId) -> Result<u64, StreamError> {
+    fn count_from(&mut self, first: StreamId) -> Result<u64, StreamStorageError> {
         let mut count = || -> io::Result<u64> {
             self.file.seek(SeekFrom::Start(0))?;
             let (mut reader, mut line, mut count) = (BufReader::new(&self.file), Vec::new(), 0);
@@ -181,18 +181,18 @@ fn is_torn(head: &[u8], line: &[u8]) -> bool {
 }
 
 /// Whether the first line says that it is an archive of this stream.
-fn check(head: &[u8], source: &Source) -> Result<(), Fault> {
+fn check(head: &[u8], source: &ArchiveSource) -> Result<(), StreamFault> {
     let head: Value = serde_json::from_slice(head).unwrap_or_default();
     let (Some(stream), Some(server)) = (head["stream"].as_str(), head["server"].as_u64()) else {
-        return Err(Fault::Foreign("another kind of file".into()));
+        return Err(StreamFault::Foreign("another kind of file".into()));
     };
     match head["version"].as_u64() {
-        _ if head["type"] != "archive" => Err(Fault::Foreign("another kind of file".into())),
+        _ if head["type"] != "archive" => Err(StreamFault::Foreign("another kind of file".into())),
         Some(VERSION) if stream == source.stream.as_str() && server == u64::from(source.server.0) => Ok(()),
-        Some(VERSION) => Err(other(server, stream)),
+        Some(VERSION) => Err(foreign_archive(server, stream)),
         found => {
             let found = found.and_then(|found| i64::try_from(found).ok()).unwrap_or(-1);
-            Err(Fault::Version { found, known: VERSION.cast_signed() })
+            Err(StreamFault::Version { found, known: VERSION.cast_signed() })
         }
     }
 }

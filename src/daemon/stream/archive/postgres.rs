@@ -6,9 +6,9 @@
 //! | `stream_archive_event` | an event |
 //! | `stream_archive_gap` | events that are missing |
 
-use super::super::error::{Fault, StreamError};
-use super::super::postgres::Address;
-use super::{Gap, Source, Target};
+use super::super::error::{StreamFault, StreamStorageError};
+use super::super::postgres::PostgresAddress;
+use super::{ArchiveGap, ArchiveSource, ArchiveStore};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamId;
 use postgres::{Client, Config, GenericClient, NoTls, Transaction};
@@ -46,9 +46,14 @@ pub(super) struct PostgresArchive {
 }
 
 impl PostgresArchive {
-    pub(super) fn open(url: &str, source: &Source, after: StreamId) -> Result<PostgresArchive, StreamError> {
-        let address = Address::parse(url).map_err(|fault| StreamError { at: "postgres".into(), fault })?;
-        let open = || -> Result<(Client, i64, StreamId), Fault> {
+    pub(super) fn open(
+        url: &str,
+        source: &ArchiveSource,
+        after: StreamId,
+    ) -> Result<PostgresArchive, StreamStorageError> {
+        let address =
+            PostgresAddress::parse(url).map_err(|fault| StreamStorageError { at: "postgres".into(), fault })?;
+        let open = || -> Result<(Client, i64, StreamId), StreamFault> {
             let mut client = Config::from(address.config.clone()).connect(NoTls)?;
             client.batch_execute(SETTINGS)?;
             client.batch_execute(TABLES)?;
@@ -60,25 +65,25 @@ impl PostgresArchive {
             let last = last(&mut client, number)?;
             Ok((client, number, last))
         };
-        let (client, number, last) = open().map_err(|fault| StreamError { at: address.at.clone(), fault })?;
+        let (client, number, last) = open().map_err(|fault| StreamStorageError { at: address.at.clone(), fault })?;
         Ok(PostgresArchive { client, at: address.at, number, last })
     }
 
-    fn error(&self, fault: Fault) -> StreamError {
-        StreamError { at: self.at.clone(), fault }
+    fn error(&self, fault: StreamFault) -> StreamStorageError {
+        StreamStorageError { at: self.at.clone(), fault }
     }
 
     /// Does something as a whole, or not at all, if nobody else has written meanwhile.
     fn change(
         &mut self,
         end: StreamId,
-        step: impl FnOnce(&mut Transaction<'_>, i64) -> Result<(), Fault>,
-    ) -> Result<(), StreamError> {
+        step: impl FnOnce(&mut Transaction<'_>, i64) -> Result<(), StreamFault>,
+    ) -> Result<(), StreamStorageError> {
         let (known, number) = (self.last, self.number);
-        let change = || -> Result<(), Fault> {
+        let change = || -> Result<(), StreamFault> {
             let mut transaction = self.client.transaction()?;
             if last(&mut transaction, number)? != known {
-                return Err(Fault::Busy);
+                return Err(StreamFault::Busy);
             }
             step(&mut transaction, number)?;
             Ok(transaction.commit()?)
@@ -90,12 +95,12 @@ impl PostgresArchive {
     }
 }
 
-impl Target for PostgresArchive {
+impl ArchiveStore for PostgresArchive {
     fn last(&self) -> StreamId {
         self.last
     }
 
-    fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamError> {
+    fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamStorageError> {
         let Some(end) = events.last() else { return Ok(()) };
         self.change(end.id, |transaction, archive| {
             let insert = "INSERT INTO stream_archive_event SELECT $1::bigint, * FROM \
@@ -110,8 +115,8 @@ impl Target for PostgresArchive {
         })
     }
 
-    fn store_gap(&mut self, gap: Gap) -> Result<(), StreamError> {
-        let Gap { first, last, count, noticed } = gap;
+    fn store_gap(&mut self, gap: ArchiveGap) -> Result<(), StreamStorageError> {
+        let ArchiveGap { first, last, count, noticed } = gap;
         self.change(last, |transaction, archive| {
             let count = count.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
             let insert = "INSERT INTO stream_archive_gap VALUES ($1, $2, $3, $4, $5)";
@@ -120,7 +125,7 @@ impl Target for PostgresArchive {
         })
     }
 
-    fn count_from(&mut self, first: StreamId) -> Result<u64, StreamError> {
+    fn count_from(&mut self, first: StreamId) -> Result<u64, StreamStorageError> {
         let count = "SELECT count(*) FROM stream_archive_event WHERE archive = $1 AND $2 <= id";
         let counted = self.client.query_one(count, &[&self.number, &number(first)]).and_then(|row| row.try_get(0));
         counted.map(i64::unsigned_abs).map_err(|error| self.error(error.into()))
@@ -131,8 +136,8 @@ fn number(id: StreamId) -> i64 {
     i64::try_from(id.number()).expect("at most 18 digits")
 }
 
-fn last(client: &mut impl GenericClient, number: i64) -> Result<StreamId, Fault> {
+fn last(client: &mut impl GenericClient, number: i64) -> Result<StreamId, StreamFault> {
     let last: i64 = client.query_one(LAST, &[&number])?.try_get(0)?;
     let id = u64::try_from(last).ok().and_then(StreamId::from_number);
-    id.ok_or_else(|| Fault::Damaged(format!("{last} is no id of an event")))
+    id.ok_or_else(|| StreamFault::Damaged(format!("{last} is no id of an event")))
 }

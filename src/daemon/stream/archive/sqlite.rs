@@ -8,17 +8,17 @@
 //!
 //! What is stored survives a crash of the host: WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>).
 
-use super::super::error::{Fault, StreamError};
-use super::super::sqlite::unfit;
-use super::{Gap, Source, Target, other};
-use crate::daemon::sqlite_file::{FileSignature, check_header, wait};
+use super::super::error::{StreamFault, StreamStorageError};
+use super::super::sqlite::file_error;
+use super::{ArchiveGap, ArchiveSource, ArchiveStore, foreign_archive};
+use crate::daemon::sqlite_file::{FileSignature, check_header, retry_busy};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamId;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, params};
 use std::path::{Path, PathBuf};
 
 /// "sqar".
-const MARK: FileSignature = FileSignature { application_id: 0x7371_6172, version: 1 };
+const SIGNATURE: FileSignature = FileSignature { application_id: 0x7371_6172, version: 1 };
 
 const SCHEMA: &str = "
     CREATE TABLE archive (
@@ -41,15 +41,15 @@ pub(super) struct SqliteArchive {
 }
 
 impl SqliteArchive {
-    pub(super) fn open(path: &Path, source: &Source, after: StreamId) -> Result<SqliteArchive, Fault> {
-        check_header(path).map_err(unfit)?;
+    pub(super) fn open(path: &Path, source: &ArchiveSource, after: StreamId) -> Result<SqliteArchive, StreamFault> {
+        check_header(path).map_err(file_error)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_handler(Some(wait))?;
-        MARK.check(path, &connection).map_err(unfit)?;
+        connection.busy_handler(Some(retry_busy))?;
+        SIGNATURE.check(path, &connection).map_err(file_error)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
-        MARK.create_tables(&mut connection, SCHEMA)?;
+        SIGNATURE.create_tables(&mut connection, SCHEMA)?;
         let of = connection.query_row("SELECT server, stream FROM archive", [], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
         });
@@ -61,7 +61,7 @@ impl SqliteArchive {
             Some((server, stream))
                 if (server, stream.as_str()) != (i64::from(source.server.0), source.stream.as_str()) =>
             {
-                return Err(other(server.unsigned_abs(), &stream));
+                return Err(foreign_archive(server.unsigned_abs(), &stream));
             }
             Some(_) => {}
         }
@@ -73,29 +73,29 @@ impl SqliteArchive {
     fn change(
         &mut self,
         end: StreamId,
-        step: impl FnOnce(&Connection) -> Result<(), Fault>,
-    ) -> Result<(), StreamError> {
+        step: impl FnOnce(&Connection) -> Result<(), StreamFault>,
+    ) -> Result<(), StreamStorageError> {
         let known = self.last;
-        let change = || -> Result<(), Fault> {
+        let change = || -> Result<(), StreamFault> {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             if last(&transaction)? != known {
-                return Err(Fault::Busy);
+                return Err(StreamFault::Busy);
             }
             step(&transaction)?;
             Ok(transaction.commit()?)
         };
-        change().map_err(|fault| StreamError { at: self.path.display().to_string(), fault })?;
+        change().map_err(|fault| StreamStorageError { at: self.path.display().to_string(), fault })?;
         self.last = end;
         Ok(())
     }
 }
 
-impl Target for SqliteArchive {
+impl ArchiveStore for SqliteArchive {
     fn last(&self) -> StreamId {
         self.last
     }
 
-    fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamError> {
+    fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamStorageError> {
         let Some(end) = events.last() else { return Ok(()) };
         self.change(end.id, |connection| {
             let mut insert = connection.prepare_cached("INSERT INTO event VALUES (?, ?, ?, ?, ?)")?;
@@ -107,8 +107,8 @@ impl Target for SqliteArchive {
         })
     }
 
-    fn store_gap(&mut self, gap: Gap) -> Result<(), StreamError> {
-        let Gap { first, last, count, noticed } = gap;
+    fn store_gap(&mut self, gap: ArchiveGap) -> Result<(), StreamStorageError> {
+        let ArchiveGap { first, last, count, noticed } = gap;
         self.change(last, |connection| {
             let count = count.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
             let values = params![number(first), number(last), count, noticed.to_string()];
@@ -117,13 +117,13 @@ impl Target for SqliteArchive {
         })
     }
 
-    fn count_from(&mut self, first: StreamId) -> Result<u64, StreamError> {
+    fn count_from(&mut self, first: StreamId) -> Result<u64, StreamStorageError> {
         let count = self
             .connection
             .query_row("SELECT count(*) FROM event WHERE ? <= id", [number(first)], |row| row.get::<_, i64>(0));
         count
             .map(i64::unsigned_abs)
-            .map_err(|error| StreamError { at: self.path.display().to_string(), fault: error.into() })
+            .map_err(|error| StreamStorageError { at: self.path.display().to_string(), fault: error.into() })
     }
 }
 
@@ -131,8 +131,8 @@ fn number(id: StreamId) -> i64 {
     i64::try_from(id.number()).expect("at most 18 digits")
 }
 
-fn last(connection: &Connection) -> Result<StreamId, Fault> {
+fn last(connection: &Connection) -> Result<StreamId, StreamFault> {
     let last = connection.query_row(LAST, [], |row| row.get::<_, i64>(0))?;
     let id = u64::try_from(last).ok().and_then(StreamId::from_number);
-    id.ok_or_else(|| Fault::Damaged(format!("{last} is no id of an event")))
+    id.ok_or_else(|| StreamFault::Damaged(format!("{last} is no id of an event")))
 }

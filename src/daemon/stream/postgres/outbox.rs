@@ -1,8 +1,8 @@
 //! What applications post in their own transactions: rows of `seqcast_outbox`, as in SQLite.
 
-use super::link::{Session, column};
-use crate::daemon::stream::error::Fault;
-use crate::daemon::stream::row::{timestamp, unsigned};
+use super::connection::{PostgresSession, column};
+use crate::daemon::stream::column_values::{timestamp, unsigned};
+use crate::daemon::stream::error::StreamFault;
 use crate::event::model::{Json, ServerId};
 use crate::event::stream::name::{StreamName, StreamType};
 use crate::event::stream::store::PostedEvent;
@@ -28,19 +28,19 @@ pub fn add_event_in(
 }
 
 /// Whether nothing is posted for these streams that nobody has claimed.
-pub(super) async fn is_empty(session: &Session, names: &[&str]) -> Result<bool, Fault> {
+pub(super) async fn is_empty(session: &PostgresSession, names: &[&str]) -> Result<bool, StreamFault> {
     let find = "SELECT 1 FROM seqcast_outbox WHERE server IS NULL AND refused IS NULL AND stream = ANY ($1) LIMIT 1";
     Ok(session.rows(find, &[&names]).await?.is_empty())
 }
 
 /// Claims what nobody has; not what an application is about to change.
 pub(super) async fn claim(
-    session: &Session,
+    session: &PostgresSession,
     server: ServerId,
     names: &[&str],
     now: Timestamp,
     count_max: usize,
-) -> Result<Vec<PostedEvent>, Fault> {
+) -> Result<Vec<PostedEvent>, StreamFault> {
     let find_last = "SELECT max(stamp) FROM seqcast_outbox WHERE server = $1";
     let find = "SELECT number, stream, type, data::text, stamp FROM seqcast_outbox \
         WHERE server IS NULL AND refused IS NULL AND stream = ANY ($1) ORDER BY number LIMIT $2 FOR UPDATE SKIP LOCKED";
@@ -74,29 +74,29 @@ pub(super) async fn claim(
 
 /// What the server has claimed.
 pub(super) async fn claimed(
-    session: &Session,
+    session: &PostgresSession,
     server: ServerId,
     stream: &StreamName,
-) -> Result<Vec<PostedEvent>, Fault> {
+) -> Result<Vec<PostedEvent>, StreamFault> {
     let find = "SELECT number, stream, type, data::text, stamp FROM seqcast_outbox \
         WHERE server = $1 AND stream = $2 AND refused IS NULL ORDER BY number";
     let rows = session.rows(find, &[&i64::from(server.0), &stream.as_str()]).await?;
-    rows.iter().map(|row| posted(row)?.map_err(Fault::Damaged)).collect()
+    rows.iter().map(|row| posted(row)?.map_err(StreamFault::Damaged)).collect()
 }
 
 /// It can never be registered.
-pub(super) async fn quarantine(session: &Session, number: i64, why: &str) -> Result<(), Fault> {
+pub(super) async fn quarantine(session: &PostgresSession, number: i64, why: &str) -> Result<(), StreamFault> {
     session.change("UPDATE seqcast_outbox SET refused = $2 WHERE number = $1", &[&number, &why]).await?;
     Ok(())
 }
 
 /// They stand in their stream.
 pub(super) async fn done(
-    session: &Session,
+    session: &PostgresSession,
     server: ServerId,
     stream: &StreamName,
     stamps: &[i64],
-) -> Result<(), Fault> {
+) -> Result<(), StreamFault> {
     let remove =
         "DELETE FROM seqcast_outbox WHERE server = $1 AND stream = $2 AND stamp = ANY ($3) AND refused IS NULL";
     session.change(remove, &[&i64::from(server.0), &stream.as_str(), &stamps]).await?;
@@ -104,7 +104,7 @@ pub(super) async fn done(
 }
 
 /// A row, or why it can be no event, though the table took it.
-fn posted(row: &Row) -> Result<Result<PostedEvent, String>, Fault> {
+fn posted(row: &Row) -> Result<Result<PostedEvent, String>, StreamFault> {
     let number = unsigned(column(row, 0)?)?;
     let stream = column::<&str>(row, 1)?.parse::<StreamName>();
     let kind = column::<&str>(row, 2)?.parse::<StreamType>();

@@ -1,8 +1,8 @@
 //! The rows in PostgreSQL: how each is found, written, and what it means.
 
-use super::link::{Session, column};
-use crate::daemon::stream::error::Fault;
-use crate::daemon::stream::row::{damaged, id, signed, timestamp, unsigned};
+use super::connection::{PostgresSession, column};
+use crate::daemon::stream::column_values::{damaged, id, signed, timestamp, unsigned};
+use crate::daemon::stream::error::StreamFault;
 use crate::event::model::{EventId, Json, ServerId};
 use crate::event::stream::model::{PASSED_MAX, PageBudget, StreamEvent, StreamPage};
 use crate::event::stream::name::{Consumer, StreamName};
@@ -13,17 +13,17 @@ use std::collections::BTreeMap;
 use tokio_postgres::Row;
 
 /// Events, and bytes of data, that are added by one statement.
-const PART: (usize, usize) = (4096, 16 << 20);
+const STATEMENT_LIMITS: (usize, usize) = (4096, 16 << 20);
 
 /// A stream, as it stands in its row.
 #[derive(Clone, Copy)]
-pub(super) struct Found {
+pub(super) struct StreamRecord {
     pub(super) number: i64,
     pub(super) contents: Contents,
 }
 
 /// `None` if nothing was ever done with it.
-pub(super) async fn find(session: &Session, stream: &StreamName) -> Result<Option<Found>, Fault> {
+pub(super) async fn find(session: &PostgresSession, stream: &StreamName) -> Result<Option<StreamRecord>, StreamFault> {
     let find = "SELECT number, last, events, bytes FROM seqcast_streams WHERE name = $1";
     let rows = session.rows(find, &[&stream.as_str()]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
@@ -32,10 +32,13 @@ pub(super) async fn find(session: &Session, stream: &StreamName) -> Result<Optio
     if last.number() < events {
         return Err(damaged("a count of events"));
     }
-    Ok(Some(Found { number: column(row, 0)?, contents }))
+    Ok(Some(StreamRecord { number: column(row, 0)?, contents }))
 }
 
-pub(super) async fn find_or_make(session: &Session, stream: &StreamName) -> Result<Found, Fault> {
+pub(super) async fn find_or_create(
+    session: &PostgresSession,
+    stream: &StreamName,
+) -> Result<StreamRecord, StreamFault> {
     if let Some(found) = find(session, stream).await? {
         return Ok(found);
     }
@@ -43,23 +46,29 @@ pub(super) async fn find_or_make(session: &Session, stream: &StreamName) -> Resu
     session.change(make, &[&stream.as_str()]).await?;
     find(session, stream)
         .await?
-        .ok_or_else(|| Fault::Foreign("seqcast_streams: a row that was made is not there".into()))
+        .ok_or_else(|| StreamFault::Foreign("seqcast_streams: a row that was made is not there".into()))
 }
 
-pub(super) async fn note(session: &Session, Found { number, contents }: Found) -> Result<(), Fault> {
+pub(super) async fn update_contents(
+    session: &PostgresSession,
+    StreamRecord { number, contents }: StreamRecord,
+) -> Result<(), StreamFault> {
     let values = (signed(contents.last.number())?, signed(contents.events)?, signed(contents.bytes)?);
-    let note = "UPDATE seqcast_streams SET last = $2, events = $3, bytes = $4 WHERE number = $1";
-    session.change(note, &[&number, &values.0, &values.1, &values.2]).await?;
+    let update_contents = "UPDATE seqcast_streams SET last = $2, events = $3, bytes = $4 WHERE number = $1";
+    session.change(update_contents, &[&number, &values.0, &values.1, &values.2]).await?;
     Ok(())
 }
 
-fn event_id(row: &Row, from: usize) -> Result<EventId, Fault> {
+fn event_id(row: &Row, from: usize) -> Result<EventId, StreamFault> {
     let server = u32::try_from(column::<i64>(row, from)?).map_err(|_| damaged("a server"))?;
     let (session, instance) = (unsigned(column(row, from + 1)?)?, unsigned(column(row, from + 2)?)?);
     Ok(EventId { server: ServerId(server), session, instance })
 }
 
-pub(super) async fn covered(session: &Session, stream: &StreamName) -> Result<BTreeMap<ServerId, EventId>, Fault> {
+pub(super) async fn covered(
+    session: &PostgresSession,
+    stream: &StreamName,
+) -> Result<BTreeMap<ServerId, EventId>, StreamFault> {
     let find = "SELECT server, session, instance FROM seqcast_covered \
         WHERE stream = (SELECT number FROM seqcast_streams WHERE name = $1)";
     let rows = session.rows(find, &[&stream.as_str()]).await?;
@@ -67,15 +76,16 @@ pub(super) async fn covered(session: &Session, stream: &StreamName) -> Result<BT
     rows.iter().map(place).collect()
 }
 
-pub(super) async fn cover(session: &Session, number: i64, places: &[EventId]) -> Result<(), Fault> {
+pub(super) async fn cover(session: &PostgresSession, number: i64, places: &[EventId]) -> Result<(), StreamFault> {
     if places.is_empty() {
         return Ok(());
     }
     let cover = "INSERT INTO seqcast_covered SELECT $1::bigint, * FROM unnest($2::bigint[], $3::bigint[], $4::bigint[]) \
         ON CONFLICT (stream, server) DO UPDATE SET session = excluded.session, instance = excluded.instance";
     let servers: Vec<i64> = places.iter().map(|place| place.server.0.into()).collect();
-    let of =
-        |of: fn(&EventId) -> u64| places.iter().map(|place| signed(of(place))).collect::<Result<Vec<i64>, Fault>>();
+    let of = |of: fn(&EventId) -> u64| {
+        places.iter().map(|place| signed(of(place))).collect::<Result<Vec<i64>, StreamFault>>()
+    };
     let (sessions, instances) = (of(|place| place.session)?, of(|place| place.instance)?);
     session.change(cover, &[&number, &servers, &sessions, &instances]).await?;
     Ok(())
@@ -83,20 +93,20 @@ pub(super) async fn cover(session: &Session, number: i64, places: &[EventId]) ->
 
 /// Adds events under the ids behind `last`.
 pub(super) async fn insert(
-    session: &Session,
+    session: &PostgresSession,
     number: i64,
     mut last: i64,
     mut events: &[&NewEvent],
-) -> Result<(), Fault> {
+) -> Result<(), StreamFault> {
     let insert = "INSERT INTO seqcast_events SELECT $1::bigint, * FROM \
         unnest($2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])";
     while !events.is_empty() {
         let mut bytes = 0;
         let fits = |event: &&&NewEvent| {
             bytes += event.data.bytes().len();
-            bytes <= PART.1
+            bytes <= STATEMENT_LIMITS.1
         };
-        let count = events.iter().take(PART.0).take_while(fits).count().max(1);
+        let count = events.iter().take(STATEMENT_LIMITS.0).take_while(fits).count().max(1);
         let (part, rest) = events.split_at(count);
         let of = |of: fn(&NewEvent) -> u64| part.iter().map(|event| signed(of(event))).collect::<Result<Vec<_>, _>>();
         let ids: Vec<i64> = (last + 1..).take(count).collect();
@@ -121,7 +131,7 @@ macro_rules! consumer {
     };
 }
 
-fn consumer_row(of: &Found, row: &Row) -> Result<ConsumerRow, Fault> {
+fn consumer_row(of: &StreamRecord, row: &Row) -> Result<ConsumerRow, StreamFault> {
     let user = column::<&str>(row, 0)?.parse().map_err(|_| damaged("a user"))?;
     let component = column::<&str>(row, 1)?.parse().map_err(|_| damaged("a component"))?;
     let lapsed = match column::<Option<i64>>(row, 3)? {
@@ -142,18 +152,22 @@ fn consumer_row(of: &Found, row: &Row) -> Result<ConsumerRow, Fault> {
     })
 }
 
-pub(super) async fn consumers(session: &Session, of: &Found) -> Result<Vec<ConsumerRow>, Fault> {
+pub(super) async fn consumers(session: &PostgresSession, of: &StreamRecord) -> Result<Vec<ConsumerRow>, StreamFault> {
     let rows = session.rows(consumer!(r#"ORDER BY "user", component"#), &[&of.number]).await?;
     rows.iter().map(|row| consumer_row(of, row)).collect()
 }
 
-pub(super) async fn consumer(session: &Session, of: &Found, who: &Consumer) -> Result<Option<ConsumerRow>, Fault> {
+pub(super) async fn consumer(
+    session: &PostgresSession,
+    of: &StreamRecord,
+    who: &Consumer,
+) -> Result<Option<ConsumerRow>, StreamFault> {
     let find = consumer!(r#"AND "user" = $2 AND component = $3"#);
     let rows = session.rows(find, &[&of.number, &who.user.as_str(), &who.component.as_str()]).await?;
     rows.first().map(|row| consumer_row(of, row)).transpose()
 }
 
-pub(super) async fn put_consumer(session: &Session, stream: i64, row: &ConsumerRow) -> Result<(), Fault> {
+pub(super) async fn put_consumer(session: &PostgresSession, stream: i64, row: &ConsumerRow) -> Result<(), StreamFault> {
     let put = r#"INSERT INTO seqcast_consumers VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
         ON CONFLICT (stream, "user", component) DO UPDATE SET position = excluded.position, missed_first = excluded.missed_first,
         missed_last = excluded.missed_last, missed_count = excluded.missed_count, heard = excluded.heard"#;
@@ -170,12 +184,12 @@ pub(super) async fn put_consumer(session: &Session, stream: i64, row: &ConsumerR
 
 /// Fills the page, which begins behind its place.
 pub(super) async fn read(
-    session: &Session,
-    found: &Found,
+    session: &PostgresSession,
+    found: &StreamRecord,
     mut page: StreamPage,
     kinds: Option<&[&str]>,
     mut room: PageBudget,
-) -> Result<StreamPage, Fault> {
+) -> Result<StreamPage, StreamFault> {
     // No more than fits, and one event that shows where it ends; it may be a large one.
     let part = "SELECT id, type, data, time, server, session, instance FROM ( \
             SELECT *, sum(octet_length(data)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS total FROM seqcast_events \
@@ -185,7 +199,8 @@ pub(super) async fn read(
     let mut from = page.covered.number().max(start);
     while from < last.number() {
         let end = if kinds.is_some() { last.number().min(from + PASSED_MAX) } else { last.number() };
-        let (limit, bytes) = (room.events.saturating_add(1).min(PART.0) as i64, room.bytes.min(PART.1) as i64);
+        let (limit, bytes) =
+            (room.events.saturating_add(1).min(STATEMENT_LIMITS.0) as i64, room.bytes.min(STATEMENT_LIMITS.1) as i64);
         let rows = session.rows(part, &[&found.number, &signed(from)?, &signed(end)?, &kinds, &limit, &bytes]).await?;
         let mut read = 0;
         for row in &rows {
@@ -220,12 +235,12 @@ pub(super) async fn read(
 }
 
 pub(super) async fn trim(
-    session: &Session,
-    mut found: Found,
+    session: &PostgresSession,
+    mut found: StreamRecord,
     limits: &StreamLimits,
     now: Timestamp,
     budget: usize,
-) -> Result<TrimReport, Fault> {
+) -> Result<TrimReport, StreamFault> {
     let mut trimmed = TrimReport::default();
     let readers = consumers(session, &found).await?;
     let floor = readers.iter().filter(|row| row.lapsed.is_none()).map(|row| row.position).min();
@@ -266,7 +281,7 @@ pub(super) async fn trim(
     }
     let remove = "DELETE FROM seqcast_events WHERE stream = $1 AND $2 < id AND id <= $3";
     session.change(remove, &[&found.number, &signed(start)?, &signed(end)?]).await?;
-    note(session, found).await?;
+    update_contents(session, found).await?;
     trimmed.removed = before.contents.events - found.contents.events;
     Ok(trimmed)
 }

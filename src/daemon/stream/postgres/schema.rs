@@ -1,13 +1,13 @@
 //! The tables in PostgreSQL, and whether they are there.
 
-use super::link::{Session, column};
-use crate::daemon::stream::error::Fault;
+use super::connection::{PostgresSession, column};
+use crate::daemon::stream::error::StreamFault;
 
 /// Of the tables; those of any other are refused.
 const VERSION: i64 = 1;
 
 /// Whoever makes the tables of a database waits for others that do. The number is `seqs`.
-const MAKING: &str = "BEGIN; SELECT pg_advisory_xact_lock(1936027507, 0)";
+const LOCK_SCHEMA: &str = "BEGIN; SELECT pg_advisory_xact_lock(1936027507, 0)";
 
 /// Data of events are `text`, not `json` as those that applications post: what a server takes for JSON differs (how deep it may be), and an event that one refused would be in the way
 /// of all that follow. What sorts does so by bytes, as everywhere else.
@@ -44,40 +44,42 @@ const TABLES: &str = r#"
 "#;
 
 /// Whether our tables are there and of our version; makes them if they are not, and if `makes` says so.
-pub(super) async fn check(session: &Session, makes: bool) -> Result<(), Fault> {
-    if are_there(session).await? {
+pub(super) async fn check(session: &PostgresSession, makes: bool) -> Result<(), StreamFault> {
+    if tables_exist(session).await? {
         return Ok(());
     }
     if !makes {
-        return Err(Fault::Foreign("the tables of streams that were there are gone".into()));
+        return Err(StreamFault::Foreign("the tables of streams that were there are gone".into()));
     }
-    session.simple(MAKING).await?;
-    if !are_there(session).await? {
+    session.simple(LOCK_SCHEMA).await?;
+    if !tables_exist(session).await? {
         session.simple(TABLES).await?;
     }
     session.simple("COMMIT").await
 }
 
-async fn are_there(session: &Session) -> Result<bool, Fault> {
-    const LOOK: &str = "SELECT current_setting('server_encoding'), \
+async fn tables_exist(session: &PostgresSession) -> Result<bool, StreamFault> {
+    const INSPECT_SCHEMA: &str = "SELECT current_setting('server_encoding'), \
         (SELECT count(*) FROM pg_tables WHERE schemaname = ANY (current_schemas(false)) AND tablename LIKE 'seqcast\\_%')";
-    let rows = session.rows(LOOK, &[]).await?;
-    let row = rows.first().ok_or_else(|| Fault::Foreign("no PostgreSQL server answers there".into()))?;
+    let rows = session.rows(INSPECT_SCHEMA, &[]).await?;
+    let row = rows.first().ok_or_else(|| StreamFault::Foreign("no PostgreSQL server answers there".into()))?;
     let encoding: String = column(row, 0)?;
     if encoding != "UTF8" {
-        return Err(Fault::Foreign(format!("texts in {encoding}, which cannot hold all of JSON: UTF8 is needed")));
+        return Err(StreamFault::Foreign(format!(
+            "texts in {encoding}, which cannot hold all of JSON: UTF8 is needed"
+        )));
     }
     if column::<i64>(row, 1)? == 0 {
         return Ok(false);
     }
     let foreign = |fault| match fault {
-        Fault::Foreign(why) => Fault::Foreign(format!("seqcast_version: {why}")),
+        StreamFault::Foreign(why) => StreamFault::Foreign(format!("seqcast_version: {why}")),
         fault => fault,
     };
     let rows = session.rows("SELECT version FROM seqcast_version", &[]).await.map_err(foreign)?;
-    let row = rows.first().ok_or_else(|| Fault::Foreign("seqcast_version: it is empty".into()))?;
+    let row = rows.first().ok_or_else(|| StreamFault::Foreign("seqcast_version: it is empty".into()))?;
     match column(row, 0).map_err(foreign)? {
         VERSION => Ok(true),
-        found => Err(Fault::Version { found, known: VERSION }),
+        found => Err(StreamFault::Version { found, known: VERSION }),
     }
 }

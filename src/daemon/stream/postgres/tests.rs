@@ -148,11 +148,11 @@ fn what_was_answered_outlives_the_server_and_the_store_goes_on_with_the_next_one
     next(&mut store, 2).unwrap();
     server.kill();
     // All of the batch is lost, and that is said of each step and of the whole.
-    assert!(matches!(next(&mut store, 3), Err(StreamStoreError::Store(error)) if error.is_passing()));
-    assert!(store.contents(&main_stream()).unwrap_err().is_passing());
-    assert!(store.commit().unwrap_err().is_passing());
+    assert!(matches!(next(&mut store, 3), Err(StreamStoreError::Store(error)) if error.is_transient()));
+    assert!(store.contents(&main_stream()).unwrap_err().is_transient());
+    assert!(store.commit().unwrap_err().is_transient());
     let away = store.contents(&main_stream()).unwrap_err();
-    assert!(matches!(away.fault, Fault::Away(_)), "{away}");
+    assert!(matches!(away.fault, StreamFault::Unreachable(_)), "{away}");
     let server = server.again();
     wait::wait_until("the store connects again", || store.contents(&main_stream()).is_ok());
     assert_eq!(store.contents(&main_stream()).unwrap().last, sid(1));
@@ -176,7 +176,10 @@ fn nobody_waits_for_ever() {
     one.begin();
     one.add(&main_stream(), &[event(&mut rng, 1, 1)], &[], &StreamLimits::default()).unwrap();
     let busy = two.add(&main_stream(), &[event(&mut rng, 2, 1)], &[], &StreamLimits::default());
-    assert!(matches!(busy, Err(StreamStoreError::Store(StreamError { fault: Fault::Busy, .. }))), "{busy:?}");
+    assert!(
+        matches!(busy, Err(StreamStoreError::Store(StreamStorageError { fault: StreamFault::Busy, .. }))),
+        "{busy:?}"
+    );
     one.commit().unwrap();
     two.begin();
     assert_eq!(
@@ -229,14 +232,14 @@ fn what_is_no_store_is_refused_and_no_password_is_told() {
     refused(&server.url(), "holds other data where streams are kept");
     server
         .sql("DROP TABLE seqcast_events, seqcast_consumers, seqcast_covered, seqcast_outbox; ALTER TABLE seqcast_streams RENAME TO x");
-    assert!(matches!(store.contents(&main_stream()).unwrap_err().fault, Fault::Foreign(_)));
+    assert!(matches!(store.contents(&main_stream()).unwrap_err().fault, StreamFault::Foreign(_)));
     let mut store = open(&server.url());
     let mut rng = Rng::new(5);
     store.add(&main_stream(), &[event(&mut rng, 1, 1)], &[], &StreamLimits::default()).unwrap();
     for sql in ["SET type = 'a'", "SET data = '{'", "SET time = 9223372036854775807"] {
         server.sql(&format!("CREATE TABLE kept AS TABLE seqcast_events; UPDATE seqcast_events {sql}"));
         let read = store.read(&main_stream(), StreamId::START, None, ALL).unwrap_err();
-        assert!(matches!(read.fault, Fault::Damaged(_)), "{sql}: {read}");
+        assert!(matches!(read.fault, StreamFault::Damaged(_)), "{sql}: {read}");
         server.sql("TRUNCATE seqcast_events; INSERT INTO seqcast_events TABLE kept; DROP TABLE kept");
     }
     assert_eq!(store.read(&main_stream(), StreamId::START, None, ALL).unwrap().events.len(), 1);

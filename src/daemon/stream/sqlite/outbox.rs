@@ -4,7 +4,7 @@
 //! Any program can post: `INSERT INTO seqcast_outbox (stream, type, data) VALUES ('main', 'DEPOSIT', '{"amount":"10.00"}')`. The table refuses
 //! what cannot be an event.
 
-use super::{Fault, damaged, timestamp, unsigned};
+use super::{StreamFault, damaged, timestamp, unsigned};
 use crate::event::model::{Json, ServerId};
 use crate::event::stream::name::{StreamName, StreamType};
 use crate::event::stream::store::PostedEvent;
@@ -12,7 +12,7 @@ use crate::event::timestamp::Timestamp;
 use bytes::Bytes;
 use rusqlite::{Connection, Row, Transaction, params};
 
-const FREE: &str = "SELECT number, stream, type, data, stamp FROM seqcast_outbox WHERE server IS NULL AND refused IS NULL AND \
+const UNCLAIMED: &str = "SELECT number, stream, type, data, stamp FROM seqcast_outbox WHERE server IS NULL AND refused IS NULL AND \
     stream IN (SELECT value FROM json_each(?)) ORDER BY number LIMIT ?";
 
 /// Adds an event to a stream within the caller's transaction (003, section 3.2.1): it stands there, and everybody gets it, exactly if the
@@ -40,8 +40,8 @@ pub(super) fn names(streams: &[StreamName]) -> String {
 }
 
 /// Whether nothing is posted for these streams that nobody has claimed.
-pub(super) fn is_empty(connection: &Connection, names: &str) -> Result<bool, Fault> {
-    Ok(!connection.prepare_cached(FREE)?.exists(params![names, 1])?)
+pub(super) fn is_empty(connection: &Connection, names: &str) -> Result<bool, StreamFault> {
+    Ok(!connection.prepare_cached(UNCLAIMED)?.exists(params![names, 1])?)
 }
 
 /// Claims what nobody has.
@@ -51,7 +51,7 @@ pub(super) fn claim(
     names: &str,
     now: Timestamp,
     count_max: usize,
-) -> Result<Vec<PostedEvent>, Fault> {
+) -> Result<Vec<PostedEvent>, StreamFault> {
     let last: Option<i64> = connection
         .prepare_cached("SELECT max(stamp) FROM seqcast_outbox WHERE server = ?")?
         .query_row([server.0], |row| row.get(0))?;
@@ -59,7 +59,7 @@ pub(super) fn claim(
     let mut stamp = last.map_or(now, |last| now.max(last.following()));
     let mut free = Vec::new();
     {
-        let mut find = connection.prepare_cached(FREE)?;
+        let mut find = connection.prepare_cached(UNCLAIMED)?;
         let mut rows = find.query(params![names, i64::try_from(count_max).unwrap_or(i64::MAX)])?;
         while let Some(row) = rows.next()? {
             free.push((row.get(0)?, posted(row)?));
@@ -85,7 +85,7 @@ pub(super) fn claimed(
     connection: &Connection,
     server: ServerId,
     stream: &StreamName,
-) -> Result<Vec<PostedEvent>, Fault> {
+) -> Result<Vec<PostedEvent>, StreamFault> {
     let mut find = connection.prepare_cached(
         "SELECT number, stream, type, data, stamp FROM seqcast_outbox \
          WHERE server = ? AND stream = ? AND refused IS NULL ORDER BY number",
@@ -93,13 +93,13 @@ pub(super) fn claimed(
     let mut rows = find.query(params![server.0, stream.as_str()])?;
     let mut claimed = Vec::new();
     while let Some(row) = rows.next()? {
-        claimed.push(posted(row)?.map_err(Fault::Damaged)?);
+        claimed.push(posted(row)?.map_err(StreamFault::Damaged)?);
     }
     Ok(claimed)
 }
 
 /// It can never be registered.
-pub(super) fn quarantine(connection: &Connection, number: i64, why: &str) -> Result<(), Fault> {
+pub(super) fn quarantine(connection: &Connection, number: i64, why: &str) -> Result<(), StreamFault> {
     connection
         .prepare_cached("UPDATE seqcast_outbox SET refused = ? WHERE number = ?")?
         .execute(params![why, number])?;
@@ -112,7 +112,7 @@ pub(super) fn done(
     server: ServerId,
     stream: &StreamName,
     stamp: Timestamp,
-) -> Result<(), Fault> {
+) -> Result<(), StreamFault> {
     connection
         .prepare_cached("DELETE FROM seqcast_outbox WHERE server = ? AND stream = ? AND stamp = ? AND refused IS NULL")?
         .execute(params![server.0, stream.as_str(), stamp.as_micros()])?;
@@ -120,7 +120,7 @@ pub(super) fn done(
 }
 
 /// A row, or why it can be no event, though the table took it.
-fn posted(row: &Row<'_>) -> Result<Result<PostedEvent, String>, Fault> {
+fn posted(row: &Row<'_>) -> Result<Result<PostedEvent, String>, StreamFault> {
     let number = unsigned(row.get(0)?)?;
     let stream = row.get_ref(1)?.as_str().map_err(|_| damaged("a stream"))?.parse();
     let kind = row.get_ref(2)?.as_str().map_err(|_| damaged("a type"))?.parse();

@@ -66,7 +66,7 @@ fn what_is_no_store_is_refused_and_left_alone() {
     refused("holds other data where streams are kept");
     application.execute_batch("PRAGMA application_id = 0x73716361; PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
     refused("a journal, an archive or a shared state of ours");
-    assert!(SqliteStreams::open(&dir.0.join("no/such/place")).unwrap_err().is_passing());
+    assert!(SqliteStreams::open(&dir.0.join("no/such/place")).unwrap_err().is_transient());
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn damage_is_told_when_it_is_met_and_nothing_panics() {
         store.connection.execute_batch(sql).unwrap();
         let room = PageBudget { events: 1000, bytes: 1 << 20 };
         let read = store.read(&stream, StreamId::START, None, room).unwrap_err();
-        assert!(matches!(read.fault, Fault::Damaged(_)), "{sql}: {read}");
+        assert!(matches!(read.fault, StreamFault::Damaged(_)), "{sql}: {read}");
         store.connection.execute_batch("ROLLBACK TO test; RELEASE test").unwrap();
     }
     drop(store);

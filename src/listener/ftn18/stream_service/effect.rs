@@ -8,7 +8,7 @@ use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::{MissedRange, StreamSettings};
 use crate::listener::ftn18::call::Version;
 use crate::listener::ftn18::fault::Fault;
-use crate::listener::ftn18::session::{CallId, Done, PushId};
+use crate::listener::ftn18::session::{CallId, CallResult, PushId};
 use crate::listener::stream::{StreamAnswer, StreamRefusal};
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// A connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Conn(pub u64);
+pub struct ConnectionId(pub u64);
 
 /// How streams are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Settings {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum StreamEffect {
     /// Register these, as a session of their own; [`StreamService::on_registered`] hears of it.
     Register {
         /// Which request.
@@ -49,13 +49,13 @@ pub enum Effect {
         after: EventId,
     },
     /// A call is done.
-    Done {
+    CallResult {
         /// Of this connection.
-        conn: Conn,
+        conn: ConnectionId,
         /// Which call.
         call: CallId,
         /// What came of it.
-        done: Result<Done, Fault>,
+        done: Result<CallResult, Fault>,
     },
     /// A request of a program is answered.
     Answered {
@@ -67,7 +67,7 @@ pub enum Effect {
     /// A group is to be pushed; [`StreamService::on_answer`] hears of the answer.
     Group {
         /// Over this connection.
-        conn: Conn,
+        conn: ConnectionId,
         /// To this consumer.
         push: PushId,
         /// The version of its interface.
@@ -80,19 +80,19 @@ pub enum Effect {
     /// Nothing more is pushed to this consumer; if it wants more, it has to come again.
     PushEnd {
         /// Over this connection.
-        conn: Conn,
+        conn: ConnectionId,
         /// To this consumer.
         push: PushId,
         /// Whether the connection is to be closed, so that the consumer notices.
         is_closed: bool,
     },
     /// People are to be told.
-    Notice(Notice),
+    StreamNotice(StreamNotice),
 }
 
 /// What people are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum StreamNotice {
     /// A consumer has lapsed, or missed more since.
     Lapsed {
         /// Of this stream.
@@ -108,21 +108,21 @@ pub enum Notice {
     Failed(String),
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for StreamNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Notice::Lapsed { stream, consumer, missed } => write!(
+            StreamNotice::Lapsed { stream, consumer, missed } => write!(
                 f,
                 "the consumer {consumer} of the stream {stream} has lapsed: it has not accepted {} events, {} to {}, and they are \
                  gone; it goes on behind them when it registers again",
                 missed.count, missed.first, missed.last
             ),
-            Notice::SetAside(number, why) => write!(
+            StreamNotice::SetAside(number, why) => write!(
                 f,
                 "number {number} of what applications have posted is set aside, and stands in no stream: {why}; see the column \
                  refused of seqcast_outbox"
             ),
-            Notice::Failed(error) => write!(f, "streams cannot be stored: {error}; it is tried again"),
+            StreamNotice::Failed(error) => write!(f, "streams cannot be stored: {error}; it is tried again"),
         }
     }
 }

@@ -1,16 +1,18 @@
 //! How streams are fed: from the journals of the servers, as far as each was looked through; and what a store that is shared gets from
 //! other peers.
 
-use super::{Caller, FED_MAX, Feed, LIVE_WAITING, Push, RETRY_TIME, StreamService, Way, is_wanted, start};
+use super::{
+    FED_MAX, Feed, LIVE_WAITING, PendingAdd, PushMode, PushedConsumer, RETRY_TIME, StreamService, is_wanted, start,
+};
 use crate::event::follow::FetchedEvent;
 use crate::event::model::{Event, EventId, Json, Payload, ServerId};
 use crate::event::store::QueryPage;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamId;
 use crate::event::stream::store::{NewEvent, Policy, StreamSettings, StreamStore, StreamStoreError};
-use crate::listener::ftn18::fault::{Fault, Name};
-use crate::listener::ftn18::session::Done;
-use crate::listener::ftn18::stream_service::effect::{Effect, Notice};
+use crate::listener::ftn18::fault::{Fault, FaultName};
+use crate::listener::ftn18::session::CallResult;
+use crate::listener::ftn18::stream_service::effect::{StreamEffect, StreamNotice};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +39,7 @@ impl StreamService {
     }
 
     /// What was fetched and stands in all streams is remembered no longer.
-    fn forget_fetched(&mut self, server: ServerId) {
+    fn prune_fetched(&mut self, server: ServerId) {
         if self.fetched.is_empty() {
             return;
         }
@@ -100,7 +102,7 @@ impl StreamService {
                     }
                 }
                 if !self.settings.is_shared {
-                    self.forget_fetched(after.server);
+                    self.prune_fetched(after.server);
                 }
                 let StreamSettings { name, limits, .. } = &self.streams[stream].settings;
                 let is_limited = limits.policy == Policy::Lapse && limits.bytes.is_some();
@@ -110,7 +112,7 @@ impl StreamService {
                     self.trim_due = now;
                 }
                 if after.server == self.server {
-                    self.give_up(stream, place);
+                    self.fail_missing(stream, place);
                 }
             }
             Err(refused) => {
@@ -119,7 +121,7 @@ impl StreamService {
                 self.rest(now, stream);
                 if let StreamStoreError::Store(error) = refused {
                     self.fail_unfed(stream, &error.to_string());
-                    self.effects.push_back(Effect::Notice(Notice::Failed(error.to_string())));
+                    self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Failed(error.to_string())));
                 }
             }
         }
@@ -154,12 +156,12 @@ impl StreamService {
             let waiting = self.unfed.range((stream, start(self.server))..=(stream, place));
             for key in waiting.map(|(key, _)| *key).collect::<Vec<_>>() {
                 if let Some(id) = store.find(&self.streams[stream].settings.name, key.1)?
-                    && let Some(Caller { conn, call, .. }) = self.unfed.remove(&key)
+                    && let Some(PendingAdd { conn, call, .. }) = self.unfed.remove(&key)
                 {
-                    self.effects.push_back(Effect::Done { conn, call, done: Ok(Done::Added(id)) });
+                    self.effects.push_back(StreamEffect::CallResult { conn, call, done: Ok(CallResult::Added(id)) });
                 }
             }
-            self.give_up(stream, place);
+            self.fail_missing(stream, place);
         }
         Ok(())
     }
@@ -172,13 +174,13 @@ impl StreamService {
     }
 
     /// What was added up to there and does not stand in the stream by now never will: the journal lost it, or removed it before.
-    pub(super) fn give_up(&mut self, stream: usize, place: EventId) {
+    pub(super) fn fail_missing(&mut self, stream: usize, place: EventId) {
         let lost = self.unfed.range((stream, start(place.server))..=(stream, place)).map(|(key, _)| *key);
         for key in lost.collect::<Vec<_>>() {
-            if let Some(Caller { conn, call, .. }) = self.unfed.remove(&key) {
+            if let Some(PendingAdd { conn, call, .. }) = self.unfed.remove(&key) {
                 let text = format!("the event {} is registered, but does not stand in the stream", key.1);
-                let done = Err(Fault::new(Name::InternalError, text));
-                self.effects.push_back(Effect::Done { conn, call, done });
+                let done = Err(Fault::new(FaultName::InternalError, text));
+                self.effects.push_back(StreamEffect::CallResult { conn, call, done });
             }
         }
     }
@@ -187,23 +189,23 @@ impl StreamService {
     pub(super) fn fail_unfed(&mut self, stream: usize, why: &str) {
         let (failed, rest) = std::mem::take(&mut self.unfed).into_iter().partition(|((of, _), _)| *of == stream);
         self.unfed = rest;
-        let failed: BTreeMap<(usize, EventId), Caller> = failed;
-        for ((_, id), Caller { conn, call, .. }) in failed {
+        let failed: BTreeMap<(usize, EventId), PendingAdd> = failed;
+        for ((_, id), PendingAdd { conn, call, .. }) in failed {
             let text = format!("the event {id} is registered, and will stand in the stream later: {why}");
-            let done = Err(Fault::new(Name::InternalError, text));
-            self.effects.push_back(Effect::Done { conn, call, done });
+            let done = Err(Fault::new(FaultName::InternalError, text));
+            self.effects.push_back(StreamEffect::CallResult { conn, call, done });
         }
     }
 
     fn rest(&mut self, now: Instant, stream: usize) {
-        self.streams[stream].rests = Some(now + RETRY_TIME);
+        self.streams[stream].paused_until = Some(now + RETRY_TIME);
     }
 
     fn on_fed(&mut self, stream: usize, origin: EventId, id: StreamId, NewEvent { kind, data, time, .. }: NewEvent) {
         if origin.server == self.server {
             match self.unfed.remove(&(stream, origin)) {
-                Some(Caller { conn, call, .. }) => {
-                    self.effects.push_back(Effect::Done { conn, call, done: Ok(Done::Added(id)) });
+                Some(PendingAdd { conn, call, .. }) => {
+                    self.effects.push_back(StreamEffect::CallResult { conn, call, done: Ok(CallResult::Added(id)) });
                 }
                 None if self.registering.is_empty() => {}
                 None => {
@@ -216,7 +218,7 @@ impl StreamService {
         }
         if self.settings.is_shared {
             // It is found with those of others, in the order of the ids.
-            self.look_due = Instant::ZERO;
+            self.shared_poll_due = Instant::ZERO;
         } else {
             self.on_new(stream, &StreamEvent { id, kind, data, time, origin });
         }
@@ -226,18 +228,18 @@ impl StreamService {
     fn on_new(&mut self, stream: usize, event: &StreamEvent) {
         let fetched = self.fetched.get(&event.origin).copied();
         for (place, push) in self.pushes.iter_mut().filter(|(_, push)| push.stream == stream) {
-            match &mut push.way {
-                Way::Reliable(pusher) => pusher.on_events_added(),
-                Way::Live(_) if !is_wanted(push.want.as_ref(), &event.kind) => continue,
+            match &mut push.mode {
+                PushMode::Reliable(pusher) => pusher.on_events_added(),
+                PushMode::Live(_) if !is_wanted(push.want.as_ref(), &event.kind) => continue,
                 // The bus has lost it, and the journal has it: a live consumer is told that something is missing.
-                Way::Live(pusher) if fetched == Some(true) => pusher.on_loss(),
+                PushMode::Live(pusher) if fetched == Some(true) => pusher.on_loss(),
                 // It may have been registered long before anybody heard of its server, or have waited in the journal.
-                Way::Live(_)
+                PushMode::Live(_)
                     if (fetched == Some(false) || event.origin.server == self.server) && event.time < push.since =>
                 {
                     continue;
                 }
-                Way::Live(pusher) => pusher.on_event(event.clone()),
+                PushMode::Live(pusher) => pusher.on_event(event.clone()),
             }
             self.awake.insert(*place);
         }
@@ -247,18 +249,18 @@ impl StreamService {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub(super) fn look<S: StreamStore + ?Sized>(&mut self, store: &mut S) -> Result<(), S::Error> {
+    pub(super) fn poll_shared_store<S: StreamStore + ?Sized>(&mut self, store: &mut S) -> Result<(), S::Error> {
         for number in 0..self.streams.len() {
             let name = self.streams[number].settings.name.clone();
             let last = store.contents(&name)?.last;
-            let of_stream = |push: &&mut Push| push.stream == number;
+            let of_stream = |push: &&mut PushedConsumer| push.stream == number;
             if last <= self.streams[number].seen {
                 continue;
             }
-            if !self.pushes.values_mut().filter(of_stream).any(|push| matches!(push.way, Way::Live(_))) {
+            if !self.pushes.values_mut().filter(of_stream).any(|push| matches!(push.mode, PushMode::Live(_))) {
                 self.streams[number].seen = last;
                 for (place, push) in self.pushes.iter_mut().filter(|(_, push)| push.stream == number) {
-                    if let Way::Reliable(pusher) = &mut push.way {
+                    if let PushMode::Reliable(pusher) = &mut push.mode {
                         pusher.on_events_added();
                         self.awake.insert(*place);
                     }
@@ -269,12 +271,12 @@ impl StreamService {
             self.streams[number].seen = page.covered;
             page.events.iter().for_each(|event| self.on_new(number, event));
             if page.more_follows {
-                self.look_due = Instant::ZERO;
+                self.shared_poll_due = Instant::ZERO;
                 return Ok(());
             }
         }
         let servers: BTreeSet<ServerId> = self.fetched.keys().map(|id| id.server).collect();
-        servers.into_iter().for_each(|server| self.forget_fetched(server));
+        servers.into_iter().for_each(|server| self.prune_fetched(server));
         Ok(())
     }
 }

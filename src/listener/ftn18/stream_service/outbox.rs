@@ -3,13 +3,13 @@
 //! A peer may end at any step. So each event is registered under a source timestamp that was stored with the claim: when the peer has looked
 //! through its journal again, what is claimed and still posted was never registered.
 
-use super::{RETRY_TIME, Registering, Stream, StreamService};
+use super::{JournalRegistration, RETRY_TIME, ServedStream, StreamService};
 use crate::event::model::{EventId, Payload, Registration};
 use crate::event::refusal::{Kind, Refusal};
 use crate::event::stream::name::StreamName;
 use crate::event::stream::store::{PostedEvent, StreamStore};
 use crate::event::timestamp::Timestamp;
-use crate::listener::ftn18::stream_service::effect::{Effect, Notice};
+use crate::listener::ftn18::stream_service::effect::{StreamEffect, StreamNotice};
 use crate::subject::event_type::EventType;
 use crate::time::{ClockReading, Instant};
 use std::collections::{BTreeSet, VecDeque};
@@ -39,9 +39,9 @@ pub(super) struct Outbox {
     /// A part was refused, and rests from now on,
     is_refused: bool,
     /// until then.
-    rests: Instant,
+    paused_until: Instant,
     /// Never to be registered, and why.
-    aside: Vec<(PostedEvent, String)>,
+    rejected: Vec<(PostedEvent, String)>,
     /// The last stamp: none is given twice, however the clock goes.
     stamp: Timestamp,
     due: Instant,
@@ -56,8 +56,8 @@ impl Outbox {
             queue: VecDeque::new(),
             is_registering: false,
             is_refused: false,
-            rests: Instant::ZERO,
-            aside: Vec::new(),
+            paused_until: Instant::ZERO,
+            rejected: Vec::new(),
             stamp: Timestamp::MIN,
             due: Instant::ZERO,
         }
@@ -82,7 +82,7 @@ impl Outbox {
         (self.is_registering, self.due) = (false, Instant::ZERO);
         match refusal.kind {
             Kind::Invalid if posted.len() == 1 => {
-                self.aside.extend(posted.into_iter().map(|posted| (posted, refusal.text.clone())));
+                self.rejected.extend(posted.into_iter().map(|posted| (posted, refusal.text.clone())));
             }
             // It is one of them, and the others are none the worse.
             Kind::Invalid => posted.into_iter().rev().for_each(|posted| self.queue.push_front(vec![posted])),
@@ -94,14 +94,14 @@ impl Outbox {
     }
 
     /// What was fed is not stored, and perhaps nor is what was claimed; that is found again.
-    pub(super) fn take_back(&mut self) {
+    pub(super) fn roll_back(&mut self) {
         self.fed.clear();
         for batch in std::mem::take(&mut self.queue) {
-            self.forget(&batch);
+            self.discard(&batch);
         }
     }
 
-    fn forget(&mut self, batch: &[PostedEvent]) {
+    fn discard(&mut self, batch: &[PostedEvent]) {
         let stamps: BTreeSet<Timestamp> = batch.iter().map(|posted| posted.stamp).collect();
         self.waiting.retain(|(_, stamp)| !stamps.contains(stamp));
     }
@@ -126,7 +126,7 @@ impl Outbox {
 
 impl StreamService {
     /// What was fed in former turns is stored by now.
-    pub(super) fn settle_outbox(&mut self) {
+    pub(super) fn commit_outbox(&mut self) {
         for fed in self.outbox.fed.drain(..) {
             self.outbox.waiting.remove(&fed);
         }
@@ -144,23 +144,23 @@ impl StreamService {
         self.outbox.due = now.instant + INTERVAL;
         if let Err(error) = self.claim(store, now) {
             self.outbox.due = now.instant + RETRY_TIME;
-            self.effects.push_back(Effect::Notice(Notice::Failed(error.to_string())));
+            self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Failed(error.to_string())));
         }
     }
 
     fn claim<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: ClockReading) -> Result<(), S::Error> {
-        for (posted, why) in std::mem::take(&mut self.outbox.aside) {
+        for (posted, why) in std::mem::take(&mut self.outbox.rejected) {
             store.quarantine(posted.number, &why)?;
             self.outbox.waiting.retain(|(_, stamp)| *stamp != posted.stamp);
-            self.effects.push_back(Effect::Notice(Notice::SetAside(posted.number, why)));
+            self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::SetAside(posted.number, why)));
         }
         if std::mem::take(&mut self.outbox.is_refused) {
-            self.outbox.rests = now.instant + RETRY_TIME;
+            self.outbox.paused_until = now.instant + RETRY_TIME;
         }
         for stream in 0..self.streams.len() {
             self.check(store, stream)?;
         }
-        if self.outbox.is_registering || now.instant < self.outbox.rests {
+        if self.outbox.is_registering || now.instant < self.outbox.paused_until {
             return Ok(());
         }
         if self.outbox.queue.is_empty() {
@@ -198,7 +198,7 @@ impl StreamService {
     fn enqueue(&mut self, claimed: Vec<PostedEvent>) {
         let streams = &self.streams;
         let place = |posted: &PostedEvent| {
-            let is_it = |stream: &Stream| stream.settings.name == posted.stream;
+            let is_it = |stream: &ServedStream| stream.settings.name == posted.stream;
             streams.iter().position(is_it).expect("it was asked for this stream")
         };
         self.outbox.enqueue(place, claimed);
@@ -233,15 +233,15 @@ impl StreamService {
         let number = self.numbers;
         self.numbers += 1;
         self.outbox.is_registering = true;
-        self.registering.insert(number, Registering::PostedEvent(batch));
-        self.effects.push_back(Effect::Register { number, registrations });
+        self.registering.insert(number, JournalRegistration::PostedEvent(batch));
+        self.effects.push_back(StreamEffect::Register { number, registrations });
     }
 
     /// What was claimed in a turn that could not be stored is not to be registered: gives whether it is such.
-    pub(super) fn unclaim(&mut self, number: u64) -> bool {
-        let is_posted = matches!(self.registering.get(&number), Some(Registering::PostedEvent(_)));
-        if is_posted && let Some(Registering::PostedEvent(batch)) = self.registering.remove(&number) {
-            self.outbox.forget(&batch);
+    pub(super) fn cancel_claim(&mut self, number: u64) -> bool {
+        let is_posted = matches!(self.registering.get(&number), Some(JournalRegistration::PostedEvent(_)));
+        if is_posted && let Some(JournalRegistration::PostedEvent(batch)) = self.registering.remove(&number) {
+            self.outbox.discard(&batch);
             self.outbox.is_registering = false;
         }
         is_posted

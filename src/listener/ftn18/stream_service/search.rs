@@ -1,22 +1,22 @@
 //! Events that somebody asks for: found in parts of the stream, one in each turn, so that nobody waits long for one who looks for what is rare.
 
-use super::ask::{away, refusal};
-use super::{Conn, StreamService, refused};
+use super::requests::{refusal, unavailable};
+use super::{ConnectionId, StreamService, refused};
 use crate::event::stream::model::{PageBudget, StreamEvent, StreamPage};
 use crate::event::stream::name::{Consumer, StreamId, StreamType};
 use crate::event::stream::store::{StreamStore, StreamStoreError};
 use crate::event::timestamp::Timestamp;
-use crate::listener::ftn18::session::{CallId, Done};
-use crate::listener::ftn18::stream_service::effect::Effect;
+use crate::listener::ftn18::session::{CallId, CallResult};
+use crate::listener::ftn18::stream_service::effect::StreamEffect;
 use crate::listener::stream::{StreamAnswer, StreamEvents};
 use std::collections::BTreeSet;
 use std::fmt;
 
 /// Who waits for the events.
 #[derive(Debug)]
-pub(super) enum Seeker {
+pub(super) enum SearchRequester {
     /// A client that polls as this consumer.
-    Call(Conn, CallId, Consumer),
+    Call(ConnectionId, CallId, Consumer),
     /// A program that polls as this consumer, under this number.
     Poll(u64, Consumer),
     /// A program that reads, under this number.
@@ -25,8 +25,8 @@ pub(super) enum Seeker {
 
 /// What is looked for.
 #[derive(Debug)]
-pub(super) struct Search {
-    pub(super) seeker: Seeker,
+pub(super) struct StreamSearch {
+    pub(super) requester: SearchRequester,
     /// The place of the stream in the settings.
     pub(super) stream: usize,
     pub(super) want: Option<BTreeSet<StreamType>>,
@@ -37,31 +37,31 @@ pub(super) struct Search {
     passed: StreamId,
 }
 
-impl Search {
+impl StreamSearch {
     pub(super) fn new(
-        seeker: Seeker,
+        requester: SearchRequester,
         stream: usize,
         after: StreamId,
         want: Option<BTreeSet<StreamType>>,
         room: PageBudget,
-    ) -> Search {
-        Search { seeker, stream, want, room, after, passed: after }
+    ) -> StreamSearch {
+        StreamSearch { requester, stream, want, room, after, passed: after }
     }
 
     /// The consumer that accepts what is passed, if there is one.
     pub(super) fn registered(&self) -> Option<&Consumer> {
-        match &self.seeker {
-            Seeker::Call(_, _, consumer) | Seeker::Poll(_, consumer) => {
+        match &self.requester {
+            SearchRequester::Call(_, _, consumer) | SearchRequester::Poll(_, consumer) => {
                 Some(consumer).filter(|consumer| !consumer.component.is_live())
             }
-            Seeker::Read(_) => None,
+            SearchRequester::Read(_) => None,
         }
     }
 }
 
 impl StreamService {
     /// Begins to search; of a consumer that is registered everything up to `after` is accepted first.
-    pub(super) fn search<S>(&mut self, store: &mut S, mut search: Search, now: Timestamp)
+    pub(super) fn search<S>(&mut self, store: &mut S, mut search: StreamSearch, now: Timestamp)
     where
         S: StreamStore + ?Sized,
         S::Error: fmt::Display,
@@ -73,7 +73,7 @@ impl StreamService {
             }
             search.passed = search.after;
         }
-        self.go_on(store, search, now);
+        self.continue_search(store, search, now);
     }
 
     /// The next part for the one who has waited longest.
@@ -83,11 +83,11 @@ impl StreamService {
         S::Error: fmt::Display,
     {
         if let Some(search) = self.searches.pop_front() {
-            self.go_on(store, search, now);
+            self.continue_search(store, search, now);
         }
     }
 
-    fn go_on<S>(&mut self, store: &mut S, mut search: Search, now: Timestamp)
+    fn continue_search<S>(&mut self, store: &mut S, mut search: StreamSearch, now: Timestamp)
     where
         S: StreamStore + ?Sized,
         S::Error: fmt::Display,
@@ -118,39 +118,43 @@ impl StreamService {
         self.found(search, events, covered);
     }
 
-    fn found(&mut self, search: Search, events: Vec<StreamEvent>, covered: StreamId) {
+    fn found(&mut self, search: StreamSearch, events: Vec<StreamEvent>, covered: StreamId) {
         let after = search.after;
-        let (number, covered) = match search.seeker {
-            Seeker::Call(conn, call, _) => {
-                return self.effects.push_back(Effect::Done { conn, call, done: Ok(Done::Events(events)) });
+        let (number, covered) = match search.requester {
+            SearchRequester::Call(conn, call, _) => {
+                return self.effects.push_back(StreamEffect::CallResult {
+                    conn,
+                    call,
+                    done: Ok(CallResult::Events(events)),
+                });
             }
             // It accepts what it got, and no more.
-            Seeker::Poll(number, _) => (number, events.last().map_or(after, |event| event.id)),
-            Seeker::Read(number) => (number, covered),
+            SearchRequester::Poll(number, _) => (number, events.last().map_or(after, |event| event.id)),
+            SearchRequester::Read(number) => (number, covered),
         };
         let answer = Ok(StreamAnswer::Events(StreamEvents { after, events, covered }));
-        self.effects.push_back(Effect::Answered { number, answer });
+        self.effects.push_back(StreamEffect::Answered { number, answer });
     }
 
-    fn fail_search<E: fmt::Display>(&mut self, search: Search, why: StreamStoreError<E>) {
+    fn fail_search<E: fmt::Display>(&mut self, search: StreamSearch, why: StreamStoreError<E>) {
         let name = &self.streams[search.stream].settings.name;
-        let failed = match (search.seeker, why) {
-            (Seeker::Call(conn, call, consumer), why) => {
-                Effect::Done { conn, call, done: Err(refused(&consumer, why)) }
+        let failed = match (search.requester, why) {
+            (SearchRequester::Call(conn, call, consumer), why) => {
+                StreamEffect::CallResult { conn, call, done: Err(refused(&consumer, why)) }
             }
-            (Seeker::Poll(number, consumer), why) => {
-                Effect::Answered { number, answer: Err(refusal(name, &consumer, why)) }
+            (SearchRequester::Poll(number, consumer), why) => {
+                StreamEffect::Answered { number, answer: Err(refusal(name, &consumer, why)) }
             }
-            (Seeker::Read(number), StreamStoreError::Store(error)) => {
-                Effect::Answered { number, answer: Err(away(error)) }
+            (SearchRequester::Read(number), StreamStoreError::Store(error)) => {
+                StreamEffect::Answered { number, answer: Err(unavailable(error)) }
             }
-            (Seeker::Read(_), _) => unreachable!("only consumers are refused"),
+            (SearchRequester::Read(_), _) => unreachable!("only consumers are refused"),
         };
         self.effects.push_back(failed);
     }
 
     /// What was read so far does not count any more for these: they are to be asked again.
-    pub(super) fn end_searches(&mut self, why: &str, is_one: impl Fn(&Search) -> bool) {
+    pub(super) fn end_searches(&mut self, why: &str, is_one: impl Fn(&StreamSearch) -> bool) {
         for search in std::mem::take(&mut self.searches) {
             if is_one(&search) {
                 self.fail_search(search, StreamStoreError::Store(why));

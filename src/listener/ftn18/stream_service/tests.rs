@@ -8,7 +8,7 @@ use crate::event::stream::model::{PASSED_MAX, StreamEvent};
 use crate::event::stream::name::StreamName;
 use crate::event::stream::store::memory::MemoryStreams;
 use crate::event::stream::store::{NewEvent, Policy, StreamLimits};
-use crate::listener::stream::{Place, StreamAsk, StreamRequest};
+use crate::listener::stream::{Place, StreamOperation, StreamRequest};
 use crate::rng::Rng;
 use crate::time::WallTime;
 use bytes::Bytes;
@@ -27,7 +27,7 @@ pub(super) struct World {
     /// The journals of servers: event types and ids, in the order of the ids.
     journal: Vec<Event>,
     /// What was told and not looked at yet.
-    pub(super) told: Vec<Effect>,
+    pub(super) told: Vec<StreamEffect>,
     calls: u64,
 }
 
@@ -61,11 +61,11 @@ impl World {
             while let Some(effect) = self.stream_service.poll_effect() {
                 is_done = false;
                 match effect {
-                    Effect::Register { number, registrations } => {
+                    StreamEffect::Register { number, registrations } => {
                         let id = self.append_session(registrations);
                         self.stream_service.on_registered(number, Ok(id));
                     }
-                    Effect::Find { stream, after } => self.find(stream, after),
+                    StreamEffect::Find { stream, after } => self.find(stream, after),
                     told => self.told.push(told),
                 }
             }
@@ -124,7 +124,7 @@ impl World {
 
     fn call(&mut self, conn: u64, stream: usize, user: &str, what: Call) -> CallId {
         let call = CallId(self.number());
-        let from = (Conn(conn), call);
+        let from = (ConnectionId(conn), call);
         self.stream_service.on_call(&mut self.store, self.now, from, stream, user.parse().unwrap(), what);
         self.run();
         call
@@ -132,18 +132,18 @@ impl World {
 
     /// What a call comes to.
     #[track_caller]
-    fn done(&mut self, stream: usize, what: Call) -> Result<Done, Fault> {
+    fn done(&mut self, stream: usize, what: Call) -> Result<CallResult, Fault> {
         let call = self.call(1, stream, "alice", what);
-        let is_it = |effect: &Effect| matches!(effect, Effect::Done { call: of, .. } if *of == call);
+        let is_it = |effect: &StreamEffect| matches!(effect, StreamEffect::CallResult { call: of, .. } if *of == call);
         let at = self.told.iter().position(is_it).expect("it is done");
-        let Effect::Done { done, .. } = self.told.remove(at) else { unreachable!("just found") };
+        let StreamEffect::CallResult { done, .. } = self.told.remove(at) else { unreachable!("just found") };
         done
     }
 
     #[track_caller]
     fn add(&mut self, stream: usize, kind: &str, data: &str) -> u64 {
         match self.done(stream, Call::Add { kind: kind.parse().unwrap(), data: json(data) }) {
-            Ok(Done::Added(id)) => id.number(),
+            Ok(CallResult::Added(id)) => id.number(),
             other => panic!("{other:?}"),
         }
     }
@@ -157,12 +157,12 @@ impl World {
             answer_bytes_max: ROOM,
         };
         match self.done(stream, what) {
-            Ok(Done::Events(events)) => rows(&events),
+            Ok(CallResult::Events(events)) => rows(&events),
             other => panic!("{other:?}"),
         }
     }
 
-    pub(super) fn register(&mut self, component: &str) -> Result<Done, Fault> {
+    pub(super) fn register(&mut self, component: &str) -> Result<CallResult, Fault> {
         self.done(0, Call::Register(component.parse().unwrap()))
     }
 
@@ -173,13 +173,13 @@ impl World {
     }
 
     /// The groups that were pushed: over which connection, with which number, and what.
-    pub(super) fn groups(&mut self) -> Vec<(Conn, PushId, u32, Vec<u64>)> {
+    pub(super) fn groups(&mut self) -> Vec<(ConnectionId, PushId, u32, Vec<u64>)> {
         let (groups, rest) =
-            std::mem::take(&mut self.told).into_iter().partition(|told| matches!(told, Effect::Group { .. }));
+            std::mem::take(&mut self.told).into_iter().partition(|told| matches!(told, StreamEffect::Group { .. }));
         self.told = rest;
-        let groups: Vec<Effect> = groups;
+        let groups: Vec<StreamEffect> = groups;
         let group = |effect| match effect {
-            Effect::Group { conn, push, seq, events, .. } => {
+            StreamEffect::Group { conn, push, seq, events, .. } => {
                 (conn, push, seq, events.iter().map(|event| event.id.number()).collect())
             }
             other => unreachable!("{other:?}"),
@@ -216,7 +216,7 @@ fn strings(expected: &[(u64, &str)]) -> Vec<(u64, String)> {
 }
 
 #[track_caller]
-fn is_fault(done: Result<Done, Fault>, name: Name, part: &str) {
+fn is_fault(done: Result<CallResult, Fault>, name: FaultName, part: &str) {
     let fault = done.expect_err("a fault");
     assert!(fault.name == name && fault.text.contains(part), "{fault:?}");
 }
@@ -224,10 +224,10 @@ fn is_fault(done: Result<Done, Fault>, name: Name, part: &str) {
 #[test]
 fn what_is_added_is_polled_and_accepted() {
     let mut world = World::new(StreamLimits::default());
-    is_fault(world.register("LIVE"), Name::LiveNotAllowed, "readyToReceive");
+    is_fault(world.register("LIVE"), FaultName::LiveNotAllowed, "readyToReceive");
     let poll = Call::Poll { component: "C".parse().unwrap(), last: None, want: None, answer_bytes_max: ROOM };
-    is_fault(world.done(0, poll), Name::NotRegistered, "alice:C is not registered");
-    assert_eq!(world.register("C"), Ok(Done::Yes));
+    is_fault(world.done(0, poll), FaultName::NotRegistered, "alice:C is not registered");
+    assert_eq!(world.register("C"), Ok(CallResult::Accepted));
     assert_eq!(world.poll(0, "C", None, None), []);
     let ids = [world.add(0, "A", "1"), world.add(0, "B", "{\"x\":1.50}"), world.add(0, "A", "null")];
     assert_eq!(ids, [1, 2, 3]);
@@ -291,12 +291,14 @@ fn groups_are_pushed_and_what_is_accepted_counts() {
     let mut world = World::new(StreamLimits::default());
     world.add(0, "A", "1");
     world.ready(1, "C", None);
-    assert!(matches!(&world.told[..], [Effect::Done { done: Err(fault), .. }] if fault.name == Name::NotRegistered));
+    assert!(
+        matches!(&world.told[..], [StreamEffect::CallResult { done: Err(fault), .. }] if fault.name == FaultName::NotRegistered)
+    );
     world.told.clear();
     world.register("C").unwrap();
     world.add(0, "A", "2");
     world.ready(1, "C", Some(&["A"]));
-    let (conn, push) = (Conn(1), PushId(0));
+    let (conn, push) = (ConnectionId(1), PushId(0));
     assert_eq!(world.groups(), [(conn, push, 0, vec![1, 2])], "a new consumer begins with what is kept");
     world.add(0, "B", "3");
     world.add(0, "A", "4");
@@ -309,12 +311,12 @@ fn groups_are_pushed_and_what_is_accepted_counts() {
     assert_eq!(world.position("C"), 2);
     // Over another connection, it gets again what it has not accepted, and the first one nothing.
     world.ready(2, "C", None);
-    assert!(world.told.contains(&Effect::PushEnd { conn, push, is_closed: false }));
-    assert_eq!(world.groups(), [(Conn(2), PushId(1), 0, vec![3, 4])]);
+    assert!(world.told.contains(&StreamEffect::PushEnd { conn, push, is_closed: false }));
+    assert_eq!(world.groups(), [(ConnectionId(2), PushId(1), 0, vec![3, 4])]);
     world.stream_service.on_answer(world.now.instant, conn, push, 1, true);
     world.run();
     assert_eq!(world.position("C"), 2);
-    world.stream_service.on_close(Conn(2));
+    world.stream_service.on_close(ConnectionId(2));
     world.add(0, "A", "5");
     assert_eq!(world.groups(), []);
     // Polling goes on where pushing ended.
@@ -331,7 +333,7 @@ fn who_is_live_gets_what_is_added_from_now_on() {
     world.add(0, "A", "3");
     world.add(0, "A", "4");
     world.add(0, "A", "5");
-    let (conn, push) = (Conn(7), PushId(0));
+    let (conn, push) = (ConnectionId(7), PushId(0));
     assert_eq!(world.groups(), [(conn, push, 0, vec![3]), (conn, push, 1, vec![4])]);
     world.stream_service.on_answer(world.now.instant, conn, push, 0, false);
     world.run();
@@ -350,7 +352,9 @@ fn a_consumer_that_lapses_hears_which_events_it_missed() {
     let told: Vec<(StreamName, Consumer, MissedRange)> = std::mem::take(&mut world.told)
         .into_iter()
         .filter_map(|effect| match effect {
-            Effect::Notice(Notice::Lapsed { stream, consumer, missed }) => Some((stream, consumer, missed)),
+            StreamEffect::StreamNotice(StreamNotice::Lapsed { stream, consumer, missed }) => {
+                Some((stream, consumer, missed))
+            }
             effect => {
                 world.told.push(effect);
                 None
@@ -363,9 +367,9 @@ fn a_consumer_that_lapses_hears_which_events_it_missed() {
         ("main".parse().unwrap(), "alice:C".parse().unwrap(), MissedRange { first, last, count })
     };
     assert_eq!(told, [missed(1, 1), missed(2, 6)]);
-    assert!(world.told.contains(&Effect::PushEnd { conn: Conn(1), push: PushId(0), is_closed: true }));
+    assert!(world.told.contains(&StreamEffect::PushEnd { conn: ConnectionId(1), push: PushId(0), is_closed: true }));
     let poll = Call::Poll { component: "C".parse().unwrap(), last: None, want: None, answer_bytes_max: ROOM };
-    is_fault(world.done(0, poll), Name::NotRegistered, "6 events, 1 to 6, were not accepted in time");
+    is_fault(world.done(0, poll), FaultName::NotRegistered, "6 events, 1 to 6, were not accepted in time");
     world.register("C").unwrap();
     assert_eq!(world.poll(0, "C", None, None).len(), 3);
 }
@@ -376,7 +380,7 @@ fn a_stream_that_is_full_takes_nothing_before_something_is_accepted() {
     world.register("C").unwrap();
     (1..=3).for_each(|number| assert_eq!(world.add(0, "A", "1"), number));
     let add = || Call::Add { kind: "A".parse().unwrap(), data: json("1") };
-    is_fault(world.done(0, add()), Name::DefenseRejected, "the stream main is full");
+    is_fault(world.done(0, add()), FaultName::DefenseRejected, "the stream main is full");
     // What comes from elsewhere waits.
     world.append(ServerId(9), "main/A", None);
     world.later(1000);
@@ -400,18 +404,18 @@ fn what_could_not_be_stored_is_done_again_and_nothing_is_left_out() {
         world.append(OWN, "main/A", Some(Payload::Json(json(&number.to_string()))));
     }
     world.stream_service.run(&mut world.store, world.now);
-    let finds: Vec<Effect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
+    let finds: Vec<StreamEffect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
     for find in finds {
-        let Effect::Find { stream, after } = find else { panic!("{find:?}") };
+        let StreamEffect::Find { stream, after } = find else { panic!("{find:?}") };
         world.find(stream, after);
     }
     world.stream_service.run(&mut world.store, world.now);
     world.store = before;
-    world.stream_service.take_back(&mut world.store, "the disk is full").unwrap();
+    world.stream_service.roll_back(&mut world.store, "the disk is full").unwrap();
     // What was asked behind it is asked all the same, and does not count.
     world.run();
     assert_eq!(world.groups(), []);
-    assert_eq!(world.told, [Effect::PushEnd { conn: Conn(1), push: PushId(0), is_closed: true }]);
+    assert_eq!(world.told, [StreamEffect::PushEnd { conn: ConnectionId(1), push: PushId(0), is_closed: true }]);
     world.told.clear();
     let all: Vec<(u64, String)> = (0..5).map(|number| (number + 1, format!("A {number}"))).collect();
     assert_eq!(world.poll(0, "C", None, None), all);
@@ -427,12 +431,12 @@ fn a_stream_has_so_many_consumers_at_most() {
         world.store.register(&name, &consumer, Timestamp::MIN).unwrap();
     }
     let refused = world.register("D").expect_err("it is one too many");
-    assert_eq!(refused.name, Name::DefenseRejected);
+    assert_eq!(refused.name, FaultName::DefenseRejected);
     let what = Call::Poll { component: "D".parse().unwrap(), last: None, want: None, answer_bytes_max: ROOM };
-    assert_eq!(world.done(0, what).expect_err("it is not registered").name, Name::NotRegistered);
+    assert_eq!(world.done(0, what).expect_err("it is not registered").name, FaultName::NotRegistered);
     let known = Consumer { user: "bob".parse().unwrap(), component: "C0".parse().unwrap() };
     world.store.remove(&name, &known).unwrap();
-    assert_eq!((world.register("D"), world.register("D")), (Ok(Done::Yes), Ok(Done::Yes)));
+    assert_eq!((world.register("D"), world.register("D")), (Ok(CallResult::Accepted), Ok(CallResult::Accepted)));
 }
 
 impl World {
@@ -466,7 +470,7 @@ fn a_search_ends_when_its_ground_is_gone() {
         world.stream_service.on_call(
             &mut world.store,
             world.now,
-            (Conn(1), CallId(9)),
+            (ConnectionId(1), CallId(9)),
             0,
             "alice".parse().unwrap(),
             poll,
@@ -474,18 +478,19 @@ fn a_search_ends_when_its_ground_is_gone() {
         assert_eq!(world.stream_service.poll_effect(), None);
     };
     let told = |world: &mut World| {
-        let told: Vec<Effect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
-        let is_it = |effect: &&Effect| matches!(effect, Effect::Done { call: CallId(9), done: Err(_), .. });
+        let told: Vec<StreamEffect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
+        let is_it =
+            |effect: &&StreamEffect| matches!(effect, StreamEffect::CallResult { call: CallId(9), done: Err(_), .. });
         assert_eq!(told.iter().filter(is_it).count(), 1, "{told:?}");
         assert!(world.stream_service.searches.is_empty());
     };
     begin(&mut world);
-    world.stream_service.take_back(&mut world.store, "the disk is full").unwrap();
+    world.stream_service.roll_back(&mut world.store, "the disk is full").unwrap();
     told(&mut world);
     begin(&mut world);
     let (stream, consumer) = (None, Consumer { user: "alice".parse().unwrap(), component: "C".parse().unwrap() });
-    let what = StreamAsk::Reset(consumer, Place::Start);
-    world.stream_service.on_ask(&mut world.store, world.now, 1, StreamRequest { stream, what });
+    let what = StreamOperation::Reset(consumer, Place::Start);
+    world.stream_service.on_request(&mut world.store, world.now, 1, StreamRequest { stream, what });
     told(&mut world);
     world.run();
     assert_eq!(world.position("C"), 0, "what was reset stays so");
@@ -508,14 +513,14 @@ fn a_search_holds_nobody_up() {
     };
     let mut turns = 0;
     for (call, component) in [(1, "C"), (2, "LIVE")] {
-        let from = (Conn(1), CallId(call));
+        let from = (ConnectionId(1), CallId(call));
         world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), poll(component));
     }
-    let from = (Conn(2), CallId(3));
+    let from = (ConnectionId(2), CallId(3));
     world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), poll("C"));
-    world.stream_service.on_close(Conn(2));
+    world.stream_service.on_close(ConnectionId(2));
     let ready = Call::Ready { component: "D".parse().unwrap(), want: want.clone(), version: Version::V1_1 };
-    let from = (Conn(1), CallId(4));
+    let from = (ConnectionId(1), CallId(4));
     world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), ready);
     let (mut found, mut groups) = (Vec::new(), Vec::new());
     while world.stream_service.deadline() <= world.now.instant {
@@ -523,9 +528,13 @@ fn a_search_holds_nobody_up() {
         world.stream_service.run(&mut world.store, world.now);
         while let Some(effect) = world.stream_service.poll_effect() {
             match effect {
-                Effect::Done { call: CallId(4), done, .. } => assert_eq!((done, turns), (Ok(Done::Yes), 1)),
-                Effect::Done { call, done: Ok(Done::Events(events)), .. } => found.push((call.0, rows(&events))),
-                Effect::Group { events, .. } => groups.push(rows(&events)),
+                StreamEffect::CallResult { call: CallId(4), done, .. } => {
+                    assert_eq!((done, turns), (Ok(CallResult::Accepted), 1))
+                }
+                StreamEffect::CallResult { call, done: Ok(CallResult::Events(events)), .. } => {
+                    found.push((call.0, rows(&events)))
+                }
+                StreamEffect::Group { events, .. } => groups.push(rows(&events)),
                 other => panic!("{other:?}"),
             }
         }
@@ -540,21 +549,23 @@ fn a_search_holds_nobody_up() {
 #[test]
 fn nobody_waits_for_a_journal_that_cannot_be_read() {
     let mut world = World::new(StreamLimits::default());
-    let (from, user) = ((Conn(1), CallId(99)), "alice".parse().unwrap());
+    let (from, user) = ((ConnectionId(1), CallId(99)), "alice".parse().unwrap());
     let add = Call::Add { kind: "A".parse().unwrap(), data: json("1") };
     world.stream_service.on_call(&mut world.store, world.now, from, 0, user, add);
-    let Some(Effect::Register { number, registrations }) = world.stream_service.poll_effect() else {
+    let Some(StreamEffect::Register { number, registrations }) = world.stream_service.poll_effect() else {
         panic!("it is registered")
     };
     let id = world.append_session(registrations);
     world.stream_service.on_registered(number, Ok(id));
     world.stream_service.run(&mut world.store, world.now);
-    let Some(Effect::Find { stream, after }) = world.stream_service.poll_effect() else { panic!("it is looked for") };
+    let Some(StreamEffect::Find { stream, after }) = world.stream_service.poll_effect() else {
+        panic!("it is looked for")
+    };
     world.stream_service.on_found(&mut world.store, world.now.instant, stream, after, None);
     world.run();
     let told = std::mem::take(&mut world.told);
-    let [Effect::Done { call: CallId(99), done: Err(fault), .. }] = &told[..] else { panic!("{told:?}") };
-    assert_eq!(fault.name, Name::InternalError);
+    let [StreamEffect::CallResult { call: CallId(99), done: Err(fault), .. }] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(fault.name, FaultName::InternalError);
     assert!(fault.text.contains(&id.to_string()), "{fault:?}");
     world.later(1000);
     assert_eq!(world.told, []);
@@ -584,9 +595,9 @@ fn a_stream_takes_in_part_what_it_does_not_take_as_a_whole() {
 fn who_adds_what_the_journal_does_not_give_back_is_told() {
     let mut world = World::new(StreamLimits::default());
     let what = Call::Add { kind: "A".parse().unwrap(), data: json("1") };
-    let from = (Conn(1), CallId(77));
+    let from = (ConnectionId(1), CallId(77));
     world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), what);
-    let Some(Effect::Register { number, .. }) = world.stream_service.poll_effect() else {
+    let Some(StreamEffect::Register { number, .. }) = world.stream_service.poll_effect() else {
         panic!("nothing is registered")
     };
     // It was removed before it was found; what came behind it was not.
@@ -598,7 +609,7 @@ fn who_adds_what_the_journal_does_not_give_back_is_told() {
     world.run();
     let told = std::mem::take(&mut world.told);
     assert!(
-        matches!(&told[..], [Effect::Done { call: CallId(77), done: Err(fault), .. }] if fault.name == Name::InternalError),
+        matches!(&told[..], [StreamEffect::CallResult { call: CallId(77), done: Err(fault), .. }] if fault.name == FaultName::InternalError),
         "{told:?}"
     );
 }
@@ -615,18 +626,18 @@ fn who_adds_is_told_the_id_whatever_comes_first() {
             if 0 < left && rng.chance(0.4) {
                 left -= 1;
                 let what = Call::Add { kind: "A".parse().unwrap(), data: json(&left.to_string()) };
-                let from = (Conn(1), CallId(left));
+                let from = (ConnectionId(1), CallId(left));
                 world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), what);
             }
             world.stream_service.run(&mut world.store, world.now);
             while let Some(effect) = world.stream_service.poll_effect() {
                 match effect {
-                    Effect::Register { number, registrations } => {
+                    StreamEffect::Register { number, registrations } => {
                         let id = world.append_session(registrations);
                         registered.push((number, id));
                     }
-                    Effect::Find { stream, after } => finds.push((stream, after)),
-                    Effect::Done { call, done: Ok(Done::Added(id)), .. } => {
+                    StreamEffect::Find { stream, after } => finds.push((stream, after)),
+                    StreamEffect::CallResult { call, done: Ok(CallResult::Added(id)), .. } => {
                         assert_eq!(done.insert(call, id), None, "seed {seed}");
                     }
                     other => panic!("seed {seed}: {other:?}"),

@@ -53,7 +53,7 @@ fn what_can_never_be_registered_is_set_aside_and_what_is_refused_for_now_is_not(
     world.post("2");
     let refusals =
         [Kind::Invalid, Kind::Busy, Kind::Invalid].map(|kind| Refusal { kind, text: "it is too large".into() });
-    let run = |world: &mut World| -> Vec<Effect> {
+    let run = |world: &mut World| -> Vec<StreamEffect> {
         world.stream_service.run(&mut world.store, world.now);
         std::iter::from_fn(|| world.stream_service.poll_effect()).collect()
     };
@@ -64,13 +64,12 @@ fn what_can_never_be_registered_is_set_aside_and_what_is_refused_for_now_is_not(
             world.now = ClockReading { instant: world.now.instant + RETRY_TIME, ..world.now };
             effects = run(&mut world);
         }
-        let [Effect::Register { number, registrations }] = &effects[..] else { panic!("{effects:?}") };
+        let [StreamEffect::Register { number, registrations }] = &effects[..] else { panic!("{effects:?}") };
         assert_eq!(registrations.len(), count, "they are a session, and then each is one");
         world.stream_service.on_registered(*number, Err(refusal));
     }
     world.later(5_000);
-    let is_told =
-        |effect: &Effect| matches!(effect, Effect::Notice(Notice::SetAside(1, why)) if why == "it is too large");
+    let is_told = |effect: &StreamEffect| matches!(effect, StreamEffect::StreamNotice(StreamNotice::SetAside(1, why)) if why == "it is too large");
     assert!(world.told.iter().any(is_told), "{:?}", world.told);
     world.later(1000);
     assert_eq!(world.all(), ["2"]);
@@ -111,14 +110,14 @@ fn posts(seed: u64) -> usize {
         let before = world.store.clone();
         if let Some(at) = (!requests.is_empty()).then(|| rng.below(requests.len() as u64) as usize) {
             match requests.remove(at) {
-                Effect::Register { number, .. } if rng.chance(0.2) => {
+                StreamEffect::Register { number, .. } if rng.chance(0.2) => {
                     world.stream_service.on_registered(number, Err(Refusal::busy()));
                 }
-                Effect::Register { number, registrations } => {
+                StreamEffect::Register { number, registrations } => {
                     let id = world.append_session(registrations);
                     world.stream_service.on_registered(number, Ok(id));
                 }
-                Effect::Find { stream, after } => world.find(stream, after),
+                StreamEffect::Find { stream, after } => world.find(stream, after),
                 other => panic!("{other:?}"),
             }
         }
@@ -127,9 +126,10 @@ fn posts(seed: u64) -> usize {
             if rng.chance(0.7) {
                 world.store = before;
             }
-            world.stream_service.take_back(&mut world.store, "the disk is full").unwrap();
+            world.stream_service.roll_back(&mut world.store, "the disk is full").unwrap();
         }
-        let is_request = |effect: &Effect| matches!(effect, Effect::Register { .. } | Effect::Find { .. });
+        let is_request =
+            |effect: &StreamEffect| matches!(effect, StreamEffect::Register { .. } | StreamEffect::Find { .. });
         requests.extend(std::iter::from_fn(|| world.stream_service.poll_effect()).filter(is_request));
         if rng.chance(0.05) {
             requests.clear();
@@ -165,20 +165,20 @@ fn who_is_live_is_told_of_what_the_bus_has_lost() {
     let new = world.append(other, "main/A", None);
     world.stream_service.on_fetched(&[FetchedEvent { id: new, is_lost: false }]);
     world.run();
-    assert_eq!(world.groups(), [(Conn(1), PushId(0), 0, vec![2])]);
-    world.stream_service.on_answer(world.now.instant, Conn(1), PushId(0), 0, true);
+    assert_eq!(world.groups(), [(ConnectionId(1), PushId(0), 0, vec![2])]);
+    world.stream_service.on_answer(world.now.instant, ConnectionId(1), PushId(0), 0, true);
     // Lost on the bus: a number is missing. What is lost of other types is no matter of this consumer.
     let lost = [world.append(other, "main/A", None), world.append(other, "main/A", None)];
     world.stream_service.on_fetched(&lost.map(|id| FetchedEvent { id, is_lost: true }));
     world.append(other, "main/A", None);
     world.run();
-    assert_eq!(world.groups(), [(Conn(1), PushId(0), 2, vec![5])]);
-    world.stream_service.on_answer(world.now.instant, Conn(1), PushId(0), 2, true);
+    assert_eq!(world.groups(), [(ConnectionId(1), PushId(0), 2, vec![5])]);
+    world.stream_service.on_answer(world.now.instant, ConnectionId(1), PushId(0), 2, true);
     let unwanted = world.append(other, "main/B", None);
     world.stream_service.on_fetched(&[FetchedEvent { id: unwanted, is_lost: true }]);
     world.append(other, "main/A", None);
     world.run();
-    assert_eq!(world.groups(), [(Conn(1), PushId(0), 3, vec![7])]);
+    assert_eq!(world.groups(), [(ConnectionId(1), PushId(0), 3, vec![7])]);
     assert!(world.stream_service.fetched.is_empty());
     // A reliable consumer gets all of it.
     world.register("C").unwrap();
@@ -202,7 +202,7 @@ fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
     let feed = |second: &mut StreamService, world: &mut World| {
         second.run(&mut world.store, world.now);
         while let Some(effect) = second.poll_effect() {
-            let Effect::Find { stream, after } = effect else { panic!("{effect:?}") };
+            let StreamEffect::Find { stream, after } = effect else { panic!("{effect:?}") };
             let of = world.journal.iter().filter(|event| event.id.server == after.server && after < event.id);
             let found = Some(QueryPage { events: of.cloned().collect(), more_follows: false });
             second.on_found(&mut world.store, world.now.instant, stream, after, found);
@@ -215,8 +215,15 @@ fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
     world.run();
     // Registered here, and fed by the other one before anybody here has looked: whoever added it is told the id all the same.
     let what = Call::Add { kind: "A".parse().unwrap(), data: json("2") };
-    world.stream_service.on_call(&mut world.store, world.now, (Conn(3), CallId(77)), 0, "alice".parse().unwrap(), what);
-    let Some(Effect::Register { number, registrations }) = world.stream_service.poll_effect() else {
+    world.stream_service.on_call(
+        &mut world.store,
+        world.now,
+        (ConnectionId(3), CallId(77)),
+        0,
+        "alice".parse().unwrap(),
+        what,
+    );
+    let Some(StreamEffect::Register { number, registrations }) = world.stream_service.poll_effect() else {
         panic!("it is registered")
     };
     let id = world.append_session(registrations);
@@ -224,8 +231,12 @@ fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
     feed(&mut second, &mut world);
     world.stream_service.on_registered(number, Ok(id));
     world.later(20);
-    let added = Ok(Done::Added(StreamId::from_number(2).unwrap()));
-    assert!(world.told.contains(&Effect::Done { conn: Conn(3), call: CallId(77), done: added }), "{:?}", world.told);
+    let added = Ok(CallResult::Added(StreamId::from_number(2).unwrap()));
+    assert!(
+        world.told.contains(&StreamEffect::CallResult { conn: ConnectionId(3), call: CallId(77), done: added }),
+        "{:?}",
+        world.told
+    );
     // Nobody shares what this server has registered.
     let alone = ServerId(5);
     world.append(alone, "main/A", None);
@@ -234,7 +245,7 @@ fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
     let mut groups = world.groups();
     groups.sort_by_key(|(conn, _, seq, _)| (*conn, *seq));
     let ids = |conn| -> Vec<u64> {
-        let of = groups.iter().filter(|(of, ..)| *of == Conn(conn));
+        let of = groups.iter().filter(|(of, ..)| *of == ConnectionId(conn));
         of.flat_map(|(.., ids)| ids.iter().copied()).collect()
     };
     assert_eq!((ids(1), ids(2)), (vec![1, 2, 3], vec![1, 2, 3]), "{groups:?}");
@@ -257,23 +268,23 @@ fn who_shares_a_store_tells_the_id_that_is_stored() {
         world.stream_service.on_call(
             &mut world.store,
             world.now,
-            (Conn(3), CallId(77)),
+            (ConnectionId(3), CallId(77)),
             0,
             "alice".parse().unwrap(),
             what,
         );
-        let Some(Effect::Register { number, registrations }) = world.stream_service.poll_effect() else {
+        let Some(StreamEffect::Register { number, registrations }) = world.stream_service.poll_effect() else {
             panic!("registered")
         };
         let id = world.append_session(registrations);
         world.stream_service.run(&mut world.store, world.now);
-        let finds: Vec<Effect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
+        let finds: Vec<StreamEffect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
         if is_registered {
             world.stream_service.on_registered(number, Ok(id));
             // Something else fails.
         } else {
             for find in finds {
-                let Effect::Find { stream, after } = find else { panic!("{find:?}") };
+                let StreamEffect::Find { stream, after } = find else { panic!("{find:?}") };
                 world.find(stream, after);
             }
         }
@@ -288,15 +299,15 @@ fn who_shares_a_store_tells_the_id_that_is_stored() {
         };
         let other = EventId { server: ServerId(9), session: 1, instance: 1 };
         world.store.add(&main, &[event(other), event(id)], &[], &StreamLimits::default()).unwrap();
-        world.stream_service.take_back(&mut world.store, "the connection is lost").unwrap();
+        world.stream_service.roll_back(&mut world.store, "the connection is lost").unwrap();
         world.run();
         if !is_registered {
             world.stream_service.on_registered(number, Ok(id));
             world.run();
         }
-        let added = Ok(Done::Added(StreamId::from_number(2).unwrap()));
+        let added = Ok(CallResult::Added(StreamId::from_number(2).unwrap()));
         assert!(
-            world.told.contains(&Effect::Done { conn: Conn(3), call: CallId(77), done: added }),
+            world.told.contains(&StreamEffect::CallResult { conn: ConnectionId(3), call: CallId(77), done: added }),
             "{:?}",
             world.told
         );

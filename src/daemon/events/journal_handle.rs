@@ -1,10 +1,10 @@
 //! Opens the journal: the directory, the number of the server, the file, its threads.
 
 use crate::daemon::clock::random_u64;
-use crate::daemon::store::error::{OpenError, StoreError};
-use crate::daemon::store::reader::Reader;
+use crate::daemon::store::error::{JournalOpenError, StoreError};
+use crate::daemon::store::reader::JournalReader;
 use crate::daemon::store::sqlite::SqliteJournal;
-use crate::daemon::store::writer::Writer;
+use crate::daemon::store::writer::JournalWriter;
 use crate::event::model::{EventId, ServerId};
 use crate::event::sequencer::EventSequencer;
 use crate::event::store::Journal;
@@ -27,7 +27,7 @@ const DRAWN_MIN: u32 = 1 << 16;
 #[derive(Debug)]
 pub enum EventsError {
     /// The journal cannot be used.
-    Open(OpenError),
+    Open(JournalOpenError),
     /// The journal cannot be read.
     Read(StoreError),
     /// The system refuses something.
@@ -57,7 +57,7 @@ impl std::error::Error for EventsError {}
 
 /// An open journal.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct JournalHandle {
     /// Whose events are registered here.
     pub(super) server: ServerId,
     /// The file.
@@ -65,13 +65,13 @@ pub(super) struct Opened {
     /// Of each server the last event that was stored when the journal was opened, or where its last session begins.
     pub(super) stored: Vec<EventId>,
     /// Ends before the writer, which then leaves one file behind.
-    pub(super) reader: Arc<Reader>,
-    pub(super) writer: Arc<Writer>,
+    pub(super) reader: Arc<JournalReader>,
+    pub(super) writer: Arc<JournalWriter>,
 }
 
-impl Opened {
+impl JournalHandle {
     /// Whether there is a journal in the directory.
-    pub(super) fn is_there(directory: &Path) -> bool {
+    pub(super) fn exists(directory: &Path) -> bool {
         directory.join(JOURNAL_FILE).exists()
     }
 
@@ -80,7 +80,7 @@ impl Opened {
         directory: &Path,
         server: Option<ServerId>,
         retention: &Retention,
-    ) -> Result<Opened, EventsError> {
+    ) -> Result<JournalHandle, EventsError> {
         let system = |step, path: &Path| {
             let path = path.to_owned();
             move |error| EventsError::System { step, path, error }
@@ -88,27 +88,27 @@ impl Opened {
         let made = DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory);
         made.map_err(system("make the directory", directory))?;
         let path = directory.join(JOURNAL_FILE);
-        let is_new = !Opened::is_there(directory);
+        let is_new = !JournalHandle::exists(directory);
         let mut journal = SqliteJournal::open(&path).map_err(EventsError::Open)?;
         let server = match server {
             Some(server) => server,
-            None => journal.drawn_server(draw()).map_err(EventsError::Read)?,
+            None => journal.drawn_server(draw_server_id()).map_err(EventsError::Read)?,
         };
         let last = journal.last_session(server).map_err(EventsError::Read)?;
         let stored = journal.last_events().map_err(EventsError::Read)?;
         let reader = SqliteJournal::reader(&path).map_err(EventsError::Open)?;
-        let reader = Reader::start(reader).map_err(system("start a thread for", &path))?;
+        let reader = JournalReader::start(reader).map_err(system("start a thread for", &path))?;
         let sequencer = EventSequencer::new(server, last.session, last.timestamp);
-        let writer = Writer::start_retaining(journal, sequencer, retention.clone())
+        let writer = JournalWriter::start_retaining(journal, sequencer, retention.clone())
             .map_err(system("start a thread for", &path))?;
         let what = if is_new { "new journal of events made" } else { "journal of events opened" };
         tracing::info!(%server, session = last.session, path = %path.display(), "{what}");
-        Ok(Opened { server, path, stored, writer: Arc::new(writer), reader: Arc::new(reader) })
+        Ok(JournalHandle { server, path, stored, writer: Arc::new(writer), reader: Arc::new(reader) })
     }
 }
 
 /// A number that probably no other server has.
-fn draw() -> ServerId {
+fn draw_server_id() -> ServerId {
     ServerId(DRAWN_MIN + (random_u64() % u64::from(u32::MAX - DRAWN_MIN)) as u32)
 }
 
@@ -120,8 +120,9 @@ mod tests {
     #[test]
     fn a_server_keeps_the_number_that_was_drawn_for_it() {
         let directory = std::env::temp_dir().join(format!("seqcast-{:016x}", random_u64()));
-        let open =
-            |server| Opened::open(&directory.join("deep"), server, &Retention::default()).map(|opened| opened.server);
+        let open = |server| {
+            JournalHandle::open(&directory.join("deep"), server, &Retention::default()).map(|opened| opened.server)
+        };
         let drawn = open(None).unwrap();
         assert!(DRAWN_MIN <= drawn.0, "{drawn}");
         assert_eq!(open(None).unwrap(), drawn);

@@ -1,15 +1,15 @@
 //! What the engine does for those who ask about events.
 
 use super::replication::LocalServer;
-use super::{Asker, Done, EventsError, Outcome, answers, unavailable};
+use super::{EventCompletion, EventRequester, EventsError, JournalReply, answers, unavailable};
 use crate::daemon::engine::Engine;
 use crate::daemon::listeners::connection::ListenerConnection;
-use crate::daemon::stream::serve::Input;
+use crate::daemon::stream::service_thread::StreamInput;
 use crate::event::model::{Event, EventId, Json, Payload, Registration};
 use crate::event::refusal::{Kind, Refusal};
 use crate::listener::client::{Protocol, Session};
 use crate::listener::event::{EventAnswer, EventRequest};
-use crate::listener::frame::ToClient;
+use crate::listener::frame::PeerFrame;
 use crate::message::{ClientId, DeliveryMode, SubId, SubscriptionFilter};
 use crate::subject::event_type::EventType;
 use crate::time::ClockReading;
@@ -19,21 +19,21 @@ use std::sync::Arc;
 
 impl Engine {
     /// Somebody asks something about events; refused at once, or told later.
-    pub(crate) fn ask_events(&mut self, now: ClockReading, asker: Asker, request: EventRequest) {
-        if let Err(refusal) = self.begin_events(now, &asker, request) {
-            self.tell_events(&asker, vec![Err(refusal)]);
+    pub(crate) fn request_events(&mut self, now: ClockReading, asker: EventRequester, request: EventRequest) {
+        if let Err(refusal) = self.start_events_request(now, &asker, request) {
+            self.send_event_answers(&asker, vec![Err(refusal)]);
         }
     }
 
-    /// As [`Engine::ask_events`], of a client of a listener that is served.
-    pub(crate) fn ask_events_at_listener(
+    /// As [`Engine::request_events`], of a client of a listener that is served.
+    pub(crate) fn request_listener_events(
         &mut self,
         now: ClockReading,
         (client, number): (ClientId, u64),
         connection: &mut ListenerConnection,
         request: EventRequest,
     ) {
-        if let Err(refusal) = self.begin_events(now, &Asker::Listener(client, number), request) {
+        if let Err(refusal) = self.start_events_request(now, &EventRequester::Listener(client, number), request) {
             let Session::Hat(session) = &mut connection.session else {
                 unreachable!("others ask nothing about events")
             };
@@ -42,7 +42,12 @@ impl Engine {
         }
     }
 
-    fn begin_events(&mut self, now: ClockReading, asker: &Asker, request: EventRequest) -> Result<(), Refusal> {
+    fn start_events_request(
+        &mut self,
+        now: ClockReading,
+        asker: &EventRequester,
+        request: EventRequest,
+    ) -> Result<(), Refusal> {
         let publisher = self.events.publisher(now, &mut self.clients);
         let begun = match self.is_running() {
             true => {
@@ -50,18 +55,18 @@ impl Engine {
             }
             false => Err(Refusal::stopping()),
         };
-        begun.inspect_err(|refusal| self.note_refusal(asker, refusal))
+        begun.inspect_err(|refusal| self.record_refusal(asker, refusal))
     }
 
     /// Opens the journal, and shares it with other peers, if that was not done.
     fn open_events(&mut self, now: ClockReading) -> Result<(), Refusal> {
-        self.events.open_soon(now)?;
-        self.share_events(now).map_err(unavailable)
+        self.events.open_with_retry(now)?;
+        self.replicate_events(now).map_err(unavailable)
     }
 
     /// Shares the journal with other peers, once it is open.
-    pub(crate) fn share_events(&mut self, now: ClockReading) -> Result<(), EventsError> {
-        let Some(server) = self.events.server().filter(|_| self.events.is_to_share()) else { return Ok(()) };
+    pub(crate) fn replicate_events(&mut self, now: ClockReading) -> Result<(), EventsError> {
+        let Some(server) = self.events.server().filter(|_| self.events.needs_replication()) else { return Ok(()) };
         let client = self.events.publisher(now, &mut self.clients);
         let (epoch, message_bytes_max) = (self.peer.epoch(), self.peer.settings().message_bytes_max);
         let own = LocalServer { server, epoch, client, message_bytes_max, mailbox: Arc::clone(&self.mailbox) };
@@ -81,8 +86,8 @@ impl Engine {
         for (asker, request) in self.events.on_claimed(claimed) {
             let begun = self.events.begin((now, publisher), &self.mailbox, &asker, request);
             if let Err(refusal) = begun {
-                self.note_refusal(&asker, &refusal);
-                self.tell_asker(now, &asker, Err(refusal));
+                self.record_refusal(&asker, &refusal);
+                self.send_result(now, &asker, Err(refusal));
             }
         }
     }
@@ -93,42 +98,42 @@ impl Engine {
         let event_type = EventType::new(["event", &server.to_string(), "engine"]).expect("short words and a number");
         let text = Bytes::from(format!("\"{word}\""));
         let payload = Some(Payload::Json(Json::from_bytes(text).expect("a word between quotes")));
-        self.register_own(now, vec![Registration { event_type, source_timestamp: None, payload }]);
+        self.register_internal(now, vec![Registration { event_type, source_timestamp: None, payload }]);
     }
 
     /// The peer registers something that nobody waits for.
-    pub(crate) fn register_own(&mut self, now: ClockReading, registrations: Vec<Registration>) {
-        self.ask_events(now, Asker::Own, EventRequest::Register(registrations));
+    pub(crate) fn register_internal(&mut self, now: ClockReading, registrations: Vec<Registration>) {
+        self.request_events(now, EventRequester::Internal, EventRequest::Register(registrations));
     }
 
     /// The journal is done with a request.
-    pub(crate) fn on_events_done(&mut self, now: ClockReading, outcome: Outcome) {
-        let Outcome { asker, done, ended } = outcome;
+    pub(crate) fn on_events_done(&mut self, now: ClockReading, outcome: EventCompletion) {
+        let EventCompletion { asker, done, ended } = outcome;
         ended.into_iter().for_each(|cost| self.events.end(cost));
         match &done {
-            Ok(Done::Registered(events)) => {
+            Ok(JournalReply::Registered(events)) => {
                 self.events.registered += events.len() as u64;
-                self.tell_subscribers(now, events);
+                self.deliver_to_subscribers(now, events);
             }
-            Ok(Done::Found(_)) => {}
-            Err(refusal) => self.note_refusal(&asker, refusal),
+            Ok(JournalReply::Found(_)) => {}
+            Err(refusal) => self.record_refusal(&asker, refusal),
         }
-        self.tell_asker(now, &asker, done);
+        self.send_result(now, &asker, done);
     }
 
     /// Tells who asked what became of a request.
-    fn tell_asker(&mut self, now: ClockReading, asker: &Asker, done: Result<Done, Refusal>) {
-        if let Asker::Listener(client, number) = asker {
-            return self.tell_listener(now, *client, *number, done);
+    fn send_result(&mut self, now: ClockReading, asker: &EventRequester, done: Result<JournalReply, Refusal>) {
+        if let EventRequester::Listener(client, number) = asker {
+            return self.send_listener_result(now, *client, *number, done);
         }
         let answers = match done {
             Ok(done) => answers(done).into_iter().map(Ok).collect(),
             Err(refusal) => vec![Err(refusal)],
         };
-        self.tell_events(asker, answers);
+        self.send_event_answers(asker, answers);
     }
 
-    fn note_refusal(&mut self, asker: &Asker, refusal: &Refusal) {
+    fn record_refusal(&mut self, asker: &EventRequester, refusal: &Refusal) {
         self.events.refused += 1;
         if matches!(refusal.kind, Kind::Unavailable | Kind::Full) {
             self.events.unable += 1;
@@ -139,46 +144,52 @@ impl Engine {
         }
     }
 
-    fn tell_events(&mut self, asker: &Asker, answers: Vec<Result<EventAnswer, Refusal>>) {
+    fn send_event_answers(&mut self, asker: &EventRequester, answers: Vec<Result<EventAnswer, Refusal>>) {
         match asker {
-            Asker::Attached(client, id) => {
+            EventRequester::Attached(client, id) => {
                 let Some(connection) = self.clients.connection(*client) else { return };
                 let answers =
                     if connection.outbox.exceeds_answer_limit() { vec![Err(Refusal::busy())] } else { answers };
                 for answer in answers {
-                    self.clients.answer(*client, &ToClient::Events { id: *id, answer });
+                    self.clients.answer(*client, &PeerFrame::Events { id: *id, answer });
                 }
             }
             // The caller may have stopped waiting. At the bound the channel itself reports that parts are missing.
-            Asker::Embedded(_, told) => {
+            EventRequester::Embedded(_, told) => {
                 answers.into_iter().for_each(|answer| {
                     told.send(answer);
                 });
             }
-            Asker::Streams { number, inputs, .. } => {
+            EventRequester::Streams { number, inputs, .. } => {
                 for answer in answers {
                     let registered = answer.map(|answer| match answer {
                         EventAnswer::Registered(of) => EventId { server: of.server, session: of.session, instance: 1 },
                         EventAnswer::Found(..) => unreachable!("streams find events by themselves"),
                     });
                     // If the thread has ended, nobody waits for it.
-                    drop(inputs.push(Input::Registered { number: *number, registered }));
+                    drop(inputs.push(StreamInput::Registered { number: *number, registered }));
                 }
             }
-            Asker::Listener(..) | Asker::Own => {}
+            EventRequester::Listener(..) | EventRequester::Internal => {}
         }
     }
 
     /// Tells a client of a listener what became of its request.
-    fn tell_listener(&mut self, now: ClockReading, id: ClientId, number: u64, done: Result<Done, Refusal>) {
-        self.at_hat_client(now, id, |connection| {
+    fn send_listener_result(
+        &mut self,
+        now: ClockReading,
+        id: ClientId,
+        number: u64,
+        done: Result<JournalReply, Refusal>,
+    ) {
+        self.with_hat_client(now, id, |connection| {
             let Session::Hat(session) = &mut connection.session else {
                 unreachable!("others ask nothing about events")
             };
             let out = &mut connection.unwritten.out;
             match done {
-                Ok(Done::Registered(events)) => session.on_registered(number, events, out),
-                Ok(Done::Found(answer)) => session.on_answered(number, answer, out),
+                Ok(JournalReply::Registered(events)) => session.on_registered(number, events, out),
+                Ok(JournalReply::Found(answer)) => session.on_answered(number, answer, out),
                 Err(refusal) => session.on_refusal(number, &refusal, out),
             }
             connection.unwritten.note_answers();
@@ -186,7 +197,7 @@ impl Engine {
     }
 
     /// Tells the clients of Hat that subscribe to them of the events of a session, together.
-    fn tell_subscribers(&mut self, now: ClockReading, events: &[Event]) {
+    fn deliver_to_subscribers(&mut self, now: ClockReading, events: &[Event]) {
         if !self.listeners.has_clients(Protocol::Hat) {
             return;
         }
@@ -203,7 +214,7 @@ impl Engine {
             }
         }
         for (id, events) in told {
-            self.at_hat_client(now, id, |connection| {
+            self.with_hat_client(now, id, |connection| {
                 let has_room = connection.has_room();
                 let Session::Hat(session) = &mut connection.session else { unreachable!("it was looked at") };
                 match has_room {
@@ -218,7 +229,7 @@ impl Engine {
     }
 
     /// Says something to a client, and does what it asks for then.
-    fn at_hat_client(&mut self, now: ClockReading, id: ClientId, say: impl FnOnce(&mut ListenerConnection)) {
+    fn with_hat_client(&mut self, now: ClockReading, id: ClientId, say: impl FnOnce(&mut ListenerConnection)) {
         let Some(mut connection) = self.clients.take_listener(id) else { return };
         say(&mut connection);
         self.drain_asks(now, id, &mut connection);

@@ -16,10 +16,10 @@
 //! not malformed: nothing is found with them.
 
 use super::chatter::{Message, PING, PONG};
-use super::sbs::{Malformed, Reader, put_boolean, put_count, put_integer, put_optional, put_text};
-use super::to_client::OF_SERVERS;
+use super::sbs::{Malformed, SbsReader, put_boolean, put_count, put_integer, put_optional, put_text};
+use super::server_message::SERVER_TYPES;
 use super::value::{id, micros, put_id, put_pattern, put_registration, put_time, registration, subtypes, time};
-use super::{Fault, Refusal, Settings};
+use super::{Fault, RegistrationRefusal, Settings};
 use crate::event::model::{EventId, Registration, ServerId};
 use crate::event::store::{Query, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
@@ -33,7 +33,7 @@ const QUERY_REQ: &str = "HatEventer.MsgQueryReq";
 
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ToPeer {
+pub enum HatClientMessage {
     /// Whether somebody is there.
     Ping,
     /// That somebody is there.
@@ -41,7 +41,7 @@ pub enum ToPeer {
     /// Who it is.
     Init(Init),
     /// Register these events, or why that cannot be.
-    Register(Result<Vec<Registration>, Refusal>),
+    Register(Result<Vec<Registration>, RegistrationRefusal>),
     /// A question; `None` if nothing can be found with it.
     Query(Option<Query>),
     /// It has got events. Nobody asked for that.
@@ -56,56 +56,58 @@ pub struct Init {
     /// What proves who it is.
     pub token: Option<String>,
     /// Which events it is to be told of.
-    pub subscription: Subscription,
+    pub subscription: EventSubscription,
     /// Only of those that are stored; all are, here.
     pub persisted: bool,
 }
 
 /// Which events a client is told of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Subscription {
+pub struct EventSubscription {
     /// Those with a type that one of these matches. What can match no type is left out.
     pub patterns: Vec<TypePattern>,
     /// Only those of this server.
     pub server: Option<ServerId>,
 }
 
-impl ToPeer {
+impl HatClientMessage {
     /// Reads what the message says.
     ///
     /// # Errors
     /// The client is at fault, and its connection ends.
-    pub fn decode(message: &Message<'_>, settings: &Settings) -> Result<ToPeer, Fault> {
-        let mut reader = Reader::new(message.body);
+    pub fn decode(message: &Message<'_>, settings: &Settings) -> Result<HatClientMessage, Fault> {
+        let mut reader = SbsReader::new(message.body);
         let (type_name, read) = match message.type_name {
-            PING => (PING, Ok(ToPeer::Ping)),
-            PONG => (PONG, Ok(ToPeer::Pong)),
-            EVENTS_ACK => (EVENTS_ACK, Ok(ToPeer::EventsAck)),
-            INIT_REQ => (INIT_REQ, init(&mut reader, settings).map(ToPeer::Init)),
+            PING => (PING, Ok(HatClientMessage::Ping)),
+            PONG => (PONG, Ok(HatClientMessage::Pong)),
+            EVENTS_ACK => (EVENTS_ACK, Ok(HatClientMessage::EventsAck)),
+            INIT_REQ => (INIT_REQ, init(&mut reader, settings).map(HatClientMessage::Init)),
             REGISTER_REQ => match registrations(&mut reader, settings) {
                 // What follows was not read.
-                Ok(Err(refusal @ Refusal::TooMany { .. })) => return Ok(ToPeer::Register(Err(refusal))),
-                read => (REGISTER_REQ, read.map(ToPeer::Register).map_err(Wrong::Form)),
+                Ok(Err(refusal @ RegistrationRefusal::TooMany { .. })) => {
+                    return Ok(HatClientMessage::Register(Err(refusal)));
+                }
+                read => (REGISTER_REQ, read.map(HatClientMessage::Register).map_err(BodyFault::Form)),
             },
-            QUERY_REQ => (QUERY_REQ, query(&mut reader, settings).map(ToPeer::Query)),
-            name => return Err(not_of_a_client(name)),
+            QUERY_REQ => (QUERY_REQ, query(&mut reader, settings).map(HatClientMessage::Query)),
+            name => return Err(unexpected_type(name)),
         };
         let whole = read.and_then(|said| Ok(reader.end().map(|()| said)?));
         whole.map_err(|wrong| match wrong {
-            Wrong::Form(error) => Fault::Malformed { type_name, error },
-            Wrong::Meaning(fault) => fault,
+            BodyFault::Form(error) => Fault::Malformed { type_name, error },
+            BodyFault::Meaning(fault) => fault,
         })
     }
 
     /// The type of the message.
     pub fn type_name(&self) -> &'static str {
         match self {
-            ToPeer::Ping => PING,
-            ToPeer::Pong => PONG,
-            ToPeer::Init(_) => INIT_REQ,
-            ToPeer::Register(_) => REGISTER_REQ,
-            ToPeer::Query(_) => QUERY_REQ,
-            ToPeer::EventsAck => EVENTS_ACK,
+            HatClientMessage::Ping => PING,
+            HatClientMessage::Pong => PONG,
+            HatClientMessage::Init(_) => INIT_REQ,
+            HatClientMessage::Register(_) => REGISTER_REQ,
+            HatClientMessage::Query(_) => QUERY_REQ,
+            HatClientMessage::EventsAck => EVENTS_ACK,
         }
     }
 
@@ -113,48 +115,48 @@ impl ToPeer {
     pub fn encode(&self) -> Option<BytesMut> {
         let mut out = BytesMut::new();
         match self {
-            ToPeer::Ping | ToPeer::Pong | ToPeer::EventsAck => {}
-            ToPeer::Init(init) => put_init(&mut out, init),
-            ToPeer::Register(registrations) => {
+            HatClientMessage::Ping | HatClientMessage::Pong | HatClientMessage::EventsAck => {}
+            HatClientMessage::Init(init) => put_init(&mut out, init),
+            HatClientMessage::Register(registrations) => {
                 let registrations = registrations.as_ref().ok()?;
                 put_count(&mut out, registrations.len());
                 registrations.iter().for_each(|registration| put_registration(&mut out, registration));
             }
-            ToPeer::Query(query) => put_query(&mut out, query.as_ref()?),
+            HatClientMessage::Query(query) => put_query(&mut out, query.as_ref()?),
         }
         Some(out)
     }
 }
 
 /// Of types that only a server sends, and of those that there are not.
-fn not_of_a_client(name: &str) -> Fault {
-    match OF_SERVERS.into_iter().find(|known| *known == name) {
+fn unexpected_type(name: &str) -> Fault {
+    match SERVER_TYPES.into_iter().find(|known| *known == name) {
         Some(known) => Fault::Unexpected(known),
         None => Fault::unknown_type(name),
     }
 }
 
 /// What is wrong with the body of a message.
-enum Wrong {
+enum BodyFault {
     Form(Malformed),
     Meaning(Fault),
 }
 
-impl From<Malformed> for Wrong {
-    fn from(malformed: Malformed) -> Wrong {
-        Wrong::Form(malformed)
+impl From<Malformed> for BodyFault {
+    fn from(malformed: Malformed) -> BodyFault {
+        BodyFault::Form(malformed)
     }
 }
 
-fn init(reader: &mut Reader<'_>, settings: &Settings) -> Result<Init, Wrong> {
+fn init(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Init, BodyFault> {
     let name = reader.text()?.to_owned();
-    let token = reader.optional(Reader::text)?.map(str::to_owned);
+    let token = reader.optional(SbsReader::text)?.map(str::to_owned);
     let mut patterns = patterns(reader, settings)?;
-    let server = reader.optional(Reader::integer)?.map(server);
+    let server = reader.optional(SbsReader::integer)?.map(server);
     if server == Some(None) {
         patterns.clear();
     }
-    let subscription = Subscription { patterns, server: server.flatten() };
+    let subscription = EventSubscription { patterns, server: server.flatten() };
     Ok(Init { name, token, subscription, persisted: reader.boolean()? })
 }
 
@@ -164,10 +166,10 @@ fn server(number: i128) -> Option<ServerId> {
 }
 
 /// Reads types that are asked for; those that can match nothing are left out.
-fn patterns(reader: &mut Reader<'_>, settings: &Settings) -> Result<Vec<TypePattern>, Wrong> {
+fn patterns(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Vec<TypePattern>, BodyFault> {
     let (count, max) = (reader.count(1)?, settings.types_max);
     if max < count {
-        return Err(Wrong::Meaning(Fault::Types { count, max }));
+        return Err(BodyFault::Meaning(Fault::Types { count, max }));
     }
     let (mut list, mut patterns, mut wildcards) = (Vec::new(), Vec::new(), 0);
     for _ in 0..count {
@@ -178,7 +180,7 @@ fn patterns(reader: &mut Reader<'_>, settings: &Settings) -> Result<Vec<TypePatt
     }
     let max = settings.wildcard_subtypes_max;
     if max < wildcards {
-        return Err(Wrong::Meaning(Fault::Wildcards { subtypes: wildcards, max }));
+        return Err(BodyFault::Meaning(Fault::Wildcards { subtypes: wildcards, max }));
     }
     Ok(patterns)
 }
@@ -195,27 +197,27 @@ fn pattern(subtypes: &[&str]) -> Option<TypePattern> {
 
 /// Reads events to be registered: all of them, so that nothing has no form, unless there are too many.
 fn registrations(
-    reader: &mut Reader<'_>,
+    reader: &mut SbsReader<'_>,
     settings: &Settings,
-) -> Result<Result<Vec<Registration>, Refusal>, Malformed> {
+) -> Result<Result<Vec<Registration>, RegistrationRefusal>, Malformed> {
     // A type, no source timestamp, no payload.
     let (count, max) = (reader.count(3)?, settings.registrations_max);
     if max < count {
-        return Ok(Err(Refusal::TooMany { count, max }));
+        return Ok(Err(RegistrationRefusal::TooMany { count, max }));
     }
     let (mut list, mut found) = (Vec::new(), Ok(Vec::new()));
     for number in 1..=count {
         let read = registration(reader, settings.message_bytes_max, &mut list)?;
         match (&mut found, read) {
             (Ok(found), Ok(registration)) => found.push(registration),
-            (Ok(_), Err(error)) => found = Err(Refusal::Event { number, error }),
+            (Ok(_), Err(error)) => found = Err(RegistrationRefusal::Event { number, error }),
             (Err(_), _) => {}
         }
     }
     Ok(found)
 }
 
-fn query(reader: &mut Reader<'_>, settings: &Settings) -> Result<Option<Query>, Wrong> {
+fn query(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Option<Query>, BodyFault> {
     match reader.choice(3)? {
         0 => Ok(Some(Query::Latest(reader.optional(|reader| patterns(reader, settings))?))),
         1 => series(reader, settings),
@@ -223,7 +225,7 @@ fn query(reader: &mut Reader<'_>, settings: &Settings) -> Result<Option<Query>, 
     }
 }
 
-fn series(reader: &mut Reader<'_>, settings: &Settings) -> Result<Option<Query>, Wrong> {
+fn series(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Option<Query>, BodyFault> {
     let types = reader.optional(|reader| patterns(reader, settings))?;
     let mut next = || reader.optional(micros);
     let (time, source_time) = (span(next()?, next()?), span(next()?, next()?));
@@ -242,7 +244,7 @@ fn series(reader: &mut Reader<'_>, settings: &Settings) -> Result<Option<Query>,
     Ok(Some(Query::Series(Series { types, time, source_time, by, is_descending, after, limit })))
 }
 
-fn of_server(reader: &mut Reader<'_>) -> Result<Option<Query>, Wrong> {
+fn of_server(reader: &mut SbsReader<'_>) -> Result<Option<Query>, BodyFault> {
     let number = reader.integer()?;
     let _persisted = reader.boolean()?;
     let limit = limit(reader)?;
@@ -250,7 +252,7 @@ fn of_server(reader: &mut Reader<'_>) -> Result<Option<Query>, Wrong> {
     if let Some([after, ..]) = after
         && after != number
     {
-        return Err(Wrong::Meaning(Fault::OtherServer { after, server: number }));
+        return Err(BodyFault::Meaning(Fault::OtherServer { after, server: number }));
     }
     let Some(server) = server(number) else { return Ok(None) };
     // Whoever asks for what follows an id that no event has gets what follows the place where it would be.
@@ -269,8 +271,8 @@ fn word(number: i128) -> Option<u64> {
 }
 
 /// How many events are wanted at most.
-fn limit(reader: &mut Reader<'_>) -> Result<Option<usize>, Malformed> {
-    let limit = reader.optional(Reader::integer)?;
+fn limit(reader: &mut SbsReader<'_>) -> Result<Option<usize>, Malformed> {
+    let limit = reader.optional(SbsReader::integer)?;
     Ok(limit.map(|limit| usize::try_from(limit).unwrap_or(if limit < 0 { 0 } else { usize::MAX })))
 }
 

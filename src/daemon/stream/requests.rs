@@ -1,14 +1,14 @@
 //! Programs that ask about streams: from the engine to the thread of the streams, and back through the mailbox.
 
-use super::inputs::Inputs;
-use super::serve::{Answered, Input};
+use super::input_queue::InputSender;
+use super::service_thread::{AnswerCallback, StreamInput};
 use crate::daemon::advisories;
 use crate::daemon::engine::Engine;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::MissedRange;
-use crate::listener::frame::ToClient;
-use crate::listener::stream::{StreamAnswer, StreamAsk, StreamRefusal, StreamRefusalKind, StreamRequest};
+use crate::listener::frame::PeerFrame;
+use crate::listener::stream::{StreamAnswer, StreamOperation, StreamRefusal, StreamRefusalKind, StreamRequest};
 use crate::message::ClientId;
 use crate::time::ClockReading;
 use crossbeam_channel::Sender;
@@ -31,49 +31,49 @@ const LAPSED: &str = "_RV.ERROR.SYSTEM.STREAM.LAPSED";
 
 /// Who asked.
 #[derive(Clone, Debug)]
-pub(crate) enum StreamAsker {
+pub(crate) enum StreamRequester {
     /// An attached program, with its number for the request.
     Attached(ClientId, u64),
     /// A program in the same process.
     Embedded(ClientId, Sender<Result<StreamAnswer, StreamRefusal>>),
 }
 
-impl StreamAsker {
+impl StreamRequester {
     fn client(&self) -> ClientId {
         match self {
-            StreamAsker::Attached(client, _) | StreamAsker::Embedded(client, _) => *client,
+            StreamRequester::Attached(client, _) | StreamRequester::Embedded(client, _) => *client,
         }
     }
 }
 
 /// What requests count while they wait.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cost {
+pub(crate) struct StreamRequestCost {
     requests: usize,
     reads: usize,
     bytes: usize,
 }
 
-impl Cost {
-    fn of(request: &StreamRequest) -> Cost {
+impl StreamRequestCost {
+    fn of(request: &StreamRequest) -> StreamRequestCost {
         let (reads, bytes) = match &request.what {
-            StreamAsk::Add { data, .. } => (0, data.bytes().len()),
-            StreamAsk::Poll { .. } | StreamAsk::Read { .. } | StreamAsk::Consumers => (1, 0),
+            StreamOperation::Add { data, .. } => (0, data.bytes().len()),
+            StreamOperation::Poll { .. } | StreamOperation::Read { .. } | StreamOperation::Consumers => (1, 0),
             _ => (0, 0),
         };
-        Cost { requests: 1, reads, bytes }
+        StreamRequestCost { requests: 1, reads, bytes }
     }
 
-    fn and(self, other: Cost) -> Cost {
-        Cost {
+    fn and(self, other: StreamRequestCost) -> StreamRequestCost {
+        StreamRequestCost {
             requests: self.requests + other.requests,
             reads: self.reads + other.reads,
             bytes: self.bytes + other.bytes,
         }
     }
 
-    fn without(self, other: Cost) -> Cost {
-        Cost {
+    fn without(self, other: StreamRequestCost) -> StreamRequestCost {
+        StreamRequestCost {
             requests: self.requests - other.requests,
             reads: self.reads - other.reads,
             bytes: self.bytes - other.bytes,
@@ -83,16 +83,16 @@ impl Cost {
 
 /// What waits for the thread of the streams.
 #[derive(Debug)]
-pub(crate) struct Asks {
-    inputs: Inputs,
-    all: Cost,
-    clients: BTreeMap<ClientId, Cost>,
+pub(crate) struct StreamRequests {
+    inputs: InputSender,
+    all: StreamRequestCost,
+    clients: BTreeMap<ClientId, StreamRequestCost>,
 }
 
-impl Asks {
+impl StreamRequests {
     /// Nothing yet; `inputs` is where requests go.
-    pub(crate) fn new(inputs: Inputs) -> Asks {
-        Asks { inputs, all: Cost::default(), clients: BTreeMap::new() }
+    pub(crate) fn new(inputs: InputSender) -> StreamRequests {
+        StreamRequests { inputs, all: StreamRequestCost::default(), clients: BTreeMap::new() }
     }
 
     /// Requests that wait.
@@ -104,10 +104,10 @@ impl Asks {
     fn begin(
         &mut self,
         mailbox: &Arc<Mailbox>,
-        asker: &StreamAsker,
+        asker: &StreamRequester,
         request: StreamRequest,
     ) -> Result<(), StreamRefusal> {
-        let (client, cost) = (asker.client(), Cost::of(&request));
+        let (client, cost) = (asker.client(), StreamRequestCost::of(&request));
         let own = self.clients.get(&client).copied().unwrap_or_default();
         let is_much = WAITING_BYTES_MAX < self.all.bytes + cost.bytes && 0 < own.requests;
         let are_reads = 0 < cost.reads && (CLIENT_READS_MAX <= own.reads || READS_MAX <= self.all.reads);
@@ -116,14 +116,14 @@ impl Asks {
         }
         self.all = self.all.and(cost);
         self.clients.insert(client, own.and(cost));
-        let waiting = Waiting { mailbox: Arc::clone(mailbox), asked: Some((asker.clone(), cost)) };
-        let answered: Answered = Box::new(move |answer| waiting.answer(answer));
+        let waiting = AnswerGuard { mailbox: Arc::clone(mailbox), asked: Some((asker.clone(), cost)) };
+        let answered: AnswerCallback = Box::new(move |answer| waiting.answer(answer));
         // If the thread has ended, the request is dropped, and answered by that.
-        drop(self.inputs.push(Input::Asked(request, answered)));
+        drop(self.inputs.push(StreamInput::Requested(request, answered)));
         Ok(())
     }
 
-    fn end(&mut self, client: ClientId, cost: Cost) {
+    fn end(&mut self, client: ClientId, cost: StreamRequestCost) {
         let own = self.clients.get_mut(&client).expect("a request is counted when it is handed in");
         (*own, self.all) = (own.without(cost), self.all.without(cost));
         if own.requests == 0 {
@@ -133,64 +133,64 @@ impl Asks {
 }
 
 /// Somebody who waits for an answer.
-struct Waiting {
+struct AnswerGuard {
     mailbox: Arc<Mailbox>,
-    asked: Option<(StreamAsker, Cost)>,
+    asked: Option<(StreamRequester, StreamRequestCost)>,
 }
 
-impl Waiting {
+impl AnswerGuard {
     fn answer(mut self, answer: Result<StreamAnswer, StreamRefusal>) {
-        self.tell(answer);
+        self.send_answer(answer);
     }
 
-    fn tell(&mut self, answer: Result<StreamAnswer, StreamRefusal>) {
+    fn send_answer(&mut self, answer: Result<StreamAnswer, StreamRefusal>) {
         if let Some((asker, cost)) = self.asked.take() {
             // If the engine has ended, nobody waits for it.
-            let done = FromStreams::Done { asker, cost, answer };
-            drop(self.mailbox.push(EngineCommand::FromStreams(Box::new(done)), Duration::ZERO));
+            let done = StreamServiceEvent::CallResult { asker, cost, answer };
+            drop(self.mailbox.push(EngineCommand::StreamServiceEvent(Box::new(done)), Duration::ZERO));
         }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for AnswerGuard {
     fn drop(&mut self) {
         let text = "the peer serves its event streams no more: see its log";
-        self.tell(Err(StreamRefusal::new(StreamRefusalKind::Unavailable, text)));
+        self.send_answer(Err(StreamRefusal::new(StreamRefusalKind::Unavailable, text)));
     }
 }
 
 /// What the thread of the streams tells.
 #[derive(Debug)]
-pub(crate) enum FromStreams {
+pub(crate) enum StreamServiceEvent {
     /// What became of a request.
-    Done { asker: StreamAsker, cost: Cost, answer: Result<StreamAnswer, StreamRefusal> },
+    CallResult { asker: StreamRequester, cost: StreamRequestCost, answer: Result<StreamAnswer, StreamRefusal> },
     /// A consumer has lapsed, or missed more since.
     Lapsed { stream: StreamName, consumer: Consumer, missed: MissedRange },
 }
 
 impl Engine {
     /// Somebody asks something about streams; refused at once, or told later.
-    pub(crate) fn ask_streams(&mut self, asker: StreamAsker, request: StreamRequest) {
-        let begun = match (self.is_running(), self.events.asks()) {
+    pub(crate) fn request_stream(&mut self, asker: StreamRequester, request: StreamRequest) {
+        let begun = match (self.is_running(), self.events.stream_requests()) {
             (false, _) => Err(StreamRefusal::stopping()),
             (true, None) => Err(StreamRefusal::not_served()),
-            (true, Some(asks)) => asks.begin(&self.mailbox, &asker, request),
+            (true, Some(stream_requests)) => stream_requests.begin(&self.mailbox, &asker, request),
         };
         if let Err(refusal) = begun {
-            self.tell_streams(asker, Err(refusal));
+            self.answer_stream_request(asker, Err(refusal));
         }
     }
 
     /// The thread of the streams tells something.
-    pub(crate) fn on_streams(&mut self, now: ClockReading, told: FromStreams) {
+    pub(crate) fn on_streams(&mut self, now: ClockReading, told: StreamServiceEvent) {
         match told {
-            FromStreams::Done { asker, cost, answer } => {
-                if let Some(asks) = self.events.asks() {
-                    asks.end(asker.client(), cost);
+            StreamServiceEvent::CallResult { asker, cost, answer } => {
+                if let Some(stream_requests) = self.events.stream_requests() {
+                    stream_requests.end(asker.client(), cost);
                 }
-                self.tell_streams(asker, answer);
+                self.answer_stream_request(asker, answer);
             }
-            FromStreams::Lapsed { stream, consumer, missed } => {
+            StreamServiceEvent::Lapsed { stream, consumer, missed } => {
                 let payload = json!({
                     "ADV_CLASS": "ERROR",
                     "ADV_SOURCE": "SYSTEM",
@@ -211,19 +211,19 @@ impl Engine {
         }
     }
 
-    fn tell_streams(&mut self, asker: StreamAsker, answer: Result<StreamAnswer, StreamRefusal>) {
+    fn answer_stream_request(&mut self, asker: StreamRequester, answer: Result<StreamAnswer, StreamRefusal>) {
         match asker {
-            StreamAsker::Attached(client, id) => {
+            StreamRequester::Attached(client, id) => {
                 let Some(connection) = self.clients.connection(client) else { return };
                 // After BYE nothing is said any more.
                 if !connection.flow.is_closing {
                     let answer =
                         if connection.outbox.exceeds_answer_limit() { Err(StreamRefusal::busy()) } else { answer };
-                    self.clients.answer(client, &ToClient::Streams { id, answer });
+                    self.clients.answer(client, &PeerFrame::Streams { id, answer });
                 }
             }
             // Who asked may have stopped waiting.
-            StreamAsker::Embedded(_, told) => drop(told.send(answer)),
+            StreamRequester::Embedded(_, told) => drop(told.send(answer)),
         }
     }
 }

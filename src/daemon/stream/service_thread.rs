@@ -1,8 +1,8 @@
 //! The thread that serves streams. What comes in meanwhile is done together, stored together, and then told.
 
-use super::error::StreamError;
-use super::inputs::{InputReceiver, Inputs};
-use super::store::Batches;
+use super::error::StreamStorageError;
+use super::input_queue::{InputReceiver, InputSender};
+use super::store::BatchStore;
 use crate::daemon::clock::Clock;
 use crate::event::follow::FetchedEvent;
 use crate::event::model::{EventId, Registration, ServerId};
@@ -12,9 +12,9 @@ use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{Consumer, StreamName, UserName};
 use crate::event::stream::store::MissedRange;
 use crate::listener::ftn18::call::{Call, Version};
-use crate::listener::ftn18::fault::{Fault, Name};
-use crate::listener::ftn18::session::{CallId, Done, PushId};
-use crate::listener::ftn18::stream_service::{Conn, Effect, Notice, Settings, StreamService};
+use crate::listener::ftn18::fault::{Fault, FaultName};
+use crate::listener::ftn18::session::{CallId, CallResult, PushId};
+use crate::listener::ftn18::stream_service::{ConnectionId, Settings, StreamEffect, StreamNotice, StreamService};
 use crate::listener::stream::{StreamAnswer, StreamRefusal, StreamRefusalKind, StreamRequest};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,18 +24,18 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Inputs that are taken at a time.
-const INPUTS: usize = 4096;
+const INPUTS_PER_TURN: usize = 4096;
 /// When to try again what could not be read.
 const RETRY_TIME: Duration = Duration::from_secs(1);
 
 /// What the thread is told.
-pub enum Input {
+pub enum StreamInput {
     /// A client has connected; this takes what it is told.
-    Opened(Conn, Told),
+    Opened(ConnectionId, ClientCallback),
     /// It calls.
     Called {
         /// Which client.
-        conn: Conn,
+        conn: ConnectionId,
         /// Its number for the call.
         call: CallId,
         /// The place of the stream in the settings.
@@ -48,7 +48,7 @@ pub enum Input {
     /// It has answered a group.
     Answered {
         /// Which client.
-        conn: Conn,
+        conn: ConnectionId,
         /// Which of its consumers.
         push: PushId,
         /// The number of the group.
@@ -57,9 +57,9 @@ pub enum Input {
         is_accepted: bool,
     },
     /// It is gone.
-    Closed(Conn),
+    Closed(ConnectionId),
     /// A program asks; this takes the answer.
-    Asked(StreamRequest, Answered),
+    Requested(StreamRequest, AnswerCallback),
     /// What was to be registered is, or is not.
     Registered {
         /// Which request.
@@ -70,7 +70,7 @@ pub enum Input {
     /// These events did not come by the bus as they were registered: they are fetched, and stored next.
     FetchedEvent(Vec<FetchedEvent>),
     /// The journal holds more events of this server.
-    News(ServerId),
+    JournalGrown(ServerId),
     /// What the journal holds.
     Found {
         /// For this stream.
@@ -86,9 +86,9 @@ pub enum Input {
 
 /// What a client is told.
 #[derive(Clone, Debug)]
-pub enum ToClient {
+pub enum ClientMessage {
     /// A call is done.
-    Done(CallId, Result<Done, Fault>),
+    CallResult(CallId, Result<CallResult, Fault>),
     /// A group is pushed.
     Group {
         /// To this consumer.
@@ -110,107 +110,108 @@ pub enum ToClient {
 }
 
 /// Takes what a client is told; must not wait.
-pub type Told = Box<dyn Fn(ToClient) + Send>;
+pub type ClientCallback = Box<dyn Fn(ClientMessage) + Send>;
 
 /// Takes the answer to a request; must not wait.
-pub type Answered = Box<dyn FnOnce(Result<StreamAnswer, StreamRefusal>) + Send>;
+pub type AnswerCallback = Box<dyn FnOnce(Result<StreamAnswer, StreamRefusal>) + Send>;
 
 /// The journal of the peer, as the thread sees it. What comes of it are inputs.
-pub trait Events: Send {
-    /// Registers events as a session: [`Input::Registered`] follows.
+pub trait JournalAccess: Send {
+    /// Registers events as a session: [`StreamInput::Registered`] follows.
     fn register(&mut self, number: u64, registrations: Vec<Registration>);
 
-    /// Finds the events of the server behind one: [`Input::Found`] follows.
+    /// Finds the events of the server behind one: [`StreamInput::Found`] follows.
     fn find(&mut self, stream: usize, after: EventId);
 
     /// Tells programs that a consumer has lapsed.
-    fn advise_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: MissedRange);
+    fn report_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: MissedRange);
 }
 
 /// The thread. It ends when this is dropped, with what it was told before.
 #[derive(Debug)]
-pub struct Streams {
-    inputs: Inputs,
+pub struct StreamServiceHandle {
+    inputs: InputSender,
     thread: Option<JoinHandle<()>>,
 }
 
-impl fmt::Debug for Input {
+impl fmt::Debug for StreamInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Input::Opened(conn, _) => f.debug_tuple("Opened").field(conn).finish_non_exhaustive(),
-            Input::Called { conn, call, stream, user, what } => {
+            StreamInput::Opened(conn, _) => f.debug_tuple("Opened").field(conn).finish_non_exhaustive(),
+            StreamInput::Called { conn, call, stream, user, what } => {
                 f.debug_tuple("Called").field(conn).field(call).field(stream).field(user).field(what).finish()
             }
-            Input::Answered { conn, push, seq, is_accepted } => {
+            StreamInput::Answered { conn, push, seq, is_accepted } => {
                 f.debug_tuple("Answered").field(conn).field(push).field(seq).field(is_accepted).finish()
             }
-            Input::Closed(conn) => f.debug_tuple("Closed").field(conn).finish(),
-            Input::Asked(request, _) => f.debug_tuple("Asked").field(request).finish_non_exhaustive(),
-            Input::Registered { number, registered } => {
+            StreamInput::Closed(conn) => f.debug_tuple("Closed").field(conn).finish(),
+            StreamInput::Requested(request, _) => f.debug_tuple("Asked").field(request).finish_non_exhaustive(),
+            StreamInput::Registered { number, registered } => {
                 f.debug_tuple("Registered").field(number).field(registered).finish()
             }
-            Input::FetchedEvent(events) => f.debug_tuple("Fetched").field(&events.len()).finish(),
-            Input::News(server) => f.debug_tuple("News").field(server).finish(),
-            Input::Found { stream, after, .. } => {
+            StreamInput::FetchedEvent(events) => f.debug_tuple("Fetched").field(&events.len()).finish(),
+            StreamInput::JournalGrown(server) => f.debug_tuple("News").field(server).finish(),
+            StreamInput::Found { stream, after, .. } => {
                 f.debug_tuple("Found").field(stream).field(after).finish_non_exhaustive()
             }
-            Input::Stop => f.write_str("Stop"),
+            StreamInput::Stop => f.write_str("Stop"),
         }
     }
 }
 
-impl Streams {
+impl StreamServiceHandle {
     /// Serves these streams of the server, of which the journal holds events up to `held`.
     ///
     /// # Errors
     /// The store cannot be read, or the system makes no thread.
     pub fn start(
-        mut store: Box<dyn Batches>,
+        mut store: Box<dyn BatchStore>,
         settings: Settings,
         (server, held): (ServerId, &[EventId]),
-        events: Box<dyn Events>,
-        (sender, receiver): (Inputs, InputReceiver),
-    ) -> Result<Streams, StreamError> {
+        events: Box<dyn JournalAccess>,
+        (sender, receiver): (InputSender, InputReceiver),
+    ) -> Result<StreamServiceHandle, StreamStorageError> {
         let stream_service = StreamService::new(&mut *store, settings, server, held)?;
         let at = store.place();
-        let serving = Serving {
+        let serving = StreamServiceLoop {
             stream_service,
             store,
             events,
             inputs: receiver,
             clients: BTreeMap::new(),
-            asked: BTreeMap::new(),
-            numbers: 0,
+            pending_answers: BTreeMap::new(),
+            next_number: 0,
         };
-        let failed = |error: io::Error| StreamError { at, fault: super::error::Fault::Other(error.to_string()) };
+        let failed =
+            |error: io::Error| StreamStorageError { at, fault: super::error::StreamFault::Other(error.to_string()) };
         let thread = thread::Builder::new().name("streams".into()).spawn(move || serving.run()).map_err(failed)?;
-        Ok(Streams { inputs: sender, thread: Some(thread) })
+        Ok(StreamServiceHandle { inputs: sender, thread: Some(thread) })
     }
 }
 
-impl Drop for Streams {
+impl Drop for StreamServiceHandle {
     fn drop(&mut self) {
         // If it has panicked, it has told what went wrong.
-        drop(self.inputs.push(Input::Stop));
+        drop(self.inputs.push(StreamInput::Stop));
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
     }
 }
 
-struct Serving {
+struct StreamServiceLoop {
     stream_service: StreamService,
-    store: Box<dyn Batches>,
-    events: Box<dyn Events>,
+    store: Box<dyn BatchStore>,
+    events: Box<dyn JournalAccess>,
     inputs: InputReceiver,
-    clients: BTreeMap<Conn, Told>,
+    clients: BTreeMap<ConnectionId, ClientCallback>,
     /// Who waits for an answer, by its number.
-    asked: BTreeMap<u64, Answered>,
+    pending_answers: BTreeMap<u64, AnswerCallback>,
     /// The number of the next one.
-    numbers: u64,
+    next_number: u64,
 }
 
-impl Serving {
+impl StreamServiceLoop {
     fn run(mut self) {
         loop {
             let wait = self.stream_service.deadline().since(Clock::now().instant);
@@ -221,14 +222,14 @@ impl Serving {
             while let Some(input) = next {
                 goes_on &= self.take(input);
                 taken += 1;
-                next = if taken < INPUTS { self.inputs.pop() } else { None };
+                next = if taken < INPUTS_PER_TURN { self.inputs.pop() } else { None };
             }
             self.stream_service.run(&mut *self.store, Clock::now());
             if let Err(error) = self.store.commit() {
                 tracing::warn!(%error, "streams could not be stored");
-                goes_on &= self.take_back(error);
+                goes_on &= self.roll_back(error);
             }
-            self.tell();
+            self.flush_effects();
             if !goes_on {
                 return;
             }
@@ -237,16 +238,16 @@ impl Serving {
 
     /// Goes back to what is stored, when that can be read again. Until then whoever calls is told why nothing is done, and events wait in the
     /// journal. Gives whether to go on.
-    fn take_back(&mut self, error: StreamError) -> bool {
+    fn roll_back(&mut self, error: StreamStorageError) -> bool {
         let mut why = error.to_string();
         let mut is_away = false;
-        while let Err(again) = self.stream_service.take_back(&mut *self.store, &why) {
+        while let Err(again) = self.stream_service.roll_back(&mut *self.store, &why) {
             why = again.to_string();
             if !is_away {
                 is_away = true;
                 tracing::error!(error = %again, "streams cannot be read; this is tried again until they can");
             }
-            self.tell_failed(&why);
+            self.flush_failed_effects(&why);
             let until = Clock::now().instant + RETRY_TIME;
             loop {
                 let Some(input) = self.inputs.pop_wait(until.since(Clock::now().instant)) else { break };
@@ -262,112 +263,112 @@ impl Serving {
     }
 
     /// Takes an input without the store. Gives whether to go on.
-    fn refuse(&mut self, input: Input, why: &str) -> bool {
+    fn refuse(&mut self, input: StreamInput, why: &str) -> bool {
         match input {
-            Input::Called { conn, call, .. } => {
+            StreamInput::Called { conn, call, .. } => {
                 if let Some(client) = self.clients.get(&conn) {
-                    client(ToClient::Done(call, Err(Fault::new(Name::InternalError, why))));
+                    client(ClientMessage::CallResult(call, Err(Fault::new(FaultName::InternalError, why))));
                 }
                 true
             }
-            Input::Asked(_, answered) => {
+            StreamInput::Requested(_, answered) => {
                 answered(Err(StreamRefusal::new(StreamRefusalKind::Unavailable, why)));
                 true
             }
             // It is found again later.
-            Input::Found { stream, after, .. } => self.take(Input::Found { stream, after, found: None }),
-            Input::Opened(..)
-            | Input::Answered { .. }
-            | Input::Closed(_)
-            | Input::Registered { .. }
-            | Input::FetchedEvent(_)
-            | Input::News(_)
-            | Input::Stop => self.take(input),
+            StreamInput::Found { stream, after, .. } => self.take(StreamInput::Found { stream, after, found: None }),
+            StreamInput::Opened(..)
+            | StreamInput::Answered { .. }
+            | StreamInput::Closed(_)
+            | StreamInput::Registered { .. }
+            | StreamInput::FetchedEvent(_)
+            | StreamInput::JournalGrown(_)
+            | StreamInput::Stop => self.take(input),
         }
     }
 
     /// Tells what was to be told, but for what could not be stored.
-    fn tell_failed(&mut self, why: &str) {
-        self.tell_but(|effect| match effect {
-            Effect::Done { conn, call, done: Ok(_) } => {
-                Some(Effect::Done { conn, call, done: Err(Fault::new(Name::InternalError, why)) })
+    fn flush_failed_effects(&mut self, why: &str) {
+        self.flush_effects_with(|effect| match effect {
+            StreamEffect::CallResult { conn, call, done: Ok(_) } => {
+                Some(StreamEffect::CallResult { conn, call, done: Err(Fault::new(FaultName::InternalError, why)) })
             }
-            Effect::Answered { number, answer: Ok(_) } => {
+            StreamEffect::Answered { number, answer: Ok(_) } => {
                 let refusal = StreamRefusal::new(StreamRefusalKind::Unavailable, why);
-                Some(Effect::Answered { number, answer: Err(refusal) })
+                Some(StreamEffect::Answered { number, answer: Err(refusal) })
             }
             // Whoever is pushed to comes again.
-            Effect::Group { .. } => None,
+            StreamEffect::Group { .. } => None,
             effect => Some(effect),
         });
     }
 
     /// Gives whether to go on.
-    fn take(&mut self, input: Input) -> bool {
+    fn take(&mut self, input: StreamInput) -> bool {
         let now = Clock::now();
         match input {
-            Input::Opened(conn, told) => drop(self.clients.insert(conn, told)),
-            Input::Called { conn, call, stream, user, what } => {
+            StreamInput::Opened(conn, told) => drop(self.clients.insert(conn, told)),
+            StreamInput::Called { conn, call, stream, user, what } => {
                 self.stream_service.on_call(&mut *self.store, now, (conn, call), stream, user, what);
             }
-            Input::Answered { conn, push, seq, is_accepted } => {
+            StreamInput::Answered { conn, push, seq, is_accepted } => {
                 self.stream_service.on_answer(now.instant, conn, push, seq, is_accepted);
             }
-            Input::Closed(conn) => {
+            StreamInput::Closed(conn) => {
                 self.stream_service.on_close(conn);
                 self.clients.remove(&conn);
             }
-            Input::Asked(request, answered) => {
-                let number = self.numbers;
-                self.numbers += 1;
-                self.asked.insert(number, answered);
-                self.stream_service.on_ask(&mut *self.store, now, number, request);
+            StreamInput::Requested(request, answered) => {
+                let number = self.next_number;
+                self.next_number += 1;
+                self.pending_answers.insert(number, answered);
+                self.stream_service.on_request(&mut *self.store, now, number, request);
             }
-            Input::Registered { number, registered } => self.stream_service.on_registered(number, registered),
-            Input::FetchedEvent(events) => self.stream_service.on_fetched(&events),
-            Input::News(server) => self.stream_service.on_events_added(server),
-            Input::Found { stream, after, found } => {
+            StreamInput::Registered { number, registered } => self.stream_service.on_registered(number, registered),
+            StreamInput::FetchedEvent(events) => self.stream_service.on_fetched(&events),
+            StreamInput::JournalGrown(server) => self.stream_service.on_events_added(server),
+            StreamInput::Found { stream, after, found } => {
                 self.stream_service.on_found(&mut *self.store, now.instant, stream, after, found);
             }
-            Input::Stop => return false,
+            StreamInput::Stop => return false,
         }
         true
     }
 
-    fn tell(&mut self) {
-        self.tell_but(Some);
+    fn flush_effects(&mut self) {
+        self.flush_effects_with(Some);
     }
 
-    fn tell_but(&mut self, becomes: impl Fn(Effect) -> Option<Effect>) {
+    fn flush_effects_with(&mut self, becomes: impl Fn(StreamEffect) -> Option<StreamEffect>) {
         while let Some(effect) = self.stream_service.poll_effect() {
             let Some(effect) = becomes(effect) else { continue };
             let (conn, told) = match effect {
-                Effect::Register { number, registrations } => {
+                StreamEffect::Register { number, registrations } => {
                     self.events.register(number, registrations);
                     continue;
                 }
-                Effect::Find { stream, after } => {
+                StreamEffect::Find { stream, after } => {
                     self.events.find(stream, after);
                     continue;
                 }
-                Effect::Notice(notice) => {
+                StreamEffect::StreamNotice(notice) => {
                     tracing::warn!("{notice}");
-                    if let Notice::Lapsed { stream, consumer, missed } = notice {
-                        self.events.advise_lapse(stream, consumer, missed);
+                    if let StreamNotice::Lapsed { stream, consumer, missed } = notice {
+                        self.events.report_lapse(stream, consumer, missed);
                     }
                     continue;
                 }
-                Effect::Answered { number, answer } => {
-                    if let Some(answered) = self.asked.remove(&number) {
+                StreamEffect::Answered { number, answer } => {
+                    if let Some(answered) = self.pending_answers.remove(&number) {
                         answered(answer);
                     }
                     continue;
                 }
-                Effect::Done { conn, call, done } => (conn, ToClient::Done(call, done)),
-                Effect::Group { conn, push, version, seq, events } => {
-                    (conn, ToClient::Group { push, version, seq, events })
+                StreamEffect::CallResult { conn, call, done } => (conn, ClientMessage::CallResult(call, done)),
+                StreamEffect::Group { conn, push, version, seq, events } => {
+                    (conn, ClientMessage::Group { push, version, seq, events })
                 }
-                Effect::PushEnd { conn, push, is_closed } => (conn, ToClient::PushEnd { push, is_closed }),
+                StreamEffect::PushEnd { conn, push, is_closed } => (conn, ClientMessage::PushEnd { push, is_closed }),
             };
             if let Some(client) = self.clients.get(&conn) {
                 client(told);

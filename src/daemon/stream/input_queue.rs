@@ -1,9 +1,9 @@
 //! The queue of inputs to the stream service: bounded, since clients fill it.
 //!
 //! What clients send is refused when too much of it waits, and the client is told. All other inputs are always taken, because
-//! something else bounds their number; the comment of [`Inputs::push`] says what.
+//! something else bounds their number; the comment of [`InputSender::push`] says what.
 
-use super::serve::Input;
+use super::service_thread::StreamInput;
 use crate::event::model::ServerId;
 use crate::listener::ftn18::call::Call;
 use std::collections::{BTreeSet, VecDeque};
@@ -17,21 +17,21 @@ const TYPE_BYTES: usize = 64;
 
 /// Limits of what clients may leave in the queue.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct InputLimits {
     /// Number of inputs.
     pub count_max: usize,
     /// Bytes of their calls.
     pub bytes_max: usize,
 }
 
-impl Limits {
+impl InputLimits {
     /// Limits of a peer: the inputs of some turns of the stream service.
-    pub const USUAL: Limits = Limits { count_max: 16_384, bytes_max: 32 << 20 };
+    pub const USUAL: InputLimits = InputLimits { count_max: 16_384, bytes_max: 32 << 20 };
 }
 
 /// Why an input was not taken.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Rejected {
+pub enum InputPushError {
     /// Too many inputs of clients wait.
     Full,
     /// The stream service has ended.
@@ -39,45 +39,45 @@ pub enum Rejected {
 }
 
 #[derive(Debug)]
-struct Queue {
-    limits: Limits,
-    state: Mutex<State>,
+struct InputQueue {
+    limits: InputLimits,
+    state: Mutex<InputQueueState>,
     arrived: Condvar,
-    room: Condvar,
+    space_available: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    inputs: VecDeque<Input>,
+struct InputQueueState {
+    inputs: VecDeque<StreamInput>,
     /// Number of the inputs that count against the limits.
     count: usize,
     /// Bytes of these.
     bytes: usize,
-    /// Servers with an [`Input::News`] in the queue.
-    news: BTreeSet<ServerId>,
+    /// Servers with an [`StreamInput::JournalGrown`] in the queue.
+    grown_servers: BTreeSet<ServerId>,
     is_closed: bool,
 }
 
 /// The end of the queue that takes inputs.
 #[derive(Clone, Debug)]
-pub struct Inputs(Arc<Queue>);
+pub struct InputSender(Arc<InputQueue>);
 
 /// The end of the queue that gives inputs out. The queue is closed when this is dropped.
 #[derive(Debug)]
-pub struct InputReceiver(Arc<Queue>);
+pub struct InputReceiver(Arc<InputQueue>);
 
 /// Makes a queue. It exists before the stream service does, so that others can hold its end.
-pub fn inputs(limits: Limits) -> (Inputs, InputReceiver) {
-    let (state, arrived, room) = (Mutex::default(), Condvar::new(), Condvar::new());
-    let queue = Arc::new(Queue { limits, state, arrived, room });
-    (Inputs(Arc::clone(&queue)), InputReceiver(queue))
+pub fn inputs(limits: InputLimits) -> (InputSender, InputReceiver) {
+    let (state, arrived, space_available) = (Mutex::default(), Condvar::new(), Condvar::new());
+    let queue = Arc::new(InputQueue { limits, state, arrived, space_available });
+    (InputSender(Arc::clone(&queue)), InputReceiver(queue))
 }
 
 /// Bytes that an input counts; `None` if it does not count.
-fn bytes(input: &Input) -> Option<usize> {
+fn bytes(input: &StreamInput) -> Option<usize> {
     match input {
-        Input::Opened(..) | Input::Answered { .. } => Some(CALL_BYTES),
-        Input::Called { what, .. } => Some(
+        StreamInput::Opened(..) | StreamInput::Answered { .. } => Some(CALL_BYTES),
+        StreamInput::Called { what, .. } => Some(
             CALL_BYTES
                 + match what {
                     Call::Add { data, .. } => data.bytes().len(),
@@ -87,28 +87,28 @@ fn bytes(input: &Input) -> Option<usize> {
                     Call::Ping { .. } | Call::Register(_) => 0,
                 },
         ),
-        Input::FetchedEvent(events) => Some(size_of_val(events.as_slice())),
-        Input::Closed(_)
-        | Input::Asked(..)
-        | Input::Registered { .. }
-        | Input::News(_)
-        | Input::Found { .. }
-        | Input::Stop => None,
+        StreamInput::FetchedEvent(events) => Some(size_of_val(events.as_slice())),
+        StreamInput::Closed(_)
+        | StreamInput::Requested(..)
+        | StreamInput::Registered { .. }
+        | StreamInput::JournalGrown(_)
+        | StreamInput::Found { .. }
+        | StreamInput::Stop => None,
     }
 }
 
-impl Queue {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl InputQueue {
+    fn state(&self) -> MutexGuard<'_, InputQueueState> {
         // No code panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_full(&self, state: &State, bytes: usize) -> bool {
-        let Limits { count_max, bytes_max } = self.limits;
+    fn is_full(&self, state: &InputQueueState, bytes: usize) -> bool {
+        let InputLimits { count_max, bytes_max } = self.limits;
         count_max <= state.count || (0 < state.bytes && bytes_max < state.bytes + bytes)
     }
 
-    fn add(&self, mut state: MutexGuard<'_, State>, input: Input, counted: Option<usize>) {
+    fn add(&self, mut state: MutexGuard<'_, InputQueueState>, input: StreamInput, counted: Option<usize>) {
         if let Some(bytes) = counted {
             (state.count, state.bytes) = (state.count + 1, state.bytes + bytes);
         }
@@ -118,22 +118,22 @@ impl Queue {
     }
 }
 
-impl Inputs {
+impl InputSender {
     /// Adds an input without waiting.
     ///
-    /// Inputs of clients are refused beyond the limits. The others are always taken: there is one [`Input::Closed`] for each
-    /// client that was taken, one [`Input::Registered`] and [`Input::Found`] for each request of the stream service, one
-    /// [`Input::News`] for each server, and the engine bounds [`Input::Asked`].
+    /// Inputs of clients are refused beyond the limits. The others are always taken: there is one [`StreamInput::Closed`] for each
+    /// client that was taken, one [`StreamInput::Registered`] and [`StreamInput::Found`] for each request of the stream service, one
+    /// [`StreamInput::JournalGrown`] for each server, and the engine bounds [`StreamInput::Requested`].
     ///
     /// # Errors
     /// The limits are reached, or the stream service has ended. The input is dropped.
-    pub fn push(&self, input: Input) -> Result<(), Rejected> {
+    pub fn push(&self, input: StreamInput) -> Result<(), InputPushError> {
         let counted = bytes(&input);
         let mut state = self.0.state();
         match &input {
-            _ if state.is_closed => return Err(Rejected::Closed),
-            _ if counted.is_some_and(|bytes| self.0.is_full(&state, bytes)) => return Err(Rejected::Full),
-            Input::News(server) if !state.news.insert(*server) => return Ok(()),
+            _ if state.is_closed => return Err(InputPushError::Closed),
+            _ if counted.is_some_and(|bytes| self.0.is_full(&state, bytes)) => return Err(InputPushError::Full),
+            StreamInput::JournalGrown(server) if !state.grown_servers.insert(*server) => return Ok(()),
             _ => {}
         }
         self.0.add(state, input, counted);
@@ -144,12 +144,13 @@ impl Inputs {
     ///
     /// # Errors
     /// The stream service has ended. The input is dropped.
-    pub fn push_wait(&self, input: Input) -> Result<(), Rejected> {
+    pub fn push_wait(&self, input: StreamInput) -> Result<(), InputPushError> {
         let counted = bytes(&input);
-        let is_full = |state: &mut State| !state.is_closed && counted.is_some_and(|bytes| self.0.is_full(state, bytes));
-        let state = self.0.room.wait_while(self.0.state(), is_full).unwrap_or_else(PoisonError::into_inner);
+        let is_full =
+            |state: &mut InputQueueState| !state.is_closed && counted.is_some_and(|bytes| self.0.is_full(state, bytes));
+        let state = self.0.space_available.wait_while(self.0.state(), is_full).unwrap_or_else(PoisonError::into_inner);
         if state.is_closed {
-            return Err(Rejected::Closed);
+            return Err(InputPushError::Closed);
         }
         self.0.add(state, input, counted);
         Ok(())
@@ -158,26 +159,26 @@ impl Inputs {
 
 impl InputReceiver {
     /// Takes the next input; waits for at most `timeout`.
-    pub fn pop_wait(&self, timeout: Duration) -> Option<Input> {
-        let is_empty = |state: &mut State| state.inputs.is_empty();
+    pub fn pop_wait(&self, timeout: Duration) -> Option<StreamInput> {
+        let is_empty = |state: &mut InputQueueState| state.inputs.is_empty();
         let state = self.0.arrived.wait_timeout_while(self.0.state(), timeout, is_empty);
         self.take(state.unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// Takes the next input if there is one.
-    pub fn pop(&self) -> Option<Input> {
+    pub fn pop(&self) -> Option<StreamInput> {
         self.take(self.0.state())
     }
 
-    fn take(&self, mut state: MutexGuard<'_, State>) -> Option<Input> {
+    fn take(&self, mut state: MutexGuard<'_, InputQueueState>) -> Option<StreamInput> {
         let input = state.inputs.pop_front()?;
-        if let Input::News(server) = &input {
-            state.news.remove(server);
+        if let StreamInput::JournalGrown(server) = &input {
+            state.grown_servers.remove(server);
         }
         if let Some(bytes) = bytes(&input) {
             (state.count, state.bytes) = (state.count - 1, state.bytes - bytes);
             drop(state);
-            self.0.room.notify_all();
+            self.0.space_available.notify_all();
         }
         Some(input)
     }
@@ -190,7 +191,7 @@ impl Drop for InputReceiver {
         // Dropping an input can tell that it has no answer, which takes locks of others.
         let inputs = std::mem::take(&mut state.inputs);
         drop(state);
-        self.0.room.notify_all();
+        self.0.space_available.notify_all();
         drop(inputs);
     }
 }
@@ -200,33 +201,33 @@ mod tests {
     use super::*;
     use crate::event::follow::FetchedEvent;
     use crate::event::model::EventId;
-    use crate::listener::ftn18::stream_service::Conn;
+    use crate::listener::ftn18::stream_service::ConnectionId;
     use std::thread;
 
-    fn opened(number: u64) -> Input {
-        Input::Opened(Conn(number), Box::new(|_| {}))
+    fn opened(number: u64) -> StreamInput {
+        StreamInput::Opened(ConnectionId(number), Box::new(|_| {}))
     }
 
-    fn fetched() -> Input {
+    fn fetched() -> StreamInput {
         let id = EventId { server: ServerId(1), session: 1, instance: 1 };
-        Input::FetchedEvent(vec![FetchedEvent { id, is_lost: false }])
+        StreamInput::FetchedEvent(vec![FetchedEvent { id, is_lost: false }])
     }
 
     #[test]
     fn full_queue_refuses_clients_and_takes_ends() {
-        let (inputs, receiver) = inputs(Limits { count_max: 2, bytes_max: 1 << 20 });
+        let (inputs, receiver) = inputs(InputLimits { count_max: 2, bytes_max: 1 << 20 });
         assert_eq!([1, 2, 3].map(|number| inputs.push(opened(number)).is_ok()), [true, true, false]);
-        assert_eq!(inputs.push(opened(3)), Err(Rejected::Full));
-        assert_eq!(inputs.push(Input::Closed(Conn(1))), Ok(()));
-        assert!(matches!(receiver.pop(), Some(Input::Opened(Conn(1), _))));
+        assert_eq!(inputs.push(opened(3)), Err(InputPushError::Full));
+        assert_eq!(inputs.push(StreamInput::Closed(ConnectionId(1))), Ok(()));
+        assert!(matches!(receiver.pop(), Some(StreamInput::Opened(ConnectionId(1), _))));
         assert_eq!(inputs.push(opened(3)), Ok(()), "there is room again");
         drop(receiver);
-        assert_eq!(inputs.push(Input::Closed(Conn(2))), Err(Rejected::Closed));
+        assert_eq!(inputs.push(StreamInput::Closed(ConnectionId(2))), Err(InputPushError::Closed));
     }
 
     #[test]
     fn full_bytes_refuse_more_than_one_call() {
-        let (inputs, receiver) = inputs(Limits { count_max: 9, bytes_max: CALL_BYTES });
+        let (inputs, receiver) = inputs(InputLimits { count_max: 9, bytes_max: CALL_BYTES });
         assert_eq!([1, 2].map(|number| inputs.push(opened(number)).is_ok()), [true, false]);
         drop(receiver.pop());
         assert_eq!(inputs.push(opened(2)), Ok(()));
@@ -234,39 +235,39 @@ mod tests {
 
     #[test]
     fn news_of_one_server_wait_once() {
-        let (inputs, receiver) = inputs(Limits { count_max: 0, bytes_max: 0 });
+        let (inputs, receiver) = inputs(InputLimits { count_max: 0, bytes_max: 0 });
         for server in [1, 1, 2, 1] {
-            inputs.push(Input::News(ServerId(server))).unwrap();
+            inputs.push(StreamInput::JournalGrown(ServerId(server))).unwrap();
         }
         let servers = |receiver: &InputReceiver| {
             let next = || match receiver.pop()? {
-                Input::News(server) => Some(server.0),
+                StreamInput::JournalGrown(server) => Some(server.0),
                 other => panic!("{other:?}"),
             };
             std::iter::from_fn(next).collect::<Vec<u32>>()
         };
         assert_eq!(servers(&receiver), [1, 2]);
-        inputs.push(Input::News(ServerId(1))).unwrap();
+        inputs.push(StreamInput::JournalGrown(ServerId(1))).unwrap();
         assert_eq!(servers(&receiver), [1], "what is new after it was taken is told again");
     }
 
     #[test]
     fn fetched_events_wait_for_room() {
-        let (inputs, receiver) = inputs(Limits { count_max: 1, bytes_max: 1 << 20 });
+        let (inputs, receiver) = inputs(InputLimits { count_max: 1, bytes_max: 1 << 20 });
         inputs.push(opened(1)).unwrap();
-        assert_eq!(inputs.push(fetched()), Err(Rejected::Full));
+        assert_eq!(inputs.push(fetched()), Err(InputPushError::Full));
         let waiting = thread::spawn({
             let inputs = inputs.clone();
             move || [inputs.push_wait(fetched()), inputs.push_wait(fetched())]
         });
-        assert!(matches!(receiver.pop_wait(Duration::from_secs(60)), Some(Input::Opened(..))));
-        assert!(matches!(receiver.pop_wait(Duration::from_secs(60)), Some(Input::FetchedEvent(_))));
+        assert!(matches!(receiver.pop_wait(Duration::from_secs(60)), Some(StreamInput::Opened(..))));
+        assert!(matches!(receiver.pop_wait(Duration::from_secs(60)), Some(StreamInput::FetchedEvent(_))));
         while receiver.0.state().count == 0 {
             thread::yield_now();
         }
         let last = thread::spawn(move || inputs.push_wait(fetched()));
         drop(receiver);
         assert_eq!(waiting.join().unwrap(), [Ok(()), Ok(())]);
-        assert_eq!(last.join().unwrap(), Err(Rejected::Closed));
+        assert_eq!(last.join().unwrap(), Err(InputPushError::Closed));
     }
 }

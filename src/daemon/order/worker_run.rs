@@ -13,26 +13,26 @@ use std::time::Duration;
 /// The first wait when nothing is queued, or when something failed; each further one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// The longest wait when nothing is queued: nobody tells a worker of a push, so that long an event may lie.
-const IDLE_MAX: Duration = Duration::from_millis(20);
+const IDLE_PAUSE_MAX: Duration = Duration::from_millis(20);
 /// The longest wait for a store that is away, and for a sender that does not take an event.
-const AWAY_MAX: Duration = Duration::from_secs(1);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long a worker that is to end may not notice.
-const NOTICE: Duration = Duration::from_millis(50);
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What a worker tells while it goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum WorkerNotice {
     /// Something happened to the shared state, or to what the worker held.
     WorkerAdvisory(WorkerAdvisory),
     /// The store fails; the worker tries again until its patience ends. Told once.
-    Away(OrderError),
+    Unreachable(OrderError),
     /// The store does not fail any more.
-    Back,
+    Recovered,
 }
 
 /// A worker and whom it works for.
 #[derive(Debug)]
-pub struct Run<'a, Send, Tell> {
+pub struct WorkerRun<'a, Send, Notify> {
     /// Of the worker.
     pub settings: Settings,
     /// The highest stamp remembered of a run before, if any.
@@ -43,7 +43,7 @@ pub struct Run<'a, Send, Tell> {
     /// than once, and should take less than half a lease.
     pub send: Send,
     /// Hears what happens.
-    pub tell: Tell,
+    pub notify: Notify,
     /// Set when the worker is to end. It finishes the object that it has, and takes no other; if an event
     /// is not taken then, it ends without.
     pub is_ending: &'a AtomicBool,
@@ -51,26 +51,26 @@ pub struct Run<'a, Send, Tell> {
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct WorkerExit {
     /// Why.
     pub stop: WorkerEnd,
     /// The highest stamp seen, to be remembered.
     pub mark: Option<OrderStamp>,
 }
 
-impl<Send, Tell> Run<'_, Send, Tell>
+impl<Send, Notify> WorkerRun<'_, Send, Notify>
 where
     Send: FnMut(&OrderedEvent) -> bool,
-    Tell: FnMut(Notice),
+    Notify: FnMut(WorkerNotice),
 {
     /// Works until it is to end, or another worker of its name has begun.
     ///
     /// # Errors
     /// The store failed for longer than the patience, or in a way that does not pass. What the worker holds is taken over when its
     /// lease ends, or goes on when it is started again.
-    pub fn run<S: Store<Error = OrderError>>(mut self, store: &mut S) -> Result<Ended, OrderError> {
+    pub fn run<S: Store<Error = OrderError>>(mut self, store: &mut S) -> Result<WorkerExit, OrderError> {
         let mut worker = Worker::new(self.settings.clone(), self.mark);
-        let mut retries = Retries::new(self.patience);
+        let mut retries = RetryBackoff::new(self.patience);
         let mut unsent = None;
         let mut idle = PAUSE_MIN;
         loop {
@@ -91,7 +91,7 @@ where
                             }
                             worker.on_outcome(now_ms(), outcome);
                             if retries.succeeded() {
-                                (self.tell)(Notice::Back);
+                                (self.notify)(WorkerNotice::Recovered);
                             }
                         }
                         Err(error) => self.on_error(&mut worker, &mut retries, error)?,
@@ -101,42 +101,47 @@ where
                     true => worker.on_sent(event.id),
                     // It stays in process, for the next run of this worker or for another one.
                     false if self.is_ending.load(Ordering::Relaxed) => {
-                        return Ok(Ended { stop: WorkerEnd::Ended, mark: worker.mark() });
+                        return Ok(WorkerExit { stop: WorkerEnd::Ended, mark: worker.mark() });
                     }
                     false => unsent = Some((event, PAUSE_MIN)),
                 },
-                WorkerAction::Report(advice) => (self.tell)(Notice::WorkerAdvisory(advice)),
+                WorkerAction::Report(advice) => (self.notify)(WorkerNotice::WorkerAdvisory(advice)),
                 WorkerAction::Wait { until_ms } => {
                     let left = Duration::from_millis(until_ms.saturating_sub(now_ms()));
                     match &mut unsent {
                         Some((event, pause)) => {
                             self.wait(left.min(*pause));
-                            *pause = (*pause * 2).min(AWAY_MAX);
+                            *pause = (*pause * 2).min(RETRY_PAUSE_MAX);
                             if (self.send)(event) {
                                 worker.on_sent(event.id);
                                 unsent = None;
                             } else if self.is_ending.load(Ordering::Relaxed) {
-                                return Ok(Ended { stop: WorkerEnd::Ended, mark: worker.mark() });
+                                return Ok(WorkerExit { stop: WorkerEnd::Ended, mark: worker.mark() });
                             }
                         }
                         None => {
                             self.wait(left.min(idle));
-                            idle = (idle * 2).min(IDLE_MAX);
+                            idle = (idle * 2).min(IDLE_PAUSE_MAX);
                             worker.on_push();
                         }
                     }
                 }
-                WorkerAction::WorkerEnd(stop) => return Ok(Ended { stop, mark: worker.mark() }),
+                WorkerAction::WorkerEnd(stop) => return Ok(WorkerExit { stop, mark: worker.mark() }),
             }
         }
     }
 
-    fn on_error(&mut self, worker: &mut Worker, retries: &mut Retries, error: OrderError) -> Result<(), OrderError> {
+    fn on_error(
+        &mut self,
+        worker: &mut Worker,
+        retries: &mut RetryBackoff,
+        error: OrderError,
+    ) -> Result<(), OrderError> {
         let is_first = retries.is_fresh();
         match retries.failed(&error) {
             Some(pause) if !self.is_ending.load(Ordering::Relaxed) => {
                 if is_first {
-                    (self.tell)(Notice::Away(error));
+                    (self.notify)(WorkerNotice::Unreachable(error));
                 }
                 worker.on_unknown();
                 self.wait(pause);
@@ -150,7 +155,7 @@ where
     fn wait(&self, pause: Duration) {
         let mut left = pause;
         while !left.is_zero() && !self.is_ending.load(Ordering::Relaxed) {
-            let part = left.min(NOTICE);
+            let part = left.min(END_CHECK_INTERVAL);
             thread::sleep(part);
             left -= part;
         }
@@ -168,15 +173,15 @@ pub(super) fn now_ms() -> u64 {
 
 /// How often and how long something that fails is tried.
 #[derive(Debug)]
-pub(super) struct Retries {
+pub(super) struct RetryBackoff {
     patience: Duration,
     since: Option<Instant>,
     pause: Duration,
 }
 
-impl Retries {
-    pub(super) fn new(patience: Duration) -> Retries {
-        Retries { patience, since: None, pause: PAUSE_MIN }
+impl RetryBackoff {
+    pub(super) fn new(patience: Duration) -> RetryBackoff {
+        RetryBackoff { patience, since: None, pause: PAUSE_MIN }
     }
 
     fn is_fresh(&self) -> bool {
@@ -187,11 +192,11 @@ impl Retries {
     pub(super) fn failed(&mut self, error: &OrderError) -> Option<Duration> {
         let now = Clock::now().instant;
         let since = *self.since.get_or_insert(now);
-        if !error.is_passing() || self.patience <= now.since(since) {
+        if !error.is_transient() || self.patience <= now.since(since) {
             return None;
         }
         let pause = self.pause;
-        self.pause = (pause * 2).min(AWAY_MAX);
+        self.pause = (pause * 2).min(RETRY_PAUSE_MAX);
         Some(pause)
     }
 

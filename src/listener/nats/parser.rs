@@ -3,7 +3,7 @@
 //! Every command lies in the parser's buffer and is looked at there. What a command means, and whether its subject is one, is the
 //! session's business.
 
-use super::{Fault, Settings, Unproven};
+use super::{AuthenticationFailure, Fault, Settings};
 use crate::listener::buffer::Buffer;
 use std::fmt;
 use std::mem;
@@ -159,7 +159,7 @@ pub struct Parser {
     /// Whether anything but CONNECT is allowed.
     is_admitted: bool,
     line_bytes_max: usize,
-    stranger_bytes_max: usize,
+    unauthenticated_bytes_max: usize,
     payload_bytes_max: usize,
 }
 
@@ -173,7 +173,7 @@ impl Parser {
             wanted: 0,
             is_admitted: !settings.access.is_closed(),
             line_bytes_max: settings.line_bytes_max,
-            stranger_bytes_max: settings.stranger_bytes_max.min(settings.line_bytes_max),
+            unauthenticated_bytes_max: settings.unauthenticated_bytes_max.min(settings.line_bytes_max),
             payload_bytes_max: settings.payload_bytes_max,
         }
     }
@@ -190,24 +190,26 @@ impl Parser {
     #[expect(clippy::should_implement_trait, reason = "what is given borrows from the parser")]
     pub fn next(&mut self) -> Result<Option<Command<'_>>, Fault> {
         self.buffer.skip(mem::take(&mut self.given_bytes));
-        let line_bytes_max = if self.is_admitted { self.line_bytes_max } else { self.stranger_bytes_max };
+        let line_bytes_max = if self.is_admitted { self.line_bytes_max } else { self.unauthenticated_bytes_max };
         let rest = self.buffer.rest();
         if rest.is_empty() || rest.len() < self.wanted {
             return Ok(None);
         }
         let word = word(rest)?;
-        if !self.is_admitted && !matches!(word, Word::Begun | Word::Whole(Op::Connect, _)) {
-            return Err(Fault::Unauthorized(Unproven::NotConnected));
+        if !self.is_admitted && !matches!(word, OpMatch::Partial | OpMatch::Complete(Op::Connect, _)) {
+            return Err(Fault::Unauthorized(AuthenticationFailure::NotConnected));
         }
         let Some(line_end) = line_end(&rest[self.searched..]).map(|at| self.searched + at) else {
             self.searched = rest.len();
             return match word {
                 // What may be the CR of the end, and a space.
-                Word::Whole(_, word_bytes) if line_bytes_max + 2 < rest.len() - word_bytes => Err(Fault::LineTooLong),
+                OpMatch::Complete(_, word_bytes) if line_bytes_max + 2 < rest.len() - word_bytes => {
+                    Err(Fault::LineTooLong)
+                }
                 _ => Ok(None),
             };
         };
-        let Word::Whole(op, word_bytes) = word else { return Err(Fault::UnknownOperation) };
+        let OpMatch::Complete(op, word_bytes) = word else { return Err(Fault::UnknownOperation) };
         let line = &rest[word_bytes..line_end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line_bytes_max + 1 < line.len() {
@@ -215,7 +217,7 @@ impl Parser {
         }
         let (command, bytes) = match op {
             Op::Pub | Op::Hpub => {
-                let head = Head::read(op, line)?;
+                let head = PubLine::read(op, line)?;
                 if self.payload_bytes_max < head.bytes {
                     return Err(Fault::PayloadTooLong { bytes: head.bytes, bytes_max: self.payload_bytes_max });
                 }
@@ -250,23 +252,23 @@ impl Parser {
 }
 
 /// What a line begins with.
-enum Word {
+enum OpMatch {
     /// The start of an operation's name.
-    Begun,
+    Partial,
     /// An operation, and how long its name is.
-    Whole(Op, usize),
+    Complete(Op, usize),
 }
 
-fn word(bytes: &[u8]) -> Result<Word, Fault> {
+fn word(bytes: &[u8]) -> Result<OpMatch, Fault> {
     for (name, op) in OPS {
         let count = name.len().min(bytes.len());
         if !bytes[..count].eq_ignore_ascii_case(&name[..count]) {
             continue;
         }
         return match bytes.get(count) {
-            _ if count < name.len() => Ok(Word::Begun),
+            _ if count < name.len() => Ok(OpMatch::Partial),
             Some(byte) if op.needs_space() && !matches!(byte, b' ' | b'\t') => Err(Fault::UnknownOperation),
-            _ => Ok(Word::Whole(op, count)),
+            _ => Ok(OpMatch::Complete(op, count)),
         };
     }
     Err(Fault::UnknownOperation)
@@ -329,7 +331,7 @@ impl<'a> Arguments<'a> {
 }
 
 /// What the line of a PUB or HPUB says.
-struct Head<'a> {
+struct PubLine<'a> {
     subject: &'a [u8],
     reply: Option<&'a [u8]>,
     /// Bytes of the headers, with HPUB.
@@ -338,9 +340,9 @@ struct Head<'a> {
     bytes: usize,
 }
 
-impl<'a> Head<'a> {
+impl<'a> PubLine<'a> {
     #[inline]
-    fn read(op: Op, line: &'a [u8]) -> Result<Head<'a>, Fault> {
+    fn read(op: Op, line: &'a [u8]) -> Result<PubLine<'a>, Fault> {
         let arguments = Arguments::read(line);
         let (subject, reply, header_bytes, bytes) = match (op, arguments.get()) {
             (Op::Pub, [subject, bytes]) => (subject, None, None, bytes),
@@ -354,7 +356,7 @@ impl<'a> Head<'a> {
             Some(text) => Some(size(text).filter(|header_bytes| *header_bytes <= bytes).ok_or(Fault::Size(op))?),
             None => None,
         };
-        Ok(Head { subject, reply, header_bytes, bytes })
+        Ok(PubLine { subject, reply, header_bytes, bytes })
     }
 
     /// The whole command; `content` ends with what must be CR LF.

@@ -1,21 +1,21 @@
 //! The streams of a peer: opened with it, fed from its journal.
 
-use super::ask::{Asks, FromStreams};
-use super::error::StreamError;
-use super::http::{self, Http, HttpError};
-use super::inputs::{InputReceiver, Inputs, Limits, inputs};
+use super::error::StreamStorageError;
+use super::http::{self, HttpError, HttpServer};
+use super::input_queue::{InputLimits, InputReceiver, InputSender, inputs};
 use super::postgres::PostgresStreams;
-use super::serve::{Events, Input, Streams};
+use super::requests::{StreamRequests, StreamServiceEvent};
+use super::service_thread::{JournalAccess, StreamInput, StreamServiceHandle};
 use super::sqlite::SqliteStreams;
-use super::store::Batches;
+use super::store::BatchStore;
 use crate::config::{Config, StreamStoreLocation};
 use crate::daemon::clients::Kind;
 use crate::daemon::engine::Engine;
-use crate::daemon::events::Asker;
+use crate::daemon::events::EventRequester;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::daemon::start::Options;
 use crate::daemon::store::error::StoreError;
-use crate::daemon::store::reader::Reader;
+use crate::daemon::store::reader::JournalReader;
 use crate::event::model::{EventId, Registration, ServerId};
 use crate::event::refusal::Refusal;
 use crate::event::store::{Query, QueryPage, ServerQuery};
@@ -38,37 +38,37 @@ use std::time::Duration;
 /// The file of the streams in the data directory.
 const STREAMS_FILE: &str = "streams.db";
 /// As whom the journal is asked: no client, so that no question ends with one.
-const QUESTIONS: ClientId = ClientId(u32::MAX);
+const QUERY_CLIENT: ClientId = ClientId(u32::MAX);
 /// How long the thread of the streams waits for room in the mailbox.
 const MAILBOX_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why a peer has no streams.
 #[derive(Debug)]
-pub enum OpenError {
+pub enum StreamsOpenError {
     /// They cannot be stored.
-    Store(StreamError),
+    Store(StreamStorageError),
     /// Nobody can come for them.
     Http(HttpError),
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for StreamsOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::Store(error) => error.fmt(f),
-            OpenError::Http(error) => error.fmt(f),
+            StreamsOpenError::Store(error) => error.fmt(f),
+            StreamsOpenError::Http(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for OpenError {}
+impl std::error::Error for StreamsOpenError {}
 
 /// The journal that streams are fed from.
-pub(crate) struct Journal {
+pub(crate) struct JournalSource {
     /// Whose events are registered here.
     pub(crate) server: ServerId,
     /// Of each server the last event that it holds.
     pub(crate) held: Vec<EventId>,
-    pub(crate) reader: Arc<Reader>,
+    pub(crate) reader: Arc<JournalReader>,
     /// As whom events are registered.
     pub(crate) client: ClientId,
     pub(crate) mailbox: Arc<Mailbox>,
@@ -77,13 +77,13 @@ pub(crate) struct Journal {
 /// The streams. Who calls is shut out before the thread ends.
 #[derive(Debug)]
 pub(crate) struct PeerStreams {
-    http: Http,
+    http: HttpServer,
     /// How many there are, of those who may come.
     accounts: usize,
     /// Whether clients have to encrypt, or may, for people.
     tls: Option<&'static str>,
-    pub(crate) asks: Asks,
-    _streams: Streams,
+    pub(crate) stream_requests: StreamRequests,
+    _streams: StreamServiceHandle,
 }
 
 impl PeerStreams {
@@ -91,10 +91,10 @@ impl PeerStreams {
     fn open(
         config: &Config,
         address: SocketAddr,
-        journal: Journal,
-        channel: (Inputs, InputReceiver),
-    ) -> Result<PeerStreams, OpenError> {
-        let store = open(config).map_err(OpenError::Store)?;
+        journal: JournalSource,
+        channel: (InputSender, InputReceiver),
+    ) -> Result<PeerStreams, StreamsOpenError> {
+        let store = open(config).map_err(StreamsOpenError::Store)?;
         let settings = stream_service::Settings {
             streams: config.streams.clone(),
             is_shared: store.is_shared(),
@@ -102,10 +102,10 @@ impl PeerStreams {
             delay: config.stream_delay,
         };
         let inputs = channel.0.clone();
-        let Journal { server, held, reader, client, mailbox } = journal;
-        let events = OfPeer { reader, client, mailbox, inputs: inputs.clone(), is_stuck: false };
-        let streams = Streams::start(store, settings, (server, &held), Box::new(events), channel);
-        let streams = streams.map_err(OpenError::Store)?;
+        let JournalSource { server, held, reader, client, mailbox } = journal;
+        let events = PeerJournal { reader, client, mailbox, inputs: inputs.clone(), is_mailbox_full: false };
+        let streams = StreamServiceHandle::start(store, settings, (server, &held), Box::new(events), channel);
+        let streams = streams.map_err(StreamsOpenError::Store)?;
         let is_trusted = config.ftn18_trusted || address.ip().is_loopback();
         let settings = http::Settings {
             address,
@@ -117,7 +117,7 @@ impl PeerStreams {
             is_trusted,
             tls: config.ftn18_tls.clone(),
         };
-        let http = Http::start(settings, inputs.clone()).map_err(OpenError::Http)?;
+        let http = HttpServer::start(settings, inputs.clone()).map_err(StreamsOpenError::Http)?;
         tracing::info!(address = %http.address(), accounts = config.accounts.len(), trusted = is_trusted, "ftn18 listener open");
         let is_open = config.accounts.is_empty() && !address.ip().is_loopback();
         if config.ftn18_open && is_open {
@@ -125,7 +125,7 @@ impl PeerStreams {
         }
         let tls = config.ftn18_tls.as_ref().map(|tls| if tls.is_optional { "optional" } else { "required" });
         let accounts = config.accounts.len();
-        Ok(PeerStreams { http, accounts, tls, asks: Asks::new(inputs), _streams: streams })
+        Ok(PeerStreams { http, accounts, tls, stream_requests: StreamRequests::new(inputs), _streams: streams })
     }
 
     /// The part of `show status`.
@@ -151,7 +151,7 @@ impl PeerStreams {
     }
 }
 
-fn open(config: &Config) -> Result<Box<dyn Batches>, StreamError> {
+fn open(config: &Config) -> Result<Box<dyn BatchStore>, StreamStorageError> {
     Ok(match &config.stream_store {
         StreamStoreLocation::Auto => Box::new(SqliteStreams::open(&config.data_dir.join(STREAMS_FILE))?),
         StreamStoreLocation::File(path) => Box::new(SqliteStreams::open(path)?),
@@ -166,50 +166,50 @@ impl Engine {
         now: ClockReading,
         config: &Config,
         options: &Options,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), StreamsOpenError> {
         let (true, Some(address)) = (options.serve, config.ftn18) else { return Ok(()) };
         let client = self.clients.add(now, "streams".into(), Kind::Embedded(BTreeMap::new()));
         let Some(journal) = self.events.for_streams(client, &self.mailbox) else { return Ok(()) };
-        let channel = inputs(Limits::USUAL);
-        let news = channel.0.clone();
+        let channel = inputs(InputLimits::USUAL);
+        let stream_inputs = channel.0.clone();
         let streams = PeerStreams::open(config, address, journal, channel)?;
-        self.events.serve_streams(streams, news);
+        self.events.serve_streams(streams, stream_inputs);
         Ok(())
     }
 }
 
 /// The journal of the peer, as the thread of the streams sees it.
-struct OfPeer {
-    reader: Arc<Reader>,
+struct PeerJournal {
+    reader: Arc<JournalReader>,
     client: ClientId,
     mailbox: Arc<Mailbox>,
-    inputs: Inputs,
+    inputs: InputSender,
     /// The mailbox had no room.
-    is_stuck: bool,
+    is_mailbox_full: bool,
 }
 
-impl Events for OfPeer {
+impl JournalAccess for PeerJournal {
     fn register(&mut self, number: u64, registrations: Vec<Registration>) {
-        let asker = Asker::Streams { client: self.client, number, inputs: self.inputs.clone() };
+        let asker = EventRequester::Streams { client: self.client, number, inputs: self.inputs.clone() };
         let request = EventRequest::Register(registrations);
         // Of many, only the first waits: a peer that is stopping takes none.
-        let patience = if self.is_stuck { Duration::ZERO } else { MAILBOX_PATIENCE };
-        self.is_stuck = self.mailbox.push(EngineCommand::AskEvents { asker, request }, patience).is_err();
-        if self.is_stuck {
-            drop(self.inputs.push(Input::Registered { number, registered: Err(Refusal::busy()) }));
+        let patience = if self.is_mailbox_full { Duration::ZERO } else { MAILBOX_PATIENCE };
+        self.is_mailbox_full = self.mailbox.push(EngineCommand::AskEvents { asker, request }, patience).is_err();
+        if self.is_mailbox_full {
+            drop(self.inputs.push(StreamInput::Registered { number, registered: Err(Refusal::busy()) }));
         }
     }
 
-    fn advise_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: MissedRange) {
-        let lapsed = FromStreams::Lapsed { stream, consumer, missed };
+    fn report_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: MissedRange) {
+        let lapsed = StreamServiceEvent::Lapsed { stream, consumer, missed };
         // If the engine has ended, nobody hears it.
-        drop(self.mailbox.push(EngineCommand::FromStreams(Box::new(lapsed)), Duration::ZERO));
+        drop(self.mailbox.push(EngineCommand::StreamServiceEvent(Box::new(lapsed)), Duration::ZERO));
     }
 
     fn find(&mut self, stream: usize, after: EventId) {
         let query = Query::Server(ServerQuery { server: after.server, after: Some(after), limit: None });
         let inputs = self.inputs.clone();
-        let heard = move |found: Result<QueryPage, StoreError>| {
+        let callback = move |found: Result<QueryPage, StoreError>| {
             let found = match found {
                 Ok(found) => Some(found),
                 Err(StoreError::NoServer(..)) => Some(QueryPage::default()),
@@ -219,10 +219,10 @@ impl Events for OfPeer {
                 }
             };
             // If the thread has ended, nobody waits for it.
-            drop(inputs.push(Input::Found { stream, after, found }));
+            drop(inputs.push(StreamInput::Found { stream, after, found }));
         };
-        if !self.reader.ask(QUESTIONS, query, Box::new(heard)) {
-            drop(self.inputs.push(Input::Found { stream, after, found: None }));
+        if !self.reader.request(QUERY_CLIENT, query, Box::new(callback)) {
+            drop(self.inputs.push(StreamInput::Found { stream, after, found: None }));
         }
     }
 }

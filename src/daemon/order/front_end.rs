@@ -1,7 +1,7 @@
 //! A front end: pushes events of an object with its new state.
 
-use super::error::{Fault, OrderError};
-use super::run::{Retries, now_ms};
+use super::error::{OrderError, OrderFault};
+use super::worker_run::{RetryBackoff, now_ms};
 use crate::event::order::name::Object;
 use crate::event::order::stamp::{Generation, OrderStamp};
 use crate::event::order::store::{OpOutcome, Store, StoreOp};
@@ -40,16 +40,16 @@ impl Push {
 
 /// The events are queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pushed {
+pub struct PushReceipt {
     /// The highest stamp seen, to be remembered.
     pub mark: OrderStamp,
     /// That the state had been lost before, or may have been.
-    pub lost: Option<Lost>,
+    pub lost: Option<StateLoss>,
 }
 
 /// The state was lost or went back, or may have: what was pushed before may be gone, and is to be pushed again if it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct StateLoss {
     /// The generation that this front end knew.
     pub known: Option<Generation>,
     /// What it found instead; `None` if the state is empty.
@@ -67,8 +67,8 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
     /// # Errors
     /// It was not done, since the store fails for longer than the patience or in a way that does not pass. Or it is not known whether it
     /// was ([`OrderError::is_unknown`]): then it is not tried again, since the events might be queued twice.
-    pub fn push(&mut self, push: &Push) -> Result<Pushed, OrderError> {
-        let mut retries = Retries::new(self.patience);
+    pub fn push(&mut self, push: &Push) -> Result<PushReceipt, OrderError> {
+        let mut retries = RetryBackoff::new(self.patience);
         let (mut known, mut lost) = (self.mark, None);
         loop {
             let op = known.map_or(StoreOp::Look, |mark| push.at(mark));
@@ -76,12 +76,12 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
             match self.store.apply(&op) {
                 Ok(OpOutcome::Pushed { mark }) => {
                     self.mark = Some(mark);
-                    return Ok(Pushed { mark, lost });
+                    return Ok(PushReceipt { mark, lost });
                 }
                 Ok(OpOutcome::Looked { mark }) if self.mark <= Some(mark) => {
                     // Somebody else may have begun the generation.
                     if self.mark.is_some_and(|before| before.generation() < mark.generation()) {
-                        self.note(&mut lost, Some(mark.generation()));
+                        self.record_loss(&mut lost, Some(mark.generation()));
                     }
                     known = Some(mark);
                 }
@@ -99,18 +99,19 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
     }
 
     /// Notes the first loss; that there is nothing where nobody knew of anything is a beginning.
-    fn note(&self, lost: &mut Option<Lost>, found: Option<Generation>) {
+    fn record_loss(&self, lost: &mut Option<StateLoss>, found: Option<Generation>) {
         let known = self.mark.map(OrderStamp::generation);
         if known.max(found).is_some() {
-            lost.get_or_insert(Lost { known, found });
+            lost.get_or_insert(StateLoss { known, found });
         }
     }
 
     /// Whatever comes of it, another look tells what there is now.
-    fn begin(&mut self, lost: &mut Option<Lost>, found: Option<Generation>) -> Result<(), OrderError> {
-        self.note(lost, found);
+    fn begin(&mut self, lost: &mut Option<StateLoss>, found: Option<Generation>) -> Result<(), OrderError> {
+        self.record_loss(lost, found);
         let known = self.mark.map(OrderStamp::generation).max(found);
-        let none = || OrderError { at: "order".into(), fault: Fault::Other("there is no higher generation".into()) };
+        let none =
+            || OrderError { at: "order".into(), fault: OrderFault::Other("there is no higher generation".into()) };
         let generation = Generation::after(known, now_ms()).ok_or_else(none)?;
         self.store.apply(&StoreOp::Begin { found, generation }).map(drop)
     }

@@ -1,7 +1,7 @@
 //! A connection to a PostgreSQL server: its address, how it is made, the limits of time for all that is asked over it, and what errors mean.
 
 use super::schema;
-use crate::daemon::stream::error::Fault;
+use crate::daemon::stream::error::StreamFault;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -40,22 +40,22 @@ const SETTINGS: &str = "
 ";
 
 /// Where a database is.
-pub(in crate::daemon::stream) struct Address {
+pub(in crate::daemon::stream) struct PostgresAddress {
     pub(in crate::daemon::stream) config: Config,
     /// For people: without user and password.
     pub(in crate::daemon::stream) at: String,
 }
 
-impl Address {
+impl PostgresAddress {
     /// Reads `postgres://[user[:password]@]host[:port][/database][?parameters]`.
     ///
     /// # Errors
     /// Says what it should be, and nothing of what it is: any part may be one of a password.
-    pub(in crate::daemon::stream) fn parse(url: &str) -> Result<Address, Fault> {
+    pub(in crate::daemon::stream) fn parse(url: &str) -> Result<PostgresAddress, StreamFault> {
         const NO_TLS: &str = "connections to PostgreSQL are not encrypted: leave sslmode out, and use a network that you trust or a tunnel";
         const FORM: &str = "the address of a PostgreSQL database is postgres://USER:PASSWORD@HOST:PORT/DATABASE; \
             in a password, %xx stands for what is no letter or digit";
-        let wrong = |why: &str| Fault::Other(why.into());
+        let wrong = |why: &str| StreamFault::Other(why.into());
         if ["require", "verify-ca", "verify-full"].iter().any(|mode| url.contains(&format!("sslmode={mode}"))) {
             return Err(wrong(NO_TLS));
         }
@@ -73,7 +73,7 @@ impl Address {
         let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
         let hosts = config.get_hosts().iter().enumerate();
         let hosts = hosts.map(|(index, of)| Ok(format!("{}:{}", host(of)?, port(index))));
-        let hosts = hosts.collect::<Result<Vec<String>, Fault>>()?;
+        let hosts = hosts.collect::<Result<Vec<String>, StreamFault>>()?;
         if hosts.is_empty() {
             return Err(wrong(FORM));
         }
@@ -97,34 +97,34 @@ impl Address {
             .keepalives_retries(retries)
             // What follows another server cannot be written to.
             .target_session_attrs(TargetSessionAttrs::ReadWrite);
-        Ok(Address { config, at })
+        Ok(PostgresAddress { config, at })
     }
 }
 
 /// A connection, and what drives it.
-pub(super) struct Link {
+pub(super) struct PostgresConnection {
     // What asks goes before what drives it.
-    session: Session,
+    session: PostgresSession,
     runtime: Runtime,
 }
 
-impl Link {
+impl PostgresConnection {
     /// Connects; `makes` says whether our tables are made if they are not there.
-    pub(super) fn connect(address: &Address, makes: bool) -> Result<Link, Fault> {
-        let system = |error: io::Error| Fault::Other(error.to_string());
+    pub(super) fn connect(address: &PostgresAddress, makes: bool) -> Result<PostgresConnection, StreamFault> {
+        let system = |error: io::Error| StreamFault::Other(error.to_string());
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(system)?;
         let connect = async {
             let (client, connection) = address.config.connect(NoTls).await?;
             // How it ends, whoever asks hears.
             tokio::spawn(async { drop(connection.await) });
-            let session = Session { client, statements: RefCell::default() };
+            let session = PostgresSession { client, statements: RefCell::default() };
             session.simple(SETTINGS).await?;
             schema::check(&session, makes).await?;
             Ok(session)
         };
         let connected = runtime.block_on(async { timeout(CONNECT_TIME, connect).await });
-        match connected.unwrap_or_else(|_| Err(Fault::Away(NO_ANSWER.into()))) {
-            Ok(session) => Ok(Link { session, runtime }),
+        match connected.unwrap_or_else(|_| Err(StreamFault::Unreachable(NO_ANSWER.into()))) {
+            Ok(session) => Ok(PostgresConnection { session, runtime }),
             Err(fault) => {
                 // A name that is still being looked up is not waited for.
                 runtime.shutdown_background();
@@ -133,28 +133,28 @@ impl Link {
         }
     }
 
-    /// Does something that sends and reads so many bytes at most, or not much more. After [`Fault::Away`] nothing more comes of the connection.
-    pub(super) fn run<T, E: From<Fault>>(
+    /// Does something that sends and reads so many bytes at most, or not much more. After [`StreamFault::Unreachable`] nothing more comes of the connection.
+    pub(super) fn run<T, E: From<StreamFault>>(
         &mut self,
         bytes: usize,
-        step: impl AsyncFnOnce(&Session) -> Result<T, E>,
+        step: impl AsyncFnOnce(&PostgresSession) -> Result<T, E>,
     ) -> Result<T, E> {
         let time = ANSWER_TIME + BYTE_TIME.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
-        let Link { session, runtime } = self;
+        let PostgresConnection { session, runtime } = self;
         let done = runtime.block_on(async { timeout(time, step(session)).await });
-        done.unwrap_or_else(|_| Err(Fault::Away(NO_ANSWER.into()).into()))
+        done.unwrap_or_else(|_| Err(StreamFault::Unreachable(NO_ANSWER.into()).into()))
     }
 }
 
 /// What is asked over a connection.
-pub(super) struct Session {
+pub(super) struct PostgresSession {
     client: Client,
     /// What was asked before, by its text.
     statements: RefCell<BTreeMap<&'static str, Statement>>,
 }
 
-impl Session {
-    async fn statement(&self, sql: &'static str) -> Result<Statement, Fault> {
+impl PostgresSession {
+    async fn statement(&self, sql: &'static str) -> Result<Statement, StreamFault> {
         let known = self.statements.borrow().get(sql).cloned();
         if let Some(known) = known {
             return Ok(known);
@@ -165,40 +165,44 @@ impl Session {
     }
 
     /// The rows that come of a statement.
-    pub(super) async fn rows(&self, sql: &'static str, values: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Fault> {
+    pub(super) async fn rows(
+        &self,
+        sql: &'static str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, StreamFault> {
         Ok(self.client.query(&self.statement(sql).await?, values).await?)
     }
 
     /// How many rows a statement has changed.
-    pub(super) async fn change(&self, sql: &'static str, values: &[&(dyn ToSql + Sync)]) -> Result<u64, Fault> {
+    pub(super) async fn change(&self, sql: &'static str, values: &[&(dyn ToSql + Sync)]) -> Result<u64, StreamFault> {
         Ok(self.client.execute(&self.statement(sql).await?, values).await?)
     }
 
     /// Several statements at once. The first that fails is the last that is done.
-    pub(super) async fn simple(&self, sql: &str) -> Result<(), Fault> {
+    pub(super) async fn simple(&self, sql: &str) -> Result<(), StreamFault> {
         Ok(self.client.batch_execute(sql).await?)
     }
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Fault {
+impl From<Error> for StreamFault {
+    fn from(error: Error) -> StreamFault {
         let Some(of_server) = error.as_db_error() else {
             let cause = error.source();
             return match cause {
-                Some(cause) if cause.is::<WrongType>() => Fault::Foreign(format!("{error}: {cause}")),
-                Some(cause) => Fault::Away(format!("{error}: {cause}")),
-                None => Fault::Away(error.to_string()),
+                Some(cause) if cause.is::<WrongType>() => StreamFault::Foreign(format!("{error}: {cause}")),
+                Some(cause) => StreamFault::Unreachable(format!("{error}: {cause}")),
+                None => StreamFault::Unreachable(error.to_string()),
             };
         };
         let (code, words) = (of_server.code(), of_server.message().to_owned());
         match *code {
-            SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => return Fault::Full(words),
+            SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => return StreamFault::Full(words),
             SqlState::LOCK_NOT_AVAILABLE
             | SqlState::QUERY_CANCELED
             | SqlState::T_R_SERIALIZATION_FAILURE
-            | SqlState::T_R_DEADLOCK_DETECTED => return Fault::Busy,
+            | SqlState::T_R_DEADLOCK_DETECTED => return StreamFault::Busy,
             SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::WRONG_OBJECT_TYPE => {
-                return Fault::Foreign(words);
+                return StreamFault::Foreign(words);
             }
             SqlState::ADMIN_SHUTDOWN
             | SqlState::CRASH_SHUTDOWN
@@ -206,19 +210,19 @@ impl From<Error> for Fault {
             | SqlState::TOO_MANY_CONNECTIONS
             | SqlState::UNDEFINED_DATABASE
             | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
-            | SqlState::READ_ONLY_SQL_TRANSACTION => return Fault::Away(words),
-            SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => return Fault::Damaged(words),
+            | SqlState::READ_ONLY_SQL_TRANSACTION => return StreamFault::Unreachable(words),
+            SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => return StreamFault::Damaged(words),
             _ => {}
         }
         // Of connections, of who may come, of intervention.
         match code.code().get(..2) {
-            Some("08" | "28" | "57") => Fault::Away(words),
-            _ => Fault::Other(words),
+            Some("08" | "28" | "57") => StreamFault::Unreachable(words),
+            _ => StreamFault::Other(words),
         }
     }
 }
 
 /// A column of a row.
-pub(super) fn column<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, index: usize) -> Result<T, Fault> {
-    row.try_get(index).map_err(|error| Fault::Foreign(format!("column {}: {error}", row.columns()[index].name())))
+pub(super) fn column<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, index: usize) -> Result<T, StreamFault> {
+    row.try_get(index).map_err(|error| StreamFault::Foreign(format!("column {}: {error}", row.columns()[index].name())))
 }

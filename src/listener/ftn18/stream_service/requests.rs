@@ -1,28 +1,28 @@
 //! What programs ask that are attached to the peer: the same as clients of the listener, and what those who look after streams want to know.
 
-use super::search::{Search, Seeker};
-use super::{CONSUMERS_MAX, Conn, Effect, StreamService, refused, register};
+use super::search::{SearchRequester, StreamSearch};
+use super::{CONSUMERS_MAX, ConnectionId, StreamEffect, StreamService, refused, register};
 use crate::event::stream::model::{LIST_EVENTS_MAX, PageBudget};
 use crate::event::stream::name::{Consumer, StreamId, StreamName};
 use crate::event::stream::store::{MissedRange, StreamStore, StreamStoreError};
 use crate::event::timestamp::Timestamp;
-use crate::listener::ftn18::fault::{Fault, Name};
-use crate::listener::ftn18::session::{CallId, Done};
+use crate::listener::ftn18::fault::{Fault, FaultName};
+use crate::listener::ftn18::session::{CallId, CallResult};
 use crate::listener::stream::{
-    Consumers, Place, StreamAnswer, StreamAsk, StreamRefusal, StreamRefusalKind as Kind, StreamRequest, StreamRow,
-    Streams,
+    Consumers, Place, StreamAnswer, StreamOperation, StreamRefusal, StreamRefusalKind as Kind, StreamRequest,
+    StreamRow, Streams,
 };
 use crate::time::ClockReading;
 use std::fmt;
 
 /// As whom those add events who ask; no connection has this number.
-const ASKING: Conn = Conn(u64::MAX);
+const LOCAL_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
 /// Events of one answer, in bytes: many answers may wait together.
 const EVENTS_BYTES: usize = 1 << 20;
 
 impl StreamService {
     /// Somebody asks; the answer has this number, which nobody else who waits has.
-    pub fn on_ask<S>(&mut self, store: &mut S, now: ClockReading, number: u64, request: StreamRequest)
+    pub fn on_request<S>(&mut self, store: &mut S, now: ClockReading, number: u64, request: StreamRequest)
     where
         S: StreamStore + ?Sized,
         S::Error: fmt::Display,
@@ -30,22 +30,22 @@ impl StreamService {
         let StreamRequest { stream, what } = request;
         let answer = match (self.place(stream.as_ref()), what) {
             (Err(refusal), _) => Err(refusal),
-            (Ok(_), StreamAsk::List) => self.list(store, stream.as_ref()),
-            (Ok(place), StreamAsk::Add { kind, data }) => {
-                return self.add(store, (ASKING, CallId(number)), place, &kind, data);
+            (Ok(_), StreamOperation::List) => self.list(store, stream.as_ref()),
+            (Ok(place), StreamOperation::Add { kind, data }) => {
+                return self.add(store, (LOCAL_CONNECTION, CallId(number)), place, &kind, data);
             }
-            (Ok(place), StreamAsk::Poll { consumer, last, want, events_max }) => {
-                let (seeker, after) = (Seeker::Poll(number, consumer), last.unwrap_or(StreamId::START));
-                let search = Search::new(seeker, place, after, want, room(events_max));
+            (Ok(place), StreamOperation::Poll { consumer, last, want, events_max }) => {
+                let (requester, after) = (SearchRequester::Poll(number, consumer), last.unwrap_or(StreamId::START));
+                let search = StreamSearch::new(requester, place, after, want, room(events_max));
                 return self.search(store, search, Timestamp::from(now.wall));
             }
-            (Ok(place), StreamAsk::Read { after, want, events_max }) => {
-                let search = Search::new(Seeker::Read(number), place, after, want, room(events_max));
+            (Ok(place), StreamOperation::Read { after, want, events_max }) => {
+                let search = StreamSearch::new(SearchRequester::Read(number), place, after, want, room(events_max));
                 return self.search(store, search, Timestamp::from(now.wall));
             }
             (Ok(place), what) => self.answer(store, Timestamp::from(now.wall), place, what),
         };
-        self.effects.push_back(Effect::Answered { number, answer });
+        self.effects.push_back(StreamEffect::Answered { number, answer });
     }
 
     /// The place of the stream in the settings.
@@ -67,8 +67,8 @@ impl StreamService {
         let mut streams = Vec::new();
         for settings in self.streams.iter().map(|stream| &stream.settings) {
             if only.is_none_or(|only| *only == settings.name) {
-                let contents = store.contents(&settings.name).map_err(away)?;
-                let consumers = store.consumers(&settings.name).map_err(away)?.len() as u64;
+                let contents = store.contents(&settings.name).map_err(unavailable)?;
+                let consumers = store.consumers(&settings.name).map_err(unavailable)?.len() as u64;
                 streams.push(StreamRow { settings: settings.clone(), contents, consumers });
             }
         }
@@ -80,7 +80,7 @@ impl StreamService {
         store: &mut S,
         now: Timestamp,
         place: usize,
-        what: StreamAsk,
+        what: StreamOperation,
     ) -> Result<StreamAnswer, StreamRefusal>
     where
         S: StreamStore + ?Sized,
@@ -88,82 +88,87 @@ impl StreamService {
     {
         let name = &self.streams[place].settings.name.clone();
         match what {
-            StreamAsk::List | StreamAsk::Add { .. } | StreamAsk::Poll { .. } | StreamAsk::Read { .. } => {
+            StreamOperation::List
+            | StreamOperation::Add { .. }
+            | StreamOperation::Poll { .. }
+            | StreamOperation::Read { .. } => {
                 unreachable!("they are done before")
             }
-            StreamAsk::Accept(consumer, up_to) => {
+            StreamOperation::Accept(consumer, up_to) => {
                 registrable(&consumer)?;
                 let accepted = store.accept(name, &consumer, up_to, now);
                 accepted.map(StreamAnswer::Position).map_err(|why| refusal(name, &consumer, why))
             }
-            StreamAsk::Consumers => {
-                let mut rows = store.consumers(name).map_err(away)?;
+            StreamOperation::Consumers => {
+                let mut rows = store.consumers(name).map_err(unavailable)?;
                 let omitted = rows.len().saturating_sub(CONSUMERS_MAX) as u64;
                 rows.truncate(CONSUMERS_MAX);
                 Ok(StreamAnswer::Consumers(Consumers { rows, omitted }))
             }
-            StreamAsk::Register(consumer) => {
+            StreamOperation::Register(consumer) => {
                 registrable(&consumer)?;
-                register(store, name, &consumer, now).map(StreamAnswer::Registered).map_err(of_fault)
+                register(store, name, &consumer, now).map(StreamAnswer::Registered).map_err(refusal_of_fault)
             }
-            StreamAsk::Reset(consumer, to) => {
-                let last = store.contents(name).map_err(away)?.last;
+            StreamOperation::Reset(consumer, to) => {
+                let last = store.contents(name).map_err(unavailable)?.last;
                 let position = match to {
                     Place::Start => start(store, name, last)?,
                     Place::End => last,
                     Place::Behind(id) => id.min(last),
                 };
-                let is_known = store.reset(name, &consumer, position).map_err(away)?;
-                self.end_known(place, consumer, is_known)?;
+                let is_known = store.reset(name, &consumer, position).map_err(unavailable)?;
+                self.disconnect_consumer(place, consumer, is_known)?;
                 Ok(StreamAnswer::Position(position))
             }
-            StreamAsk::Remove(consumer) => {
-                let is_known = store.remove(name, &consumer).map_err(away)?;
-                self.end_known(place, consumer, is_known)?;
+            StreamOperation::Remove(consumer) => {
+                let is_known = store.remove(name, &consumer).map_err(unavailable)?;
+                self.disconnect_consumer(place, consumer, is_known)?;
                 Ok(StreamAnswer::Removed)
             }
         }
     }
 
     /// Whoever is pushed to under this name has to come again, if it was known.
-    fn end_known(&mut self, stream: usize, consumer: Consumer, is_known: bool) -> Result<(), StreamRefusal> {
+    fn disconnect_consumer(&mut self, stream: usize, consumer: Consumer, is_known: bool) -> Result<(), StreamRefusal> {
         if !is_known {
             return Err(unregistered(&self.streams[stream].settings.name, &consumer));
         }
-        let is_its = |search: &Search| search.stream == stream && search.registered() == Some(&consumer);
+        let is_its = |search: &StreamSearch| search.stream == stream && search.registered() == Some(&consumer);
         self.end_searches("its position was set meanwhile", is_its);
         if let Some((conn, push)) = self.places.get(&(stream, consumer)).copied() {
             self.end_push((conn, push));
-            self.effects.push_back(Effect::PushEnd { conn, push, is_closed: true });
+            self.effects.push_back(StreamEffect::PushEnd { conn, push, is_closed: true });
         }
         Ok(())
     }
 }
 
 /// What was done for one who asks, as an answer.
-pub(super) fn told(effect: Effect) -> Effect {
+pub(super) fn told(effect: StreamEffect) -> StreamEffect {
     match effect {
-        Effect::Done { conn: ASKING, call, done } => {
+        StreamEffect::CallResult { conn: LOCAL_CONNECTION, call, done } => {
             let answer = match done {
-                Ok(Done::Added(id)) => Ok(StreamAnswer::Added(id)),
+                Ok(CallResult::Added(id)) => Ok(StreamAnswer::Added(id)),
                 Ok(done) => unreachable!("{done:?} is not asked for by calls"),
-                Err(fault) => Err(of_fault(fault)),
+                Err(fault) => Err(refusal_of_fault(fault)),
             };
-            Effect::Answered { number: call.0, answer }
+            StreamEffect::Answered { number: call.0, answer }
         }
         effect => effect,
     }
 }
 
 /// What was done could not be stored: nothing of it is told, but why.
-pub(super) fn fail(effect: &mut Effect, why: &str) {
+pub(super) fn fail(effect: &mut StreamEffect, why: &str) {
     match effect {
-        Effect::Done { done: done @ Ok(Done::Added(_)), .. } => {
+        StreamEffect::CallResult { done: done @ Ok(CallResult::Added(_)), .. } => {
             let text = format!("the event is registered, and will stand in the stream later: {why}");
-            *done = Err(Fault::new(Name::InternalError, text));
+            *done = Err(Fault::new(FaultName::InternalError, text));
         }
-        Effect::Done { done: done @ Ok(_), .. } => *done = Err(Fault::new(Name::InternalError, why)),
-        Effect::Answered { answer: answer @ Ok(_), .. } => *answer = Err(StreamRefusal::new(Kind::Unavailable, why)),
+        StreamEffect::CallResult { done: done @ Ok(_), .. } => *done = Err(Fault::new(FaultName::InternalError, why)),
+        StreamEffect::Answered { answer: answer @ Ok(_), .. } => {
+            *answer = Err(StreamRefusal::new(Kind::Unavailable, why))
+        }
         _ => {}
     }
 }
@@ -179,7 +184,7 @@ where
     S: StreamStore + ?Sized,
     S::Error: fmt::Display,
 {
-    let page = store.read(name, StreamId::START, None, room(1)).map_err(away)?;
+    let page = store.read(name, StreamId::START, None, room(1)).map_err(unavailable)?;
     let first = page.events.first().map(|event| event.id.number());
     Ok(first.map_or(last, |first| StreamId::from_number(first - 1).expect("less than an id")))
 }
@@ -216,18 +221,18 @@ pub(super) fn refusal<E: fmt::Display>(
             );
             StreamRefusal::new(Kind::Lapsed(missed), text)
         }
-        why @ (StreamStoreError::Full | StreamStoreError::Store(_)) => of_fault(refused(consumer, why)),
+        why @ (StreamStoreError::Full | StreamStoreError::Store(_)) => refusal_of_fault(refused(consumer, why)),
     }
 }
 
-pub(super) fn away(error: impl fmt::Display) -> StreamRefusal {
+pub(super) fn unavailable(error: impl fmt::Display) -> StreamRefusal {
     StreamRefusal::new(Kind::Unavailable, error.to_string())
 }
 
-fn of_fault(Fault { name, text }: Fault) -> StreamRefusal {
+fn refusal_of_fault(Fault { name, text }: Fault) -> StreamRefusal {
     let kind = match name {
-        Name::InternalError => Kind::Unavailable,
-        Name::DefenseRejected => Kind::Busy,
+        FaultName::InternalError => Kind::Unavailable,
+        FaultName::DefenseRejected => Kind::Busy,
         _ => Kind::Invalid,
     };
     StreamRefusal::new(kind, text)
@@ -242,14 +247,15 @@ mod tests {
 
     /// What somebody who asks hears.
     #[track_caller]
-    fn ask(world: &mut World, stream: &str, what: StreamAsk) -> Result<StreamAnswer, StreamRefusal> {
+    fn ask(world: &mut World, stream: &str, what: StreamOperation) -> Result<StreamAnswer, StreamRefusal> {
         let stream = Some(stream).filter(|stream| !stream.is_empty()).map(|stream| stream.parse().unwrap());
         let number = world.number();
-        world.stream_service.on_ask(&mut world.store, world.now, number, StreamRequest { stream, what });
+        world.stream_service.on_request(&mut world.store, world.now, number, StreamRequest { stream, what });
         world.run();
-        let is_it = |effect: &Effect| matches!(effect, Effect::Answered { number: of, .. } if *of == number);
+        let is_it =
+            |effect: &StreamEffect| matches!(effect, StreamEffect::Answered { number: of, .. } if *of == number);
         let at = world.told.iter().position(is_it).expect("it is answered");
-        let Effect::Answered { answer, .. } = world.told.remove(at) else { unreachable!("just found") };
+        let StreamEffect::Answered { answer, .. } = world.told.remove(at) else { unreachable!("just found") };
         answer
     }
 
@@ -262,15 +268,15 @@ mod tests {
     }
 
     fn add(world: &mut World, kind: &str) -> u64 {
-        match ask(world, "", StreamAsk::Add { kind: kind.parse().unwrap(), data: json("1") }) {
+        match ask(world, "", StreamOperation::Add { kind: kind.parse().unwrap(), data: json("1") }) {
             Ok(StreamAnswer::Added(id)) => id.number(),
             other => panic!("{other:?}"),
         }
     }
 
-    fn poll(world: &mut World, last: Option<u64>, want: Option<&[&str]>, events_max: u32) -> StreamAsk {
+    fn poll(world: &mut World, last: Option<u64>, want: Option<&[&str]>, events_max: u32) -> StreamOperation {
         world.register("C").unwrap();
-        StreamAsk::Poll { consumer: consumer("alice:C"), last: last.map(id), want: want.map(wanted), events_max }
+        StreamOperation::Poll { consumer: consumer("alice:C"), last: last.map(id), want: want.map(wanted), events_max }
     }
 
     #[track_caller]
@@ -298,7 +304,7 @@ mod tests {
         let what = poll(&mut world, Some(1), Some(&["A"]), 1000);
         assert_eq!(events(ask(&mut world, "main", what)), (vec![3], 3));
         assert_eq!(world.position("C"), 2, "what it does not want it has");
-        let read = |after: u64, want: Option<&[&str]>| StreamAsk::Read {
+        let read = |after: u64, want: Option<&[&str]>| StreamOperation::Read {
             after: id(after),
             want: want.map(wanted),
             events_max: 1000,
@@ -306,7 +312,7 @@ mod tests {
         assert_eq!(events(ask(&mut world, "main", read(0, None))), (vec![1, 2, 3], 3));
         assert_eq!(events(ask(&mut world, "main", read(0, Some(&["B"])))), (vec![2], 3));
         assert_eq!(events(ask(&mut world, "main", read(3, None))), (vec![], 3));
-        let accept = |up_to: u64| StreamAsk::Accept(consumer("alice:C"), id(up_to));
+        let accept = |up_to: u64| StreamOperation::Accept(consumer("alice:C"), id(up_to));
         assert_eq!(ask(&mut world, "main", accept(99)), Ok(StreamAnswer::Position(id(3))));
         assert_eq!(ask(&mut world, "main", accept(1)), Ok(StreamAnswer::Position(id(3))), "never back");
     }
@@ -318,7 +324,7 @@ mod tests {
         for _ in 0..3 {
             add(&mut world, "A");
         }
-        let Ok(StreamAnswer::Streams(Streams { streams, .. })) = ask(&mut world, "", StreamAsk::List) else {
+        let Ok(StreamAnswer::Streams(Streams { streams, .. })) = ask(&mut world, "", StreamOperation::List) else {
             panic!("the streams")
         };
         let rows: Vec<(&str, u64, u64, u64)> = streams
@@ -326,31 +332,38 @@ mod tests {
             .map(|row| (row.settings.name.as_str(), row.contents.last.number(), row.contents.bytes, row.consumers))
             .collect();
         assert_eq!(rows, [("main", 3, 3, 1), ("all", 3, 3, 0)]);
-        let Ok(StreamAnswer::Streams(one)) = ask(&mut world, "all", StreamAsk::List) else { panic!("the stream") };
+        let Ok(StreamAnswer::Streams(one)) = ask(&mut world, "all", StreamOperation::List) else {
+            panic!("the stream")
+        };
         assert_eq!(one.streams.len(), 1);
-        let Ok(StreamAnswer::Consumers(Consumers { rows, omitted: 0 })) = ask(&mut world, "main", StreamAsk::Consumers)
+        let Ok(StreamAnswer::Consumers(Consumers { rows, omitted: 0 })) =
+            ask(&mut world, "main", StreamOperation::Consumers)
         else {
             panic!("the consumers")
         };
         assert_eq!((rows.len(), rows[0].behind, rows[0].position), (1, 3, StreamId::START));
-        is_refused(ask(&mut world, "no", StreamAsk::List), Kind::UnknownStream, "no stream no here, but main, all");
+        is_refused(
+            ask(&mut world, "no", StreamOperation::List),
+            Kind::UnknownStream,
+            "no stream no here, but main, all",
+        );
     }
 
     #[test]
     fn consumers_are_registered_reset_and_removed() {
         let mut world = World::new(StreamLimits::default());
         let it = consumer("bob:C");
-        let reset = |place| StreamAsk::Reset(consumer("bob:C"), place);
+        let reset = |place| StreamOperation::Reset(consumer("bob:C"), place);
         is_refused(
             ask(&mut world, "", reset(Place::Start)),
             Kind::NotRegistered,
             "bob:C is no consumer of the stream main",
         );
-        is_refused(ask(&mut world, "", StreamAsk::Remove(it.clone())), Kind::NotRegistered, "bob:C");
-        is_refused(ask(&mut world, "", StreamAsk::Register(consumer("bob:LIVE"))), Kind::Invalid, "LIVE");
-        is_refused(ask(&mut world, "", StreamAsk::Accept(it.clone(), id(1))), Kind::NotRegistered, "register it");
-        assert_eq!(ask(&mut world, "", StreamAsk::Register(it.clone())), Ok(StreamAnswer::Registered(None)));
-        let again = ask(&mut world, "", StreamAsk::Register(it.clone()));
+        is_refused(ask(&mut world, "", StreamOperation::Remove(it.clone())), Kind::NotRegistered, "bob:C");
+        is_refused(ask(&mut world, "", StreamOperation::Register(consumer("bob:LIVE"))), Kind::Invalid, "LIVE");
+        is_refused(ask(&mut world, "", StreamOperation::Accept(it.clone(), id(1))), Kind::NotRegistered, "register it");
+        assert_eq!(ask(&mut world, "", StreamOperation::Register(it.clone())), Ok(StreamAnswer::Registered(None)));
+        let again = ask(&mut world, "", StreamOperation::Register(it.clone()));
         assert!(matches!(again, Ok(StreamAnswer::Registered(Some(row))) if row.consumer == it));
         for _ in 0..4 {
             add(&mut world, "A");
@@ -360,28 +373,29 @@ mod tests {
         {
             assert_eq!(ask(&mut world, "", reset(place)), Ok(StreamAnswer::Position(id(expected))), "{place:?}");
         }
-        assert_eq!(ask(&mut world, "", StreamAsk::Accept(it.clone(), id(2))), Ok(StreamAnswer::Position(id(2))));
+        assert_eq!(ask(&mut world, "", StreamOperation::Accept(it.clone(), id(2))), Ok(StreamAnswer::Position(id(2))));
         world.later(2000);
         assert_eq!(
             ask(&mut world, "", reset(Place::Start)),
             Ok(StreamAnswer::Position(id(2))),
             "the first two are gone"
         );
-        assert_eq!(ask(&mut world, "", StreamAsk::Remove(it)), Ok(StreamAnswer::Removed));
+        assert_eq!(ask(&mut world, "", StreamOperation::Remove(it)), Ok(StreamAnswer::Removed));
     }
 
     /// Who is pushed to hears of it: its connection is closed.
     #[test]
     fn a_consumer_that_is_reset_or_removed_is_pushed_to_no_more() {
         let mut world = World::new(StreamLimits::default());
-        for (conn, what) in
-            [(3, StreamAsk::Reset(consumer("alice:C"), Place::Start)), (4, StreamAsk::Remove(consumer("alice:C")))]
-        {
+        for (conn, what) in [
+            (3, StreamOperation::Reset(consumer("alice:C"), Place::Start)),
+            (4, StreamOperation::Remove(consumer("alice:C"))),
+        ] {
             world.register("C").unwrap();
             world.ready(conn, "C", None);
             add(&mut world, "A");
             ask(&mut world, "", what).unwrap();
-            let closed = |effect: &Effect| matches!(effect, Effect::PushEnd { conn: Conn(of), is_closed: true, .. } if *of == conn);
+            let closed = |effect: &StreamEffect| matches!(effect, StreamEffect::PushEnd { conn: ConnectionId(of), is_closed: true, .. } if *of == conn);
             assert!(world.told.iter().any(closed), "{:?}", world.told);
             world.told.clear();
             add(&mut world, "A");
@@ -400,25 +414,25 @@ mod tests {
         world.later(2000);
         let missed = MissedRange { first: id(1), last: id(3), count: 3 };
         is_refused(ask(&mut world, "", what.clone()), Kind::Lapsed(missed), "3 events of the stream main, 1 to 3");
-        let registered = ask(&mut world, "", StreamAsk::Register(consumer("alice:C")));
+        let registered = ask(&mut world, "", StreamOperation::Register(consumer("alice:C")));
         assert!(matches!(registered, Ok(StreamAnswer::Registered(Some(row))) if row.lapsed == Some(missed)));
         assert_eq!(events(ask(&mut world, "", what)), (vec![4, 5], 5));
         let blocked = StreamLimits { policy: Policy::Block, ..limits };
         let mut world = World::new(blocked);
         world.register("C").unwrap();
         assert_eq!([add(&mut world, "A"), add(&mut world, "A")], [1, 2]);
-        let what = StreamAsk::Add { kind: "A".parse().unwrap(), data: json("1") };
+        let what = StreamOperation::Add { kind: "A".parse().unwrap(), data: json("1") };
         is_refused(ask(&mut world, "", what), Kind::Busy, "is full");
     }
 
     #[test]
     fn what_could_not_be_stored_is_not_told_as_done() {
         let mut world = World::new(StreamLimits::default());
-        let request = StreamRequest { stream: None, what: StreamAsk::Register(consumer("alice:C")) };
-        world.stream_service.on_ask(&mut world.store, world.now, 7, request);
-        world.stream_service.take_back(&mut world.store, "the disk is full").unwrap();
+        let request = StreamRequest { stream: None, what: StreamOperation::Register(consumer("alice:C")) };
+        world.stream_service.on_request(&mut world.store, world.now, 7, request);
+        world.stream_service.roll_back(&mut world.store, "the disk is full").unwrap();
         let told = std::iter::from_fn(|| world.stream_service.poll_effect()).find_map(|effect| match effect {
-            Effect::Answered { number: 7, answer } => Some(answer),
+            StreamEffect::Answered { number: 7, answer } => Some(answer),
             _ => None,
         });
         is_refused(told.expect("it is answered"), Kind::Unavailable, "the disk is full");

@@ -10,7 +10,7 @@
 
 use super::Fault;
 use super::chatter::{Message, PING, PONG};
-use super::sbs::{Malformed, Reader, put_boolean, put_count, put_text};
+use super::sbs::{Malformed, SbsReader, put_boolean, put_count, put_text};
 use super::value::{events, put_events};
 use crate::event::model::Event;
 use crate::event::store::QueryPage;
@@ -24,7 +24,7 @@ const REGISTER_RES: &str = "HatEventer.MsgRegisterRes";
 const QUERY_RES: &str = "HatEventer.MsgQueryRes";
 
 /// Types of messages that only servers send.
-pub(super) const OF_SERVERS: [&str; 5] = [INIT_RES, STATUS_NOTIFY, EVENTS_NOTIFY, REGISTER_RES, QUERY_RES];
+pub(super) const SERVER_TYPES: [&str; 5] = [INIT_RES, STATUS_NOTIFY, EVENTS_NOTIFY, REGISTER_RES, QUERY_RES];
 
 /// What a server says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl fmt::Display for Status {
 
 /// What a server says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ToClient {
+pub enum HatServerMessage {
     /// Whether somebody is there.
     Ping,
     /// That somebody is there.
@@ -74,17 +74,17 @@ pub enum ToClient {
     QueryPage(QueryPage),
 }
 
-impl ToClient {
+impl HatServerMessage {
     /// The type of the message.
     pub fn type_name(&self) -> &'static str {
         match self {
-            ToClient::Ping => PING,
-            ToClient::Pong => PONG,
-            ToClient::Init(_) => INIT_RES,
-            ToClient::Status(_) => STATUS_NOTIFY,
-            ToClient::Events(_) => EVENTS_NOTIFY,
-            ToClient::Registered(_) => REGISTER_RES,
-            ToClient::QueryPage(_) => QUERY_RES,
+            HatServerMessage::Ping => PING,
+            HatServerMessage::Pong => PONG,
+            HatServerMessage::Init(_) => INIT_RES,
+            HatServerMessage::Status(_) => STATUS_NOTIFY,
+            HatServerMessage::Events(_) => EVENTS_NOTIFY,
+            HatServerMessage::Registered(_) => REGISTER_RES,
+            HatServerMessage::QueryPage(_) => QUERY_RES,
         }
     }
 
@@ -92,23 +92,23 @@ impl ToClient {
     pub fn encode(&self) -> BytesMut {
         let mut out = BytesMut::new();
         match self {
-            ToClient::Ping | ToClient::Pong => {}
-            ToClient::Init(Ok(status)) => {
+            HatServerMessage::Ping | HatServerMessage::Pong => {}
+            HatServerMessage::Init(Ok(status)) => {
                 put_count(&mut out, 0);
                 put_status(&mut out, *status);
             }
-            ToClient::Init(Err(text)) => {
+            HatServerMessage::Init(Err(text)) => {
                 put_count(&mut out, 1);
                 put_text(&mut out, text);
             }
-            ToClient::Status(status) => put_status(&mut out, *status),
-            ToClient::Events(events) => put_events(&mut out, events.iter()),
-            ToClient::Registered(Some(events)) => {
+            HatServerMessage::Status(status) => put_status(&mut out, *status),
+            HatServerMessage::Events(events) => put_events(&mut out, events.iter()),
+            HatServerMessage::Registered(Some(events)) => {
                 put_count(&mut out, 0);
                 put_events(&mut out, events.iter());
             }
-            ToClient::Registered(None) => put_count(&mut out, 1),
-            ToClient::QueryPage(answer) => {
+            HatServerMessage::Registered(None) => put_count(&mut out, 1),
+            HatServerMessage::QueryPage(answer) => {
                 put_events(&mut out, answer.events.iter());
                 put_boolean(&mut out, answer.more_follows);
             }
@@ -120,16 +120,16 @@ impl ToClient {
     ///
     /// # Errors
     /// [`Fault::Malformed`], [`Fault::UnknownType`].
-    pub fn decode(message: &Message<'_>) -> Result<ToClient, Fault> {
-        let mut reader = Reader::new(message.body);
+    pub fn decode(message: &Message<'_>) -> Result<HatServerMessage, Fault> {
+        let mut reader = SbsReader::new(message.body);
         let (type_name, read) = match message.type_name {
-            PING => (PING, Ok(ToClient::Ping)),
-            PONG => (PONG, Ok(ToClient::Pong)),
-            INIT_RES => (INIT_RES, init_answer(&mut reader).map(ToClient::Init)),
-            STATUS_NOTIFY => (STATUS_NOTIFY, status(&mut reader).map(ToClient::Status)),
-            EVENTS_NOTIFY => (EVENTS_NOTIFY, events(&mut reader).map(ToClient::Events)),
-            REGISTER_RES => (REGISTER_RES, registered(&mut reader).map(ToClient::Registered)),
-            QUERY_RES => (QUERY_RES, answer(&mut reader).map(ToClient::QueryPage)),
+            PING => (PING, Ok(HatServerMessage::Ping)),
+            PONG => (PONG, Ok(HatServerMessage::Pong)),
+            INIT_RES => (INIT_RES, init_answer(&mut reader).map(HatServerMessage::Init)),
+            STATUS_NOTIFY => (STATUS_NOTIFY, status(&mut reader).map(HatServerMessage::Status)),
+            EVENTS_NOTIFY => (EVENTS_NOTIFY, events(&mut reader).map(HatServerMessage::Events)),
+            REGISTER_RES => (REGISTER_RES, registered(&mut reader).map(HatServerMessage::Registered)),
+            QUERY_RES => (QUERY_RES, answer(&mut reader).map(HatServerMessage::QueryPage)),
             name => return Err(Fault::unknown_type(name)),
         };
         let malformed = |error| Fault::Malformed { type_name, error };
@@ -143,18 +143,18 @@ fn put_status(out: &mut BytesMut, status: Status) {
     put_count(out, Status::ALL.iter().position(|other| *other == status).expect("one of all"));
 }
 
-fn init_answer(reader: &mut Reader<'_>) -> Result<Result<Status, String>, Malformed> {
+fn init_answer(reader: &mut SbsReader<'_>) -> Result<Result<Status, String>, Malformed> {
     Ok(if reader.choice(2)? == 0 { Ok(status(reader)?) } else { Err(reader.text()?.to_owned()) })
 }
 
-fn status(reader: &mut Reader<'_>) -> Result<Status, Malformed> {
+fn status(reader: &mut SbsReader<'_>) -> Result<Status, Malformed> {
     Ok(Status::ALL[reader.choice(Status::ALL.len())?])
 }
 
-fn registered(reader: &mut Reader<'_>) -> Result<Option<Vec<Event>>, Malformed> {
+fn registered(reader: &mut SbsReader<'_>) -> Result<Option<Vec<Event>>, Malformed> {
     if reader.choice(2)? == 0 { events(reader).map(Some) } else { Ok(None) }
 }
 
-fn answer(reader: &mut Reader<'_>) -> Result<QueryPage, Malformed> {
+fn answer(reader: &mut SbsReader<'_>) -> Result<QueryPage, Malformed> {
     Ok(QueryPage { events: events(reader)?, more_follows: reader.boolean()? })
 }

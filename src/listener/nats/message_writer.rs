@@ -3,8 +3,8 @@
 //! What all messages of a call have in common is written once, and the line of a message again only where it differs from that of
 //! the one before.
 
-use super::subs::Subs;
-use crate::listener::out::{Out, SHARE_BYTES};
+use super::subs::NatsSubscriptions;
+use crate::listener::out::{OutputBuffer, SHARE_BYTES};
 use crate::message::{Count, DeliveryRef, Message, Publisher, SubId};
 use crate::proto::delivery::Deliveries;
 use std::io::Write;
@@ -15,11 +15,11 @@ pub(super) const HEADERS_LINE: &[u8] = b"NATS/1.0\r\n";
 /// How a first line begins that says more than the version: a status, which stands in the headers of a message as it came.
 pub(super) const STATUS: &[u8] = b"NATS/1.0 ";
 /// How the names of headers begin that only the bus writes.
-pub(super) const OWN: &[u8] = b"Seqcast-";
+pub(super) const RESERVED_PREFIX: &[u8] = b"Seqcast-";
 
 /// What a client gets of a message beside its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum HeaderMode {
     /// Nothing.
     Plain,
     /// Its headers.
@@ -30,7 +30,7 @@ pub(super) enum Form {
 
 /// A subscription that gets the messages.
 #[derive(Debug)]
-struct Target {
+struct DeliveryTarget {
     sub: SubId,
     /// Where in the prefixes its `HMSG subject sid ` stands.
     prefix: Range<usize>,
@@ -43,10 +43,10 @@ struct Target {
 
 /// Writes messages; keeps its memory from call to call.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(super) struct MessageWriter {
     /// Whether what follows is that of this call.
     is_prepared: bool,
-    targets: Vec<Target>,
+    targets: Vec<DeliveryTarget>,
     prefixes: Vec<u8>,
     /// The last line that was written, if it had neither reply subject nor headers: its target and the size of its payload.
     last: Option<(usize, usize)>,
@@ -57,16 +57,16 @@ pub(super) struct Writer {
     known: Vec<u8>,
 }
 
-impl Writer {
+impl MessageWriter {
     /// Writes the messages for those of the subscriptions that the client has. Gives how many were written, all
     /// subscriptions together; `ended` is called with each subscription that got the last one it wanted.
     pub(super) fn write(
         &mut self,
-        subs: &mut Subs,
+        subs: &mut NatsSubscriptions,
         to: &[SubId],
         deliveries: &Deliveries,
-        form: Form,
-        out: &mut Out,
+        form: HeaderMode,
+        out: &mut OutputBuffer,
         mut ended: impl FnMut(SubId),
     ) -> usize {
         self.begin();
@@ -96,7 +96,7 @@ impl Writer {
     }
 
     /// What does not change from message to message; all are of one subject and one publisher.
-    fn prepare(&mut self, subs: &mut Subs, to: &[SubId], delivery: &DeliveryRef<'_>, form: Form) {
+    fn prepare(&mut self, subs: &mut NatsSubscriptions, to: &[SubId], delivery: &DeliveryRef<'_>, form: HeaderMode) {
         self.is_prepared = true;
         for id in to {
             let Some(sub) = subs.get(*id) else { continue };
@@ -105,10 +105,10 @@ impl Writer {
                 self.prefixes.extend_from_slice(part);
             }
             let left = sub.left();
-            let lost = if form == Form::Annotated { subs.take_lost(*id) } else { None };
-            self.targets.push(Target { sub: *id, prefix: start..self.prefixes.len(), left, written: 0, lost });
+            let lost = if form == HeaderMode::Annotated { subs.take_lost(*id) } else { None };
+            self.targets.push(DeliveryTarget { sub: *id, prefix: start..self.prefixes.len(), left, written: 0, lost });
         }
-        if form == Form::Annotated {
+        if form == HeaderMode::Annotated {
             put_publisher(&mut self.known, delivery.publisher);
         }
     }
@@ -116,12 +116,12 @@ impl Writer {
     #[inline]
     fn message(
         &mut self,
-        subs: &mut Subs,
+        subs: &mut NatsSubscriptions,
         to: &[SubId],
         delivery: &DeliveryRef<'_>,
         shared: Option<&Message>,
-        form: Form,
-        out: &mut Out,
+        form: HeaderMode,
+        out: &mut OutputBuffer,
     ) {
         if !self.is_prepared {
             self.prepare(subs, to, delivery, form);
@@ -133,9 +133,9 @@ impl Writer {
             }
             target.written += 1;
             let has_headers = match form {
-                Form::Plain => false,
-                Form::Headers => !delivery.headers.is_empty(),
-                Form::Annotated => true,
+                HeaderMode::Plain => false,
+                HeaderMode::Headers => !delivery.headers.is_empty(),
+                HeaderMode::Annotated => true,
             };
             if has_headers {
                 let (rest, end) = self.line_with_headers(index, delivery, form);
@@ -180,16 +180,16 @@ impl Writer {
         &mut self,
         index: usize,
         delivery: &DeliveryRef<'a>,
-        form: Form,
+        form: HeaderMode,
     ) -> (&'a [u8], &'static [u8]) {
-        let Writer { targets, prefixes, line, headers, known, .. } = self;
+        let MessageWriter { targets, prefixes, line, headers, known, .. } = self;
         let target = &mut targets[index];
         let (first, rest) = first_line(delivery.headers);
         headers.clear();
         headers.extend_from_slice(first);
-        if form == Form::Annotated {
+        if form == HeaderMode::Annotated {
             headers.extend_from_slice(known);
-            put_place(headers, delivery, target.lost.take());
+            put_delivery_headers(headers, delivery, target.lost.take());
         }
         let is_whole = rest.ends_with(b"\r\n") || rest.is_empty() && headers.ends_with(b"\r\n");
         let end: &[u8] = if is_whole { b"\r\n" } else { b"\r\n\r\n" };
@@ -223,7 +223,7 @@ fn put_publisher(text: &mut Vec<u8>, publisher: &Publisher) {
 }
 
 /// What the bus says about one message.
-fn put_place(text: &mut Vec<u8>, delivery: &DeliveryRef<'_>, lost: Option<Count>) {
+fn put_delivery_headers(text: &mut Vec<u8>, delivery: &DeliveryRef<'_>, lost: Option<Count>) {
     if let Some(seq) = delivery.seq {
         text.extend_from_slice(b"Seqcast-Seq: ");
         put_number(text, seq.raw());
@@ -243,7 +243,7 @@ fn put_place(text: &mut Vec<u8>, delivery: &DeliveryRef<'_>, lost: Option<Count>
 }
 
 fn put_header(text: &mut Vec<u8>, name: &str, value: std::fmt::Arguments<'_>) {
-    text.extend_from_slice(OWN);
+    text.extend_from_slice(RESERVED_PREFIX);
     write!(text, "{name}: {value}\r\n").expect("memory takes everything");
 }
 
