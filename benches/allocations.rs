@@ -5,7 +5,7 @@
 //! multicast, and exits with 1 if a bound is exceeded. Every message is counted as it is delivered.
 
 use bytes::Bytes;
-use seqcast::bus::{Embedded, EventRef, Subscription};
+use seqcast::bus::{EmbeddedPeer, EventRef, Subscription};
 use seqcast::config::{Config, DatagramSize};
 use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
@@ -190,7 +190,7 @@ fn drain(subscription: &Subscription) -> u64 {
 }
 
 /// Datagrams that a peer has multicast so far.
-fn multicast(peer: &mut Embedded) -> u64 {
+fn multicast(peer: &mut EmbeddedPeer) -> u64 {
     let answer = peer.show(&json!({ "show": "counters" }));
     let rows = answer["rows"].as_array().expect("rows");
     let row = rows.iter().find(|row| row["counter"] == "datagrams_multicast").expect("it is counted");
@@ -200,12 +200,12 @@ fn multicast(peer: &mut Embedded) -> u64 {
 /// Through the library: two peers that this thread drives in turn, over loopback multicast.
 fn library(subjects: usize) -> bool {
     let config = config();
-    let mut subscriber = Embedded::open(&config).expect("a peer on loopback");
-    let mut publisher = Embedded::open(&config).expect("a peer on loopback");
+    let mut subscriber = EmbeddedPeer::open(&config).expect("a peer on loopback");
+    let mut publisher = EmbeddedPeer::open(&config).expect("a peer on loopback");
     let subscription = subscriber.subscribe("bench.>".parse().expect("a pattern")).expect("subscribed");
     let deadline = Clock::now().instant + PATIENCE;
     let has_met =
-        |peer: &mut Embedded| !peer.show(&json!({ "show": "peers" }))["rows"].as_array().expect("rows").is_empty();
+        |peer: &mut EmbeddedPeer| !peer.show(&json!({ "show": "peers" }))["rows"].as_array().expect("rows").is_empty();
     while !(has_met(&mut publisher) && has_met(&mut subscriber)) {
         assert!(Clock::now().instant < deadline, "the two peers do not meet");
         publisher.drive(Duration::from_millis(1)).expect("it runs");

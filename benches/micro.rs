@@ -7,10 +7,10 @@
 
 use bytes::Bytes;
 use seqcast::event::pattern_index::PatternIndex;
-use seqcast::listener::ask::{Ask, Hello, ReceiverCount};
 use seqcast::listener::nats;
-use seqcast::listener::out::OutputBuffer;
+use seqcast::listener::output_buffer::OutputBuffer;
 use seqcast::listener::redis;
+use seqcast::listener::session_request::{ConnectionInfo, ReceiverCount, SessionRequest};
 use seqcast::message::{ClientId, DeliveryMode, Dseq, Epoch, Message, SubId};
 use seqcast::proto::delivery::Deliveries;
 use seqcast::proto::effect::{ClientRequest, Effect, Input, Path};
@@ -558,9 +558,9 @@ fn redis_listener(figures: &mut Figures) {
     const EACH: usize = 512;
     let settings = redis::Settings::default();
     let address = SocketAddr::from(([127, 0, 0, 1], 6379));
-    let hello = Hello { client: 1, from: address, listen: address, nonce: [0; 16], is_secure: false };
-    let (mut parser, mut out) = (redis::Parser::new(&settings), OutputBuffer::new());
-    let mut session = redis::Session::new(Arc::new(settings), &hello, Instant::ZERO);
+    let hello = ConnectionInfo { client: 1, from: address, listen: address, nonce: [0; 16], is_secure: false };
+    let (mut parser, mut out) = (redis::RedisParser::new(&settings), OutputBuffer::new());
+    let mut session = redis::RedisSession::new(Arc::new(settings), &hello, Instant::ZERO);
     let publish = format!("*3\r\n$7\r\nPUBLISH\r\n$9\r\nbench.one\r\n$64\r\n{}\r\n", "x".repeat(PAYLOAD_BYTES));
     let written = publish.repeat(EACH);
     let receivers = ReceiverCount { count: 1, is_certain: true };
@@ -571,7 +571,7 @@ fn redis_listener(figures: &mut Figures) {
             for _ in 0..TURNS {
                 parser.push(black_box(written.as_bytes()));
                 while let Some(command) = parser.next().expect("well-formed") {
-                    if let Some(Ask::Publish(publish)) =
+                    if let Some(SessionRequest::Publish(publish)) =
                         session.on_command(Instant::ZERO, command, &mut out).expect("well-formed")
                     {
                         published += black_box(publish).payload.len();
@@ -586,7 +586,7 @@ fn redis_listener(figures: &mut Figures) {
     parser.push(b"SUBSCRIBE bench.one\r\n");
     let command = parser.next().expect("well-formed").expect("whole");
     let ask = session.on_command(Instant::ZERO, command, &mut out);
-    assert!(matches!(ask, Ok(Some(Ask::Subscribe { sub: SubId(1), .. }))));
+    assert!(matches!(ask, Ok(Some(SessionRequest::Subscribe { sub: SubId(1), .. }))));
     let runs = runs_of(&"bench.one".parse().expect("valid"), EACH);
     let messages = runs.iter().map(ExactSizeIterator::len).sum::<usize>();
     figures.add(
@@ -635,7 +635,7 @@ fn nats_listener(figures: &mut Figures) {
     const EACH: usize = 256;
     const WRITES: usize = 400;
     let mut settings = nats::Settings::new("A.test".parse().expect("a name"), Epoch::new(1).expect("not 0"));
-    let hello = Hello {
+    let hello = ConnectionInfo {
         client: 1,
         from: ([127, 0, 0, 1], 1).into(),
         listen: ([127, 0, 0, 1], 4222).into(),
@@ -649,9 +649,9 @@ fn nats_listener(figures: &mut Figures) {
         ("HPUB", format!("HPUB RSF.REC.PAC.0 18 {}\r\nNATS/1.0\r\nA: b\r\n\r\n{payload}\r\n", PAYLOAD_BYTES + 18)),
     ] {
         let write = message.repeat(EACH).into_bytes();
-        let mut session = nats::Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO);
-        let (mut parser, mut out) = (nats::Parser::new(&settings), OutputBuffer::new());
-        session.on_command(Instant::ZERO, nats::Command::Connect(&connect[8..]), &mut out).expect("welcome");
+        let mut session = nats::NatsSession::new(Arc::new(settings.clone()), &hello, Instant::ZERO);
+        let (mut parser, mut out) = (nats::NatsParser::new(&settings), OutputBuffer::new());
+        session.on_command(Instant::ZERO, nats::NatsCommand::Connect(&connect[8..]), &mut out).expect("welcome");
         figures.add(
             format!("NATS listener, {name}: read a message"),
             nanos_each(WRITES * EACH, || {
@@ -660,7 +660,7 @@ fn nats_listener(figures: &mut Figures) {
                     parser.push(&write);
                     while let Some(command) = parser.next().expect("well-formed") {
                         let ask = session.on_command(Instant::ZERO, command, &mut out).expect("allowed");
-                        if let Some(Ask::Publish(publish)) = black_box(&ask) {
+                        if let Some(SessionRequest::Publish(publish)) = black_box(&ask) {
                             published += publish.payload.len();
                         }
                     }
@@ -672,10 +672,10 @@ fn nats_listener(figures: &mut Figures) {
     let run = runs_of(&subjects(1)[0], EACH);
     for (name, headers) in [("plain", false), ("with what the bus knows", true)] {
         settings.access.headers = headers;
-        let mut session = nats::Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO);
+        let mut session = nats::NatsSession::new(Arc::new(settings.clone()), &hello, Instant::ZERO);
         let mut out = OutputBuffer::new();
-        session.on_command(Instant::ZERO, nats::Command::Connect(&connect[8..]), &mut out).expect("welcome");
-        let subscribe = nats::Command::Sub { subject: b">", queue: None, sid: b"1" };
+        session.on_command(Instant::ZERO, nats::NatsCommand::Connect(&connect[8..]), &mut out).expect("welcome");
+        let subscribe = nats::NatsCommand::Sub { subject: b">", queue: None, sid: b"1" };
         session.on_command(Instant::ZERO, subscribe, &mut out).expect("allowed");
         figures.add(
             format!("NATS listener, {name}: write a message of a run"),

@@ -6,11 +6,11 @@
 //! - *many*: questions of 1,024 polls each; what is counted is polls with their answers. Driven, four of them are on their
 //!   way at once; otherwise one.
 //!
-//! *Driven* peers are [`Embedded`](seqcast::bus::Embedded): the thread that asks drives its peer. With *threads*
+//! *Driven* peers are [`EmbeddedPeer`](seqcast::bus::EmbeddedPeer): the thread that asks drives its peer. With *threads*
 //! ([`Bus::embed`](seqcast::bus::Bus::embed)) a question and its answer change threads in the asking program, and with
 //! *attached* ([`Bus::attach`](seqcast::bus::Bus::attach)) processes or what stands for them.
 
-use seqcast::bus::{AnswerContent, Bus, Embedded, Options, PendingAnswer, Poll, PollAnswer, Question, Selection};
+use seqcast::bus::{AnswerContent, Bus, EmbeddedPeer, Options, PendingAnswer, Poll, PollAnswer, Question, Selection};
 use seqcast::config::Config;
 use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::message::{Epoch, Message};
@@ -145,7 +145,7 @@ fn raw(span: Duration) -> Outcome<Figure> {
 
 /// A publisher in a thread of its own, with a full history, while `ask` runs.
 fn with_publisher<T>(config: &Config, ask: impl FnOnce(Epoch) -> Outcome<T>) -> Outcome<T> {
-    let mut publisher = Embedded::open(config).map_err(text)?;
+    let mut publisher = EmbeddedPeer::open(config).map_err(text)?;
     let epoch = publisher.info().epoch;
     for index in 0..2 * SUBJECTS {
         let subject: Subject = format!("bench.poll.{}", index % SUBJECTS).parse().expect("a valid subject");
@@ -193,9 +193,9 @@ impl Asker for Bus {
     }
 }
 
-impl Asker for Embedded {
+impl Asker for EmbeddedPeer {
     fn ask(&mut self, peer: Epoch, question: Question) -> Outcome<PendingAnswer> {
-        Embedded::ask(self, peer, question, PATIENCE).map_err(text)
+        EmbeddedPeer::ask(self, peer, question, PATIENCE).map_err(text)
     }
 
     fn part(&mut self, asked: &PendingAnswer) -> Outcome<(Vec<PollAnswer>, bool)> {
@@ -287,7 +287,7 @@ fn measure(asker: &mut impl Asker, peer: Epoch, span: Duration) -> Outcome<[Figu
 fn driven(span: Duration) -> Outcome<[Figure; 2]> {
     let [publisher, asker] = configs()?;
     with_publisher(&publisher, |peer| {
-        let mut asker = Embedded::open(&asker).map_err(text)?;
+        let mut asker = EmbeddedPeer::open(&asker).map_err(text)?;
         let deadline = now() + PATIENCE;
         while asker.show(&json!({"show": "peers"}))["rows"].as_array().is_none_or(Vec::is_empty) {
             if deadline < now() {

@@ -31,7 +31,7 @@
 //! ```
 //!
 //! [`Bus::embed`](bus::Bus::embed) brings a peer of its own; [`Bus::attach`](bus::Bus::attach) uses the one that
-//! `seqcast peer` runs on this host; with [`Embedded`](bus::Embedded) the caller's own thread drives the peer.
+//! `seqcast peer` runs on this host; with [`EmbeddedPeer`](bus::EmbeddedPeer) the caller's own thread drives the peer.
 //!
 //! # The modules, lowest first
 //!

@@ -8,7 +8,7 @@ use seqcast::event::store::{Query, Series};
 use seqcast::listener::hat::chatter::Conversation;
 use seqcast::listener::hat::client_message::{EventSubscription, HatClientMessage, Init};
 use seqcast::listener::hat::server_message::HatServerMessage;
-use seqcast::listener::hat::{Message, Parser, Settings};
+use seqcast::listener::hat::{ChatterMessage, ChatterParser, Settings};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -205,9 +205,9 @@ fn welcomes_in_clear(place: &Place) -> bool {
     let subscription = EventSubscription::default();
     let init = HatClientMessage::Init(Init { name: "clear".into(), token: None, subscription, persisted: false });
     let (conversation, body) = (Conversation { first: 1, is_own: true }, init.encode().unwrap());
-    let message = Message { id: 1, conversation, is_last: false, type_name: init.type_name(), body: &body };
+    let message = ChatterMessage { id: 1, conversation, is_last: false, type_name: init.type_name(), body: &body };
     stream.write_all(&message.frame()).expect("the system has room for it");
-    let (mut parser, mut bytes) = (Parser::new(&Settings::default()), [0; 1024]);
+    let (mut parser, mut bytes) = (ChatterParser::new(&Settings::default()), [0; 1024]);
     loop {
         match stream.read(&mut bytes) {
             Ok(0) => return false,
@@ -304,7 +304,7 @@ fn a_client_that_does_not_read_does_not_have_its_questions_answered() {
     for id in 1..=1 + QUESTIONS {
         let said = if id == 1 { &init } else { &question };
         let (conversation, body) = (Conversation { first: id, is_own: true }, said.encode().unwrap());
-        let message = Message { id, conversation, is_last: false, type_name: said.type_name(), body: &body };
+        let message = ChatterMessage { id, conversation, is_last: false, type_name: said.type_name(), body: &body };
         stream.write_all(&message.frame()).unwrap();
     }
     let queued = || {
@@ -317,7 +317,7 @@ fn a_client_that_does_not_read_does_not_have_its_questions_answered() {
     let found = source.act(&json!({ "do": "latest", "types": [["a"]] })).pop().expect("an answer");
     assert_eq!(shown(&found["answer"]), ["7/4/10 a"]);
     assert!(queued() < 2 * 40 * BYTES as u64, "one answer at a time");
-    let mut parser = Parser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
+    let mut parser = ChatterParser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
     let (mut answers, mut bytes) = (0, vec![0; 1 << 20]);
     while answers < QUESTIONS {
         let count = stream.read(&mut bytes).unwrap();

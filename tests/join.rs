@@ -4,7 +4,8 @@ use crate::support::bus::{PATIENCE, config, config_with_socket, message, message
 use crate::support::command::Place;
 use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{
-    Bus, DropRule, Embedded, Event, JoinFailure, Joined, Options, RecvError, Selection, SubscribeOptions, Subscription,
+    Bus, DropRule, EmbeddedPeer, Event, JoinFailure, Joined, Options, RecvError, Selection, SubscribeOptions,
+    Subscription,
 };
 use seqcast::config::Config;
 use seqcast::message::{Delivery, LossScope, Verdict};
@@ -211,7 +212,7 @@ fn a_driven_peer_joins_without_waiting() {
     let config = config("driven");
     let publisher = Bus::embed(&named(&config, "B.pub")).unwrap();
     publish(&publisher, "x", 0..4);
-    let mut reader = Embedded::open(&config).unwrap();
+    let mut reader = EmbeddedPeer::open(&config).unwrap();
     let subscription = reader.subscribe_with("x".parse().unwrap(), &history(Some(3))).unwrap();
     let mut old = Vec::new();
     wait_until("the history comes", || {

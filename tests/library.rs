@@ -2,7 +2,7 @@
 
 use crate::support::bus::{config, message, messages, wait_for};
 use crate::support::wait::{let_time_pass, wait_until};
-use seqcast::bus::{Bus, DropRule, Embedded, Event, Options, PublishError, RecvError, RequestError};
+use seqcast::bus::{Bus, DropRule, EmbeddedPeer, Event, Options, PublishError, RecvError, RequestError};
 use seqcast::message::{Count, Headers, LossScope, Message, Verdict};
 use std::time::Duration;
 
@@ -226,7 +226,7 @@ fn closing_says_goodbye_and_ends_subscriptions() {
 #[test]
 fn the_callers_own_thread_can_drive_the_peer() {
     let config = config("driven");
-    let (mut a, mut b) = (Embedded::open(&config).unwrap(), Embedded::open(&config).unwrap());
+    let (mut a, mut b) = (EmbeddedPeer::open(&config).unwrap(), EmbeddedPeer::open(&config).unwrap());
     let subscription = b.subscribe("x".parse().unwrap()).unwrap();
     let mut turns = 0;
     let peers = serde_json::json!({ "show": "peers" });

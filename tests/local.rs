@@ -4,14 +4,14 @@ use crate::support::bus::{PATIENCE, config_with_socket, message, messages, serve
 use crate::support::wait::wait_until;
 use bytes::BytesMut;
 use seqcast::bus::{
-    Bus, DropRule, Embedded, Event, OpenError, Options, PublishError, RecvError, RefusalReason, RequestError,
+    Bus, DropRule, EmbeddedPeer, Event, OpenError, Options, PublishError, RecvError, RefusalReason, RequestError,
     RequestOptions, Selection, SubscribeError, SubscribeOptions, Subscription, WaitError,
 };
 use seqcast::daemon::clock::Clock;
-use seqcast::listener::ask::Awaited;
 use seqcast::listener::frame::{ByeReason, ClientFrame, PeerFrame, VERSION, Welcome};
 use seqcast::listener::local::{ClientEndpoint, PeerEndpoint};
-use seqcast::listener::refused::Refused;
+use seqcast::listener::refusal::RequestRefusal;
+use seqcast::listener::session_request::ReceiverCondition;
 use seqcast::message::{Delivery, DeliveryMode, Headers, Message, SubId};
 use seqcast::proto::pace::Pace;
 use serde_json::Value;
@@ -177,11 +177,11 @@ fn what_a_subscription_awaits_is_told_once_and_not_after_its_end() {
     let mut flushes = |sub, what, timeout_ms, subject: &str| {
         raw.send(&ClientFrame::Await { sub: SubId(sub), what, timeout_ms, subject: subject.parse().unwrap() });
     };
-    flushes(1, Awaited::Present, 60_000, "c");
-    flushes(2, Awaited::Present, 60_000, "c");
-    flushes(2, Awaited::Present, 0, "c");
-    flushes(1, Awaited::Absent, 60_000, "a");
-    flushes(2, Awaited::Present, 60_000, "a");
+    flushes(1, ReceiverCondition::Present, 60_000, "c");
+    flushes(2, ReceiverCondition::Present, 60_000, "c");
+    flushes(2, ReceiverCondition::Present, 0, "c");
+    flushes(1, ReceiverCondition::Absent, 60_000, "a");
+    flushes(2, ReceiverCondition::Present, 60_000, "a");
     assert_eq!(raw.next(), Some(PeerFrame::Awaited { sub: SubId(2) }), "it is so already");
     raw.send(&ClientFrame::Unsubscribe { sub: SubId(1) });
     raw.send(&ClientFrame::Flush { token: 7 });
@@ -193,7 +193,7 @@ fn what_a_subscription_awaits_is_told_once_and_not_after_its_end() {
     wait_until("it has ended", || subs() == 1);
     raw.send(&ClientFrame::Await {
         sub: SubId(2),
-        what: Awaited::Absent,
+        what: ReceiverCondition::Absent,
         timeout_ms: 60_000,
         subject: "c".parse().unwrap(),
     });
@@ -304,9 +304,15 @@ fn what_cannot_go_with_a_queue_group_is_refused() {
     wait_until("all have ended", || embedded.show("subs").unwrap()["rows"] == serde_json::json!([]));
     let mut raw = Raw::greeted(&config.socket);
     raw.send_subscribe(1, "a", Some("q"), Some(DeliveryMode::Live), false);
-    assert_eq!(raw.next(), Some(PeerFrame::Refused(Refused { sub: Some(SubId(1)), why: RefusalReason::QueueLive })));
+    assert_eq!(
+        raw.next(),
+        Some(PeerFrame::Refused(RequestRefusal { sub: Some(SubId(1)), why: RefusalReason::QueueLive }))
+    );
     raw.send_subscribe(2, "a", Some("q"), None, true);
-    assert_eq!(raw.next(), Some(PeerFrame::Refused(Refused { sub: Some(SubId(2)), why: RefusalReason::QueueNews })));
+    assert_eq!(
+        raw.next(),
+        Some(PeerFrame::Refused(RequestRefusal { sub: Some(SubId(2)), why: RefusalReason::QueueNews }))
+    );
 }
 
 fn question_without_reply() -> seqcast::message::Delivery {
@@ -444,7 +450,7 @@ fn a_refused_message_is_told_by_the_next_flush() {
     let mut raw = Raw::greeted(&config.socket);
     raw.send(&ClientFrame::Publish(Message::new("x".parse().unwrap(), vec![0; config.message_size + 1])));
     raw.send(&ClientFrame::Flush { token: 1 });
-    let refused = Refused { sub: None, why: RefusalReason::MessageTooLarge { bytes: bytes_max + 1, bytes_max } };
+    let refused = RequestRefusal { sub: None, why: RefusalReason::MessageTooLarge { bytes: bytes_max + 1, bytes_max } };
     assert_eq!(raw.next(), Some(PeerFrame::Refused(refused.clone())), "the peer says so before it answers");
     assert_eq!(raw.next(), Some(PeerFrame::Flushed { token: 1 }));
 
@@ -718,7 +724,7 @@ fn serve_in_group_of(config: &seqcast::config::Config) -> Bus {
 #[test]
 fn other_threads_use_a_peer_that_the_caller_drives() {
     let (config, _directory) = config_with_socket("threads");
-    let mut embedded = Embedded::open_with(&config, &Options { serve: true, ..Options::default() }).unwrap();
+    let mut embedded = EmbeddedPeer::open_with(&config, &Options { serve: true, ..Options::default() }).unwrap();
     let bus = embedded.bus();
     let path = config.socket.clone();
     let user = std::thread::spawn(move || {

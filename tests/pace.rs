@@ -3,7 +3,7 @@
 use crate::support::bus::{config, wait_for};
 use crate::support::command::Place;
 use crate::support::wait::{let_time_pass, wait_until};
-use seqcast::bus::{Bus, Embedded, Event, EventRef, Subscription};
+use seqcast::bus::{Bus, EmbeddedPeer, Event, EventRef, Subscription};
 use seqcast::message::{LossScope, Message};
 use seqcast::seqno::Seq;
 use serde_json::{Value, json};
@@ -81,7 +81,7 @@ fn counter(counters: &Value, name: &str) -> u64 {
 }
 
 /// Lets a receiver work for a while, and takes what it gets.
-fn drive(receiver: &mut Embedded, subscription: &Subscription, account: &mut Account) {
+fn drive(receiver: &mut EmbeddedPeer, subscription: &Subscription, account: &mut Account) {
     for _ in 0..500 {
         receiver.drive(Duration::from_millis(1)).unwrap();
         account.take(subscription);
@@ -89,7 +89,7 @@ fn drive(receiver: &mut Embedded, subscription: &Subscription, account: &mut Acc
 }
 
 /// Drives a receiver until it knows its only publisher, and is known to it.
-fn meet(publisher: &Bus, receiver: &mut Embedded) {
+fn meet(publisher: &Bus, receiver: &mut EmbeddedPeer) {
     wait_until("the peers meet", || {
         receiver.drive(Duration::from_millis(1)).unwrap();
         let known = receiver.show(&json!({ "show": "peers" }));
@@ -103,7 +103,7 @@ fn a_receive_buffer_for_one_datagram_makes_the_publisher_slow_and_loses_nothing(
     let mut config = config("tiny");
     let publisher = Bus::embed(&config).unwrap();
     config.receive_buffer = 4096;
-    let mut receiver = Embedded::open(&config).unwrap();
+    let mut receiver = EmbeddedPeer::open(&config).unwrap();
     let subscription = receiver.subscribe("pace".parse().unwrap()).unwrap();
     meet(&publisher, &mut receiver);
     let sent = 20_000;
@@ -129,7 +129,7 @@ fn a_receive_buffer_for_one_datagram_makes_the_publisher_slow_and_loses_nothing(
 #[test]
 fn a_burst_of_ten_million_messages_into_a_cold_group_arrives_whole() {
     let config = config("burst");
-    let mut receiver = Embedded::open(&config).unwrap();
+    let mut receiver = EmbeddedPeer::open(&config).unwrap();
     let subscription = receiver.subscribe("pace".parse().unwrap()).unwrap();
     // So long has it listened that it is owed everything of who comes now.
     for _ in 0..300 {
@@ -138,7 +138,7 @@ fn a_burst_of_ten_million_messages_into_a_cold_group_arrives_whole() {
     let (sent, is_over) = (10_000_000, Arc::new(AtomicBool::new(false)));
     let is_over_there = is_over.clone();
     let publishing = std::thread::spawn(move || {
-        let mut publisher = Embedded::open(&config).unwrap();
+        let mut publisher = EmbeddedPeer::open(&config).unwrap();
         let subject = "pace".parse().unwrap();
         for number in 0..sent {
             while !publisher.publish_payload(&subject, &u64::to_be_bytes(number)).unwrap() {
@@ -171,7 +171,7 @@ fn a_burst_of_ten_million_messages_into_a_cold_group_arrives_whole() {
 fn who_stands_still_at_full_speed_is_left_behind_and_told_exactly_what_it_missed() {
     let config = config("still");
     let publisher = Bus::embed(&config).unwrap();
-    let mut receiver = Embedded::open(&config).unwrap();
+    let mut receiver = EmbeddedPeer::open(&config).unwrap();
     let subscription = receiver.subscribe("pace".parse().unwrap()).unwrap();
     meet(&publisher, &mut receiver);
     // More than can be sent again: 100 MB, while nobody drives the receiver.

@@ -4,7 +4,7 @@ use crate::support::bus::{PATIENCE, config, config_with_socket, message, serve, 
 use crate::support::command::Place;
 use crate::support::wait::wait_until;
 use bytes::Bytes;
-use seqcast::bus::{Bus, Embedded, HistoryError, Poll, PollResult, Question, Refused, Selection, SubscribeOptions};
+use seqcast::bus::{Bus, EmbeddedPeer, HistoryError, Poll, PollResult, Question, Refused, Selection, SubscribeOptions};
 use seqcast::config::Config;
 use seqcast::message::{DeliveryMode, Epoch, PeerRef};
 use seqcast::offset::{PollCase, PollReply, Tracker, TrackerAction};
@@ -199,7 +199,7 @@ fn what_cannot_be_answered_is_named() {
 fn who_does_not_answer_in_time_is_told_from_who_has_left() {
     let config = config("waits");
     let asker = Bus::embed(&config).unwrap();
-    let mut silent = Embedded::open(&named(&config, "silent")).unwrap();
+    let mut silent = EmbeddedPeer::open(&named(&config, "silent")).unwrap();
     wait_until("the peers meet", || {
         silent.drive(Duration::from_millis(1)).unwrap();
         asker.show("peers").unwrap()["rows"][0]["publisher"] == "silent"
@@ -214,7 +214,7 @@ fn attached_and_driven_clients_ask_in_the_same_way() {
     let (config, _directory) = config_with_socket("attached");
     let peer_of_asker = serve(&config);
     let attached = Bus::attach(&config.socket).unwrap();
-    let mut driven = Embedded::open(&named(&config, "B.pub")).unwrap();
+    let mut driven = EmbeddedPeer::open(&named(&config, "B.pub")).unwrap();
     driven.publish(message("x", "0")).unwrap();
     let epoch = driven.info().epoch.to_string();
     wait_until("the peers meet", || {

@@ -3,7 +3,7 @@
 use crate::support::command::{Outcome, Place, Running};
 use crate::support::wait::{wait_until, wait_until_some};
 use rusqlite::Connection;
-use seqcast::bus::{Bus, Place as At, StreamError, StreamRefusalKind};
+use seqcast::bus::{Bus, ResetPosition as At, StreamError, StreamRefusalKind};
 use seqcast::event::model::Json;
 use serde_json::Value;
 use std::fs;

@@ -2,7 +2,7 @@
 
 use crate::support::bus::config_with_socket;
 use bytes::BytesMut;
-use seqcast::bus::{Embedded, Options};
+use seqcast::bus::{EmbeddedPeer, Options};
 use seqcast::listener::frame::{ClientFrame, PeerFrame, VERSION};
 use seqcast::message::SubId;
 use serde_json::json;
@@ -35,7 +35,7 @@ fn take(client: &mut File) -> usize {
 }
 
 /// Has all of them ask `ask` many times, and those that have all their answers once more.
-fn ask_all(peer: &mut Embedded, mut clients: Vec<File>, ask: &[u8], answer_bytes: usize) {
+fn ask_all(peer: &mut EmbeddedPeer, mut clients: Vec<File>, ask: &[u8], answer_bytes: usize) {
     for _ in 0..TURNS_MAX {
         peer.turn().unwrap();
     }
@@ -62,11 +62,11 @@ fn ask_all(peer: &mut Embedded, mut clients: Vec<File>, ask: &[u8], answer_bytes
     }
 }
 
-fn start() -> (Embedded, impl Sized, String) {
+fn start() -> (EmbeddedPeer, impl Sized, String) {
     let (mut config, directory) = config_with_socket("turns");
     (config.nats, config.client_max) = (Some("127.0.0.1:0".parse().unwrap()), 2 * CLIENTS);
     let socket = config.socket.display().to_string();
-    let peer = Embedded::open_with(&config, &Options { serve: true, ..Options::default() }).unwrap();
+    let peer = EmbeddedPeer::open_with(&config, &Options { serve: true, ..Options::default() }).unwrap();
     (peer, directory, socket)
 }
 

@@ -26,11 +26,11 @@ use std::time::Duration;
 /// Messages published at one reading of the clock.
 const CLOCK_USES: u32 = 256;
 
-/// A peer that works while, and only while, its owner calls [`turn`](Embedded::turn) or [`drive`](Embedded::drive). No
+/// A peer that works while, and only while, its owner calls [`turn`](EmbeddedPeer::turn) or [`drive`](EmbeddedPeer::drive). No
 /// other thread, no lock waited for, no system call per message.
 ///
 /// A peer that is not driven for long falls silent to the others; call at least once in the heartbeat interval.
-pub struct Embedded {
+pub struct EmbeddedPeer {
     engine: Engine,
     client: ClientId,
     info: Info,
@@ -40,25 +40,25 @@ pub struct Embedded {
     clock: Option<(ClockReading, u32)>,
 }
 
-impl Embedded {
+impl EmbeddedPeer {
     /// Starts a peer. It does not listen on a Unix socket.
     ///
     /// # Errors
     /// What is in the way, and what to do about it.
-    pub fn open(config: &Config) -> Result<Embedded, StartError> {
-        Embedded::open_with(config, &Options::default())
+    pub fn open(config: &Config) -> Result<EmbeddedPeer, StartError> {
+        EmbeddedPeer::open_with(config, &Options::default())
     }
 
     /// Starts a peer that does more, or less, than others.
     ///
     /// # Errors
     /// What is in the way, and what to do about it.
-    pub fn open_with(config: &Config, options: &Options) -> Result<Embedded, StartError> {
+    pub fn open_with(config: &Config, options: &Options) -> Result<EmbeddedPeer, StartError> {
         let mut engine = Engine::open(config, options)?;
         let limits = engine.clients.limits();
         let client = engine.clients.add(Clock::now(), "embedded".into(), Kind::Embedded(BTreeMap::new()));
         let info = info(&engine, client);
-        Ok(Embedded { engine, client, info, numbers: IdCounters::default(), limits, clock: None })
+        Ok(EmbeddedPeer { engine, client, info, numbers: IdCounters::default(), limits, clock: None })
     }
 
     /// Another client of the same peer, for other threads. It must not wait on the thread that drives the peer.
@@ -107,7 +107,7 @@ impl Embedded {
         if self.publish_ref(&message)? { Ok(()) } else { Err(PublishError::Full(Box::new(message))) }
     }
 
-    /// As [`Embedded::publish`], of a message that is kept. False, and nothing done, while there is no room for it.
+    /// As [`EmbeddedPeer::publish`], of a message that is kept. False, and nothing done, while there is no room for it.
     ///
     /// # Errors
     /// The message is too large, or the peer has ended.
@@ -120,11 +120,11 @@ impl Embedded {
         Ok(self.engine.publish(now, self.client, message))
     }
 
-    /// As [`Embedded::publish_ref`], of a message of nothing but subject and payload: the fast way to publish. They are copied
+    /// As [`EmbeddedPeer::publish_ref`], of a message of nothing but subject and payload: the fast way to publish. They are copied
     /// where they are to be.
     ///
     /// # Errors
-    /// As [`Embedded::publish_ref`].
+    /// As [`EmbeddedPeer::publish_ref`].
     #[inline]
     pub fn publish_payload(&mut self, subject: &Subject, payload: &[u8]) -> Result<bool, PublishError> {
         check_size(payload.len(), self.info.message_bytes_max)?;
@@ -142,7 +142,7 @@ impl Embedded {
     }
 
     /// Subscribes; active when this returns for all that reaches this peer. Other peers may leave out what they do not know to be
-    /// wanted until [`Embedded::is_confirmed`]. Read it with [`Subscription::try_recv`] between turns.
+    /// wanted until [`EmbeddedPeer::is_confirmed`]. Read it with [`Subscription::try_recv`] between turns.
     ///
     /// # Errors
     /// The peer refuses it or has ended.
@@ -150,7 +150,7 @@ impl Embedded {
         self.subscribe_with(pattern, &SubscribeOptions::default())
     }
 
-    /// As [`Embedded::subscribe`], with options.
+    /// As [`EmbeddedPeer::subscribe`], with options.
     ///
     /// # Errors
     /// The peer refuses it or has ended.
@@ -231,15 +231,15 @@ impl Embedded {
         while let Ok(true) = self.engine.turn(None) {}
     }
 
-    /// Ends the client that the owner of `Embedded` is: when the peer runs in a thread, only its handles are clients.
-    pub(super) fn without_owner(mut self) -> Embedded {
+    /// Ends the client that the owner of `EmbeddedPeer` is: when the peer runs in a thread, only its handles are clients.
+    pub(super) fn without_owner(mut self) -> EmbeddedPeer {
         let now = self.read_clock();
         self.engine.detach(now, self.client);
         self
     }
 }
 
-impl Drop for Embedded {
+impl Drop for EmbeddedPeer {
     fn drop(&mut self) {
         // After a panic of the core nothing can be said properly any more.
         if !self.engine.is_ended()
@@ -271,7 +271,7 @@ mod tests {
 
     /// A peer on loopback in a group of its own, with a Unix socket.
     struct Fixture {
-        embedded: Embedded,
+        embedded: EmbeddedPeer,
         directory: PathBuf,
         socket: PathBuf,
     }
@@ -289,7 +289,7 @@ mod tests {
             config.data_dir = directory.join("state");
             config.socket = socket.clone();
             let options = Options { serve: true, ..Options::default() };
-            Fixture { embedded: Embedded::open_with(&config, &options).unwrap(), directory, socket }
+            Fixture { embedded: EmbeddedPeer::open_with(&config, &options).unwrap(), directory, socket }
         }
 
         /// The loop of the peer panics, as it does when an invariant is broken.

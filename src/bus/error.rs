@@ -2,7 +2,7 @@
 
 use crate::daemon::local::DirectoryError;
 use crate::daemon::start::StartError;
-use crate::listener::refused::RefusalReason;
+use crate::listener::refusal::RefusalReason;
 use crate::message::Message;
 use std::fmt;
 use std::io;

@@ -3,9 +3,9 @@
 use super::{Bus, SubscribeError, Subscription};
 use crate::daemon::parts::PartReceiver;
 use crate::event::model::{Event, EventId, Registration};
-use crate::event::refusal::Refusal;
+use crate::event::refusal::EventRefusal;
 use crate::event::store::{Query, QueryPage};
-use crate::listener::event::{EventAnswer, EventAnswerPart, EventRequest, Registered};
+use crate::listener::event::{EventAnswer, EventAnswerPart, EventRequest, RegisteredSession};
 use crate::subject::event_type::TypePattern;
 use crossbeam_channel::RecvTimeoutError;
 use std::fmt;
@@ -18,7 +18,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventError {
     /// The peer refuses; nothing was done.
-    Refused(Refusal),
+    Refused(EventRefusal),
     /// The peer did not answer in time. What was to be registered may be stored all the same.
     Timeout,
     /// More parts of the answer came than an answer has; the rest of it was dropped.
@@ -49,7 +49,7 @@ impl fmt::Display for EventError {
 
 impl std::error::Error for EventError {}
 
-pub(super) type EventReply = Result<EventAnswer, Refusal>;
+pub(super) type EventReply = Result<EventAnswer, EventRefusal>;
 
 /// Events that are being registered.
 #[derive(Debug)]
@@ -123,8 +123,8 @@ impl Bus {
 }
 
 /// The events that were made of these.
-fn events(registered: Registered, requested: Vec<Registration>) -> Vec<Event> {
-    let Registered { server, session, timestamp } = registered;
+fn events(registered: RegisteredSession, requested: Vec<Registration>) -> Vec<Event> {
+    let RegisteredSession { server, session, timestamp } = registered;
     let event = |(instance, registration)| {
         let Registration { event_type, source_timestamp, payload } = registration;
         Event { id: EventId { server, session, instance }, event_type, timestamp, source_timestamp, payload }

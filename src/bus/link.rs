@@ -9,8 +9,8 @@ use crate::daemon::mailbox::{AnswerSender, EngineCommand, Mailbox, PushError};
 use crate::daemon::parts::{PartReceiver, part_channel};
 use crate::daemon::queue::EventQueue;
 use crate::daemon::stream::requests::StreamRequester;
-use crate::listener::ask::Awaited;
 use crate::listener::event::{EventRequest, PARTS_MAX};
+use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, SubscriptionFilter};
 use crate::proto::question::Question;
@@ -126,7 +126,7 @@ impl PeerLink {
     pub(super) fn begin_await(
         &self,
         sub: SubId,
-        what: Awaited,
+        what: ReceiverCondition,
         subject: Subject,
         timeout: Duration,
     ) -> Result<(), WaitError> {

@@ -9,12 +9,12 @@ use crate::daemon::mailbox::AnswerSender;
 use crate::daemon::parts::PartSender;
 use crate::daemon::queue::{Event, EventQueue};
 use crate::daemon::shutdown::panic_text;
-use crate::listener::ask::Awaited;
 use crate::listener::event::{EventAnswer, EventRequest};
 use crate::listener::frame::{ClientFrame, PeerFrame, VERSION, Welcome};
 use crate::listener::local::{ClientEndpoint, LocalFault};
-use crate::listener::refused::RefusalReason;
-use crate::listener::run::PublishRunBuilder;
+use crate::listener::publish_run::PublishRunBuilder;
+use crate::listener::refusal::RefusalReason;
+use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
 use crate::message::{DeliveryMode, Loss, LossScope, Message, MessageRef, PeerRef, SubId, SubscriptionFilter};
 use crate::proto::delivery::Deliveries;
@@ -228,7 +228,7 @@ impl LocalConnection {
     pub(super) fn begin_await(
         &self,
         sub: SubId,
-        what: Awaited,
+        what: ReceiverCondition,
         subject: Subject,
         timeout: Duration,
     ) -> Result<(), WaitError> {

@@ -1,7 +1,7 @@
 //! The bus for Rust programs: embedded or attached, behind one set of calls.
 //!
 //! [`Bus::embed`] runs a peer in a thread of this program; [`Bus::attach`] uses the peer that runs on this host;
-//! [`Embedded`] is a peer that the caller's own thread drives. All three publish and subscribe in the same way, and tell
+//! [`EmbeddedPeer`] is a peer that the caller's own thread drives. All three publish and subscribe in the same way, and tell
 //! every loss as a value beside the messages.
 
 mod ask;
@@ -18,15 +18,15 @@ pub use crate::daemon::drop_rule::DropRule;
 pub use crate::daemon::local::DirectoryError;
 pub use crate::daemon::queue::{Event, EventRef};
 pub use crate::daemon::start::{Options, StartError};
-pub use crate::listener::refused::RefusalReason;
+pub use crate::listener::refusal::RefusalReason;
 pub use crate::listener::stream::{
-    Consumers, Place, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRow, Streams,
+    Consumers, ResetPosition, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRow, Streams,
 };
 pub use crate::proto::history::{HistoryEvent, ListedSubject, Selection};
 pub use crate::proto::join::{Baseline, JoinFailure, Joined};
 pub use crate::proto::question::{Answer, AnswerContent, Fetch, Poll, PollAnswer, Question, Refused};
 pub use ask::{HistoryError, HistoryList, PendingAnswer, PollResult};
-pub use embedded::Embedded;
+pub use embedded::EmbeddedPeer;
 pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError, WaitError};
 pub use events::{EventError, PendingRegistration};
 pub use request::{Replies, RequestOptions};
@@ -184,7 +184,7 @@ impl Bus {
     /// # Errors
     /// What is in the way, and what to do about it.
     pub fn embed_with(config: &Config, options: &Options) -> Result<Bus, OpenError> {
-        let mut embedded = Embedded::open_with(config, options)?.without_owner();
+        let mut embedded = EmbeddedPeer::open_with(config, options)?.without_owner();
         let mut bus = embedded.bus();
         let spawned = std::thread::Builder::new().name("seqcast".into()).spawn(move || embedded.run());
         let thread = spawned.map_err(|error| OpenError::System { step: "start a thread", error })?;

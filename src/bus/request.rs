@@ -2,7 +2,7 @@
 
 use super::{Bus, Event, PublishError, RecvError, RequestError, Subscription, WaitError};
 use crate::daemon::clock::Clock;
-use crate::listener::ask::Awaited;
+use crate::listener::session_request::ReceiverCondition;
 use crate::message::{Delivery, Message};
 use crate::subject::Subject;
 use bytes::Bytes;
@@ -82,7 +82,7 @@ impl Replies {
             }
         };
         match self.bus.publish_timeout(message, timeout) {
-            Ok(()) => self.begin_await(Awaited::Absent).map(|()| true),
+            Ok(()) => self.begin_await(ReceiverCondition::Absent).map(|()| true),
             Err(PublishError::Full(message)) => {
                 self.stage = RequestStage::Ready(*message);
                 Ok(false)
@@ -92,7 +92,7 @@ impl Replies {
         }
     }
 
-    fn begin_await(&self, what: Awaited) -> Result<(), RequestError> {
+    fn begin_await(&self, what: ReceiverCondition) -> Result<(), RequestError> {
         let (_, sub) = self.subscription.single();
         let begun = self.bus.shared.link.begin_await(sub, what, self.subject.clone(), self.timeout);
         begun.map_err(|error| match error {
@@ -178,7 +178,7 @@ impl Bus {
             if options.patient { RequestStage::AwaitingResponder(message) } else { RequestStage::Ready(message) };
         let mut replies = Replies { bus, subscription, subject, timeout, stage, has_reply: false };
         if options.patient {
-            replies.begin_await(Awaited::Present)?;
+            replies.begin_await(ReceiverCondition::Present)?;
         }
         // If there is no room for it yet, it is published while replies are waited for.
         replies.publish(Duration::ZERO)?;

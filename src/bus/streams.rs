@@ -5,7 +5,7 @@ use crate::event::model::Json;
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
 use crate::event::stream::store::ConsumerRow;
 use crate::listener::stream::{
-    Consumers, Place, StreamAnswer, StreamEvents, StreamOperation, StreamRefusal, StreamRequest, Streams,
+    Consumers, ResetPosition, StreamAnswer, StreamEvents, StreamOperation, StreamRefusal, StreamRequest, Streams,
 };
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use std::collections::BTreeSet;
@@ -184,7 +184,7 @@ impl Bus {
         &self,
         stream: Option<&StreamName>,
         consumer: &Consumer,
-        place: Place,
+        place: ResetPosition,
     ) -> Result<StreamId, StreamError> {
         self.position_of(stream, StreamOperation::Reset(consumer.clone(), place))
     }

@@ -63,7 +63,7 @@ impl Subscription {
 
     /// Waits for the next event; `None` when the bus is closed or its peer is gone, and all is read.
     ///
-    /// Not for [`Embedded`](super::Embedded): nobody would drive the peer meanwhile.
+    /// Not for [`EmbeddedPeer`](super::Embedded): nobody would drive the peer meanwhile.
     pub fn recv(&self) -> Option<Event> {
         self.next(None).ok()
     }
@@ -111,7 +111,7 @@ impl Subscription {
 
     /// A confirmed start: waits until every publisher that is known by then has said where the subscription begins, or will not
     /// say so; see [`Joined::is_established`]. `None` for a subscription that asked for neither history nor confirmation.
-    /// No event is lost by it. Not for [`Embedded`](super::Embedded), as [`Subscription::recv`].
+    /// No event is lost by it. Not for [`EmbeddedPeer`](super::Embedded), as [`Subscription::recv`].
     ///
     /// # Errors
     /// Not in time, or the bus is closed.

@@ -5,7 +5,7 @@
 
 use crate::daemon::engine::Engine;
 use crate::listener::frame::PeerFrame;
-use crate::listener::refused::RefusalReason;
+use crate::listener::refusal::RefusalReason;
 use crate::message::{ClientId, SubId};
 use crate::proto::peer::discovery::{CONFIRMATION_MAX, FLUSH_MAX};
 use crate::time::{ClockReading, Instant};

@@ -1,6 +1,6 @@
 //! The bytes from and to one client: whether its stream has some or takes some, and what waits to be written to it.
 
-use crate::listener::out::OutputBuffer;
+use crate::listener::output_buffer::OutputBuffer;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 

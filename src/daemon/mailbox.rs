@@ -6,10 +6,10 @@ use crate::daemon::events::{EventCompletion, EventRequestCost, EventRequester};
 use crate::daemon::parts::{PartReceiver, PartSender, part_channel};
 use crate::daemon::queue::EventQueue;
 use crate::daemon::stream::requests::{StreamRequester, StreamServiceEvent};
-use crate::event::refusal::Refusal;
-use crate::listener::ask::Awaited;
+use crate::event::refusal::EventRefusal;
 use crate::listener::event::EventRequest;
-use crate::listener::refused::RefusalReason;
+use crate::listener::refusal::RefusalReason;
+use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, SubscriptionFilter};
 use crate::proto::effect::QuestionFailure;
@@ -135,7 +135,7 @@ pub(crate) enum EngineCommand {
     Await {
         client: ClientId,
         sub: SubId,
-        what: Awaited,
+        what: ReceiverCondition,
         subject: Subject,
         timeout: Duration,
     },
@@ -147,7 +147,7 @@ pub(crate) enum EngineCommand {
     /// The journal is done with a request.
     EventsDone(Box<EventCompletion>),
     /// Whether events can be registered under the number of this peer's server; told once it is known, and again if it changes.
-    EventsClaimed(Result<(), Refusal>),
+    EventsClaimed(Result<(), EventRefusal>),
     /// Ask something about streams.
     AskStreams {
         asker: StreamRequester,

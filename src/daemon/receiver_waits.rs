@@ -3,7 +3,7 @@
 //! subscribe to.
 
 use crate::daemon::engine::Engine;
-use crate::listener::ask::{Awaited, ReceiverCount};
+use crate::listener::session_request::{ReceiverCondition, ReceiverCount};
 use crate::message::ClientId;
 use crate::proto::effect::Target;
 use crate::subject::Subject;
@@ -42,7 +42,7 @@ impl ReceiverWaiter {
 #[derive(Debug)]
 struct ReceiverWait {
     waiter: ReceiverWaiter,
-    condition: Awaited,
+    condition: ReceiverCondition,
     subject: Subject,
     until: Instant,
 }
@@ -73,8 +73,8 @@ impl ReceiverWaits {
 
     fn push(&mut self, now: Instant, one: ReceiverWait) {
         let interval = match one.condition {
-            Awaited::Absent => CERTAIN_INTERVAL,
-            Awaited::Present => SOMEBODY_INTERVAL,
+            ReceiverCondition::Absent => CERTAIN_INTERVAL,
+            ReceiverCondition::Present => SOMEBODY_INTERVAL,
         };
         let soon = now + interval;
         self.check_at = if self.waits.is_empty() { soon } else { self.check_at.min(soon) };
@@ -88,13 +88,13 @@ impl Engine {
         &mut self,
         now: ClockReading,
         waiter: ReceiverWaiter,
-        condition: Awaited,
+        condition: ReceiverCondition,
         subject: Subject,
         timeout: Duration,
     ) {
         let timeout = match condition {
-            Awaited::Absent => CERTAIN_TIME.min(timeout),
-            Awaited::Present => timeout,
+            ReceiverCondition::Absent => CERTAIN_TIME.min(timeout),
+            ReceiverCondition::Present => timeout,
         };
         let of_client = self.receiver_waits.waits.iter().filter(|one| one.waiter.client() == waiter.client()).count();
         if self.receiver_waits.waits.len() < WAITS_MAX && of_client < CLIENT_WAITS_MAX {
@@ -112,10 +112,10 @@ impl Engine {
     fn check_receivers(&mut self, now: ClockReading, one: ReceiverWait) {
         let receivers = self.receivers(one.waiter.client(), &one.subject);
         let (has_come, can_come) = match (one.condition, receivers) {
-            (Awaited::Absent, ReceiverCount { count: 0, is_certain }) => (is_certain, true),
+            (ReceiverCondition::Absent, ReceiverCount { count: 0, is_certain }) => (is_certain, true),
             // Somebody may have got it who is known only now.
-            (Awaited::Absent, _) => (false, false),
-            (Awaited::Present, ReceiverCount { count, .. }) => (0 < count, true),
+            (ReceiverCondition::Absent, _) => (false, false),
+            (ReceiverCondition::Present, ReceiverCount { count, .. }) => (0 < count, true),
         };
         match one.waiter {
             ReceiverWaiter::Listener(client, reply) if has_come => {

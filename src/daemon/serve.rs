@@ -9,8 +9,8 @@ use crate::daemon::receiver_waits::ReceiverWaiter;
 use crate::daemon::stream::requests::StreamRequester;
 use crate::listener::frame::{ClientFrame, FRAME_BYTES_MAX, PeerFrame, VERSION, Welcome};
 use crate::listener::local::LocalFault;
-use crate::listener::refused::{RefusalReason, Refused};
-use crate::listener::run::PublishRun;
+use crate::listener::publish_run::PublishRun;
+use crate::listener::refusal::{RefusalReason, RequestRefusal};
 use crate::message::{ClientId, SubId, SubscriptionFilter};
 use crate::proto::effect::{ClientRequest, QuestionFailure, Refusal, Target};
 use crate::proto::question::Question;
@@ -205,7 +205,7 @@ impl Engine {
     pub(super) fn on_refused(&mut self, id: ClientId, sub: Option<SubId>, refusal: Refusal) {
         match self.clients.client(id).map(|client| &client.kind) {
             Some(Kind::Attached(_)) => {
-                self.clients.answer(id, &PeerFrame::Refused(Refused { sub, why: why(&refusal) }));
+                self.clients.answer(id, &PeerFrame::Refused(RequestRefusal { sub, why: why(&refusal) }));
             }
             Some(Kind::Embedded(_)) => tracing::debug!(client = id.0, ?refusal, "request refused"),
             // Whoever handed it in tells the session.

@@ -1,8 +1,10 @@
 //! One client of a listener, whatever protocol it speaks: what cuts its bytes into commands, and where its conversation stands.
 
 use crate::listener::access::Access;
-use crate::listener::ask::{Ask, ClientFacts, Hello, ListedSubscription, ReceiverCount, RespState, ServerFacts};
-use crate::listener::out::OutputBuffer;
+use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::session_request::{
+    ClientFacts, ConnectionInfo, ListedSubscription, ReceiverCount, RespState, ServerFacts, SessionRequest,
+};
 use crate::listener::{hat, nats, redis};
 use crate::message::{Count, SubId};
 use crate::proto::delivery::Deliveries;
@@ -83,106 +85,106 @@ impl Settings {
 
 /// Why a conversation is over: the client is at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum ClientFault {
     /// Of a NATS client.
-    Nats(nats::Fault),
+    Nats(nats::NatsFault),
     /// Of a Redis client.
-    Redis(redis::Fault),
+    Redis(redis::RedisFault),
     /// Of a Hat client.
-    Hat(hat::Fault),
+    Hat(hat::HatFault),
 }
 
-impl Fault {
+impl ClientFault {
     /// The connection is not encrypted and must be.
-    pub fn not_encrypted(protocol: Protocol) -> Fault {
+    pub fn not_encrypted(protocol: Protocol) -> ClientFault {
         match protocol {
-            Protocol::Nats => Fault::Nats(nats::Fault::NotEncrypted),
-            Protocol::Redis => Fault::Redis(redis::Fault::NotEncrypted),
-            Protocol::Hat => Fault::Hat(hat::Fault::NotEncrypted),
+            Protocol::Nats => ClientFault::Nats(nats::NatsFault::NotEncrypted),
+            Protocol::Redis => ClientFault::Redis(redis::RedisFault::NotEncrypted),
+            Protocol::Hat => ClientFault::Hat(hat::HatFault::NotEncrypted),
         }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ClientFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Nats(fault) => fault.fmt(f),
-            Fault::Redis(fault) => fault.fmt(f),
-            Fault::Hat(fault) => fault.fmt(f),
+            ClientFault::Nats(fault) => fault.fmt(f),
+            ClientFault::Redis(fault) => fault.fmt(f),
+            ClientFault::Hat(fault) => fault.fmt(f),
         }
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for ClientFault {}
 
 /// A command, where it was read.
 #[derive(Debug)]
-pub enum Command<'a> {
+pub enum ClientCommand<'a> {
     /// Of a NATS client.
-    Nats(nats::Command<'a>),
+    Nats(nats::NatsCommand<'a>),
     /// Of a Redis client.
-    Redis(redis::Command<'a>),
+    Redis(redis::RedisCommand<'a>),
     /// Of a Hat client.
-    Hat(hat::Message<'a>),
+    Hat(hat::ChatterMessage<'a>),
 }
 
-impl Command<'_> {
+impl ClientCommand<'_> {
     /// Whether it publishes, which may have to wait for room.
     pub fn is_publish(&self) -> bool {
         match self {
-            Command::Nats(command) => command.is_publish(),
-            Command::Redis(command) => command.is_publish(),
+            ClientCommand::Nats(command) => command.is_publish(),
+            ClientCommand::Redis(command) => command.is_publish(),
             // What it registers is published when it is stored.
-            Command::Hat(_) => false,
+            ClientCommand::Hat(_) => false,
         }
     }
 
     /// Whether it begins or ends subscriptions.
     pub fn is_subscribe(&self) -> bool {
         match self {
-            Command::Nats(command) => command.is_subscribe(),
-            Command::Redis(command) => command.is_subscribe(),
-            Command::Hat(_) => false,
+            ClientCommand::Nats(command) => command.is_subscribe(),
+            ClientCommand::Redis(command) => command.is_subscribe(),
+            ClientCommand::Hat(_) => false,
         }
     }
 }
 
 /// Cuts the bytes of a client into commands, however they were cut before.
 #[derive(Debug)]
-pub enum Parser {
+pub enum ClientParser {
     /// Of a NATS client.
-    Nats(nats::Parser),
+    Nats(nats::NatsParser),
     /// Of a Redis client.
-    Redis(redis::Parser),
+    Redis(redis::RedisParser),
     /// Of a Hat client.
-    Hat(hat::Parser),
+    Hat(hat::ChatterParser),
 }
 
-impl Parser {
+impl ClientParser {
     /// For a client that has just connected.
-    pub fn new(settings: &Settings) -> Parser {
+    pub fn new(settings: &Settings) -> ClientParser {
         match settings {
-            Settings::Nats(settings) => Parser::Nats(nats::Parser::new(settings)),
-            Settings::Redis(settings) => Parser::Redis(redis::Parser::new(settings)),
-            Settings::Hat(settings) => Parser::Hat(hat::Parser::new(settings)),
+            Settings::Nats(settings) => ClientParser::Nats(nats::NatsParser::new(settings)),
+            Settings::Redis(settings) => ClientParser::Redis(redis::RedisParser::new(settings)),
+            Settings::Hat(settings) => ClientParser::Hat(hat::ChatterParser::new(settings)),
         }
     }
 
     /// Bytes that are held.
     pub fn held_bytes(&self) -> usize {
         match self {
-            Parser::Nats(parser) => parser.held_bytes(),
-            Parser::Redis(parser) => parser.held_bytes(),
-            Parser::Hat(parser) => parser.held_bytes(),
+            ClientParser::Nats(parser) => parser.held_bytes(),
+            ClientParser::Redis(parser) => parser.held_bytes(),
+            ClientParser::Hat(parser) => parser.held_bytes(),
         }
     }
 
     /// Takes bytes as they came.
     pub fn push(&mut self, bytes: &[u8]) {
         match self {
-            Parser::Nats(parser) => parser.push(bytes),
-            Parser::Redis(parser) => parser.push(bytes),
-            Parser::Hat(parser) => parser.push(bytes),
+            ClientParser::Nats(parser) => parser.push(bytes),
+            ClientParser::Redis(parser) => parser.push(bytes),
+            ClientParser::Hat(parser) => parser.push(bytes),
         }
     }
 
@@ -192,42 +194,48 @@ impl Parser {
     /// The bytes mean nothing, or are too many.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "what is given is borrowed from the parser")]
-    pub fn next(&mut self) -> Result<Option<Command<'_>>, Fault> {
+    pub fn next(&mut self) -> Result<Option<ClientCommand<'_>>, ClientFault> {
         match self {
-            Parser::Nats(parser) => parser.next().map(|next| next.map(Command::Nats)).map_err(Fault::Nats),
-            Parser::Redis(parser) => parser.next().map(|next| next.map(Command::Redis)).map_err(Fault::Redis),
-            Parser::Hat(parser) => parser.next().map(|next| next.map(Command::Hat)).map_err(Fault::Hat),
+            ClientParser::Nats(parser) => {
+                parser.next().map(|next| next.map(ClientCommand::Nats)).map_err(ClientFault::Nats)
+            }
+            ClientParser::Redis(parser) => {
+                parser.next().map(|next| next.map(ClientCommand::Redis)).map_err(ClientFault::Redis)
+            }
+            ClientParser::Hat(parser) => {
+                parser.next().map(|next| next.map(ClientCommand::Hat)).map_err(ClientFault::Hat)
+            }
         }
     }
 
     /// The command just given is given once more.
     pub fn keep(&mut self) {
         match self {
-            Parser::Nats(parser) => parser.keep(),
-            Parser::Redis(parser) => parser.keep(),
-            Parser::Hat(parser) => parser.keep(),
+            ClientParser::Nats(parser) => parser.keep(),
+            ClientParser::Redis(parser) => parser.keep(),
+            ClientParser::Hat(parser) => parser.keep(),
         }
     }
 
     /// The limits of strangers end.
     pub fn admit(&mut self) {
         match self {
-            Parser::Nats(parser) => parser.admit(),
-            Parser::Redis(parser) => parser.admit(),
-            Parser::Hat(parser) => parser.admit(),
+            ClientParser::Nats(parser) => parser.admit(),
+            ClientParser::Redis(parser) => parser.admit(),
+            ClientParser::Hat(parser) => parser.admit(),
         }
     }
 }
 
 /// Where the conversation with a client stands.
 #[derive(Debug)]
-pub enum Session {
+pub enum ClientSession {
     /// With a NATS client.
-    Nats(Box<nats::Session>),
+    Nats(Box<nats::NatsSession>),
     /// With a Redis client.
-    Redis(Box<redis::Session>),
+    Redis(Box<redis::RedisSession>),
     /// With a Hat client.
-    Hat(Box<hat::Client>),
+    Hat(Box<hat::HatClient>),
 }
 
 /// The same call of whatever session it is; of a Hat client perhaps another one, because it asks less of the peer.
@@ -237,22 +245,24 @@ macro_rules! each {
     };
     ($session:expr, $inner:ident => $call:expr, $hat:ident => $of_hat:expr) => {
         match $session {
-            Session::Nats($inner) => $call,
-            Session::Redis($inner) => $call,
-            Session::Hat($hat) => $of_hat,
+            ClientSession::Nats($inner) => $call,
+            ClientSession::Redis($inner) => $call,
+            ClientSession::Hat($hat) => $of_hat,
         }
     };
 }
 
-impl Session {
+impl ClientSession {
     /// With a client that has just connected.
-    pub fn new(settings: &Settings, hello: &Hello, now: Instant) -> Session {
+    pub fn new(settings: &Settings, hello: &ConnectionInfo, now: Instant) -> ClientSession {
         match settings {
-            Settings::Nats(settings) => Session::Nats(Box::new(nats::Session::new(Arc::clone(settings), hello, now))),
-            Settings::Redis(settings) => {
-                Session::Redis(Box::new(redis::Session::new(Arc::clone(settings), hello, now)))
+            Settings::Nats(settings) => {
+                ClientSession::Nats(Box::new(nats::NatsSession::new(Arc::clone(settings), hello, now)))
             }
-            Settings::Hat(settings) => Session::Hat(Box::new(hat::Client::new(Arc::clone(settings), now))),
+            Settings::Redis(settings) => {
+                ClientSession::Redis(Box::new(redis::RedisSession::new(Arc::clone(settings), hello, now)))
+            }
+            Settings::Hat(settings) => ClientSession::Hat(Box::new(hat::HatClient::new(Arc::clone(settings), now))),
         }
     }
 
@@ -261,7 +271,7 @@ impl Session {
         each!(self, session => session.on_open(out), _hat => ());
     }
 
-    /// Answers a command, or gives what it asks of the peer; [`Session::poll_request`] gives the rest of that.
+    /// Answers a command, or gives what it asks of the peer; [`ClientSession::poll_request`] gives the rest of that.
     ///
     /// # Errors
     /// The command ends the conversation.
@@ -272,34 +282,34 @@ impl Session {
     pub fn on_command<'a>(
         &mut self,
         now: Instant,
-        command: Command<'a>,
+        command: ClientCommand<'a>,
         out: &mut OutputBuffer,
-    ) -> Result<Option<Ask<'a>>, Fault> {
+    ) -> Result<Option<SessionRequest<'a>>, ClientFault> {
         match (self, command) {
-            (Session::Nats(session), Command::Nats(command)) => {
-                session.on_command(now, command, out).map_err(Fault::Nats)
+            (ClientSession::Nats(session), ClientCommand::Nats(command)) => {
+                session.on_command(now, command, out).map_err(ClientFault::Nats)
             }
-            (Session::Redis(session), Command::Redis(command)) => {
-                session.on_command(now, command, out).map_err(Fault::Redis)
+            (ClientSession::Redis(session), ClientCommand::Redis(command)) => {
+                session.on_command(now, command, out).map_err(ClientFault::Redis)
             }
-            (Session::Hat(client), Command::Hat(message)) => {
-                client.on_command(now, message, out).map(|()| None).map_err(Fault::Hat)
+            (ClientSession::Hat(client), ClientCommand::Hat(message)) => {
+                client.on_command(now, message, out).map(|()| None).map_err(ClientFault::Hat)
             }
             _ => unreachable!("a connection has the parser and the session of one protocol"),
         }
     }
 
     /// What else is asked of the peer; to be drained after each command and after deliveries, and when the client takes answers again.
-    pub fn poll_request(&mut self, takes_answers: bool) -> Option<Ask<'static>> {
+    pub fn poll_request(&mut self, takes_answers: bool) -> Option<SessionRequest<'static>> {
         each!(self, session => session.poll_request(), hat => hat.poll_request(takes_answers))
     }
 
     /// Tells the client what it did wrong, before its connection is closed.
-    pub fn on_fault(&mut self, fault: &Fault, out: &mut OutputBuffer) {
+    pub fn on_fault(&mut self, fault: &ClientFault, out: &mut OutputBuffer) {
         match (self, fault) {
-            (Session::Nats(session), Fault::Nats(fault)) => session.on_fault(fault, out),
-            (Session::Redis(session), Fault::Redis(fault)) => session.on_fault(fault, out),
-            (Session::Hat(client), Fault::Hat(fault)) => client.on_fault(fault, out),
+            (ClientSession::Nats(session), ClientFault::Nats(fault)) => session.on_fault(fault, out),
+            (ClientSession::Redis(session), ClientFault::Redis(fault)) => session.on_fault(fault, out),
+            (ClientSession::Hat(client), ClientFault::Hat(fault)) => client.on_fault(fault, out),
             _ => unreachable!("a connection has the parser and the session of one protocol"),
         }
     }
@@ -314,22 +324,22 @@ impl Session {
         each!(self, session => session.on_published(reply, receivers, out), _hat => ());
     }
 
-    /// The answer to [`Ask::Count`].
+    /// The answer to [`SessionRequest::Count`].
     pub fn on_counts(&mut self, counts: &[ReceiverCount], out: &mut OutputBuffer) {
         each!(self, session => session.on_counts(counts, out), _hat => ());
     }
 
-    /// The answer to [`Ask::List`]. Gives the steps of matching that it took.
+    /// The answer to [`SessionRequest::List`]. Gives the steps of matching that it took.
     pub fn on_subscription_list(&mut self, listed: &[ListedSubscription], out: &mut OutputBuffer) -> usize {
         each!(self, session => session.on_subscription_list(listed, out), _hat => 0)
     }
 
-    /// The answer to [`Ask::ServerFacts`].
+    /// The answer to [`SessionRequest::ServerFacts`].
     pub fn on_server_facts(&mut self, facts: &ServerFacts, out: &mut OutputBuffer) {
         each!(self, session => session.on_server_facts(facts, out), _hat => ());
     }
 
-    /// The answer to [`Ask::Clients`].
+    /// The answer to [`SessionRequest::Clients`].
     pub fn on_clients(&mut self, clients: &[ClientFacts], out: &mut OutputBuffer) {
         each!(self, session => session.on_clients(clients, out), _hat => ());
     }
@@ -340,7 +350,7 @@ impl Session {
         each!(self, _session => subs, _hat => &subs[..1])
     }
 
-    /// Messages for these subscriptions. Gives how many are written, now or by [`Session::flush_events`], over all of the subscriptions.
+    /// Messages for these subscriptions. Gives how many are written, now or by [`ClientSession::flush_events`], over all of the subscriptions.
     pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         each!(self, session => session.on_deliveries(subs, deliveries, out), hat => hat.on_deliveries(deliveries, out))
     }
@@ -360,7 +370,7 @@ impl Session {
         each!(self, session => session.on_stop(out));
     }
 
-    /// When [`Session::on_deadline`] is to be called.
+    /// When [`ClientSession::on_deadline`] is to be called.
     pub fn deadline(&self) -> Option<Instant> {
         each!(self, session => session.deadline())
     }
@@ -369,11 +379,11 @@ impl Session {
     ///
     /// # Errors
     /// The client has taken too long.
-    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut OutputBuffer) -> Result<(), Fault> {
+    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut OutputBuffer) -> Result<(), ClientFault> {
         match self {
-            Session::Nats(session) => session.on_deadline(now, out).map_err(Fault::Nats),
-            Session::Redis(session) => session.on_deadline(now, out).map_err(Fault::Redis),
-            Session::Hat(client) => client.on_deadline(now, is_read, out).map_err(Fault::Hat),
+            ClientSession::Nats(session) => session.on_deadline(now, out).map_err(ClientFault::Nats),
+            ClientSession::Redis(session) => session.on_deadline(now, out).map_err(ClientFault::Redis),
+            ClientSession::Hat(client) => client.on_deadline(now, is_read, out).map_err(ClientFault::Hat),
         }
     }
 
@@ -385,16 +395,16 @@ impl Session {
     /// Returns what `CLIENT LIST` shows of a Redis connection; the default for other protocols.
     pub fn resp_state(&self, now: Instant) -> RespState {
         match self {
-            Session::Redis(session) => session.resp_state(now),
-            Session::Nats(_) | Session::Hat(_) => RespState::default(),
+            ClientSession::Redis(session) => session.resp_state(now),
+            ClientSession::Nats(_) | ClientSession::Hat(_) => RespState::default(),
         }
     }
 
     /// Messages that were lost for the client, if it can be asked about that; a NATS client is told in headers, and a Hat client is closed.
     pub fn lost(&self) -> Count {
         match self {
-            Session::Nats(_) | Session::Hat(_) => Count::Exact(0),
-            Session::Redis(session) => session.lost(),
+            ClientSession::Nats(_) | ClientSession::Hat(_) => Count::Exact(0),
+            ClientSession::Redis(session) => session.lost(),
         }
     }
 

@@ -11,7 +11,7 @@ use std::fmt;
 
 /// Why the bytes of a frame mean nothing. The connection ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Malformed {
+pub enum FrameError {
     /// The frame says that it is longer than the limit.
     TooLong {
         /// The length it says, in bytes.
@@ -37,47 +37,47 @@ pub enum Malformed {
     Run(wire::Malformed),
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Malformed::TooLong { bytes, bytes_max } => {
+            FrameError::TooLong { bytes, bytes_max } => {
                 write!(f, "a frame of {bytes} bytes, at most {bytes_max} allowed")
             }
-            Malformed::Kind(kind) => write!(f, "unknown kind of frame {kind:#04x}"),
-            Malformed::Short => write!(f, "a frame ends inside a field"),
-            Malformed::Trailing(bytes) => write!(f, "{bytes} bytes too many in a frame"),
-            Malformed::Value(field) => write!(f, "bad value in field '{field}'"),
-            Malformed::Subject(error) => error.fmt(f),
-            Malformed::Name(error) => error.fmt(f),
-            Malformed::Queue(error) => error.fmt(f),
-            Malformed::Run(malformed) => write!(f, "in a run of messages, {malformed}"),
+            FrameError::Kind(kind) => write!(f, "unknown kind of frame {kind:#04x}"),
+            FrameError::Short => write!(f, "a frame ends inside a field"),
+            FrameError::Trailing(bytes) => write!(f, "{bytes} bytes too many in a frame"),
+            FrameError::Value(field) => write!(f, "bad value in field '{field}'"),
+            FrameError::Subject(error) => error.fmt(f),
+            FrameError::Name(error) => error.fmt(f),
+            FrameError::Queue(error) => error.fmt(f),
+            FrameError::Run(malformed) => write!(f, "in a run of messages, {malformed}"),
         }
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for FrameError {}
 
-impl From<SubjectError> for Malformed {
-    fn from(error: SubjectError) -> Malformed {
-        Malformed::Subject(error)
+impl From<SubjectError> for FrameError {
+    fn from(error: SubjectError) -> FrameError {
+        FrameError::Subject(error)
     }
 }
 
-impl From<wire::Malformed> for Malformed {
-    fn from(malformed: wire::Malformed) -> Malformed {
-        Malformed::Run(malformed)
+impl From<wire::Malformed> for FrameError {
+    fn from(malformed: wire::Malformed) -> FrameError {
+        FrameError::Run(malformed)
     }
 }
 
-impl From<NameError> for Malformed {
-    fn from(error: NameError) -> Malformed {
-        Malformed::Name(error)
+impl From<NameError> for FrameError {
+    fn from(error: NameError) -> FrameError {
+        FrameError::Name(error)
     }
 }
 
-impl From<QueueError> for Malformed {
-    fn from(error: QueueError) -> Malformed {
-        Malformed::Queue(error)
+impl From<QueueError> for FrameError {
+    fn from(error: QueueError) -> FrameError {
+        FrameError::Queue(error)
     }
 }
 
@@ -89,57 +89,57 @@ impl FrameReader {
         FrameReader(frame)
     }
 
-    fn need(&self, bytes: usize) -> Result<(), Malformed> {
-        if self.0.len() < bytes { Err(Malformed::Short) } else { Ok(()) }
+    fn need(&self, bytes: usize) -> Result<(), FrameError> {
+        if self.0.len() < bytes { Err(FrameError::Short) } else { Ok(()) }
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+    pub(crate) fn u8(&mut self) -> Result<u8, FrameError> {
         self.need(1)?;
         Ok(self.0.get_u8())
     }
 
-    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+    pub(crate) fn u16(&mut self) -> Result<u16, FrameError> {
         self.need(2)?;
         Ok(self.0.get_u16())
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+    pub(crate) fn u32(&mut self) -> Result<u32, FrameError> {
         self.need(4)?;
         Ok(self.0.get_u32())
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+    pub(crate) fn u64(&mut self) -> Result<u64, FrameError> {
         self.need(8)?;
         Ok(self.0.get_u64())
     }
 
-    fn take(&mut self, bytes: usize) -> Result<Bytes, Malformed> {
+    fn take(&mut self, bytes: usize) -> Result<Bytes, FrameError> {
         self.need(bytes)?;
         Ok(self.0.split_to(bytes))
     }
 
     /// A byte string after its length in one byte.
-    pub(crate) fn bytes8(&mut self) -> Result<Bytes, Malformed> {
+    pub(crate) fn bytes8(&mut self) -> Result<Bytes, FrameError> {
         let bytes = self.u8()?;
         self.take(usize::from(bytes))
     }
 
     /// A byte string after its length in four bytes.
-    pub(crate) fn bytes32(&mut self) -> Result<Bytes, Malformed> {
+    pub(crate) fn bytes32(&mut self) -> Result<Bytes, FrameError> {
         let bytes = self.u32()?;
-        self.take(usize::try_from(bytes).map_err(|_| Malformed::Short)?)
+        self.take(usize::try_from(bytes).map_err(|_| FrameError::Short)?)
     }
 
     /// A UTF-8 text after its length in one byte.
-    pub(crate) fn text8(&mut self, field: &'static str) -> Result<String, Malformed> {
-        String::from_utf8(self.bytes8()?.to_vec()).map_err(|_| Malformed::Value(field))
+    pub(crate) fn text8(&mut self, field: &'static str) -> Result<String, FrameError> {
+        String::from_utf8(self.bytes8()?.to_vec()).map_err(|_| FrameError::Value(field))
     }
 
     /// How many entries of `entry_bytes` each follow; their number stands in four bytes and is checked against what is
     /// there before anything is allocated.
-    pub(crate) fn count32(&mut self, entry_bytes: usize) -> Result<usize, Malformed> {
-        let count = usize::try_from(self.u32()?).map_err(|_| Malformed::Short)?;
-        self.need(count.checked_mul(entry_bytes).ok_or(Malformed::Short)?)?;
+    pub(crate) fn count32(&mut self, entry_bytes: usize) -> Result<usize, FrameError> {
+        let count = usize::try_from(self.u32()?).map_err(|_| FrameError::Short)?;
+        self.need(count.checked_mul(entry_bytes).ok_or(FrameError::Short)?)?;
         Ok(count)
     }
 
@@ -149,8 +149,8 @@ impl FrameReader {
     }
 
     /// Checks that nothing is left.
-    pub(crate) fn end(&self) -> Result<(), Malformed> {
-        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Trailing(self.0.len())) }
+    pub(crate) fn end(&self) -> Result<(), FrameError> {
+        if self.0.is_empty() { Ok(()) } else { Err(FrameError::Trailing(self.0.len())) }
     }
 }
 

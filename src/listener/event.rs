@@ -2,10 +2,10 @@
 //! where one asks the journal of another.
 
 use crate::event::model::{Event, EventId, Json, JsonError, Payload, Registration, ServerId};
-use crate::event::refusal::{Kind, Refusal};
+use crate::event::refusal::{EventRefusal, EventRefusalKind};
 use crate::event::store::{ANSWER_BYTES_MAX, EVENT_BYTES, Query, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
-use crate::listener::codec::{FrameReader, Malformed, put_bytes8, put_bytes32};
+use crate::listener::codec::{FrameError, FrameReader, put_bytes8, put_bytes32};
 use crate::listener::value::{code, decoded};
 use crate::subject::Subject;
 use crate::subject::event_type::{EventType, TypePattern};
@@ -47,8 +47,13 @@ const REGISTER: u8 = 0;
 const QUERY: u8 = 1;
 
 /// Beside [`REGISTER`] and [`QUERY`], which begin an answer.
-const KINDS: [(u8, Kind); 5] =
-    [(2, Kind::Invalid), (3, Kind::Unavailable), (4, Kind::Full), (5, Kind::Busy), (6, Kind::Stopping)];
+const KINDS: [(u8, EventRefusalKind); 5] = [
+    (2, EventRefusalKind::Invalid),
+    (3, EventRefusalKind::Unavailable),
+    (4, EventRefusalKind::Full),
+    (5, EventRefusalKind::Busy),
+    (6, EventRefusalKind::Stopping),
+];
 
 /// What a client asks about events.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +68,7 @@ pub enum EventRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventAnswer {
     /// They are stored.
-    Registered(Registered),
+    Registered(RegisteredSession),
     /// A part of what was found.
     Found(EventAnswerPart),
 }
@@ -84,18 +89,18 @@ impl EventRequest {
     }
 
     /// Reads a request.
-    pub(crate) fn read(reader: &mut FrameReader) -> Result<EventRequest, Malformed> {
+    pub(crate) fn read(reader: &mut FrameReader) -> Result<EventRequest, FrameError> {
         match reader.u8()? {
             REGISTER => Ok(EventRequest::Register(registrations(reader)?)),
             QUERY => Ok(EventRequest::Query(query(reader)?)),
-            _ => Err(Malformed::Value("request")),
+            _ => Err(FrameError::Value("request")),
         }
     }
 }
 
 impl EventAnswer {
     /// Appends an answer, or why there is none.
-    pub(crate) fn put(answer: &Result<EventAnswer, Refusal>, out: &mut BytesMut) {
+    pub(crate) fn put(answer: &Result<EventAnswer, EventRefusal>, out: &mut BytesMut) {
         match answer {
             Ok(EventAnswer::Registered(registered)) => {
                 out.put_u8(REGISTER);
@@ -113,14 +118,14 @@ impl EventAnswer {
     }
 
     /// Reads an answer, or why there is none.
-    pub(crate) fn read(reader: &mut FrameReader) -> Result<Result<EventAnswer, Refusal>, Malformed> {
+    pub(crate) fn read(reader: &mut FrameReader) -> Result<Result<EventAnswer, EventRefusal>, FrameError> {
         match reader.u8()? {
             REGISTER => Ok(Ok(EventAnswer::Registered(registered(reader)?))),
             QUERY => Ok(Ok(EventAnswer::Found(part(reader)?))),
             kind => {
                 let kind = decoded(&KINDS, kind, "answer")?;
-                let text = String::from_utf8(reader.bytes32()?.to_vec()).map_err(|_| Malformed::Value("text"))?;
-                Ok(Err(Refusal { kind, text }))
+                let text = String::from_utf8(reader.bytes32()?.to_vec()).map_err(|_| FrameError::Value("text"))?;
+                Ok(Err(EventRefusal { kind, text }))
             }
         }
     }
@@ -128,7 +133,7 @@ impl EventAnswer {
 
 /// What became of a request to register events: the session whose number their ids have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Registered {
+pub struct RegisteredSession {
     /// Which server.
     pub server: ServerId,
     /// Its session; 0 if the request was for nothing.
@@ -172,19 +177,19 @@ fn put_registrations(out: &mut BytesMut, requested: &[Registration]) {
     }
 }
 
-fn registrations(reader: &mut FrameReader) -> Result<Vec<Registration>, Malformed> {
+fn registrations(reader: &mut FrameReader) -> Result<Vec<Registration>, FrameError> {
     let count = reader.count32(ENTRY_BYTES_MIN)?;
     (0..count).map(|_| registration(reader, Json::from_bytes)).collect()
 }
 
-fn put_registered(out: &mut BytesMut, registered: &Registered) {
+fn put_registered(out: &mut BytesMut, registered: &RegisteredSession) {
     out.put_u32(registered.server.0);
     out.put_u64(registered.session);
     put_time(out, registered.timestamp);
 }
 
-fn registered(reader: &mut FrameReader) -> Result<Registered, Malformed> {
-    Ok(Registered { server: ServerId(reader.u32()?), session: reader.u64()?, timestamp: time(reader)? })
+fn registered(reader: &mut FrameReader) -> Result<RegisteredSession, FrameError> {
+    Ok(RegisteredSession { server: ServerId(reader.u32()?), session: reader.u64()?, timestamp: time(reader)? })
 }
 
 fn put_part(out: &mut BytesMut, part: &EventAnswerPart) {
@@ -193,7 +198,7 @@ fn put_part(out: &mut BytesMut, part: &EventAnswerPart) {
     put_events(out, &part.events);
 }
 
-fn part(reader: &mut FrameReader) -> Result<EventAnswerPart, Malformed> {
+fn part(reader: &mut FrameReader) -> Result<EventAnswerPart, FrameError> {
     let (is_last, more_follows) = (boolean(reader)?, boolean(reader)?);
     Ok(EventAnswerPart { events: events(reader)?, is_last, more_follows })
 }
@@ -209,12 +214,12 @@ pub(super) fn put_events(out: &mut BytesMut, events: &[Event]) {
 }
 
 /// Reads events after their number.
-pub(super) fn events(reader: &mut FrameReader) -> Result<Vec<Event>, Malformed> {
+pub(super) fn events(reader: &mut FrameReader) -> Result<Vec<Event>, FrameError> {
     let count = reader.count32(ENTRY_BYTES_MIN)?;
     let event = |reader: &mut FrameReader| {
         let (id, timestamp) = (id(reader)?, time(reader)?);
         if !id.is_of_event() {
-            return Err(Malformed::Value("id"));
+            return Err(FrameError::Value("id"));
         }
         let Registration { event_type, source_timestamp, payload } = registration(reader, Json::from_stored)?;
         Ok(Event { id, event_type, timestamp, source_timestamp, payload })
@@ -258,7 +263,7 @@ fn put_series(out: &mut BytesMut, series: &Series) {
 }
 
 /// Reads a question; whether it makes sense is for [`Query::check`].
-fn query(reader: &mut FrameReader) -> Result<Query, Malformed> {
+fn query(reader: &mut FrameReader) -> Result<Query, FrameError> {
     let kind = reader.u8()?;
     let server = if kind == SERVER { ServerId(reader.u32()?) } else { ServerId(0) };
     let flags = reader.u16()?;
@@ -266,10 +271,10 @@ fn query(reader: &mut FrameReader) -> Result<Query, Malformed> {
         LATEST => TYPES,
         SERIES => 2 * DESCENDING - 1,
         SERVER => AFTER | LIMIT,
-        _ => return Err(Malformed::Value("question")),
+        _ => return Err(FrameError::Value("question")),
     };
     if flags & !known != 0 {
-        return Err(Malformed::Value("flags"));
+        return Err(FrameError::Value("flags"));
     }
     let has = |flag: u16| flags & flag != 0;
     let types = has(TYPES).then(|| read_types(reader)).transpose()?;
@@ -293,11 +298,11 @@ fn flag(flag: u16, is_set: bool) -> u16 {
     if is_set { flag } else { 0 }
 }
 
-fn boolean(reader: &mut FrameReader) -> Result<bool, Malformed> {
+fn boolean(reader: &mut FrameReader) -> Result<bool, FrameError> {
     match reader.u8()? {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(Malformed::Value("flag")),
+        _ => Err(FrameError::Value("flag")),
     }
 }
 
@@ -306,10 +311,10 @@ pub(super) fn put_types(out: &mut BytesMut, types: &[TypePattern]) {
     types.iter().for_each(|pattern| put_bytes32(out, pattern.to_string().as_bytes()));
 }
 
-pub(super) fn read_types(reader: &mut FrameReader) -> Result<Vec<TypePattern>, Malformed> {
+pub(super) fn read_types(reader: &mut FrameReader) -> Result<Vec<TypePattern>, FrameError> {
     let count = reader.count32(4)?;
     let pattern = |text: Bytes| str::from_utf8(&text).ok()?.parse().ok();
-    (0..count).map(|_| pattern(reader.bytes32()?).ok_or(Malformed::Value("types"))).collect()
+    (0..count).map(|_| pattern(reader.bytes32()?).ok_or(FrameError::Value("types"))).collect()
 }
 
 pub(super) fn put_id(out: &mut BytesMut, id: EventId) {
@@ -318,7 +323,7 @@ pub(super) fn put_id(out: &mut BytesMut, id: EventId) {
     out.put_u64(id.instance);
 }
 
-pub(super) fn id(reader: &mut FrameReader) -> Result<EventId, Malformed> {
+pub(super) fn id(reader: &mut FrameReader) -> Result<EventId, FrameError> {
     Ok(EventId { server: ServerId(reader.u32()?), session: reader.u64()?, instance: reader.u64()? })
 }
 
@@ -326,8 +331,8 @@ pub(super) fn put_time(out: &mut BytesMut, time: Timestamp) {
     out.put_i64(time.as_micros());
 }
 
-pub(super) fn time(reader: &mut FrameReader) -> Result<Timestamp, Malformed> {
-    Timestamp::from_micros(reader.u64()?.cast_signed()).map_err(|_| Malformed::Value("time"))
+pub(super) fn time(reader: &mut FrameReader) -> Result<Timestamp, FrameError> {
+    Timestamp::from_micros(reader.u64()?.cast_signed()).map_err(|_| FrameError::Value("time"))
 }
 
 /// What a source says of an event. The type stands there as the subject on which its events travel.
@@ -349,20 +354,20 @@ fn put_entry(out: &mut BytesMut, event_type: &EventType, source: Option<Timestam
 fn registration(
     reader: &mut FrameReader,
     json: fn(Bytes) -> Result<Json, JsonError>,
-) -> Result<Registration, Malformed> {
+) -> Result<Registration, FrameError> {
     let subject = Subject::from_bytes(reader.bytes8()?)?;
-    let event_type = EventType::of_subject(&subject).ok_or(Malformed::Value("type"))?;
+    let event_type = EventType::of_subject(&subject).ok_or(FrameError::Value("type"))?;
     let flags = reader.u8()?;
     let source_timestamp = if flags & SOURCE_TIME == 0 { None } else { Some(time(reader)?) };
     let payload = match flags & !SOURCE_TIME {
         0 => None,
-        JSON => Some(Payload::Json(json(reader.bytes32()?).map_err(|_| Malformed::Value("JSON"))?)),
+        JSON => Some(Payload::Json(json(reader.bytes32()?).map_err(|_| FrameError::Value("JSON"))?)),
         BINARY => {
             let type_name = reader.bytes32()?;
-            let type_name = str::from_utf8(&type_name).map_err(|_| Malformed::Value("payload type"))?.into();
+            let type_name = str::from_utf8(&type_name).map_err(|_| FrameError::Value("payload type"))?.into();
             Some(Payload::Binary { type_name, bytes: reader.bytes32()? })
         }
-        _ => return Err(Malformed::Value("flags")),
+        _ => return Err(FrameError::Value("flags")),
     };
     Ok(Registration { event_type, source_timestamp, payload })
 }
@@ -418,22 +423,22 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        let check = |bytes: &'static [u8], expected: Malformed| {
+        let check = |bytes: &'static [u8], expected: FrameError| {
             assert_eq!(
                 EventRequest::read(&mut FrameReader::new(Bytes::from_static(bytes))),
                 Err(expected),
                 "{bytes:?}"
             );
         };
-        check(b"\x02", Malformed::Value("request"));
-        check(b"\x00\0\0\x01\0", Malformed::Short);
-        check(b"\x00\0\0\0\x01\x01?\0", Malformed::Value("type"));
-        check(b"\x00\0\0\0\x01\x01a\x06", Malformed::Value("flags"));
-        check(b"\x00\0\0\0\x01\x01a\x02\0\0\0\x01{", Malformed::Value("JSON"));
-        check(b"\x00\0\0\0\x01\x01a\x01\x7f\xff\xff\xff\xff\xff\xff\xff", Malformed::Value("time"));
-        check(b"\x01\x03\0\0", Malformed::Value("question"));
-        check(b"\x01\x00\0\x02", Malformed::Value("flags"));
-        check(b"\x01\x01\x02\0", Malformed::Value("flags"));
-        check(b"\x01\x00\0\x01\0\0\0\x01\0\0\0\x03*/a", Malformed::Value("types"));
+        check(b"\x02", FrameError::Value("request"));
+        check(b"\x00\0\0\x01\0", FrameError::Short);
+        check(b"\x00\0\0\0\x01\x01?\0", FrameError::Value("type"));
+        check(b"\x00\0\0\0\x01\x01a\x06", FrameError::Value("flags"));
+        check(b"\x00\0\0\0\x01\x01a\x02\0\0\0\x01{", FrameError::Value("JSON"));
+        check(b"\x00\0\0\0\x01\x01a\x01\x7f\xff\xff\xff\xff\xff\xff\xff", FrameError::Value("time"));
+        check(b"\x01\x03\0\0", FrameError::Value("question"));
+        check(b"\x01\x00\0\x02", FrameError::Value("flags"));
+        check(b"\x01\x01\x02\0", FrameError::Value("flags"));
+        check(b"\x01\x00\0\x01\0\0\0\x01\0\0\0\x03*/a", FrameError::Value("types"));
     }
 }

@@ -8,12 +8,12 @@
 //! +---------------+-------+----------------------------+
 //! ```
 
-use crate::event::refusal::Refusal;
-use crate::listener::ask::Awaited;
-use crate::listener::codec::{FrameReader, Malformed, cut255, put_bytes8};
+use crate::event::refusal::EventRefusal;
+use crate::listener::codec::{FrameError, FrameReader, cut255, put_bytes8};
 use crate::listener::event::{EventAnswer, EventRequest};
-use crate::listener::refused::{Refused, put_refused, refused};
-use crate::listener::run::{PUBLISH_RUN, PublishRun};
+use crate::listener::publish_run::{PUBLISH_RUN, PublishRun};
+use crate::listener::refusal::{RequestRefusal, put_refused, refused};
+use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::{StreamAnswer, StreamRefusal, StreamRequest};
 use crate::listener::value::{
     code, content, decoded, delivery, delivery_body, epoch, loss, publisher, put_content, put_loss, put_publisher,
@@ -136,7 +136,7 @@ pub enum ClientFrame {
         /// The subscription that is told; with it the waiting ends.
         sub: SubId,
         /// What is awaited.
-        what: Awaited,
+        what: ReceiverCondition,
         /// How long it may take, in milliseconds.
         timeout_ms: u32,
         /// Of which subject.
@@ -195,7 +195,7 @@ pub enum PeerFrame {
         counts: Vec<(SubId, u64)>,
     },
     /// A request was refused; the connection goes on.
-    Refused(Refused),
+    Refused(RequestRefusal),
     /// The answer to SHOW.
     Shown {
         /// The number of the question.
@@ -232,7 +232,7 @@ pub enum PeerFrame {
         /// The number of the request.
         id: u64,
         /// The answer, or a part of it.
-        answer: Result<EventAnswer, Refusal>,
+        answer: Result<EventAnswer, EventRefusal>,
     },
     /// The answer to STREAMS, or why there is none.
     Streams {
@@ -289,7 +289,7 @@ pub enum ByeReason {
 const MODES: [(u8, Option<DeliveryMode>); 3] =
     [(0, None), (1, Some(DeliveryMode::Repair)), (2, Some(DeliveryMode::Live))];
 
-const AWAITS: [(u8, Awaited); 2] = [(0, Awaited::Absent), (1, Awaited::Present)];
+const AWAITS: [(u8, ReceiverCondition); 2] = [(0, ReceiverCondition::Absent), (1, ReceiverCondition::Present)];
 
 /// 0 stands for a part of an answer.
 const UNANSWERED: [(u8, QuestionFailure); 6] = [
@@ -377,12 +377,12 @@ impl ClientFrame {
     ///
     /// # Errors
     /// Says which rule the bytes break. A HELLO of another version is read as far as its version only.
-    pub fn decode(frame: Bytes) -> Result<ClientFrame, Malformed> {
+    pub fn decode(frame: Bytes) -> Result<ClientFrame, FrameError> {
         let mut reader = FrameReader::new(frame);
         let read = match reader.u8()? {
             HELLO => {
                 if reader.u32()? != MAGIC {
-                    return Err(Malformed::Value("magic"));
+                    return Err(FrameError::Value("magic"));
                 }
                 let version = reader.u16()?;
                 if version != VERSION {
@@ -392,7 +392,7 @@ impl ClientFrame {
             }
             PUBLISH => {
                 if reader.u8()? != 0 {
-                    return Err(Malformed::Value("flags"));
+                    return Err(FrameError::Value("flags"));
                 }
                 ClientFrame::Publish(content(&mut reader, false)?)
             }
@@ -421,7 +421,7 @@ impl ClientFrame {
             },
             EVENTS => ClientFrame::Events { id: reader.u64()?, request: EventRequest::read(&mut reader)? },
             STREAMS => ClientFrame::Streams { id: reader.u64()?, request: StreamRequest::read(&mut reader)? },
-            kind => return Err(Malformed::Kind(kind)),
+            kind => return Err(FrameError::Kind(kind)),
         };
         reader.end()?;
         Ok(read)
@@ -516,7 +516,7 @@ impl PeerFrame {
     ///
     /// # Errors
     /// Says which rule the bytes break.
-    pub fn decode(frame: Bytes) -> Result<PeerFrame, Malformed> {
+    pub fn decode(frame: Bytes) -> Result<PeerFrame, FrameError> {
         let mut reader = FrameReader::new(frame);
         let read = match reader.u8()? {
             WELCOME => PeerFrame::Welcome(welcome(&mut reader)?),
@@ -553,7 +553,7 @@ impl PeerFrame {
                 let publisher = if flag(&mut reader, 1)? { Some(publisher(&mut reader)?) } else { None };
                 PeerFrame::Known { sub, publisher }
             }
-            kind => return Err(Malformed::Kind(kind)),
+            kind => return Err(FrameError::Kind(kind)),
         };
         reader.end()?;
         Ok(read)
@@ -561,11 +561,11 @@ impl PeerFrame {
 }
 
 /// Reads flags of which only `flag` may be set.
-pub(crate) fn flag(reader: &mut FrameReader, flag: u8) -> Result<bool, Malformed> {
+pub(crate) fn flag(reader: &mut FrameReader, flag: u8) -> Result<bool, FrameError> {
     match reader.u8()? {
         0 => Ok(false),
         flags if flags == flag => Ok(true),
-        _ => Err(Malformed::Value("flags")),
+        _ => Err(FrameError::Value("flags")),
     }
 }
 
@@ -614,25 +614,25 @@ fn put_welcome(out: &mut BytesMut, welcome: &Welcome) {
     put_bytes8(out, cut255(&welcome.software).as_bytes());
 }
 
-fn pattern(reader: &mut FrameReader) -> Result<Pattern, Malformed> {
+fn pattern(reader: &mut FrameReader) -> Result<Pattern, FrameError> {
     Ok(reader.text8("pattern")?.parse()?)
 }
 
 /// The name of a queue group, or nothing.
-fn queue(reader: &mut FrameReader) -> Result<Option<Queue>, Malformed> {
+fn queue(reader: &mut FrameReader) -> Result<Option<Queue>, FrameError> {
     let name = reader.bytes8()?;
     if name.is_empty() { Ok(None) } else { Ok(Some(Queue::from_bytes(name)?)) }
 }
 
-fn subs(reader: &mut FrameReader) -> Result<Vec<SubId>, Malformed> {
+fn subs(reader: &mut FrameReader) -> Result<Vec<SubId>, FrameError> {
     let count = reader.count32(4)?;
     if count == 0 {
-        return Err(Malformed::Value("subscriptions"));
+        return Err(FrameError::Value("subscriptions"));
     }
     (0..count).map(|_| Ok(SubId(reader.u32()?))).collect()
 }
 
-fn welcome(reader: &mut FrameReader) -> Result<Welcome, Malformed> {
+fn welcome(reader: &mut FrameReader) -> Result<Welcome, FrameError> {
     Ok(Welcome {
         version: reader.u16()?,
         peer: reader.text8("peer")?.parse()?,

@@ -5,7 +5,7 @@
 
 use crate::event::follow::{Announcement, ReplicationPage, ReplicationRequest};
 use crate::event::model::{Event, EventId, Payload};
-use crate::listener::codec::{FrameReader, Malformed};
+use crate::listener::codec::{FrameError, FrameReader};
 use crate::listener::event::{events, id, put_events, put_id, put_time, put_types, read_types, time};
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -48,7 +48,7 @@ pub(crate) fn encode_announcement(announcement: &Announcement) -> Bytes {
 }
 
 /// Reads an announcement, without its events if they are not wanted; whether it makes sense is for [`Announcement::is_sound`].
-pub(crate) fn read_announcement(payload: Bytes, wants_events: bool) -> Result<Announcement, Malformed> {
+pub(crate) fn read_announcement(payload: Bytes, wants_events: bool) -> Result<Announcement, FrameError> {
     let (mut reader, flags) = begin(payload, HELD | FOLLOWS)?;
     let opened = time(&mut reader)?;
     let (since, until) = (id(&mut reader)?, id(&mut reader)?);
@@ -72,13 +72,13 @@ pub(crate) fn encode_question(question: &ReplicationRequest) -> Bytes {
 }
 
 /// Reads a question.
-pub(crate) fn read_question(payload: Bytes) -> Result<ReplicationRequest, Malformed> {
+pub(crate) fn read_question(payload: Bytes) -> Result<ReplicationRequest, FrameError> {
     let (mut reader, _) = begin(payload, 0)?;
     let after = id(&mut reader)?;
     let types = read_types(&mut reader)?;
     reader.end()?;
     if TYPES_MAX < types.len() {
-        return Err(Malformed::Value("types"));
+        return Err(FrameError::Value("types"));
     }
     Ok(ReplicationRequest { after, types })
 }
@@ -94,7 +94,7 @@ pub(crate) fn encode_page(page: &ReplicationPage) -> Bytes {
 }
 
 /// Reads a page.
-pub(crate) fn read_page(payload: Bytes) -> Result<ReplicationPage, Malformed> {
+pub(crate) fn read_page(payload: Bytes) -> Result<ReplicationPage, FrameError> {
     let (mut reader, flags) = begin(payload, MORE)?;
     let covered = id(&mut reader)?;
     let events = events(&mut reader)?;
@@ -110,13 +110,13 @@ pub(crate) fn remove_too_deep_events(events: &mut Vec<Event>) -> Vec<EventId> {
 }
 
 /// Version and flags.
-fn begin(payload: Bytes, flags_known: u8) -> Result<(FrameReader, u8), Malformed> {
+fn begin(payload: Bytes, flags_known: u8) -> Result<(FrameReader, u8), FrameError> {
     let mut reader = FrameReader::new(payload);
     if reader.u8()? != VERSION {
-        return Err(Malformed::Value("version"));
+        return Err(FrameError::Value("version"));
     }
     let flags = reader.u8()?;
-    if flags & !flags_known == 0 { Ok((reader, flags)) } else { Err(Malformed::Value("flags")) }
+    if flags & !flags_known == 0 { Ok((reader, flags)) } else { Err(FrameError::Value("flags")) }
 }
 
 #[cfg(test)]
@@ -215,7 +215,7 @@ mod tests {
         let (announcement, question, page) = samples();
         let types = vec!["a".parse().unwrap(); TYPES_MAX + 1];
         let long = encode_question(&ReplicationRequest { types, ..question.clone() });
-        assert_eq!(read_question(long), Err(Malformed::Value("types")));
+        assert_eq!(read_question(long), Err(FrameError::Value("types")));
         let payloads = [encode_announcement(&announcement), encode_question(&question), encode_page(&page)];
         let read = |at: usize, payload: Bytes| match at {
             0 => read_announcement(payload, true).map(drop),
@@ -229,9 +229,9 @@ mod tests {
                 bytes[place] = byte;
                 Bytes::from(bytes)
             };
-            assert_eq!(read(at, with(0, 2)), Err(Malformed::Value("version")));
-            assert_eq!(read(at, with(1, 0x80)), Err(Malformed::Value("flags")));
-            assert_eq!(read(at, Bytes::from([&payload[..], &[0][..]].concat())), Err(Malformed::Trailing(1)));
+            assert_eq!(read(at, with(0, 2)), Err(FrameError::Value("version")));
+            assert_eq!(read(at, with(1, 0x80)), Err(FrameError::Value("flags")));
+            assert_eq!(read(at, Bytes::from([&payload[..], &[0][..]].concat())), Err(FrameError::Trailing(1)));
             for length in 0..payload.len() {
                 assert!(read(at, payload.slice(..length)).is_err(), "{length} bytes of {at}");
             }

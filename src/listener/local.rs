@@ -3,7 +3,7 @@
 //! [`PeerEndpoint`] is the peer's end, [`ClientEndpoint`] the client's. Neither knows a socket. After a [`LocalFault`] a conversation is over:
 //! nothing more comes out, whatever goes in.
 
-use crate::listener::codec::Malformed;
+use crate::listener::codec::FrameError;
 use crate::listener::frame::{ByeReason, ClientFrame, FRAME_BYTES_MAX, LENGTH_BYTES, PeerFrame, VERSION};
 use bytes::{Buf, Bytes, BytesMut};
 use std::fmt;
@@ -15,7 +15,7 @@ const GREETING_BYTES_MAX: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalFault {
     /// The other side sent bytes that mean nothing.
-    Malformed(Malformed),
+    Malformed(FrameError),
     /// The other side sent a frame that is not allowed at this point.
     ProtocolViolation(ProtocolViolation),
     /// The other side speaks another version.
@@ -73,12 +73,12 @@ struct FrameAssembler {
 
 impl FrameAssembler {
     /// The next whole frame without its length; `None` until more bytes come.
-    fn next(&mut self, bytes_max: usize) -> Result<Option<Bytes>, Malformed> {
+    fn next(&mut self, bytes_max: usize) -> Result<Option<Bytes>, FrameError> {
         let Some(length) = self.buffer.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length);
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
         if bytes_max < bytes {
-            return Err(Malformed::TooLong { bytes: u64::from(length), bytes_max });
+            return Err(FrameError::TooLong { bytes: u64::from(length), bytes_max });
         }
         if self.buffer.len() - LENGTH_BYTES < bytes {
             return Ok(None);
@@ -116,7 +116,7 @@ impl LocalEndpoint {
     /// The next frame as `decode` reads it and `judge` allows it in the present state.
     fn next<T>(
         &mut self,
-        decode: impl Fn(Bytes) -> Result<T, Malformed>,
+        decode: impl Fn(Bytes) -> Result<T, FrameError>,
         judge: impl Fn(&T, EndpointState) -> Result<EndpointState, LocalFault>,
     ) -> Result<Option<T>, LocalFault> {
         let bytes_max = match self.state {

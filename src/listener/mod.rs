@@ -4,7 +4,6 @@
 //! deliveries back. `docs/local-protocol.md` describes every byte of the local protocol.
 
 pub mod access;
-pub mod ask;
 pub(crate) mod buffer;
 pub mod client;
 pub mod codec;
@@ -15,9 +14,10 @@ pub mod hat;
 pub(crate) mod journal;
 pub mod local;
 pub mod nats;
-pub mod out;
+pub mod output_buffer;
+pub mod publish_run;
 pub mod redis;
-pub mod refused;
-pub mod run;
+pub mod refusal;
+pub mod session_request;
 pub mod stream;
 pub(crate) mod value;

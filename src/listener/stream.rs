@@ -4,7 +4,7 @@ use crate::event::model::{Json, JsonError, ServerId};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
 use crate::event::stream::store::{ConsumerRow, Contents, MissedRange, Policy, StreamLimits, StreamSettings};
-use crate::listener::codec::{FrameReader, Malformed, put_bytes8, put_bytes32};
+use crate::listener::codec::{FrameError, FrameReader, put_bytes8, put_bytes32};
 use crate::listener::event::{id, put_id, put_time, put_types, read_types, time};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::BTreeSet;
@@ -91,14 +91,14 @@ pub enum StreamOperation {
     /// Register a consumer, or have one that has lapsed go on.
     Register(Consumer),
     /// Set the position of a consumer.
-    Reset(Consumer, Place),
+    Reset(Consumer, ResetPosition),
     /// Remove a consumer.
     Remove(Consumer),
 }
 
 /// A place in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ResetPosition {
     /// Before the first event that is kept.
     Start,
     /// Behind the last event.
@@ -265,9 +265,9 @@ impl StreamRequest {
             StreamOperation::Reset(consumer, place) => {
                 put_consumer(out, consumer);
                 match place {
-                    Place::Start => out.put_u8(START),
-                    Place::End => out.put_u8(END),
-                    Place::Behind(id) => {
+                    ResetPosition::Start => out.put_u8(START),
+                    ResetPosition::End => out.put_u8(END),
+                    ResetPosition::Behind(id) => {
                         out.put_u8(AT);
                         out.put_u64(id.number());
                     }
@@ -277,7 +277,7 @@ impl StreamRequest {
     }
 
     /// Reads a request.
-    pub(crate) fn read(reader: &mut FrameReader) -> Result<StreamRequest, Malformed> {
+    pub(crate) fn read(reader: &mut FrameReader) -> Result<StreamRequest, FrameError> {
         let what = reader.u8()?;
         let name = reader.bytes8()?;
         let stream = if name.is_empty() { None } else { Some(parsed(&name, "stream")?) };
@@ -294,7 +294,7 @@ impl StreamRequest {
             }
             READ => {
                 let (after, want, events_max) = read_range(reader)?;
-                StreamOperation::Read { after: after.ok_or(Malformed::Value("flags"))?, want, events_max }
+                StreamOperation::Read { after: after.ok_or(FrameError::Value("flags"))?, want, events_max }
             }
             ACCEPT => StreamOperation::Accept(consumer(reader)?, stream_id(reader)?),
             CONSUMERS => StreamOperation::Consumers,
@@ -302,15 +302,15 @@ impl StreamRequest {
             RESET => {
                 let consumer = consumer(reader)?;
                 let place = match reader.u8()? {
-                    START => Place::Start,
-                    END => Place::End,
-                    AT => Place::Behind(stream_id(reader)?),
-                    _ => return Err(Malformed::Value("place")),
+                    START => ResetPosition::Start,
+                    END => ResetPosition::End,
+                    AT => ResetPosition::Behind(stream_id(reader)?),
+                    _ => return Err(FrameError::Value("place")),
                 };
                 StreamOperation::Reset(consumer, place)
             }
             REMOVE => StreamOperation::Remove(consumer(reader)?),
-            _ => return Err(Malformed::Value("request")),
+            _ => return Err(FrameError::Value("request")),
         };
         Ok(StreamRequest { stream, what })
     }
@@ -360,7 +360,7 @@ impl StreamAnswer {
     }
 
     /// Reads an answer, or why there is none.
-    pub(crate) fn read(reader: &mut FrameReader) -> Result<Result<StreamAnswer, StreamRefusal>, Malformed> {
+    pub(crate) fn read(reader: &mut FrameReader) -> Result<Result<StreamAnswer, StreamRefusal>, FrameError> {
         Ok(Ok(match reader.u8()? {
             LIST => StreamAnswer::Streams(streams(reader)?),
             ADD => StreamAnswer::Added(stream_id(reader)?),
@@ -381,10 +381,10 @@ impl StreamAnswer {
             REMOVE => StreamAnswer::Removed,
             REFUSED => {
                 let kind = refusal_kind(reader)?;
-                let text = String::from_utf8(reader.bytes32()?.to_vec()).map_err(|_| Malformed::Value("text"))?;
+                let text = String::from_utf8(reader.bytes32()?.to_vec()).map_err(|_| FrameError::Value("text"))?;
                 return Ok(Err(StreamRefusal { kind, text }));
             }
-            _ => return Err(Malformed::Value("answer")),
+            _ => return Err(FrameError::Value("answer")),
         }))
     }
 }
@@ -402,7 +402,7 @@ fn put_consumer(out: &mut BytesMut, Consumer { user, component }: &Consumer) {
     put_bytes8(out, component.as_str().as_bytes());
 }
 
-fn consumer(reader: &mut FrameReader) -> Result<Consumer, Malformed> {
+fn consumer(reader: &mut FrameReader) -> Result<Consumer, FrameError> {
     let user = parsed(&reader.bytes8()?, "user")?;
     Ok(Consumer { user, component: parsed(&reader.bytes8()?, "component")? })
 }
@@ -419,10 +419,10 @@ fn put_read_range(out: &mut BytesMut, last: Option<StreamId>, want: Option<&BTre
 
 type ReadRange = (Option<StreamId>, Option<BTreeSet<StreamType>>, u32);
 
-fn read_range(reader: &mut FrameReader) -> Result<ReadRange, Malformed> {
+fn read_range(reader: &mut FrameReader) -> Result<ReadRange, FrameError> {
     let flags = reader.u8()?;
     if flags & !(LAST | WANT) != 0 {
-        return Err(Malformed::Value("flags"));
+        return Err(FrameError::Value("flags"));
     }
     let last = if flags & LAST == 0 { None } else { Some(stream_id(reader)?) };
     let want = match flags & WANT {
@@ -451,7 +451,7 @@ fn put_streams(out: &mut BytesMut, Streams { server, streams }: &Streams) {
     }
 }
 
-fn streams(reader: &mut FrameReader) -> Result<Streams, Malformed> {
+fn streams(reader: &mut FrameReader) -> Result<Streams, FrameError> {
     let server = ServerId(reader.u32()?);
     let count = reader.count32(STREAM_BYTES_MIN)?;
     let stream = |reader: &mut FrameReader| {
@@ -459,7 +459,7 @@ fn streams(reader: &mut FrameReader) -> Result<Streams, Malformed> {
         let types = read_types(reader)?;
         let flags = reader.u8()?;
         if flags & !(AGE | BYTES | BLOCK) != 0 {
-            return Err(Malformed::Value("flags"));
+            return Err(FrameError::Value("flags"));
         }
         let age = if flags & AGE == 0 { None } else { Some(Duration::from_micros(reader.u64()?)) };
         let bytes = if flags & BYTES == 0 { None } else { Some(reader.u64()?) };
@@ -479,7 +479,7 @@ fn put_event(out: &mut BytesMut, event: &StreamEvent) {
     put_bytes32(out, event.data.bytes());
 }
 
-fn event(reader: &mut FrameReader) -> Result<StreamEvent, Malformed> {
+fn event(reader: &mut FrameReader) -> Result<StreamEvent, FrameError> {
     let (id, time, origin) = (stream_id(reader)?, time(reader)?, id(reader)?);
     let kind = parsed(&reader.bytes8()?, "type")?;
     Ok(StreamEvent { id, kind, data: json(reader, Json::from_stored)?, time, origin })
@@ -495,7 +495,7 @@ fn put_row(out: &mut BytesMut, row: &ConsumerRow) {
     row.lapsed.iter().for_each(|missed| put_missed(out, *missed));
 }
 
-fn row(reader: &mut FrameReader) -> Result<ConsumerRow, Malformed> {
+fn row(reader: &mut FrameReader) -> Result<ConsumerRow, FrameError> {
     let (consumer, position) = (consumer(reader)?, stream_id(reader)?);
     let (registered, heard, behind) = (time(reader)?, time(reader)?, reader.u64()?);
     let lapsed = boolean(reader)?.then(|| missed(reader)).transpose()?;
@@ -506,7 +506,7 @@ fn put_missed(out: &mut BytesMut, MissedRange { first, last, count }: MissedRang
     put_numbers(out, &[first.number(), last.number(), count]);
 }
 
-fn missed(reader: &mut FrameReader) -> Result<MissedRange, Malformed> {
+fn missed(reader: &mut FrameReader) -> Result<MissedRange, FrameError> {
     Ok(MissedRange { first: stream_id(reader)?, last: stream_id(reader)?, count: reader.u64()? })
 }
 
@@ -527,7 +527,7 @@ fn put_refusal_kind(out: &mut BytesMut, kind: StreamRefusalKind) {
     }
 }
 
-fn refusal_kind(reader: &mut FrameReader) -> Result<StreamRefusalKind, Malformed> {
+fn refusal_kind(reader: &mut FrameReader) -> Result<StreamRefusalKind, FrameError> {
     use StreamRefusalKind as Kind;
     Ok(match reader.u8()? {
         0 => Kind::Invalid,
@@ -538,24 +538,24 @@ fn refusal_kind(reader: &mut FrameReader) -> Result<StreamRefusalKind, Malformed
         5 => Kind::UnknownStream,
         6 => Kind::NotRegistered,
         7 => Kind::Lapsed(missed(reader)?),
-        _ => return Err(Malformed::Value("why")),
+        _ => return Err(FrameError::Value("why")),
     })
 }
 
-fn boolean(reader: &mut FrameReader) -> Result<bool, Malformed> {
+fn boolean(reader: &mut FrameReader) -> Result<bool, FrameError> {
     crate::listener::frame::flag(reader, 1)
 }
 
-fn json(reader: &mut FrameReader, check: fn(Bytes) -> Result<Json, JsonError>) -> Result<Json, Malformed> {
-    check(reader.bytes32()?).map_err(|_| Malformed::Value("JSON"))
+fn json(reader: &mut FrameReader, check: fn(Bytes) -> Result<Json, JsonError>) -> Result<Json, FrameError> {
+    check(reader.bytes32()?).map_err(|_| FrameError::Value("JSON"))
 }
 
-fn stream_id(reader: &mut FrameReader) -> Result<StreamId, Malformed> {
-    StreamId::from_number(reader.u64()?).ok_or(Malformed::Value("id"))
+fn stream_id(reader: &mut FrameReader) -> Result<StreamId, FrameError> {
+    StreamId::from_number(reader.u64()?).ok_or(FrameError::Value("id"))
 }
 
-fn parsed<T: FromStr>(text: &Bytes, field: &'static str) -> Result<T, Malformed> {
-    str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Malformed::Value(field))
+fn parsed<T: FromStr>(text: &Bytes, field: &'static str) -> Result<T, FrameError> {
+    str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(FrameError::Value(field))
 }
 
 #[cfg(test)]
@@ -564,43 +564,43 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        let check = |bytes: &'static [u8], expected: Malformed| {
+        let check = |bytes: &'static [u8], expected: FrameError| {
             assert_eq!(
                 StreamRequest::read(&mut FrameReader::new(Bytes::from_static(bytes))),
                 Err(expected),
                 "{bytes:?}"
             );
         };
-        check(b"", Malformed::Short);
-        check(b"\x09\0", Malformed::Value("request"));
-        check(b"\x00\x04Main", Malformed::Value("stream"));
-        check(b"\x01\0\x01a\0\0\0\x011", Malformed::Value("type"));
-        check(b"\x01\0\x01A\0\0\0\x01{", Malformed::Value("JSON"));
-        check(b"\x01\0\x01A\xff\xff\xff\xff1", Malformed::Short);
-        check(b"\x02\0\x01u\x02a-\0", Malformed::Value("component"));
-        check(b"\x02\0\x03u:v\x01a\0", Malformed::Value("user"));
-        check(b"\x02\0\x01u\x01a\x04", Malformed::Value("flags"));
-        check(b"\x02\0\x01u\x01a\x02\xff\xff\xff\xff", Malformed::Short);
-        check(b"\x02\0\x01u\x01a\x02\0\0\0\x01\x01a\0\0", Malformed::Value("want"));
-        check(b"\x03\0\0\0\0\0\x01", Malformed::Value("flags"));
-        check(b"\x04\0\x01u\x01a\xff\xff\xff\xff\xff\xff\xff\xff", Malformed::Value("id"));
-        check(b"\x07\0\x01u\x01a\x03", Malformed::Value("place"));
+        check(b"", FrameError::Short);
+        check(b"\x09\0", FrameError::Value("request"));
+        check(b"\x00\x04Main", FrameError::Value("stream"));
+        check(b"\x01\0\x01a\0\0\0\x011", FrameError::Value("type"));
+        check(b"\x01\0\x01A\0\0\0\x01{", FrameError::Value("JSON"));
+        check(b"\x01\0\x01A\xff\xff\xff\xff1", FrameError::Short);
+        check(b"\x02\0\x01u\x02a-\0", FrameError::Value("component"));
+        check(b"\x02\0\x03u:v\x01a\0", FrameError::Value("user"));
+        check(b"\x02\0\x01u\x01a\x04", FrameError::Value("flags"));
+        check(b"\x02\0\x01u\x01a\x02\xff\xff\xff\xff", FrameError::Short);
+        check(b"\x02\0\x01u\x01a\x02\0\0\0\x01\x01a\0\0", FrameError::Value("want"));
+        check(b"\x03\0\0\0\0\0\x01", FrameError::Value("flags"));
+        check(b"\x04\0\x01u\x01a\xff\xff\xff\xff\xff\xff\xff\xff", FrameError::Value("id"));
+        check(b"\x07\0\x01u\x01a\x03", FrameError::Value("place"));
     }
 
     #[test]
     fn lists_are_not_believed_to_be_longer_than_what_is_there() {
-        let check = |bytes: &'static [u8], expected: Malformed| {
+        let check = |bytes: &'static [u8], expected: FrameError| {
             assert_eq!(
                 StreamAnswer::read(&mut FrameReader::new(Bytes::from_static(bytes))),
                 Err(expected),
                 "{bytes:?}"
             );
         };
-        check(b"\x00\0\0\0\x01\xff\xff\xff\xff", Malformed::Short);
-        check(b"\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff", Malformed::Short);
-        check(b"\x05\0\0\0\0\0\0\0\0\xff\xff\xff\xff", Malformed::Short);
-        check(b"\x06\x02", Malformed::Value("flags"));
-        check(b"\x02", Malformed::Value("answer"));
-        check(b"\xff\x08", Malformed::Value("why"));
+        check(b"\x00\0\0\0\x01\xff\xff\xff\xff", FrameError::Short);
+        check(b"\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff", FrameError::Short);
+        check(b"\x05\0\0\0\0\0\0\0\0\xff\xff\xff\xff", FrameError::Short);
+        check(b"\x06\x02", FrameError::Value("flags"));
+        check(b"\x02", FrameError::Value("answer"));
+        check(b"\xff\x08", FrameError::Value("why"));
     }
 }

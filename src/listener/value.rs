@@ -1,6 +1,6 @@
 //! The bus's own values in the frames of the local protocol: messages, publishers, losses; writing and reading.
 
-use crate::listener::codec::{FrameReader, Malformed, put_bytes8, put_bytes32};
+use crate::listener::codec::{FrameError, FrameReader, put_bytes8, put_bytes32};
 use crate::message::{
     Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, LossScope, Message, Publisher, Reason, Verdict,
 };
@@ -151,7 +151,7 @@ pub(crate) fn put_loss(out: &mut BytesMut, loss: &Loss) {
     }
 }
 
-pub(crate) fn delivery(reader: &mut FrameReader) -> Result<Delivery, Malformed> {
+pub(crate) fn delivery(reader: &mut FrameReader) -> Result<Delivery, FrameError> {
     let DeliveryHeader { flags, publisher, seq, offset, verdict } =
         delivery_header(reader, FLAG_EVENT | FLAG_REPAIRED)?;
     let message = content(reader, flags & FLAG_EVENT != 0)?;
@@ -160,7 +160,7 @@ pub(crate) fn delivery(reader: &mut FrameReader) -> Result<Delivery, Malformed> 
 }
 
 /// What follows the subscriptions in a MESSAGE RUN frame.
-pub(crate) fn run(reader: &mut FrameReader) -> Result<Deliveries, Malformed> {
+pub(crate) fn run(reader: &mut FrameReader) -> Result<Deliveries, FrameError> {
     let DeliveryHeader { flags, publisher, seq, offset, verdict } =
         delivery_header(reader, FLAG_EVENT | FLAG_REPAIRED | FLAG_META)?;
     let subject = Subject::from_bytes(reader.bytes8()?)?;
@@ -179,10 +179,10 @@ struct DeliveryHeader {
     verdict: Verdict,
 }
 
-fn delivery_header(reader: &mut FrameReader, flags_known: u8) -> Result<DeliveryHeader, Malformed> {
+fn delivery_header(reader: &mut FrameReader, flags_known: u8) -> Result<DeliveryHeader, FrameError> {
     let flags = reader.u8()?;
     if flags & !(flags_known | FLAG_SEQ | FLAG_OFFSET) != 0 {
-        return Err(Malformed::Value("flags"));
+        return Err(FrameError::Value("flags"));
     }
     let publisher = publisher(reader)?;
     let seq = if flags & FLAG_SEQ != 0 { Some(seq(reader)?) } else { None };
@@ -194,12 +194,12 @@ fn delivery_header(reader: &mut FrameReader, flags_known: u8) -> Result<Delivery
         3 => Verdict::Skip(counted(reader)?),
         4 => Verdict::Unnumbered,
         5 => Verdict::Direct,
-        _ => return Err(Malformed::Value("verdict")),
+        _ => return Err(FrameError::Value("verdict")),
     };
     Ok(DeliveryHeader { flags, publisher, seq, offset, verdict })
 }
 
-pub(crate) fn content(reader: &mut FrameReader, event: bool) -> Result<Message, Malformed> {
+pub(crate) fn content(reader: &mut FrameReader, event: bool) -> Result<Message, FrameError> {
     let subject = Subject::from_bytes(reader.bytes8()?)?;
     let reply = reader.bytes8()?;
     let reply = if reply.is_empty() { None } else { Some(Subject::from_bytes(reply)?) };
@@ -207,34 +207,34 @@ pub(crate) fn content(reader: &mut FrameReader, event: bool) -> Result<Message, 
     Ok(Message { subject, reply, headers, payload: reader.rest(), event })
 }
 
-pub(crate) fn publisher(reader: &mut FrameReader) -> Result<Publisher, Malformed> {
+pub(crate) fn publisher(reader: &mut FrameReader) -> Result<Publisher, FrameError> {
     let (epoch, uid) = (epoch(reader)?, reader.u32()?);
     let name = reader.text8("name")?;
     let name = if name.is_empty() { None } else { Some(name.parse()?) };
     Ok(Publisher { name, epoch, uid })
 }
 
-fn counted(reader: &mut FrameReader) -> Result<Count, Malformed> {
+fn counted(reader: &mut FrameReader) -> Result<Count, FrameError> {
     let (min, max) = (reader.u64()?, reader.u64()?);
-    if max < min { Err(Malformed::Value("count")) } else { Ok(Count::from_bounds(min, max)) }
+    if max < min { Err(FrameError::Value("count")) } else { Ok(Count::from_bounds(min, max)) }
 }
 
-fn seq(reader: &mut FrameReader) -> Result<Seq, Malformed> {
-    Seq::new(reader.u64()?).ok_or(Malformed::Value("seq"))
+fn seq(reader: &mut FrameReader) -> Result<Seq, FrameError> {
+    Seq::new(reader.u64()?).ok_or(FrameError::Value("seq"))
 }
 
-pub(crate) fn epoch(reader: &mut FrameReader) -> Result<Epoch, Malformed> {
-    Epoch::new(reader.u64()?).ok_or(Malformed::Value("epoch"))
+pub(crate) fn epoch(reader: &mut FrameReader) -> Result<Epoch, FrameError> {
+    Epoch::new(reader.u64()?).ok_or(FrameError::Value("epoch"))
 }
 
-pub(crate) fn loss(reader: &mut FrameReader) -> Result<Loss, Malformed> {
+pub(crate) fn loss(reader: &mut FrameReader) -> Result<Loss, FrameError> {
     let publisher = publisher(reader)?;
     let reason = decoded(&REASONS, reader.u8()?, "reason")?;
     let cause = match reader.u8()? {
         0 => Cause::Network,
         1 => Cause::LocalOverrun { datagrams: reader.u64()? },
         2 => Cause::Mixed { overrun: reader.u64()?, network: reader.u64()? },
-        _ => return Err(Malformed::Value("cause")),
+        _ => return Err(FrameError::Value("cause")),
     };
     let at = WallTime::from_nanos(reader.u64()?);
     let what = match reader.u8()? {
@@ -250,7 +250,7 @@ pub(crate) fn loss(reader: &mut FrameReader) -> Result<Loss, Malformed> {
         }
         2 => LossScope::Tail { after: Dseq(reader.u64()?) },
         3 => LossScope::Inbox { messages: reader.u64()? },
-        _ => return Err(Malformed::Value("missing")),
+        _ => return Err(FrameError::Value("missing")),
     };
     Ok(Loss { publisher, what, reason, cause, at })
 }
@@ -259,6 +259,6 @@ pub(crate) fn code<T: PartialEq>(table: &[(u8, T)], value: &T) -> u8 {
     table.iter().find(|(_, v)| v == value).map(|(code, _)| *code).expect("the table has every variant")
 }
 
-pub(crate) fn decoded<T: Copy>(table: &[(u8, T)], code: u8, field: &'static str) -> Result<T, Malformed> {
-    table.iter().find(|(c, _)| *c == code).map(|(_, value)| *value).ok_or(Malformed::Value(field))
+pub(crate) fn decoded<T: Copy>(table: &[(u8, T)], code: u8, field: &'static str) -> Result<T, FrameError> {
+    table.iter().find(|(c, _)| *c == code).map(|(_, value)| *value).ok_or(FrameError::Value(field))
 }

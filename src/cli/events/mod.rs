@@ -19,7 +19,7 @@ use super::publish::{check_size, read};
 use crate::bus::{self, Bus, EventError, PendingRegistration, SubscribeOptions};
 use crate::daemon::clock::Clock;
 use crate::event::model::{Event, Json, Payload, Registration};
-use crate::event::refusal::Kind;
+use crate::event::refusal::EventRefusalKind;
 use crate::event::store::{Query, QueryPage, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
 use crate::subject::Pattern;
@@ -182,7 +182,7 @@ fn failure(bus: &Bus, error: EventError) -> CommandFailure {
         EventError::Closed => connect::gone(bus),
         EventError::Timeout => CommandFailure::new(Exit::TimedOut, error),
         EventError::TooMany => CommandFailure::new(Exit::Failed, error),
-        EventError::Refused(refusal) if refusal.kind == Kind::Stopping => {
+        EventError::Refused(refusal) if refusal.kind == EventRefusalKind::Stopping => {
             CommandFailure::new(Exit::Unreachable, refusal)
         }
         EventError::Refused(refusal) => CommandFailure::new(Exit::Failed, refusal),

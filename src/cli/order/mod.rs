@@ -33,7 +33,7 @@ use crate::event::order::message::event_type;
 use crate::event::order::stamp::{Generation, OrderStamp};
 use crate::event::order::store::{OpOutcome, Store, StoreOp, StoreSnapshot};
 use crate::event::order::worker::{OrderedEvent, Settings, WorkerAdvisory, WorkerEnd};
-use crate::event::refusal::Kind;
+use crate::event::refusal::EventRefusalKind;
 use crate::message::Message;
 
 /// The file of the shared state in the data directory.
@@ -195,7 +195,11 @@ impl Sender<'_> {
     fn register(&self, registration: Registration) -> Result<bool, CommandFailure> {
         match self.bus.register(vec![registration]) {
             Ok(_) => Ok(true),
-            Err(EventError::Refused(refusal)) if matches!(refusal.kind, Kind::Full | Kind::Busy) => Ok(false),
+            Err(EventError::Refused(refusal))
+                if matches!(refusal.kind, EventRefusalKind::Full | EventRefusalKind::Busy) =>
+            {
+                Ok(false)
+            }
             Err(EventError::Refused(refusal)) => Err(CommandFailure::new(Exit::Failed, refusal)),
             Err(EventError::Timeout) => Ok(false),
             Err(error @ EventError::TooMany) => Err(CommandFailure::new(Exit::Failed, error)),

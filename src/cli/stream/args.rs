@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::bus::Place;
+use crate::bus::ResetPosition;
 use crate::cli::args::BusOptions;
 use crate::cli::help;
 use crate::cli::value;
@@ -292,7 +292,7 @@ pub struct ResetOptions {
     pub component: Component,
     /// Where it goes on: behind the event of this id, with the oldest event that is kept, or with what comes from now on.
     #[arg(long, value_name = "ID|start|end", value_parser = place)]
-    pub to: Place,
+    pub to: ResetPosition,
     /// Who it is.
     #[command(flatten)]
     pub scope: ConsumerScope,
@@ -304,10 +304,10 @@ pub struct ResetOptions {
     pub bus: BusOptions,
 }
 
-fn place(text: &str) -> Result<Place, String> {
+fn place(text: &str) -> Result<ResetPosition, String> {
     match text {
-        "start" => Ok(Place::Start),
-        "end" => Ok(Place::End),
-        id => id.parse().map(Place::Behind).map_err(|error| format!("{error}; or start, or end")),
+        "start" => Ok(ResetPosition::Start),
+        "end" => Ok(ResetPosition::End),
+        id => id.parse().map(ResetPosition::Behind).map_err(|error| format!("{error}; or start, or end")),
     }
 }

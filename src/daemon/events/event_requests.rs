@@ -6,8 +6,8 @@ use crate::daemon::engine::Engine;
 use crate::daemon::listeners::connection::ListenerConnection;
 use crate::daemon::stream::service_thread::StreamInput;
 use crate::event::model::{Event, EventId, Json, Payload, Registration};
-use crate::event::refusal::{Kind, Refusal};
-use crate::listener::client::{Protocol, Session};
+use crate::event::refusal::{EventRefusal, EventRefusalKind};
+use crate::listener::client::{ClientSession, Protocol};
 use crate::listener::event::{EventAnswer, EventRequest};
 use crate::listener::frame::PeerFrame;
 use crate::message::{ClientId, DeliveryMode, SubId, SubscriptionFilter};
@@ -34,7 +34,7 @@ impl Engine {
         request: EventRequest,
     ) {
         if let Err(refusal) = self.start_events_request(now, &EventRequester::Listener(client, number), request) {
-            let Session::Hat(session) = &mut connection.session else {
+            let ClientSession::Hat(session) = &mut connection.session else {
                 unreachable!("others ask nothing about events")
             };
             session.on_refusal(number, &refusal, &mut connection.unwritten.out);
@@ -47,19 +47,19 @@ impl Engine {
         now: ClockReading,
         asker: &EventRequester,
         request: EventRequest,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), EventRefusal> {
         let publisher = self.events.publisher(now, &mut self.clients);
         let begun = match self.is_running() {
             true => {
                 self.open_events(now).and_then(|()| self.events.begin((now, publisher), &self.mailbox, asker, request))
             }
-            false => Err(Refusal::stopping()),
+            false => Err(EventRefusal::stopping()),
         };
         begun.inspect_err(|refusal| self.record_refusal(asker, refusal))
     }
 
     /// Opens the journal, and shares it with other peers, if that was not done.
-    fn open_events(&mut self, now: ClockReading) -> Result<(), Refusal> {
+    fn open_events(&mut self, now: ClockReading) -> Result<(), EventRefusal> {
         self.events.open_with_retry(now)?;
         self.replicate_events(now).map_err(unavailable)
     }
@@ -81,7 +81,7 @@ impl Engine {
     }
 
     /// Whether events can be registered is known: what was held back goes on.
-    pub(crate) fn on_events_claimed(&mut self, now: ClockReading, claimed: Result<(), Refusal>) {
+    pub(crate) fn on_events_claimed(&mut self, now: ClockReading, claimed: Result<(), EventRefusal>) {
         let publisher = self.events.publisher(now, &mut self.clients);
         for (asker, request) in self.events.on_claimed(claimed) {
             let begun = self.events.begin((now, publisher), &self.mailbox, &asker, request);
@@ -122,7 +122,7 @@ impl Engine {
     }
 
     /// Tells who asked what became of a request.
-    fn send_result(&mut self, now: ClockReading, asker: &EventRequester, done: Result<JournalReply, Refusal>) {
+    fn send_result(&mut self, now: ClockReading, asker: &EventRequester, done: Result<JournalReply, EventRefusal>) {
         if let EventRequester::Listener(client, number) = asker {
             return self.send_listener_result(now, *client, *number, done);
         }
@@ -133,9 +133,9 @@ impl Engine {
         self.send_event_answers(asker, answers);
     }
 
-    fn record_refusal(&mut self, asker: &EventRequester, refusal: &Refusal) {
+    fn record_refusal(&mut self, asker: &EventRequester, refusal: &EventRefusal) {
         self.events.refused += 1;
-        if matches!(refusal.kind, Kind::Unavailable | Kind::Full) {
+        if matches!(refusal.kind, EventRefusalKind::Unavailable | EventRefusalKind::Full) {
             self.events.unable += 1;
             if self.events.unable.is_power_of_two() {
                 let refused = self.events.unable;
@@ -144,12 +144,12 @@ impl Engine {
         }
     }
 
-    fn send_event_answers(&mut self, asker: &EventRequester, answers: Vec<Result<EventAnswer, Refusal>>) {
+    fn send_event_answers(&mut self, asker: &EventRequester, answers: Vec<Result<EventAnswer, EventRefusal>>) {
         match asker {
             EventRequester::Attached(client, id) => {
                 let Some(connection) = self.clients.connection(*client) else { return };
                 let answers =
-                    if connection.outbox.exceeds_answer_limit() { vec![Err(Refusal::busy())] } else { answers };
+                    if connection.outbox.exceeds_answer_limit() { vec![Err(EventRefusal::busy())] } else { answers };
                 for answer in answers {
                     self.clients.answer(*client, &PeerFrame::Events { id: *id, answer });
                 }
@@ -180,10 +180,10 @@ impl Engine {
         now: ClockReading,
         id: ClientId,
         number: u64,
-        done: Result<JournalReply, Refusal>,
+        done: Result<JournalReply, EventRefusal>,
     ) {
         self.with_hat_client(now, id, |connection| {
-            let Session::Hat(session) = &mut connection.session else {
+            let ClientSession::Hat(session) = &mut connection.session else {
                 unreachable!("others ask nothing about events")
             };
             let out = &mut connection.unwritten.out;
@@ -205,7 +205,7 @@ impl Engine {
         for event in events {
             let targets = self.peer.targets(event.event_type.subject());
             for target in targets.iter().flat_map(|to| to.iter()) {
-                if self.clients.listener(target.client).is_some_and(|it| matches!(it.session, Session::Hat(_))) {
+                if self.clients.listener(target.client).is_some_and(|it| matches!(it.session, ClientSession::Hat(_))) {
                     let events = told.entry(target.client).or_default();
                     if events.last().is_none_or(|last| last.id != event.id) {
                         events.push(event);
@@ -216,7 +216,7 @@ impl Engine {
         for (id, events) in told {
             self.with_hat_client(now, id, |connection| {
                 let has_room = connection.has_room();
-                let Session::Hat(session) = &mut connection.session else { unreachable!("it was looked at") };
+                let ClientSession::Hat(session) = &mut connection.session else { unreachable!("it was looked at") };
                 match has_room {
                     true => {
                         let taken = session.on_events(&events, &mut connection.unwritten.out);

@@ -21,12 +21,12 @@ use crate::daemon::stream::requests::StreamRequests;
 use crate::daemon::stream::service_thread::StreamInput;
 use crate::event::follow::Follower;
 use crate::event::model::{Event, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
-use crate::event::refusal::{self, Refusal};
+use crate::event::refusal::{self, EventRefusal};
 use crate::event::store::retention::Retention;
 use crate::event::store::{Query, QueryPage};
 use crate::event::stream::store::StreamSettings;
 use crate::event::timestamp::Timestamp;
-use crate::listener::event::{EventAnswer, EventRequest, Registered, parts};
+use crate::listener::event::{EventAnswer, EventRequest, RegisteredSession, parts};
 use crate::message::{ClientId, Message};
 use crate::subject::event_type::TypePattern;
 use crate::time::{ClockReading, Instant};
@@ -54,7 +54,7 @@ pub(crate) enum EventRequester {
     /// An attached program, with its number for the request.
     Attached(ClientId, u64),
     /// A program in the same process.
-    Embedded(ClientId, PartSender<Result<EventAnswer, Refusal>>),
+    Embedded(ClientId, PartSender<Result<EventAnswer, EventRefusal>>),
     /// A client of a listener, with its number for the request.
     Listener(ClientId, u64),
     /// The thread of the streams, with its number for the request.
@@ -95,7 +95,7 @@ pub(crate) enum JournalReply {
 #[derive(Debug)]
 pub(crate) struct EventCompletion {
     asker: EventRequester,
-    done: Result<JournalReply, Refusal>,
+    done: Result<JournalReply, EventRefusal>,
     /// Of a request of which nothing more comes.
     ended: Option<EventRequestCost>,
 }
@@ -114,7 +114,7 @@ enum ClaimStatus {
     Pending,
     Yes,
     /// Another peer does it.
-    No(Refusal),
+    No(EventRefusal),
 }
 
 /// Requests of one client that wait for the journal.
@@ -159,7 +159,7 @@ pub(crate) struct EventService {
     /// and of these, those that the journal could not do.
     unable: u64,
     /// Why the journal could not be opened, and when it was tried: to try takes time that the bus needs.
-    failed: Option<(Instant, Refusal)>,
+    failed: Option<(Instant, EventRefusal)>,
 }
 
 impl EventService {
@@ -287,7 +287,7 @@ impl EventService {
     }
 
     /// As [`EventService::open`], when somebody asks; tried again after a while.
-    fn open_with_retry(&mut self, now: ClockReading) -> Result<(), Refusal> {
+    fn open_with_retry(&mut self, now: ClockReading) -> Result<(), EventRefusal> {
         if let Some((tried, refusal)) = &self.failed
             && now.instant.since(*tried) < OPEN_INTERVAL
         {
@@ -325,13 +325,13 @@ impl EventService {
         mailbox: &Arc<Mailbox>,
         asker: &EventRequester,
         request: EventRequest,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), EventRefusal> {
         let bytes = match &request {
             EventRequest::Register(requested) => self.check(requested)?,
             EventRequest::Query(query) => query.check().map(|()| 0)?,
         };
         if !self.has_room(asker.client(), bytes) {
-            return Err(Refusal::busy());
+            return Err(EventRefusal::busy());
         }
         let cost = EventRequestCost { client: asker.client(), bytes };
         let notify = CompletionNotifier { mailbox: Arc::clone(mailbox), asker: asker.clone(), cost };
@@ -369,23 +369,23 @@ impl EventService {
     }
 
     /// Whether they are not too many and all of them fit messages; gives how many bytes they hold.
-    fn check(&self, requested: &[Registration]) -> Result<usize, Refusal> {
+    fn check(&self, requested: &[Registration]) -> Result<usize, EventRefusal> {
         if SESSION_EVENTS_MAX < requested.len() {
-            return Err(Refusal::too_many(requested.len()));
+            return Err(EventRefusal::too_many(requested.len()));
         }
         let bytes_max = self.message_bytes_max;
         let size = |registration: &Registration| match (registration.message_bytes(), &registration.payload) {
             (_, Some(Payload::Binary { type_name, .. })) if TYPE_NAME_BYTES_MAX < type_name.len() => {
-                Err(Refusal::long_type_name(&registration.event_type, type_name.len()))
+                Err(EventRefusal::long_type_name(&registration.event_type, type_name.len()))
             }
-            (bytes, _) if bytes_max < bytes => Err(Refusal::too_large(&registration.event_type, bytes, bytes_max)),
+            (bytes, _) if bytes_max < bytes => Err(EventRefusal::too_large(&registration.event_type, bytes, bytes_max)),
             (bytes, _) => Ok(bytes),
         };
         requested.iter().map(size).sum()
     }
 
     /// Whether events can be registered is known. Gives the requests that have waited for that.
-    fn on_claimed(&mut self, claimed: Result<(), Refusal>) -> Vec<(EventRequester, EventRequest)> {
+    fn on_claimed(&mut self, claimed: Result<(), EventRefusal>) -> Vec<(EventRequester, EventRequest)> {
         self.claimed = match claimed {
             Ok(()) => ClaimStatus::Yes,
             Err(refusal) => ClaimStatus::No(refusal),
@@ -508,28 +508,28 @@ fn push(mailbox: &Mailbox, command: EngineCommand) {
     }
 }
 
-fn unavailable(error: EventsError) -> Refusal {
-    Refusal { kind: refusal::Kind::Unavailable, text: error.to_string() }
+fn unavailable(error: EventsError) -> EventRefusal {
+    EventRefusal { kind: refusal::EventRefusalKind::Unavailable, text: error.to_string() }
 }
 
-fn refusal(error: StoreError) -> Refusal {
+fn refusal(error: StoreError) -> EventRefusal {
     let kind = match error {
-        StoreError::Busy => return Refusal::busy(),
-        StoreError::Full => refusal::Kind::Full,
-        StoreError::NoEvent(_) | StoreError::NoServer(..) => refusal::Kind::Invalid,
-        _ => refusal::Kind::Unavailable,
+        StoreError::Busy => return EventRefusal::busy(),
+        StoreError::Full => refusal::EventRefusalKind::Full,
+        StoreError::NoEvent(_) | StoreError::NoServer(..) => refusal::EventRefusalKind::Invalid,
+        _ => refusal::EventRefusalKind::Unavailable,
     };
-    Refusal { kind, text: error.to_string() }
+    EventRefusal { kind, text: error.to_string() }
 }
 
 /// What is told of something done, in one part or more.
 fn answers(done: JournalReply) -> Vec<EventAnswer> {
     match done {
         JournalReply::Registered(events) => {
-            let none = Registered { server: ServerId(0), session: 0, timestamp: Timestamp::MIN };
+            let none = RegisteredSession { server: ServerId(0), session: 0, timestamp: Timestamp::MIN };
             let of = |event: &Event| {
                 let Event { id, timestamp, .. } = event;
-                Registered { server: id.server, session: id.session, timestamp: *timestamp }
+                RegisteredSession { server: id.server, session: id.session, timestamp: *timestamp }
             };
             vec![EventAnswer::Registered(events.first().map_or(none, of))]
         }

@@ -14,7 +14,7 @@ use crate::event::follow::{
     Announcement, Follower, FollowerAction, INSTANCE_END, ReplicationPage, ReplicationRequest, ServerStatus, parts,
 };
 use crate::event::model::{Event, EventId, JSON_DEPTH_MAX, ServerId};
-use crate::event::refusal::{Kind, Refusal};
+use crate::event::refusal::{EventRefusal, EventRefusalKind};
 use crate::event::server_id_claim::{ClaimAction, ServerIdClaim};
 use crate::event::store::{Query, QueryPage, ServerQuery};
 use crate::event::timestamp::Timestamp;
@@ -363,7 +363,10 @@ impl Replicator {
         );
         tracing::error!("no events are registered: {text}");
         self.stream.announce(false);
-        push(&self.own.mailbox, EngineCommand::EventsClaimed(Err(Refusal { kind: Kind::Unavailable, text })));
+        push(
+            &self.own.mailbox,
+            EngineCommand::EventsClaimed(Err(EventRefusal { kind: EventRefusalKind::Unavailable, text })),
+        );
     }
 
     fn on_item(&mut self, now: Instant, item: Item) {

@@ -12,11 +12,12 @@ use crate::daemon::receive::client_token;
 use crate::daemon::receiver_waits::ReceiverWaiter;
 use crate::daemon::serve::TURN_BYTES;
 use crate::daemon::shutdown::Phase;
-use crate::listener::ask::{
-    Ask, Awaited, Hello, JournalRequest, ListedSubscription, Publish, ReceiverCount, ServerFacts,
+use crate::listener::client::{ClientFault, ClientSession};
+use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::session_request::{
+    ConnectionInfo, JournalRequest, ListedSubscription, Publish, ReceiverCondition, ReceiverCount, ServerFacts,
+    SessionRequest,
 };
-use crate::listener::client::{Fault, Session};
-use crate::listener::out::OutputBuffer;
 use crate::message::{ClientId, Message};
 use crate::proto::effect::{ClientRequest, Target};
 use crate::subject::Subject;
@@ -118,7 +119,7 @@ impl Engine {
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&random_u64().to_be_bytes());
         nonce[8..].copy_from_slice(&random_u64().to_be_bytes());
-        let hello = Hello { client: id.0, from, listen: open.address, nonce, is_secure: open.tls.is_some() };
+        let hello = ConnectionInfo { client: id.0, from, listen: open.address, nonce, is_secure: open.tls.is_some() };
         let stream = Stream::new(stream, open.tls.as_ref());
         let limits = self.clients.limits();
         let mut connection = ListenerConnection::new(stream, &open.settings, &hello, listener, limits, now.instant);
@@ -198,7 +199,7 @@ impl Engine {
         connection: &mut ListenerConnection,
     ) {
         connection.stream.close();
-        if let Session::Hat(client) = &mut connection.session {
+        if let ClientSession::Hat(client) = &mut connection.session {
             client
                 .take_final_registrations()
                 .into_iter()
@@ -288,7 +289,7 @@ impl Engine {
                 ReadOutcome::Nothing => return (Turn::Idle, cost),
                 ReadOutcome::End if connection.stream.is_refused => {
                     let protocol = self.listeners.open[connection.listener].settings.protocol();
-                    return (self.on_listener_fault(id, connection, &Fault::not_encrypted(protocol)), cost);
+                    return (self.on_listener_fault(id, connection, &ClientFault::not_encrypted(protocol)), cost);
                 }
                 // What it asked before it stopped is answered first, if it still listens.
                 ReadOutcome::End => {
@@ -344,7 +345,7 @@ impl Engine {
             let ListenerConnection { session, unwritten, .. } = connection;
             let out = &mut unwritten.out;
             let ask = match session.on_command(now.instant, command, out) {
-                Ok(Some(Ask::Publish(publish))) => {
+                Ok(Some(SessionRequest::Publish(publish))) => {
                     self.publish_at_listener(now, id, publish, session, out);
                     connection.unwritten.note_answers();
                     self.drain_asks(now, id, connection);
@@ -353,7 +354,7 @@ impl Engine {
                     }
                     continue;
                 }
-                Ok(ask) => ask.map(Ask::detached),
+                Ok(ask) => ask.map(SessionRequest::detached),
                 Err(fault) => return self.on_listener_fault(id, connection, &fault),
             };
             connection.unwritten.note_answers();
@@ -418,7 +419,7 @@ impl Engine {
         now: ClockReading,
         id: ClientId,
         publish: Publish<'_>,
-        session: &mut Session,
+        session: &mut ClientSession,
         out: &mut OutputBuffer,
     ) {
         let Publish { subject, reply, headers, payload, wants_receivers } = publish;
@@ -442,7 +443,13 @@ impl Engine {
             let receivers = self.receivers(id, &subject);
             match reply {
                 Some(reply) if receivers.count == 0 && !receivers.is_certain => {
-                    self.begin_await(now, ReceiverWaiter::Listener(id, reply), Awaited::Absent, subject, Duration::MAX);
+                    self.begin_await(
+                        now,
+                        ReceiverWaiter::Listener(id, reply),
+                        ReceiverCondition::Absent,
+                        subject,
+                        Duration::MAX,
+                    );
                 }
                 reply => session.on_published(reply.as_ref(), receivers, out),
             }
@@ -461,16 +468,16 @@ impl Engine {
         now: ClockReading,
         id: ClientId,
         connection: &mut ListenerConnection,
-        ask: Ask<'static>,
+        ask: SessionRequest<'static>,
     ) -> usize {
         let mut rows = 0;
         match ask {
-            Ask::Publish(publish) => {
+            SessionRequest::Publish(publish) => {
                 let ListenerConnection { session, unwritten, .. } = connection;
                 self.publish_at_listener(now, id, publish, session, &mut unwritten.out);
                 connection.unwritten.note_answers();
             }
-            Ask::Subscribe { sub, wanted } => {
+            SessionRequest::Subscribe { sub, wanted } => {
                 let mode = self.default_mode(&wanted);
                 match self.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, news: false }) {
                     Some(refusal) => connection.answer(|session, out| session.on_refused(Some(sub), &refusal, out)),
@@ -480,58 +487,58 @@ impl Engine {
                     }
                 }
             }
-            Ask::Unsubscribe { sub } => {
+            SessionRequest::Unsubscribe { sub } => {
                 self.request(now, id, ClientRequest::Unsubscribe { sub });
             }
-            Ask::Echo(is_on) => {
+            SessionRequest::Echo(is_on) => {
                 self.request(now, id, ClientRequest::Echo(is_on));
             }
-            Ask::Count { subjects } => {
+            SessionRequest::Count { subjects } => {
                 let counts: Vec<ReceiverCount> = subjects.iter().map(|subject| self.receivers(id, subject)).collect();
                 let found: u64 = counts.iter().map(|receivers| receivers.count).sum();
                 rows = counts.len() + usize::try_from(found).unwrap_or(ROWS_MAX).min(ROWS_MAX);
                 connection.answer(|session, out| session.on_counts(&counts, out));
             }
-            Ask::List => {
+            SessionRequest::List => {
                 let listed: Vec<ListedSubscription> =
                     self.peer.sub_rows().into_iter().map(|row| ListedSubscription { wanted: row.wanted }).collect();
                 rows = listed.len();
                 let steps = connection.answer(|session, out| session.on_subscription_list(&listed, out));
                 rows += steps / ROW_STEPS;
             }
-            Ask::ServerFacts => {
+            SessionRequest::ServerFacts => {
                 let facts = self.facts(now, connection);
                 connection.answer(|session, out| session.on_server_facts(&facts, out));
             }
-            Ask::Clients { only } => {
+            SessionRequest::Clients { only } => {
                 let clients = self.clients.listener_facts(now, id, connection, only.map(ClientId));
                 rows = if only.is_some() { 1 } else { self.clients.len() };
                 connection.answer(|session, out| session.on_clients(&clients, out));
             }
-            Ask::Admitted { account } => {
+            SessionRequest::Admitted { account } => {
                 connection.parser.admit();
                 tracing::debug!(client = id.0, account, from = %connection.from, "client admitted");
                 // Where there are no accounts it has proven nothing.
                 let has_accounts = !self.listeners.open[connection.listener].settings.access().accounts.is_empty();
                 connection.account = Some(if has_accounts { account } else { String::new() });
             }
-            Ask::Named { name } => {
+            SessionRequest::Named { name } => {
                 if let Some(client) = self.clients.client(id) {
                     client.name = name;
                 }
             }
-            Ask::Events(JournalRequest { id: number, request }) => {
+            SessionRequest::Events(JournalRequest { id: number, request }) => {
                 self.request_listener_events(now, (id, number), connection, request)
             }
-            Ask::Refused { kind, reason } => self.on_listener_refusal(id, connection, kind, &reason),
-            Ask::Kill { client } if client == id.0 => connection.flow.is_closing = true,
-            Ask::Kill { client } => {
+            SessionRequest::Refused { kind, reason } => self.on_listener_refusal(id, connection, kind, &reason),
+            SessionRequest::Kill { client } if client == id.0 => connection.flow.is_closing = true,
+            SessionRequest::Kill { client } => {
                 let other = ClientId(client);
                 if self.clients.listener(other).is_some_and(|other| other.listener == connection.listener) {
                     self.detach(now, other);
                 }
             }
-            Ask::Close => connection.flow.is_closing = true,
+            SessionRequest::Close => connection.flow.is_closing = true,
         }
         rows * ROW_BYTES
     }
@@ -553,7 +560,7 @@ impl Engine {
         }
     }
 
-    fn on_listener_fault(&mut self, id: ClientId, connection: &mut ListenerConnection, fault: &Fault) -> Turn {
+    fn on_listener_fault(&mut self, id: ClientId, connection: &mut ListenerConnection, fault: &ClientFault) -> Turn {
         let open = &mut self.listeners.open[connection.listener];
         open.counts.faults += 1;
         // A flood of wrong clients must not become a flood of lines.
@@ -580,7 +587,7 @@ impl Engine {
         let fault = match is_due && !connection.flow.is_closing {
             // What would be asked in clear now could meet the first bytes of a handshake.
             true if connection.stream.awaits_encryption() || connection.stream.is_handshaking() => {
-                Some(Fault::not_encrypted(self.listeners.open[connection.listener].settings.protocol()))
+                Some(ClientFault::not_encrypted(self.listeners.open[connection.listener].settings.protocol()))
             }
             true => {
                 let is_read = !connection.unwritten.is_backpressured();

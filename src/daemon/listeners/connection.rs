@@ -5,9 +5,9 @@ use super::stream::Stream;
 use crate::daemon::flow::{ConnectionState, ReadOutcome, WriteBuffer};
 use crate::daemon::outbox::PushOutcome;
 use crate::daemon::queue::QueueLimits;
-use crate::listener::ask::{Ask, Hello};
-use crate::listener::client::{Parser, Session, Settings};
-use crate::listener::out::OutputBuffer;
+use crate::listener::client::{ClientParser, ClientSession, Settings};
+use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::session_request::{ConnectionInfo, SessionRequest};
 use crate::message::{Count, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::time::Instant;
@@ -27,8 +27,8 @@ const MESSAGE_OVERHEAD_BYTES: usize = 32;
 #[derive(Debug)]
 pub(crate) struct ListenerConnection {
     pub(crate) stream: Stream,
-    pub(crate) parser: Parser,
-    pub(crate) session: Session,
+    pub(crate) parser: ClientParser,
+    pub(crate) session: ClientSession,
     pub(crate) unwritten: WriteBuffer,
     pub(crate) flow: ConnectionState,
     /// Where it comes from.
@@ -62,15 +62,15 @@ impl ListenerConnection {
     pub(crate) fn new(
         stream: Stream,
         settings: &Settings,
-        hello: &Hello,
+        hello: &ConnectionInfo,
         listener: usize,
         limits: QueueLimits,
         now: Instant,
     ) -> ListenerConnection {
         let mut connection = ListenerConnection {
             stream,
-            parser: Parser::new(settings),
-            session: Session::new(settings, hello, now),
+            parser: ClientParser::new(settings),
+            session: ClientSession::new(settings, hello, now),
             unwritten: WriteBuffer::default(),
             flow: ConnectionState::new(),
             from: hello.from,
@@ -117,14 +117,14 @@ impl ListenerConnection {
     }
 
     /// Has the session say something that answers the client.
-    pub(crate) fn answer<T>(&mut self, say: impl FnOnce(&mut Session, &mut OutputBuffer) -> T) -> T {
+    pub(crate) fn answer<T>(&mut self, say: impl FnOnce(&mut ClientSession, &mut OutputBuffer) -> T) -> T {
         let said = say(&mut self.session, &mut self.unwritten.out);
         self.unwritten.note_answers();
         said
     }
 
     /// What the session asks of the peer next.
-    pub(crate) fn poll_request(&mut self) -> Option<Ask<'static>> {
+    pub(crate) fn poll_request(&mut self) -> Option<SessionRequest<'static>> {
         self.session.poll_request(!self.unwritten.is_backpressured())
     }
 

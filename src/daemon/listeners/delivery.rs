@@ -3,7 +3,7 @@
 use super::connection::ListenerConnection;
 use super::memory::ListenerMemory;
 use crate::daemon::outbox::PushOutcome;
-use crate::listener::ask::Ask;
+use crate::listener::session_request::SessionRequest;
 use crate::message::{ClientId, Count, SubId};
 use crate::proto::delivery::Deliveries;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ pub(crate) struct ListenerDelivery {
     /// Those that began to lose messages.
     pub(crate) slow: Vec<ClientId>,
     /// What their sessions ask for because of what was delivered to them.
-    pub(crate) deferred_asks: VecDeque<(ClientId, Ask<'static>)>,
+    pub(crate) deferred_asks: VecDeque<(ClientId, SessionRequest<'static>)>,
     /// Those that have taken the answers that kept them from being served.
     pub(crate) resumed: Vec<ClientId>,
 }

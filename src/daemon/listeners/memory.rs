@@ -1,7 +1,7 @@
 //! The memory that clients of listeners hold together: what they have sent and not ended, and what waits to be written to them.
 
 use super::connection::ListenerConnection;
-use crate::listener::out::COMMON_BYTES;
+use crate::listener::output_buffer::COMMON_BYTES;
 use crate::message::Delivery;
 use crate::proto::delivery::Deliveries;
 use bytes::Bytes;
@@ -100,7 +100,7 @@ impl Drop for CountedPayload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::listener::out::OutputBuffer;
+    use crate::listener::output_buffer::OutputBuffer;
     use crate::message::{Epoch, Message, Publisher, Verdict};
 
     fn deliveries(bytes: usize) -> Deliveries {

@@ -14,7 +14,7 @@ use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamName;
 use crate::listener::access::Access;
 use crate::listener::ftn18::call::{Channel, MESSAGE_BYTES};
-use crate::listener::ftn18::fault::{Fault, FaultName};
+use crate::listener::ftn18::fault::{CallFault, FaultName};
 use crate::listener::ftn18::message::response;
 use crate::listener::ftn18::session::{CallOutput, CallResult, CallSession};
 use crate::listener::ftn18::stream_service::ConnectionId;
@@ -160,7 +160,7 @@ impl HttpCounts {
     }
 
     /// Counts a message that is dropped because it is no JSON object, and logs the first, second, fourth … one with its fault.
-    fn on_malformed(&self, fault: &Fault) {
+    fn on_malformed(&self, fault: &CallFault) {
         let count = self.malformed.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
             tracing::warn!(listener = "ftn18", count, reason = fault.text, "message dropped");
@@ -450,7 +450,7 @@ impl StreamClient {
             (Ok(()) | Err(InputPushError::Closed), _) => Ok(None),
             (Err(InputPushError::Full), Some(call)) => {
                 self.shared.counts.on_busy();
-                session.on_done(call, Err(Fault::new(FaultName::DefenseRejected, BUSY)));
+                session.on_done(call, Err(CallFault::new(FaultName::DefenseRejected, BUSY)));
                 Ok(None)
             }
             (Err(InputPushError::Full), None) => {
@@ -531,8 +531,9 @@ async fn answer(State(context): State<RequestContext>, request: Request) -> Resp
     match tokio::time::timeout(REQUEST_TIME, body).await {
         Ok(Ok(body)) => {
             context.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
-            let message = std::str::from_utf8(&body)
-                .map_err(|error| Fault::new(FaultName::InvalidRequest, format!("the message is not UTF-8: {error}")));
+            let message = std::str::from_utf8(&body).map_err(|error| {
+                CallFault::new(FaultName::InvalidRequest, format!("the message is not UTF-8: {error}"))
+            });
             into_http_response(post(&context, message, stream).await, content_type)
         }
         Ok(Err(_)) => (StatusCode::PAYLOAD_TOO_LARGE, "a request has 65536 bytes at most\n").into_response(),
@@ -588,7 +589,7 @@ impl AsRef<[u8]> for ResponseBody {
 }
 
 /// The answer to a request; `None` if the peer is stopping, or too many requests wait.
-async fn post(context: &RequestContext, message: Result<&str, Fault>, stream: usize) -> Option<Bytes> {
+async fn post(context: &RequestContext, message: Result<&str, CallFault>, stream: usize) -> Option<Bytes> {
     let mut session = context.session(false);
     match message {
         Ok(text) => session.on_message(text),

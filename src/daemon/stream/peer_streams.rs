@@ -17,7 +17,7 @@ use crate::daemon::start::Options;
 use crate::daemon::store::error::StoreError;
 use crate::daemon::store::reader::JournalReader;
 use crate::event::model::{EventId, Registration, ServerId};
-use crate::event::refusal::Refusal;
+use crate::event::refusal::EventRefusal;
 use crate::event::store::{Query, QueryPage, ServerQuery};
 use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::MissedRange;
@@ -196,7 +196,7 @@ impl JournalAccess for PeerJournal {
         let patience = if self.is_mailbox_full { Duration::ZERO } else { MAILBOX_PATIENCE };
         self.is_mailbox_full = self.mailbox.push(EngineCommand::AskEvents { asker, request }, patience).is_err();
         if self.is_mailbox_full {
-            drop(self.inputs.push(StreamInput::Registered { number, registered: Err(Refusal::busy()) }));
+            drop(self.inputs.push(StreamInput::Registered { number, registered: Err(EventRefusal::busy()) }));
         }
     }
 

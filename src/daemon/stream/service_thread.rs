@@ -6,13 +6,13 @@ use super::store::BatchStore;
 use crate::daemon::clock::Clock;
 use crate::event::follow::FetchedEvent;
 use crate::event::model::{EventId, Registration, ServerId};
-use crate::event::refusal::Refusal;
+use crate::event::refusal::EventRefusal;
 use crate::event::store::QueryPage;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{Consumer, StreamName, UserName};
 use crate::event::stream::store::MissedRange;
 use crate::listener::ftn18::call::{Call, Version};
-use crate::listener::ftn18::fault::{Fault, FaultName};
+use crate::listener::ftn18::fault::{CallFault, FaultName};
 use crate::listener::ftn18::session::{CallId, CallResult, PushId};
 use crate::listener::ftn18::stream_service::{ConnectionId, Settings, StreamEffect, StreamNotice, StreamService};
 use crate::listener::stream::{StreamAnswer, StreamRefusal, StreamRefusalKind, StreamRequest};
@@ -65,7 +65,7 @@ pub enum StreamInput {
         /// Which request.
         number: u64,
         /// As what.
-        registered: Result<EventId, Refusal>,
+        registered: Result<EventId, EventRefusal>,
     },
     /// These events did not come by the bus as they were registered: they are fetched, and stored next.
     FetchedEvent(Vec<FetchedEvent>),
@@ -88,7 +88,7 @@ pub enum StreamInput {
 #[derive(Clone, Debug)]
 pub enum ClientMessage {
     /// A call is done.
-    CallResult(CallId, Result<CallResult, Fault>),
+    CallResult(CallId, Result<CallResult, CallFault>),
     /// A group is pushed.
     Group {
         /// To this consumer.
@@ -267,7 +267,7 @@ impl StreamServiceLoop {
         match input {
             StreamInput::Called { conn, call, .. } => {
                 if let Some(client) = self.clients.get(&conn) {
-                    client(ClientMessage::CallResult(call, Err(Fault::new(FaultName::InternalError, why))));
+                    client(ClientMessage::CallResult(call, Err(CallFault::new(FaultName::InternalError, why))));
                 }
                 true
             }
@@ -291,7 +291,7 @@ impl StreamServiceLoop {
     fn flush_failed_effects(&mut self, why: &str) {
         self.flush_effects_with(|effect| match effect {
             StreamEffect::CallResult { conn, call, done: Ok(_) } => {
-                Some(StreamEffect::CallResult { conn, call, done: Err(Fault::new(FaultName::InternalError, why)) })
+                Some(StreamEffect::CallResult { conn, call, done: Err(CallFault::new(FaultName::InternalError, why)) })
             }
             StreamEffect::Answered { number, answer: Ok(_) } => {
                 let refusal = StreamRefusal::new(StreamRefusalKind::Unavailable, why);

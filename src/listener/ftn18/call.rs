@@ -1,6 +1,6 @@
 //! What can be called: interfaces, versions, functions and parameters of FTN18, and the checks in the order of FTN3.
 
-use super::fault::{Fault, FaultName};
+use super::fault::{CallFault, FaultName};
 use super::message::{CallRequest, string};
 use crate::event::model::Json;
 use crate::event::stream::name::{Component, StreamId, StreamType, UserName};
@@ -102,18 +102,18 @@ enum CallInterface {
 /// What is wrong, as FTN18 clients know it. `user` is whom the request's credentials prove, or why they prove nobody.
 pub fn check(
     request: &CallRequest<'_>,
-    user: Result<Option<UserName>, Fault>,
+    user: Result<Option<UserName>, CallFault>,
     channel: Channel,
-) -> Result<(UserName, Call), Fault> {
+) -> Result<(UserName, Call), CallFault> {
     let user = user?;
     let function = request.function.clone()?;
     let (interface, version, function) = parse_function(&function)?;
     if interface == CallInterface::Gen && !channel.is_secure {
         let text = "futoin.evt.gen is only for channels that are secure: TLS, or within the host";
-        return Err(Fault::new(FaultName::SecurityError, text));
+        return Err(CallFault::new(FaultName::SecurityError, text));
     }
     let user =
-        user.ok_or_else(|| Fault::new(FaultName::SecurityError, "Anonymous not allowed: say who calls, in sec"))?;
+        user.ok_or_else(|| CallFault::new(FaultName::SecurityError, "Anonymous not allowed: say who calls, in sec"))?;
     if interface == CallInterface::Push && !channel.is_bidirectional {
         return Err(invalid("futoin.evt.push needs a channel on which both can call: use a WebSocket"));
     }
@@ -138,7 +138,7 @@ pub fn check(
 }
 
 /// Interface, version and function of `interface:major.minor:function`.
-fn parse_function(text: &str) -> Result<(CallInterface, Version, &'static str), Fault> {
+fn parse_function(text: &str) -> Result<(CallInterface, Version, &'static str), CallFault> {
     let parts: Vec<&str> = text.split(':').collect();
     let [interface, version, function] = parts[..] else {
         return Err(invalid(format!("{text:?} is not interface:version:function")));
@@ -152,7 +152,7 @@ fn parse_function(text: &str) -> Result<(CallInterface, Version, &'static str), 
         "futoin.evt.gen" => CallInterface::Gen,
         "futoin.evt.poll" => CallInterface::Poll,
         "futoin.evt.push" => CallInterface::Push,
-        _ => return Err(Fault::new(FaultName::UnknownInterface, format!("there is no interface {interface:?}"))),
+        _ => return Err(CallFault::new(FaultName::UnknownInterface, format!("there is no interface {interface:?}"))),
     };
     let version = match (major, minor) {
         ("1", "0") => Version::V1_0,
@@ -160,7 +160,7 @@ fn parse_function(text: &str) -> Result<(CallInterface, Version, &'static str), 
         _ => {
             let last = if known == CallInterface::Ping { "1.0" } else { "1.0 and 1.1" };
             let text = format!("{interface} has no version {version} here, but {last}");
-            return Err(Fault::new(FaultName::NotSupportedVersion, text));
+            return Err(CallFault::new(FaultName::NotSupportedVersion, text));
         }
     };
     let functions: &[&'static str] = match known {
@@ -179,8 +179,8 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn invalid(text: impl Into<String>) -> Fault {
-    Fault::new(FaultName::InvalidRequest, text)
+fn invalid(text: impl Into<String>) -> CallFault {
+    CallFault::new(FaultName::InvalidRequest, text)
 }
 
 fn integer(value: &RawValue) -> Option<i32> {
@@ -198,7 +198,7 @@ struct Parameters<'a> {
 }
 
 impl Parameters<'_> {
-    fn required<T>(&mut self, name: &str, read: impl Fn(&RawValue) -> Option<T>, what: &str) -> Result<T, Fault> {
+    fn required<T>(&mut self, name: &str, read: impl Fn(&RawValue) -> Option<T>, what: &str) -> Result<T, CallFault> {
         let Some(value) = self.left.remove(name) else {
             return Err(invalid(format!("{} needs the parameter {name}: {what}", self.function)));
         };
@@ -211,7 +211,7 @@ impl Parameters<'_> {
         name: &str,
         read: impl Fn(&RawValue) -> Option<T>,
         what: &str,
-    ) -> Result<Option<T>, Fault> {
+    ) -> Result<Option<T>, CallFault> {
         match self.left.get(name).is_none_or(|value| value.get() == "null") {
             true => {
                 self.left.remove(name);
@@ -221,15 +221,15 @@ impl Parameters<'_> {
         }
     }
 
-    fn kind(&mut self) -> Result<StreamType, Fault> {
+    fn kind(&mut self) -> Result<StreamType, CallFault> {
         self.required("type", |value| string(value)?.parse().ok(), "1 to 16 of A-Z and _")
     }
 
-    fn component(&mut self) -> Result<Component, Fault> {
+    fn component(&mut self) -> Result<Component, CallFault> {
         self.required("component", |value| string(value)?.parse().ok(), "1 to 16 of A-Z, a-z, 0-9 and _")
     }
 
-    fn want(&mut self) -> Result<Option<BTreeSet<StreamType>>, Fault> {
+    fn want(&mut self) -> Result<Option<BTreeSet<StreamType>>, CallFault> {
         let read = |value: &RawValue| {
             let texts: Vec<String> = serde_json::from_str(value.get()).ok()?;
             texts.iter().map(|text| text.parse().ok()).collect()
@@ -238,13 +238,13 @@ impl Parameters<'_> {
     }
 
     /// Returns any JSON, as it was written.
-    fn any(&mut self, name: &str) -> Result<Json, Fault> {
+    fn any(&mut self, name: &str) -> Result<Json, CallFault> {
         let read = |value: &RawValue| Some(Json::from_bytes(Bytes::copy_from_slice(value.get().as_bytes())));
         let json = self.required(name, read, "a JSON value")?;
         json.map_err(|error| invalid(format!("{name} of {}: {error}", self.function)))
     }
 
-    fn end(&self) -> Result<(), Fault> {
+    fn end(&self) -> Result<(), CallFault> {
         match self.left.keys().next() {
             None => Ok(()),
             Some(name) => Err(invalid(format!("{} has no parameter {name:?}", self.function))),

@@ -39,16 +39,16 @@ impl FaultName {
 
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct CallFault {
     /// For programs.
     pub name: FaultName,
     /// For people.
     pub text: String,
 }
 
-impl Fault {
+impl CallFault {
     /// A fault of this name.
-    pub fn new(name: FaultName, text: impl Into<String>) -> Fault {
-        Fault { name, text: text.into() }
+    pub fn new(name: FaultName, text: impl Into<String>) -> CallFault {
+        CallFault { name, text: text.into() }
     }
 }

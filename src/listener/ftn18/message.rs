@@ -1,6 +1,6 @@
 //! Messages of FutoIn (FTN3): requests and responses, each a JSON object.
 
-use super::fault::{Fault, FaultName};
+use super::fault::{CallFault, FaultName};
 use crate::event::stream::model::StreamEvent;
 use crate::event::timestamp::Timestamp;
 use serde_json::error::Category;
@@ -31,7 +31,7 @@ pub struct CallRequest<'a> {
     /// Its id as it was written, to be given back with the answer.
     pub rid: Option<&'a RawValue>,
     /// Interface, version, function; or what is wrong with the message.
-    pub function: Result<String, Fault>,
+    pub function: Result<String, CallFault>,
     /// The parameters, by name, as they were written.
     pub parameters: BTreeMap<String, &'a RawValue>,
     /// Who says to be calling.
@@ -44,7 +44,7 @@ type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 ///
 /// # Errors
 /// It is no JSON object; says where.
-pub fn read(text: &str) -> Result<IncomingMessage<'_>, Fault> {
+pub fn read(text: &str) -> Result<IncomingMessage<'_>, CallFault> {
     let mut fields: RawFields<'_> = serde_json::from_str(text).map_err(|error| not_an_object(&error))?;
     let rid = fields.get("rid").copied();
     if ["r", "e"].iter().any(|name| fields.contains_key(*name))
@@ -81,7 +81,7 @@ pub fn read(text: &str) -> Result<IncomingMessage<'_>, Fault> {
 }
 
 /// Says where a text is no JSON object, without the value that stands there: it may be long, or nobody else's business.
-fn not_an_object(error: &serde_json::Error) -> Fault {
+fn not_an_object(error: &serde_json::Error) -> CallFault {
     let (line, column) = (error.line(), error.column());
     invalid(match error.classify() {
         Category::Data => format!("a message is a JSON object: another value stands at line {line} column {column}"),
@@ -89,8 +89,8 @@ fn not_an_object(error: &serde_json::Error) -> Fault {
     })
 }
 
-fn invalid(text: impl Into<String>) -> Fault {
-    Fault::new(FaultName::InvalidRequest, text)
+fn invalid(text: impl Into<String>) -> CallFault {
+    CallFault::new(FaultName::InvalidRequest, text)
 }
 
 /// The string that a JSON text is, if it is one.
@@ -104,7 +104,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// An answer: the result as JSON, or what is wrong.
-pub fn response(rid: Option<&RawValue>, result: &Result<String, Fault>) -> String {
+pub fn response(rid: Option<&RawValue>, result: &Result<String, CallFault>) -> String {
     let mut text = match result {
         Ok(result) => format!("{{\"r\":{result}"),
         Err(fault) => format!("{{\"e\":{},\"edesc\":{}", quoted(fault.name.as_str()), quoted(&fault.text)),

@@ -1,7 +1,7 @@
 //! One connection of a client: calls that come and their answers, calls that go and theirs.
 
 use super::call::{Call, Channel, Version, check};
-use super::fault::{Fault, FaultName};
+use super::fault::{CallFault, FaultName};
 use super::message::{IncomingMessage, list, on_events, read, response};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{StreamId, UserName};
@@ -51,7 +51,7 @@ pub enum CallOutput {
         what: Call,
     },
     /// A message was no JSON object, and there is nothing to tell the client by: says what is wrong and where.
-    Malformed(Fault),
+    Malformed(CallFault),
     /// The consumer has answered a group.
     Answered {
         /// Which consumer.
@@ -123,8 +123,10 @@ impl CallSession {
                 return self.on_response(&rid, is_ok);
             }
             Ok(IncomingMessage::Response { .. }) => {
-                return self
-                    .answer(None, &Err(Fault::new(FaultName::InvalidRequest, "nothing was asked over this channel")));
+                return self.answer(
+                    None,
+                    &Err(CallFault::new(FaultName::InvalidRequest, "nothing was asked over this channel")),
+                );
             }
             Err(fault) if self.channel.is_bidirectional => {
                 return self.outputs.push_back(CallOutput::Malformed(fault));
@@ -152,7 +154,7 @@ impl CallSession {
     }
 
     /// A call is done, or could not be. One that is not waited for does not count.
-    pub fn on_done(&mut self, call: CallId, done: Result<CallResult, Fault>) {
+    pub fn on_done(&mut self, call: CallId, done: Result<CallResult, CallFault>) {
         let Some(PendingCall { rid, is_poll, bytes }) = self.calls.remove(&call) else { return };
         self.polls -= usize::from(is_poll);
         self.calls_bytes -= bytes;
@@ -184,13 +186,13 @@ impl CallSession {
         }
     }
 
-    fn answer(&mut self, rid: Option<&RawValue>, result: &Result<String, Fault>) {
+    fn answer(&mut self, rid: Option<&RawValue>, result: &Result<String, CallFault>) {
         self.outputs.push_back(CallOutput::Send(response(rid, result)));
     }
 
     /// Who is proven by `user:secret` (FTN8.1).
-    fn user(&self, sec: &str) -> Result<UserName, Fault> {
-        let refused = |text: &str| Err(Fault::new(FaultName::SecurityError, text));
+    fn user(&self, sec: &str) -> Result<UserName, CallFault> {
+        let refused = |text: &str| Err(CallFault::new(FaultName::SecurityError, text));
         if sec.starts_with("-hmac:") || sec.starts_with("-smac:") {
             return refused("message authentication codes are not known here: send user:secret over a secure channel");
         }

@@ -15,11 +15,11 @@ use outbox::Outbox;
 use search::{SearchRequester, StreamSearch};
 
 use super::call::{Call, Version};
-use super::fault::{Fault, FaultName};
+use super::fault::{CallFault, FaultName};
 use super::message::ENVELOPE_BYTES;
 use super::session::{CallId, CallResult, PushId};
 use crate::event::model::{EventId, Json, Payload, Registration, ServerId};
-use crate::event::refusal::{Kind, Refusal};
+use crate::event::refusal::{EventRefusal, EventRefusalKind};
 use crate::event::stream::live_pusher::{self, LivePusher};
 use crate::event::stream::model::{LIST_EVENTS_MAX, PageBudget};
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType, UserName};
@@ -230,7 +230,7 @@ impl StreamService {
     pub fn poll_effect(&mut self) -> Option<StreamEffect> {
         self.commit_outbox();
         self.lapses.settle();
-        self.effects.pop_front().map(requests::told)
+        self.effects.pop_front().map(requests::into_answer)
     }
 
     /// Somebody calls about the stream of this number.
@@ -253,9 +253,10 @@ impl StreamService {
         let done = match what {
             Call::Ping { .. } => unreachable!("a ping is answered where it comes in"),
             Call::Add { kind, data } => return self.add(store, from, stream, &kind, data),
-            Call::Register(component) if component.is_live() => {
-                Err(Fault::new(FaultName::LiveNotAllowed, "LIVE is not registered: call readyToReceive or pollEvents"))
-            }
+            Call::Register(component) if component.is_live() => Err(CallFault::new(
+                FaultName::LiveNotAllowed,
+                "LIVE is not registered: call readyToReceive or pollEvents",
+            )),
             Call::Register(component) => register(store, &name, &who(component), time).map(|_| CallResult::Accepted),
             Call::Poll { component, last, want, answer_bytes_max } => {
                 let bytes = answer_bytes_max - ENVELOPE_BYTES;
@@ -293,7 +294,7 @@ impl StreamService {
             Err(error) => Err(internal(error)),
             Ok(true) => {
                 let text = format!("the stream {} is full: a consumer has to accept events first", settings.name);
-                Err(Fault::new(FaultName::DefenseRejected, text))
+                Err(CallFault::new(FaultName::DefenseRejected, text))
             }
             Ok(false) => {
                 let subtypes = [settings.name.as_str(), kind.as_str()];
@@ -321,7 +322,7 @@ impl StreamService {
     }
 
     /// What was to be registered is, or is not.
-    pub fn on_registered(&mut self, number: u64, registered: Result<EventId, Refusal>) {
+    pub fn on_registered(&mut self, number: u64, registered: Result<EventId, EventRefusal>) {
         match (self.registering.remove(&number), registered) {
             (None, _) => return,
             (Some(JournalRegistration::PostedEvent(posted)), Err(refusal)) => self.outbox.on_refused(posted, refusal),
@@ -331,11 +332,13 @@ impl StreamService {
             }
             (Some(JournalRegistration::Call(PendingAdd { conn, call, .. }, _)), Err(refusal)) => {
                 let name = match refusal.kind {
-                    Kind::Busy => FaultName::DefenseRejected,
-                    Kind::Invalid => FaultName::InvalidRequest,
-                    Kind::Unavailable | Kind::Full | Kind::Stopping => FaultName::InternalError,
+                    EventRefusalKind::Busy => FaultName::DefenseRejected,
+                    EventRefusalKind::Invalid => FaultName::InvalidRequest,
+                    EventRefusalKind::Unavailable | EventRefusalKind::Full | EventRefusalKind::Stopping => {
+                        FaultName::InternalError
+                    }
                 };
-                let done = Err(Fault::new(name, refusal.text));
+                let done = Err(CallFault::new(name, refusal.text));
                 self.effects.push_back(StreamEffect::CallResult { conn, call, done });
             }
             (Some(JournalRegistration::Call(caller, stream)), Ok(id)) => {
@@ -399,14 +402,14 @@ impl StreamService {
         now: ClockReading,
         conn: ConnectionId,
         (stream, consumer, want, version): (usize, Consumer, Option<BTreeSet<StreamType>>, Version),
-    ) -> Result<(), Fault>
+    ) -> Result<(), CallFault>
     where
         S: StreamStore + ?Sized,
         S::Error: fmt::Display,
     {
         if PUSHES_MAX <= self.pushes_of(conn).count() {
             let text = format!("{PUSHES_MAX} consumers are pushed to over this connection: open another one");
-            return Err(Fault::new(FaultName::DefenseRejected, text));
+            return Err(CallFault::new(FaultName::DefenseRejected, text));
         }
         let bytes = version.push_bytes_max().min(GROUP_BYTES_MAX) - ENVELOPE_BYTES;
         let room = PageBudget { events: LIST_EVENTS_MAX, bytes };
@@ -656,7 +659,7 @@ fn register<S>(
     name: &StreamName,
     consumer: &Consumer,
     now: Timestamp,
-) -> Result<Option<ConsumerRow>, Fault>
+) -> Result<Option<ConsumerRow>, CallFault>
 where
     S: StreamStore + ?Sized,
     S::Error: fmt::Display,
@@ -665,7 +668,7 @@ where
     if before.is_none() && CONSUMERS_MAX < store.consumers(name).map_err(internal)?.len() {
         store.remove(name, consumer).map_err(internal)?;
         let text = format!("the stream {name} has {CONSUMERS_MAX} consumers: remove those that come no more");
-        return Err(Fault::new(FaultName::DefenseRejected, text));
+        return Err(CallFault::new(FaultName::DefenseRejected, text));
     }
     Ok(before)
 }
@@ -674,23 +677,24 @@ fn is_wanted(want: Option<&BTreeSet<StreamType>>, kind: &StreamType) -> bool {
     want.is_none_or(|want| want.contains(kind))
 }
 
-fn internal(error: impl fmt::Display) -> Fault {
-    Fault::new(FaultName::InternalError, error.to_string())
+fn internal(error: impl fmt::Display) -> CallFault {
+    CallFault::new(FaultName::InternalError, error.to_string())
 }
 
-fn refused<E: fmt::Display>(consumer: &Consumer, why: StreamStoreError<E>) -> Fault {
+fn refused<E: fmt::Display>(consumer: &Consumer, why: StreamStoreError<E>) -> CallFault {
     match why {
-        StreamStoreError::NotRegistered => {
-            Fault::new(FaultName::NotRegistered, format!("{consumer} is not registered: call registerConsumer first"))
-        }
-        StreamStoreError::Lapsed(MissedRange { first, last, count }) => Fault::new(
+        StreamStoreError::NotRegistered => CallFault::new(
+            FaultName::NotRegistered,
+            format!("{consumer} is not registered: call registerConsumer first"),
+        ),
+        StreamStoreError::Lapsed(MissedRange { first, last, count }) => CallFault::new(
             FaultName::NotRegistered,
             format!(
                 "{consumer} has lapsed: {count} events, {first} to {last}, were not accepted in time and are gone; call \
                  registerConsumer to go on behind them"
             ),
         ),
-        StreamStoreError::Full => Fault::new(FaultName::InternalError, "no further event can be added"),
+        StreamStoreError::Full => CallFault::new(FaultName::InternalError, "no further event can be added"),
         StreamStoreError::Store(error) => internal(error),
     }
 }

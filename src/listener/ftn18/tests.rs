@@ -1,7 +1,7 @@
 //! What clients send, as captured (`ftn18-wire.md`), and what they must not send.
 
 use super::call::{Call, Channel, LIST_BYTES, MESSAGE_BYTES, Version};
-use super::fault::{Fault, FaultName};
+use super::fault::{CallFault, FaultName};
 use super::message::{ENVELOPE_BYTES, on_events};
 use super::session::{CallId, CallOutput, CallResult, CallSession, PushId};
 use crate::event::model::{EventId, Json, ServerId};
@@ -230,7 +230,7 @@ fn calls_are_answered_in_any_order_each_under_its_id() {
     session.on_done(calls[2], Ok(CallResult::Events(events)));
     session.on_done(calls[0], Ok(CallResult::Added("7".parse().unwrap())));
     session.on_done(calls[1], Ok(CallResult::Accepted));
-    session.on_done(calls[3], Err(Fault::new(FaultName::NotRegistered, "say \"register\" first")));
+    session.on_done(calls[3], Err(CallFault::new(FaultName::NotRegistered, "say \"register\" first")));
     session.on_done(calls[3], Ok(CallResult::Accepted));
     let sent: Vec<String> = outputs(&mut session)
         .into_iter()

@@ -3,7 +3,7 @@
 //! The call becomes the JSON message that would be posted, so that it is checked in the same way. Credentials come by Basic
 //! authentication (RFC 7617), or as a part of the path behind the function.
 
-use super::fault::{Fault, FaultName};
+use super::fault::{CallFault, FaultName};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -35,7 +35,7 @@ impl<'a> CallPath<'a> {
     ///
     /// # Errors
     /// Part of the URL or of the header cannot be read; says which.
-    pub fn message(&self, query: &str, authorization: Option<&str>) -> Result<String, Fault> {
+    pub fn message(&self, query: &str, authorization: Option<&str>) -> Result<String, CallFault> {
         let (interface, version, function, in_path) = match self.parts[..] {
             [interface, version, function] => (interface, version, function, None),
             [interface, version, function, credentials] => (interface, version, function, Some(credentials)),
@@ -70,8 +70,8 @@ impl<'a> CallPath<'a> {
     }
 }
 
-fn invalid(text: impl Into<String>) -> Fault {
-    Fault::new(FaultName::InvalidRequest, text)
+fn invalid(text: impl Into<String>) -> CallFault {
+    CallFault::new(FaultName::InvalidRequest, text)
 }
 
 fn quoted(text: &str) -> String {
@@ -79,8 +79,8 @@ fn quoted(text: &str) -> String {
 }
 
 /// Returns `user:secret` of a header.
-fn basic(header: &str) -> Result<String, Fault> {
-    let refused = || Fault::new(FaultName::SecurityError, "Authorization is Basic with user:secret in base64");
+fn basic(header: &str) -> Result<String, CallFault> {
+    let refused = || CallFault::new(FaultName::SecurityError, "Authorization is Basic with user:secret in base64");
     let (scheme, encoded) = header.split_once(' ').ok_or_else(refused)?;
     if !scheme.eq_ignore_ascii_case("basic") {
         return Err(refused());
@@ -90,7 +90,7 @@ fn basic(header: &str) -> Result<String, Fault> {
 }
 
 /// Decodes `%41` and `+` (WHATWG URL, application/x-www-form-urlencoded).
-fn decoded<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, Fault> {
+fn decoded<'a>(what: &str, text: &'a str) -> Result<Cow<'a, str>, CallFault> {
     if !text.contains(['%', '+']) {
         return Ok(Cow::Borrowed(text));
     }

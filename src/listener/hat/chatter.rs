@@ -8,8 +8,8 @@
 //! Each side numbers its messages from 1. `first` is the number of the message that began the conversation, `owner` says that
 //! the sender of this message began it, and `last` that it ends. `token` is always true, and not looked at.
 
-use super::Fault;
-use super::sbs::{Malformed, SbsReader, put_boolean, put_count, put_integer, put_text};
+use super::HatFault;
+use super::sbs::{SbsError, SbsReader, put_boolean, put_count, put_integer, put_text};
 use crate::listener::buffer::Buffer;
 use bytes::{BufMut, BytesMut};
 
@@ -27,7 +27,7 @@ const KEPT_BYTES: usize = 4096;
 
 /// A message, where it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
+pub struct ChatterMessage<'a> {
     /// Its number.
     pub id: i128,
     /// The conversation that it belongs to.
@@ -56,12 +56,12 @@ impl Conversation {
     }
 }
 
-impl<'a> Message<'a> {
+impl<'a> ChatterMessage<'a> {
     /// Reads the content of a frame.
     ///
     /// # Errors
     /// It is no message.
-    pub fn decode(bytes: &'a [u8]) -> Result<Message<'a>, Malformed> {
+    pub fn decode(bytes: &'a [u8]) -> Result<ChatterMessage<'a>, SbsError> {
         let mut reader = SbsReader::new(bytes);
         let id = reader.integer()?;
         let conversation = Conversation { first: reader.integer()?, is_own: reader.boolean()? };
@@ -69,7 +69,7 @@ impl<'a> Message<'a> {
         let is_last = reader.boolean()?;
         let (type_name, body) = (reader.text()?, reader.bytes()?);
         reader.end()?;
-        Ok(Message { id, conversation, is_last, type_name, body })
+        Ok(ChatterMessage { id, conversation, is_last, type_name, body })
     }
 
     /// All of its frame but the body, which comes last.
@@ -103,7 +103,7 @@ impl<'a> Message<'a> {
 
 /// Cuts the bytes of a client into messages, however they were cut before.
 #[derive(Debug)]
-pub struct Parser {
+pub struct ChatterParser {
     buffer: Buffer,
     /// Bytes of the frame that was given last, and is still there.
     given_bytes: usize,
@@ -112,10 +112,10 @@ pub struct Parser {
     admitted_bytes_max: usize,
 }
 
-impl Parser {
+impl ChatterParser {
     /// For a client that has just connected.
-    pub fn new(settings: &super::Settings) -> Parser {
-        Parser {
+    pub fn new(settings: &super::Settings) -> ChatterParser {
+        ChatterParser {
             buffer: Buffer::new(KEPT_BYTES),
             given_bytes: 0,
             frame_bytes_max: settings.unauthenticated_bytes_max,
@@ -143,13 +143,13 @@ impl Parser {
     /// # Errors
     /// The bytes are no frames or no messages, or too many; the connection ends.
     #[expect(clippy::should_implement_trait, reason = "what is given is borrowed from the parser")]
-    pub fn next(&mut self) -> Result<Option<Message<'_>>, Fault> {
+    pub fn next(&mut self) -> Result<Option<ChatterMessage<'_>>, HatFault> {
         self.buffer.skip(std::mem::take(&mut self.given_bytes));
         let Some((header_bytes, length)) = self.length()? else { return Ok(None) };
         let Some(content) = self.buffer.rest()[header_bytes..].get(..length) else { return Ok(None) };
         self.given_bytes = header_bytes + length;
-        let message = Message::decode(content);
-        message.map(Some).map_err(|error| Fault::Malformed { type_name: MESSAGE, error })
+        let message = ChatterMessage::decode(content);
+        message.map(Some).map_err(|error| HatFault::Malformed { type_name: MESSAGE, error })
     }
 
     /// Bytes that are held; of a large buffer all that it has.
@@ -158,17 +158,17 @@ impl Parser {
     }
 
     /// The bytes of the length of the next frame, its own number with them, and the length; `None` if they are not there yet.
-    fn length(&self) -> Result<Option<(usize, usize)>, Fault> {
+    fn length(&self) -> Result<Option<(usize, usize)>, HatFault> {
         let Some((&count, behind)) = self.buffer.rest().split_first() else { return Ok(None) };
         let count = usize::from(count);
         if count < 1 || LENGTH_BYTES_MAX < count {
-            return Err(Fault::Length(count));
+            return Err(HatFault::Length(count));
         }
         let Some(digits) = behind.get(..count) else { return Ok(None) };
         let bytes = digits.iter().fold(0, |length, byte| length << 8 | u64::from(*byte));
         match usize::try_from(bytes).ok().filter(|bytes| *bytes <= self.frame_bytes_max) {
             Some(length) => Ok(Some((1 + count, length))),
-            None => Err(Fault::TooLong { bytes, bytes_max: self.frame_bytes_max }),
+            None => Err(HatFault::TooLong { bytes, bytes_max: self.frame_bytes_max }),
         }
     }
 }
@@ -184,12 +184,12 @@ mod tests {
         let ping = b"\x01\x16\x87\x87\x01\x01\x00\x8fHatChatter.Ping\x80";
         let pong = b"\x01\x16\x87\x87\x00\x01\x01\x8fHatChatter.Pong\x80";
         let conversation = Conversation { first: 7, is_own: true };
-        let asked = Message { id: 7, conversation, is_last: false, type_name: PING, body: b"" };
+        let asked = ChatterMessage { id: 7, conversation, is_last: false, type_name: PING, body: b"" };
         let conversation = conversation.mirrored();
-        let answered = Message { id: 7, conversation, is_last: true, type_name: PONG, body: b"" };
+        let answered = ChatterMessage { id: 7, conversation, is_last: true, type_name: PONG, body: b"" };
         for (bytes, message) in [(ping, asked), (pong, answered)] {
             assert_eq!(message.frame(), bytes[..]);
-            let mut parser = Parser::new(&Settings::default());
+            let mut parser = ChatterParser::new(&Settings::default());
             parser.push(bytes);
             assert_eq!(parser.next(), Ok(Some(message)));
             parser.keep();
@@ -204,11 +204,12 @@ mod tests {
         let conversation = Conversation { first: 1, is_own: true };
         for (body_bytes, expected) in [(0, &[1, 8][..]), (247, &[2, 1, 0]), (1 << 20, &[3, 16, 0, 11])] {
             let body = vec![0; body_bytes];
-            let message = Message { id: 1, conversation, is_last: true, type_name: "t", body: &body };
+            let message = ChatterMessage { id: 1, conversation, is_last: true, type_name: "t", body: &body };
             let frame = message.frame();
             assert_eq!(frame[..expected.len()], *expected, "{body_bytes}");
             let padded = [&[8, 0, 0, 0, 0, 0][..], &[0; 3][expected.len() - 1..], &expected[1..]].concat();
-            let mut parser = Parser::new(&Settings { unauthenticated_bytes_max: 2 << 20, ..Settings::default() });
+            let mut parser =
+                ChatterParser::new(&Settings { unauthenticated_bytes_max: 2 << 20, ..Settings::default() });
             parser.push(&padded);
             parser.push(&frame[expected.len()..]);
             assert_eq!(parser.next(), Ok(Some(message)));
@@ -218,25 +219,25 @@ mod tests {
     #[test]
     fn frames_that_are_none_end_the_connection_before_they_are_there() {
         let settings = Settings { unauthenticated_bytes_max: 40, frame_bytes_max: 300, ..Settings::default() };
-        let check = |bytes: &[u8], is_admitted: bool, expected: Result<Option<Message<'_>>, Fault>| {
-            let mut parser = Parser::new(&settings);
+        let check = |bytes: &[u8], is_admitted: bool, expected: Result<Option<ChatterMessage<'_>>, HatFault>| {
+            let mut parser = ChatterParser::new(&settings);
             if is_admitted {
                 parser.admit();
             }
             parser.push(bytes);
             assert_eq!(parser.next(), expected, "{bytes:?}");
         };
-        check(&[0], false, Err(Fault::Length(0)));
-        check(&[9], false, Err(Fault::Length(9)));
+        check(&[0], false, Err(HatFault::Length(0)));
+        check(&[9], false, Err(HatFault::Length(9)));
         check(&[1], false, Ok(None));
         check(&[1, 40], false, Ok(None));
-        check(&[1, 41], false, Err(Fault::TooLong { bytes: 41, bytes_max: 40 }));
+        check(&[1, 41], false, Err(HatFault::TooLong { bytes: 41, bytes_max: 40 }));
         check(&[1, 41], true, Ok(None));
-        check(&[2, 1, 45], true, Err(Fault::TooLong { bytes: 301, bytes_max: 300 }));
-        check(&[0xff; 9], true, Err(Fault::Length(255)));
+        check(&[2, 1, 45], true, Err(HatFault::TooLong { bytes: 301, bytes_max: 300 }));
+        check(&[0xff; 9], true, Err(HatFault::Length(255)));
         let all = [&[8][..], &[0xff; 8]].concat();
-        check(&all, true, Err(Fault::TooLong { bytes: u64::MAX, bytes_max: 300 }));
-        let malformed = |at, why| Err(Fault::Malformed { type_name: MESSAGE, error: Malformed { at, why } });
+        check(&all, true, Err(HatFault::TooLong { bytes: u64::MAX, bytes_max: 300 }));
+        let malformed = |at, why| Err(HatFault::Malformed { type_name: MESSAGE, error: SbsError { at, why } });
         check(&[1, 0], false, malformed(0, SbsErrorKind::Short));
         check(b"\x01\x07\x81\x81\x02\x01\x01\x80\x80", false, malformed(2, SbsErrorKind::Boolean(2)));
         check(b"\x01\x08\x81\x81\x01\x01\x01\x80\x80\x80", false, malformed(7, SbsErrorKind::Trailing));
@@ -247,8 +248,8 @@ mod tests {
     fn an_idle_parser_holds_nothing() {
         let conversation = Conversation { first: 1, is_own: true };
         let body = vec![7; 400_000];
-        let frame = Message { id: 1, conversation, is_last: true, type_name: "t", body: &body }.frame();
-        let mut parser = Parser::new(&Settings::default());
+        let frame = ChatterMessage { id: 1, conversation, is_last: true, type_name: "t", body: &body }.frame();
+        let mut parser = ChatterParser::new(&Settings::default());
         for part in frame.chunks(1000) {
             assert_eq!(parser.next(), Ok(None));
             parser.push(part);

@@ -1,19 +1,19 @@
 //! A client as the shell sees the clients of all listeners: what [`HatSession`] asks, in the words of the listeners.
 //!
-//! Events of this peer are told in whole sessions, by [`Client::on_events`], as soon as they are stored. Those of other peers come as
-//! messages of the bus, one for each. They are told when all is taken in that has come with them, by [`Client::flush_events`]: so those of a
+//! Events of this peer are told in whole sessions, by [`HatClient::on_events`], as soon as they are stored. Those of other peers come as
+//! messages of the bus, one for each. They are told when all is taken in that has come with them, by [`HatClient::flush_events`]: so those of a
 //! session together, as far as they come together. Word of a loss is not in the protocol: a client
 //! that has missed something is closed, and asks for what it wants when it comes again.
 
 use super::server_message::Status;
 use super::session::{self, HatSession, RequestId};
-use super::{Fault, Message, Settings};
+use super::{ChatterMessage, HatFault, Settings};
 use crate::event::model::{Event, EventId, Registration, ServerId};
-use crate::event::refusal::Refusal;
+use crate::event::refusal::EventRefusal;
 use crate::event::store::QueryPage;
-use crate::listener::ask::{Ask, JournalRequest};
 use crate::listener::event::EventRequest;
-use crate::listener::out::OutputBuffer;
+use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::session_request::{JournalRequest, SessionRequest};
 use crate::message::{SubId, SubscriptionFilter};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// The conversation with a client of the Hat listener.
 #[derive(Debug)]
-pub struct Client {
+pub struct HatClient {
     session: HatSession,
     /// Whose events are told when they are stored.
     own: ServerId,
@@ -38,53 +38,60 @@ pub struct Client {
     gathered_bytes: usize,
     /// Something was lost: nothing that came behind it is told.
     has_lost: bool,
-    asks: VecDeque<Ask<'static>>,
+    asks: VecDeque<SessionRequest<'static>>,
 }
 
 /// From this size of their payloads on events are told, whatever else comes of their session.
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 
-impl Client {
+impl HatClient {
     /// With a client that has just connected.
-    pub fn new(settings: Arc<Settings>, now: Instant) -> Client {
+    pub fn new(settings: Arc<Settings>, now: Instant) -> HatClient {
         let own = settings.server;
         let session = HatSession::new(settings, Status::Operational, now);
         let (gathered, asks) = (Vec::new(), VecDeque::new());
-        Client { session, own, only: None, subs: 0, gathered, gathered_bytes: 0, has_lost: false, asks }
+        HatClient { session, own, only: None, subs: 0, gathered, gathered_bytes: 0, has_lost: false, asks }
     }
 
-    /// The client's next message. Not to be called while it [`is_full`](Client::is_full).
+    /// The client's next message. Not to be called while it [`is_full`](HatClient::is_full).
     ///
     /// # Errors
     /// The client is at fault.
-    pub fn on_command(&mut self, now: Instant, message: Message<'_>, out: &mut OutputBuffer) -> Result<(), Fault> {
+    pub fn on_command(
+        &mut self,
+        now: Instant,
+        message: ChatterMessage<'_>,
+        out: &mut OutputBuffer,
+    ) -> Result<(), HatFault> {
         self.session.on_command(now, message, out)
     }
 
     /// What is asked of the peer; what has an answer only if the client takes answers.
-    pub fn poll_request(&mut self, takes_answers: bool) -> Option<Ask<'static>> {
+    pub fn poll_request(&mut self, takes_answers: bool) -> Option<SessionRequest<'static>> {
         while self.asks.is_empty() {
             match self.session.poll_request(takes_answers)? {
-                session::Ask::Admitted { account, name } => {
-                    self.asks.extend([Ask::Admitted { account }, Ask::Named { name }]);
+                session::HatAction::Admitted { account, name } => {
+                    self.asks.extend([SessionRequest::Admitted { account }, SessionRequest::Named { name }]);
                 }
-                session::Ask::Subscribe(subscription) => {
+                session::HatAction::Subscribe(subscription) => {
                     self.only = subscription.server;
                     subscription.patterns.iter().for_each(|pattern| self.subscribe(pattern));
                 }
-                session::Ask::Register { request, registrations } => {
+                session::HatAction::Register { request, registrations } => {
                     let request = JournalRequest { id: request.0, request: EventRequest::Register(registrations) };
-                    self.asks.push_back(Ask::Events(request));
+                    self.asks.push_back(SessionRequest::Events(request));
                 }
-                session::Ask::Query { request, query } => {
-                    self.asks
-                        .push_back(Ask::Events(JournalRequest { id: request.0, request: EventRequest::Query(query) }));
+                session::HatAction::Query { request, query } => {
+                    self.asks.push_back(SessionRequest::Events(JournalRequest {
+                        id: request.0,
+                        request: EventRequest::Query(query),
+                    }));
                 }
-                session::Ask::Refused(refusal) => {
+                session::HatAction::Refused(refusal) => {
                     let (kind, reason) = (refusal.kind(), refusal.to_string());
-                    self.asks.push_back(Ask::Refused { kind, reason });
+                    self.asks.push_back(SessionRequest::Refused { kind, reason });
                 }
-                session::Ask::Close => self.asks.push_back(Ask::Close),
+                session::HatAction::Close => self.asks.push_back(SessionRequest::Close),
             }
         }
         self.asks.pop_front()
@@ -94,14 +101,14 @@ impl Client {
         for pattern in pattern.subject_patterns() {
             self.subs += 1;
             let wanted = SubscriptionFilter { pattern, glob: None, queue: None };
-            self.asks.push_back(Ask::Subscribe { sub: SubId(self.subs), wanted });
+            self.asks.push_back(SessionRequest::Subscribe { sub: SubId(self.subs), wanted });
         }
     }
 
     /// What the peer refuses: a subscription, without which the client would miss events.
     pub fn on_refused(&mut self, refusal: &effect::Refusal) {
         let reason = format!("a subscription is refused, without which the client would miss events: {refusal:?}");
-        self.asks.extend([Ask::Refused { kind: "subscription", reason }, Ask::Close]);
+        self.asks.extend([SessionRequest::Refused { kind: "subscription", reason }, SessionRequest::Close]);
     }
 
     /// The journal has registered what the client asked for.
@@ -116,11 +123,11 @@ impl Client {
 
     /// Answers a request that the journal refuses. The client learns no reason, and nothing at all if it wants no response to a
     /// registration, so each refusal is logged. A refused query ends the conversation: the protocol has no answer to it.
-    pub fn on_refusal(&mut self, request: u64, refusal: &Refusal, out: &mut OutputBuffer) {
-        self.asks.push_back(Ask::Refused { kind: refusal.kind.as_str(), reason: refusal.to_string() });
+    pub fn on_refusal(&mut self, request: u64, refusal: &EventRefusal, out: &mut OutputBuffer) {
+        self.asks.push_back(SessionRequest::Refused { kind: refusal.kind.as_str(), reason: refusal.to_string() });
         match self.session.is_registering(RequestId(request)) {
             true => self.session.on_registered(RequestId(request), None, out),
-            false => self.asks.push_back(Ask::Close),
+            false => self.asks.push_back(SessionRequest::Close),
         }
     }
 
@@ -136,7 +143,7 @@ impl Client {
     }
 
     /// Messages that match its subscriptions: events of other peers, and what is no event. Gives how many it is told of, now or by
-    /// [`Client::flush_events`].
+    /// [`HatClient::flush_events`].
     pub fn on_deliveries(&mut self, deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         let events = deliveries.clone().filter_map(|delivery| Event::of_message(&delivery.message).ok());
         let mut count = 0;
@@ -171,12 +178,12 @@ impl Client {
     pub fn on_lost(&mut self) {
         let reason = "events are lost, for which the protocol has no word".to_owned();
         if !std::mem::replace(&mut self.has_lost, true) {
-            self.asks.extend([Ask::Refused { kind: "lost events", reason }, Ask::Close]);
+            self.asks.extend([SessionRequest::Refused { kind: "lost events", reason }, SessionRequest::Close]);
         }
     }
 
     /// Tells the client what it did wrong, as far as there is a word for it.
-    pub fn on_fault(&mut self, fault: &Fault, out: &mut OutputBuffer) {
+    pub fn on_fault(&mut self, fault: &HatFault, out: &mut OutputBuffer) {
         self.session.on_fault(fault, out);
     }
 
@@ -194,7 +201,7 @@ impl Client {
     ///
     /// # Errors
     /// The client has taken too long.
-    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut OutputBuffer) -> Result<(), Fault> {
+    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut OutputBuffer) -> Result<(), HatFault> {
         self.session.on_deadline(now, is_read, out)
     }
 
@@ -226,7 +233,7 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chatter::{Conversation, Parser};
+    use super::super::chatter::{ChatterParser, Conversation};
     use super::super::client_message::{EventSubscription, HatClientMessage, Init};
     use super::super::server_message::HatServerMessage;
     use super::*;
@@ -234,13 +241,13 @@ mod tests {
     use crate::event::timestamp::Timestamp;
     use crate::message::{Delivery, Epoch, Publisher, Verdict};
 
-    fn client() -> Client {
+    fn client() -> HatClient {
         let settings = Settings { server: ServerId(1), announces: false, ..Settings::default() };
-        let mut client = Client::new(Arc::new(settings), Instant::ZERO);
+        let mut client = HatClient::new(Arc::new(settings), Instant::ZERO);
         let subscription = EventSubscription { patterns: vec![TypePattern::all()], server: None };
         let init = HatClientMessage::Init(Init { name: String::new(), token: None, subscription, persisted: false });
         let (conversation, body) = (Conversation { first: 1, is_own: true }, init.encode().unwrap());
-        let message = Message { id: 1, conversation, is_last: false, type_name: init.type_name(), body: &body };
+        let message = ChatterMessage { id: 1, conversation, is_last: false, type_name: init.type_name(), body: &body };
         client.on_command(Instant::ZERO, message, &mut OutputBuffer::new()).unwrap();
         assert!(client.poll_request(true).is_some());
         client
@@ -261,7 +268,7 @@ mod tests {
 
     /// The ids in each of the messages to the client.
     fn told(out: &mut OutputBuffer) -> Vec<String> {
-        let mut parser = Parser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
+        let mut parser = ChatterParser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
         parser.push(&out.take());
         let mut told = Vec::new();
         while let Some(message) = parser.next().unwrap() {
@@ -299,8 +306,8 @@ mod tests {
         let mut client = client();
         while client.poll_request(true).is_some() {}
         client.on_refused(&effect::Refusal::Stopping);
-        let asks: Vec<Ask<'_>> = std::iter::from_fn(|| client.poll_request(true)).collect();
-        let [Ask::Refused { reason, .. }, Ask::Close] = &asks[..] else { panic!("{asks:?}") };
+        let asks: Vec<SessionRequest<'_>> = std::iter::from_fn(|| client.poll_request(true)).collect();
+        let [SessionRequest::Refused { reason, .. }, SessionRequest::Close] = &asks[..] else { panic!("{asks:?}") };
         assert!(reason.ends_with("miss events: Stopping"), "{reason}");
     }
 
@@ -310,12 +317,14 @@ mod tests {
         let registration = Registration { event_type: "a/b".parse().unwrap(), source_timestamp: None, payload: None };
         let (said, mut out) = (HatClientMessage::Register(Ok(vec![registration; 4097])), OutputBuffer::new());
         let (conversation, body) = (Conversation { first: 2, is_own: true }, said.encode().unwrap());
-        let message = Message { id: 2, conversation, is_last: true, type_name: said.type_name(), body: &body };
+        let message = ChatterMessage { id: 2, conversation, is_last: true, type_name: said.type_name(), body: &body };
         while client.poll_request(true).is_some() {}
         client.on_command(Instant::ZERO, message, &mut out).unwrap();
-        let Some(Ask::Events(ask)) = client.poll_request(true) else { panic!("it is handed to the journal") };
-        client.on_refusal(ask.id, &Refusal::too_many(4097), &mut out);
-        let Some(Ask::Refused { kind: "invalid", reason }) = client.poll_request(true) else {
+        let Some(SessionRequest::Events(ask)) = client.poll_request(true) else {
+            panic!("it is handed to the journal")
+        };
+        client.on_refusal(ask.id, &EventRefusal::too_many(4097), &mut out);
+        let Some(SessionRequest::Refused { kind: "invalid", reason }) = client.poll_request(true) else {
             panic!("it is not reported")
         };
         assert!(reason.contains("4097 events"), "{reason}");

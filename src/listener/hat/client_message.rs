@@ -15,11 +15,11 @@
 //! `persisted` is not looked at, since nobody is told of an event before it is stored. Numbers that no event, server or time has are
 //! not malformed: nothing is found with them.
 
-use super::chatter::{Message, PING, PONG};
-use super::sbs::{Malformed, SbsReader, put_boolean, put_count, put_integer, put_optional, put_text};
+use super::chatter::{ChatterMessage, PING, PONG};
+use super::sbs::{SbsError, SbsReader, put_boolean, put_count, put_integer, put_optional, put_text};
 use super::server_message::SERVER_TYPES;
 use super::value::{id, micros, put_id, put_pattern, put_registration, put_time, registration, subtypes, time};
-use super::{Fault, RegistrationRefusal, Settings};
+use super::{HatFault, RegistrationRefusal, Settings};
 use crate::event::model::{EventId, Registration, ServerId};
 use crate::event::store::{Query, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
@@ -75,7 +75,7 @@ impl HatClientMessage {
     ///
     /// # Errors
     /// The client is at fault, and its connection ends.
-    pub fn decode(message: &Message<'_>, settings: &Settings) -> Result<HatClientMessage, Fault> {
+    pub fn decode(message: &ChatterMessage<'_>, settings: &Settings) -> Result<HatClientMessage, HatFault> {
         let mut reader = SbsReader::new(message.body);
         let (type_name, read) = match message.type_name {
             PING => (PING, Ok(HatClientMessage::Ping)),
@@ -94,7 +94,7 @@ impl HatClientMessage {
         };
         let whole = read.and_then(|said| Ok(reader.end().map(|()| said)?));
         whole.map_err(|wrong| match wrong {
-            BodyFault::Form(error) => Fault::Malformed { type_name, error },
+            BodyFault::Form(error) => HatFault::Malformed { type_name, error },
             BodyFault::Meaning(fault) => fault,
         })
     }
@@ -129,21 +129,21 @@ impl HatClientMessage {
 }
 
 /// Of types that only a server sends, and of those that there are not.
-fn unexpected_type(name: &str) -> Fault {
+fn unexpected_type(name: &str) -> HatFault {
     match SERVER_TYPES.into_iter().find(|known| *known == name) {
-        Some(known) => Fault::Unexpected(known),
-        None => Fault::unknown_type(name),
+        Some(known) => HatFault::Unexpected(known),
+        None => HatFault::unknown_type(name),
     }
 }
 
 /// What is wrong with the body of a message.
 enum BodyFault {
-    Form(Malformed),
-    Meaning(Fault),
+    Form(SbsError),
+    Meaning(HatFault),
 }
 
-impl From<Malformed> for BodyFault {
-    fn from(malformed: Malformed) -> BodyFault {
+impl From<SbsError> for BodyFault {
+    fn from(malformed: SbsError) -> BodyFault {
         BodyFault::Form(malformed)
     }
 }
@@ -169,7 +169,7 @@ fn server(number: i128) -> Option<ServerId> {
 fn patterns(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Vec<TypePattern>, BodyFault> {
     let (count, max) = (reader.count(1)?, settings.types_max);
     if max < count {
-        return Err(BodyFault::Meaning(Fault::Types { count, max }));
+        return Err(BodyFault::Meaning(HatFault::Types { count, max }));
     }
     let (mut list, mut patterns, mut wildcards) = (Vec::new(), Vec::new(), 0);
     for _ in 0..count {
@@ -180,7 +180,7 @@ fn patterns(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Vec<TypeP
     }
     let max = settings.wildcard_subtypes_max;
     if max < wildcards {
-        return Err(BodyFault::Meaning(Fault::Wildcards { subtypes: wildcards, max }));
+        return Err(BodyFault::Meaning(HatFault::Wildcards { subtypes: wildcards, max }));
     }
     Ok(patterns)
 }
@@ -199,7 +199,7 @@ fn pattern(subtypes: &[&str]) -> Option<TypePattern> {
 fn registrations(
     reader: &mut SbsReader<'_>,
     settings: &Settings,
-) -> Result<Result<Vec<Registration>, RegistrationRefusal>, Malformed> {
+) -> Result<Result<Vec<Registration>, RegistrationRefusal>, SbsError> {
     // A type, no source timestamp, no payload.
     let (count, max) = (reader.count(3)?, settings.registrations_max);
     if max < count {
@@ -252,7 +252,7 @@ fn of_server(reader: &mut SbsReader<'_>) -> Result<Option<Query>, BodyFault> {
     if let Some([after, ..]) = after
         && after != number
     {
-        return Err(BodyFault::Meaning(Fault::OtherServer { after, server: number }));
+        return Err(BodyFault::Meaning(HatFault::OtherServer { after, server: number }));
     }
     let Some(server) = server(number) else { return Ok(None) };
     // Whoever asks for what follows an id that no event has gets what follows the place where it would be.
@@ -271,7 +271,7 @@ fn word(number: i128) -> Option<u64> {
 }
 
 /// How many events are wanted at most.
-fn limit(reader: &mut SbsReader<'_>) -> Result<Option<usize>, Malformed> {
+fn limit(reader: &mut SbsReader<'_>) -> Result<Option<usize>, SbsError> {
     let limit = reader.optional(SbsReader::integer)?;
     Ok(limit.map(|limit| usize::try_from(limit).unwrap_or(if limit < 0 { 0 } else { usize::MAX })))
 }

@@ -31,9 +31,9 @@ pub mod session;
 mod tests;
 pub mod value;
 
-pub use chatter::{Message, Parser};
-pub use client::Client;
-pub use session::{Ask, HatSession, RequestId};
+pub use chatter::{ChatterMessage, ChatterParser};
+pub use client::HatClient;
+pub use session::{HatAction, HatSession, RequestId};
 
 use crate::event::model::{JsonError, ServerId};
 use crate::event::store::TYPES_MAX;
@@ -104,7 +104,7 @@ const _: () = assert!(TYPES * 3 * SUBJECT_BYTES_MAX / 2 < UNAUTHENTICATED_BYTES)
 
 /// Why a connection ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum HatFault {
     /// The length of a frame has so many bytes.
     Length(usize),
     /// A frame is too long.
@@ -119,7 +119,7 @@ pub enum Fault {
         /// In a message of this type.
         type_name: &'static str,
         /// Where and why.
-        error: sbs::Malformed,
+        error: sbs::SbsError,
     },
     /// There is no such type of messages. Holds the first characters of it.
     UnknownType(String),
@@ -161,39 +161,39 @@ pub enum Fault {
 /// Characters of an unknown type that are told.
 const NAME_CHARS: usize = 60;
 
-impl Fault {
-    fn unknown_type(name: &str) -> Fault {
-        Fault::UnknownType(name.chars().take(NAME_CHARS).collect())
+impl HatFault {
+    fn unknown_type(name: &str) -> HatFault {
+        HatFault::UnknownType(name.chars().take(NAME_CHARS).collect())
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for HatFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Length(count) => write!(f, "the length of a frame has 1 to 8 bytes, not {count}"),
-            Fault::TooLong { bytes, bytes_max } => write!(f, "a frame of {bytes} bytes, {bytes_max} are allowed"),
-            Fault::Malformed { type_name, error } => write!(f, "malformed {type_name}: {error}"),
-            Fault::UnknownType(name) => write!(f, "there is no message type {name:?}"),
-            Fault::Unexpected(name) => write!(f, "{name} is not expected now"),
-            Fault::Ended(name) => {
+            HatFault::Length(count) => write!(f, "the length of a frame has 1 to 8 bytes, not {count}"),
+            HatFault::TooLong { bytes, bytes_max } => write!(f, "a frame of {bytes} bytes, {bytes_max} are allowed"),
+            HatFault::Malformed { type_name, error } => write!(f, "malformed {type_name}: {error}"),
+            HatFault::UnknownType(name) => write!(f, "there is no message type {name:?}"),
+            HatFault::Unexpected(name) => write!(f, "{name} is not expected now"),
+            HatFault::Ended(name) => {
                 write!(f, "{name} in a conversation that it ends, which leaves no place for an answer")
             }
-            Fault::Token => write!(f, "invalid client token"),
-            Fault::Types { count, max } => write!(f, "{count} event types at once, {max} are allowed"),
-            Fault::Wildcards { subtypes, max } => {
+            HatFault::Token => write!(f, "invalid client token"),
+            HatFault::Types { count, max } => write!(f, "{count} event types at once, {max} are allowed"),
+            HatFault::Wildcards { subtypes, max } => {
                 write!(f, "event types with '?' have {subtypes} subtypes together, {max} are allowed")
             }
-            Fault::OtherServer { after, server } => {
+            HatFault::OtherServer { after, server } => {
                 write!(f, "what follows an event of server {after} was asked of server {server}")
             }
-            Fault::AuthTime => write!(f, "the client did not say in time who it is"),
-            Fault::Idle => write!(f, "nothing was heard of the client for too long"),
-            Fault::NotEncrypted => write!(f, "this listener takes encrypted connections only"),
+            HatFault::AuthTime => write!(f, "the client did not say in time who it is"),
+            HatFault::Idle => write!(f, "nothing was heard of the client for too long"),
+            HatFault::NotEncrypted => write!(f, "this listener takes encrypted connections only"),
         }
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for HatFault {}
 
 /// Why a registration fails. The client hears only that it does. Events are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]

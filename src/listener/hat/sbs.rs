@@ -22,7 +22,7 @@ const INTEGER_BYTES_MAX: usize = 10;
 
 /// Bytes that are no value of the kind that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed {
+pub struct SbsError {
     /// Where the value begins, in bytes from the start of what is read.
     pub at: usize,
     /// What is wrong with it.
@@ -52,7 +52,7 @@ pub enum SbsErrorKind {
     Trailing,
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for SbsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "byte {}: ", self.at)?;
         match self.why {
@@ -69,7 +69,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for SbsError {}
 
 /// Reads values from bytes. After an error nothing more is read.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ impl<'a> SbsReader<'a> {
     ///
     /// # Errors
     /// [`SbsErrorKind::Short`], [`SbsErrorKind::Integer`].
-    pub fn integer(&mut self) -> Result<i128, Malformed> {
+    pub fn integer(&mut self) -> Result<i128, SbsError> {
         let rest = &self.bytes[self.at..];
         let last = rest.iter().take(INTEGER_BYTES_MAX).position(|byte| byte & 0x80 != 0);
         let Some(last) = last else {
@@ -112,17 +112,17 @@ impl<'a> SbsReader<'a> {
     ///
     /// # Errors
     /// [`SbsErrorKind::Range`], and those of [`SbsReader::integer`].
-    pub fn number<T: TryFrom<i128>>(&mut self) -> Result<T, Malformed> {
+    pub fn number<T: TryFrom<i128>>(&mut self) -> Result<T, SbsError> {
         let at = self.at;
         let value = self.integer()?;
-        T::try_from(value).map_err(|_| Malformed { at, why: SbsErrorKind::Range(value) })
+        T::try_from(value).map_err(|_| SbsError { at, why: SbsErrorKind::Range(value) })
     }
 
     /// Yes or no.
     ///
     /// # Errors
     /// [`SbsErrorKind::Short`], [`SbsErrorKind::Boolean`].
-    pub fn boolean(&mut self) -> Result<bool, Malformed> {
+    pub fn boolean(&mut self) -> Result<bool, SbsError> {
         let why = match self.bytes.get(self.at) {
             Some(byte @ (0 | 1)) => {
                 self.at += 1;
@@ -138,7 +138,7 @@ impl<'a> SbsReader<'a> {
     ///
     /// # Errors
     /// [`SbsErrorKind::Length`], and those of [`SbsReader::integer`].
-    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+    pub fn bytes(&mut self) -> Result<&'a [u8], SbsError> {
         let length = self.count(1)?;
         self.at += length;
         Ok(&self.bytes[self.at - length..self.at])
@@ -148,39 +148,39 @@ impl<'a> SbsReader<'a> {
     ///
     /// # Errors
     /// [`SbsErrorKind::Text`], and those of [`SbsReader::bytes`].
-    pub fn text(&mut self) -> Result<&'a str, Malformed> {
+    pub fn text(&mut self) -> Result<&'a str, SbsError> {
         let at = self.at;
-        std::str::from_utf8(self.bytes()?).map_err(|_| Malformed { at, why: SbsErrorKind::Text })
+        std::str::from_utf8(self.bytes()?).map_err(|_| SbsError { at, why: SbsErrorKind::Text })
     }
 
     /// How many elements of so many bytes at least an array has: no more than there is room for in what is left.
     ///
     /// # Errors
     /// [`SbsErrorKind::Length`], and those of [`SbsReader::integer`].
-    pub fn count(&mut self, element_bytes_min: usize) -> Result<usize, Malformed> {
+    pub fn count(&mut self, element_bytes_min: usize) -> Result<usize, SbsError> {
         let at = self.at;
         let count = self.integer()?;
         let room = (self.bytes.len() - self.at) / element_bytes_min;
         let fits = usize::try_from(count).ok().filter(|count| *count <= room);
-        fits.ok_or(Malformed { at, why: SbsErrorKind::Length(count) })
+        fits.ok_or(SbsError { at, why: SbsErrorKind::Length(count) })
     }
 
     /// Which of so many alternatives it is.
     ///
     /// # Errors
     /// [`SbsErrorKind::Choice`], and those of [`SbsReader::integer`].
-    pub fn choice(&mut self, count: usize) -> Result<usize, Malformed> {
+    pub fn choice(&mut self, count: usize) -> Result<usize, SbsError> {
         let at = self.at;
         let index = self.integer()?;
         let known = usize::try_from(index).ok().filter(|index| *index < count);
-        known.ok_or(Malformed { at, why: SbsErrorKind::Choice(index) })
+        known.ok_or(SbsError { at, why: SbsErrorKind::Choice(index) })
     }
 
     /// A value that may be absent.
     ///
     /// # Errors
     /// Those of [`SbsReader::choice`] and of `read`.
-    pub fn optional<T, E: From<Malformed>>(
+    pub fn optional<T, E: From<SbsError>>(
         &mut self,
         read: impl FnOnce(&mut SbsReader<'a>) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
@@ -191,12 +191,12 @@ impl<'a> SbsReader<'a> {
     ///
     /// # Errors
     /// [`SbsErrorKind::Trailing`].
-    pub fn end(&self) -> Result<(), Malformed> {
+    pub fn end(&self) -> Result<(), SbsError> {
         if self.at == self.bytes.len() { Ok(()) } else { Err(self.malformed(SbsErrorKind::Trailing)) }
     }
 
-    fn malformed(&self, why: SbsErrorKind) -> Malformed {
-        Malformed { at: self.at, why }
+    fn malformed(&self, why: SbsErrorKind) -> SbsError {
+        SbsError { at: self.at, why }
     }
 }
 
@@ -307,12 +307,12 @@ mod tests {
 
     #[test]
     fn what_is_no_value_is_refused_where_it_stands() {
-        let check = |bytes: &[u8], read: fn(&mut SbsReader<'_>) -> Option<Malformed>, why| {
+        let check = |bytes: &[u8], read: fn(&mut SbsReader<'_>) -> Option<SbsError>, why| {
             // A byte in front, to see the place.
             let shifted = [b"\x81", bytes].concat();
             let mut reader = SbsReader::new(&shifted);
             reader.integer().unwrap();
-            assert_eq!(read(&mut reader), Some(Malformed { at: 1, why }), "{bytes:?}");
+            assert_eq!(read(&mut reader), Some(SbsError { at: 1, why }), "{bytes:?}");
         };
         check(b"", |reader| reader.integer().err(), SbsErrorKind::Short);
         check(&[0; 9], |reader| reader.integer().err(), SbsErrorKind::Short);
@@ -333,7 +333,7 @@ mod tests {
         check(b"a", |reader| reader.end().err(), SbsErrorKind::Trailing);
         assert_eq!(
             SbsReader::new(b"\x81").optional(SbsReader::integer),
-            Err(Malformed { at: 1, why: SbsErrorKind::Short })
+            Err(SbsError { at: 1, why: SbsErrorKind::Short })
         );
     }
 }

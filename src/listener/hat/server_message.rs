@@ -8,9 +8,9 @@
 //! QueryRes     array of events · more follows boolean
 //! ```
 
-use super::Fault;
-use super::chatter::{Message, PING, PONG};
-use super::sbs::{Malformed, SbsReader, put_boolean, put_count, put_text};
+use super::HatFault;
+use super::chatter::{ChatterMessage, PING, PONG};
+use super::sbs::{SbsError, SbsReader, put_boolean, put_count, put_text};
 use super::value::{events, put_events};
 use crate::event::model::Event;
 use crate::event::store::QueryPage;
@@ -119,8 +119,8 @@ impl HatServerMessage {
     /// Reads what the message says, as a client does.
     ///
     /// # Errors
-    /// [`Fault::Malformed`], [`Fault::UnknownType`].
-    pub fn decode(message: &Message<'_>) -> Result<HatServerMessage, Fault> {
+    /// [`HatFault::Malformed`], [`HatFault::UnknownType`].
+    pub fn decode(message: &ChatterMessage<'_>) -> Result<HatServerMessage, HatFault> {
         let mut reader = SbsReader::new(message.body);
         let (type_name, read) = match message.type_name {
             PING => (PING, Ok(HatServerMessage::Ping)),
@@ -130,9 +130,9 @@ impl HatServerMessage {
             EVENTS_NOTIFY => (EVENTS_NOTIFY, events(&mut reader).map(HatServerMessage::Events)),
             REGISTER_RES => (REGISTER_RES, registered(&mut reader).map(HatServerMessage::Registered)),
             QUERY_RES => (QUERY_RES, answer(&mut reader).map(HatServerMessage::QueryPage)),
-            name => return Err(Fault::unknown_type(name)),
+            name => return Err(HatFault::unknown_type(name)),
         };
-        let malformed = |error| Fault::Malformed { type_name, error };
+        let malformed = |error| HatFault::Malformed { type_name, error };
         let said = read.map_err(malformed)?;
         reader.end().map_err(malformed)?;
         Ok(said)
@@ -143,18 +143,18 @@ fn put_status(out: &mut BytesMut, status: Status) {
     put_count(out, Status::ALL.iter().position(|other| *other == status).expect("one of all"));
 }
 
-fn init_answer(reader: &mut SbsReader<'_>) -> Result<Result<Status, String>, Malformed> {
+fn init_answer(reader: &mut SbsReader<'_>) -> Result<Result<Status, String>, SbsError> {
     Ok(if reader.choice(2)? == 0 { Ok(status(reader)?) } else { Err(reader.text()?.to_owned()) })
 }
 
-fn status(reader: &mut SbsReader<'_>) -> Result<Status, Malformed> {
+fn status(reader: &mut SbsReader<'_>) -> Result<Status, SbsError> {
     Ok(Status::ALL[reader.choice(Status::ALL.len())?])
 }
 
-fn registered(reader: &mut SbsReader<'_>) -> Result<Option<Vec<Event>>, Malformed> {
+fn registered(reader: &mut SbsReader<'_>) -> Result<Option<Vec<Event>>, SbsError> {
     if reader.choice(2)? == 0 { events(reader).map(Some) } else { Ok(None) }
 }
 
-fn answer(reader: &mut SbsReader<'_>) -> Result<QueryPage, Malformed> {
+fn answer(reader: &mut SbsReader<'_>) -> Result<QueryPage, SbsError> {
     Ok(QueryPage { events: events(reader)?, more_follows: reader.boolean()? })
 }

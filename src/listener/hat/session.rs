@@ -1,14 +1,14 @@
 //! One client: what it has asked and not got yet, and whether it is there.
 
-use super::chatter::{Conversation, Message};
+use super::chatter::{ChatterMessage, Conversation};
 use super::client_message::{EventSubscription, HatClientMessage, INIT_REQ, Init};
 use super::server_message::{EVENTS_NOTIFY, HatServerMessage, Status};
 use super::value::put_events;
-use super::{Fault, RegistrationRefusal, Settings};
+use super::{HatFault, RegistrationRefusal, Settings};
 use crate::event::model::{Event, Json, Payload, Registration};
 use crate::event::store::{Query, QueryPage};
 use crate::listener::access::{Account, Credentials, is_equal};
-use crate::listener::out::OutputBuffer;
+use crate::listener::output_buffer::OutputBuffer;
 use crate::subject::event_type::EventType;
 use crate::time::Instant;
 use bytes::{Bytes, BytesMut};
@@ -21,7 +21,7 @@ pub struct RequestId(pub u64);
 
 /// What a client wants of the shell. What can be answered without never gets here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum HatAction {
     /// The client has proven who it is, or needs not; the limits of strangers end.
     Admitted {
         /// Its account, for people.
@@ -68,7 +68,7 @@ pub struct HatSession {
     first: u64,
     /// Bytes of all of them, as they came.
     requests_bytes: usize,
-    asks: VecDeque<Ask>,
+    asks: VecDeque<HatAction>,
     /// What is to be registered when the client is gone.
     disconnect_event: Option<Registration>,
     subscriptions: usize,
@@ -150,7 +150,12 @@ impl HatSession {
     ///
     /// # Errors
     /// The client is at fault; its connection ends when [`on_fault`](HatSession::on_fault) has said so.
-    pub fn on_command(&mut self, now: Instant, message: Message<'_>, out: &mut OutputBuffer) -> Result<(), Fault> {
+    pub fn on_command(
+        &mut self,
+        now: Instant,
+        message: ChatterMessage<'_>,
+        out: &mut OutputBuffer,
+    ) -> Result<(), HatFault> {
         let conversation = message.conversation.mirrored();
         match self.stage {
             HatSessionState::Closed => return Ok(()),
@@ -169,11 +174,11 @@ impl HatSession {
             HatClientMessage::Ping => self.send(conversation, true, &HatServerMessage::Pong, out),
             HatClientMessage::Pong => {}
             HatClientMessage::Init(_) | HatClientMessage::Query(_) if message.is_last => {
-                return Err(Fault::Ended(type_name));
+                return Err(HatFault::Ended(type_name));
             }
             HatClientMessage::Init(init) if !self.is_admitted() => self.on_init(now, init, message.body.len())?,
-            _ if !self.is_admitted() => return Err(Fault::Unexpected(type_name)),
-            HatClientMessage::Init(_) => return Err(Fault::Unexpected(type_name)),
+            _ if !self.is_admitted() => return Err(HatFault::Unexpected(type_name)),
+            HatClientMessage::Init(_) => return Err(HatFault::Unexpected(type_name)),
             // Whoever wants to is welcome to say so, though nobody asks for it.
             HatClientMessage::EventsAck => {}
             HatClientMessage::Register(registrations) => self.register(answer, registrations, message.body.len()),
@@ -189,11 +194,11 @@ impl HatSession {
 
     /// What is asked of the shell next; to be drained after every call that takes `out`. Requests, which have answers, only if the client
     /// takes them.
-    pub fn poll_request(&mut self, takes_answers: bool) -> Option<Ask> {
+    pub fn poll_request(&mut self, takes_answers: bool) -> Option<HatAction> {
         self.asks.pop_front().or_else(|| if takes_answers { self.next_request() } else { None })
     }
 
-    /// The events of an [`Ask::Register`] are stored; `None` if they are not.
+    /// The events of an [`HatAction::Register`] are stored; `None` if they are not.
     ///
     /// # Panics
     /// There is no such request.
@@ -210,7 +215,7 @@ impl HatSession {
         self.flush(out);
     }
 
-    /// The answer to an [`Ask::Query`].
+    /// The answer to an [`HatAction::Query`].
     ///
     /// # Panics
     /// There is no such request.
@@ -253,7 +258,7 @@ impl HatSession {
     }
 
     /// The connection ends; says so where the protocol has a word for it, which is in the answer to the first request.
-    pub fn on_fault(&mut self, fault: &Fault, out: &mut OutputBuffer) {
+    pub fn on_fault(&mut self, fault: &HatFault, out: &mut OutputBuffer) {
         if let HatSessionState::Unauthenticated(Some(conversation)) = self.stage {
             self.send(conversation, true, &HatServerMessage::Init(Err(fault.to_string())), out);
         }
@@ -285,12 +290,12 @@ impl HatSession {
     ///
     /// # Errors
     /// The client did not say in time who it is, or nothing is heard of it.
-    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut OutputBuffer) -> Result<(), Fault> {
+    pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut OutputBuffer) -> Result<(), HatFault> {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Ok(());
         }
         if !self.is_admitted() {
-            return Err(Fault::AuthTime);
+            return Err(HatFault::AuthTime);
         }
         // What it may have said is not read.
         if self.is_full() || !is_read {
@@ -298,7 +303,7 @@ impl HatSession {
             return Ok(());
         }
         if self.pinged.is_some() {
-            return Err(Fault::Idle);
+            return Err(HatFault::Idle);
         }
         self.pinged = Some(now);
         let conversation = self.new_conversation();
@@ -306,7 +311,7 @@ impl HatSession {
         Ok(())
     }
 
-    /// Whether this request, which the shell does, is an [`Ask::Register`].
+    /// Whether this request, which the shell does, is an [`HatAction::Register`].
     pub fn is_registering(&self, request: RequestId) -> bool {
         let request = self.place(request).and_then(|place| self.requests.get(place));
         request.is_some_and(|request| matches!(request.state, HatRequestState::Submitted(HatRequestKind::Register)))
@@ -332,12 +337,12 @@ impl HatSession {
         self.requests_bytes
     }
 
-    fn on_init(&mut self, now: Instant, init: Init, bytes: usize) -> Result<(), Fault> {
+    fn on_init(&mut self, now: Instant, init: Init, bytes: usize) -> Result<(), HatFault> {
         let HatSessionState::Unauthenticated(conversation) = self.stage else {
             unreachable!("only strangers say who they are")
         };
         let Init { name, token, subscription, persisted: _ } = init;
-        let account = self.account(&name, token.as_deref()).ok_or(Fault::Token)?;
+        let account = self.account(&name, token.as_deref()).ok_or(HatFault::Token)?;
         self.last_received = now;
         self.stage = HatSessionState::Authenticated;
         self.subscriptions = subscription.patterns.len();
@@ -348,7 +353,7 @@ impl HatSession {
             None => HatRequestState::Done(HatServerMessage::Init(Ok(self.status))),
         };
         self.push(conversation, bytes, Some(subscription), state);
-        self.asks.push_back(Ask::Admitted { account, name });
+        self.asks.push_back(HatAction::Admitted { account, name });
         Ok(())
     }
 
@@ -396,7 +401,7 @@ impl HatSession {
             Ok(registrations) if registrations.is_empty() => send(Some(Vec::new())),
             Ok(registrations) => HatRequestState::Waiting(JournalCommand::Register(registrations)),
             Err(refusal) => {
-                self.asks.push_back(Ask::Refused(refusal));
+                self.asks.push_back(HatAction::Refused(refusal));
                 send(None)
             }
         };
@@ -415,7 +420,7 @@ impl HatSession {
     }
 
     /// Hands on the next request, if it may be done beside those that the shell does.
-    fn next_request(&mut self) -> Option<Ask> {
+    fn next_request(&mut self) -> Option<HatAction> {
         let mut under_way = None;
         for (number, request) in (self.first..).zip(&mut self.requests) {
             let kind = match &request.state {
@@ -435,10 +440,10 @@ impl HatSession {
             let request_id = RequestId(number);
             return match std::mem::replace(&mut request.state, HatRequestState::Submitted(kind)) {
                 HatRequestState::Waiting(JournalCommand::Register(registrations)) => {
-                    Some(Ask::Register { request: request_id, registrations })
+                    Some(HatAction::Register { request: request_id, registrations })
                 }
                 HatRequestState::Waiting(JournalCommand::Query(query)) => {
-                    Some(Ask::Query { request: request_id, query })
+                    Some(HatAction::Query { request: request_id, query })
                 }
                 HatRequestState::Submitted(_) | HatRequestState::Done(_) => unreachable!("it waits"),
             };
@@ -480,7 +485,7 @@ impl HatSession {
             }
             if let Some(subscription) = welcome {
                 self.stage = HatSessionState::Welcome;
-                self.asks.push_back(Ask::Subscribe(subscription));
+                self.asks.push_back(HatAction::Subscribe(subscription));
             }
         }
         if self.stage == HatSessionState::Stopping && self.requests.is_empty() {
@@ -500,7 +505,7 @@ impl HatSession {
 
     fn end(&mut self) {
         self.stage = HatSessionState::Closed;
-        self.asks.push_back(Ask::Close);
+        self.asks.push_back(HatAction::Close);
     }
 
     /// The one that begins with the next message.
@@ -514,7 +519,7 @@ impl HatSession {
 
     fn put(&mut self, conversation: Conversation, is_last: bool, type_name: &str, body: Bytes, out: &mut OutputBuffer) {
         self.sent += 1;
-        let message = Message { id: self.sent, conversation, is_last, type_name, body: &body };
+        let message = ChatterMessage { id: self.sent, conversation, is_last, type_name, body: &body };
         out.put(&message.head());
         out.put_shared(&body);
     }

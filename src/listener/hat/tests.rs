@@ -11,7 +11,7 @@ use crate::event::store::memory::MemoryJournal;
 use crate::event::store::{Journal, Query, QueryPage, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
 use crate::listener::access::{Account, Credentials};
-use crate::listener::out::OutputBuffer;
+use crate::listener::output_buffer::OutputBuffer;
 use crate::rng::Rng;
 use crate::subject::event_type::EventType;
 use crate::time::Instant;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// A server with one client.
 struct World {
-    parser: Parser,
+    parser: ChatterParser,
     session: HatSession,
     out: OutputBuffer,
     sequencer: EventSequencer,
@@ -29,7 +29,7 @@ struct World {
     /// The time of what is registered, one session after the other; then the last one.
     times: Vec<Timestamp>,
     /// Asks that are answered by the tests themselves.
-    held: Option<Vec<Ask>>,
+    held: Option<Vec<HatAction>>,
     is_closed: bool,
     /// How many messages the client has sent.
     sent: i128,
@@ -42,7 +42,7 @@ fn secs(secs: u64) -> Instant {
 impl World {
     fn new(settings: Settings) -> World {
         World {
-            parser: Parser::new(&settings),
+            parser: ChatterParser::new(&settings),
             sequencer: EventSequencer::new(settings.server, 0, Timestamp::MIN),
             session: HatSession::new(Arc::new(settings), Status::Operational, Instant::ZERO),
             out: OutputBuffer::new(),
@@ -80,7 +80,7 @@ impl World {
     }
 
     /// Bytes from the client, at this time.
-    fn push(&mut self, now: Instant, bytes: &[u8]) -> Result<(), Fault> {
+    fn push(&mut self, now: Instant, bytes: &[u8]) -> Result<(), HatFault> {
         self.parser.push(bytes);
         while !self.session.is_full()
             && let Some(message) = self.parser.next()?
@@ -94,20 +94,22 @@ impl World {
     fn act(&mut self) {
         while let Some(ask) = self.session.poll_request(true) {
             match (ask, &mut self.held) {
-                (ask @ (Ask::Register { .. } | Ask::Query { .. } | Ask::Refused(_)), Some(held)) => held.push(ask),
-                (Ask::Admitted { .. }, _) => self.parser.admit(),
-                (Ask::Subscribe(subscription), _) => self.subscription = subscription,
-                (Ask::Register { request, registrations }, None) => {
+                (ask @ (HatAction::Register { .. } | HatAction::Query { .. } | HatAction::Refused(_)), Some(held)) => {
+                    held.push(ask)
+                }
+                (HatAction::Admitted { .. }, _) => self.parser.admit(),
+                (HatAction::Subscribe(subscription), _) => self.subscription = subscription,
+                (HatAction::Register { request, registrations }, None) => {
                     let events = self.register(registrations);
                     self.session.on_registered(request, Some(events), &mut self.out);
                 }
-                (Ask::Query { request, query }, None) => {
+                (HatAction::Query { request, query }, None) => {
                     assert_eq!(query.check(), Ok(()));
                     let answer = self.journal.query(&query).unwrap();
                     self.session.on_answered(request, answer, &mut self.out);
                 }
-                (Ask::Refused(_), None) => {}
-                (Ask::Close, _) => self.is_closed = true,
+                (HatAction::Refused(_), None) => {}
+                (HatAction::Close, _) => self.is_closed = true,
             }
         }
     }
@@ -116,10 +118,10 @@ impl World {
     fn frame(&mut self, is_last: bool, type_name: &str, body: &[u8]) -> Vec<u8> {
         self.sent += 1;
         let conversation = Conversation { first: self.sent, is_own: true };
-        Message { id: self.sent, conversation, is_last, type_name, body }.frame().to_vec()
+        ChatterMessage { id: self.sent, conversation, is_last, type_name, body }.frame().to_vec()
     }
 
-    fn say(&mut self, is_last: bool, said: &HatClientMessage) -> Result<(), Fault> {
+    fn say(&mut self, is_last: bool, said: &HatClientMessage) -> Result<(), HatFault> {
         let frame = self.frame(is_last, said.type_name(), &said.encode().expect("with a meaning"));
         self.push(Instant::ZERO, &frame)
     }
@@ -133,7 +135,7 @@ impl World {
     /// What the listener has said since the last call: numbers, conversations and marks apart.
     fn said(&mut self) -> Vec<HatServerMessage> {
         let bytes = self.out.take();
-        let mut parser = Parser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
+        let mut parser = ChatterParser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
         parser.push(&bytes);
         let mut said = Vec::new();
         while let Some(message) = parser.next().unwrap() {
@@ -301,8 +303,9 @@ fn who_has_no_token_is_told_so() {
         world.parser.push(&frame);
         let message = world.parser.next().unwrap().unwrap();
         let outcome = world.session.on_command(Instant::ZERO, message, &mut world.out);
-        let admitted = account.map(|account| Ask::Admitted { account: account.to_owned(), name: name.to_owned() });
-        assert_eq!(outcome, if account.is_some() { Ok(()) } else { Err(Fault::Token) }, "{name} {token:?}");
+        let admitted =
+            account.map(|account| HatAction::Admitted { account: account.to_owned(), name: name.to_owned() });
+        assert_eq!(outcome, if account.is_some() { Ok(()) } else { Err(HatFault::Token) }, "{name} {token:?}");
         assert_eq!(world.session.poll_request(true), admitted);
         if let Err(fault) = outcome {
             world.session.on_fault(&fault, &mut world.out);
@@ -321,20 +324,20 @@ fn what_is_said_at_the_wrong_time_ends_the_connection() {
     let latest = HatClientMessage::Query(Some(Query::Latest(None)));
     for said in [registering(&["a"]), latest.clone(), HatClientMessage::EventsAck] {
         let mut world = World::new(Settings::default());
-        assert_eq!(world.say(false, &said), Err(Fault::Unexpected(said.type_name())));
-        world.session.on_fault(&Fault::Unexpected(said.type_name()), &mut world.out);
+        assert_eq!(world.say(false, &said), Err(HatFault::Unexpected(said.type_name())));
+        world.session.on_fault(&HatFault::Unexpected(said.type_name()), &mut world.out);
         assert!(world.out.is_empty(), "only one who says who it is gets an answer");
         assert_eq!(world.session.deadline(), None);
     }
     let init = HatClientMessage::Init(init("n", None, &[]));
-    assert_eq!(World::new(Settings::default()).say(true, &init), Err(Fault::Ended(init.type_name())));
+    assert_eq!(World::new(Settings::default()).say(true, &init), Err(HatFault::Ended(init.type_name())));
     let mut world = World::welcome(Settings::default());
-    assert_eq!(world.say(false, &init), Err(Fault::Unexpected(init.type_name())));
-    assert_eq!(world.say(true, &latest), Err(Fault::Ended(latest.type_name())));
+    assert_eq!(world.say(false, &init), Err(HatFault::Unexpected(init.type_name())));
+    assert_eq!(world.say(true, &latest), Err(HatFault::Ended(latest.type_name())));
     for (type_name, fault) in [
-        ("HatEventer.MsgQueryRes", Fault::Unexpected("HatEventer.MsgQueryRes")),
-        ("HatEventer.MsgInitRe", Fault::UnknownType("HatEventer.MsgInitRe".to_owned())),
-        (&"ž".repeat(61), Fault::UnknownType("ž".repeat(60))),
+        ("HatEventer.MsgQueryRes", HatFault::Unexpected("HatEventer.MsgQueryRes")),
+        ("HatEventer.MsgInitRe", HatFault::UnknownType("HatEventer.MsgInitRe".to_owned())),
+        (&"ž".repeat(61), HatFault::UnknownType("ž".repeat(60))),
     ] {
         let frame = world.frame(false, type_name, b"");
         assert_eq!(world.push(Instant::ZERO, &frame), Err(fault));
@@ -355,20 +358,20 @@ fn a_ping_is_answered_at_any_time() {
 
 #[test]
 fn a_client_of_which_nothing_is_heard_is_asked_and_then_gone() {
-    let check = |world: &mut World, now, expected: Result<&[HatServerMessage], Fault>| {
+    let check = |world: &mut World, now, expected: Result<&[HatServerMessage], HatFault>| {
         assert_eq!(world.session.deadline(), Some(now));
         let before = world.session.on_deadline(Instant::from_nanos(now.as_nanos() - 1), true, &mut world.out);
         assert!(before.is_ok() && world.out.is_empty());
         let outcome = world.session.on_deadline(now, true, &mut world.out);
         assert_eq!(outcome.map(|()| world.said()), expected.map(<[HatServerMessage]>::to_vec));
     };
-    check(&mut World::new(Settings::default()), secs(10), Err(Fault::AuthTime));
+    check(&mut World::new(Settings::default()), secs(10), Err(HatFault::AuthTime));
     let mut world = World::welcome(Settings::default());
     check(&mut world, secs(20), Ok(&[HatServerMessage::Ping]));
     let pong = world.frame(true, chatter::PONG, b"");
     world.push(secs(39), &pong).unwrap();
     check(&mut world, secs(59), Ok(&[HatServerMessage::Ping]));
-    check(&mut world, secs(79), Err(Fault::Idle));
+    check(&mut world, secs(79), Err(HatFault::Idle));
     // What was not read is not held against the client.
     let mut world = World::welcome(Settings { requests_max: 1, ..Settings::default() });
     world.held = Some(Vec::new());
@@ -382,7 +385,7 @@ fn a_client_of_which_nothing_is_heard_is_asked_and_then_gone() {
     assert_eq!(world.session.on_deadline(secs(80), false, &mut world.out), Ok(()));
     assert_eq!(world.said(), []);
     check(&mut world, secs(100), Ok(&[HatServerMessage::Ping]));
-    check(&mut world, secs(120), Err(Fault::Idle));
+    check(&mut world, secs(120), Err(HatFault::Idle));
 }
 
 #[test]
@@ -407,7 +410,7 @@ fn a_client_comes_when_that_is_stored_and_leaves_a_farewell() {
             Registration { event_type, source_timestamp: None, payload }
         };
         let registrations = vec![event("\"CONNECTED\"")];
-        assert_eq!(world.held, Some(vec![Ask::Register { request: RequestId(0), registrations }]));
+        assert_eq!(world.held, Some(vec![HatAction::Register { request: RequestId(0), registrations }]));
         // It may go on at once, and is answered in order.
         assert_eq!(said, []);
         assert_eq!(world.talk(HatClientMessage::Register(Ok(vec![]))), []);
@@ -416,7 +419,7 @@ fn a_client_comes_when_that_is_stored_and_leaves_a_farewell() {
         assert_eq!((init, registered), (&welcome[0], &HatServerMessage::Registered(Some(vec![]))));
         assert_eq!(
             world.session.poll_request(true),
-            Some(Ask::Subscribe(EventSubscription { patterns: vec!["*".parse().unwrap()], server: None }))
+            Some(HatAction::Subscribe(EventSubscription { patterns: vec!["*".parse().unwrap()], server: None }))
         );
         assert_eq!(world.session.take_final_registrations(), [[event("\"DISCONNECTED\"")]]);
         assert_eq!(world.session.take_final_registrations(), [[]; 0]);
@@ -430,7 +433,7 @@ fn requests_are_answered_in_order_and_questions_wait_for_registrations() {
     let asked = |world: &mut World| -> Vec<u64> {
         world.act();
         let number = |ask| match ask {
-            Ask::Register { request, .. } | Ask::Query { request, .. } => request.0,
+            HatAction::Register { request, .. } | HatAction::Query { request, .. } => request.0,
             ask => panic!("{ask:?}"),
         };
         world.held.replace(Vec::new()).unwrap().into_iter().map(number).collect()
@@ -529,7 +532,7 @@ fn what_cannot_be_registered_fails_as_a_whole() {
         assert_eq!(world.push(Instant::ZERO, &frame), Ok(()), "{body:x?}");
         assert_eq!(world.said(), [HatServerMessage::Registered(None)], "{body:x?}");
         let held = world.held.replace(Vec::new()).unwrap();
-        assert!(matches!(held[..], [Ask::Refused(_)]), "{held:?}");
+        assert!(matches!(held[..], [HatAction::Refused(_)]), "{held:?}");
         let frame = world.frame(true, "HatEventer.MsgRegisterReq", &body);
         assert_eq!((world.push(Instant::ZERO, &frame), world.said()), (Ok(()), vec![]));
         world.held = Some(Vec::new());
@@ -541,7 +544,7 @@ fn what_cannot_be_registered_fails_as_a_whole() {
         let frame = world.frame(false, "HatEventer.MsgRegisterReq", &body);
         assert_eq!(world.push(Instant::ZERO, &frame), Ok(()));
         let held = world.held.replace(Vec::new()).unwrap();
-        assert!(matches!(held[..], [Ask::Register { .. }]), "{held:?}");
+        assert!(matches!(held[..], [HatAction::Register { .. }]), "{held:?}");
     }
 }
 
@@ -559,7 +562,7 @@ fn refusals_say_which_event_and_why() {
         refusal.to_string(),
         "event 2: subtype 2 holds '?': leave out '?', '*' and '/' from the subtypes of an event"
     );
-    assert_eq!(world.held, Some(vec![Ask::Refused(refusal)]));
+    assert_eq!(world.held, Some(vec![HatAction::Refused(refusal)]));
 }
 
 #[test]
@@ -577,7 +580,7 @@ fn json_deeper_than_900_is_refused_and_stores_nothing() {
         let answer = if is_last { vec![] } else { vec![HatServerMessage::Registered(None)] };
         assert_eq!(world.said(), answer);
         let held = world.held.take().unwrap();
-        let [Ask::Refused(refusal)] = &held[..] else { panic!("{held:?}") };
+        let [HatAction::Refused(refusal)] = &held[..] else { panic!("{held:?}") };
         assert_eq!(refusal.kind(), "JSON depth");
     }
     assert_eq!(world.journal.events().len(), 1, "nothing more is stored");
@@ -604,10 +607,10 @@ fn what_has_no_form_ends_the_connection_and_says_where() {
     ] {
         let mut world = World::welcome(Settings::default());
         let frame = world.frame(false, type_name, body);
-        let Err(Fault::Malformed { type_name: named, error }) = world.push(Instant::ZERO, &frame) else {
+        let Err(HatFault::Malformed { type_name: named, error }) = world.push(Instant::ZERO, &frame) else {
             panic!("{type_name} {body:x?} was taken")
         };
-        assert_eq!((named, error), (type_name, sbs::Malformed { at, why }));
+        assert_eq!((named, error), (type_name, sbs::SbsError { at, why }));
     }
 }
 
@@ -638,9 +641,9 @@ fn connection_is_an_event_with_hat_events() {
 }
 
 /// What a question of these bytes is.
-fn asked(body: &[u8]) -> Result<Option<Query>, Fault> {
+fn asked(body: &[u8]) -> Result<Option<Query>, HatFault> {
     let conversation = Conversation { first: 1, is_own: true };
-    let message = Message { id: 1, conversation, is_last: false, type_name: "HatEventer.MsgQueryReq", body };
+    let message = ChatterMessage { id: 1, conversation, is_last: false, type_name: "HatEventer.MsgQueryReq", body };
     match HatClientMessage::decode(
         &message,
         &Settings { types_max: 4, wildcard_subtypes_max: 66, ..Settings::default() },
@@ -661,7 +664,7 @@ fn put_limit_and_id(out: &mut BytesMut, limit: Option<i128>, after: Option<Id>) 
 fn types_that_are_asked_for_are_those_that_there_can_be() {
     let all: Vec<&str> = vec!["a"; 32];
     let deep = [&all[..], &["*"]].concat();
-    let check = |list: &[&[&str]], expected: Result<&[&str], Fault>| {
+    let check = |list: &[&[&str]], expected: Result<&[&str], HatFault>| {
         let mut body = BytesMut::from(&b"\x80\x81"[..]);
         sbs::put_count(&mut body, list.len());
         for subtypes in list {
@@ -680,8 +683,8 @@ fn types_that_are_asked_for_are_those_that_there_can_be() {
     // What holds a `?` has a limit of its own.
     let wide = ["?"; 32];
     check(&[&wide, &all, &["?", "a"], &wide], Ok(&[&wide.join("/"), &all.join("/"), "?/a", &wide.join("/")]));
-    check(&[&wide, &wide, &["a", "b", "?"]], Err(Fault::Wildcards { subtypes: 67, max: 66 }));
-    check(&[&["a"][..]; 5], Err(Fault::Types { count: 5, max: 4 }));
+    check(&[&wide, &wide, &["a", "b", "?"]], Err(HatFault::Wildcards { subtypes: 67, max: 66 }));
+    check(&[&["a"][..]; 5], Err(HatFault::Types { count: 5, max: 4 }));
     assert_eq!(asked(b"\x80\x80"), Ok(Some(Query::Latest(None))));
 }
 
@@ -764,15 +767,15 @@ fn the_events_of_a_server_follow_an_id_that_none_of_them_needs_to_have() {
     for server in [-1, 1 << 32] {
         assert_eq!(asked(&body(server, None, Some([server, 1, 1]))), Ok(None), "no such server");
     }
-    let fault = Fault::OtherServer { after: 8, server: 7 };
+    let fault = HatFault::OtherServer { after: 8, server: 7 };
     assert_eq!(asked(&body(7, None, Some([8, 1, 1]))), Err(fault));
 }
 
 /// What clients and servers say comes back, all of it.
 #[test]
 fn every_message_comes_back() {
-    fn message<'a>(type_name: &'a str, body: &'a [u8]) -> Message<'a> {
-        Message { id: 1, conversation: Conversation { first: 1, is_own: true }, is_last: false, type_name, body }
+    fn message<'a>(type_name: &'a str, body: &'a [u8]) -> ChatterMessage<'a> {
+        ChatterMessage { id: 1, conversation: Conversation { first: 1, is_own: true }, is_last: false, type_name, body }
     }
     let at = |micros| Timestamp::from_micros(micros).unwrap();
     let binary = Payload::Binary { type_name: "t".into(), bytes: b"\0\xff"[..].into() };
@@ -824,7 +827,7 @@ fn every_message_comes_back() {
         let body = said.encode();
         assert_eq!(HatServerMessage::decode(&message(said.type_name(), &body)), Ok(said));
     }
-    let unknown = Fault::UnknownType("HatEventer.MsgInitReq".to_owned());
+    let unknown = HatFault::UnknownType("HatEventer.MsgInitReq".to_owned());
     assert_eq!(HatServerMessage::decode(&message("HatEventer.MsgInitReq", b"")), Err(unknown));
 }
 
@@ -841,7 +844,10 @@ fn a_server_that_stops_answers_what_it_was_asked_and_says_that_it_stands_by() {
     assert_eq!(world.talk(registering(&["b"])), []);
     let held = world.held.take().unwrap();
     assert!(
-        matches!(&held[..], [Ask::Register { .. }, Ask::Refused(RegistrationRefusal::Status(Status::Stopping))]),
+        matches!(
+            &held[..],
+            [HatAction::Register { .. }, HatAction::Refused(RegistrationRefusal::Status(Status::Stopping))]
+        ),
         "{held:?}"
     );
     world.session.on_registered(RequestId(1), None, &mut world.out);

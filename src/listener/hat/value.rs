@@ -9,7 +9,7 @@
 //! event        id · type · timestamp · source timestamp optional · payload optional
 //! ```
 
-use super::sbs::{Malformed, SbsErrorKind, SbsReader, put_bytes, put_count, put_integer, put_optional, put_text};
+use super::sbs::{SbsError, SbsErrorKind, SbsReader, put_bytes, put_count, put_integer, put_optional, put_text};
 use crate::event::model::{Event, EventId, Json, JsonError, Payload, Registration, ServerId};
 use crate::event::timestamp::Timestamp;
 use crate::subject::SUBJECT_TOKENS_MAX;
@@ -57,7 +57,7 @@ impl fmt::Display for RegistrationError {
 impl std::error::Error for RegistrationError {}
 
 /// Reads a list of texts in place of what is there. Of one that is longer than that of any pattern no more than shows this is kept.
-pub(super) fn subtypes<'a>(reader: &mut SbsReader<'a>, list: &mut Vec<&'a str>) -> Result<(), Malformed> {
+pub(super) fn subtypes<'a>(reader: &mut SbsReader<'a>, list: &mut Vec<&'a str>) -> Result<(), SbsError> {
     list.clear();
     for _ in 0..reader.count(1)? {
         let subtype = reader.text()?;
@@ -83,7 +83,7 @@ pub(super) fn put_pattern(out: &mut BytesMut, pattern: &TypePattern) {
 }
 
 /// Reads a timestamp, in microseconds since 1970.
-pub(super) fn micros(reader: &mut SbsReader<'_>) -> Result<i128, Malformed> {
+pub(super) fn micros(reader: &mut SbsReader<'_>) -> Result<i128, SbsError> {
     Ok(reader.integer()? * SECOND_MICROS + reader.integer()?)
 }
 
@@ -100,7 +100,7 @@ pub(super) fn put_time(out: &mut BytesMut, time: Timestamp) {
 }
 
 /// Reads server, session and instance, whether an event can have them or not.
-pub(super) fn id(reader: &mut SbsReader<'_>) -> Result<[i128; 3], Malformed> {
+pub(super) fn id(reader: &mut SbsReader<'_>) -> Result<[i128; 3], SbsError> {
     Ok([reader.integer()?, reader.integer()?, reader.integer()?])
 }
 
@@ -116,7 +116,7 @@ pub(super) fn registration<'a>(
     reader: &mut SbsReader<'a>,
     message_bytes_max: usize,
     list: &mut Vec<&'a str>,
-) -> Result<Result<Registration, RegistrationError>, Malformed> {
+) -> Result<Result<Registration, RegistrationError>, SbsError> {
     let payload_bytes_max = message_bytes_max.saturating_sub(HEADERS_BYTES_MAX);
     subtypes(reader, list)?;
     let micros = reader.optional(micros)?;
@@ -131,7 +131,7 @@ pub(super) fn registration<'a>(
 }
 
 /// Reads a payload of at most so many bytes, the name of its type included.
-fn payload(reader: &mut SbsReader<'_>, bytes_max: usize) -> Result<Result<Payload, RegistrationError>, Malformed> {
+fn payload(reader: &mut SbsReader<'_>, bytes_max: usize) -> Result<Result<Payload, RegistrationError>, SbsError> {
     let is_binary = reader.choice(2)? == 0;
     let type_name = if is_binary { reader.text()? } else { "" };
     let bytes = if is_binary { reader.bytes()? } else { reader.text()?.as_bytes() };
@@ -173,15 +173,15 @@ fn put_content(out: &mut BytesMut, source_timestamp: Option<Timestamp>, payload:
 }
 
 /// Reads events.
-pub(super) fn events(reader: &mut SbsReader<'_>) -> Result<Vec<Event>, Malformed> {
+pub(super) fn events(reader: &mut SbsReader<'_>) -> Result<Vec<Event>, SbsError> {
     // Three numbers, a type, a time of two numbers, no source timestamp, no payload.
     let count = reader.count(8)?;
     let mut list = Vec::new();
     (0..count).map(|_| event(reader, &mut list)).collect()
 }
 
-fn event<'a>(reader: &mut SbsReader<'a>, list: &mut Vec<&'a str>) -> Result<Event, Malformed> {
-    let meaningless = Malformed { at: reader.at(), why: SbsErrorKind::Meaningless };
+fn event<'a>(reader: &mut SbsReader<'a>, list: &mut Vec<&'a str>) -> Result<Event, SbsError> {
+    let meaningless = SbsError { at: reader.at(), why: SbsErrorKind::Meaningless };
     let server = ServerId(reader.number()?);
     let id = EventId { server, session: reader.number()?, instance: reader.number()? };
     subtypes(reader, list)?;

@@ -3,20 +3,20 @@
 
 use super::*;
 use crate::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
-use crate::event::refusal::{Kind, Refusal};
+use crate::event::refusal::{EventRefusal, EventRefusalKind};
 use crate::event::store::{Query, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamId;
 use crate::event::stream::store::{ConsumerRow, Contents, MissedRange, Policy, StreamLimits, StreamSettings};
 use crate::event::timestamp::Timestamp;
-use crate::listener::ask::Awaited;
-use crate::listener::event::{EventAnswer, EventAnswerPart, EventRequest, Registered};
+use crate::listener::event::{EventAnswer, EventAnswerPart, EventRequest, RegisteredSession};
 use crate::listener::frame::{FRAME_SUBS_MAX, Welcome};
-use crate::listener::refused::{RefusalReason, Refused};
-use crate::listener::run::PublishRunBuilder;
+use crate::listener::publish_run::PublishRunBuilder;
+use crate::listener::refusal::{RefusalReason, RequestRefusal};
+use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::{
-    Consumers, Place, StreamAnswer, StreamEvents, StreamOperation, StreamRefusal, StreamRefusalKind, StreamRequest,
-    StreamRow, Streams,
+    Consumers, ResetPosition, StreamAnswer, StreamEvents, StreamOperation, StreamRefusal, StreamRefusalKind,
+    StreamRequest, StreamRow, Streams,
 };
 use crate::message::{
     Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, LossScope, Message, NameError, PeerRef,
@@ -113,7 +113,7 @@ fn query(rng: &mut Rng) -> Query {
     }
 }
 
-fn event_answer(rng: &mut Rng) -> Result<EventAnswer, Refusal> {
+fn event_answer(rng: &mut Rng) -> Result<EventAnswer, EventRefusal> {
     let event = |rng: &mut Rng| {
         let Registration { event_type, source_timestamp, payload } = registration(rng);
         Event { id: event_id(rng), event_type, timestamp: time(rng), source_timestamp, payload }
@@ -121,15 +121,21 @@ fn event_answer(rng: &mut Rng) -> Result<EventAnswer, Refusal> {
     match rng.below(3) {
         0 => {
             let (server, session, timestamp) = (ServerId(rng.next_u32()), rng.next_u64(), time(rng));
-            Ok(EventAnswer::Registered(Registered { server, session, timestamp }))
+            Ok(EventAnswer::Registered(RegisteredSession { server, session, timestamp }))
         }
         1 => {
             let events = (0..rng.below(5)).map(|_| event(rng)).collect();
             Ok(EventAnswer::Found(EventAnswerPart { events, is_last: rng.chance(0.5), more_follows: rng.chance(0.5) }))
         }
         _ => {
-            let kinds = [Kind::Invalid, Kind::Unavailable, Kind::Full, Kind::Busy, Kind::Stopping];
-            Err(Refusal { kind: kinds[rng.below(5) as usize], text: "w\u{e4}it ".repeat(rng.below(100) as usize) })
+            let kinds = [
+                EventRefusalKind::Invalid,
+                EventRefusalKind::Unavailable,
+                EventRefusalKind::Full,
+                EventRefusalKind::Busy,
+                EventRefusalKind::Stopping,
+            ];
+            Err(EventRefusal { kind: kinds[rng.below(5) as usize], text: "w\u{e4}it ".repeat(rng.below(100) as usize) })
         }
     }
 }
@@ -157,7 +163,7 @@ fn stream_request(rng: &mut Rng) -> StreamRequest {
         5 => StreamOperation::Consumers,
         6 => StreamOperation::Register(consumer),
         7 => {
-            let places = [Place::Start, Place::End, Place::Behind(stream_id(rng))];
+            let places = [ResetPosition::Start, ResetPosition::End, ResetPosition::Behind(stream_id(rng))];
             StreamOperation::Reset(consumer, places[rng.below(3) as usize])
         }
         _ => StreamOperation::Remove(consumer),
@@ -253,7 +259,7 @@ fn to_peer(rng: &mut Rng) -> ClientFrame {
             ClientFrame::Events { id: rng.next_u64(), request }
         }
         7 => {
-            let what = if rng.chance(0.5) { Awaited::Absent } else { Awaited::Present };
+            let what = if rng.chance(0.5) { ReceiverCondition::Absent } else { ReceiverCondition::Present };
             let (sub, timeout_ms, subject) = (SubId(rng.next_u32()), rng.next_u32(), "a.b".parse().unwrap());
             ClientFrame::Await { sub, what, timeout_ms, subject }
         }
@@ -378,7 +384,7 @@ fn to_client(rng: &mut Rng) -> PeerFrame {
                 4 => RefusalReason::QueueNews,
                 _ => RefusalReason::Stopping,
             };
-            PeerFrame::Refused(Refused { sub: rng.chance(0.5).then_some(SubId(4)), why })
+            PeerFrame::Refused(RequestRefusal { sub: rng.chance(0.5).then_some(SubId(4)), why })
         }
         5 => {
             let unanswered = [
@@ -513,31 +519,31 @@ fn malformed_frames_are_named_and_end_the_conversation() {
         bytes
     };
     for (body, expected) in [
-        (&b"\x7f"[..], Malformed::Kind(0x7f)),
-        (b"\x81", Malformed::Kind(0x81)),
-        (b"", Malformed::Short),
-        (b"\x06\0\0", Malformed::Short),
-        (b"\x06\0\0\0\0\0\0\0\0\0", Malformed::Trailing(1)),
-        (b"\x02\x80\x01a\0\0\0\0\0", Malformed::Value("flags")),
-        (b"\x02\0\x01a\0\xff\xff\xff\xff", Malformed::Short),
-        (b"\x02\0\x01*\0\0\0\0\0", Malformed::Subject(SubjectError::Wildcard)),
-        (b"\x02\0\0\0\0\0\0\0", Malformed::Subject(SubjectError::Empty)),
-        (b"\x03\0\0\0\x01\x01\xff", Malformed::Value("pattern")),
-        (b"\x03\0\0\0\x01\x01a\x03", Malformed::Value("mode")),
-        (b"\x03\0\0\0\x01\x01a", Malformed::Short),
-        (b"\x03\0\0\0\x01\x01a\0\0", Malformed::Short),
-        (b"\x03\0\0\0\x01\x01a\0\0\x03q q", Malformed::Queue(QueueError::Character(1))),
-        (b"\x09\0\0\0\x01\x02\0\0\0\0\x01a", Malformed::Value("what")),
-        (b"\x09\0\0\0\x01\x01\0\0\0\0\x01*", Malformed::Subject(SubjectError::Wildcard)),
-        (b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0", Malformed::Name(NameError::Empty)),
-        (b"\x03\0\0\0\x01\x02a.", Malformed::Subject(SubjectError::EmptyToken(2))),
+        (&b"\x7f"[..], FrameError::Kind(0x7f)),
+        (b"\x81", FrameError::Kind(0x81)),
+        (b"", FrameError::Short),
+        (b"\x06\0\0", FrameError::Short),
+        (b"\x06\0\0\0\0\0\0\0\0\0", FrameError::Trailing(1)),
+        (b"\x02\x80\x01a\0\0\0\0\0", FrameError::Value("flags")),
+        (b"\x02\0\x01a\0\xff\xff\xff\xff", FrameError::Short),
+        (b"\x02\0\x01*\0\0\0\0\0", FrameError::Subject(SubjectError::Wildcard)),
+        (b"\x02\0\0\0\0\0\0\0", FrameError::Subject(SubjectError::Empty)),
+        (b"\x03\0\0\0\x01\x01\xff", FrameError::Value("pattern")),
+        (b"\x03\0\0\0\x01\x01a\x03", FrameError::Value("mode")),
+        (b"\x03\0\0\0\x01\x01a", FrameError::Short),
+        (b"\x03\0\0\0\x01\x01a\0\0", FrameError::Short),
+        (b"\x03\0\0\0\x01\x01a\0\0\x03q q", FrameError::Queue(QueueError::Character(1))),
+        (b"\x09\0\0\0\x01\x02\0\0\0\0\x01a", FrameError::Value("what")),
+        (b"\x09\0\0\0\x01\x01\0\0\0\0\x01*", FrameError::Subject(SubjectError::Wildcard)),
+        (b"\x07\0\0\0\0\0\0\0\x01\0\0\0\x01\0", FrameError::Name(NameError::Empty)),
+        (b"\x03\0\0\0\x01\x02a.", FrameError::Subject(SubjectError::EmptyToken(2))),
     ] {
         assert_eq!(check_listener(&framed(body)), (vec![hello()], Some(LocalFault::Malformed(expected))), "{body:?}");
     }
     let stranger = b"\0\0\0\x08\x01HTTP/1.";
-    assert_eq!(check_listener(stranger), (vec![], Some(LocalFault::Malformed(Malformed::Value("magic")))));
+    assert_eq!(check_listener(stranger), (vec![], Some(LocalFault::Malformed(FrameError::Value("magic")))));
     // A length beyond the limit ends it at once, before any of the frame has come; "GET " is such a length.
-    let long = Malformed::TooLong { bytes: 0x4745_5420, bytes_max: GREETING_BYTES_MAX };
+    let long = FrameError::TooLong { bytes: 0x4745_5420, bytes_max: GREETING_BYTES_MAX };
     assert_eq!(check_listener(b"GET / HTTP/1.1\r\n"), (vec![], Some(LocalFault::Malformed(long))));
 
     let framed = |body: &[u8]| {
@@ -547,30 +553,30 @@ fn malformed_frames_are_named_and_end_the_conversation() {
         bytes
     };
     for (body, expected) in [
-        (&b"\x01"[..], Malformed::Kind(1)),
-        (b"\x82\0\0\0\0", Malformed::Value("subscriptions")),
-        (b"\x82\xff\xff\xff\xff\0\0\0\x01", Malformed::Short),
-        (b"\x84\x10\0\0\0", Malformed::Short),
-        (b"\x88\x09\0", Malformed::Value("reason")),
-        (&[RUN_HEAD, b"\x20\x02\x05\0\x01a\0\x01\0"].concat(), Malformed::Value("flags")),
+        (&b"\x01"[..], FrameError::Kind(1)),
+        (b"\x82\0\0\0\0", FrameError::Value("subscriptions")),
+        (b"\x82\xff\xff\xff\xff\0\0\0\x01", FrameError::Short),
+        (b"\x84\x10\0\0\0", FrameError::Short),
+        (b"\x88\x09\0", FrameError::Value("reason")),
+        (&[RUN_HEAD, b"\x20\x02\x05\0\x01a\0\x01\0"].concat(), FrameError::Value("flags")),
         (
             &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\0"].concat(),
-            Malformed::Run(wire::Malformed::RunEmpty),
+            FrameError::Run(wire::Malformed::RunEmpty),
         ),
         (
             &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\xff\xff\0\0"].concat(),
-            Malformed::Run(wire::Malformed::Truncated),
+            FrameError::Run(wire::Malformed::Truncated),
         ),
         (
             &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\x01\x7f"].concat(),
-            Malformed::Run(wire::Malformed::Truncated),
+            FrameError::Run(wire::Malformed::Truncated),
         ),
         (
             &[RUN_HEAD, b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\x05\x01a\0\x01\0\0"].concat(),
-            Malformed::Run(wire::Malformed::Trailing { record: 1, bytes: 1 }),
+            FrameError::Run(wire::Malformed::Trailing { record: 1, bytes: 1 }),
         ),
-        (b"\x8a\0\0\0\0\0\0\0\x01\x07", Malformed::Value("why")),
-        (b"\x8a\0\0\0\0\0\0\0\x01\x01\0", Malformed::Trailing(1)),
+        (b"\x8a\0\0\0\0\0\0\0\x01\x07", FrameError::Value("why")),
+        (b"\x8a\0\0\0\0\0\0\0\x01\x01\0", FrameError::Trailing(1)),
     ] {
         assert_eq!(check_caller(&framed(body)), (vec![welcome()], Some(LocalFault::Malformed(expected))), "{body:?}");
     }

@@ -1,7 +1,7 @@
 //! What the server says about itself.
 
 use super::{Settings, Tls, VERSION};
-use crate::listener::ask::Hello;
+use crate::listener::session_request::ConnectionInfo;
 use crate::message::Epoch;
 use crate::rng::Rng;
 use base64::Engine;
@@ -49,7 +49,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// The line for this client; `is_stopping` says that it had better go elsewhere.
-pub(super) fn line(settings: &Settings, hello: &Hello, is_stopping: bool) -> Vec<u8> {
+pub(super) fn line(settings: &Settings, hello: &ConnectionInfo, is_stopping: bool) -> Vec<u8> {
     let info = ServerInfoJson {
         server_id: server_id(settings.epoch),
         server_name: settings.peer.as_str(),
@@ -75,7 +75,7 @@ pub(super) fn line(settings: &Settings, hello: &Hello, is_stopping: bool) -> Vec
 }
 
 /// The text that a client signs.
-pub(super) fn nonce(hello: &Hello) -> String {
+pub(super) fn nonce(hello: &ConnectionInfo) -> String {
     URL_SAFE_NO_PAD.encode(hello.nonce)
 }
 

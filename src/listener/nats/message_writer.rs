@@ -3,8 +3,8 @@
 //! What all messages of a call have in common is written once, and the line of a message again only where it differs from that of
 //! the one before.
 
-use super::subs::NatsSubscriptions;
-use crate::listener::out::{OutputBuffer, SHARE_BYTES};
+use super::subscriptions::NatsSubscriptions;
+use crate::listener::output_buffer::{OutputBuffer, SHARE_BYTES};
 use crate::message::{Count, DeliveryRef, Message, Publisher, SubId};
 use crate::proto::delivery::Deliveries;
 use std::io::Write;

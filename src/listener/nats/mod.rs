@@ -1,6 +1,6 @@
 //! The NATS listener: the client protocol of nats-server, as unmodified client libraries speak it, in front of the bus.
 //!
-//! [`Parser`] cuts a client's bytes into [`Command`]s, [`Session`] answers them or turns them into what is asked of the peer, and
+//! [`NatsParser`] cuts a client's bytes into [`NatsCommand`]s, [`NatsSession`] answers them or turns them into what is asked of the peer, and
 //! writes what the peer delivers. `docs/listeners.md` says what is served and what is not. JetStream, accounts with subjects of their own,
 //! clusters and leaf nodes are deliberately absent.
 
@@ -10,12 +10,12 @@ mod message_writer;
 pub mod nkey;
 mod parser;
 mod session;
-mod subs;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 
-pub use parser::{Command, Op, Parser, Pub};
-pub use session::Session;
+pub use parser::{NatsCommand, NatsParser, Op, Pub};
+pub use session::NatsSession;
 
 use crate::listener::access::Access;
 use crate::message::{Epoch, PeerName};
@@ -91,9 +91,9 @@ pub enum Tls {
     Required,
 }
 
-/// Why a connection ends: [`Session::on_fault`] tells the client.
+/// Why a connection ends: [`NatsSession::on_fault`] tells the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum NatsFault {
     /// A line begins with no operation that clients have, or a payload is not followed by CR LF.
     UnknownOperation,
     /// A line is longer than the limit.
@@ -161,33 +161,33 @@ pub enum AuthenticationFailure {
     Jwt,
 }
 
-impl Fault {
+impl NatsFault {
     /// Text of the `-ERR` line, without the quotes: that of nats-server where it has one. Client libraries compare the whole text, so it
     /// never says more.
     pub(crate) fn protocol_text(&self) -> Cow<'static, str> {
         match self {
-            Fault::Unauthorized(_) => AUTHORIZATION_VIOLATION.into(),
+            NatsFault::Unauthorized(_) => AUTHORIZATION_VIOLATION.into(),
             fault => fault.to_string().into(),
         }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for NatsFault {
     /// Writes the reason for the log: the text of the `-ERR` line, and behind it what the client must not be told.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::UnknownOperation => write!(f, "Unknown Protocol Operation"),
-            Fault::LineTooLong => write!(f, "maximum control line exceeded"),
-            Fault::PayloadTooLong { .. } => write!(f, "Maximum Payload Violation"),
-            Fault::Arguments(op) => write!(f, "Parser Error: {op} is {}", op.usage()),
-            Fault::Size(op) => write!(f, "Parser Error: bad size in {op}: {}", op.usage()),
-            Fault::NoHeaders => write!(f, "message headers not supported: CONNECT did not say \"headers\":true"),
-            Fault::Connect(fault) => fault.fmt(f),
-            Fault::Unauthorized(reason) => write!(f, "{AUTHORIZATION_VIOLATION}: {reason}"),
-            Fault::AuthTimeout => write!(f, "Authentication Timeout"),
-            Fault::Stale => write!(f, "Stale Connection"),
-            Fault::NotEncrypted => write!(f, "Secure Connection - TLS Required"),
-            Fault::ClientError => write!(f, "the client sent -ERR"),
+            NatsFault::UnknownOperation => write!(f, "Unknown Protocol Operation"),
+            NatsFault::LineTooLong => write!(f, "maximum control line exceeded"),
+            NatsFault::PayloadTooLong { .. } => write!(f, "Maximum Payload Violation"),
+            NatsFault::Arguments(op) => write!(f, "Parser Error: {op} is {}", op.usage()),
+            NatsFault::Size(op) => write!(f, "Parser Error: bad size in {op}: {}", op.usage()),
+            NatsFault::NoHeaders => write!(f, "message headers not supported: CONNECT did not say \"headers\":true"),
+            NatsFault::Connect(fault) => fault.fmt(f),
+            NatsFault::Unauthorized(reason) => write!(f, "{AUTHORIZATION_VIOLATION}: {reason}"),
+            NatsFault::AuthTimeout => write!(f, "Authentication Timeout"),
+            NatsFault::Stale => write!(f, "Stale Connection"),
+            NatsFault::NotEncrypted => write!(f, "Secure Connection - TLS Required"),
+            NatsFault::ClientError => write!(f, "the client sent -ERR"),
         }
     }
 }
@@ -218,10 +218,10 @@ impl fmt::Display for ConnectFault {
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for NatsFault {}
 
-impl From<ConnectFault> for Fault {
-    fn from(fault: ConnectFault) -> Fault {
-        Fault::Connect(fault)
+impl From<ConnectFault> for NatsFault {
+    fn from(fault: ConnectFault) -> NatsFault {
+        NatsFault::Connect(fault)
     }
 }

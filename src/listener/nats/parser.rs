@@ -3,7 +3,7 @@
 //! Every command lies in the parser's buffer and is looked at there. What a command means, and whether its subject is one, is the
 //! session's business.
 
-use super::{AuthenticationFailure, Fault, Settings};
+use super::{AuthenticationFailure, NatsFault, Settings};
 use crate::listener::buffer::Buffer;
 use std::fmt;
 use std::mem;
@@ -90,7 +90,7 @@ impl fmt::Display for Op {
 
 /// A command of a client, where it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command<'a> {
+pub enum NatsCommand<'a> {
     /// CONNECT with its JSON.
     Connect(&'a [u8]),
     /// PUB or HPUB.
@@ -134,21 +134,21 @@ pub struct Pub<'a> {
     pub payload: &'a [u8],
 }
 
-impl Command<'_> {
+impl NatsCommand<'_> {
     /// Whether it is a message, for which there must be room.
     pub fn is_publish(&self) -> bool {
-        matches!(self, Command::Pub(_))
+        matches!(self, NatsCommand::Pub(_))
     }
 
     /// Whether it begins or ends a subscription.
     pub fn is_subscribe(&self) -> bool {
-        matches!(self, Command::Sub { .. } | Command::Unsub { .. })
+        matches!(self, NatsCommand::Sub { .. } | NatsCommand::Unsub { .. })
     }
 }
 
 /// A client's bytes until they are whole commands. Holds one command that has begun, and what was pushed with it.
 #[derive(Debug)]
-pub struct Parser {
+pub struct NatsParser {
     buffer: Buffer,
     /// Bytes of the command that was given last, and is still there.
     given_bytes: usize,
@@ -163,10 +163,10 @@ pub struct Parser {
     payload_bytes_max: usize,
 }
 
-impl Parser {
+impl NatsParser {
     /// Nothing has come yet.
-    pub fn new(settings: &Settings) -> Parser {
-        Parser {
+    pub fn new(settings: &Settings) -> NatsParser {
+        NatsParser {
             buffer: Buffer::new(KEPT_BYTES),
             given_bytes: 0,
             searched: 0,
@@ -178,7 +178,7 @@ impl Parser {
         }
     }
 
-    /// Takes bytes as they came. Whatever [`next`](Parser::next) has given before is gone, unless it is kept.
+    /// Takes bytes as they came. Whatever [`next`](NatsParser::next) has given before is gone, unless it is kept.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.push(bytes);
     }
@@ -188,7 +188,7 @@ impl Parser {
     /// # Errors
     /// The bytes are no command, or one that is not allowed. Nothing that comes behind them means anything.
     #[expect(clippy::should_implement_trait, reason = "what is given borrows from the parser")]
-    pub fn next(&mut self) -> Result<Option<Command<'_>>, Fault> {
+    pub fn next(&mut self) -> Result<Option<NatsCommand<'_>>, NatsFault> {
         self.buffer.skip(mem::take(&mut self.given_bytes));
         let line_bytes_max = if self.is_admitted { self.line_bytes_max } else { self.unauthenticated_bytes_max };
         let rest = self.buffer.rest();
@@ -197,36 +197,36 @@ impl Parser {
         }
         let word = word(rest)?;
         if !self.is_admitted && !matches!(word, OpMatch::Partial | OpMatch::Complete(Op::Connect, _)) {
-            return Err(Fault::Unauthorized(AuthenticationFailure::NotConnected));
+            return Err(NatsFault::Unauthorized(AuthenticationFailure::NotConnected));
         }
         let Some(line_end) = line_end(&rest[self.searched..]).map(|at| self.searched + at) else {
             self.searched = rest.len();
             return match word {
                 // What may be the CR of the end, and a space.
                 OpMatch::Complete(_, word_bytes) if line_bytes_max + 2 < rest.len() - word_bytes => {
-                    Err(Fault::LineTooLong)
+                    Err(NatsFault::LineTooLong)
                 }
                 _ => Ok(None),
             };
         };
-        let OpMatch::Complete(op, word_bytes) = word else { return Err(Fault::UnknownOperation) };
+        let OpMatch::Complete(op, word_bytes) = word else { return Err(NatsFault::UnknownOperation) };
         let line = &rest[word_bytes..line_end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line_bytes_max + 1 < line.len() {
-            return Err(Fault::LineTooLong);
+            return Err(NatsFault::LineTooLong);
         }
         let (command, bytes) = match op {
             Op::Pub | Op::Hpub => {
                 let head = PubLine::read(op, line)?;
                 if self.payload_bytes_max < head.bytes {
-                    return Err(Fault::PayloadTooLong { bytes: head.bytes, bytes_max: self.payload_bytes_max });
+                    return Err(NatsFault::PayloadTooLong { bytes: head.bytes, bytes_max: self.payload_bytes_max });
                 }
                 let bytes = line_end + 1 + head.bytes + 2;
                 let Some(content) = rest.get(line_end + 1..bytes) else {
                     (self.searched, self.wanted) = (line_end, bytes);
                     return Ok(None);
                 };
-                (Command::Pub(head.with(content)?), bytes)
+                (NatsCommand::Pub(head.with(content)?), bytes)
             }
             _ => (plain(op, line)?, line_end + 1),
         };
@@ -259,7 +259,7 @@ enum OpMatch {
     Complete(Op, usize),
 }
 
-fn word(bytes: &[u8]) -> Result<OpMatch, Fault> {
+fn word(bytes: &[u8]) -> Result<OpMatch, NatsFault> {
     for (name, op) in OPS {
         let count = name.len().min(bytes.len());
         if !bytes[..count].eq_ignore_ascii_case(&name[..count]) {
@@ -267,11 +267,11 @@ fn word(bytes: &[u8]) -> Result<OpMatch, Fault> {
         }
         return match bytes.get(count) {
             _ if count < name.len() => Ok(OpMatch::Partial),
-            Some(byte) if op.needs_space() && !matches!(byte, b' ' | b'\t') => Err(Fault::UnknownOperation),
+            Some(byte) if op.needs_space() && !matches!(byte, b' ' | b'\t') => Err(NatsFault::UnknownOperation),
             _ => Ok(OpMatch::Complete(op, count)),
         };
     }
-    Err(Fault::UnknownOperation)
+    Err(NatsFault::UnknownOperation)
 }
 
 /// Where the first LF stands. Eight bytes at a time, because all that comes goes through here.
@@ -342,18 +342,18 @@ struct PubLine<'a> {
 
 impl<'a> PubLine<'a> {
     #[inline]
-    fn read(op: Op, line: &'a [u8]) -> Result<PubLine<'a>, Fault> {
+    fn read(op: Op, line: &'a [u8]) -> Result<PubLine<'a>, NatsFault> {
         let arguments = Arguments::read(line);
         let (subject, reply, header_bytes, bytes) = match (op, arguments.get()) {
             (Op::Pub, [subject, bytes]) => (subject, None, None, bytes),
             (Op::Pub, [subject, reply, bytes]) => (subject, Some(*reply), None, bytes),
             (Op::Hpub, [subject, header_bytes, bytes]) => (subject, None, Some(header_bytes), bytes),
             (Op::Hpub, [subject, reply, header_bytes, bytes]) => (subject, Some(*reply), Some(header_bytes), bytes),
-            _ => return Err(Fault::Arguments(op)),
+            _ => return Err(NatsFault::Arguments(op)),
         };
-        let bytes = size(bytes).ok_or(Fault::Size(op))?;
+        let bytes = size(bytes).ok_or(NatsFault::Size(op))?;
         let header_bytes = match header_bytes {
-            Some(text) => Some(size(text).filter(|header_bytes| *header_bytes <= bytes).ok_or(Fault::Size(op))?),
+            Some(text) => Some(size(text).filter(|header_bytes| *header_bytes <= bytes).ok_or(NatsFault::Size(op))?),
             None => None,
         };
         Ok(PubLine { subject, reply, header_bytes, bytes })
@@ -361,8 +361,8 @@ impl<'a> PubLine<'a> {
 
     /// The whole command; `content` ends with what must be CR LF.
     #[inline]
-    fn with(self, content: &'a [u8]) -> Result<Pub<'a>, Fault> {
-        let content = content.strip_suffix(b"\r\n").ok_or(Fault::UnknownOperation)?;
+    fn with(self, content: &'a [u8]) -> Result<Pub<'a>, NatsFault> {
+        let content = content.strip_suffix(b"\r\n").ok_or(NatsFault::UnknownOperation)?;
         let (headers, payload) = match self.header_bytes {
             Some(bytes) => (Some(&content[..bytes]), &content[bytes..]),
             None => (None, content),
@@ -381,22 +381,22 @@ fn size(text: &[u8]) -> Option<usize> {
 }
 
 /// A command that is a line and nothing more.
-fn plain(op: Op, line: &[u8]) -> Result<Command<'_>, Fault> {
+fn plain(op: Op, line: &[u8]) -> Result<NatsCommand<'_>, NatsFault> {
     match op {
-        Op::Connect => return Ok(Command::Connect(line.trim_ascii())),
-        Op::Ping => return Ok(Command::Ping),
-        Op::Pong => return Ok(Command::Pong),
-        Op::Info | Op::Ok => return Ok(Command::Ignored),
-        Op::Err => return Ok(Command::Err),
+        Op::Connect => return Ok(NatsCommand::Connect(line.trim_ascii())),
+        Op::Ping => return Ok(NatsCommand::Ping),
+        Op::Pong => return Ok(NatsCommand::Pong),
+        Op::Info | Op::Ok => return Ok(NatsCommand::Ignored),
+        Op::Err => return Ok(NatsCommand::Err),
         Op::Pub | Op::Hpub | Op::Sub | Op::Unsub => {}
     }
     let arguments = Arguments::read(line);
     match (op, arguments.get()) {
-        (Op::Sub, [subject, sid]) => Ok(Command::Sub { subject, queue: None, sid }),
-        (Op::Sub, [subject, queue, sid]) => Ok(Command::Sub { subject, queue: Some(queue), sid }),
-        (Op::Unsub, [sid]) => Ok(Command::Unsub { sid, max: 0 }),
+        (Op::Sub, [subject, sid]) => Ok(NatsCommand::Sub { subject, queue: None, sid }),
+        (Op::Sub, [subject, queue, sid]) => Ok(NatsCommand::Sub { subject, queue: Some(queue), sid }),
+        (Op::Unsub, [sid]) => Ok(NatsCommand::Unsub { sid, max: 0 }),
         // As nats-server reads it: what is no number ends the subscription at once.
-        (Op::Unsub, [sid, max]) => Ok(Command::Unsub { sid, max: size(max).unwrap_or(0) as u64 }),
-        _ => Err(Fault::Arguments(op)),
+        (Op::Unsub, [sid, max]) => Ok(NatsCommand::Unsub { sid, max: size(max).unwrap_or(0) as u64 }),
+        _ => Err(NatsFault::Arguments(op)),
     }
 }

@@ -3,10 +3,12 @@
 use super::connect::{self, ConnectOptions};
 use super::info;
 use super::message_writer::{HEADERS_LINE, HeaderMode, MessageWriter, RESERVED_PREFIX, STATUS};
-use super::subs::NatsSubscriptions;
-use super::{AuthenticationFailure, Command, Fault, Pub, Settings};
-use crate::listener::ask::{Ask, ClientFacts, Hello, ListedSubscription, Publish, ReceiverCount, ServerFacts};
-use crate::listener::out::OutputBuffer;
+use super::subscriptions::NatsSubscriptions;
+use super::{AuthenticationFailure, NatsCommand, NatsFault, Pub, Settings};
+use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::session_request::{
+    ClientFacts, ConnectionInfo, ListedSubscription, Publish, ReceiverCount, ServerFacts, SessionRequest,
+};
 use crate::message::{Count, Headers, Queue, SubId, SubscriptionFilter};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
@@ -27,15 +29,15 @@ const HEADERS_KEPT_BYTES: usize = 512;
 
 /// The state of a connection.
 #[derive(Debug)]
-pub struct Session {
+pub struct NatsSession {
     settings: Arc<Settings>,
-    hello: Hello,
+    hello: ConnectionInfo,
     options: ConnectOptions,
     name: String,
     is_admitted: bool,
     /// Whether its messages carry what the bus knows about them, if it knows headers.
     is_annotated: bool,
-    asks: VecDeque<Ask<'static>>,
+    asks: VecDeque<SessionRequest<'static>>,
     subs: NatsSubscriptions,
     writer: MessageWriter,
     /// Whether anything was asked of the peer since it last answered.
@@ -56,14 +58,14 @@ pub struct Session {
     pings: u32,
 }
 
-impl Session {
+impl NatsSession {
     /// A client has connected.
-    pub fn new(settings: Arc<Settings>, hello: &Hello, now: Instant) -> Session {
+    pub fn new(settings: Arc<Settings>, hello: &ConnectionInfo, now: Instant) -> NatsSession {
         let is_open = !settings.access.is_closed();
         let first = settings.ping_interval.min(FIRST_PING);
         let spread = crate::time::nanos(first) / SPREAD_PART;
         let chance = crate::rng::Rng::new(seed(hello)).below(spread);
-        let mut session = Session {
+        let mut session = NatsSession {
             is_annotated: settings.access.headers,
             settings,
             hello: *hello,
@@ -85,7 +87,7 @@ impl Session {
             pings: 0,
         };
         if is_open {
-            session.asks.push_back(Ask::Admitted { account: "open".to_owned() });
+            session.asks.push_back(SessionRequest::Admitted { account: "open".to_owned() });
         }
         session
     }
@@ -98,35 +100,35 @@ impl Session {
     /// Answers a command, or says what it asks of the peer.
     ///
     /// # Errors
-    /// The command ends the connection; [`on_fault`](Session::on_fault) says so to the client.
+    /// The command ends the connection; [`on_fault`](NatsSession::on_fault) says so to the client.
     #[inline]
     pub fn on_command<'a>(
         &mut self,
         now: Instant,
-        command: Command<'a>,
+        command: NatsCommand<'a>,
         out: &mut OutputBuffer,
-    ) -> Result<Option<Ask<'a>>, Fault> {
+    ) -> Result<Option<SessionRequest<'a>>, NatsFault> {
         self.last_received = now;
-        if !self.is_admitted && !matches!(command, Command::Connect(_)) {
-            return Err(Fault::Unauthorized(AuthenticationFailure::NotConnected));
+        if !self.is_admitted && !matches!(command, NatsCommand::Connect(_)) {
+            return Err(NatsFault::Unauthorized(AuthenticationFailure::NotConnected));
         }
         match command {
-            Command::Pub(publish) => self.publish(publish, out),
-            Command::Sub { subject, queue, sid } => Ok(self.subscribe(subject, queue, sid, out)),
-            Command::Unsub { sid, max } => Ok(self.unsubscribe(sid, max, out)),
-            Command::Ping => Ok(self.on_ping(out)),
-            Command::Pong => {
+            NatsCommand::Pub(publish) => self.publish(publish, out),
+            NatsCommand::Sub { subject, queue, sid } => Ok(self.subscribe(subject, queue, sid, out)),
+            NatsCommand::Unsub { sid, max } => Ok(self.unsubscribe(sid, max, out)),
+            NatsCommand::Ping => Ok(self.on_ping(out)),
+            NatsCommand::Pong => {
                 self.pings = 0;
                 Ok(None)
             }
-            Command::Connect(json) => self.connect(json, out),
-            Command::Ignored => Ok(None),
-            Command::Err => Err(Fault::ClientError),
+            NatsCommand::Connect(json) => self.connect(json, out),
+            NatsCommand::Ignored => Ok(None),
+            NatsCommand::Err => Err(NatsFault::ClientError),
         }
     }
 
     /// What else the last command, or the last deliveries, ask of the peer.
-    pub fn poll_request(&mut self) -> Option<Ask<'static>> {
+    pub fn poll_request(&mut self) -> Option<SessionRequest<'static>> {
         let ask = self.asks.pop_front();
         if self.asks.is_empty() && ask.is_some() {
             self.asks = VecDeque::new();
@@ -135,8 +137,8 @@ impl Session {
     }
 
     /// Tells the client why the connection ends.
-    pub fn on_fault(&mut self, fault: &Fault, out: &mut OutputBuffer) {
-        if *fault != Fault::ClientError {
+    pub fn on_fault(&mut self, fault: &NatsFault, out: &mut OutputBuffer) {
+        if *fault != NatsFault::ClientError {
             put_error(out, fault.protocol_text());
         }
     }
@@ -150,7 +152,7 @@ impl Session {
         match refusal {
             Refusal::MessageTooLarge { .. } => {
                 put_error(out, "Maximum Payload Violation");
-                self.asks.push_back(Ask::Close);
+                self.asks.push_back(SessionRequest::Close);
             }
             Refusal::TooManySubscriptions { .. } => put_error(out, "maximum subscriptions exceeded"),
             Refusal::Subject(_) if sub.is_some() => put_error(out, "Invalid Subject"),
@@ -204,7 +206,7 @@ impl Session {
             (true, true) => HeaderMode::Annotated,
         };
         let asks = &mut self.asks;
-        let ended = |sub| asks.push_back(Ask::Unsubscribe { sub });
+        let ended = |sub| asks.push_back(SessionRequest::Unsubscribe { sub });
         self.writer.write(&mut self.subs, subs, deliveries, form, out, ended)
     }
 
@@ -222,7 +224,7 @@ impl Session {
         }
     }
 
-    /// When [`on_deadline`](Session::on_deadline) is next worth calling.
+    /// When [`on_deadline`](NatsSession::on_deadline) is next worth calling.
     pub fn deadline(&self) -> Option<Instant> {
         Some(if self.is_admitted { self.next_ping } else { self.since + self.settings.auth_time })
     }
@@ -231,17 +233,17 @@ impl Session {
     ///
     /// # Errors
     /// The client took too long, and the connection ends.
-    pub fn on_deadline(&mut self, now: Instant, out: &mut OutputBuffer) -> Result<(), Fault> {
+    pub fn on_deadline(&mut self, now: Instant, out: &mut OutputBuffer) -> Result<(), NatsFault> {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Ok(());
         }
         if !self.is_admitted {
-            return Err(Fault::AuthTimeout);
+            return Err(NatsFault::AuthTimeout);
         }
         // The first one tells whether the client answers at all; later ones are only for those that are silent.
         if !self.was_pinged || self.settings.ping_interval <= now.since(self.last_received) {
             if self.settings.pings_max <= self.pings {
-                return Err(Fault::Stale);
+                return Err(NatsFault::Stale);
             }
             self.was_pinged = true;
             self.pings += 1;
@@ -266,46 +268,50 @@ impl Session {
         self.subs.get(sub).is_some()
     }
 
-    fn connect<'a>(&mut self, json: &[u8], out: &mut OutputBuffer) -> Result<Option<Ask<'a>>, Fault> {
+    fn connect<'a>(&mut self, json: &[u8], out: &mut OutputBuffer) -> Result<Option<SessionRequest<'a>>, NatsFault> {
         let mut options = self.options;
         let identity = connect::read(json, &mut options)?;
         let access = &self.settings.access;
         if access.is_closed() {
             let account =
-                connect::authenticate(access, &identity, &info::nonce(&self.hello)).map_err(Fault::Unauthorized)?;
+                connect::authenticate(access, &identity, &info::nonce(&self.hello)).map_err(NatsFault::Unauthorized)?;
             self.is_annotated = access.headers || account.headers;
             if !self.is_admitted {
                 self.is_admitted = true;
-                self.asks.push_back(Ask::Admitted { account: connect::account_label(account) });
+                self.asks.push_back(SessionRequest::Admitted { account: connect::account_label(account) });
             }
         }
         if options.echo != self.options.echo {
-            self.asks.push_back(Ask::Echo(options.echo));
+            self.asks.push_back(SessionRequest::Echo(options.echo));
         }
         self.options = options;
         if !identity.name.is_empty() && identity.name != self.name {
             self.name.clone_from(&identity.name);
-            self.asks.push_back(Ask::Named { name: identity.name });
+            self.asks.push_back(SessionRequest::Named { name: identity.name });
         }
         self.confirm(out);
         Ok(self.asks.pop_front())
     }
 
-    fn on_ping(&mut self, out: &mut OutputBuffer) -> Option<Ask<'static>> {
+    fn on_ping(&mut self, out: &mut OutputBuffer) -> Option<SessionRequest<'static>> {
         if !std::mem::take(&mut self.has_pending_request) {
             out.put(b"PONG\r\n");
             return None;
         }
         // A PONG says that what came before has been done, so it waits for the peer's answer to a question about nothing.
         self.is_pinged = true;
-        Some(Ask::Count { subjects: Vec::new() })
+        Some(SessionRequest::Count { subjects: Vec::new() })
     }
 
     #[inline]
-    fn publish<'a>(&mut self, publish: Pub<'a>, out: &mut OutputBuffer) -> Result<Option<Ask<'a>>, Fault> {
+    fn publish<'a>(
+        &mut self,
+        publish: Pub<'a>,
+        out: &mut OutputBuffer,
+    ) -> Result<Option<SessionRequest<'a>>, NatsFault> {
         let Pub { subject, reply, headers, payload } = publish;
         if headers.is_some() && !self.options.headers {
-            return Err(Fault::NoHeaders);
+            return Err(NatsFault::NoHeaders);
         }
         let Some(subject) = self.subject(subject) else {
             put_error(out, "Invalid Publish Subject");
@@ -332,7 +338,7 @@ impl Session {
         self.has_pending_request = true;
         self.confirm_when_done();
         let wants_receivers = self.options.no_responders && reply.is_some();
-        Ok(Some(Ask::Publish(Publish { subject, reply, headers, payload, wants_receivers })))
+        Ok(Some(SessionRequest::Publish(Publish { subject, reply, headers, payload, wants_receivers })))
     }
 
     /// The subject with this text, which is looked at only if it is another one than that of the last message.
@@ -364,7 +370,7 @@ impl Session {
         queue: Option<&[u8]>,
         sid: &[u8],
         out: &mut OutputBuffer,
-    ) -> Option<Ask<'static>> {
+    ) -> Option<SessionRequest<'static>> {
         let Settings { sid_bytes_max, subscriptions_max, .. } = *self.settings;
         let Ok(pattern) = Pattern::from_bytes(Bytes::copy_from_slice(subject)) else {
             put_error(out, "Invalid Subject");
@@ -390,14 +396,14 @@ impl Session {
         let sub = self.subs.add(sid, pattern.clone(), queue.is_some());
         self.has_pending_request = true;
         self.confirm_when_done();
-        Some(Ask::Subscribe { sub, wanted: SubscriptionFilter { pattern, glob: None, queue } })
+        Some(SessionRequest::Subscribe { sub, wanted: SubscriptionFilter { pattern, glob: None, queue } })
     }
 
-    fn unsubscribe(&mut self, sid: &[u8], max: u64, out: &mut OutputBuffer) -> Option<Ask<'static>> {
+    fn unsubscribe(&mut self, sid: &[u8], max: u64, out: &mut OutputBuffer) -> Option<SessionRequest<'static>> {
         let ended = self.subs.limit(sid, max);
         self.has_pending_request |= ended.is_some();
         self.confirm(out);
-        ended.map(|sub| Ask::Unsubscribe { sub })
+        ended.map(|sub| SessionRequest::Unsubscribe { sub })
     }
 
     /// Says that something was right when the peer has done it, if the client wants that, and the peer does not refuse it.
@@ -405,7 +411,7 @@ impl Session {
     fn confirm_when_done(&mut self) {
         if self.options.verbose {
             self.is_ok_pending = true;
-            self.asks.push_back(Ask::Count { subjects: Vec::new() });
+            self.asks.push_back(SessionRequest::Count { subjects: Vec::new() });
         }
     }
 
@@ -429,7 +435,7 @@ fn put_error(out: &mut OutputBuffer, text: impl fmt::Display) {
 }
 
 /// A number that nobody knows beforehand.
-fn seed(hello: &Hello) -> u64 {
+fn seed(hello: &ConnectionInfo) -> u64 {
     let (half, _) = hello.nonce.split_first_chunk().expect("16 bytes");
     u64::from_le_bytes(*half)
 }

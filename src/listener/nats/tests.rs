@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::listener::access::{Account, Credentials};
-use crate::listener::ask::{Ask, Hello, Publish, ReceiverCount};
-use crate::listener::out::OutputBuffer;
+use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::session_request::{ConnectionInfo, Publish, ReceiverCount, SessionRequest};
 use crate::message::{Count, Delivery, Headers, Message, Publisher, SubId, SubscriptionFilter, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
@@ -34,10 +34,10 @@ fn with_password() -> Settings {
     closed([Credentials::User { name: "u".to_owned(), password: "p".to_owned() }])
 }
 
-fn hello() -> Hello {
+fn hello() -> ConnectionInfo {
     let address = |text: &str| text.parse().unwrap();
     let (from, listen) = (address("10.0.0.9:50000"), address("127.0.0.1:4222"));
-    Hello { client: 5, from, listen, nonce: [9; 16], is_secure: false }
+    ConnectionInfo { client: 5, from, listen, nonce: [9; 16], is_secure: false }
 }
 
 fn seconds(count: u64) -> Instant {
@@ -46,8 +46,8 @@ fn seconds(count: u64) -> Instant {
 
 /// A client at a peer that has no other.
 struct Alone {
-    parser: Parser,
-    session: Session,
+    parser: NatsParser,
+    session: NatsSession,
     out: OutputBuffer,
     wanted: BTreeMap<SubId, SubscriptionFilter>,
     asked: Vec<String>,
@@ -60,9 +60,9 @@ struct Alone {
 
 impl Alone {
     fn new(settings: &Settings) -> Alone {
-        let session = Session::new(Arc::new(settings.clone()), &hello(), Instant::ZERO);
+        let session = NatsSession::new(Arc::new(settings.clone()), &hello(), Instant::ZERO);
         Alone {
-            parser: Parser::new(settings),
+            parser: NatsParser::new(settings),
             session,
             out: OutputBuffer::new(),
             wanted: BTreeMap::new(),
@@ -113,14 +113,14 @@ impl Alone {
                 }
             };
             let (mut is_admitted, mut own) = (false, Vec::new());
-            let mut carry_out = |ask: Ask<'_>, session: &mut Session| match ask {
-                Ask::Admitted { account } => {
+            let mut carry_out = |ask: SessionRequest<'_>, session: &mut NatsSession| match ask {
+                SessionRequest::Admitted { account } => {
                     is_admitted = true;
                     asked.push(format!("admitted {account}"));
                 }
-                Ask::Close => *is_over = true,
-                Ask::Echo(is_on) => *has_echo = is_on,
-                ask @ Ask::Publish(_) if !*has_echo => {
+                SessionRequest::Close => *is_over = true,
+                SessionRequest::Echo(is_on) => *has_echo = is_on,
+                ask @ SessionRequest::Publish(_) if !*has_echo => {
                     carry_out(ask, session, out, &mut BTreeMap::new(), asked, &mut own);
                 }
                 ask => carry_out(ask, session, out, wanted, asked, &mut own),
@@ -155,15 +155,15 @@ impl Alone {
 
 /// Does what is asked, as a peer without others does it.
 fn carry_out(
-    ask: Ask<'_>,
-    session: &mut Session,
+    ask: SessionRequest<'_>,
+    session: &mut NatsSession,
     out: &mut OutputBuffer,
     wanted: &mut BTreeMap<SubId, SubscriptionFilter>,
     asked: &mut Vec<String>,
     own: &mut Vec<(Vec<SubId>, Deliveries)>,
 ) {
     match ask {
-        Ask::Publish(Publish { subject, reply, headers, payload, wants_receivers }) => {
+        SessionRequest::Publish(Publish { subject, reply, headers, payload, wants_receivers }) => {
             let mut groups = BTreeSet::new();
             let subs: Vec<SubId> = wanted
                 .iter()
@@ -179,9 +179,11 @@ fn carry_out(
                 session.on_published(reply.as_ref(), receivers, out);
             }
         }
-        Ask::Subscribe { sub, wanted: what } => assert_eq!(wanted.insert(sub, what), None, "a number is given once"),
-        Ask::Unsubscribe { sub } => _ = wanted.remove(&sub).expect("what ends has begun"),
-        Ask::Count { subjects } => {
+        SessionRequest::Subscribe { sub, wanted: what } => {
+            assert_eq!(wanted.insert(sub, what), None, "a number is given once")
+        }
+        SessionRequest::Unsubscribe { sub } => _ = wanted.remove(&sub).expect("what ends has begun"),
+        SessionRequest::Count { subjects } => {
             assert_eq!(subjects, []);
             session.on_counts(&[], out);
         }
@@ -531,14 +533,14 @@ fn who_has_to_prove_who_it_is_does_so_first() {
 /// Client libraries compare the whole text of an error, so the reason stands in the log alone.
 #[test]
 fn refused_jwt_is_named_in_the_log_only() {
-    let command = Command::Connect(br#"{"jwt":"eyJ0","sig":"x"}"#);
+    let command = NatsCommand::Connect(br#"{"jwt":"eyJ0","sig":"x"}"#);
     let mut alone = Alone::new(&with_password());
     let fault = alone.session.on_command(Instant::ZERO, command, &mut alone.out).unwrap_err();
     alone.session.on_fault(&fault, &mut alone.out);
     assert_eq!(alone.told(), "-ERR 'Authorization Violation'|");
-    assert_eq!(fault, Fault::Unauthorized(AuthenticationFailure::Jwt));
+    assert_eq!(fault, NatsFault::Unauthorized(AuthenticationFailure::Jwt));
     assert!(fault.to_string().contains("JWT"), "{fault}");
-    assert_ne!(fault.to_string(), Fault::Unauthorized(AuthenticationFailure::Wrong).to_string());
+    assert_ne!(fault.to_string(), NatsFault::Unauthorized(AuthenticationFailure::Wrong).to_string());
 }
 
 /// The text of a public key as NATS writes it.
@@ -614,7 +616,7 @@ fn the_server_says_what_clients_look_for() {
     let mut alone = Alone::new(&Settings { tls: Tls::Required, ..settings() });
     alone.session.on_open(&mut alone.out);
     assert!(alone.told().contains(r#""tls_required":true"#));
-    alone.session.on_fault(&Fault::NotEncrypted, &mut alone.out);
+    alone.session.on_fault(&NatsFault::NotEncrypted, &mut alone.out);
     assert_eq!(alone.told(), "-ERR 'Secure Connection - TLS Required'|");
 }
 
@@ -643,28 +645,28 @@ fn who_is_silent_is_asked_and_then_left() {
     step(483, "", "PING|");
     step(602, "", "");
     assert_eq!(step(603, "", "Stale Connection"), seconds(603));
-    alone.session.on_fault(&Fault::Stale, &mut alone.out);
+    alone.session.on_fault(&NatsFault::Stale, &mut alone.out);
     assert_eq!(alone.told(), "-ERR 'Stale Connection'|");
 
     let mut stranger = Alone::new(&with_password());
     assert_eq!(stranger.session.deadline(), Some(seconds(2)));
     assert_eq!(stranger.session.on_deadline(seconds(1), &mut stranger.out), Ok(()));
-    assert_eq!(stranger.session.on_deadline(seconds(2), &mut stranger.out), Err(Fault::AuthTimeout));
-    stranger.session.on_fault(&Fault::AuthTimeout, &mut stranger.out);
+    assert_eq!(stranger.session.on_deadline(seconds(2), &mut stranger.out), Err(NatsFault::AuthTimeout));
+    stranger.session.on_fault(&NatsFault::AuthTimeout, &mut stranger.out);
     assert_eq!(stranger.told(), "-ERR 'Authentication Timeout'|");
 }
 
 /// A PING is a barrier: its answer says that the peer has done what came before.
 #[test]
 fn a_pong_waits_for_the_peer() {
-    let mut session = Session::new(Arc::new(settings()), &hello(), Instant::ZERO);
-    let (mut parser, mut out) = (Parser::new(&settings()), OutputBuffer::new());
+    let mut session = NatsSession::new(Arc::new(settings()), &hello(), Instant::ZERO);
+    let (mut parser, mut out) = (NatsParser::new(&settings()), OutputBuffer::new());
     parser.push(&bytes(&format!("{QUIET}PING|SUB a 1|PING|PING|")));
     let mut step = |answer: bool| {
         let command = parser.next().unwrap().unwrap();
         let ask = session.on_command(Instant::ZERO, command, &mut out).unwrap();
         while session.poll_request().is_some() {}
-        let is_barrier = ask == Some(Ask::Count { subjects: Vec::new() });
+        let is_barrier = ask == Some(SessionRequest::Count { subjects: Vec::new() });
         let before = out.take();
         if answer {
             session.on_counts(&[], &mut out);
@@ -681,8 +683,8 @@ fn a_pong_waits_for_the_peer() {
 /// In verbose mode an operation is answered once, whoever refuses it.
 #[test]
 fn what_the_peer_refuses_is_not_said_to_be_right() {
-    let mut session = Session::new(Arc::new(settings()), &hello(), Instant::ZERO);
-    let (mut parser, mut out) = (Parser::new(&settings()), OutputBuffer::new());
+    let mut session = NatsSession::new(Arc::new(settings()), &hello(), Instant::ZERO);
+    let (mut parser, mut out) = (NatsParser::new(&settings()), OutputBuffer::new());
     parser.push(&bytes(r#"CONNECT {"verbose":true}|SUB a 1|PUB a 1|x|SUB b 2|"#));
     let mut step = |refusal: Option<(Option<SubId>, Refusal)>| {
         let command = parser.next().unwrap().unwrap();
@@ -707,7 +709,7 @@ fn what_the_peer_refuses_the_client_is_told() {
     let refuse = |sub, refusal: Refusal| {
         let mut alone = Alone::after(&settings(), &format!("{QUIET}SUB a 1|SUB b 2|"));
         alone.session.on_refused(sub, &refusal, &mut alone.out);
-        let is_closed = alone.session.poll_request() == Some(Ask::Close);
+        let is_closed = alone.session.poll_request() == Some(SessionRequest::Close);
         (alone.told(), alone.session.subscriptions(), is_closed)
     };
     let subject = Refusal::Subject(crate::subject::SubjectError::Wildcard);
@@ -756,7 +758,7 @@ fn messages_of_a_run_reach_every_subscription_in_order() {
     assert_eq!(alone.session.on_deliveries(&subs, &plain, &mut alone.out), 5);
     let expected = "MSG a.b 1 1|p|MSG a.b x 1|p|MSG a.b 1 2|qq|MSG a.b x 2|qq|MSG a.b 1 2|rr|";
     assert_eq!(alone.told(), expected);
-    assert_eq!(alone.session.poll_request(), Some(Ask::Unsubscribe { sub: SubId(2) }));
+    assert_eq!(alone.session.poll_request(), Some(SessionRequest::Unsubscribe { sub: SubId(2) }));
     assert_eq!(alone.session.poll_request(), None);
     assert_eq!(alone.session.on_deliveries(&[SubId(2)], &plain, &mut alone.out), 0);
     let mixed = [message("p", "A: b|", None), message("q", "", Some("r")), message("s", "odd", None)];
@@ -853,7 +855,7 @@ fn what_real_clients_were_seen_to_send_is_answered_as_nats_server_answered() {
 /// Nothing is held but what is not yet whole, and an idle client holds nothing.
 #[test]
 fn a_parser_holds_no_more_than_it_must() {
-    let mut parser = Parser::new(&settings());
+    let mut parser = NatsParser::new(&settings());
     let publish = bytes(&format!("PUB a 1000|{}|", "x".repeat(1000)));
     for _ in 0..100 {
         parser.push(&publish.repeat(3));

@@ -1,7 +1,7 @@
 //! Commands about commands and about the configuration, answered from what is written down here.
 
 use super::command_table::{CommandEntry, CommandId, ENTRIES, named};
-use super::parser::Command;
+use super::parser::RedisCommand;
 use super::reply::ReplyWriter;
 use crate::subject::glob::Glob;
 
@@ -10,7 +10,7 @@ const CONFIG: [(&str, &str); 5] =
     [("appendonly", "no"), ("databases", "16"), ("maxmemory", "0"), ("save", ""), ("timeout", "0")];
 
 /// Answers a command that needs nothing but its arguments.
-pub(super) fn run(id: CommandId, command: Command<'_>, reply: &mut ReplyWriter<'_>) {
+pub(super) fn run(id: CommandId, command: RedisCommand<'_>, reply: &mut ReplyWriter<'_>) {
     let all = || ENTRIES.iter().filter(|entry| !entry.is_sub());
     match id {
         CommandId::CommandAll => {
@@ -63,7 +63,7 @@ fn describe(entry: &CommandEntry, reply: &mut ReplyWriter<'_>) {
     }
 }
 
-fn list<'a>(command: Command<'_>, all: impl Iterator<Item = &'a CommandEntry>, reply: &mut ReplyWriter<'_>) {
+fn list<'a>(command: RedisCommand<'_>, all: impl Iterator<Item = &'a CommandEntry>, reply: &mut ReplyWriter<'_>) {
     let is = |at, word: &[u8]| command.arg(at).eq_ignore_ascii_case(word);
     let fitting: Vec<_> = match command.len() {
         2 => all.collect(),
@@ -81,7 +81,7 @@ fn list<'a>(command: Command<'_>, all: impl Iterator<Item = &'a CommandEntry>, r
     fitting.iter().for_each(|entry| reply.bulk(entry.name.as_bytes()));
 }
 
-fn config_get(command: Command<'_>, reply: &mut ReplyWriter<'_>) {
+fn config_get(command: RedisCommand<'_>, reply: &mut ReplyWriter<'_>) {
     let globs: Vec<Glob> =
         command.args(2).filter_map(|text| Glob::new(&text.to_ascii_lowercase()).ok()).take(CONFIG_GLOBS_MAX).collect();
     let is_wanted = |name: &str| globs.iter().any(|glob| glob.matches(name.as_bytes()));
@@ -97,7 +97,7 @@ fn config_get(command: Command<'_>, reply: &mut ReplyWriter<'_>) {
 const CONFIG_GLOBS_MAX: usize = 64;
 
 /// The subcommands of a command.
-fn help(command: Command<'_>, reply: &mut ReplyWriter<'_>) {
+fn help(command: RedisCommand<'_>, reply: &mut ReplyWriter<'_>) {
     let of = command.arg(0).to_ascii_lowercase();
     let is_part =
         |entry: &&CommandEntry| entry.name.as_bytes().strip_prefix(&of[..]).is_some_and(|rest| rest.starts_with(b"|"));

@@ -1,17 +1,17 @@
 //! `CLIENT`: what a client is called, who else is there, and who is to go.
 
 use super::command_table::CommandId;
-use super::parser::{Command, number};
-use super::session::{PendingReply, Session};
-use crate::listener::ask::{Ask, ClientFacts, RespState};
-use crate::listener::out::OutputBuffer;
+use super::parser::{RedisCommand, number};
+use super::session::{PendingReply, RedisSession};
+use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::session_request::{ClientFacts, RespState, SessionRequest};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
 /// Which clients are meant: those of which all that is there is true.
 #[derive(Debug, Default)]
-pub(super) struct Filter {
+pub(super) struct ClientFilter {
     /// Their number is one of these.
     ids: Option<BTreeSet<u32>>,
     /// They come from here, as text.
@@ -24,7 +24,7 @@ pub(super) struct Filter {
     is_other: bool,
 }
 
-impl Filter {
+impl ClientFilter {
     fn fits(&self, client: &ClientFacts, listen: SocketAddr, own: u32) -> bool {
         let is = |wanted: &Option<Vec<u8>>, address: SocketAddr| {
             wanted.as_ref().is_none_or(|wanted| address.to_string().as_bytes() == wanted)
@@ -71,8 +71,8 @@ fn id(text: &[u8]) -> Option<u32> {
     number(text).filter(|id| 0 < *id).map(|id| u32::try_from(id).unwrap_or(u32::MAX))
 }
 
-impl Session {
-    pub(super) fn client(&mut self, what: CommandId, command: Command<'_>, out: &mut OutputBuffer) {
+impl RedisSession {
+    pub(super) fn client(&mut self, what: CommandId, command: RedisCommand<'_>, out: &mut OutputBuffer) {
         match what {
             CommandId::ClientNumber => self.reply(out).integer(self.client.into()),
             CommandId::ClientGetname if self.name.is_empty() => self.reply(out).null(),
@@ -90,8 +90,8 @@ impl Session {
                 if is_known { self.reply(out).ok() } else { self.reply(out).error(SYNTAX) }
             }
             CommandId::ClientInfo => {
-                self.pending = PendingReply::Clients(Filter::default());
-                self.asks.push_back(Ask::Clients { only: Some(self.client) });
+                self.pending = PendingReply::Clients(ClientFilter::default());
+                self.asks.push_back(SessionRequest::Clients { only: Some(self.client) });
             }
             CommandId::ClientList => self.ask_for_clients(list_filter(command).map(PendingReply::Clients), out),
             _ => {
@@ -102,7 +102,7 @@ impl Session {
     }
 
     /// What libraries say about themselves is taken note of by nobody.
-    fn client_setinfo(&self, command: Command<'_>, out: &mut OutputBuffer) {
+    fn client_setinfo(&self, command: RedisCommand<'_>, out: &mut OutputBuffer) {
         let option = command.arg(2);
         if !option.eq_ignore_ascii_case(b"LIB-NAME") && !option.eq_ignore_ascii_case(b"LIB-VER") {
             let option = &option[..option.len().min(128)];
@@ -115,13 +115,13 @@ impl Session {
         match pending {
             Ok(pending) => {
                 self.pending = pending;
-                self.asks.push_back(Ask::Clients { only: None });
+                self.asks.push_back(SessionRequest::Clients { only: None });
             }
             Err(error) => self.reply(out).error(error),
         }
     }
 
-    pub(super) fn client_list(&self, clients: &[ClientFacts], filter: &Filter) -> String {
+    pub(super) fn client_list(&self, clients: &[ClientFacts], filter: &ClientFilter) -> String {
         let fitting = clients.iter().filter(|client| filter.fits(client, self.listen, self.client));
         fitting.map(|client| self.line(client)).collect()
     }
@@ -149,14 +149,20 @@ impl Session {
     }
 
     /// Ends those that are meant; the answer is their number, or whether there was one.
-    pub(super) fn kill(&mut self, clients: &[ClientFacts], filter: &Filter, is_counted: bool, out: &mut OutputBuffer) {
+    pub(super) fn kill(
+        &mut self,
+        clients: &[ClientFacts],
+        filter: &ClientFilter,
+        is_counted: bool,
+        out: &mut OutputBuffer,
+    ) {
         let (own, listen, mut count) = (self.client, self.listen, 0);
         for client in clients.iter().filter(|client| filter.fits(client, listen, own)) {
             count += 1;
             if client.id == own {
                 self.close();
             } else {
-                self.asks.push_back(Ask::Kill { client: client.id });
+                self.asks.push_back(SessionRequest::Kill { client: client.id });
             }
         }
         let mut reply = self.reply(out);
@@ -168,8 +174,8 @@ impl Session {
     }
 }
 
-fn list_filter(command: Command<'_>) -> Result<Filter, Vec<u8>> {
-    let mut filter = Filter::default();
+fn list_filter(command: RedisCommand<'_>) -> Result<ClientFilter, Vec<u8>> {
+    let mut filter = ClientFilter::default();
     match command.len() {
         2 => {}
         4 if command.arg(2).eq_ignore_ascii_case(b"TYPE") => filter.is_subscriber = Some(kind(command.arg(3))?),
@@ -182,12 +188,12 @@ fn list_filter(command: Command<'_>) -> Result<Filter, Vec<u8>> {
     Ok(filter)
 }
 
-fn kill_filter(command: Command<'_>) -> Result<Filter, Vec<u8>> {
+fn kill_filter(command: RedisCommand<'_>) -> Result<ClientFilter, Vec<u8>> {
     // The old form names an address, and means the own one too.
     if command.len() == 3 {
-        return Ok(Filter { from: Some(command.arg(2).to_vec()), ..Filter::default() });
+        return Ok(ClientFilter { from: Some(command.arg(2).to_vec()), ..ClientFilter::default() });
     }
-    let mut filter = Filter { is_other: true, ..Filter::default() };
+    let mut filter = ClientFilter { is_other: true, ..ClientFilter::default() };
     if !command.len().is_multiple_of(2) {
         return Err(SYNTAX.into());
     }

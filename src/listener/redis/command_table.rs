@@ -1,6 +1,6 @@
 //! The commands there are, and what is said about those there are not.
 
-use super::parser::Command;
+use super::parser::RedisCommand;
 
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl CommandEntry {
     }
 
     /// Returns the error that is due if the command has too few arguments or too many, or lacks its subcommand.
-    pub(super) fn check_arity(&self, command: &Command<'_>) -> Result<(), Vec<u8>> {
+    pub(super) fn check_arity(&self, command: &RedisCommand<'_>) -> Result<(), Vec<u8>> {
         let wanted = usize::try_from(self.arity.unsigned_abs()).unwrap_or(usize::MAX);
         let fits = if self.arity < 0 { wanted <= command.len() } else { wanted == command.len() };
         if fits && self.id != CommandId::Container { Ok(()) } else { Err(wrong_number(self.name)) }
@@ -151,7 +151,7 @@ pub(super) fn named(name: &[u8]) -> Option<&'static CommandEntry> {
 }
 
 /// Returns the entry of a command or of its subcommand, whatever its arguments, or the error that is due if there is none.
-pub(super) fn find(command: &Command<'_>) -> Result<&'static CommandEntry, Vec<u8>> {
+pub(super) fn find(command: &RedisCommand<'_>) -> Result<&'static CommandEntry, Vec<u8>> {
     let entry = named(command.arg(0)).filter(|entry| !entry.is_sub()).ok_or_else(|| unknown(command))?;
     let has_subs = matches!(entry.id, CommandId::Container | CommandId::CommandAll);
     match has_subs && 1 < command.len() {
@@ -177,7 +177,7 @@ pub(super) fn wrong_number(name: &str) -> Vec<u8> {
 /// As much of a name or of arguments is repeated in an error.
 const TEXT_BYTES: usize = 128;
 
-fn unknown(command: &Command<'_>) -> Vec<u8> {
+fn unknown(command: &RedisCommand<'_>) -> Vec<u8> {
     let name = command.arg(0);
     let mut args = Vec::new();
     for arg in command.args(1) {

@@ -1,8 +1,8 @@
 //! `INFO` and `HELLO`: what client libraries look at before they work.
 
 use super::reply::ReplyWriter;
-use super::session::Session;
-use crate::listener::ask::ServerFacts;
+use super::session::RedisSession;
+use crate::listener::session_request::ServerFacts;
 
 /// The version of Redis that this listener behaves like; libraries decide by it what they ask for.
 const VERSION: &str = "7.0.15";
@@ -27,7 +27,7 @@ pub(super) fn hello(client: u32, is_resp3: bool, reply: &mut ReplyWriter<'_>) {
 }
 
 /// The answer to `INFO`: the sections asked for, or all of them.
-pub(super) fn text(facts: &ServerFacts, sections: &[Vec<u8>], session: &Session) -> String {
+pub(super) fn text(facts: &ServerFacts, sections: &[Vec<u8>], session: &RedisSession) -> String {
     let is_for_all = |section: &Vec<u8>| [&b"default"[..], b"all", b"everything"].contains(&&section[..]);
     let is_all = sections.is_empty() || sections.iter().any(is_for_all);
     let mut text = String::new();
@@ -43,7 +43,7 @@ pub(super) fn text(facts: &ServerFacts, sections: &[Vec<u8>], session: &Session)
     text
 }
 
-fn all(facts: &ServerFacts, session: &Session) -> [(&'static str, Vec<(&'static str, String)>); 7] {
+fn all(facts: &ServerFacts, session: &RedisSession) -> [(&'static str, Vec<(&'static str, String)>); 7] {
     let line = |key, value: &dyn ToString| (key, value.to_string());
     let server = vec![
         line("redis_version", &VERSION),

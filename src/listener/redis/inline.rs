@@ -1,11 +1,11 @@
 //! Commands typed as a line of text: words between spaces, with quotation marks as in a shell.
 
-use super::Fault;
+use super::RedisFault;
 use super::parser::ArgumentRange;
 
 /// Takes the words of a line apart: their bytes one after the other, and where each of them is. Between `"` the escapes `\n`,
 /// `\r`, `\t`, `\b`, `\a` and `\x41` are known, between `'` only `\'`.
-pub(super) fn split(line: &[u8], bytes: &mut Vec<u8>, spans: &mut Vec<ArgumentRange>) -> Result<(), Fault> {
+pub(super) fn split(line: &[u8], bytes: &mut Vec<u8>, spans: &mut Vec<ArgumentRange>) -> Result<(), RedisFault> {
     let mut rest = line;
     loop {
         rest = rest.trim_ascii_start();
@@ -19,13 +19,13 @@ pub(super) fn split(line: &[u8], bytes: &mut Vec<u8>, spans: &mut Vec<ArgumentRa
 }
 
 /// Appends the word at the start; gives what is behind it.
-fn word<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], Fault> {
+fn word<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], RedisFault> {
     while let [first, behind @ ..] = rest {
         match first {
             b'"' | b'\'' => {
                 rest = quoted(*first, behind, bytes)?;
                 let ends = rest.first().is_none_or(|byte| byte.is_ascii_whitespace());
-                return if ends { Ok(rest) } else { Err(Fault::Quotes) };
+                return if ends { Ok(rest) } else { Err(RedisFault::Quotes) };
             }
             byte if byte.is_ascii_whitespace() => return Ok(rest),
             byte => bytes.push(*byte),
@@ -36,11 +36,11 @@ fn word<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], Fault> 
 }
 
 /// Appends what is before the closing mark; gives what is behind it.
-fn quoted<'a>(mark: u8, mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], Fault> {
+fn quoted<'a>(mark: u8, mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], RedisFault> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     loop {
         let (byte, behind) = match (mark, rest) {
-            (_, []) => return Err(Fault::Quotes),
+            (_, []) => return Err(RedisFault::Quotes),
             (_, [byte, behind @ ..]) if *byte == mark => return Ok(behind),
             (b'\'', [b'\\', b'\'', behind @ ..]) => (b'\'', behind),
             (b'"', [b'\\', byte, behind @ ..]) => match (byte, behind) {

@@ -16,8 +16,8 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-pub use parser::{Command, Parser};
-pub use session::Session;
+pub use parser::{RedisCommand, RedisParser};
+pub use session::RedisSession;
 
 use crate::listener::access::Access;
 use std::fmt;
@@ -71,7 +71,7 @@ impl Default for Settings {
 
 /// Why a connection ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum RedisFault {
     /// The number of arguments is none, or above the limit.
     Arguments,
     /// The length of an argument is none, or above the limit.
@@ -102,28 +102,28 @@ pub enum Fault {
     NotEncrypted,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for RedisFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Fault::Arguments => "Protocol error: invalid multibulk length",
-            Fault::Bulk => "Protocol error: invalid bulk length",
-            Fault::StrangerArguments => "Protocol error: unauthenticated multibulk length",
-            Fault::StrangerBulk => "Protocol error: unauthenticated bulk length",
-            Fault::Expected(byte) => {
+            RedisFault::Arguments => "Protocol error: invalid multibulk length",
+            RedisFault::Bulk => "Protocol error: invalid bulk length",
+            RedisFault::StrangerArguments => "Protocol error: unauthenticated multibulk length",
+            RedisFault::StrangerBulk => "Protocol error: unauthenticated bulk length",
+            RedisFault::Expected(byte) => {
                 let byte = if byte.is_ascii_control() { b' ' } else { *byte };
                 return write!(f, "Protocol error: expected '$', got '{}'", byte.escape_ascii());
             }
-            Fault::ArgumentsDigits => "Protocol error: too big mbulk count string",
-            Fault::BulkDigits => "Protocol error: too big bulk count string",
-            Fault::Line => "Protocol error: too big inline request",
-            Fault::Quotes => "Protocol error: unbalanced quotes in request",
-            Fault::Command => "Protocol error: too big request",
-            Fault::Http => "Protocol error: a request of HTTP",
-            Fault::AuthTime => "no password came in time",
-            Fault::Passwords => "too many wrong passwords",
-            Fault::NotEncrypted => "this listener takes encrypted connections only",
+            RedisFault::ArgumentsDigits => "Protocol error: too big mbulk count string",
+            RedisFault::BulkDigits => "Protocol error: too big bulk count string",
+            RedisFault::Line => "Protocol error: too big inline request",
+            RedisFault::Quotes => "Protocol error: unbalanced quotes in request",
+            RedisFault::Command => "Protocol error: too big request",
+            RedisFault::Http => "Protocol error: a request of HTTP",
+            RedisFault::AuthTime => "no password came in time",
+            RedisFault::Passwords => "too many wrong passwords",
+            RedisFault::NotEncrypted => "this listener takes encrypted connections only",
         })
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for RedisFault {}

@@ -3,7 +3,7 @@
 //! What has been read of a command that is not whole yet is remembered, so that bytes that come one by one cost no more than
 //! those that come at once. A length is checked before anything is done by it, and nothing is allocated by it.
 
-use super::{Fault, Settings, inline};
+use super::{RedisFault, Settings, inline};
 use crate::listener::buffer::{Buffer, LARGE_BYTES, held_bytes};
 
 /// Where an argument is, from the start of the command.
@@ -22,12 +22,12 @@ impl ArgumentRange {
 
 /// A command where it was read.
 #[derive(Clone, Copy, Debug)]
-pub struct Command<'a> {
+pub struct RedisCommand<'a> {
     bytes: &'a [u8],
     spans: &'a [ArgumentRange],
 }
 
-impl<'a> Command<'a> {
+impl<'a> RedisCommand<'a> {
     /// Whether it publishes a message.
     pub fn is_publish(&self) -> bool {
         self.is(b"PUBLISH") || self.is(b"SPUBLISH")
@@ -72,7 +72,7 @@ const IDLE_BYTES: usize = 4096;
 
 /// What has come and is not a whole command yet.
 #[derive(Debug)]
-pub struct Parser {
+pub struct RedisParser {
     buffer: Buffer,
     /// From the start of the command: what lies before it has been read.
     at: usize,
@@ -96,10 +96,10 @@ pub struct Parser {
     admitted_max: (usize, usize),
 }
 
-impl Parser {
+impl RedisParser {
     /// Of a connection that begins.
-    pub fn new(settings: &Settings) -> Parser {
-        let mut parser = Parser {
+    pub fn new(settings: &Settings) -> RedisParser {
+        let mut parser = RedisParser {
             buffer: Buffer::new(IDLE_BYTES),
             at: 0,
             left: None,
@@ -142,7 +142,7 @@ impl Parser {
     /// # Errors
     /// The bytes mean nothing; the connection ends.
     #[expect(clippy::should_implement_trait, reason = "what is given is borrowed from the parser")]
-    pub fn next(&mut self) -> Result<Option<Command<'_>>, Fault> {
+    pub fn next(&mut self) -> Result<Option<RedisCommand<'_>>, RedisFault> {
         if !std::mem::take(&mut self.is_kept) {
             if std::mem::take(&mut self.is_whole) {
                 self.drop_command();
@@ -155,7 +155,7 @@ impl Parser {
             return Ok(None);
         }
         let bytes = if self.is_inline { &self.words[..] } else { self.buffer.rest() };
-        Ok(Some(Command { bytes, spans: &self.spans }))
+        Ok(Some(RedisCommand { bytes, spans: &self.spans }))
     }
 
     /// Bytes that are held; of a large buffer all that it has.
@@ -198,7 +198,7 @@ impl Parser {
     }
 
     /// Reads on; whether a whole command lies there.
-    fn advance(&mut self) -> Result<bool, Fault> {
+    fn advance(&mut self) -> Result<bool, RedisFault> {
         loop {
             let whole = match self.left {
                 Some(0) => return Ok(true),
@@ -216,12 +216,12 @@ impl Parser {
     }
 
     /// The number of arguments; whether it is there.
-    fn count(&mut self) -> Result<bool, Fault> {
-        let Some((digits, end)) = self.digits(self.at, Fault::ArgumentsDigits)? else { return Ok(false) };
-        let count = number(digits).filter(|count| *count <= i64::from(i32::MAX)).ok_or(Fault::Arguments)?;
+    fn count(&mut self) -> Result<bool, RedisFault> {
+        let Some((digits, end)) = self.digits(self.at, RedisFault::ArgumentsDigits)? else { return Ok(false) };
+        let count = number(digits).filter(|count| *count <= i64::from(i32::MAX)).ok_or(RedisFault::Arguments)?;
         let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
         if self.arguments_max < count {
-            return Err(if self.is_unauthenticated { Fault::StrangerArguments } else { Fault::Arguments });
+            return Err(if self.is_unauthenticated { RedisFault::StrangerArguments } else { RedisFault::Arguments });
         }
         self.at = end;
         if count == 0 {
@@ -234,24 +234,24 @@ impl Parser {
 
     /// The next argument, of so many that are still to come; whether it is there.
     #[inline]
-    fn bulk(&mut self, left: usize) -> Result<bool, Fault> {
+    fn bulk(&mut self, left: usize) -> Result<bool, RedisFault> {
         match self.buffer.rest().get(self.at) {
             None => return Ok(false),
             Some(b'$') => {}
-            Some(byte) => return Err(Fault::Expected(*byte)),
+            Some(byte) => return Err(RedisFault::Expected(*byte)),
         }
-        let Some((digits, start)) = self.digits(self.at, Fault::BulkDigits)? else { return Ok(false) };
-        let length = number(digits).and_then(|length| usize::try_from(length).ok()).ok_or(Fault::Bulk)?;
+        let Some((digits, start)) = self.digits(self.at, RedisFault::BulkDigits)? else { return Ok(false) };
+        let length = number(digits).and_then(|length| usize::try_from(length).ok()).ok_or(RedisFault::Bulk)?;
         if self.bulk_bytes_max < length {
             return Err(if self.is_unauthenticated && length <= self.admitted_max.1 {
-                Fault::StrangerBulk
+                RedisFault::StrangerBulk
             } else {
-                Fault::Bulk
+                RedisFault::Bulk
             });
         }
         let end = start + length;
         if self.command_bytes_max < end + 2 {
-            return Err(Fault::Command);
+            return Err(RedisFault::Command);
         }
         // The two bytes behind it are not looked at, as in Redis.
         if self.buffer.rest().len() < end + 2 {
@@ -266,7 +266,7 @@ impl Parser {
     /// The digits behind the byte at this place of the command, and where what is behind them begins; `None` if their end is
     /// not there yet.
     #[inline]
-    fn digits(&self, at: usize, too_long: Fault) -> Result<Option<(&[u8], usize)>, Fault> {
+    fn digits(&self, at: usize, too_long: RedisFault) -> Result<Option<(&[u8], usize)>, RedisFault> {
         let text = &self.buffer.rest()[at + 1..];
         let end = text.iter().take(DIGITS_MAX + 1).position(|byte| *byte == b'\r');
         match end {
@@ -277,11 +277,11 @@ impl Parser {
     }
 
     /// A command in a line of text; whether its end is there.
-    fn line(&mut self) -> Result<bool, Fault> {
+    fn line(&mut self) -> Result<bool, RedisFault> {
         let text = self.buffer.rest();
         let end = text[self.at..].iter().position(|byte| *byte == b'\n').map(|end| self.at + end);
         if self.line_bytes_max < end.unwrap_or(text.len()) {
-            return Err(Fault::Line);
+            return Err(RedisFault::Line);
         }
         let Some(end) = end else {
             self.at = text.len();

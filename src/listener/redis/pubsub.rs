@@ -1,7 +1,7 @@
 //! Subscriptions of a client, and the messages that go to them.
 
 use super::reply::{push, put_bulk, put_head};
-use crate::listener::out::OutputBuffer;
+use crate::listener::output_buffer::OutputBuffer;
 use crate::message::{Count, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::subject::Subject;

@@ -1,6 +1,6 @@
 //! Answers, in either version of the protocol.
 
-use crate::listener::out::OutputBuffer;
+use crate::listener::output_buffer::OutputBuffer;
 
 /// Where the answers to a command go.
 pub(super) struct ReplyWriter<'a> {

@@ -1,15 +1,15 @@
 //! What a connection is and may do: who the client is, which version of the protocol it speaks, what it waits for.
 
 use super::command_table::{CommandEntry, CommandId, find, wrong_number};
-use super::parser::{Command, number};
+use super::parser::{RedisCommand, number};
 use super::pubsub::{LossCounter, RedisSubscriptions, SubscriptionKind, deliver};
 use super::reply::ReplyWriter;
-use super::{Fault, Settings, admin, client, info};
+use super::{RedisFault, Settings, admin, client, info};
 use crate::listener::access::{Account, Credentials, is_equal};
-use crate::listener::ask::{
-    Ask, ClientFacts, Hello, ListedSubscription, Publish, ReceiverCount, RespState, ServerFacts,
+use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::session_request::{
+    ClientFacts, ConnectionInfo, ListedSubscription, Publish, ReceiverCount, RespState, ServerFacts, SessionRequest,
 };
-use crate::listener::out::OutputBuffer;
 use crate::message::{Count, Headers, SubId, SubscriptionFilter};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
@@ -45,14 +45,14 @@ pub(super) enum PendingReply {
     Channels(Option<Glob>),
     Patterns,
     Info(Vec<Vec<u8>>),
-    Clients(client::Filter),
+    Clients(client::ClientFilter),
     /// Whether the answer is their number.
-    Kill(client::Filter, bool),
+    Kill(client::ClientFilter, bool),
 }
 
 /// A connection.
 #[derive(Debug)]
-pub struct Session {
+pub struct RedisSession {
     settings: Arc<Settings>,
     pub(super) client: u32,
     pub(super) listen: SocketAddr,
@@ -67,7 +67,7 @@ pub struct Session {
     pub(super) subs: RedisSubscriptions,
     pub(super) lost: LossCounter,
     pub(super) pending: PendingReply,
-    pub(super) asks: VecDeque<Ask<'static>>,
+    pub(super) asks: VecDeque<SessionRequest<'static>>,
     /// The channel last published on, and its subject.
     recent: Option<(Vec<u8>, Subject)>,
     /// Name of the last command, or `None` before the first one and after an unknown one.
@@ -86,11 +86,11 @@ const HELLO_FIRST: &str = "NOAUTH HELLO must be called with the client already a
                            <pass> option can be used to authenticate the client and select the RESP protocol version at the \
                            same time";
 
-impl Session {
+impl RedisSession {
     /// A connection that begins.
-    pub fn new(settings: Arc<Settings>, hello: &Hello, now: Instant) -> Session {
+    pub fn new(settings: Arc<Settings>, hello: &ConnectionInfo, now: Instant) -> RedisSession {
         let is_closed = settings.access.is_closed();
-        Session {
+        RedisSession {
             client: hello.client,
             listen: hello.listen,
             is_resp3: false,
@@ -114,11 +114,11 @@ impl Session {
     /// The connection stands. This protocol has no greeting.
     pub fn on_open(&mut self, _: &mut OutputBuffer) {
         if let Some(account) = &self.account {
-            self.asks.push_back(Ask::Admitted { account: account.clone() });
+            self.asks.push_back(SessionRequest::Admitted { account: account.clone() });
         }
     }
 
-    /// The client's next command. What it asks of the peer is the answer and what [`poll_request`](Session::poll_request) gives then.
+    /// The client's next command. What it asks of the peer is the answer and what [`poll_request`](RedisSession::poll_request) gives then.
     ///
     /// # Errors
     /// The connection ends.
@@ -126,9 +126,9 @@ impl Session {
     pub fn on_command<'a>(
         &mut self,
         now: Instant,
-        command: Command<'a>,
+        command: RedisCommand<'a>,
         out: &mut OutputBuffer,
-    ) -> Result<Option<Ask<'a>>, Fault> {
+    ) -> Result<Option<SessionRequest<'a>>, RedisFault> {
         if self.is_closing {
             return Ok(None);
         }
@@ -144,7 +144,7 @@ impl Session {
             return Ok(self.publish(command, out));
         }
         if command.is(b"POST") || command.is(b"HOST:") {
-            return Err(Fault::Http);
+            return Err(RedisFault::Http);
         }
         let found = find(&command);
         self.last_command = found.as_ref().ok().map(|entry| entry.name);
@@ -167,17 +167,17 @@ impl Session {
     }
 
     /// A further ask of the last command.
-    pub fn poll_request(&mut self) -> Option<Ask<'static>> {
+    pub fn poll_request(&mut self) -> Option<SessionRequest<'static>> {
         self.asks.pop_front()
     }
 
     /// The connection ends; writes the protocol's word for why.
-    pub fn on_fault(&mut self, fault: &Fault, out: &mut OutputBuffer) {
+    pub fn on_fault(&mut self, fault: &RedisFault, out: &mut OutputBuffer) {
         self.is_closing = true;
         match fault {
             // Nothing that a browser could show.
-            Fault::Http => {}
-            Fault::Passwords => ReplyWriter::new(out, self.is_resp3, false).error(WRONG_PASSWORD),
+            RedisFault::Http => {}
+            RedisFault::Passwords => ReplyWriter::new(out, self.is_resp3, false).error(WRONG_PASSWORD),
             fault => ReplyWriter::new(out, self.is_resp3, false).error(format!("ERR {fault}")),
         }
     }
@@ -203,7 +203,7 @@ impl Session {
         }
     }
 
-    /// The answer to [`Ask::Count`].
+    /// The answer to [`SessionRequest::Count`].
     pub fn on_counts(&mut self, counts: &[ReceiverCount], out: &mut OutputBuffer) {
         let PendingReply::Counts(channels) = self.take_pending() else { return };
         let mut reply = self.reply(out);
@@ -214,7 +214,7 @@ impl Session {
         }
     }
 
-    /// The answer to [`Ask::List`]. Gives the steps of matching that it took.
+    /// The answer to [`SessionRequest::List`]. Gives the steps of matching that it took.
     pub fn on_subscription_list(&mut self, listed: &[ListedSubscription], out: &mut OutputBuffer) -> usize {
         match self.take_pending() {
             PendingReply::Patterns => {
@@ -244,7 +244,7 @@ impl Session {
         }
     }
 
-    /// The answer to [`Ask::ServerFacts`].
+    /// The answer to [`SessionRequest::ServerFacts`].
     pub fn on_server_facts(&mut self, facts: &ServerFacts, out: &mut OutputBuffer) {
         if let PendingReply::Info(sections) = self.take_pending() {
             let text = info::text(facts, &sections, self);
@@ -252,7 +252,7 @@ impl Session {
         }
     }
 
-    /// The answer to [`Ask::Clients`].
+    /// The answer to [`SessionRequest::Clients`].
     pub fn on_clients(&mut self, clients: &[ClientFacts], out: &mut OutputBuffer) {
         match self.take_pending() {
             PendingReply::Clients(filter) => {
@@ -282,7 +282,7 @@ impl Session {
     /// The peer is about to stop. The protocol has no word for it.
     pub fn on_stop(&mut self, _: &mut OutputBuffer) {}
 
-    /// When [`on_deadline`](Session::on_deadline) is due.
+    /// When [`on_deadline`](RedisSession::on_deadline) is due.
     pub fn deadline(&self) -> Option<Instant> {
         (!self.is_admitted()).then_some(self.auth_deadline)
     }
@@ -291,8 +291,8 @@ impl Session {
     ///
     /// # Errors
     /// The client did not prove in time who it is.
-    pub fn on_deadline(&mut self, now: Instant, _: &mut OutputBuffer) -> Result<(), Fault> {
-        if self.deadline().is_some_and(|deadline| deadline <= now) { Err(Fault::AuthTime) } else { Ok(()) }
+    pub fn on_deadline(&mut self, now: Instant, _: &mut OutputBuffer) -> Result<(), RedisFault> {
+        if self.deadline().is_some_and(|deadline| deadline <= now) { Err(RedisFault::AuthTime) } else { Ok(()) }
     }
 
     /// Whether the client has proven who it is, or needs not.
@@ -339,11 +339,11 @@ impl Session {
     /// Ends the connection once all is written.
     pub(super) fn close(&mut self) {
         self.is_closing = true;
-        self.asks.push_back(Ask::Close);
+        self.asks.push_back(SessionRequest::Close);
     }
 
     #[inline]
-    fn publish<'a>(&mut self, command: Command<'a>, out: &mut OutputBuffer) -> Option<Ask<'a>> {
+    fn publish<'a>(&mut self, command: RedisCommand<'a>, out: &mut OutputBuffer) -> Option<SessionRequest<'a>> {
         let name = command.arg(1);
         let subject = match &self.recent {
             Some((recent, subject)) if recent == name => subject.clone(),
@@ -360,16 +360,22 @@ impl Session {
         };
         self.pending = PendingReply::ReceiverCount;
         let headers = Headers::new();
-        Some(Ask::Publish(Publish { subject, reply: None, headers, payload: command.arg(2), wants_receivers: true }))
+        Some(SessionRequest::Publish(Publish {
+            subject,
+            reply: None,
+            headers,
+            payload: command.arg(2),
+            wants_receivers: true,
+        }))
     }
 
     fn run(
         &mut self,
         now: Instant,
         entry: &CommandEntry,
-        command: Command<'_>,
+        command: RedisCommand<'_>,
         out: &mut OutputBuffer,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), RedisFault> {
         let mut reply = self.reply(out);
         match entry.id {
             CommandId::Auth => return self.auth(command, out),
@@ -396,7 +402,7 @@ impl Session {
             CommandId::Info => {
                 self.pending =
                     PendingReply::Info(command.args(1).take(SECTIONS_MAX).map(<[u8]>::to_ascii_lowercase).collect());
-                self.asks.push_back(Ask::ServerFacts);
+                self.asks.push_back(SessionRequest::ServerFacts);
             }
             CommandId::ClientReply => self.client_reply(command, out),
             CommandId::ClientGetname
@@ -412,7 +418,7 @@ impl Session {
         Ok(())
     }
 
-    fn ping(&self, command: Command<'_>, out: &mut OutputBuffer) {
+    fn ping(&self, command: RedisCommand<'_>, out: &mut OutputBuffer) {
         let mut reply = self.reply(out);
         match (command.len(), self.is_subscriber()) {
             (1, false) => reply.simple("PONG"),
@@ -426,7 +432,7 @@ impl Session {
         }
     }
 
-    fn auth(&mut self, command: Command<'_>, out: &mut OutputBuffer) -> Result<(), Fault> {
+    fn auth(&mut self, command: RedisCommand<'_>, out: &mut OutputBuffer) -> Result<(), RedisFault> {
         let (name, password) = match command.len() {
             2 if !self.settings.access.is_closed() => {
                 self.reply(out).error(
@@ -451,7 +457,7 @@ impl Session {
     }
 
     /// Whether name and password are those of an account.
-    fn log_in(&mut self, name: &[u8], password: &[u8]) -> Result<bool, Fault> {
+    fn log_in(&mut self, name: &[u8], password: &[u8]) -> Result<bool, RedisFault> {
         let access = &self.settings.access;
         // Every account is looked at, so that the time it takes does not tell where one was right.
         let fits = |account: &Account| match &account.credentials {
@@ -463,14 +469,14 @@ impl Session {
         if is_right || !access.is_closed() && name == DEFAULT.as_bytes() {
             let account = String::from_utf8_lossy(name).into_owned();
             self.account = Some(account.clone());
-            self.asks.push_back(Ask::Admitted { account });
+            self.asks.push_back(SessionRequest::Admitted { account });
             return Ok(true);
         }
         self.wrong_passwords += 1;
-        if self.settings.auth_attempts_max <= self.wrong_passwords { Err(Fault::Passwords) } else { Ok(false) }
+        if self.settings.auth_attempts_max <= self.wrong_passwords { Err(RedisFault::Passwords) } else { Ok(false) }
     }
 
-    fn hello(&mut self, command: Command<'_>, out: &mut OutputBuffer) -> Result<(), Fault> {
+    fn hello(&mut self, command: RedisCommand<'_>, out: &mut OutputBuffer) -> Result<(), RedisFault> {
         let mut is_resp3 = self.is_resp3;
         if 1 < command.len() {
             let Some(version) = number(command.arg(1)) else {
@@ -525,11 +531,11 @@ impl Session {
 
     pub(super) fn be_named(&mut self, name: String) {
         self.name.clone_from(&name);
-        self.asks.push_back(Ask::Named { name });
+        self.asks.push_back(SessionRequest::Named { name });
     }
 
     fn reset(&mut self, now: Instant, out: &mut OutputBuffer) {
-        let ended = self.subs.clear().map(|sub| Ask::Unsubscribe { sub });
+        let ended = self.subs.clear().map(|sub| SessionRequest::Unsubscribe { sub });
         self.asks.extend(ended);
         if !self.name.is_empty() {
             self.be_named(String::new());
@@ -543,7 +549,7 @@ impl Session {
         self.reply(out).simple("RESET");
     }
 
-    fn client_reply(&mut self, command: Command<'_>, out: &mut OutputBuffer) {
+    fn client_reply(&mut self, command: RedisCommand<'_>, out: &mut OutputBuffer) {
         let word = command.arg(2).to_ascii_lowercase();
         match (&word[..], self.answers) {
             (b"on", _) => {
@@ -558,7 +564,7 @@ impl Session {
     }
 
     /// All of the subscriptions or, if one of them cannot be, none.
-    fn subscribe(&mut self, kind: SubscriptionKind, command: Command<'_>, out: &mut OutputBuffer) {
+    fn subscribe(&mut self, kind: SubscriptionKind, command: RedisCommand<'_>, out: &mut OutputBuffer) {
         let mut wanted = Vec::with_capacity(command.len() - 1);
         let mut added = BTreeSet::new();
         for name in command.args(1) {
@@ -578,7 +584,7 @@ impl Session {
         for (name, wanted) in wanted {
             if !self.subs.has(kind, &name) {
                 let sub = self.subs.add(kind, name.clone());
-                self.asks.push_back(Ask::Subscribe { sub, wanted });
+                self.asks.push_back(SessionRequest::Subscribe { sub, wanted });
             }
             let count = self.subs.count(kind);
             self.reply(out).subscription(kind.push_types()[0], Some(&name), count);
@@ -586,7 +592,7 @@ impl Session {
     }
 
     /// The subscriptions that are named, or all of this kind.
-    fn unsubscribe(&mut self, kind: SubscriptionKind, command: Command<'_>, out: &mut OutputBuffer) {
+    fn unsubscribe(&mut self, kind: SubscriptionKind, command: RedisCommand<'_>, out: &mut OutputBuffer) {
         let names: Vec<Bytes> = match command.len() {
             1 => self.subs.names(kind),
             _ => command.args(1).map(Bytes::copy_from_slice).collect(),
@@ -597,17 +603,17 @@ impl Session {
             return self.reply(out).subscription(word, None, count);
         }
         for name in names {
-            self.asks.extend(self.subs.remove(kind, &name).map(|sub| Ask::Unsubscribe { sub }));
+            self.asks.extend(self.subs.remove(kind, &name).map(|sub| SessionRequest::Unsubscribe { sub }));
             let count = self.subs.count(kind);
             self.reply(out).subscription(word, Some(&name), count);
         }
     }
 
-    fn pubsub(&mut self, id: CommandId, command: Command<'_>, out: &mut OutputBuffer) {
+    fn pubsub(&mut self, id: CommandId, command: RedisCommand<'_>, out: &mut OutputBuffer) {
         match (id, command.len()) {
             (CommandId::PubsubNumpat, _) => {
                 self.pending = PendingReply::Patterns;
-                self.asks.push_back(Ask::List);
+                self.asks.push_back(SessionRequest::List);
             }
             (CommandId::PubsubNumsub, 2) => self.reply(out).array(0),
             (CommandId::PubsubNumsub, _) => {
@@ -619,7 +625,7 @@ impl Session {
                     subjects.extend(subject);
                 }
                 self.pending = PendingReply::Counts(channels);
-                self.asks.push_back(Ask::Count { subjects });
+                self.asks.push_back(SessionRequest::Count { subjects });
             }
             (_, 2) => self.list_channels(None),
             (_, 3) => match Glob::new(command.arg(2)) {
@@ -637,7 +643,7 @@ impl Session {
 
     fn list_channels(&mut self, glob: Option<Glob>) {
         self.pending = PendingReply::Channels(glob);
-        self.asks.push_back(Ask::List);
+        self.asks.push_back(SessionRequest::List);
     }
 }
 
@@ -686,7 +692,7 @@ fn refused(refusal: &Refusal) -> String {
     }
 }
 
-fn select(command: Command<'_>, reply: &mut ReplyWriter<'_>) {
+fn select(command: RedisCommand<'_>, reply: &mut ReplyWriter<'_>) {
     match number(command.arg(1)) {
         Some(0..=15) => reply.ok(),
         Some(_) => reply.error("ERR DB index is out of range"),
@@ -695,7 +701,7 @@ fn select(command: Command<'_>, reply: &mut ReplyWriter<'_>) {
 }
 
 /// There are no keys, so nothing is to be done.
-fn flush(command: Command<'_>, reply: &mut ReplyWriter<'_>) {
+fn flush(command: RedisCommand<'_>, reply: &mut ReplyWriter<'_>) {
     let is_known = |word: &[u8]| word.eq_ignore_ascii_case(b"ASYNC") || word.eq_ignore_ascii_case(b"SYNC");
     if command.len() <= 2 && command.args(1).all(is_known) { reply.ok() } else { reply.error("ERR syntax error") }
 }

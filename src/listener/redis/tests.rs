@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::listener::access::{Account, Credentials};
-use crate::listener::ask::{
-    Ask, ClientFacts, Hello, ListedSubscription, Publish, ReceiverCount, RespState, ServerFacts,
+use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::session_request::{
+    ClientFacts, ConnectionInfo, ListedSubscription, Publish, ReceiverCount, RespState, ServerFacts, SessionRequest,
 };
-use crate::listener::out::OutputBuffer;
 use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, SubscriptionFilter, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
@@ -40,8 +40,8 @@ fn client_lines_have_the_fields_of_redis() {
             shell.feed(&unescaped(sent.trim_end())).unwrap();
         }
         let own = shell.session.resp_state(shell.now + Duration::from_secs(1));
-        let asker = Session::new(Arc::new(Settings::default()), &hello(9), Instant::ZERO);
-        let line = asker.client_list(&clients(own)[..1], &client::Filter::default());
+        let asker = RedisSession::new(Arc::new(Settings::default()), &hello(9), Instant::ZERO);
+        let line = asker.client_list(&clients(own)[..1], &client::ClientFilter::default());
         let fields = |line: &str| -> Vec<(String, String)> {
             let pairs = line.split_whitespace().map(|field| field.split_once('=').expect("name=value"));
             pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -67,13 +67,13 @@ fn what_is_too_long_ends_the_connection() {
     let long = |head: &str, count, tail: &str| format!("{head}{}{tail}", "1".repeat(count)).into_bytes();
     let small = Settings { payload_bytes_max: 100, command_bytes_max: 250, arguments_max: 3, ..Settings::default() };
     for (bytes, fault) in [
-        (long("*", 40, ""), Fault::ArgumentsDigits),
-        (long("*1\r\n$", 40, ""), Fault::BulkDigits),
-        (long("PING ", 65_533, ""), Fault::Line),
-        (long("PING ", 65_533, "\r\n"), Fault::Line),
-        (b"*1\r\n$101\r\n".to_vec(), Fault::Bulk),
-        (b"*4\r\n".to_vec(), Fault::Arguments),
-        (long("*3\r\n$100\r\n", 100, &format!("\r\n$100\r\n{}\r\n$100\r\n", "1".repeat(100))), Fault::Command),
+        (long("*", 40, ""), RedisFault::ArgumentsDigits),
+        (long("*1\r\n$", 40, ""), RedisFault::BulkDigits),
+        (long("PING ", 65_533, ""), RedisFault::Line),
+        (long("PING ", 65_533, "\r\n"), RedisFault::Line),
+        (b"*1\r\n$101\r\n".to_vec(), RedisFault::Bulk),
+        (b"*4\r\n".to_vec(), RedisFault::Arguments),
+        (long("*3\r\n$100\r\n", 100, &format!("\r\n$100\r\n{}\r\n$100\r\n", "1".repeat(100))), RedisFault::Command),
     ] {
         for cut in [bytes.len(), 1, 1 + rng.below(50) as usize] {
             let mut shell = Shell::new(&small);
@@ -95,8 +95,8 @@ fn a_stranger_has_so_much_time_and_so_many_passwords() {
     let due = shell.session.deadline().unwrap();
     assert_eq!(due, Instant::ZERO + settings.auth_time);
     assert_eq!(shell.session.on_deadline(Instant::ZERO, &mut shell.out), Ok(()));
-    assert_eq!(shell.session.on_deadline(due, &mut shell.out), Err(Fault::AuthTime));
-    shell.session.on_fault(&Fault::AuthTime, &mut shell.out);
+    assert_eq!(shell.session.on_deadline(due, &mut shell.out), Err(RedisFault::AuthTime));
+    shell.session.on_fault(&RedisFault::AuthTime, &mut shell.out);
     assert_eq!(shell.out.take(), b"-ERR no password came in time\r\n");
 
     let mut shell = Shell::new(&settings);
@@ -115,7 +115,7 @@ fn a_stranger_has_so_much_time_and_so_many_passwords() {
 
     let mut shell = Shell::new(&settings);
     let outcome = shell.feed(&b"AUTH no\r\n".repeat(20));
-    assert_eq!((outcome, shell.out.take().len()), (Err(Fault::Passwords), 10 * (WRONG.len() + 3)));
+    assert_eq!((outcome, shell.out.take().len()), (Err(RedisFault::Passwords), 10 * (WRONG.len() + 3)));
 }
 
 const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -195,9 +195,10 @@ fn what_the_peer_refuses_is_told() {
 
 #[test]
 fn a_command_that_is_kept_comes_once_more() {
-    let mut parser = Parser::new(&Settings::default());
+    let mut parser = RedisParser::new(&Settings::default());
     parser.push(b"PING a\r\n*2\r\n$4\r\nPING\r\n$1\r\nb\r\n*1\r\n");
-    let text = |command: Command<'_>| command.args(0).map(|arg| arg.escape_ascii().to_string()).collect::<Vec<_>>();
+    let text =
+        |command: RedisCommand<'_>| command.args(0).map(|arg| arg.escape_ascii().to_string()).collect::<Vec<_>>();
     for expected in ["a", "b"] {
         assert_eq!(text(parser.next().unwrap().unwrap()), ["PING", expected]);
         parser.keep();
@@ -208,7 +209,7 @@ fn a_command_that_is_kept_comes_once_more() {
     parser.keep();
     assert!(parser.next().unwrap().is_none());
     parser.push(b"\r\n");
-    assert_eq!(parser.next().unwrap_err(), Fault::Bulk);
+    assert_eq!(parser.next().unwrap_err(), RedisFault::Bulk);
 }
 
 #[test]
@@ -342,8 +343,8 @@ fn publisher() -> Publisher {
 
 /// A shell with one client, which is the whole LAN.
 struct Shell {
-    parser: Parser,
-    session: Session,
+    parser: RedisParser,
+    session: RedisSession,
     out: OutputBuffer,
     subs: BTreeMap<SubId, SubscriptionFilter>,
     /// What was asked, as text.
@@ -358,8 +359,8 @@ impl Shell {
     fn new(settings: &Settings) -> Shell {
         let hello = hello(7);
         let mut shell = Shell {
-            parser: Parser::new(settings),
-            session: Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO),
+            parser: RedisParser::new(settings),
+            session: RedisSession::new(Arc::new(settings.clone()), &hello, Instant::ZERO),
             out: OutputBuffer::new(),
             subs: BTreeMap::new(),
             log: Vec::new(),
@@ -378,8 +379,8 @@ impl Shell {
         String::from_utf8(self.out.take()).unwrap()
     }
 
-    fn feed(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        let mut parser = std::mem::replace(&mut self.parser, Parser::new(&Settings::default()));
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), RedisFault> {
+        let mut parser = std::mem::replace(&mut self.parser, RedisParser::new(&Settings::default()));
         parser.push(bytes);
         let outcome = self.read(&mut parser);
         self.parser = parser;
@@ -389,7 +390,7 @@ impl Shell {
         outcome
     }
 
-    fn read(&mut self, parser: &mut Parser) -> Result<(), Fault> {
+    fn read(&mut self, parser: &mut RedisParser) -> Result<(), RedisFault> {
         while let Some(command) = parser.next()? {
             if let Some(ask) = self.session.on_command(self.now, command, &mut self.out)? {
                 self.on_ask(ask);
@@ -404,7 +405,7 @@ impl Shell {
         Ok(())
     }
 
-    fn on_ask(&mut self, ask: Ask<'_>) {
+    fn on_ask(&mut self, ask: SessionRequest<'_>) {
         let (text, out) = (shown(&ask), &mut self.out);
         self.log.push(text);
         let receivers = |subs: &BTreeMap<SubId, SubscriptionFilter>, subject: &Subject| {
@@ -413,10 +414,10 @@ impl Shell {
             (ReceiverCount { count: found.len() as u64, is_certain: true }, found)
         };
         match ask {
-            Ask::Publish(_) if self.refusal.is_some() => {
+            SessionRequest::Publish(_) if self.refusal.is_some() => {
                 self.session.on_refused(None, self.refusal.as_ref().unwrap(), out);
             }
-            Ask::Publish(Publish { subject, payload, wants_receivers, .. }) => {
+            SessionRequest::Publish(Publish { subject, payload, wants_receivers, .. }) => {
                 assert!(wants_receivers);
                 let (count, subs) = receivers(&self.subs, &subject);
                 let message = Message::new(subject, payload.to_vec());
@@ -424,60 +425,69 @@ impl Shell {
                 self.session.on_deliveries(&subs, &delivery.into(), out);
                 self.session.on_published(None, count, out);
             }
-            Ask::Subscribe { sub, .. } if self.refusal.is_some() => {
+            SessionRequest::Subscribe { sub, .. } if self.refusal.is_some() => {
                 self.session.on_refused(Some(sub), self.refusal.as_ref().unwrap(), out);
             }
-            Ask::Subscribe { sub, wanted } => assert_eq!(self.subs.insert(sub, wanted), None),
-            Ask::Unsubscribe { sub } => assert!(self.subs.remove(&sub).is_some()),
-            Ask::Events(_) | Ask::Refused { .. } => unreachable!("nothing of this protocol has to do with events"),
-            Ask::Count { subjects } => {
+            SessionRequest::Subscribe { sub, wanted } => assert_eq!(self.subs.insert(sub, wanted), None),
+            SessionRequest::Unsubscribe { sub } => assert!(self.subs.remove(&sub).is_some()),
+            SessionRequest::Events(_) | SessionRequest::Refused { .. } => {
+                unreachable!("nothing of this protocol has to do with events")
+            }
+            SessionRequest::Count { subjects } => {
                 let counts: Vec<_> = subjects.iter().map(|subject| receivers(&self.subs, subject).0).collect();
                 self.session.on_counts(&counts, out);
             }
-            Ask::List => {
+            SessionRequest::List => {
                 let listed: Vec<_> =
                     self.subs.values().map(|wanted| ListedSubscription { wanted: wanted.clone() }).collect();
                 assert!(self.session.on_subscription_list(&listed, out) <= 20_000_000);
             }
-            Ask::ServerFacts => self.session.on_server_facts(&facts(), out),
-            Ask::Clients { only } => {
+            SessionRequest::ServerFacts => self.session.on_server_facts(&facts(), out),
+            SessionRequest::Clients { only } => {
                 let clients = clients(self.session.resp_state(self.now));
                 let meant = clients.into_iter().filter(|client| only.is_none_or(|only| only == client.id));
                 self.session.on_clients(&meant.collect::<Vec<_>>(), out);
             }
-            Ask::Close => self.is_closed = true,
-            Ask::Admitted { .. } | Ask::Named { .. } | Ask::Echo(_) | Ask::Kill { .. } => {}
+            SessionRequest::Close => self.is_closed = true,
+            SessionRequest::Admitted { .. }
+            | SessionRequest::Named { .. }
+            | SessionRequest::Echo(_)
+            | SessionRequest::Kill { .. } => {}
         }
     }
 }
 
-fn shown(ask: &Ask<'_>) -> String {
+fn shown(ask: &SessionRequest<'_>) -> String {
     match ask {
-        Ask::Publish(Publish { subject, payload, .. }) => format!("publish {subject} {}", payload.escape_ascii()),
-        Ask::Subscribe { sub, wanted } => {
+        SessionRequest::Publish(Publish { subject, payload, .. }) => {
+            format!("publish {subject} {}", payload.escape_ascii())
+        }
+        SessionRequest::Subscribe { sub, wanted } => {
             let glob = wanted.glob.as_ref().map(|glob| format!(" {glob:?}"));
             format!("subscribe {} {}{}", sub.0, wanted.pattern, glob.unwrap_or_default())
         }
-        Ask::Unsubscribe { sub } => format!("unsubscribe {}", sub.0),
-        Ask::Count { subjects } => {
+        SessionRequest::Unsubscribe { sub } => format!("unsubscribe {}", sub.0),
+        SessionRequest::Count { subjects } => {
             format!("count {}", subjects.iter().map(Subject::as_str).collect::<Vec<_>>().join(" "))
         }
-        Ask::List => "list".into(),
-        Ask::ServerFacts => "facts".into(),
-        Ask::Clients { only: None } => "clients".into(),
-        Ask::Clients { only: Some(only) } => format!("client {only}"),
-        Ask::Admitted { account } => format!("admitted {account}"),
-        Ask::Named { name } => format!("named {name}"),
-        Ask::Kill { client } => format!("kill {client}"),
-        Ask::Events(_) | Ask::Refused { .. } => unreachable!("nothing of this protocol has to do with events"),
-        Ask::Echo(is_on) => format!("echo {is_on}"),
-        Ask::Close => "close".into(),
+        SessionRequest::List => "list".into(),
+        SessionRequest::ServerFacts => "facts".into(),
+        SessionRequest::Clients { only: None } => "clients".into(),
+        SessionRequest::Clients { only: Some(only) } => format!("client {only}"),
+        SessionRequest::Admitted { account } => format!("admitted {account}"),
+        SessionRequest::Named { name } => format!("named {name}"),
+        SessionRequest::Kill { client } => format!("kill {client}"),
+        SessionRequest::Events(_) | SessionRequest::Refused { .. } => {
+            unreachable!("nothing of this protocol has to do with events")
+        }
+        SessionRequest::Echo(is_on) => format!("echo {is_on}"),
+        SessionRequest::Close => "close".into(),
     }
 }
 
-fn hello(client: u32) -> Hello {
+fn hello(client: u32) -> ConnectionInfo {
     let from = "10.0.0.1:5".parse().unwrap();
-    Hello { client, from, listen: "10.0.0.2:6".parse().unwrap(), nonce: [0; 16], is_secure: false }
+    ConnectionInfo { client, from, listen: "10.0.0.2:6".parse().unwrap(), nonce: [0; 16], is_secure: false }
 }
 
 fn clients(own: RespState) -> [ClientFacts; 2] {

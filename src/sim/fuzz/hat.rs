@@ -10,8 +10,8 @@ use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::hat::chatter::{Conversation, PING};
 use crate::listener::hat::client_message::{EventSubscription, HatClientMessage};
 use crate::listener::hat::server_message::{HatServerMessage, Status};
-use crate::listener::hat::{Ask, Fault, HatSession, Message, Parser, RequestId, Settings};
-use crate::listener::out::OutputBuffer;
+use crate::listener::hat::{ChatterMessage, ChatterParser, HatAction, HatFault, HatSession, RequestId, Settings};
+use crate::listener::output_buffer::OutputBuffer;
 use crate::rng::Rng;
 use crate::time::Instant;
 use std::sync::Arc;
@@ -62,8 +62,13 @@ fn framed(mut script: Script<'_>) -> Vec<u8> {
         let type_name = TYPES[usize::from(kind & 0x3f) % TYPES.len()];
         id += 1;
         let conversation = Conversation { first: id, is_own: kind & 0x40 == 0 };
-        let message =
-            Message { id, conversation, is_last: kind & 0x80 != 0, type_name, body: script.take(usize::from(length)) };
+        let message = ChatterMessage {
+            id,
+            conversation,
+            is_last: kind & 0x80 != 0,
+            type_name,
+            body: script.take(usize::from(length)),
+        };
         stream.extend_from_slice(&message.frame());
     }
     stream
@@ -132,8 +137,8 @@ impl World {
     }
 
     /// Why it ended, if the client is at fault, and what was said.
-    fn play(mut self, stream: &[u8], cut_bytes: usize) -> (Option<Fault>, SessionOutput) {
-        let mut parser = Parser::new(&self.settings);
+    fn play(mut self, stream: &[u8], cut_bytes: usize) -> (Option<HatFault>, SessionOutput) {
+        let mut parser = ChatterParser::new(&self.settings);
         let mut fault = None;
         for part in stream.chunks(cut_bytes) {
             parser.push(part);
@@ -167,7 +172,7 @@ impl World {
         assert!(self.is_over, "nothing is left to wait for");
     }
 
-    fn read(&mut self, parser: &mut Parser) -> Result<(), Fault> {
+    fn read(&mut self, parser: &mut ChatterParser) -> Result<(), HatFault> {
         loop {
             while self.session.is_full() {
                 self.answer_one();
@@ -188,22 +193,22 @@ impl World {
     fn act(&mut self) {
         while let Some(ask) = self.session.poll_request(true) {
             match ask {
-                Ask::Admitted { .. } => assert!(self.session.is_admitted()),
-                Ask::Subscribe(subscription) => {
+                HatAction::Admitted { .. } => assert!(self.session.is_admitted()),
+                HatAction::Subscribe(subscription) => {
                     assert!(subscription.patterns.len() <= self.settings.types_max);
                     assert_eq!(self.subscription.replace(subscription), None);
                 }
-                Ask::Register { request, registrations } => {
+                HatAction::Register { request, registrations } => {
                     let done = DeferredReply::Registered(self.register(registrations));
                     self.late.push((request, done));
                 }
-                Ask::Query { request, query } => {
+                HatAction::Query { request, query } => {
                     assert_eq!(query.check(), Ok(()));
                     let answer = self.query(&query);
                     self.late.push((request, DeferredReply::Answered(answer)));
                 }
-                Ask::Refused(refusal) => drop(refusal.to_string()),
-                Ask::Close => self.is_over = true,
+                HatAction::Refused(refusal) => drop(refusal.to_string()),
+                HatAction::Close => self.is_over = true,
             }
             assert!(self.late.len() <= REQUESTS_MAX);
             while self.delays.is_none() && !self.late.is_empty() {
@@ -254,18 +259,19 @@ impl World {
 }
 
 /// Panics unless what the message says, if it says something, is read again from what a client would write.
-fn comes_back(message: &Message<'_>, settings: &Settings) {
-    let again = Message::decode(&message.frame()[1 + usize::from(message.frame()[0])..]).map(|again| again == *message);
+fn comes_back(message: &ChatterMessage<'_>, settings: &Settings) {
+    let again =
+        ChatterMessage::decode(&message.frame()[1 + usize::from(message.frame()[0])..]).map(|again| again == *message);
     assert_eq!(again, Ok(true));
     let Ok(said) = HatClientMessage::decode(message, settings) else { return };
     if let Some(body) = said.encode() {
-        assert_eq!(HatClientMessage::decode(&Message { body: &body, ..*message }, settings), Ok(said));
+        assert_eq!(HatClientMessage::decode(&ChatterMessage { body: &body, ..*message }, settings), Ok(said));
     }
 }
 
 /// Panics unless the bytes are frames as a client expects them.
 fn said(bytes: &[u8]) -> SessionOutput {
-    let mut parser = Parser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
+    let mut parser = ChatterParser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
     parser.push(bytes);
     let (mut said, mut id): (SessionOutput, i128) = (Vec::new(), 0);
     while let Some(message) = parser.next().expect("frames") {

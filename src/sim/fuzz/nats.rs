@@ -5,9 +5,9 @@
 
 use super::script::Script;
 use crate::listener::access::{Access, Account, Credentials};
-use crate::listener::ask::{Ask, Hello, ReceiverCount};
-use crate::listener::nats::{Fault, Parser, Session, Settings};
-use crate::listener::out::OutputBuffer;
+use crate::listener::nats::{NatsFault, NatsParser, NatsSession, Settings};
+use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::session_request::{ConnectionInfo, ReceiverCount, SessionRequest};
 use crate::message::{Count, Delivery, Epoch, Headers, Message, PeerName, Publisher, SubId, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
@@ -73,8 +73,8 @@ fn epoch() -> Epoch {
 
 /// A connection, and what the shell knows of it.
 struct Client {
-    parser: Parser,
-    session: Session,
+    parser: NatsParser,
+    session: NatsSession,
     out: OutputBuffer,
     reader: Reader,
     now: Instant,
@@ -86,14 +86,15 @@ struct Client {
 impl Client {
     fn new(settings: &Settings) -> Client {
         let address = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-        let hello = Hello { client: 1, from: address(1), listen: address(2), nonce: [7; 16], is_secure: false };
-        let mut session = Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO);
+        let hello =
+            ConnectionInfo { client: 1, from: address(1), listen: address(2), nonce: [7; 16], is_secure: false };
+        let mut session = NatsSession::new(Arc::new(settings.clone()), &hello, Instant::ZERO);
         let mut out = OutputBuffer::new();
         session.on_open(&mut out);
         let is_admitted = session.is_admitted();
         assert_eq!(is_admitted, !settings.access.is_closed());
         Client {
-            parser: Parser::new(settings),
+            parser: NatsParser::new(settings),
             session,
             out,
             reader: Reader::default(),
@@ -124,7 +125,7 @@ impl Client {
                 Err(fault) => return self.end(&fault),
             };
             // What is published borrows from the parser, and is done with before the next command.
-            if let Some(Ask::Publish(publish)) = &first {
+            if let Some(SessionRequest::Publish(publish)) = &first {
                 assert!(self.is_admitted, "a stranger publishes");
                 let bytes = publish.payload.len() + publish.headers.block().len();
                 assert!(bytes <= PAYLOAD_BYTES_MAX);
@@ -135,7 +136,7 @@ impl Client {
                 }
             }
             let first = match first {
-                Some(Ask::Publish(_)) | None => None,
+                Some(SessionRequest::Publish(_)) | None => None,
                 Some(ask) => Some(ask.detached()),
             };
             self.carry_out(first, rng);
@@ -144,15 +145,15 @@ impl Client {
         assert!(held_bytes <= LINE_BYTES_MAX + PAYLOAD_BYTES_MAX + 16 + PART_BYTES_MAX, "{held_bytes} bytes are held");
     }
 
-    fn carry_out(&mut self, first: Option<Ask<'static>>, rng: &mut crate::rng::Rng) {
+    fn carry_out(&mut self, first: Option<SessionRequest<'static>>, rng: &mut crate::rng::Rng) {
         let mut next = first;
         while let Some(ask) = next.take().or_else(|| self.session.poll_request()) {
             match ask {
-                Ask::Admitted { .. } => {
+                SessionRequest::Admitted { .. } => {
                     self.is_admitted = true;
                     self.parser.admit();
                 }
-                Ask::Subscribe { sub, .. } => {
+                SessionRequest::Subscribe { sub, .. } => {
                     assert!(self.is_admitted, "a stranger subscribes");
                     assert!(self.subs.insert(sub), "a number is given once");
                     if rng.below(8) == 0 {
@@ -161,14 +162,14 @@ impl Client {
                         self.session.on_refused(Some(sub), &refusal, &mut self.out);
                     }
                 }
-                Ask::Unsubscribe { sub } => assert!(self.subs.remove(&sub), "what ends has begun"),
-                Ask::Count { subjects } => {
+                SessionRequest::Unsubscribe { sub } => assert!(self.subs.remove(&sub), "what ends has begun"),
+                SessionRequest::Count { subjects } => {
                     assert!(self.is_admitted, "a stranger asks");
                     assert_eq!(subjects, []);
                     self.session.on_counts(&[], &mut self.out);
                 }
-                Ask::Close => self.is_over = true,
-                Ask::Named { .. } | Ask::Echo(_) => {}
+                SessionRequest::Close => self.is_over = true,
+                SessionRequest::Named { .. } | SessionRequest::Echo(_) => {}
                 ask => panic!("this listener does not ask for {ask:?}"),
             }
         }
@@ -209,7 +210,7 @@ impl Client {
         self.reader.push(self.out.take());
     }
 
-    fn end(&mut self, fault: &Fault) {
+    fn end(&mut self, fault: &NatsFault) {
         self.is_over = true;
         self.session.on_fault(fault, &mut self.out);
     }

@@ -2,9 +2,11 @@
 
 use super::script::Script;
 use crate::listener::access::{Access, Account, Credentials};
-use crate::listener::ask::{Ask, ClientFacts, Hello, ListedSubscription, ReceiverCount, RespState, ServerFacts};
-use crate::listener::out::OutputBuffer;
-use crate::listener::redis::{Fault, Parser, Session, Settings};
+use crate::listener::output_buffer::OutputBuffer;
+use crate::listener::redis::{RedisFault, RedisParser, RedisSession, Settings};
+use crate::listener::session_request::{
+    ClientFacts, ConnectionInfo, ListedSubscription, ReceiverCount, RespState, ServerFacts, SessionRequest,
+};
 use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, SubscriptionFilter, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
@@ -28,8 +30,8 @@ pub fn redis(bytes: &[u8]) {
 
 struct World {
     settings: Settings,
-    parser: Parser,
-    session: Session,
+    parser: RedisParser,
+    session: RedisSession,
     out: OutputBuffer,
     subs: BTreeMap<SubId, SubscriptionFilter>,
     refuses: bool,
@@ -54,10 +56,10 @@ impl World {
             ..Settings::default()
         };
         let address = "127.0.0.1:6379".parse().expect("an address");
-        let hello = Hello { client: 1, from: address, listen: address, nonce: [0; 16], is_secure: false };
+        let hello = ConnectionInfo { client: 1, from: address, listen: address, nonce: [0; 16], is_secure: false };
         World {
-            parser: Parser::new(&settings),
-            session: Session::new(Arc::new(settings.clone()), &hello, Instant::ZERO),
+            parser: RedisParser::new(&settings),
+            session: RedisSession::new(Arc::new(settings.clone()), &hello, Instant::ZERO),
             settings,
             out: OutputBuffer::new(),
             subs: BTreeMap::new(),
@@ -68,8 +70,8 @@ impl World {
     }
 
     /// What was asked and why it ended, however the stream is cut; and what was written.
-    fn play(mut self, stream: &[u8], cut_bytes: usize) -> ((Vec<String>, Option<Fault>), Vec<u8>) {
-        let mut parser = std::mem::replace(&mut self.parser, Parser::new(&self.settings));
+    fn play(mut self, stream: &[u8], cut_bytes: usize) -> ((Vec<String>, Option<RedisFault>), Vec<u8>) {
+        let mut parser = std::mem::replace(&mut self.parser, RedisParser::new(&self.settings));
         let mut fault = None;
         for part in stream.chunks(cut_bytes) {
             parser.push(part);
@@ -87,7 +89,7 @@ impl World {
         ((self.asked, fault), self.out.take())
     }
 
-    fn read(&mut self, parser: &mut Parser) -> Result<(), Fault> {
+    fn read(&mut self, parser: &mut RedisParser) -> Result<(), RedisFault> {
         let mut is_kept = false;
         while let Some(command) = parser.next()? {
             // Every publication is put off once, as if there were no room.
@@ -113,31 +115,39 @@ impl World {
         Ok(())
     }
 
-    fn on_ask(&mut self, ask: &Ask<'_>) {
+    fn on_ask(&mut self, ask: &SessionRequest<'_>) {
         self.asked.push(format!("{ask:?}"));
-        let is_for_all = matches!(ask, Ask::Close | Ask::Unsubscribe { .. } | Ask::Named { .. });
+        let is_for_all =
+            matches!(ask, SessionRequest::Close | SessionRequest::Unsubscribe { .. } | SessionRequest::Named { .. });
         assert!(is_for_all || self.session.is_admitted(), "{ask:?} of a stranger");
         let none = ReceiverCount { count: 0, is_certain: true };
         match ask {
-            Ask::Publish(_) if self.refuses => self.session.on_refused(None, &Refusal::Stopping, &mut self.out),
-            Ask::Publish(_) => self.session.on_published(None, none, &mut self.out),
-            Ask::Subscribe { sub, .. } if self.refuses && sub.0 % 2 == 0 => {
+            SessionRequest::Publish(_) if self.refuses => {
+                self.session.on_refused(None, &Refusal::Stopping, &mut self.out)
+            }
+            SessionRequest::Publish(_) => self.session.on_published(None, none, &mut self.out),
+            SessionRequest::Subscribe { sub, .. } if self.refuses && sub.0 % 2 == 0 => {
                 let refusal = Refusal::TooManySubscriptions { max: 1 };
                 self.session.on_refused(Some(*sub), &refusal, &mut self.out);
             }
-            Ask::Subscribe { sub, wanted } => assert!(self.subs.insert(*sub, wanted.clone()).is_none()),
-            Ask::Unsubscribe { sub } => assert!(self.subs.remove(sub).is_some()),
-            Ask::Count { subjects } => self.session.on_counts(&vec![none; subjects.len()], &mut self.out),
-            Ask::List => {
+            SessionRequest::Subscribe { sub, wanted } => assert!(self.subs.insert(*sub, wanted.clone()).is_none()),
+            SessionRequest::Unsubscribe { sub } => assert!(self.subs.remove(sub).is_some()),
+            SessionRequest::Count { subjects } => self.session.on_counts(&vec![none; subjects.len()], &mut self.out),
+            SessionRequest::List => {
                 let listed: Vec<_> =
                     self.subs.values().map(|wanted| ListedSubscription { wanted: wanted.clone() }).collect();
                 self.session.on_subscription_list(&listed, &mut self.out);
             }
-            Ask::ServerFacts => self.session.on_server_facts(&facts(), &mut self.out),
-            Ask::Clients { only: _ } => self.session.on_clients(&[1, 2].map(client), &mut self.out),
-            Ask::Close => self.is_over = true,
-            Ask::Admitted { .. } | Ask::Named { .. } | Ask::Echo(_) | Ask::Kill { .. } => {}
-            Ask::Events(_) | Ask::Refused { .. } => unreachable!("nothing of this protocol has to do with events"),
+            SessionRequest::ServerFacts => self.session.on_server_facts(&facts(), &mut self.out),
+            SessionRequest::Clients { only: _ } => self.session.on_clients(&[1, 2].map(client), &mut self.out),
+            SessionRequest::Close => self.is_over = true,
+            SessionRequest::Admitted { .. }
+            | SessionRequest::Named { .. }
+            | SessionRequest::Echo(_)
+            | SessionRequest::Kill { .. } => {}
+            SessionRequest::Events(_) | SessionRequest::Refused { .. } => {
+                unreachable!("nothing of this protocol has to do with events")
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bus::{Bus, Embedded, EventRef, Options, RecvError, SubscribeError, Subscription};
+use crate::bus::{Bus, EmbeddedPeer, EventRef, Options, RecvError, SubscribeError, Subscription};
 use crate::cli::bench::args::BenchPath;
 use crate::cli::bench::child::{Launch, Process};
 use crate::cli::bench::host;
@@ -28,7 +28,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The bus.
 pub enum BenchPeer {
     /// A peer that this thread drives, and another client of it if one was needed, whose subscriptions end with it.
-    Driven(Box<Embedded>, Option<Bus>),
+    Driven(Box<EmbeddedPeer>, Option<Bus>),
     /// A peer in another thread.
     Threaded(Bus),
     /// A daemon in another process, which ends with this value.
@@ -62,7 +62,7 @@ impl BenchPeer {
         let config = values.config()?;
         match path {
             BenchPath::Library => {
-                let embedded = Embedded::open_with(&config, &options(drop, false));
+                let embedded = EmbeddedPeer::open_with(&config, &options(drop, false));
                 embedded
                     .map(|embedded| BenchPeer::Driven(Box::new(embedded), None))
                     .map_err(|error| connect::start_failure(&error))
@@ -234,7 +234,7 @@ pub fn window(peer: &mut BenchPeer, which: &str) -> Result<Window, CommandFailur
 /// Subscribes through another client of the same peer, which waits for the peer's answers in a thread of its own while
 /// this one drives it: a driven peer itself makes a stream of each pattern.
 fn subscribe_driven(
-    embedded: &mut Embedded,
+    embedded: &mut EmbeddedPeer,
     bus: &Bus,
     patterns: Vec<Pattern>,
 ) -> Result<Subscription, SubscribeError> {

@@ -7,7 +7,7 @@ use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::{MissedRange, StreamSettings};
 use crate::listener::ftn18::call::Version;
-use crate::listener::ftn18::fault::Fault;
+use crate::listener::ftn18::fault::CallFault;
 use crate::listener::ftn18::session::{CallId, CallResult, PushId};
 use crate::listener::stream::{StreamAnswer, StreamRefusal};
 use std::fmt;
@@ -55,7 +55,7 @@ pub enum StreamEffect {
         /// Which call.
         call: CallId,
         /// What came of it.
-        done: Result<CallResult, Fault>,
+        done: Result<CallResult, CallFault>,
     },
     /// A request of a program is answered.
     Answered {

@@ -10,7 +10,7 @@ use crate::event::store::QueryPage;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamId;
 use crate::event::stream::store::{NewEvent, Policy, StreamSettings, StreamStore, StreamStoreError};
-use crate::listener::ftn18::fault::{Fault, FaultName};
+use crate::listener::ftn18::fault::{CallFault, FaultName};
 use crate::listener::ftn18::session::CallResult;
 use crate::listener::ftn18::stream_service::effect::{StreamEffect, StreamNotice};
 use crate::time::Instant;
@@ -179,7 +179,7 @@ impl StreamService {
         for key in lost.collect::<Vec<_>>() {
             if let Some(PendingAdd { conn, call, .. }) = self.unfed.remove(&key) {
                 let text = format!("the event {} is registered, but does not stand in the stream", key.1);
-                let done = Err(Fault::new(FaultName::InternalError, text));
+                let done = Err(CallFault::new(FaultName::InternalError, text));
                 self.effects.push_back(StreamEffect::CallResult { conn, call, done });
             }
         }
@@ -192,7 +192,7 @@ impl StreamService {
         let failed: BTreeMap<(usize, EventId), PendingAdd> = failed;
         for ((_, id), PendingAdd { conn, call, .. }) in failed {
             let text = format!("the event {id} is registered, and will stand in the stream later: {why}");
-            let done = Err(Fault::new(FaultName::InternalError, text));
+            let done = Err(CallFault::new(FaultName::InternalError, text));
             self.effects.push_back(StreamEffect::CallResult { conn, call, done });
         }
     }

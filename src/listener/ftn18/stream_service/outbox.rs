@@ -5,7 +5,7 @@
 
 use super::{JournalRegistration, RETRY_TIME, ServedStream, StreamService};
 use crate::event::model::{EventId, Payload, Registration};
-use crate::event::refusal::{Kind, Refusal};
+use crate::event::refusal::{EventRefusal, EventRefusalKind};
 use crate::event::stream::name::StreamName;
 use crate::event::stream::store::{PostedEvent, StreamStore};
 use crate::event::timestamp::Timestamp;
@@ -78,15 +78,20 @@ impl Outbox {
     }
 
     /// What was posted is not registered.
-    pub(super) fn on_refused(&mut self, posted: Vec<PostedEvent>, refusal: Refusal) {
+    pub(super) fn on_refused(&mut self, posted: Vec<PostedEvent>, refusal: EventRefusal) {
         (self.is_registering, self.due) = (false, Instant::ZERO);
         match refusal.kind {
-            Kind::Invalid if posted.len() == 1 => {
+            EventRefusalKind::Invalid if posted.len() == 1 => {
                 self.rejected.extend(posted.into_iter().map(|posted| (posted, refusal.text.clone())));
             }
             // It is one of them, and the others are none the worse.
-            Kind::Invalid => posted.into_iter().rev().for_each(|posted| self.queue.push_front(vec![posted])),
-            Kind::Busy | Kind::Unavailable | Kind::Full | Kind::Stopping => {
+            EventRefusalKind::Invalid => {
+                posted.into_iter().rev().for_each(|posted| self.queue.push_front(vec![posted]))
+            }
+            EventRefusalKind::Busy
+            | EventRefusalKind::Unavailable
+            | EventRefusalKind::Full
+            | EventRefusalKind::Stopping => {
                 self.is_refused = true;
                 self.queue.push_front(posted);
             }

@@ -6,10 +6,10 @@ use crate::event::stream::model::{LIST_EVENTS_MAX, PageBudget};
 use crate::event::stream::name::{Consumer, StreamId, StreamName};
 use crate::event::stream::store::{MissedRange, StreamStore, StreamStoreError};
 use crate::event::timestamp::Timestamp;
-use crate::listener::ftn18::fault::{Fault, FaultName};
+use crate::listener::ftn18::fault::{CallFault, FaultName};
 use crate::listener::ftn18::session::{CallId, CallResult};
 use crate::listener::stream::{
-    Consumers, Place, StreamAnswer, StreamOperation, StreamRefusal, StreamRefusalKind as Kind, StreamRequest,
+    Consumers, ResetPosition, StreamAnswer, StreamOperation, StreamRefusal, StreamRefusalKind as Kind, StreamRequest,
     StreamRow, Streams,
 };
 use crate::time::ClockReading;
@@ -112,9 +112,9 @@ impl StreamService {
             StreamOperation::Reset(consumer, to) => {
                 let last = store.contents(name).map_err(unavailable)?.last;
                 let position = match to {
-                    Place::Start => start(store, name, last)?,
-                    Place::End => last,
-                    Place::Behind(id) => id.min(last),
+                    ResetPosition::Start => start(store, name, last)?,
+                    ResetPosition::End => last,
+                    ResetPosition::Behind(id) => id.min(last),
                 };
                 let is_known = store.reset(name, &consumer, position).map_err(unavailable)?;
                 self.disconnect_consumer(place, consumer, is_known)?;
@@ -144,7 +144,7 @@ impl StreamService {
 }
 
 /// What was done for one who asks, as an answer.
-pub(super) fn told(effect: StreamEffect) -> StreamEffect {
+pub(super) fn into_answer(effect: StreamEffect) -> StreamEffect {
     match effect {
         StreamEffect::CallResult { conn: LOCAL_CONNECTION, call, done } => {
             let answer = match done {
@@ -163,9 +163,11 @@ pub(super) fn fail(effect: &mut StreamEffect, why: &str) {
     match effect {
         StreamEffect::CallResult { done: done @ Ok(CallResult::Added(_)), .. } => {
             let text = format!("the event is registered, and will stand in the stream later: {why}");
-            *done = Err(Fault::new(FaultName::InternalError, text));
+            *done = Err(CallFault::new(FaultName::InternalError, text));
         }
-        StreamEffect::CallResult { done: done @ Ok(_), .. } => *done = Err(Fault::new(FaultName::InternalError, why)),
+        StreamEffect::CallResult { done: done @ Ok(_), .. } => {
+            *done = Err(CallFault::new(FaultName::InternalError, why))
+        }
         StreamEffect::Answered { answer: answer @ Ok(_), .. } => {
             *answer = Err(StreamRefusal::new(Kind::Unavailable, why))
         }
@@ -229,7 +231,7 @@ pub(super) fn unavailable(error: impl fmt::Display) -> StreamRefusal {
     StreamRefusal::new(Kind::Unavailable, error.to_string())
 }
 
-fn refusal_of_fault(Fault { name, text }: Fault) -> StreamRefusal {
+fn refusal_of_fault(CallFault { name, text }: CallFault) -> StreamRefusal {
     let kind = match name {
         FaultName::InternalError => Kind::Unavailable,
         FaultName::DefenseRejected => Kind::Busy,
@@ -355,7 +357,7 @@ mod tests {
         let it = consumer("bob:C");
         let reset = |place| StreamOperation::Reset(consumer("bob:C"), place);
         is_refused(
-            ask(&mut world, "", reset(Place::Start)),
+            ask(&mut world, "", reset(ResetPosition::Start)),
             Kind::NotRegistered,
             "bob:C is no consumer of the stream main",
         );
@@ -368,15 +370,18 @@ mod tests {
         for _ in 0..4 {
             add(&mut world, "A");
         }
-        for (place, expected) in
-            [(Place::End, 4), (Place::Behind(id(2)), 2), (Place::Behind(id(9)), 4), (Place::Start, 0)]
-        {
+        for (place, expected) in [
+            (ResetPosition::End, 4),
+            (ResetPosition::Behind(id(2)), 2),
+            (ResetPosition::Behind(id(9)), 4),
+            (ResetPosition::Start, 0),
+        ] {
             assert_eq!(ask(&mut world, "", reset(place)), Ok(StreamAnswer::Position(id(expected))), "{place:?}");
         }
         assert_eq!(ask(&mut world, "", StreamOperation::Accept(it.clone(), id(2))), Ok(StreamAnswer::Position(id(2))));
         world.later(2000);
         assert_eq!(
-            ask(&mut world, "", reset(Place::Start)),
+            ask(&mut world, "", reset(ResetPosition::Start)),
             Ok(StreamAnswer::Position(id(2))),
             "the first two are gone"
         );
@@ -388,7 +393,7 @@ mod tests {
     fn a_consumer_that_is_reset_or_removed_is_pushed_to_no_more() {
         let mut world = World::new(StreamLimits::default());
         for (conn, what) in [
-            (3, StreamOperation::Reset(consumer("alice:C"), Place::Start)),
+            (3, StreamOperation::Reset(consumer("alice:C"), ResetPosition::Start)),
             (4, StreamOperation::Remove(consumer("alice:C"))),
         ] {
             world.register("C").unwrap();

@@ -8,7 +8,7 @@ use crate::event::stream::model::{PASSED_MAX, StreamEvent};
 use crate::event::stream::name::StreamName;
 use crate::event::stream::store::memory::MemoryStreams;
 use crate::event::stream::store::{NewEvent, Policy, StreamLimits};
-use crate::listener::stream::{Place, StreamOperation, StreamRequest};
+use crate::listener::stream::{ResetPosition, StreamOperation, StreamRequest};
 use crate::rng::Rng;
 use crate::time::WallTime;
 use bytes::Bytes;
@@ -132,7 +132,7 @@ impl World {
 
     /// What a call comes to.
     #[track_caller]
-    fn done(&mut self, stream: usize, what: Call) -> Result<CallResult, Fault> {
+    fn done(&mut self, stream: usize, what: Call) -> Result<CallResult, CallFault> {
         let call = self.call(1, stream, "alice", what);
         let is_it = |effect: &StreamEffect| matches!(effect, StreamEffect::CallResult { call: of, .. } if *of == call);
         let at = self.told.iter().position(is_it).expect("it is done");
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    pub(super) fn register(&mut self, component: &str) -> Result<CallResult, Fault> {
+    pub(super) fn register(&mut self, component: &str) -> Result<CallResult, CallFault> {
         self.done(0, Call::Register(component.parse().unwrap()))
     }
 
@@ -216,7 +216,7 @@ fn strings(expected: &[(u64, &str)]) -> Vec<(u64, String)> {
 }
 
 #[track_caller]
-fn is_fault(done: Result<CallResult, Fault>, name: FaultName, part: &str) {
+fn is_fault(done: Result<CallResult, CallFault>, name: FaultName, part: &str) {
     let fault = done.expect_err("a fault");
     assert!(fault.name == name && fault.text.contains(part), "{fault:?}");
 }
@@ -489,7 +489,7 @@ fn a_search_ends_when_its_ground_is_gone() {
     told(&mut world);
     begin(&mut world);
     let (stream, consumer) = (None, Consumer { user: "alice".parse().unwrap(), component: "C".parse().unwrap() });
-    let what = StreamOperation::Reset(consumer, Place::Start);
+    let what = StreamOperation::Reset(consumer, ResetPosition::Start);
     world.stream_service.on_request(&mut world.store, world.now, 1, StreamRequest { stream, what });
     told(&mut world);
     world.run();

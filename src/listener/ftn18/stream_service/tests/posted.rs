@@ -1,7 +1,7 @@
 //! What applications post, whatever fails meanwhile; what live consumers get of what was fetched; peers that share a store.
 
 use super::*;
-use crate::event::refusal::Refusal;
+use crate::event::refusal::EventRefusal;
 
 fn main_stream() -> StreamName {
     "main".parse().unwrap()
@@ -51,8 +51,8 @@ fn what_can_never_be_registered_is_set_aside_and_what_is_refused_for_now_is_not(
     let mut world = World::new(StreamLimits::default());
     world.post("1");
     world.post("2");
-    let refusals =
-        [Kind::Invalid, Kind::Busy, Kind::Invalid].map(|kind| Refusal { kind, text: "it is too large".into() });
+    let refusals = [EventRefusalKind::Invalid, EventRefusalKind::Busy, EventRefusalKind::Invalid]
+        .map(|kind| EventRefusal { kind, text: "it is too large".into() });
     let run = |world: &mut World| -> Vec<StreamEffect> {
         world.stream_service.run(&mut world.store, world.now);
         std::iter::from_fn(|| world.stream_service.poll_effect()).collect()
@@ -111,7 +111,7 @@ fn posts(seed: u64) -> usize {
         if let Some(at) = (!requests.is_empty()).then(|| rng.below(requests.len() as u64) as usize) {
             match requests.remove(at) {
                 StreamEffect::Register { number, .. } if rng.chance(0.2) => {
-                    world.stream_service.on_registered(number, Err(Refusal::busy()));
+                    world.stream_service.on_registered(number, Err(EventRefusal::busy()));
                 }
                 StreamEffect::Register { number, registrations } => {
                     let id = world.append_session(registrations);

@@ -1,6 +1,6 @@
 //! Refused requests in the frames of the local protocol.
 
-use crate::listener::codec::{FrameReader, Malformed, cut255, put_bytes8};
+use crate::listener::codec::{FrameError, FrameReader, cut255, put_bytes8};
 use crate::listener::frame::flag;
 use crate::message::SubId;
 use bytes::{BufMut, BytesMut};
@@ -8,7 +8,7 @@ use std::fmt;
 
 /// A refused request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RequestRefusal {
     /// The subscription in question; `None` for a PUBLISH.
     pub sub: Option<SubId>,
     /// Why.
@@ -66,7 +66,7 @@ impl fmt::Display for RefusalReason {
 }
 
 /// Appends the body of a REFUSED frame.
-pub(crate) fn put_refused(out: &mut BytesMut, refused: &Refused) {
+pub(crate) fn put_refused(out: &mut BytesMut, refused: &RequestRefusal) {
     out.put_u8(u8::from(refused.sub.is_some()));
     out.put_u32(refused.sub.map_or(0, |sub| sub.0));
     match &refused.why {
@@ -90,7 +90,7 @@ pub(crate) fn put_refused(out: &mut BytesMut, refused: &Refused) {
 }
 
 /// Reads the body of a REFUSED frame.
-pub(crate) fn refused(reader: &mut FrameReader) -> Result<Refused, Malformed> {
+pub(crate) fn refused(reader: &mut FrameReader) -> Result<RequestRefusal, FrameError> {
     let named = flag(reader, 1)?;
     let sub = SubId(reader.u32()?);
     let why = match reader.u8()? {
@@ -100,7 +100,7 @@ pub(crate) fn refused(reader: &mut FrameReader) -> Result<Refused, Malformed> {
         3 => RefusalReason::Stopping,
         4 => RefusalReason::QueueLive,
         5 => RefusalReason::QueueNews,
-        _ => return Err(Malformed::Value("why")),
+        _ => return Err(FrameError::Value("why")),
     };
-    Ok(Refused { sub: named.then_some(sub), why })
+    Ok(RequestRefusal { sub: named.then_some(sub), why })
 }

@@ -5,7 +5,7 @@
 //! frame = length u32 · kind = 0x08 · one or more items
 //! ```
 
-use crate::listener::codec::{Malformed, put_bytes8};
+use crate::listener::codec::{FrameError, put_bytes8};
 use crate::listener::frame::LENGTH_BYTES;
 use crate::subject::{SUBJECT_BYTES_MAX, Subject};
 use crate::wire::{Reader, put_varint, varint_bytes};
@@ -35,9 +35,9 @@ pub struct PublishRun {
 
 impl PublishRun {
     /// Reads all items of a frame, kind taken off.
-    pub(crate) fn decode(items: Bytes) -> Result<PublishRun, Malformed> {
+    pub(crate) fn decode(items: Bytes) -> Result<PublishRun, FrameError> {
         if RUN_BYTES_MAX <= items.len() {
-            return Err(Malformed::TooLong { bytes: 1 + items.len() as u64, bytes_max: RUN_BYTES_MAX });
+            return Err(FrameError::TooLong { bytes: 1 + items.len() as u64, bytes_max: RUN_BYTES_MAX });
         }
         let mut reader = Reader::new(&items);
         let mut first: Option<Subject> = None;
@@ -52,7 +52,7 @@ impl PublishRun {
             let payload_bytes = reader.varint()?;
             reader.span(payload_bytes)?;
         }
-        let subject = first.ok_or(Malformed::Short)?;
+        let subject = first.ok_or(FrameError::Short)?;
         Ok(PublishRun { items, at: 0, subject })
     }
 
@@ -227,22 +227,22 @@ mod tests {
 
     #[test]
     fn what_is_no_run_is_refused_as_a_whole() {
-        let truncated = Malformed::Run(wire::Malformed::Truncated);
+        let truncated = FrameError::Run(wire::Malformed::Truncated);
         for (items, expected) in [
             (&b""[..], truncated.clone()),
-            (b"\0\0", Malformed::Subject(SubjectError::Empty)),
-            (b"\x01*\0", Malformed::Subject(SubjectError::Wildcard)),
+            (b"\0\0", FrameError::Subject(SubjectError::Empty)),
+            (b"\x01*\0", FrameError::Subject(SubjectError::Wildcard)),
             (b"\x01a\x01", truncated.clone()),
-            (b"\x01a\0\x02b.\0", Malformed::Subject(SubjectError::EmptyToken(2))),
+            (b"\x01a\0\x02b.\0", FrameError::Subject(SubjectError::EmptyToken(2))),
             (b"\x01a\0\0\xff\xff\xff\x7f", truncated.clone()),
-            (b"\x01a\x80\0", Malformed::Run(wire::Malformed::Varint)),
+            (b"\x01a\x80\0", FrameError::Run(wire::Malformed::Varint)),
             (b"\x01a\0\0", truncated),
         ] {
             assert_eq!(PublishRun::decode(Bytes::from_static(items)), Err(expected), "{items:?}");
         }
         let mut long = b"\x01a".to_vec();
         long.resize(RUN_BYTES_MAX, 0);
-        assert!(matches!(PublishRun::decode(long.clone().into()), Err(Malformed::TooLong { .. })));
+        assert!(matches!(PublishRun::decode(long.clone().into()), Err(FrameError::TooLong { .. })));
         long.truncate(RUN_BYTES_MAX - 1);
         let most = PublishRun::decode(long.into()).map(|run| published(run, || true).len());
         assert_eq!(most, Ok(32_767), "a first message of three bytes, then as many of two as fit");

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 /// What a client asks of the peer. What its protocol answers by itself never gets here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask<'a> {
+pub enum SessionRequest<'a> {
     /// Publish a message.
     Publish(Publish<'a>),
     /// Begin a subscription; its number is the session's.
@@ -67,27 +67,27 @@ pub enum Ask<'a> {
     Close,
 }
 
-impl Ask<'_> {
+impl SessionRequest<'_> {
     /// The same, whatever becomes of the bytes that it was read from.
     ///
     /// # Panics
     /// If it publishes.
-    pub fn detached(self) -> Ask<'static> {
+    pub fn detached(self) -> SessionRequest<'static> {
         match self {
-            Ask::Publish(_) => panic!("what is published is handed on where it was read"),
-            Ask::Subscribe { sub, wanted } => Ask::Subscribe { sub, wanted },
-            Ask::Unsubscribe { sub } => Ask::Unsubscribe { sub },
-            Ask::Echo(is_on) => Ask::Echo(is_on),
-            Ask::Count { subjects } => Ask::Count { subjects },
-            Ask::List => Ask::List,
-            Ask::ServerFacts => Ask::ServerFacts,
-            Ask::Clients { only } => Ask::Clients { only },
-            Ask::Admitted { account } => Ask::Admitted { account },
-            Ask::Named { name } => Ask::Named { name },
-            Ask::Events(ask) => Ask::Events(ask),
-            Ask::Refused { kind, reason } => Ask::Refused { kind, reason },
-            Ask::Kill { client } => Ask::Kill { client },
-            Ask::Close => Ask::Close,
+            SessionRequest::Publish(_) => panic!("what is published is handed on where it was read"),
+            SessionRequest::Subscribe { sub, wanted } => SessionRequest::Subscribe { sub, wanted },
+            SessionRequest::Unsubscribe { sub } => SessionRequest::Unsubscribe { sub },
+            SessionRequest::Echo(is_on) => SessionRequest::Echo(is_on),
+            SessionRequest::Count { subjects } => SessionRequest::Count { subjects },
+            SessionRequest::List => SessionRequest::List,
+            SessionRequest::ServerFacts => SessionRequest::ServerFacts,
+            SessionRequest::Clients { only } => SessionRequest::Clients { only },
+            SessionRequest::Admitted { account } => SessionRequest::Admitted { account },
+            SessionRequest::Named { name } => SessionRequest::Named { name },
+            SessionRequest::Events(ask) => SessionRequest::Events(ask),
+            SessionRequest::Refused { kind, reason } => SessionRequest::Refused { kind, reason },
+            SessionRequest::Kill { client } => SessionRequest::Kill { client },
+            SessionRequest::Close => SessionRequest::Close,
         }
     }
 }
@@ -103,7 +103,7 @@ pub struct JournalRequest {
 
 /// A connection that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub struct ConnectionInfo {
     /// The client's number.
     pub client: u32,
     /// Where it comes from.
@@ -142,7 +142,7 @@ pub struct ReceiverCount {
 
 /// What a client can await of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub enum ReceiverCondition {
     /// That certainly no subscription on the LAN gets a message on it.
     Absent,
     /// That some subscription does.
