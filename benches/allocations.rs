@@ -5,7 +5,7 @@
 //! multicast, and exits with 1 if a bound is exceeded. Every message is counted as it is delivered.
 
 use bytes::Bytes;
-use seqcast::bus::{EmbeddedPeer, EventRef, Subscription};
+use seqcast::bus::{EmbeddedPeer, NoticeRef, Subscription};
 use seqcast::config::{Config, DatagramSize};
 use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
@@ -179,7 +179,7 @@ fn core(subjects: usize) -> bool {
 fn drain(subscription: &Subscription) -> u64 {
     let mut messages = 0;
     let drained = subscription.drain(|event| match event {
-        EventRef::Message(delivery) => {
+        NoticeRef::Message(delivery) => {
             black_box(delivery);
             messages += 1;
         }

@@ -12,7 +12,7 @@
 //!   turns with that while nothing is repaired.
 
 use bytes::Bytes;
-use seqcast::bus::{Bus, Event, Subscription};
+use seqcast::bus::{Bus, Notice, Subscription};
 use seqcast::config::Config;
 use seqcast::daemon::clock::Clock;
 use seqcast::message::Message;
@@ -233,7 +233,7 @@ fn goodput(rate: u64, span: Duration, percent: Option<u32>) -> Run {
         while delivered < total
             && let Ok(event) = pair.subscription.recv_timeout(QUIET)
         {
-            if matches!(event, Event::Message(_)) {
+            if matches!(event, Notice::Message(_)) {
                 (delivered, last) = (delivered + 1, now());
             }
         }
@@ -299,7 +299,7 @@ fn latencies(dropped: &[Option<&str>], rounds: u64, short: usize) -> Latencies {
         });
         let mut latencies = Latencies { short: vec![Vec::new(); dropped.len()], ..Latencies::default() };
         while let Ok(event) = pair.subscription.recv_timeout(QUIET) {
-            let Event::Message(delivery) = event else { continue };
+            let Notice::Message(delivery) = event else { continue };
             let (time, rest) = delivery.message.payload.split_first_chunk::<8>().expect("a time is in it");
             let took = now().since(began + Duration::from_nanos(u64::from_be_bytes(*time)));
             let is_short = delivery.message.payload.len() == SHORT_BYTES;

@@ -3,7 +3,7 @@
 //! `cargo run --example pubsub`. One peer drops one received datagram in ten on purpose, so that there is something to
 //! see; on a healthy network nothing is lost.
 
-use seqcast::bus::{Bus, DropRule, Event, Options};
+use seqcast::bus::{Bus, DropRule, Notice, Options};
 use seqcast::config::Config;
 use seqcast::message::{LossScope, Message};
 use std::error::Error;
@@ -28,21 +28,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut received, mut lost) = (0, 0);
     while let Ok(event) = subscription.recv_timeout(Duration::from_secs(1)) {
         match event {
-            Event::Message(delivery) => {
+            Notice::Message(delivery) => {
                 received += 1;
                 if delivery.message.payload == MESSAGES.to_string() {
                     break;
                 }
             }
-            Event::Loss(loss) => match loss.what {
+            Notice::Loss(loss) => match loss.what {
                 LossScope::Messages { subject, count, .. } => {
                     println!("after message {received}: {count} lost on {subject} ({})", loss.reason);
                     lost += count.min();
                 }
                 what => println!("after message {received}: {what:?} ({})", loss.reason),
             },
-            Event::Dropped(count) => println!("too slow: {count} dropped here"),
-            Event::Joined(_) => {}
+            Notice::Dropped(count) => println!("too slow: {count} dropped here"),
+            Notice::Joined(_) => {}
         }
     }
     println!("{MESSAGES} published, {received} received, {lost} lost");

@@ -2,7 +2,7 @@
 //!
 //! Both attach to the peer of this host if one runs, and bring their own otherwise.
 
-use seqcast::bus::{Bus, Event, OpenError};
+use seqcast::bus::{Bus, Notice, OpenError};
 use seqcast::config::Config;
 use std::error::Error;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let questions = service.subscribe("math.double".parse()?)?;
     let answering = std::thread::spawn(move || {
         for event in questions.iter() {
-            if let Event::Message(question) = event {
+            if let Notice::Message(question) = event {
                 let number: i64 = String::from_utf8_lossy(&question.message.payload).parse().unwrap_or(0);
                 return service.reply_to(&question, (2 * number).to_string());
             }

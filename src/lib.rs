@@ -5,7 +5,7 @@
 //! told that did not happen.
 //!
 //! ```
-//! use seqcast::bus::{Bus, Event};
+//! use seqcast::bus::{Bus, Notice};
 //! use seqcast::config::Config;
 //! use seqcast::message::Message;
 //! use std::time::Duration;
@@ -21,10 +21,10 @@
 //! alice.publish(Message::new("plant.7.temperature".parse()?, "21.5"))?;
 //!
 //! match subscription.recv_timeout(Duration::from_secs(5))? {
-//!     Event::Message(delivery) => assert_eq!(delivery.message.payload, "21.5"),
-//!     Event::Loss(loss) => println!("{:?} of {} is missing: {}", loss.what, loss.publisher, loss.reason),
-//!     Event::Dropped(count) => println!("{count} dropped here: this program is too slow"),
-//!     Event::Joined(joined) => println!("begun with {} publishers", joined.baselines.len()),
+//!     Notice::Message(delivery) => assert_eq!(delivery.message.payload, "21.5"),
+//!     Notice::Loss(loss) => println!("{:?} of {} is missing: {}", loss.what, loss.publisher, loss.reason),
+//!     Notice::Dropped(count) => println!("{count} dropped here: this program is too slow"),
+//!     Notice::Joined(joined) => println!("begun with {} publishers", joined.baselines.len()),
 //! }
 //! # Ok(())
 //! # }

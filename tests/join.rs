@@ -4,7 +4,7 @@ use crate::support::bus::{PATIENCE, config, config_with_socket, message, message
 use crate::support::command::Place;
 use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{
-    Bus, DropRule, EmbeddedPeer, Event, JoinFailure, Joined, Options, RecvError, Selection, SubscribeOptions,
+    Bus, DropRule, EmbeddedPeer, JoinFailure, Joined, Notice, Options, RecvError, Selection, SubscribeOptions,
     Subscription,
 };
 use seqcast::config::Config;
@@ -37,8 +37,8 @@ fn replayed(subscription: &Subscription) -> (Vec<Delivery>, Joined) {
     let mut deliveries = Vec::new();
     loop {
         match subscription.recv_timeout(PATIENCE).expect("it begins in time") {
-            Event::Message(delivery) => deliveries.push(delivery),
-            Event::Joined(joined) => return (deliveries, joined),
+            Notice::Message(delivery) => deliveries.push(delivery),
+            Notice::Joined(joined) => return (deliveries, joined),
             other => panic!("{other:?}"),
         }
     }
@@ -147,16 +147,16 @@ fn read_all(subscription: Subscription, sent: &AtomicU32) -> (u64, u64, Joined) 
     wait_until("everything comes", || {
         while let Ok(event) = subscription.recv_timeout(Duration::from_millis(100)) {
             match event {
-                Event::Message(delivery) => {
+                Notice::Message(delivery) => {
                     *if delivery.replayed { &mut replayed } else { &mut live } += 1;
                     let next = next.entry(delivery.message.subject.to_string()).or_default();
                     assert_eq!(delivery.message.payload, next.to_string(), "{delivery:?}");
                     *next += 1;
                 }
-                Event::Joined(told) => assert!(joined.replace(told).is_none()),
+                Notice::Joined(told) => assert!(joined.replace(told).is_none()),
                 // That something is missing may be told before it comes from the history; no message is lost.
-                Event::Loss(loss) => assert!(!matches!(loss.what, LossScope::Messages { .. }), "{loss:?}"),
-                Event::Dropped(count) => panic!("{count} dropped"),
+                Notice::Loss(loss) => assert!(!matches!(loss.what, LossScope::Messages { .. }), "{loss:?}"),
+                Notice::Dropped(count) => panic!("{count} dropped"),
             }
         }
         next.len() == 3 && next.values().all(|next| *next == sent.load(Ordering::Relaxed))
@@ -179,7 +179,7 @@ fn a_peer_that_has_just_started_waits_for_the_others_before_it_says_that_it_has_
     let joined = subscription.wait_established(PATIENCE).unwrap().unwrap();
     assert!(joined.is_established() && joined.baselines.len() == 2 && joined.replayed() == 0, "{joined:?}");
     publish(&publisher, "x", 4..5);
-    assert!(matches!(subscription.recv_timeout(PATIENCE), Ok(Event::Joined(told)) if told == joined));
+    assert!(matches!(subscription.recv_timeout(PATIENCE), Ok(Notice::Joined(told)) if told == joined));
     assert_eq!(texts(&messages(&subscription, 1), "x"), ["4"]);
     let plain = reader.subscribe("x".parse().unwrap()).unwrap();
     assert_eq!(plain.wait_established(PATIENCE), Ok(None));
@@ -218,8 +218,8 @@ fn a_driven_peer_joins_without_waiting() {
     wait_until("the history comes", || {
         reader.drive(Duration::from_millis(1)).unwrap();
         match subscription.try_recv() {
-            Ok(Event::Message(delivery)) => old.push(delivery),
-            Ok(Event::Joined(_)) => return true,
+            Ok(Notice::Message(delivery)) => old.push(delivery),
+            Ok(Notice::Joined(_)) => return true,
             Ok(other) => panic!("{other:?}"),
             Err(_) => {}
         }
@@ -243,9 +243,9 @@ fn a_reader_that_waits_holds_up_nobody() {
                     begun.send(()).unwrap();
                     loop {
                         match subscription.recv().unwrap() {
-                            Event::Message(delivery) if delivery.message.payload == "end" => return messages,
-                            Event::Message(_) => messages += 1,
-                            Event::Joined(_) => {}
+                            Notice::Message(delivery) if delivery.message.payload == "end" => return messages,
+                            Notice::Message(_) => messages += 1,
+                            Notice::Joined(_) => {}
                             other => panic!("{other:?}"),
                         }
                     }
@@ -255,7 +255,7 @@ fn a_reader_that_waits_holds_up_nobody() {
         (0..2).for_each(|_| waiting.recv().unwrap());
         // Both wait for the first message, and this thread for what they cannot give it.
         assert!(subscription.wait_established(PATIENCE).unwrap().unwrap().is_established());
-        assert!(matches!(subscription.try_recv(), Err(RecvError::Empty) | Ok(Event::Joined(_))));
+        assert!(matches!(subscription.try_recv(), Err(RecvError::Empty) | Ok(Notice::Joined(_))));
         publish(&bus, "x", 0..1000);
         (0..2).for_each(|_| bus.publish_blocking(message("x", "end")).unwrap());
         assert_eq!(readers.into_iter().map(|reader| reader.join().unwrap()).sum::<u32>(), 1000);

@@ -2,7 +2,7 @@
 
 use crate::support::bus::{config, message, messages, wait_for};
 use crate::support::wait::{let_time_pass, wait_until};
-use seqcast::bus::{Bus, DropRule, EmbeddedPeer, Event, Options, PublishError, RecvError, RequestError};
+use seqcast::bus::{Bus, DropRule, EmbeddedPeer, Notice, Options, PublishError, RecvError, RequestError};
 use seqcast::message::{Count, Headers, LossScope, Message, Verdict};
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ fn requests_are_answered_across_peers_and_time_out_without_answer() {
     wait_for(&b, &a);
     let answering = std::thread::spawn(move || {
         for event in questions.iter() {
-            if let Event::Message(question) = event {
+            if let Notice::Message(question) = event {
                 let payload = [b"re: ", &question.message.payload[..]].concat();
                 b.reply_to(&question, payload.clone()).unwrap();
                 b.reply_to(&question, payload).unwrap();
@@ -141,15 +141,15 @@ fn losses_come_as_values_and_add_up() {
         a.flush(LONG).unwrap();
         while let Ok(event) = subscription.recv_timeout(Duration::from_millis(100)) {
             match event {
-                Event::Message(_) => delivered += 1,
-                Event::Loss(loss) => {
+                Notice::Message(_) => delivered += 1,
+                Notice::Loss(loss) => {
                     if let LossScope::Messages { count, .. } = loss.what {
                         assert!(matches!(count, Count::Exact(_)), "{loss:?}");
                         lost += count.min();
                     }
                 }
-                Event::Dropped(count) => panic!("{count} dropped"),
-                Event::Joined(_) => panic!("not asked for"),
+                Notice::Dropped(count) => panic!("{count} dropped"),
+                Notice::Joined(_) => panic!("not asked for"),
             }
         }
         let unverified = b.show("loss").unwrap()["rows"][0]["unverified"]["count"].as_u64().unwrap();
@@ -182,10 +182,10 @@ fn a_slow_subscription_loses_only_its_own_and_is_told() {
     let (mut read, mut dropped) = (0, 0);
     while let Ok(event) = slow.try_recv() {
         match event {
-            Event::Message(_) => read += 1,
-            Event::Dropped(count) => dropped += count,
-            Event::Joined(_) => panic!("not asked for"),
-            Event::Loss(loss) => panic!("{loss:?}"),
+            Notice::Message(_) => read += 1,
+            Notice::Dropped(count) => dropped += count,
+            Notice::Joined(_) => panic!("not asked for"),
+            Notice::Loss(loss) => panic!("{loss:?}"),
         }
     }
     assert_eq!((read, dropped), (100, 900));
@@ -247,7 +247,7 @@ fn the_callers_own_thread_can_drive_the_peer() {
         a.turn().unwrap();
         b.drive(Duration::from_millis(1)).unwrap();
         while let Ok(event) = subscription.try_recv() {
-            let Event::Message(delivery) = event else { panic!("{event:?}") };
+            let Notice::Message(delivery) = event else { panic!("{event:?}") };
             got.push(u32::from_be_bytes(delivery.message.payload[..].try_into().unwrap()));
         }
     }

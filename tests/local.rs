@@ -4,7 +4,7 @@ use crate::support::bus::{PATIENCE, config_with_socket, message, messages, serve
 use crate::support::wait::wait_until;
 use bytes::BytesMut;
 use seqcast::bus::{
-    Bus, DropRule, EmbeddedPeer, Event, OpenError, Options, PublishError, RecvError, RefusalReason, RequestError,
+    Bus, DropRule, EmbeddedPeer, Notice, OpenError, Options, PublishError, RecvError, RefusalReason, RequestError,
     RequestOptions, Selection, SubscribeError, SubscribeOptions, Subscription, WaitError,
 };
 use seqcast::daemon::clock::Clock;
@@ -160,7 +160,7 @@ fn who_asks_nobody_is_told_so_and_who_is_patient_waits_for_somebody() {
                 );
             })
         };
-        let Ok(Event::Message(reply)) = replies.recv_timeout(PATIENCE) else { panic!("no reply") };
+        let Ok(Notice::Message(reply)) = replies.recv_timeout(PATIENCE) else { panic!("no reply") };
         assert_eq!(reply.message.payload, "6*7");
         thread.join().unwrap();
         wait_until("its end is known", || !knows("sum"));
@@ -228,7 +228,7 @@ fn members_of_a_queue_group_share_the_messages_whatever_they_come_by() {
     let mut got = Vec::new();
     wait_until("all the work is given out", || {
         for (index, member) in members.iter().enumerate() {
-            while let Ok(Event::Message(delivery)) = member.try_recv() {
+            while let Ok(Notice::Message(delivery)) = member.try_recv() {
                 assert!(delivery.message.headers.is_empty(), "stamps are not for clients");
                 got.push((delivery.message.payload.to_vec(), index));
             }
@@ -658,7 +658,7 @@ fn advisories_reach_attached_programs_as_json() {
             publisher.flush(PATIENCE).unwrap();
         }
         while let Ok(event) = advisories.try_recv() {
-            if let Event::Message(delivery) = event {
+            if let Notice::Message(delivery) = event {
                 let json: Value = serde_json::from_slice(&delivery.message.payload).unwrap();
                 if json["lost"].as_u64().is_some_and(|lost| 0 < lost) {
                     assert_eq!(delivery.message.headers.iter().collect::<Vec<_>>(), [("mtype", "A")]);
@@ -695,7 +695,7 @@ fn a_publisher_is_told_what_others_lost_of_its_data() {
             bus.flush(PATIENCE).unwrap();
         }
         while let Ok(event) = advisories.try_recv() {
-            if let Event::Message(delivery) = event {
+            if let Notice::Message(delivery) = event {
                 let json: Value = serde_json::from_slice(&delivery.message.payload).unwrap();
                 told = Some(json).filter(|json| json["lost"].as_u64().is_some_and(|lost| 0 < lost)).or(told.take());
             }

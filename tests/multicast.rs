@@ -6,7 +6,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, socko
 use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, OutgoingDatagram, ReceivedDatagram, RecvBatch};
 use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::daemon::interface::{ChosenInterface, Family, Spec, choose};
-use seqcast::daemon::multicast::{OpenError, Options, Sockets};
+use seqcast::daemon::multicast::{SocketOpenError, SocketOptions, Sockets};
 use seqcast::daemon::self_test;
 use seqcast::proto::effect::Path;
 use socket2::{Domain, Socket, Type};
@@ -102,7 +102,7 @@ fn the_self_test_passes_and_loses_nothing() {
 fn the_kernels_drops_are_counted_exactly() {
     let (group, port) = fresh_group();
     let interface = lo(Family::V4);
-    let mut slow = Sockets::open(&Options { receive_buffer: 4096, ..options(group, port, &interface) }).unwrap();
+    let mut slow = Sockets::open(&SocketOptions { receive_buffer: 4096, ..options(group, port, &interface) }).unwrap();
     let mut sender = open(group, port);
     let sent: u32 = 1000;
     for _ in 0..sent {
@@ -160,7 +160,7 @@ fn multicasts_carry_the_ttl() {
         let IpAddr::V4(address) = group else { panic!("{group} is an IPv4 address") };
         listener.join_multicast_v4(&address, &Ipv4Addr::LOCALHOST).expect("the group can be joined on loopback");
         let interface = lo(Family::V4);
-        let mut sockets = Sockets::open(&Options { ttl, ..options(group, port, &interface) }).unwrap();
+        let mut sockets = Sockets::open(&SocketOptions { ttl, ..options(group, port, &interface) }).unwrap();
         send(&mut sockets, &["x"]);
         assert_eq!(received_ttl(&listener), i32::from(ttl));
     }
@@ -171,7 +171,7 @@ fn buffers_have_the_wanted_sizes() {
     let (group, port) = fresh_group();
     let interface = lo(Family::V4);
     for (receive_buffer, send_buffer) in [(65_536, 32_768), (32_768, 65_536)] {
-        let wanted = Options { receive_buffer, send_buffer, ..options(group, port, &interface) };
+        let wanted = SocketOptions { receive_buffer, send_buffer, ..options(group, port, &interface) };
         let granted = Sockets::open(&wanted).unwrap().granted();
         assert_eq!(granted.map(|granted| granted.granted), [receive_buffer, send_buffer]);
     }
@@ -181,7 +181,7 @@ fn buffers_have_the_wanted_sizes() {
 fn a_short_buffer_is_reported_with_its_remedy() {
     let (group, port) = fresh_group();
     let interface = lo(Family::V4);
-    let fine = Sockets::open(&Options { receive_buffer: 65_536, ..options(group, port, &interface) }).unwrap();
+    let fine = Sockets::open(&SocketOptions { receive_buffer: 65_536, ..options(group, port, &interface) }).unwrap();
     let [receive, send] = fine.granted();
     assert!(!receive.is_short() && !send.is_short(), "{receive}, {send}");
     assert_eq!(receive.to_string(), "receive buffer: 65536 bytes wanted, 65536 granted");
@@ -199,32 +199,32 @@ fn what_cannot_be_opened_is_refused_with_its_remedy() {
     let (group, port) = fresh_group();
     let interface = lo(Family::V4);
     let good = options(group, port, &interface);
-    let refused = |options: &Options<'_>| Sockets::open(options).expect_err("it cannot be opened");
+    let refused = |options: &SocketOptions<'_>| Sockets::open(options).expect_err("it cannot be opened");
 
-    let unicast = refused(&Options { group: "192.0.2.7".parse().unwrap(), ..good.clone() });
-    assert!(matches!(unicast, OpenError::NotMulticast(_)), "{unicast}");
-    let portless = refused(&Options { port: 0, ..good.clone() });
-    assert!(matches!(portless, OpenError::NoPort), "{portless}");
-    let mixed = refused(&Options { group: "ff15::1".parse().unwrap(), ..good.clone() });
-    assert!(matches!(mixed, OpenError::OtherFamily { .. }), "{mixed}");
+    let unicast = refused(&SocketOptions { group: "192.0.2.7".parse().unwrap(), ..good.clone() });
+    assert!(matches!(unicast, SocketOpenError::NotMulticast(_)), "{unicast}");
+    let portless = refused(&SocketOptions { port: 0, ..good.clone() });
+    assert!(matches!(portless, SocketOpenError::NoPort), "{portless}");
+    let mixed = refused(&SocketOptions { group: "ff15::1".parse().unwrap(), ..good.clone() });
+    assert!(matches!(mixed, SocketOpenError::OtherFamily { .. }), "{mixed}");
 
     let holder = UdpSocket::bind((group, 0)).unwrap();
-    let busy = refused(&Options { port: holder.local_addr().unwrap().port(), ..good.clone() });
-    assert!(matches!(busy, OpenError::GroupBusy(_)), "{busy}");
+    let busy = refused(&SocketOptions { port: holder.local_addr().unwrap().port(), ..good.clone() });
+    assert!(matches!(busy, SocketOpenError::GroupBusy(_)), "{busy}");
     let holder = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let inbox_port = holder.local_addr().unwrap().port();
-    let busy = refused(&Options { inbox_port, ..good.clone() });
+    let busy = refused(&SocketOptions { inbox_port, ..good.clone() });
     let expected = format!("the inbox's port is busy: 127.0.0.1:{inbox_port} is held by another program");
     assert!(busy.to_string().starts_with(&expected), "{busy}");
 
     let mut gone = interface.clone();
     gone.address = "203.0.113.77".parse().unwrap();
-    let gone = refused(&Options { interface: &gone, ..good.clone() });
-    assert!(matches!(gone, OpenError::NoSuchAddress(_)), "{gone}");
+    let gone = refused(&SocketOptions { interface: &gone, ..good.clone() });
+    assert!(matches!(gone, SocketOpenError::NoSuchAddress(_)), "{gone}");
     let mut missing = interface.clone();
     missing.index = 0x7fff_0000;
-    let missing = refused(&Options { interface: &missing, ..good });
-    assert!(matches!(missing, OpenError::Join { .. }), "{missing}");
+    let missing = refused(&SocketOptions { interface: &missing, ..good });
+    assert!(matches!(missing, SocketOpenError::Join { .. }), "{missing}");
 }
 
 /// The kernel gives the loopback interface no route for IPv6 multicasts; without one, or without IPv6, the refusal must
@@ -271,8 +271,8 @@ fn lo(family: Family) -> ChosenInterface {
     choose(&Spec::Name("lo".into()), family).expect("this host has a loopback interface")
 }
 
-fn options(group: IpAddr, port: u16, interface: &ChosenInterface) -> Options<'_> {
-    Options { group, port, interface, inbox_port: 0, ttl: 1, receive_buffer: 1 << 17, send_buffer: 1 << 17 }
+fn options(group: IpAddr, port: u16, interface: &ChosenInterface) -> SocketOptions<'_> {
+    SocketOptions { group, port, interface, inbox_port: 0, ttl: 1, receive_buffer: 1 << 17, send_buffer: 1 << 17 }
 }
 
 fn open(group: IpAddr, port: u16) -> Sockets {

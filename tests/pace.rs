@@ -3,7 +3,7 @@
 use crate::support::bus::{config, wait_for};
 use crate::support::command::Place;
 use crate::support::wait::{let_time_pass, wait_until};
-use seqcast::bus::{Bus, EmbeddedPeer, Event, EventRef, Subscription};
+use seqcast::bus::{Bus, EmbeddedPeer, Notice, NoticeRef, Subscription};
 use seqcast::message::{LossScope, Message};
 use seqcast::seqno::Seq;
 use serde_json::{Value, json};
@@ -40,16 +40,16 @@ impl Account {
         }
     }
 
-    fn enter(&mut self, event: Event) {
+    fn enter(&mut self, event: Notice) {
         match event {
-            Event::Message(delivery) => {
+            Notice::Message(delivery) => {
                 let number = delivery.message.payload.first_chunk().copied().map(u64::from_be_bytes);
                 assert!(self.last < number, "{number:?} after {:?}", self.last);
                 assert!(self.reached < delivery.seq, "{:?} after {:?}", delivery.seq, self.reached);
                 self.reached = delivery.seq;
                 (self.last, self.delivered) = (number, self.delivered + 1);
             }
-            Event::Loss(loss) => {
+            Notice::Loss(loss) => {
                 if let LossScope::Messages { first, last, count, .. } = loss.what {
                     assert_eq!(count.min(), count.max(), "{loss:?}");
                     assert!(self.reached < Some(first), "{loss:?} after {:?}", self.reached);
@@ -57,7 +57,7 @@ impl Account {
                     self.lost += count.min();
                 }
             }
-            Event::Dropped(count) => self.dropped += count,
+            Notice::Dropped(count) => self.dropped += count,
             other => panic!("{other:?}"),
         }
     }
@@ -154,7 +154,7 @@ fn a_burst_of_ten_million_messages_into_a_cold_group_arrives_whole() {
     while next < sent {
         receiver.drive(LONG).unwrap();
         let read = subscription.drain(|event| match event {
-            EventRef::Message(delivery) => {
+            NoticeRef::Message(delivery) => {
                 assert_eq!(delivery.payload, u64::to_be_bytes(next));
                 next += 1;
             }
@@ -224,7 +224,7 @@ fn a_reader_that_takes_its_time_slows_the_publisher_down_and_loses_nothing() {
     let sent = 300_000;
     let reading = std::thread::spawn(move || {
         for expected in 0..sent {
-            let Ok(Event::Message(delivery)) = subscription.recv_timeout(LONG) else { panic!("not {expected}") };
+            let Ok(Notice::Message(delivery)) = subscription.recv_timeout(LONG) else { panic!("not {expected}") };
             assert_eq!(delivery.message.payload.first_chunk().copied().map(u64::from_be_bytes), Some(expected));
             if expected % 1000 == 0 {
                 let_time_pass(Duration::from_millis(2), "the reader rests now and then");

@@ -114,7 +114,7 @@ impl PendingAnswer {
 
     /// Waits for the next part; [`Answer::last`] says whether another one follows.
     ///
-    /// Not for [`EmbeddedPeer`](super::Embedded): nobody would drive the peer meanwhile.
+    /// Not for [`EmbeddedPeer`](super::EmbeddedPeer): nobody would drive the peer meanwhile.
     ///
     /// # Errors
     /// Why there is none.

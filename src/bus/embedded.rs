@@ -7,10 +7,10 @@ use super::{
     check_message, check_size,
 };
 use crate::config::Config;
-use crate::daemon::clients::Kind;
+use crate::daemon::clients::ClientTransport;
 use crate::daemon::clock::Clock;
 use crate::daemon::engine::Engine;
-use crate::daemon::queue::{EventQueue, QueueLimits};
+use crate::daemon::queue::{QueueLimits, SubscriptionQueue};
 use crate::daemon::serve::why;
 use crate::daemon::start::{Options, StartError};
 use crate::message::{ClientId, Message, PeerRef, SubId};
@@ -56,14 +56,15 @@ impl EmbeddedPeer {
     pub fn open_with(config: &Config, options: &Options) -> Result<EmbeddedPeer, StartError> {
         let mut engine = Engine::open(config, options)?;
         let limits = engine.clients.limits();
-        let client = engine.clients.add(Clock::now(), "embedded".into(), Kind::Embedded(BTreeMap::new()));
+        let client = engine.clients.add(Clock::now(), "embedded".into(), ClientTransport::Embedded(BTreeMap::new()));
         let info = info(&engine, client);
         Ok(EmbeddedPeer { engine, client, info, numbers: IdCounters::default(), limits, clock: None })
     }
 
     /// Another client of the same peer, for other threads. It must not wait on the thread that drives the peer.
     pub fn bus(&mut self) -> Bus {
-        let client = self.engine.clients.add(Clock::now(), "embedded".into(), Kind::Embedded(BTreeMap::new()));
+        let client =
+            self.engine.clients.add(Clock::now(), "embedded".into(), ClientTransport::Embedded(BTreeMap::new()));
         let link = PeerLink::Engine(self.engine.mailbox.clone(), client);
         Bus::new(link, info(&self.engine, client), self.limits, None)
     }
@@ -162,7 +163,7 @@ impl EmbeddedPeer {
         if !self.engine.is_running() {
             return Err(SubscribeError::Closed);
         }
-        let queue = Arc::new(EventQueue::new(self.limits));
+        let queue = Arc::new(SubscriptionQueue::new(self.limits));
         let sub = SubId(self.numbers.next_sub());
         let (news, patterns) = (options.joins(), vec![pattern.clone()]);
         let wanted = (options.wanted(pattern), options.mode, news);

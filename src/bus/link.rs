@@ -7,7 +7,7 @@ use super::{PublishError, SubscribeError, WaitError};
 use crate::daemon::events::EventRequester;
 use crate::daemon::mailbox::{AnswerSender, EngineCommand, Mailbox, PushError};
 use crate::daemon::parts::{PartReceiver, part_channel};
-use crate::daemon::queue::EventQueue;
+use crate::daemon::queue::SubscriptionQueue;
 use crate::daemon::stream::requests::StreamRequester;
 use crate::listener::event::{EventRequest, PARTS_MAX};
 use crate::listener::session_request::ReceiverCondition;
@@ -71,7 +71,7 @@ impl PeerLink {
         &self,
         sub: SubId,
         (wanted, mode, news): (SubscriptionFilter, Option<DeliveryMode>, bool),
-        queue: Arc<EventQueue>,
+        queue: Arc<SubscriptionQueue>,
     ) -> Result<(), SubscribeError> {
         let (answer, answered) = bounded(1);
         match self {

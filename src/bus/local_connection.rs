@@ -7,7 +7,7 @@ use crate::daemon::clients::distinct;
 use crate::daemon::local::check_directory;
 use crate::daemon::mailbox::AnswerSender;
 use crate::daemon::parts::PartSender;
-use crate::daemon::queue::{Event, EventQueue};
+use crate::daemon::queue::{Notice, SubscriptionQueue};
 use crate::daemon::shutdown::panic_text;
 use crate::listener::event::{EventAnswer, EventRequest};
 use crate::listener::frame::{ClientFrame, PeerFrame, VERSION, Welcome};
@@ -50,15 +50,15 @@ const WAKER: Token = Token(1);
 
 /// What users' threads and the reading thread share.
 pub(super) struct LocalConnection {
-    state: Mutex<ConnectionState>,
-    queues: Mutex<BTreeMap<SubId, Arc<EventQueue>>>,
+    state: Mutex<LocalConnectionState>,
+    queues: Mutex<BTreeMap<SubId, Arc<SubscriptionQueue>>>,
     send_space: Condvar,
     waker: Waker,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
-struct ConnectionState {
+struct LocalConnectionState {
     out: BytesMut,
     /// The messages at the end of `out` to which more can be added.
     run: PublishRunBuilder,
@@ -148,7 +148,7 @@ impl LocalConnection {
     ) -> Result<bool, PublishError> {
         let Some(mut state) = self.send_space(payload.len(), timeout)? else { return Ok(false) };
         if PublishRunBuilder::packs(payload.len()) {
-            let ConnectionState { run, out, .. } = &mut *state;
+            let LocalConnectionState { run, out, .. } = &mut *state;
             run.push(out, subject, payload);
         } else {
             state.push(&ClientFrame::Publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload))));
@@ -163,12 +163,12 @@ impl LocalConnection {
         &self,
         bytes: usize,
         timeout: Duration,
-    ) -> Result<Option<MutexGuard<'_, ConnectionState>>, PublishError> {
-        let is_full = |state: &ConnectionState| !state.out.is_empty() && OUT_BYTES_MAX < state.out.len() + bytes;
+    ) -> Result<Option<MutexGuard<'_, LocalConnectionState>>, PublishError> {
+        let is_full = |state: &LocalConnectionState| !state.out.is_empty() && OUT_BYTES_MAX < state.out.len() + bytes;
         let mut state = locked(&self.state);
         if is_full(&state) && !timeout.is_zero() {
             state.writers_waiting += 1;
-            let waits = |state: &mut ConnectionState| is_full(state) && state.is_open();
+            let waits = |state: &mut LocalConnectionState| is_full(state) && state.is_open();
             state = self.send_space.wait_timeout_while(state, timeout, waits).unwrap_or_else(PoisonError::into_inner).0;
             state.writers_waiting -= 1;
         }
@@ -182,7 +182,7 @@ impl LocalConnection {
         &self,
         sub: SubId,
         (wanted, mode, news): (SubscriptionFilter, Option<DeliveryMode>, bool),
-        queue: Arc<EventQueue>,
+        queue: Arc<SubscriptionQueue>,
         answer: Sender<Result<(), RefusalReason>>,
     ) -> Result<(), SubscribeError> {
         locked(&self.queues).insert(sub, queue);
@@ -287,7 +287,7 @@ impl LocalConnection {
         locked(&self.state).end_reason.clone()
     }
 
-    fn send(&self, frame: &ClientFrame, note: impl FnOnce(&mut ConnectionState)) -> Result<(), WaitError> {
+    fn send(&self, frame: &ClientFrame, note: impl FnOnce(&mut LocalConnectionState)) -> Result<(), WaitError> {
         let mut state = locked(&self.state);
         if !state.is_open() {
             return Err(WaitError::Closed);
@@ -298,7 +298,7 @@ impl LocalConnection {
         Ok(())
     }
 
-    fn wake(&self, mut state: MutexGuard<'_, ConnectionState>) {
+    fn wake(&self, mut state: MutexGuard<'_, LocalConnectionState>) {
         if std::mem::take(&mut state.is_sleeping) {
             drop(state);
             self.waker.wake().expect("an eventfd takes one more wake-up");
@@ -324,7 +324,7 @@ impl LocalConnection {
     }
 
     /// Queues to which something was added whose readers have yet to be woken go to `silent`.
-    fn on_frame(&self, frame: PeerFrame, silent: &mut Vec<Arc<EventQueue>>) {
+    fn on_frame(&self, frame: PeerFrame, silent: &mut Vec<Arc<SubscriptionQueue>>) {
         match frame {
             PeerFrame::Message { subs, delivery } => self.on_messages(&subs, &delivery.into(), silent),
             PeerFrame::MessageRun { subs, deliveries } => self.on_messages(&subs, &deliveries, silent),
@@ -332,7 +332,7 @@ impl LocalConnection {
             PeerFrame::Dropped { counts } => {
                 let queues = locked(&self.queues);
                 for (queue, count) in counts.iter().filter_map(|(sub, count)| Some((queues.get(sub)?, count))) {
-                    queue.push(Event::Dropped(*count));
+                    queue.push(Notice::Dropped(*count));
                 }
             }
             PeerFrame::Subscribed { sub } => {
@@ -387,7 +387,7 @@ impl LocalConnection {
         }
     }
 
-    fn on_messages(&self, subs: &[SubId], deliveries: &Deliveries, silent: &mut Vec<Arc<EventQueue>>) {
+    fn on_messages(&self, subs: &[SubId], deliveries: &Deliveries, silent: &mut Vec<Arc<SubscriptionQueue>>) {
         let queues = locked(&self.queues);
         for queue in distinct(subs.iter().filter_map(|sub| queues.get(sub)).collect()) {
             queue.push_messages_silently(deliveries.clone());
@@ -433,11 +433,11 @@ impl LocalConnection {
             LossScope::Messages { .. } => subs.iter().filter_map(|sub| queues.get(sub)).collect(),
             _ => queues.values().collect(),
         });
-        queues.iter().for_each(|queue| queue.push(Event::Loss(loss.clone())));
+        queues.iter().for_each(|queue| queue.push(Notice::Loss(loss.clone())));
     }
 }
 
-impl ConnectionState {
+impl LocalConnectionState {
     fn push(&mut self, frame: &ClientFrame) {
         self.run.close();
         frame.encode(&mut self.out);
@@ -510,7 +510,7 @@ struct ConnectionThread {
     caller: ClientEndpoint,
     writing: BytesMut,
     /// Queues whose readers are woken when all is handed out that was read at once.
-    silent: Vec<Arc<EventQueue>>,
+    silent: Vec<Arc<SubscriptionQueue>>,
     is_readable: bool,
     is_writable: bool,
 }

@@ -16,7 +16,7 @@ mod subscription;
 
 pub use crate::daemon::drop_rule::DropRule;
 pub use crate::daemon::local::DirectoryError;
-pub use crate::daemon::queue::{Event, EventRef};
+pub use crate::daemon::queue::{Notice, NoticeRef};
 pub use crate::daemon::start::{Options, StartError};
 pub use crate::listener::refusal::RefusalReason;
 pub use crate::listener::stream::{
@@ -35,7 +35,7 @@ pub use subscription::Subscription;
 
 use crate::config::Config;
 use crate::daemon::mailbox::EngineCommand;
-use crate::daemon::queue::{EventQueue, QueueLimits};
+use crate::daemon::queue::{QueueLimits, SubscriptionQueue};
 use crate::listener::frame::Welcome;
 use crate::message::{DeliveryMode, Epoch, Message, PeerName, Queue, SubId, SubscriptionFilter};
 use crate::proto::join::Join;
@@ -102,7 +102,7 @@ pub struct SubscribeOptions {
     /// gap and without a message twice. A publisher that becomes known later, and that has published before, is treated in the
     /// same way. `Selection::default()` is all that they keep.
     pub history: Option<Selection>,
-    /// Whether every publisher is asked to confirm where the subscription begins; [`Event::Joined`] tells it, as it does where
+    /// Whether every publisher is asked to confirm where the subscription begins; [`Notice::Joined`] tells it, as it does where
     /// there is history.
     pub confirm: bool,
     /// The queue group that it is a member of: of all subscriptions on the LAN that share the name and match a message, one gets
@@ -285,7 +285,7 @@ impl Bus {
         patterns: impl IntoIterator<Item = Pattern>,
         options: &SubscribeOptions,
     ) -> Result<Subscription, SubscribeError> {
-        let queue = Arc::new(EventQueue::new(self.shared.limits));
+        let queue = Arc::new(SubscriptionQueue::new(self.shared.limits));
         let mut subs = Vec::new();
         let patterns: Vec<Pattern> = patterns.into_iter().collect();
         let last = patterns.len();

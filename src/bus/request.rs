@@ -1,6 +1,6 @@
 //! Requests: a message, a subject of one's own for the replies, the replies, and word that nobody is there to answer.
 
-use super::{Bus, Event, PublishError, RecvError, RequestError, Subscription, WaitError};
+use super::{Bus, Notice, PublishError, RecvError, RequestError, Subscription, WaitError};
 use crate::daemon::clock::Clock;
 use crate::listener::session_request::ReceiverCondition;
 use crate::message::{Delivery, Message};
@@ -45,13 +45,13 @@ impl Replies {
     /// # Errors
     /// [`RequestError::NoResponders`] if certainly no subscription on the LAN gets the request, [`RequestError::Timeout`] if
     /// nothing comes in time; it can be called again then. Otherwise the request cannot be published, or the bus is closed.
-    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Event, RequestError> {
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Notice, RequestError> {
         let until = Clock::now().instant + timeout;
         loop {
             let notifications = self.subscription.single().0.notifications();
             match self.subscription.try_recv() {
                 Ok(event) => {
-                    self.has_reply |= matches!(event, Event::Message(_));
+                    self.has_reply |= matches!(event, Notice::Message(_));
                     return Ok(event);
                 }
                 Err(RecvError::Empty) => {}
@@ -149,9 +149,9 @@ impl Bus {
         let mut answers = Vec::new();
         while answers.len() < answers_max {
             match replies.recv_timeout(deadline.since(Clock::now().instant)) {
-                Ok(Event::Message(delivery)) => answers.push(delivery),
+                Ok(Notice::Message(delivery)) => answers.push(delivery),
                 // Word of losses elsewhere; a lost answer shows as a timeout.
-                Ok(Event::Loss(_) | Event::Dropped(_) | Event::Joined(_)) => {}
+                Ok(Notice::Loss(_) | Notice::Dropped(_) | Notice::Joined(_)) => {}
                 Err(RequestError::Timeout) => break,
                 Err(error) => return Err(error),
             }

@@ -4,7 +4,7 @@ use super::link::PeerLink;
 use super::{RecvError, WaitError};
 use crate::daemon::clock::Clock;
 use crate::daemon::mailbox::{AnswerReceiver, AnswerSender};
-use crate::daemon::queue::{Event, EventQueue, EventRef, Item, PopError};
+use crate::daemon::queue::{Notice, NoticeRef, PopError, QueueItem, SubscriptionQueue};
 use crate::message::{Epoch, SubId};
 use crate::proto::effect::QuestionFailure;
 use crate::proto::join::{Join, JoinEvent, Joined};
@@ -18,12 +18,12 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// When a question is tried again that could not be asked for want of room.
 const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A stream of [`Event`]s. It is bounded: a reader that is too slow loses the newest messages, of this subscription only,
-/// and finds [`Event::Dropped`] in their place. Dropping it ends the subscription.
+/// A stream of [`Notice`]s. It is bounded: a reader that is too slow loses the newest messages, of this subscription only,
+/// and finds [`Notice::Dropped`] in their place. Dropping it ends the subscription.
 ///
 /// Several threads may read from one subscription; each event goes to one of them.
 pub struct Subscription {
-    queue: Arc<EventQueue>,
+    queue: Arc<SubscriptionQueue>,
     subs: Vec<SubId>,
     link: PeerLink,
     /// Its beginning, if that is more than from now on.
@@ -43,7 +43,12 @@ struct JoinProgress {
 }
 
 impl Subscription {
-    pub(super) fn new(queue: Arc<EventQueue>, subs: Vec<SubId>, link: PeerLink, join: Option<Join>) -> Subscription {
+    pub(super) fn new(
+        queue: Arc<SubscriptionQueue>,
+        subs: Vec<SubId>,
+        link: PeerLink,
+        join: Option<Join>,
+    ) -> Subscription {
         let join_progress = join.map(|join| {
             Mutex::new(JoinProgress {
                 join,
@@ -57,14 +62,14 @@ impl Subscription {
     }
 
     /// Where its events come from, and the number of its only pattern.
-    pub(super) fn single(&self) -> (&EventQueue, SubId) {
+    pub(super) fn single(&self) -> (&SubscriptionQueue, SubId) {
         (&self.queue, self.subs[0])
     }
 
     /// Waits for the next event; `None` when the bus is closed or its peer is gone, and all is read.
     ///
-    /// Not for [`EmbeddedPeer`](super::Embedded): nobody would drive the peer meanwhile.
-    pub fn recv(&self) -> Option<Event> {
+    /// Not for [`EmbeddedPeer`](super::EmbeddedPeer): nobody would drive the peer meanwhile.
+    pub fn recv(&self) -> Option<Notice> {
         self.next(None).ok()
     }
 
@@ -72,7 +77,7 @@ impl Subscription {
     ///
     /// # Errors
     /// None came in time, or none will come.
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<Event, RecvError> {
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<Notice, RecvError> {
         self.next(Some(timeout)).map_err(error)
     }
 
@@ -80,7 +85,7 @@ impl Subscription {
     ///
     /// # Errors
     /// There is none, or none will come.
-    pub fn try_recv(&self) -> Result<Event, RecvError> {
+    pub fn try_recv(&self) -> Result<Notice, RecvError> {
         self.next(Some(Duration::ZERO)).map_err(error)
     }
 
@@ -89,7 +94,7 @@ impl Subscription {
     ///
     /// # Errors
     /// None is there and none will come.
-    pub fn drain(&self, mut each: impl FnMut(EventRef<'_>)) -> Result<usize, RecvError> {
+    pub fn drain(&self, mut each: impl FnMut(NoticeRef<'_>)) -> Result<usize, RecvError> {
         if self.join_progress.is_none() {
             return self.queue.drain(each).map_err(error);
         }
@@ -105,13 +110,13 @@ impl Subscription {
     }
 
     /// All events, waiting for each, until the bus is closed or its peer is gone.
-    pub fn iter(&self) -> impl Iterator<Item = Event> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = Notice> + '_ {
         std::iter::from_fn(|| self.recv())
     }
 
     /// A confirmed start: waits until every publisher that is known by then has said where the subscription begins, or will not
     /// say so; see [`Joined::is_established`]. `None` for a subscription that asked for neither history nor confirmation.
-    /// No event is lost by it. Not for [`EmbeddedPeer`](super::Embedded), as [`Subscription::recv`].
+    /// No event is lost by it. Not for [`EmbeddedPeer`](super::EmbeddedPeer), as [`Subscription::recv`].
     ///
     /// # Errors
     /// Not in time, or the bus is closed.
@@ -138,13 +143,13 @@ impl Subscription {
         }
     }
 
-    fn next(&self, timeout: Option<Duration>) -> Result<Event, PopError> {
+    fn next(&self, timeout: Option<Duration>) -> Result<Notice, PopError> {
         let Some(join_progress) = &self.join_progress else {
             let item = if timeout == Some(Duration::ZERO) { self.queue.pop() } else { self.queue.pop_wait(timeout) };
             return match item? {
-                Item::Event(event) => Ok(event),
+                QueueItem::Notice(event) => Ok(event),
                 // Not asked for; the peer may have sent it all the same.
-                Item::Known(_) => self.next(timeout),
+                QueueItem::Known(_) => self.next(timeout),
             };
         };
         let until = timeout.map(|timeout| Clock::now().instant + timeout);
@@ -168,16 +173,16 @@ impl Subscription {
     }
 
     /// The next event, without waiting.
-    fn next_joining(&self, join_progress: &mut JoinProgress) -> Result<Event, PopError> {
+    fn next_joining(&self, join_progress: &mut JoinProgress) -> Result<Notice, PopError> {
         loop {
             match join_progress.join.poll_event() {
-                Some(JoinEvent::Message(delivery)) => return Ok(Event::Message(delivery)),
-                Some(JoinEvent::Loss(loss)) => return Ok(Event::Loss(loss)),
-                Some(JoinEvent::Joined(joined)) => return Ok(Event::Joined(joined)),
+                Some(JoinEvent::Message(delivery)) => return Ok(Notice::Message(delivery)),
+                Some(JoinEvent::Loss(loss)) => return Ok(Notice::Loss(loss)),
+                Some(JoinEvent::Joined(joined)) => return Ok(Notice::Joined(joined)),
                 None => {}
             }
             if let Some(dropped) = join_progress.dropped.take() {
-                return Ok(Event::Dropped(dropped));
+                return Ok(Notice::Dropped(dropped));
             }
             if !self.take(join_progress) && !self.advance_join(join_progress) && join_progress.join.has_no_event() {
                 return Err(if join_progress.is_closed { PopError::Closed } else { PopError::Empty });
@@ -191,15 +196,17 @@ impl Subscription {
         let mut has_taken = false;
         while !join_progress.join.is_full() && join_progress.dropped.is_none() && join_progress.join.has_no_event() {
             match self.queue.pop() {
-                Ok(Item::Known(publisher)) => join_progress.join.on_publisher(publisher),
-                Ok(Item::Event(Event::Message(delivery))) => join_progress.join.on_message(Clock::now().wall, delivery),
-                Ok(Item::Event(Event::Loss(loss))) => join_progress.join.on_loss(loss),
-                Ok(Item::Event(Event::Dropped(dropped))) => {
+                Ok(QueueItem::Known(publisher)) => join_progress.join.on_publisher(publisher),
+                Ok(QueueItem::Notice(Notice::Message(delivery))) => {
+                    join_progress.join.on_message(Clock::now().wall, delivery)
+                }
+                Ok(QueueItem::Notice(Notice::Loss(loss))) => join_progress.join.on_loss(loss),
+                Ok(QueueItem::Notice(Notice::Dropped(dropped))) => {
                     join_progress.join.on_dropped();
                     join_progress.dropped = Some(dropped);
                 }
                 // Only the join says so.
-                Ok(Item::Event(Event::Joined(_))) => {}
+                Ok(QueueItem::Notice(Notice::Joined(_))) => {}
                 Err(PopError::Empty) => {
                     join_progress.join.on_idle(Clock::now().wall);
                     break;

@@ -65,10 +65,10 @@ pub enum Command {
     Publish(PublishOptions),
     /// Subscribe and print what arrives, and what is known to be lost.
     #[command(name = "sub", after_help = help::SUB)]
-    Subscribe(SubscribeOptions),
+    Subscribe(SubOptions),
     /// Send a request and print the replies.
     #[command(name = "req", after_help = help::REQ)]
-    Request(RequestOptions),
+    Request(ReqOptions),
     /// Answer requests.
     #[command(after_help = help::REPLY)]
     Reply(ReplyOptions),
@@ -229,7 +229,7 @@ pub struct PublishOptions {
 
 /// `seqcast sub`.
 #[derive(Args, Clone, Debug)]
-pub struct SubscribeOptions {
+pub struct SubOptions {
     /// What to match: * stands for one token, > for all the rest.
     #[arg(required = true, value_name = "PATTERN")]
     pub patterns: Vec<Pattern>,
@@ -273,7 +273,7 @@ pub struct SubscribeOptions {
 
 /// `seqcast req`.
 #[derive(Args, Clone, Debug)]
-pub struct RequestOptions {
+pub struct ReqOptions {
     /// Whom to ask: what a replier subscribes to.
     pub subject: Subject,
     /// The request.

@@ -13,7 +13,7 @@ use super::exit::{CommandFailure, Exit};
 use super::interrupt::Interrupt;
 use super::output::Output;
 use crate::bus::{
-    Bus, DropRule, Event, OpenError, Options, PublishError, RecvError, Replies, RequestError, RequestOptions,
+    Bus, DropRule, Notice, OpenError, Options, PublishError, RecvError, Replies, RequestError, RequestOptions,
     StartError, SubscribeOptions, Subscription, WaitError,
 };
 use crate::config::Config;
@@ -106,7 +106,7 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
     let exit = match error {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
         StartError::Listener(ListenerError::Tls { .. })
-        | StartError::Streams(streams::StreamsOpenError::Http(HttpError::Tls(_))) => Exit::Configuration,
+        | StartError::Streams(streams::StreamsOpenError::Http(HttpError::ListenerTls(_))) => Exit::Configuration,
         StartError::Sockets(_)
         | StartError::Socket(_)
         | StartError::Listener(_)
@@ -202,7 +202,7 @@ enum EventSource {
 }
 
 impl EventSource {
-    fn recv_timeout(&mut self, timeout: Duration) -> Result<Event, RequestError> {
+    fn recv_timeout(&mut self, timeout: Duration) -> Result<Notice, RequestError> {
         match self {
             EventSource::Request(replies, _) => replies.recv_timeout(timeout),
             EventSource::Subscription(subscription) => {
@@ -266,7 +266,7 @@ impl Events {
     ///
     /// # Errors
     /// The peer is gone; standard output is closed; nobody is there to answer the request.
-    pub fn next(&mut self, out: &mut Output) -> Result<Result<Event, StopReason>, CommandFailure> {
+    pub fn next(&mut self, out: &mut Output) -> Result<Result<Notice, StopReason>, CommandFailure> {
         loop {
             if self.interrupt.is_raised() {
                 return Ok(Err(StopReason::Interrupted));

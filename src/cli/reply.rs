@@ -14,7 +14,7 @@ use super::exit::{CommandFailure, Exit};
 use super::interrupt::Interrupt;
 use super::output::{Output, note};
 use super::pacer::Template;
-use crate::bus::{Event, SubscribeOptions};
+use crate::bus::{Notice, SubscribeOptions};
 use crate::message::Message;
 
 /// What is answered.
@@ -42,7 +42,7 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
     let mut answers = 0;
     while options.count.is_none_or(|count| answers < count) {
         match events.next(out)? {
-            Ok(Event::Message(delivery)) => {
+            Ok(Notice::Message(delivery)) => {
                 let Some(to) = &delivery.message.reply else {
                     note(format_args!("no reply wanted: {}", MessageLine(&delivery)));
                     continue;
@@ -55,9 +55,9 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
                 let reply = Message::new(to.clone(), answer.payload(answers, &delivery.message)?);
                 connect::publish(&bus, reply, &interrupt)?;
             }
-            Ok(Event::Loss(loss)) => note(LossLine(&loss)),
-            Ok(Event::Dropped(count)) => note(event::dropped_line(count)),
-            Ok(Event::Joined(_)) => {}
+            Ok(Notice::Loss(loss)) => note(LossLine(&loss)),
+            Ok(Notice::Dropped(count)) => note(event::dropped_line(count)),
+            Ok(Notice::Joined(_)) => {}
             Err(StopReason::TimedOut) => return Ok(Exit::TimedOut),
             Err(StopReason::Interrupted) => break,
         }

@@ -4,20 +4,20 @@ use std::os::unix::ffi::OsStrExt;
 
 use bytes::Bytes;
 
-use super::args::RequestOptions;
+use super::args::ReqOptions;
 use super::connect::{self, Events};
 use super::event::{self, LossLine};
 use super::exit::{CommandFailure, Exit};
 use super::output::{EscapedText, Output, note, pluralize};
 use super::value;
-use crate::bus::{self, Event};
+use crate::bus::{self, Notice};
 use crate::message::Message;
 
 /// Runs `req`.
 ///
 /// # Errors
 /// What cannot be reached or published; that nobody is there to answer.
-pub fn run(options: &RequestOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+pub fn run(options: &ReqOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = connect::bus(&options.bus, "req")?;
     let mut request = Message::new(options.subject.clone(), Bytes::copy_from_slice(options.payload.as_bytes()));
     request.headers = value::headers(&options.headers);
@@ -26,7 +26,7 @@ pub fn run(options: &RequestOptions, out: &mut Output) -> Result<Exit, CommandFa
     let mut replies = 0;
     while replies < options.replies {
         match events.next(out)? {
-            Ok(Event::Message(delivery)) => {
+            Ok(Notice::Message(delivery)) => {
                 replies += 1;
                 match (options.json, options.raw) {
                     (true, _) => out.line(event::message_json(&delivery))?,
@@ -37,9 +37,9 @@ pub fn run(options: &RequestOptions, out: &mut Output) -> Result<Exit, CommandFa
                     }
                 }
             }
-            Ok(Event::Loss(loss)) => note(LossLine(&loss)),
-            Ok(Event::Dropped(count)) => note(event::dropped_line(count)),
-            Ok(Event::Joined(_)) => {}
+            Ok(Notice::Loss(loss)) => note(LossLine(&loss)),
+            Ok(Notice::Dropped(count)) => note(event::dropped_line(count)),
+            Ok(Notice::Joined(_)) => {}
             Err(_) => {
                 out.flush()?;
                 let wait = humantime::format_duration(options.wait);

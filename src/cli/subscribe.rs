@@ -2,12 +2,12 @@
 
 use std::io;
 
-use super::args::SubscribeOptions;
+use super::args::SubOptions;
 use super::connect::{self, Events, StopReason};
 use super::event::{self, JoinedLine, LossLine, MessageLine};
 use super::exit::{CommandFailure, Exit};
 use super::output::{EscapedText, Output, note};
-use crate::bus::{self, Event, Joined};
+use crate::bus::{self, Joined, Notice};
 use crate::daemon::clock::Clock;
 use crate::message::{Delivery, DeliveryMode};
 
@@ -15,7 +15,7 @@ use crate::message::{Delivery, DeliveryMode};
 ///
 /// # Errors
 /// What cannot be reached; that the peer ends.
-pub fn run(options: &SubscribeOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+pub fn run(options: &SubOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.count == Some(0) {
         return Ok(Exit::Done);
     }
@@ -34,9 +34,9 @@ pub fn run(options: &SubscribeOptions, out: &mut Output) -> Result<Exit, Command
     loop {
         match events.next(out)? {
             Ok(event) => {
-                let is_message = matches!(event, Event::Message(_));
+                let is_message = matches!(event, Notice::Message(_));
                 print(options, &event, out)?;
-                if let Event::Joined(joined) = &event
+                if let Notice::Joined(joined) = &event
                     && options.confirm
                     && !joined.is_established()
                 {
@@ -65,25 +65,25 @@ fn unconfirmed(joined: &Joined) -> CommandFailure {
     CommandFailure::new(Exit::Failed, text).fix("look at 'seqcast show peers'; try again when they are heard")
 }
 
-fn print(options: &SubscribeOptions, event: &Event, out: &mut Output) -> io::Result<()> {
+fn print(options: &SubOptions, event: &Notice, out: &mut Output) -> io::Result<()> {
     match event {
-        Event::Message(delivery) if options.json => out.line(event::message_json(delivery)),
-        Event::Loss(loss) if options.json => out.line(event::loss_json(loss)),
-        Event::Dropped(count) if options.json => out.line(event::dropped_json(*count)),
-        Event::Joined(joined) if options.json => out.line(event::joined_json(joined)),
-        Event::Joined(joined) => {
+        Notice::Message(delivery) if options.json => out.line(event::message_json(delivery)),
+        Notice::Loss(loss) if options.json => out.line(event::loss_json(loss)),
+        Notice::Dropped(count) if options.json => out.line(event::dropped_json(*count)),
+        Notice::Joined(joined) if options.json => out.line(event::joined_json(joined)),
+        Notice::Joined(joined) => {
             note(JoinedLine(joined));
             Ok(())
         }
-        Event::Message(delivery) if options.raw => {
+        Notice::Message(delivery) if options.raw => {
             out.bytes(&delivery.message.payload)?;
             out.bytes(b"\n")
         }
-        Event::Loss(loss) if options.raw => {
+        Notice::Loss(loss) if options.raw => {
             note(LossLine(loss));
             Ok(())
         }
-        Event::Dropped(count) if options.raw => {
+        Notice::Dropped(count) if options.raw => {
             note(event::dropped_line(*count));
             Ok(())
         }
@@ -96,15 +96,15 @@ fn print(options: &SubscribeOptions, event: &Event, out: &mut Output) -> io::Res
     }
 }
 
-fn print_text(options: &SubscribeOptions, event: &Event, out: &mut Output) -> io::Result<()> {
+fn print_text(options: &SubOptions, event: &Notice, out: &mut Output) -> io::Result<()> {
     match event {
-        Event::Message(delivery) => {
+        Notice::Message(delivery) => {
             out.line(MessageLine(delivery))?;
             if options.headers { print_headers(delivery, out) } else { Ok(()) }
         }
-        Event::Loss(loss) => out.alarm(LossLine(loss), LossLine(loss).is_lost()),
-        Event::Dropped(count) => out.alarm(event::dropped_line(*count), true),
-        Event::Joined(_) => Ok(()),
+        Notice::Loss(loss) => out.alarm(LossLine(loss), LossLine(loss).is_lost()),
+        Notice::Dropped(count) => out.alarm(event::dropped_line(*count), true),
+        Notice::Joined(_) => Ok(()),
     }
 }
 

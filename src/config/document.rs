@@ -31,7 +31,7 @@ pub(super) struct YamlEntry {
 
 /// What stands in a list.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Item {
+pub(super) struct YamlItem {
     pub value: Node,
     pub place: SourceSpan,
 }
@@ -44,7 +44,7 @@ pub(super) enum Node {
     /// Nothing after the colon, or `~`, or `null`.
     Nothing,
     /// A list.
-    List(Vec<Item>),
+    List(Vec<YamlItem>),
     /// A mapping.
     Map(Vec<YamlEntry>),
 }
@@ -136,7 +136,7 @@ fn resolve(raw: RawNode, at: SourceSpan, source: &str) -> Result<Node, YamlError
         RawNode::Nothing => Node::Nothing,
         RawNode::List(items) => {
             let item = |item: Spanned<RawNode>| {
-                Ok(Item { value: resolve(item.value, place(item.defined), source)?, place: place(item.referenced) })
+                Ok(YamlItem { value: resolve(item.value, place(item.defined), source)?, place: place(item.referenced) })
             };
             Node::List(items.into_iter().map(item).collect::<Result<_, YamlError>>()?)
         }

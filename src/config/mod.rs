@@ -29,7 +29,7 @@ use crate::proto::pace::PaceSettings;
 use crate::proto::resend::RingSettings;
 use crate::proto::{Recovery, Settings, WindowSettings};
 use crate::seqno::COUNT_MAX;
-use document::{Item, Node, SourceSpan, YamlEntry};
+use document::{Node, SourceSpan, YamlEntry, YamlItem};
 use serde::Serialize;
 use std::fs;
 use std::io::{self, Read};
@@ -436,7 +436,7 @@ impl Draft {
     }
 
     /// The items of a list, each a value; together they are one text with `;` between them.
-    fn read_list(&mut self, file: &File<'_>, index: usize, items: Vec<Item>, at: SourceSpan) {
+    fn read_list(&mut self, file: &File<'_>, index: usize, items: Vec<YamlItem>, at: SourceSpan) {
         let key = &KEYS[index];
         let (mut texts, mut places) = (Vec::new(), Vec::new());
         for item in items {

@@ -6,7 +6,7 @@ use crate::daemon::listeners::connection::ListenerConnection;
 use crate::daemon::listeners::delivery::ListenerDelivery;
 use crate::daemon::local::Connection;
 use crate::daemon::outbox::{ClientOutbox, PushOutcome};
-use crate::daemon::queue::{Event, EventQueue, QueueLimits};
+use crate::daemon::queue::{Notice, QueueLimits, SubscriptionQueue};
 use crate::daemon::show::ClientRow;
 use crate::listener::client::Protocol;
 use crate::listener::frame::PeerFrame;
@@ -40,7 +40,7 @@ pub(crate) struct ClientEntry {
     pub(crate) name: String,
     /// The listener it came through, and from where.
     pub(crate) origin: Option<(Protocol, SocketAddr)>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ClientTransport,
     pub(crate) published: u64,
     connected: Instant,
     delivered: u64,
@@ -53,11 +53,11 @@ pub(crate) struct ClientEntry {
 
 /// How a client is reached.
 #[derive(Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ClientTransport {
     /// Through the Unix socket.
     Attached(Box<Connection>),
     /// In the same process: a queue for each subscription.
-    Embedded(BTreeMap<SubId, Arc<EventQueue>>),
+    Embedded(BTreeMap<SubId, Arc<SubscriptionQueue>>),
     /// Through a listener; away while it is served.
     Listener(Option<Box<ListenerConnection>>),
 }
@@ -132,7 +132,7 @@ impl Clients {
     }
 
     /// Takes a client in and gives it its number, which is never used again.
-    pub(crate) fn add(&mut self, now: ClockReading, name: String, kind: Kind) -> ClientId {
+    pub(crate) fn add(&mut self, now: ClockReading, name: String, kind: ClientTransport) -> ClientId {
         let id = self.peek_next();
         self.next = self.next.checked_add(1).expect("4 billion clients");
         let client = ClientEntry {
@@ -146,7 +146,7 @@ impl Clients {
             is_dirty: false,
             is_dirty_answers: false,
         };
-        if matches!(client.kind, Kind::Attached(_)) {
+        if matches!(client.kind, ClientTransport::Attached(_)) {
             self.attached.push(id);
         }
         self.map.insert(id, client);
@@ -160,33 +160,33 @@ impl Clients {
     /// The connection of an attached client.
     pub(crate) fn connection(&mut self, id: ClientId) -> Option<&mut Connection> {
         match &mut self.map.get_mut(&id)?.kind {
-            Kind::Attached(connection) => Some(connection),
-            Kind::Embedded(_) | Kind::Listener(_) => None,
+            ClientTransport::Attached(connection) => Some(connection),
+            ClientTransport::Embedded(_) | ClientTransport::Listener(_) => None,
         }
     }
 
     /// The connection of a client of a listener, unless it is away.
     pub(crate) fn listener(&mut self, id: ClientId) -> Option<&mut ListenerConnection> {
         match &mut self.map.get_mut(&id)?.kind {
-            Kind::Listener(connection) => connection.as_deref_mut(),
-            Kind::Attached(_) | Kind::Embedded(_) => None,
+            ClientTransport::Listener(connection) => connection.as_deref_mut(),
+            ClientTransport::Attached(_) | ClientTransport::Embedded(_) => None,
         }
     }
 
     /// How the bytes of a client come and go, unless it is away.
     pub(crate) fn flow(&mut self, id: ClientId) -> Option<&mut ConnectionState> {
         match &mut self.map.get_mut(&id)?.kind {
-            Kind::Attached(connection) => Some(&mut connection.flow),
-            Kind::Listener(connection) => connection.as_deref_mut().map(|connection| &mut connection.flow),
-            Kind::Embedded(_) => None,
+            ClientTransport::Attached(connection) => Some(&mut connection.flow),
+            ClientTransport::Listener(connection) => connection.as_deref_mut().map(|connection| &mut connection.flow),
+            ClientTransport::Embedded(_) => None,
         }
     }
 
     /// Takes the connection of a client of a listener, to serve it. [`Clients::put_listener`] must follow before another is taken.
     pub(crate) fn take_listener(&mut self, id: ClientId) -> Option<Box<ListenerConnection>> {
         match &mut self.map.get_mut(&id)?.kind {
-            Kind::Listener(connection) => connection.take(),
-            Kind::Attached(_) | Kind::Embedded(_) => None,
+            ClientTransport::Listener(connection) => connection.take(),
+            ClientTransport::Attached(_) | ClientTransport::Embedded(_) => None,
         }
     }
 
@@ -198,7 +198,7 @@ impl Clients {
         if connection.has_output() || connection.flow.is_closing {
             client.mark_dirty_answers(id, &mut self.dirty_answers);
         }
-        client.kind = Kind::Listener(Some(connection));
+        client.kind = ClientTransport::Listener(Some(connection));
     }
 
     /// Whether so much came for the connection that is away that it should be handed on.
@@ -230,7 +230,7 @@ impl Clients {
     /// Word for a client of a listener of what it lost, with nothing lost from then on; `None` as long as it could not be told.
     pub(crate) fn take_drop_advisory(&mut self, id: ClientId, me: &Publisher, scid: u16) -> Option<Delivery> {
         let clients = self.map.len();
-        let Kind::Listener(Some(connection)) = &mut self.map.get_mut(&id)?.kind else { return None };
+        let ClientTransport::Listener(Some(connection)) = &mut self.map.get_mut(&id)?.kind else { return None };
         let can_report_drops =
             connection.can_report_drops() && self.listener_delivery.memory.has_share(connection, clients);
         can_report_drops.then(|| connection.lost.take(me, scid))
@@ -253,8 +253,8 @@ impl Clients {
     ) -> Vec<ClientFacts> {
         let facts = |(other, client): (&ClientId, &ClientEntry)| {
             let connection = match &client.kind {
-                Kind::Listener(Some(connection)) if connection.listener == away.listener => connection,
-                Kind::Listener(None) if *other == id => away,
+                ClientTransport::Listener(Some(connection)) if connection.listener == away.listener => connection,
+                ClientTransport::Listener(None) if *other == id => away,
                 _ => return None,
             };
             Some(ClientFacts {
@@ -279,10 +279,10 @@ impl Clients {
     pub(crate) fn remove(&mut self, id: ClientId) -> Option<ClientEntry> {
         let mut client = self.map.remove(&id)?;
         self.attached.retain(|other| *other != id);
-        if let Kind::Listener(Some(connection)) = &mut client.kind {
+        if let ClientTransport::Listener(Some(connection)) = &mut client.kind {
             self.listener_delivery.memory.release(connection);
         }
-        if let Kind::Embedded(queues) = &client.kind {
+        if let ClientTransport::Embedded(queues) = &client.kind {
             queues.values().for_each(|queue| queue.close());
         }
         Some(client)
@@ -291,7 +291,7 @@ impl Clients {
     /// The attached clients that have something the engine can do, as far as is known, in the order of their numbers.
     pub(crate) fn with_input(&self, is_publish_blocked: bool) -> impl Iterator<Item = ClientId> {
         let has_input = move |id: &&ClientId| match self.map.get(id).map(|client| &client.kind) {
-            Some(Kind::Attached(connection)) => connection.has_input(is_publish_blocked),
+            Some(ClientTransport::Attached(connection)) => connection.has_input(is_publish_blocked),
             _ => false,
         };
         self.attached.iter().filter(has_input).copied()
@@ -300,7 +300,7 @@ impl Clients {
     /// The attached client that has not said who it is for longer than anyone else, if for longer than `patience`.
     pub(crate) fn oldest_unauthenticated(&self, now: ClockReading, patience: Duration) -> Option<ClientId> {
         let is_unauthenticated = |client: &ClientEntry| {
-            matches!(&client.kind, Kind::Attached(connection) if !connection.is_greeted)
+            matches!(&client.kind, ClientTransport::Attached(connection) if !connection.is_greeted)
                 && patience <= now.instant.since(client.connected)
         };
         self.map.iter().find(|(_, client)| is_unauthenticated(client)).map(|(id, _)| *id)
@@ -309,9 +309,9 @@ impl Clients {
     /// Messages that wait for all clients that are connected.
     pub(crate) fn queued(&self) -> usize {
         let queued = |client: &ClientEntry| match &client.kind {
-            Kind::Attached(connection) => connection.outbox.fill().0,
-            Kind::Listener(Some(connection)) => connection.fill().0,
-            Kind::Listener(None) | Kind::Embedded(_) => 0,
+            ClientTransport::Attached(connection) => connection.outbox.fill().0,
+            ClientTransport::Listener(Some(connection)) => connection.fill().0,
+            ClientTransport::Listener(None) | ClientTransport::Embedded(_) => 0,
         };
         self.map.values().map(queued).sum()
     }
@@ -319,8 +319,8 @@ impl Clients {
     /// The clients of listeners and how much each holds, from most to least.
     pub(crate) fn by_held_bytes(&self) -> Vec<(usize, ClientId)> {
         let held = |(id, client): (&ClientId, &ClientEntry)| match &client.kind {
-            Kind::Listener(Some(connection)) => Some((connection.held_bytes(), *id)),
-            Kind::Listener(None) | Kind::Attached(_) | Kind::Embedded(_) => None,
+            ClientTransport::Listener(Some(connection)) => Some((connection.held_bytes(), *id)),
+            ClientTransport::Listener(None) | ClientTransport::Attached(_) | ClientTransport::Embedded(_) => None,
         };
         let mut rows: Vec<(usize, ClientId)> = self.map.iter().filter_map(held).collect();
         rows.sort_unstable_by(|a, b| b.cmp(a));
@@ -339,10 +339,10 @@ impl Clients {
         let map = &self.map;
         self.filling.retain(|target| {
             let fullness = match map.get(&target.client).map(|client| &client.kind) {
-                Some(Kind::Embedded(queues)) => queues.get(&target.sub).map_or(0, |queue| queue.fullness()),
-                Some(Kind::Attached(connection)) => connection.outbox.fullness(),
-                Some(Kind::Listener(Some(connection))) => connection.fullness(),
-                Some(Kind::Listener(None)) | None => 0,
+                Some(ClientTransport::Embedded(queues)) => queues.get(&target.sub).map_or(0, |queue| queue.fullness()),
+                Some(ClientTransport::Attached(connection)) => connection.outbox.fullness(),
+                Some(ClientTransport::Listener(Some(connection))) => connection.fullness(),
+                Some(ClientTransport::Listener(None)) | None => 0,
             };
             fullest = fullest.max(fullness);
             FULLNESS_MIN <= fullness
@@ -364,7 +364,7 @@ impl Clients {
         Clients::note_filling(&mut self.filling, to);
         if let [target] = to
             && let Some(client) = self.map.get_mut(&target.client)
-            && let Kind::Embedded(queues) = &client.kind
+            && let ClientTransport::Embedded(queues) = &client.kind
         {
             // The usual case of the fast path: no copy, not even of references.
             client.delivered += deliveries.len() as u64;
@@ -376,11 +376,11 @@ impl Clients {
         let (mut attached, mut counted) = (false, None);
         for group in to.chunk_by(|a, b| a.client == b.client) {
             match self.map.get_mut(&group[0].client) {
-                Some(ClientEntry { kind: Kind::Embedded(queues), delivered, .. }) => {
+                Some(ClientEntry { kind: ClientTransport::Embedded(queues), delivered, .. }) => {
                     *delivered += deliveries.len() as u64;
                     for_each_queue(queues, group, |queue| queue.push_messages(deliveries.clone()));
                 }
-                Some(ClientEntry { kind: Kind::Attached(_), .. }) => attached = true,
+                Some(ClientEntry { kind: ClientTransport::Attached(_), .. }) => attached = true,
                 Some(_) if COMMON_BYTES <= deliveries.bytes() => {
                     let counted = counted.get_or_insert_with(|| self.listener_delivery.memory.counted(&deliveries));
                     counted.iter().for_each(|deliveries| self.deliver_at_listener(now, group, deliveries));
@@ -406,16 +406,16 @@ impl Clients {
         self.subs.clear();
         self.subs.extend(group.iter().map(|target| target.sub));
         match &mut client.kind {
-            Kind::Listener(Some(connection)) => {
+            ClientTransport::Listener(Some(connection)) => {
                 let pushed = self.listener_delivery.deliver(id, connection, clients, &self.subs, deliveries);
                 client.on_pushed(now, id, pushed, &mut self.dirty);
             }
-            Kind::Listener(None) => {
+            ClientTransport::Listener(None) => {
                 let what = PostponedContent::Messages(Box::new(deliveries.clone()));
                 self.postponed_subs += self.subs.len();
                 self.postponed.push(PostponedDelivery { subs: self.subs.clone(), what });
             }
-            Kind::Attached(_) | Kind::Embedded(_) => {}
+            ClientTransport::Attached(_) | ClientTransport::Embedded(_) => {}
         }
     }
 
@@ -427,7 +427,7 @@ impl Clients {
     ) {
         for group in to.chunk_by(|a, b| a.client == b.client) {
             let Some(client) = self.map.get_mut(&group[0].client) else { continue };
-            if let Kind::Attached(connection) = &mut client.kind {
+            if let ClientTransport::Attached(connection) = &mut client.kind {
                 self.subs.clear();
                 self.subs.extend(group.iter().map(|target| target.sub));
                 let pushed = push(&mut connection.outbox, &self.subs);
@@ -442,21 +442,21 @@ impl Clients {
         for group in to.chunk_by(|a, b| a.client == b.client) {
             let Some(client) = self.map.get_mut(&group[0].client) else { continue };
             match &mut client.kind {
-                Kind::Embedded(queues) if by_subject => {
+                ClientTransport::Embedded(queues) if by_subject => {
                     client.delivered += 1;
-                    for_each_queue(queues, group, |queue| queue.push(Event::Loss(loss.clone())));
+                    for_each_queue(queues, group, |queue| queue.push(Notice::Loss(loss.clone())));
                 }
-                Kind::Embedded(queues) => {
+                ClientTransport::Embedded(queues) => {
                     client.delivered += 1;
-                    distinct(queues.values().collect()).iter().for_each(|queue| queue.push(Event::Loss(loss.clone())));
+                    distinct(queues.values().collect()).iter().for_each(|queue| queue.push(Notice::Loss(loss.clone())));
                 }
-                Kind::Attached(connection) => {
+                ClientTransport::Attached(connection) => {
                     self.subs.clear();
                     self.subs.extend(group.iter().map(|target| target.sub));
                     let pushed = connection.outbox.push_loss(&self.subs, loss);
                     client.on_pushed(now, group[0].client, pushed, &mut self.dirty);
                 }
-                Kind::Listener(connection) => {
+                ClientTransport::Listener(connection) => {
                     // What cannot be told by subject is told by the advisory.
                     let LossScope::Messages { count, .. } = loss.what else { continue };
                     let subs: Vec<SubId> = group.iter().map(|target| target.sub).collect();
@@ -477,27 +477,29 @@ impl Clients {
     /// Tells a subscription of a publisher.
     pub(crate) fn report_publisher(&mut self, to: Target, publisher: Option<Publisher>) {
         match self.map.get(&to.client).map(|client| &client.kind) {
-            Some(Kind::Embedded(queues)) => {
+            Some(ClientTransport::Embedded(queues)) => {
                 queues.get(&to.sub).into_iter().for_each(|queue| queue.push_publisher(publisher.clone()));
             }
-            Some(Kind::Attached(_)) => self.answer(to.client, &PeerFrame::Known { sub: to.sub, publisher }),
-            Some(Kind::Listener(_)) | None => {}
+            Some(ClientTransport::Attached(_)) => self.answer(to.client, &PeerFrame::Known { sub: to.sub, publisher }),
+            Some(ClientTransport::Listener(_)) | None => {}
         }
     }
 
     /// Tells a subscription that what it awaits has come.
     pub(crate) fn report_awaited(&mut self, to: Target) {
         match self.map.get(&to.client).map(|client| &client.kind) {
-            Some(Kind::Embedded(queues)) => queues.get(&to.sub).into_iter().for_each(|queue| queue.push_awaited()),
-            Some(Kind::Attached(_)) => self.answer(to.client, &PeerFrame::Awaited { sub: to.sub }),
-            Some(Kind::Listener(_)) | None => {}
+            Some(ClientTransport::Embedded(queues)) => {
+                queues.get(&to.sub).into_iter().for_each(|queue| queue.push_awaited())
+            }
+            Some(ClientTransport::Attached(_)) => self.answer(to.client, &PeerFrame::Awaited { sub: to.sub }),
+            Some(ClientTransport::Listener(_)) | None => {}
         }
     }
 
     /// Answers an attached client.
     pub(crate) fn answer(&mut self, id: ClientId, answer: &PeerFrame) {
         let Some(client) = self.map.get_mut(&id) else { return };
-        if let Kind::Attached(connection) = &mut client.kind {
+        if let ClientTransport::Attached(connection) = &mut client.kind {
             connection.outbox.push_answer(answer);
             client.mark_dirty_answers(id, &mut self.dirty_answers);
         }
@@ -530,9 +532,9 @@ impl Clients {
     fn write_to(&mut self, id: ClientId, ended: &mut Vec<ClientId>) {
         let Some(client) = self.map.get_mut(&id) else { return };
         let goes_on = match &mut client.kind {
-            Kind::Attached(connection) => connection.write(),
-            Kind::Listener(Some(connection)) => self.listener_delivery.write(id, connection),
-            Kind::Listener(None) | Kind::Embedded(_) => true,
+            ClientTransport::Attached(connection) => connection.write(),
+            ClientTransport::Listener(Some(connection)) => self.listener_delivery.write(id, connection),
+            ClientTransport::Listener(None) | ClientTransport::Embedded(_) => true,
         };
         if !goes_on {
             ended.push(id);
@@ -548,15 +550,15 @@ impl Clients {
     pub(crate) fn on_writable(&mut self, id: ClientId) {
         let Some(client) = self.map.get_mut(&id) else { return };
         let has_output = match &mut client.kind {
-            Kind::Attached(connection) => {
+            ClientTransport::Attached(connection) => {
                 connection.flow.is_writable = true;
                 !connection.outbox.is_empty()
             }
-            Kind::Listener(Some(connection)) => {
+            ClientTransport::Listener(Some(connection)) => {
                 connection.flow.is_writable = true;
                 connection.has_output() || connection.flow.is_closing
             }
-            Kind::Listener(None) | Kind::Embedded(_) => false,
+            ClientTransport::Listener(None) | ClientTransport::Embedded(_) => false,
         };
         if has_output {
             client.mark_dirty_answers(id, &mut self.dirty_answers);
@@ -606,15 +608,15 @@ impl ClientEntry {
 
     fn row(&self, now: ClockReading, id: ClientId) -> ClientRow {
         let listener = match &self.kind {
-            Kind::Listener(Some(connection)) => Some(connection),
+            ClientTransport::Listener(Some(connection)) => Some(connection),
             _ => None,
         };
         let (embedded, pid, (queued, bytes, dropped)) = match &self.kind {
-            Kind::Listener(connection) => {
+            ClientTransport::Listener(connection) => {
                 (false, None, connection.as_ref().map_or((0, 0, 0), |connection| connection.fill()))
             }
-            Kind::Attached(connection) => (false, connection.pid, connection.outbox.fill()),
-            Kind::Embedded(queues) => {
+            ClientTransport::Attached(connection) => (false, connection.pid, connection.outbox.fill()),
+            ClientTransport::Embedded(queues) => {
                 let fills = queues.values().map(|queue| queue.fill());
                 let sums = fills.fold((0, 0, 0), |sum, fill| (sum.0 + fill.0, sum.1 + fill.1, sum.2 + fill.2));
                 (true, i32::try_from(std::process::id()).ok(), sums)
@@ -647,7 +649,11 @@ fn slow_consequence(listener: Option<Protocol>) -> &'static str {
 }
 
 /// Calls `each` with the queues of these subscriptions, each once.
-fn for_each_queue(queues: &BTreeMap<SubId, Arc<EventQueue>>, group: &[Target], each: impl Fn(&EventQueue)) {
+fn for_each_queue(
+    queues: &BTreeMap<SubId, Arc<SubscriptionQueue>>,
+    group: &[Target],
+    each: impl Fn(&SubscriptionQueue),
+) {
     if let [target] = group {
         return queues.get(&target.sub).into_iter().for_each(|queue| each(queue));
     }
@@ -656,7 +662,7 @@ fn for_each_queue(queues: &BTreeMap<SubId, Arc<EventQueue>>, group: &[Target], e
 }
 
 /// The queues, each once: one that serves several subscriptions gets an event once.
-pub(crate) fn distinct(mut queues: Vec<&Arc<EventQueue>>) -> Vec<&Arc<EventQueue>> {
+pub(crate) fn distinct(mut queues: Vec<&Arc<SubscriptionQueue>>) -> Vec<&Arc<SubscriptionQueue>> {
     if 1 < queues.len() {
         queues.sort_unstable_by_key(|queue| Arc::as_ptr(queue));
         queues.dedup_by(|a, b| Arc::ptr_eq(a, b));

@@ -5,7 +5,7 @@
 
 use crate::daemon::advisories;
 use crate::daemon::batch::{OutgoingDatagram, RecvBatch};
-use crate::daemon::clients::{Clients, Kind};
+use crate::daemon::clients::{ClientTransport, Clients};
 use crate::daemon::clock::Clock;
 use crate::daemon::confirm::{PendingConfirmation, Subscriber};
 use crate::daemon::drop_rule::Dropper;
@@ -15,7 +15,7 @@ use crate::daemon::local::LocalSocket;
 use crate::daemon::log;
 use crate::daemon::mailbox::{AnswerSender, Answered, CommandQueue, EngineCommand, Mailbox};
 use crate::daemon::multicast::Sockets;
-use crate::daemon::queue::EventQueue;
+use crate::daemon::queue::SubscriptionQueue;
 use crate::daemon::receiver_waits::{ReceiverWaiter, ReceiverWaits};
 use crate::daemon::serve::why;
 use crate::daemon::show::{self, CounterRow, ReportInput};
@@ -267,10 +267,10 @@ impl Engine {
         client: ClientId,
         sub: SubId,
         (wanted, mode, news): (SubscriptionFilter, Option<DeliveryMode>, bool),
-        queue: Arc<EventQueue>,
+        queue: Arc<SubscriptionQueue>,
     ) -> Result<(), Refusal> {
         // A client that is gone, or a peer that has closed its queues, has nowhere to put events.
-        let Some(Kind::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind) else {
+        let Some(ClientTransport::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind) else {
             return Err(Refusal::Stopping);
         };
         queues.insert(sub, queue);
@@ -298,7 +298,7 @@ impl Engine {
     }
 
     fn end_queue(&mut self, client: ClientId, sub: SubId) {
-        if let Some(Kind::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind)
+        if let Some(ClientTransport::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind)
             && let Some(queue) = queues.remove(&sub)
         {
             queue.close();
@@ -359,13 +359,13 @@ impl Engine {
     pub(crate) fn detach(&mut self, now: ClockReading, id: ClientId) {
         let Some(mut client) = self.clients.remove(id) else { return };
         match &mut client.kind {
-            Kind::Attached(connection) => {
+            ClientTransport::Attached(connection) => {
                 if let Err(error) = self.poll.registry().deregister(&mut connection.stream) {
                     tracing::debug!(%error, client = id.0, "deregister");
                 }
             }
-            Kind::Listener(Some(connection)) => self.on_listener_disconnect(now, id, connection),
-            Kind::Listener(None) | Kind::Embedded(_) => {}
+            ClientTransport::Listener(Some(connection)) => self.on_listener_disconnect(now, id, connection),
+            ClientTransport::Listener(None) | ClientTransport::Embedded(_) => {}
         }
         tracing::debug!(client = id.0, name = client.name, "client disconnected");
         self.pending_questions.retain(|(client, _), _| *client != id);

@@ -4,7 +4,7 @@
 
 use crate::daemon::events::{EventCompletion, EventRequestCost, EventRequester};
 use crate::daemon::parts::{PartReceiver, PartSender, part_channel};
-use crate::daemon::queue::EventQueue;
+use crate::daemon::queue::SubscriptionQueue;
 use crate::daemon::stream::requests::{StreamRequester, StreamServiceEvent};
 use crate::event::refusal::EventRefusal;
 use crate::listener::event::EventRequest;
@@ -45,12 +45,12 @@ const _: () = assert!(2 * (ANSWER_BYTES_MAX / PART_BYTES_MAX) + 2 <= PARTS_MAX);
 pub(crate) struct AnswerSender {
     parts: PartSender<Answered>,
     /// The queue of the subscription that waits for it, beside what it waits for in its queue.
-    queue: Option<Arc<EventQueue>>,
+    queue: Option<Arc<SubscriptionQueue>>,
 }
 
 impl AnswerSender {
     /// A question's answer, and where it is read.
-    pub(crate) fn new(queue: Option<Arc<EventQueue>>) -> (AnswerSender, AnswerReceiver) {
+    pub(crate) fn new(queue: Option<Arc<SubscriptionQueue>>) -> (AnswerSender, AnswerReceiver) {
         let (sender, parts) = part_channel(PARTS_MAX);
         (AnswerSender { parts: sender, queue }, AnswerReceiver { parts })
     }
@@ -114,7 +114,7 @@ pub(crate) enum EngineCommand {
         /// Whether it is told of publishers.
         news: bool,
         /// Where its events go.
-        queue: Arc<EventQueue>,
+        queue: Arc<SubscriptionQueue>,
         /// Told whether it is active.
         answer: Sender<Result<(), RefusalReason>>,
     },

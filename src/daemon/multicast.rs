@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// How to open the sockets.
 #[derive(Clone, Debug)]
-pub struct Options<'a> {
+pub struct SocketOptions<'a> {
     /// The multicast group; of the same family as the interface's address.
     pub group: IpAddr,
     /// Its UDP port; not 0.
@@ -39,7 +39,7 @@ pub struct Options<'a> {
 
 /// Why the sockets could not be opened. The text names the fix.
 #[derive(Debug)]
-pub enum OpenError {
+pub enum SocketOpenError {
     /// The group's address is no multicast address.
     NotMulticast(IpAddr),
     /// The group's port is 0.
@@ -81,52 +81,52 @@ pub enum OpenError {
     },
 }
 
-impl fmt::Display for OpenError {
+impl fmt::Display for SocketOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::NotMulticast(group) => write!(
+            SocketOpenError::NotMulticast(group) => write!(
                 f,
                 "the group {group} is no multicast address; use one of 239.0.0.0 to 239.255.255.255, or ff15::/16 for IPv6"
             ),
-            OpenError::NoPort => write!(f, "the group's port is 0; use one from 1024 to 65535"),
-            OpenError::OtherFamily { group, address } => {
+            SocketOpenError::NoPort => write!(f, "the group's port is 0; use one from 1024 to 65535"),
+            SocketOpenError::OtherFamily { group, address } => {
                 write!(f, "the group {group} and the interface's address {address} are not both IPv4 or both IPv6")
             }
-            OpenError::NoIpv6 => {
+            SocketOpenError::NoIpv6 => {
                 write!(f, "this kernel has no IPv6; use an IPv4 group such as 239.255.75.0, or boot with IPv6")
             }
-            OpenError::GroupBusy(address) => write!(
+            SocketOpenError::GroupBusy(address) => write!(
                 f,
                 "the group's port is busy: {address} is held by a program that does not share it; find it \
                  (ss -ulnp 'sport = {}') or choose another port",
                 address.port()
             ),
-            OpenError::InboxBusy(address) => write!(
+            SocketOpenError::InboxBusy(address) => write!(
                 f,
                 "the inbox's port is busy: {address} is held by another program, perhaps another peer; find it \
                  (ss -ulnp 'sport = {}'), or let the kernel choose with inbox port 0",
                 address.port()
             ),
-            OpenError::NoPermission(address) => {
+            SocketOpenError::NoPermission(address) => {
                 write!(f, "no permission to use {address}; choose a port from 1024 to 65535")
             }
-            OpenError::NoSuchAddress(address) => {
+            SocketOpenError::NoSuchAddress(address) => {
                 write!(f, "the address {} is not usable on this host now; look at: ip addr", address.ip())
             }
-            OpenError::MembershipsMax => write!(
+            SocketOpenError::MembershipsMax => write!(
                 f,
                 "this host has joined as many multicast groups as it may; raise the limit: \
                  sysctl -w net.ipv4.igmp_max_memberships=100"
             ),
-            OpenError::Join { group, interface, error } => {
+            SocketOpenError::Join { group, interface, error } => {
                 write!(f, "cannot join {group} on {interface}: {error}; look at: ip link show {interface}")
             }
-            OpenError::System { step, error } => write!(f, "cannot {step}: {error}"),
+            SocketOpenError::System { step, error } => write!(f, "cannot {step}: {error}"),
         }
     }
 }
 
-impl std::error::Error for OpenError {}
+impl std::error::Error for SocketOpenError {}
 
 /// A buffer of a socket: what was asked for and what the kernel gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,16 +179,16 @@ pub struct Sockets {
 
 impl Sockets {
     /// Opens both sockets and joins the group.
-    pub fn open(options: &Options<'_>) -> Result<Sockets, OpenError> {
-        let Options { group, port, interface, .. } = *options;
+    pub fn open(options: &SocketOptions<'_>) -> Result<Sockets, SocketOpenError> {
+        let SocketOptions { group, port, interface, .. } = *options;
         if !group.is_multicast() {
-            return Err(OpenError::NotMulticast(group));
+            return Err(SocketOpenError::NotMulticast(group));
         }
         if port == 0 {
-            return Err(OpenError::NoPort);
+            return Err(SocketOpenError::NoPort);
         }
         if group.is_ipv4() != interface.address.is_ipv4() {
-            return Err(OpenError::OtherFamily { group, address: interface.address });
+            return Err(SocketOpenError::OtherFamily { group, address: interface.address });
         }
         let group_address = scoped_address(group, port, interface.index);
         let (group_socket, receive_granted) = open_group(options, group_address)?;
@@ -335,21 +335,21 @@ impl Sockets {
 }
 
 /// The socket that hears the group.
-fn open_group(options: &Options<'_>, address: SocketAddr) -> Result<(Socket, BufferGrant), OpenError> {
+fn open_group(options: &SocketOptions<'_>, address: SocketAddr) -> Result<(Socket, BufferGrant), SocketOpenError> {
     let socket = open(address)?;
     // Either option lets peers on one host share the port; with both set, programs that know only one can join in.
     socket.set_reuse_address(true).map_err(system("share the group's port"))?;
     socket.set_reuse_port(true).map_err(system("share the group's port"))?;
     let granted = set_buffer_size(&socket, true, options.receive_buffer)?;
-    socket.bind(&address.into()).map_err(|error| bind_error(error, address, OpenError::GroupBusy))?;
+    socket.bind(&address.into()).map_err(|error| bind_error(error, address, SocketOpenError::GroupBusy))?;
     let hears_only_own = match options.group {
         IpAddr::V4(_) => socket.set_multicast_all_v4(false),
         IpAddr::V6(_) => socket.set_multicast_all_v6(false),
     };
     let joined = hears_only_own.and_then(|()| join(&SockRef::from(&socket), options.group, options.interface.index));
     joined.map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOBUFS | libc::ENOMEM) => OpenError::MembershipsMax,
-        _ => OpenError::Join { group: options.group, interface: options.interface.name.clone(), error },
+        Some(libc::ENOBUFS | libc::ENOMEM) => SocketOpenError::MembershipsMax,
+        _ => SocketOpenError::Join { group: options.group, interface: options.interface.name.clone(), error },
     })?;
     enable_ancillary_data(&socket)?;
     Ok((socket, granted))
@@ -364,13 +364,13 @@ fn join(socket: &SockRef<'_>, group: IpAddr, index: u32) -> io::Result<()> {
 }
 
 /// The socket that is the inbox and sends everything.
-fn open_inbox(options: &Options<'_>) -> Result<(Socket, BufferGrant), OpenError> {
-    let Options { interface, ttl, .. } = *options;
+fn open_inbox(options: &SocketOptions<'_>) -> Result<(Socket, BufferGrant), SocketOpenError> {
+    let SocketOptions { interface, ttl, .. } = *options;
     let address = scoped_address(interface.address, options.inbox_port, interface.index);
     let socket = open(address)?;
     set_buffer_size(&socket, true, options.receive_buffer)?;
     let granted = set_buffer_size(&socket, false, options.send_buffer)?;
-    socket.bind(&address.into()).map_err(|error| bind_error(error, address, OpenError::InboxBusy))?;
+    socket.bind(&address.into()).map_err(|error| bind_error(error, address, SocketOpenError::InboxBusy))?;
     let prepared = match options.group {
         IpAddr::V4(_) => set_multicast_interface(&socket, interface.index)
             .and_then(|()| socket.set_multicast_loop_v4(true))
@@ -386,7 +386,7 @@ fn open_inbox(options: &Options<'_>) -> Result<(Socket, BufferGrant), OpenError>
 }
 
 /// A UDP socket of the address's family that never waits.
-fn open(address: SocketAddr) -> Result<Socket, OpenError> {
+fn open(address: SocketAddr) -> Result<Socket, SocketOpenError> {
     let open = || {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
         if address.is_ipv6() {
@@ -395,29 +395,29 @@ fn open(address: SocketAddr) -> Result<Socket, OpenError> {
         Ok(socket)
     };
     open().map_err(|error: io::Error| match error.raw_os_error() {
-        Some(libc::EAFNOSUPPORT) if address.is_ipv6() => OpenError::NoIpv6,
-        _ => OpenError::System { step: "open a UDP socket", error },
+        Some(libc::EAFNOSUPPORT) if address.is_ipv6() => SocketOpenError::NoIpv6,
+        _ => SocketOpenError::System { step: "open a UDP socket", error },
     })
 }
 
 /// Asks for a buffer of `wanted` bytes: beyond the system's limit if the user may, otherwise up to it.
-fn set_buffer_size(socket: &Socket, receive: bool, wanted: usize) -> Result<BufferGrant, OpenError> {
+fn set_buffer_size(socket: &Socket, receive: bool, wanted: usize) -> Result<BufferGrant, SocketOpenError> {
     let sized = if receive {
         setsockopt(socket, sockopt::RcvBufForce, &wanted).or_else(|_| setsockopt(socket, sockopt::RcvBuf, &wanted))
     } else {
         setsockopt(socket, sockopt::SndBufForce, &wanted).or_else(|_| setsockopt(socket, sockopt::SndBuf, &wanted))
     };
-    sized.map_err(|error| OpenError::System { step: "size a buffer", error: error.into() })?;
+    sized.map_err(|error| SocketOpenError::System { step: "size a buffer", error: error.into() })?;
     let doubled = if receive { socket.recv_buffer_size() } else { socket.send_buffer_size() };
     let granted = doubled.map_err(system("read the size of a buffer"))? / 2;
     Ok(BufferGrant { receive, wanted, granted })
 }
 
 /// Makes the kernel say, with each datagram, how many it has dropped at this socket and when the datagram arrived.
-fn enable_ancillary_data(socket: &Socket) -> Result<(), OpenError> {
+fn enable_ancillary_data(socket: &Socket) -> Result<(), SocketOpenError> {
     let set =
         setsockopt(socket, sockopt::RxqOvfl, &1).and_then(|()| setsockopt(socket, sockopt::ReceiveTimestampns, &true));
-    set.map_err(|error| OpenError::System {
+    set.map_err(|error| SocketOpenError::System {
         step: "have the kernel count what it drops and note when datagrams arrive",
         error: error.into(),
     })
@@ -452,15 +452,15 @@ fn scoped_address(ip: IpAddr, port: u16, index: u32) -> SocketAddr {
     }
 }
 
-fn bind_error(error: io::Error, address: SocketAddr, busy: impl Fn(SocketAddr) -> OpenError) -> OpenError {
+fn bind_error(error: io::Error, address: SocketAddr, busy: impl Fn(SocketAddr) -> SocketOpenError) -> SocketOpenError {
     match error.raw_os_error() {
         Some(libc::EADDRINUSE) => busy(address),
-        Some(libc::EACCES | libc::EPERM) => OpenError::NoPermission(address),
-        Some(libc::EADDRNOTAVAIL) => OpenError::NoSuchAddress(address),
-        _ => OpenError::System { step: "bind a UDP socket", error },
+        Some(libc::EACCES | libc::EPERM) => SocketOpenError::NoPermission(address),
+        Some(libc::EADDRNOTAVAIL) => SocketOpenError::NoSuchAddress(address),
+        _ => SocketOpenError::System { step: "bind a UDP socket", error },
     }
 }
 
-fn system(step: &'static str) -> impl Fn(io::Error) -> OpenError {
-    move |error| OpenError::System { step, error }
+fn system(step: &'static str) -> impl Fn(io::Error) -> SocketOpenError {
+    move |error| SocketOpenError::System { step, error }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// What a subscription yields.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum Notice {
     /// A message.
     Message(Delivery),
     /// A loss on the network, before any later message of its subject.
@@ -26,34 +26,34 @@ pub enum Event {
 
 /// An event where it lies, as long as it is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventRef<'a> {
-    /// As [`Event::Message`].
+pub enum NoticeRef<'a> {
+    /// As [`Notice::Message`].
     Message(&'a DeliveryRef<'a>),
-    /// As [`Event::Loss`].
+    /// As [`Notice::Loss`].
     Loss(&'a Loss),
-    /// As [`Event::Dropped`].
+    /// As [`Notice::Dropped`].
     Dropped(u64),
-    /// As [`Event::Joined`].
+    /// As [`Notice::Joined`].
     Joined(&'a Joined),
 }
 
-impl Event {
+impl Notice {
     /// Shows it where it lies.
-    pub(crate) fn visit(&self, each: impl FnOnce(EventRef<'_>)) {
+    pub(crate) fn visit(&self, each: impl FnOnce(NoticeRef<'_>)) {
         match self {
-            Event::Message(delivery) => each(EventRef::Message(&delivery.into())),
-            Event::Loss(loss) => each(EventRef::Loss(loss)),
-            Event::Dropped(count) => each(EventRef::Dropped(*count)),
-            Event::Joined(joined) => each(EventRef::Joined(joined)),
+            Notice::Message(delivery) => each(NoticeRef::Message(&delivery.into())),
+            Notice::Loss(loss) => each(NoticeRef::Loss(loss)),
+            Notice::Dropped(count) => each(NoticeRef::Dropped(*count)),
+            Notice::Joined(joined) => each(NoticeRef::Joined(joined)),
         }
     }
 }
 
 /// What comes out of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Item {
+pub(crate) enum QueueItem {
     /// For the user.
-    Event(Event),
+    Notice(Notice),
     /// A publisher is known; `None`: those that were known at first have all been named. Comes before all events.
     Known(Option<Publisher>),
 }
@@ -65,7 +65,7 @@ const EVENT_BYTES: usize = 256;
 /// for. Beyond them they are counted as dropped.
 const LOSSES_BEYOND_MAX: usize = 4096;
 
-/// Why [`EventQueue::pop`] has nothing.
+/// Why [`SubscriptionQueue::pop`] has nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PopError {
     /// Nothing at present.
@@ -92,7 +92,7 @@ impl QueueLimits {
 }
 
 #[derive(Debug)]
-pub(crate) struct EventQueue {
+pub(crate) struct SubscriptionQueue {
     limits: QueueLimits,
     state: Mutex<QueueState>,
     ready: Condvar,
@@ -104,7 +104,7 @@ enum QueueEntry {
     /// Messages of one subject, and what they count.
     Messages(Deliveries, usize),
     /// Anything else.
-    Event(Event),
+    Notice(Notice),
 }
 
 #[derive(Debug, Default)]
@@ -130,9 +130,9 @@ struct QueueState {
     closed: bool,
 }
 
-impl EventQueue {
-    pub(crate) fn new(limits: QueueLimits) -> EventQueue {
-        EventQueue { limits, state: Mutex::default(), ready: Condvar::new() }
+impl SubscriptionQueue {
+    pub(crate) fn new(limits: QueueLimits) -> SubscriptionQueue {
+        SubscriptionQueue { limits, state: Mutex::default(), ready: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
@@ -145,7 +145,7 @@ impl EventQueue {
         self.wake(self.put_messages(messages));
     }
 
-    /// As [`EventQueue::push_messages`], but nobody is woken: [`EventQueue::notify`] has to follow when no more comes at once.
+    /// As [`SubscriptionQueue::push_messages`], but nobody is woken: [`SubscriptionQueue::notify`] has to follow when no more comes at once.
     pub(crate) fn push_messages_silently(&self, messages: Deliveries) {
         drop(self.put_messages(messages));
     }
@@ -168,10 +168,10 @@ impl EventQueue {
         state
     }
 
-    /// Appends an event, or drops and counts it. A [`Event::Dropped`] adds to the count.
-    pub(crate) fn push(&self, event: Event) {
+    /// Appends an event, or drops and counts it. A [`Notice::Dropped`] adds to the count.
+    pub(crate) fn push(&self, event: Notice) {
         let event = match event {
-            Event::Message(delivery) => return self.push_messages(delivery.into()),
+            Notice::Message(delivery) => return self.push_messages(delivery.into()),
             event => event,
         };
         let mut state = self.lock();
@@ -179,13 +179,13 @@ impl EventQueue {
             return;
         }
         match event {
-            Event::Dropped(count) => state.drop_events(count),
-            Event::Loss(_) if self.limits.count_max + LOSSES_BEYOND_MAX <= state.count => state.drop_events(1),
+            Notice::Dropped(count) => state.drop_events(count),
+            Notice::Loss(_) if self.limits.count_max + LOSSES_BEYOND_MAX <= state.count => state.drop_events(1),
             event => {
                 state.report_dropped();
                 state.count += 1;
                 state.bytes += EVENT_BYTES;
-                state.queued.push_back(QueueEntry::Event(event));
+                state.queued.push_back(QueueEntry::Notice(event));
             }
         }
         self.wake(state);
@@ -245,12 +245,12 @@ impl EventQueue {
     }
 
     /// Takes the oldest item.
-    pub(crate) fn pop(&self) -> Result<Item, PopError> {
+    pub(crate) fn pop(&self) -> Result<QueueItem, PopError> {
         self.lock().pop()
     }
 
     /// Takes the oldest item, waiting for one; for at most `timeout` if there is one.
-    pub(crate) fn pop_wait(&self, timeout: Option<Duration>) -> Result<Item, PopError> {
+    pub(crate) fn pop_wait(&self, timeout: Option<Duration>) -> Result<QueueItem, PopError> {
         let mut state = self.lock();
         state.readers_waiting += 1;
         let is_idle = |state: &mut QueueState| {
@@ -270,7 +270,7 @@ impl EventQueue {
 
     /// Takes everything that is there and calls `each` with every event where it lies, without holding a lock meanwhile. Gives
     /// their number.
-    pub(crate) fn drain(&self, mut each: impl FnMut(EventRef<'_>)) -> Result<usize, PopError> {
+    pub(crate) fn drain(&self, mut each: impl FnMut(NoticeRef<'_>)) -> Result<usize, PopError> {
         let mut state = self.lock();
         state.known.clear();
         let recycled = std::mem::take(&mut state.recycled);
@@ -280,14 +280,14 @@ impl EventQueue {
         drop(state);
         for queued in queued.drain(..) {
             match queued {
-                QueueEntry::Messages(messages, _) => messages.visit(|delivery| each(EventRef::Message(delivery))),
-                QueueEntry::Event(event) => event.visit(&mut each),
+                QueueEntry::Messages(messages, _) => messages.visit(|delivery| each(NoticeRef::Message(delivery))),
+                QueueEntry::Notice(event) => event.visit(&mut each),
             }
         }
         // Its room is used again.
         self.lock().recycled = queued;
         if 0 < dropped {
-            each(EventRef::Dropped(dropped));
+            each(NoticeRef::Dropped(dropped));
             count += 1;
         }
         if count == 0 && closed { Err(PopError::Closed) } else { Ok(count) }
@@ -300,7 +300,7 @@ impl EventQueue {
         state.known.pop_front().ok_or(nothing)
     }
 
-    /// How often something came, for [`EventQueue::wait_notification`].
+    /// How often something came, for [`SubscriptionQueue::wait_notification`].
     pub(crate) fn notifications(&self) -> u64 {
         self.lock().notifications
     }
@@ -350,9 +350,9 @@ impl EventQueue {
 }
 
 impl QueueState {
-    fn pop(&mut self) -> Result<Item, PopError> {
+    fn pop(&mut self) -> Result<QueueItem, PopError> {
         if let Some(publisher) = self.known.pop_front() {
-            return Ok(Item::Known(publisher));
+            return Ok(QueueItem::Known(publisher));
         }
         if let Some(QueueEntry::Messages(messages, bytes)) = self.queued.front_mut()
             && let Some(delivery) = messages.next()
@@ -362,15 +362,15 @@ impl QueueState {
                 self.bytes -= *bytes;
                 self.queued.pop_front();
             }
-            return Ok(Item::Event(Event::Message(delivery)));
+            return Ok(QueueItem::Notice(Notice::Message(delivery)));
         }
         match self.queued.pop_front() {
-            Some(QueueEntry::Event(event)) => {
+            Some(QueueEntry::Notice(event)) => {
                 (self.count, self.bytes) = (self.count - 1, self.bytes - EVENT_BYTES);
-                Ok(Item::Event(event))
+                Ok(QueueItem::Notice(event))
             }
             Some(QueueEntry::Messages(..)) => unreachable!("messages leave with the last of them"),
-            None if 0 < self.dropped => Ok(Item::Event(Event::Dropped(std::mem::take(&mut self.dropped)))),
+            None if 0 < self.dropped => Ok(QueueItem::Notice(Notice::Dropped(std::mem::take(&mut self.dropped)))),
             None if self.closed => Err(PopError::Closed),
             None => Err(PopError::Empty),
         }
@@ -388,7 +388,7 @@ impl QueueState {
             let dropped = std::mem::take(&mut self.dropped);
             self.count += 1;
             self.bytes += EVENT_BYTES;
-            self.queued.push_back(QueueEntry::Event(Event::Dropped(dropped)));
+            self.queued.push_back(QueueEntry::Notice(Notice::Dropped(dropped)));
         }
     }
 }
@@ -405,31 +405,31 @@ mod tests {
         Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 1 }
     }
 
-    fn message(bytes: usize) -> Event {
+    fn message(bytes: usize) -> Notice {
         let message = Message::new("a".parse().unwrap(), vec![0u8; bytes]);
-        Event::Message(Delivery::new(message, publisher(), None, Verdict::Direct))
+        Notice::Message(Delivery::new(message, publisher(), None, Verdict::Direct))
     }
 
-    fn loss() -> Event {
+    fn loss() -> Notice {
         let what = LossScope::Tail { after: Dseq(1) };
         let (reason, cause, at) = (Reason::Silent, Cause::Network, WallTime::EPOCH);
-        Event::Loss(Loss { publisher: publisher(), what, reason, cause, at })
+        Notice::Loss(Loss { publisher: publisher(), what, reason, cause, at })
     }
 
     /// Runs a story: digits push so many messages, `l` a loss, `r` reads one; gives what was read, `.` for nothing.
     fn check(count_max: usize, story: &str, expected: &str) {
-        let queue = EventQueue::new(QueueLimits { count_max, bytes_max: 1 << 30 });
+        let queue = SubscriptionQueue::new(QueueLimits { count_max, bytes_max: 1 << 30 });
         let mut read = String::new();
         for step in story.chars() {
             match step {
                 'l' => queue.push(loss()),
                 'k' => queue.push_publisher(None),
                 'r' => match queue.pop() {
-                    Ok(Item::Event(Event::Message(_))) => read.push('m'),
-                    Ok(Item::Event(Event::Loss(_))) => read.push('l'),
-                    Ok(Item::Event(Event::Dropped(count))) => read.push_str(&count.to_string()),
-                    Ok(Item::Event(Event::Joined(_))) => read.push('j'),
-                    Ok(Item::Known(_)) => read.push('k'),
+                    Ok(QueueItem::Notice(Notice::Message(_))) => read.push('m'),
+                    Ok(QueueItem::Notice(Notice::Loss(_))) => read.push('l'),
+                    Ok(QueueItem::Notice(Notice::Dropped(count))) => read.push_str(&count.to_string()),
+                    Ok(QueueItem::Notice(Notice::Joined(_))) => read.push('j'),
+                    Ok(QueueItem::Known(_)) => read.push('k'),
                     Err(_) => read.push('.'),
                 },
                 digit => (0..digit.to_digit(10).unwrap()).for_each(|_| queue.push(message(1))),
@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn of_messages_that_came_together_those_are_taken_for_which_there_is_room() {
-        let queue = EventQueue::new(QueueLimits { count_max: 5, bytes_max: 1 << 30 });
+        let queue = SubscriptionQueue::new(QueueLimits { count_max: 5, bytes_max: 1 << 30 });
         let together = |count: u64| {
             let messages = (0..count).map(|_| Message::new("a".parse().unwrap(), "x")).collect();
             let seq = Seq::from_parts(Frame::new(1).unwrap(), 1).unwrap();
@@ -461,10 +461,10 @@ mod tests {
         queue.push(loss());
         let (mut read, mut count) = (Vec::new(), 0);
         let drained = queue.drain(|event| match event {
-            EventRef::Message(delivery) => read.push(delivery.seq.map_or(0, Seq::count)),
-            EventRef::Dropped(dropped) => count += dropped,
-            EventRef::Loss(_) => read.push(0),
-            EventRef::Joined(_) => {}
+            NoticeRef::Message(delivery) => read.push(delivery.seq.map_or(0, Seq::count)),
+            NoticeRef::Dropped(dropped) => count += dropped,
+            NoticeRef::Loss(_) => read.push(0),
+            NoticeRef::Joined(_) => {}
         });
         assert_eq!(
             (drained, read, count),
@@ -489,24 +489,24 @@ mod tests {
 
     #[test]
     fn bytes_are_bounded_too_but_one_message_always_fits() {
-        let queue = EventQueue::new(QueueLimits { count_max: 100, bytes_max: 1000 });
+        let queue = SubscriptionQueue::new(QueueLimits { count_max: 100, bytes_max: 1000 });
         queue.push(message(5000));
         queue.push(message(1));
         assert_eq!(queue.fill(), (1, 5000 + EVENT_BYTES, 1));
-        assert!(matches!(queue.pop(), Ok(Item::Event(Event::Message(_)))));
-        assert_eq!(queue.pop(), Ok(Item::Event(Event::Dropped(1))));
+        assert!(matches!(queue.pop(), Ok(QueueItem::Notice(Notice::Message(_)))));
+        assert_eq!(queue.pop(), Ok(QueueItem::Notice(Notice::Dropped(1))));
         assert_eq!(queue.pop(), Err(PopError::Empty));
         queue.push(message(1));
         queue.close();
         queue.push(message(1));
-        assert!(matches!(queue.pop_wait(None), Ok(Item::Event(Event::Message(_)))));
+        assert!(matches!(queue.pop_wait(None), Ok(QueueItem::Notice(Notice::Message(_)))));
         assert_eq!(queue.pop_wait(None), Err(PopError::Closed));
     }
 
     #[test]
     fn messages_beyond_the_queue_size_are_dropped() {
         for (client_queue_size, dropped) in [(2000, true), (1 << 20, false)] {
-            let queue = EventQueue::new(QueueLimits { count_max: 100, bytes_max: client_queue_size });
+            let queue = SubscriptionQueue::new(QueueLimits { count_max: 100, bytes_max: client_queue_size });
             (0..10).for_each(|_| queue.push(message(1000)));
             assert_eq!(queue.fill().2 != 0, dropped, "{client_queue_size} bytes");
         }
@@ -514,13 +514,13 @@ mod tests {
 
     #[test]
     fn a_waiting_reader_wakes() {
-        let queue = Arc::new(EventQueue::new(QueueLimits { count_max: 4, bytes_max: 1000 }));
+        let queue = Arc::new(SubscriptionQueue::new(QueueLimits { count_max: 4, bytes_max: 1000 }));
         let reader = {
             let queue = queue.clone();
             std::thread::spawn(move || {
                 let mut read = 0;
                 while let Ok(event) = queue.pop_wait(None) {
-                    read += if let Item::Event(Event::Dropped(count)) = event { count } else { 1 };
+                    read += if let QueueItem::Notice(Notice::Dropped(count)) = event { count } else { 1 };
                 }
                 read
             })

@@ -1,6 +1,6 @@
 //! What comes in: waiting for it, new clients, datagrams.
 
-use crate::daemon::clients::Kind;
+use crate::daemon::clients::ClientTransport;
 use crate::daemon::clock::Clock;
 use crate::daemon::engine::Engine;
 use crate::daemon::local::Connection;
@@ -202,7 +202,7 @@ impl Engine {
                 continue;
             }
             let connection = Connection::new(stream, self.clients.limits());
-            self.clients.add(now, String::new(), Kind::Attached(Box::new(connection)));
+            self.clients.add(now, String::new(), ClientTransport::Attached(Box::new(connection)));
         }
     }
 

@@ -1,6 +1,6 @@
 //! What attached clients ask for: their frames in, answers out.
 
-use crate::daemon::clients::Kind;
+use crate::daemon::clients::ClientTransport;
 use crate::daemon::confirm::Subscriber;
 use crate::daemon::engine::{Engine, FlushWaiter};
 use crate::daemon::events::EventRequester;
@@ -204,12 +204,12 @@ impl Engine {
     /// The core refused a request: an attached client is told at once, others by whoever made the request.
     pub(super) fn on_refused(&mut self, id: ClientId, sub: Option<SubId>, refusal: Refusal) {
         match self.clients.client(id).map(|client| &client.kind) {
-            Some(Kind::Attached(_)) => {
+            Some(ClientTransport::Attached(_)) => {
                 self.clients.answer(id, &PeerFrame::Refused(RequestRefusal { sub, why: why(&refusal) }));
             }
-            Some(Kind::Embedded(_)) => tracing::debug!(client = id.0, ?refusal, "request refused"),
+            Some(ClientTransport::Embedded(_)) => tracing::debug!(client = id.0, ?refusal, "request refused"),
             // Whoever handed it in tells the session.
-            Some(Kind::Listener(_)) | None => {}
+            Some(ClientTransport::Listener(_)) | None => {}
         }
         self.refused = Some(refusal);
     }

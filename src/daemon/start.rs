@@ -64,7 +64,7 @@ pub enum StartError {
     /// No interface to use.
     Interface(ChooseError),
     /// The UDP sockets could not be opened.
-    Sockets(multicast::OpenError),
+    Sockets(multicast::SocketOpenError),
     /// What is sent does not come back.
     SelfTest(SelfTestError),
     /// The Unix socket could not be opened.
@@ -227,7 +227,7 @@ fn open_events(config: &Config, options: &Options) -> Result<EventService, Start
 }
 
 fn open_sockets(config: &Config, chosen: &ChosenInterface) -> Result<Sockets, StartError> {
-    let sockets = Sockets::open(&multicast::Options {
+    let sockets = Sockets::open(&multicast::SocketOptions {
         group: config.group,
         port: config.port,
         interface: chosen,

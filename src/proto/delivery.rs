@@ -2,7 +2,7 @@
 //! done for each of them is little: no lock, no copy, nothing looked up.
 
 use crate::message::{Delivery, DeliveryRef, Message, Publisher, Verdict};
-use crate::proto::recv::Item;
+use crate::proto::recv::StreamItem;
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::wire::entry::EntryParts;
@@ -127,7 +127,7 @@ impl Deliveries {
     /// if that is nothing.
     #[inline]
     pub(crate) fn of_item(
-        item: Item,
+        item: StreamItem,
         repeated: usize,
         publisher: Publisher,
         verdict: Verdict,
@@ -137,10 +137,10 @@ impl Deliveries {
         let seq = first.and_then(|seq| seq.forward(repeated as u64));
         let (bytes, count) = (item.bytes(), usize::try_from(item.count()).unwrap_or(usize::MAX));
         let mut messages = match item {
-            Item::Run(run) => Messages::Run(run.into_messages()),
-            Item::ReassembledMessage(whole) => Messages::One(Some(whole.message)),
-            Item::FetchedMessages(fetched) => Messages::FetchedMessages(fetched.messages.into_iter()),
-            Item::AbandonedMessage(_) | Item::GoneMessages(_) => return None,
+            StreamItem::Run(run) => Messages::Run(run.into_messages()),
+            StreamItem::ReassembledMessage(whole) => Messages::One(Some(whole.message)),
+            StreamItem::FetchedMessages(fetched) => Messages::FetchedMessages(fetched.messages.into_iter()),
+            StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_) => return None,
         };
         for _ in 0..repeated {
             messages.next()?;
@@ -279,7 +279,7 @@ impl Deliveries {
     /// Messages of one subject as they come from a history, from this number on.
     pub(crate) fn of_messages(messages: Vec<Message>, seq: Seq, publisher: Publisher) -> Deliveries {
         let place = crate::proto::continuity::SeqPosition { seq, stamp: None, chain: None };
-        let fetched = Item::FetchedMessages(crate::proto::recv::FetchedMessages { place, messages });
+        let fetched = StreamItem::FetchedMessages(crate::proto::recv::FetchedMessages { place, messages });
         Deliveries::of_item(fetched, 0, publisher, Verdict::First, true).expect("there are some")
     }
 }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     /// A run of five messages, as it comes out of a datagram.
-    fn run(first: u64) -> Item {
+    fn run(first: u64) -> StreamItem {
         let mut builder = Builder::new(1400);
         for index in 0..5 {
             let message = Message::new("a".parse().unwrap(), vec![index as u8; index as usize]);
@@ -315,7 +315,7 @@ mod tests {
         let header = Header { kind, group: 1, epoch, number: 1, count: 0, uptime_ms: 0, receiver: None };
         let datagram = wire::decode(builder.seal(&header)).unwrap();
         match datagram.records.into_iter().next() {
-            Some(Record::Run(run)) => Item::Run(run),
+            Some(Record::Run(run)) => StreamItem::Run(run),
             other => panic!("{other:?}"),
         }
     }

@@ -10,7 +10,7 @@ pub use large::MessageKey;
 
 use crate::message::{Dseq, Message, MissingDatagrams, Reason};
 use crate::proto::continuity::SeqPosition;
-use crate::proto::recv::{FetchedMessages, GoneMessages, Item};
+use crate::proto::recv::{FetchedMessages, GoneMessages, StreamItem};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
@@ -49,11 +49,11 @@ impl RetryTimer {
 
 /// A run of messages of the datagram, or a part of a large one.
 #[derive(Clone, Debug)]
-enum Part {
+enum RebuildPart {
     /// The history was asked for it.
     Asked { subject: Subject, place: SeqPosition, count: u64 },
     /// What is handed on.
-    Item(Item),
+    Item(StreamItem),
     /// A large message begins here; the history is asked for it.
     Large(GoneMessages, MessageKey),
     /// It has come.
@@ -69,7 +69,7 @@ enum Part {
 pub struct Rebuild {
     before: u64,
     messages: u64,
-    parts: Vec<Part>,
+    parts: Vec<RebuildPart>,
     /// The first datagrams of large messages with a part in it that is gone, and why.
     missing_heads: Vec<(Dseq, Reason)>,
     retry: RetryTimer,
@@ -100,22 +100,22 @@ impl Rebuild {
             match (content.what, place) {
                 (ContentKind::Run { .. }, _) if !wanted => {}
                 (ContentKind::Run { count }, Some(place)) if place.seq.forward(u64::from(count) - 1).is_some() => {
-                    parts.push(Part::Asked { subject: content.subject, place, count: u64::from(count) });
+                    parts.push(RebuildPart::Asked { subject: content.subject, place, count: u64::from(count) });
                 }
                 (ContentKind::Run { count }, _) => {
-                    parts.push(Part::Item(Item::GoneMessages(gone(content.subject, u64::from(count)))));
+                    parts.push(RebuildPart::Item(StreamItem::GoneMessages(gone(content.subject, u64::from(count)))));
                 }
                 (ContentKind::Part { index, total }, place) => {
                     let first = Dseq(dseq.0.saturating_sub(u64::from(index)));
                     let name = |seq| MessageKey { subject: content.subject.clone(), seq, bytes: total as usize };
                     match place.filter(|_| wanted).map(|place| name(place.seq)) {
-                        Some(name) if index == 0 => parts.push(Part::Large(gone(content.subject, 1), name)),
-                        Some(name) => parts.push(Part::Tail(first, name)),
+                        Some(name) if index == 0 => parts.push(RebuildPart::Large(gone(content.subject, 1), name)),
+                        Some(name) => parts.push(RebuildPart::Tail(first, name)),
                         None => {
                             missing_heads.push((first, Reason::Expired));
                             if index == 0 {
                                 // Whether it is wanted is asked when it is given up, as for those that came.
-                                parts.push(Part::Head(gone(content.subject, 1)));
+                                parts.push(RebuildPart::Head(gone(content.subject, 1)));
                             }
                         }
                     }
@@ -142,13 +142,15 @@ impl Rebuild {
 
     /// Whether the history has yet to answer.
     pub fn is_waiting(&self) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Asked { .. } | Part::Large(..) | Part::Tail(..)))
+        self.parts
+            .iter()
+            .any(|part| matches!(part, RebuildPart::Asked { .. } | RebuildPart::Large(..) | RebuildPart::Tail(..)))
     }
 
     /// Calls `each` with every range of messages that the history is asked for because of this datagram alone.
     pub fn for_each_wanted(&self, mut each: impl FnMut(&Subject, Seq, Seq)) {
         for part in &self.parts {
-            if let Part::Asked { subject, place, count } = part
+            if let RebuildPart::Asked { subject, place, count } = part
                 && let Some(last) = place.seq.forward(count - 1)
             {
                 each(subject, place.seq, last);
@@ -159,21 +161,21 @@ impl Rebuild {
     /// The large messages that have a part in it, as datagram `dseq`, and are awaited: in which datagram they begin.
     fn larges(&self, dseq: Dseq) -> impl Iterator<Item = (Dseq, &MessageKey)> {
         self.parts.iter().filter_map(move |part| match part {
-            Part::Large(_, name) => Some((dseq, name)),
-            Part::Tail(first, name) => Some((*first, name)),
+            RebuildPart::Large(_, name) => Some((dseq, name)),
+            RebuildPart::Tail(first, name) => Some((*first, name)),
             _ => None,
         })
     }
 
     /// The large message that begins in it, if the history had it.
     pub fn whole(&self) -> Option<&FetchedMessages> {
-        self.parts.iter().find_map(|part| if let Part::Whole(fetched) = part { Some(fetched) } else { None })
+        self.parts.iter().find_map(|part| if let RebuildPart::Whole(fetched) = part { Some(fetched) } else { None })
     }
 
     fn bytes(&self) -> usize {
-        let bytes = |part: &Part| match part {
-            Part::Item(item) => item.bytes(),
-            Part::Whole(fetched) => fetched.bytes(),
+        let bytes = |part: &RebuildPart| match part {
+            RebuildPart::Item(item) => item.bytes(),
+            RebuildPart::Whole(fetched) => fetched.bytes(),
             _ => 0,
         };
         self.parts.iter().map(bytes).sum()
@@ -181,14 +183,14 @@ impl Rebuild {
 
     /// The history answered for a range: it has these messages of it, in order.
     fn on_fetched(&mut self, (subject, first, last): (&Subject, Seq, Seq), messages: Vec<(Seq, Message)>) {
-        let is_it = |part: &Part| {
-            matches!(part, Part::Asked { subject: s, place, count }
+        let is_it = |part: &RebuildPart| {
+            matches!(part, RebuildPart::Asked { subject: s, place, count }
                 if s == subject && place.seq == first && place.seq.forward(count - 1) == Some(last))
         };
         let Some(at) = self.parts.iter().position(is_it) else { return };
-        let Part::Asked { place, count, .. } = self.parts[at].clone() else { return };
+        let RebuildPart::Asked { place, count, .. } = self.parts[at].clone() else { return };
         let items = in_order(subject, place, count, messages);
-        self.parts.splice(at..=at, items.into_iter().map(Part::Item));
+        self.parts.splice(at..=at, items.into_iter().map(RebuildPart::Item));
     }
 
     /// The large message that begins in datagram `first` is not awaited any more: it is taken if it begins here. If it did
@@ -197,14 +199,14 @@ impl Rebuild {
         if is_gone {
             self.missing_heads.push((first, Reason::Expired));
         }
-        self.parts.retain(|part| !matches!(part, Part::Tail(begins, _) if *begins == first));
+        self.parts.retain(|part| !matches!(part, RebuildPart::Tail(begins, _) if *begins == first));
         for part in self.parts.iter_mut().filter(|_| dseq == first) {
-            if let Part::Large(gone, _) = part {
+            if let RebuildPart::Large(gone, _) = part {
                 let place = gone.place;
                 let taken = fetched.take_if(|fetched| Some(fetched.place.seq) == place.map(|place| place.seq));
                 *part = match (taken, place) {
-                    (Some(fetched), Some(place)) => Part::Whole(FetchedMessages { place, ..fetched }),
-                    _ => Part::Head(gone.clone()),
+                    (Some(fetched), Some(place)) => RebuildPart::Whole(FetchedMessages { place, ..fetched }),
+                    _ => RebuildPart::Head(gone.clone()),
                 };
             }
         }
@@ -214,21 +216,27 @@ impl Rebuild {
     fn abandon(&mut self, dseq: Dseq, reason: Reason, is_awaited: impl Fn(Dseq) -> bool) {
         for part in &mut self.parts {
             match part {
-                Part::Asked { subject, place, count } => {
+                RebuildPart::Asked { subject, place, count } => {
                     let (subject, place, count) = (subject.clone(), Some(*place), *count);
                     let (since, missing) = (Instant::ZERO, MissingDatagrams::default());
-                    *part =
-                        Part::Item(Item::GoneMessages(GoneMessages { subject, place, count, reason, since, missing }));
+                    *part = RebuildPart::Item(StreamItem::GoneMessages(GoneMessages {
+                        subject,
+                        place,
+                        count,
+                        reason,
+                        since,
+                        missing,
+                    }));
                 }
-                Part::Large(gone, _) => {
+                RebuildPart::Large(gone, _) => {
                     self.missing_heads.push((dseq, reason));
-                    *part = Part::Head(GoneMessages { reason, ..gone.clone() });
+                    *part = RebuildPart::Head(GoneMessages { reason, ..gone.clone() });
                 }
-                Part::Tail(first, _) if !is_awaited(*first) => self.missing_heads.push((*first, reason)),
+                RebuildPart::Tail(first, _) if !is_awaited(*first) => self.missing_heads.push((*first, reason)),
                 _ => {}
             }
         }
-        self.parts.retain(|part| !matches!(part, Part::Tail(..)));
+        self.parts.retain(|part| !matches!(part, RebuildPart::Tail(..)));
     }
 
     /// What is handed on, or told, in the place of datagram `dseq`, which was sent later than `since` and was missing as `missing`
@@ -240,20 +248,24 @@ impl Rebuild {
         dseq: Dseq,
         (since, missing): (Instant, MissingDatagrams),
         mut is_told: impl FnMut(Dseq) -> bool,
-    ) -> Vec<Item> {
-        let item = |part: Part| match part {
-            Part::Item(Item::GoneMessages(gone)) => Some(Item::GoneMessages(GoneMessages { since, missing, ..gone })),
-            Part::Head(gone) => (!is_told(dseq)).then_some(Item::GoneMessages(GoneMessages { since, missing, ..gone })),
-            Part::Item(item) => Some(item),
-            Part::Whole(fetched) => Some(Item::FetchedMessages(fetched)),
-            Part::Asked { .. } | Part::Large(..) | Part::Tail(..) => None,
+    ) -> Vec<StreamItem> {
+        let item = |part: RebuildPart| match part {
+            RebuildPart::Item(StreamItem::GoneMessages(gone)) => {
+                Some(StreamItem::GoneMessages(GoneMessages { since, missing, ..gone }))
+            }
+            RebuildPart::Head(gone) => {
+                (!is_told(dseq)).then_some(StreamItem::GoneMessages(GoneMessages { since, missing, ..gone }))
+            }
+            RebuildPart::Item(item) => Some(item),
+            RebuildPart::Whole(fetched) => Some(StreamItem::FetchedMessages(fetched)),
+            RebuildPart::Asked { .. } | RebuildPart::Large(..) | RebuildPart::Tail(..) => None,
         };
         self.parts.into_iter().filter_map(item).collect()
     }
 }
 
 /// The messages of a range that came, and what is missing between them.
-fn in_order(subject: &Subject, place: SeqPosition, count: u64, messages: Vec<(Seq, Message)>) -> Vec<Item> {
+fn in_order(subject: &Subject, place: SeqPosition, count: u64, messages: Vec<(Seq, Message)>) -> Vec<StreamItem> {
     let at = |index: u64| SeqPosition {
         seq: place.seq.forward(index).unwrap_or(place.seq),
         stamp: None,
@@ -264,7 +276,7 @@ fn in_order(subject: &Subject, place: SeqPosition, count: u64, messages: Vec<(Se
     let gone = |from: u64, to: u64| {
         let (place, count) = (Some(at(from)), to - from);
         let (since, missing) = (Instant::ZERO, MissingDatagrams::default());
-        Item::GoneMessages(GoneMessages {
+        StreamItem::GoneMessages(GoneMessages {
             subject: subject.clone(),
             place,
             count,
@@ -282,8 +294,8 @@ fn in_order(subject: &Subject, place: SeqPosition, count: u64, messages: Vec<(Se
             items.push(gone(next, index));
         }
         match items.last_mut() {
-            Some(Item::FetchedMessages(fetched)) if next == index => fetched.messages.push(message),
-            _ => items.push(Item::FetchedMessages(FetchedMessages { place: at(index), messages: vec![message] })),
+            Some(StreamItem::FetchedMessages(fetched)) if next == index => fetched.messages.push(message),
+            _ => items.push(StreamItem::FetchedMessages(FetchedMessages { place: at(index), messages: vec![message] })),
         }
         next = index + 1;
     }
@@ -468,12 +480,12 @@ mod tests {
         (seq(count), Message::new(subject.parse().unwrap(), count.to_string().into_bytes()))
     }
 
-    fn shown(items: Vec<Item>) -> Vec<String> {
-        let show = |item: Item| match item {
-            Item::GoneMessages(gone) => {
+    fn shown(items: Vec<StreamItem>) -> Vec<String> {
+        let show = |item: StreamItem| match item {
+            StreamItem::GoneMessages(gone) => {
                 format!("gone {} {:?} {}", gone.subject, gone.place.map(|p| p.seq.count()), gone.count)
             }
-            Item::FetchedMessages(fetched) => format!("{} {}", fetched.place.seq.count(), fetched.messages.len()),
+            StreamItem::FetchedMessages(fetched) => format!("{} {}", fetched.place.seq.count(), fetched.messages.len()),
             other => format!("{other:?}"),
         };
         items.into_iter().map(show).collect()

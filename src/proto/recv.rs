@@ -12,7 +12,7 @@ mod repair;
 #[cfg(test)]
 mod tests;
 
-pub use item::{FetchedMessages, GoneMessages, Item};
+pub use item::{FetchedMessages, GoneMessages, StreamItem};
 pub use outcome::{ReceiveContext, RunLookup, StreamOutcome};
 
 use crate::message::{Count, Dseq, MissingDatagrams, Reason, Verdict};
@@ -158,7 +158,7 @@ impl RecvStream {
             ctx.lookup = lookup.get_mut(index).and_then(Option::take);
             let index = index as u32 + 1;
             match record {
-                Record::Run(run) => self.take(ctx, (dseq, index), (arrival, Item::Run(run)), direct, out),
+                Record::Run(run) => self.take(ctx, (dseq, index), (arrival, StreamItem::Run(run)), direct, out),
                 Record::Fragment(fragment) => self.join(ctx, (dseq, index), (arrival, fragment), direct, out),
                 _ => {}
             }
@@ -214,7 +214,7 @@ impl RecvStream {
                 self.rebuilds.drop_large(first);
                 let at = (whole.dseq, if whole.dseq == dseq { index } else { 0 });
                 let arrival = Arrival { reached: whole.reached, repaired: whole.repaired };
-                self.take(ctx, at, (arrival, Item::ReassembledMessage(whole)), direct && at.0 == dseq, out);
+                self.take(ctx, at, (arrival, StreamItem::ReassembledMessage(whole)), direct && at.0 == dseq, out);
             }
             FragmentOutcome::Contradiction(doomed) => {
                 ctx.counters.discard_contradiction += 1;
@@ -230,7 +230,7 @@ impl RecvStream {
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         at: Position,
-        (arrival, item): (Arrival, Item),
+        (arrival, item): (Arrival, StreamItem),
         direct: bool,
         out: &mut Vec<StreamOutcome>,
     ) {
@@ -246,7 +246,7 @@ impl RecvStream {
         }
     }
 
-    fn hold(&mut self, at: Position, arrival: Arrival, item: Item) {
+    fn hold(&mut self, at: Position, arrival: Arrival, item: StreamItem) {
         if !self.held.has(at.0) {
             self.ledger.hold();
         }
@@ -258,7 +258,7 @@ impl RecvStream {
         let index = if doomed.at_end { u32::MAX } else { 0 };
         let at = (doomed.dseq, index);
         let arrival = Arrival { reached: doomed.reached, repaired: false };
-        self.hold(at, arrival, Item::AbandonedMessage(doomed));
+        self.hold(at, arrival, StreamItem::AbandonedMessage(doomed));
         self.held.judge_again(at);
     }
 
@@ -411,7 +411,7 @@ impl RecvStream {
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         (dseq, arrival): (Dseq, Arrival),
-        item: &Item,
+        item: &StreamItem,
         settled: bool,
         out: &mut Vec<StreamOutcome>,
     ) -> Disposition {
@@ -461,8 +461,8 @@ impl RecvStream {
                 }
                 match item {
                     _ if repeated == item.count() => return Disposition::Done,
-                    Item::GoneMessages(gone) => {
-                        let rest = Item::GoneMessages(gone.clone().skip(repeated));
+                    StreamItem::GoneMessages(gone) => {
+                        let rest = StreamItem::GoneMessages(gone.clone().skip(repeated));
                         return self.judge(ctx, (dseq, arrival), &rest, settled, out);
                     }
                     _ => (Verdict::Next, None),
@@ -505,7 +505,7 @@ impl RecvStream {
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         (dseq, arrival): (Dseq, Arrival),
-        item: &Item,
+        item: &StreamItem,
         matched: Arc<MatchSet>,
         settled: bool,
         out: &mut Vec<StreamOutcome>,
@@ -516,9 +516,10 @@ impl RecvStream {
         let verdict = if self.kind == StreamKind::Ptp { Verdict::Direct } else { Verdict::Unnumbered };
         let owed = matched.at(arrival.reached);
         match item {
-            Item::AbandonedMessage(_) | Item::GoneMessages(_) if owed.is_none() && self.kind != StreamKind::Ptp => {}
-            Item::AbandonedMessage(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
-            Item::AbandonedMessage(doomed) if self.kind == StreamKind::Ptp => {
+            StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_)
+                if owed.is_none() && self.kind != StreamKind::Ptp => {}
+            StreamItem::AbandonedMessage(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
+            StreamItem::AbandonedMessage(doomed) if self.kind == StreamKind::Ptp => {
                 ctx.losses.ibx_loss.add(1, ctx.now.wall);
                 out.push(StreamOutcome::Inbox {
                     messages: 1,
@@ -526,12 +527,12 @@ impl RecvStream {
                     missing: MissingDatagrams::default(),
                 });
             }
-            Item::AbandonedMessage(doomed) => {
+            StreamItem::AbandonedMessage(doomed) => {
                 // A datagram that is missing may still come; what began in this one is certain.
                 let range = SettledRange::of_content(doomed.first, ctx.now.instant, doomed.reason(ctx.reason));
                 out.push(StreamOutcome::Unverified { range, messages: Count::Exact(1) });
             }
-            Item::GoneMessages(gone) => {
+            StreamItem::GoneMessages(gone) => {
                 let range = SettledRange::of_content(dseq, ctx.now.instant, gone.reason);
                 out.push(StreamOutcome::Unverified { range, messages: Count::Exact(gone.count) });
             }
@@ -565,7 +566,7 @@ impl RecvStream {
     fn lose(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
-        (dseq, item, place): (Dseq, &Item, SeqPosition),
+        (dseq, item, place): (Dseq, &StreamItem, SeqPosition),
         entry: Option<SubEntry>,
         skip: Option<Skip>,
         owed: Option<&Arc<MatchSet>>,
@@ -573,13 +574,13 @@ impl RecvStream {
     ) -> Option<Count> {
         // Messages that are lost with the item, though they began in no missing datagram; the skip stands for all others.
         let (skip, known) = match (skip, item) {
-            (skip, Item::AbandonedMessage(doomed)) => {
+            (skip, StreamItem::AbandonedMessage(doomed)) => {
                 let first = skip.map_or(place.seq, |skip| skip.first);
                 let (before, rest) = skip.map_or((0, UnprovenLoss::None), |skip| (skip.messages, skip.rest));
                 let messages = before + u64::from(!doomed.begun);
                 (Skip { first, last: place.seq, messages, rest }, u64::from(doomed.begun))
             }
-            (skip, Item::GoneMessages(gone)) => {
+            (skip, StreamItem::GoneMessages(gone)) => {
                 let last = place.seq.forward(gone.count - 1).unwrap_or(place.seq);
                 let first = skip.map_or(place.seq, |skip| skip.first);
                 let (messages, rest) = skip.map_or((0, UnprovenLoss::None), |skip| (skip.messages, skip.rest));
@@ -601,11 +602,11 @@ impl RecvStream {
         let mut count = count_of(&skip, &between, to_wrap);
         count = Count::from_bounds(count.min() + known, count.max() + known);
         let since = match (entry, item, self.kind) {
-            (entry, Item::GoneMessages(gone), _) if skip.messages == 0 => {
+            (entry, StreamItem::GoneMessages(gone), _) if skip.messages == 0 => {
                 entry.map_or(gone.since, |e| e.at.max(gone.since))
             }
             (Some(entry), ..) => between.since.map_or(entry.at, |since| since.min(entry.at)),
-            (None, Item::AbandonedMessage(doomed), _) if skip.messages + known == 1 => doomed.reached,
+            (None, StreamItem::AbandonedMessage(doomed), _) if skip.messages + known == 1 => doomed.reached,
             (None, _, StreamKind::Bcast { birth: Some(birth) }) => birth,
             _ => ctx.now.instant,
         };
@@ -619,13 +620,15 @@ impl RecvStream {
             _ => {}
         }
         let reason = match item {
-            Item::AbandonedMessage(doomed) if doomed.by_limit || doomed.gone.is_some() => doomed.reason(ctx.reason),
-            Item::GoneMessages(gone) => gone.reason,
+            StreamItem::AbandonedMessage(doomed) if doomed.by_limit || doomed.gone.is_some() => {
+                doomed.reason(ctx.reason)
+            }
+            StreamItem::GoneMessages(gone) => gone.reason,
             _ => between.reason.unwrap_or(ctx.reason),
         };
         ctx.losses.on_lost(count, ctx.now.wall);
         let mut missing = missing;
-        if let Item::GoneMessages(gone) = item {
+        if let StreamItem::GoneMessages(gone) = item {
             missing.push((dseq, gone.missing));
         }
         out.push(StreamOutcome::Lost {
@@ -642,7 +645,7 @@ impl RecvStream {
     }
 
     /// Notes the last number of the item's subject, the first one received of it.
-    fn record_last(&mut self, ctx: &mut ReceiveContext<'_>, item: &Item, entry: SubEntry) {
+    fn record_last(&mut self, ctx: &mut ReceiveContext<'_>, item: &StreamItem, entry: SubEntry) {
         if !ctx.window.insert(ctx.uid, item.subject(), entry) {
             self.evicted = true;
             ctx.counters.untracked += item.count();

@@ -2,7 +2,7 @@
 
 use crate::support::wait::{wait_until, wait_until_some};
 use seqcast::daemon::interface::{Family, Spec, choose};
-use seqcast::daemon::multicast::{Options, Sockets};
+use seqcast::daemon::multicast::{SocketOptions, Sockets};
 use serde_json::Value;
 use std::env;
 use std::fs;
@@ -244,7 +244,7 @@ impl Host {
 pub fn open_sockets(interface: &str, group: IpAddr, port: u16) -> Sockets {
     let interface = choose(&Spec::Name(interface.into()), Family::of(group)).expect("every host has it");
     let buffers = 4 << 20;
-    let options = Options {
+    let options = SocketOptions {
         group,
         port,
         interface: &interface,

@@ -5,7 +5,7 @@
 use crate::netns::lan::{Host, Lan, in_namespaces};
 use crate::netns::{Account, DATA, ONE_IN_TEN, PORT, Pair, config_of, group, group_v6, settled_by_epoch};
 use crate::support::wait::{let_time_pass, wait_until};
-use seqcast::bus::{Bus, Event, RecvError, Subscription};
+use seqcast::bus::{Bus, Notice, RecvError, Subscription};
 use seqcast::daemon::clock::Clock;
 use seqcast::message::Message;
 use seqcast::rng::Rng;
@@ -114,7 +114,7 @@ impl Member {
         let (mut count, mut repaired) = (0, 0);
         while count < (PUBLISHERS - 1) * SUBJECTS * MESSAGES {
             let delivery = match self.subscription.recv_timeout(QUIET) {
-                Ok(Event::Message(delivery)) => delivery,
+                Ok(Notice::Message(delivery)) => delivery,
                 Err(RecvError::Empty) => panic!("nothing comes any more: {next:?}, {:?}", self.rows("loss")),
                 other => panic!("after {count} messages: {other:?}"),
             };

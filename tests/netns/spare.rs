@@ -3,7 +3,7 @@
 use super::config_of;
 use super::lan::{Host, Lan, in_namespaces};
 use crate::support::wait::{let_time_pass, wait_until};
-use seqcast::bus::{Bus, Event};
+use seqcast::bus::{Bus, Notice};
 use seqcast::message::Message;
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn what_nobody_wants_is_not_sent_and_what_is_wanted_comes_from_the_first_message
             assert!(counter(publisher, "datagrams_multicast") < sent + 20, "heartbeats alone");
             for number in 0..UNWANTED {
                 let event = own.recv_timeout(Duration::from_secs(5)).expect("who is at the same peer gets it");
-                let Event::Message(delivery) = event else { panic!("{event:?}") };
+                let Notice::Message(delivery) = event else { panic!("{event:?}") };
                 assert_eq!(delivery.message.payload, number.to_string());
             }
             for host in &lan.hosts {
@@ -75,7 +75,7 @@ fn what_nobody_wants_is_not_sent_and_what_is_wanted_comes_from_the_first_message
                 }
                 for number in 0..MESSAGES {
                     let event = subscription.recv_timeout(Duration::from_secs(20)).expect("everything comes");
-                    let Event::Message(delivery) = event else { panic!("{round}: {event:?}") };
+                    let Notice::Message(delivery) = event else { panic!("{round}: {event:?}") };
                     assert_eq!(delivery.message.payload, number.to_string(), "{round}");
                 }
             }

@@ -3,7 +3,7 @@
 use super::TempDir;
 pub use super::wait::PATIENCE;
 use super::wait::wait_until;
-use seqcast::bus::{Bus, Event, Options, Subscription};
+use seqcast::bus::{Bus, Notice, Options, Subscription};
 use seqcast::config::Config;
 use seqcast::daemon::clock::random_u64;
 use seqcast::message::{Delivery, Message};
@@ -61,7 +61,7 @@ pub fn wait_for(a: &Bus, b: &Bus) {
 /// The next `count` messages; nothing else may come.
 pub fn messages(subscription: &Subscription, count: usize) -> Vec<Delivery> {
     let next = |_| match subscription.recv_timeout(PATIENCE).expect("a message in time") {
-        Event::Message(delivery) => delivery,
+        Notice::Message(delivery) => delivery,
         other => panic!("no message: {other:?}"),
     };
     (0..count).map(next).collect()

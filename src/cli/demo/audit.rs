@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::bus::Event;
+use crate::bus::Notice;
 use crate::message::{Count, LossScope};
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -54,22 +54,22 @@ pub struct SubjectBalance {
 
 impl DeliveryAudit {
     /// Enters what the receiver got.
-    pub fn record(&mut self, event: &Event) {
+    pub fn record(&mut self, event: &Notice) {
         match event {
-            Event::Message(delivery) => match delivery.seq {
+            Notice::Message(delivery) => match delivery.seq {
                 Some(seq) => {
                     let fate = if delivery.repaired { MessageOutcome::Repaired } else { MessageOutcome::Delivered };
                     self.record_outcomes(&delivery.message.subject, seq, seq, fate);
                 }
                 None => self.faults.push(format!("a message on {} has no number", delivery.message.subject)),
             },
-            Event::Loss(loss) => {
+            Notice::Loss(loss) => {
                 if let LossScope::Messages { subject, first, last, count } = &loss.what {
                     self.record_loss(subject, *first, *last, *count);
                 }
             }
-            Event::Dropped(count) => self.dropped += count,
-            Event::Joined(_) => {}
+            Notice::Dropped(count) => self.dropped += count,
+            Notice::Joined(_) => {}
         }
     }
 
@@ -156,9 +156,9 @@ mod tests {
     fn what_was_repaired_was_delivered() {
         let mut audit = DeliveryAudit::default();
         for count in 1..=5 {
-            let Event::Message(mut delivery) = message(count) else { unreachable!() };
+            let Notice::Message(mut delivery) = message(count) else { unreachable!() };
             delivery.repaired = count % 2 == 0;
-            audit.record(&Event::Message(delivery));
+            audit.record(&Notice::Message(delivery));
         }
         let sent = SentCounts::from([("a".parse().unwrap(), 5)]);
         let balance = &audit.balance(&sent)[0];
@@ -206,11 +206,11 @@ mod tests {
             (Count::Between { min: 6, max: 7 }, false),
         ] {
             let mut audit = DeliveryAudit::default();
-            let Event::Loss(mut reported) = loss(1, 5) else { unreachable!() };
+            let Notice::Loss(mut reported) = loss(1, 5) else { unreachable!() };
             if let LossScope::Messages { count: of, .. } = &mut reported.what {
                 *of = count;
             }
-            audit.record(&Event::Loss(reported));
+            audit.record(&Notice::Loss(reported));
             let faults = audit.faults(&SentCounts::from([("a".parse().unwrap(), 5)]), 0);
             assert_eq!(faults.is_empty(), fits, "{count}: {faults:?}");
         }
@@ -224,9 +224,9 @@ mod tests {
         Publisher { name: None, epoch: Epoch::new(1).unwrap(), uid: 1 }
     }
 
-    fn message(count: u64) -> Event {
+    fn message(count: u64) -> Notice {
         let message = Message::new("a".parse().unwrap(), "");
-        Event::Message(Delivery {
+        Notice::Message(Delivery {
             message,
             publisher: publisher(),
             seq: Some(seq(count)),
@@ -237,7 +237,7 @@ mod tests {
         })
     }
 
-    fn loss(first: u64, last: u64) -> Event {
+    fn loss(first: u64, last: u64) -> Notice {
         let what = LossScope::Messages {
             subject: "a".parse().unwrap(),
             first: seq(first),
@@ -245,6 +245,6 @@ mod tests {
             count: Count::Exact(last - first + 1),
         };
         let (reason, cause, at) = (Reason::Disabled, Cause::Network, WallTime::EPOCH);
-        Event::Loss(Loss { publisher: publisher(), what, reason, cause, at })
+        Notice::Loss(Loss { publisher: publisher(), what, reason, cause, at })
     }
 }

@@ -152,7 +152,7 @@ fn tail(options: &EventTailOptions, out: &mut Output) -> Result<Exit, CommandFai
     let mut left = options.count;
     loop {
         match events.next(out)? {
-            Ok(bus::Event::Message(delivery)) => {
+            Ok(bus::Notice::Message(delivery)) => {
                 // Other messages may share a subject with events.
                 let Ok(event) = Event::of_message(&delivery.message) else { continue };
                 print_event(options.json, &event, out)?;
@@ -162,11 +162,11 @@ fn tail(options: &EventTailOptions, out: &mut Output) -> Result<Exit, CommandFai
                     return Ok(Exit::Done);
                 }
             }
-            Ok(bus::Event::Loss(loss)) if options.json => out.line(event::loss_json(&loss))?,
-            Ok(bus::Event::Loss(loss)) => out.alarm(LossLine(&loss), LossLine(&loss).is_lost())?,
-            Ok(bus::Event::Dropped(count)) if options.json => out.line(event::dropped_json(count))?,
-            Ok(bus::Event::Dropped(count)) => out.alarm(event::dropped_line(count), true)?,
-            Ok(bus::Event::Joined(_)) => {}
+            Ok(bus::Notice::Loss(loss)) if options.json => out.line(event::loss_json(&loss))?,
+            Ok(bus::Notice::Loss(loss)) => out.alarm(LossLine(&loss), LossLine(&loss).is_lost())?,
+            Ok(bus::Notice::Dropped(count)) if options.json => out.line(event::dropped_json(count))?,
+            Ok(bus::Notice::Dropped(count)) => out.alarm(event::dropped_line(count), true)?,
+            Ok(bus::Notice::Joined(_)) => {}
             Err(StopReason::TimedOut) => return Ok(Exit::TimedOut),
             Err(StopReason::Interrupted) => return Ok(if left.is_some() { Exit::Failed } else { Exit::Done }),
         }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::args::OrderTailOptions;
 use super::event_type;
-use crate::bus::{Bus, Event, RecvError};
+use crate::bus::{Bus, Notice, RecvError};
 use crate::cli::connect;
 use crate::cli::event::{self, LossLine};
 use crate::cli::exit::{CommandFailure, Exit};
@@ -104,9 +104,9 @@ impl OrderTail<'_> {
         }
     }
 
-    fn on_event(&mut self, event: Event) -> io::Result<()> {
+    fn on_event(&mut self, event: Notice) -> io::Result<()> {
         match event {
-            Event::Message(delivery) => match OrderedEvent::of_payload(&delivery.message.payload) {
+            Notice::Message(delivery) => match OrderedEvent::of_payload(&delivery.message.payload) {
                 Ok(event) if self.is_wanted(&event.object) => {
                     let mut effects = Vec::new();
                     self.consumer.on_event(now_ms(), event, &mut effects);
@@ -119,11 +119,11 @@ impl OrderTail<'_> {
                 }
             },
             // What it means for the objects is told when it is known.
-            Event::Loss(loss) if self.options.json => self.out.line(event::loss_json(&loss)),
-            Event::Loss(loss) => self.out.alarm(LossLine(&loss), LossLine(&loss).is_lost()),
-            Event::Dropped(count) if self.options.json => self.out.line(event::dropped_json(count)),
-            Event::Dropped(count) => self.out.alarm(event::dropped_line(count), true),
-            Event::Joined(_) => Ok(()),
+            Notice::Loss(loss) if self.options.json => self.out.line(event::loss_json(&loss)),
+            Notice::Loss(loss) => self.out.alarm(LossLine(&loss), LossLine(&loss).is_lost()),
+            Notice::Dropped(count) if self.options.json => self.out.line(event::dropped_json(count)),
+            Notice::Dropped(count) => self.out.alarm(event::dropped_line(count), true),
+            Notice::Joined(_) => Ok(()),
         }
     }
 

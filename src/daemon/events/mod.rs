@@ -9,10 +9,10 @@ mod replication;
 pub use journal_handle::EventsError;
 
 use crate::config::Config;
-use crate::daemon::clients::{Clients, Kind};
+use crate::daemon::clients::{ClientTransport, Clients};
 use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError};
 use crate::daemon::parts::PartSender;
-use crate::daemon::queue::EventQueue;
+use crate::daemon::queue::SubscriptionQueue;
 use crate::daemon::store::error::StoreError;
 use crate::daemon::store::writer::AppendOp;
 use crate::daemon::stream::input_queue::InputSender;
@@ -300,12 +300,12 @@ impl EventService {
 
     /// As whom events are published: a client of its own, so that they are subject to all that holds up publishers.
     fn publisher(&mut self, now: ClockReading, clients: &mut Clients) -> ClientId {
-        let add = || clients.add(now, "events".into(), Kind::Embedded(BTreeMap::new()));
+        let add = || clients.add(now, "events".into(), ClientTransport::Embedded(BTreeMap::new()));
         *self.client.get_or_insert_with(add)
     }
 
     /// Begins to share the journal with other peers. Gives where what comes for it goes.
-    fn share(&mut self, own: &LocalServer) -> Result<Arc<EventQueue>, EventsError> {
+    fn share(&mut self, own: &LocalServer) -> Result<Arc<SubscriptionQueue>, EventsError> {
         let opened = self.opened.as_mut().expect("it is to be shared");
         let stored = opened.stored.clone();
         let last = stored.iter().find(|id| id.server == own.server).map_or(0, |id| id.session);

@@ -4,7 +4,7 @@
 use super::{notify_streams, push};
 use crate::daemon::clock::Clock;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
-use crate::daemon::queue::{Event as BusEvent, EventQueue, Item, PopError, QueueLimits};
+use crate::daemon::queue::{Notice, PopError, QueueItem, QueueLimits, SubscriptionQueue};
 use crate::daemon::store::error::StoreError;
 use crate::daemon::store::reader::JournalReader;
 use crate::daemon::store::writer::{AppendOp, JournalWriter};
@@ -170,7 +170,7 @@ pub(super) struct ReplicationStatus {
 pub(super) struct Replication {
     pub(super) stream: Arc<JournalAnnouncer>,
     pub(super) status: Arc<ReplicationStatus>,
-    pub(super) queue: Arc<EventQueue>,
+    pub(super) queue: Arc<SubscriptionQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -195,7 +195,7 @@ impl Replication {
             has_followers: AtomicBool::new(false),
             own: own.clone(),
         });
-        let queue = Arc::new(EventQueue::new(QUEUE));
+        let queue = Arc::new(SubscriptionQueue::new(QUEUE));
         let status = Arc::new(ReplicationStatus::default());
         let sharer = Replicator {
             inbox: own.inbox(),
@@ -298,7 +298,7 @@ struct Replicator {
     pages: PageQueue,
     stream: Arc<JournalAnnouncer>,
     status: Arc<ReplicationStatus>,
-    queue: Arc<EventQueue>,
+    queue: Arc<SubscriptionQueue>,
     reader: Arc<JournalReader>,
     writer: Arc<JournalWriter>,
     /// Who is told that the journal holds more.
@@ -369,14 +369,14 @@ impl Replicator {
         );
     }
 
-    fn on_item(&mut self, now: Instant, item: Item) {
+    fn on_item(&mut self, now: Instant, item: QueueItem) {
         match item {
-            Item::Event(BusEvent::Message(delivery)) => self.on_message(now, delivery),
-            Item::Event(BusEvent::Loss(loss)) => self.follower.on_loss(Some(loss.publisher.epoch)),
-            Item::Event(BusEvent::Dropped(_)) => self.follower.on_loss(None),
-            Item::Event(BusEvent::Joined(_)) => {}
+            QueueItem::Notice(Notice::Message(delivery)) => self.on_message(now, delivery),
+            QueueItem::Notice(Notice::Loss(loss)) => self.follower.on_loss(Some(loss.publisher.epoch)),
+            QueueItem::Notice(Notice::Dropped(_)) => self.follower.on_loss(None),
+            QueueItem::Notice(Notice::Joined(_)) => {}
             // So the reader tells that it has found something.
-            Item::Known(_) => {
+            QueueItem::Known(_) => {
                 while let Some((_, reply, page)) = self.pages.take() {
                     page.iter().for_each(|page| self.own.publish(Message::new(reply.clone(), encode_page(page))));
                 }

@@ -3,7 +3,7 @@
 use super::connection::ListenerConnection;
 use super::stream::Stream;
 use crate::config::SlowClient;
-use crate::daemon::clients::Kind;
+use crate::daemon::clients::ClientTransport;
 use crate::daemon::clock::random_u64;
 use crate::daemon::confirm::Subscriber;
 use crate::daemon::engine::Engine;
@@ -131,7 +131,7 @@ impl Engine {
         connection.write();
         self.listeners.clients += 1;
         let protocol = self.listeners.open[listener].settings.protocol();
-        self.clients.add(now, String::new(), Kind::Listener(None));
+        self.clients.add(now, String::new(), ClientTransport::Listener(None));
         if let Some(client) = self.clients.client(id) {
             client.origin = Some((protocol, from));
         }

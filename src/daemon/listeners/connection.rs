@@ -50,7 +50,7 @@ pub(crate) struct ListenerConnection {
     /// When it ends at the latest, once it is to end.
     pub(crate) close_deadline: Option<Instant>,
     limits: QueueLimits,
-    /// What it held when [`Memory`](super::memory::Memory) last looked.
+    /// What it held when [`ListenerMemory`](super::memory::ListenerMemory) last looked.
     pub(super) accounted_bytes: usize,
     /// What it did not get since it was last told.
     pub(crate) lost: DropCounts,

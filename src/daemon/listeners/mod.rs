@@ -30,7 +30,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use stream::Tls;
+use stream::ListenerTls;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
@@ -79,7 +79,7 @@ impl fmt::Display for ListenerError {
 impl std::error::Error for ListenerError {}
 
 /// The files with which the clients of a listener connect encrypted, if they do.
-fn load_encryption(protocol: Protocol, config: &Config) -> Result<Option<Tls>, ListenerError> {
+fn load_encryption(protocol: Protocol, config: &Config) -> Result<Option<ListenerTls>, ListenerError> {
     let files = match protocol {
         Protocol::Nats => &config.nats_tls,
         Protocol::Redis => &config.redis_tls,
@@ -106,7 +106,7 @@ pub(crate) struct Listener {
     pub(crate) socket: TcpListener,
     pub(crate) address: SocketAddr,
     pub(crate) settings: Settings,
-    tls: Option<Tls>,
+    tls: Option<ListenerTls>,
     pub(crate) is_acceptable: bool,
     /// Connected now.
     clients: usize,
@@ -327,7 +327,7 @@ fn settings(
     protocol: Protocol,
     config: &Config,
     (epoch, server): (Epoch, Option<ServerId>),
-    tls: Option<&Tls>,
+    tls: Option<&ListenerTls>,
 ) -> Settings {
     let access = |headers| Access { accounts: config.accounts.clone(), headers };
     match protocol {

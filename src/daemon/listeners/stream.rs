@@ -10,7 +10,7 @@ const HANDSHAKE: u8 = 22;
 
 /// Encryption of a listener.
 #[derive(Clone, Debug)]
-pub(crate) struct Tls {
+pub(crate) struct ListenerTls {
     pub(crate) config: Arc<ServerConfig>,
     /// Whether clients may come in without.
     pub(crate) is_optional: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Tls {
 pub(crate) struct Stream {
     pub(crate) socket: TcpStream,
     /// There until the client's first byte has told whether it is encrypted.
-    pending_tls: Option<Tls>,
+    pending_tls: Option<ListenerTls>,
     secure: Option<Box<ServerConnection>>,
     /// The client began without encryption and must not.
     pub(crate) is_refused: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// What is written before the client has sent anything is not encrypted.
-    pub(crate) fn new(socket: TcpStream, tls: Option<&Tls>) -> Stream {
+    pub(crate) fn new(socket: TcpStream, tls: Option<&ListenerTls>) -> Stream {
         Stream { socket, pending_tls: tls.cloned(), secure: None, is_refused: false }
     }
 

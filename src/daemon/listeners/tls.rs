@@ -1,6 +1,6 @@
 //! The files of an encrypted listener.
 
-use super::stream::Tls;
+use super::stream::ListenerTls;
 use crate::config::TlsFiles;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -41,7 +41,7 @@ impl fmt::Display for TlsError {
 impl std::error::Error for TlsError {}
 
 /// Reads the files.
-pub(crate) fn load(files: &TlsFiles) -> Result<Tls, TlsError> {
+pub(crate) fn load(files: &TlsFiles) -> Result<ListenerTls, TlsError> {
     let unreadable = |path: &Path| {
         let path = path.to_owned();
         move |error| TlsError::File { path, error }
@@ -59,5 +59,5 @@ pub(crate) fn load(files: &TlsFiles) -> Result<Tls, TlsError> {
         .with_no_client_auth()
         .with_single_cert(certificates, key)
         .map_err(TlsError::InvalidKeyPair)?;
-    Ok(Tls { config: Arc::new(config), is_optional: files.is_optional })
+    Ok(ListenerTls { config: Arc::new(config), is_optional: files.is_optional })
 }

@@ -8,7 +8,7 @@ use super::service_thread::{ClientMessage, StreamInput};
 use super::websocket::{self, MESSAGE_BYTES_READ};
 use crate::config::TlsFiles;
 use crate::daemon::listeners::TlsError;
-use crate::daemon::listeners::stream::Tls;
+use crate::daemon::listeners::stream::ListenerTls;
 use crate::daemon::listeners::tls;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamName;
@@ -97,7 +97,7 @@ pub enum HttpError {
     /// The system does not let it listen there.
     Listen(SocketAddr, io::Error),
     /// Its certificates or its key cannot be used.
-    Tls(TlsError),
+    ListenerTls(TlsError),
 }
 
 impl fmt::Display for HttpError {
@@ -109,7 +109,7 @@ impl fmt::Display for HttpError {
                     "cannot listen for clients of streams on {address}: {error}; choose another address with ftn18"
                 )
             }
-            HttpError::Tls(error) => write!(f, "ftn18-tls: {error}"),
+            HttpError::ListenerTls(error) => write!(f, "ftn18-tls: {error}"),
         }
     }
 }
@@ -212,7 +212,7 @@ impl HttpServer {
     pub fn start(settings: Settings, inputs: InputSender) -> Result<HttpServer, HttpError> {
         let wanted = settings.address;
         let failed = |error| HttpError::Listen(wanted, error);
-        let tls = settings.tls.as_ref().map(tls::load).transpose().map_err(HttpError::Tls)?;
+        let tls = settings.tls.as_ref().map(tls::load).transpose().map_err(HttpError::ListenerTls)?;
         let listener = TcpListener::bind(wanted).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -302,7 +302,7 @@ async fn trim(memory: &ClientMemory) {
 }
 
 /// Takes connections in, for ever.
-async fn accept(shared: Arc<HttpShared>, listener: tokio::net::TcpListener, tls: Option<Tls>) {
+async fn accept(shared: Arc<HttpShared>, listener: tokio::net::TcpListener, tls: Option<ListenerTls>) {
     let acceptor = tls.map(|tls| (TlsAcceptor::from(tls.config), tls.is_optional));
     loop {
         let stream = match listener.accept().await {

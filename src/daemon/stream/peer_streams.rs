@@ -9,7 +9,7 @@ use super::service_thread::{JournalAccess, StreamInput, StreamServiceHandle};
 use super::sqlite::SqliteStreams;
 use super::store::BatchStore;
 use crate::config::{Config, StreamStoreLocation};
-use crate::daemon::clients::Kind;
+use crate::daemon::clients::ClientTransport;
 use crate::daemon::engine::Engine;
 use crate::daemon::events::EventRequester;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
@@ -168,7 +168,7 @@ impl Engine {
         options: &Options,
     ) -> Result<(), StreamsOpenError> {
         let (true, Some(address)) = (options.serve, config.ftn18) else { return Ok(()) };
-        let client = self.clients.add(now, "streams".into(), Kind::Embedded(BTreeMap::new()));
+        let client = self.clients.add(now, "streams".into(), ClientTransport::Embedded(BTreeMap::new()));
         let Some(journal) = self.events.for_streams(client, &self.mailbox) else { return Ok(()) };
         let channel = inputs(InputLimits::USUAL);
         let stream_inputs = channel.0.clone();

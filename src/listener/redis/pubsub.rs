@@ -2,10 +2,10 @@
 
 use super::reply::{push, put_bulk, put_head};
 use crate::listener::output_buffer::OutputBuffer;
-use crate::message::{Count, SubId};
+use crate::message::{Count, SubId, SubscriptionFilter};
 use crate::proto::delivery::Deliveries;
-use crate::subject::Subject;
-use crate::subject::channel;
+use crate::subject::glob::Glob;
+use crate::subject::{Pattern, Subject, SubjectError, channel};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -219,4 +219,21 @@ impl LossCounter {
     pub(super) fn count(self) -> Count {
         Count::from_bounds(self.min, self.max)
     }
+}
+
+/// What a subscription to this name gets, or the error that is due.
+pub(super) fn want(kind: SubscriptionKind, name: &Bytes) -> Result<SubscriptionFilter, String> {
+    if kind != SubscriptionKind::Glob {
+        return channel::to_subject(name)
+            .map(|subject| Pattern::from(subject).into())
+            .map_err(|error| no_channel(&error));
+    }
+    let glob = Glob::new(name).map_err(|error| format!("ERR {error}"))?;
+    let pattern = channel::to_pattern(&glob.prefix()).map_err(|error| no_channel(&error))?;
+    Ok(SubscriptionFilter { pattern, glob: Some(glob), queue: None })
+}
+
+/// The error for a channel that no subject can stand for.
+pub(super) fn no_channel(error: &SubjectError) -> String {
+    format!("ERR no such channel can be: {error}")
 }

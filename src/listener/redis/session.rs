@@ -2,7 +2,7 @@
 
 use super::command_table::{CommandEntry, CommandId, find, wrong_number};
 use super::parser::{RedisCommand, number};
-use super::pubsub::{LossCounter, RedisSubscriptions, SubscriptionKind, deliver};
+use super::pubsub::{LossCounter, RedisSubscriptions, SubscriptionKind, deliver, no_channel, want};
 use super::reply::ReplyWriter;
 use super::{RedisFault, Settings, admin, client, info};
 use crate::listener::access::{Account, Credentials, is_equal};
@@ -10,11 +10,11 @@ use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, Publish, ReceiverCount, RespState, ServerFacts, SessionRequest,
 };
-use crate::message::{Count, Headers, SubId, SubscriptionFilter};
+use crate::message::{Count, Headers, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
 use crate::subject::glob::Glob;
-use crate::subject::{Pattern, Subject, SubjectError, channel};
+use crate::subject::{Subject, channel};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
@@ -657,22 +657,6 @@ fn chosen(mut channels: BTreeSet<Vec<u8>>, glob: Option<&Glob>) -> (Option<BTree
         matches
     });
     ((0 < left).then_some(channels), LIST_STEPS_MAX - left)
-}
-
-/// What a subscription to this name gets, or the error that is due.
-fn want(kind: SubscriptionKind, name: &Bytes) -> Result<SubscriptionFilter, String> {
-    if kind != SubscriptionKind::Glob {
-        return channel::to_subject(name)
-            .map(|subject| Pattern::from(subject).into())
-            .map_err(|error| no_channel(&error));
-    }
-    let glob = Glob::new(name).map_err(|error| format!("ERR {error}"))?;
-    let pattern = channel::to_pattern(&glob.prefix()).map_err(|error| no_channel(&error))?;
-    Ok(SubscriptionFilter { pattern, glob: Some(glob), queue: None })
-}
-
-fn no_channel(error: &SubjectError) -> String {
-    format!("ERR no such channel can be: {error}")
 }
 
 fn refused(refusal: &Refusal) -> String {

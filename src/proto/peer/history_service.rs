@@ -31,7 +31,7 @@ const ANSWERS_AHEAD: Duration = Duration::from_millis(250);
 
 /// Messages to be asked of a publisher's history, as part of repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fetch {
+pub(super) struct RepairFetch {
     pub epoch: Epoch,
     pub dseq: Dseq,
     pub subject: Subject,
@@ -123,7 +123,7 @@ impl Peer {
     /// Asks the histories of publishers for what repair needs of them.
     pub(super) fn fetch(&mut self, now: ClockReading) {
         let mut fetches = std::mem::take(&mut self.fetches).into_iter().peekable();
-        while let Some(Fetch { epoch, dseq, subject, first, last }) = fetches.next() {
+        while let Some(RepairFetch { epoch, dseq, subject, first, last }) = fetches.next() {
             let mut items = vec![question::Fetch { subject, first, last }];
             while items.len() < question::ITEMS_MAX
                 && let Some(next) = fetches.next_if(|next| next.epoch == epoch && next.dseq == dseq)

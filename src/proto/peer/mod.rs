@@ -27,7 +27,7 @@ use crate::proto::members::{Member, Side};
 use crate::proto::pace::{Pacer, ReceiveWindow};
 use crate::proto::peer::batch::PublishBatch;
 use crate::proto::peer::discovery::PublisherDiscovery;
-use crate::proto::peer::history_service::{Fetch, PendingQuestion};
+use crate::proto::peer::history_service::{PendingQuestion, RepairFetch};
 use crate::proto::peer::interest::InterestPacing;
 use crate::proto::peer::publish::Route;
 use crate::proto::peer::receive::PendingEpoch;
@@ -97,7 +97,7 @@ pub struct Peer {
     /// The last messages of each subject.
     history: History,
     /// What is to be asked of the histories of publishers, as part of repair.
-    fetches: Vec<Fetch>,
+    fetches: Vec<RepairFetch>,
     /// Questions to histories that have no answer yet.
     questions: BTreeMap<u64, PendingQuestion>,
     /// The number of the last question.

@@ -10,7 +10,7 @@ use crate::proto::effect::{Effect, Targets};
 use crate::proto::interest::MatchSet;
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
-use crate::proto::recv::Item;
+use crate::proto::recv::StreamItem;
 use crate::rng::Rng;
 use crate::seqno::Seq;
 use crate::subject::Subject;
@@ -227,7 +227,7 @@ impl Peer {
     }
 
     /// Nobody here wants these messages any more, and some of them were for members of queue groups here.
-    pub(super) fn on_unserved(&mut self, now: ClockReading, from: Epoch, item: Item, directed: bool) {
+    pub(super) fn on_unserved(&mut self, now: ClockReading, from: Epoch, item: StreamItem, directed: bool) {
         item.for_each(|mut message| {
             let block = std::mem::take(&mut message.headers);
             message.headers = queue::unstamped(&block);

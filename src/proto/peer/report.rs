@@ -1,7 +1,7 @@
 //! From what the streams decided to effects: deliveries, losses, advisories.
 
 use super::Peer;
-use super::history_service::Fetch;
+use super::history_service::RepairFetch;
 use crate::message::{
     Cause, Count, DeliveryMode, Epoch, Loss, LossScope, MissingDatagrams, PeerName, Publisher, Reason,
 };
@@ -136,7 +136,7 @@ impl Peer {
             }
             StreamOutcome::Service(message) => self.on_service(now, publisher.epoch, message),
             StreamOutcome::Fetch { dseq, subject, first, last } => {
-                self.fetches.push(Fetch { epoch: publisher.epoch, dseq, subject, first, last });
+                self.fetches.push(RepairFetch { epoch: publisher.epoch, dseq, subject, first, last });
             }
             StreamOutcome::Inbox { messages, reason, missing } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch) {

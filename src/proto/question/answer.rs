@@ -3,8 +3,8 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
 use super::{
-    ANSWER, ANSWER_BYTES_MAX, FETCH, FLAG_EVENT, FLAG_LAST, FLAG_META, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST,
-    LISTED_MAX, Malformed, PART_BYTES_MAX, POLL, Question, REFUSED, Refused, SubjectWriter, put_text,
+    ANSWER, ANSWER_BYTES_MAX, FETCH, FLAG_EVENT, FLAG_LAST, FLAG_META, FLAG_MORE, FLAG_NEXT, FLAG_SPAN,
+    HistoryDecodeError, LIST, LISTED_MAX, PART_BYTES_MAX, POLL, Question, REFUSED, Refused, SubjectWriter, put_text,
 };
 use crate::message::{Dseq, Epoch};
 use crate::offset::{HistorySpan, Modulus, PollCase};
@@ -27,8 +27,8 @@ pub fn answer(history: &History, epoch: Epoch, high: Dseq, question: &Bytes) -> 
     let question = match Question::decode(question) {
         _ if history.is_off() => return refuse(epoch, high, Refused::Off),
         Ok(question) => question,
-        Err(Malformed::Kind(_)) => return refuse(epoch, high, Refused::Unknown),
-        Err(Malformed::TooMany(_)) => return refuse(epoch, high, Refused::TooMany),
+        Err(HistoryDecodeError::Kind(_)) => return refuse(epoch, high, Refused::Unknown),
+        Err(HistoryDecodeError::TooMany(_)) => return refuse(epoch, high, Refused::TooMany),
         Err(_) => return refuse(epoch, high, Refused::Malformed),
     };
     match question {

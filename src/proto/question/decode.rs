@@ -4,7 +4,7 @@
 
 use super::{
     ANSWER, Answer, AnswerContent, CASE_BITS, FETCH, FLAG_EVENT, FLAG_LAST, FLAG_META, FLAG_MORE, FLAG_NEXT, FLAG_SPAN,
-    Fetch, FetchAnswer, ITEMS_MAX, LIST, Malformed, POLL, Poll, PollAnswer, Question, REFUSED, Refused,
+    Fetch, FetchAnswer, HistoryDecodeError, ITEMS_MAX, LIST, POLL, Poll, PollAnswer, Question, REFUSED, Refused,
 };
 use crate::message::{Dseq, Epoch, Message};
 use crate::offset::{HistorySpan, PollCase};
@@ -27,30 +27,30 @@ impl<'a> FieldReader<'a> {
         FieldReader { reader: Reader::new(payload), subject: None }
     }
 
-    fn subject(&mut self) -> Result<Subject, Malformed> {
+    fn subject(&mut self) -> Result<Subject, HistoryDecodeError> {
         let bytes = usize::from(self.reader.u8()?);
         if bytes != 0 {
             let subject = Subject::from_bytes(self.reader.bytes(bytes)?).map_err(wire::Malformed::Subject)?;
             self.subject = Some(subject);
         }
-        self.subject.clone().ok_or(Malformed::NoSubject)
+        self.subject.clone().ok_or(HistoryDecodeError::NoSubject)
     }
 
-    fn seq(&mut self) -> Result<Seq, Malformed> {
+    fn seq(&mut self) -> Result<Seq, HistoryDecodeError> {
         let raw = self.reader.u64()?;
         Ok(Seq::new(raw).ok_or(wire::Malformed::Seq(raw))?)
     }
 
-    fn span(&mut self) -> Result<HistorySpan, Malformed> {
+    fn span(&mut self) -> Result<HistorySpan, HistoryDecodeError> {
         let (first, last) = (self.reader.u32()?, self.reader.u32()?);
         let (first_seq, last_seq) = (self.seq()?, self.seq()?);
         if last_seq < first_seq {
-            return Err(Malformed::Range);
+            return Err(HistoryDecodeError::Range);
         }
         Ok(HistorySpan { first, last, first_seq, last_seq })
     }
 
-    fn event(&mut self, subject: &Subject) -> Result<HistoryEvent, Malformed> {
+    fn event(&mut self, subject: &Subject) -> Result<HistoryEvent, HistoryDecodeError> {
         let flags = self.reader.u8()?;
         if flags & !(FLAG_EVENT | FLAG_META) != 0 {
             return Err(wire::Malformed::Flags(flags).into());
@@ -71,21 +71,21 @@ impl<'a> FieldReader<'a> {
     }
 
     /// A count and so many events, each of which follows the one before.
-    fn events(&mut self, subject: &Subject) -> Result<Vec<HistoryEvent>, Malformed> {
+    fn events(&mut self, subject: &Subject) -> Result<Vec<HistoryEvent>, HistoryDecodeError> {
         let count = self.reader.u16()?;
         let mut events: Vec<HistoryEvent> = Vec::new();
         for _ in 0..count {
             let event = self.event(subject)?;
             let follows = |last: &HistoryEvent| last.seq < event.seq && last.offset.wrapping_add(1) == event.offset;
             if !events.last().is_none_or(follows) {
-                return Err(Malformed::Order);
+                return Err(HistoryDecodeError::Order);
             }
             events.push(event);
         }
         Ok(events)
     }
 
-    fn finish(&self, kind: u8) -> Result<(), Malformed> {
+    fn finish(&self, kind: u8) -> Result<(), HistoryDecodeError> {
         Ok(self.reader.finish(kind)?)
     }
 }
@@ -95,22 +95,22 @@ impl Question {
     ///
     /// # Errors
     /// Says what is wrong with the bytes.
-    pub fn decode(payload: &Bytes) -> Result<Question, Malformed> {
+    pub fn decode(payload: &Bytes) -> Result<Question, HistoryDecodeError> {
         let mut fields = FieldReader::new(payload);
         let kind = fields.reader.u8()?;
         let question = match kind {
             POLL => Question::Poll(items(&mut fields, |fields| {
                 let poll =
                     Poll { subject: fields.subject()?, offset: fields.reader.u32()?, count: fields.reader.u16()? };
-                if poll.count == 0 { Err(Malformed::Nothing) } else { Ok(poll) }
+                if poll.count == 0 { Err(HistoryDecodeError::Nothing) } else { Ok(poll) }
             })?),
             FETCH => Question::Fetch(items(&mut fields, |fields| {
                 let fetch = Fetch { subject: fields.subject()?, first: fields.seq()?, last: fields.seq()? };
-                if fetch.last < fetch.first { Err(Malformed::Range) } else { Ok(fetch) }
+                if fetch.last < fetch.first { Err(HistoryDecodeError::Range) } else { Ok(fetch) }
             })?),
             LIST => {
                 let bytes = usize::from(fields.reader.u8()?);
-                let pattern = Pattern::from_bytes(fields.reader.bytes(bytes)?).map_err(Malformed::Pattern)?;
+                let pattern = Pattern::from_bytes(fields.reader.bytes(bytes)?).map_err(HistoryDecodeError::Pattern)?;
                 let (newest, age) = (fields.reader.u32()?, fields.reader.u64()?);
                 let selection = Selection {
                     newest: (newest != 0).then_some(newest),
@@ -118,11 +118,11 @@ impl Question {
                 };
                 let (from, limit) = (fields.reader.u32()?, fields.reader.u16()?);
                 if limit == 0 {
-                    return Err(Malformed::Nothing);
+                    return Err(HistoryDecodeError::Nothing);
                 }
                 Question::List { pattern, selection, from, limit }
             }
-            unknown => return Err(Malformed::Kind(unknown)),
+            unknown => return Err(HistoryDecodeError::Kind(unknown)),
         };
         fields.finish(kind)?;
         Ok(question)
@@ -132,14 +132,14 @@ impl Question {
 /// A count and so many items.
 fn items<T>(
     fields: &mut FieldReader<'_>,
-    mut item: impl FnMut(&mut FieldReader<'_>) -> Result<T, Malformed>,
-) -> Result<Vec<T>, Malformed> {
+    mut item: impl FnMut(&mut FieldReader<'_>) -> Result<T, HistoryDecodeError>,
+) -> Result<Vec<T>, HistoryDecodeError> {
     let count = fields.reader.u16()?;
     if count == 0 {
-        return Err(Malformed::Nothing);
+        return Err(HistoryDecodeError::Nothing);
     }
     if ITEMS_MAX < usize::from(count) {
-        return Err(Malformed::TooMany(count));
+        return Err(HistoryDecodeError::TooMany(count));
     }
     // Grows with what is there, not with what the count claims.
     let mut all = Vec::new();
@@ -154,7 +154,7 @@ impl Answer {
     ///
     /// # Errors
     /// Says what is wrong with the bytes.
-    pub fn decode(payload: &Bytes) -> Result<Answer, Malformed> {
+    pub fn decode(payload: &Bytes) -> Result<Answer, HistoryDecodeError> {
         let mut fields = FieldReader::new(payload);
         let (kind, flags) = (fields.reader.u8()?, fields.reader.u8()?);
         let has_next = flags & FLAG_NEXT != 0;
@@ -186,9 +186,9 @@ impl Answer {
             REFUSED => {
                 let code = fields.reader.u8()?;
                 let reason = Refused::ALL.into_iter().find(|reason| reason.code() == code);
-                AnswerContent::Refused(reason.ok_or(Malformed::Reason(code))?)
+                AnswerContent::Refused(reason.ok_or(HistoryDecodeError::Reason(code))?)
             }
-            unknown => return Err(Malformed::Kind(unknown)),
+            unknown => return Err(HistoryDecodeError::Kind(unknown)),
         };
         fields.finish(kind)?;
         Ok(Answer { epoch, high, part, last: flags & FLAG_LAST != 0, content })
@@ -204,10 +204,10 @@ struct AnswerHeader {
 }
 
 impl AnswerHeader {
-    fn decode(fields: &mut FieldReader<'_>) -> Result<AnswerHeader, Malformed> {
+    fn decode(fields: &mut FieldReader<'_>) -> Result<AnswerHeader, HistoryDecodeError> {
         let case = fields.reader.u8()?;
         if case & !(CASE_BITS | FLAG_SPAN | FLAG_MORE) != 0 {
-            return Err(Malformed::PollCase(case));
+            return Err(HistoryDecodeError::PollCase(case));
         }
         let subject = fields.subject()?;
         let span = if case & FLAG_SPAN != 0 { Some(fields.span()?) } else { None };
@@ -216,28 +216,28 @@ impl AnswerHeader {
 }
 
 impl PollAnswer {
-    fn decode(fields: &mut FieldReader<'_>) -> Result<PollAnswer, Malformed> {
+    fn decode(fields: &mut FieldReader<'_>) -> Result<PollAnswer, HistoryDecodeError> {
         let AnswerHeader { number, more, subject, span } = AnswerHeader::decode(fields)?;
         let (case, events) = match number {
             1 => (PollCase::Successor, fields.events(&subject)?),
             2 => (PollCase::NoEvent, Vec::new()),
             3 => (PollCase::Recovery, Vec::new()),
-            _ => return Err(Malformed::PollCase(number)),
+            _ => return Err(HistoryDecodeError::PollCase(number)),
         };
         let is_event = case == PollCase::Successor;
         if is_event == events.is_empty() || more && !is_event || span.is_none() && case != PollCase::NoEvent {
-            return Err(Malformed::PollCase(number));
+            return Err(HistoryDecodeError::PollCase(number));
         }
         Ok(PollAnswer { subject, case, span, events, more })
     }
 }
 
 impl FetchAnswer {
-    fn decode(fields: &mut FieldReader<'_>) -> Result<FetchAnswer, Malformed> {
+    fn decode(fields: &mut FieldReader<'_>) -> Result<FetchAnswer, HistoryDecodeError> {
         let AnswerHeader { number, more, subject, span } = AnswerHeader::decode(fields)?;
         let events = fields.events(&subject)?;
         if number != 0 || span.is_none() && !events.is_empty() || more && events.is_empty() {
-            return Err(Malformed::PollCase(number));
+            return Err(HistoryDecodeError::PollCase(number));
         }
         Ok(FetchAnswer { subject, span, events, more })
     }

@@ -237,7 +237,7 @@ impl fmt::Display for Refused {
 
 /// Why bytes are no question or answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Malformed {
+pub enum HistoryDecodeError {
     /// A field cannot be read.
     Field(wire::Malformed),
     /// A kind that does not exist.
@@ -260,30 +260,30 @@ pub enum Malformed {
     Reason(u8),
 }
 
-impl From<wire::Malformed> for Malformed {
-    fn from(malformed: wire::Malformed) -> Malformed {
-        Malformed::Field(malformed)
+impl From<wire::Malformed> for HistoryDecodeError {
+    fn from(malformed: wire::Malformed) -> HistoryDecodeError {
+        HistoryDecodeError::Field(malformed)
     }
 }
 
-impl fmt::Display for Malformed {
+impl fmt::Display for HistoryDecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Malformed::Field(malformed) => malformed.fmt(f),
-            Malformed::Kind(kind) => write!(f, "the kind {kind:#04x} does not exist"),
-            Malformed::Pattern(error) => write!(f, "pattern: {error}"),
-            Malformed::Nothing => write!(f, "nothing is asked"),
-            Malformed::TooMany(count) => write!(f, "{count} items, more than {ITEMS_MAX}"),
-            Malformed::Range => write!(f, "the last number is below the first"),
-            Malformed::NoSubject => write!(f, "a subject of length 0 must follow another one"),
-            Malformed::PollCase(case) => write!(f, "the case {case:#04x} does not fit what comes with it"),
-            Malformed::Order => write!(f, "the events do not follow each other"),
-            Malformed::Reason(reason) => write!(f, "the reason {reason} does not exist"),
+            HistoryDecodeError::Field(malformed) => malformed.fmt(f),
+            HistoryDecodeError::Kind(kind) => write!(f, "the kind {kind:#04x} does not exist"),
+            HistoryDecodeError::Pattern(error) => write!(f, "pattern: {error}"),
+            HistoryDecodeError::Nothing => write!(f, "nothing is asked"),
+            HistoryDecodeError::TooMany(count) => write!(f, "{count} items, more than {ITEMS_MAX}"),
+            HistoryDecodeError::Range => write!(f, "the last number is below the first"),
+            HistoryDecodeError::NoSubject => write!(f, "a subject of length 0 must follow another one"),
+            HistoryDecodeError::PollCase(case) => write!(f, "the case {case:#04x} does not fit what comes with it"),
+            HistoryDecodeError::Order => write!(f, "the events do not follow each other"),
+            HistoryDecodeError::Reason(reason) => write!(f, "the reason {reason} does not exist"),
         }
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for HistoryDecodeError {}
 
 impl Question {
     /// Writes the payload of a question.

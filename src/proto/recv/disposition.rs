@@ -1,6 +1,6 @@
 //! What becomes of an item of a stream.
 
-use super::item::{Arrival, Item};
+use super::item::{Arrival, StreamItem};
 use super::{ReceiveContext, StreamKind, StreamOutcome};
 use crate::message::{DeliveryMode, Verdict};
 use crate::proto::interest::MatchSet;
@@ -21,7 +21,7 @@ pub(super) enum Disposition {
 }
 
 /// What becomes of an item that no subscription here wants.
-pub(super) fn unwanted(ctx: &ReceiveContext<'_>, item: &Item) -> Disposition {
+pub(super) fn unwanted(ctx: &ReceiveContext<'_>, item: &StreamItem) -> Disposition {
     // Members of queue groups are in mode repair.
     let is_unserved = ctx.mode == DeliveryMode::Repair && item.is_for_member(ctx.own);
     if is_unserved { Disposition::Unserved } else { Disposition::Done }
@@ -31,7 +31,7 @@ pub(super) fn unwanted(ctx: &ReceiveContext<'_>, item: &Item) -> Disposition {
 #[inline]
 pub(super) fn push_delivery(
     kind: StreamKind,
-    item: Item,
+    item: StreamItem,
     arrival: Arrival,
     judged: Disposition,
     out: &mut Vec<StreamOutcome>,

@@ -1,6 +1,6 @@
 //! What becomes of a stream in which somebody else sent datagrams in the publisher's name.
 
-use super::item::{Arrival, Item};
+use super::item::{Arrival, StreamItem};
 use super::{ReceiveContext, RecvStream, StreamKind, StreamOutcome};
 use crate::message::{Count, Dseq, MissingDatagrams, Reason};
 use crate::proto::continuity::Continuity;
@@ -84,7 +84,7 @@ impl RecvStream {
         ctx: &mut ReceiveContext<'_>,
         entry: &SubEntry,
         (dseq, arrival): (Dseq, Arrival),
-        item: &Item,
+        item: &StreamItem,
         judged: Continuity,
         out: &mut Vec<StreamOutcome>,
     ) -> bool {

@@ -9,7 +9,7 @@ use crate::wire::{Run, queue};
 
 /// Something in a datagram that is judged as one.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Item {
+pub enum StreamItem {
     /// Messages of one subject.
     Run(Run),
     /// A large message.
@@ -73,45 +73,45 @@ pub(super) struct Arrival {
     pub(super) repaired: bool,
 }
 
-impl Item {
+impl StreamItem {
     pub(super) fn subject(&self) -> &Subject {
         match self {
-            Item::Run(run) => &run.subject,
-            Item::ReassembledMessage(whole) => &whole.message.subject,
-            Item::AbandonedMessage(doomed) => &doomed.subject,
-            Item::FetchedMessages(fetched) => &fetched.messages[0].subject,
-            Item::GoneMessages(gone) => &gone.subject,
+            StreamItem::Run(run) => &run.subject,
+            StreamItem::ReassembledMessage(whole) => &whole.message.subject,
+            StreamItem::AbandonedMessage(doomed) => &doomed.subject,
+            StreamItem::FetchedMessages(fetched) => &fetched.messages[0].subject,
+            StreamItem::GoneMessages(gone) => &gone.subject,
         }
     }
 
     /// The number of the first message; `None` if the publisher gave none.
     pub fn place(&self) -> Option<SeqPosition> {
         match self {
-            Item::Run(run) => run.first.map(|seq| SeqPosition { seq, stamp: run.stamp, chain: run.chain }),
-            Item::ReassembledMessage(whole) => whole.place,
-            Item::AbandonedMessage(doomed) => doomed.place,
-            Item::FetchedMessages(fetched) => Some(fetched.place),
-            Item::GoneMessages(gone) => gone.place,
+            StreamItem::Run(run) => run.first.map(|seq| SeqPosition { seq, stamp: run.stamp, chain: run.chain }),
+            StreamItem::ReassembledMessage(whole) => whole.place,
+            StreamItem::AbandonedMessage(doomed) => doomed.place,
+            StreamItem::FetchedMessages(fetched) => Some(fetched.place),
+            StreamItem::GoneMessages(gone) => gone.place,
         }
     }
 
     /// Whether it stands for messages that are lost.
     pub(super) fn is_absent(&self) -> bool {
-        matches!(self, Item::AbandonedMessage(_) | Item::GoneMessages(_))
+        matches!(self, StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_))
     }
 
     /// Whether it is a doomed message whose beginning did not arrive.
     pub(super) fn is_headless(&self) -> bool {
-        matches!(self, Item::AbandonedMessage(AbandonedMessage { begun: false, .. }))
+        matches!(self, StreamItem::AbandonedMessage(AbandonedMessage { begun: false, .. }))
     }
 
     /// How many messages it has.
     pub fn count(&self) -> u64 {
         match self {
-            Item::Run(run) => u64::from(run.count),
-            Item::FetchedMessages(fetched) => fetched.messages.len() as u64,
-            Item::GoneMessages(gone) => gone.count,
-            Item::ReassembledMessage(_) | Item::AbandonedMessage(_) => 1,
+            StreamItem::Run(run) => u64::from(run.count),
+            StreamItem::FetchedMessages(fetched) => fetched.messages.len() as u64,
+            StreamItem::GoneMessages(gone) => gone.count,
+            StreamItem::ReassembledMessage(_) | StreamItem::AbandonedMessage(_) => 1,
         }
     }
 
@@ -120,30 +120,32 @@ impl Item {
         let names_it =
             |headers: &[u8]| queue::is_stamped(headers) && queue::stamps(headers).any(|stamp| stamp.epoch == own);
         match self {
-            Item::Run(run) => run.has_meta() && run.messages().any_headers(names_it),
-            Item::ReassembledMessage(whole) => names_it(whole.message.headers.block()),
-            Item::FetchedMessages(fetched) => fetched.messages.iter().any(|message| names_it(message.headers.block())),
-            Item::AbandonedMessage(_) | Item::GoneMessages(_) => false,
+            StreamItem::Run(run) => run.has_meta() && run.messages().any_headers(names_it),
+            StreamItem::ReassembledMessage(whole) => names_it(whole.message.headers.block()),
+            StreamItem::FetchedMessages(fetched) => {
+                fetched.messages.iter().any(|message| names_it(message.headers.block()))
+            }
+            StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_) => false,
         }
     }
 
     /// Calls `each` with every message in order.
     pub fn for_each(self, mut each: impl FnMut(Message)) {
         match self {
-            Item::Run(run) => run.into_messages().for_each(each),
-            Item::ReassembledMessage(whole) => each(whole.message),
-            Item::FetchedMessages(fetched) => fetched.messages.into_iter().for_each(each),
-            Item::AbandonedMessage(_) | Item::GoneMessages(_) => {}
+            StreamItem::Run(run) => run.into_messages().for_each(each),
+            StreamItem::ReassembledMessage(whole) => each(whole.message),
+            StreamItem::FetchedMessages(fetched) => fetched.messages.into_iter().for_each(each),
+            StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_) => {}
         }
     }
 
     /// Bytes of the messages.
     pub fn bytes(&self) -> usize {
         match self {
-            Item::Run(run) => run.entry_bytes(),
-            Item::ReassembledMessage(whole) => whole.message.body_bytes(),
-            Item::FetchedMessages(fetched) => fetched.bytes(),
-            Item::AbandonedMessage(_) | Item::GoneMessages(_) => 0,
+            StreamItem::Run(run) => run.entry_bytes(),
+            StreamItem::ReassembledMessage(whole) => whole.message.body_bytes(),
+            StreamItem::FetchedMessages(fetched) => fetched.bytes(),
+            StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_) => 0,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a stream needs for one input, and what it decides.
 
-use super::item::Item;
+use super::item::StreamItem;
 use crate::message::{Count, DeliveryMode, Dseq, Epoch, Message, MissingDatagrams, Reason, Verdict};
 use crate::proto::interest::{InterestTable, MatchSet};
 use crate::proto::ledger::SettledRange;
@@ -72,7 +72,7 @@ pub enum StreamOutcome {
     /// Hand on these messages.
     Deliver {
         /// A run, or a large message made whole.
-        item: Item,
+        item: StreamItem,
         /// Messages at its front that were received before.
         repeated: usize,
         /// Whether they were missing at first, and asked for.
@@ -124,7 +124,7 @@ pub enum StreamOutcome {
     /// Messages that nobody here wants any more, though one of them is for a member of a queue group here.
     Unserved {
         /// The messages.
-        item: Item,
+        item: StreamItem,
         /// Whether they were sent to this peer alone.
         directed: bool,
     },

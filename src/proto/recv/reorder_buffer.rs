@@ -6,7 +6,7 @@
 //! so while that one has to wait, the later ones have to. What a datagram that was missing costs is then what it releases,
 //! however much is held.
 
-use super::item::{Arrival, Item};
+use super::item::{Arrival, StreamItem};
 use crate::message::Dseq;
 use crate::subject::Subject;
 use foldhash::quality::FixedState;
@@ -23,7 +23,7 @@ pub(super) struct SubjectKey(u64);
 /// Everything held of one stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReorderBuffer {
-    items: BTreeMap<Position, (Arrival, Item)>,
+    items: BTreeMap<Position, (Arrival, StreamItem)>,
     /// The items that have numbers.
     by_subject: BTreeSet<(SubjectKey, Position)>,
     /// The large messages that will never be whole.
@@ -49,8 +49,8 @@ impl ReorderBuffer {
     }
 
     /// Holds an item that has just been judged: it has to wait.
-    pub(super) fn insert(&mut self, at: Position, arrival: Arrival, item: Item) {
-        let (key, is_doomed) = (key_of(&item), matches!(item, Item::AbandonedMessage(_)));
+    pub(super) fn insert(&mut self, at: Position, arrival: Arrival, item: StreamItem) {
+        let (key, is_doomed) = (key_of(&item), matches!(item, StreamItem::AbandonedMessage(_)));
         self.bytes += item.bytes();
         if let Some((_, replaced)) = self.items.insert(at, (arrival, item)) {
             self.unindex(at, &replaced);
@@ -69,7 +69,7 @@ impl ReorderBuffer {
     }
 
     /// What names the items that may follow this one, if there can be any.
-    pub(super) fn followers_of(&self, item: &Item) -> Option<SubjectKey> {
+    pub(super) fn followers_of(&self, item: &StreamItem) -> Option<SubjectKey> {
         if self.by_subject.is_empty() { None } else { key_of(item) }
     }
 
@@ -85,7 +85,7 @@ impl ReorderBuffer {
     /// The beginning of a message that was given up before arrived: no missing datagram accounts for it.
     pub(super) fn on_late_head(&mut self, dseq: Dseq) {
         for at in &self.doomed {
-            if let Some((_, Item::AbandonedMessage(doomed))) = self.items.get_mut(at)
+            if let Some((_, StreamItem::AbandonedMessage(doomed))) = self.items.get_mut(at)
                 && doomed.missing == dseq
             {
                 doomed.begun = true;
@@ -96,7 +96,7 @@ impl ReorderBuffer {
 
     /// Takes out the next item to judge, in the order of the stream: everything below `frontier`, then what may follow the
     /// last message of its subject. One that still has to wait is inserted again.
-    pub(super) fn pop(&mut self, frontier: Dseq) -> Option<(Position, Arrival, Item)> {
+    pub(super) fn pop(&mut self, frontier: Dseq) -> Option<(Position, Arrival, StreamItem)> {
         let first = self.items.first_key_value().map(|(at, _)| *at).filter(|at| at.0 < frontier);
         let at = match first {
             Some(at) => {
@@ -111,12 +111,12 @@ impl ReorderBuffer {
     }
 
     /// An item that was held at `at` is so no more.
-    fn unindex(&mut self, at: Position, item: &Item) {
+    fn unindex(&mut self, at: Position, item: &StreamItem) {
         self.bytes -= item.bytes();
         if let Some(key) = key_of(item) {
             self.by_subject.remove(&(key, at));
         }
-        if matches!(item, Item::AbandonedMessage(_)) {
+        if matches!(item, StreamItem::AbandonedMessage(_)) {
             self.doomed.remove(&at);
         }
     }
@@ -171,7 +171,7 @@ impl ReorderBuffer {
         let items = || self.items.iter().map(|(at, (_, item))| (*at, item));
         let keys: BTreeSet<_> = items().filter_map(|(at, item)| Some((key_of(item)?, at))).collect();
         let doomed: BTreeSet<_> =
-            items().filter(|(_, item)| matches!(item, Item::AbandonedMessage(_))).map(|(at, _)| at).collect();
+            items().filter(|(_, item)| matches!(item, StreamItem::AbandonedMessage(_))).map(|(at, _)| at).collect();
         assert_eq!((&self.by_subject, &self.doomed), (&keys, &doomed));
         assert!(self.due.iter().all(|at| self.items.contains_key(at)));
         assert_eq!(self.bytes, self.items.values().map(|(_, item)| item.bytes()).sum::<usize>());
@@ -196,7 +196,7 @@ impl ReorderBuffer {
     }
 }
 
-fn key_of(item: &Item) -> Option<SubjectKey> {
+fn key_of(item: &StreamItem) -> Option<SubjectKey> {
     item.place()?;
     Some(key(item.subject()))
 }

@@ -1,6 +1,6 @@
 //! What is got back of datagrams that cannot be sent again, and when to ask for something.
 
-use super::item::{Arrival, FetchedMessages, Item};
+use super::item::{Arrival, FetchedMessages, StreamItem};
 use super::{ReceiveContext, RecvStream, StreamOutcome, found};
 use crate::message::{Dseq, Message};
 use crate::proto::ledger::{Acceptance, GapContext};
@@ -121,7 +121,7 @@ impl RecvStream {
             self.take(
                 ctx,
                 (first, u32::MAX),
-                (arrival, Item::FetchedMessages(FetchedMessages { place, ..fetched })),
+                (arrival, StreamItem::FetchedMessages(FetchedMessages { place, ..fetched })),
                 false,
                 out,
             );
@@ -165,12 +165,13 @@ impl RecvStream {
         self.rebuilds.drop_large(dseq);
         // Large messages that end here for want of it come before what begins here.
         self.hold_abandoned_below_frontier();
-        let is_wanted = |item: &Item| matches!(item, Item::GoneMessages(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some());
+        let is_wanted = |item: &StreamItem| matches!(item, StreamItem::GoneMessages(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some());
         if items.iter().any(is_wanted) {
             ctx.losses.overrun += missing.overrun;
         }
         for (index, item) in items.into_iter().enumerate() {
-            if matches!(&item, Item::GoneMessages(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some()) {
+            if matches!(&item, StreamItem::GoneMessages(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some())
+            {
                 self.partially_lost.insert(dseq, accept == Acceptance::Repaired);
             }
             self.take(ctx, (dseq, index as u32 + 1), (arrival, item), false, out);

@@ -190,7 +190,7 @@ impl Seen {
                 StreamOutcome::Deliver { item, .. } => {
                     self.delivered += 1;
                     self.large +=
-                        usize::from(matches!(item, Item::FetchedMessages(fetched) if fetched.bytes() == LARGE));
+                        usize::from(matches!(item, StreamItem::FetchedMessages(fetched) if fetched.bytes() == LARGE));
                     self.overtook += usize::from(receiver.recv.ledger.is_waiting());
                 }
                 StreamOutcome::Lost { .. } => self.lost += 1,

@@ -41,11 +41,11 @@ pub fn hat(bytes: &[u8]) {
     let cut_bytes = 1 + usize::from(choices >> 3);
     let stream = if is_framed { script.take(bytes.len()).to_vec() } else { framed(script) };
     let settings = settings(is_closed, announces);
-    let whole = World::new(&settings, None).play(&stream, stream.len().max(1));
-    let cut = World::new(&settings, None).play(&stream, cut_bytes);
+    let whole = HatWorld::new(&settings, None).play(&stream, stream.len().max(1));
+    let cut = HatWorld::new(&settings, None).play(&stream, cut_bytes);
     assert_eq!(whole, cut, "cut into parts of {cut_bytes} bytes");
     // Whenever the journal answers, the client gets the same answers in the same order.
-    let late = World::new(&settings, Some(Rng::new(choices.into()))).play(&stream, cut_bytes);
+    let late = HatWorld::new(&settings, Some(Rng::new(choices.into()))).play(&stream, cut_bytes);
     let (whole_answers, late_answers) = (answers(&whole.1), answers(&late.1));
     if whole.0.is_some() {
         assert!(whole_answers.starts_with(&late_answers), "{whole_answers:?}\n{late_answers:?}");
@@ -101,7 +101,7 @@ fn answers(said: &SessionOutput) -> Vec<&(Conversation, HatServerMessage)> {
     said.iter().filter(is_answer).collect()
 }
 
-struct World {
+struct HatWorld {
     settings: Settings,
     session: HatSession,
     out: OutputBuffer,
@@ -121,9 +121,9 @@ enum DeferredReply {
     Answered(QueryPage),
 }
 
-impl World {
-    fn new(settings: &Settings, delays: Option<Rng>) -> World {
-        World {
+impl HatWorld {
+    fn new(settings: &Settings, delays: Option<Rng>) -> HatWorld {
+        HatWorld {
             session: HatSession::new(Arc::new(settings.clone()), Status::Operational, Instant::ZERO),
             settings: settings.clone(),
             out: OutputBuffer::new(),
@@ -226,7 +226,7 @@ impl World {
         }
         let events = self.sequencer.register(Timestamp::MIN, registrations);
         assert_eq!(self.journal.append(&events), Ok(events.len()));
-        let World { subscription, session, out, .. } = self;
+        let HatWorld { subscription, session, out, .. } = self;
         let is_wanted = |event: &&Event| {
             let Some(EventSubscription { patterns, server }) = subscription else { return false };
             server.is_none_or(|server| server == event.id.server)

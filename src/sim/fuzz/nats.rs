@@ -76,7 +76,7 @@ struct Client {
     parser: NatsParser,
     session: NatsSession,
     out: OutputBuffer,
-    reader: Reader,
+    reader: ReplyReader,
     now: Instant,
     subs: BTreeSet<SubId>,
     is_admitted: bool,
@@ -97,7 +97,7 @@ impl Client {
             parser: NatsParser::new(settings),
             session,
             out,
-            reader: Reader::default(),
+            reader: ReplyReader::default(),
             now: Instant::ZERO,
             subs: BTreeSet::new(),
             is_admitted,
@@ -249,11 +249,11 @@ fn delivery(rng: &mut crate::rng::Rng) -> Delivery {
 
 /// Reads what a client is told, and takes nothing that the protocol does not have.
 #[derive(Default)]
-struct Reader {
+struct ReplyReader {
     bytes: Vec<u8>,
 }
 
-impl Reader {
+impl ReplyReader {
     fn push(&mut self, bytes: Vec<u8>) {
         self.bytes.extend_from_slice(&bytes);
         while let Some(read) = read(&self.bytes) {

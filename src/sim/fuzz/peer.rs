@@ -51,7 +51,7 @@ const EDGES: [u64; 12] =
 /// Runs the operations that `bytes` spell.
 pub fn peer(bytes: &[u8]) {
     let mut script = Script::new(bytes);
-    let mut world = World::new(script.u8());
+    let mut world = PeerWorld::new(script.u8());
     while !script.is_done() {
         let mut choices = Script::new(script.take(OPERATION_BYTES));
         world.step(&mut choices, &mut script);
@@ -64,7 +64,7 @@ pub fn peer(bytes: &[u8]) {
     }
 }
 
-struct World {
+struct PeerWorld {
     now: ClockReading,
     peer: Peer,
     honest: Peer,
@@ -99,8 +99,8 @@ impl Default for ForgedSender {
     }
 }
 
-impl World {
-    fn new(choices: u8) -> World {
+impl PeerWorld {
+    fn new(choices: u8) -> PeerWorld {
         let now = ClockReading {
             instant: Instant::from_nanos(1 << 40),
             wall: WallTime::from_nanos(1_659_131_646_000_000_000),
@@ -110,7 +110,7 @@ impl World {
         let sent = ForgedSender { epoch: epoch(OURS), ..ForgedSender::default() };
         let is_heard = choices & 0x40 != 0;
         let (under_way, forged, tokens) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        World { now, peer, honest, under_way, forged, sent, tokens, is_heard, is_honest: true }
+        PeerWorld { now, peer, honest, under_way, forged, sent, tokens, is_heard, is_honest: true }
     }
 
     fn step(&mut self, script: &mut Script<'_>, rest: &mut Script<'_>) {

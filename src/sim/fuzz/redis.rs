@@ -21,14 +21,14 @@ pub fn redis(bytes: &[u8]) {
     let choices = script.u8();
     let (is_closed, refuses, cut_bytes) = (choices & 1 != 0, choices & 2 != 0, 1 + usize::from(choices >> 2));
     let stream = script.take(bytes.len());
-    let whole = World::new(is_closed, refuses).play(stream, stream.len().max(1));
-    let cut = World::new(is_closed, refuses).play(stream, cut_bytes);
+    let whole = RedisWorld::new(is_closed, refuses).play(stream, stream.len().max(1));
+    let cut = RedisWorld::new(is_closed, refuses).play(stream, cut_bytes);
     assert_eq!(whole.0, cut.0, "cut into parts of {cut_bytes} bytes");
     read_strictly(&whole.1);
     read_strictly(&cut.1);
 }
 
-struct World {
+struct RedisWorld {
     settings: Settings,
     parser: RedisParser,
     session: RedisSession,
@@ -40,8 +40,8 @@ struct World {
     asked: Vec<String>,
 }
 
-impl World {
-    fn new(is_closed: bool, refuses: bool) -> World {
+impl RedisWorld {
+    fn new(is_closed: bool, refuses: bool) -> RedisWorld {
         let credentials = Credentials::User { name: "default".into(), password: "pw".into() };
         let accounts = if is_closed { vec![Account { credentials, headers: false }] } else { Vec::new() };
         let settings = Settings {
@@ -57,7 +57,7 @@ impl World {
         };
         let address = "127.0.0.1:6379".parse().expect("an address");
         let hello = ConnectionInfo { client: 1, from: address, listen: address, nonce: [0; 16], is_secure: false };
-        World {
+        RedisWorld {
             parser: RedisParser::new(&settings),
             session: RedisSession::new(Arc::new(settings.clone()), &hello, Instant::ZERO),
             settings,

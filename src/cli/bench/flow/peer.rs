@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bus::{Bus, EmbeddedPeer, EventRef, Options, RecvError, SubscribeError, Subscription};
+use crate::bus::{Bus, EmbeddedPeer, NoticeRef, Options, RecvError, SubscribeError, Subscription};
 use crate::cli::bench::args::BenchPath;
 use crate::cli::bench::child::{Launch, Process};
 use crate::cli::bench::host;
@@ -32,18 +32,18 @@ pub enum BenchPeer {
     /// A peer in another thread.
     Threaded(Bus),
     /// A daemon in another process, which ends with this value.
-    Attached(Bus, Daemon),
+    Attached(Bus, DaemonProcess),
 }
 
 /// A daemon and the directory of its socket.
-pub struct Daemon {
+pub struct DaemonProcess {
     /// `None` once it has ended.
     process: Option<Process>,
     pid: u32,
     directory: PathBuf,
 }
 
-impl Drop for Daemon {
+impl Drop for DaemonProcess {
     fn drop(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.send(ProcessCommand::Stop);
@@ -135,7 +135,7 @@ impl BenchPeer {
         &mut self,
         subscription: &Subscription,
         wait: Duration,
-        mut each: impl FnMut(EventRef<'_>),
+        mut each: impl FnMut(NoticeRef<'_>),
     ) -> Result<usize, CommandFailure> {
         if let BenchPeer::Driven(embedded, _) = self {
             embedded.drive(wait).map_err(failed)?;
@@ -265,7 +265,7 @@ fn attach(values: &PeerSettings, drop: Option<Dropped>) -> Result<BenchPeer, Com
         Ok(process)
     });
     let daemon = match started {
-        Ok(process) => Daemon { pid: process.id(), process: Some(process), directory },
+        Ok(process) => DaemonProcess { pid: process.id(), process: Some(process), directory },
         Err(failure) => {
             std::fs::remove_dir_all(&directory)?;
             return Err(failure);

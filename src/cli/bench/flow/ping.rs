@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::peer::BenchPeer;
 use super::publish::wait_for_peers;
-use crate::bus::{EventRef, Subscription};
+use crate::bus::{NoticeRef, Subscription};
 use crate::cli::bench::job::{PingJob, PingReport, ProcessCommand, ProcessReport};
 use crate::cli::bench::latencies::Latencies;
 use crate::cli::bench::meter::warm_up;
@@ -76,7 +76,7 @@ fn await_pong(
     let mut is_back = false;
     loop {
         peer.receive(subscription, wait, |event| {
-            if let EventRef::Message(delivery) = event {
+            if let NoticeRef::Message(delivery) = event {
                 is_back |= read(delivery.payload, false).is_some_and(|(back, _)| back == number);
             }
         })?;
@@ -98,7 +98,7 @@ pub fn pong(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandF
     while line.try_receive() != Some(ProcessCommand::Stop) {
         let mut came = None;
         peer.receive(&subscription, wait(job), |event| {
-            if let EventRef::Message(delivery) = event {
+            if let NoticeRef::Message(delivery) = event {
                 came = Some(delivery.payload.to_vec());
             }
         })?;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::peer::{BenchPeer, window};
 use super::publish::{SUBJECT_PREFIX, subject};
-use crate::bus::{EventRef, Subscription};
+use crate::bus::{NoticeRef, Subscription};
 use crate::cli::bench::job::{ProcessCommand, ProcessReport, ReceiveReport, SubscribeJob};
 use crate::cli::bench::latencies::Latencies;
 use crate::cli::bench::meter::RateMeter;
@@ -34,9 +34,9 @@ struct ReceiveTally {
 }
 
 impl ReceiveTally {
-    fn record(&mut self, event: EventRef<'_>) {
+    fn record(&mut self, event: NoticeRef<'_>) {
         match event {
-            EventRef::Message(delivery) => {
+            NoticeRef::Message(delivery) => {
                 let content = read(delivery.payload, self.latencies.is_some());
                 self.checker.record(content.map(|(number, _)| number));
                 self.repaired += u64::from(delivery.repaired);
@@ -48,9 +48,9 @@ impl ReceiveTally {
                     }
                 }
             }
-            EventRef::Dropped(count) => self.dropped += count,
+            NoticeRef::Dropped(count) => self.dropped += count,
             // The peer's own account has them, with what is not yet certain.
-            EventRef::Loss(_) | EventRef::Joined(_) => {}
+            NoticeRef::Loss(_) | NoticeRef::Joined(_) => {}
         }
     }
 }

@@ -77,7 +77,7 @@ impl ReceiveBuffers {
     /// What the kernel says, except that nothing came in time.
     pub fn receive(&mut self, socket: &Socket) -> io::Result<()> {
         self.filled.clear();
-        let mut controls = [const { ControlBuffer([0; 64]) }; BUFFERS];
+        let mut controls = [const { MmsgControlBuffer([0; 64]) }; BUFFERS];
         let mut slices: Vec<libc::iovec> = self
             .buffers
             .iter_mut()
@@ -89,7 +89,7 @@ impl ReceiveBuffers {
             .map(|(slice, control)| {
                 let mut header = header(slice);
                 header.msg_hdr.msg_control = ptr::from_mut(control).cast();
-                header.msg_hdr.msg_controllen = size_of::<ControlBuffer>();
+                header.msg_hdr.msg_controllen = size_of::<MmsgControlBuffer>();
                 header
             })
             .collect();
@@ -129,7 +129,7 @@ impl ReceiveBuffers {
 
 /// Room for the control messages that a socket may be asked for, aligned as the kernel wants it.
 #[repr(C, align(8))]
-struct ControlBuffer([u8; 64]);
+struct MmsgControlBuffer([u8; 64]);
 
 /// The size of the datagrams in a buffer, if it holds several, and the count of drops, if it is told.
 fn parse_control(header: &libc::msghdr) -> (Option<usize>, Option<u32>) {
