@@ -51,7 +51,7 @@ impl DeliveryPosition {
 enum Messages {
     One(Option<Message>),
     Run(RunMessages),
-    FetchedMessages(vec::IntoIter<Message>),
+    Fetched(vec::IntoIter<Message>),
 }
 
 impl Messages {
@@ -59,7 +59,7 @@ impl Messages {
         match self {
             Messages::One(message) => message.take(),
             Messages::Run(messages) => messages.next(),
-            Messages::FetchedMessages(messages) => messages.next(),
+            Messages::Fetched(messages) => messages.next(),
         }
     }
 }
@@ -139,7 +139,7 @@ impl Deliveries {
         let mut messages = match item {
             StreamItem::Run(run) => Messages::Run(run.into_messages()),
             StreamItem::ReassembledMessage(whole) => Messages::One(Some(whole.message)),
-            StreamItem::FetchedMessages(fetched) => Messages::FetchedMessages(fetched.messages.into_iter()),
+            StreamItem::FetchedMessages(fetched) => Messages::Fetched(fetched.messages.into_iter()),
             StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_) => return None,
         };
         for _ in 0..repeated {
@@ -181,14 +181,14 @@ impl Deliveries {
         match &self.messages {
             Messages::One(message) => message.as_ref().is_some_and(has_stamp),
             Messages::Run(messages) => messages.any_headers(queue::is_stamped),
-            Messages::FetchedMessages(messages) => messages.as_slice().iter().any(has_stamp),
+            Messages::Fetched(messages) => messages.as_slice().iter().any(has_stamp),
         }
     }
 
     /// These messages in the place of those that are left; `None` if there are none.
     pub(crate) fn with_messages(&self, messages: Vec<Message>) -> Option<Deliveries> {
         let left = messages.len();
-        let messages = Messages::FetchedMessages(messages.into_iter());
+        let messages = Messages::Fetched(messages.into_iter());
         (0 < left).then(|| Deliveries { messages, publisher: self.publisher.clone(), left, ..*self })
     }
 
