@@ -1,8 +1,9 @@
-//! What the hot path asks of the allocator: `cargo bench --bench allocations`.
+//! Allocations on the hot path: `cargo bench --bench allocations`.
 //!
-//! Publishing and receiving may allocate a bounded number of times for each datagram, however many messages it holds, and
-//! so nothing for each message. Prints how often it was, through the core alone and through two peers on loopback
-//! multicast, and exits with 1 if a bound is exceeded. Every message is counted as it is delivered.
+//! Publishing and receiving may allocate a bounded number of times for each datagram, however many messages it holds,
+//! and so nothing for each message. The bench prints the number of allocations, through the core alone and through
+//! two peers on loopback multicast. It exits with 1 if a bound is exceeded. Every message is counted as it is
+//! delivered.
 
 use bytes::Bytes;
 use seqcast::bus::{EmbeddedPeer, NoticeRef, Subscription};
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Counts the calls that ask for memory, or for more.
+/// Allocator that counts the calls that allocate or reallocate.
 struct Counting;
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -50,20 +51,20 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Messages that are counted, after as many that make the tables grow to their size.
+/// Number of messages that are counted, after the same number that makes the tables grow to their size.
 const MESSAGES: usize = 200_000;
-/// Messages published between two turns: fewer than the socket's buffer holds.
+/// Number of messages published between two turns: fewer than the socket's buffer holds.
 const BURST: usize = 512;
 const PAYLOAD_BYTES: usize = 64;
 /// The largest datagram on an Ethernet, in bytes of UDP payload.
 const DATAGRAM_BYTES: usize = 1472;
-/// Allocations for each datagram that are allowed to either side. On one subject a datagram holds about twenty messages,
-/// so that one for each message would show.
+/// Maximum number of allocations for each datagram on either side. On one subject a datagram holds about twenty
+/// messages, so that one allocation for each message would show.
 const PER_DATAGRAM_MAX: f64 = 8.0;
-/// How long the two peers may take to meet, and the messages to arrive.
+/// Timeout for the two peers to meet, and for the messages to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What one side did.
+/// Counts of one side.
 #[derive(Clone, Copy, Default)]
 struct Count {
     allocations: u64,
@@ -72,7 +73,7 @@ struct Count {
 }
 
 impl Count {
-    /// Prints a line. False if the bound is exceeded.
+    /// Prints a line. Returns false if the bound is exceeded.
     fn print(&self, name: &str) -> bool {
         let [each, of_datagram] = [self.messages, self.datagrams].map(|count| self.allocations as f64 / count as f64);
         let is_within = of_datagram <= PER_DATAGRAM_MAX;
@@ -85,14 +86,14 @@ impl Count {
     }
 }
 
-/// Allocations that `work` makes.
+/// Returns the number of allocations that `work` makes, and its result.
 fn allocations<T>(work: impl FnOnce() -> T) -> (u64, T) {
     let before = CALLS.load(Relaxed);
     let result = work();
     (CALLS.load(Relaxed) - before, result)
 }
 
-/// Messages on so many subjects in turn; the same payload, which is not what is counted here.
+/// Returns messages on `subjects` subjects in turn. Their payload is shared, because it is not counted here.
 fn messages(subjects: usize) -> Vec<Message> {
     let payload = Bytes::from(vec![7; PAYLOAD_BYTES]);
     let subject = |n: usize| -> Subject { format!("bench.allocations.{n}").parse().expect("a subject") };
@@ -118,7 +119,7 @@ fn now(millis: u64) -> ClockReading {
     ClockReading { instant, wall: WallTime::from_nanos(1_659_131_646_000_000_000 + millis * 1_000_000) }
 }
 
-/// Through the core: two state machines, no socket.
+/// Measures the core: two state machines, no socket.
 fn core(subjects: usize) -> bool {
     let (client, sub) = (ClientId(1), SubId(1));
     let config = config();
@@ -175,7 +176,7 @@ fn core(subjects: usize) -> bool {
     received.print(&format!("core, {subjects} subjects: receive and deliver")) && is_within
 }
 
-/// Takes what is there and says how many messages that were.
+/// Takes the available messages and returns their number.
 fn drain(subscription: &Subscription) -> u64 {
     let mut messages = 0;
     let drained = subscription.drain(|event| match event {
@@ -189,7 +190,7 @@ fn drain(subscription: &Subscription) -> u64 {
     messages
 }
 
-/// Datagrams that a peer has multicast so far.
+/// Returns the number of datagrams that a peer has multicast so far.
 fn multicast(peer: &mut EmbeddedPeer) -> u64 {
     let answer = peer.show(&json!({ "show": "counters" }));
     let rows = answer["rows"].as_array().expect("rows");
@@ -197,7 +198,7 @@ fn multicast(peer: &mut EmbeddedPeer) -> u64 {
     row["value"].as_u64().expect("a number")
 }
 
-/// Through the library: two peers that this thread drives in turn, over loopback multicast.
+/// Measures the library: two peers that this thread drives in turn, over loopback multicast.
 fn library(subjects: usize) -> bool {
     let config = config();
     let mut subscriber = EmbeddedPeer::open(&config).expect("a peer on loopback");

@@ -1,11 +1,12 @@
-//! Durable appends to the journal of events, and questions to it: `cargo bench --bench journal`. Files lie where the system keeps
-//! temporary ones.
+//! Durable appends to the journal of events, and queries to it: `cargo bench --bench journal`. Files lie in the
+//! system's directory for temporary files.
 //!
-//! Producers register one event at a time, with 256 bytes of JSON; what waits is stored together. Each lets one request wait, and hands in
-//! the next one when it is stored; or lets up to 64 wait, as a client does that does not stop for each answer. The baselines of the
-//! same run are bare loops of inserts of the same rows, in transactions of as many events as the journal had in one, with the
-//! same settings, by a program that has nothing else to do: into a table with the indexes that the journal's questions need,
-//! and into one with no index but that of the id, which could not answer them.
+//! Producers register one event at a time, with 256 bytes of JSON; waiting events are stored together. Each producer
+//! has one pending request, and makes the next one when it is stored; or it has up to 64, as a client that does not
+//! wait for each answer. The baselines of the same run are bare loops of inserts of the same rows, by a program that
+//! has nothing else to do. They have the same settings, and as many events in a transaction as the journal had. One
+//! inserts into a table with the indexes that the journal's queries need. The other table has no index but that of
+//! the id, and could not answer them.
 
 use bytes::Bytes;
 use hdrhistogram::Histogram;
@@ -28,23 +29,23 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 
 const PRODUCERS: u64 = 64;
-/// Requests of a producer that wait at a time.
+/// Pending requests of a producer.
 const IN_FLIGHT: [u64; 2] = [1, 64];
 const EVENTS: u64 = 200_000;
 const ALONE: u64 = 2_000;
 const ROUNDS: usize = 3;
 const TYPES: u64 = 100;
-/// Events of the journal that is asked.
+/// Number of events of the journal that is queried.
 const ASKED: u64 = 1_000_000;
 const QUESTIONS: u64 = 200;
 
-/// The same rows as SQLite keeps them by itself.
+/// The same rows as plain SQLite keeps them.
 const ROWS: &str = "
     CREATE TABLE event (arrival INTEGER PRIMARY KEY, server INTEGER, session INTEGER, instance INTEGER, type INTEGER,
         time INTEGER, source_time INTEGER, payload_type TEXT, payload ANY) STRICT;
     CREATE UNIQUE INDEX event_id ON event (server, session, instance);
 ";
-/// What the journal's questions need.
+/// Indexes that the journal's queries need.
 const INDEXES: &str = "
     CREATE INDEX event_type ON event (type, time);
     CREATE INDEX event_time ON event (time);
@@ -85,7 +86,7 @@ fn registration(number: u64) -> Registration {
     Registration { event_type, source_timestamp: None, payload: Some(Payload::Json(json)) }
 }
 
-/// A new file.
+/// Returns the path of a new file.
 fn file(dir: &Path, name: &str) -> PathBuf {
     let path = dir.join(name);
     for suffix in ["", "-wal", "-shm"] {
@@ -97,7 +98,7 @@ fn file(dir: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// What came of it.
+/// Result of a run.
 struct Outcome {
     /// Events a second.
     rate: f64,
@@ -116,7 +117,7 @@ impl Outcome {
     }
 }
 
-/// Lets so many producers register so many events.
+/// Lets `producers` producers register `events` events.
 fn produce(path: &Path, producers: u64, in_flight: u64, events: u64) -> Outcome {
     let transactions = Arc::new(AtomicU64::new(0));
     let journal = SqliteJournal::open(path).expect("a new journal");
@@ -136,7 +137,7 @@ fn produce(path: &Path, producers: u64, in_flight: u64, events: u64) -> Outcome 
     Outcome { rate, batch: events as f64 / transactions.load(Ordering::Relaxed) as f64, waits }
 }
 
-/// Registers events with these numbers, and gives how long each waited.
+/// Registers events with these numbers, and returns the time that each waited.
 fn register(writer: &JournalWriter, in_flight: u64, numbers: impl Iterator<Item = u64>) -> Histogram<u64> {
     let (sender, receiver) = sync_channel(1 + usize::try_from(in_flight).expect("64 bits"));
     let mut waits = Histogram::<u64>::new(3).expect("a histogram");
@@ -164,7 +165,7 @@ fn register(writer: &JournalWriter, in_flight: u64, numbers: impl Iterator<Item 
     waits
 }
 
-/// The same rows into these tables in transactions of so many. Gives events a second.
+/// Inserts the same rows into these tables in transactions of `batch`. Returns events a second.
 fn bare(path: &Path, tables: &[&str], events: u64, batch: u64) -> f64 {
     let mut connection = Connection::open(path).expect("a new file");
     for (pragma, value) in [
@@ -198,7 +199,7 @@ fn bare(path: &Path, tables: &[&str], events: u64, batch: u64) -> f64 {
     events as f64 / Clock::now().instant.since(begun.instant).as_secs_f64()
 }
 
-/// Asks a journal of many events.
+/// Queries a journal of many events.
 fn ask(path: &Path) {
     produce(path, 4, 4096, ASKED);
     let mut reader = SqliteJournal::reader(path).expect("the journal");
@@ -213,7 +214,7 @@ fn ask(path: &Path) {
     print_costs("100 of a server behind an id", &mut reader, 100, of_server);
 }
 
-/// Asks questions of a kind, each with so many events for an answer.
+/// Prints the costs of one kind of query, each with `found` events as its answer.
 fn print_costs(what: &str, reader: &mut SqliteReader, found: usize, question: impl Fn(u64) -> Query) {
     let mut costs = Histogram::<u64>::new(3).expect("a histogram");
     for number in 0..QUESTIONS {

@@ -1,11 +1,13 @@
-//! Memory of the sequence windows and of the history, measured with an allocator that counts: `cargo bench --bench memory`.
+//! Memory of the sequence windows and of the history, measured with an allocator that counts: `cargo bench --bench
+//! memory`.
 //!
-//! Prints the bytes that each subject costs beyond its own bytes, and exits with 1 if a limit is exceeded:
-//! 48 bytes in the publication window, 128 in the subscription window. Besides the full window it shows the worst
-//! moment while the number of subjects doubled (growing tables exist twice for a moment), and the state
+//! Prints the bytes that each subject costs beyond its own bytes, and exits with 1 if a limit is exceeded: 48 bytes
+//! in the publication window, 128 in the subscription window. Besides the full window it shows two other moments. One
+//! is the worst while the number of subjects doubled (growing tables exist twice for a moment), the other follows
 //! after three quarters of the subjects have left.
 //!
-//! The history is flooded with a million subjects and has to stay within its limit plus 10 %. Nothing here depends on time or chance: every run prints the same.
+//! The history is flooded with a million subjects and has to stay within its limit plus 10 %. Nothing here depends on
+//! time or chance: every run prints the same.
 
 use bytes::Bytes;
 use seqcast::message::{Dseq, Message};
@@ -22,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Counts the bytes asked for; what the system's allocator needs beside is not included.
+/// Allocator that counts the requested bytes; the overhead of the system's allocator is not included.
 struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
@@ -49,11 +51,11 @@ static ALLOCATOR: Counting = Counting;
 
 const PUB_LIMIT: f64 = 48.0;
 const SUB_LIMIT: f64 = 128.0;
-/// A rotation takes at most so many calls; more than enough.
+/// Maximum number of calls that a rotation takes; more than enough.
 const ROTATE_CALLS: usize = 100;
 const SECOND: u64 = 1_000_000_000;
 
-/// Either window, with what a publisher or subscriber does with it.
+/// Either window, with the operations of a publisher or subscriber on it.
 enum Window {
     Pub(PubWindow, Rng),
     Sub(SubWindow),
@@ -61,7 +63,7 @@ enum Window {
 
 impl Window {
     fn new(name: &str) -> Window {
-        // Rotates as soon as its time has passed; has room for all of it.
+        // The window rotates as soon as its time has passed; it has room for all subjects.
         let settings = WindowSettings { bytes: 0, time: Duration::from_secs(10), bytes_max: 1 << 40 };
         match name {
             "pub" => Window::Pub(PubWindow::new(settings, u64::MAX, 1), Rng::new(1)),
@@ -69,7 +71,7 @@ impl Window {
         }
     }
 
-    /// The next message of a subject.
+    /// Records the next message of a subject.
     fn message(&mut self, subject: &Subject, secs: u64) {
         let instant = Instant::from_nanos(secs * SECOND);
         match self {
@@ -103,7 +105,7 @@ impl Window {
     }
 }
 
-/// The nth of many different subjects, with a length from `low` to `high`.
+/// Returns the nth of many different subjects, with a length from `low` to `high`.
 fn subject(n: usize, low: usize, high: usize) -> Subject {
     let mut rng = Rng::new(n as u64);
     let len = rng.between(low as u64, high as u64) as usize;
@@ -115,7 +117,7 @@ fn subject(n: usize, low: usize, high: usize) -> Subject {
     text.trim_end_matches('.').parse().expect("made of letters, digits and dots")
 }
 
-/// Measures one window and prints its line. False if it exceeds its limit.
+/// Measures one window and prints its line. Returns false if it exceeds its limit.
 fn measure(name: &str, subjects: usize, (low, high): (usize, usize)) -> bool {
     let limit = if name == "pub" { PUB_LIMIT } else { SUB_LIMIT };
     let before = LIVE.load(Relaxed);
@@ -163,8 +165,8 @@ fn measure(name: &str, subjects: usize, (low, high): (usize, usize)) -> bool {
     within
 }
 
-/// Floods a history with messages on so many subjects, in turn, and prints the line of its worst moment. False if that
-/// exceeds the limit by more than 10 %.
+/// Floods a history with messages on `subjects` subjects, in turn, and prints the line of its worst moment. Returns
+/// false if that exceeds the limit by more than 10 %.
 fn flood(subjects: usize, payload_bytes: usize, total_bytes_max: usize) -> bool {
     let settings = HistorySettings {
         count_max: 1000,

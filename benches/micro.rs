@@ -1,9 +1,8 @@
-//! What the parts of the hot path cost, in nanoseconds:
-//! `cargo bench --bench micro [-- [--json] [wire | match | event_types | windows | ledger | history | core |
-//! redis | nats]]`.
+//! Cost of the parts of the hot path, in nanoseconds: `cargo bench --bench micro [-- [--json] [wire | match |
+//! event_types | windows | ledger | history | core | redis | nats]]`.
 //!
-//! Each figure is the median of several rounds over the same work, on one thread, memory warm. Random order means that
-//! neighbouring operations touch different subjects, as real traffic on many subjects does.
+//! Each figure is the median of several rounds over the same work, on one thread, memory warm. Random order means
+//! that neighbouring operations touch different subjects, as real traffic on many subjects does.
 
 use bytes::Bytes;
 use seqcast::event::pattern_index::PatternIndex;
@@ -36,7 +35,7 @@ const ROUNDS: usize = 9;
 const PAYLOAD_BYTES: usize = 64;
 const DATAGRAM_BYTES: usize = 1472;
 
-/// Processor time that this thread has used: not changed by what else runs on the machine, as far as caches allow.
+/// Returns the processor time that this thread has used. Other load on the machine affects it only through caches.
 fn clock() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one `timespec`, which outlives the call.
@@ -45,14 +44,14 @@ fn clock() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// The time for one of so many operations, in nanoseconds.
+/// Returns the time for one of `operations` operations, in nanoseconds.
 fn nanos_once(operations: usize, work: impl FnOnce()) -> f64 {
     let start = clock();
     work();
     (clock() - start).as_nanos() as f64 / operations as f64
 }
 
-/// The median over [`ROUNDS`] of the time for one of `operations` operations, in nanoseconds.
+/// Returns the median over [`ROUNDS`] of the time for one of `operations` operations, in nanoseconds.
 fn nanos_each(operations: usize, mut work: impl FnMut()) -> f64 {
     median((0..ROUNDS).map(|_| nanos_once(operations, &mut work)).collect())
 }
@@ -90,7 +89,7 @@ fn subjects(count: usize) -> Vec<Subject> {
     (0..count).map(|n| format!("RSF.REC.{}.{n}", ["PAC", "MTC", "MCD"][n % 3]).parse().expect("valid")).collect()
 }
 
-/// Packs messages into one datagram until it is full; gives how many.
+/// Packs messages into one datagram until it is full; returns their number.
 fn compact(builder: &mut Builder, messages: &[Message], seqs: &[Seq]) -> usize {
     let mut packed = 0;
     for (message, seq) in messages.iter().zip(seqs) {
@@ -102,7 +101,7 @@ fn compact(builder: &mut Builder, messages: &[Message], seqs: &[Seq]) -> usize {
     packed
 }
 
-/// Packing and decoding: all messages of one subject, or each of another.
+/// Measures packing and decoding: all messages of one subject, or each of another.
 fn wire(figures: &mut Figures, name: &str, subjects: &[Subject]) {
     let payload = Bytes::from(vec![7; PAYLOAD_BYTES]);
     let messages: Vec<Message> =
@@ -137,7 +136,7 @@ fn wire(figures: &mut Figures, name: &str, subjects: &[Subject]) {
     );
 }
 
-/// Look-ups in the match tree itself, behind the cache.
+/// Measures look-ups in the match tree itself, behind the cache.
 fn matching(figures: &mut Figures) {
     for count in [1_000, 100_000] {
         let subjects = subjects(count);
@@ -164,7 +163,7 @@ fn matching(figures: &mut Figures) {
     }
 }
 
-/// Look-ups of subjects that were never seen, among patterns with wildcards of which one matches.
+/// Measures look-ups of subjects that were never seen, among patterns with wildcards of which one matches.
 fn wildcards(figures: &mut Figures) {
     for count in [100, 100_000] {
         let mut tree = Tree::new(1);
@@ -189,14 +188,16 @@ fn wildcards(figures: &mut Figures) {
     }
 }
 
-/// Types of five levels that were never seen, against queries: one by one, and all of a registry at once, of which one matches.
+/// Measures types of five levels that were never seen, against queries: one by one, and all of a registry at once, of
+/// which one matches.
 fn event_types(figures: &mut Figures) {
     let queries = |count: usize| -> Vec<TypePattern> {
         let tails = ["?/line/temperature", "?/?/temperature", "?/*", "unit/line/*"];
         let query = |n: usize| format!("plant/{n}/{}", tails[n % tails.len()]);
         (0..count).map(|n| query(n).parse().expect("valid")).collect()
     };
-    // Subjects that nobody looked at before, each of a type that one query of so many matches: with the second or the third tail.
+    // Subjects that were never looked up, each of a type that one of the queries matches: with the second or the
+    // third tail.
     let subjects = |count: usize| -> Vec<Subject> {
         let mut rng = Rng::new(1);
         let mut plant = || 4 * rng.below(count as u64 / 4) + rng.between(1, 2);
@@ -227,7 +228,7 @@ fn event_types(figures: &mut Figures) {
             }
         })
     };
-    // In turns, so that both see the same machine.
+    // The two alternate, so that both see the same machine.
     let rounds: Vec<[f64; 2]> = (0..5 * ROUNDS).map(|_| [look(&sizes[0]), look(&sizes[1])]).collect();
     for (at, (count, ..)) in sizes.iter().enumerate() {
         let nanos = median(rounds.iter().map(|round| round[at]).collect());
@@ -239,8 +240,8 @@ fn event_types(figures: &mut Figures) {
     figures.add_in("x", "event types, 100000 queries: an event, relative to 100", ratio);
 }
 
-/// The ledger and what stands around it: datagrams of one message each, in order; with each two swapped, so that every
-/// other one opens a gap that the next one closes; and all of them twice, the second time as repetitions.
+/// Measures the ledger and the code around it: datagrams of one message each, in order; with each two swapped, so
+/// that every other one opens a gap that the next one closes; and all of them twice, the second time as repetitions.
 fn ledger(figures: &mut Figures) {
     const DATAGRAMS: usize = 20_000;
     let (client, sub) = (ClientId(1), SubId(1));
@@ -296,7 +297,7 @@ fn ledger(figures: &mut Figures) {
         let nanos = times[ROUNDS / 2].as_nanos() as f64 / datagrams.len() as f64;
         figures.add(format!("ledger, {name}: a datagram of one message"), nanos);
     }
-    // The check that follows each change, of the two streams of the one publisher, in turn with what it is part of.
+    // The check that follows each change, of the two streams of the one publisher, in turn with the whole operation.
     let shares = (0..ROUNDS).map(|_| {
         let (spent, subscriber) = receive(&datagrams, 1);
         let check = nanos_once(2 * DATAGRAMS, || (0..DATAGRAMS).for_each(|_| black_box(&subscriber).check()));
@@ -305,7 +306,7 @@ fn ledger(figures: &mut Figures) {
     figures.add_in("%", "ledger, in order: share of the check of invariants", median(shares.collect()));
 }
 
-/// The windows in random order over few and over very many subjects, and on one subject alone.
+/// Measures the windows in random order over few and over very many subjects, and on one subject alone.
 fn windows(figures: &mut Figures) {
     let settings = WindowSettings { bytes: 1 << 30, time: Duration::from_secs(10), bytes_max: 1 << 30 };
     let now = ClockReading { instant: Instant::ZERO, wall: WallTime::from_nanos(1_659_131_646_000_000_000) };
@@ -342,8 +343,8 @@ fn windows(figures: &mut Figures) {
     }
 }
 
-/// The history: recording in random order over few and over very many subjects, and answering polls, 200 in a question, with
-/// one event each.
+/// Measures the history: recording in random order over few and over very many subjects, and answering polls, 200 in
+/// a question, with one event each.
 fn history(figures: &mut Figures) {
     let settings = HistorySettings {
         count_max: 100,
@@ -410,7 +411,7 @@ fn history(figures: &mut Figures) {
     }
 }
 
-/// A peer with what the benches of the whole core need; its window has room for a million subjects.
+/// Returns a peer with the settings for the benches of the whole core; its window has room for a million subjects.
 fn peer(epoch: u64) -> Peer {
     let window = WindowSettings { bytes: 1 << 30, time: Duration::from_secs(10), bytes_max: 1 << 30 };
     let settings = Settings {
@@ -449,7 +450,8 @@ fn now(millis: u64) -> ClockReading {
     ClockReading { instant, wall: WallTime::from_nanos(1_659_131_646_000_000_000 + millis * 1_000_000) }
 }
 
-/// A message through the whole core: published by one peer, received by another, in bursts of one datagram and more.
+/// Measures a message through the whole core: published by one peer, received by another, in bursts of one datagram
+/// and more.
 fn core(figures: &mut Figures) {
     const MESSAGES: usize = 50_000;
     let (client, sub) = (ClientId(1), SubId(1));
@@ -503,7 +505,7 @@ fn core(figures: &mut Figures) {
             assert_eq!(delivered, messages as u64, "nothing is lost between two peers in one process");
             (published, clock() - started)
         };
-        // Once through all subjects, so that the windows know them.
+        // One round over all subjects, so that the windows know them.
         round(subjects.clone());
         let mut times: Vec<(Duration, Duration)> = (0..ROUNDS)
             .map(|_| {
@@ -520,7 +522,7 @@ fn core(figures: &mut Figures) {
     }
 }
 
-/// Messages that a subscription of the same peer gets: published in turns of 256, each delivery looked at.
+/// Measures messages for a subscription of the same peer: published in turns of 256, each delivery looked at.
 fn local(figures: &mut Figures) {
     const TURNS: usize = 400;
     const EACH: usize = 256;
@@ -552,7 +554,7 @@ fn local(figures: &mut Figures) {
     );
 }
 
-/// The Redis listener: pipelined commands to asks and their answers, and messages to bytes.
+/// Measures the Redis listener: from pipelined commands to requests and their answers, and from messages to bytes.
 fn redis_listener(figures: &mut Figures) {
     const TURNS: usize = 400;
     const EACH: usize = 512;
@@ -602,7 +604,7 @@ fn redis_listener(figures: &mut Figures) {
     );
 }
 
-/// So many messages on a subject as a subscriber gets them, after one peer has sent them to another.
+/// Returns `count` messages on a subject as a subscriber gets them, after one peer has sent them to another.
 fn runs_of(subject: &Subject, count: usize) -> Vec<Deliveries> {
     let (client, sub) = (ClientId(1), SubId(1));
     let (mut publisher, mut subscriber) = (peer(1), peer(2));
@@ -630,7 +632,7 @@ fn runs_of(subject: &Subject, count: usize) -> Vec<Deliveries> {
     runs
 }
 
-/// The NATS listener: what a client publishes, many messages a write, and what it is written.
+/// Measures the NATS listener: publications of a client, many messages a write, and the bytes written to it.
 fn nats_listener(figures: &mut Figures) {
     const EACH: usize = 256;
     const WRITES: usize = 400;

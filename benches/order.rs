@@ -1,9 +1,11 @@
-//! Ordered events through their stores: `cargo bench --bench order`. Needs redis-server. Files lie where the system keeps temporary ones.
+//! Ordered events through their stores: `cargo bench --bench order`. Needs redis-server. Files lie in the system's
+//! directory for temporary files.
 //!
-//! Front ends push main events, one at a time, to 1,000 objects in turn; then workers, each with a connection of its own, send all of them to
-//! nowhere; and once more while they are pushed. What was sent is checked: each event of each object once, in the order of the pushes, with rising ids and right `prev`. The baselines
-//! of the same run are as many connections that do nothing but `INCR`, one after the other, and a loop of transactions that each
-//! change one row.
+//! Front ends push main events, one at a time, to 1,000 objects in turn. Then workers, each with a connection of its
+//! own, send all of them to nowhere; and once more while they are pushed. The sent events are checked: each event of
+//! each object once, in the order of the pushes, with rising ids and right `prev`. There are two baselines in the
+//! same run. One is the same number of connections that do nothing but `INCR`, one after the other; the other a loop
+//! of transactions that each change one row.
 
 #[expect(dead_code, reason = "tests use the rest of it")]
 #[path = "../tests/support/redis_server.rs"]
@@ -41,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// For each object the events in the order in which they were sent: id, prev, payload.
 type Sent = BTreeMap<Object, Vec<(OrderStamp, Option<OrderStamp>, Bytes)>>;
 
-/// Lets front ends push so many events. Gives pushes a second.
+/// Lets front ends push `events` events. Returns pushes a second.
 fn push<S: Store<Error = OrderError>>(open: &(impl Fn() -> S + Sync), events: u64) -> f64 {
     let begun = Clock::now().instant;
     thread::scope(|scope| {
@@ -61,7 +63,7 @@ fn push<S: Store<Error = OrderError>>(open: &(impl Fn() -> S + Sync), events: u6
     events as f64 / Clock::now().instant.since(begun).as_secs_f64()
 }
 
-/// Lets workers send all of them. Gives events a second, and what was sent.
+/// Lets workers send all of them. Returns events a second, and the sent events.
 fn work<S: Store<Error = OrderError>>(open: &(impl Fn() -> S + Sync), workers: u64, events: u64) -> (f64, Sent) {
     let (is_ending, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let begun = Clock::now().instant;
@@ -97,7 +99,8 @@ fn work<S: Store<Error = OrderError>>(open: &(impl Fn() -> S + Sync), workers: u
     (rate, by_object)
 }
 
-/// Each event of each object once, in the order of the pushes, with the right prev. Gives the events without their ids.
+/// Checks each event of each object: once, in the order of the pushes, with the right prev. Returns the events
+/// without their ids.
 fn checked(sent: Sent, events: u64) -> BTreeMap<Object, Vec<Bytes>> {
     assert_eq!(sent.values().map(Vec::len).sum::<usize>() as u64, events, "each event is sent once");
     for (object, events) in &sent {
@@ -106,13 +109,13 @@ fn checked(sent: Sent, events: u64) -> BTreeMap<Object, Vec<Bytes>> {
             assert_eq!(*prev, before, "{object}: prev of {id}");
             before = Some(*id);
         }
-        // Their numbers have as many digits.
+        // Their numbers have the same number of digits.
         assert!(events.is_sorted_by(|a, b| a.2 < b.2), "{object}: not in the order of the pushes");
     }
     sent.into_iter().map(|(object, events)| (object, events.into_iter().map(|event| event.2).collect())).collect()
 }
 
-/// Connections that do nothing but one small command, one after the other. Gives commands a second.
+/// Runs connections that do nothing but one small command, one after the other. Returns commands a second.
 fn bare_redis(server: &RedisServer, events: u64) -> f64 {
     let begun = Clock::now().instant;
     thread::scope(|scope| {
@@ -128,7 +131,7 @@ fn bare_redis(server: &RedisServer, events: u64) -> f64 {
     events as f64 / Clock::now().instant.since(begun).as_secs_f64()
 }
 
-/// Transactions that change one row. Gives transactions a second.
+/// Runs transactions that change one row. Returns transactions a second.
 fn bare_sqlite(path: &Path, events: u64) -> f64 {
     let connection = Connection::open(path).expect("a new file");
     connection.pragma_update(None, "journal_mode", "WAL").expect("a setting");

@@ -1,14 +1,15 @@
-//! Polls of a publisher's history (seed 000) over loopback, beside a bare UDP ping-pong in the same run:
-//! `cargo bench --bench polls [-- [--json] [--secs n]]`. Takes about 15 seconds.
+//! Polls of a publisher's history (seed 000) over loopback, beside a bare UDP ping-pong in the same run: `cargo bench
+//! --bench polls [-- [--json] [--secs n]]`. Takes about 15 seconds.
 //!
 //! - *raw*: one thread sends a datagram as large as a question of one poll and waits for one as large as its answer.
 //! - *one at a time*: a question of one poll, and the wait for its answer, before the next.
-//! - *many*: questions of 1,024 polls each; what is counted is polls with their answers. Driven, four of them are on their
-//!   way at once; otherwise one.
+//! - *many*: questions of 1,024 polls each; the figure counts polls with their answers. Driven, four of them are on
+//!   their way at once; otherwise one.
 //!
-//! *Driven* peers are [`EmbeddedPeer`](seqcast::bus::EmbeddedPeer): the thread that asks drives its peer. With *threads*
-//! ([`Bus::embed`](seqcast::bus::Bus::embed)) a question and its answer change threads in the asking program, and with
-//! *attached* ([`Bus::attach`](seqcast::bus::Bus::attach)) processes or what stands for them.
+//! *Driven* peers are [`EmbeddedPeer`](seqcast::bus::EmbeddedPeer): the thread that asks drives its peer. With
+//! *threads* ([`Bus::embed`](seqcast::bus::Bus::embed)) a question and its answer change threads in the asking
+//! program. With *attached* ([`Bus::attach`](seqcast::bus::Bus::attach)) they change processes, or threads in place
+//! of processes.
 
 use seqcast::bus::{AnswerContent, Bus, EmbeddedPeer, Options, PendingAnswer, Poll, PollAnswer, Question, Selection};
 use seqcast::config::Config;
@@ -25,22 +26,22 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use std::{env, fs, thread};
 
-/// Subjects in the history; each has two messages, so that there is always a next one.
+/// Number of subjects in the history; each has two messages, so that there is always a next one.
 const SUBJECTS: u32 = 10_000;
 /// The payload of a message, in bytes.
 const MESSAGE_BYTES: usize = 64;
 /// Polls in one question of *many*.
 const POLLS: usize = 1024;
-/// Questions on their way at once, where the caller drives its peer.
+/// Maximum number of pending questions if the caller drives its peer.
 const IN_FLIGHT: usize = 4;
-/// How long anything may take that goes well.
+/// Timeout of everything that succeeds.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of UDP payload of a question of one poll, and of its answer, by the layouts of docs/wire.md.
 const RAW_BYTES: (usize, usize) = (156, 252);
 
 type Outcome<T> = Result<T, String>;
 
-/// The times of single polls, or the rate of many.
+/// Times of single polls, or the rate of many.
 enum Figure {
     Times(Vec<Duration>),
     Rate(f64),
@@ -52,7 +53,7 @@ struct Row {
 }
 
 impl Row {
-    /// The time that this share of the polls took at most, in microseconds.
+    /// Returns the time that this share of the polls took at most, in microseconds.
     fn micros(&self, share: f64) -> Option<f64> {
         let Figure::Times(times) = &self.figure else { return None };
         let index = (times.len() as f64 * share) as usize;
@@ -91,7 +92,7 @@ fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// A publisher and one that asks, which meet only each other.
+/// Returns the configurations of a publisher and a peer that polls, which meet only each other.
 fn configs() -> Outcome<[Config; 2]> {
     let bits = random_u64().to_be_bytes();
     let config = |name: &str| -> Outcome<Config> {
@@ -143,7 +144,7 @@ fn raw(span: Duration) -> Outcome<Figure> {
     })
 }
 
-/// A publisher in a thread of its own, with a full history, while `ask` runs.
+/// Runs a publisher in a thread of its own, with a full history, while `ask` runs.
 fn with_publisher<T>(config: &Config, ask: impl FnOnce(Epoch) -> Outcome<T>) -> Outcome<T> {
     let mut publisher = EmbeddedPeer::open(config).map_err(text)?;
     let epoch = publisher.info().epoch;
@@ -168,13 +169,13 @@ fn with_publisher<T>(config: &Config, ask: impl FnOnce(Epoch) -> Outcome<T>) -> 
     })
 }
 
-/// What one of several clients does with the peers.
+/// Operations of each kind of client.
 trait Asker {
-    /// The first part of the answer.
+    /// Asks a question. The handle yields the parts of the answer.
     fn ask(&mut self, peer: Epoch, question: Question) -> Outcome<PendingAnswer>;
     /// Waits for the next part.
     fn part(&mut self, asked: &PendingAnswer) -> Outcome<(Vec<PollAnswer>, bool)>;
-    /// Questions on their way at once.
+    /// Returns the maximum number of pending questions.
     fn in_flight(&self) -> usize;
 }
 
@@ -219,7 +220,7 @@ fn polled(content: AnswerContent) -> Outcome<Vec<PollAnswer>> {
     }
 }
 
-/// Polls for the second message of every subject.
+/// Returns the polls for the second message of every subject.
 fn polls(asker: &mut impl Asker, peer: Epoch) -> Outcome<Vec<Poll>> {
     let unknown = |number: u32| Poll {
         subject: format!("bench.poll.{number}").parse().expect("a valid subject"),

@@ -1,15 +1,16 @@
-//! What repair costs and how long it takes, between two hosts in network namespaces:
-//! `cargo bench --bench repair [-- figure...]`. Takes about 45 seconds, and needs `unshare`, `ip` and `nft`.
+//! Cost and duration of repair between two hosts in network namespaces: `cargo bench --bench repair [-- figure...]`.
+//! Takes about 45 seconds, and needs `unshare`, `ip` and `nft`.
 //!
-//! Of what one host sends, a rule at the other one's network card drops a part by chance: data, heartbeats and resends.
-//! The virtual cable carries no buffers of several datagrams, so what the rule hits is one datagram.
+//! A rule at the receiving host's network card drops a random part of the other host's datagrams: data, heartbeats
+//! and retransmissions. The virtual cable carries no buffers of several datagrams, so the rule hits single datagrams.
 //!
-//! - *goodput*: messages delivered in a second, until everything is delivered, as a ratio to that without a rule. A publisher
-//!   faster than its receiver makes losses of its own, in the receiver's socket, so all runs have the same rate: a part of the
-//!   highest one of a ladder that gets through whole without a rule.
-//! - *repair*: from publishing to delivery, of messages that had to be asked for, at a pace that nothing has to wait for.
-//! - *others*: the same of a subject that loses nothing, while another one of the same publisher is being repaired, and in
-//!   turns with that while nothing is repaired.
+//! - *goodput*: messages delivered in a second, until everything is delivered, as a ratio to that without a rule. A
+//!   publisher faster than its receiver makes losses of its own, in the receiver's socket. Therefore all runs have
+//!   the same rate: a part of the highest one of a ladder that gets through whole without a rule.
+//! - *repair*: from publishing to delivery, of messages that had to be requested, at a pace that nothing has to wait
+//!   for.
+//! - *others*: the same of a subject that loses nothing, while another one of the same publisher is being repaired.
+//!   Turns with repair alternate with turns in which nothing is repaired.
 
 use bytes::Bytes;
 use seqcast::bus::{Bus, Notice, Subscription};
@@ -26,27 +27,28 @@ use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::Duration;
 
-/// How long each publisher of the first figure sends, and how long one of the ladder.
+/// Time for which each publisher of the first figure sends, and one of the ladder.
 const SPAN: Duration = Duration::from_secs(4);
 const TRIAL: Duration = Duration::from_millis(700);
-/// Messages a second, 64 bytes each: from the top until one gets through whole, and what part of that is then used.
+/// Messages a second, 64 bytes each. The ladder is tried from the top until one gets through whole; a part of that
+/// rate is then used.
 const LADDER: [u64; 9] = [1_500_000, 1_200_000, 1_000_000, 800_000, 600_000, 400_000, 300_000, 200_000, 100_000];
 const PART_PERCENT: u64 = 75;
-/// The part of the rate that is at least delivered where publisher and receiver keep up with it.
+/// Minimum part of the rate that is delivered if publisher and receiver keep up with it.
 const KEPT_UP: f64 = 0.95;
-/// The publisher sends what is due, and then sleeps for so long.
+/// Sleep of the publisher after it has sent all due messages.
 const STEP: Duration = Duration::from_millis(1);
-/// The rest has arrived when nothing has come for so long.
+/// Time without any arrival after which the rest counts as arrived.
 const QUIET: Duration = Duration::from_millis(2500);
 /// Rounds of the other figures, each of a long message and some short ones, and the pause after each message.
 const ROUNDS: u64 = 8000;
 const PAUSE: Duration = Duration::from_micros(250);
 /// Turns of the last figure: while nothing is dropped, while something is, and so on.
 const TURNS: u64 = 40;
-/// The payloads of the two subjects; a rule tells them apart by the length of the datagram.
+/// Payload bytes of the two subjects; a rule tells them apart by the length of the datagram.
 const LONG_BYTES: usize = 600;
 const SHORT_BYTES: usize = 32;
-/// Set in the namespaces.
+/// Environment variable that is set in the namespaces.
 const INSIDE: &str = "BENCH_IN_NAMESPACES";
 
 fn main() -> ExitCode {
@@ -172,14 +174,15 @@ impl Pair {
     }
 }
 
-/// What became of the messages of one publisher.
+/// Outcome of the messages of one publisher.
 struct Run {
     percent: u32,
     published: u64,
     delivered: u64,
-    /// From the first publish to the last delivery.
+    /// Time from the first publish to the last delivery.
     took: Duration,
-    /// Datagrams sent, and dropped by the rule, and in the receiver's sockets; told lost or unverified.
+    /// Number of datagrams sent, of those dropped by the rule and in the receiver's sockets, and of messages reported
+    /// as lost or unverified.
     sent: u64,
     by_rule: u64,
     by_kernel: u64,
@@ -211,7 +214,7 @@ impl Run {
     }
 }
 
-/// Messages of 64 bytes, so many a second, while so many percent of the datagrams are dropped.
+/// Publishes `rate` messages of 64 bytes a second for `span`, while `percent` of the datagrams are dropped.
 fn goodput(rate: u64, span: Duration, percent: Option<u32>) -> Run {
     let pair = Pair::new();
     drop_at_the_card(percent.map(|percent| format!("numgen random mod 100 < {percent}")).as_deref());
@@ -270,11 +273,11 @@ fn goodput(rate: u64, span: Duration, percent: Option<u32>) -> Run {
 /// Times from publishing to delivery.
 #[derive(Default)]
 struct Latencies {
-    /// Of the subject with short messages, in each turn.
+    /// Times of the subject with short messages, in each turn.
     short: Vec<Vec<Duration>>,
-    /// Of the one with long messages.
+    /// Times of the subject with long messages.
     long: Vec<Duration>,
-    /// Of both, what was missing at first.
+    /// Times of messages of both that were missing at first.
     repaired: Vec<Duration>,
 }
 
@@ -284,7 +287,8 @@ impl Latencies {
     }
 }
 
-/// Rounds of a long message and `short` short ones, each in a datagram of its own: so many while each of these is dropped.
+/// Publishes `rounds` rounds for each of `dropped`, while it is dropped. A round is a long message and `short` short
+/// ones, each in a datagram of its own.
 fn latencies(dropped: &[Option<&str>], rounds: u64, short: usize) -> Latencies {
     let pair = Pair::new();
     let began = now();
@@ -293,7 +297,7 @@ fn latencies(dropped: &[Option<&str>], rounds: u64, short: usize) -> Latencies {
             for (turn, dropped) in dropped.iter().enumerate() {
                 drop_at_the_card(*dropped);
                 send_rounds(&pair.publisher, began, turn as u8, rounds, short);
-                // What is repaired in one turn is not to be felt in the next.
+                // Repair in one turn must not affect the next.
                 thread::sleep(Duration::from_millis(100));
             }
         });
@@ -316,7 +320,7 @@ fn latencies(dropped: &[Option<&str>], rounds: u64, short: usize) -> Latencies {
     latencies
 }
 
-/// Publishes in each round a long message and `short` short ones, in which stand the time and the turn.
+/// Publishes in each round a long message and `short` short ones, which contain the time and the turn.
 fn send_rounds(publisher: &Bus, began: Instant, turn: u8, rounds: u64, short: usize) {
     let [long, short_ones] = [("t.long", LONG_BYTES), ("t.short", SHORT_BYTES)];
     let mut next = now();
@@ -332,14 +336,14 @@ fn send_rounds(publisher: &Bus, began: Instant, turn: u8, rounds: u64, short: us
     }
 }
 
-/// The value that so many percent of all do not exceed.
+/// Returns the value that `percent` percent of all do not exceed.
 fn part(all: &[Duration], percent: usize) -> Duration {
     let mut sorted = all.to_vec();
     sorted.sort_unstable();
     sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
-/// Makes this host's card drop what matches of the datagrams that come, and nothing else.
+/// Makes this host's card drop the matching datagrams that arrive, and nothing else.
 fn drop_at_the_card(matching: Option<&str>) {
     let chain = "type filter hook ingress device eth0 priority 0";
     let rule = matching.map_or(String::new(), |matching| format!("meta l4proto udp {matching} counter drop"));
@@ -350,7 +354,7 @@ fn drop_at_the_card(matching: Option<&str>) {
     assert!(done.success(), "{table}");
 }
 
-/// How many datagrams that rule has dropped so far.
+/// Returns the number of datagrams that the rule has dropped so far.
 fn dropped_at_the_card() -> u64 {
     let listed = Command::new("nft").args(["list", "table", "netdev", "faults"]).output().expect("nft is installed");
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();

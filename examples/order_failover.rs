@@ -1,9 +1,10 @@
-//! Kills a redis-server and starts it again, or fails over to its replica, in turn, while workers send and a front end pushes:
-//! `tools/order-failover [ROUNDS]`, 20 rounds unless said otherwise. Needs redis-server.
+//! Kills a redis-server and starts it again, or fails over to its replica, in turn, while workers send and a front
+//! end pushes: `tools/order-failover [ROUNDS]`, 20 rounds unless said otherwise. Needs redis-server.
 //!
-//! The servers write to the disk once a second, so that rounds do lose something. Checked is that no id is that of two events, that within a
-//! generation each object's events are sent in the order of the pushes, each naming the one before, and that every loss is told to the
-//! front end before anything of the new generation is sent for it. How many events were lost is told, and is no failure.
+//! The servers write to the disk once a second, so that rounds do lose something. The example checks that no id
+//! belongs to two events. Within a generation each object's events must be sent in the order of the pushes, each
+//! naming the one before. Every loss must be reported to the front end before any event of the new generation is sent
+//! for it. The number of lost events is printed, and is no failure.
 
 #[expect(dead_code, reason = "tests use the rest of it")]
 #[path = "../tests/support/redis_server.rs"]
@@ -31,16 +32,16 @@ use std::time::Duration;
 const WORKERS: u64 = 3;
 const OBJECTS: u64 = 5;
 const ROUNDS: usize = 20;
-/// Between two failures.
+/// Time between two failures.
 const BETWEEN: Duration = Duration::from_millis(700);
 const PERSISTENT: &[&str] = &["--appendonly", "yes", "--appendfsync", "everysec"];
 
-/// Where the primary is now, and what happened.
+/// The current address of the primary, and the observations.
 #[derive(Default)]
 struct Seen {
     url: Mutex<String>,
     sent: Mutex<Vec<OrderedEvent>>,
-    /// Generations whose beginning was told, by workers or the front end.
+    /// Generations whose beginning workers or the front end reported.
     told: Mutex<BTreeSet<Generation>>,
     pushed: Mutex<u64>,
     unknown: Mutex<u64>,
@@ -55,7 +56,7 @@ fn store(seen: &Seen) -> RedisStore {
     RedisStore::new(&lock(&seen.url), PREFIX).expect("an address")
 }
 
-/// Works on whatever is the primary; each run remembers the highest stamp of the one before.
+/// Works on the current primary; each run remembers the highest stamp of the one before.
 fn work(seen: &Seen, number: u64) {
     let mut mark: Option<OrderStamp> = None;
     while !seen.is_ending.load(Ordering::Relaxed) {
@@ -73,7 +74,7 @@ fn work(seen: &Seen, number: u64) {
         };
         let name = WorkerName::new(&format!("worker {number}")).expect("a name");
         let settings = Settings { name, lease_ms: 500 };
-        // Not patient: the primary may have moved.
+        // No patience: the primary may have moved.
         let run = WorkerRun { settings, mark, patience: Duration::ZERO, send, notify, is_ending: &seen.is_ending };
         mark = match run.run(&mut store(seen)) {
             Ok(ended) => mark.max(ended.mark),
@@ -83,7 +84,7 @@ fn work(seen: &Seen, number: u64) {
     }
 }
 
-/// Pushes numbered events to each object in turn, on whatever is the primary.
+/// Pushes numbered events to each object in turn, on the current primary.
 fn push(seen: &Seen) {
     let mut mark = None;
     let mut front_end = FrontEnd::new(store(seen), mark, Duration::ZERO);
@@ -117,7 +118,8 @@ fn push(seen: &Seen) {
     }
 }
 
-/// Panics if an id is that of two events, or a generation is not in order, or began without a word. Gives what there is to tell.
+/// Panics if an id belongs to two events, or a generation is not in order, or began without a report. Returns the
+/// summary.
 fn check(sent: &[OrderedEvent], told: &BTreeSet<Generation>) -> String {
     let (mut ids, mut again) = (BTreeMap::new(), 0);
     let mut objects: BTreeMap<(&Object, Generation), BTreeMap<OrderStamp, &OrderedEvent>> = BTreeMap::new();
@@ -189,7 +191,7 @@ fn main() {
                 place = dir.join(format!("round-{round}"));
                 let replica = replica_of(&primary, &place);
                 thread::sleep(BETWEEN);
-                // What the primary answers from here on is lost: nobody tells the replica.
+                // Later answers of the primary are lost: the replica does not get them.
                 replica.command::<()>(&["REPLICAOF", "NO", "ONE"]);
                 thread::sleep(Duration::from_millis(50));
                 *lock(&seen.url) = replica.url();

@@ -1,7 +1,7 @@
-//! Two peers in one program, on loopback: messages cross the multicast group, and what is lost comes as a value.
+//! Two peers in one program, on loopback: messages cross the multicast group, and losses come as values.
 //!
-//! `cargo run --example pubsub`. One peer drops one received datagram in ten on purpose, so that there is something to
-//! see; on a healthy network nothing is lost.
+//! `cargo run --example pubsub`. One peer drops one received datagram in ten on purpose, so that there is something
+//! to see; on a healthy network nothing is lost.
 
 use seqcast::bus::{Bus, DropRule, Notice, Options};
 use seqcast::config::Config;

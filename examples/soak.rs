@@ -14,12 +14,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Lines of the trace of a scenario that failed.
 const TRACE_LINES: usize = 80;
-/// Seeds between the first seeds of two runs of which one starts a second later. No run gets through so many, and the
-/// products fit until the year 2554.
+/// Seeds between the first seeds of two runs of which one starts a second later. No run gets through this number, and
+/// the products fit until the year 2554.
 const SEEDS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Runs the simulator over the seeds from FIRST_SEED on and prints running totals. A seed that breaks a rule ends the run with
-/// what led to it, unless --keep-going is given. The last line is a summary that two runs can be compared by.
+/// Runs the simulator over the seeds from FIRST_SEED on and prints running totals. A seed that breaks a rule ends the
+/// run with its last events, unless --keep-going is given. The last line is a summary by which two runs can be
+/// compared.
 #[derive(Debug, Parser)]
 #[command(name = "soak")]
 struct Args {
@@ -35,23 +36,24 @@ struct Args {
     /// Ends the run when this many hours were simulated.
     #[arg(long, value_name = "HOURS")]
     simulated: Option<f64>,
-    /// Goes on past seeds that break a rule, and fails at the end.
+    /// Continues past seeds that break a rule, and fails at the end.
     #[arg(long)]
     keep_going: bool,
-    /// The file to which a line is appended for each violation: the seed, the commit, the rule and what was seen. Nothing that
-    /// it holds is ever removed.
+    /// The file to which a line is appended for each violation: the seed, the commit, the rule and the observation.
+    /// No line is ever removed from it.
     #[arg(long, value_name = "FILE", default_value = "target/soak-failures.txt")]
     failures: PathBuf,
-    /// Number of threads; as many as there are processors if it is not given.
+    /// Number of threads; the number of processors if it is not given.
     #[arg(long)]
     threads: Option<usize>,
-    /// Seeds between two prints.
+    /// Number of seeds between two prints.
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
     batch: u64,
     /// Runs nothing; writes the scenario of FIRST_SEED to this file, for tests/corpus/scenarios.
     #[arg(long, value_name = "FILE", requires = "first")]
     keep: Option<PathBuf>,
-    /// Runs the scenario of this file alone, which --keep wrote. If it breaks a rule, prints what led to that.
+    /// Runs the scenario of this file alone, which --keep wrote. If it breaks a rule, prints the last events before
+    /// that.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["first", "count", "time", "simulated", "keep_going", "keep"])]
     replay: Option<PathBuf>,
     /// The commit that the summary and the lines of --failures name; tools/soak gives it.
@@ -95,7 +97,7 @@ fn cannot_write(path: &Path, why: &io::Error) -> String {
     format!("cannot write {}: {why}\n  fix: name a file that can be written", path.display())
 }
 
-/// Opens the file of violations behind what it holds: the seeds of an earlier run may not be mended yet.
+/// Opens the file of violations to append to it: the failures of an earlier run may not be fixed yet.
 fn open_failures(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
@@ -149,7 +151,7 @@ fn report(failure: &SeedFailure, commit: &str, file: &mut impl Write) -> io::Res
     file.flush()
 }
 
-/// Prints what led to the first violation of a scenario. A panic leaves no trace; it has printed its message.
+/// Prints the events before the first violation of a scenario. A panic leaves no trace; it has printed its message.
 fn show(scenario: &Scenario) {
     let Ok(outcome) = catch_unwind(AssertUnwindSafe(|| sim::run(scenario, true))) else { return };
     let from = outcome.trace.len().saturating_sub(TRACE_LINES);

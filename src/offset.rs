@@ -1,15 +1,15 @@
-//! Offsets of logged events, seed 000: arithmetic modulo N, what a server answers, what a client does with it.
+//! Offsets of logged events, seed 000: arithmetic modulo N, the server's answers, and the client's actions.
 //!
-//! An offset is a number in `0..=N-1`; the one after `n` is `s(n) = (n + 1) % N`. It wraps around, so it is not a
-//! reliable sign of order; what a history holds is told as a [`HistorySpan`].
+//! An offset is a number in `0..=N-1`; the one after `n` is `s(n) = (n + 1) % N`. It wraps around, so it does not
+//! reliably indicate order. The content of a history is reported as a [`HistorySpan`].
 //!
-//! [`HistorySpan::answer`] is the server's table, [`Tracker`] the client's. N is 2^32 everywhere but in tests.
-//! Which events there are, and how they travel, is not known here.
+//! [`HistorySpan::answer`] is the server's table, [`Tracker`] the client's. N is 2^32 everywhere but in tests. This
+//! module knows neither the events nor their transport.
 
 use crate::message::Epoch;
 use crate::seqno::Seq;
 
-/// N: offsets lie in `0..=N-1`.
+/// N: offsets are in `0..=N-1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Modulus(u64);
 
@@ -17,33 +17,34 @@ impl Modulus {
     /// The N of the seed and of the wire: 2^32.
     pub const WIRE: Modulus = Modulus(1 << 32);
 
-    /// Another N, from 2 to 2^32, or `None` outside that range. Small ones make rare events frequent, for tests.
+    /// Creates another N, from 2 to 2^32, or returns `None` outside that range. A small N makes rare events frequent,
+    /// for tests.
     pub fn new(n: u64) -> Option<Modulus> {
         (2 <= n && n <= 1 << 32).then_some(Modulus(n))
     }
 
-    /// s(n): the offset after `n`.
+    /// Returns s(n), the offset after `n`.
     pub fn successor(self, n: u32) -> u32 {
         self.advance(n, 1)
     }
 
-    /// The offset before `n`.
+    /// Returns the offset before `n`.
     pub fn predecessor(self, n: u32) -> u32 {
         self.advance(n, self.0 - 1)
     }
 
-    /// The offset `steps` after `n`.
+    /// Returns the offset `steps` after `n`.
     pub fn advance(self, n: u32, steps: u64) -> u32 {
         u32::try_from((u64::from(n) + steps % self.0) % self.0).expect("N is at most 2^32")
     }
 
-    /// How many steps lead from `from` to `to`: 0 to N-1.
+    /// Returns the number of steps from `from` to `to`: 0 to N-1.
     pub fn distance(self, from: u32, to: u32) -> u64 {
         (u64::from(to) + self.0 - u64::from(from) % self.0) % self.0
     }
 }
 
-/// What a history holds of one subject: at least one event, all from the first to the last.
+/// Range of events of one subject in a history: at least one event, and all from the first to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistorySpan {
     /// n0: the offset of the oldest event.
@@ -56,7 +57,7 @@ pub struct HistorySpan {
     pub last_seq: Seq,
 }
 
-/// The three cases of the seed, without what they convey.
+/// The three cases of the seed, without their content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollCase {
     /// Case 1: event `s(n)` is present in history.
@@ -68,17 +69,17 @@ pub enum PollCase {
 }
 
 impl HistorySpan {
-    /// How many events there are, at least 1.
+    /// Returns the number of events, at least 1.
     pub fn count(&self, modulus: Modulus) -> u64 {
         modulus.distance(self.first, self.last) + 1
     }
 
-    /// Whether the event with offset `n` is there.
+    /// Returns whether the event with offset `n` is in the history.
     pub fn contains(&self, modulus: Modulus, n: u32) -> bool {
         modulus.distance(self.first, n) < self.count(modulus)
     }
 
-    /// The server's answer to a poll with offset `n`, from what the history holds; `None` is an empty history.
+    /// Returns the server's answer to a poll with offset `n`, from the span of the history; `None` is an empty history.
     pub fn answer(span: Option<HistorySpan>, modulus: Modulus, n: u32) -> PollCase {
         match span {
             None => PollCase::NoEvent,
@@ -89,7 +90,7 @@ impl HistorySpan {
     }
 }
 
-/// What an answer says, without the content of events.
+/// An answer to a poll, without the content of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PollReply {
     /// Case 1, and each further event of a batch: the event with this offset and number.
@@ -101,34 +102,34 @@ pub enum PollReply {
     },
     /// Case 2: nothing new.
     NoEvent,
-    /// Case 3: the poll's offset is not known; the history holds `span`.
+    /// Case 3: the poll's offset is unknown; the history holds `span`.
     Recovery(HistorySpan),
 }
 
-/// What a client does next.
+/// Next action of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrackerAction {
     /// The event is the next one: take it. Poll on at once.
     Take {
-        /// Whether the event belongs to a recovery phase, which its event n1 ends.
+        /// True if the event belongs to a recovery phase, which its event n1 ends.
         recovery: bool,
     },
     /// Nothing new. Poll again later.
     Wait,
     /// Events were lost, or this client has none yet: a recovery phase begins that covers `span`. Poll on at once.
     Recover {
-        /// What is available; the phase ends with its last event.
+        /// Available events; the phase ends with the last one.
         span: HistorySpan,
-        /// How many events were lost between the last one received and the first one available, if that can be told.
+        /// Number of events lost between the last one received and the first one available, if known.
         lost: Option<u64>,
     },
-    /// The publisher is another run than before: what it counted is void. Poll on at once. If it has events already, a
+    /// The publisher has a new epoch, so the previous offsets are void. Poll on at once. If it has events already, a
     /// recovery phase begins that covers `span`.
     Restarted {
-        /// What is available.
+        /// Available events.
         span: Option<HistorySpan>,
     },
-    /// The answer is not to the poll that this client would make now: a stray one. Poll again.
+    /// The answer is not for the poll that this client would make now. Poll again.
     Stray,
 }
 
@@ -138,9 +139,9 @@ pub struct Tracker {
     modulus: Modulus,
     /// n: the offset of the most recent, successfully received event; 0 without one.
     offset: u32,
-    /// The number of that event, if one was received in this run of the publisher.
+    /// Number of that event, if one was received in this epoch of the publisher.
     seq: Option<Seq>,
-    /// The run of the publisher that answered last; stays `None` in a client that ignores it.
+    /// Epoch of the publisher that answered last; stays `None` in a client that ignores it.
     epoch: Option<Epoch>,
     /// n1 of the recovery phase.
     recovery: Option<u32>,
@@ -153,35 +154,35 @@ impl Default for Tracker {
 }
 
 impl Tracker {
-    /// A client whose most recent event has offset `offset`; without events that is 0.
+    /// Creates a client whose most recent event has offset `offset`; 0 without events.
     pub fn new(modulus: Modulus, offset: u32) -> Tracker {
         Tracker { modulus, offset: modulus.advance(offset, 0), seq: None, epoch: None, recovery: None }
     }
 
-    /// The offset to poll with. It stays what it is after a transport error, which changes nothing here.
+    /// Returns the offset to poll with. A transport error does not change it.
     pub fn offset(&self) -> u32 {
         self.offset
     }
 
-    /// The number of the most recent event, if one was received in this run of the publisher.
+    /// Returns the number of the most recent event, if one was received in this epoch of the publisher.
     pub fn seq(&self) -> Option<Seq> {
         self.seq
     }
 
-    /// Whether the events that come next belong to a recovery phase.
+    /// Returns whether the next events belong to a recovery phase.
     pub fn in_recovery(&self) -> bool {
         self.recovery.is_some()
     }
 
-    /// Takes an answer to the poll with [`Tracker::offset`], from a publisher in run `epoch` whose history of the
-    /// subject now holds `span`. The events of a batch are taken one by one, each with the same `epoch` and `span`.
+    /// Handles an answer to the poll with [`Tracker::offset`], from a publisher in `epoch` whose history of the subject
+    /// now holds `span`. The events of a batch are handled one by one, each with the same `epoch` and `span`.
     ///
-    /// With `None` for the epoch, as a client does that ignores it, a restart is found by offset only, with the seed's
+    /// A client that ignores epochs passes `None`. A restart is then detected by offset only, with the seed's
     /// probabilities.
     pub fn on_answer(&mut self, epoch: Option<Epoch>, span: Option<HistorySpan>, answered: PollReply) -> TrackerAction {
         let before = std::mem::replace(&mut self.epoch, epoch);
         if before.is_some() && before != epoch {
-            // Certain, also where the offsets happen to fit.
+            // The restart is certain, even if the offsets happen to match.
             self.seq = None;
             self.offset = 0;
             self.recovery = None;
@@ -200,7 +201,7 @@ impl Tracker {
             }
             PollReply::Event { .. } => TrackerAction::Stray,
             PollReply::NoEvent => {
-                // What the phase was to cover has left the history: there is nothing more to recover.
+                // The rest of the phase has left the history: there is nothing more to recover.
                 self.recovery = None;
                 TrackerAction::Wait
             }
@@ -212,14 +213,14 @@ impl Tracker {
         }
     }
 
-    /// The next event to get is `span.first`, and a poll gets the one after its offset.
+    /// Starts a recovery phase: the next event is `span.first`, and a poll returns the event after its offset.
     fn start_recovery(&mut self, span: HistorySpan) {
         self.offset = self.modulus.predecessor(span.first);
         self.recovery = Some(span.last);
     }
 }
 
-/// How many numbers lie between two of the same frame.
+/// Returns the count of numbers between two ascending ones of the same frame; `None` otherwise.
 fn lost_between(seq: Seq, next: Seq) -> Option<u64> {
     let is_counted = seq.frame() == next.frame() && seq < next;
     is_counted.then(|| next.count() - seq.count() - 1)

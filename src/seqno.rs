@@ -28,48 +28,49 @@ pub const FRAME_SHIFT: u32 = 33;
 pub struct Frame(u32);
 
 impl Frame {
-    /// The frame that contains `wall`; times after the last frame stay in the last frame.
+    /// Returns the frame that contains `wall`; times after the last frame stay in the last frame.
     pub fn at(wall: WallTime) -> Frame {
         Frame(u32::try_from(wall.as_nanos() >> FRAME_SHIFT).unwrap_or(FRAME_MAX).min(FRAME_MAX))
     }
 
-    /// The frame with this number, or `None` above `FRAME_MAX`.
+    /// Returns the frame with this number, or `None` above `FRAME_MAX`.
     pub fn new(number: u32) -> Option<Frame> {
         (number <= FRAME_MAX).then_some(Frame(number))
     }
 
-    /// The frame's number.
+    /// Returns the frame's number.
     pub fn number(self) -> u32 {
         self.0
     }
 
-    /// The frame after this one, or `None` after the last.
+    /// Returns the next frame, or `None` after the last.
     pub fn next(self) -> Option<Frame> {
         Frame::new(self.0 + 1)
     }
 
-    /// The wall time at which the frame starts.
+    /// Returns the wall time at which the frame starts.
     pub fn start(self) -> WallTime {
         WallTime::from_nanos(u64::from(self.0) << FRAME_SHIFT)
     }
 
-    /// The first sequence number of the frame: `((ns >> 33) << 35) + 1`.
+    /// Returns the first sequence number of the frame: `((ns >> 33) << 35) + 1`.
     pub fn first(self) -> Seq {
         Seq::from_parts(self, 1).expect("the first count is 1")
     }
 }
 
-/// The number of a message within (publisher, epoch, subject); its count is never 0, so that one that is absent takes no more room.
+/// Number of a message within (publisher, epoch, subject). Its count is never 0, so an absent number takes no extra
+/// space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(NonZeroU64);
 
 impl Seq {
-    /// A number as it stands on the wire, or `None` if its count is 0.
+    /// Returns the number with this wire representation, or `None` if its count is 0.
     pub fn new(raw: u64) -> Option<Seq> {
         NonZeroU64::new(raw).filter(|_| raw & COUNT_MAX != 0).map(Seq)
     }
 
-    /// The number `count` of `frame`, or `None` unless `1 <= count <= COUNT_MAX`.
+    /// Returns the number `count` of `frame`, or `None` unless `1 <= count <= COUNT_MAX`.
     pub fn from_parts(frame: Frame, count: u64) -> Option<Seq> {
         if COUNT_MAX < count {
             return None;
@@ -77,22 +78,22 @@ impl Seq {
         Seq::new((u64::from(frame.0) << COUNT_BITS) + count)
     }
 
-    /// The 64 bits as they stand on the wire.
+    /// Returns the 64 bits in their wire representation.
     pub fn raw(self) -> u64 {
         self.0.get()
     }
 
-    /// The time frame in which the numbering started.
+    /// Returns the time frame in which the numbering started.
     pub fn frame(self) -> Frame {
         Frame((self.raw() >> COUNT_BITS) as u32)
     }
 
-    /// The place within the frame, from 1.
+    /// Returns the position within the frame, from 1.
     pub fn count(self) -> u64 {
         self.raw() & COUNT_MAX
     }
 
-    /// The number `steps` further within the same frame, or `None` past its end.
+    /// Returns the number `steps` further within the same frame, or `None` past its end.
     pub fn forward(self, steps: u64) -> Option<Seq> {
         Seq::from_parts(self.frame(), self.count().checked_add(steps)?)
     }
@@ -105,7 +106,7 @@ impl fmt::Debug for Seq {
 }
 
 impl fmt::Display for Seq {
-    /// As the seed prints it: `0x5c19adc000000001`.
+    /// Formats the number as the seed does: `0x5c19adc000000001`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#018x}", self.raw())
     }

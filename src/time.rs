@@ -1,7 +1,7 @@
-//! Points in time as plain values; no clock stands behind them.
+//! Points in time as plain values, independent of any clock.
 //!
-//! Every state machine takes [`ClockReading`] as its first argument. Reading a clock is the
-//! business of the shell (`daemon::clock`) or of the simulator.
+//! Every state machine takes [`ClockReading`] as its first argument. The shell (`daemon::clock`) or the simulator reads
+//! the clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// A point on the boot-time clock of one host, in nanoseconds since an arbitrary start.
 ///
-/// Never goes backwards, goes on during suspend, says nothing about the date.
+/// It never goes backwards, continues during suspend, and is unrelated to the date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -19,17 +19,17 @@ impl Instant {
     /// Later than anything that happens.
     pub const MAX: Instant = Instant(u64::MAX);
 
-    /// The instant `nanos` nanoseconds after the start of the clock.
+    /// Returns the instant `nanos` nanoseconds after the start of the clock.
     pub const fn from_nanos(nanos: u64) -> Instant {
         Instant(nanos)
     }
 
-    /// Nanoseconds since the start of the clock.
+    /// Returns the nanoseconds since the start of the clock.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// How much later `self` is than `earlier`; zero if it is not later.
+    /// Returns the time from `earlier` to `self`; zero if `self` is not later.
     pub fn since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -62,19 +62,19 @@ impl WallTime {
     /// 1970-01-01 00:00:00 UTC.
     pub const EPOCH: WallTime = WallTime(0);
 
-    /// The wall time `nanos` nanoseconds after 1970-01-01 UTC. Range: to the year 2554.
+    /// Returns the wall time `nanos` nanoseconds after 1970-01-01 UTC. Range: to the year 2554.
     pub const fn from_nanos(nanos: u64) -> WallTime {
         WallTime(nanos)
     }
 
-    /// Nanoseconds since 1970-01-01 UTC.
+    /// Returns the nanoseconds since 1970-01-01 UTC.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 }
 
 impl fmt::Display for WallTime {
-    /// The time of day in UTC, to the millisecond: `20:42:24.431`.
+    /// Formats the time of day in UTC, to the millisecond: `20:42:24.431`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0 / 1_000_000;
         let (secs, millis) = (millis / 1000, millis % 1000);
@@ -86,13 +86,13 @@ impl fmt::Display for WallTime {
 /// Both clocks of a host, read once per turn of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockReading {
-    /// The clock that decides.
+    /// The clock on which all decisions are based.
     pub instant: Instant,
-    /// The clock that dates.
+    /// The clock for display and dates.
     pub wall: WallTime,
 }
 
-/// A duration in nanoseconds, saturating at 584 years.
+/// Returns a duration in nanoseconds, saturating at 584 years.
 pub fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! `seqcast bench`: every figure adds up, and nothing is left behind. How fast anything is, no test asks.
+//! `seqcast bench`: every figure adds up, and nothing is left behind. No test checks speed.
 
 use crate::support::command::Place;
 use crate::support::wait::wait_until;
@@ -10,7 +10,7 @@ const USAGE: i32 = 2;
 const CONFIGURATION: i32 = 3;
 const UNREACHABLE: i32 = 4;
 
-/// Runs a verb with `--json` and gives its answer.
+/// Runs a verb with `--json` and returns its answer.
 #[track_caller]
 fn bench(place: &Place, arguments: &[&str]) -> Value {
     let outcome = place.run(&[&["bench"], arguments, &["--json"]].concat()).exits(DONE);
@@ -26,7 +26,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Checks that what was sent came, or is accounted for, at each of so many receivers.
+/// Checks that all messages sent came, or are accounted for, at each of the receivers.
 #[track_caller]
 fn adds_up(row: &Value) {
     let [sent, receivers, received, unverified, dropped, lost, lost_max] =
@@ -67,7 +67,7 @@ fn every_path_adds_up() {
         assert_eq!((row["what"].as_str(), answer["ratios"].as_array().map(Vec::len)), (Some(path), Some(0)));
         adds_up(row);
     }
-    // As people see it.
+    // The text form for people.
     let text = place.run(&["bench", "throughput", "--secs", "0.1", "--offloads-off"]).exits(DONE).stdout;
     for part in ["Linux ", "receive buffer", "UDP_GRO", "raw_gso_gro", "library", "to raw plain"] {
         assert!(text.contains(part), "{part:?} is not in {text}");
@@ -207,7 +207,7 @@ fn commands_stand_before_the_programs() {
     assert_eq!(std::fs::read_to_string(place.dir().join("sides")).unwrap(), "of the subscriber\nof the publisher\n");
 }
 
-/// Processes with the environment of this place.
+/// Returns the number of processes with the environment of this place.
 fn processes(place: &Place) -> usize {
     let socket = place.socket();
     let socket = socket.as_os_str().as_encoded_bytes();

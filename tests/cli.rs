@@ -1,4 +1,4 @@
-//! The built command as a user meets it: exit codes, standard output, standard error.
+//! The built command from the user's view: exit codes, standard output, standard error.
 
 use crate::support::command::{Outcome, PATIENCE, Place, Running, now};
 use crate::support::wait::{wait_until, wait_until_some};
@@ -169,7 +169,7 @@ fn unreadable_tls_files_of_each_listener_are_reported() {
     }
 }
 
-/// Returns the number of the process of a peer.
+/// Returns the process id of a peer.
 fn pid(peer: &Place) -> u64 {
     let status = object(&peer.run(&["show", "status", "--json"]).exits(DONE).stdout);
     status["status"]["pid"].as_u64().expect("a number")
@@ -230,7 +230,7 @@ fn without_a_peer_the_exit_code_is_4_and_the_text_says_how_to_start_one() {
     }
     std::fs::write(place.dir().join("file"), "no socket").unwrap();
     place.run(&["pub", "a.b", "x", "--socket", "file"]).exits(UNREACHABLE).says(&["file"]);
-    // A directory of the default name in which another may have put a socket of his own.
+    // Another user may have put a socket of his own in a directory of the default name.
     let default = format!("seqcast-{}", nix::unistd::getuid());
     std::fs::create_dir(place.dir().join(&default)).unwrap();
     std::fs::set_permissions(place.dir().join(&default), Permissions::from_mode(0o777)).unwrap();
@@ -351,7 +351,7 @@ fn several_replies_are_waited_for() {
     let mut lines: Vec<&str> = outcome.stdout.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["one", "two"]);
-    // The third never comes. How long the first two take is the machine's affair.
+    // The third never comes. The delay of the first two depends on the machine.
     let mut waits = ["300ms", "3s", "30s"].into_iter();
     let outcome = loop {
         let wait = waits.next().expect("two replies within 30 s");
@@ -374,7 +374,7 @@ fn repliers_of_a_queue_group_share_the_requests() {
         reply
     });
     for _ in 0..20 {
-        // Were both asked, there would be two answers to some.
+        // If both were asked, there would be two answers to some.
         let outcome = place.run(&["req", "demo.who", "--wait", "1m"]).exits(DONE);
         assert!(["one\n", "two\n"].contains(&outcome.stdout.as_str()), "{outcome:#?}");
     }
@@ -453,7 +453,7 @@ fn a_closed_pipe_is_no_error() {
     wait_until("the subscriber listens", || {
         !std::fs::read_to_string(place.dir().join("listening")).unwrap_or_default().is_empty()
     });
-    // One message only: the subscriber must notice by itself that nobody reads any more.
+    // One message only: the subscriber must notice by itself that its reader is gone.
     place.run(&["pub", "a.b", "one"]).exits(DONE);
     let output = head.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "a.b  one\n0\n");
@@ -621,7 +621,7 @@ fn the_demo_accounts_for_every_message() {
     for receiver in receivers(&["--drop", "5%", "--reliability", "5ms"]) {
         assert!(0 < count(&receiver, "lost") && count(&receiver, "repaired") == 0, "{receiver}");
     }
-    // How much can be got back within that time is the machine's affair, but all of it is told.
+    // The number of repaired messages within that time depends on the machine, but all losses are reported.
     assert_eq!(receivers(&["--drop", "60%", "--reliability", "200ms"]).len(), 2);
     let json = object(&place.run(&["demo", "loss", "--drop", "0", "--count", "200", "--json"]).exits(DONE).stdout);
     assert!(json["receivers"].as_array().unwrap().iter().all(|receiver| receiver["delivered"] == 200), "{json}");
@@ -648,7 +648,7 @@ fn the_console_has_the_prompt_of_the_seed() {
     let mut script = Running::new(script, &["console"]);
     let screen = || std::fs::read_to_string(place.dir().join("screen")).unwrap_or_default();
     for (number, line) in ["sho los", "bogus", "quit"].iter().enumerate() {
-        // What is typed before its prompt stands there is not read.
+        // Input typed before its prompt appears is not read.
         let prompt = format!("[{}]> ", number + 1);
         wait_until_some(
             || format!("the screen shows {prompt:?}: {}", screen()),

@@ -1,4 +1,4 @@
-//! The configuration as its users meet it: the file, the flags, the texts of errors.
+//! The configuration from the user's view: the file, the flags, the texts of errors.
 
 mod errors;
 
@@ -50,7 +50,7 @@ fn every_key_changes_its_own_value_and_no_other() {
         let changed: Vec<_> = (0..KEYS.len()).filter(|i| before[*i] != after[*i]).collect();
         assert_eq!(changed, [index], "{}", key.name);
         assert_eq!(config.show()[index].source.to_string(), "param.yaml:2");
-        // What is shown is read back.
+        // The displayed value is read back.
         let again = format!("parameters:\n  {}: {}\n", key.name.replace('-', "_"), after[index].1);
         assert_eq!(shown(&Config::from_text("again.yaml", &again).unwrap()), after, "{again}");
     }

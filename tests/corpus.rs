@@ -12,7 +12,7 @@ fn every_corpus_passes() {
         files.sort();
         assert!(!files.is_empty(), "no corpus for {name}");
         for file in files {
-            // Shown by a failing test only: the input that did it.
+            // A failing test shows this: the input that caused the failure.
             println!("{}", file.display());
             body(&std::fs::read(&file).unwrap());
         }
@@ -24,7 +24,7 @@ fn every_corpus_has_its_target() {
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
     for entry in std::fs::read_dir(corpora).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        // The simulator's scenarios stand beside the corpora of the fuzzing targets.
+        // The simulator's scenarios lie beside the corpora of the fuzzing targets.
         assert!(name == "scenarios" || fuzz::TARGETS.iter().any(|target| target.name == name), "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Events with an identity, as a user of the command meets them: registered, found, seen to come; what is refused.
+//! Events with an identity, as a user of the command sees them: registration, queries, live events, and refusals.
 
 use crate::support::command::{Outcome, Place, Running, signal};
 use crate::support::wait::wait_until_some;
@@ -16,7 +16,7 @@ const FAILED: i32 = 1;
 const USAGE: i32 = 2;
 const UNREACHABLE: i32 = 4;
 
-/// The ids of the events, one in each line of JSON.
+/// Returns the ids of the events, one in each line of JSON.
 #[track_caller]
 fn ids(outcome: &Outcome) -> Vec<String> {
     outcome.stdout.lines().map(|line| field(line, "id")).collect()
@@ -125,7 +125,8 @@ fn many_lines_are_many_sessions_and_a_bad_one_is_named() {
     end(peer);
 }
 
-/// What is behind the line was read already: it is registered, and printed, so that nobody registers it again.
+/// Input behind the refused line was read already. It is registered and its ids printed, so that the user does not
+/// register it again.
 #[test]
 fn a_line_that_the_peer_refuses_is_named_and_all_that_is_registered_is_printed() {
     let place = Place::new();
@@ -140,7 +141,7 @@ fn a_line_that_the_peer_refuses_is_named_and_all_that_is_registered_is_printed()
     end(peer);
 }
 
-/// However many events are acknowledged and not yet multicast when a peer is told to end, they are multicast before it does.
+/// A stopping peer first multicasts all acknowledged events, however many they are.
 #[test]
 fn what_is_acknowledged_before_a_stop_is_seen_by_those_who_subscribe() {
     let (here, there) = (Place::new(), Place::new());
@@ -276,7 +277,8 @@ fn what_shall_not_be_kept_is_removed_and_its_sessions_stay_used_up() {
     end(peer);
 }
 
-/// The data directory is a small disk of the peer's own, with a file on it that can be removed. A peer that is killed is started anew.
+/// The data directory is a small disk of the peer's own, with a file on it that can be removed. A peer that is killed
+/// is started anew.
 #[test]
 fn a_full_disk_refuses_events_and_goes_on_when_there_is_room() {
     let place = Place::new();
@@ -307,7 +309,7 @@ fn a_full_disk_refuses_events_and_goes_on_when_there_is_room() {
     let found = || ids(&place.run(&["event", "query", "--json"]).exits(DONE)).len();
     assert!(5 < stored && found() == stored, "{stored}");
     place.run(&["pub", "a", "x"]).exits(DONE);
-    // What was stored is in the WAL, for which there is no room in the file.
+    // The stored events are in the WAL, for which there is no room in the file.
     let killed = peer().expect("the peer runs");
     signal(killed, "KILL");
     let what = || format!("the peer starts again; it said {:?}", shell.stderr_so_far());
@@ -325,7 +327,7 @@ fn a_full_disk_refuses_events_and_goes_on_when_there_is_room() {
     assert_eq!(shell.ended().code(), Some(DONE));
 }
 
-/// The one process that this one has started.
+/// Returns the only child of a process.
 fn child_of(process: u32) -> Option<u32> {
     fs::read_to_string(format!("/proc/{process}/task/{process}/children")).ok()?.trim().parse().ok()
 }

@@ -16,12 +16,12 @@ fn add(place: &Place, event_type: &str, numbers: RangeInclusive<u32>) {
     place.run_with_input(&["event", "add", event_type, "--lines"], lines.as_bytes()).exits(DONE);
 }
 
-/// These events of server 7, each of which was a session.
+/// Returns the rows of these events of server 7, each of which was a session.
 fn rows(event_type: &str, numbers: RangeInclusive<u32>) -> Vec<String> {
     numbers.map(|number| format!("7/{number}/1 {event_type} {number}")).collect()
 }
 
-/// All events that the peer of this place finds, in the order of their times.
+/// Returns all events that the peer of this place finds, in the order of their times.
 fn found(place: &Place) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut arguments = vec!["event".to_owned(), "query".to_owned(), "--json".to_owned()];
@@ -70,13 +70,13 @@ fn events_of_others_are_stored_as_they_come_and_what_was_missed_afterwards() {
     let port = format!("--port={}", origin.port());
     let begin = || origin.peer(&["--set", "server-id=7"]);
     let follow = || place.peer(&[&port, "--set", "server-id=8", "--set", "event-follow=plant/* ; line/?"]);
-    // Before anybody follows, and more than one page holds.
+    // These are added before any peer follows, and they are more than one page holds.
     let server = begin();
     add(&origin, "plant/1", 1..=5000);
     let mut expected = rows("plant/1", 1..=5000);
     let follower = follow();
     finds(&place, &expected);
-    // As they come, but not those of other types.
+    // These come live, but not those of other types.
     add(&origin, "plant/1", 5001..=5100);
     add(&origin, "other", 5101..=5110);
     add(&origin, "line/3", 5111..=5120);
@@ -85,7 +85,7 @@ fn events_of_others_are_stored_as_they_come_and_what_was_missed_afterwards() {
     let status = place.run(&["show", "status"]).exits(DONE).stdout;
     let row = status.lines().last().expect("a table of those that are followed");
     assert!(row.trim_start().starts_with("7 | ") && row.ends_with(" |    5120 | live"), "{status}");
-    // While the follower is away, and after the server began anew.
+    // These are added while the follower is away, and after the server began anew.
     kill(follower);
     add(&origin, "plant/1", 5121..=5130);
     kill(server);
@@ -94,7 +94,7 @@ fn events_of_others_are_stored_as_they_come_and_what_was_missed_afterwards() {
     let follower = follow();
     expected.extend(rows("plant/1", 5121..=5140));
     finds(&place, &expected);
-    // Whoever is gone: this peer answers for it.
+    // The other server is gone: this peer answers for it.
     place.run(&["event", "add", "mine", "1"]).exits(DONE);
     kill(server);
     kill(follower);
@@ -107,7 +107,8 @@ fn events_of_others_are_stored_as_they_come_and_what_was_missed_afterwards() {
     assert_eq!(found.stdout.lines().count(), 2);
 }
 
-/// Its number was drawn, nobody asks it anything, and it is there again: those who follow get what it had registered before.
+/// The server's number was drawn, no peer asks it anything, and it comes back. Its followers then get the events that
+/// it had registered before.
 #[test]
 fn a_server_that_comes_back_is_followed_without_being_asked() {
     let (origin, place) = (Place::new(), Place::new());
@@ -120,7 +121,7 @@ fn a_server_that_comes_back_is_followed_without_being_asked() {
     wait_until("the event is found", || found(&place).len() == 1);
 }
 
-/// Each follows the other one, both register at once, and one of them ends and comes back meanwhile.
+/// Each follows the other one, both register at the same time, and one of them ends and comes back meanwhile.
 #[test]
 fn two_peers_that_follow_each_other_hold_the_same_in_the_end() {
     let (here, there) = (Place::new(), Place::new());
@@ -165,7 +166,7 @@ fn one_peer_of_a_lan_registers_under_a_number() {
         "start this one again",
     ]);
     peer.said("no events are registered: the peer first (");
-    // What it had is there to be found, and the other one goes on.
+    // Its former events can be found, and the other peer continues.
     assert_eq!(found(&second), [""; 0]);
     add(&first, "a", 4..=5);
     assert_eq!(found(&first), rows("a", 1..=5));

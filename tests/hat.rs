@@ -15,14 +15,14 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 
-/// A client in a program of its own; each line that it is given is a JSON object that says what to do.
+/// A client in a program of its own; each line of its input is a JSON object with a command.
 struct Client {
     process: Running,
     input: ChildStdin,
 }
 
 impl Client {
-    /// A client that connects to the listener of this place's peer.
+    /// Starts a client that connects to the listener of this place's peer.
     fn start(place: &Place, options: &Value) -> Client {
         let mut command = Command::new(root().join("target/clients/python/bin/python3"));
         command.arg(root().join("tests/clients/hat_client.py")).arg(port(place).to_string()).arg(options.to_string());
@@ -33,7 +33,7 @@ impl Client {
         Client { process: Running::new(child, &["hat_client.py"]), input }
     }
 
-    /// The same, connected.
+    /// Starts a client and waits until it is connected.
     fn connect(place: &Place, options: &Value) -> Client {
         let client = Client::start(place, options);
         assert_eq!(client.next(), json!({ "event": "connected", "status": "operational" }));
@@ -46,7 +46,7 @@ impl Client {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    /// Has it do something; gives what it tells until it is done.
+    /// Makes it perform a command; returns its output until the end of the command.
     #[track_caller]
     fn act(&mut self, command: &Value) -> Vec<Value> {
         writeln!(self.input, "{command}").expect("the client reads");
@@ -60,7 +60,7 @@ impl Client {
         }
     }
 
-    /// What it was answered; it may have been told of events meanwhile.
+    /// Returns the answer to a command; events may have been reported meanwhile.
     #[track_caller]
     fn answer(&mut self, command: &Value, field: &str) -> Value {
         let told = self.act(command);
@@ -68,7 +68,7 @@ impl Client {
     }
 }
 
-/// The port of the listener. That of the group is one of UDP.
+/// Returns the port of the listener. That of the group is one of UDP.
 fn port(place: &Place) -> u16 {
     place.port()
 }
@@ -78,7 +78,7 @@ fn peer(place: &Place, settings: &[&str]) -> Running {
     let settings = [&[hat.as_str()][..], settings].concat();
     let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
     let running = place.peer(&arguments);
-    // It is reachable for programs of this project before its listeners are open.
+    // Programs of this project can reach it before its listeners are open.
     let what = || format!("the listener opens; the peer said {:?}", running.stderr_so_far());
     wait_until_some(what, || TcpStream::connect(("127.0.0.1", port(place))).ok());
     running
@@ -90,7 +90,7 @@ fn knows_another(place: &Place) -> bool {
     peers["rows"].as_array().unwrap().iter().any(|row| row["state"] == "up")
 }
 
-/// Ids and types of events.
+/// Returns ids and types of events.
 fn shown(events: &Value) -> Vec<String> {
     let one = |event: &Value| {
         let join = |list: &Value| {
@@ -122,7 +122,7 @@ fn a_published_client_registers_is_told_and_asks() {
     assert_eq!(told[1]["payload"]["json"], "{\"v\": 1}");
     assert_eq!(told[1]["source"], json!([1_700_000_000, 5]));
     assert_eq!(told[0]["time"], registered[0]["time"]);
-    // Without a response, and then what the protocol has no reason for.
+    // First a registration without a response, then an invalid one, which is answered without a reason.
     source.act(&json!({ "do": "register", "events": [{ "type": ["x", "y"] }], "answer": false }));
     assert_eq!(shown(&reader.next()["told"]), ["7/2/1 x/y"]);
     let refused =
@@ -143,7 +143,7 @@ fn a_published_client_registers_is_told_and_asks() {
     let of_server = query(json!({ "do": "server", "server": 7, "after": [7, 1, 3], "persisted": true }));
     assert_eq!(shown(&of_server["answer"]), ["7/1/4 x/", "7/2/1 x/y"]);
     assert_eq!(query(json!({ "do": "server", "server": 8 }))["answer"], json!([]));
-    // The same events for everybody.
+    // All clients see the same events.
     let found = place.run(&["event", "query", "--latest", "x/y", "--json"]).exits(0).stdout;
     assert!(found.contains("\"7/2/1\""), "{found}");
     assert_eq!(elsewhere.process.lines_so_far().len(), 1, "it asked for another server, and is only connected");
@@ -250,7 +250,7 @@ fn who_has_no_token_is_refused_where_there_are_accounts() {
     Client::connect(&place, &json!({ "token": "s3cret" }));
 }
 
-/// Events of another peer, which has no journal of this one's events, reach those who subscribe here.
+/// Events of another peer, which are not in this one's journal, reach the subscribers here.
 #[test]
 fn events_of_other_peers_are_told_too() {
     let (here, there) = (Place::new(), Place::new());
@@ -262,7 +262,7 @@ fn events_of_other_peers_are_told_too() {
     let only = Client::connect(&here, &json!({ "subscriptions": [["a", "*"]], "server": 2 }));
     let mut source = Client::connect(&there, &json!({}));
     reader.act(&json!({ "do": "register", "events": [{ "type": ["b"] }] }));
-    // Until the peers know each other a message of one may be none of the other's.
+    // Until the peers know each other, a message of one may not reach the other.
     wait_until("the peers know each other", || [&here, &there].into_iter().all(knows_another));
     // One that is large, and several in a session.
     let large = json!({ "type": ["a", "b"], "binary": "", "hex": "00".repeat(300_000) });
@@ -285,7 +285,8 @@ fn events_of_other_peers_are_told_too() {
     }
 }
 
-/// A client that sends its questions at once and reads nothing is asked for the next answer when it has taken the last ones.
+/// A client that sends all its requests at once and reads nothing gets the next answer only after it has read the
+/// last ones.
 #[test]
 fn a_client_that_does_not_read_does_not_have_its_questions_answered() {
     const QUESTIONS: i128 = 20;
@@ -313,7 +314,7 @@ fn a_client_that_does_not_read_does_not_have_its_questions_answered() {
         rows.iter().find(|row| row["name"] == "greedy").map_or(0, |row| row["queued_bytes"].as_u64().unwrap())
     };
     wait_until("an answer waits for it", || 0 < queued());
-    // Others are answered in between.
+    // Other clients are answered in between.
     let found = source.act(&json!({ "do": "latest", "types": [["a"]] })).pop().expect("an answer");
     assert_eq!(shown(&found["answer"]), ["7/4/10 a"]);
     assert!(queued() < 2 * 40 * BYTES as u64, "one answer at a time");

@@ -1,4 +1,4 @@
-//! Late join on loopback: history first, then live, with nothing missed or twice at the seam; and confirmed starts.
+//! Late join on loopback: history first, then live, with nothing missed or twice at the splice; and confirmed starts.
 
 use crate::support::bus::{PATIENCE, config, config_with_socket, message, messages, serve, wait_for};
 use crate::support::command::Place;
@@ -32,7 +32,7 @@ fn history(newest: Option<u32>) -> SubscribeOptions {
     SubscribeOptions { history: Some(Selection { newest, age: None }), ..SubscribeOptions::default() }
 }
 
-/// Reads up to the word that the subscription has begun.
+/// Reads up to the notice that the subscription has begun.
 fn replayed(subscription: &Subscription) -> (Vec<Delivery>, Joined) {
     let mut deliveries = Vec::new();
     loop {
@@ -72,7 +72,7 @@ fn a_late_subscriber_gets_the_history_and_then_what_is_new() {
     assert_eq!(old.len() as u64, joined.replayed());
     assert!(old.iter().all(|delivery| delivery.replayed && !delivery.repaired && delivery.seq.is_some()));
     assert!(10 <= old.len(), "{old:?}");
-    // What was published meanwhile comes from the history or live.
+    // Messages published meanwhile come from the history or live.
     let live = messages(&all, 14 - old.len());
     assert!(live.iter().all(|delivery| !delivery.replayed));
     old.extend(live);
@@ -91,10 +91,10 @@ fn a_late_subscriber_gets_the_history_and_then_what_is_new() {
     assert!(all.try_recv().is_err());
 }
 
-/// Messages on each subject, at most, of the publisher at work.
+/// Maximum number of messages on each subject of the active publisher.
 const ROUNDS_MAX: u32 = 60_000;
 
-/// A publisher at work, a receiver that loses one datagram in twenty, and subscribers that come one after the other.
+/// An active publisher, a receiver that loses one datagram in twenty, and subscribers that come one after the other.
 #[test]
 fn the_seam_holds_while_the_publisher_is_at_work_and_datagrams_are_lost() {
     let mut config = config("seam");
@@ -154,7 +154,7 @@ fn read_all(subscription: Subscription, sent: &AtomicU32) -> (u64, u64, Joined) 
                     *next += 1;
                 }
                 Notice::Joined(told) => assert!(joined.replace(told).is_none()),
-                // That something is missing may be told before it comes from the history; no message is lost.
+                // A gap may be reported before its messages come from the history; no message is lost.
                 Notice::Loss(loss) => assert!(!matches!(loss.what, LossScope::Messages { .. }), "{loss:?}"),
                 Notice::Dropped(count) => panic!("{count} dropped"),
             }
@@ -173,7 +173,7 @@ fn a_peer_that_has_just_started_waits_for_the_others_before_it_says_that_it_has_
     let subscription = reader.subscribe_with(["x".parse().unwrap()], &history(None)).unwrap();
     let (old, joined) = replayed(&subscription);
     assert_eq!((texts(&old, "x").len(), joined.baselines.len()), (4, 2), "{joined:?}");
-    // One that becomes known later, and has published before, is asked too.
+    // A publisher that becomes known later, and has published before, is asked too.
     let confirmed = SubscribeOptions { confirm: true, ..SubscribeOptions::default() };
     let subscription = reader.subscribe_with(["x".parse().unwrap()], &confirmed).unwrap();
     let joined = subscription.wait_established(PATIENCE).unwrap().unwrap();
@@ -193,7 +193,7 @@ fn a_peer_without_history_and_one_that_has_left_are_named() {
     let (publisher, reader) = (Bus::embed(&without).unwrap(), Bus::embed(&config).unwrap());
     wait_for(&reader, &publisher);
     publish(&publisher, "x", 0..3);
-    // What is still under way would be new to the subscription.
+    // Messages in transit would be new to the subscription.
     wait_until("they have come", || reader.show("peers").unwrap()["rows"][0]["messages_in"] == 3);
     let subscription = reader.subscribe_with(["x".parse().unwrap()], &history(None)).unwrap();
     let (old, joined) = replayed(&subscription);
@@ -253,7 +253,7 @@ fn a_reader_that_waits_holds_up_nobody() {
             })
             .collect();
         (0..2).for_each(|_| waiting.recv().unwrap());
-        // Both wait for the first message, and this thread for what they cannot give it.
+        // Both readers wait for the first message, while this thread waits for the confirmed start.
         assert!(subscription.wait_established(PATIENCE).unwrap().unwrap().is_established());
         assert!(matches!(subscription.try_recv(), Err(RecvError::Empty) | Ok(Notice::Joined(_))));
         publish(&bus, "x", 0..1000);
@@ -273,7 +273,7 @@ fn a_program_attached_to_the_peer_joins_late_too() {
     let subscription = bus.subscribe_with(["x".parse().unwrap()], &history(Some(500))).unwrap();
     let (old, _) = replayed(&subscription);
     assert_eq!((old.len(), texts(&old, "x").first().map(String::as_str)), (500, Some("2500")));
-    // It can be read from before all has come.
+    // The subscription can be read before everything has come.
     peer.close();
     assert!(subscription.recv().is_none());
 }

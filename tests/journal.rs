@@ -1,5 +1,6 @@
-//! The journal of events when its process is killed: what was told as stored is there, and no id is given twice. While it
-//! runs nobody else gets the journal. More often than usual: `JOURNAL_CYCLES=5000 cargo test --release --test main journal`.
+//! The journal of events when its process is killed: every event reported as stored is there, and no id is given
+//! twice. While it runs no other process gets the journal. More often than usual: `JOURNAL_CYCLES=5000 cargo test
+//! --release --test main journal`.
 
 use crate::support::TempDir;
 use seqcast::daemon::clock::Clock;
@@ -17,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-/// In the process that is killed: the journal's file.
+/// Environment variable of the process that is killed: the journal's file.
 const FILE: &str = "JOURNAL_FILE";
 const CYCLES: usize = 500;
 const SERVER: ServerId = ServerId(7);
@@ -40,7 +41,8 @@ fn what_was_told_as_stored_survives_a_kill_and_no_id_is_given_twice() {
     assert!(cycles as u64 <= checked.told, "{} events were told as stored", checked.told);
 }
 
-/// Starts the process, kills it when it has told of so many events, and gives all that it has told: ids and texts.
+/// Starts the process, kills it when it has reported `count` events, and returns all that it has reported: ids and
+/// texts.
 fn run_and_kill(file: &Path, count: u64) -> Vec<(EventId, String)> {
     let name = "journal::what_was_told_as_stored_survives_a_kill_and_no_id_is_given_twice";
     let mut child = Command::new(std::env::current_exe().expect("this program"))
@@ -52,7 +54,7 @@ fn run_and_kill(file: &Path, count: u64) -> Vec<(EventId, String)> {
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
     let (mut told, mut line) = (Vec::new(), String::new());
     let mut is_killed = false;
-    // The last line may be cut off: that was not told.
+    // The last line may be cut off: then it does not count as reported.
     while 0 < lines.read_line(&mut line).expect("text") && line.ends_with('\n') {
         if let Some((id, text)) = line.trim_end().strip_prefix("stored ").and_then(|rest| rest.split_once(' ')) {
             told.push((id.parse().expect("an id"), text.to_owned()));
@@ -70,7 +72,7 @@ fn run_and_kill(file: &Path, count: u64) -> Vec<(EventId, String)> {
     told
 }
 
-/// What was found in the file so far.
+/// Contents of the file in former checks.
 #[derive(Default)]
 struct Checked {
     last: Option<EventId>,
@@ -78,7 +80,7 @@ struct Checked {
 }
 
 impl Checked {
-    /// Everything told is in the file, behind what was there before, without gaps and repeats.
+    /// Checks that all reported events are in the file, behind the earlier ones, without gaps and repeats.
     fn check(&mut self, file: &Path, told: &[(EventId, String)], cycle: usize) {
         let mut journal = SqliteJournal::open(file).expect("a whole journal");
         let mut found = BTreeMap::new();
@@ -109,7 +111,7 @@ impl Checked {
     }
 }
 
-/// Several threads register events, a few at a time, and say which are stored; until the process is killed.
+/// Registers events from several threads, a few at a time, and reports the stored ones, until the process is killed.
 fn append_until_killed(file: &Path) {
     let mut journal = SqliteJournal::open(file).expect("a journal");
     let last = journal.last_session(SERVER).expect("readable");
@@ -141,7 +143,7 @@ fn append_until_killed(file: &Path) {
                 }
                 let mut out = std::io::stdout().lock();
                 if out.write_all(lines.as_bytes()).and_then(|()| out.flush()).is_err() {
-                    // Whoever was to read it is gone.
+                    // The reader of the output is gone.
                     return;
                 }
             }

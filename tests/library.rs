@@ -50,8 +50,8 @@ fn large_and_many_messages_arrive_whole_and_in_order() {
     let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
     let subscription = b.subscribe("big".parse().unwrap()).unwrap();
     wait_for(&a, &b);
-    // What leaves at once must find room at the receiver, who may not have read any of it when the last part comes; the
-    // kernel counts a datagram about twice, in a buffer of twice what it grants.
+    // A burst must fit the receiver's buffer, because the receiver may not have read any of it when the last part
+    // comes. The kernel counts a datagram about twice, in a buffer of twice what it grants.
     let granted = b.show("status").unwrap()["status"]["receive_buffer"].as_u64().unwrap();
     let sizes = [0, 1, 1_000, 100_000, 1_000_000].map(|size: u64| usize::try_from(size.min(granted / 2)).unwrap());
     for (index, size) in sizes.into_iter().enumerate() {
@@ -116,12 +116,12 @@ fn requests_are_answered_across_peers_and_time_out_without_answer() {
 #[test]
 fn losses_come_as_values_and_add_up() {
     let mut config = config("losses");
-    // Nothing is asked for again.
+    // Nothing is requested again.
     config.reliability = Duration::from_millis(5);
     let options = Options { drop: Some(DropRule { seed: 7, chance: 0.2, burst: 2 }), ..Options::default() };
     let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed_with(&config, &options).unwrap());
     let subscription = b.subscribe("loss.*".parse().unwrap()).unwrap();
-    // The receiver knows the publisher before the first message, so it has an account of all of them.
+    // The receiver knows the publisher before the first message, so it accounts for all of them.
     wait_for(&b, &a);
     let mut sent = 3000u64;
     for number in 0..sent {
@@ -131,7 +131,7 @@ fn losses_come_as_values_and_add_up() {
             a.flush(LONG).unwrap();
         }
     }
-    // What is known to be missing at the end of a subject is unverified until a later message comes.
+    // Messages missing at the end of a subject are unverified until a later message comes.
     let (mut delivered, mut lost) = (0u64, 0u64);
     wait_until("every message is accounted for", || {
         for index in 0..3 {

@@ -1,5 +1,5 @@
-//! The listeners of a peer that runs as a process of its own, spoken to over sockets: what other tests of the listeners, which have
-//! no sockets, cannot show.
+//! The listeners of a peer that runs as a process of its own, tested over sockets. Other tests of the listeners have
+//! no sockets and cannot show this.
 
 mod accounts;
 mod input;
@@ -24,12 +24,12 @@ struct Peer {
 }
 
 impl Peer {
-    /// Starts one with these settings.
+    /// Starts a peer with these settings.
     fn start(settings: &[&str]) -> Peer {
         Peer::start_at(Place::new(), [0, 0], settings)
     }
 
-    /// Starts one with its listeners at these ports; 0 takes any free one.
+    /// Starts a peer with its listeners at these ports; 0 takes any free one.
     fn start_at(place: Place, ports: [u16; 2], settings: &[&str]) -> Peer {
         let [nats, redis] = ports.map(|port| port.to_string());
         let mut arguments = vec!["--nats", &nats, "--redis", &redis];
@@ -38,7 +38,7 @@ impl Peer {
         Peer::at(place, process)
     }
 
-    /// The one that runs there, with both listeners.
+    /// Wraps the running peer of a place, with both listeners.
     fn at(place: Place, process: Running) -> Peer {
         let status = show(&place, "status");
         let port = |listener: usize| {
@@ -48,39 +48,39 @@ impl Peer {
         Peer { ports: [port(0), port(1)], place, process }
     }
 
-    /// Where clients of the protocol connect.
+    /// Returns the port for clients of the protocol.
     fn port(&self, protocol: Protocol) -> u16 {
         self.ports[protocol as usize]
     }
 
-    /// A client that has connected and said nothing.
+    /// Connects a client that has sent nothing.
     fn connect(&self, protocol: Protocol) -> Talk {
         Talk::connect(protocol, self.port(protocol))
     }
 
-    /// A client that has been greeted, and has said what is needed before it may publish and subscribe.
+    /// Connects a client that has been greeted, and has sent what is needed before it may publish and subscribe.
     fn client(&self, protocol: Protocol) -> Talk {
         let mut client = self.connect(protocol);
         client.enter();
         client
     }
 
-    /// The rows of a report.
+    /// Returns the rows of a report.
     fn rows(&self, what: &str) -> Vec<Value> {
         show(&self.place, what)["rows"].as_array().expect("rows").clone()
     }
 
-    /// The epoch of this run, as reports show it.
+    /// Returns the epoch of this run, as reports show it.
     fn epoch(&self) -> String {
         show(&self.place, "status")["status"]["epoch"].as_str().expect("an epoch").to_owned()
     }
 
-    /// What the clients of both listeners hold, in bytes.
+    /// Returns the bytes that the clients of both listeners hold.
     fn held(&self) -> u64 {
         show(&self.place, "status")["status"]["listener_bytes"].as_u64().expect("a number")
     }
 
-    /// A number that `show status` has about a listener.
+    /// Returns a number of a listener in `show status`.
     fn count(&self, protocol: Protocol, what: &str) -> u64 {
         let status = show(&self.place, "status");
         status["status"]["listeners"][protocol as usize][what].as_u64().unwrap_or_else(|| panic!("no {what}: {status}"))

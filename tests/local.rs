@@ -1,4 +1,4 @@
-//! The local socket of a running peer: attached programs, and what happens to those that do not behave.
+//! The local socket of a running peer: attached programs, and the treatment of misbehaving ones.
 
 use crate::support::bus::{PATIENCE, config_with_socket, message, messages, serve, two_configs, wait_for};
 use crate::support::wait::wait_until;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A client that is written by hand: it says what it is told to and reads when it is told to.
+/// A handwritten client: it sends and reads only as the test commands.
 struct Raw {
     stream: UnixStream,
     caller: ClientEndpoint,
@@ -59,7 +59,7 @@ impl Raw {
         self.send(&ClientFrame::Subscribe { sub: SubId(sub), pattern, queue, mode, news });
     }
 
-    /// The next frame; `None` at the end of the connection.
+    /// Returns the next frame; `None` at the end of the connection.
     fn next(&mut self) -> Option<PeerFrame> {
         let mut bytes = [0u8; 65_536];
         loop {
@@ -416,7 +416,7 @@ fn a_peer_that_does_not_read_makes_publishers_full_and_its_end_makes_them_closed
     };
     assert_eq!(*back, big, "the message comes back");
     wait_until("it is full", || matches!(bus.publish(big.clone()), Err(PublishError::Full(_))));
-    // It was full a moment ago; what is on its way to the socket may have left room for another one since.
+    // It was full a moment ago; a message on its way to the socket may have left room for another one since.
     let waiting = {
         let bus = bus.clone();
         std::thread::spawn(move || (0..1000).find_map(|_| bus.publish_blocking(big.clone()).err()))
@@ -454,7 +454,7 @@ fn a_refused_message_is_told_by_the_next_flush() {
     assert_eq!(raw.next(), Some(PeerFrame::Refused(refused.clone())), "the peer says so before it answers");
     assert_eq!(raw.next(), Some(PeerFrame::Flushed { token: 1 }));
 
-    // The library does not let a message go that is too large for its peer, so here the peer is one that is stricter.
+    // The library refuses a message that is too large for its peer, so here the peer is a stricter one.
     let directory = crate::support::TempDir::new();
     let path = directory.path().join("fake.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -641,7 +641,7 @@ fn every_report_has_the_fields_that_the_documentation_names() {
 #[test]
 fn advisories_reach_attached_programs_as_json() {
     let (mut config, _directory) = config_with_socket("advice");
-    // Nothing is asked for again.
+    // Nothing is requested again.
     config.reliability = Duration::from_millis(5);
     let options =
         Options { serve: true, drop: Some(DropRule { seed: 3, chance: 0.2, burst: 1 }), ..Options::default() };
@@ -682,7 +682,7 @@ fn a_publisher_is_told_what_others_lost_of_its_data() {
     let bus = Bus::attach(&config.socket).unwrap();
     let advisories = bus.subscribe("_RV.ERROR.SYSTEM.DATALOSS.OUTBOUND.BCAST".parse().unwrap()).unwrap();
     config.name = "lossy.receiver".parse().unwrap();
-    // Nothing is asked for again.
+    // Nothing is requested again.
     config.reliability = Duration::from_millis(5);
     let options = Options { drop: Some(DropRule { seed: 3, chance: 0.2, burst: 1 }), ..Options::default() };
     let receiver = Bus::embed_with(&config, &options).unwrap();
@@ -709,7 +709,7 @@ fn a_publisher_is_told_what_others_lost_of_its_data() {
     let rows = bus.show("outbound").unwrap()["rows"].take();
     let row = rows.as_array().unwrap().iter().find(|row| row["publisher"] == "lossy.receiver").unwrap();
     let count = |name: &str| row[name].as_u64().unwrap();
-    // Where a number is not certain yet, it is told as a range.
+    // If a number is not certain yet, it is reported as a range.
     let most = row["lost"].as_u64().or(row["lost"]["max"].as_u64());
     assert!(told["lost"].as_u64() <= most, "{told} and {row}");
     assert!(count("repaired") == 0 && count("pending") + count("unverified") <= count("missing"), "{row}");
@@ -755,7 +755,7 @@ fn clients_that_come_and_go_leave_nothing_behind() {
                     bus.publish(message(&format!("churn.{thread}"), "x")).unwrap();
                     bus.publish(message("keep", "x")).unwrap();
                     match round % 3 {
-                        // Leaves politely, at once with all said; or in the middle of a frame; or without reading.
+                        // It leaves in order, with everything sent; or in the middle of a frame; or without reading.
                         0 => bus.flush(PATIENCE).unwrap(),
                         1 => {
                             let mut raw = Raw::greeted(&path);
@@ -774,7 +774,7 @@ fn clients_that_come_and_go_leave_nothing_behind() {
     wait_until("only the embedded client is left", || rows("clients") == 1 && rows("subs") == 1);
 }
 
-/// Says more than the network may carry in minutes.
+/// Publishes more than the network may carry in minutes.
 fn publish_too_much(bus: &Bus) {
     (0..8).for_each(|_| drop(bus.publish(Message::new("much".parse().unwrap(), vec![7u8; 1 << 20]))));
 }
@@ -823,7 +823,7 @@ fn publishers_that_are_held_up_have_their_turns() {
     wait_until("both have published", || 1000 < published("low") && 1000 < published("high"));
     let ratio = published("high") as f64 / published("low") as f64;
     assert!((0.2..5.0).contains(&ratio), "{ratio}");
-    // What was published before a flush leaves, though others go on.
+    // Messages published before a flush leave, though other clients keep publishing.
     let flushing = Bus::attach(&config.socket).unwrap();
     flushing.publish(message("flush", "me")).unwrap();
     assert_eq!(flushing.flush(PATIENCE), Ok(()));

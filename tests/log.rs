@@ -1,4 +1,4 @@
-//! The log of `seqcast peer` as those who run it meet it: rotated, on a full disk, at the end of a terminal.
+//! The log of `seqcast peer` from the operator's view: rotated, on a full disk, at the end of a terminal.
 
 use crate::support::command::{Place, Running};
 use crate::support::wait::wait_until;
@@ -55,7 +55,7 @@ fn lines_that_a_full_disk_swallowed_are_counted_and_one_that_cannot_be_opened_st
     assert_eq!(lines[1]["message"], "log opened anew");
 }
 
-/// The log of a peer with these settings that a client has come to and that has stopped.
+/// Returns the log of a stopped peer with these settings to which a client had connected.
 fn log_of(settings: &[&str]) -> String {
     let place = Place::new();
     let log = format!("log-file={}", place.dir().join("peer.log").display());
@@ -86,7 +86,7 @@ fn log_lines_have_the_format() {
     }
 }
 
-/// A peer that is started by another command, which sees to what becomes of SIGHUP.
+/// Starts a peer by another command, which decides about the handling of SIGHUP.
 fn peer_by(place: &Place, command: &[&str]) -> Running {
     let mut starter = Command::new(command[0]);
     starter.args(&command[1..]).arg(place.command(&[]).get_program()).arg("peer");
@@ -100,7 +100,7 @@ fn peer_by(place: &Place, command: &[&str]) -> Running {
 #[test]
 fn a_peer_ends_with_its_terminal_unless_it_was_told_not_to() {
     let place = Place::new();
-    // Whatever the tests themselves were started with.
+    // This does not depend on the signal handling that the tests were started with.
     let mut peer = peer_by(&place, &["env", "--default-signal=HUP"]);
     peer.signal("HUP");
     assert_eq!(peer.ended().code(), Some(0));

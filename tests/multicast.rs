@@ -61,7 +61,8 @@ fn the_kernel_says_when_a_datagram_arrived_however_late_it_is_read() {
         if arrived <= after.wall {
             return;
         }
-        // The first socket that asks makes the kernel note the times, a moment later; until then it tells when it was asked.
+        // The first socket that asks makes the kernel note the times, a moment later. Until then the kernel reports
+        // the time of the request.
         assert!(after.instant < deadline, "{after:?} {arrived:?}");
     }
 }
@@ -111,7 +112,7 @@ fn the_kernels_drops_are_counted_exactly() {
     let told = |received: &[ReceivedDatagram]| received.iter().map(|one| one.overrun).sum::<u32>();
     let count = |received: &[ReceivedDatagram]| u32::try_from(received.len()).unwrap();
     let (mut received, mut late) = (Vec::new(), 0);
-    // A kernel with much to do hands datagrams over later than within the sender's call.
+    // A busy kernel hands datagrams over later than within the sender's call.
     wait_until("each is received or counted", || {
         received.extend(drain(&mut slow, Path::Multicast));
         // The socket knows of drops after the last datagram as well.
@@ -121,7 +122,7 @@ fn the_kernels_drops_are_counted_exactly() {
     });
     assert!(count(&received) < sent, "a buffer of 4 KiB does not hold {sent} datagrams");
     assert_eq!(slow.overrun(Path::Multicast).unwrap(), 0);
-    // Without being asked, it says so with the next datagram that finds room.
+    // Without being asked, it reports them with the next datagram that finds room.
     for _ in 0..sent {
         send(&mut sender, &["a message that finds no room"]);
     }
@@ -136,7 +137,7 @@ fn the_kernels_drops_are_counted_exactly() {
     assert_eq!(received.last().map(|last| &last.bytes[..]), Some(&b"one more"[..]));
 }
 
-/// The TTL of the next datagram of the group that a socket of another program receives on loopback.
+/// Returns the TTL of the next datagram of the group that a socket of another program receives on loopback.
 fn received_ttl(listener: &Socket) -> i32 {
     let mut bytes = [0; 100];
     let mut iov = [IoSliceMut::new(&mut bytes)];
@@ -227,8 +228,8 @@ fn what_cannot_be_opened_is_refused_with_its_remedy() {
     assert!(matches!(missing, SocketOpenError::Join { .. }), "{missing}");
 }
 
-/// The kernel gives the loopback interface no route for IPv6 multicasts; without one, or without IPv6, the refusal must
-/// say so. The tests in network namespaces run this test again on a host that has the route.
+/// The kernel gives the loopback interface no route for IPv6 multicasts; without one, or without IPv6, the refusal
+/// must say so. The tests in network namespaces run this test again on a host that has the route.
 #[test]
 fn ipv6_groups_work_on_loopback_or_the_remedy_is_named() {
     let interface = match choose(&Spec::Name("lo".into()), Family::V6) {
@@ -260,7 +261,7 @@ fn ipv6_groups_work_on_loopback_or_the_remedy_is_named() {
     }
 }
 
-/// A group and a port that other tests, running at the same time, are unlikely to use.
+/// Returns a group and a port that other tests, running at the same time, are unlikely to use.
 fn fresh_group() -> (IpAddr, u16) {
     let [a, b, c, d, ..] = random_u64().to_be_bytes();
     let port = 20_000 + u16::from_be_bytes([c, d]) % 10_000;
@@ -286,7 +287,7 @@ fn send(sockets: &mut Sockets, payloads: &[&'static str]) {
     assert_eq!(sockets.send_batch(&batch).expect("loopback takes it"), batch.len());
 }
 
-/// What one socket has now.
+/// Returns the datagrams that one socket has now.
 fn drain(sockets: &mut Sockets, path: Path) -> Vec<ReceivedDatagram> {
     let mut batch = RecvBatch::new(BATCH_BUFFERS_MAX);
     let mut all = Vec::new();
@@ -296,7 +297,7 @@ fn drain(sockets: &mut Sockets, path: Path) -> Vec<ReceivedDatagram> {
     all
 }
 
-/// At least `count` datagrams of one socket.
+/// Returns at least `count` datagrams of one socket.
 fn receive(sockets: &mut Sockets, path: Path, count: usize) -> Vec<ReceivedDatagram> {
     let deadline = Clock::now().instant + PATIENCE;
     let mut all = Vec::new();
@@ -311,7 +312,7 @@ fn receive(sockets: &mut Sockets, path: Path, count: usize) -> Vec<ReceivedDatag
     }
 }
 
-/// Loopback delivers while the sender is still in its system call, so what is not there now never comes.
+/// Checks that nothing arrived. Loopback delivers within the sender's system call, so nothing comes later.
 fn assert_silent(sockets: &mut Sockets) {
     assert_eq!(drain(sockets, Path::Multicast), []);
     assert_eq!(drain(sockets, Path::Unicast), []);

@@ -1,9 +1,10 @@
-//! Peers on several hosts, with faults made by the kernel: what was sent, what was delivered and what was reported are
-//! compared message by message.
+//! Peers on several hosts, with faults made by the kernel. The tests compare sent, delivered and reported messages
+//! one by one.
 //!
-//! Each test runs itself again inside namespaces of its own ([`lan::in_namespaces`]), where two or three hosts hang on a
-//! bridge. The test listens at the bridge, before any fault, and so knows what was sent ([`tap`]); [`account`] holds every
-//! subscriber's output against it. A machine without namespaces fails these tests: nothing else shows real loss.
+//! Each test runs itself again inside namespaces of its own ([`lan::in_namespaces`]), where two or three hosts hang
+//! on a bridge. The test listens at the bridge, before any fault, and so knows what was sent ([`tap`]); [`account`]
+//! compares every subscriber's output with that. A machine without namespaces fails these tests: nothing else shows
+//! real loss.
 
 mod account;
 mod bench;
@@ -35,7 +36,7 @@ use std::process::Command;
 use std::time::Duration;
 use tap::{Sent, Tap};
 
-/// Of a peer of this process, to be started on a host.
+/// Returns the configuration of a peer of this process, to be started on a host.
 fn config_of(name: &str) -> Config {
     let mut config = Config::default();
     config.name = name.parse().expect("it is a name");
@@ -156,7 +157,7 @@ fn random_loss_on_three_hosts() {
             settled(&tap, sub, |_| true);
         }
         let hits = hosts.map(|host| host.heal());
-        // The next message of each subject proves what was in the missing datagrams.
+        // The next message of each subject proves the content of the missing datagrams.
         load.iter().for_each(|(peer, subject)| peers[*peer].publish_one(subject, "closing"));
         for (((sub, peer), host), hits) in subs.iter().zip(&peers).zip(hosts).zip(hits) {
             let all = settled(&tap, sub, |all| all.delivered + all.lost == 4008);
@@ -199,7 +200,7 @@ fn the_last_message_dropped() {
         assert_eq!(pair.settled(|all| all.delivered == 2).lost, 0);
         pair.there.fault(&format!("{DATA} {DSEQ} {} counter name hits drop", pair.tap.high() + 1));
         pair.publisher.publish_one("t.x", "last");
-        // Nothing follows it: a heartbeat tells that it was sent, and nobody knows what it was.
+        // Nothing follows it: a heartbeat announces that it was sent, and no peer knows its content.
         let all = pair.settled(|all| all.unverified == 1);
         assert_eq!((all.delivered, all.lost, pair.there.heal()), (2, 0, 1));
         pair.publisher.publish_one("t.x", "after all");
@@ -238,7 +239,8 @@ fn a_publisher_killed_and_restarted_at_once() {
             settled_by_epoch(&pair.tap, &pair.sub, |accounts| accounts.values().all(|one| 0 < one.delivered));
         for (epoch, one) in &accounts {
             if before.contains_key(epoch) {
-                // What the old one sent has arrived; what it took and did not send, it alone knew.
+                // All that the old run sent has arrived. Only the old run knew of messages that it accepted and did
+                // not send.
                 assert_eq!((one.lost, one.unverified, one.tail), (0, 0, 0), "{one:?}");
             } else {
                 assert_eq!(
@@ -306,7 +308,7 @@ fn a_subscriber_stopped_for_five_seconds() {
         let overrun = |row: &serde_json::Value| row["overrun"].as_u64().expect("overruns are counted");
         let overruns: u64 = pair.subscriber.rows("loss").iter().map(overrun).sum();
         assert_eq!(overruns, all.datagrams_missing, "each missing datagram is the kernel's");
-        // The kernel also dropped heartbeats. Its news comes with the next datagram at each socket.
+        // The kernel also dropped heartbeats. Its count comes with the next datagram at each socket.
         wait_until("each drop is counted", || pair.subscriber.counter("kernel_drops") == pair.there.kernel_drops());
         assert!(all.datagrams_missing <= pair.there.kernel_drops(), "{all:?}");
         // Every other surface names the same cause: the log, and the advisories on both hosts.
@@ -348,7 +350,7 @@ fn two_ipv6_groups_on_one_port() {
     });
 }
 
-/// A publisher on one host and a subscriber on another, who was there first.
+/// A publisher on one host and a subscriber on another, which started first.
 struct Pair {
     lan: Lan,
     tap: Tap,
@@ -360,24 +362,25 @@ struct Pair {
 }
 
 impl Pair {
-    /// On a LAN of two hosts; `settings` are those of the subscriber's peer.
+    /// Creates a pair on a LAN of two hosts; `settings` are those of the subscriber's peer.
     fn new(group: IpAddr, settings: &[&str]) -> Pair {
         Pair::on(&Lan::new(2), group, ["A.test", "B.test"], settings)
     }
 
-    /// On a LAN that is there; publisher and subscriber have these names.
+    /// Creates a pair on an existing LAN; publisher and subscriber have these names.
     fn on(lan: &Lan, group: IpAddr, names: [&str; 2], settings: &[&str]) -> Pair {
         let [here, there] = [lan.hosts[0], lan.hosts[1]];
         let tap = Tap::new(group, PORT);
         let subscriber = there.start_peer(names[1], group, settings);
         let sub = subscriber.subscribe("t.>");
-        // Who listened for longer than that before the publisher started is owed all of it, the first message too (R4).
+        // A subscriber that listened for longer than that before the publisher started is owed all of it, the first
+        // message too (R4).
         let_time_pass(2 * BASELINE_MARGIN, "the subscriber must have listened for longer than the margin");
         let publisher = here.start_peer(names[0], group, &[]);
         Pair { lan: lan.clone(), tap, here, there, publisher, subscriber, sub }
     }
 
-    /// Publishes 3500 messages in 7 s, in the midst of which the subscriber's peer stands still for 5 s.
+    /// Publishes 3500 messages in 7 s, in the midst of which the subscriber's peer pauses for 5 s.
     fn stop_subscriber(&self) {
         let load = self.publisher.publish("t.x", 3500, 500);
         wait_until("the stream flows", || 200 < self.tap.count("t.x"));
@@ -392,7 +395,8 @@ impl Pair {
     }
 }
 
-/// Waits until everything sent is accounted for at a subscriber and the condition holds; the sum over all publishers.
+/// Waits until everything sent is accounted for at a subscriber and the condition holds. Returns the sum over all
+/// publishers.
 fn settled(tap: &Tap, sub: &Process, condition: impl Fn(&Account) -> bool) -> Account {
     let all = |accounts: &BTreeMap<String, Account>| accounts.values().fold(Account::default(), Account::plus);
     all(&settled_by_epoch(tap, sub, |accounts| condition(&all(accounts))))
@@ -415,20 +419,20 @@ fn settled_by_epoch(
     })
 }
 
-/// Each datagram that a fault has taken is accounted for, and no other but those for which the host's kernel had no room
-/// while its peer was kept from running.
+/// Checks that each datagram that a fault has taken is accounted for. No others are missing but those for which the
+/// host's kernel had no room while its peer was kept from running.
 #[track_caller]
 fn assert_missing(missing: u64, hits: u64, host: &Host) {
     let unread = host.kernel_drops();
     assert!(hits <= missing && missing <= hits + unread, "{missing} missing, {hits} dropped, {unread} unread");
 }
 
-/// The messages lost of all publishers as `show loss` has them.
+/// Returns the number of messages of all publishers that `show loss` reports as lost.
 fn lost_of_all(peer: &Peer) -> u64 {
     peer.rows("loss").iter().map(|row| row["lost"].as_u64().expect("losses are exact here")).sum()
 }
 
-/// A data datagram of a made-up publisher.
+/// Returns a data datagram of a made-up publisher.
 fn datagram(dseq: u64) -> Bytes {
     let header = Header {
         kind: Kind::Data,
@@ -445,7 +449,7 @@ fn datagram(dseq: u64) -> Bytes {
     builder.seal(&header)
 }
 
-/// The dseqs that arrive at a socket, `count` or more, and how many datagrams fail their check.
+/// Returns the dseqs that arrive at a socket, `count` or more, and the number of datagrams that fail their check.
 fn arrived(sockets: &mut Sockets, count: usize) -> (Vec<u64>, usize) {
     let mut batch = RecvBatch::new(BATCH_BUFFERS_MAX);
     let mut all: Vec<ReceivedDatagram> = Vec::new();
@@ -456,7 +460,7 @@ fn arrived(sockets: &mut Sockets, count: usize) -> (Vec<u64>, usize) {
         all.len()
     };
     wait_until("they arrive", || count <= drain(sockets));
-    // Those that should not come would do so soon.
+    // Unwanted datagrams would arrive soon.
     while sockets.wait(Duration::from_millis(100)).expect("waiting works") {
         drain(sockets);
     }
@@ -467,7 +471,8 @@ fn arrived(sockets: &mut Sockets, count: usize) -> (Vec<u64>, usize) {
     (whole, altered)
 }
 
-/// An nftables statement that replaces one byte of the UDP payload by 0xff, which none of those named here is.
+/// Returns an nftables statement that replaces one byte of the UDP payload by 0xff, which none of those named here
+/// is.
 fn flip(byte: usize) -> String {
     format!("@th,{},8 set 0xff", 64 + 8 * byte)
 }
@@ -489,7 +494,7 @@ const DATA: &str = "udp dport 7500 @th,64,16 0x5343 @th,96,8 0";
 /// Matches control datagrams of the protocol that go to the group: kind 2.
 const CONTROL: &str = "udp dport 7500 @th,64,16 0x5343 @th,96,8 2";
 
-/// Before one dseq, a range or a set of them.
+/// Prefix of a match for one dseq, a range or a set of them.
 const DSEQ: &str = "@th,192,64";
 
 /// Alters the first byte of the header's count.

@@ -1,4 +1,4 @@
-//! Pacing on real sockets: receivers with hardly any room, and one that stands still while others publish at full speed.
+//! Pacing on real sockets: receivers with hardly any room, and one that pauses while others publish at full speed.
 
 use crate::support::bus::{config, wait_for};
 use crate::support::command::Place;
@@ -13,27 +13,27 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// What a subscription has got.
+/// Deliveries and reports of a subscription.
 #[derive(Debug, Default)]
 struct Account {
     delivered: u64,
     lost: u64,
-    /// Messages and reports, because the program or its connection was too slow.
+    /// Number of messages and reports dropped because the program or its connection was too slow.
     dropped: u64,
     /// The last number delivered, which must rise.
     last: Option<u64>,
-    /// The seq up to which everything was delivered or told as lost, or dropped: nothing is both.
+    /// The seq up to which everything was delivered, reported as lost, or dropped: no message is two of these.
     reached: Option<Seq>,
 }
 
 impl Account {
-    /// Takes what is there, of which nothing may have been dropped.
+    /// Takes the available messages and reports, of which none may have been dropped.
     fn take(&mut self, subscription: &Subscription) {
         self.take_some(subscription);
         assert_eq!(self.dropped, 0);
     }
 
-    /// Takes what is there, and what of it had to be dropped.
+    /// Takes the available messages and reports, and counts the dropped ones.
     fn take_some(&mut self, subscription: &Subscription) {
         while let Ok(event) = subscription.try_recv() {
             self.enter(event);
@@ -69,18 +69,18 @@ fn numbered(number: u64, bytes: usize) -> Message {
     Message::new("pace".parse().unwrap(), payload)
 }
 
-/// The first row of `show peers`.
+/// Returns the first row of `show peers`.
 fn peer(answer: &Value) -> &Value {
     &answer["rows"][0]
 }
 
-/// A row of `show counters`.
+/// Returns a counter of `show counters`.
 fn counter(counters: &Value, name: &str) -> u64 {
     let row = counters["rows"].as_array().unwrap().iter().find(|row| row["counter"] == name).unwrap();
     row["value"].as_u64().unwrap()
 }
 
-/// Lets a receiver work for a while, and takes what it gets.
+/// Lets a receiver work for a while, and takes its messages.
 fn drive(receiver: &mut EmbeddedPeer, subscription: &Subscription, account: &mut Account) {
     for _ in 0..500 {
         receiver.drive(Duration::from_millis(1)).unwrap();
@@ -93,7 +93,7 @@ fn meet(publisher: &Bus, receiver: &mut EmbeddedPeer) {
     wait_until("the peers meet", || {
         receiver.drive(Duration::from_millis(1)).unwrap();
         let known = receiver.show(&json!({ "show": "peers" }));
-        // A publisher waits for nobody who has not proven its address.
+        // A publisher does not wait for receivers whose address is not proven.
         peer(&known)["state"] == "up" && peer(&publisher.show("peers").unwrap())["proven"] == true
     });
 }
@@ -131,7 +131,7 @@ fn a_burst_of_ten_million_messages_into_a_cold_group_arrives_whole() {
     let config = config("burst");
     let mut receiver = EmbeddedPeer::open(&config).unwrap();
     let subscription = receiver.subscribe("pace".parse().unwrap()).unwrap();
-    // So long has it listened that it is owed everything of who comes now.
+    // The receiver has listened long enough that it is owed everything of a publisher that starts now.
     for _ in 0..300 {
         receiver.drive(Duration::from_millis(1)).unwrap();
     }
@@ -145,7 +145,7 @@ fn a_burst_of_ten_million_messages_into_a_cold_group_arrives_whole() {
                 publisher.drive(Duration::from_millis(1)).unwrap();
             }
         }
-        // It stays to answer what is asked for.
+        // It stays to answer requests.
         while !is_over_there.load(Ordering::Relaxed) {
             publisher.drive(Duration::from_millis(10)).unwrap();
         }
@@ -174,7 +174,7 @@ fn who_stands_still_at_full_speed_is_left_behind_and_told_exactly_what_it_missed
     let mut receiver = EmbeddedPeer::open(&config).unwrap();
     let subscription = receiver.subscribe("pace".parse().unwrap()).unwrap();
     meet(&publisher, &mut receiver);
-    // More than can be sent again: 100 MB, while nobody drives the receiver.
+    // More than can be retransmitted: 100 MB, while nobody drives the receiver.
     let mut sent = 25_000;
     (0..sent).for_each(|number| publisher.publish_blocking(numbered(number, 4000)).unwrap());
     publisher.flush(LONG).unwrap();
@@ -193,7 +193,7 @@ fn who_stands_still_at_full_speed_is_left_behind_and_told_exactly_what_it_missed
         told == sent
     });
     assert!(0 < account.lost && 0 < account.delivered, "{account:?}");
-    // It is waited for again, and misses nothing more.
+    // The publisher waits for it again, and it misses nothing more.
     let before = (account.delivered + 5000, counter(&receiver.show(&json!({ "show": "counters" })), "kernel_drops"));
     let handle = publisher.clone();
     let publishing = std::thread::spawn(move || {
@@ -206,7 +206,7 @@ fn who_stands_still_at_full_speed_is_left_behind_and_told_exactly_what_it_missed
         account.delivered + account.lost == sent
     });
     publishing.join().unwrap();
-    // What was unverified may be lost by now.
+    // Unverified messages may be lost by now.
     assert_eq!((account.delivered, counter(&receiver.show(&json!({ "show": "counters" })), "kernel_drops")), before);
     assert_eq!(peer(&publisher.show("peers").unwrap())["left_behind"], Value::Null);
 }
@@ -214,13 +214,13 @@ fn who_stands_still_at_full_speed_is_left_behind_and_told_exactly_what_it_missed
 #[test]
 fn a_reader_that_takes_its_time_slows_the_publisher_down_and_loses_nothing() {
     let mut config = config("reader");
-    // However little it takes while the machine does something else.
+    // The publisher waits for it however little it takes while the machine is busy.
     config.pace_floor = 0;
     let (publisher, receiver) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
     let subscription = receiver.subscribe("pace".parse().unwrap()).unwrap();
     wait_for(&publisher, &receiver);
     wait_for(&receiver, &publisher);
-    // Three times as many as its queue holds, while it rests now and then.
+    // Three times the number that its queue holds, while it rests now and then.
     let sent = 300_000;
     let reading = std::thread::spawn(move || {
         for expected in 0..sent {
@@ -263,7 +263,7 @@ fn a_process_that_is_stopped_for_seconds_neither_stops_the_publisher_nor_loses_i
         account.enter(subscription.recv_timeout(LONG).unwrap());
     }
     receiver.signal("STOP");
-    // The publisher waits for the receiver at first, then goes on, and takes it for silent after 3.5 heartbeats.
+    // The publisher waits for the receiver at first, then continues, and regards it as silent after 3.5 heartbeats.
     let is_up = |shown: &Value| peer(shown)["state"] == "up";
     wait_until("the publisher leaves the receiver behind", || {
         let shown = publisher.show("peers").unwrap();

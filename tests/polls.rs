@@ -17,7 +17,7 @@ const USAGE: i32 = 2;
 const UNREACHABLE: i32 = 4;
 const TIMED_OUT: i32 = 27;
 
-/// Two peers of one group that know each other: a publisher and one that asks.
+/// Starts two peers of one group that know each other: a publisher and one that polls.
 fn pair(name: &str) -> (Bus, Bus, Config) {
     let config = config(name);
     let (publisher, asker) = (Bus::embed(&named(&config, "B.pub")).unwrap(), Bus::embed(&config).unwrap());
@@ -45,7 +45,7 @@ fn subject(text: &str) -> Subject {
     text.parse().unwrap()
 }
 
-/// A client of the seed: the payloads it takes until nothing is new, and the steps that were no event.
+/// Polls as a client of the seed does. Returns the payloads until nothing is new, and the steps that were no event.
 fn follow(bus: &Bus, peer: &PeerRef, name: &str, tracker: &mut Tracker) -> (Vec<Bytes>, Vec<TrackerAction>) {
     let (mut payloads, mut steps) = (Vec::new(), Vec::new());
     loop {
@@ -236,7 +236,7 @@ fn attached_and_driven_clients_ask_in_the_same_way() {
     let listed = attached.list_history(peer("attached"), &">".parse().unwrap(), Selection::default(), PATIENCE);
     assert_eq!(listed.unwrap().listed.len(), 1);
     assert_eq!(follow(&attached, &peer("attached"), "y", &mut Tracker::default()).0, ["0", "1", "2"]);
-    // The other way round, with nobody but this thread to drive the peer.
+    // The other way round, with this thread alone to drive the peer.
     let asked = driven.ask(peer("attached"), Question::Poll(polls), PATIENCE).unwrap();
     wait_until("the answer comes", || {
         driven.drive(Duration::from_millis(1)).unwrap();
@@ -288,7 +288,7 @@ fn the_command_follows_a_publisher_through_its_restart() {
         .exits(DONE)
         .prints("{\"type\":\"end\",\"offset\":0,\"events\":0}\n");
 
-    // Another peer of the group asks it over the network, and goes on when it has started again.
+    // Another peer of the group polls it over the network, and continues after its restart.
     let asker = place.start(&["poll", "B.test", "x.y", "--embed", "--name", "C.test", "--follow", "--json"]);
     let next = |kind: &str| loop {
         let line: serde_json::Value = serde_json::from_str(&asker.line()).unwrap();

@@ -1,9 +1,9 @@
-//! README.md is true: every command in its ```console blocks is run, and its output compared with what stands there.
+//! Tests of README.md: every command in its ```console blocks is run, and its output compared with the text there.
 //!
-//! A block is a shell of its own. Lines that begin with `$ ` are commands, the lines below them what they print, on
-//! standard output and standard error together. A command with the comment `# leave it running` goes on beside the
-//! following ones. Numbers, epochs and the path of the socket differ from run to run and are not compared; the words and
-//! their order are, except that lines of a log may be left out of what a running command prints.
+//! A block is a shell of its own. Lines that begin with `$ ` are commands, and the lines below them their output,
+//! standard output and standard error together. A command with the comment `# leave it running` keeps running beside
+//! the following ones. Numbers, epochs and the path of the socket differ from run to run and are not compared. The
+//! words and their order are compared, except that the README may leave out log lines of a running command.
 
 use crate::support::command::Place;
 use crate::support::wait::wait_until_some;
@@ -36,7 +36,7 @@ fn every_command_of_the_readme_does_what_stands_there() {
     assert!(5 <= commands, "only {commands} commands were found in the README");
 }
 
-/// The texts of the fenced blocks of this kind.
+/// Returns the texts of the fenced blocks of this kind.
 fn blocks(text: &str, kind: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut block: Option<String> = None;
@@ -55,7 +55,7 @@ fn blocks(text: &str, kind: &str) -> Vec<String> {
     blocks
 }
 
-/// A command and what it prints.
+/// A command and its output.
 struct Step {
     command: String,
     keeps_running: bool,
@@ -75,7 +75,7 @@ fn steps(block: &str) -> Vec<Step> {
     steps
 }
 
-/// The command with listeners at ports of this test's own, and `redis-cli` printing as it does on a terminal.
+/// Returns the command with listeners at ports of this test's own. `redis-cli` prints as it does on a terminal.
 fn at_other_ports(place: &Place, command: String) -> String {
     // The group's port is one of UDP; no other test uses these of TCP.
     let (nats, redis, ftn18) = (place.port(), place.port() - 8_000, place.port() - 8_500);
@@ -100,7 +100,7 @@ impl Shell {
         let mut bash = Command::new("bash");
         place.surround(&mut bash);
         let path = format!("{}:{}", place.dir().join("bin").display(), std::env::var("PATH").unwrap());
-        // As on the machine of the README's reader; the port alone stays private.
+        // The environment is that of the README reader's machine, but for the private port.
         bash.env("SEQCAST_NAME", "laptop").env_remove("SEQCAST_GROUP");
         let mut command = at_other_ports(place, step.command.replace("cargo run --release --", "seqcast"));
         if !command.contains("--wait") {
@@ -118,7 +118,7 @@ impl Shell {
         self
     }
 
-    /// Waits for all that the README shows. Of a command that keeps running the README may leave out lines.
+    /// Waits for all that the README shows. If a command keeps running, the README may leave out lines of it.
     fn complete(mut self) {
         self.wait(|step, printed| match step.keeps_running {
             false => *printed == step.expected,
@@ -155,7 +155,7 @@ impl Drop for Shell {
     }
 }
 
-/// A line without what differs from run to run: its words, without the lines of tables.
+/// Returns the words of a line that do not differ from run to run, without the lines of tables.
 fn comparable(line: &str) -> String {
     let words = line.split([' ', '|', '+']).filter(|word| !word.bytes().all(|b| b == b'-'));
     words.map(comparable_word).collect::<Vec<String>>().join(" ")

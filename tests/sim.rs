@@ -8,16 +8,16 @@ use seqcast::sim::scenario::{FLOOR, FaultKind, MILLIS, SECOND, Scenario, Speed};
 use std::io::Write;
 use std::ops::Range;
 
-/// Seeds of a release build, as in CI; other builds are slower and run a share.
+/// Number of seeds of a release build, as in CI; other builds are slower and run a share.
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 2400 };
 /// Runs of the tail scenario.
 const TAIL_RUNS: u64 = if cfg!(debug_assertions) { 2 } else { 12 };
 /// Lines of the trace that a replayed seed shows.
 const TRACE_LINES: usize = 80;
 
-/// New seeds for each commit, beside the fixed ones.
+/// Number of new seeds for each commit, beside the fixed ones.
 const COMMIT_SEEDS: u64 = if cfg!(debug_assertions) { 15 } else { 600 };
-/// The seeds of commits begin here, far above the fixed ones, and end 2^40 seeds later.
+/// First seed of the range for commits, far above the fixed ones; the range ends 2^40 seeds later.
 const COMMIT_SEEDS_BASE: u64 = 1 << 40;
 
 #[test]
@@ -33,7 +33,7 @@ fn every_loss_is_told_exactly_and_nothing_else() {
     }
 }
 
-/// The same commit gives the same seeds and the next one others, so that seeds that nobody tried are run all the time.
+/// The same commit gives the same seeds and the next one others, so that untried seeds are run all the time.
 #[test]
 fn new_seeds_of_each_commit_hold() {
     let commit = std::env::var("SEQCAST_COMMIT").unwrap_or_else(|_| head());
@@ -43,7 +43,7 @@ fn new_seeds_of_each_commit_hold() {
     sweep(first..first + COMMIT_SEEDS);
 }
 
-/// The hash of the commit that is checked out.
+/// Returns the hash of the commit that is checked out.
 fn head() -> String {
     let git = std::process::Command::new("git").args(["rev-parse", "HEAD"]).output();
     let hash = git.ok().filter(|output| output.status.success()).map(|output| output.stdout);
@@ -87,7 +87,7 @@ fn kept_scenarios_are_explained() {
     }
 }
 
-/// Runs these seeds, prints their sums and how to replay each that fails, and wants that none does.
+/// Runs these seeds and checks that none fails. Prints their sums and the command that replays each failure.
 fn sweep(seeds: Range<u64>) -> Totals {
     let threads = std::thread::available_parallelism().map_or(2, |threads| threads.get());
     let count = seeds.end - seeds.start;
@@ -106,12 +106,12 @@ fn sweep(seeds: Range<u64>) -> Totals {
     totals
 }
 
-/// Prints figures in every run: what goes to the handle itself is not kept back when the test passes.
+/// Prints figures in every run: output written to the handle itself is shown even when the test passes.
 fn show(figures: &str) {
     writeln!(std::io::stderr(), "{figures}").expect("standard error can be written");
 }
 
-/// What CI promises to have tried.
+/// Checks that the seeds covered what CI promises.
 fn check_figures(totals: &Totals) {
     let figures = &totals.figures;
     assert!(2000 <= figures.scenarios);
@@ -123,7 +123,7 @@ fn check_figures(totals: &Totals) {
     }
 }
 
-/// Runs one seed and shows what led to the first violation.
+/// Runs one seed and shows the events before the first violation.
 fn replay(seed: u64) {
     let outcome = sim::run(&Scenario::draw(seed), true);
     let from = outcome.trace.len().saturating_sub(TRACE_LINES);
@@ -169,7 +169,8 @@ fn a_loss_at_the_source_costs_a_thousand_receivers_ten_requests_and_two_resends(
         outcome.figures.requests, outcome.figures.resends, outcome.repairs
     ));
     assert!(10 <= lost, "{lost} lost");
-    // Whoever is told of a tail by a unicast heartbeat asks before the others know, and they get the resend as if nothing had been missing.
+    // A receiver that learns of a tail by a unicast heartbeat asks before the others know. They get the
+    // retransmission as if nothing had been missing.
     let owed = outcome.figures.messages_published * receivers as u64;
     assert_eq!(outcome.figures.deliveries, owed, "everybody gets all of them");
     assert!(asked <= 10 && resent <= 2);
@@ -188,15 +189,15 @@ fn of_64_that_ask_at_once_all_get_what_they_miss_within_a_quarter_of_what_is_sen
     assert!(64 * 300 <= figures.repaired, "{}", figures.repaired);
 }
 
-/// Bytes that a datagram of a flood counts in windows, about.
+/// Approximate bytes that a datagram of a flood counts in windows.
 const FLOOD_BYTES: u64 = 8000 + 600;
 
-/// A receiver that reads so many megabytes a second, with the receive buffer that most have.
+/// Returns a receiver that reads this number of megabytes a second, with the most common receive buffer.
 fn speed(megabytes: u64) -> Speed {
     Speed { bytes_per_second: megabytes * 1_000_000, buffer_bytes: 4 << 20 }
 }
 
-/// Bytes a second at which each host's last flood left, 0 for those that had none.
+/// Returns the bytes a second at which each host's last flood left, 0 for those that had none.
 fn rates(outcome: &RunOutcome, datagrams: u64) -> Vec<u64> {
     let rate = |floods: &Vec<(u64, u64)>| {
         floods.last().map_or(0, |(began, ended)| datagrams * FLOOD_BYTES * SECOND / (ended - began))
@@ -227,7 +228,8 @@ fn a_publisher_at_full_speed_runs_at_the_speed_of_the_slowest_and_overruns_nobod
 
 #[test]
 fn a_publisher_at_full_speed_does_not_run_away_from_what_is_lost_on_the_way() {
-    // What is kept to be sent again leaves in a tenth of a second; what is lost four times in a row takes longer than that.
+    // Datagrams kept for retransmission are evicted after a tenth of a second; four losses in a row take longer than
+    // that.
     let outcome = sim::run(&Scenario::of_flood(1, &[speed(200); 3], 8000).with_loss(0.1, 16 << 20), false);
     check_clean(&outcome);
     let rate = rates(&outcome, 8000)[0];
@@ -276,7 +278,7 @@ fn a_cold_group_and_tiny_buffers_are_not_overrun_and_two_publishers_share_alike(
     check_clean(&outcome);
     let rate = rates(&outcome, 2000)[0];
     show(&format!("tiny buffers: {} MB/s, {:?} dropped", rate / 1_000_000, outcome.dropped));
-    // Where a datagram fills the buffer, words of others find no room: fewer than one for fifty datagrams.
+    // If a datagram fills the buffer, control messages of others find no room: fewer than one for fifty datagrams.
     assert!(outcome.dropped.iter().all(|dropped| *dropped < 40), "{:?}", outcome.dropped);
 
     let speeds = vec![speed(100); 10];

@@ -1,4 +1,4 @@
-//! `seqcast stream …` and `seqcast consumer …` as a user meets them.
+//! `seqcast stream …` and `seqcast consumer …` from the user's view.
 
 use crate::support::command::{Outcome, Place, Running};
 use crate::support::wait::{wait_until, wait_until_some};
@@ -39,7 +39,7 @@ fn add(place: &Place, kind: &str, data: &str) -> String {
     place.run(&["stream", "add", kind, data]).exits(DONE).stdout.trim_end().to_owned()
 }
 
-/// Id and data of the events, one in each line of JSON.
+/// Returns id and data of the events, one in each line of JSON.
 #[track_caller]
 fn rows(outcome: &Outcome) -> Vec<(String, String)> {
     let row = |line: &str| {
@@ -77,7 +77,7 @@ fn events_are_added_polled_and_accepted() {
     assert_eq!(poll(&["--accept", "--limit", "1400"]).len(), 1400);
     assert_eq!(poll(&["--accept"]).first(), strings(&[("1403", "1403")]).first());
     assert_eq!(poll(&[]), []);
-    // What came first is gone; who is not registered gets what is kept.
+    // The first events are gone; a consumer that is not registered gets the retained ones.
     assert_eq!(add(&place, "DEPOSIT", "null"), "1501");
     let live = place.run(&["stream", "poll", "LIVE", "--want", "DEPOSIT", "--json"]).exits(DONE);
     assert_eq!(rows(&live).last(), strings(&[("1501", "null")]).last());
@@ -147,7 +147,7 @@ fn a_consumer_that_lapsed_is_told_what_it_missed() {
     end(peer);
 }
 
-/// What follows a stream goes on when the peer is started anew.
+/// A command that follows a stream continues when the peer is started anew.
 #[test]
 fn tail_follows_a_stream_through_a_restart() {
     let place = Place::new();
@@ -211,7 +211,7 @@ fn what_is_wrong_is_told() {
     end(peer);
 }
 
-/// The same calls from a program, many at once; and from one with a peer of its own, which serves no streams.
+/// The same calls from a program, many at a time; and from one with a peer of its own, which serves no streams.
 #[test]
 fn a_program_adds_reads_and_looks_after_consumers() {
     let place = Place::new();
@@ -233,7 +233,7 @@ fn a_program_adds_reads_and_looks_after_consumers() {
     assert_eq!(bus.remove_consumer(None, &consumer), Ok(()));
     let Err(StreamError::Refused(refusal)) = bus.accept_events(None, &consumer, at) else { panic!("it is removed") };
     assert_eq!(refusal.kind, StreamRefusalKind::NotRegistered);
-    // More answers than wait for one program at a time are refused, and it goes on.
+    // Pending answers beyond the limit of one program are refused, and the program continues.
     let answers: Vec<_> = thread::scope(|scope| {
         let read = || bus.read_stream(None, seqcast::event::stream::name::StreamId::START, None, 1000);
         let threads: Vec<_> = (0..40).map(|_| scope.spawn(read)).collect();
@@ -251,14 +251,14 @@ fn a_program_adds_reads_and_looks_after_consumers() {
     end(peer);
 }
 
-/// Adds so many events, whose data are numbers from `from` on.
+/// Adds `count` events, whose data are numbers from `from` on.
 #[track_caller]
 fn add_many(place: &Place, from: u64, count: u64) {
     let lines: String = (from..from + count).map(|number| format!("{number}\n")).collect();
     place.run_with_input(&["stream", "add", "A", "--lines"], lines.as_bytes()).exits(DONE);
 }
 
-/// Ids and data in an archive of lines, and its gaps.
+/// Returns ids and data in an archive of lines, and its gaps.
 #[track_caller]
 fn archived(place: &Place, name: &str) -> (Vec<(u64, String)>, Vec<Value>) {
     let text = fs::read_to_string(place.dir().join(name)).expect("an archive");
@@ -273,7 +273,7 @@ fn numbers(count: u64) -> Vec<(u64, String)> {
     (1..=count).map(|number| (number, number.to_string())).collect()
 }
 
-/// Ids and data in an archive of SQLite.
+/// Returns ids and data in an archive of SQLite.
 fn archived_rows(place: &Place, name: &str) -> Vec<(u64, String)> {
     let connection = Connection::open(place.dir().join(name)).expect("an archive");
     let mut select = connection.prepare("SELECT id, data FROM event ORDER BY id").expect("its table");
@@ -305,7 +305,7 @@ fn an_archive_has_each_event_once_and_what_is_archived_is_let_go() {
     wait_until("the stream lets go of what is archived", || {
         json(&place.run(&["stream", "list", "--json"]).exits(DONE).stdout)["streams"][0]["events"] == 0
     });
-    // A new file begins where the consumer is.
+    // A new file begins at the position of the consumer.
     add_many(&place, 2501, 1);
     archive(&place, &["--component", "b", "--to", "c", "--format", "lines"]).exits(DONE);
     assert_eq!(archived(&place, "c").0, [(2501, "2501".to_owned())]);
@@ -326,7 +326,7 @@ fn an_archive_has_each_event_once_and_what_is_archived_is_let_go() {
     end(peer);
 }
 
-/// However often it is killed, and the peer with it, nothing is missing and nothing there twice.
+/// However often the archive is killed, and the peer with it, nothing is missing and nothing there twice.
 #[test]
 fn an_archive_that_is_killed_goes_on_where_it_was() {
     for file in ["a.jsonl", "a.db"] {
@@ -382,7 +382,7 @@ fn an_archive_says_what_it_missed() {
         (1, &"1".into(), &"7".into(), &7.into())
     );
     archive(&place, &["--to", "a.jsonl"]).exits(DONE);
-    // Somebody sets its place: what is between may be missing, and the file says so.
+    // An operator sets the consumer's position: events in between may be missing, and the file says so.
     let mut archiving = place.start(&["stream", "archive", "--to", "a.jsonl"]);
     archiving.said("archives the stream main");
     archiving.signal("STOP");
@@ -423,7 +423,7 @@ fn an_archive_on_a_full_disk_accepts_nothing_that_it_does_not_hold() {
     }
 }
 
-/// Who types a line, or pipes a slow program in, sees the id at once, and can end it.
+/// A user who types a line, or pipes a slow program in, sees the id at once, and can end the command.
 #[test]
 fn lines_are_added_as_they_come() {
     let place = Place::new();
@@ -442,7 +442,7 @@ fn lines_are_added_as_they_come() {
     end(peer);
 }
 
-/// More than fits is refused at once, however much is on its way.
+/// Events beyond the limit are refused at once, however many are in transit.
 #[test]
 fn a_stream_that_blocks_takes_no_more_than_fits() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Event streams, as published FutoIn clients (`futoin-eventstream`) use them, and as anybody can by HTTP.
+//! Event streams, as published FutoIn clients (`futoin-eventstream`) use them, and as any HTTP client can.
 
 mod postgres;
 
@@ -17,12 +17,12 @@ use std::process::{ChildStdin, Command, Stdio};
 
 const DONE: i32 = 0;
 
-/// A peer with the listener at the place's port.
+/// Starts a peer with the listener at the place's port.
 fn peer(place: &Place, settings: &[&str]) -> Running {
     peer_at(place, &format!("ftn18={}", place.port()), settings)
 }
 
-/// A peer that is set to listen there, at the place's port.
+/// Starts a peer whose `listener` setting is at the place's port.
 fn peer_at(place: &Place, listener: &str, settings: &[&str]) -> Running {
     let settings = [&[listener][..], settings].concat();
     let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
@@ -32,11 +32,11 @@ fn peer_at(place: &Place, listener: &str, settings: &[&str]) -> Running {
     running
 }
 
-/// FutoIn clients in a program of their own; each line that it is given is a JSON object that says what to do.
+/// FutoIn clients in a program of their own; each line of its input is a JSON object with a command.
 struct Client {
     process: Running,
     input: ChildStdin,
-    /// What was told while something else was awaited.
+    /// Output that came while other output was awaited.
     told: Vec<Value>,
 }
 
@@ -45,7 +45,7 @@ impl Client {
         Client::start_with(place, &[credentials], None)
     }
 
-    /// The same, over encrypted connections; trusts who has this certificate.
+    /// Starts the same over encrypted connections; it trusts this certificate.
     fn start_with(place: &Place, arguments: &[&str], certificate: Option<&Path>) -> Client {
         let mut command = Command::new("node");
         command.arg(root().join("target/clients/node/futoin.mjs")).arg(place.port().to_string()).args(arguments);
@@ -59,7 +59,7 @@ impl Client {
         client
     }
 
-    /// What is told first that is such.
+    /// Returns the first output that matches.
     #[track_caller]
     fn await_told(&mut self, is_such: impl Fn(&Value) -> bool) -> Value {
         if let Some(at) = self.told.iter().position(&is_such) {
@@ -75,7 +75,7 @@ impl Client {
         }
     }
 
-    /// Has it do something; gives what that comes to.
+    /// Makes it perform a command; returns the result.
     #[track_caller]
     fn act(&mut self, command: &Value) -> Value {
         writeln!(self.input, "{command}").expect("the client reads");
@@ -88,7 +88,7 @@ impl Client {
         done["id"].as_str().unwrap_or_else(|| panic!("{done}")).to_owned()
     }
 
-    /// So many events that the receiver gets, as id, type and data.
+    /// Returns the next `count` events of the receiver, as id, type and data.
     #[track_caller]
     fn received(&mut self, name: &str, count: usize) -> Vec<Value> {
         let mut events = Vec::new();
@@ -100,7 +100,7 @@ impl Client {
     }
 }
 
-/// All that is answered until the connection is closed.
+/// Returns all bytes of the answer until the connection is closed.
 fn exchange_or_nothing(place: &Place, request: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", place.port())).expect("the listener is open");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time above 0");
@@ -108,13 +108,13 @@ fn exchange_or_nothing(place: &Place, request: &str) -> String {
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
         Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no answer in time to {request}"),
-        // A connection that is reset has told nothing more.
+        // A connection that is reset has sent nothing more.
         Ok(_) | Err(_) => {}
     }
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// What a request by HTTP is answered: the whole head, and the body.
+/// Returns the answer to an HTTP request: the whole head, and the body.
 fn exchange(place: &Place, request: &str) -> (String, String) {
     let answer = exchange_or_nothing(place, request);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {answer}"));
@@ -126,7 +126,7 @@ fn post_to(place: &Place, path: &str, body: &str) -> (String, String) {
     exchange(place, &format!("POST {path} HTTP/1.1\r\n{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
 }
 
-/// What alice calls by HTTP, and what comes of it.
+/// Makes a call as alice by HTTP, and returns the result.
 fn call(place: &Place, path: &str, f: &str, p: &Value) -> Value {
     let (head, body) = post_to(place, path, &json!({ "f": f, "p": p, "sec": "alice:x" }).to_string());
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -139,7 +139,7 @@ fn add(place: &Place, path: &str, kind: &str, data: &Value) -> u64 {
     done["r"].as_str().and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("{done}"))
 }
 
-/// What a consumer polls: id, type and data.
+/// Returns the events that a consumer polls: id, type and data.
 fn poll(place: &Place, path: &str, component: &str, last: Option<u64>) -> Vec<(u64, String)> {
     let p = json!({ "component": component, "last_id": last.map(|last| last.to_string()) });
     let done = call(place, path, "futoin.evt.poll:1.1:pollEvents", &p);
@@ -184,7 +184,7 @@ fn published_clients_add_register_and_poll() {
     // A list has 1,000 events at most.
     let polled = client.act(&json!({ "do": "poll", "component": "C" }));
     assert_eq!(polled["events"].as_array().map(Vec::len), Some(1000), "{polled}");
-    // Nobody else comes in.
+    // No other user gets in.
     let mut other = Client::start(&place, "alice:wrong");
     assert_eq!(other.act(&json!({ "do": "ping", "echo": 7 }))["error"], "SecurityError");
 }
@@ -269,7 +269,7 @@ fn a_stream_goes_on_where_it_was_after_a_kill() {
     }
 }
 
-/// Where an application has its own tables, and the streams beside them.
+/// Opens the database in which an application has its own tables, and the streams beside them.
 fn data_base(place: &Place) -> rusqlite::Connection {
     let opened =
         rusqlite::Connection::open(place.dir().join("state/seqcast/streams.db")).expect("the peer has made it");
@@ -277,7 +277,7 @@ fn data_base(place: &Place) -> rusqlite::Connection {
     opened
 }
 
-/// An event exists exactly if the transaction commits that it was added in, whenever the peer is killed.
+/// An event exists exactly if the transaction in which it was added commits, whenever the peer is killed.
 #[test]
 fn events_within_a_transaction_exist_exactly_if_it_commits() {
     let place = Place::new();
@@ -304,7 +304,7 @@ fn events_within_a_transaction_exist_exactly_if_it_commits() {
             running = peer(&place, &[]);
         }
     }
-    // Any language can, and everybody on the bus sees it.
+    // Any language can add events, and every subscriber on the bus sees them.
     let seen = place.start(&["sub", "main.>"]);
     seen.said("listening");
     let post = "INSERT INTO seqcast_outbox (stream, type, data) VALUES (?, ?, ?)";
@@ -351,7 +351,7 @@ fn a_stream_has_the_same_events_at_all_peers() {
     }
 }
 
-/// What stands in a stream are events of the bus, and the other way round.
+/// Events in a stream are events of the bus, and the other way round.
 #[test]
 fn streams_and_events_are_the_same() {
     let place = Place::new();
@@ -369,7 +369,7 @@ fn streams_and_events_are_the_same() {
     assert!(found.contains("main/DEPOSIT") && found.contains("alarms/OWN"), "{found}");
 }
 
-/// Clients that ask for much and read nothing hold no more than is allowed, and others are served meanwhile.
+/// Clients that request much and read nothing hold no more than is allowed, and others are served meanwhile.
 #[test]
 fn clients_that_do_not_read_have_to_go() {
     const CLIENTS: usize = 12;

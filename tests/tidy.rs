@@ -1,7 +1,9 @@
-//! The tree keeps the habits that no compiler checks: layers, budgets, rule marks, waits, leftovers, what lies where.
+//! Checks of habits that no compiler checks: layers, budgets, rule marks, waits, leftovers, and the locations of
+//! files.
 //!
 //! Each check is a function of text that returns complaints, and is tested on small texts of its own.
 
+mod comments;
 mod keys;
 mod names;
 mod rules;
@@ -15,13 +17,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Lines of a file without its tests; 500 is where a reader tires.
+/// Maximum lines of a file without its tests; a reader tires at 500.
 const FILE_LINES_MAX: usize = 700;
 
-/// Lines of a function; 70 is where a reader tires.
+/// Maximum lines of a function; a reader tires at 70.
 const FUNCTION_LINES_MAX: usize = 100;
 
-/// What may lie at the top of the tree.
+/// Files and directories allowed at the top of the tree.
 const TOP: [&str; 14] = [
     ".ci",
     ".gitignore",
@@ -39,7 +41,7 @@ const TOP: [&str; 14] = [
     "tools",
 ];
 
-/// A part of the crate, the other parts that it may use, and the crates from outside that it may use.
+/// A part of the crate, the other parts that it may use, and the external crates that it may use.
 struct Layer {
     module: &'static str,
     may_use: &'static [&'static str],
@@ -48,7 +50,7 @@ struct Layer {
 
 const BASE: &[&str] = &["time", "rng", "subject", "seqno", "message"];
 
-/// The arrows of the architecture, lowest first. A longer path stands for that part of a module alone.
+/// The arrows of the architecture, lowest first. A longer path means that part of a module alone.
 const LAYERS: &[Layer] = &[
     Layer { module: "time", may_use: &[], crates: &[] },
     Layer { module: "rng", may_use: &[], crates: &[] },
@@ -169,7 +171,7 @@ const LAYERS: &[Layer] = &[
     },
 ];
 
-/// Modules without I/O, and what would break that.
+/// Modules without I/O.
 const PURE: [&str; 9] = ["time", "rng", "subject", "seqno", "message", "wire", "proto", "event", "listener"];
 const IMPURE: [&str; 16] = [
     "UdpSocket",
@@ -196,7 +198,7 @@ struct File {
     text: String,
 }
 
-/// Every text file that belongs to the tree; build results and version control do not.
+/// Returns every text file that belongs to the tree; build results and version control do not.
 fn tree() -> Vec<File> {
     fn walk(dir: &Path, files: &mut Vec<File>) {
         for entry in fs::read_dir(dir).expect("a readable directory") {
@@ -224,7 +226,7 @@ fn rust() -> Vec<File> {
     tree().into_iter().filter(|file| file.path.ends_with(".rs")).collect()
 }
 
-/// Whether the file as a whole holds tests.
+/// Returns whether the file as a whole holds tests.
 fn is_test(path: &str) -> bool {
     !path.starts_with("src/") || path.ends_with("/tests.rs") || path.contains("/tests/")
 }
@@ -240,18 +242,19 @@ fn assert_each(files: &[File], check: impl Fn(&str, &str) -> Vec<String>) {
 
 // ---- layers
 
-/// The module path of a file in `src`: `src/proto/window/mod.rs` is `proto::window`.
+/// Returns the module path of a file in `src`: `src/proto/window/mod.rs` is `proto::window`.
 fn module(path: &str) -> String {
     let path = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
     path.replace('/', "::")
 }
 
-/// Whether the path `used` is `of` or something in it.
+/// Returns whether the path `used` is `of` or something in it.
 fn within(used: &str, of: &str) -> bool {
     used.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// Every path that follows `prefix` in blanked code, groups spelled out: `crate::a::{b, c::d}` gives `a::b`, `a::c::d`.
+/// Returns every path that follows `prefix` in blanked code, groups spelled out: `crate::a::{b, c::d}` gives `a::b`,
+/// `a::c::d`.
 fn paths(code: &str, prefix: &str) -> Vec<String> {
     fn names(text: &str, before: &str, found: &mut Vec<String>) -> usize {
         let text_trimmed = text.trim_start();
@@ -291,7 +294,7 @@ fn paths(code: &str, prefix: &str) -> Vec<String> {
     found
 }
 
-/// Uses that point down the table of layers, and crates that the layer has no business with.
+/// Complains about uses that point down the table of layers, and about crates that the layer may not use.
 fn check_layers(path: &str, text: &str) -> Vec<String> {
     let own = module(path);
     if is_test(path) || own == "lib" || own == "main" {
@@ -325,7 +328,7 @@ fn check_layers(path: &str, text: &str) -> Vec<String> {
     complaints
 }
 
-/// The crates that the library depends on, as code names them.
+/// Returns the crates that the library depends on, as code names them.
 fn dependencies() -> Vec<String> {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("Cargo.toml");
     let section =
@@ -334,7 +337,7 @@ fn dependencies() -> Vec<String> {
     section.lines().filter(|line| !line.starts_with('#')).filter_map(name).collect()
 }
 
-/// Inside the core: only `peer` uses `peer`, and only it makes effects.
+/// Checks inside the core that only `peer` uses `peer`, and only it makes effects.
 fn check_core(path: &str, text: &str) -> Vec<String> {
     let own = module(path);
     if is_test(path) || !within(&own, "proto") || within(&own, "proto::peer") || own == "proto::effect" {
@@ -403,14 +406,14 @@ fn the_layer_checks_see_what_they_should() {
 fn check_budget(path: &str, text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     let first = text.lines().find(|line| !line.starts_with("#![") && !line.is_empty());
-    // A fuzz target is one line; what it does stands in `sim::fuzz`.
+    // A fuzz target is one line; its body is in `sim::fuzz`.
     let one_line = path.starts_with("tools/fuzz/fuzz_targets/");
     if first.is_none_or(|line| !line.starts_with("//!")) && !one_line {
         complaints.push(format!("{path}:1: must begin with '//!' and what the file is for"));
     }
     let code = code(text);
     let product = if is_test(path) { code } else { without_tests(&code) };
-    // What stands in the place of cut tests is empty lines at the end.
+    // Cut tests leave empty lines at the end.
     let lines = text.lines().take(product.trim_end().lines().count()).count();
     if FILE_LINES_MAX < lines && !is_test(path) {
         complaints.push(format!(
@@ -442,7 +445,7 @@ fn the_budget_check_sees_what_it_should() {
 
 // ---- configuration
 
-/// Fields of the configuration that no code outside its own table reads.
+/// Returns the fields of the configuration that no code outside its own table reads.
 fn unread_keys(files: &[(&str, &str)]) -> Vec<String> {
     let readers: Vec<_> = files
         .iter()
@@ -496,7 +499,7 @@ fn check_leftovers(path: &str, text: &str) -> Vec<String> {
     complaints
 }
 
-/// Places of one machine; `path` is only for the complaint.
+/// Complains about paths of a single machine; `path` is only for the complaint.
 fn check_machine(path: &str, text: &str) -> Vec<String> {
     let places = [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!(".cargo/", "registry")];
     let found = |(index, line): (usize, &str)| {
@@ -561,7 +564,7 @@ fn only_the_clock_reads_the_clock() {
 
 // ---- scripts and test modules
 
-/// A script must stop at its first error and be executable as it lies in the tree.
+/// Checks that a script stops at its first error and is executable in the tree.
 fn check_script(path: &str, text: &str, is_executable: bool) -> Vec<String> {
     let mut complaints = Vec::new();
     if text.starts_with("#!/usr/bin/env bash\n") && !text.lines().any(|line| line == "set -euo pipefail") {
@@ -590,7 +593,7 @@ fn the_script_check_sees_what_it_should() {
     assert!(check_script("src/a.rs", "#![no_main]", false).is_empty());
 }
 
-/// Test files that `main`, the text of tests/main.rs, does not name: they would never run.
+/// Returns test files that `main`, the text of tests/main.rs, does not name: they would never run.
 fn unnamed_modules<'a>(main: &str, paths: impl Iterator<Item = &'a str>) -> Vec<String> {
     let module = |path: &'a str| path.strip_prefix("tests/")?.strip_suffix(".rs").filter(|name| !name.contains('/'));
     let named = |name: &str| main.lines().any(|line| line == format!("mod {name};"));
@@ -620,7 +623,7 @@ fn the_top_of_the_tree_holds_what_it_should() {
     }
 }
 
-/// Links of a page to files of the tree that are not there.
+/// Complains about links of a page to files that are not in the tree.
 fn check_links(path: &str, text: &str, exists: impl Fn(&Path) -> bool) -> Vec<String> {
     let dir = Path::new(path).parent().unwrap_or(Path::new(""));
     let mut complaints = Vec::new();

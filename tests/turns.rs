@@ -1,4 +1,4 @@
-//! One turn of a peer, when many clients want much at once: all of them are served, and none of the turns is long.
+//! One turn of a peer, when many clients send much at once: all of them are served, and none of the turns is long.
 
 use crate::support::bus::config_with_socket;
 use bytes::BytesMut;
@@ -13,14 +13,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 const CLIENTS: usize = 128;
-/// Each of them asks so much at once.
+/// Bytes that each client sends at once.
 const ASKED_BYTES: usize = 48 << 10;
-/// What is taken of all of them in one turn: a mebibyte, and what the last read brings beyond it.
+/// Maximum bytes taken from all clients in one turn: a mebibyte, and the part of the last read beyond it.
 const TAKEN_BYTES_MAX: usize = (1 << 20) + (64 << 10);
-/// In so many turns everybody is served.
+/// Maximum number of turns until every client is served.
 const TURNS_MAX: usize = 2 * CLIENTS * ASKED_BYTES / (1 << 20);
 
-/// Takes what there is to read.
+/// Takes the bytes that can be read.
 fn take(client: &mut File) -> usize {
     let mut scratch = [0; 64 << 10];
     let mut taken = 0;
@@ -34,7 +34,7 @@ fn take(client: &mut File) -> usize {
     }
 }
 
-/// Has all of them ask `ask` many times, and those that have all their answers once more.
+/// Makes every client send `ask` many times, and those that have all their answers once more.
 fn ask_all(peer: &mut EmbeddedPeer, mut clients: Vec<File>, ask: &[u8], answer_bytes: usize) {
     for _ in 0..TURNS_MAX {
         peer.turn().unwrap();
@@ -101,7 +101,7 @@ fn attached_clients_share_a_turn() {
         File::from(OwnedFd::from(stream))
     };
     let clients = (0..CLIENTS).map(connect).collect();
-    // Asking for what is there already is answered and nothing else.
+    // A request for an existing state is answered and causes nothing else.
     let ask = bytes(ClientFrame::Subscribe {
         sub: SubId(1),
         pattern: "a".parse().unwrap(),

@@ -1,4 +1,4 @@
-//! The client program: what it sends, what it waits for, and the roles that it plays.
+//! The client program: the bytes that it sends and awaits, and the roles that it plays.
 
 use crate::{BATCH, Outcome, PATIENCE, PAYLOAD, WARM_UP, now};
 use std::io::{self, Read, Write};
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-/// What both protocols have in common for this program: bytes.
+/// The protocol of a client, reduced to bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     Nats,
@@ -29,7 +29,7 @@ impl Protocol {
         }
     }
 
-    /// Publishes `PAYLOAD` bytes on a subject.
+    /// Returns the bytes that publish `PAYLOAD` bytes on a subject.
     pub fn publish(self, subject: &str) -> Vec<u8> {
         let payload = "x".repeat(PAYLOAD);
         match self {
@@ -41,7 +41,7 @@ impl Protocol {
         .into_bytes()
     }
 
-    /// What a subscriber gets for that.
+    /// Returns the number of bytes that a subscriber gets for one publication.
     pub fn message_bytes(self, subject: &str) -> usize {
         match self {
             Protocol::Nats => format!("MSG {subject} 1 {PAYLOAD}\r\n\r\n").len() + PAYLOAD,
@@ -76,7 +76,7 @@ impl Protocol {
         Ok(stream)
     }
 
-    /// Subscribes, and waits until that stands.
+    /// Subscribes, and waits until that is confirmed.
     pub fn subscribe(self, stream: &mut TcpStream, subject: &str) -> Outcome<()> {
         let (asked, answer) = match self {
             Protocol::Nats => (format!("SUB {subject} 1\r\nPING\r\n"), "PONG\r\n".to_owned()),
@@ -87,7 +87,7 @@ impl Protocol {
     }
 }
 
-/// Reads until what has come ends with `end`.
+/// Reads until the received bytes end with `end`.
 fn read_to(stream: &mut TcpStream, end: &[u8]) -> io::Result<()> {
     let mut come = Vec::new();
     let mut byte = [0];
@@ -98,7 +98,7 @@ fn read_to(stream: &mut TcpStream, end: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What a child process does.
+/// Runs the role of a child process.
 pub fn play(role: &str, protocol: &str, address: &str, count: &str) -> Outcome<()> {
     let protocol = Protocol::parse(protocol)?;
     let count: usize = count.parse().map_err(|_| format!("{count:?} is no number"))?;
@@ -111,10 +111,10 @@ pub fn play(role: &str, protocol: &str, address: &str, count: &str) -> Outcome<(
     }
 }
 
-/// Waits for a line on standard input, which says that all is ready.
+/// Waits for a line on standard input, which means that all is ready.
 fn wait_for_go() {
     let mut line = String::new();
-    // At the end of the input nobody waits for the outcome either.
+    // At the end of the input no process waits for the outcome either.
     let _ = io::stdin().read_line(&mut line);
 }
 
@@ -151,7 +151,7 @@ fn publish(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
     }
 }
 
-/// Tells messages a second, and how many came.
+/// Prints messages a second, and the number of messages that came.
 fn subscribe(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
     let mut stream = protocol.connect(address)?;
     protocol.subscribe(&mut stream, "bench.a")?;
@@ -172,7 +172,8 @@ fn subscribe(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Requests one after the other; tells the times at which half and 99 of 100 were answered, in microseconds.
+/// Sends requests one after the other. Prints the times within which half and 99 of 100 were answered, in
+/// microseconds.
 fn ask(protocol: Protocol, address: &str, count: usize) -> Outcome<()> {
     let mut stream = protocol.connect(address)?;
     protocol.subscribe(&mut stream, "bench.back")?;

@@ -1,4 +1,4 @@
-//! Many clients at once, and one that does not read.
+//! Many clients at the same time, and one that does not read.
 
 use crate::client::Protocol;
 use crate::server::Server;
@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Idle clients.
+/// Number of idle clients.
 const CLIENTS: usize = 10_000;
-/// Subscriptions of all of them, and of the few that they are compared with.
+/// Number of subscriptions of all of them, and of the few that they are compared with.
 const SUBSCRIPTIONS: usize = 100_000;
 const FEW: usize = 100;
-/// Messages through the peer while a client does not read.
+/// Number of messages through the peer while a client does not read.
 const FLOOD: usize = 1_000_000;
-/// The time between two messages whose way is timed.
+/// Interval between two probe messages whose latency is measured.
 const PROBE_INTERVAL: Duration = Duration::from_micros(500);
 
-/// Resident memory of a process, in bytes.
+/// Returns the resident memory of a process, in bytes.
 fn resident(process: u32) -> Outcome<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).map_err(|error| error.to_string())?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
@@ -32,14 +32,14 @@ fn write(stream: &mut TcpStream, text: &str) -> Outcome<()> {
     stream.write_all(text.as_bytes()).map_err(|error| format!("writing: {error}"))
 }
 
-/// Waits until the peer has done all that was asked of it before.
+/// Waits until the peer has processed all earlier commands.
 fn barrier(stream: &mut TcpStream) -> Outcome<()> {
     write(stream, "PING\r\n")?;
     let mut answer = [0; 6];
     stream.read_exact(&mut answer).map_err(|error| format!("waiting for PONG: {error}"))
 }
 
-/// Messages a second from one client to another, on a subject that one subscription matches.
+/// Returns messages a second from one client to another, on a subject that one subscription matches.
 fn rate(address: &str, count: usize) -> Outcome<f64> {
     let mut subscriber = Protocol::Nats.connect(address)?;
     Protocol::Nats.subscribe(&mut subscriber, "bench.rate")?;
@@ -57,7 +57,7 @@ fn rate(address: &str, count: usize) -> Outcome<f64> {
     Ok(count as f64 / secs)
 }
 
-/// Memory of idle clients and of their subscriptions, and the rate of messages among few and many of these.
+/// Measures memory of idle clients and of their subscriptions, and the rate of messages among few and many of these.
 pub fn idle() -> Outcome<()> {
     let server =
         Server::peer(Protocol::Nats, &["listener-unauthenticated-max=65536", "client-subscriptions-max=1000000"])?;
@@ -94,7 +94,7 @@ pub fn idle() -> Outcome<()> {
     Ok(())
 }
 
-/// The times that probes took, sorted, in microseconds.
+/// Returns the latencies of probes, sorted, in microseconds.
 fn probes(address: &str, is_over: &AtomicBool) -> Outcome<Vec<f64>> {
     let mut subscriber = Protocol::Nats.connect(address)?;
     Protocol::Nats.subscribe(&mut subscriber, "bench.probe")?;
@@ -113,8 +113,8 @@ fn probes(address: &str, is_over: &AtomicBool) -> Outcome<Vec<f64>> {
     Ok(times)
 }
 
-/// A flood of messages to a reader and to a client that does not read, if `is_stopped`: the times of probes meanwhile, and what the
-/// second client got and lost.
+/// Sends a flood of messages to a reader and to a client that does not read, if `is_stopped`. Returns the latencies
+/// of probes meanwhile, and the number of messages that the second client got and lost.
 fn flood(is_stopped: bool) -> Outcome<(Vec<f64>, u64, u64)> {
     const ADVISORY: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST";
     let server = Server::peer(Protocol::Nats, &[])?;
@@ -140,7 +140,7 @@ fn flood(is_stopped: bool) -> Outcome<(Vec<f64>, u64, u64)> {
             })
         });
         let mut publisher = Protocol::Nats.connect(&address)?;
-        // At a pace that leaves room for others: what is measured is the other client, not the flood.
+        // The pace leaves room for others: the other client is measured, not the flood.
         let batch = Protocol::Nats.publish("bench.flood").repeat(100);
         for _ in 0..FLOOD / 100 {
             publisher.write_all(&batch).map_err(|error| error.to_string())?;
@@ -156,7 +156,7 @@ fn flood(is_stopped: bool) -> Outcome<(Vec<f64>, u64, u64)> {
     if !is_stopped {
         return Ok((times, FLOOD as u64, 0));
     }
-    // Now it reads: messages, and what it is told of the others.
+    // Now it reads: messages, and the report of the lost ones.
     other.set_read_timeout(Some(Duration::from_secs(2))).map_err(|error| error.to_string())?;
     let mut text = Vec::new();
     let mut bytes = vec![0; 1 << 20];
@@ -173,7 +173,7 @@ fn flood(is_stopped: bool) -> Outcome<(Vec<f64>, u64, u64)> {
     Ok((times, come, lost.sum()))
 }
 
-/// What a client that does not read does to the others.
+/// Measures the effect of a client that does not read on the others.
 pub fn slow() -> Outcome<()> {
     let at = |times: &[f64], share: f64| times[((times.len() - 1) as f64 * share) as usize];
     let mut p99 = Vec::new();

@@ -1,15 +1,17 @@
 //! Clients of the listeners beside the servers that they were made for, with the same client program in the same run:
-//! `cargo bench --bench listeners [-- nats|redis [throughput|latency]] [--messages n] [--runs n]`. Takes about a minute.
+//! `cargo bench --bench listeners [-- nats|redis [throughput|latency]] [--messages n] [--runs n]`. Takes about a
+//! minute.
 //!
-//! The program publishes many messages of 64 bytes in a write, enough to keep any server busy, and reads what comes by the
-//! number of bytes, since all messages are alike. Publisher and subscriber are processes of their own. Each run takes the servers in
-//! turn; what is told is the median of the runs and the ratio to the server of the protocol.
+//! The program publishes many messages of 64 bytes in a write, enough to keep any server busy. It counts received
+//! bytes, since all messages are alike. Publisher and subscriber are processes of their own. Each run takes the
+//! servers in turn; the output is the median of the runs and the ratio to the server of the protocol.
 //!
-//! `-- idle` measures the memory that idle clients and subscriptions take, and what matching costs among them; `-- slow` what a client
-//! that does not read does to others. Both of the peer alone, through the NATS listener.
+//! `-- idle` measures the memory that idle clients and subscriptions take, and the cost of matching among them. `--
+//! slow` measures the effect of a client that does not read on others. Both measure the peer alone, through the NATS
+//! listener.
 //!
-//! Servers that are there already are named by `--at NAME=PUBLISHER'S ADDRESS,SUBSCRIBER'S ADDRESS`, and programs are started by
-//! way of another with `--publisher-via` and `--subscriber-via`, such as `nsenter -n -t 123`.
+//! Servers that are there already are named by `--at NAME=PUBLISHER'S ADDRESS,SUBSCRIBER'S ADDRESS`. Programs are
+//! started by way of another with `--publisher-via` and `--subscriber-via`, such as `nsenter -n -t 123`.
 
 mod client;
 mod load;
@@ -29,9 +31,9 @@ use std::time::Duration;
 const PAYLOAD: usize = 64;
 /// Messages in one write.
 const BATCH: usize = 1000;
-/// How long anything may take that goes well.
+/// Timeout of everything that succeeds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Requests whose time is not counted, at the start.
+/// Number of requests at the start whose time is not counted.
 const WARM_UP: usize = 1000;
 
 type Outcome<T> = Result<T, String>;
@@ -58,14 +60,14 @@ fn now() -> Instant {
     Clock::now().instant
 }
 
-/// What is to be compared.
+/// The comparison to run.
 struct Job {
     protocols: Vec<Protocol>,
     kinds: Vec<&'static str>,
     messages: usize,
     requests: usize,
     runs: usize,
-    /// Servers that are there: name, where to publish, where to subscribe.
+    /// Servers that are there: name, address to publish, address to subscribe.
     at: Vec<(String, String, String)>,
     via: [Vec<String>; 2],
 }
@@ -153,13 +155,13 @@ fn compare(words: &[&str]) -> Outcome<()> {
     Ok(())
 }
 
-/// By the first figure.
+/// Returns the median by the first figure.
 fn median(mut figures: Vec<(f64, f64)>) -> (f64, f64) {
     figures.sort_by(|a, b| a.0.total_cmp(&b.0));
     figures[figures.len() / 2]
 }
 
-/// Messages a second and the share that came; or two times.
+/// Returns messages a second and the share that came; or two times.
 fn measure(job: &Job, kind: &str, protocol: Protocol, at: (&str, &str)) -> Outcome<(f64, f64)> {
     let (roles, count) = match kind {
         "throughput" => (["publish", "subscribe"], job.messages),
@@ -167,7 +169,7 @@ fn measure(job: &Job, kind: &str, protocol: Protocol, at: (&str, &str)) -> Outco
     };
     let mut receiver = Role::start(&job.via[1], roles[1], protocol, at.1, count)?;
     receiver.line()?;
-    // On a LAN others have to learn of the subscription.
+    // On a LAN the other servers have to learn of the subscription.
     thread::sleep(Duration::from_millis(200));
     let mut sender = Role::start(&job.via[0], roles[0], protocol, at.0, count)?;
     thread::sleep(Duration::from_millis(200));

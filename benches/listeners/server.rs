@@ -16,7 +16,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server that the protocol belongs to.
+    /// Starts the server that the protocol belongs to.
     pub fn foreign(protocol: Protocol) -> Outcome<Server> {
         let (name, port) = match protocol {
             Protocol::Nats => ("nats-server", free_port()?),
@@ -30,7 +30,7 @@ impl Server {
         Server::start(name, PathBuf::from(name), arguments, port)
     }
 
-    /// A peer with that listener and these settings.
+    /// Starts a peer with that listener and these settings.
     pub fn peer(protocol: Protocol, settings: &[&str]) -> Outcome<Server> {
         let (port, group) = (free_port()?, free_port()?);
         let socket = env::temp_dir().join(format!("seqcast-listeners-{}-{port}.sock", std::process::id()));
@@ -66,7 +66,7 @@ impl Drop for Server {
     }
 }
 
-/// A port that is free at present.
+/// Returns a port that is free at present.
 pub fn free_port() -> Outcome<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     Ok(listener.local_addr().map_err(|error| error.to_string())?.port())

@@ -1,5 +1,5 @@
-//! A client of FTN18 that does as little as it can for each event, and still checks that none is missing, none comes twice, and all come in
-//! order.
+//! A client of FTN18 that does as little as possible for each event. It still checks that none is missing, none comes
+//! twice, and all come in order.
 
 use crate::now;
 use crate::server::{PATIENCE, Server};
@@ -8,17 +8,17 @@ use hdrhistogram::Histogram;
 use seqcast::time::Instant;
 use std::collections::VecDeque;
 
-/// What events in a list begin with, as all known servers write them.
+/// Beginning of each event in a list, as all known servers write it.
 const EVENT: &str = "{\"id\":\"";
 const GROUP: &str = "{\"f\":\"futoin.evt.receiver:";
 
-/// A connection, and what was called over it.
+/// A connection, and the calls made over it.
 pub struct Client {
     socket: WebSocket,
     calls: u64,
 }
 
-/// Events that came together.
+/// Events of one message.
 pub struct Group {
     pub count: u64,
     pub first: u64,
@@ -38,7 +38,7 @@ impl Client {
             .push(&format!("{{\"f\":\"{function}\",\"p\":{parameters},\"rid\":\"C{rid}\",\"sec\":\"bench:x\"}}"));
     }
 
-    /// Calls and waits. Gives the answer.
+    /// Calls and waits. Returns the answer.
     fn call(&mut self, function: &str, parameters: &str) -> &str {
         self.push(function, parameters);
         let answer = self.socket.read().expect("an answer");
@@ -50,7 +50,8 @@ impl Client {
         self.call("futoin.evt.push:1.1:registerConsumer", &format!("{{\"component\":\"{component}\"}}"));
     }
 
-    /// Adds so many events, of which `window` are under way. Gives the times until each was answered, in nanoseconds.
+    /// Adds `count` events, of which `window` are pending at a time. Returns the times until each was answered, in
+    /// nanoseconds.
     pub fn add(&mut self, count: u64, window: usize, event: impl Fn(u64) -> String) -> Histogram<u64> {
         let mut times = Histogram::new(3).expect("three digits");
         let mut sent: VecDeque<Instant> = VecDeque::new();
@@ -64,21 +65,21 @@ impl Client {
             let Some(time) = sent.pop_front() else { return times };
             let answer = self.socket.read().expect("an answer");
             let id = answer.strip_prefix("{\"r\":\"").and_then(number).unwrap_or_else(|| panic!("{answer}"));
-            // Whoever adds over one connection is answered in the order of the calls.
+            // Calls over one connection are answered in the order of the calls.
             assert!(last < id, "{last} before {id}");
             last = id;
             times.record(now().since(time).as_nanos() as u64).expect("a histogram that grows");
         }
     }
 
-    /// Polls what is behind `after`, which is accepted with that; `None` if nothing is.
+    /// Polls the events behind `after`, and accepts those up to it; `None` if there are no more.
     pub fn poll(&mut self, server: &Server, component: &str, after: u64) -> Option<Group> {
         let last = if after == 0 { "null".to_owned() } else { format!("\"{after}\"") };
         let parameters = format!("{{\"component\":\"{component}\",\"last_id\":{last}}}");
         group(self.call(&format!("{}:pollEvents", server.poll), &parameters))
     }
 
-    /// Has events pushed from now on.
+    /// Asks the server to push events from now on.
     pub fn ready(&mut self, component: &str, want: &str) {
         let parameters = format!("{{\"component\":\"{component}\",\"want\":{want}}}");
         self.push("futoin.evt.push:1.1:readyToReceive", &parameters);
@@ -101,13 +102,13 @@ impl Client {
     }
 }
 
-/// The number that a text begins with.
+/// Returns the number that a text begins with.
 fn number(text: &str) -> Option<u64> {
     let end = text.bytes().position(|byte| !byte.is_ascii_digit())?;
     text[..end].parse().ok()
 }
 
-/// Counts what stands in a message. The ids must rise.
+/// Counts the events in a message. The ids must rise.
 fn group(message: &str) -> Option<Group> {
     let mut group: Option<Group> = None;
     for (at, _) in message.match_indices(EVENT) {

@@ -1,4 +1,4 @@
-//! What a peer bears: many consumers with filters, and consumers that do not come.
+//! Load on a peer: many consumers with filters, and consumers that stay away.
 
 use crate::client::Client;
 use crate::server::{PATIENCE, Server};
@@ -10,11 +10,11 @@ use std::thread;
 use std::time::Duration;
 
 const CONSUMERS: u64 = 100;
-/// The types that events have in turn.
+/// Number of types, which events have in turn.
 const TYPES: u64 = 100;
-/// Between two looks at the peer.
+/// Interval between two looks at the peer.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// What the stream with a limit keeps, in bytes.
+/// Maximum size of the stream with a limit, in bytes.
 const LIMIT_BYTES: u64 = 4 << 20;
 
 fn kind(number: u64) -> String {
@@ -22,12 +22,12 @@ fn kind(number: u64) -> String {
     format!("KIND_{}{}", letter(number / 26), letter(number))
 }
 
-/// The types that a consumer wants: three, and no two consumers the same.
+/// Returns the types that a consumer wants: three, and no two consumers the same.
 fn wanted(consumer: u64) -> [u64; 3] {
     [0, 1, 7].map(|step| (consumer + step) % TYPES)
 }
 
-/// A hundred consumers are pushed what they want of so many events.
+/// Pushes the matching ones of `events` events to a hundred consumers.
 pub fn filters(events: u64) {
     let server = Server::peer(&[]);
     let mut producer = Client::connect(&server);
@@ -93,7 +93,7 @@ pub fn filters(events: u64) {
     );
 }
 
-/// Events and bytes that are kept.
+/// Returns the number of retained events and their bytes.
 fn kept(file: &Path) -> (u64, u64) {
     let open = || {
         let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
@@ -106,7 +106,7 @@ fn kept(file: &Path) -> (u64, u64) {
     (u64::try_from(events).expect("a count"), u64::try_from(bytes).expect("a count"))
 }
 
-/// Adds to a stream with a limit while a consumer wants what never comes, or does not come itself.
+/// Adds to a stream with a limit while a consumer wants a type that never comes, or stays away itself.
 pub fn limits(events: u64) {
     for is_pushed in [true, false] {
         let server = Server::peer(&[&format!("streams=main size {} mb", LIMIT_BYTES >> 20)]);

@@ -1,16 +1,17 @@
-//! Event streams of a peer over loopback: `cargo bench --bench streams [-- add|poll|push|filters|limits] [--events n]`. Files lie where the system
-//! keeps temporary ones.
+//! Event streams of a peer over loopback: `cargo bench --bench streams [-- add|poll|push|filters|limits] [--events
+//! n]`. Files lie in the system's directory for temporary files.
 //!
 //! | what | is measured |
 //! |---|---|
-//! | `add` | addEvent over one WebSocket with many calls under way, each answered when it is durable |
+//! | `add` | addEvent over one WebSocket with many pending calls, each answered when it is durable |
 //! | `poll` | pollEvents over one WebSocket, in groups of 1,000, each accepted by the next |
-//! | `push` | groups to ten reliable consumers that answer them: what waits for them, and what is added meanwhile |
+//! | `push` | groups to ten reliable consumers that answer them: waiting events, and those added meanwhile |
 //! | `filters` | a hundred consumers that want different types out of `--events`, a million unless said otherwise |
-//! | `limits` | what a stream with a limit keeps while a consumer is idle |
+//! | `limits` | the retained events of a stream with a limit while a consumer is idle |
 //!
-//! `-- beside SCRIPT` does the first three with the published implementation, too, which the script starts; `tools/stream-reference` installs
-//! and names it. It gets a twentieth of the events, since it is that much slower, and the same client.
+//! `-- beside SCRIPT` does the first three with the published implementation, too, which the script starts;
+//! `tools/stream-reference` installs and names it. It gets a twentieth of the events, since it is that much slower,
+//! and the same client.
 
 mod client;
 mod load;
@@ -28,11 +29,11 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-/// Events of the first three parts,
+/// Number of events of the first three parts,
 const EVENTS: u64 = 200_000;
-/// and how many times fewer the reference gets.
+/// and the divisor of that number for the reference.
 const REFERENCE_SHARE: u64 = 20;
-/// Calls under way.
+/// Maximum number of pending calls.
 const WINDOW: usize = 512;
 const CONSUMERS: u64 = 10;
 const ROUNDS: usize = 3;
@@ -41,7 +42,7 @@ fn now() -> Instant {
     Clock::now().instant
 }
 
-/// The parameters of addEvent: some 100 bytes of data.
+/// Returns the parameters of addEvent: some 100 bytes of data.
 fn event(kind: &str, number: u64) -> String {
     let account = number % 9_973;
     format!(
@@ -50,7 +51,7 @@ fn event(kind: &str, number: u64) -> String {
     )
 }
 
-/// What a part of a run took.
+/// Resources that a part of a run took.
 struct Took {
     events: u64,
     time: Duration,
@@ -59,7 +60,7 @@ struct Took {
 }
 
 impl Took {
-    /// Of doing something, which gives the number of events.
+    /// Measures `work`, which returns the number of events.
     fn of(server: &Server, work: impl FnOnce() -> u64) -> Took {
         let (begun, before, own) = (now(), server.processor_time(), processor_time("self"));
         let events = work();
@@ -91,12 +92,12 @@ fn median(mut rates: Vec<f64>) -> f64 {
     rates[rates.len() / 2]
 }
 
-/// Adds, polls and pushes; gives the medians of the rates, by what was done.
+/// Adds, polls and pushes; returns the medians of the rates, by kind of operation.
 fn measure(server: &Server, parts: &[String], events: u64) -> Vec<(&'static str, f64)> {
     let has = |part: &str| parts.is_empty() || parts.iter().any(|word| word == part);
     let mut rates: Vec<(&'static str, f64)> = Vec::new();
     let mut client = Client::connect(server);
-    // What it does not accept stays, so that all parts have the same events.
+    // Events that it does not accept are retained, so that all parts have the same events.
     client.register("keeper");
     client.add(events / 10, WINDOW, |number| event("WARM_UP", number));
     let mut add = Vec::new();
@@ -141,14 +142,14 @@ fn measure(server: &Server, parts: &[String], events: u64) -> Vec<(&'static str,
     rates
 }
 
-/// Pushes to consumers what waits, or what is added meanwhile; then they begin behind what waits.
+/// Pushes waiting events to consumers, or events added meanwhile; then the consumers begin behind the waiting ones.
 fn push(server: &Server, what: &str, total: u64, added: u64) -> (f64, Vec<(Client, String)>) {
     let mut clients: Vec<(Client, String)> = (0..CONSUMERS)
         .map(|number| (Client::connect(server), format!("{}{number}", if added == 0 { "wait" } else { "live" })))
         .collect();
     for (client, component) in &mut clients {
         client.register(component);
-        // Who accepts by a poll what lies before is pushed only what comes.
+        // A consumer that accepts the earlier events by a poll is pushed only new ones.
         if 0 < added {
             assert!(client.poll(server, component, total).is_none(), "nothing is behind the last event");
         }

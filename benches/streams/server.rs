@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// How long anything may take that goes well.
+/// Timeout of everything that succeeds.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The kernel's unit of processor time, as programs see it: `getconf CLK_TCK`.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -18,14 +18,14 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub struct Server {
     pub name: &'static str,
     pub address: SocketAddr,
-    /// Under which name it answers polls with as many events as one can have.
+    /// Name of the call that polls the maximum number of events.
     pub poll: &'static str,
     child: Child,
     directory: PathBuf,
 }
 
 impl Server {
-    /// A peer with these settings.
+    /// Starts a peer with these settings.
     pub fn peer(settings: &[&str]) -> Server {
         let (port, group) = (free_port(), free_port().to_string());
         let directory = directory(port);
@@ -40,7 +40,7 @@ impl Server {
         Server::start("seqcast", "futoin.evt.poll:1.1", command, port, directory)
     }
 
-    /// The published implementation, by the script that starts it.
+    /// Starts the published implementation, by its script.
     pub fn reference(script: &Path) -> Server {
         let port = free_port();
         let directory = directory(port);
@@ -68,17 +68,17 @@ impl Server {
         server
     }
 
-    /// A file of its own.
+    /// Returns the path of a file in the server's directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// The processor time that it has used, user and kernel.
+    /// Returns the processor time that it has used, user and kernel.
     pub fn processor_time(&self) -> Duration {
         processor_time(&self.child.id().to_string())
     }
 
-    /// The memory that it has now, in bytes.
+    /// Returns the memory that it has now, in bytes.
     pub fn memory(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = fs::read_to_string(&path).expect("it is there");
@@ -96,7 +96,7 @@ impl Drop for Server {
     }
 }
 
-/// The processor time of a process: a number, or `self`.
+/// Returns the processor time of a process: a number, or `self`.
 pub fn processor_time(process: &str) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("it is there");
     // The name before the last bracket may hold anything; user and system time are the 12th and 13th behind it.

@@ -1,4 +1,5 @@
-//! Questions to the history of a peer: the polls of seed 000, alone or many at once, and what there is to poll.
+//! Requests to the history of a peer: the polls of seed 000, alone or many at once, and the list of subjects that can
+//! be polled.
 
 use super::{Bus, WaitError};
 use crate::daemon::clock::Clock;
@@ -13,25 +14,25 @@ use crossbeam_channel::{RecvTimeoutError, TryRecvError};
 use std::fmt;
 use std::time::Duration;
 
-/// How much longer than its answer one waits for a peer to say that there is none.
+/// Time that the caller waits, beyond the time limit of the answer, for the peer to report that there is none.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Why a question has no answer.
+/// Reason why a request to a history has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistoryError {
     /// No such peer is known.
     UnknownPeer,
     /// Several live peers have this name.
     Ambiguous,
-    /// The peer that was asked has left or was given up.
+    /// The requested peer has left or has expired.
     Gone,
-    /// No answer came in time.
+    /// The answer did not arrive in time.
     Timeout,
-    /// Too many questions wait for an answer, or too many answers to be read; ask again later.
+    /// Too many requests await an answer, or too many answers are unread; the caller must retry later.
     TooMany,
-    /// The peer that was asked refuses.
+    /// The requested peer refuses.
     Refused(Refused),
-    /// The answer does not fit the question: the peer that was asked does not keep to the protocol.
+    /// The answer does not fit the request: the requested peer violates the protocol.
     Misfit,
     /// The bus is closed, or its own peer is gone.
     Closed,
@@ -69,7 +70,7 @@ impl From<QuestionFailure> for HistoryError {
 }
 
 impl From<WaitError> for HistoryError {
-    /// Why a question could not be handed to this client's own peer.
+    /// Converts the reason why a request could not be handed to this client's own peer.
     fn from(error: WaitError) -> HistoryError {
         match error {
             WaitError::Timeout | WaitError::Refused(_) => HistoryError::TooMany,
@@ -78,27 +79,27 @@ impl From<WaitError> for HistoryError {
     }
 }
 
-/// The answer to one poll, and who gave it.
+/// The answer to one poll, with the publisher that sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PollResult {
-    /// The run of the publisher: another one than before is a restart.
+    /// Run of the publisher: another epoch than before means a restart.
     pub epoch: Epoch,
-    /// The highest datagram that it had multicast: what it published later came in a later one.
+    /// Highest datagram that the publisher had multicast: messages published later came in a later one.
     pub high: Dseq,
-    /// What it said.
+    /// Answer of the publisher.
     pub answer: PollAnswer,
 }
 
-/// The subjects in a peer's history, and whose it is.
+/// The subjects in a peer's history, with the publisher's epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryList {
-    /// The run of the publisher.
+    /// Run of the publisher.
     pub epoch: Epoch,
-    /// The subjects, with what there is of each, in no particular order.
+    /// The subjects, with their retained messages, in no particular order.
     pub listed: Vec<ListedSubject>,
 }
 
-/// A question on its way: its answer comes in one or more parts. Dropping it is no longer to care.
+/// An outstanding request: its answer comes in one or more parts. Dropping the handle cancels the request.
 #[derive(Debug)]
 pub struct PendingAnswer {
     parts: AnswerReceiver,
@@ -106,18 +107,18 @@ pub struct PendingAnswer {
 }
 
 impl PendingAnswer {
-    /// A question that is answered within `timeout`, and where its answer goes.
+    /// Returns a request that is answered within `timeout`, and the sender of its answer.
     pub(super) fn new(timeout: Duration) -> (PendingAnswer, AnswerSender) {
         let (answer, parts) = AnswerSender::new(None);
         (PendingAnswer { parts, until: Clock::now().instant + timeout + GRACE }, answer)
     }
 
-    /// Waits for the next part; [`Answer::last`] says whether another one follows.
+    /// Waits for the next part; [`Answer::last`] reports whether another one follows.
     ///
-    /// Not for [`EmbeddedPeer`](super::EmbeddedPeer): nobody would drive the peer meanwhile.
+    /// Do not call it for [`EmbeddedPeer`](super::EmbeddedPeer): nobody would drive the peer meanwhile.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns the reason why there is no part.
     pub fn recv(&self) -> Result<Answer, HistoryError> {
         match self.parts.recv_timeout(self.until.since(Clock::now().instant)) {
             Ok(answer) => check_answer(answer),
@@ -126,10 +127,10 @@ impl PendingAnswer {
         }
     }
 
-    /// Takes the next part if it is there; `None` if it is not there yet.
+    /// Takes the next part if it is there; returns `None` if it has not arrived yet.
     ///
     /// # Errors
-    /// Why there will be none.
+    /// Returns the reason why there will be no part.
     pub fn try_recv(&self) -> Result<Option<Answer>, HistoryError> {
         match self.parts.try_recv() {
             Ok(answer) => check_answer(answer).map(Some),
@@ -139,7 +140,7 @@ impl PendingAnswer {
     }
 }
 
-/// A refusal is no answer.
+/// Turns a refusal into an error.
 fn check_answer(answer: Answered) -> Result<Answer, HistoryError> {
     match answer? {
         Answer { content: AnswerContent::Refused(reason), .. } => Err(HistoryError::Refused(reason)),
@@ -147,7 +148,7 @@ fn check_answer(answer: Answered) -> Result<Answer, HistoryError> {
     }
 }
 
-/// Checks what the peer could not even be asked.
+/// Rejects a request that the peer could not even receive.
 pub(super) fn check_question(question: &Question) -> Result<(), HistoryError> {
     let items = match question {
         Question::Poll(polls) => polls.len(),
@@ -162,11 +163,12 @@ pub(super) fn check_question(question: &Question) -> Result<(), HistoryError> {
 }
 
 impl Bus {
-    /// Polls a publisher's history of a subject (seed 000): what follows the event with this offset? A client without
-    /// events polls with 0; [`Tracker`](crate::offset::Tracker) keeps the client's table. `peer` may be this bus's own.
+    /// Polls a publisher's history of a subject (seed 000) for the successor of the event with this offset. A client
+    /// without events polls with 0; [`Tracker`](crate::offset::Tracker) keeps the client's table. `peer` may be this
+    /// bus's own.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// Returns the reason why there is no answer.
     pub fn poll(
         &self,
         peer: impl Into<PeerRef>,
@@ -178,11 +180,11 @@ impl Bus {
         answers.pop().ok_or(HistoryError::Misfit)
     }
 
-    /// As [`Bus::poll`], with many polls in one message, at most [`ITEMS_MAX`], each for up to so many successors. Gives
-    /// an answer for each poll, in the same order. `timeout` is for all of it.
+    /// Sends many polls like [`Bus::poll`] in one message, at most [`ITEMS_MAX`], each with its own maximum number of
+    /// successors. Returns an answer for each poll, in the same order. `timeout` covers the whole call.
     ///
     /// # Errors
-    /// Why there is no answer, or not to all polls.
+    /// Returns the reason why there is no answer, or not to all polls.
     pub fn poll_many(
         &self,
         peer: impl Into<PeerRef>,
@@ -194,7 +196,7 @@ impl Bus {
             return Err(HistoryError::Refused(Refused::TooMany));
         }
         let mut polled = Vec::with_capacity(polls.len());
-        // A peer need not answer all of a question whose answer is large; the rest is asked again.
+        // A peer may answer only a part of a request whose answer is large; the rest is requested again.
         while polled.len() < polls.len() {
             let rest = polls.get(polled.len()..).unwrap_or_default();
             let before = polled.len();
@@ -217,11 +219,11 @@ impl Bus {
         Ok(polled)
     }
 
-    /// Which subjects a publisher's history holds, of those that match the pattern. Of each only what is selected;
-    /// `Selection::default()` is all. `timeout` is for all of it.
+    /// Lists the subjects in a publisher's history that match the pattern, restricted to the selected messages.
+    /// `Selection::default()` selects all. `timeout` covers the whole call.
     ///
     /// # Errors
-    /// Why there is no answer, or not all of it.
+    /// Returns the reason why there is no answer, or not all of it.
     pub fn list_history(
         &self,
         peer: impl Into<PeerRef>,
@@ -238,7 +240,7 @@ impl Bus {
             let (epoch, next) = loop {
                 let Answer { epoch, part, last, content, .. } = asked.recv()?;
                 let AnswerContent::List { listed, next } = content else { return Err(HistoryError::Misfit) };
-                // A part that is missing was lost on its way.
+                // A missing part was lost on its way.
                 if part != parts {
                     return Err(HistoryError::Timeout);
                 }
@@ -256,10 +258,10 @@ impl Bus {
         }
     }
 
-    /// Asks a peer's history without waiting; many questions can be on their way at once.
+    /// Requests messages of a peer's history without waiting; many requests can be outstanding at once.
     ///
     /// # Errors
-    /// The question holds too much or nothing; it could not be handed to the own peer.
+    /// The request is empty or too large, or this bus's own peer did not accept it.
     pub fn ask(
         &self,
         peer: impl Into<PeerRef>,
@@ -273,7 +275,7 @@ impl Bus {
     }
 }
 
-/// The time that is left.
+/// Returns the remaining time until the deadline.
 fn time_left(deadline: Instant) -> Result<Duration, HistoryError> {
     let time_left = deadline.since(Clock::now().instant);
     if time_left.is_zero() { Err(HistoryError::Timeout) } else { Ok(time_left) }

@@ -23,20 +23,20 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Messages published at one reading of the clock.
+/// Number of messages published per reading of the clock.
 const CLOCK_USES: u32 = 256;
 
-/// A peer that works while, and only while, its owner calls [`turn`](EmbeddedPeer::turn) or [`drive`](EmbeddedPeer::drive). No
-/// other thread, no lock waited for, no system call per message.
+/// A peer that runs only inside its owner's calls of [`turn`](EmbeddedPeer::turn) or [`drive`](EmbeddedPeer::drive).
+/// It needs no other thread, waits for no lock and makes no system call per message.
 ///
-/// A peer that is not driven for long falls silent to the others; call at least once in the heartbeat interval.
+/// A peer that is not driven falls silent to the others; call at least once per heartbeat interval.
 pub struct EmbeddedPeer {
     engine: Engine,
     client: ClientId,
     info: Info,
     numbers: IdCounters,
     limits: QueueLimits,
-    /// The time as read since the last turn, and how many messages may still be published at it.
+    /// Time read since the last turn, and the number of messages that may still be published with it.
     clock: Option<(ClockReading, u32)>,
 }
 
@@ -44,15 +44,15 @@ impl EmbeddedPeer {
     /// Starts a peer. It does not listen on a Unix socket.
     ///
     /// # Errors
-    /// What is in the way, and what to do about it.
+    /// Returns why the peer cannot start, and the remedy.
     pub fn open(config: &Config) -> Result<EmbeddedPeer, StartError> {
         EmbeddedPeer::open_with(config, &Options::default())
     }
 
-    /// Starts a peer that does more, or less, than others.
+    /// Starts a peer with options.
     ///
     /// # Errors
-    /// What is in the way, and what to do about it.
+    /// Returns why the peer cannot start, and the remedy.
     pub fn open_with(config: &Config, options: &Options) -> Result<EmbeddedPeer, StartError> {
         let mut engine = Engine::open(config, options)?;
         let limits = engine.clients.limits();
@@ -61,7 +61,8 @@ impl EmbeddedPeer {
         Ok(EmbeddedPeer { engine, client, info, numbers: IdCounters::default(), limits, clock: None })
     }
 
-    /// Another client of the same peer, for other threads. It must not wait on the thread that drives the peer.
+    /// Creates another client of the same peer, for other threads. The thread that drives the peer must not wait for
+    /// it.
     pub fn bus(&mut self) -> Bus {
         let client =
             self.engine.clients.add(Clock::now(), "embedded".into(), ClientTransport::Embedded(BTreeMap::new()));
@@ -69,20 +70,21 @@ impl EmbeddedPeer {
         Bus::new(link, info(&self.engine, client), self.limits, None)
     }
 
-    /// The time, read once for some messages that are published between two turns: reading it takes longer than the rest.
+    /// Returns the time, which is read once for several messages published between two turns: reading it costs more
+    /// than the rest.
     fn now(&mut self) -> ClockReading {
         let (now, uses) = self.clock.filter(|(_, uses)| 0 < *uses).unwrap_or_else(|| (Clock::now(), CLOCK_USES));
         self.clock = Some((now, uses - 1));
         now
     }
 
-    /// The time now; what is published later is not published before.
+    /// Reads the clock anew, so that later messages are not published with an earlier time.
     fn read_clock(&mut self) -> ClockReading {
         self.clock = None;
         Clock::now()
     }
 
-    /// Does what there is to do without waiting. False when the peer has ended.
+    /// Does the pending work without waiting. Returns false once the peer has ended.
     ///
     /// # Errors
     /// The system's event queue is broken, or the peer has panicked. The peer has ended then.
@@ -90,7 +92,7 @@ impl EmbeddedPeer {
         self.drive(Duration::ZERO)
     }
 
-    /// Waits for something to do, for at most `timeout`, and does it. False when the peer has ended.
+    /// Waits at most `timeout` for work, and does it. Returns false once the peer has ended.
     ///
     /// # Errors
     /// The system's event queue is broken, or the peer has panicked. The peer has ended then.
@@ -99,16 +101,17 @@ impl EmbeddedPeer {
         self.engine.turn(Some(timeout))
     }
 
-    /// Publishes a message; small ones leave together at the end of the next turn. Never waits.
+    /// Publishes a message; small messages leave together at the end of the next turn. Never waits.
     ///
     /// # Errors
-    /// [`PublishError::Full`] while the network or receivers take no more, or the configured rate is used up: make turns until
-    /// they do.
+    /// [`PublishError::Full`] if the network or the receivers are backpressured, or the configured rate is used up:
+    /// make turns until publishing succeeds.
     pub fn publish(&mut self, message: Message) -> Result<(), PublishError> {
         if self.publish_ref(&message)? { Ok(()) } else { Err(PublishError::Full(Box::new(message))) }
     }
 
-    /// As [`EmbeddedPeer::publish`], of a message that is kept. False, and nothing done, while there is no room for it.
+    /// Publishes like [`EmbeddedPeer::publish`] a message that the caller keeps. Returns false, and does nothing,
+    /// while there is no room for it.
     ///
     /// # Errors
     /// The message is too large, or the peer has ended.
@@ -121,11 +124,11 @@ impl EmbeddedPeer {
         Ok(self.engine.publish(now, self.client, message))
     }
 
-    /// As [`EmbeddedPeer::publish_ref`], of a message of nothing but subject and payload: the fast way to publish. They are copied
-    /// where they are to be.
+    /// Publishes like [`EmbeddedPeer::publish_ref`] a message that has only a subject and a payload: the fast way to
+    /// publish. Both are copied straight to their destination.
     ///
     /// # Errors
-    /// As [`EmbeddedPeer::publish_ref`].
+    /// The same as of [`EmbeddedPeer::publish_ref`].
     #[inline]
     pub fn publish_payload(&mut self, subject: &Subject, payload: &[u8]) -> Result<bool, PublishError> {
         check_size(payload.len(), self.info.message_bytes_max)?;
@@ -136,14 +139,15 @@ impl EmbeddedPeer {
         Ok(self.engine.publish_payload(now, self.client, subject, payload))
     }
 
-    /// Whether every peer that is heard and does not send what nobody wants (`interest: on`) knows all subscriptions here: what
-    /// they match it has sent since. Takes turns to become true; where no such peer is, it always is.
+    /// Returns whether all subscriptions of this peer are confirmed by every live peer that suppresses unwanted
+    /// messages (`interest: on`). Such peers have sent all matching messages since. It takes turns to become true;
+    /// without such peers it is always true.
     pub fn is_confirmed(&self) -> bool {
         self.engine.are_confirmed()
     }
 
-    /// Subscribes; active when this returns for all that reaches this peer. Other peers may leave out what they do not know to be
-    /// wanted until [`EmbeddedPeer::is_confirmed`]. Read it with [`Subscription::try_recv`] between turns.
+    /// Subscribes. On return the subscription is active for everything that reaches this peer. Other peers may
+    /// suppress messages until [`EmbeddedPeer::is_confirmed`]. Read it with [`Subscription::try_recv`] between turns.
     ///
     /// # Errors
     /// The peer refuses it or has ended.
@@ -151,7 +155,7 @@ impl EmbeddedPeer {
         self.subscribe_with(pattern, &SubscribeOptions::default())
     }
 
-    /// As [`EmbeddedPeer::subscribe`], with options.
+    /// Subscribes like [`EmbeddedPeer::subscribe`], with options.
     ///
     /// # Errors
     /// The peer refuses it or has ended.
@@ -174,11 +178,11 @@ impl EmbeddedPeer {
         Ok(Subscription::new(queue, vec![sub], link, options.join(patterns)))
     }
 
-    /// Asks a peer's history, which may be this peer's own. The question leaves with the next turn; take the answer
-    /// with [`PendingAnswer::try_recv`] between turns.
+    /// Requests messages from a peer's history, which may be this peer's own. The request leaves with the next turn;
+    /// take the answer with [`PendingAnswer::try_recv`] between turns.
     ///
     /// # Errors
-    /// The question holds too much or nothing; the peer has ended.
+    /// The request is empty or too large, or the peer has ended.
     pub fn ask(
         &mut self,
         peer: impl Into<PeerRef>,
@@ -195,12 +199,12 @@ impl EmbeddedPeer {
         Ok(asked)
     }
 
-    /// A subject of one's own for replies.
+    /// Returns a new subject for replies to this client.
     pub fn inbox(&self) -> Subject {
         self.numbers.inbox(&self.info)
     }
 
-    /// What is known about the peer.
+    /// Returns the facts about the peer.
     pub fn info(&self) -> &Info {
         &self.info
     }
@@ -210,8 +214,8 @@ impl EmbeddedPeer {
         self.engine.show(Clock::now(), query)
     }
 
-    /// Stops the peer gracefully: what was published leaves, the group is told. Waits for that, about three seconds at most.
-    /// Dropping does the same.
+    /// Stops the peer gracefully: published messages leave, and the peer says BYE to the group. Waits for that, about
+    /// three seconds at most. Dropping does the same.
     ///
     /// # Errors
     /// The system's event queue is broken, or the peer has panicked. The peer has ended then.
@@ -228,11 +232,11 @@ impl EmbeddedPeer {
 
     /// Runs until the peer has ended; for a thread of its own.
     pub(super) fn run(mut self) {
-        // The engine has logged an error, and has told it to everybody who waits.
+        // The engine has logged the error and has notified every waiting caller.
         while let Ok(true) = self.engine.turn(None) {}
     }
 
-    /// Ends the client that the owner of `EmbeddedPeer` is: when the peer runs in a thread, only its handles are clients.
+    /// Ends the client of the owner of `EmbeddedPeer`: when the peer runs in a thread, only its handles are clients.
     pub(super) fn without_owner(mut self) -> EmbeddedPeer {
         let now = self.read_clock();
         self.engine.detach(now, self.client);
@@ -242,7 +246,7 @@ impl EmbeddedPeer {
 
 impl Drop for EmbeddedPeer {
     fn drop(&mut self) {
-        // After a panic of the core nothing can be said properly any more.
+        // After a panic of the core the peer can send nothing sensible any more.
         if !self.engine.is_ended()
             && !std::thread::panicking()
             && let Err(error) = self.stop()
@@ -293,7 +297,7 @@ mod tests {
             Fixture { embedded: EmbeddedPeer::open_with(&config, &options).unwrap(), directory, socket }
         }
 
-        /// The loop of the peer panics, as it does when an invariant is broken.
+        /// Panics in the loop of the peer, as a broken invariant does.
         fn panic(&mut self) -> io::Error {
             self.embedded.engine.guarded::<()>(|_| panic!("ledger of alice: 3 is not 4")).unwrap_err()
         }

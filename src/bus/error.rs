@@ -1,4 +1,4 @@
-//! What can go wrong with a bus; each text names the fix.
+//! Errors of the bus; each text names the remedy.
 
 use crate::daemon::local::DirectoryError;
 use crate::daemon::start::StartError;
@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a bus could not be opened.
+/// Reason why a bus could not be opened.
 #[derive(Debug)]
 pub enum OpenError {
     /// The embedded peer could not start.
@@ -17,7 +17,7 @@ pub enum OpenError {
     NoPeer {
         /// The Unix socket.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         error: io::Error,
     },
     /// The default directory of the socket cannot be trusted.
@@ -27,20 +27,20 @@ pub enum OpenError {
         /// The Unix socket.
         path: PathBuf,
     },
-    /// The peer, or whatever listens there, does not speak this version of the local protocol.
+    /// The peer, or another program that listens there, does not speak this version of the local protocol.
     Incompatible {
         /// The Unix socket.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of the mismatch.
         reason: String,
     },
-    /// The peer turned this client away; holds its words.
+    /// The peer refused this client; holds the peer's reason.
     Refused(String),
-    /// The system refused something else.
+    /// The system refused another step.
     System {
-        /// What was asked of it.
+        /// The step that failed.
         step: &'static str,
-        /// What it said.
+        /// Error of the system.
         error: io::Error,
     },
 }
@@ -75,21 +75,22 @@ impl From<StartError> for OpenError {
     }
 }
 
-/// Why a message was not published.
+/// Reason why a message was not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PublishError {
-    /// The queue to the peer is full; the message comes back.
+    /// The queue to the peer is full; holds the message.
     Full(Box<Message>),
     /// The message is too large.
     TooLarge {
-        /// Its size: payload, headers and reply subject, in bytes.
+        /// Size of the message: payload, headers and reply subject, in bytes.
         bytes: usize,
         /// The limit in bytes.
         bytes_max: usize,
     },
-    /// The message says that it is an event; only a peer makes events, of what is [registered](crate::bus::Bus::register).
+    /// The message claims to be an event; only a peer makes events, from what is
+    /// [registered](crate::bus::Bus::register).
     Event,
-    /// The message to reply to wants no reply.
+    /// The message to reply to has no reply subject.
     NoReplyWanted,
     /// The bus is closed, or its peer is gone.
     Closed,
@@ -113,7 +114,7 @@ impl fmt::Display for PublishError {
 
 impl std::error::Error for PublishError {}
 
-/// Why a subscription was not made.
+/// Reason why a subscription was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubscribeError {
     /// The peer refused it.
@@ -136,10 +137,10 @@ impl fmt::Display for SubscribeError {
 
 impl std::error::Error for SubscribeError {}
 
-/// Why a request has no answer.
+/// Reason why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// Nobody answered in time, or the answer was lost.
+    /// No replier answered in time, or the answer was lost.
     Timeout,
     /// Certainly no subscription on the LAN got the request.
     NoResponders,
@@ -171,12 +172,12 @@ impl fmt::Display for RequestError {
 
 impl std::error::Error for RequestError {}
 
-/// Why something that the peer was asked for did not come.
+/// Reason why the peer did not complete a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitError {
-    /// Not in time.
+    /// The time expired.
     Timeout,
-    /// The peer has refused a message that was published since the flush before; all others have left.
+    /// The peer has refused a message that was published since the previous flush; all others have left.
     Refused(RefusalReason),
     /// The bus is closed, or its peer is gone.
     Closed,
@@ -194,12 +195,12 @@ impl fmt::Display for WaitError {
 
 impl std::error::Error for WaitError {}
 
-/// Why a subscription has no event.
+/// Reason why a subscription returned no event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecvError {
-    /// None at present, or none within the time given.
+    /// There is no event at present, or none arrived within the given time.
     Empty,
-    /// None, and there will be none: the bus is closed, or its peer is gone.
+    /// There is no event, and there will be none: the bus is closed, or its peer is gone.
     Closed,
 }
 

@@ -1,4 +1,5 @@
-//! Events with an identity: registered in the journal of the peer, found there again, subscribed to.
+//! Events with an identity: programs register them in the peer's journal, find them there again, and subscribe to
+//! them.
 
 use super::{Bus, SubscribeError, Subscription};
 use crate::daemon::parts::PartReceiver;
@@ -11,19 +12,20 @@ use crossbeam_channel::RecvTimeoutError;
 use std::fmt;
 use std::time::Duration;
 
-/// How long the journal may take for an answer, or the next part of one: what a busy disk takes, and more.
+/// Time limit for an answer of the journal, or for its next part; more than a busy disk takes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why events were not registered or found.
+/// Reason why events were not registered or found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventError {
-    /// The peer refuses; nothing was done.
+    /// The peer refuses the request; nothing was done.
     Refused(EventRefusal),
-    /// The peer did not answer in time. What was to be registered may be stored all the same.
+    /// The peer did not answer in time. The events of the request may be stored all the same.
     Timeout,
-    /// More parts of the answer came than an answer has; the rest of it was dropped.
+    /// The answer came in more parts than an answer may have; the rest was dropped.
     TooMany,
-    /// The bus was closed, or its peer went away, before there was an answer. What was to be registered may be stored all the same.
+    /// The bus was closed, or its peer went away, before the answer. The events of the request may be stored all the
+    /// same.
     Closed,
 }
 
@@ -51,7 +53,7 @@ impl std::error::Error for EventError {}
 
 pub(super) type EventReply = Result<EventAnswer, EventRefusal>;
 
-/// Events that are being registered.
+/// A registration of events that is not answered yet.
 #[derive(Debug)]
 pub struct PendingRegistration {
     requested: Vec<Registration>,
@@ -59,11 +61,11 @@ pub struct PendingRegistration {
 }
 
 impl PendingRegistration {
-    /// Waits until they are stored, which they then are for good: they survive a crash of the host. Gives them with their identities,
-    /// in the order of the request.
+    /// Waits until the events are stored, so that they survive a crash of the host. Returns them with their
+    /// identities, in the order of the request.
     ///
     /// # Errors
-    /// None of them is stored, or it is not known.
+    /// Either none of the events is stored, or the outcome is unknown.
     pub fn wait(self) -> Result<Vec<Event>, EventError> {
         match next(&self.told)? {
             EventAnswer::Registered(registered) => Ok(events(registered, self.requested)),
@@ -73,16 +75,17 @@ impl PendingRegistration {
 }
 
 impl Bus {
-    /// Asks the peer to create events: stored in its journal first, then acknowledged, then multicast. All of one call are one session.
+    /// Asks the peer to create events: it stores them in its journal first, then acknowledges, then multicasts them.
+    /// All events of one call form one session.
     ///
     /// # Errors
-    /// None of them is stored, or it is not known.
+    /// Either none of the events is stored, or the outcome is unknown.
     pub fn register(&self, requested: Vec<Registration>) -> Result<Vec<Event>, EventError> {
         self.begin_register(requested)?.wait()
     }
 
-    /// As [`Bus::register`], without waiting for the answer: the way to have many sessions stored together. The peer takes some
-    /// thousands before the first is answered.
+    /// Registers events like [`Bus::register`], without waiting for the answer, so that many sessions can be stored
+    /// together. The peer accepts some thousands before it answers the first.
     ///
     /// # Errors
     /// The bus is closed.
@@ -91,10 +94,10 @@ impl Bus {
         Ok(PendingRegistration { requested, told })
     }
 
-    /// Finds events in the journal of the peer: its own, and those of others that it follows.
+    /// Finds events in the journal of the peer: its own, and those of other peers that it follows.
     ///
     /// # Errors
-    /// The question makes no sense; the journal cannot be read; no answer in time.
+    /// The query makes no sense, the journal cannot be read, or the answer does not arrive in time.
     pub fn find_events(&self, query: Query) -> Result<QueryPage, EventError> {
         let told = self.shared.link.request_events(EventRequest::Query(query))?;
         let mut answer = QueryPage::default();
@@ -109,11 +112,11 @@ impl Bus {
         }
     }
 
-    /// Subscribes to the events whose type one of the patterns matches, from whichever peer. Each comes once, as a message;
-    /// [`Event::of_message`] reads it.
+    /// Subscribes to the events of every peer whose type matches one of the patterns. Each event is delivered once, as
+    /// a message that [`Event::of_message`] decodes.
     ///
     /// # Errors
-    /// As [`Bus::subscribe`].
+    /// The same as of [`Bus::subscribe`].
     pub fn subscribe_events(
         &self,
         patterns: impl IntoIterator<Item = TypePattern>,
@@ -122,7 +125,7 @@ impl Bus {
     }
 }
 
-/// The events that were made of these.
+/// Returns the events that the peer created from these registrations.
 fn events(registered: RegisteredSession, requested: Vec<Registration>) -> Vec<Event> {
     let RegisteredSession { server, session, timestamp } = registered;
     let event = |(instance, registration)| {

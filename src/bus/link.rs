@@ -1,4 +1,4 @@
-//! The two ways to a peer behind one set of calls.
+//! The two connections to a peer behind one set of calls.
 
 use super::events::{EventError, EventReply};
 use super::local_connection::LocalConnection;
@@ -21,15 +21,15 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the peer may take to answer what it answers at once unless it is stuck.
+/// Time limit for answers that a peer gives at once unless it is stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A way to a peer.
+/// A connection to a peer.
 #[derive(Clone)]
 pub(super) enum PeerLink {
-    /// In this process.
+    /// A peer in this process.
     Engine(Arc<Mailbox>, ClientId),
-    /// Through the Unix socket.
+    /// A peer behind its Unix socket.
     LocalConnection(Arc<LocalConnection>),
 }
 
@@ -50,7 +50,8 @@ impl PeerLink {
         }
     }
 
-    /// Publishes a message of nothing but subject and payload. False, and nothing done, if there is no room in time.
+    /// Publishes a message that has only a subject and a payload. Returns false, and does nothing, if there is no room
+    /// in time.
     pub(super) fn publish_payload(
         &self,
         subject: &Subject,
@@ -94,7 +95,7 @@ impl PeerLink {
         }
     }
 
-    /// Nothing to do if the peer is gone: the subscription went with it.
+    /// Ends a subscription. There is nothing to do if the peer is gone: the subscription went with it.
     pub(super) fn unsubscribe(&self, sub: SubId) {
         match self {
             PeerLink::Engine(mailbox, client) => {
@@ -104,8 +105,8 @@ impl PeerLink {
         }
     }
 
-    /// Parts of the answer go to `answer`. Waits for room for the question for at most `patience`, and the peer then for
-    /// the answer for at most `timeout`.
+    /// Sends a request to a history; its parts go to `answer`. Waits at most `patience` for room for the request; the
+    /// peer then waits at most `timeout` for the answer.
     pub(super) fn ask(
         &self,
         peer: PeerRef,
@@ -122,7 +123,7 @@ impl PeerLink {
         }
     }
 
-    /// Has a subscription told when that has come, if it comes within `timeout`.
+    /// Requests a notification to a subscription once the condition holds, if that happens within `timeout`.
     pub(super) fn begin_await(
         &self,
         sub: SubId,
@@ -139,8 +140,8 @@ impl PeerLink {
         }
     }
 
-    /// Asks something about events. The answer, in one part or more, goes to the receiver, which has room for all parts of
-    /// the largest answer. A peer that sends more ends the answer.
+    /// Sends a request about events. The answer, in one part or more, goes to the receiver, which has room for all
+    /// parts of the largest answer. A peer that sends more ends the answer.
     pub(super) fn request_events(&self, request: EventRequest) -> Result<PartReceiver<EventReply>, EventError> {
         let (tell, told) = part_channel(PARTS_MAX);
         match self {
@@ -158,7 +159,7 @@ impl PeerLink {
         Ok(told)
     }
 
-    /// Asks something about streams. The answer goes to the receiver.
+    /// Sends a request about streams. The answer goes to the receiver.
     pub(super) fn request_stream(&self, request: StreamRequest) -> Result<Receiver<StreamReply>, StreamError> {
         let (tell, told) = bounded(1);
         match self {

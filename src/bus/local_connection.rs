@@ -1,4 +1,4 @@
-//! The way to a peer through its Unix socket: one thread reads and writes, so that publishing never waits.
+//! The connection to a peer through its Unix socket. One thread reads and writes, so that publishing never blocks.
 
 use super::events::{EventError, EventReply};
 use super::streams::{StreamError, StreamReply};
@@ -36,19 +36,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Bytes on their way to the peer that wait at most; the thread may hold as many again.
+/// Maximum number of bytes queued for the peer; the thread may hold the same amount again.
 const OUT_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of one read.
+/// Maximum bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
-/// How long the peer may take to greet.
+/// Time limit for the peer's greeting.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long closing waits for the peer to take the rest.
+/// Time that closing waits for the peer to accept the remaining output.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const STREAM: Token = Token(0);
 const WAKER: Token = Token(1);
 
-/// What users' threads and the reading thread share.
+/// State shared by the users' threads and the connection thread.
 pub(super) struct LocalConnection {
     state: Mutex<LocalConnectionState>,
     queues: Mutex<BTreeMap<SubId, Arc<SubscriptionQueue>>>,
@@ -60,15 +60,15 @@ pub(super) struct LocalConnection {
 #[derive(Default)]
 struct LocalConnectionState {
     out: BytesMut,
-    /// The messages at the end of `out` to which more can be added.
+    /// Builder of the last publish run in `out`, to which further messages can be added.
     run: PublishRunBuilder,
     is_sleeping: bool,
     writers_waiting: usize,
-    /// The user wants to end it: write the rest, then stop.
+    /// True once the user closes the connection: the thread writes the remaining output, then stops.
     is_closing: bool,
-    /// The peer does not listen any more.
+    /// True once the peer no longer reads.
     is_write_closed: bool,
-    /// Why it is over, once it is.
+    /// Reason why the connection has ended, if it has.
     end_reason: Option<String>,
     next_token: u64,
     pending_subscribes: BTreeMap<SubId, Sender<Result<(), RefusalReason>>>,
@@ -77,17 +77,17 @@ struct LocalConnectionState {
     pending_flushes: BTreeMap<u64, Sender<Result<(), RefusalReason>>>,
     events: BTreeMap<u64, PartSender<EventReply>>,
     streams: BTreeMap<u64, Sender<StreamReply>>,
-    /// Why a message was refused, the first one since a flush was told.
+    /// Refusal reason of the first message refused since the last flush was answered.
     refused: Option<RefusalReason>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while it holds one of the locks; if some did, what is inside would still be whole.
+    // No code panics while it holds one of the locks. If one did, the data inside would still be consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LocalConnection {
-    /// Connects, greets, and starts the thread.
+    /// Connects, exchanges greetings, and starts the thread.
     pub(super) fn open(path: &Path, name: &str) -> Result<(Arc<LocalConnection>, Welcome), OpenError> {
         let system = |step| move |error| OpenError::System { step, error };
         let no_peer = |error: io::Error| match error.kind() {
@@ -139,7 +139,8 @@ impl LocalConnection {
         Ok(())
     }
 
-    /// Publishes a message of nothing but subject and payload. False, and nothing done, if there is no room in time.
+    /// Publishes a message that has only a subject and a payload. Returns false, and does nothing, if the queue has no
+    /// room in time.
     pub(super) fn publish_payload(
         &self,
         subject: &Subject,
@@ -157,7 +158,7 @@ impl LocalConnection {
         Ok(true)
     }
 
-    /// Waits for room for so many bytes for at most `timeout`; `None` if there is none.
+    /// Waits at most `timeout` until the queue has room for `bytes`; returns `None` if it has not.
     #[inline]
     fn send_space(
         &self,
@@ -251,7 +252,7 @@ impl LocalConnection {
         })
     }
 
-    /// Asks something about events; waits while much else waits to be written.
+    /// Sends a request about events; waits while too much output is queued.
     pub(super) fn request_events(&self, request: EventRequest, tell: PartSender<EventReply>) -> Result<(), EventError> {
         let send_space = self.send_space(0, FOREVER).map_err(|_| EventError::Closed)?;
         let id = send_space.ok_or(EventError::Timeout)?.token();
@@ -261,7 +262,7 @@ impl LocalConnection {
         sent.map_err(|_| EventError::Closed)
     }
 
-    /// Asks something about streams; waits while much else waits to be written.
+    /// Sends a request about streams; waits while too much output is queued.
     pub(super) fn request_stream(&self, request: StreamRequest, tell: Sender<StreamReply>) -> Result<(), StreamError> {
         let send_space = self.send_space(0, FOREVER).map_err(|_| StreamError::Closed)?;
         let id = send_space.ok_or(StreamError::Timeout)?.token();
@@ -271,18 +272,18 @@ impl LocalConnection {
         sent.map_err(|_| StreamError::Closed)
     }
 
-    /// Writes what waits, as far as the peer takes it in time, and ends the connection.
+    /// Writes the queued output, as far as the peer accepts it in time, and ends the connection.
     pub(super) fn close(&self) {
         let mut state = locked(&self.state);
         state.is_closing = true;
         self.wake(state);
         if let Some(thread) = locked(&self.thread).take() {
-            // A panic of the thread has been printed; there is nothing to add.
+            // The thread has printed its panic already; there is nothing to add.
             let _ = thread.join();
         }
     }
 
-    /// Why it is over, if it is.
+    /// Returns the reason why the connection has ended, if it has.
     pub(super) fn end_reason(&self) -> Option<String> {
         locked(&self.state).end_reason.clone()
     }
@@ -305,7 +306,7 @@ impl LocalConnection {
         }
     }
 
-    /// It is over: everyone who waits is told.
+    /// Ends the connection and notifies every waiting caller.
     fn end(&self, why: String) {
         let mut state = locked(&self.state);
         state.end_reason.get_or_insert(why);
@@ -323,7 +324,7 @@ impl LocalConnection {
         }
     }
 
-    /// Queues to which something was added whose readers have yet to be woken go to `silent`.
+    /// Handles a frame. Queues that received an item and whose readers have yet to be woken go to `silent`.
     fn on_frame(&self, frame: PeerFrame, silent: &mut Vec<Arc<SubscriptionQueue>>) {
         match frame {
             PeerFrame::Message { subs, delivery } => self.on_messages(&subs, &delivery.into(), silent),
@@ -337,7 +338,7 @@ impl LocalConnection {
             }
             PeerFrame::Subscribed { sub } => {
                 if let Some(answer) = locked(&self.state).pending_subscribes.remove(&sub) {
-                    // Who asked may have stopped waiting.
+                    // The caller may have stopped waiting.
                     let _ = answer.send(Ok(()));
                 }
             }
@@ -378,7 +379,7 @@ impl LocalConnection {
             PeerFrame::Events { id, answer } => self.on_events(id, answer),
             PeerFrame::Streams { id, answer } => {
                 if let Some(waiting) = locked(&self.state).streams.remove(&id) {
-                    // Who asked may have stopped waiting.
+                    // The caller may have stopped waiting.
                     let _ = waiting.send(answer);
                 }
             }
@@ -397,7 +398,8 @@ impl LocalConnection {
         }
     }
 
-    /// Parts come in order. One that cannot be read ends the waiting as if there were none.
+    /// Delivers a part of an answer. Parts arrive in order; a part that cannot be decoded ends the request as if there
+    /// were none.
     fn on_answered(&self, id: u64, answer: Result<Bytes, QuestionFailure>) {
         let answer = answer.and_then(|part| {
             Answer::decode(&part).map_err(|error| {
@@ -409,24 +411,24 @@ impl LocalConnection {
         let is_last = answer.as_ref().map_or(true, |part| part.last);
         let waiting =
             if is_last { state.pending_questions.remove(&id) } else { state.pending_questions.get(&id).cloned() };
-        // Who asked may have stopped waiting.
+        // The caller may have stopped waiting.
         if waiting.is_some_and(|waiting| !waiting.send(answer)) {
             state.pending_questions.remove(&id);
         }
     }
 
-    /// The last part of an answer ends the waiting.
+    /// Delivers a part of an answer about events; the last part ends the request.
     fn on_events(&self, id: u64, answer: EventReply) {
         let is_last = !matches!(&answer, Ok(EventAnswer::Found(part)) if !part.is_last);
         let mut state = locked(&self.state);
         let waiting = if is_last { state.events.remove(&id) } else { state.events.get(&id).cloned() };
-        // The caller may have stopped waiting, or too many parts wait.
+        // The caller may have stopped waiting, or too many parts are queued.
         if waiting.is_some_and(|waiting| !waiting.send(answer)) {
             state.events.remove(&id);
         }
     }
 
-    /// What cannot be told by subject concerns every subscription.
+    /// Reports a loss. A loss that cannot be assigned to subjects concerns every subscription.
     fn on_loss(&self, subs: &[SubId], loss: &Loss) {
         let queues = locked(&self.queues);
         let queues = distinct(match loss.what {
@@ -443,13 +445,13 @@ impl LocalConnectionState {
         frame.encode(&mut self.out);
     }
 
-    /// What waits, for writing; `spare`, which is empty, takes its place.
+    /// Moves the queued output out for writing; `spare`, which is empty, takes its place.
     fn take_output(&mut self, spare: &mut BytesMut) {
         self.run.close();
         std::mem::swap(&mut self.out, spare);
     }
 
-    /// Nobody will read what waits.
+    /// Discards the queued output, which nobody will read.
     fn discard(&mut self) {
         self.run.close();
         self.out.clear();
@@ -467,7 +469,7 @@ impl LocalConnectionState {
 
 fn connect(path: &Path) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // On Linux the time for writing also bounds the waiting for a peer that does not accept.
+    // On Linux the write timeout also bounds the wait for a peer that does not accept.
     socket.set_write_timeout(Some(HANDSHAKE_TIMEOUT))?;
     socket.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
     socket.connect(&SockAddr::unix(path)?)?;
@@ -479,7 +481,7 @@ fn handshake(socket: &mut Socket, caller: &mut ClientEndpoint, path: &Path, name
     let incompatible = |fault: LocalFault| OpenError::Incompatible { path: path.to_owned(), reason: fault.to_string() };
     let mut hello = BytesMut::new();
     ClientFrame::Hello { version: VERSION, name: name.to_owned() }.encode(&mut hello);
-    // A peer that is full says BYE and closes before it reads this; its words are more use than "broken pipe".
+    // A peer that is full sends BYE and closes before it reads this. Its reason is more useful than "broken pipe".
     let written = socket.write_all(&hello);
     let mut bytes = [0u8; 4096];
     loop {
@@ -502,14 +504,14 @@ fn handshake(socket: &mut Socket, caller: &mut ClientEndpoint, path: &Path, name
     }
 }
 
-/// The thread: moves bytes both ways.
+/// The connection thread: it moves bytes both ways.
 struct ConnectionThread {
     shared: Arc<LocalConnection>,
     stream: UnixStream,
     poll: Poll,
     caller: ClientEndpoint,
     writing: BytesMut,
-    /// Queues whose readers are woken when all is handed out that was read at once.
+    /// Queues whose readers are woken once everything of one read has been delivered.
     silent: Vec<Arc<SubscriptionQueue>>,
     is_readable: bool,
     is_writable: bool,
@@ -517,7 +519,7 @@ struct ConnectionThread {
 
 impl ConnectionThread {
     fn run(mut self) {
-        // A panic must not leave callers waiting; the state is used only to end it for them.
+        // A panic must not leave callers waiting; the state is used only to end their requests.
         let why = match catch_unwind(AssertUnwindSafe(|| self.run_until_closed())) {
             Ok(Ok(why)) => why,
             Ok(Err(error)) => format!("the connection to the peer broke: {error}"),
@@ -526,7 +528,7 @@ impl ConnectionThread {
         self.shared.end(why);
     }
 
-    /// Works until the connection is over, and says why.
+    /// Runs until the connection has ended, and returns the reason.
     fn run_until_closed(&mut self) -> io::Result<String> {
         let mut events = Events::with_capacity(8);
         let mut scratch = vec![0u8; READ_BYTES];
@@ -557,7 +559,7 @@ impl ConnectionThread {
         }
     }
 
-    /// Whether there is nothing to do before the next event. From then on a new frame wakes the thread.
+    /// Returns whether there is nothing to do before the next event. From then on a new frame wakes the thread.
     fn is_idle(&self) -> bool {
         let mut state = locked(&self.shared.state);
         let has_output = self.is_writable && (!state.out.is_empty() || !self.writing.is_empty());
@@ -565,7 +567,7 @@ impl ConnectionThread {
         state.is_sleeping
     }
 
-    /// Writes as much as the stream takes. Gives whether the user wants to end it.
+    /// Writes as much as the stream accepts. Returns whether the user closes the connection.
     fn write(&mut self) -> io::Result<bool> {
         loop {
             if self.writing.is_empty() {
@@ -593,7 +595,8 @@ impl ConnectionThread {
         }
     }
 
-    /// The peer has closed. What it said last, perhaps why, can still be read; nothing can be said any more.
+    /// Handles the peer's close. Its last frames, perhaps with the reason, can still be read; nothing can be sent any
+    /// more.
     fn on_write_closed(&mut self) {
         self.writing.clear();
         let mut state = locked(&self.shared.state);
@@ -603,7 +606,7 @@ impl ConnectionThread {
         self.shared.send_space.notify_all();
     }
 
-    /// Reads a few times, and gives why it is over if it is.
+    /// Reads a few times, and returns the reason if the connection has ended.
     fn read(&mut self, scratch: &mut [u8]) -> io::Result<Option<String>> {
         for _ in 0..16 {
             if !self.is_readable {
@@ -633,7 +636,7 @@ impl ConnectionThread {
     }
 }
 
-/// Whether the other side has closed the connection.
+/// Returns whether the other side has closed the connection.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }

@@ -1,8 +1,8 @@
 //! The bus for Rust programs: embedded or attached, behind one set of calls.
 //!
-//! [`Bus::embed`] runs a peer in a thread of this program; [`Bus::attach`] uses the peer that runs on this host;
-//! [`EmbeddedPeer`] is a peer that the caller's own thread drives. All three publish and subscribe in the same way, and tell
-//! every loss as a value beside the messages.
+//! [`Bus::embed`] runs a peer in a thread of this program. [`Bus::attach`] uses the peer that runs on this host.
+//! [`EmbeddedPeer`] is a peer that the caller's own thread drives. All three publish and subscribe in the same way,
+//! and report every loss as a value beside the messages.
 
 mod ask;
 mod embedded;
@@ -51,31 +51,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// As long as anyone would wait.
+/// A timeout that never expires in practice.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Events that wait in a subscription of an attached bus: as many small messages as come while its thread waits for a
-/// processor. Memory is bounded by the bytes.
+/// Maximum number of events queued for a subscription of an attached bus: enough small messages for the time that its
+/// thread waits for a processor. The byte limit bounds the memory.
 const QUEUE_COUNT_MAX: usize = 1_000_000;
-/// Bytes that wait in a subscription of an attached bus.
+/// Maximum bytes queued for a subscription of an attached bus.
 const QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What is known about the peer behind a bus.
+/// Facts about the peer behind a bus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Its name.
     pub peer: PeerName,
     /// Its epoch when the bus was opened.
     pub epoch: Epoch,
-    /// The group's number in every datagram.
+    /// Number of the group in every datagram.
     pub group: u16,
-    /// The group's UDP port.
+    /// UDP port of the group.
     pub port: u16,
-    /// The number that the peer gave this client.
+    /// Number that the peer gave this client.
     pub client: u32,
-    /// The largest message, in bytes of payload, headers and reply subject.
+    /// Size limit of a message, in bytes of payload, headers and reply subject.
     pub message_bytes_max: usize,
-    /// The version of the peer's program.
+    /// Version of the peer's program.
     pub software: String,
 }
 
@@ -93,25 +93,26 @@ impl Info {
     }
 }
 
-/// What a subscription is to get, beside what matches its patterns.
+/// Options of a subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubscribeOptions {
-    /// What it gets when something is missing; `None`: what the peer's configuration says (`delivery`).
+    /// Delivery of messages after a gap; `None`: the peer's configuration decides (`delivery`).
     pub mode: Option<DeliveryMode>,
-    /// What it gets first of the histories of all publishers, this peer and those of the LAN; then it goes on live, without a
-    /// gap and without a message twice. A publisher that becomes known later, and that has published before, is treated in the
-    /// same way. `Selection::default()` is all that they keep.
+    /// Part of all publishers' histories, this peer's and those of the LAN, that is delivered first. Live messages
+    /// follow without a gap and without a duplicate. A publisher that becomes known later, and that has published
+    /// before, is treated in the same way. `Selection::default()` is everything that they retain.
     pub history: Option<Selection>,
-    /// Whether every publisher is asked to confirm where the subscription begins; [`Notice::Joined`] tells it, as it does where
-    /// there is history.
+    /// True if every publisher is asked to confirm where the subscription begins; [`Notice::Joined`] reports it, as it
+    /// does with history.
     pub confirm: bool,
-    /// The queue group that it is a member of: of all subscriptions on the LAN that share the name and match a message, one gets
-    /// it, whichever listener or program they come by (docs/listeners.md, "Queue groups"). Not with mode `live`, history or confirmation.
+    /// Queue group of the subscription. Of all matching subscriptions on the LAN that share the name, one gets each
+    /// message, whichever listener or program they use (docs/listeners.md, "Queue groups"). Not with mode `live`,
+    /// history or confirmation.
     pub queue: Option<Queue>,
 }
 
 impl SubscribeOptions {
-    /// Whether publishers are asked for anything.
+    /// Returns whether the subscription sends requests to publishers.
     fn joins(&self) -> bool {
         self.confirm || self.history.is_some()
     }
@@ -125,7 +126,7 @@ impl SubscribeOptions {
     }
 }
 
-/// The numbers that a client gives.
+/// Counters for the numbers that a client assigns.
 #[derive(Debug, Default)]
 struct IdCounters {
     sub: AtomicU32,
@@ -137,7 +138,8 @@ impl IdCounters {
         self.sub.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// `_INBOX.<epoch>.<client>.<n>`: the epoch lets peers send to this one alone, the rest is unique within it.
+    /// Returns `_INBOX.<epoch>.<client>.<n>`: the epoch lets peers send to this peer alone, the rest is unique within
+    /// it.
     fn inbox(&self, info: &Info) -> Subject {
         let number = self.inbox.fetch_add(1, Ordering::Relaxed);
         format!("{}{}.{number}", inbox_of(info.epoch), info.client).parse().expect("hexadecimal digits and numbers")
@@ -152,8 +154,8 @@ fn check_size(bytes: usize, bytes_max: usize) -> Result<(), PublishError> {
     if bytes_max < bytes { Err(PublishError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
 }
 
-/// A handle to the bus. Clones are the same client; the last one that goes closes it. All calls can be made from several
-/// threads at once.
+/// A handle to the bus. Clones are the same client; dropping the last one closes it. All calls can be made from
+/// several threads at once.
 #[derive(Clone)]
 pub struct Bus {
     shared: Arc<BusInner>,
@@ -173,16 +175,16 @@ impl Bus {
     /// Starts a peer in a thread of this program.
     ///
     /// # Errors
-    /// What is in the way, and what to do about it.
+    /// Returns why the peer cannot start, and the remedy.
     pub fn embed(config: &Config) -> Result<Bus, OpenError> {
         Bus::embed_with(config, &Options::default())
     }
 
-    /// Starts a peer in a thread of this program that does more, or less, than others: listens on the Unix socket too,
+    /// Starts a peer in a thread of this program with options: for example, it also listens on the Unix socket, or
     /// drops datagrams on purpose.
     ///
     /// # Errors
-    /// What is in the way, and what to do about it.
+    /// Returns why the peer cannot start, and the remedy.
     pub fn embed_with(config: &Config, options: &Options) -> Result<Bus, OpenError> {
         let mut embedded = EmbeddedPeer::open_with(config, options)?.without_owner();
         let mut bus = embedded.bus();
@@ -193,7 +195,7 @@ impl Bus {
         Ok(bus)
     }
 
-    /// Uses the peer that listens on the Unix socket `path`.
+    /// Attaches to the peer that listens on the Unix socket `path`.
     ///
     /// # Errors
     /// No peer answers there, or it refuses.
@@ -203,7 +205,7 @@ impl Bus {
         Bus::attach_as(path, &name.unwrap_or_default())
     }
 
-    /// As [`Bus::attach`], under a name that `show clients` and the peer's log show.
+    /// Attaches like [`Bus::attach`], under a name that `show clients` and the peer's log contain.
     ///
     /// # Errors
     /// No peer answers there, or it refuses.
@@ -221,7 +223,7 @@ impl Bus {
     /// Publishes a message. Never waits.
     ///
     /// # Errors
-    /// [`PublishError::Full`] gives the message back when the peer is behind.
+    /// [`PublishError::Full`] returns the message when the peer is behind.
     pub fn publish(&self, message: Message) -> Result<(), PublishError> {
         self.publish_timeout(message, Duration::ZERO)
     }
@@ -229,38 +231,39 @@ impl Bus {
     /// Publishes a message, waiting for room in the queue.
     ///
     /// # Errors
-    /// It is too large, or the bus is closed.
+    /// The message is too large, or the bus is closed.
     pub fn publish_blocking(&self, message: Message) -> Result<(), PublishError> {
         self.publish_timeout(message, FOREVER)
     }
 
-    /// Publishes a message, waiting for room in the queue for at most `timeout`.
+    /// Publishes a message, waiting at most `timeout` for room in the queue.
     ///
     /// # Errors
-    /// [`PublishError::Full`] gives the message back when the peer is still behind.
+    /// [`PublishError::Full`] returns the message when the peer is still behind.
     pub fn publish_timeout(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
         self.check_open(check_message(&message, self.shared.info.message_bytes_max))?;
         self.shared.link.publish(message, timeout)
     }
 
-    /// As [`Bus::publish_timeout`], of a message of nothing but subject and payload, which are copied where they are to be: the
-    /// fast way to publish. False, and nothing done, if there is no room in time.
+    /// Publishes like [`Bus::publish_timeout`] a message that has only a subject and a payload: the fast way to
+    /// publish. Both are copied straight to their destination. Returns false, and does nothing, if there is no room in
+    /// time.
     ///
     /// # Errors
-    /// It is too large, or the bus is closed.
+    /// The message is too large, or the bus is closed.
     pub fn publish_payload(&self, subject: &Subject, payload: &[u8], timeout: Duration) -> Result<bool, PublishError> {
         self.check_open(check_size(payload.len(), self.shared.info.message_bytes_max))?;
         self.shared.link.publish_payload(subject, payload, timeout)
     }
 
-    /// Whether it takes a message of which this is known.
+    /// Returns the result of a check, or that the bus is closed.
     fn check_open(&self, checked: Result<(), PublishError>) -> Result<(), PublishError> {
         checked?;
         if self.shared.is_closed.load(Ordering::Relaxed) { Err(PublishError::Closed) } else { Ok(()) }
     }
 
-    /// Subscribes to a pattern. When this returns the subscription is active: every message that reaches the peer from
-    /// now on counts.
+    /// Subscribes to a pattern. On return the subscription is active: it gets every message that reaches the peer from
+    /// then on.
     ///
     /// # Errors
     /// The peer refuses it, or is gone.
@@ -268,7 +271,7 @@ impl Bus {
         self.subscribe_all([pattern])
     }
 
-    /// Subscribes to several patterns as one stream: a message that several of them match comes once.
+    /// Subscribes to several patterns as one stream: a message that matches several of them is delivered once.
     ///
     /// # Errors
     /// The peer refuses one of them, or is gone.
@@ -276,7 +279,7 @@ impl Bus {
         self.subscribe_with(patterns, &SubscribeOptions::default())
     }
 
-    /// As [`Bus::subscribe_all`], with options.
+    /// Subscribes like [`Bus::subscribe_all`], with options.
     ///
     /// # Errors
     /// The peer refuses one of them, or is gone.
@@ -291,7 +294,7 @@ impl Bus {
         let last = patterns.len();
         for (index, pattern) in patterns.iter().enumerate() {
             let sub = SubId(self.shared.numbers.next_sub());
-            // Publishers are asked when all is subscribed to.
+            // Requests to publishers follow once all patterns are subscribed to.
             let news = index + 1 == last && options.joins();
             let wanted = (options.wanted(pattern.clone()), options.mode, news);
             if let Err(error) = self.shared.link.subscribe(sub, wanted, queue.clone()) {
@@ -305,44 +308,44 @@ impl Bus {
         Ok(Subscription::new(queue, subs, self.shared.link.clone(), join))
     }
 
-    /// A subject of one's own for replies: `_INBOX.<epoch>.<client>.<n>`. Peers that know this one send what is published
-    /// on it to this one alone.
+    /// Returns a new subject for replies, `_INBOX.<epoch>.<client>.<n>`. Peers that know this peer send what is
+    /// published on the subject to this peer alone.
     pub fn inbox(&self) -> Subject {
         self.shared.numbers.inbox(&self.shared.info)
     }
 
-    /// Waits until all that this client has published has left the peer's socket. [`Bus::publish`] does not wait for the
-    /// peer's consent: what it has refused since is told here, once.
+    /// Waits until every message published by this client has left the peer's socket. [`Bus::publish`] does not wait
+    /// for the peer's consent, so this call reports a refusal since then, once.
     ///
     /// # Errors
-    /// A message was refused; not in time, or the bus is closed.
+    /// The peer refused a message, the time expired, or the bus is closed.
     pub fn flush(&self, timeout: Duration) -> Result<(), WaitError> {
         self.shared.link.flush(timeout)
     }
 
     /// Asks the peer for a report: `status`, `loss`, `peers`, `subs`, `seqno`, `windows`, `counters` or `clients`.
-    /// `docs/local-protocol.md` names the fields. What the peer cannot answer is `{"error": "…"}`.
+    /// `docs/local-protocol.md` names the fields. The peer answers an unknown report with `{"error": "…"}`.
     ///
     /// # Errors
-    /// No answer in time, or the bus is closed.
+    /// The answer does not arrive in time, or the bus is closed.
     pub fn show(&self, what: &str) -> Result<Value, WaitError> {
         self.query(serde_json::json!({ "show": what }))
     }
 
-    /// As [`Bus::show`], with options: `{"show": "seqno", "limit": 20}`.
+    /// Asks for a report like [`Bus::show`], with options: `{"show": "seqno", "limit": 20}`.
     ///
     /// # Errors
-    /// No answer in time, or the bus is closed.
+    /// The answer does not arrive in time, or the bus is closed.
     pub fn query(&self, query: Value) -> Result<Value, WaitError> {
         self.shared.link.show(query)
     }
 
-    /// What is known about the peer.
+    /// Returns the facts about the peer.
     pub fn info(&self) -> &Info {
         &self.shared.info
     }
 
-    /// Why the peer behind the bus, or the connection to it, has ended, if it has.
+    /// Returns the reason why the peer behind the bus, or the connection to it, has ended, if it has.
     pub fn end_reason(&self) -> Option<String> {
         match &self.shared.link {
             PeerLink::Engine(mailbox, _) => mailbox.end_reason(),
@@ -350,9 +353,9 @@ impl Bus {
         }
     }
 
-    /// Closes the bus, for all its clones: what was published leaves, subscriptions end. An embedded peer says BYE to the
-    /// group. Waits for that, about three seconds at most; what has not left by then, because receivers or a rate do not let it, is
-    /// lost.
+    /// Closes the bus, for all its clones: published messages leave, subscriptions end. An embedded peer says BYE to
+    /// the group. Waits for that, about three seconds at most. Messages that are still backpressured by receivers or a
+    /// rate then are lost.
     pub fn close(&self) {
         self.shared.close();
     }
@@ -371,7 +374,7 @@ impl BusInner {
                 // If the engine has ended, there is nothing left to end.
                 let _ = mailbox.push(command, Duration::ZERO);
                 if let Some(thread) = thread {
-                    // A failure of the peer is in the log, and `end_reason` says it.
+                    // The log contains a failure of the peer, and `end_reason` returns it.
                     let _ = thread.join();
                 }
             }

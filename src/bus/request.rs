@@ -1,4 +1,4 @@
-//! Requests: a message, a subject of one's own for the replies, the replies, and word that nobody is there to answer.
+//! Requests: a message, a subject of its own for the replies, the replies, and the report that there is no responder.
 
 use super::{Bus, Notice, PublishError, RecvError, RequestError, Subscription, WaitError};
 use crate::daemon::clock::Clock;
@@ -9,42 +9,43 @@ use bytes::Bytes;
 use std::fmt;
 use std::time::Duration;
 
-/// How a request is made.
+/// Options of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestOptions {
-    /// Whether it waits for somebody who answers: it is published as soon as a subscription is known that gets it. Otherwise it is
-    /// published at once, and if certainly no subscription on the LAN gets it, that is an error.
+    /// True if the request waits for a responder: it is published once a subscription is known that gets it. Otherwise
+    /// it is published at once, and it fails if certainly no subscription on the LAN gets it.
     pub patient: bool,
 }
 
-/// How far a request has come.
+/// Stage of a request.
 enum RequestStage {
-    /// It waits for a subscription that gets it.
+    /// The request waits for a subscription that gets it.
     AwaitingResponder(Message),
-    /// It waits for room in the queue to the peer.
+    /// The request waits for room in the queue to the peer.
     Ready(Message),
-    /// It is published.
+    /// The request is published.
     Published,
 }
 
-/// The replies to a request, as they come. Dropping it is no longer to care; a request that has not been published then is not
-/// published any more.
+/// The replies to a request, as they arrive. Dropping the handle cancels the request; a request that is still
+/// unpublished then is never published.
 pub struct Replies {
     bus: Bus,
     subscription: Subscription,
     subject: Subject,
     timeout: Duration,
     stage: RequestStage,
-    /// A reply has come, so somebody is there whatever the peer knows.
+    /// True once a reply has arrived: there is a responder, whatever the peer knows.
     has_reply: bool,
 }
 
 impl Replies {
-    /// Waits for the next reply, or word of a loss, for at most `timeout`.
+    /// Waits at most `timeout` for the next reply, or for the report of a loss.
     ///
     /// # Errors
-    /// [`RequestError::NoResponders`] if certainly no subscription on the LAN gets the request, [`RequestError::Timeout`] if
-    /// nothing comes in time; it can be called again then. Otherwise the request cannot be published, or the bus is closed.
+    /// [`RequestError::NoResponders`] if certainly no subscription on the LAN gets the request.
+    /// [`RequestError::Timeout`] if nothing arrives in time; the caller may retry then. Otherwise the request cannot
+    /// be published, or the bus is closed.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Notice, RequestError> {
         let until = Clock::now().instant + timeout;
         loop {
@@ -72,7 +73,7 @@ impl Replies {
         }
     }
 
-    /// Publishes the request if it is due. False if there is no room for it in time.
+    /// Publishes the request if it is due. Returns false if there is no room for it in time.
     fn publish(&mut self, timeout: Duration) -> Result<bool, RequestError> {
         let message = match std::mem::replace(&mut self.stage, RequestStage::Published) {
             RequestStage::Ready(message) => message,
@@ -109,11 +110,11 @@ impl fmt::Debug for Replies {
 }
 
 impl Bus {
-    /// Asks a question and waits for the first answer.
+    /// Sends a request and waits for the first reply.
     ///
     /// # Errors
-    /// [`RequestError::NoResponders`] when certainly nobody on the LAN is subscribed to the subject, [`RequestError::Timeout`] when
-    /// nobody answered in time.
+    /// [`RequestError::NoResponders`] if certainly no client on the LAN subscribes to the subject.
+    /// [`RequestError::Timeout`] if no reply arrives in time.
     pub fn request(
         &self,
         subject: Subject,
@@ -123,21 +124,21 @@ impl Bus {
         self.request_message(Message::new(subject, payload), timeout)
     }
 
-    /// As [`Bus::request`], with headers. The message's reply subject is replaced.
+    /// Sends a request like [`Bus::request`], with headers. The message's reply subject is replaced.
     ///
     /// # Errors
-    /// As [`Bus::request`].
+    /// The same as of [`Bus::request`].
     pub fn request_message(&self, message: Message, timeout: Duration) -> Result<Delivery, RequestError> {
         let mut answers = self.request_many(message, 1, timeout)?;
         answers.pop().ok_or(RequestError::Timeout)
     }
 
-    /// Asks a question of many: gathers answers until there are `answers_max` or the time is over. The message's reply
-    /// subject is replaced.
+    /// Sends a request to several responders: collects replies until there are `answers_max` or the time expires. The
+    /// message's reply subject is replaced.
     ///
     /// # Errors
-    /// The request could not be made, certainly nobody on the LAN is subscribed to its subject, or the bus was closed meanwhile. No
-    /// answer is an empty list.
+    /// The request could not be made, certainly no client on the LAN subscribes to its subject, or the bus was closed
+    /// meanwhile. Without replies the list is empty.
     pub fn request_many(
         &self,
         message: Message,
@@ -150,7 +151,7 @@ impl Bus {
         while answers.len() < answers_max {
             match replies.recv_timeout(deadline.since(Clock::now().instant)) {
                 Ok(Notice::Message(delivery)) => answers.push(delivery),
-                // Word of losses elsewhere; a lost answer shows as a timeout.
+                // Losses elsewhere; a lost reply shows as a timeout.
                 Ok(Notice::Loss(_) | Notice::Dropped(_) | Notice::Joined(_)) => {}
                 Err(RequestError::Timeout) => break,
                 Err(error) => return Err(error),
@@ -159,8 +160,8 @@ impl Bus {
         Ok(answers)
     }
 
-    /// Asks a question and gives the answers as they come. A patient request waits up to `timeout` for somebody who gets it, and is
-    /// published while its replies are waited for. The message's reply subject is replaced.
+    /// Sends a request and returns its replies as they arrive. A patient request waits up to `timeout` for a
+    /// responder, and is published while the caller waits for replies. The message's reply subject is replaced.
     ///
     /// # Errors
     /// The request cannot be made.
@@ -180,15 +181,16 @@ impl Bus {
         if options.patient {
             replies.begin_await(ReceiverCondition::Present)?;
         }
-        // If there is no room for it yet, it is published while replies are waited for.
+        // If there is no room for it yet, it is published while the caller waits for replies.
         replies.publish(Duration::ZERO)?;
         Ok(replies)
     }
 
-    /// Answers a message that wants a reply.
+    /// Replies to a message that has a reply subject.
     ///
     /// # Errors
-    /// [`PublishError::NoReplyWanted`] when it has no reply subject; otherwise as [`Bus::publish_blocking`].
+    /// [`PublishError::NoReplyWanted`] if the message has no reply subject; otherwise the same as of
+    /// [`Bus::publish_blocking`].
     pub fn reply_to(&self, delivery: &Delivery, payload: impl Into<Bytes>) -> Result<(), PublishError> {
         let subject = delivery.message.reply.clone().ok_or(PublishError::NoReplyWanted)?;
         self.publish_blocking(Message::new(subject, payload))

@@ -1,4 +1,4 @@
-//! Event streams of the peer, for programs: events are added to them and read, their consumers looked after.
+//! Event streams of the peer, for programs: they add and read events and manage consumers.
 
 use super::Bus;
 use crate::event::model::Json;
@@ -12,17 +12,17 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-/// How long the streams may take for an answer: what a busy disk takes, and more.
+/// Time limit for an answer of the stream service; more than a busy disk takes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why something about streams was not done.
+/// Reason why a stream request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamError {
-    /// The peer refuses; nothing was done.
+    /// The peer refuses the request; nothing was done.
     Refused(StreamRefusal),
-    /// The peer did not answer in time. What was asked for may be done all the same.
+    /// The peer did not answer in time. The request may have been executed all the same.
     Timeout,
-    /// The bus was closed, or its peer went away, before there was an answer. What was asked for may be done all the same.
+    /// The bus was closed, or its peer went away, before the answer. The request may have been executed all the same.
     Closed,
 }
 
@@ -44,15 +44,15 @@ impl std::error::Error for StreamError {}
 
 pub(super) type StreamReply = Result<StreamAnswer, StreamRefusal>;
 
-/// An event that is being added to a stream.
+/// An event whose addition to a stream is not acknowledged yet.
 #[derive(Debug)]
 pub struct PendingStreamEvent(Receiver<StreamReply>);
 
 impl PendingStreamEvent {
-    /// Waits until it stands in the stream, and survives a crash of the host there. Gives its id.
+    /// Waits until the event is stored in the stream and survives a crash of the host. Returns its id.
     ///
     /// # Errors
-    /// It does not stand there, or it is not known.
+    /// Either the event is not in the stream, or the outcome is unknown.
     pub fn wait(self) -> Result<StreamId, StreamError> {
         match next(&self.0)? {
             StreamAnswer::Added(id) => Ok(id),
@@ -63,10 +63,10 @@ impl PendingStreamEvent {
 
 /// All calls take the name of a stream, or `None` for the first one of the peer's configuration.
 impl Bus {
-    /// The streams of the peer, or one of them.
+    /// Returns the streams of the peer, or one of them.
     ///
     /// # Errors
-    /// The peer serves no streams, or not this one; no answer in time.
+    /// The peer serves no streams, or not this one, or the answer does not arrive in time.
     pub fn streams(&self, stream: Option<&StreamName>) -> Result<Streams, StreamError> {
         match self.request_stream(stream, StreamOperation::List)? {
             StreamAnswer::Streams(streams) => Ok(streams),
@@ -74,11 +74,11 @@ impl Bus {
         }
     }
 
-    /// Adds an event to a stream. It is an event of the bus, too: of the type `STREAM/TYPE`. Gives its id in the stream, where it survives a
-    /// crash of the host then.
+    /// Adds an event to a stream. It is also an event of the bus, of the type `STREAM/TYPE`. Returns its id in the
+    /// stream, where it survives a crash of the host then.
     ///
     /// # Errors
-    /// It does not stand there, or it is not known.
+    /// Either the event is not in the stream, or the outcome is unknown.
     pub fn add_event(
         &self,
         stream: Option<&StreamName>,
@@ -88,8 +88,8 @@ impl Bus {
         self.begin_add_event(stream, kind, data)?.wait()
     }
 
-    /// As [`Bus::add_event`], without waiting for the answer: the way to have many events stored together. The peer takes some
-    /// hundreds before the first is answered.
+    /// Adds an event like [`Bus::add_event`], without waiting for the answer, so that many events can be stored
+    /// together. The peer accepts some hundreds before it answers the first.
     ///
     /// # Errors
     /// The bus is closed.
@@ -103,11 +103,13 @@ impl Bus {
         self.shared.link.request_stream(StreamRequest { stream: stream.cloned(), what }).map(PendingStreamEvent)
     }
 
-    /// The events behind what a consumer has accepted, so many of the first ones at most, and as many as an answer holds. It accepts what
-    /// stands up to `last` first. What it does not want it accepts by that.
+    /// Returns the events that follow the position of a consumer: at most `events_max`, and at most one answer's
+    /// worth. The consumer first accepts all events up to `last`. Events of other types than `want` are accepted by
+    /// skipping them.
     ///
     /// # Errors
-    /// The consumer is not registered, or has lapsed; the peer serves no such stream; no answer in time.
+    /// The consumer is not registered, or has lapsed; the peer serves no such stream; the answer does not arrive in
+    /// time.
     pub fn poll_stream(
         &self,
         stream: Option<&StreamName>,
@@ -120,11 +122,11 @@ impl Bus {
         self.events_of(stream, StreamOperation::Poll { consumer, last, want, events_max })
     }
 
-    /// The events behind a place, so many of the first ones at most, and as many as an answer holds. Nobody needs to be registered, and
-    /// what was removed before is not told of.
+    /// Returns the events that follow a position: at most `events_max`, and at most one answer's worth. It needs no
+    /// registered consumer and does not report events removed before.
     ///
     /// # Errors
-    /// The peer serves no such stream; no answer in time.
+    /// The peer serves no such stream, or the answer does not arrive in time.
     pub fn read_stream(
         &self,
         stream: Option<&StreamName>,
@@ -135,10 +137,12 @@ impl Bus {
         self.events_of(stream, StreamOperation::Read { after, want: want.cloned(), events_max })
     }
 
-    /// A consumer accepts what stands up to here. Gives up to where it has accepted: never less than before, nor beyond the last event.
+    /// Accepts all events up to a position for a consumer. Returns the accepted position: never less than before, nor
+    /// beyond the last event.
     ///
     /// # Errors
-    /// The consumer is not registered, or has lapsed; the peer serves no such stream; no answer in time.
+    /// The consumer is not registered, or has lapsed; the peer serves no such stream; the answer does not arrive in
+    /// time.
     pub fn accept_events(
         &self,
         stream: Option<&StreamName>,
@@ -148,10 +152,10 @@ impl Bus {
         self.position_of(stream, StreamOperation::Accept(consumer.clone(), up_to))
     }
 
-    /// The registered consumers of a stream.
+    /// Returns the registered consumers of a stream.
     ///
     /// # Errors
-    /// The peer serves no such stream; no answer in time.
+    /// The peer serves no such stream, or the answer does not arrive in time.
     pub fn consumers(&self, stream: Option<&StreamName>) -> Result<Consumers, StreamError> {
         match self.request_stream(stream, StreamOperation::Consumers)? {
             StreamAnswer::Consumers(consumers) => Ok(consumers),
@@ -159,11 +163,11 @@ impl Bus {
         }
     }
 
-    /// Registers a consumer: it begins with the oldest event that is kept. One that is registered stays where it is; if it has lapsed, it goes
-    /// on with the oldest event. Gives its row as it was before, if it was there.
+    /// Registers a consumer, which begins with the oldest retained event. A consumer that is registered already keeps
+    /// its position; if it has lapsed, it resumes at the oldest event. Returns its previous row, if there was one.
     ///
     /// # Errors
-    /// The component is `LIVE`; the peer serves no such stream; no answer in time.
+    /// The component is `LIVE`; the peer serves no such stream; the answer does not arrive in time.
     pub fn register_consumer(
         &self,
         stream: Option<&StreamName>,
@@ -175,11 +179,11 @@ impl Bus {
         }
     }
 
-    /// Sets the position of a consumer, wherever it was; it has not lapsed then. A connection over which it is pushed to is closed. Gives
-    /// the position.
+    /// Sets the position of a consumer, wherever it was, and clears its lapse. Closes a connection that pushes to it.
+    /// Returns the position.
     ///
     /// # Errors
-    /// The consumer is not registered; the peer serves no such stream; no answer in time.
+    /// The consumer is not registered; the peer serves no such stream; the answer does not arrive in time.
     pub fn reset_consumer(
         &self,
         stream: Option<&StreamName>,
@@ -189,10 +193,10 @@ impl Bus {
         self.position_of(stream, StreamOperation::Reset(consumer.clone(), place))
     }
 
-    /// Removes a consumer. A connection over which it is pushed to is closed.
+    /// Removes a consumer. Closes a connection that pushes to it.
     ///
     /// # Errors
-    /// The consumer is not registered; the peer serves no such stream; no answer in time.
+    /// The consumer is not registered; the peer serves no such stream; the answer does not arrive in time.
     pub fn remove_consumer(&self, stream: Option<&StreamName>, consumer: &Consumer) -> Result<(), StreamError> {
         match self.request_stream(stream, StreamOperation::Remove(consumer.clone()))? {
             StreamAnswer::Removed => Ok(()),

@@ -1,4 +1,4 @@
-//! A subscription: a bounded stream of messages, and of word about those that are missing.
+//! A subscription: a bounded stream of messages and of notices about missing ones.
 
 use super::link::PeerLink;
 use super::{RecvError, WaitError};
@@ -13,32 +13,32 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a publisher may take to answer a question; it is asked several times.
+/// Time limit for a publisher's answer to a request; the request is repeated several times.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// When a question is tried again that could not be asked for want of room.
+/// Delay before a request is retried that was refused because a queue was full.
 const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A stream of [`Notice`]s. It is bounded: a reader that is too slow loses the newest messages, of this subscription only,
-/// and finds [`Notice::Dropped`] in their place. Dropping it ends the subscription.
+/// A bounded stream of [`Notice`]s. A reader that is too slow loses the newest messages, of this subscription only,
+/// and reads [`Notice::Dropped`] in their place. Dropping the handle ends the subscription.
 ///
 /// Several threads may read from one subscription; each event goes to one of them.
 pub struct Subscription {
     queue: Arc<SubscriptionQueue>,
     subs: Vec<SubId>,
     link: PeerLink,
-    /// Its beginning, if that is more than from now on.
+    /// Progress of its join, if it begins with history or confirmation.
     join_progress: Option<Mutex<JoinProgress>>,
 }
 
-/// A late join, and the questions of it that have no answer yet.
+/// A late join, with its unanswered requests.
 struct JoinProgress {
     join: Join,
     pending_answers: Vec<(Epoch, AnswerReceiver)>,
-    /// Whether a question could not be asked for want of room.
+    /// True if a request could not be sent because a queue was full.
     is_backpressured: bool,
-    /// Events that were dropped where the queue has been read to, if some were.
+    /// Number of events dropped at the current read position, if any.
     dropped: Option<u64>,
-    /// Whether the bus is closed, or its peer is gone, and the queue has been read.
+    /// True if the bus is closed, or its peer is gone, and the queue has been read.
     is_closed: bool,
 }
 
@@ -61,22 +61,22 @@ impl Subscription {
         Subscription { queue, subs, link, join_progress }
     }
 
-    /// Where its events come from, and the number of its only pattern.
+    /// Returns its queue and the number of its only pattern.
     pub(super) fn single(&self) -> (&SubscriptionQueue, SubId) {
         (&self.queue, self.subs[0])
     }
 
-    /// Waits for the next event; `None` when the bus is closed or its peer is gone, and all is read.
+    /// Waits for the next event; returns `None` when the bus is closed or its peer is gone, and all events are read.
     ///
-    /// Not for [`EmbeddedPeer`](super::EmbeddedPeer): nobody would drive the peer meanwhile.
+    /// Do not call it for [`EmbeddedPeer`](super::EmbeddedPeer): nobody would drive the peer meanwhile.
     pub fn recv(&self) -> Option<Notice> {
         self.next(None).ok()
     }
 
-    /// Waits for the next event, for at most `timeout`.
+    /// Waits at most `timeout` for the next event.
     ///
     /// # Errors
-    /// None came in time, or none will come.
+    /// No event came in time, or none will come.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Notice, RecvError> {
         self.next(Some(timeout)).map_err(error)
     }
@@ -84,16 +84,16 @@ impl Subscription {
     /// Takes the next event if there is one.
     ///
     /// # Errors
-    /// There is none, or none will come.
+    /// There is no event at present, or none will come.
     pub fn try_recv(&self) -> Result<Notice, RecvError> {
         self.next(Some(Duration::ZERO)).map_err(error)
     }
 
-    /// Calls `each` with every event that is there by now, in order, and says how many that were: the fast way to read many.
-    /// An event is shown where it lies; what is to be kept has to be copied.
+    /// Calls `each` with every available event, in order, and returns their number: the fast way to read many. An
+    /// event is borrowed from the queue; the caller copies what it keeps.
     ///
     /// # Errors
-    /// None is there and none will come.
+    /// There is no event, and none will come.
     pub fn drain(&self, mut each: impl FnMut(NoticeRef<'_>)) -> Result<usize, RecvError> {
         if self.join_progress.is_none() {
             return self.queue.drain(each).map_err(error);
@@ -109,17 +109,18 @@ impl Subscription {
         }
     }
 
-    /// All events, waiting for each, until the bus is closed or its peer is gone.
+    /// Returns an iterator over all events; it waits for each, until the bus is closed or its peer is gone.
     pub fn iter(&self) -> impl Iterator<Item = Notice> + '_ {
         std::iter::from_fn(|| self.recv())
     }
 
-    /// A confirmed start: waits until every publisher that is known by then has said where the subscription begins, or will not
-    /// say so; see [`Joined::is_established`]. `None` for a subscription that asked for neither history nor confirmation.
-    /// No event is lost by it. Not for [`EmbeddedPeer`](super::EmbeddedPeer), as [`Subscription::recv`].
+    /// Waits for a confirmed start: every publisher known by then has reported where the subscription begins, or has
+    /// failed to; see [`Joined::is_established`]. Returns `None` for a subscription that requested neither history nor
+    /// confirmation. The call loses no event. Do not call it for [`EmbeddedPeer`](super::EmbeddedPeer), like
+    /// [`Subscription::recv`].
     ///
     /// # Errors
-    /// Not in time, or the bus is closed.
+    /// The start is not confirmed in time, or the bus is closed.
     pub fn wait_established(&self, timeout: Duration) -> Result<Option<Joined>, RecvError> {
         let Some(join_progress) = &self.join_progress else { return Ok(None) };
         let until = Clock::now().instant + timeout;
@@ -148,7 +149,7 @@ impl Subscription {
             let item = if timeout == Some(Duration::ZERO) { self.queue.pop() } else { self.queue.pop_wait(timeout) };
             return match item? {
                 QueueItem::Notice(event) => Ok(event),
-                // Not asked for; the peer may have sent it all the same.
+                // Not requested; the peer may have sent it all the same.
                 QueueItem::Known(_) => self.next(timeout),
             };
         };
@@ -172,7 +173,7 @@ impl Subscription {
         }
     }
 
-    /// The next event, without waiting.
+    /// Returns the next event, without waiting.
     fn next_joining(&self, join_progress: &mut JoinProgress) -> Result<Notice, PopError> {
         loop {
             match join_progress.join.poll_event() {
@@ -190,8 +191,8 @@ impl Subscription {
         }
     }
 
-    /// Takes what came live, before answers are taken: a message that the history has let go may be there. False if there
-    /// was nothing.
+    /// Takes the live messages before the answers: they may contain a message that the history has evicted. Returns
+    /// false if there were none.
     fn take(&self, join_progress: &mut JoinProgress) -> bool {
         let mut has_taken = false;
         while !join_progress.join.is_full() && join_progress.dropped.is_none() && join_progress.join.has_no_event() {
@@ -205,7 +206,7 @@ impl Subscription {
                     join_progress.join.on_dropped();
                     join_progress.dropped = Some(dropped);
                 }
-                // Only the join says so.
+                // Only the join reports this.
                 Ok(QueueItem::Notice(Notice::Joined(_))) => {}
                 Err(PopError::Empty) => {
                     join_progress.join.on_idle(Clock::now().wall);
@@ -223,7 +224,7 @@ impl Subscription {
         has_taken
     }
 
-    /// Asks what is to be asked and takes what was answered. False if there was nothing to do.
+    /// Sends due requests and takes received answers. Returns false if there was nothing to do.
     fn advance_join(&self, join_progress: &mut JoinProgress) -> bool {
         let mut has_advanced = false;
         while let Ok(publisher) = self.queue.pop_publisher() {
@@ -266,7 +267,7 @@ impl Subscription {
 }
 
 fn locked(join_progress: &Mutex<JoinProgress>) -> MutexGuard<'_, JoinProgress> {
-    // A panic while it was held has left nothing half done.
+    // A panic under the lock has left nothing half done.
     join_progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

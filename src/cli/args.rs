@@ -1,6 +1,6 @@
 //! The arguments of `seqcast` as typed: parsing is pure and touches neither files, environment nor network.
 //!
-//! What the examples below each verb's help say is in `help.rs`; what values look like is in `value.rs`.
+//! `help.rs` contains the examples below each verb's help; `value.rs` parses the values.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::subject::{Pattern, Subject};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "seqcast", version, after_help = help::MAIN, max_term_width = 110)]
 pub struct CommandLine {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub verb: Verb,
     /// Print without colour (as NO_COLOR in the environment does).
@@ -31,13 +31,13 @@ pub struct CommandLine {
     pub no_color: bool,
 }
 
-/// What `seqcast` can do.
+/// The commands of `seqcast`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Verb {
     /// Run the peer of this host: the daemon that programs attach to.
     #[command(after_help = help::PEER)]
     Peer(DaemonOptions),
-    /// What the console can do, too.
+    /// A command that the console has, too.
     #[command(flatten)]
     Common(Command),
     /// Type the same commands at a prompt, abbreviated if you like.
@@ -52,7 +52,7 @@ pub enum Verb {
     /// Print the completion script for a shell.
     #[command(after_help = help::COMPLETION)]
     Completion {
-        /// Which shell.
+        /// The shell.
         shell: Shell,
     },
 }
@@ -84,7 +84,7 @@ pub enum Command {
     /// Event streams: add events, poll and follow them.
     #[command(after_help = help::STREAM)]
     Stream(StreamOptions),
-    /// The registered consumers of event streams: how far they are, and where they go on.
+    /// The registered consumers of event streams: their progress, and their positions.
     #[command(after_help = help::CONSUMER)]
     Consumer(ConsumerOptions),
     /// Show what the local peer knows: losses, peers, subscriptions, numbers, counters.
@@ -115,10 +115,10 @@ struct ConsoleLine {
     verb: ConsoleVerb,
 }
 
-/// What the console can do.
+/// The commands of the console.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConsoleVerb {
-    /// What the shell can do, too.
+    /// A command that the shell has, too.
     #[command(flatten)]
     Common(Box<Command>),
     /// Leave the console.
@@ -126,11 +126,12 @@ pub enum ConsoleVerb {
     Quit,
 }
 
-/// How a peer is set up: on top of its configuration file.
+/// Options of a peer, with precedence over its configuration file.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Peer")]
 pub struct PeerOptions {
-    /// Read this configuration file (default: the one that SEQCAST_CONFIG names, else built-in defaults: loopback only).
+    /// Read this configuration file (default: the one that SEQCAST_CONFIG names, else built-in defaults: loopback
+    /// only).
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// The name of the peer for people, such as A.test.
@@ -156,7 +157,7 @@ pub struct PeerOptions {
 /// `seqcast peer`.
 #[derive(Args, Clone, Debug)]
 pub struct DaemonOptions {
-    /// How the peer is set up.
+    /// Options of the peer.
     #[command(flatten)]
     pub peer: PeerOptions,
     /// Let NATS clients in at 127.0.0.1:4222, or at this port, address, or ADDRESS:PORT.
@@ -171,24 +172,24 @@ pub struct DaemonOptions {
     /// Let clients of FutoIn event streams in at 127.0.0.1:8181, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub ftn18: Option<String>,
-    /// Look for something to do that long before sleeping, such as 100us: a processor for latency.
+    /// Poll that long for work before sleeping, such as 100us: a processor for latency.
     #[arg(long, help_heading = "Peer", value_name = "TIME")]
     pub busy_poll: Option<String>,
-    /// What to log: error, warn, info, debug or trace.
+    /// Lowest severity to log: error, warn, info, debug or trace.
     #[arg(long, help_heading = "Log", value_name = "LEVEL")]
     pub log_level: Option<String>,
-    /// How to log: text or json.
+    /// Format of the log: text or json.
     #[arg(long, help_heading = "Log", value_name = "FORMAT")]
     pub log_format: Option<String>,
 }
 
-/// Which bus to use: the local peer through its socket, or a peer of one's own.
+/// Options that select the bus: the local peer through its socket, or a peer of one's own.
 #[derive(Args, Clone, Debug, Default)]
 pub struct BusOptions {
     /// Run a peer inside this command instead of using the local one.
     #[arg(long, help_heading = "Peer")]
     pub embed: bool,
-    /// How that peer is set up.
+    /// Options of that peer.
     #[command(flatten)]
     pub peer: PeerOptions,
 }
@@ -196,7 +197,7 @@ pub struct BusOptions {
 /// `seqcast pub`.
 #[derive(Args, Clone, Debug)]
 pub struct PublishOptions {
-    /// What to publish on, such as demo.hello.
+    /// The subject, such as demo.hello.
     pub subject: Subject,
     /// The message; {{count}} in it becomes 1, 2, 3 … Without it each line of standard input is a message.
     #[arg(allow_hyphen_values = true, conflicts_with_all = ["lines", "files"])]
@@ -207,22 +208,22 @@ pub struct PublishOptions {
     /// Publish each file as a message; - is standard input.
     #[arg(long = "file", value_name = "FILE", num_args = 1..)]
     pub files: Vec<PathBuf>,
-    /// Publish so many messages: the payload or the files over again; of lines at most so many.
+    /// Number of messages to publish: the payload or the files repeatedly; of lines at most this number.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// Publish so many messages a second, such as 20000/s.
+    /// Messages to publish per second, such as 20000/s.
     #[arg(long, value_name = "N/s", value_parser = value::rate)]
     pub rate: Option<Rate>,
     /// A header field; may be repeated.
     #[arg(short = 'H', long = "header", value_name = "KEY:VALUE", value_parser = value::header)]
     pub headers: Vec<HeaderField>,
-    /// Where an answer is wanted.
+    /// The subject for replies.
     #[arg(long, value_name = "SUBJECT")]
     pub reply: Option<Subject>,
     /// Print a JSON object at the end.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -230,25 +231,25 @@ pub struct PublishOptions {
 /// `seqcast sub`.
 #[derive(Args, Clone, Debug)]
 pub struct SubOptions {
-    /// What to match: * stands for one token, > for all the rest.
+    /// The patterns: * matches one token, > all the rest.
     #[arg(required = true, value_name = "PATTERN")]
     pub patterns: Vec<Pattern>,
-    /// First what all publishers keep of it: so many messages of each subject, or those not older than a time, or all.
+    /// First deliver retained messages of all publishers: a number of each subject, or those up to an age, or all.
     #[arg(long, value_name = "N|TIME|all", value_parser = value::history)]
     pub history: Option<Selection>,
-    /// Ask every known publisher where the subscription begins, and end with exit code 1 if one does not say so.
+    /// Ask every known publisher where the subscription begins; end with exit code 1 if one does not answer.
     #[arg(long)]
     pub confirm: bool,
-    /// End after so many messages, with exit code 0.
+    /// End after this number of messages, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     /// End after this time, with exit code 27 if fewer messages than --count came.
     #[arg(long, value_name = "TIME", value_parser = value::wait)]
     pub wait: Option<Duration>,
-    /// When something is missing, hand on what comes, with the number missing.
+    /// Deliver later messages at once when one is missing, with the number of missing ones.
     #[arg(long, conflicts_with = "repair")]
     pub live: bool,
-    /// When something is missing, ask for it again, and hold back its subject meanwhile (default: the key delivery).
+    /// Request missing messages again, and delay their subject meanwhile (default: the key delivery).
     #[arg(long)]
     pub repair: bool,
     /// Share the messages with all on the LAN that name the same queue group: each goes to one of them.
@@ -266,7 +267,7 @@ pub struct SubOptions {
     /// Print publisher, number, reply subject and header fields below each message.
     #[arg(long, help_heading = "Output", conflicts_with = "json")]
     pub headers: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -274,18 +275,18 @@ pub struct SubOptions {
 /// `seqcast req`.
 #[derive(Args, Clone, Debug)]
 pub struct ReqOptions {
-    /// Whom to ask: what a replier subscribes to.
+    /// The subject of the request: a responder subscribes to it.
     pub subject: Subject,
     /// The request.
     #[arg(allow_hyphen_values = true, default_value = "")]
     pub payload: OsString,
-    /// How long to wait for the replies.
+    /// Time to wait for the replies.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "2s")]
     pub wait: Duration,
-    /// Publish the request only when somebody is subscribed to the subject, and wait for that, too.
+    /// Publish the request only when a client subscribes to the subject, and wait for that, too.
     #[arg(long)]
     pub patient: bool,
-    /// How many replies to wait for.
+    /// Number of replies to wait for.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub replies: u64,
     /// A header field; may be repeated.
@@ -297,7 +298,7 @@ pub struct ReqOptions {
     /// Print JSON Lines.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -306,22 +307,23 @@ pub struct ReqOptions {
 #[derive(Args, Clone, Debug)]
 #[command(group(clap::ArgGroup::new("answer").required(true).args(["payload", "echo", "command"])))]
 pub struct ReplyOptions {
-    /// Which requests to answer: * stands for one token, > for all the rest.
+    /// The pattern of the requests: * matches one token, > all the rest.
     #[arg(value_name = "PATTERN")]
     pub pattern: Pattern,
     /// The answer; {{count}} in it becomes 1, 2, 3 …
     #[arg(allow_hyphen_values = true)]
     pub payload: Option<OsString>,
-    /// Answer with what was asked.
+    /// Answer with the payload of the request.
     #[arg(long)]
     pub echo: bool,
-    /// Answer with what this shell command prints; it reads the request and finds SEQCAST_SUBJECT in its environment.
+    /// Answer with the output of this shell command; it reads the request and finds SEQCAST_SUBJECT in its
+    /// environment.
     #[arg(long)]
     pub command: Option<OsString>,
     /// Share the requests with all on the LAN that name the same queue group: each goes to one of them.
     #[arg(long, value_name = "NAME")]
     pub queue: Option<Queue>,
-    /// End after so many answers, with exit code 0.
+    /// End after this number of answers, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     /// End after this time, with exit code 27 if fewer requests than --count came.
@@ -330,7 +332,7 @@ pub struct ReplyOptions {
     /// Print each request as a line of JSON.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -342,22 +344,22 @@ pub struct PollOptions {
     pub peer: PeerRef,
     /// The subject.
     pub subject: Subject,
-    /// The offset of the last event that you have; without it everything that is kept comes first.
+    /// The offset of the last event that you have; without it all retained events come first.
     #[arg(long, value_name = "N")]
     pub offset: Option<u32>,
-    /// End after so many events, with exit code 0.
+    /// End after this number of events, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// Poll on until Ctrl-C, or as long as --count and --wait say; also while the publisher is away.
+    /// Poll until Ctrl-C, or until --count or --wait are reached; also while the publisher is away.
     #[arg(long)]
     pub follow: bool,
-    /// With --follow: how long to wait when nothing is new.
+    /// With --follow: time to wait when nothing is new.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "500ms", requires = "follow")]
     pub interval: Duration,
     /// With --follow: end after this time, with exit code 27.
     #[arg(long, value_name = "TIME", value_parser = value::wait, requires = "follow")]
     pub wait: Option<Duration>,
-    /// How long to wait for an answer.
+    /// Time to wait for an answer.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "2s")]
     pub timeout: Duration,
     /// Print the payload alone, as it is, and a line feed.
@@ -366,7 +368,7 @@ pub struct PollOptions {
     /// Print JSON Lines.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -374,7 +376,7 @@ pub struct PollOptions {
 /// `seqcast show`.
 #[derive(Args, Clone, Debug)]
 pub struct ShowOptions {
-    /// What to show.
+    /// The report to show.
     #[command(subcommand)]
     pub what: ShowReport,
     /// Print a JSON object.
@@ -385,7 +387,7 @@ pub struct ShowOptions {
     pub socket: Option<PathBuf>,
 }
 
-/// What `seqcast show` can show.
+/// The reports of `seqcast show`.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum ShowReport {
     /// The local peer itself: name, epoch, group, interface, buffers, state.
@@ -393,10 +395,10 @@ pub enum ShowReport {
     /// Repeated, unwanted and lost messages of each publisher.
     #[command(after_help = help::SHOW_LOSS)]
     Loss {
-        /// Also what was repaired and what is unverified, the datagrams by state, and the kernel's drops.
+        /// Also repaired and unverified messages, the datagrams by state, and the kernel's drops.
         #[arg(short, long)]
         verbose: bool,
-        /// Instead what other peers say they missed of this one.
+        /// Instead the losses that other peers report about this one.
         #[arg(long, conflicts_with = "verbose")]
         outbound: bool,
     },
@@ -404,26 +406,26 @@ pub enum ShowReport {
     Peers,
     /// The subscriptions of this peer's clients.
     Subs,
-    /// What the clients of other peers subscribe to, as far as is known.
+    /// The known subscriptions of other peers' clients.
     Interest,
     /// The last number of each subject, published and received.
     Seqno {
-        /// At most so many subjects of each direction.
+        /// Maximum number of subjects of each direction.
         #[arg(long, value_name = "N", default_value_t = 1000)]
         limit: usize,
     },
     /// The publication and the subscription window.
     Windows,
-    /// What is kept of each subject that this peer published, for polls and late joiners; and the sums.
+    /// The retained messages of each subject that this peer published, for polls and late joiners; and the sums.
     #[command(after_help = help::SHOW_HISTORY)]
     History {
-        /// Only these subjects: * stands for one token, > for all the rest.
+        /// Only these subjects: * matches one token, > all the rest.
         pattern: Option<Pattern>,
-        /// At most so many subjects.
+        /// Maximum number of subjects.
         #[arg(long, value_name = "N", default_value_t = 1000)]
         limit: usize,
     },
-    /// Everything that is counted.
+    /// All counters.
     Counters,
     /// The programs that are attached to this peer.
     Clients,
@@ -432,12 +434,12 @@ pub enum ShowReport {
 /// `seqcast config`.
 #[derive(Args, Clone, Debug)]
 pub struct ConfigOptions {
-    /// What to do with it.
+    /// The command.
     #[command(subcommand)]
     pub what: ConfigCommand,
 }
 
-/// What `seqcast config` can do.
+/// The commands of `seqcast config`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Read a configuration and report every error in it; changes nothing.
@@ -446,7 +448,7 @@ pub enum ConfigCommand {
     Show(ConfigFile),
 }
 
-/// Which configuration.
+/// The configuration to read.
 #[derive(Args, Clone, Debug)]
 pub struct ConfigFile {
     /// The file (default: the one that SEQCAST_CONFIG names).
@@ -467,19 +469,19 @@ pub struct ConsoleOptions {
 /// `seqcast demo`.
 #[derive(Args, Clone, Debug)]
 pub struct DemoOptions {
-    /// What to demonstrate.
+    /// The demonstration.
     #[arg(value_enum)]
     pub what: DemoScenario,
     /// The share of the datagrams that each receiver loses.
     #[arg(long, value_name = "PERCENT", value_parser = value::percent, default_value = "5%")]
     pub drop: f64,
-    /// How long each receiver asks for what it misses; up to 5ms it asks for nothing.
+    /// Time for which each receiver requests missing datagrams; up to 5ms it requests nothing.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "2s")]
     pub reliability: Duration,
     /// Messages to publish.
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub count: u64,
-    /// Messages a second.
+    /// Messages to publish per second.
     #[arg(long, value_name = "N/s", value_parser = value::rate, default_value = "20000/s")]
     pub rate: Rate,
     /// Decides which datagrams are dropped; the same seed drops the same ones.
@@ -490,7 +492,7 @@ pub struct DemoOptions {
     pub json: bool,
 }
 
-/// What `seqcast demo` can demonstrate.
+/// The demonstrations of `seqcast demo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DemoScenario {
     /// Three peers on loopback multicast, two of which lose datagrams.
@@ -500,7 +502,7 @@ pub enum DemoScenario {
 /// Reads the arguments of the command, the program's name first.
 ///
 /// # Errors
-/// What is wrong with them, or the help that was asked for.
+/// The arguments are wrong, or ask for help.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<CommandLine, clap::Error> {
     CommandLine::try_parse_from(words)
 }
@@ -508,14 +510,14 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<CommandLine, c
 /// Reads the words of a line typed at the console.
 ///
 /// # Errors
-/// As [`parse`].
+/// The same as of [`parse`].
 pub fn parse_line(words: &[String]) -> Result<ConsoleVerb, clap::Error> {
     let command = ConsoleLine::command().mut_subcommands(|command| command.infer_subcommands(true));
     let matches = command.try_get_matches_from(words)?;
     ConsoleLine::from_arg_matches(&matches).map(|line| line.verb)
 }
 
-/// The commands of the console, each with the commands that may follow it; for completion.
+/// Returns the commands of the console, each with the commands that may follow it; for completion.
 pub fn console_words() -> Vec<(String, Vec<String>)> {
     let names = |command: &clap::Command| command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
     ConsoleLine::command().get_subcommands().map(|verb| (verb.get_name().to_owned(), names(verb))).collect()

@@ -15,19 +15,19 @@ use crate::daemon::listeners::{self, TlsError};
 /// The environment variable that names the configuration file.
 pub const CONFIG_VARIABLE: &str = "SEQCAST_CONFIG";
 
-/// The configuration in force: defaults, then the file that `--config` or SEQCAST_CONFIG names, then the environment,
-/// then the flags.
+/// Returns the effective configuration: defaults, then the file that `--config` or SEQCAST_CONFIG names, then the
+/// environment, then the flags.
 ///
 /// # Errors
-/// Everything that is wrong with any of them.
+/// Returns all errors in any of them.
 pub fn resolve(options: &PeerOptions) -> Result<Config, CommandFailure> {
     resolve_with(options, [])
 }
 
-/// The same for the daemon, which keeps a log.
+/// Returns the same for the daemon, which has a log.
 ///
 /// # Errors
-/// As [`resolve`].
+/// The same as of [`resolve`].
 pub fn resolve_daemon(options: &DaemonOptions) -> Result<Config, CommandFailure> {
     let texts = [
         ("--nats", "nats", options.nats.as_deref()),
@@ -49,7 +49,7 @@ fn resolve_with(options: &PeerOptions, more: impl IntoIterator<Item = Override>)
     Config::resolve(file.as_deref(), &overrides).map_err(failure)
 }
 
-/// What the flags set, in the order of the help; `--set` last.
+/// Returns the overrides of the flags, in the order of the help; `--set` last.
 fn flags(options: &PeerOptions) -> Vec<Override> {
     let socket = options.socket.as_ref().map(|path| path.to_string_lossy().into_owned());
     let texts = [
@@ -63,7 +63,7 @@ fn flags(options: &PeerOptions) -> Vec<Override> {
     given(texts).chain(settings).collect()
 }
 
-/// The flags that were given: flag, key, value.
+/// Returns the overrides of the given flags: flag, key, value.
 fn given<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str, Option<&'a str>)>) -> impl Iterator<Item = Override> {
     texts.into_iter().filter_map(|(flag, key, value)| Some(Override::flag(flag, key, value?)))
 }
@@ -95,7 +95,7 @@ struct ShowJson {
 /// Runs `config check` or `config show`.
 ///
 /// # Errors
-/// Everything that is wrong with the configuration.
+/// Returns all errors in the configuration.
 pub fn run(what: &ConfigCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
     match what {
         ConfigCommand::Check(options) => check(options, out),
@@ -103,7 +103,7 @@ pub fn run(what: &ConfigCommand, out: &mut Output) -> Result<Exit, CommandFailur
     }
 }
 
-/// The same configuration, if the files that it names can be used.
+/// Returns the same configuration, if the files that it names can be used.
 fn check_files(config: Config) -> Result<Config, ConfigErrors> {
     let rows = config.show();
     let source = |key| rows.iter().find(|row| row.key == key).map_or(ValueSource::Default, |row| row.source.clone());
@@ -118,7 +118,7 @@ fn check_files(config: Config) -> Result<Config, ConfigErrors> {
     if errors.is_empty() { Ok(config) } else { Err(ConfigErrors(errors)) }
 }
 
-/// Reads the file, and those that it names, alone: neither environment nor flags can hide what is wrong with it.
+/// Checks the file, and those that it names, alone: neither environment nor flags can hide an error in it.
 fn check(options: &ConfigFile, out: &mut Output) -> Result<Exit, CommandFailure> {
     let Some(file) = options.file.clone().or_else(named_file) else {
         return Err(CommandFailure::new(Exit::Usage, "there is no configuration file to check")

@@ -1,5 +1,5 @@
-//! The bus as the commands use it: the local peer through its socket, or a peer of their own; events until the
-//! time is over or nobody is interested any more.
+//! The bus as the commands use it: the local peer through its socket, or a peer of their own; events until the time
+//! expires or nobody reads them any more.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,22 +25,21 @@ use crate::message::Message;
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
 
-/// How long a peer of one's own may take to say HELLO, at most.
+/// Time limit for a peer of one's own to send HELLO.
 const HELLO_TIME: Duration = Duration::from_secs(2);
-/// How often to look whether it has.
+/// Interval between checks whether it has.
 const HELLO_CHECK_INTERVAL: Duration = Duration::from_millis(5);
-/// How long the other peers' answers to it may take.
+/// Time that the other peers' answers to HELLO may take.
 const ANSWER_TIME: Duration = Duration::from_millis(30);
-/// How long the peer may take to send what was published: as long as its socket and the network need.
+/// Time limit for the peer to send all published messages, as its socket and the network need.
 const FLUSH_TIME: Duration = Duration::from_secs(30);
-/// How long to wait for a message before looking whether anybody is still interested.
+/// Interval between checks whether the user or the reader of the output has ended the command.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Attaches to the local peer under this name, or starts one inside this process.
 ///
 /// # Errors
-/// Options that only an embedded peer has without `--embed`; what is wrong with the configuration; that the peer, or the
-/// network, cannot be reached.
+/// An option needs `--embed`; the configuration is wrong; the peer, or the network, cannot be reached.
 pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, CommandFailure> {
     if options.embed {
         return embed(&config::resolve(&options.peer)?, None);
@@ -63,11 +62,11 @@ pub fn attach(socket: &Path, name: &str) -> Result<Bus, CommandFailure> {
     Bus::attach_as(socket, name).map_err(open_failure)
 }
 
-/// Starts a peer inside this process that drops what the rule says. It has introduced itself when this returns: what
-/// it publishes comes from a peer with a name, and others can send replies to it alone.
+/// Starts a peer inside this process that drops datagrams by the rule. On return it has introduced itself: its
+/// messages come from a peer with a name, and others can send replies to it alone.
 ///
 /// # Errors
-/// The network cannot be reached, or something is in the way.
+/// The network cannot be reached, or the peer cannot start for another reason.
 pub fn embed(config: &Config, drop: Option<DropRule>) -> Result<Bus, CommandFailure> {
     let bus = Bus::embed_with(config, &Options { drop, ..Options::default() }).map_err(open_failure)?;
     let deadline = Clock::now().instant + HELLO_TIME;
@@ -78,17 +77,17 @@ pub fn embed(config: &Config, drop: Option<DropRule>) -> Result<Bus, CommandFail
     Ok(bus)
 }
 
-/// A counter of the peer, by name.
+/// Returns a counter of the peer, by name.
 ///
 /// # Errors
-/// As [`show`].
+/// The same as of [`show`].
 pub fn counter(bus: &Bus, name: &str) -> Result<u64, CommandFailure> {
     let answer = show(bus, json!({ "show": "counters" }))?;
     let row = answer["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["counter"] == name));
     Ok(row.and_then(|row| row["value"].as_u64()).unwrap_or(0))
 }
 
-/// Why there is no bus: nobody answers, the network is not there, or something is in the way.
+/// Converts the reason why there is no bus: no peer answers, the network is absent, or another reason.
 fn open_failure(error: OpenError) -> CommandFailure {
     match error {
         OpenError::Start(error) => start_failure(&error),
@@ -101,7 +100,7 @@ fn open_failure(error: OpenError) -> CommandFailure {
     }
 }
 
-/// Why a peer could not start: the network is not there, or something is in the way.
+/// Converts the reason why a peer could not start: the network is absent, or another reason.
 pub fn start_failure(error: &StartError) -> CommandFailure {
     let exit = match error {
         StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
@@ -117,10 +116,10 @@ pub fn start_failure(error: &StartError) -> CommandFailure {
     CommandFailure::new(exit, error)
 }
 
-/// The socket of the local peer: the flag's, the environment's, the configuration's.
+/// Returns the socket of the local peer: from the flag, the environment or the configuration.
 ///
 /// # Errors
-/// What is wrong with the configuration.
+/// The configuration is wrong.
 pub fn socket(options: &PeerOptions) -> Result<PathBuf, CommandFailure> {
     match &options.socket {
         Some(socket) => Ok(socket.clone()),
@@ -181,13 +180,13 @@ fn wait_failure(bus: &Bus, error: WaitError, what: &str) -> CommandFailure {
     }
 }
 
-/// The peer ended before the command did.
+/// Returns the failure of a command whose peer has ended.
 pub fn gone(bus: &Bus) -> CommandFailure {
     let why = bus.end_reason().unwrap_or_else(|| "it stopped".to_owned());
     CommandFailure::new(Exit::Unreachable, format!("the peer is gone: {why}"))
 }
 
-/// The events of a subscription, until the time is over, the user ends it, or nobody reads what is printed.
+/// The events of a subscription, until the time expires, the user ends it, or nobody reads the output.
 pub struct Events {
     bus: Bus,
     source: EventSource,
@@ -195,7 +194,7 @@ pub struct Events {
     interrupt: Interrupt,
 }
 
-/// Where events come from.
+/// Source of the events.
 enum EventSource {
     Subscription(Box<Subscription>),
     Request(Box<Replies>, Subject),
@@ -215,18 +214,18 @@ impl EventSource {
     }
 }
 
-/// Why there is no further event.
+/// Reason why there is no further event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// The time is over.
+    /// The time has expired.
     TimedOut,
-    /// The user wants to end it.
+    /// The user has ended the command.
     Interrupted,
 }
 
 impl Events {
-    /// Subscribes to the patterns; a message that several of them match comes once. From now on Ctrl-C ends the waiting,
-    /// not the process.
+    /// Subscribes to the patterns; a message that matches several of them is delivered once. From now on Ctrl-C ends
+    /// the waiting, not the process.
     ///
     /// # Errors
     /// The peer refuses the subscription or is gone.
@@ -244,10 +243,10 @@ impl Events {
         Ok(Events { bus: bus.clone(), source: EventSource::Subscription(Box::new(subscription)), deadline, interrupt })
     }
 
-    /// Makes a request; the events are its replies. From now on Ctrl-C ends the waiting, not the process.
+    /// Sends a request; the events are its replies. From now on Ctrl-C ends the waiting, not the process.
     ///
     /// # Errors
-    /// It is too large; the peer refuses it or is gone.
+    /// The request is too large, or the peer refuses it or is gone.
     pub fn of_request(
         bus: &Bus,
         request: Message,
@@ -262,10 +261,10 @@ impl Events {
         Ok(Events { bus: bus.clone(), source: EventSource::Request(Box::new(replies), subject), deadline, interrupt })
     }
 
-    /// The next event, or why there is none. Hands what was printed to the system before it waits.
+    /// Returns the next event, or the reason why there is none. Flushes standard output before it waits.
     ///
     /// # Errors
-    /// The peer is gone; standard output is closed; nobody is there to answer the request.
+    /// The peer is gone, standard output is closed, or the request has no responder.
     pub fn next(&mut self, out: &mut Output) -> Result<Result<Notice, StopReason>, CommandFailure> {
         loop {
             if self.interrupt.is_raised() {
@@ -300,7 +299,7 @@ impl Events {
     }
 }
 
-/// Why a request has no reply.
+/// Converts the reason why a request has no reply.
 fn request_failure(bus: &Bus, subject: &Subject, error: RequestError) -> CommandFailure {
     match error {
         RequestError::Closed => gone(bus),

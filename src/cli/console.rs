@@ -17,11 +17,11 @@ use super::console_line::words;
 use super::exit::{CommandFailure, Exit};
 use super::output::note;
 
-/// Reads lines until the end of the input or `quit` and has each command executed. A failure is told on standard error
-/// and the console goes on; it ends with the exit code of the last command that failed.
+/// Reads lines until the end of the input or `quit`, and has each command executed. It reports a failure on standard
+/// error and continues; it ends with the exit code of the last command that failed.
 ///
 /// # Errors
-/// Where standard input or standard output end the console.
+/// Standard input or standard output fail.
 pub fn run(
     mut prompt: impl FnMut(usize) -> String,
     mut execute: impl FnMut(Command) -> Result<Exit, CommandFailure>,
@@ -70,14 +70,14 @@ pub fn run(
     Ok(session.exit)
 }
 
-/// What stands before a line, as in seed 002: `A.test[EPOCH]@host[N]> `.
+/// Returns the prompt, as in seed 002: `A.test[EPOCH]@host[N]> `.
 pub fn prompt(name: &str, epoch: &str, number: usize) -> String {
     let host = nix::unistd::gethostname().unwrap_or_else(|_| OsString::from("localhost"));
     let host = host.to_string_lossy();
     format!("{name}[{epoch}]@{}[{number}]> ", host.split('.').next().unwrap_or(&host))
 }
 
-/// Where the history is kept; `None` where there is neither XDG_STATE_HOME nor a home directory.
+/// Returns the path of the history; `None` if there is neither XDG_STATE_HOME nor a home directory.
 fn history_file() -> Option<PathBuf> {
     let directory = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = directory("XDG_STATE_HOME").or_else(|| Some(directory("HOME")?.join(".local/state")))?;
@@ -94,7 +94,7 @@ struct ConsoleSession<'a> {
 }
 
 impl ConsoleSession<'_> {
-    /// Executes a line; `false` ends the console.
+    /// Executes a line; returns `false` if the console ends.
     fn line(&mut self, line: &str) -> Result<bool, CommandFailure> {
         let words = match words(line) {
             Ok(words) => words,
@@ -112,7 +112,7 @@ impl ConsoleSession<'_> {
             Ok(ConsoleVerb::Common(command)) => match (self.execute)(*command) {
                 Ok(Exit::Done) => {}
                 Ok(exit) => self.exit = exit,
-                // Standard output is closed: there is nobody to go on for.
+                // Standard output is closed, so nobody reads further results.
                 Err(failure) if failure.exit == Exit::Done => return Err(failure),
                 Err(failure) => {
                     note(format_args!("seqcast: {failure}"));
@@ -152,7 +152,7 @@ impl Highlighter for CommandCompleter {}
 impl Validator for CommandCompleter {}
 impl Helper for CommandCompleter {}
 
-/// What the last word of `line` may become, and where that word starts.
+/// Returns the completions of the last word of `line`, and the position where that word starts.
 fn candidates(verbs: &[(String, Vec<String>)], line: &str) -> (usize, Vec<String>) {
     let start = line.rfind(' ').map_or(0, |space| space + 1);
     let (before, begun) = line.split_at(start);

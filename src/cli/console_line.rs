@@ -1,6 +1,6 @@
-//! A line typed at the console, cut into words as a shell does it: quotes, backslashes, comments; nothing is expanded.
+//! Splits a console line into words as a shell does: quotes, backslashes, comments; nothing is expanded.
 
-/// Why a line cannot be cut into words.
+/// Reason why a line cannot be split into words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineError {
     /// A quote that does not end; holds the quote.
@@ -18,10 +18,10 @@ impl std::fmt::Display for LineError {
     }
 }
 
-/// Cuts a line into words. `#` at the start of a word begins a comment.
+/// Splits a line into words. `#` at the start of a word begins a comment.
 ///
 /// # Errors
-/// Says what is left open.
+/// The line ends within a quote or after a backslash.
 pub fn words(line: &str) -> Result<Vec<String>, LineError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,4 +1,5 @@
-//! Messages and losses as `sub`, `req` and `demo` print them: a line of text, or a JSON object whose fields never change.
+//! Messages and losses as `sub`, `req` and `demo` print them: a line of text, or a JSON object whose fields never
+//! change.
 
 use std::fmt;
 
@@ -25,10 +26,10 @@ struct MessageJson<'a> {
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     missing: Option<CountJson>,
-    /// Only when it is so.
+    /// Present only if true.
     #[serde(skip_serializing_if = "Option::is_none")]
     repaired: Option<bool>,
-    /// Likewise.
+    /// Present only if true.
     #[serde(skip_serializing_if = "Option::is_none")]
     replayed: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +54,7 @@ impl<'a> From<&'a [u8]> for PayloadJson<'a> {
     }
 }
 
-/// A publisher in JSON, as in the peer's reports: what tables show, the configured name, the run.
+/// A publisher in JSON, as in the peer's reports: the name in tables, the configured name, the epoch.
 #[derive(serde::Serialize)]
 pub struct PublisherJson<'a> {
     user: String,
@@ -71,7 +72,7 @@ impl<'a> From<&'a Publisher> for PublisherJson<'a> {
     }
 }
 
-/// A count in JSON: a number, or `{"min":…,"max":…}` where it is not known.
+/// A count in JSON: a number, or `{"min":…,"max":…}` if it is not known exactly.
 #[derive(serde::Serialize)]
 #[serde(untagged)]
 enum CountJson {
@@ -111,7 +112,7 @@ impl Serialize for HeadersJson<'_> {
     }
 }
 
-/// Where a subscription begins, in JSON.
+/// The start of a subscription, in JSON.
 #[derive(serde::Serialize)]
 struct JoinedJson<'a> {
     r#type: &'static str,
@@ -155,19 +156,19 @@ enum MissingJson<'a> {
     Inbox { messages: u64 },
 }
 
-/// Word that this client was too slow, in JSON.
+/// A notice that this client was too slow, in JSON.
 #[derive(serde::Serialize)]
 struct DroppedJson {
     r#type: &'static str,
     count: u64,
 }
 
-/// A value as one line of JSON.
+/// Returns a value as one line of JSON.
 pub fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("maps have text keys and writing to a string does not fail")
 }
 
-/// A delivered message as one line of JSON.
+/// Returns a delivered message as one line of JSON.
 pub fn message_json(delivery: &Delivery) -> String {
     let message = &delivery.message;
     let (verdict, missing) = match delivery.verdict {
@@ -194,7 +195,7 @@ pub fn message_json(delivery: &Delivery) -> String {
     })
 }
 
-/// A loss as one line of JSON.
+/// Returns a loss as one line of JSON.
 pub fn loss_json(loss: &Loss) -> String {
     let (kind, what) = match &loss.what {
         LossScope::Messages { subject, first, last, count } => (
@@ -225,12 +226,12 @@ pub fn loss_json(loss: &Loss) -> String {
     })
 }
 
-/// Word that `count` messages were dropped because this client read too slowly, as one line of JSON.
+/// Returns one line of JSON which reports that `count` messages were dropped because this client read too slowly.
 pub fn dropped_json(count: u64) -> String {
     json(&DroppedJson { r#type: "dropped", count })
 }
 
-/// Where a subscription begins, as one line of JSON.
+/// Returns the start of a subscription as one line of JSON.
 pub fn joined_json(joined: &Joined) -> String {
     let publishers = joined.baselines.iter().map(|baseline| BaselineJson {
         publisher: (&baseline.publisher).into(),
@@ -241,7 +242,8 @@ pub fn joined_json(joined: &Joined) -> String {
     json(&JoinedJson { r#type: "joined", publishers: publishers.collect() })
 }
 
-/// Where a subscription begins, as one line of text; a further one for each publisher that did not answer all.
+/// The start of a subscription as one line of text, with a further one for each publisher that did not answer
+/// completely.
 #[derive(Clone, Copy, Debug)]
 pub struct JoinedLine<'a>(pub &'a Joined);
 
@@ -269,12 +271,12 @@ impl fmt::Display for MessageLine<'_> {
     }
 }
 
-/// A loss as one line of text: `!` and what is lost, or `?` and what cannot be told.
+/// A loss as one line of text: `!` and the lost messages, or `?` and the unverified ones.
 #[derive(Clone, Copy, Debug)]
 pub struct LossLine<'a>(pub &'a Loss);
 
 impl LossLine<'_> {
-    /// Whether messages are proven lost; otherwise they are unverified.
+    /// Returns whether messages are proven lost; otherwise they are unverified.
     pub fn is_lost(&self) -> bool {
         matches!(self.0.what, LossScope::Messages { .. } | LossScope::Inbox { .. })
     }
@@ -320,7 +322,7 @@ impl fmt::Display for LossLine<'_> {
     }
 }
 
-/// Word that `count` messages were dropped because this client read too slowly, as one line of text.
+/// Returns one line of text which reports that `count` messages were dropped because this client read too slowly.
 pub fn dropped_line(count: u64) -> String {
     format!("! dropped {} here: this program reads too slowly (client-queue-size)", pluralize(count, "message"))
 }

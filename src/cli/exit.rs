@@ -1,4 +1,4 @@
-//! How a command ends: the exit codes, and the failure that carries one together with its text for people.
+//! The end of a command: the exit codes, and the failure that carries one together with its text for people.
 
 use std::fmt;
 use std::io;
@@ -7,17 +7,17 @@ use std::process::ExitCode;
 /// The exit codes of the `seqcast` command; the numbers never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Did what was asked.
+    /// The command did its work.
     Done = 0,
-    /// Tried and failed.
+    /// The command tried and failed.
     Failed = 1,
     /// The arguments make no sense.
     Usage = 2,
     /// The configuration is wrong or cannot be read.
     Configuration = 3,
-    /// The local peer, the network, or anybody who would answer cannot be reached.
+    /// The local peer, the network, or any responder cannot be reached.
     Unreachable = 4,
-    /// The time given with `--wait` ended first.
+    /// The time given with `--wait` expired first.
     TimedOut = 27,
 }
 
@@ -27,31 +27,32 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command ends early: the exit code, what happened, and what to do about it.
+/// Reason why a command ends early: the exit code, the event, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandFailure {
     /// The exit code.
     pub exit: Exit,
-    /// What happened; empty if there is nothing to say.
+    /// Description of the event; empty if there is nothing to report.
     pub text: String,
-    /// What mends it, if something is known to.
+    /// Remedy, if one is known.
     pub fix: Option<String>,
 }
 
 impl CommandFailure {
-    /// A failure with this exit code and text.
+    /// Returns a failure with this exit code and text.
     pub fn new(exit: Exit, text: impl fmt::Display) -> CommandFailure {
         CommandFailure { exit, text: text.to_string(), fix: None }
     }
 
-    /// The same failure with word of what mends it.
+    /// Returns the same failure with a remedy.
     pub fn fix(self, fix: impl fmt::Display) -> CommandFailure {
         CommandFailure { fix: Some(fix.to_string()), ..self }
     }
 }
 
 impl From<io::Error> for CommandFailure {
-    /// An error on standard output or standard input. That the reader of a pipe has left is no error: it has seen enough.
+    /// Converts an error on standard output or standard input. It is no error that the reader of a pipe has left: it
+    /// needs no more output.
     fn from(error: io::Error) -> CommandFailure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => CommandFailure::new(Exit::Done, ""),

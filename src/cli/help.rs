@@ -1,4 +1,4 @@
-//! What stands below each verb's help: examples first, then what is not plain from the options.
+//! Texts below each verb's help: examples first, then everything that is not obvious from the options.
 
 /// Below `seqcast --help`.
 pub const MAIN: &str = "\
@@ -394,7 +394,7 @@ Examples:
 Each run with loss follows one without; goodput is what comes a second with loss as a share of that. What is missing is \
 asked for again; nothing should be lost in the end.";
 
-/// What to do about a wrong value of the configuration of the bench.
+/// Remedy for a wrong value in the configuration of the bench.
 pub const BENCH_SETTINGS: &str = "seqcast config show lists the keys; give one with --set KEY=VALUE";
 
 /// Below `seqcast completion --help`.

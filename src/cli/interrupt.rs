@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Whether the user wants the command to end. Watching begins with the first one of a process and does not end: the
+/// Flag that the user wants the command to end. Watching begins with the first value of a process and never stops: the
 /// console runs many commands in turn.
 #[derive(Clone, Debug)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Watches for the signals; what came before does not count.
+    /// Watches for the signals; earlier ones do not count.
     ///
     /// # Errors
     /// The system refuses to.
@@ -29,12 +29,12 @@ impl Interrupt {
         Ok(WATCHED.get_or_init(|| Interrupt(flag)).clone())
     }
 
-    /// What is set when one comes; setting it has the same effect.
+    /// Returns the flag that a signal sets; setting it has the same effect.
     pub fn flag(&self) -> &AtomicBool {
         &self.0
     }
 
-    /// Whether one came.
+    /// Returns whether a signal came.
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! Lines of standard input of which each is to be done: several are on their way at a time, each is told as soon as it is done, and who waits for
-//! one can be interrupted.
+//! Lines of standard input, each of which is processed. Several are in flight at a time, and each is reported as soon
+//! as it is done. The user can interrupt the wait for a line.
 
 use super::exit::{CommandFailure, Exit};
 use super::interrupt::Interrupt;
@@ -12,27 +12,28 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-/// Lines that are begun before the first one is done.
+/// Maximum number of lines in flight.
 const IN_FLIGHT_MAX: usize = 256;
-/// How often one looks whether to end while no line comes.
+/// Interval between checks whether to end, while no line comes.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Lines that are read ahead, at most.
+/// Maximum number of lines that are read ahead.
 const READ_AHEAD_MAX: usize = 64;
 
-/// Why a line is not done.
+/// Reason why a line is not done.
 #[derive(Debug)]
 pub enum LineFailure {
-    /// It cannot be used, or is refused; those before it are done.
+    /// The line cannot be used, or is refused; the lines before it are done.
     Line(CommandFailure),
-    /// Nothing further can be done.
+    /// No further line can be processed.
     Fatal(CommandFailure),
 }
 
-/// Begins and ends what is to be done for each line, and prints what came of it. After a line that cannot be used no more is read; what was read
-/// before is ended, unless it is refused too. `report` hears at the end, however it comes, how many lines were done.
+/// Begins and ends the work of each line, and prints its result. After a line that cannot be used it reads no more.
+/// Earlier lines are still ended, unless they are refused too. `report` receives the number of lines done at the end,
+/// however the work ends.
 ///
 /// # Errors
-/// The first line that is refused, with its number; whatever ends all.
+/// Returns the first line that is refused, with its number, or the failure that ends all work.
 pub fn process_lines<T, D>(
     mut begin: impl FnMut(Bytes) -> Result<T, LineFailure>,
     mut end: impl FnMut(T) -> Result<D, LineFailure>,
@@ -75,7 +76,7 @@ pub fn process_lines<T, D>(
                     count += 1;
                     print(done, out)?;
                 }
-                // Those behind it may have been taken.
+                // The lines behind it may have been accepted.
                 Some((line, Err(LineFailure::Line(failure)))) => {
                     refused = refused.take().filter(|(first, _)| *first < line).or(Some((line, failure)));
                 }
@@ -92,29 +93,29 @@ pub fn process_lines<T, D>(
     Ok(if interrupt.is_raised() { Exit::Failed } else { Exit::Done })
 }
 
-/// What comes next.
+/// Result of reading the next line.
 #[derive(Debug)]
 enum InputRead {
     /// A line without its end.
     Line(Bytes),
-    /// Nothing yet.
+    /// No line yet.
     Nothing,
     /// There is no further line.
     End,
 }
 
-/// The lines, read beside what is done with them.
+/// The lines, which a thread of its own reads.
 #[derive(Debug)]
 struct LineReader(Receiver<Result<Bytes, CommandFailure>>);
 
 impl LineReader {
-    /// Reads them from now on.
+    /// Starts to read the lines.
     ///
     /// # Errors
-    /// The system has no thread for it.
+    /// The system cannot start a thread.
     fn start() -> io::Result<LineReader> {
         let (sender, receiver) = bounded(READ_AHEAD_MAX);
-        // It ends with the program, if not before: nobody can be woken who reads standard input.
+        // The thread may end only with the program: a blocked read of standard input cannot be woken.
         thread::Builder::new().name("stdin".into()).spawn(move || {
             let mut input = io::stdin().lock();
             while let Some(line) = next_line(&mut input).transpose() {
@@ -127,7 +128,7 @@ impl LineReader {
         Ok(LineReader(receiver))
     }
 
-    /// The next one, if it comes in time.
+    /// Returns the next line, if it comes in time.
     ///
     /// # Errors
     /// Standard input cannot be read.

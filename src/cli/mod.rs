@@ -1,7 +1,7 @@
 //! The command line: arguments to a command, the commands themselves, exit codes.
 //!
-//! Parsing ([`args`]) is pure; what a command then needs of the system it asks for itself. Data goes to standard output,
-//! everything else to standard error.
+//! Parsing ([`args`]) is pure; a command then queries the system itself. Data goes to standard output, everything else
+//! to standard error.
 
 pub mod args;
 pub mod bench;
@@ -39,7 +39,7 @@ use args::{Command, CommandLine, ConsoleOptions, Verb};
 use exit::{CommandFailure, Exit};
 use output::{Output, note};
 
-/// Runs the command with these words, the program's name first, and tells what goes wrong.
+/// Runs the command with these words, the program's name first, and reports failures.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
     let arguments = match args::parse(words) {
         Ok(arguments) => arguments,
@@ -54,7 +54,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
     exit_code(result.and_then(|exit| flushed.map(|()| exit).map_err(CommandFailure::from)))
 }
 
-/// Tells of a failure and gives the exit code.
+/// Reports a failure and returns the exit code.
 fn exit_code(result: Result<Exit, CommandFailure>) -> Exit {
     match result {
         Ok(exit) => exit,
@@ -129,7 +129,7 @@ fn run_console(options: &ConsoleOptions, out: &mut Output) -> Result<Exit, Comma
     })
 }
 
-/// Commands typed at a console use its peer unless they name another.
+/// Sets the socket of a command typed at a console to that of the console's peer, unless the command names another.
 fn socket_for(command: &mut Command, socket: &Path) {
     let place = match command {
         Command::Publish(options) => &mut options.bus.peer.socket,

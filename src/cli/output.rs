@@ -1,4 +1,4 @@
-//! What goes to standard output and standard error: buffering, closed pipes, colour, text that is safe on a terminal.
+//! Standard output and standard error: buffering, closed pipes, colour, text that is safe on a terminal.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -24,15 +24,15 @@ impl Output {
     /// Writes a line.
     ///
     /// # Errors
-    /// What writing to standard output gives; a closed pipe among it.
+    /// Returns the error of standard output; a closed pipe is one.
     pub fn line(&mut self, line: impl fmt::Display) -> io::Result<()> {
         writeln!(self.stdout, "{line}")
     }
 
-    /// Writes a line that tells of a loss: red if `lost`, otherwise yellow, where there is colour.
+    /// Writes a line that reports a loss: red if `lost`, otherwise yellow, where there is colour.
     ///
     /// # Errors
-    /// As [`Output::line`].
+    /// The same as of [`Output::line`].
     pub fn alarm(&mut self, line: impl fmt::Display, lost: bool) -> io::Result<()> {
         match (self.colour, lost) {
             (false, _) => writeln!(self.stdout, "{line}"),
@@ -44,20 +44,20 @@ impl Output {
     /// Writes bytes as they are.
     ///
     /// # Errors
-    /// As [`Output::line`].
+    /// The same as of [`Output::line`].
     pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stdout.write_all(bytes)
     }
 
-    /// Hands everything written so far to the system.
+    /// Passes everything written so far to the system.
     ///
     /// # Errors
-    /// As [`Output::line`].
+    /// The same as of [`Output::line`].
     pub fn flush(&mut self) -> io::Result<()> {
         self.stdout.flush()
     }
 
-    /// Whether the reader of a pipe has left, so that nothing written here will ever be read.
+    /// Returns whether the reader of a pipe has left, so that nothing written here will ever be read.
     pub fn is_closed(&self) -> bool {
         let stdout = self.stdout.get_ref().as_fd();
         let mut fds = [PollFd::new(stdout, PollFlags::empty())];
@@ -66,17 +66,17 @@ impl Output {
     }
 }
 
-/// Tells something on standard error. Where nobody reads it any more there is nobody to tell.
+/// Writes a line to standard error; ignores a failure, as there is no other place to report it.
 pub fn note(text: impl fmt::Display) {
     drop(writeln!(io::stderr(), "{text}"));
 }
 
-/// Whether the environment asks for no colour (no-color.org: set and not empty).
+/// Returns whether the environment asks for no colour (no-color.org: set and not empty).
 pub fn is_colour_refused() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// Bytes as text that cannot harm a terminal: control characters and what is not UTF-8 are escaped, the rest stays.
+/// Bytes as text that cannot harm a terminal: control characters and invalid UTF-8 are escaped, the rest stays.
 #[derive(Clone, Copy, Debug)]
 pub struct EscapedText<'a>(pub &'a [u8]);
 
@@ -98,7 +98,7 @@ impl fmt::Display for EscapedText<'_> {
     }
 }
 
-/// A number of messages with its noun: `1 message`, `2 messages`.
+/// Returns a number of messages with its noun: `1 message`, `2 messages`.
 pub fn pluralize(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }

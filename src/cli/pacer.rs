@@ -8,10 +8,10 @@ use bytes::Bytes;
 use super::value::Rate;
 use crate::time::Instant;
 
-/// A payload in which `{{count}}` (or `{{.Count}}`, as other tools write it) stands for the number of the message.
+/// A payload in which `{{count}}` (or `{{.Count}}`, as other tools write it) is replaced by the number of the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    /// What stands before, between and after the places of the number; one piece if there is none.
+    /// Text before, between and after the occurrences of the number; one piece if there is none.
     pieces: Vec<Bytes>,
 }
 
@@ -28,7 +28,7 @@ impl Template {
         Template { pieces }
     }
 
-    /// The payload of message `count`.
+    /// Returns the payload of message `count`.
     pub fn payload(&self, count: u64) -> Bytes {
         match self.pieces.as_slice() {
             [whole] => whole.clone(),
@@ -43,7 +43,7 @@ fn first_mark(text: &[u8]) -> Option<(usize, &'static str)> {
     MARKS.into_iter().filter_map(place).min()
 }
 
-/// When message 1, 2, 3 … is due.
+/// Schedule by which messages 1, 2, 3 … are due.
 #[derive(Clone, Copy, Debug)]
 pub struct RatePacer {
     start: Instant,
@@ -51,25 +51,25 @@ pub struct RatePacer {
 }
 
 impl RatePacer {
-    /// A pace that begins now; without a rate everything is due at once.
+    /// Starts a schedule now; without a rate every message is due at once.
     pub fn new(rate: Option<Rate>, now: Instant) -> RatePacer {
         RatePacer { start: now, rate }
     }
 
-    /// How long to wait until the message after `sent` others is due.
+    /// Returns the time until the message after `sent` others is due.
     pub fn wait(&self, sent: u64, now: Instant) -> Duration {
         let Some(Rate(rate)) = self.rate else { return Duration::ZERO };
         let due = Duration::try_from_secs_f64(sent as f64 / rate).unwrap_or(Duration::MAX);
         due.saturating_sub(now.since(self.start))
     }
 
-    /// Messages a second so far.
+    /// Returns the messages per second so far.
     pub fn achieved_rate(&self, sent: u64, now: Instant) -> f64 {
         sent as f64 / now.since(self.start).as_secs_f64().max(1e-9)
     }
 }
 
-/// A line on a terminal's standard error that tells how far long work is; nothing elsewhere.
+/// A line on a terminal's standard error that reports the progress of long work; nothing elsewhere.
 #[derive(Debug)]
 pub struct Progress {
     wanted: bool,
@@ -77,7 +77,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Work that begins now. The first line comes after a second: short work needs none.
+    /// Starts the progress of work that begins now. The first line comes after a second: short work needs none.
     pub fn new(now: Instant) -> Progress {
         Progress { wanted: io::stderr().is_terminal(), shown: Some(now) }
     }
@@ -93,7 +93,7 @@ impl Progress {
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub fn clear(&self) {
         if self.wanted {
             drop(write!(io::stderr().lock(), "\r\x1b[K"));

@@ -14,7 +14,7 @@ use crate::daemon::start::{Daemon, Options};
 /// Runs a peer until a signal ends it.
 ///
 /// # Errors
-/// What is wrong with the configuration, or in the way of a start.
+/// The configuration is wrong, or the peer cannot start.
 pub fn run(options: &DaemonOptions) -> Result<Exit, CommandFailure> {
     let config = config::resolve_daemon(options)?;
     log::start(&config).map_err(|error| CommandFailure::new(Exit::Failed, error))?;
@@ -27,7 +27,7 @@ pub fn run(options: &DaemonOptions) -> Result<Exit, CommandFailure> {
     Ok(Exit::Done)
 }
 
-/// What the peer chose, for people.
+/// Returns the choices of the peer, for people.
 fn banner(status: &Value) -> String {
     let text = |key: &str| status[key].as_str().unwrap_or("?").to_owned();
     let listeners = status["listeners"].as_array().map_or(&[][..], Vec::as_slice);

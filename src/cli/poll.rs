@@ -1,4 +1,4 @@
-//! `poll`: the client of seed 000 for one subject of one publisher. Prints events, and tells of recovery and restarts.
+//! `poll`: the client of seed 000 for one subject of one publisher. Prints events, and reports recovery and restarts.
 
 use std::fmt;
 use std::io;
@@ -16,9 +16,9 @@ use crate::message::{Epoch, PeerRef};
 use crate::offset::{HistorySpan, Modulus, PollCase, PollReply, Tracker, TrackerAction};
 use crate::time::Instant;
 
-/// Events that one poll asks for, at most.
+/// Maximum number of events that one poll requests.
 const BATCH: u16 = 256;
-/// How long to wait before looking whether anybody is still interested.
+/// Interval between checks whether the user or the reader of the output has ended the command.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An event in JSON.
@@ -40,7 +40,7 @@ struct HistoryEventJson<'a> {
     headers: Option<HeadersJson<'a>>,
 }
 
-/// What is no event.
+/// A notice beside the events.
 #[derive(serde::Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum PollNotice {
@@ -57,11 +57,11 @@ enum PollNotice {
     },
     /// The recovery phase ended with this event.
     Recovered { offset: u32 },
-    /// The publisher is another run than before.
+    /// The publisher has another epoch than before.
     Restart { epoch: String },
-    /// With `--follow`: no answer for now.
+    /// With `--follow`: the publisher does not answer at present.
     Unanswered { why: &'static str, text: String },
-    /// The command ends; where to go on.
+    /// The command ends; the offset to resume from.
     End { offset: u32, events: u64 },
 }
 
@@ -87,19 +87,19 @@ impl fmt::Display for PollNotice {
     }
 }
 
-/// The client and what it prints.
+/// The client with its output.
 struct PollClient<'a> {
     options: &'a PollOptions,
     out: &'a mut Output,
     tracker: Tracker,
-    /// Events that were printed.
+    /// Number of events printed.
     events: u64,
 }
 
 /// Runs `poll`.
 ///
 /// # Errors
-/// What cannot be reached; why there is no answer.
+/// The peer cannot be reached, or does not answer.
 pub fn run(options: &PollOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = connect::bus(&options.bus, "poll")?;
     let interrupt = Interrupt::watch()?;
@@ -152,7 +152,7 @@ impl PollClient<'_> {
         }
     }
 
-    /// Takes an answer. Whether there may be more at once.
+    /// Handles an answer. Returns whether the next poll may return more at once.
     fn handle_answer(&mut self, polled: Vec<PollResult>) -> io::Result<bool> {
         let mut is_new = false;
         for PollResult { epoch, answer, .. } in polled {
@@ -235,7 +235,7 @@ impl PollClient<'_> {
         }
     }
 
-    /// Tells it in JSON among the events, or to people.
+    /// Reports a notice: in JSON among the events, or as text for people.
     fn report(&mut self, word: &PollNotice) -> io::Result<()> {
         if self.options.json {
             return self.out.line(json(word));
@@ -245,7 +245,8 @@ impl PollClient<'_> {
         Ok(())
     }
 
-    /// Waits until the next poll is due, at once if there is something new. Gives how the command ends, if it does.
+    /// Waits until the next poll is due, which is at once if there is something new. Returns the exit code if the
+    /// command ends.
     fn pause(
         &mut self,
         is_new: bool,
@@ -273,7 +274,7 @@ impl PollClient<'_> {
     }
 }
 
-/// Whether it may be otherwise with the next poll.
+/// Returns whether the next poll may succeed.
 fn is_transient(error: &HistoryError) -> bool {
     matches!(error, HistoryError::UnknownPeer | HistoryError::Gone | HistoryError::Timeout | HistoryError::TooMany)
 }
@@ -310,7 +311,7 @@ fn failure(bus: &Bus, peer: &PeerRef, error: &HistoryError) -> CommandFailure {
     }
 }
 
-/// The peers that can be asked: this one and those that are up.
+/// Returns the peers that can be polled: this one and those that are up.
 fn reachable_peers(bus: &Bus) -> Option<String> {
     let shown = bus.show("peers").ok()?;
     let live = shown["rows"].as_array()?.iter().filter(|row| row["state"] == "up");

@@ -21,17 +21,17 @@ use crate::bus::Bus;
 use crate::daemon::clock::Clock;
 use crate::message::{Headers, MESSAGE_BYTES_MAX, Message};
 
-/// Where the payloads come from.
+/// Source of the payloads.
 enum PayloadSource {
-    /// One payload over again, with its number in it.
+    /// One payload repeatedly, with its number in it.
     Same(Template),
-    /// Each file in turn, over again.
+    /// Each file in turn, repeatedly.
     Files(Vec<Bytes>),
     /// The lines of standard input.
     Lines(io::StdinLock<'static>),
 }
 
-/// What was published.
+/// The published messages in JSON.
 #[derive(Serialize)]
 struct PublishJson<'a> {
     subject: &'a str,
@@ -43,7 +43,7 @@ struct PublishJson<'a> {
 /// Runs `pub`.
 ///
 /// # Errors
-/// What cannot be read, reached or published.
+/// The input cannot be read, the peer cannot be reached, or a message cannot be published.
 pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let (mut payloads, total) = payloads(options)?;
     let bus = connect::bus(&options.bus, "pub")?;
@@ -93,7 +93,7 @@ fn publish(
     connect::publish(bus, message, interrupt)
 }
 
-/// Where the payloads come from, and how many messages there are, if that is known.
+/// Returns the source of the payloads, and the number of messages, if it is known.
 fn payloads(options: &PublishOptions) -> Result<(PayloadSource, Option<u64>), CommandFailure> {
     if let Some(payload) = &options.payload {
         return Ok((PayloadSource::Same(Template::new(payload.as_bytes())), Some(options.count.unwrap_or(1))));
@@ -111,7 +111,7 @@ fn payloads(options: &PublishOptions) -> Result<(PayloadSource, Option<u64>), Co
 }
 
 impl PayloadSource {
-    /// The payload of message `count`; `None` at the end of the input.
+    /// Returns the payload of message `count`; `None` at the end of the input.
     fn next(&mut self, count: u64) -> Result<Option<Bytes>, CommandFailure> {
         Ok(match self {
             PayloadSource::Same(template) => Some(template.payload(count)),
@@ -124,8 +124,8 @@ impl PayloadSource {
     }
 }
 
-/// The next line without its line feed (and carriage return before it); `None` at the end. More than the largest message
-/// is not read into memory: what is read then is refused like any message that is too large.
+/// Returns the next line without its line feed (and carriage return before it); `None` at the end. It never reads more
+/// than the largest message into memory; the caller refuses such a line like any message that is too large.
 pub(super) fn next_line(input: &mut impl BufRead) -> Result<Option<Bytes>, CommandFailure> {
     let mut line = Vec::new();
     if input.take(BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
@@ -140,7 +140,7 @@ pub(super) fn next_line(input: &mut impl BufRead) -> Result<Option<Bytes>, Comma
     Ok(Some(line.into()))
 }
 
-/// A file's content, of `-` that of standard input.
+/// Returns a file's content; `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<Bytes, CommandFailure> {
     let mut bytes = Vec::new();
     let read = match path == Path::new("-") {
@@ -154,7 +154,7 @@ pub(super) fn read(path: &Path) -> Result<Bytes, CommandFailure> {
     }
 }
 
-/// Refuses what is larger than any message may be; the rest of it was not read.
+/// Refuses content that is larger than any message may be; the rest of it was not read.
 pub(super) fn check_size(bytes: &Bytes) -> Result<(), CommandFailure> {
     if bytes.len() <= MESSAGE_BYTES_MAX {
         return Ok(());
@@ -163,7 +163,7 @@ pub(super) fn check_size(bytes: &Bytes) -> Result<(), CommandFailure> {
     Err(CommandFailure::new(Exit::Usage, text).fix("give less, or give it in parts"))
 }
 
-/// One byte more than any message may have, and two for a line's end.
+/// Size limit of the largest message, plus one byte, plus two bytes for a line's end.
 const BYTES_MAX: u64 = MESSAGE_BYTES_MAX as u64 + 3;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `reply`: answers requests with a text, with what was asked, or with what a command prints.
+//! `reply`: answers requests with a text, with the request itself, or with the output of a command.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -17,7 +17,7 @@ use super::pacer::Template;
 use crate::bus::{Notice, SubscribeOptions};
 use crate::message::Message;
 
-/// What is answered.
+/// Source of the answers.
 enum ReplySource<'a> {
     Text(Template),
     Echo,
@@ -27,7 +27,7 @@ enum ReplySource<'a> {
 /// Runs `reply`.
 ///
 /// # Errors
-/// What cannot be reached or published; a command that cannot be run.
+/// The peer cannot be reached, an answer cannot be published, or a command cannot be run.
 pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let answer = match (&options.payload, &options.command) {
         (Some(payload), _) => ReplySource::Text(Template::new(payload.as_bytes())),
@@ -80,14 +80,14 @@ impl ReplySource<'_> {
     }
 }
 
-/// What the shell command prints; its exit code is told and changes nothing.
+/// Returns the output of the shell command; its exit code is reported and changes nothing.
 fn command_output(command: &OsStr, request: &Message) -> std::io::Result<Bytes> {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(command).env("SEQCAST_SUBJECT", request.subject.as_str());
     let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut stdin = child.stdin.take().expect("standard input is a pipe");
     let payload = request.payload.clone();
-    // The command may print before it has read, or not read at all: writing must not keep it waiting.
+    // The command may print before it has read, or not read at all: writing must not block it.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&payload)));
     let output = child.wait_with_output()?;
     writer.join().expect("writing to a pipe does not panic");

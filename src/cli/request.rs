@@ -16,7 +16,7 @@ use crate::message::Message;
 /// Runs `req`.
 ///
 /// # Errors
-/// What cannot be reached or published; that nobody is there to answer.
+/// The peer cannot be reached, the request cannot be published, or it has no responder.
 pub fn run(options: &ReqOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = connect::bus(&options.bus, "req")?;
     let mut request = Message::new(options.subject.clone(), Bytes::copy_from_slice(options.payload.as_bytes()));

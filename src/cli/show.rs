@@ -1,4 +1,4 @@
-//! `show`: a peer's answers as tables of text, or as they are in JSON.
+//! `show`: a peer's answers as tables of text, or unchanged as JSON.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::table::{Column, TextTable};
 /// Runs `show`.
 ///
 /// # Errors
-/// The peer cannot be reached, or does not know the question.
+/// The peer cannot be reached, or does not know the report.
 pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
     let bus = connect::attach(&connect::socket(&peer)?, "show")?;
@@ -47,7 +47,7 @@ fn query(what: &ShowReport) -> Value {
     }
 }
 
-/// A peer's answer as text: one table, or several with an empty line between them.
+/// Returns a peer's answer as text: one table, or several with an empty line between them.
 fn text(what: &ShowReport, answer: &Value) -> String {
     let first = table(what, answer).to_string();
     match what {
@@ -72,7 +72,7 @@ fn text(what: &ShowReport, answer: &Value) -> String {
     }
 }
 
-/// A peer's answer as the table of what was asked, or the first one of several.
+/// Returns a peer's answer as the table of the report, or the first one of several.
 pub fn table(what: &ShowReport, answer: &Value) -> TextTable {
     let cells: &[(Column, Cell)] = match what {
         ShowReport::Status => return fields("this peer", STATUS, &answer["status"]),
@@ -90,7 +90,7 @@ pub fn table(what: &ShowReport, answer: &Value) -> TextTable {
     rows(cells, answer)
 }
 
-/// A row for each of the answer.
+/// Returns a table with a row for each row of the answer.
 fn rows(cells: &[(Column, Cell)], answer: &Value) -> TextTable {
     let columns: Vec<Column> = cells.iter().map(|(column, _)| *column).collect();
     let mut table = TextTable::new(&columns);
@@ -100,7 +100,7 @@ fn rows(cells: &[(Column, Cell)], answer: &Value) -> TextTable {
     table
 }
 
-/// What is not about several of a kind: a row for each of its fields.
+/// Returns a table of a single object: a row for each of its fields.
 fn fields(heading: &'static str, fields: &[(&str, Cell)], about: &Value) -> TextTable {
     let mut table = TextTable::new(&[Column::new(heading).left(), Column::new("").left()]);
     for (heading, cell) in fields {
@@ -109,16 +109,16 @@ fn fields(heading: &'static str, fields: &[(&str, Cell)], about: &Value) -> Text
     table
 }
 
-/// What stands in a cell.
+/// Content of a cell.
 #[derive(Clone, Copy)]
 enum Cell {
-    /// The field at this place (a JSON pointer) as it is; nothing where it is null.
+    /// The field at this JSON pointer, unchanged; empty if it is null.
     Field(&'static str),
-    /// The same, and this where it is not there.
+    /// The same, or the second text if the field is absent.
     FieldOr(&'static str, &'static str),
     /// A span of time in milliseconds.
     Span(&'static str),
-    /// What the row needs a rule of its own for.
+    /// A text that needs a rule of its own.
     Rule(fn(&Value) -> String),
 }
 
@@ -266,7 +266,7 @@ const INTEREST: &[(Column, Cell)] = &[
     (Column::new("complete").left(), Field("/complete")),
 ];
 
-/// Rows without a publisher are what this peer itself publishes.
+/// Rows without a publisher concern this peer's own messages.
 const SEQNO: &[(Column, Cell)] = &[
     (Column::new("user"), FieldOr("/user", "-")),
     (Column::new("subject").left(), Field("/subject")),
@@ -338,7 +338,7 @@ fn field(row: &Value, place: &str) -> String {
     }
 }
 
-/// The size of a buffer, and what was wanted if that is more.
+/// Returns the size of a buffer, and the wanted size if that is larger.
 fn granted(about: &Value, buffer: &str) -> String {
     let wanted = &about[format!("{buffer}_wanted")];
     match about[buffer].as_u64() < wanted.as_u64() {
@@ -347,7 +347,7 @@ fn granted(about: &Value, buffer: &str) -> String {
     }
 }
 
-/// What the kernel does for many datagrams at once.
+/// Returns the kernel's offloads for many datagrams at once.
 fn offloads(about: &Value) -> String {
     let used = ["gso", "gro"].into_iter().filter(|name| about["offloads"][*name] == true);
     match used.collect::<Vec<_>>() {
@@ -364,7 +364,7 @@ fn messages_lost(row: &Value) -> String {
     }
 }
 
-/// A number, or both bounds where it is not known exactly.
+/// Returns a number, or both bounds if it is not known exactly.
 fn counted(count: &Value) -> String {
     match count.as_object() {
         None => count.to_string(),
@@ -372,7 +372,7 @@ fn counted(count: &Value) -> String {
     }
 }
 
-/// Such as `DEADLINE 12, EXPIRED 1`.
+/// Returns the reasons such as `DEADLINE 12, EXPIRED 1`.
 fn reasons(row: &Value) -> String {
     let counts = row["reasons"].as_object().into_iter().flatten();
     counts.map(|(reason, count)| format!("{reason} {count}")).collect::<Vec<String>>().join(", ")
@@ -396,7 +396,7 @@ fn peer_state(row: &Value) -> String {
     format!("{}{deaf}{left}", field(row, "/state"))
 }
 
-/// A span of time in at most two units, such as `2d 3h`, `4m 5s` or `7.1s`.
+/// Returns a span of time in at most two units, such as `2d 3h`, `4m 5s` or `7.1s`.
 fn span(millis: u64) -> String {
     let seconds = millis / 1000;
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
@@ -411,7 +411,7 @@ fn span(millis: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Seed 002, "Show loss", to the byte.
+    /// Text of seed 002, "Show loss", to the byte.
     const SEED: &str = "\
 user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx loss | ibx time
 -----+--------+----------+---------+----------+-----------+--------------+----------+---------

@@ -1,4 +1,4 @@
-//! `sub`: prints what arrives and what is known to be lost.
+//! `sub`: prints messages and known losses.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use crate::message::{Delivery, DeliveryMode};
 /// Runs `sub`.
 ///
 /// # Errors
-/// What cannot be reached; that the peer ends.
+/// The peer cannot be reached, or ends.
 pub fn run(options: &SubOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.count == Some(0) {
         return Ok(Exit::Done);
@@ -57,7 +57,7 @@ pub fn run(options: &SubOptions, out: &mut Output) -> Result<Exit, CommandFailur
     }
 }
 
-/// Some publisher has not said where the subscription begins.
+/// Returns the failure of a publisher that has not reported where the subscription begins.
 fn unconfirmed(joined: &Joined) -> CommandFailure {
     let missing = joined.baselines.iter().filter(|baseline| baseline.after.is_none());
     let names: Vec<String> = missing.map(|baseline| baseline.publisher.to_string()).collect();

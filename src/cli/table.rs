@@ -2,29 +2,29 @@
 
 use std::fmt;
 
-/// One column: its header and the least width of its cells.
+/// One column: its header and the minimum width of its cells.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// What stands above it.
+    /// Header above the cells.
     pub header: &'static str,
-    /// The least width in characters; longer cells and a longer header widen the column.
+    /// Minimum width in characters; longer cells and a longer header widen the column.
     pub width: usize,
-    /// Whether cells stand at the left.
+    /// True if the cells are left-aligned.
     pub left: bool,
 }
 
 impl Column {
-    /// A right-aligned column that is as wide as its header or its widest cell.
+    /// Returns a right-aligned column that is as wide as its header or its widest cell.
     pub const fn new(header: &'static str) -> Column {
         Column { header, width: 0, left: false }
     }
 
-    /// The same column with left-aligned cells; for text of different lengths.
+    /// Returns the same column with left-aligned cells; for text of different lengths.
     pub const fn left(self) -> Column {
         Column { left: true, ..self }
     }
 
-    /// The same column, at least `width` characters wide.
+    /// Returns the same column, at least `width` characters wide.
     pub const fn wide(self, width: usize) -> Column {
         Column { width, ..self }
     }
@@ -38,7 +38,7 @@ pub struct TextTable {
 }
 
 impl TextTable {
-    /// A table without rows.
+    /// Creates a table without rows.
     pub fn new(columns: &[Column]) -> TextTable {
         TextTable { columns: columns.to_vec(), rows: Vec::new() }
     }
@@ -51,8 +51,8 @@ impl TextTable {
 }
 
 impl fmt::Display for TextTable {
-    /// Header line, separator, rows; each line ends with a line feed. The odd space of a centred header stands on its
-    /// left, and the last column keeps its blanks unless it is left-aligned: as in the seed.
+    /// Writes the header line, the separator and the rows; each line ends with a line feed. The odd space of a centred
+    /// header is on its left. The last column keeps its blanks unless it is left-aligned, as in the seed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widths: Vec<usize> = self.columns.iter().enumerate().map(|(at, column)| self.width(at, column)).collect();
         for (at, (column, width)) in self.columns.iter().zip(&widths).enumerate() {

@@ -12,25 +12,25 @@ pub struct Rate(pub f64);
 /// A header field as typed: key and value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderField {
-    /// What stands before the first colon.
+    /// Text before the first colon.
     pub key: String,
-    /// What stands after it, without the space that may follow.
+    /// Text after it, without an optional space.
     pub value: String,
 }
 
 /// A key of the configuration with its value, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// What stands before the first equals sign.
+    /// Text before the first equals sign.
     pub key: String,
-    /// What stands after it.
+    /// Text after it.
     pub value: String,
 }
 
 /// Reads a time: `2s`, `500 ms`, `1m 30s`, or a number of seconds.
 ///
 /// # Errors
-/// Says what a time looks like.
+/// Returns the form of a time.
 pub fn wait(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string());
@@ -38,10 +38,10 @@ pub fn wait(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; a time looks like 2s or 500ms"))
 }
 
-/// Reads which part of a history: `all`, a number of messages of each subject, or a time back from now.
+/// Reads the part of a history: `all`, a number of messages of each subject, or a time back from now.
 ///
 /// # Errors
-/// Says what it looks like.
+/// Returns the form of such a part.
 pub fn history(text: &str) -> Result<Selection, String> {
     if text == "all" {
         return Ok(Selection::default());
@@ -61,7 +61,7 @@ pub fn history(text: &str) -> Result<Selection, String> {
 /// Reads a rate: `20000/s` or `20000`.
 ///
 /// # Errors
-/// Says what a rate looks like.
+/// Returns the form of a rate.
 pub fn rate(text: &str) -> Result<Rate, String> {
     match text.strip_suffix("/s").unwrap_or(text).trim().parse::<f64>() {
         Ok(rate) if rate.is_finite() && 0.0 < rate => Ok(Rate(rate)),
@@ -69,11 +69,11 @@ pub fn rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// Reads the size of a benchmark's payload: bytes, `64`, or with a unit, `8 mb` (1,048,576 bytes each). At least 8 bytes,
-/// which hold the number of the message, at most the largest message.
+/// Reads the size of a benchmark's payload: bytes, `64`, or with a unit, `8 mb` (1,048,576 bytes each). The minimum is
+/// 8 bytes, which contain the number of the message; the maximum is the largest message.
 ///
 /// # Errors
-/// Says what a size looks like.
+/// Returns the form of a size.
 pub fn payload_bytes(text: &str) -> Result<usize, String> {
     let text = text.trim().to_ascii_lowercase();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -93,7 +93,7 @@ pub fn payload_bytes(text: &str) -> Result<usize, String> {
 /// Reads a number of subscribers of a benchmark, from 1 to 64.
 ///
 /// # Errors
-/// Says so.
+/// The text is no such number.
 pub fn subscribers(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(subscribers @ 1..=64) => Ok(subscribers),
@@ -101,10 +101,10 @@ pub fn subscribers(text: &str) -> Result<usize, String> {
     }
 }
 
-/// As [`payload_bytes`], of payloads that also say when they were due: at least 16 bytes.
+/// Reads a size like [`payload_bytes`], of payloads that also contain their due time: at least 16 bytes.
 ///
 /// # Errors
-/// Says what a size looks like.
+/// Returns the form of a size.
 pub fn stamped_bytes(text: &str) -> Result<usize, String> {
     match payload_bytes(text)? {
         8..16 => Err("payloads that say when they were due have at least 16 bytes".to_owned()),
@@ -115,7 +115,7 @@ pub fn stamped_bytes(text: &str) -> Result<usize, String> {
 /// Reads a share of datagrams: `5%` or `5`, from 0 % to below 100 %.
 ///
 /// # Errors
-/// Says what a share looks like.
+/// Returns the form of a share.
 pub fn percent(text: &str) -> Result<f64, String> {
     match text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>() {
         Ok(percent) if (0.0..100.0).contains(&percent) => Ok(percent / 100.0),
@@ -126,7 +126,7 @@ pub fn percent(text: &str) -> Result<f64, String> {
 /// Reads a header field: `key: value`.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Returns the reason why it is none.
 pub fn header(text: &str) -> Result<HeaderField, String> {
     let Some((key, value)) = text.split_once(':') else {
         return Err("a header field is KEY:VALUE".to_owned());
@@ -139,7 +139,7 @@ pub fn header(text: &str) -> Result<HeaderField, String> {
 /// Reads a setting: `key=value`.
 ///
 /// # Errors
-/// Says what a setting looks like.
+/// Returns the form of a setting.
 pub fn setting(text: &str) -> Result<Setting, String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => {
@@ -149,7 +149,7 @@ pub fn setting(text: &str) -> Result<Setting, String> {
     }
 }
 
-/// The headers of a message from checked fields.
+/// Returns the headers of a message from checked fields.
 pub fn headers(fields: &[HeaderField]) -> Headers {
     let pairs = fields.iter().map(|field| (field.key.as_str(), field.value.as_str()));
     Headers::from_pairs(pairs).expect("each field was checked when the arguments were read")

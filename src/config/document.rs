@@ -1,18 +1,19 @@
-//! YAML text to a tree of entries with their places. The only file that knows the YAML crate.
+//! Parses YAML text into a tree of entries with their source positions. The only file that uses the YAML crate.
 //!
-//! Values stay text as it was written, so `1.0` is a fine peer name and a size may have its unit.
+//! Values stay text as it was written, so `1.0` is a valid peer name and a size may have its unit.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_yaml::{DuplicateKeyPolicy, Location, MergeKeyPolicy, NonFiniteFloatPolicy, Spanned};
 use std::fmt;
 
-/// The largest file that is read, in bytes: a full configuration with comments has a few thousand.
+/// Size limit of a file, in bytes: a full configuration with comments has a few thousand.
 pub(super) const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The most nodes (keys, values, lists, maps) of a document, aliases expanded: ten times what all keys together need.
+/// Maximum number of nodes (keys, values, lists, maps) of a document, aliases expanded: ten times the number that all
+/// keys together need.
 const NODES_MAX: usize = 1000;
 
-/// Where something stands; line and column count from 1, columns and width in characters.
+/// Position in the file; line and column count from 1, columns and width in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SourceSpan {
     pub line: usize,
@@ -29,7 +30,7 @@ pub(super) struct YamlEntry {
     pub value_place: SourceSpan,
 }
 
-/// What stands in a list.
+/// An item of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct YamlItem {
     pub value: Node,
@@ -49,12 +50,12 @@ pub(super) enum Node {
     Map(Vec<YamlEntry>),
 }
 
-/// Why a text is no document.
+/// Reason why a text is no document.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct YamlError {
-    /// In the words of the YAML crate, or ours.
+    /// Text of the YAML crate, or ours.
     pub reason: String,
-    /// Where, if it can be said.
+    /// Position of the error, if it is known.
     pub place: Option<SourceSpan>,
 }
 
@@ -73,8 +74,8 @@ pub(super) fn parse(text: &str) -> Result<Node, YamlError> {
             max_depth: 16,
         },
         alias_limits: serde_yaml::alias_limits! { max_total_replayed_events: NODES_MAX, max_replay_stack_depth: 8 },
-        // "Last wins" hands every pair to the visitor (save those of whole numbers, which are no keys of ours);
-        // duplicates are found where the keys are known.
+        // "Last wins" hands every pair to the visitor (except pairs with whole numbers as keys, which are no keys of
+        // ours). Duplicates are found where the keys are known.
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         merge_keys: MergeKeyPolicy::AsOrdinary,
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
@@ -120,7 +121,7 @@ fn place(location: Location) -> SourceSpan {
     }
 }
 
-/// A node as the crate sees it: what looks like a number or a truth value has lost its spelling.
+/// A node as the crate sees it: a scalar that looks like a number or a truth value has lost its spelling.
 enum RawNode {
     Text(String),
     Plain,
@@ -129,7 +130,7 @@ enum RawNode {
     Map(Vec<(Spanned<RawNode>, Spanned<RawNode>)>),
 }
 
-/// Gives plain scalars their spelling back and keys their text.
+/// Restores the spelling of plain scalars and the text of keys.
 fn resolve(raw: RawNode, at: SourceSpan, source: &str) -> Result<Node, YamlError> {
     Ok(match raw {
         RawNode::Text(text) => Node::Text(text),
@@ -156,7 +157,7 @@ fn resolve(raw: RawNode, at: SourceSpan, source: &str) -> Result<Node, YamlError
     })
 }
 
-/// The characters of a place; a plain number or truth value stands on one line.
+/// Returns the characters at a position; a plain number or truth value occupies one line.
 fn spelling(at: SourceSpan, source: &str) -> String {
     let line = source.lines().nth(at.line.saturating_sub(1)).unwrap_or_default();
     let text: String = line.chars().skip(at.column.saturating_sub(1)).take(at.width).collect();

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, where, and what to do about it.
+//! Configuration errors with their position and remedy.
 
 use super::value::ValueError;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
@@ -6,14 +6,15 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueSource {
-    /// Nobody said anything.
+    /// The built-in default.
     Default,
-    /// The configuration file; line and column count from 1, in characters; 0 if it is about the file as a whole.
+    /// The configuration file; line and column count from 1, in characters; 0 if the error concerns the file as a
+    /// whole.
     File {
-        /// The file as it was named.
+        /// Name of the file, as given.
         name: Arc<str>,
         /// The line.
         line: usize,
@@ -27,7 +28,7 @@ pub enum ValueSource {
 }
 
 impl fmt::Display for ValueSource {
-    /// `default`, `param.yaml:3`, `--set port=1`, `$SEQCAST_SOCKET`.
+    /// Writes `default`, `param.yaml:3`, `--set port=1`, `$SEQCAST_SOCKET`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ValueSource::Default => f.write_str("default"),
@@ -39,36 +40,36 @@ impl fmt::Display for ValueSource {
     }
 }
 
-/// One thing that is wrong.
+/// One configuration error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where.
+    /// Source of the wrong value.
     pub source: ValueSource,
-    /// The key in question, as it should be written; empty if it is about the whole.
+    /// The key in question, in its canonical form; empty if the error concerns the whole.
     pub key: String,
-    /// What.
+    /// Kind of the error.
     pub reason: ConfigErrorKind,
-    /// What to do instead, if that can be said.
+    /// Remedy, if one is known.
     pub suggestion: Option<String>,
     /// The line in question.
     pub excerpt: Option<Excerpt>,
 }
 
-/// A line of the file and what is meant in it.
+/// A line of the file with the marked part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
     /// The line, with control characters made harmless and cut to a readable length.
     pub text: String,
-    /// Characters before the place.
+    /// Number of characters before the marked part.
     pub indent: usize,
-    /// Characters of the place, at least 1.
+    /// Width of the marked part in characters, at least 1.
     pub width: usize,
 }
 
-/// What is wrong.
+/// Kind of a configuration error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigErrorKind {
-    /// The file cannot be read: the system's own words.
+    /// The file cannot be read; holds the system's message.
     Unreadable(String),
     /// The file is a directory, a device or the like.
     NotAFile(&'static str),
@@ -77,38 +78,38 @@ pub enum ConfigErrorKind {
         /// The limit in bytes.
         max: u64,
     },
-    /// The file is not text: the place of the first byte that is no UTF-8, or 0.
+    /// The file is not text: holds the offset of the first byte that is no UTF-8, or 0.
     Binary {
-        /// Bytes before it.
+        /// Number of bytes before it.
         offset: usize,
     },
     /// The file has no content but white space and comments.
     Empty,
-    /// The file is not YAML, in the words of its parser.
+    /// The file is not YAML; holds the parser's message.
     Broken(String),
     /// The whole, or `parameters:`, is not a list of keys and values.
     NotAMap,
-    /// A key that does not exist.
+    /// An unknown key.
     UnknownKey,
     /// A key beside `parameters:` that belongs below it.
     Misplaced,
-    /// A key for the second time.
+    /// A repeated key.
     Duplicate {
-        /// The line of the first time.
+        /// Line of the first occurrence.
         first: usize,
     },
     /// A list where a value should be.
     List,
     /// Keys and values where a value should be.
     Map,
-    /// A value that its key does not take.
+    /// A value that its key does not accept.
     Value {
-        /// As written.
+        /// Value as written.
         text: String,
-        /// Why.
+        /// Reason for the refusal.
         error: ValueError,
     },
-    /// A value that is less than the value of another key, which it must not be.
+    /// A value below its minimum, which is the value of another key.
     Conflict {
         /// The key.
         key: &'static str,
@@ -118,23 +119,23 @@ pub enum ConfigErrorKind {
         other: &'static str,
         /// Its value.
         least: String,
-        /// Why they must relate.
+        /// Reason for the relation.
         why: &'static str,
     },
-    /// A listener that listens where another one does.
+    /// A listener with the address of another one.
     AddressConflict {
-        /// Where it would listen.
+        /// Address of the listener.
         address: SocketAddr,
         /// The key of the other listener.
         other: &'static str,
-        /// Where that one listens.
+        /// Address of the other listener.
         place: SocketAddr,
     },
-    /// A file that a key names cannot be used: why.
+    /// A file that a key names cannot be used; holds the reason.
     File(String),
-    /// A listener that other hosts can reach, and nobody has to say who he is.
+    /// A listener that other hosts can reach without authentication.
     Unguarded {
-        /// Where it would listen.
+        /// Address of the listener.
         address: SocketAddr,
     },
 }
@@ -172,7 +173,7 @@ impl fmt::Display for ConfigErrorKind {
     }
 }
 
-/// Long values are not repeated whole.
+/// Shortens long values.
 fn shortened(text: &str) -> String {
     const CHARS_MAX: usize = 60;
     if text.chars().count() <= CHARS_MAX {
@@ -182,7 +183,7 @@ fn shortened(text: &str) -> String {
 }
 
 impl Excerpt {
-    /// The part of `line` around a place that starts after `before` characters and is `width` wide.
+    /// Returns the part of `line` around a position that starts after `before` characters and is `width` wide.
     pub(super) fn new(line: &str, before: usize, width: usize) -> Excerpt {
         const CHARS_MAX: usize = 100;
         const AHEAD: usize = 40;
@@ -196,7 +197,7 @@ impl Excerpt {
 }
 
 impl fmt::Display for ConfigError {
-    /// `file:line:column: key: reason`, the line with a caret below, and the suggestion.
+    /// Writes `file:line:column: key: reason`, the line with a caret below, and the suggestion.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.source {
             ValueSource::File { name, line, column } if *line != 0 => write!(f, "{name}:{line}:{column}: ")?,
@@ -235,7 +236,7 @@ impl Serialize for ConfigError {
     }
 }
 
-/// Everything that is wrong, in the order of the file, then of the flags.
+/// All errors, in the order of the file, then of the flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 

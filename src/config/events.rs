@@ -1,4 +1,4 @@
-//! The values of the keys about events: which server creates them, where and for how long they are kept.
+//! The values of the keys about events: the server id, the journal's location, and its retention.
 
 use super::host_defaults::HostDefaults;
 use super::rules::{RULES_MAX, RuleError, parts};
@@ -9,7 +9,7 @@ use crate::subject::event_type::TypePattern;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The number of a server; `auto` is one that is drawn once, and kept in the journal.
+/// Server id; `auto` is an id that is drawn once and stored in the journal.
 pub(super) struct ServerIdFormat;
 
 const SERVER: NumberFormat<u32> = NumberFormat { min: 0, max: u32::MAX };
@@ -87,7 +87,7 @@ impl ValueFormat for EventTypesFormat {
     }
 }
 
-/// How long events are kept: rules such as `plant/* count 1000 size 10 mb time 30 days`.
+/// Retention of events: rules such as `plant/* count 1000 size 10 mb time 30 days`.
 pub(super) struct RetentionFormat;
 
 const COUNT: NumberFormat<u64> = NumberFormat { min: 1, max: 1 << 40 };

@@ -1,23 +1,23 @@
-//! What the defaults `auto` stand for on this host.
+//! Meaning of the defaults `auto` on this host.
 
 use crate::message::PeerName;
 use std::path::PathBuf;
 
-/// What the defaults `auto` stand for on this host.
+/// Facts about this host that the defaults `auto` use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostDefaults {
-    /// The host's name, as the kernel tells it.
+    /// Host name, as the kernel reports it.
     pub host: String,
     /// `$XDG_RUNTIME_DIR`, if it is set to an absolute path.
     pub runtime_dir: Option<PathBuf>,
     /// `$XDG_STATE_HOME`, or `~/.local/state`, if that is an absolute path.
     pub state_dir: Option<PathBuf>,
-    /// The user's number.
+    /// User id.
     pub uid: u32,
 }
 
 impl HostDefaults {
-    /// Asks the system.
+    /// Queries the system.
     pub fn here() -> HostDefaults {
         let host = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let path = |name| std::env::var_os(name).map(PathBuf::from).filter(|dir: &PathBuf| dir.is_absolute());
@@ -25,14 +25,15 @@ impl HostDefaults {
         HostDefaults { host, runtime_dir: path("XDG_RUNTIME_DIR"), state_dir, uid: nix::unistd::getuid().as_raw() }
     }
 
-    /// The host's name as a peer name: what a peer name cannot hold becomes `-`.
+    /// Returns the host name as a peer name: characters that a peer name cannot contain become `-`.
     pub(super) fn peer_name(&self) -> PeerName {
         let allowed = |c: char| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '-' };
         let name: String = self.host.chars().map(allowed).take(PeerName::BYTES_MAX).collect();
         name.parse().unwrap_or_else(|_| "peer".parse().expect("'peer' is a peer name"))
     }
 
-    /// `$XDG_RUNTIME_DIR/seqcast.sock`, or `/tmp/seqcast-UID/seqcast.sock`: a directory of the user's own either way.
+    /// Returns `$XDG_RUNTIME_DIR/seqcast.sock`, or `/tmp/seqcast-UID/seqcast.sock`: a directory of the user's own
+    /// either way.
     pub(super) fn socket(&self) -> PathBuf {
         match &self.runtime_dir {
             Some(dir) => dir.join("seqcast.sock"),
@@ -40,7 +41,7 @@ impl HostDefaults {
         }
     }
 
-    /// A directory of the user's own, in `/tmp` if nothing better is known.
+    /// Returns a directory of the user's own, in `/tmp` if no better one is known.
     pub(super) fn data_dir(&self) -> PathBuf {
         match &self.state_dir {
             Some(dir) => dir.join("seqcast"),

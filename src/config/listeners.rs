@@ -1,4 +1,4 @@
-//! The values of the keys about listeners: where each listens, who may come in, how connections are encrypted.
+//! The values of the keys about listeners: addresses, accounts, and encryption.
 
 use super::host_defaults::HostDefaults;
 use super::value::{ON_OFF, ValueError, ValueFormat, nearest, split_list};
@@ -8,12 +8,12 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// More than these would be a directory of people, not a list.
+/// Maximum number of accounts; more would need a directory of users instead of a list.
 const ACCOUNTS_MAX: usize = 1024;
 
-/// Where a listener listens: `off`, `on` (loopback at the usual port), a port, an address, or both.
+/// Address of a listener: `off`, `on` (loopback at the usual port), a port, an address, or both.
 pub(super) struct ListenAddressFormat {
-    /// The usual port.
+    /// Usual port of the protocol.
     pub port: u16,
 }
 
@@ -46,14 +46,15 @@ impl ValueFormat for ListenAddressFormat {
     }
 }
 
-/// Why a text is no account. Never holds a secret.
+/// Reason why a text is no account. It never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccountError {
     /// Nothing between two `;`.
     Empty,
-    /// It begins with none of `user`, `token`, `nkey`, which may be a secret; holds what was meant, if that can be guessed.
+    /// The text begins with none of `user`, `token`, `nkey`, and may be a secret; holds the intended word, if it can
+    /// be guessed.
     ValueFormat(Option<&'static str>),
-    /// Not what has to follow.
+    /// The words after the kind have the wrong form; holds the right one.
     Form(&'static str),
     /// Not the public half of a user's key pair.
     Nkey(NkeyError),
@@ -63,7 +64,7 @@ pub enum AccountError {
     TooMany,
 }
 
-/// How each kind of account is written.
+/// Written form of each kind of account.
 const FORMS: [(&str, &str); 3] =
     [("user", "user NAME password WORD [headers]"), ("token", "token WORD [headers]"), ("nkey", "nkey UKEY [headers]")];
 
@@ -82,7 +83,7 @@ impl fmt::Display for AccountError {
 }
 
 impl AccountError {
-    /// What to write instead.
+    /// Returns the replacement to suggest.
     pub(super) fn suggestion(&self) -> Option<String> {
         match self {
             AccountError::ValueFormat(Some(kind)) => Some(format!("did you mean {kind}?")),
@@ -95,7 +96,7 @@ impl AccountError {
     }
 }
 
-/// Who may come in: one account or several with `;` between them.
+/// The accounts that may connect: one or several with `;` between them.
 pub(super) struct AccountsFormat;
 
 impl ValueFormat for AccountsFormat {
@@ -119,7 +120,7 @@ impl ValueFormat for AccountsFormat {
         Ok(accounts)
     }
 
-    /// Secrets are not shown.
+    /// Shows the accounts without their secrets.
     fn show(&self, accounts: &Vec<Account>) -> String {
         let one = |account: &Account| {
             let headers = if account.headers { " headers" } else { "" };
@@ -152,7 +153,7 @@ fn is_same(a: &Credentials, b: &Credentials) -> bool {
     }
 }
 
-/// What may be said of them.
+/// Returns the part of the credentials that is not secret.
 fn public(credentials: &Credentials) -> Option<String> {
     match credentials {
         Credentials::User { name, .. } => Some(format!("user {name}")),
@@ -180,18 +181,18 @@ fn account(words: &[&str]) -> Result<Account, AccountError> {
     Ok(Account { credentials, headers })
 }
 
-/// The files for encrypted connections.
+/// Files for encrypted connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate and those that vouch for it, in PEM.
+    /// The certificate and its chain, in PEM.
     pub certificates: PathBuf,
     /// The private key, in PEM.
     pub key: PathBuf,
-    /// Whether clients may also come in without.
+    /// True if clients may also connect without encryption.
     pub is_optional: bool,
 }
 
-/// `none`, or the two files, perhaps with `optional` behind them.
+/// `none`, or the two files, optionally followed by `optional`.
 pub(super) struct TlsFilesFormat;
 
 impl ValueFormat for TlsFilesFormat {
@@ -269,7 +270,7 @@ mod tests {
         };
         assert_eq!(refused("user a password b ;"), AccountError::Empty);
         assert_eq!(refused("usr a"), AccountError::ValueFormat(Some("user")));
-        // Who forgets the word writes the secret first.
+        // A user who omits the word writes the secret first.
         for text in ["t0ken", "t0ken headers"] {
             let error = refused(text);
             assert!(!format!("{error} {error:?} {:?}", error.suggestion()).contains("t0ken"));

@@ -1,7 +1,7 @@
-//! Configuration: YAML text, environment and flags to one checked [`Config`].
+//! Configuration: YAML text, environment and flags become one checked [`Config`].
 //!
-//! This is the only place that knows key names and defaults. Everything that is wrong is told at once, each with its
-//! place, the reason and a remedy. Reading never writes: no file or directory is made or changed here.
+//! This is the only place that contains key names and defaults. It reports all errors at once, each with its position,
+//! the reason and a remedy. Reading never writes: it creates or changes no file or directory.
 
 mod document;
 mod error;
@@ -41,50 +41,52 @@ use std::time::Duration;
 /// The one section of the file.
 const SECTION: &str = "parameters";
 
-/// Environment variables of keys start with this: `SEQCAST_PUB_WINDOW_SIZE`.
+/// Prefix of environment variables of keys: `SEQCAST_PUB_WINDOW_SIZE`.
 const ENVIRONMENT_PREFIX: &str = "SEQCAST_";
 
-/// Variables with that beginning that are no keys: the file, what `reply --command` tells its commands, which may be commands of ours,
-/// and the store of `order`, which may hold a password.
+/// Variables with that prefix that are no keys. They hold the file, the subject that `reply --command` passes to its
+/// commands (which may be seqcast commands), and the store of `order`. The store may contain a password.
 const ENVIRONMENT_OTHERS: [&str; 3] = ["SEQCAST_CONFIG", "SEQCAST_SUBJECT", "SEQCAST_ORDER_STORE"];
 
-/// Keys whose values may hold secrets. What was written is not told where it is wrong, nor which flag gave it.
+/// Keys whose values may contain secrets. An error about such a value contains neither the value nor the flag that set
+/// it.
 const SECRET_KEYS: [&str; 2] = ["accounts", "stream-store"];
 
-/// The largest datagram that `datagram-size: auto` chooses: a jumbo frame's MTU of 9000 less IPv4 and UDP headers. The
-/// loopback interface could carry 65 kB, but then one lost datagram would take hundreds of messages along.
+/// Maximum datagram size that `datagram-size: auto` chooses: a jumbo frame's MTU of 9000 minus IPv4 and UDP headers.
+/// The loopback interface could carry 65 kB, but then one lost datagram would contain hundreds of messages.
 const DATAGRAM_BYTES_AUTO_MAX: usize = 8972;
 
-/// The smallest datagram that any setting allows: what every IPv4 host must take.
+/// Minimum datagram size that any setting allows: every IPv4 host must accept it.
 const DATAGRAM_BYTES_MIN: usize = 576;
 
-/// Incomplete large messages of a publisher; their bytes are bounded by `reassembly-size`.
+/// Maximum number of incomplete large messages of a publisher; `reassembly-size` bounds their bytes.
 const REASSEMBLY_SETS_MAX: usize = 1024;
 
-/// R5: how long a missing datagram may simply be late. With a `reliability` up to this nothing is asked for.
+/// R5: time that a missing datagram may merely be late. With a `reliability` up to this value the receiver requests
+/// nothing.
 pub(crate) const GRACE: Duration = Duration::from_millis(5);
 
 /// Seed 002: "only one is published per second after the first one is published".
 const ADVISORY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A value that stands above the file: from a flag or the environment.
+/// A value with precedence over the file: from a flag or the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// The key, with hyphens or underscores.
     pub key: String,
     /// The value as text.
     pub value: String,
-    /// Where it comes from.
+    /// Source of the value.
     pub source: ValueSource,
 }
 
 impl Override {
-    /// A value that a flag of its own gave, such as `--port 7501`.
+    /// Returns an override from a flag of its own, such as `--port 7501`.
     pub fn flag(flag: &str, key: &str, value: &str) -> Override {
         Override { key: key.to_owned(), value: value.to_owned(), source: ValueSource::Flag(format!("{flag} {value}")) }
     }
 
-    /// What `--set key=value` gave.
+    /// Returns an override from `--set key=value`.
     pub fn set(key: &str, value: &str) -> Override {
         let is_secret = find(key).is_some_and(|index| SECRET_KEYS.contains(&KEYS[index].name));
         let shown = if is_secret { "***" } else { value };
@@ -95,11 +97,12 @@ impl Override {
         }
     }
 
-    /// What the environment sets: `SEQCAST_` and the key in capitals, `SEQCAST_INBOX_PORT=7600`. Every variable that
-    /// starts so is meant as a key, so that a wrong name is told; `SEQCAST_CONFIG`, `SEQCAST_SUBJECT` and `SEQCAST_ORDER_STORE` are not.
+    /// Returns the overrides of the environment: `SEQCAST_` and the key in capitals, `SEQCAST_INBOX_PORT=7600`. Every
+    /// variable with this prefix counts as a key, so that a wrong name is reported. `SEQCAST_CONFIG`,
+    /// `SEQCAST_SUBJECT` and `SEQCAST_ORDER_STORE` do not.
     pub fn environment() -> Vec<Override> {
         Override::of_variables(std::env::vars_os().map(|(name, value)| {
-            // What is no UTF-8 holds U+FFFD then, and no key takes that.
+            // Invalid UTF-8 becomes U+FFFD, which no key accepts.
             (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
         }))
     }
@@ -124,16 +127,16 @@ impl Override {
 pub struct ConfigRow {
     /// The key.
     pub key: &'static str,
-    /// The value in force, as it would be written.
+    /// Effective value, as text.
     pub value: String,
-    /// Where it comes from.
+    /// Source of the value.
     #[serde(serialize_with = "as_text")]
     pub source: ValueSource,
-    /// The default, as it would be written.
+    /// Default value, as text.
     pub default: &'static str,
-    /// What is allowed.
+    /// Allowed values.
     pub range: String,
-    /// What it is for.
+    /// Purpose of the key.
     pub meaning: &'static str,
 }
 
@@ -142,7 +145,7 @@ fn as_text<S: serde::Serializer>(source: &ValueSource, serializer: S) -> Result<
 }
 
 impl Default for Config {
-    /// Every key at its default on this host.
+    /// Returns every key at its default on this host.
     fn default() -> Config {
         Config::defaults(&HostDefaults::here())
     }
@@ -152,25 +155,25 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// Returns all errors in the file.
     pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
         Config::resolve(Some(path), &[])
     }
 
-    /// Reads the text of a file; `name` stands for it in errors.
+    /// Reads the text of a file; errors refer to it as `name`.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// Returns all errors in the text.
     pub fn from_text(name: &str, text: &str) -> Result<Config, ConfigErrors> {
         let mut draft = Draft::new(HostDefaults::here());
         draft.read_text(name, text);
         draft.finish()
     }
 
-    /// Defaults, then the file if there is one, then the overrides in their order; later ones win.
+    /// Combines the defaults, the file if there is one, and the overrides in their order; later values win.
     ///
     /// # Errors
-    /// Everything that is wrong with any of them.
+    /// Returns all errors in any of them.
     pub fn resolve(file: Option<&Path>, overrides: &[Override]) -> Result<Config, ConfigErrors> {
         let mut draft = Draft::new(HostDefaults::here());
         if let Some(path) = file {
@@ -186,7 +189,8 @@ impl Config {
         draft.finish()
     }
 
-    /// The settings of the core, for an interface where so many bytes of UDP payload travel without IP fragments
+    /// Returns the settings of the core, for an interface that carries `payload_bytes` of UDP payload without IP
+    /// fragments
     /// ([`ChosenInterface::payload_bytes_max`](crate::daemon::interface::ChosenInterface::payload_bytes_max)).
     pub fn settings(&self, payload_bytes: usize) -> Settings {
         Settings {
@@ -257,7 +261,8 @@ impl Config {
         }
     }
 
-    /// Bytes of UDP payload of the largest datagram, where `payload_bytes` travel without IP fragments.
+    /// Returns the bytes of UDP payload of the largest datagram, if the interface carries `payload_bytes` without IP
+    /// fragments.
     pub fn datagram_bytes(&self, payload_bytes: usize) -> usize {
         match self.datagram_size {
             DatagramSize::Bytes(bytes) => bytes,
@@ -265,7 +270,7 @@ impl Config {
         }
     }
 
-    /// Every key with its value in force and where that comes from.
+    /// Returns every key with its effective value and the value's source.
     pub fn show(&self) -> Vec<ConfigRow> {
         let row = |(key, source): (&Key, &ValueSource)| ConfigRow {
             key: key.name,
@@ -279,7 +284,8 @@ impl Config {
     }
 }
 
-/// The bytes of a file, or why it cannot be one. Pipes are refused because opening one may wait for ever.
+/// Returns the bytes of a file, or the reason why it cannot be one. Pipes are refused because opening one may block
+/// forever.
 fn read_file(path: &Path) -> Result<Vec<u8>, ConfigErrorKind> {
     let unreadable = |error: io::Error| ConfigErrorKind::Unreadable(plain(&error));
     let kind = fs::metadata(path).map_err(unreadable)?.file_type();
@@ -295,19 +301,19 @@ fn read_file(path: &Path) -> Result<Vec<u8>, ConfigErrorKind> {
     Ok(bytes)
 }
 
-/// The words of an error without the number at its end.
+/// Returns the text of an error without the number at its end.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
-/// A configuration in the making.
+/// A configuration under construction.
 struct Draft {
     here: HostDefaults,
     config: Config,
-    /// Where each value of the file stands, in the order of `KEYS`.
+    /// Excerpt of each value in the file, in the order of `KEYS`.
     excerpts: Vec<Option<Excerpt>>,
-    /// Keys with a value that was refused: nothing further is said about them.
+    /// Keys whose value was refused; no further errors are reported about them.
     refused: Vec<bool>,
     errors: Vec<ConfigError>,
 }
@@ -435,7 +441,7 @@ impl Draft {
         }
     }
 
-    /// The items of a list, each a value; together they are one text with `;` between them.
+    /// Reads the items of a list, each a value; together they are one text with `;` between them.
     fn read_list(&mut self, file: &File<'_>, index: usize, items: Vec<YamlItem>, at: SourceSpan) {
         let key = &KEYS[index];
         let (mut texts, mut places) = (Vec::new(), Vec::new());
@@ -460,7 +466,7 @@ impl Draft {
         }
         let joined = |texts: &[String]| if texts.is_empty() { key.default.to_owned() } else { texts.join(" ; ") };
         let Err(error) = self.put(index, &joined(&texts)) else { return };
-        // Each is right; one is the first that does not go with those before it.
+        // Each item is valid alone; this finds the first that conflicts with those before it.
         let counts: Vec<usize> = (1..texts.len()).collect();
         let wrong = counts.partition_point(|count| self.put(index, &joined(&texts[..*count])).is_ok());
         let (reason, suggestion) = value_error(key, &joined(&texts[wrong..]), error);
@@ -504,7 +510,7 @@ impl Draft {
         self.errors.push(ConfigError { source, key: String::new(), reason, suggestion, excerpt: None });
     }
 
-    /// Values that must not be less than that of another key.
+    /// Checks the values that must not be less than that of another key.
     fn check_pairs(&mut self) {
         const WINDOW: &str = "the hard limit cannot be below the size at which the window rotates";
         const FITS: &str = "the largest message must fit";
@@ -536,12 +542,13 @@ impl Draft {
         }
     }
 
-    /// Where something about two keys is said: where somebody can change it, at the one that is not at its default.
+    /// Returns the key to report an error about two keys at: the one that is not at its default, so that the user can
+    /// change it.
     fn changeable(&self, first: usize, second: usize) -> usize {
         if self.config.sources[first] == ValueSource::Default { second } else { first }
     }
 
-    /// Something is wrong with the value in force of a key.
+    /// Reports an error in the effective value of a key.
     fn fail_key(&mut self, index: usize, reason: ConfigErrorKind, suggestion: String) {
         self.errors.push(ConfigError {
             source: self.config.sources[index].clone(),
@@ -552,8 +559,8 @@ impl Draft {
         });
     }
 
-    /// What one client of a listener may hold is never too much: what waits for it, as much of one message, and what it has sent of
-    /// another, in a buffer that may be twice as large.
+    /// Checks that the maximum memory of one client of a listener fits. The client may hold a full queue, a message of
+    /// the same size, and its own incomplete input in a buffer of twice that size.
     fn check_listener_memory(&mut self) {
         const PARTS: usize = 4;
         let config = &self.config;
@@ -576,7 +583,7 @@ impl Draft {
         self.fail_key(self.changeable(upper, lower), reason, suggestion);
     }
 
-    /// A listener that others than this host reach needs accounts, or word that it needs none.
+    /// Checks that a listener that other hosts can reach has accounts, or is explicitly open.
     fn check_listeners(&mut self) {
         let config = &self.config;
         let listeners = [
@@ -596,7 +603,7 @@ impl Draft {
         }
     }
 
-    /// Two listeners cannot listen at one place.
+    /// Checks that no two listeners share an address.
     fn check_places(&mut self) {
         let listeners = [("nats", self.config.nats), ("redis", self.config.redis), ("hat", self.config.hat)];
         let listeners: Vec<_> = listeners.into_iter().filter_map(|(key, place)| Some((key, place?))).collect();
@@ -626,7 +633,7 @@ fn value_error(key: &Key, text: &str, error: ValueError) -> (ConfigErrorKind, Op
         ValueError::Empty => missing(key),
         _ => error.suggestion(text.trim()).unwrap_or_else(|| format!("allowed: {}", (key.range)())),
     };
-    // What is no account may be most of one, with its secret.
+    // A text that is no account may be most of one, with its secret.
     let text = if SECRET_KEYS.contains(&key.name) && !text.trim().is_empty() { "…" } else { text };
     (ConfigErrorKind::Value { text: text.to_owned(), error }, Some(suggestion))
 }
@@ -639,13 +646,13 @@ fn item_of(key: &Key) -> String {
     format!("write - {}", key.example)
 }
 
-/// The place of a key in `KEYS`; underscores are as good as hyphens.
+/// Returns the index of a key in `KEYS`; underscores count as hyphens.
 fn find(name: &str) -> Option<usize> {
     let name = name.replace('_', "-");
     KEYS.iter().position(|key| key.name == name)
 }
 
-/// Keys that have another name now: the old name and the new one.
+/// Renamed keys: the old name and the new one.
 const RENAMED: [(&str, &str); 3] = [
     ("door-client-max", "listener-client-max"),
     ("door-memory", "listener-memory"),
@@ -664,7 +671,7 @@ fn suggest(name: &str) -> Option<String> {
     })
 }
 
-/// The text that entries stand in.
+/// Text that contains the entries.
 struct File<'a> {
     name: Arc<str>,
     text: &'a str,
@@ -681,7 +688,7 @@ impl File<'_> {
     }
 
     fn error(&self, at: SourceSpan, key: &str, reason: ConfigErrorKind, suggestion: Option<String>) -> ConfigError {
-        // The line holds the secret.
+        // The line contains the secret.
         let excerpt = (!SECRET_KEYS.contains(&key)).then(|| self.excerpt(at));
         ConfigError { source: self.source(at.line, at.column), key: key.to_owned(), reason, suggestion, excerpt }
     }

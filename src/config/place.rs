@@ -1,11 +1,11 @@
-//! The value of `stream-store`: where event streams are stored.
+//! The value of `stream-store`: the location of the event streams' storage.
 
 use super::host_defaults::HostDefaults;
 use super::value::{ValueError, ValueFormat};
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where event streams are stored.
+/// Location of the event streams' storage.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StreamStoreLocation {
     /// In a file of the peer's own, in `data-dir`.
@@ -17,7 +17,7 @@ pub enum StreamStoreLocation {
 }
 
 impl fmt::Display for StreamStoreLocation {
-    /// As it is written, with `***` in place of a password.
+    /// Writes the location as configured, with `***` in place of a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StreamStoreLocation::Auto => f.write_str("auto"),
@@ -33,7 +33,8 @@ impl fmt::Debug for StreamStoreLocation {
     }
 }
 
-/// An address without its password. Of one that is odd, rather too much is hidden: all between the user and the last `@` that can be before a host.
+/// Returns an address without its password. For an unusual address it rather hides too much: everything between the
+/// user and the last `@` that can precede a host.
 fn hidden(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (who, place) = rest.rsplit_once('@').map_or((None, rest), |(who, place)| (Some(who), place));
@@ -50,7 +51,7 @@ fn hidden(url: &str) -> String {
     format!("{scheme}://{who}{place}{}", parameters.map_or(String::new(), |all| format!("?{all}")))
 }
 
-/// Where streams are stored: `auto`, a path, or the address of a database.
+/// Location of the streams: `auto`, a path, or the address of a database.
 pub(super) struct StreamStoreFormat;
 
 impl ValueFormat for StreamStoreFormat {
@@ -64,7 +65,7 @@ impl ValueFormat for StreamStoreFormat {
             {
                 Ok(StreamStoreLocation::Postgres(text.to_owned()))
             }
-            // No file is called so; what was meant may hold a password.
+            // No file has such a name; the intended value may contain a password.
             Some(("postgres" | "postgresql", _)) => Err(ValueError::StreamStoreLocation),
             _ if text.contains("://") => Err(ValueError::StreamStoreLocation),
             _ if text.contains('\0') => Err(ValueError::PathNul),

@@ -1,7 +1,7 @@
 //! The value of `history-rules`: other bounds of the history for some subjects.
 //!
-//! A rule is a pattern and what differs for it, `plant.> count 10 time 5 min`; a lone `;` stands between two rules where
-//! they are one text, and in the file they may be a list.
+//! A rule is a pattern and its differing bounds, `plant.> count 10 time 5 min`. A lone `;` separates two rules in one
+//! text; in the file they may be a list.
 
 use super::host_defaults::HostDefaults;
 use super::value::{ValueError, ValueFormat, nearest, split_list};
@@ -9,38 +9,38 @@ use crate::subject::Pattern;
 use std::fmt;
 use std::time::Duration;
 
-/// Each subject that is seen for the first time is compared with all of them.
+/// Maximum number of rules. Each subject that is seen for the first time is compared with all of them.
 pub(super) const RULES_MAX: usize = 256;
 
 pub(super) const PARTS: [&str; 3] = ["count", "size", "time"];
 
-/// Other bounds of the history for the subjects that match a pattern; the first rule that matches holds.
+/// Other bounds of the history for the subjects that match a pattern; the first matching rule applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryOverride {
-    /// Which subjects.
+    /// Pattern of the subjects.
     pub pattern: Pattern,
-    /// Messages of each subject, 0 for none; `history-count` where it is not said.
+    /// Maximum number of messages of each subject, 0 for none; `history-count` if absent.
     pub count: Option<usize>,
-    /// Bytes of the messages of each subject; `history-subject-size` where it is not said.
+    /// Maximum bytes of the messages of each subject; `history-subject-size` if absent.
     pub size: Option<usize>,
-    /// How long a message is kept; `history-time` where it is not said.
+    /// Retention time of a message; `history-time` if absent.
     pub time: Option<Duration>,
 }
 
-/// Why a text is no rule.
+/// Reason why a text is no rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleError {
     /// Nothing between two `;`.
     Empty,
-    /// The pattern is none: why.
+    /// The pattern is invalid; holds the reason.
     Pattern(String),
-    /// The pattern stands alone.
+    /// A pattern without bounds.
     Nothing,
     /// A word where `count`, `size` or `time` should be.
     Word(String),
-    /// The same for the second time.
+    /// A repeated bound.
     Twice(&'static str),
-    /// A value that its key does not take either.
+    /// A value that its key does not accept either.
     Part(&'static str, Box<ValueError>),
     /// Too many rules.
     TooMany,
@@ -61,7 +61,7 @@ impl fmt::Display for RuleError {
 }
 
 impl RuleError {
-    /// What to write instead, if that can be said.
+    /// Returns the replacement to suggest, if there is one.
     pub(super) fn suggestion(&self) -> Option<String> {
         match self {
             RuleError::Word(word) => nearest(word, PARTS.into_iter()).map(|part| format!("did you mean {part}?")),
@@ -73,7 +73,7 @@ impl RuleError {
     }
 }
 
-/// The kind of `history-rules`. The three others read what a rule says in place of their keys.
+/// Format of `history-rules`. The three other formats read the bounds of a rule in place of their keys.
 pub(super) struct HistoryRulesFormat<C, S, T> {
     pub count: C,
     pub size: S,
@@ -123,7 +123,8 @@ where
     }
 }
 
-/// Reads what stands behind the pattern of a rule; `put` takes one part and its value, and gives whether it was there already.
+/// Reads the bounds after the pattern of a rule; `put` accepts one bound and its value, and returns whether it was set
+/// already.
 pub(super) fn parts(
     words: &[&str],
     mut put: impl FnMut(&'static str, &str) -> Result<bool, ValueError>,

@@ -1,7 +1,8 @@
-//! The value of `streams`: which event streams there are, what stands in them, how much is kept.
+//! The value of `streams`: the event streams, their contents, and their retention.
 //!
-//! A stream is a name, patterns of event types if it holds more than what is added to it, and its limits:
-//! `plant line/?/ALARM time 7 days size 1 gb policy block`. A lone `;` stands between two streams where they are one text, and in the file they may be a list.
+//! A stream is a name, patterns of event types if it contains more than the events added to it, and its limits: `plant
+//! line/?/ALARM time 7 days size 1 gb policy block`. A lone `;` separates two streams in one text; in the file they
+//! may be a list.
 
 use super::host_defaults::HostDefaults;
 use super::value::{DurationFormat, SizeFormat, ValueError, ValueFormat, nearest, split_list};
@@ -11,30 +12,30 @@ use crate::subject::event_type::TypePattern;
 use std::fmt;
 use std::time::Duration;
 
-/// For each of them all events are looked through.
+/// Maximum number of streams. Every event is compared with each of them.
 const STREAMS_MAX: usize = 64;
 const PARTS: [&str; 3] = ["time", "size", "policy"];
 const TIME: DurationFormat =
     DurationFormat { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), why: "" };
 const SIZE: SizeFormat = SizeFormat { min: 1, max: 1 << 50 };
 
-/// Streams.
+/// Format of `streams`.
 pub(super) struct StreamsFormat;
 
-/// Why a text is no stream.
+/// Reason why a text is no stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamSettingsError {
     /// Nothing between two `;`.
     Empty,
-    /// The name is none.
+    /// The name is invalid.
     Name(StreamNameError),
     /// A word that is neither a pattern nor a limit.
     Word(String),
-    /// The same for the second time.
+    /// A repeated stream or limit; holds its description.
     Twice(String),
-    /// A value that makes no sense.
+    /// An invalid value of a limit.
     Part(&'static str, Box<ValueError>),
-    /// Too many of them.
+    /// Too many streams.
     TooMany,
 }
 
@@ -54,7 +55,7 @@ impl fmt::Display for StreamSettingsError {
 }
 
 impl StreamSettingsError {
-    /// What to write instead.
+    /// Returns the replacement to suggest.
     pub(super) fn suggestion(&self) -> Option<String> {
         match self {
             StreamSettingsError::Word(word) => {

@@ -1,4 +1,4 @@
-//! The kinds of values: how each is read from text, shown as text, and bounded. Nothing here knows a key.
+//! The kinds of values: reading from text, showing as text, and bounds. Nothing here depends on a key.
 
 use super::host_defaults::HostDefaults;
 use super::listeners::AccountError;
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The words of each part of a list that is one text: a lone `;` stands between two parts.
+/// Returns the words of each part of a list that is one text: a lone `;` separates two parts.
 pub(super) fn split_list(text: &str) -> Vec<Vec<&str>> {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.split(|word| *word == ";").map(<[&str]>::to_vec).collect()
@@ -21,26 +21,26 @@ pub(super) fn split_list(text: &str) -> Vec<Vec<&str>> {
 
 /// One way of reading, showing and bounding values.
 pub(super) trait ValueFormat {
-    /// What it yields.
+    /// Type of the parsed value.
     type Value;
     /// Reads a value; `text` has no white space around it.
     fn parse(&self, text: &str, here: &HostDefaults) -> Result<Self::Value, ValueError>;
-    /// The value as `parse` reads it back.
+    /// Returns the value as text that `parse` reads back.
     fn show(&self, value: &Self::Value) -> String;
-    /// What is allowed, for the documentation and `config show`.
+    /// Returns the allowed values, for the documentation and `config show`.
     fn range(&self) -> String;
-    /// Whether the file may give a list of texts, each of which is a value too.
+    /// Returns whether the file may contain a list of texts, each of which is a value too.
     fn is_list(&self) -> bool {
         false
     }
 }
 
-/// Why a text is no value of its kind.
+/// Reason why a text is no value of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueError {
-    /// Nothing there.
+    /// The text is empty.
     Empty,
-    /// It is, or once was, no UTF-8: it holds U+FFFD, which stands for such bytes.
+    /// The text is, or once was, no UTF-8: it contains U+FFFD, the replacement character for such bytes.
     Encoding,
     /// Not a size: the text before the unit is no number.
     SizeNumber,
@@ -56,23 +56,23 @@ pub enum ValueError {
     NumberFormat,
     /// A number beyond what the machine can count.
     Overflow,
-    /// Below the least value; all three as text, the reason may be empty.
+    /// Below the minimum; all three as text, the reason may be empty.
     BelowMin {
-        /// The least value.
+        /// The minimum.
         min: String,
-        /// Why it is the least, if that is not plain.
+        /// Reason for the minimum, if it is not obvious.
         why: &'static str,
     },
-    /// Above the greatest value.
+    /// Above the maximum.
     AboveMax {
-        /// The greatest value.
+        /// The maximum.
         max: String,
-        /// Why it is the greatest, if that is not plain.
+        /// Reason for the maximum, if it is not obvious.
         why: &'static str,
     },
-    /// None of the words that are allowed.
+    /// None of the allowed words.
     NotOneOf(&'static [&'static str]),
-    /// Planned, not there.
+    /// A planned value that does not exist yet.
     NotSupported,
     /// Not a peer name.
     PeerNameFormat(NameError),
@@ -84,10 +84,10 @@ pub enum ValueError {
     Interface(SpecError),
     /// A path too long for a Unix socket.
     SocketPath {
-        /// Its bytes.
+        /// Length of the path in bytes.
         bytes: usize,
     },
-    /// A character that no path can hold.
+    /// A character that no path can contain.
     PathNul,
     /// Neither a path nor the address of a PostgreSQL database.
     StreamStoreLocation,
@@ -97,13 +97,13 @@ pub enum ValueError {
     Rule(RuleError),
     /// Not a rule of the journal of events.
     Retention(RuleError),
-    /// No list of streams: why.
+    /// Not a list of streams; holds the reason.
     StreamsFormat(StreamSettingsError),
     /// Not a pattern of event types.
     EventTypesFormat(TypeError),
-    /// Not a list of such patterns.
+    /// Not a list of type patterns.
     TypesForm,
-    /// Not a place to listen at.
+    /// Not a listen address.
     ListenAddressFormat {
         /// The usual port.
         port: u16,
@@ -114,7 +114,7 @@ pub enum ValueError {
     TlsFiles,
 }
 
-/// The longest path of a Unix socket: `sun_path` has 108 bytes, the last one is 0.
+/// Maximum length of the path of a Unix socket, in bytes: `sun_path` has 108 bytes, the last one is 0.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 impl fmt::Display for ValueError {
@@ -164,7 +164,7 @@ fn because(why: &str) -> String {
 }
 
 impl ValueError {
-    /// What to write instead, if that can be said.
+    /// Returns the replacement to suggest, if there is one.
     pub fn suggestion(&self, text: &str) -> Option<String> {
         match self {
             ValueError::SizeNumber | ValueError::SizeUnit(_) => {
@@ -224,7 +224,7 @@ const UNITS: [(&str, u64); 14] = [
     ("gib", 1 << 30),
 ];
 
-/// Reads `4096`, `10 mb`, `10mb`, `1.5 kb`; the fraction of a byte is cut off.
+/// Reads `4096`, `10 mb`, `10mb`, `1.5 kb`; truncates a fraction of a byte.
 pub(super) fn parse_size(text: &str) -> Result<usize, ValueError> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim().to_ascii_lowercase());
@@ -243,7 +243,7 @@ pub(super) fn parse_size(text: &str) -> Result<usize, ValueError> {
     usize::try_from(bytes).map_err(|_| ValueError::Overflow)
 }
 
-/// `10 mb`, `64 kb`, `1000 bytes`: the largest unit that divides it.
+/// Returns `10 mb`, `64 kb`, `1000 bytes`: the largest unit that divides the size.
 pub(super) fn show_size(bytes: usize) -> String {
     let units = [("gb", 1 << 30), ("mb", 1 << 20), ("kb", 1 << 10)];
     match units.iter().find(|(_, scale)| bytes != 0 && bytes.is_multiple_of(*scale)) {
@@ -269,7 +269,7 @@ impl ValueFormat for SizeFormat {
     }
 }
 
-/// How fast to publish: `auto`, `off`, or a size for each second.
+/// Publish rate: `auto`, `off`, or a size per second.
 pub(super) struct PaceFormat {
     pub rate: SizeFormat,
 }
@@ -309,7 +309,7 @@ impl ValueFormat for PaceFormat {
 pub(super) struct DurationFormat {
     pub min: Duration,
     pub max: Duration,
-    /// Why `min` is the least, if that is not plain.
+    /// Reason for `min`, if it is not obvious.
     pub why: &'static str,
 }
 
@@ -372,7 +372,7 @@ impl<T: Copy + PartialOrd + fmt::Display + TryFrom<u64>> ValueFormat for NumberF
     }
 }
 
-/// How many messages of a subject are kept: 0, or at least two (seed 000, "Sizes and Probabilities").
+/// Number of retained messages of a subject: 0, or at least two (seed 000, "Sizes and Probabilities").
 pub(super) struct HistoryCountFormat {
     pub max: usize,
 }
@@ -412,7 +412,7 @@ fn in_range<T: Copy + PartialOrd>(
     Ok(value)
 }
 
-/// A peer name; `auto` is the host's.
+/// A peer name; `auto` is the host's name.
 pub(super) struct PeerNameFormat;
 
 impl ValueFormat for PeerNameFormat {
@@ -451,7 +451,7 @@ impl ValueFormat for GroupFormat {
     }
 }
 
-/// Where the group is joined; the shell finds it among the host's interfaces.
+/// Interface on which the group is joined; the shell finds it among the host's interfaces.
 pub(super) struct InterfaceFormat;
 
 impl ValueFormat for InterfaceFormat {
@@ -471,12 +471,12 @@ impl ValueFormat for InterfaceFormat {
     }
 }
 
-/// How large datagrams are.
+/// Size of the largest datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatagramSize {
-    /// What the interface's MTU carries without IP fragments.
+    /// The payload that the interface's MTU carries without IP fragments.
     Auto,
-    /// So many bytes of UDP payload.
+    /// Bytes of UDP payload.
     Bytes(usize),
 }
 
@@ -555,7 +555,7 @@ impl ValueFormat for FilePathFormat {
 pub(super) struct ChoiceFormat<T: 'static> {
     pub words: &'static [&'static str],
     pub values: &'static [T],
-    /// Words that mean something that is not built yet.
+    /// Words of features that do not exist yet.
     pub planned: &'static [&'static str],
 }
 
@@ -580,10 +580,10 @@ impl<T: Copy + PartialEq> ValueFormat for ChoiceFormat<T> {
     }
 }
 
-/// Who may take part.
+/// Admission of peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Anyone on the network; datagrams carry a check against damage, not against forgery.
+    /// Any peer on the network; datagrams carry a check against damage, not against forgery.
     Open,
 }
 
@@ -596,23 +596,23 @@ impl fmt::Display for Mode {
 pub(super) const MODE: ChoiceFormat<Mode> =
     ChoiceFormat { words: &["open"], values: &[Mode::Open], planned: &["realm", "pki"] };
 
-/// Yes or no. Every word that any key takes for it, every key takes: who writes YAML expects that.
+/// Yes or no. Every key accepts every word that any key accepts for it, as YAML users expect.
 pub(super) const YES_NO: ChoiceFormat<bool> = ChoiceFormat {
     words: &["yes", "no", "on", "off", "true", "false"],
     values: &[true, false, true, false, true, false],
     planned: &[],
 };
 
-/// On or off; as [`YES_NO`], but for how it is shown.
+/// On or off; it differs from [`YES_NO`] only in how a value is shown.
 pub(super) const ON_OFF: ChoiceFormat<bool> =
     ChoiceFormat { words: &["on", "off", "yes", "no", "true", "false"], values: YES_NO.values, planned: &[] };
 
-/// What becomes of a client of a listener that does not read fast enough.
+/// Treatment of a slow client of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlowClient {
-    /// Messages are dropped, and it is told how many.
+    /// The listener drops messages and reports their number to the client.
     DropAndNotify,
-    /// Its connection is closed.
+    /// The listener closes the connection.
     Close,
 }
 
@@ -622,16 +622,16 @@ pub(super) const SLOW_CLIENT: ChoiceFormat<SlowClient> =
 pub(super) const DELIVERY: ChoiceFormat<DeliveryMode> =
     ChoiceFormat { words: &["repair", "live"], values: &[DeliveryMode::Repair, DeliveryMode::Live], planned: &[] };
 
-/// How much is logged.
+/// Lowest severity that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
-    /// What stops something from working.
+    /// Failures that stop something from working.
     Error,
-    /// What someone should look at.
+    /// Conditions that an operator should examine.
     Warn,
-    /// What happens to the peer as a whole.
+    /// Events of the peer as a whole.
     Info,
-    /// What happens to each peer and client.
+    /// Events of each remote peer and client.
     Debug,
     /// Everything.
     Trace,
@@ -649,20 +649,20 @@ impl fmt::Display for LogLevel {
     }
 }
 
-/// What log lines look like.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
 pub(super) const LOG_FORMAT: ChoiceFormat<LogFormat> =
     ChoiceFormat { words: &["text", "json"], values: &[LogFormat::Text, LogFormat::Json], planned: &[] };
 
-/// The candidate that is closest to `word`, if it is close: at most a third of the letters differ, or one begins with
-/// the other.
+/// Returns the candidate that is closest to `word`, if it is close: at most a third of the letters differ, or one
+/// begins with the other.
 pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if 64 < word.len() {
         return None;
@@ -676,7 +676,7 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>)
     (best.0 <= 1.max(word.chars().count().max(best.1.len()) / 3)).then_some(best.1)
 }
 
-/// How many letters must be inserted, removed or replaced to make `b` of `a`; swapped neighbours count once.
+/// Returns the number of letters to insert, remove or replace to turn `a` into `b`; swapped neighbours count once.
 fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

@@ -1,4 +1,5 @@
-//! A DATALOSS advisory as a message: the seed's fields in the seed's order, and what this bus knows beyond them.
+//! Encoding of a DATALOSS advisory as a message: the seed's fields in the seed's order, then the fields that only this
+//! bus knows.
 //!
 //! The message has the header `mtype: A`, as RV marks advisories, and a JSON object as its payload.
 
@@ -8,16 +9,16 @@ use crate::subject::Subject;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::net::IpAddr;
 
-/// What all DATALOSS subjects begin with; the rest is the seed's `ADV_NAME`.
+/// Prefix of all DATALOSS subjects; the rest is the seed's `ADV_NAME`.
 const SUBJECT_PREFIX: &str = "_RV.ERROR.SYSTEM.";
 
-/// The advisory as a message from `me`. `host` is where the publisher's datagrams come from, if that is known.
+/// Encodes the advisory as a message from `me`. `host` is the source address of the publisher's datagrams, if known.
 pub(crate) fn delivery(advisory: &Advisory, host: Option<IpAddr>, me: Publisher) -> Delivery {
     let payload = serde_json::to_vec(&AdvisoryJson { advisory, host }).expect("numbers and texts are valid JSON");
     message(subject(advisory.stream), payload, me)
 }
 
-/// An advisory with this content, from `me`, on a subject that is a constant.
+/// Makes an advisory with this payload from `me`. `subject` must be a constant.
 pub(crate) fn message(subject: &str, payload: Vec<u8>, me: Publisher) -> Delivery {
     let subject: Subject = subject.parse().expect("a constant that is a subject");
     let headers = Headers::from_pairs([("mtype", "A")]).expect("a constant that is a header");
@@ -82,7 +83,7 @@ impl Serialize for AdvisoryJson<'_> {
     }
 }
 
-/// A count in JSON: a number if it is known, otherwise its bounds. Never a number for an unknown one.
+/// A count in JSON: a number if it is known, otherwise its bounds. It is never a number for an unknown count.
 pub(crate) struct AdvisoryCount(pub(crate) Count);
 
 impl Serialize for AdvisoryCount {

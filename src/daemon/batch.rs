@@ -1,10 +1,10 @@
-//! Many datagrams in one system call: `recvmmsg` and `sendmmsg`, and many in one passage through the kernel: datagrams of
-//! one size to one receiver leave as one buffer that the kernel or the card divides (UDP_SEGMENT, "GSO"), and what arrives
-//! like that is handed over undivided (UDP_GRO).
+//! Batched datagram I/O: one `recvmmsg` or `sendmmsg` call moves many datagrams. With UDP_SEGMENT ("GSO"), datagrams of
+//! one size to one receiver leave as one buffer, which the kernel or the network card divides. With UDP_GRO, the kernel
+//! hands over such a buffer undivided.
 //!
-//! What is received must not pin more memory than it needs, because a message may be held for seconds: it is received
-//! into a slot of 64 KiB, and a datagram that does not fill at least half of it is copied into a buffer of its own size,
-//! so that the slot is used again.
+//! A received datagram must not pin more memory than it needs, because a message may be held for seconds. The kernel
+//! writes into a slot of 64 KiB. A datagram that fills less than half of it is copied into a buffer of its own size,
+//! and the slot is reused.
 
 use crate::time::WallTime;
 use bytes::{Bytes, BytesMut};
@@ -14,65 +14,66 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-/// The most buffers in one system call; each is a datagram, or up to [`SEGMENTS_MAX`] of them.
+/// Maximum number of buffers in one system call. Each holds one datagram, or up to [`SEGMENTS_MAX`] of them.
 pub const BATCH_BUFFERS_MAX: usize = 64;
 
-/// The most datagrams in one buffer; older kernels take no more (`UDP_MAX_SEGMENTS`).
+/// Maximum number of datagrams in one buffer. Older kernels accept no more (`UDP_MAX_SEGMENTS`).
 pub const SEGMENTS_MAX: usize = 64;
 
-/// The most bytes of datagrams in one buffer: the most that one UDP datagram over IPv4 can have.
+/// Maximum bytes of datagrams in one buffer: the most that one UDP datagram over IPv4 can have.
 const SEGMENTS_BYTES_MAX: usize = 65_507;
 
-/// The most datagrams in one sending system call.
+/// Maximum number of datagrams in one sending system call.
 const BATCH_SEGMENTS_MAX: usize = 1024;
 
-/// Buffers that are asked for at least.
+/// Minimum number of buffers that one receiving system call asks for.
 const BUFFERS_MIN: usize = 8;
 
 /// A datagram as it arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedDatagram {
-    /// The sender, as the kernel tells it.
+    /// Source address that the kernel reports.
     pub from: SocketAddr,
     /// The UDP payload.
     pub bytes: Bytes,
-    /// What the kernel dropped at this socket, its buffer being full, since the last datagram that arrived and before this
-    /// one; several that arrived as one buffer count once.
+    /// Number of drops by the kernel at this socket, its buffer being full, between the previous arrival and this
+    /// datagram. Several datagrams that arrived as one buffer count once.
     pub overrun: u32,
-    /// When the kernel got it, if it says so.
+    /// Time at which the kernel received it, if the kernel reports it.
     pub arrived: Option<WallTime>,
 }
 
 /// A datagram to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingDatagram {
-    /// The receiver; `None` for the group.
+    /// Destination; `None` for the group.
     pub to: Option<SocketAddr>,
     /// The UDP payload, at most 65,507 bytes.
     pub bytes: Bytes,
 }
 
-/// Buffers for one receiving system call; used again and again.
+/// Reusable buffers for one receiving system call.
 #[derive(Debug)]
 pub struct RecvBatch {
     slots: Vec<BytesMut>,
     received: Vec<ReceivedDatagram>,
-    /// How many the next call asks for: twice as many as came last, for each that is asked for has its cost.
+    /// Number of buffers that the next call asks for: twice the number filled last, since each requested buffer has a
+    /// cost.
     wanted: usize,
     is_full: bool,
     segments: SegmentPeak,
 }
 
-/// How many datagrams have arrived as one buffer of late.
+/// Maximum number of datagrams that recently arrived as one buffer.
 #[derive(Clone, Copy, Debug)]
 struct SegmentPeak {
-    /// The most in this span of [`SPAN_BUFFERS`], and in the one before.
+    /// Maxima of this span of [`SPAN_BUFFERS`] and of the span before.
     most: [u64; 2],
-    /// Buffers in this span.
+    /// Number of buffers in this span.
     buffers: u32,
 }
 
-/// After so many buffers it is forgotten how many datagrams once were in one.
+/// Number of buffers in one span. A maximum is forgotten after two spans.
 const SPAN_BUFFERS: u32 = 1024;
 
 impl SegmentPeak {
@@ -92,8 +93,8 @@ impl SegmentPeak {
 }
 
 impl RecvBatch {
-    /// Room for `buffers` at once: at least 1, at most [`BATCH_BUFFERS_MAX`]. Each slot is 64 KiB of address space;
-    /// memory is used as far as datagrams fill it.
+    /// Makes room for `buffers` buffers in one call: at least 1, at most [`BATCH_BUFFERS_MAX`]. Each slot is 64 KiB of
+    /// address space; memory is used as far as datagrams fill it.
     pub fn new(buffers: usize) -> RecvBatch {
         let buffers = buffers.clamp(1, BATCH_BUFFERS_MAX);
         let slots = (0..buffers).map(|_| BytesMut::with_capacity(SLOT_BYTES)).collect();
@@ -106,23 +107,23 @@ impl RecvBatch {
         }
     }
 
-    /// Whether the last call got as many as it asked for: there may be more.
+    /// Returns whether the last call filled all buffers that it asked for. More datagrams may then be waiting.
     pub fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// The most datagrams that have arrived as one buffer of late; at least 1.
+    /// Returns the maximum number of datagrams that recently arrived as one buffer; at least 1.
     pub(super) fn segments_seen(&self) -> u64 {
         self.segments.most()
     }
 
-    /// Takes out what the last call received, in order of arrival.
+    /// Takes the datagrams of the last call, in order of arrival.
     pub fn drain(&mut self) -> impl Iterator<Item = ReceivedDatagram> + '_ {
         self.received.drain(..)
     }
 
-    /// Receives what is there without waiting; what was not drained before stays in front. Returns how many datagrams
-    /// came, 0 if there is none. `overruns` is the socket's drop counter as known so far.
+    /// Receives available datagrams without waiting; undrained ones stay in front. Returns the number of datagrams
+    /// received, 0 if there is none. `overruns` is the last known value of the socket's drop counter.
     pub(super) fn recv(&mut self, socket: BorrowedFd<'_>, overruns: &mut u32) -> io::Result<usize> {
         let count = self.wanted;
         let before = self.received.len();
@@ -143,8 +144,8 @@ impl RecvBatch {
             headers[index].write(header);
         }
         let came = retry_interrupted(|| {
-            // SAFETY: the first `count` headers were initialised above; each points to its own name, control buffer and
-            // slice, which points to the spare capacity of its own slot. All of them outlive the call.
+            // SAFETY: the first `count` headers were initialised above. Each points to its own name, control buffer and
+            // slice; the slice points to the spare capacity of its own slot. All of them outlive the call.
             unsafe {
                 libc::recvmmsg(
                     socket.as_raw_fd(),
@@ -161,8 +162,8 @@ impl RecvBatch {
             let told = AncillaryData::from_header(&header.msg_hdr);
             let mut overrun = told.drops.map_or(0, |drops| counter_increase(overruns, drops));
             let slot = &mut self.slots[index];
-            // SAFETY: the kernel wrote `msg_len` bytes at the start of this slot's spare capacity; it never says more
-            // than `iov_len` without MSG_TRUNC among the flags of the call.
+            // SAFETY: the kernel wrote `msg_len` bytes at the start of this slot's spare capacity. It never reports
+            // more than `iov_len` without MSG_TRUNC among the flags of the call.
             unsafe { slot.set_len(header.msg_len as usize) };
             let from = name.decode().expect("the sender of a UDP datagram has an Internet address");
             let mut push = |bytes| {
@@ -188,7 +189,7 @@ impl RecvBatch {
     }
 }
 
-/// Datagrams dropped at a socket that no datagram has told of yet; from now on they are known.
+/// Returns the number of drops at a socket that no received datagram has reported yet, and updates the known counter.
 pub(super) fn overrun(socket: BorrowedFd<'_>, overruns: &mut u32) -> io::Result<u32> {
     let mut memory = [0u32; SK_MEMINFO_VARS];
     let mut bytes = size_of_val(&memory) as libc::socklen_t;
@@ -208,7 +209,8 @@ pub(super) fn overrun(socket: BorrowedFd<'_>, overruns: &mut u32) -> io::Result<
     Ok(counter_increase(overruns, memory[SK_MEMINFO_DROPS]))
 }
 
-/// How much the counter, which wraps, has risen. A datagram received after its socket was asked tells of the time before.
+/// Returns the increase of the wrapping counter. A datagram received after the counter was read may carry an older
+/// value, which counts as no increase.
 fn counter_increase(known: &mut u32, drops: u32) -> u32 {
     let risen = drops.wrapping_sub(*known);
     if u32::MAX / 2 < risen {
@@ -218,9 +220,9 @@ fn counter_increase(known: &mut u32, drops: u32) -> u32 {
     risen
 }
 
-/// Sends the beginning of `batch`, as much of it as the send buffer takes, and returns how many datagrams that is; 0 if
-/// the buffer is full. An error concerns the first datagram. `segments` says whether datagrams may leave as one buffer;
-/// it is set to false where that turns out not to work.
+/// Sends the first datagrams of `batch`, as far as the send buffer takes them. Returns their number; 0 if the buffer is
+/// full. An error concerns the first datagram. `segments` says whether datagrams may leave as one buffer. It is set to
+/// false if that turns out not to work.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     group: SocketAddr,
@@ -240,15 +242,15 @@ pub(super) fn send(
     }
 }
 
-/// Whether an error can mean that the kernel does not divide buffers on this way: cards that cannot add checksums (EIO),
-/// interfaces whose MTU is smaller than the datagrams (EINVAL, EMSGSIZE), kernels without it (EOPNOTSUPP). An unreachable
-/// network or a firewall says nothing of that.
+/// Returns whether an error can mean that the kernel does not divide buffers on this path. The causes are cards that
+/// cannot add checksums (EIO), interfaces whose MTU is smaller than the datagrams (EINVAL, EMSGSIZE), and kernels
+/// without support (EOPNOTSUPP). An unreachable network or a firewall is no such cause.
 fn is_segmentation_error(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE | libc::EOPNOTSUPP))
 }
 
-/// How many datagrams at the beginning of `batch` can leave as one buffer: those of one size to one receiver, and one
-/// shorter one behind them.
+/// Returns the number of datagrams at the start of `batch` that can leave as one buffer. These are datagrams of one
+/// size to one receiver, and one shorter datagram behind them.
 fn segment_count(batch: &[OutgoingDatagram]) -> usize {
     let Some(first) = batch.first() else { return 0 };
     let size = first.bytes.len();
@@ -301,8 +303,9 @@ fn send_buffers(
         (buffers, datagrams) = (buffers + 1, datagrams + count);
     }
     let sent = retry_interrupted(|| {
-        // SAFETY: the first `buffers` headers were initialised above; each points to its own name, control message and
-        // slices, which point to the bytes of its datagrams, only read by the kernel. All of them outlive the call.
+        // SAFETY: the first `buffers` headers were initialised above. Each points to its own name, control message and
+        // slices. The slices point to the bytes of its datagrams, which the kernel only reads. All of them outlive the
+        // call.
         unsafe {
             libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), buffers as libc::c_uint, libc::MSG_DONTWAIT)
         }
@@ -310,7 +313,7 @@ fn send_buffers(
     Ok(lengths[..sent].iter().map(|count| usize::from(*count)).sum())
 }
 
-/// The count that a system call returns; again after a signal; 0 when it would have to wait.
+/// Returns the count of a system call: repeats the call after a signal, and returns 0 if it would block.
 fn retry_interrupted(mut call: impl FnMut() -> libc::c_int) -> io::Result<usize> {
     loop {
         if let Ok(count) = usize::try_from(call()) {
@@ -325,7 +328,7 @@ fn retry_interrupted(mut call: impl FnMut() -> libc::c_int) -> io::Result<usize>
     }
 }
 
-/// The datagram received into `slot`, which is to be cleared.
+/// Takes the datagram received into `slot`; the caller clears the slot.
 fn take_payload(slot: &mut BytesMut) -> Bytes {
     if SLOT_BYTES / 2 <= slot.len() {
         return mem::replace(slot, BytesMut::with_capacity(SLOT_BYTES)).freeze();
@@ -333,14 +336,14 @@ fn take_payload(slot: &mut BytesMut) -> Bytes {
     Bytes::copy_from_slice(slot)
 }
 
-/// What the kernel tells beside a datagram.
+/// Ancillary data that the kernel delivers with a datagram.
 #[derive(Clone, Copy, Debug, Default)]
 struct AncillaryData {
-    /// The count of datagrams dropped at the socket before this one; not told before the first drop.
+    /// Counter of drops at the socket before this datagram; absent before the first drop.
     drops: Option<u32>,
-    /// When it arrived.
+    /// Arrival time.
     arrived: Option<WallTime>,
-    /// How long each of the datagrams in the buffer is, but for the last one, if it is divided.
+    /// Size in bytes of each datagram in the buffer but the last, if the buffer holds several.
     segment: Option<usize>,
 }
 
@@ -355,17 +358,17 @@ impl AncillaryData {
                 unsafe { ((*control).cmsg_level, (*control).cmsg_type, libc::CMSG_DATA(control)) };
             match (level, kind) {
                 (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
-                    // SAFETY: the data of this kind is one u32; it may stand unaligned.
+                    // SAFETY: the data of this kind is one u32, which may be unaligned.
                     told.drops = Some(unsafe { ptr::read_unaligned(data.cast::<u32>()) });
                 }
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                    // SAFETY: the data of this kind is one timespec; it may stand unaligned.
+                    // SAFETY: the data of this kind is one timespec, which may be unaligned.
                     let time = unsafe { ptr::read_unaligned(data.cast::<libc::timespec>()) };
                     let nanos = i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
                     told.arrived = u64::try_from(nanos).ok().map(WallTime::from_nanos);
                 }
                 (libc::SOL_UDP, libc::UDP_GRO) => {
-                    // SAFETY: the data of this kind is one int; it may stand unaligned.
+                    // SAFETY: the data of this kind is one int, which may be unaligned.
                     let bytes = unsafe { ptr::read_unaligned(data.cast::<libc::c_int>()) };
                     told.segment = usize::try_from(bytes).ok();
                 }
@@ -398,7 +401,7 @@ impl RawAddress {
         },
     };
 
-    /// Writes an address and returns how many bytes it takes.
+    /// Writes an address and returns its length in bytes.
     fn encode(&mut self, address: SocketAddr) -> libc::socklen_t {
         match address {
             SocketAddr::V4(address) => {
@@ -423,7 +426,7 @@ impl RawAddress {
         }
     }
 
-    /// The address the kernel wrote; `None` if it is of no Internet family.
+    /// Returns the address that the kernel wrote; `None` if it is of no Internet family.
     fn decode(&self) -> Option<SocketAddr> {
         // SAFETY: every variant starts with the family, every byte of the union is initialised (EMPTY), and all of its
         // fields are plain integers.
@@ -445,14 +448,14 @@ impl RawAddress {
     }
 }
 
-/// Room for the control messages that are asked for, a u32, a time and an int, aligned as the kernel wants it.
+/// Buffer for the requested control messages: a u32, a time and an int, aligned as the kernel requires.
 #[repr(C, align(8))]
 struct ControlBuffer([u8; 96]);
 
 impl ControlBuffer {
     const EMPTY: ControlBuffer = ControlBuffer([0; 96]);
 
-    /// Asks the kernel to divide the buffer into datagrams of `bytes` each. Gives the length of the message.
+    /// Asks the kernel to divide the buffer into datagrams of `bytes` each. Returns the length of the control message.
     fn request_segmentation(&mut self, bytes: usize) -> usize {
         let size = u16::try_from(bytes).expect("UDP datagrams have less than 64 KiB");
         // SAFETY: the buffer is aligned for a control message and, as asserted below, long enough for one of a u16.
@@ -472,14 +475,14 @@ fn empty_header() -> libc::mmsghdr {
     unsafe { mem::zeroed() }
 }
 
-/// Where the drop counter stands among the numbers of SO_MEMINFO, and how many are asked for.
+/// Number of SO_MEMINFO values requested, and the index of the drop counter among them.
 const SK_MEMINFO_VARS: usize = SK_MEMINFO_DROPS + 1;
 const SK_MEMINFO_DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
 
 /// Bytes of the larger of the two addresses.
 const NAME_BYTES: libc::socklen_t = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
 
-/// Larger than any UDP datagram (65,527 bytes over IPv6), so that none is ever cut.
+/// Size of a slot in bytes: larger than any UDP datagram (65,527 bytes over IPv6), so that none is truncated.
 const SLOT_BYTES: usize = 64 * 1024;
 
 const _: () = assert!(size_of::<RawAddress>() == NAME_BYTES as usize);
@@ -611,7 +614,7 @@ mod tests {
     fn where_buffers_are_not_divided_datagrams_leave_one_by_one() {
         let from = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = UdpSocket::bind("127.0.0.1:0").unwrap();
-        // The kernel refuses to divide what does not carry checksums.
+        // The kernel refuses to divide datagrams that carry no checksums.
         let on: libc::c_int = 1;
         // SAFETY: SO_NO_CHECK reads one int, which pointer and length describe and which outlives the call.
         let answer = unsafe {

@@ -1,5 +1,5 @@
-//! The clients of a peer: attached ones through the Unix socket, embedded ones in the same process; what is delivered to
-//! each.
+//! The clients of a peer and the delivery to each. Attached clients come through the Unix socket, embedded ones run in
+//! the same process, and listener clients come through a listener.
 
 use crate::daemon::flow::ConnectionState;
 use crate::daemon::listeners::connection::ListenerConnection;
@@ -22,47 +22,47 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Queues that are looked at in each turn for how full they are, at most; those beyond are looked at when there is room.
+/// Maximum number of queues whose fullness each turn checks; others are added when there is room.
 const FILLING_MAX: usize = 16;
-/// From this fullness on a queue is looked at again though nothing is handed to it: an eighth.
+/// Minimum fullness, in parts of 1,024, at which a queue is checked again without a new delivery: an eighth.
 const FULLNESS_MIN: u64 = 128;
-/// Subscriptions of what waits for the client of a listener that is served, beyond which it gets that at once: what one of its
-/// subscriptions takes of memory is little, but it may have very many.
+/// Maximum number of subscriptions in the postponed deliveries of the listener client being served; beyond it they are
+/// delivered at once. Each subscription takes little memory, but a client may have very many.
 const POSTPONED_SUBS_MAX: usize = 64 * 1024;
-/// Writes that may come before a multicast.
+/// Maximum number of client writes that may precede a multicast.
 const WRITES_FEW: usize = 8;
-/// The least time between two log lines about one client being slow.
+/// Minimum time between two log lines about the same slow client.
 const SLOW_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A client.
 #[derive(Debug)]
 pub(crate) struct ClientEntry {
     pub(crate) name: String,
-    /// The listener it came through, and from where.
+    /// Protocol of the client's listener, and the client's address.
     pub(crate) origin: Option<(Protocol, SocketAddr)>,
     pub(crate) kind: ClientTransport,
     pub(crate) published: u64,
     connected: Instant,
     delivered: u64,
     slow_logged_at: Option<Instant>,
-    /// Whether it is among those that messages wait for,
+    /// True if the client is in the list of clients with unwritten messages,
     is_dirty: bool,
-    /// and among those that something else waits for.
+    /// and in the list of clients with other unwritten output.
     is_dirty_answers: bool,
 }
 
-/// How a client is reached.
+/// Transport of a client.
 #[derive(Debug)]
 pub(crate) enum ClientTransport {
-    /// Through the Unix socket.
+    /// Connected through the Unix socket.
     Attached(Box<Connection>),
-    /// In the same process: a queue for each subscription.
+    /// In the same process, with a queue for each subscription.
     Embedded(BTreeMap<SubId, Arc<SubscriptionQueue>>),
-    /// Through a listener; away while it is served.
+    /// Connected through a listener; `None` while the engine serves it.
     Listener(Option<Box<ListenerConnection>>),
 }
 
-/// What was to be delivered to a client of a listener while it was served.
+/// A delivery to a listener client that is postponed while the engine serves the client.
 #[derive(Debug)]
 struct PostponedDelivery {
     subs: Vec<SubId>,
@@ -73,7 +73,7 @@ struct PostponedDelivery {
 enum PostponedContent {
     /// Messages.
     Messages(Box<Deliveries>),
-    /// So many messages were lost.
+    /// Number of messages lost.
     Lost(Count),
 }
 
@@ -82,25 +82,27 @@ pub(crate) struct Clients {
     map: BTreeMap<ClientId, ClientEntry>,
     limits: QueueLimits,
     next: u32,
-    /// Clients that messages wait for since the last write,
+    /// Clients with unwritten messages since the last write,
     dirty: Vec<ClientId>,
-    /// and those that something else waits for: who waits for a message has waited longer than who sent it.
+    /// and clients with other unwritten output. Recipients of messages have waited longer than their sender, so they
+    /// come first.
     dirty_answers: Vec<ClientId>,
     /// Subscriptions whose queues may be filling.
     filling: Vec<Target>,
     subs: Vec<SubId>,
-    /// The attached clients, in order.
+    /// The attached clients, in the order of their numbers.
     attached: Vec<ClientId>,
-    /// What came for the one client of a listener that is away.
+    /// Postponed deliveries for the listener client being served.
     postponed: Vec<PostponedDelivery>,
-    /// Subscriptions of all of it.
+    /// Number of subscriptions in all postponed deliveries.
     postponed_subs: usize,
-    /// What clients of listeners have in common.
+    /// Delivery state shared by all listener clients.
     pub(crate) listener_delivery: ListenerDelivery,
 }
 
 impl Clients {
-    /// With these limits of each client's queue, and of the bytes that clients of listeners hold together.
+    /// Makes an empty table. `limits` bounds each client's queue; `listener_memory` bounds the bytes of all listener
+    /// clients together.
     pub(crate) fn new(limits: QueueLimits, listener_memory: usize) -> Clients {
         Clients {
             map: BTreeMap::new(),
@@ -117,7 +119,7 @@ impl Clients {
         }
     }
 
-    /// The limits of each client's queue.
+    /// Returns the limits of each client's queue.
     pub(crate) fn limits(&self) -> QueueLimits {
         self.limits
     }
@@ -126,12 +128,12 @@ impl Clients {
         self.map.len()
     }
 
-    /// The number of the next client.
+    /// Returns the number of the next client.
     pub(crate) fn peek_next(&self) -> ClientId {
         ClientId(self.next)
     }
 
-    /// Takes a client in and gives it its number, which is never used again.
+    /// Adds a client and assigns its number, which is never reused.
     pub(crate) fn add(&mut self, now: ClockReading, name: String, kind: ClientTransport) -> ClientId {
         let id = self.peek_next();
         self.next = self.next.checked_add(1).expect("4 billion clients");
@@ -157,7 +159,7 @@ impl Clients {
         self.map.get_mut(&id)
     }
 
-    /// The connection of an attached client.
+    /// Returns the connection of an attached client.
     pub(crate) fn connection(&mut self, id: ClientId) -> Option<&mut Connection> {
         match &mut self.map.get_mut(&id)?.kind {
             ClientTransport::Attached(connection) => Some(connection),
@@ -165,7 +167,7 @@ impl Clients {
         }
     }
 
-    /// The connection of a client of a listener, unless it is away.
+    /// Returns the connection of a listener client, unless the engine serves it.
     pub(crate) fn listener(&mut self, id: ClientId) -> Option<&mut ListenerConnection> {
         match &mut self.map.get_mut(&id)?.kind {
             ClientTransport::Listener(connection) => connection.as_deref_mut(),
@@ -173,7 +175,7 @@ impl Clients {
         }
     }
 
-    /// How the bytes of a client come and go, unless it is away.
+    /// Returns the connection state of a client with a stream, unless the engine serves it.
     pub(crate) fn flow(&mut self, id: ClientId) -> Option<&mut ConnectionState> {
         match &mut self.map.get_mut(&id)?.kind {
             ClientTransport::Attached(connection) => Some(&mut connection.flow),
@@ -182,7 +184,8 @@ impl Clients {
         }
     }
 
-    /// Takes the connection of a client of a listener, to serve it. [`Clients::put_listener`] must follow before another is taken.
+    /// Takes the connection of a listener client in order to serve it. [`Clients::put_listener`] must follow before
+    /// another one is taken.
     pub(crate) fn take_listener(&mut self, id: ClientId) -> Option<Box<ListenerConnection>> {
         match &mut self.map.get_mut(&id)?.kind {
             ClientTransport::Listener(connection) => connection.take(),
@@ -190,7 +193,7 @@ impl Clients {
         }
     }
 
-    /// Puts the connection back, with what came for it meanwhile.
+    /// Puts the connection back and delivers what was postponed meanwhile.
     pub(crate) fn put_listener(&mut self, now: ClockReading, id: ClientId, mut connection: Box<ListenerConnection>) {
         self.deliver_postponed(now, id, &mut connection);
         let Some(client) = self.map.get_mut(&id) else { return };
@@ -201,12 +204,12 @@ impl Clients {
         client.kind = ClientTransport::Listener(Some(connection));
     }
 
-    /// Whether so much came for the connection that is away that it should be handed on.
+    /// Returns whether the postponed deliveries exceed their limit and should be delivered.
     pub(crate) fn exceeds_postponed_limit(&self) -> bool {
         POSTPONED_SUBS_MAX < self.postponed_subs
     }
 
-    /// Hands what came for a connection that is away to it.
+    /// Delivers the postponed deliveries to the connection being served.
     pub(crate) fn deliver_postponed(&mut self, now: ClockReading, id: ClientId, connection: &mut ListenerConnection) {
         self.postponed_subs = 0;
         for PostponedDelivery { subs, what } in std::mem::take(&mut self.postponed) {
@@ -222,12 +225,13 @@ impl Clients {
         }
     }
 
-    /// Moves the clients of listeners that began to lose messages to `slow`.
+    /// Moves the listener clients that began to lose messages to `slow`.
     pub(crate) fn take_slow(&mut self, slow: &mut Vec<ClientId>) {
         slow.append(&mut self.listener_delivery.slow);
     }
 
-    /// Word for a client of a listener of what it lost, with nothing lost from then on; `None` as long as it could not be told.
+    /// Takes the advisory about a listener client's losses and resets its drop counts; `None` as long as the client
+    /// cannot take it.
     pub(crate) fn take_drop_advisory(&mut self, id: ClientId, me: &Publisher, scid: u16) -> Option<Delivery> {
         let clients = self.map.len();
         let ClientTransport::Listener(Some(connection)) = &mut self.map.get_mut(&id)?.kind else { return None };
@@ -236,14 +240,15 @@ impl Clients {
         can_report_drops.then(|| connection.lost.take(me, scid))
     }
 
-    /// There is something to write to a client.
+    /// Schedules a write to a client.
     pub(crate) fn schedule_write(&mut self, id: ClientId) {
         if let Some(client) = self.map.get_mut(&id) {
             client.mark_dirty_answers(id, &mut self.dirty_answers);
         }
     }
 
-    /// What is known of the clients of the listener of this connection, which is away, or of one of them.
+    /// Returns the facts about the clients of this connection's listener, or about one of them. `away` is the
+    /// connection being served.
     pub(crate) fn listener_facts(
         &self,
         now: ClockReading,
@@ -288,7 +293,7 @@ impl Clients {
         Some(client)
     }
 
-    /// The attached clients that have something the engine can do, as far as is known, in the order of their numbers.
+    /// Returns the attached clients that may have input to process now, in the order of their numbers.
     pub(crate) fn with_input(&self, is_publish_blocked: bool) -> impl Iterator<Item = ClientId> {
         let has_input = move |id: &&ClientId| match self.map.get(id).map(|client| &client.kind) {
             Some(ClientTransport::Attached(connection)) => connection.has_input(is_publish_blocked),
@@ -297,7 +302,7 @@ impl Clients {
         self.attached.iter().filter(has_input).copied()
     }
 
-    /// The attached client that has not said who it is for longer than anyone else, if for longer than `patience`.
+    /// Returns the attached client that has been unauthenticated longest, if for at least `patience`.
     pub(crate) fn oldest_unauthenticated(&self, now: ClockReading, patience: Duration) -> Option<ClientId> {
         let is_unauthenticated = |client: &ClientEntry| {
             matches!(&client.kind, ClientTransport::Attached(connection) if !connection.is_greeted)
@@ -306,7 +311,7 @@ impl Clients {
         self.map.iter().find(|(_, client)| is_unauthenticated(client)).map(|(id, _)| *id)
     }
 
-    /// Messages that wait for all clients that are connected.
+    /// Returns the number of messages that wait for all attached and listener clients.
     pub(crate) fn queued(&self) -> usize {
         let queued = |client: &ClientEntry| match &client.kind {
             ClientTransport::Attached(connection) => connection.outbox.fill().0,
@@ -316,7 +321,7 @@ impl Clients {
         self.map.values().map(queued).sum()
     }
 
-    /// The clients of listeners and how much each holds, from most to least.
+    /// Returns the listener clients with the bytes that each holds, in descending order.
     pub(crate) fn by_held_bytes(&self) -> Vec<(usize, ClientId)> {
         let held = |(id, client): (&ClientId, &ClientEntry)| match &client.kind {
             ClientTransport::Listener(Some(connection)) => Some((connection.held_bytes(), *id)),
@@ -327,13 +332,13 @@ impl Clients {
         rows
     }
 
-    /// The numbers of all clients.
+    /// Returns the numbers of all clients.
     pub(crate) fn ids(&self) -> Vec<ClientId> {
         self.map.keys().copied().collect()
     }
 
-    /// How full the fullest queue is, in parts of 1,024, of all to which something was handed since it was last looked at and of
-    /// those that were more than a little full then.
+    /// Returns the fullness of the fullest queue, in parts of 1,024. It checks queues with deliveries since the last
+    /// check, and those that were more than a little full then.
     pub(crate) fn fullness(&mut self) -> u64 {
         let mut fullest = 0;
         let map = &self.map;
@@ -350,7 +355,7 @@ impl Clients {
         fullest
     }
 
-    /// Something is handed to these; one subscription of an attached client stands for all.
+    /// Notes queues that receive a delivery. One subscription of an attached client represents all of them.
     fn note_filling(filling: &mut Vec<Target>, to: &[Target]) {
         for target in to {
             if filling.len() < FILLING_MAX && !filling.contains(target) {
@@ -359,14 +364,14 @@ impl Clients {
         }
     }
 
-    /// Hands messages to every client that has one of the subscriptions.
+    /// Delivers messages to every client that has one of the subscriptions.
     pub(crate) fn deliver(&mut self, now: ClockReading, to: &[Target], deliveries: Deliveries) {
         Clients::note_filling(&mut self.filling, to);
         if let [target] = to
             && let Some(client) = self.map.get_mut(&target.client)
             && let ClientTransport::Embedded(queues) = &client.kind
         {
-            // The usual case of the fast path: no copy, not even of references.
+            // In this common case of the fast path nothing is copied, not even references.
             client.delivered += deliveries.len() as u64;
             if let Some(queue) = queues.get(&target.sub) {
                 queue.push_messages(deliveries);
@@ -399,7 +404,7 @@ impl Clients {
         }
     }
 
-    /// Hands messages to a client of a listener.
+    /// Delivers messages to a listener client.
     fn deliver_at_listener(&mut self, now: ClockReading, group: &[Target], deliveries: &Deliveries) {
         let (id, clients) = (group[0].client, self.map.len());
         let Some(client) = self.map.get_mut(&id) else { return };
@@ -436,7 +441,8 @@ impl Clients {
         }
     }
 
-    /// Hands a loss to the clients it concerns. What cannot be told by subject concerns every subscription of a client.
+    /// Reports a loss to the clients that it concerns. A loss without known subjects concerns every subscription of a
+    /// client.
     pub(crate) fn report(&mut self, now: ClockReading, to: &[Target], loss: &Loss) {
         let by_subject = matches!(loss.what, LossScope::Messages { .. });
         for group in to.chunk_by(|a, b| a.client == b.client) {
@@ -457,7 +463,7 @@ impl Clients {
                     client.on_pushed(now, group[0].client, pushed, &mut self.dirty);
                 }
                 ClientTransport::Listener(connection) => {
-                    // What cannot be told by subject is told by the advisory.
+                    // The advisory reports losses without known subjects.
                     let LossScope::Messages { count, .. } = loss.what else { continue };
                     let subs: Vec<SubId> = group.iter().map(|target| target.sub).collect();
                     match connection {
@@ -474,7 +480,7 @@ impl Clients {
         }
     }
 
-    /// Tells a subscription of a publisher.
+    /// Notifies a subscription of a publisher.
     pub(crate) fn report_publisher(&mut self, to: Target, publisher: Option<Publisher>) {
         match self.map.get(&to.client).map(|client| &client.kind) {
             Some(ClientTransport::Embedded(queues)) => {
@@ -485,7 +491,7 @@ impl Clients {
         }
     }
 
-    /// Tells a subscription that what it awaits has come.
+    /// Notifies a subscription that its awaited receiver condition has been met.
     pub(crate) fn report_awaited(&mut self, to: Target) {
         match self.map.get(&to.client).map(|client| &client.kind) {
             Some(ClientTransport::Embedded(queues)) => {
@@ -505,7 +511,7 @@ impl Clients {
         }
     }
 
-    /// Writes to every client that something waits for. Gives those whose connection is at its end.
+    /// Writes to every client with unwritten output. Returns those whose connection has ended.
     pub(crate) fn write(&mut self) -> Vec<ClientId> {
         let mut ended = self.write_messages();
         let mut dirty = std::mem::take(&mut self.dirty_answers);
@@ -517,7 +523,7 @@ impl Clients {
         ended
     }
 
-    /// Writes to those that messages wait for.
+    /// Writes to the clients with unwritten messages. Returns those whose connection has ended.
     pub(crate) fn write_messages(&mut self) -> Vec<ClientId> {
         let (mut ended, mut dirty) = (Vec::new(), std::mem::take(&mut self.dirty));
         for id in dirty.drain(..) {
@@ -528,7 +534,7 @@ impl Clients {
         ended
     }
 
-    /// Writes to a client, and adds it to `ended` if its connection is at its end.
+    /// Writes to a client, and adds it to `ended` if its connection has ended.
     fn write_to(&mut self, id: ClientId, ended: &mut Vec<ClientId>) {
         let Some(client) = self.map.get_mut(&id) else { return };
         let goes_on = match &mut client.kind {
@@ -541,12 +547,12 @@ impl Clients {
         }
     }
 
-    /// Whether messages wait for a few clients at most.
+    /// Returns whether only a few clients have unwritten messages.
     pub(crate) fn has_few_messages(&self) -> bool {
         self.dirty.len() <= WRITES_FEW
     }
 
-    /// The stream of a client takes bytes again.
+    /// Notes that the stream of a client takes bytes again.
     pub(crate) fn on_writable(&mut self, id: ClientId) {
         let Some(client) = self.map.get_mut(&id) else { return };
         let has_output = match &mut client.kind {
@@ -565,14 +571,14 @@ impl Clients {
         }
     }
 
-    /// `show clients`.
+    /// Returns the rows of `show clients`.
     pub(crate) fn rows(&self, now: ClockReading) -> Vec<ClientRow> {
         self.map.iter().map(|(id, client)| client.row(now, *id)).collect()
     }
 }
 
 impl ClientEntry {
-    /// Notes what became of something for an attached client, and that there is something to write.
+    /// Notes the outcome of a push to the client, and that there is output to write.
     fn on_pushed(&mut self, now: ClockReading, id: ClientId, pushed: PushOutcome, dirty: &mut Vec<ClientId>) {
         if !std::mem::replace(&mut self.is_dirty, true) {
             dirty.push(id);
@@ -583,7 +589,7 @@ impl ClientEntry {
         }
     }
 
-    /// Something that is no message waits for it.
+    /// Notes that the client has unwritten output other than messages.
     fn mark_dirty_answers(&mut self, id: ClientId, dirty_answers: &mut Vec<ClientId>) {
         if !std::mem::replace(&mut self.is_dirty_answers, true) {
             dirty_answers.push(id);
@@ -640,7 +646,7 @@ impl ClientEntry {
     }
 }
 
-/// Returns what becomes of a client of this listener, or of an attached program, whose queue is full.
+/// Returns the consequence of a full queue for a client of this listener, or for an attached client (`None`).
 fn slow_consequence(listener: Option<Protocol>) -> &'static str {
     match listener {
         Some(Protocol::Hat) => "is closed, since its protocol cannot report a loss",
@@ -661,7 +667,7 @@ fn for_each_queue(
     distinct(queues).iter().for_each(|queue| each(queue));
 }
 
-/// The queues, each once: one that serves several subscriptions gets an event once.
+/// Returns each queue once: a queue that serves several subscriptions receives an event once.
 pub(crate) fn distinct(mut queues: Vec<&Arc<SubscriptionQueue>>) -> Vec<&Arc<SubscriptionQueue>> {
     if 1 < queues.len() {
         queues.sort_unstable_by_key(|queue| Arc::as_ptr(queue));

@@ -1,7 +1,7 @@
-//! The only reader of the system's clocks and of its randomness.
+//! The only module that reads the system's clocks and its randomness.
 //!
-//! Everything above takes [`ClockReading`] and seeds as arguments. The instants come from the boot-time clock, which goes on
-//! during suspend: a peer that slept through its silence timeout must notice.
+//! All other code takes [`ClockReading`] and seeds as arguments. The instants come from the boot-time clock, which
+//! advances during suspend: a peer that slept through its silence timeout must notice.
 
 use crate::time::{ClockReading, Instant, WallTime};
 use std::io;
@@ -11,7 +11,7 @@ use std::io;
 pub struct Clock;
 
 impl Clock {
-    /// Both clocks, now. Costs two calls into the vDSO, no system call.
+    /// Reads both clocks. Costs two calls into the vDSO, no system call.
     pub fn now() -> ClockReading {
         ClockReading {
             instant: Instant::from_nanos(read(libc::CLOCK_BOOTTIME)),
@@ -20,10 +20,11 @@ impl Clock {
     }
 }
 
-/// 64 random bits from the kernel, for epochs and seeds. Waits, early after boot, until the kernel has gathered enough.
+/// Returns 64 random bits from the kernel, for epochs and seeds. Early after boot it waits until the kernel has
+/// gathered enough entropy.
 ///
 /// # Panics
-/// If the kernel has no `getrandom` (before Linux 3.17): without chance there is no epoch, hence no proof.
+/// Panics if the kernel has no `getrandom` (before Linux 3.17): without randomness there is no epoch, hence no proof.
 pub fn random_u64() -> u64 {
     let mut bytes = [0u8; 8];
     loop {
@@ -37,7 +38,7 @@ pub fn random_u64() -> u64 {
     }
 }
 
-/// Nanoseconds of one clock; times before its start count as the start.
+/// Returns the nanoseconds of one clock; times before its start count as the start.
 fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place to write one timespec to.

@@ -1,7 +1,8 @@
-//! Subscriptions that stand in the whole LAN: who subscribes is told so when every peer that spares messages knows it
-//! (`interest: on`), so that nothing published after that is missing. Where nobody spares any, that is at once.
+//! Confirmation of subscriptions across the LAN (`interest: on`). A subscription is reported active once every
+//! suppressing peer knows it, so that nothing published later is missing. Without suppressing peers that is at once.
 //!
-//! The client of a listener waits until the other peers know it, too: a request to it must not be answered by "no responders".
+//! A listener client also waits until the other peers know its subscription: a request to it must not be answered by
+//! "no responders".
 
 use crate::daemon::engine::Engine;
 use crate::listener::frame::PeerFrame;
@@ -11,30 +12,31 @@ use crate::proto::peer::discovery::{CONFIRMATION_MAX, FLUSH_MAX};
 use crate::time::{ClockReading, Instant};
 use crossbeam_channel::Sender;
 
-/// Who is told that a subscription stands.
+/// Recipient of the confirmation of a subscription.
 #[derive(Debug)]
 pub(super) enum Subscriber {
-    /// An attached program.
+    /// An attached client.
     Attached(ClientId, SubId),
-    /// A program in the same process.
+    /// An embedded client.
     Embedded(ClientId, SubId, Sender<Result<(), RefusalReason>>),
-    /// The client of a listener, from which nothing more is taken, and to which nothing is written, until then.
+    /// A listener client. Until then the engine processes nothing but further subscriptions of it, and writes nothing
+    /// to it.
     Listener(ClientId),
 }
 
-/// A subscription that not all may know yet.
+/// A subscription not yet known to all relevant peers.
 #[derive(Debug)]
 pub(super) struct PendingConfirmation {
     version: u64,
     until: Instant,
-    /// Time until which peers that suppress nothing are waited for; `None` once they are not.
+    /// Deadline of the wait for peers that suppress nothing; `None` once it is over.
     flush_until: Option<Instant>,
     subscriber: Subscriber,
 }
 
 impl Engine {
-    /// A subscription has just begun: whose it is is told when it stands. Gives the version of the subscriptions to wait for, if it
-    /// does not stand yet.
+    /// Starts the confirmation of a new subscription, which the subscriber receives when it is complete. Returns the
+    /// version of the subscriptions to wait for, if the subscription is not confirmed yet.
     pub(super) fn confirm(&mut self, now: ClockReading, subscriber: Subscriber) -> Option<u64> {
         let version = self.peer.subscriptions_version();
         let is_flushing = matches!(subscriber, Subscriber::Listener(_)) && self.peer.flush_subscriptions(now);
@@ -52,12 +54,12 @@ impl Engine {
         Some(version)
     }
 
-    /// Whether all subscriptions stand.
+    /// Returns whether all subscriptions are confirmed.
     pub(crate) fn are_confirmed(&self) -> bool {
         self.peer.subscriptions_version() <= self.peer.confirmed()
     }
 
-    /// Tells those whose subscriptions stand now, and those that have waited for long enough.
+    /// Reports subscriptions that are confirmed now, and those whose wait has expired.
     pub(super) fn confirm_due(&mut self, now: ClockReading) {
         if self.unconfirmed.is_empty() {
             return;
@@ -81,13 +83,13 @@ impl Engine {
         }
     }
 
-    /// When the first of them has waited for long enough.
+    /// Returns the earliest time at which a wait expires.
     pub(super) fn confirm_deadline(&self) -> Option<Instant> {
         let ends = |unconfirmed: &PendingConfirmation| unconfirmed.flush_until.unwrap_or(unconfirmed.until);
         self.unconfirmed.iter().map(ends).min()
     }
 
-    /// Nobody waits for these any more: those of a client, or one of its subscriptions.
+    /// Ends the pending confirmations of a client, or of one of its subscriptions.
     pub(super) fn end_confirmation(&mut self, client: ClientId, sub: Option<SubId>) {
         self.unconfirmed.retain(|unconfirmed| match unconfirmed.subscriber {
             Subscriber::Attached(whose, which) | Subscriber::Embedded(whose, which, _) => {
@@ -101,7 +103,7 @@ impl Engine {
         match subscriber {
             Subscriber::Attached(client, sub) => self.clients.answer(client, &PeerFrame::Subscribed { sub }),
             Subscriber::Embedded(client, sub, answer) => {
-                // Who asked may have stopped waiting.
+                // The requester may have stopped waiting.
                 if answer.send(Ok(())).is_err() {
                     self.unsubscribe(now, client, sub);
                 }

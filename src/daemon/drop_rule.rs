@@ -1,25 +1,25 @@
-//! Datagrams dropped on purpose after they were received: for demonstrations and tests of loss on a host without any.
+//! Deliberate drops of received datagrams: for demonstrations and tests of loss on a host without any.
 
 use crate::rng::Rng;
 
-/// Which received datagrams to drop. The same seed drops the same places of the same stream.
+/// Rule that selects the received datagrams to drop. The same seed drops the same places of the same stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DropRule {
-    /// The start of the generator.
+    /// Seed of the random generator.
     pub seed: u64,
     /// The probability that a datagram begins a burst of drops; from 0 to 1.
     pub chance: f64,
-    /// Datagrams in a burst, at least 1.
+    /// Number of datagrams in a burst, at least 1.
     pub burst: u32,
 }
 
-/// A rule at work.
+/// The state of a rule in use.
 #[derive(Debug)]
 pub(crate) struct Dropper {
     rule: DropRule,
     rng: Rng,
     left: u32,
-    /// Datagrams dropped so far.
+    /// Number of datagrams dropped so far.
     pub(crate) dropped: u64,
 }
 
@@ -28,7 +28,7 @@ impl Dropper {
         Dropper { rule, rng: Rng::new(rule.seed), left: 0, dropped: 0 }
     }
 
-    /// Whether the next datagram is to be dropped.
+    /// Returns whether the next datagram must be dropped, and counts it.
     pub(crate) fn drops(&mut self) -> bool {
         if self.left == 0 && self.rng.chance(self.rule.chance) {
             self.left = self.rule.burst.max(1);

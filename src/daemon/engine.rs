@@ -1,7 +1,7 @@
-//! The loop around the core: inputs in, effects out, on one thread.
+//! The event loop around the protocol core. It feeds inputs to the core and applies its effects, on one thread.
 //!
-//! A turn waits, reads the clock once, takes in what there is up to a budget, ticks, and lets everything out. Nothing here
-//! decides anything about the protocol.
+//! A turn waits, reads the clock once, reads available input up to a budget, ticks the core and flushes all output. The
+//! engine makes no protocol decision.
 
 use crate::daemon::advisories;
 use crate::daemon::batch::{OutgoingDatagram, RecvBatch};
@@ -41,62 +41,63 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// From this fullness of a local queue on, of 1,024, the core is told.
+/// Minimum fullness of a local queue, in parts of 1,024, that the engine reports to the core.
 const FULLNESS_REPORT_MIN: u64 = 128;
-/// Clients that wait at most to be told that everything has left.
+/// Maximum number of pending flush requests.
 const FLUSHES_MAX: usize = 4096;
-/// Requests of programs in the same process in one turn.
+/// Maximum number of requests of embedded clients that one turn processes.
 const COMMANDS_PER_TURN: usize = 4096;
-/// The longest that a client can wait for an answer.
+/// Maximum time that a client can wait for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
-/// Who waits to be told that everything has left.
+/// Requester of a flush.
 #[derive(Debug)]
 pub(super) enum FlushWaiter {
     Attached(ClientId, u64),
     Embedded(Sender<()>),
 }
 
-/// What has to leave before somebody is told so.
+/// Position that must be sent before a flush is reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FlushPoint {
-    /// This has to leave the core.
+    /// Position in the published messages that the core must transmit.
     Core(PublishedPosition),
-    /// So many datagrams, of all there ever were, have to leave the queue before the socket.
+    /// Total number of datagrams ever enqueued that must have left the transmit queue.
     Socket(u64),
 }
 
-/// One peer with its sockets and clients. Built in `start`.
+/// One peer with its sockets and clients. [`Engine::open`] builds it.
 pub(crate) struct Engine {
     pub(super) peer: Peer,
     pub(super) started: ClockReading,
-    /// Time until which clients of the NATS and Redis listeners publish nothing, unless all subscriptions are known before.
+    /// Time until which clients of the NATS and Redis listeners publish nothing, unless all subscriptions are known
+    /// before.
     pub(super) discovery_end: Option<Instant>,
-    /// What does not change in `show status`.
+    /// Constant fields of `show status`.
     pub(super) static_status: Value,
     pub(super) poll: Poll,
     pub(super) ready: Events,
     pub(super) timer: Timer,
     pub(super) sockets: Sockets,
     pub(super) batch: RecvBatch,
-    /// Whether the group's socket and the inbox may have something.
+    /// True if the group socket and the inbox, in this order, may be readable.
     pub(super) is_readable: [bool; 2],
-    /// Whether the core was told that readers are behind.
+    /// True if the last report to the core said that readers are behind.
     pub(super) has_backlog: bool,
-    /// Since when the inbox has waited for the group's socket.
+    /// Time since which the inbox has been waiting for its turn behind the group socket.
     pub(super) inbox_wait_since: Option<Instant>,
     pub(super) transmit_queue: TransmitQueue,
-    /// Whether an event is to tell that the socket can take more.
+    /// True if the inbox is registered for writability.
     pub(super) is_watching_writes: bool,
     pub(super) local_socket: Option<LocalSocket>,
     pub(super) is_acceptable: bool,
     pub(super) signals: Option<Signals>,
     pub(crate) clients: Clients,
     pub(super) clients_max: usize,
-    /// Behind which of the attached clients the next turn begins to serve them.
+    /// Attached client after which the next turn begins its round.
     pub(super) last_served: ClientId,
-    /// What subscriptions get that do not say it themselves and are in no queue group.
+    /// Default delivery mode of subscriptions that name none and are in no queue group.
     pub(super) delivery: DeliveryMode,
-    /// How long to look for something to do before sleeping.
+    /// Time for which the engine polls for events before it sleeps.
     pub(super) busy_poll: Duration,
     pub(super) clients_refused: u64,
     pub(crate) listeners: Listeners,
@@ -105,37 +106,37 @@ pub(crate) struct Engine {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(super) commands: CommandQueue,
     pub(super) flushes: Vec<(FlushWaiter, FlushPoint)>,
-    /// Subscriptions that not all peers may know that spare messages.
+    /// Subscriptions not yet confirmed by every suppressing peer.
     pub(super) unconfirmed: Vec<PendingConfirmation>,
-    /// How many were told that they stand without that being so.
+    /// Number of subscriptions reported active without confirmation.
     pub(super) unconfirmed_reported: u64,
-    /// Who published last, and how many messages that it was not credited with yet.
+    /// The last publishing client and the number of its messages not yet credited.
     pub(super) published: Option<(ClientId, u64)>,
-    /// Embedded clients that wait for the answer to a question, by its number.
+    /// Answer senders of embedded clients, by client and question number.
     pub(super) pending_questions: BTreeMap<(ClientId, u64), AnswerSender>,
     /// The number of the next question of an embedded client.
     pub(super) next_question: u64,
-    /// Whether programs in the same process come before attached ones in this turn.
+    /// True if embedded clients are served before attached ones in this turn.
     pub(super) is_commands_turn: bool,
     /// The refusal of the request being handled.
     pub(super) refused: Option<Refusal>,
-    /// Where each publisher's datagrams come from; an epoch is bound to its address.
+    /// Source address of each publisher's datagrams. An epoch is bound to its address.
     pub(super) hosts: BTreeMap<Epoch, IpAddr>,
     pub(super) dropper: Option<Dropper>,
     pub(super) unserved_report: UnservedReport,
     pub(super) recv_errors: u64,
     pub(super) scratch: Vec<u8>,
-    /// Signals that came and are not yet heeded.
+    /// Number of received signals not yet handled.
     pub(super) signalled: usize,
     pub(super) phase: Phase,
 }
 
 impl Engine {
-    /// One turn: waits for at most `timeout` (`None`: until something happens), then does what there is to do. False
-    /// when the engine has ended.
+    /// Runs one turn: waits for at most `timeout` (`None`: until an event occurs), then processes all pending work.
+    /// Returns false when the engine has ended.
     ///
     /// # Errors
-    /// The system's event queue is broken, or the engine panicked. The engine has ended then.
+    /// The system's event queue is broken, or the engine panicked. The engine has then ended.
     pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         if self.is_ended() {
             return Ok(false);
@@ -151,7 +152,8 @@ impl Engine {
         self.accept_at_listeners(now);
         self.note_backlog(now);
         let is_caught_up = self.receive(now);
-        // In turn: where there is little room, who comes first takes all of it. Before a stop what was taken already comes first.
+        // The order alternates, because the first client takes all of a scarce send capacity. During a stop, commands
+        // already accepted come first.
         self.is_commands_turn = !self.is_commands_turn || matches!(self.phase, Phase::Draining { .. });
         if self.is_commands_turn {
             self.process_commands(now);
@@ -174,7 +176,7 @@ impl Engine {
         Ok(self.phase != Phase::Ended)
     }
 
-    /// Tells the core how far the readers of local queues are behind, while they are, and once more after that.
+    /// Reports the backlog of local readers to the core while there is one, and once more after it ends.
     fn note_backlog(&mut self, now: ClockReading) {
         let fullness = self.clients.fullness();
         let was_told = std::mem::replace(&mut self.has_backlog, FULLNESS_REPORT_MIN <= fullness);
@@ -183,12 +185,14 @@ impl Engine {
         }
     }
 
-    /// Whether publishers must wait: for the network, for receivers, or for those who asked to be told when everything has left.
+    /// Returns whether publishers must wait: for the network, for receivers, or because too many flush requests are
+    /// pending.
     pub(super) fn is_publish_blocked(&self) -> bool {
         self.transmit_queue.is_backlogged() || self.peer.is_publish_blocked() || FLUSHES_MAX <= self.flushes.len()
     }
 
-    /// Lets clients of listeners publish once the peer knows who gets their messages, or has waited for long enough.
+    /// Lets clients of listeners publish once the peer knows the interest of all others, or the discovery time has
+    /// passed.
     fn end_discovery(&mut self, now: ClockReading) {
         self.discovery_end.take_if(|until| *until <= now.instant || self.peer.knows_all_interest());
     }
@@ -199,8 +203,8 @@ impl Engine {
         Some(self.peer.discovery().map_or(until, |discovery| discovery.min(until)))
     }
 
-    /// Publishes for a client. False, and nothing done, if too much waits to be sent: for the socket, or until receivers say
-    /// that they have room, which is read in turns.
+    /// Publishes a message for a client. Returns false without publishing if the client must wait for the socket or for
+    /// receivers. The engine reads the window reports of receivers only during its turns.
     pub(crate) fn publish(&mut self, now: ClockReading, client: ClientId, message: &Message) -> bool {
         let has_room = self.ensure_send_capacity();
         if has_room {
@@ -210,7 +214,7 @@ impl Engine {
         has_room
     }
 
-    /// As [`Engine::publish`], of a message of nothing but subject and payload.
+    /// Does the same as [`Engine::publish`] for a message that has only a subject and a payload.
     #[inline]
     pub(crate) fn publish_payload(
         &mut self,
@@ -227,7 +231,7 @@ impl Engine {
         has_room
     }
 
-    /// Whether there is room for a message on its way to the network, or some can be made.
+    /// Returns whether a message can be sent now. Flushes the transmit queue if it is backlogged.
     #[inline]
     pub(super) fn ensure_send_capacity(&mut self) -> bool {
         if self.transmit_queue.is_backlogged() {
@@ -251,7 +255,7 @@ impl Engine {
         self.published = Some((client, 1));
     }
 
-    /// Credits who published last with what it published since.
+    /// Credits the last publishing client with its messages since the last call.
     pub(super) fn count_published(&mut self) {
         if let Some((client, count)) = self.published.take()
             && let Some(client) = self.clients.client(client)
@@ -260,7 +264,7 @@ impl Engine {
         }
     }
 
-    /// Subscribes for an embedded client; its events go to `queue`.
+    /// Subscribes for an embedded client. The subscription's events go to `queue`.
     pub(crate) fn subscribe(
         &mut self,
         now: ClockReading,
@@ -269,7 +273,7 @@ impl Engine {
         (wanted, mode, news): (SubscriptionFilter, Option<DeliveryMode>, bool),
         queue: Arc<SubscriptionQueue>,
     ) -> Result<(), Refusal> {
-        // A client that is gone, or a peer that has closed its queues, has nowhere to put events.
+        // A departed client has no queues for events, nor has a peer that has closed them.
         let Some(ClientTransport::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind) else {
             return Err(Refusal::Stopping);
         };
@@ -284,7 +288,7 @@ impl Engine {
         }
     }
 
-    /// What a subscription gets that does not say it itself.
+    /// Returns the delivery mode of a subscription that names none.
     pub(super) fn default_mode(&self, wanted: &SubscriptionFilter) -> DeliveryMode {
         if wanted.queue.is_some() { DeliveryMode::Repair } else { self.delivery }
     }
@@ -305,7 +309,7 @@ impl Engine {
         }
     }
 
-    /// Asks a peer's history for an embedded client.
+    /// Queries a peer's history for an embedded client.
     pub(crate) fn query_history(
         &mut self,
         now: ClockReading,
@@ -321,7 +325,7 @@ impl Engine {
         self.ask(now, client, id, peer, question, timeout);
     }
 
-    /// Asks a peer's history; the answer goes to [`Engine::on_answered`].
+    /// Queries a peer's history. The answer goes to [`Engine::on_answered`].
     pub(super) fn ask(
         &mut self,
         now: ClockReading,
@@ -340,14 +344,14 @@ impl Engine {
         }
     }
 
-    /// A part of an answer goes to who asked, or word that none will come.
+    /// Passes a part of an answer to the client that asked, or the reason why no answer comes.
     pub(super) fn on_answered(&mut self, client: ClientId, id: u64, answer: Answered) {
         if let Some(connection) = self.clients.connection(client) {
             let answer = if connection.outbox.exceeds_answer_limit() { Err(QuestionFailure::TooMany) } else { answer };
             self.clients.answer(client, &PeerFrame::Answered { id, answer: answer.map(|part| part.encode()) });
         } else if let Entry::Occupied(asked) = self.pending_questions.entry((client, id)) {
             let is_last = answer.as_ref().map_or(true, |part| part.last);
-            // Who asked may have stopped waiting.
+            // The requester may have stopped waiting.
             let is_wanted = asked.get().send(answer);
             if is_last || !is_wanted {
                 asked.remove();
@@ -355,7 +359,7 @@ impl Engine {
         }
     }
 
-    /// The client is gone.
+    /// Removes a client and everything that belongs to it.
     pub(crate) fn detach(&mut self, now: ClockReading, id: ClientId) {
         let Some(mut client) = self.clients.remove(id) else { return };
         match &mut client.kind {
@@ -377,7 +381,7 @@ impl Engine {
         self.is_acceptable = true;
     }
 
-    /// Hands a request to the core and does what follows. Gives the refusal, if it was refused.
+    /// Passes a request to the core and applies the effects. Returns the refusal if the core refused the request.
     pub(super) fn request(&mut self, now: ClockReading, client: ClientId, request: ClientRequest) -> Option<Refusal> {
         self.refused = None;
         self.peer.handle(now, Input::ClientRequest { client, request });
@@ -385,7 +389,7 @@ impl Engine {
         self.refused.take()
     }
 
-    /// Answers a question about the peer.
+    /// Answers a `show` query about the peer.
     pub(crate) fn show(&mut self, now: ClockReading, query: &Value) -> Value {
         self.peer.settle();
         self.count_published();
@@ -449,9 +453,9 @@ impl Engine {
         ]
     }
 
-    /// Does what programs in the same process ask for, in the order in which they asked. While publishers are held up
-    /// everything else overtakes what they have published: subscribing, reports, and above all what ends things. What a client
-    /// has published leaves all the same when it has detached meanwhile.
+    /// Processes the commands of embedded clients in the order of their arrival. While publishers are blocked, all
+    /// other commands overtake pending publishes: subscribing, reports, and above all detaching and stopping. Messages
+    /// already published are sent even if their client has detached meanwhile.
     fn process_commands(&mut self, now: ClockReading) {
         for _ in 0..COMMANDS_PER_TURN {
             let is_publish_blocked = self.is_publish_blocked();
@@ -474,7 +478,7 @@ impl Engine {
                 let outcome = self.subscribe(now, client, sub, (wanted, mode, news), queue);
                 match outcome {
                     Ok(()) => drop(self.confirm(now, Subscriber::Embedded(client, sub, answer))),
-                    // Who asked may have stopped waiting.
+                    // The requester may have stopped waiting.
                     Err(refusal) => drop(answer.send(Err(why(&refusal)))),
                 }
             }
@@ -491,7 +495,7 @@ impl Engine {
             EngineCommand::StreamServiceEvent(told) => self.on_streams(now, *told),
             EngineCommand::EventsEnded(cost) => self.events.end(cost),
             EngineCommand::EventsClaimed(claimed) => self.on_events_claimed(now, claimed),
-            // Who asked may have stopped waiting.
+            // The requester may have stopped waiting.
             EngineCommand::Show { query, answer } => drop(answer.send(self.show(now, &query))),
             EngineCommand::Flush { answer } => self.await_flush(FlushWaiter::Embedded(answer)),
             EngineCommand::Detach { client } => self.detach(now, client),
@@ -499,7 +503,7 @@ impl Engine {
         }
     }
 
-    /// Does everything that the core wants done.
+    /// Applies all pending effects of the core.
     pub(super) fn apply_effects(&mut self, now: ClockReading) {
         while let Some(effect) = self.peer.poll_effect() {
             match effect {
@@ -524,7 +528,7 @@ impl Engine {
         }
     }
 
-    /// Multicasts do not arrive: tells the switches once more that this host wants them.
+    /// Joins the group again because no multicasts arrive: the switches then see the membership once more.
     fn rejoin(&mut self) {
         match self.sockets.rejoin() {
             Ok(()) => tracing::info!(group = %self.sockets.group_address(), "group joined anew"),
@@ -544,16 +548,16 @@ impl Engine {
         self.hosts.get(&epoch).copied()
     }
 
-    /// Somebody is to be told when all that has been published so far has left.
+    /// Registers a flush request for everything published before this call.
     pub(super) fn await_flush(&mut self, waiting: FlushWaiter) {
         self.flushes.push((waiting, FlushPoint::Core(self.peer.published())));
     }
 
-    /// Sends what waits, tells those who wait for that, and writes to the clients. Without a tick before it the core may
-    /// still have an open datagram, so what is to leave it has not.
+    /// Sends queued datagrams, reports completed flushes and writes to the clients. Without a preceding tick the core
+    /// may still hold an open datagram, so no flush is reported.
     fn flush_output(&mut self, now: ClockReading, has_ticked: bool) {
-        // A multicast takes longer than some writes, and who is written to can work meanwhile. Many clients would delay the network,
-        // and who only gets an answer has time.
+        // A multicast takes longer than a few writes, and those clients can work meanwhile. Writes to many clients
+        // would delay the network, and answers are less urgent.
         if self.clients.has_few_messages() {
             let ended = self.clients.write_messages();
             self.detach_all(now, ended);
@@ -576,7 +580,7 @@ impl Engine {
         }
     }
 
-    /// Tells those who wait for what has left by now, whatever came after it.
+    /// Reports the flushes that are complete, whatever was published after them.
     fn report_flushed(&mut self) {
         for (waiting, mut leaving) in std::mem::take(&mut self.flushes) {
             if let FlushPoint::Core(published) = leaving
@@ -591,7 +595,7 @@ impl Engine {
                     self.clients.answer(client, &PeerFrame::Flushed { token });
                 }
                 (FlushPoint::Socket(count), FlushWaiter::Embedded(answer)) if self.transmit_queue.has_sent(count) => {
-                    // Who asked may have stopped waiting.
+                    // The requester may have stopped waiting.
                     let _ = answer.send(());
                 }
                 (_, waiting) => self.flushes.push((waiting, leaving)),

@@ -1,46 +1,46 @@
-//! The bytes from and to one client: whether its stream has some or takes some, and what waits to be written to it.
+//! Byte flow of one client: readiness of its stream, and accounting of unwritten output.
 
 use crate::listener::output_buffer::OutputBuffer;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 
-/// Bytes of answers beyond which no more requests of the client are taken: it asks and does not listen.
+/// Bytes of unwritten answers beyond which the client is backpressured: it asks without reading the answers.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
-/// From so many bytes on a read is worth another one: a client that sends much has sent more meanwhile.
+/// Minimum bytes of a read that make another one worthwhile: a client that sends much has sent more meanwhile.
 const SMALL_BYTES: usize = 4 * 1024;
-/// Bytes that are accounted for together.
+/// Maximum bytes of one span of output that is accounted for together.
 const SPAN_BYTES: u64 = 64 * 1024;
 
-/// Where the stream of a client stands.
+/// State of a client's stream.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
-    /// There may be bytes to read.
+    /// True if there may be bytes to read.
     pub(crate) is_readable: bool,
-    /// The client may have closed, or the connection may be broken; reading tells.
+    /// True if the client may have closed, or the connection may be broken; a read finds out.
     pub(crate) may_be_closed: bool,
-    /// The stream may take bytes.
+    /// True if the stream may take bytes.
     pub(crate) is_writable: bool,
-    /// Requests that were read wait to be taken.
+    /// True if requests already read wait to be processed.
     pub(crate) has_buffered_input: bool,
-    /// Nothing more is read; it ends when everything is written.
+    /// True if nothing more is read; the connection ends when all output is written.
     pub(crate) is_closing: bool,
-    /// The client does not listen any more. What it said before it left is still read.
+    /// True if the client no longer reads. Its earlier requests are still read.
     is_write_closed: bool,
 }
 
-/// What a read gave.
+/// Outcome of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadOutcome {
-    /// So many bytes.
+    /// Number of bytes read.
     Bytes(usize),
-    /// Nothing for now.
+    /// There is nothing to read for now.
     Nothing,
     /// The client has closed, or the connection is broken.
     End,
 }
 
 impl ConnectionState {
-    /// Of a stream of which nothing is known.
+    /// Makes the state of a stream whose readiness is unknown.
     pub(crate) fn new() -> ConnectionState {
         ConnectionState {
             is_readable: true,
@@ -52,13 +52,14 @@ impl ConnectionState {
         }
     }
 
-    /// Whether requests of the client can be taken, as far as is known.
+    /// Returns whether the client may have requests to process.
     pub(crate) fn has_input(&self) -> bool {
         !self.is_closing && (self.has_buffered_input || self.is_readable)
     }
 
-    /// Reads once, by way of `scratch`, and hands on what came. `is_plain` says that a read that does not fill `scratch` takes
-    /// all there is, so that what comes later is an event of its own (`epoll(7)`), as the end is not if it was one with these bytes.
+    /// Reads once into `scratch` and passes the bytes to `take`. `is_plain` means that a read that does not fill
+    /// `scratch` empties the socket. Later bytes then cause an event of their own (`epoll(7)`). The end of the stream
+    /// causes none if it came in one event with these bytes.
     pub(crate) fn read(
         &mut self,
         stream: &mut impl Read,
@@ -84,15 +85,15 @@ impl ConnectionState {
         }
     }
 
-    /// Has `write` write what waits, if the stream may take it; it says whether that was everything. False at the end of a connection
-    /// that the peer ends.
+    /// Calls `write` if the stream may take bytes; `write` returns whether all output was written. Returns false at the
+    /// end of a connection that the peer closes.
     pub(crate) fn write(&mut self, write: impl FnOnce() -> io::Result<bool>) -> bool {
         if self.is_writable && !self.is_write_closed {
             match write() {
                 Ok(true) => return !self.is_closing,
                 Ok(false) => self.is_writable = false,
                 Err(_) => {
-                    // The reader finds the end, after all that was published.
+                    // The reader finds the end, after everything the client has published.
                     self.is_write_closed = true;
                     self.is_readable = true;
                 }
@@ -101,28 +102,28 @@ impl ConnectionState {
         !(self.is_write_closed && self.is_closing)
     }
 
-    /// Whether nobody will read what is written.
+    /// Returns whether the client no longer reads.
     pub(crate) fn is_write_closed(&self) -> bool {
         self.is_write_closed
     }
 }
 
-/// What waits to be written to a client, and how much of it is messages and answers.
+/// Unwritten output of a client, with the amounts of messages and answers in it.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBuffer {
-    /// The bytes; [`WriteBuffer::note`] follows whatever is put there.
+    /// The unwritten bytes. A call of [`WriteBuffer::note`] must follow each addition.
     pub(crate) out: OutputBuffer,
-    /// Bytes written, of all there ever were,
+    /// Total bytes written so far,
     written: u64,
-    /// and bytes accounted for.
+    /// and total bytes accounted for.
     noted: u64,
     marks: VecDeque<BufferSpan>,
-    /// Messages and loss reports.
+    /// Number of unwritten messages and loss reports.
     events: usize,
     answer_bytes: usize,
 }
 
-/// A span of the bytes; what is in it counts until all of it is written.
+/// A span of the output. Its contents count until all of it is written.
 #[derive(Debug)]
 struct BufferSpan {
     start: u64,
@@ -132,13 +133,13 @@ struct BufferSpan {
 }
 
 impl WriteBuffer {
-    /// What has been put into `out` since the last call is so many messages or reports. Some of them may be put there only before the
-    /// next call, and count already.
+    /// Accounts the bytes added to `out` since the last call as `events` messages or reports. Some of them may be added
+    /// only before the next call, and count already.
     pub(crate) fn note_events(&mut self, events: usize) {
         self.note(events, false);
     }
 
-    /// What has been put into `out` since the last call is answers.
+    /// Accounts the bytes added to `out` since the last call as answers.
     pub(crate) fn note_answers(&mut self) {
         self.note(0, true);
     }
@@ -162,32 +163,32 @@ impl WriteBuffer {
         }
     }
 
-    /// Messages and reports that wait.
+    /// Returns the number of unwritten messages and reports.
     pub(crate) fn events(&self) -> usize {
         self.events
     }
 
-    /// Bytes that wait.
+    /// Returns the number of unwritten bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.out.len()
     }
 
-    /// Those of them that nobody else counts.
+    /// Returns the number of unwritten bytes that are not counted as shared payloads.
     pub(crate) fn own_bytes(&self) -> usize {
         self.out.uncounted_len()
     }
 
-    /// Bytes of answers that wait.
+    /// Returns the number of unwritten bytes of answers.
     pub(crate) fn answer_bytes(&self) -> usize {
         self.answer_bytes
     }
 
-    /// Whether so many answers wait that no more requests of the client should be taken.
+    /// Returns whether unwritten answers exceed the limit beyond which no more requests of the client are processed.
     pub(crate) fn is_backpressured(&self) -> bool {
         ANSWER_BYTES_MAX < self.answer_bytes
     }
 
-    /// Writes until nothing waits or the writer would block; false in the latter case.
+    /// Writes until nothing waits or the writer would block. Returns false in the latter case.
     ///
     /// # Errors
     /// The connection is broken.
@@ -198,7 +199,7 @@ impl WriteBuffer {
         outcome
     }
 
-    /// Nobody will read any of it.
+    /// Discards all unwritten output of a client that no longer reads.
     pub(crate) fn clear(&mut self) {
         let bytes = self.out.len();
         self.out.clear();
@@ -222,7 +223,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// A stream that takes so many bytes and then blocks.
+    /// A stream that takes this number of bytes and then blocks.
     struct Slow(usize);
 
     impl Write for Slow {
@@ -274,7 +275,7 @@ mod tests {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let mut unwritten = WriteBuffer::default();
-            // The bytes of each message and answer, and whether it is an answer; those written in front are taken off.
+            // Bytes of each message or answer, and true for an answer. Written ones are removed from the front.
             let mut twin: VecDeque<(usize, bool)> = VecDeque::new();
             for _ in 0..1000 {
                 let (bytes, is_answer) = (rng.between(1, 5000) as usize, rng.chance(0.3));

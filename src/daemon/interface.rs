@@ -1,7 +1,7 @@
-//! Which network interface the peer uses: chosen by name, address, network or `auto`, with reasons a person can read.
+//! The choice of the peer's network interface: by name, address, network or `auto`, with readable reasons.
 //!
-//! Listing asks the system; choosing is a pure function of the list, so that every answer and every error is tested
-//! without the machine having such interfaces.
+//! Listing asks the system. Choosing is a pure function of the list, so tests cover every answer and every error
+//! without such interfaces on the machine.
 
 mod list;
 
@@ -12,10 +12,10 @@ use std::io;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// What was asked for: the value of `interface` in the configuration.
+/// Requested interface: the value of `interface` in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Spec {
-    /// Find the one that leads to the LAN.
+    /// The interface that leads to the LAN.
     Auto,
     /// The interface of this name, such as `eth0`.
     Name(String),
@@ -35,7 +35,7 @@ pub struct Subnet {
 }
 
 impl Subnet {
-    /// Whether `address` belongs to the network.
+    /// Returns whether `address` belongs to the network.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
@@ -51,16 +51,16 @@ impl Subnet {
     }
 }
 
-/// Why a text names no interface.
+/// Reason why a text names no interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
-    /// Nothing at all.
+    /// The text is empty.
     Empty,
-    /// Before the `/` stands no address.
+    /// The part before the `/` is no address.
     NetworkAddress(String),
-    /// After the `/` stands no number of bits that the address can have.
+    /// The part after the `/` is no valid number of bits for the address.
     NetworkPrefix(String),
-    /// Longer than the kernel's 15 bytes, or with a space or a slash.
+    /// The name is longer than the kernel's 15 bytes, or has a space or a slash.
     Name(String),
 }
 
@@ -120,7 +120,7 @@ impl fmt::Display for Spec {
     }
 }
 
-/// IPv4 or IPv6; the group's address decides.
+/// Address family; the group's address decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv4.
@@ -130,12 +130,12 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of an address.
+    /// Returns the family of an address.
     pub fn of(address: IpAddr) -> Family {
         if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
 
-    /// Bytes of the IP and UDP headers before the payload of a datagram.
+    /// Returns the bytes of the IP and UDP headers before the payload of a datagram.
     fn header_bytes(self) -> usize {
         match self {
             Family::V4 => 20 + 8,
@@ -155,7 +155,7 @@ impl fmt::Display for Family {
 pub struct InterfaceAddress {
     /// The address.
     pub ip: IpAddr,
-    /// False for IPv6 addresses that go away by themselves or cannot be used yet: temporary, tentative, deprecated.
+    /// False for IPv6 addresses that expire or are not usable yet: temporary, tentative, deprecated.
     pub stable: bool,
 }
 
@@ -168,45 +168,47 @@ pub struct Interface {
     pub index: u32,
     /// The largest IP packet in bytes.
     pub mtu: usize,
-    /// Switched on by the administrator.
+    /// True if the administrator has switched it on.
     pub up: bool,
-    /// Has a carrier.
+    /// True if it has a carrier.
     pub running: bool,
-    /// Says that it can multicast. `lo` does not say so but can.
+    /// True if it reports multicast support. `lo` does not report it but supports multicast.
     pub multicast: bool,
-    /// The host talking to itself.
+    /// True for the loopback interface.
     pub loopback: bool,
-    /// A tunnel with one other end.
+    /// True for a tunnel with one other end.
     pub point_to_point: bool,
     /// Its addresses in the kernel's order.
     pub addresses: Vec<InterfaceAddress>,
 }
 
 impl Interface {
-    /// The address to use for a family: lasting before passing, wide before link-local, then the kernel's order.
+    /// Returns the address to use for a family: stable before temporary, wide before link-local, then the kernel's
+    /// order.
     fn address(&self, family: Family) -> Option<IpAddr> {
         let of_family = self.addresses.iter().filter(|address| Family::of(address.ip) == family);
         of_family.min_by_key(|address| (!address.stable, is_link_local(address.ip))).map(|address| address.ip)
     }
 
-    /// Made by a container, a virtual machine monitor or a VPN: rarely the LAN that is meant.
+    /// Returns whether a container, a virtual machine monitor or a VPN made the interface: it is rarely the intended
+    /// LAN.
     fn is_virtual(&self) -> bool {
         self.point_to_point || VIRTUAL_PREFIXES.iter().any(|prefix| self.name.starts_with(prefix))
     }
 }
 
-/// Why an interface was chosen.
+/// Reason for the choice of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChoiceReason {
-    /// It was named.
+    /// The configuration names it.
     Named,
-    /// It has the address that was asked for.
+    /// It has the requested address.
     HasAddress,
-    /// It has an address in the network that was asked for.
+    /// It has an address in the requested network.
     InNetwork,
-    /// `auto`: no other one can multicast to a LAN.
+    /// `auto`: it is the only one that can multicast to a LAN.
     Only,
-    /// `auto`: of several, the default route leaves by it.
+    /// `auto`: several fit, and the default route leaves by it.
     DefaultRoute,
 }
 
@@ -233,16 +235,16 @@ pub struct ChosenInterface {
     pub address: IpAddr,
     /// The largest IP packet in bytes.
     pub mtu: usize,
-    /// Whether it leads nowhere but to this host.
+    /// True if it leads only to this host.
     pub loopback: bool,
     /// The reason.
     pub why: ChoiceReason,
-    /// `auto`: the names of those that would have done as well, or were passed over as virtual.
+    /// `auto`: names of the other usable interfaces, including those passed over as virtual.
     pub others: Vec<String>,
 }
 
 impl ChosenInterface {
-    /// The most bytes of UDP payload that travel in one IP packet, without fragments.
+    /// Returns the maximum bytes of UDP payload in one IP packet, without fragments.
     pub fn payload_bytes_max(&self) -> usize {
         self.mtu.saturating_sub(Family::of(self.address).header_bytes()).min(UDP_PAYLOAD_BYTES_MAX)
     }
@@ -258,55 +260,55 @@ impl fmt::Display for ChosenInterface {
     }
 }
 
-/// Why no interface was chosen. The text says what there is and what to do.
+/// Reason why no interface was chosen. The text lists the interfaces and names the fix.
 #[derive(Debug)]
 pub enum ChooseError {
-    /// The system would not list its interfaces.
+    /// The system refused to list its interfaces.
     List(io::Error),
-    /// None has this name.
+    /// No interface has this name.
     NoSuchName {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// All there are.
+        /// All interfaces of the host.
         there: Vec<Interface>,
     },
-    /// None has this address, or one in this network.
+    /// No interface has this address, or one in this network.
     NoSuchAddress {
-        /// What was asked for.
+        /// The requested interface.
         spec: Spec,
-        /// All there are.
+        /// All interfaces of the host.
         there: Vec<Interface>,
     },
-    /// The address or network asked for and the group are of two families.
+    /// The requested address or network and the group are of two families.
     OtherFamily {
-        /// What was asked for.
+        /// The requested interface.
         spec: Spec,
         /// The family of the group.
         family: Family,
     },
-    /// It is switched off.
+    /// The interface is switched off.
     Down(String),
-    /// It cannot multicast.
+    /// The interface cannot multicast.
     NoMulticast(String),
-    /// It has no address of the group's family.
+    /// The interface has no address of the group's family.
     NoAddress {
         /// The interface.
         name: String,
         /// The family of the group.
         family: Family,
     },
-    /// `auto`: none can multicast to a LAN.
+    /// `auto`: no interface can multicast to a LAN.
     NoneFit {
         /// The family of the group.
         family: Family,
-        /// All there are.
+        /// All interfaces of the host.
         there: Vec<Interface>,
     },
-    /// Several fit and nothing tells which is meant.
+    /// Several interfaces fit, and nothing decides between them.
     Ambiguous {
-        /// What was asked for.
+        /// The requested interface.
         spec: Spec,
-        /// Those that fit.
+        /// The interfaces that fit.
         fitting: Vec<Interface>,
     },
 }
@@ -378,7 +380,8 @@ pub fn choose(spec: &Spec, family: Family) -> Result<ChosenInterface, ChooseErro
     choose_from(&there, list::default_route(family).as_deref(), spec, family)
 }
 
-/// The choice itself. `default_route` is the interface by which the default route of the family leaves.
+/// Chooses among the given interfaces. `default_route` is the interface by which the default route of the family
+/// leaves.
 fn choose_from(
     there: &[Interface],
     default_route: Option<&str>,
@@ -402,7 +405,7 @@ fn choose_from(
     }
 }
 
-/// The one interface with an address in `network`.
+/// Chooses the only interface with an address in `network`.
 fn choose_in(
     there: &[Interface],
     network: Subnet,
@@ -422,7 +425,7 @@ fn choose_in(
     }
 }
 
-/// The interface that leads to the LAN: real ones before virtual ones, then the one of the default route.
+/// Chooses the interface that leads to the LAN: physical ones before virtual ones, then the one of the default route.
 fn choose_auto(
     there: &[Interface],
     default_route: Option<&str>,
@@ -455,7 +458,7 @@ fn choose_auto(
     Ok(chosen)
 }
 
-/// The choice made, if the interface can be used at all.
+/// Makes the choice if the interface is usable.
 fn check_usable(interface: &Interface, address: IpAddr, why: ChoiceReason) -> Result<ChosenInterface, ChooseError> {
     let name = interface.name.clone();
     if !interface.up {
@@ -481,8 +484,8 @@ const NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
 /// The 16-bit length of an IPv4 packet less its IP and UDP headers.
 const UDP_PAYLOAD_BYTES_MAX: usize = 65_535 - 20 - 8;
 
-/// Beginnings of the names that Docker, Podman, Kubernetes networks, libvirt, VMware, VirtualBox, LXC, WireGuard,
-/// Tailscale, ZeroTier and OpenVPN give to theirs. A bridge named `br0` is usually the LAN; Docker's are `br-<hash>`.
+/// Name prefixes of interfaces made by Docker, Podman, Kubernetes networks, libvirt, VMware, VirtualBox, LXC,
+/// WireGuard, Tailscale, ZeroTier and OpenVPN. A bridge named `br0` is usually the LAN; Docker's are `br-<hash>`.
 const VIRTUAL_PREFIXES: [&str; 18] = [
     "docker",
     "br-",

@@ -1,4 +1,4 @@
-//! The Unix socket: where it stands, and one connection of a client.
+//! The Unix socket of the peer, and the connection of one attached client.
 
 use crate::daemon::flow::{ConnectionState, ReadOutcome};
 use crate::daemon::outbox::ClientOutbox;
@@ -16,32 +16,32 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The socket's mode: its owner and group may connect.
+/// Mode of the socket: its owner and group may connect.
 const SOCKET_MODE: u32 = 0o660;
-/// The mode of directories made for it.
+/// Mode of the directories created for the socket.
 const DIRECTORY_MODE: u32 = 0o700;
-/// How often, and at which interval, the lock on the directory is tried: for a second.
+/// Number of tries to lock the directory, and their interval: one second in total.
 const LOCK_TRIES: u32 = 50;
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// Why the Unix socket could not be opened. The text names the fix.
+/// Reason why the Unix socket could not be opened. The text names the fix.
 #[derive(Debug)]
 pub enum SocketError {
     /// Another peer answers on it.
     Running(PathBuf),
-    /// Something that is no socket has the name.
+    /// A file that is no socket has the name.
     NotASocket(PathBuf),
-    /// The default directory is not what this user would have made.
+    /// The default directory is not one that this user would have created.
     Directory(DirectoryError),
-    /// Something else the system refused.
+    /// The system refused another operation.
     System {
-        /// What was asked of it.
+        /// Operation that failed.
         step: &'static str,
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// What it said.
+        /// Error that the system returned.
         error: io::Error,
     },
 }
@@ -65,12 +65,13 @@ impl fmt::Display for SocketError {
 
 impl std::error::Error for SocketError {}
 
-/// Why the default directory of the socket, `/tmp/seqcast-UID`, cannot be trusted: anyone may make a file of that name.
+/// Reason why the default directory of the socket, `/tmp/seqcast-UID`, cannot be trusted: anyone may create a file of
+/// that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DirectoryError {
     /// It belongs to another user, or is no directory.
     NotOurs(PathBuf),
-    /// Others may write in it: these are its permissions.
+    /// Other users may write to it; the number is its mode.
     Writable(PathBuf, u32),
 }
 
@@ -88,13 +89,13 @@ impl fmt::Display for DirectoryError {
     }
 }
 
-/// Whether the directory of this socket can be trusted, if it is there and has the name of the default one. Any other is
-/// the user's choice.
+/// Checks the directory of this socket if it exists and has the name of the default one. Any other directory is the
+/// user's choice.
 pub(crate) fn check_directory(socket: &Path) -> Result<(), DirectoryError> {
     let uid = nix::unistd::getuid().as_raw();
     let is_default = |directory: &&Path| directory.file_name().is_some_and(|name| *name == *format!("seqcast-{uid}"));
     let Some(directory) = socket.parent().filter(is_default) else { return Ok(()) };
-    // What cannot be looked at cannot be used either, and that is told where it is tried.
+    // An inaccessible directory cannot be used either; the attempt to use it reports that.
     let Ok(found) = fs::symlink_metadata(directory) else { return Ok(()) };
     let mode = found.mode() & 0o777;
     match () {
@@ -104,17 +105,17 @@ pub(crate) fn check_directory(socket: &Path) -> Result<(), DirectoryError> {
     }
 }
 
-/// The listening socket. Its file goes with it, unless another one has taken the place.
+/// The listening socket. Dropping it removes its file, unless another socket has replaced the file.
 #[derive(Debug)]
 pub(crate) struct LocalSocket {
     pub(crate) socket: UnixListener,
     path: PathBuf,
-    /// (device, inode) of the file.
+    /// Device and inode of the file.
     identity: (u64, u64),
 }
 
 impl LocalSocket {
-    /// Listens at `path`. Makes the directory if it is missing, and takes the place of a peer that crashed.
+    /// Listens at `path`. Creates the directory if it is missing, and replaces the socket of a peer that crashed.
     pub(crate) fn bind(path: &Path) -> Result<LocalSocket, SocketError> {
         let system = |step| move |error| SocketError::System { step, path: path.to_owned(), error };
         let directory = match path.parent() {
@@ -131,7 +132,8 @@ impl LocalSocket {
         remove_stale_socket(path)?;
         let listen = || {
             let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM.nonblocking(), None)?;
-            // Linux gives the file the mode of the socket, less the umask; so it is never open to all, not even briefly.
+            // Linux gives the file the mode of the socket, less the umask. So the socket is never open to all users,
+            // not even briefly.
             File::from(OwnedFd::from(socket.try_clone()?)).set_permissions(Permissions::from_mode(SOCKET_MODE))?;
             socket.bind(&socket2::SockAddr::unix(path)?)?;
             fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
@@ -144,7 +146,7 @@ impl LocalSocket {
         Ok(LocalSocket { socket, path: path.to_owned(), identity: (file.dev(), file.ino()) })
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -159,8 +161,8 @@ impl Drop for LocalSocket {
     }
 }
 
-/// Two peers that start at once must not both find a stale socket and remove each other's: each holds a lock on the
-/// directory while it looks. Where there is no such lock to be had in time, starting matters more.
+/// Locks the directory of the socket. Two peers that start at once must not both find a stale socket and remove each
+/// other's, so each holds the lock while it looks. If the lock is not available in time, the peer starts without it.
 fn lock_directory(directory: &Path) -> Option<File> {
     let file = File::open(directory).ok()?;
     for _ in 0..LOCK_TRIES {
@@ -174,7 +176,7 @@ fn lock_directory(directory: &Path) -> Option<File> {
     None
 }
 
-/// Removes a socket that nobody listens on.
+/// Removes a socket on which no process listens.
 fn remove_stale_socket(path: &Path) -> Result<(), SocketError> {
     let system = |step| move |error| SocketError::System { step, path: path.to_owned(), error };
     match fs::symlink_metadata(path) {
@@ -183,7 +185,7 @@ fn remove_stale_socket(path: &Path) -> Result<(), SocketError> {
         Ok(file) if !file.file_type().is_socket() => return Err(SocketError::NotASocket(path.to_owned())),
         Ok(_) => {}
     }
-    // Not waiting: a peer too busy to accept is running too, and answers "would block".
+    // The socket does not block: a peer too busy to accept is running too, and the kernel answers "would block".
     let connect = || {
         let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM.nonblocking(), None)?;
         socket.connect(&socket2::SockAddr::unix(path)?)
@@ -200,20 +202,20 @@ fn remove_stale_socket(path: &Path) -> Result<(), SocketError> {
     }
 }
 
-/// One attached client: its stream, its conversation, and what waits to be written to it.
+/// Connection of one attached client: its stream, its protocol state, and its unwritten output.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: UnixStream,
     pub(crate) listener: PeerEndpoint,
     pub(crate) outbox: ClientOutbox,
-    /// Its process, if the kernel tells.
+    /// Process id of the client, if the kernel reports it.
     pub(crate) pid: Option<i32>,
     pub(crate) flow: ConnectionState,
-    /// The client has said who it is.
+    /// True once the client has sent its HELLO.
     pub(crate) is_greeted: bool,
-    /// What comes before all that is in the listener, and has to wait while publishers are held up.
+    /// Frame that precedes all buffered input and must wait while publishers are blocked.
     pub(crate) waiting: Option<ClientFrame>,
-    /// The subject of the last run of messages: the next one is often of the same.
+    /// Subject of the last run of messages; the next run often has the same one.
     pub(crate) subject: Option<Subject>,
 }
 
@@ -231,25 +233,26 @@ impl Connection {
         }
     }
 
-    /// Whether the client has something that the engine can do now, as far as is known.
+    /// Returns whether the client may have input that the engine can process now.
     pub(crate) fn has_input(&self, is_publish_blocked: bool) -> bool {
         let must_wait = is_publish_blocked && self.waiting.is_some();
         !must_wait && !self.outbox.is_backpressured() && self.flow.has_input()
     }
 
-    /// Remembers the subject of the last run, in a place of its own.
+    /// Stores a detached copy of the last run's subject.
     pub(crate) fn cache_subject(&mut self, subject: &Subject) {
         if self.subject.as_ref() != Some(subject) {
             self.subject = Some(subject.detached());
         }
     }
 
-    /// Reads once, into the listener, by way of `scratch`.
+    /// Reads once through `scratch` into the protocol parser.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> ReadOutcome {
         self.flow.read(&mut self.stream, false, scratch, |bytes| self.listener.push(bytes))
     }
 
-    /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.
+    /// Writes pending output, as far as the stream takes it. Returns false at the end of a connection that the peer
+    /// closes.
     pub(crate) fn write(&mut self) -> bool {
         let goes_on = self.flow.write(|| self.outbox.write_to(&mut self.stream));
         if self.flow.is_write_closed() {

@@ -1,4 +1,4 @@
-//! The log: one line per fact, as text or as JSON.
+//! The log: one line per event, as text or as JSON.
 
 use crate::config::{Config, LogFormat, LogLevel};
 use crate::daemon::log_file::LogFile;
@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use tracing::level_filters::LevelFilter;
 
-/// The file of this process's log, if it goes to one.
+/// Log file of this process, if it logs to a file.
 static FILE: OnceLock<Mutex<LogFile>> = OnceLock::new();
 
-/// What appends to it from any thread.
+/// Writer that appends to the log file from any thread.
 struct Appender(&'static Mutex<LogFile>);
 
 impl Appender {
@@ -33,14 +33,14 @@ impl Write for Appender {
     }
 }
 
-/// Why the log could not be opened.
+/// Reason why the log could not be opened.
 #[derive(Debug)]
 pub enum LogError {
     /// The file cannot be written.
     File {
-        /// Which.
+        /// Path of the log file.
         path: PathBuf,
-        /// What the system said.
+        /// Error that the system returned.
         error: io::Error,
     },
     /// This process has a log already.
@@ -63,7 +63,7 @@ impl std::error::Error for LogError {}
 /// Opens the log of this process, as configured: to standard error, or appended to a file.
 ///
 /// # Errors
-/// The file cannot be written, or there is a log already.
+/// The file cannot be written, or the process has a log already.
 pub fn start(config: &Config) -> Result<(), LogError> {
     let level = match config.log_level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -72,7 +72,7 @@ pub fn start(config: &Config) -> Result<(), LogError> {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    // A log that nobody reads any more must not end the peer: telling of that on standard error would panic.
+    // A log without a reader must not end the peer: reporting such an error on standard error would panic.
     let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false).log_internal_errors(false);
     if let Some(path) = &config.log_file {
         let file = LogFile::open(path, config.log_format);
@@ -89,12 +89,12 @@ pub fn start(config: &Config) -> Result<(), LogError> {
     started.map_err(|_| LogError::AlreadyStarted)
 }
 
-/// Whether the log of this process goes to a file.
+/// Returns whether the log of this process goes to a file.
 pub(super) fn is_file() -> bool {
     FILE.get().is_some()
 }
 
-/// Goes on in the file that now has the name of the log, as those who rotate logs want it.
+/// Reopens the log under its name, as log rotation requires.
 pub(super) fn reopen() {
     let Some(file) = FILE.get() else { return };
     let opened = {
@@ -107,7 +107,7 @@ pub(super) fn reopen() {
     }
 }
 
-/// News of another peer.
+/// Logs a change in the state of another peer.
 pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
     let (name, epoch, uid) = (name(publisher), publisher.epoch, publisher.uid);
     match event {
@@ -130,7 +130,7 @@ pub(crate) fn member(publisher: &Publisher, event: MemberEvent) {
     }
 }
 
-/// A loss, summed up as in the advisory that goes to the clients: the first at once, then one line a second.
+/// Logs a loss, summarized as in the advisory to the clients: the first at once, then one line a second.
 pub(crate) fn advisory(advisory: &Advisory) {
     let Advisory { publisher, subjects_count, unverified, reason, cause, .. } = advisory;
     let lost = Count::from_bounds(advisory.lost_min, advisory.lost_max);

@@ -1,4 +1,4 @@
-//! The file of the log: what a full disk swallowed is counted and told, and the file can be opened anew.
+//! The log file: it counts and reports lines lost on a full disk, and it can be reopened.
 
 use crate::config::LogFormat;
 use serde_json::json;
@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-/// A file that lines are appended to. One that cannot be written is counted, and told before the next one that can.
+/// A file to which lines are appended. A line that cannot be written is counted, and reported before the next line that
+/// can.
 #[derive(Debug)]
 pub(super) struct LogFile<F = File> {
     path: PathBuf,
     format: LogFormat,
     file: F,
-    /// Lines lost since the last one that was written.
+    /// Number of lines lost since the last written line.
     lost: u64,
-    /// Whether the file ends within a line.
+    /// True if the file ends within a line.
     is_torn: bool,
 }
 
@@ -25,26 +26,26 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 impl LogFile {
-    /// Opens it, or makes it.
+    /// Opens the file, or creates it.
     pub(super) fn open(path: &Path, format: LogFormat) -> io::Result<LogFile> {
         Ok(LogFile { path: path.to_owned(), format, file: open(path)?, lost: 0, is_torn: false })
     }
 
-    /// Goes on in the file that now has the name: the last one was moved away, or removed.
+    /// Continues in the file that now has the name, after the previous one was moved or removed.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         self.file = open(&self.path)?;
         self.is_torn = false;
         Ok(())
     }
 
-    /// Its name.
+    /// Returns the path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 }
 
 impl<F: Write> LogFile<F> {
-    /// Whether all of the line is written; its end can follow later.
+    /// Appends a line. Returns whether all of it is written; its final newline can follow later.
     fn append(&mut self, line: &[u8]) -> bool {
         let mut rest = line;
         while !rest.is_empty() {
@@ -58,7 +59,7 @@ impl<F: Write> LogFile<F> {
         rest.len() <= 1
     }
 
-    /// Ends a line that was cut off, and says how many are missing. Whether that is done.
+    /// Ends a truncated line, and reports the number of lost lines. Returns whether both are done.
     fn write_lost_notice(&mut self) -> bool {
         if self.is_torn {
             self.append(b"\n");
@@ -85,7 +86,7 @@ fn notice(format: LogFormat, lines: u64) -> String {
 }
 
 impl<F: Write> Write for LogFile<F> {
-    /// Takes one line, always: whoever logs cannot do anything about a full disk.
+    /// Accepts one line and never fails: the caller cannot do anything about a full disk.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         if !(self.write_lost_notice() && self.append(line)) {
             self.lost += 1;
@@ -102,7 +103,7 @@ impl<F: Write> Write for LogFile<F> {
 mod tests {
     use super::*;
 
-    /// A disk with room for so many bytes.
+    /// A disk with room for `room` more bytes.
     #[derive(Default)]
     struct Disk {
         bytes: Vec<u8>,

@@ -1,6 +1,6 @@
-//! The bounded mailbox in which programs of the same process leave requests for the engine.
+//! The bounded mailbox through which embedded clients pass requests to the engine.
 //!
-//! The engine takes everything at once, so its cost per request is small, and it is woken only if it sleeps.
+//! The engine takes all requests at once, so the cost of each is small. A request wakes the engine only if it sleeps.
 
 use crate::daemon::events::{EventCompletion, EventRequestCost, EventRequester};
 use crate::daemon::parts::{PartReceiver, PartSender, part_channel};
@@ -21,41 +21,41 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Requests that wait at most. As many again can be in the engine's hands.
+/// Maximum number of waiting requests of each kind. The engine can hold the same number in addition.
 const COMMANDS_MAX: usize = 16 * 1024;
-/// Bytes of messages that wait at most, apart from the first message.
+/// Maximum bytes of waiting messages, apart from the first message.
 const BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Bytes that a request counts beside its message.
+/// Bytes charged for a request in addition to its message.
 const COMMAND_BYTES: usize = 128;
 
-/// Bytes that each poll or fetch of a question counts.
+/// Bytes charged for each poll or fetch of a question.
 const ITEM_BYTES: usize = 64;
 
-/// Parts of an answer, or why there is none.
+/// A part of an answer, or the reason why there is none.
 pub(crate) type Answered = Result<Answer, QuestionFailure>;
 
-/// Parts of an answer that wait to be read, at most. An honest answer fits: of two parts that follow each other one fills
-/// half a part, or both together more than a whole one.
+/// Maximum number of unread parts of an answer. A valid answer fits: of two consecutive parts either one fills half a
+/// part, or both together exceed one part.
 const PARTS_MAX: usize = 64;
 const _: () = assert!(2 * (ANSWER_BYTES_MAX / PART_BYTES_MAX) + 2 <= PARTS_MAX);
 
-/// Where the parts of an answer go. When too many wait to be read the question ends: [`AnswerReceiver`] gives what waits, and then
-/// [`QuestionFailure::TooMany`].
+/// Sender of the parts of an answer. If too many parts are unread the question ends: [`AnswerReceiver`] returns the
+/// unread parts, and then [`QuestionFailure::TooMany`].
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerSender {
     parts: PartSender<Answered>,
-    /// The queue of the subscription that waits for it, beside what it waits for in its queue.
+    /// Queue of the subscription whose reader also waits for this answer.
     queue: Option<Arc<SubscriptionQueue>>,
 }
 
 impl AnswerSender {
-    /// A question's answer, and where it is read.
+    /// Makes the two ends of a question's answer.
     pub(crate) fn new(queue: Option<Arc<SubscriptionQueue>>) -> (AnswerSender, AnswerReceiver) {
         let (sender, parts) = part_channel(PARTS_MAX);
         (AnswerSender { parts: sender, queue }, AnswerReceiver { parts })
     }
 
-    /// Hands a part on without waiting. False if nobody waits for more, or too many parts wait.
+    /// Sends a part without waiting. Returns false if the receiver is gone, or if too many parts are unread.
     pub(crate) fn send(&self, answer: Answered) -> bool {
         let is_wanted = self.parts.send(answer);
         self.queue.iter().for_each(|queue| queue.notify());
@@ -64,13 +64,13 @@ impl AnswerSender {
 }
 
 impl Drop for AnswerSender {
-    /// Who waits finds that nothing more comes.
+    /// Wakes the waiting reader, which then finds that no more parts come.
     fn drop(&mut self) {
         self.queue.iter().for_each(|queue| queue.notify());
     }
 }
 
-/// Where the parts of an answer are read.
+/// Receiver of the parts of an answer.
 #[derive(Debug)]
 pub(crate) struct AnswerReceiver {
     parts: PartReceiver<Answered>,
@@ -85,7 +85,7 @@ impl AnswerReceiver {
         })
     }
 
-    /// Takes the next part if it is there.
+    /// Takes the next part, if there is one.
     pub(crate) fn try_recv(&self) -> Result<Answered, TryRecvError> {
         self.parts.try_recv().or_else(|error| match error {
             TryRecvError::Disconnected => self.overflow().ok_or(error),
@@ -109,29 +109,29 @@ pub(crate) enum EngineCommand {
         client: ClientId,
         sub: SubId,
         wanted: SubscriptionFilter,
-        /// `None`: as is usual.
+        /// Delivery mode; `None` for the default.
         mode: Option<DeliveryMode>,
-        /// Whether it is told of publishers.
+        /// True if the subscription is notified of publishers.
         news: bool,
-        /// Where its events go.
+        /// Queue for the events of the subscription.
         queue: Arc<SubscriptionQueue>,
-        /// Told whether it is active.
+        /// Receives the outcome once the subscription is active or refused.
         answer: Sender<Result<(), RefusalReason>>,
     },
     Unsubscribe {
         client: ClientId,
         sub: SubId,
     },
-    /// Ask a peer's history.
+    /// Queries a peer's history.
     Ask {
         client: ClientId,
         peer: PeerRef,
         question: Question,
         timeout: Duration,
-        /// Told every part up to the last one, or why there is none.
+        /// Receives every part of the answer, or the reason why there is none.
         answer: AnswerSender,
     },
-    /// Tell a subscription of this client when that has come.
+    /// Notifies a subscription of this client once the condition holds.
     Await {
         client: ClientId,
         sub: SubId,
@@ -139,37 +139,38 @@ pub(crate) enum EngineCommand {
         subject: Subject,
         timeout: Duration,
     },
-    /// Register events, or find some.
+    /// Registers or queries events.
     AskEvents {
         asker: EventRequester,
         request: EventRequest,
     },
-    /// The journal is done with a request.
+    /// Reports that the journal has completed a request.
     EventsDone(Box<EventCompletion>),
-    /// Whether events can be registered under the number of this peer's server; told once it is known, and again if it changes.
+    /// Reports whether events can be registered under the server id of this peer. Sent once that is known, and again
+    /// whenever it changes.
     EventsClaimed(Result<(), EventRefusal>),
-    /// Ask something about streams.
+    /// Sends a request to the stream service.
     AskStreams {
         asker: StreamRequester,
         request: StreamRequest,
     },
-    /// The streams tell something.
+    /// Carries an event of the stream service.
     StreamServiceEvent(Box<StreamServiceEvent>),
-    /// All that follows from events that were registered was handed in before.
+    /// Ends a request about events. All commands that result from it precede this one.
     EventsEnded(EventRequestCost),
     Show {
         query: serde_json::Value,
         answer: Sender<serde_json::Value>,
     },
-    /// Answered when all that was published before has left the socket.
+    /// Answered when everything published before has been sent through the socket.
     Flush {
         answer: Sender<()>,
     },
-    /// The client is gone.
+    /// Reports that the client has departed.
     Detach {
         client: ClientId,
     },
-    /// Begin a graceful stop.
+    /// Begins a graceful stop.
     Stop,
 }
 
@@ -189,30 +190,31 @@ impl EngineCommand {
         }
     }
 
-    /// Whether it may pass a full mailbox: what makes room, or ends, must not wait for room.
+    /// Returns whether a full mailbox accepts the command: a command that frees room, or ends something, must not wait
+    /// for room.
     fn is_urgent(&self) -> bool {
         use EngineCommand::{Detach, Stop, StreamServiceEvent, Unsubscribe};
         matches!(self, Unsubscribe { .. } | Detach { .. } | StreamServiceEvent(_) | Stop)
     }
 
-    /// Whether it has to wait while publishers are held up. All others overtake it then.
+    /// Returns whether the command must wait while publishers are blocked. All other commands overtake it then.
     pub(crate) fn must_wait(&self) -> bool {
         use EngineCommand::{Ask, Await, EventsEnded, Flush, Publish};
         matches!(self, Publish { .. } | Ask { .. } | Await { .. } | Flush { .. } | EventsEnded(_))
     }
 }
 
-/// Commands, each with its place in the order in which they came.
+/// Commands, each with its arrival number.
 #[derive(Debug, Default)]
 pub(crate) struct CommandQueue {
-    /// Those that have to wait while publishers are held up.
+    /// Commands that must wait while publishers are blocked.
     waiting: VecDeque<(u64, EngineCommand)>,
-    /// The others.
+    /// All other commands.
     quick: VecDeque<(u64, EngineCommand)>,
 }
 
 impl CommandQueue {
-    /// Takes the first one; while publishers are held up the first one that need not wait.
+    /// Takes the oldest command. While publishers are blocked it takes the oldest that need not wait.
     pub(crate) fn pop(&mut self, is_publish_blocked: bool) -> Option<EngineCommand> {
         let place = |queue: &VecDeque<(u64, EngineCommand)>| queue.front().map_or(u64::MAX, |(place, _)| *place);
         let is_quick = is_publish_blocked || place(&self.quick) < place(&self.waiting);
@@ -220,21 +222,21 @@ impl CommandQueue {
         queue.pop_front().map(|(_, command)| command)
     }
 
-    /// Whether there is something to take.
+    /// Returns whether a command can be taken.
     pub(crate) fn has_command(&self, is_publish_blocked: bool) -> bool {
         !self.quick.is_empty() || (!is_publish_blocked && !self.waiting.is_empty())
     }
 
-    /// How many have to wait while publishers are held up.
+    /// Returns the number of commands that must wait while publishers are blocked.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 }
 
-/// Why a command was not taken.
+/// Reason why a command was not accepted.
 #[derive(Debug)]
 pub(crate) enum PushError {
-    /// No room, even after waiting as long as was asked; it comes back.
+    /// The mailbox is full, even after the requested wait. The command is returned.
     Full(Box<EngineCommand>),
     /// The engine has ended.
     Closed,
@@ -250,30 +252,30 @@ pub(crate) struct Mailbox {
 #[derive(Debug, Default)]
 struct MailboxState {
     commands: CommandQueue,
-    /// How many have come so far.
+    /// Number of commands accepted so far.
     count: u64,
-    /// Bytes of those that have to wait while publishers are held up.
+    /// Bytes of the commands that must wait while publishers are blocked.
     bytes: usize,
     writers_waiting: usize,
     sleep: SleepState,
-    /// Why the engine has ended, once it has.
+    /// Reason why the engine has ended, once it has.
     end_reason: Option<String>,
 }
 
-/// Whether the engine waits for events, and must be woken for a command.
+/// State of the engine's sleep: it decides which commands must wake the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SleepState {
     #[default]
     Awake,
-    /// For one that need not wait while publishers are held up.
+    /// Asleep until a command arrives that need not wait while publishers are blocked.
     Quick,
-    /// For any.
+    /// Asleep until any command arrives.
     Any,
 }
 
 impl MailboxState {
-    /// Whether there is no room for a command of so many bytes. What publishers leave while they are held up takes no room
-    /// from the others.
+    /// Returns whether there is no room for a command of `bytes` bytes. Publishes that wait while publishers are
+    /// blocked take no room from other commands.
     fn is_full_for(&self, must_wait: bool, bytes: usize) -> bool {
         if !must_wait {
             return COMMANDS_MAX <= self.commands.quick.len();
@@ -288,11 +290,11 @@ impl Mailbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, MailboxState> {
-        // No code panics while it holds the lock; if some did, the mailbox would still be whole.
+        // No code panics while it holds the lock. If one did, the mailbox would still be consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves a command; waits for room for at most `timeout`, zero for not at all.
+    /// Adds a command. Waits for room for at most `timeout`; zero means no wait.
     pub(crate) fn push(&self, command: EngineCommand, timeout: Duration) -> Result<(), PushError> {
         let (must_wait, bytes) = (command.must_wait(), command.bytes());
         let mut state = self.lock();
@@ -329,8 +331,8 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Moves commands behind those in `taken`: all of them, but if publishers are held up, or some in `taken` have waited for
-    /// them, only those that need not wait.
+    /// Appends commands to `taken`. Commands that must wait stay in the mailbox if publishers are blocked, or if
+    /// `taken` still holds some of that kind.
     pub(crate) fn take(&self, taken: &mut CommandQueue, is_publish_blocked: bool) {
         let mut state = self.lock();
         taken.quick.append(&mut state.commands.quick);
@@ -344,13 +346,13 @@ impl Mailbox {
         }
     }
 
-    /// How many have to wait while publishers are held up.
+    /// Returns the number of commands that must wait while publishers are blocked.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().commands.waiting()
     }
 
-    /// The engine is about to wait: from now on a push of what it can take wakes it. False if there is something to take
-    /// instead.
+    /// Prepares the engine to sleep: from now on a push that the engine can take wakes it. Returns false if a command
+    /// is already available.
     pub(crate) fn sleep(&self, is_publish_blocked: bool) -> bool {
         let mut state = self.lock();
         state.sleep = match (state.commands.has_command(is_publish_blocked), is_publish_blocked) {
@@ -361,7 +363,8 @@ impl Mailbox {
         state.sleep != SleepState::Awake
     }
 
-    /// The engine has ended: nothing more is taken, and what waits is dropped, which tells those who wait for answers.
+    /// Closes the mailbox after the engine has ended: it accepts no more commands and drops the waiting ones, which
+    /// notifies those who wait for answers.
     pub(crate) fn close(&self, reason: &str) {
         let mut state = self.lock();
         state.end_reason.get_or_insert_with(|| reason.to_owned());
@@ -370,7 +373,7 @@ impl Mailbox {
         self.room.notify_all();
     }
 
-    /// Why the engine has ended, if it has.
+    /// Returns the reason why the engine has ended, if it has.
     pub(crate) fn end_reason(&self) -> Option<String> {
         self.lock().end_reason.clone()
     }

@@ -1,8 +1,9 @@
-//! The two sockets of a peer: one that hears the group, one that is its inbox and sends everything.
+//! The two sockets of a peer: the group socket receives multicasts, and the inbox receives unicasts and sends all
+//! datagrams.
 //!
-//! The group socket is bound to the group's own address, so that two groups on one port do not mix, and shares it with other
-//! peers on this host. The inbox is bound to the interface's address and to a port of its own; because every datagram
-//! leaves from it, the source address of a multicast is where its sender can be answered.
+//! The group socket is bound to the group's own address, so that two groups on one port do not mix. Other peers on this
+//! host share it. The inbox is bound to the interface's address and to a port of its own. Every datagram leaves from
+//! it, so the source address of a multicast is the unicast address of its sender.
 
 use crate::daemon::batch::{self, OutgoingDatagram, RecvBatch};
 use crate::daemon::interface::ChosenInterface;
@@ -18,26 +19,26 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// How to open the sockets.
+/// Options for opening the sockets.
 #[derive(Clone, Debug)]
 pub struct SocketOptions<'a> {
     /// The multicast group; of the same family as the interface's address.
     pub group: IpAddr,
     /// Its UDP port; not 0.
     pub port: u16,
-    /// Where to join it and to send from.
+    /// Interface on which the group is joined and from which datagrams are sent.
     pub interface: &'a ChosenInterface,
     /// The UDP port of the inbox; 0 lets the kernel choose one.
     pub inbox_port: u16,
-    /// Routers that a multicast may cross, plus one; 1 stays on the LAN, 0 on this host.
+    /// Maximum number of routers that a multicast may cross, plus one; 1 stays on the LAN, 0 on this host.
     pub ttl: u8,
-    /// The receive buffer wanted for each socket, in bytes.
+    /// Requested receive buffer of each socket, in bytes.
     pub receive_buffer: usize,
-    /// The send buffer wanted, in bytes.
+    /// Requested send buffer, in bytes.
     pub send_buffer: usize,
 }
 
-/// Why the sockets could not be opened. The text names the fix.
+/// Reason why the sockets could not be opened. The text names the fix.
 #[derive(Debug)]
 pub enum SocketOpenError {
     /// The group's address is no multicast address.
@@ -61,7 +62,7 @@ pub enum SocketOpenError {
     NoPermission(SocketAddr),
     /// The interface does not have the address any more, or not yet.
     NoSuchAddress(SocketAddr),
-    /// The host has joined as many groups as one socket, or the kernel, allows.
+    /// The host has reached the maximum number of group memberships of one socket, or of the kernel.
     MembershipsMax,
     /// The interface refused the membership.
     Join {
@@ -69,14 +70,14 @@ pub enum SocketOpenError {
         group: IpAddr,
         /// The interface.
         interface: String,
-        /// What the kernel said.
+        /// Error that the kernel returned.
         error: io::Error,
     },
-    /// Something else the kernel refused.
+    /// The kernel refused another operation.
     System {
-        /// What was asked of it.
+        /// Operation that failed.
         step: &'static str,
-        /// What it said.
+        /// Error that the kernel returned.
         error: io::Error,
     },
 }
@@ -128,19 +129,19 @@ impl fmt::Display for SocketOpenError {
 
 impl std::error::Error for SocketOpenError {}
 
-/// A buffer of a socket: what was asked for and what the kernel gave.
+/// Requested and granted size of a socket buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferGrant {
-    /// Whether it is the receive buffer.
+    /// True for the receive buffer, false for the send buffer.
     pub receive: bool,
-    /// Bytes asked for.
+    /// Bytes requested.
     pub wanted: usize,
-    /// Bytes given, less the same amount that the kernel adds for its own bookkeeping.
+    /// Bytes granted: half of the size that the kernel reports, which includes its own bookkeeping.
     pub granted: usize,
 }
 
 impl BufferGrant {
-    /// Whether the kernel gave less.
+    /// Returns whether the kernel granted less than requested.
     pub fn is_short(&self) -> bool {
         self.granted < self.wanted
     }
@@ -171,9 +172,9 @@ pub struct Sockets {
     send_granted: BufferGrant,
     group_overruns: u32,
     inbox_overruns: u32,
-    /// Whether datagrams may leave as one buffer that is divided below.
+    /// True if several datagrams may leave as one buffer, which the kernel or the card divides (GSO).
     segments: bool,
-    /// Whether datagrams may arrive as one buffer.
+    /// True if several datagrams may arrive as one buffer (GRO).
     coalesces: bool,
 }
 
@@ -193,7 +194,7 @@ impl Sockets {
         let group_address = scoped_address(group, port, interface.index);
         let (group_socket, receive_granted) = open_group(options, group_address)?;
         let (inbox_socket, send_granted) = open_inbox(options)?;
-        // Kernels before 4.18 and 5.0 know neither; both only save time.
+        // Kernels before 4.18 lack GSO, and kernels before 5.0 lack GRO. Both only save time.
         let segments = setsockopt(&inbox_socket, sockopt::UdpGsoSegment, &0).is_ok();
         let coalesces =
             [&group_socket, &inbox_socket].map(|socket| setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok());
@@ -216,60 +217,62 @@ impl Sockets {
         })
     }
 
-    /// The group's address and port.
+    /// Returns the group's address and port.
     pub fn group_address(&self) -> SocketAddr {
         self.group_address
     }
 
-    /// The inbox's address and port: the source of every datagram that is sent.
+    /// Returns the inbox's address and port: the source of every sent datagram.
     pub fn inbox_address(&self) -> SocketAddr {
         self.inbox_address
     }
 
-    /// The name of the interface.
+    /// Returns the name of the interface.
     pub fn interface(&self) -> &str {
         &self.interface
     }
 
-    /// The receive buffer of the group socket and the send buffer: wanted and granted.
+    /// Returns the receive buffer of the group socket and the send buffer of the inbox: requested and granted.
     pub fn granted(&self) -> [BufferGrant; 2] {
         [self.receive_granted, self.send_granted]
     }
 
-    /// Whether many datagrams leave (UDP_SEGMENT) and may arrive (UDP_GRO) as one buffer. The first turns false once it was
-    /// found not to work on this way.
+    /// Returns whether several datagrams leave (UDP_SEGMENT) and may arrive (UDP_GRO) as one buffer. The first becomes
+    /// false once it turns out not to work on this path.
     pub fn offloads(&self) -> [bool; 2] {
         [self.segments, self.coalesces]
     }
 
-    /// What the group socket's receive buffer holds, in bytes as windows count: each datagram with
-    /// [`WINDOW_DATAGRAM_BYTES`](crate::wire::WINDOW_DATAGRAM_BYTES) more than its payload. Linux allows twice the bytes granted
-    /// and counts the memory behind each datagram. By this measure a buffer held, for datagrams of 60 to 65,000 bytes, at
-    /// least 1.02 times what was granted (8,000 bytes in 16,644), mostly 1.1 to 2 times. An eighth is left for
-    /// what is not paced, and for network cards whose buffers are larger than they must be.
+    /// Returns the capacity of the group socket's receive buffer in bytes as receive windows count them: each datagram
+    /// with [`WINDOW_DATAGRAM_BYTES`](crate::wire::WINDOW_DATAGRAM_BYTES) more than its payload. Linux allows twice the
+    /// granted bytes and counts the memory behind each datagram. Measurements used datagrams of 60 to 65,000 bytes. By
+    /// this measure a buffer held at least 1.02 times the grant (8,000 bytes in 16,644), mostly 1.1 to 2 times. An
+    /// eighth is reserved for unpaced traffic, and for network cards whose buffers are larger than necessary.
     pub fn room_bytes(&self) -> u64 {
         let granted = self.receive_granted.granted as u64;
         granted - granted / 8
     }
 
-    /// Asks for events: the group's and the inbox's readability. They are edge-triggered: read until nothing comes.
+    /// Registers both sockets for readability. The events are edge-triggered: the caller must read until a socket is
+    /// empty.
     pub fn register(&mut self, registry: &Registry, group: Token, inbox: Token) -> io::Result<()> {
         registry.register(&mut self.group, group, Interest::READABLE)?;
         registry.register(&mut self.inbox, inbox, Interest::READABLE)
     }
 
-    /// Asks for the event that the inbox can be written to, after a send that took nothing, or for it no more: every
-    /// datagram that leaves makes one.
+    /// Registers the inbox for writability after a send that took nothing, or ends that registration: otherwise every
+    /// sent datagram causes an event.
     pub fn watch_writable(&mut self, registry: &Registry, inbox: Token, is_wanted: bool) -> io::Result<()> {
         let interest = if is_wanted { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
         registry.reregister(&mut self.inbox, inbox, interest)
     }
 
-    /// Leaves the group and joins it anew, so that the switches hear of it once more (IGMP or MLD). While another program
-    /// of this host is in the group on the same interface, they hear nothing, because the host never left it.
+    /// Leaves the group and joins it again, so that the switches see the membership once more (IGMP or MLD). While
+    /// another program of this host is in the group on the same interface, the switches see nothing, because the host
+    /// never leaves.
     ///
     /// # Errors
-    /// The interface refuses the membership, or is gone. Another call may join again what this one left.
+    /// The interface refuses the membership, or is gone. A later call may restore the membership that this call left.
     pub fn rejoin(&mut self) -> io::Result<()> {
         let socket = SockRef::from(&self.group);
         let group = self.group_address.ip();
@@ -277,12 +280,13 @@ impl Sockets {
             IpAddr::V4(group) => socket.leave_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(self.index)),
             IpAddr::V6(group) => socket.leave_multicast_v6(&group, self.index),
         };
-        // Not to have been a member is no obstacle to becoming one; to be one still is told by the join.
+        // A failed leave is ignored: a missing membership does not prevent a join, and the join reports one that still
+        // exists.
         drop(left);
         join(&socket, group, self.index)
     }
 
-    /// Receives what one socket has, without waiting, into `batch`. Returns how many datagrams came; 0 if none is left.
+    /// Receives datagrams from one socket into `batch` without waiting. Returns their number; 0 if none is left.
     pub fn recv_batch(&mut self, path: Path, batch: &mut RecvBatch) -> io::Result<usize> {
         match path {
             Path::Multicast => batch.recv(self.group.as_fd(), &mut self.group_overruns),
@@ -290,8 +294,8 @@ impl Sockets {
         }
     }
 
-    /// Datagrams that the kernel dropped at one socket of which no received datagram has told yet: to ask once a socket is
-    /// empty, so that the news is there before other news makes the missing ones noticed.
+    /// Returns the number of datagrams that the kernel dropped at one socket and no received datagram has reported. The
+    /// caller asks once a socket is empty. The core then knows of local drops before other datagrams reveal the gap.
     pub fn overrun(&mut self, path: Path) -> io::Result<u32> {
         match path {
             Path::Multicast => batch::overrun(self.group.as_fd(), &mut self.group_overruns),
@@ -299,9 +303,9 @@ impl Sockets {
         }
     }
 
-    /// Sends the beginning of `batch` and returns how many datagrams that is: fewer than it has when the send buffer is
-    /// full or one system call takes no more, 0 when nothing can be sent now. An error
-    /// concerns the first datagram, which should then be dropped and counted.
+    /// Sends the first datagrams of `batch` and returns their number. The number is smaller than the batch if the send
+    /// buffer is full or one system call takes no more. It is 0 if nothing can be sent now. An error concerns the first
+    /// datagram, which the caller should drop and count.
     pub fn send_batch(&mut self, batch: &[OutgoingDatagram]) -> io::Result<usize> {
         batch::send(self.inbox.as_fd(), self.group_address, batch, &mut self.segments)
     }
@@ -319,12 +323,12 @@ impl Sockets {
         }
     }
 
-    /// The multicast TTL as configured.
+    /// Returns the configured multicast TTL.
     pub(super) fn ttl(&self) -> u8 {
         self.ttl
     }
 
-    /// Limits how far the multicasts sent from now on travel.
+    /// Sets the TTL of all later multicasts.
     pub(super) fn limit_ttl(&self, ttl: u8) -> io::Result<()> {
         let inbox = SockRef::from(&self.inbox);
         match self.group_address {
@@ -334,7 +338,7 @@ impl Sockets {
     }
 }
 
-/// The socket that hears the group.
+/// Opens the socket that receives the group's multicasts.
 fn open_group(options: &SocketOptions<'_>, address: SocketAddr) -> Result<(Socket, BufferGrant), SocketOpenError> {
     let socket = open(address)?;
     // Either option lets peers on one host share the port; with both set, programs that know only one can join in.
@@ -355,7 +359,7 @@ fn open_group(options: &SocketOptions<'_>, address: SocketAddr) -> Result<(Socke
     Ok((socket, granted))
 }
 
-/// Joins the group on an interface; the host tells the switches, if it was not in the group before.
+/// Joins the group on an interface. The host reports the membership to the switches if it is new.
 fn join(socket: &SockRef<'_>, group: IpAddr, index: u32) -> io::Result<()> {
     match group {
         IpAddr::V4(group) => socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(index)),
@@ -363,7 +367,7 @@ fn join(socket: &SockRef<'_>, group: IpAddr, index: u32) -> io::Result<()> {
     }
 }
 
-/// The socket that is the inbox and sends everything.
+/// Opens the inbox, which also sends all datagrams.
 fn open_inbox(options: &SocketOptions<'_>) -> Result<(Socket, BufferGrant), SocketOpenError> {
     let SocketOptions { interface, ttl, .. } = *options;
     let address = scoped_address(interface.address, options.inbox_port, interface.index);
@@ -385,7 +389,7 @@ fn open_inbox(options: &SocketOptions<'_>) -> Result<(Socket, BufferGrant), Sock
     Ok((socket, granted))
 }
 
-/// A UDP socket of the address's family that never waits.
+/// Opens a non-blocking UDP socket of the address's family.
 fn open(address: SocketAddr) -> Result<Socket, SocketOpenError> {
     let open = || {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
@@ -400,7 +404,7 @@ fn open(address: SocketAddr) -> Result<Socket, SocketOpenError> {
     })
 }
 
-/// Asks for a buffer of `wanted` bytes: beyond the system's limit if the user may, otherwise up to it.
+/// Requests a buffer of `wanted` bytes: beyond the system's limit if the user may exceed it, otherwise up to the limit.
 fn set_buffer_size(socket: &Socket, receive: bool, wanted: usize) -> Result<BufferGrant, SocketOpenError> {
     let sized = if receive {
         setsockopt(socket, sockopt::RcvBufForce, &wanted).or_else(|_| setsockopt(socket, sockopt::RcvBuf, &wanted))
@@ -413,7 +417,7 @@ fn set_buffer_size(socket: &Socket, receive: bool, wanted: usize) -> Result<Buff
     Ok(BufferGrant { receive, wanted, granted })
 }
 
-/// Makes the kernel say, with each datagram, how many it has dropped at this socket and when the datagram arrived.
+/// Makes the kernel report with each datagram the drop counter of the socket and the arrival time.
 fn enable_ancillary_data(socket: &Socket) -> Result<(), SocketOpenError> {
     let set =
         setsockopt(socket, sockopt::RxqOvfl, &1).and_then(|()| setsockopt(socket, sockopt::ReceiveTimestampns, &true));
@@ -423,8 +427,8 @@ fn enable_ancillary_data(socket: &Socket) -> Result<(), SocketOpenError> {
     })
 }
 
-/// Makes multicasts leave by one interface. The number of the interface is given, not its address, which another one may
-/// have as well.
+/// Makes multicasts leave by one interface. The interface is given by number, because another one may have the same
+/// address.
 fn set_multicast_interface(socket: &Socket, index: u32) -> io::Result<()> {
     let request = libc::ip_mreqn {
         imr_multiaddr: libc::in_addr { s_addr: 0 },
@@ -444,7 +448,8 @@ fn set_multicast_interface(socket: &Socket, index: u32) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The address with its port and, for IPv6, the interface as its scope, which the kernel heeds where it matters.
+/// Returns the address with its port. An IPv6 address gets the interface as its scope, which the kernel applies where
+/// needed.
 fn scoped_address(ip: IpAddr, port: u16, index: u32) -> SocketAddr {
     match ip {
         IpAddr::V4(_) => SocketAddr::new(ip, port),

@@ -1,4 +1,4 @@
-//! What waits to be written to one attached client: bounded in messages and bytes, dropped counts in place.
+//! The output of one attached client that is not yet written: bounded in messages and bytes, with drop counts in place.
 //!
 //! Frames are encoded on entry.
 
@@ -11,26 +11,26 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Bytes of answers beyond which answers that come late are not taken any more: those to questions that other peers answer.
+/// Bytes of unwritten answers beyond which late answers are refused: those to questions that other peers answer.
 const LATE_ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Loss reports still taken when there are that many messages; as in the queue of a program in the same process.
+/// Number of loss reports accepted beyond an outbox full of messages, as in the queue of an embedded client.
 const LOSSES_BEYOND_MAX: usize = 4096;
 
-/// What became of what was pushed.
+/// Outcome of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PushOutcome {
-    /// How many messages or reports wait to be written; the others were dropped and counted.
+    /// Number of messages or reports accepted; the others were dropped and counted.
     pub(crate) taken: usize,
-    /// Whether one was dropped after a span without drops.
+    /// True if a drop follows a span without drops.
     pub(crate) begins_drops: bool,
 }
 
-/// The frames on their way to one client.
+/// Frames to be written to one client.
 #[derive(Debug)]
 pub(crate) struct ClientOutbox {
     limits: QueueLimits,
     unwritten: WriteBuffer,
-    /// Dropped since the last frame in the outbox, by subscription.
+    /// Number of events dropped since the last frame in the outbox, by subscription.
     dropped: BTreeMap<SubId, u64>,
     dropped_total: u64,
 }
@@ -55,7 +55,7 @@ impl ClientOutbox {
         PushOutcome { taken: 1, begins_drops: false }
     }
 
-    /// Appends messages that came as a run; those for which there is no room are dropped for each of the subscriptions.
+    /// Appends a run of messages. Those for which there is no room are dropped for each of the subscriptions.
     pub(crate) fn push_run(&mut self, subs: &[SubId], mut run: Deliveries) -> PushOutcome {
         let (count, room) = (run.len(), self.room(run.bytes()));
         if 0 < room {
@@ -75,8 +75,8 @@ impl ClientOutbox {
         }
     }
 
-    /// For how many messages there is room that have so many bytes together. After a drop the outbox takes messages again when
-    /// it has been written down to half, so that drops come in few spans.
+    /// Returns the number of messages of together `bytes` bytes that fit. After a drop the outbox accepts messages
+    /// again when it is half empty, so that drops come in few spans.
     fn room(&self, bytes: usize) -> usize {
         let part = if self.dropped.is_empty() { 1 } else { 2 };
         let waiting = self.unwritten.bytes();
@@ -107,42 +107,43 @@ impl ClientOutbox {
         self.unwritten.note_answers();
     }
 
-    /// Nobody will read any of it.
+    /// Discards all unwritten frames of a client that no longer reads.
     pub(crate) fn discard(&mut self) {
         *self = ClientOutbox { dropped_total: self.dropped_total, ..ClientOutbox::new(self.limits) };
     }
 
-    /// The subscription has ended: nobody will ask how much of it was dropped.
+    /// Forgets the drop count of a subscription that has ended.
     pub(crate) fn remove_sub(&mut self, sub: SubId) {
         self.dropped.remove(&sub);
     }
 
-    /// Whether so many answers wait that no more requests of this client should be read.
+    /// Returns whether unwritten answers exceed the limit beyond which no more requests of this client are read.
     pub(crate) fn is_backpressured(&self) -> bool {
         self.unwritten.is_backpressured()
     }
 
-    /// Whether so many answers wait that late ones have no room. What is refused for that is told in a few bytes.
+    /// Returns whether unwritten answers exceed the limit for late ones. The refusal of a late answer takes a few
+    /// bytes.
     pub(crate) fn exceeds_answer_limit(&self) -> bool {
         LATE_ANSWER_BYTES_MAX < self.unwritten.answer_bytes()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits to be written.
     pub(crate) fn is_empty(&self) -> bool {
         self.unwritten.bytes() == 0 && self.dropped.is_empty()
     }
 
-    /// How full it is, in parts of 1,024; 0 while it drops anyway, as in the queue of a program in the same process.
+    /// Returns the fullness in parts of 1,024, and 0 while the outbox drops, as in the queue of an embedded client.
     pub(crate) fn fullness(&self) -> u64 {
         if self.dropped.is_empty() { self.limits.fullness(self.unwritten.events(), self.unwritten.bytes()) } else { 0 }
     }
 
-    /// (messages and loss reports that wait, bytes that wait, dropped in all).
+    /// Returns (waiting messages and loss reports, waiting bytes, events dropped in total).
     pub(crate) fn fill(&self) -> (usize, usize, u64) {
         (self.unwritten.events(), self.unwritten.bytes(), self.dropped_total)
     }
 
-    /// Writes until nothing waits or the writer would block; false in the latter case.
+    /// Writes until nothing waits or the writer would block. Returns false in the latter case.
     ///
     /// # Errors
     /// The connection is broken.
@@ -165,7 +166,7 @@ impl ClientOutbox {
         PushOutcome { taken: 0, begins_drops }
     }
 
-    /// Says at this place what was dropped since the frame before.
+    /// Appends the counts of events dropped since the previous frame.
     fn report_dropped(&mut self) {
         if self.dropped.is_empty() {
             return;
@@ -189,7 +190,7 @@ mod tests {
     use crate::seqno::Seq;
     use crate::time::WallTime;
 
-    /// A client that takes so many bytes now and then blocks.
+    /// A client that takes `room` bytes and then blocks.
     struct Slow {
         caller: ClientEndpoint,
         room: usize,

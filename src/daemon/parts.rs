@@ -1,19 +1,19 @@
-//! The bounded channel in which the parts of one answer wait to be read, and the rule at its bound.
+//! The bounded channel for the unread parts of one answer, and the rule at its bound.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Sends the parts of one answer. A part for which there is no room ends the answer: no later part is taken, and the
-/// receiver gives what waits and then says that parts are missing.
+/// Sender of the parts of one answer. A part without room ends the answer: the channel accepts no later part. The
+/// receiver returns the waiting parts and then reports that parts are missing.
 #[derive(Clone, Debug)]
 pub(crate) struct PartSender<T> {
     parts: Sender<T>,
     has_overflowed: Arc<AtomicBool>,
 }
 
-/// Receives the parts of one answer.
+/// Receiver of the parts of one answer.
 #[derive(Debug)]
 pub(crate) struct PartReceiver<T> {
     parts: Receiver<T>,
@@ -30,7 +30,7 @@ pub(crate) fn part_channel<T>(parts_max: usize) -> (PartSender<T>, PartReceiver<
 impl<T> PartSender<T> {
     /// Sends a part without waiting. Returns false if the receiver is gone, or if this part or an earlier one had no room.
     pub(crate) fn send(&self, part: T) -> bool {
-        // No part follows one that is missing.
+        // No part may follow a missing one.
         if self.has_overflowed.load(Ordering::Acquire) {
             return false;
         }
@@ -48,7 +48,7 @@ impl<T> PartReceiver<T> {
         self.parts.recv_timeout(timeout)
     }
 
-    /// Takes the next part if it is there.
+    /// Takes the next part, if there is one.
     pub(crate) fn try_recv(&self) -> Result<T, TryRecvError> {
         self.parts.try_recv()
     }

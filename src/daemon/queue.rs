@@ -1,7 +1,7 @@
-//! The bounded queue between the engine and one subscription of a program in the same process.
+//! The bounded queue between the engine and one subscription of an embedded client.
 //!
-//! When the reader is too slow, the newest events are dropped and counted, and the count stands in the stream at the
-//! place where they would have been.
+//! If the reader is too slow, the queue drops the newest events. It reports their number at the place in the stream
+//! where they are missing.
 
 use crate::message::{Delivery, DeliveryRef, Loss, Publisher};
 use crate::proto::delivery::Deliveries;
@@ -10,35 +10,35 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What a subscription yields.
+/// An item that a subscription yields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A message.
     Message(Delivery),
     /// A loss on the network, before any later message of its subject.
     Loss(Loss),
-    /// So many messages and loss reports were dropped here, because this subscriber did not read fast enough.
+    /// Number of messages and loss reports dropped here because this subscriber was too slow.
     Dropped(u64),
-    /// The subscription has begun with every publisher that was known: only if it asked for history or for this
-    /// ([`SubscribeOptions`](crate::bus::SubscribeOptions)), and once.
+    /// The subscription has begun with every known publisher. Sent once, and only if the subscription asked for history
+    /// or for this notice ([`SubscribeOptions`](crate::bus::SubscribeOptions)).
     Joined(Joined),
 }
 
-/// An event where it lies, as long as it is looked at.
+/// A borrowed event, valid during the call that visits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoticeRef<'a> {
-    /// As [`Notice::Message`].
+    /// Borrowed form of [`Notice::Message`].
     Message(&'a DeliveryRef<'a>),
-    /// As [`Notice::Loss`].
+    /// Borrowed form of [`Notice::Loss`].
     Loss(&'a Loss),
-    /// As [`Notice::Dropped`].
+    /// Same as [`Notice::Dropped`].
     Dropped(u64),
-    /// As [`Notice::Joined`].
+    /// Borrowed form of [`Notice::Joined`].
     Joined(&'a Joined),
 }
 
 impl Notice {
-    /// Shows it where it lies.
+    /// Calls `each` with a reference to the event.
     pub(crate) fn visit(&self, each: impl FnOnce(NoticeRef<'_>)) {
         match self {
             Notice::Message(delivery) => each(NoticeRef::Message(&delivery.into())),
@@ -49,42 +49,42 @@ impl Notice {
     }
 }
 
-/// What comes out of a queue.
+/// An item that a reader takes from a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum QueueItem {
-    /// For the user.
+    /// A notice for the application.
     Notice(Notice),
-    /// A publisher is known; `None`: those that were known at first have all been named. Comes before all events.
+    /// A known publisher; `None` follows the last of those known at first. Precedes all events.
     Known(Option<Publisher>),
 }
 
-/// Bytes that an event counts beside its message: the structures around it.
+/// Bytes charged for an event in addition to its message: the structures around it.
 const EVENT_BYTES: usize = 256;
 
-/// Loss reports that are still taken when the queue is full of messages: reports are small, rare, and what the bus is
-/// for. Beyond them they are counted as dropped.
+/// Number of loss reports accepted beyond a queue full of messages: reports are small, rare, and the purpose of the
+/// bus. Further reports are counted as dropped.
 const LOSSES_BEYOND_MAX: usize = 4096;
 
-/// Why [`SubscriptionQueue::pop`] has nothing.
+/// Reason why [`SubscriptionQueue::pop`] returns no item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PopError {
-    /// Nothing at present.
+    /// The queue is empty at present.
     Empty,
-    /// Nothing, and there will be nothing.
+    /// The queue is empty and closed.
     Closed,
 }
 
 /// The limits of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueLimits {
-    /// Events.
+    /// Maximum number of events.
     pub(crate) count_max: usize,
-    /// Bytes of messages; one message larger than that still fits an empty queue.
+    /// Maximum bytes of messages. A larger message still fits an empty queue.
     pub(crate) bytes_max: usize,
 }
 
 impl QueueLimits {
-    /// How full a queue with so many events and bytes is, in parts of 1,024.
+    /// Returns the fullness of a queue with `count` events of `bytes` bytes, in parts of 1,024.
     pub(crate) fn fullness(&self, count: usize, bytes: usize) -> u64 {
         let part = |of: usize, max: usize| (of as u64).saturating_mul(1024) / max.max(1) as u64;
         part(count, self.count_max).max(part(bytes, self.bytes_max)).min(1024)
@@ -98,34 +98,34 @@ pub(crate) struct SubscriptionQueue {
     ready: Condvar,
 }
 
-/// What waits in a queue.
+/// An entry of a queue.
 #[derive(Debug)]
 enum QueueEntry {
-    /// Messages of one subject, and what they count.
+    /// Messages of one subject, and the bytes charged for them.
     Messages(Deliveries, usize),
-    /// Anything else.
+    /// Any other notice.
     Notice(Notice),
 }
 
 #[derive(Debug, Default)]
 struct QueueState {
     queued: VecDeque<QueueEntry>,
-    /// Empty; its room comes next.
+    /// Empty buffer whose allocation is reused next.
     recycled: VecDeque<QueueEntry>,
-    /// Events in it.
+    /// Number of events in the queue.
     count: usize,
     known: VecDeque<Option<Publisher>>,
-    /// Whether what was awaited of a subject has come.
+    /// True if the awaited receiver condition of a subject has been met.
     has_awaited: bool,
     bytes: usize,
-    /// Dropped since the last event in the queue.
+    /// Number of events dropped since the last event in the queue.
     dropped: u64,
-    /// Dropped in all.
+    /// Number of events dropped in total.
     dropped_total: u64,
     readers_waiting: usize,
-    /// How often something came that a late join may wait for.
+    /// Number of notifications so far; a late join waits for the next one.
     notifications: u64,
-    /// Late joins that wait for the next such thing.
+    /// Number of late joins that wait for the next notification.
     notification_waiters: usize,
     closed: bool,
 }
@@ -136,16 +136,17 @@ impl SubscriptionQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        // No code panics while it holds the lock; if some did, the queue would still be whole.
+        // No code panics while it holds the lock. If one did, the queue would still be consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends messages; those for which there is no room are dropped and counted.
+    /// Appends messages. Those for which there is no room are dropped and counted.
     pub(crate) fn push_messages(&self, messages: Deliveries) {
         self.wake(self.put_messages(messages));
     }
 
-    /// As [`SubscriptionQueue::push_messages`], but nobody is woken: [`SubscriptionQueue::notify`] has to follow when no more comes at once.
+    /// Does the same as [`SubscriptionQueue::push_messages`] without waking a reader. [`SubscriptionQueue::notify`]
+    /// must follow the last push.
     pub(crate) fn push_messages_silently(&self, messages: Deliveries) {
         drop(self.put_messages(messages));
     }
@@ -191,29 +192,29 @@ impl SubscriptionQueue {
         self.wake(state);
     }
 
-    /// A publisher is known, or all are.
+    /// Appends a known publisher, or `None` after the last of those known at first.
     pub(crate) fn push_publisher(&self, publisher: Option<Publisher>) {
         let mut state = self.lock();
-        // Who is heard again and again is one publisher.
+        // A publisher that is reported repeatedly is queued once.
         if !state.closed && !state.known.contains(&publisher) {
             state.known.push_back(publisher);
             self.wake(state);
         }
     }
 
-    /// What was awaited of a subject has come.
+    /// Notes that the awaited receiver condition has been met, and wakes the reader.
     pub(crate) fn push_awaited(&self) {
         let mut state = self.lock();
         state.has_awaited = true;
         self.wake(state);
     }
 
-    /// Whether it has come since this was asked last.
+    /// Returns whether the awaited receiver condition has been met since the last call.
     pub(crate) fn take_awaited(&self) -> bool {
         std::mem::take(&mut self.lock().has_awaited)
     }
 
-    /// Something came, or came elsewhere, that somebody may wait for.
+    /// Wakes waiting readers after an event in this queue or in a source that its reader also waits for.
     pub(crate) fn notify(&self) {
         self.wake(self.lock());
     }
@@ -226,7 +227,7 @@ impl SubscriptionQueue {
                 drop(state);
                 self.ready.notify_one();
             }
-            // Those that wait for the bell may not be those who can use what came.
+            // A thread that waits for a notification may be unable to use the event, so all threads are woken.
             _ => {
                 drop(state);
                 self.ready.notify_all();
@@ -234,8 +235,8 @@ impl SubscriptionQueue {
         }
     }
 
-    /// For how many messages there is room that count so many bytes. After a drop the queue takes messages again when it has
-    /// been read down to half, so that drops come in few spans.
+    /// Returns the number of messages of together `bytes` bytes that fit. After a drop the queue accepts messages again
+    /// when it is half empty, so that drops come in few spans.
     fn room(&self, state: &QueueState, bytes: usize) -> usize {
         let part = if 0 < state.dropped { 2 } else { 1 };
         if 0 < state.bytes && self.limits.bytes_max / part < state.bytes + bytes {
@@ -249,7 +250,7 @@ impl SubscriptionQueue {
         self.lock().pop()
     }
 
-    /// Takes the oldest item, waiting for one; for at most `timeout` if there is one.
+    /// Takes the oldest item, and waits for one: without limit, or for at most `timeout`.
     pub(crate) fn pop_wait(&self, timeout: Option<Duration>) -> Result<QueueItem, PopError> {
         let mut state = self.lock();
         state.readers_waiting += 1;
@@ -261,15 +262,15 @@ impl SubscriptionQueue {
         let item = state.pop();
         let is_for_another = !state.queued.is_empty() && 0 < state.readers_waiting;
         drop(state);
-        // Several events may have come with one ring.
+        // One notification may announce several events.
         if is_for_another {
             self.ready.notify_one();
         }
         item
     }
 
-    /// Takes everything that is there and calls `each` with every event where it lies, without holding a lock meanwhile. Gives
-    /// their number.
+    /// Takes all events and calls `each` with a reference to each, without holding a lock meanwhile. Returns their
+    /// number.
     pub(crate) fn drain(&self, mut each: impl FnMut(NoticeRef<'_>)) -> Result<usize, PopError> {
         let mut state = self.lock();
         state.known.clear();
@@ -284,7 +285,7 @@ impl SubscriptionQueue {
                 QueueEntry::Notice(event) => event.visit(&mut each),
             }
         }
-        // Its room is used again.
+        // The next call reuses the allocation.
         self.lock().recycled = queued;
         if 0 < dropped {
             each(NoticeRef::Dropped(dropped));
@@ -293,19 +294,19 @@ impl SubscriptionQueue {
         if count == 0 && closed { Err(PopError::Closed) } else { Ok(count) }
     }
 
-    /// Takes the oldest news of publishers and leaves the events where they are.
+    /// Takes the oldest known publisher and leaves the events in the queue.
     pub(crate) fn pop_publisher(&self) -> Result<Option<Publisher>, PopError> {
         let mut state = self.lock();
         let nothing = if state.closed { PopError::Closed } else { PopError::Empty };
         state.known.pop_front().ok_or(nothing)
     }
 
-    /// How often something came, for [`SubscriptionQueue::wait_notification`].
+    /// Returns the number of notifications so far, for [`SubscriptionQueue::wait_notification`].
     pub(crate) fn notifications(&self) -> u64 {
         self.lock().notifications
     }
 
-    /// Waits until something has come since then, for at most `timeout` if there is one.
+    /// Waits until the number of notifications differs from `since`: without limit, or for at most `timeout`.
     pub(crate) fn wait_notification(&self, since: u64, timeout: Option<Duration>) {
         let mut state = self.lock();
         state.notification_waiters += 1;
@@ -327,7 +328,7 @@ impl SubscriptionQueue {
         }
     }
 
-    /// Nothing more comes; what is there can still be read.
+    /// Closes the queue. Readers can still take the queued items.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -336,13 +337,14 @@ impl SubscriptionQueue {
         self.ready.notify_all();
     }
 
-    /// How full it is, in parts of 1,024; 0 while it drops anyway: nobody waits for a reader that loses messages already.
+    /// Returns the fullness in parts of 1,024, and 0 while the queue drops: publishers do not wait for a reader that
+    /// already loses messages.
     pub(crate) fn fullness(&self) -> u64 {
         let state = self.lock();
         if 0 < state.dropped { 0 } else { self.limits.fullness(state.count, state.bytes) }
     }
 
-    /// (events, bytes, dropped in all).
+    /// Returns (events, bytes, events dropped in total).
     pub(crate) fn fill(&self) -> (usize, usize, u64) {
         let state = self.lock();
         (state.count, state.bytes, state.dropped_total)
@@ -376,13 +378,13 @@ impl QueueState {
         }
     }
 
-    /// So many events find no room.
+    /// Counts `count` dropped events.
     fn drop_events(&mut self, count: u64) {
         self.dropped += count;
         self.dropped_total += count;
     }
 
-    /// What was dropped is told in its place, before something that comes after it.
+    /// Appends the number of dropped events before any later event.
     fn report_dropped(&mut self) {
         if 0 < self.dropped {
             let dropped = std::mem::take(&mut self.dropped);
@@ -416,7 +418,8 @@ mod tests {
         Notice::Loss(Loss { publisher: publisher(), what, reason, cause, at })
     }
 
-    /// Runs a story: digits push so many messages, `l` a loss, `r` reads one; gives what was read, `.` for nothing.
+    /// Runs a story: a digit pushes that number of messages, `l` pushes a loss, `r` reads one item. Compares the items
+    /// read; `.` means none.
     fn check(count_max: usize, story: &str, expected: &str) {
         let queue = SubscriptionQueue::new(QueueLimits { count_max, bytes_max: 1 << 30 });
         let mut read = String::new();
@@ -442,7 +445,7 @@ mod tests {
     fn drops_are_told_where_they_happened() {
         check(4, "3rrrr", "mmm.");
         check(4, "7rrrrrr", "mmmm3.");
-        // Read down to half before messages are taken again; the count stands before them.
+        // The queue is read down to half before it accepts messages again; the drop count precedes them.
         check(4, "6r1rr1rrrr", "mmmm3m.");
     }
 

@@ -1,4 +1,4 @@
-//! What comes in: waiting for it, new clients, datagrams.
+//! Input of the engine: waiting for events, accepting clients, receiving datagrams.
 
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::clock::Clock;
@@ -20,30 +20,32 @@ pub(super) const LOCAL_SOCKET: Token = Token(2);
 pub(super) const WAKER: Token = Token(3);
 pub(super) const SIGNALS: Token = Token(4);
 pub(super) const TIMER: Token = Token(5);
-/// How long a client may take to greet before its place is given to another, if there is no other place.
+/// Time after which an unauthenticated client may be evicted for a new one, if there is no other place.
 const GREETING_TIME: Duration = Duration::from_secs(2);
 /// Tokens from here on belong to listeners.
 pub(super) const LISTENERS: usize = 6;
 /// Tokens from here on belong to clients, by their number.
 const CLIENTS: usize = 16;
 
-/// The token of a client.
+/// Returns the token of a client.
 pub(super) fn client_token(id: ClientId) -> Token {
     Token(CLIENTS + usize::try_from(id.0).expect("64-bit"))
 }
-/// Bytes received from one socket in one turn, and what the last batch brings beyond that. A turn must not bring more than
-/// the queue of an embedded subscription holds, since its reader may be the one who makes the turns: a mebibyte holds
-/// 16,000 messages of 64 bytes.
+/// Maximum bytes received from one socket in one turn, which the last batch may exceed. A turn must not deliver more
+/// than the queue of an embedded subscription holds, since its reader may be the thread that runs the turns. A mebibyte
+/// holds 16,000 messages of 64 bytes.
 const RECV_BYTES: usize = 1 << 20;
-/// The same of this peer's own multicasts, which the kernel gives back to every member of the group: nothing comes of them.
-/// More than a receive buffer holds, so that who publishes at full speed sees to its inbox in every turn.
+/// Maximum bytes of this peer's own multicasts received in one turn. The kernel returns them to every member of the
+/// group, and they have no effect. It exceeds a receive buffer, so that a peer that publishes at full speed reads its
+/// inbox in every turn.
 const OWN_BYTES: usize = 64 << 20;
-/// How long the inbox, and time, wait while the group's socket has more than one turn can take in: what publishers are asked
-/// there, and told of the room here, comes in time to matter, however fast multicasts come.
+/// Maximum time for which the inbox and the clock tick wait while the group socket has more than one turn can receive.
+/// The inbox carries requests to publishers and their receive windows, which must arrive in time however fast
+/// multicasts come.
 const INBOX_WAIT_MAX: Duration = Duration::from_millis(2);
 
 impl Engine {
-    /// Waits for something to do, and notes what.
+    /// Waits for events and notes them.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let is_busy = self.has_work() || !self.mailbox.sleep(self.is_publish_blocked());
         let may_sleep = !is_busy && timeout != Some(Duration::ZERO);
@@ -102,8 +104,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks for events without sleeping, as long as is configured, and at most `timeout` and until the next deadline. False
-    /// if nothing came.
+    /// Polls for events without sleeping, for the configured time, at most `timeout` and until the next deadline.
+    /// Returns false if no event came.
     fn spin(&mut self, start: Instant, timeout: Option<Duration>) -> io::Result<bool> {
         if self.busy_poll.is_zero() {
             return Ok(false);
@@ -121,7 +123,8 @@ impl Engine {
         }
     }
 
-    /// Has the timer end a wait of at most `timeout` by the next deadline. Zero if that has passed.
+    /// Sets the timer so that it ends a wait of at most `timeout` by the next deadline. Returns zero if the deadline
+    /// has passed.
     fn wait_until(&mut self, timeout: Option<Duration>) -> io::Result<Option<Duration>> {
         let now = Clock::now().instant;
         match self.deadline(now, timeout) {
@@ -132,7 +135,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// When a wait of at most `timeout` that begins now has to end.
+    /// Returns the time at which a wait of at most `timeout` that begins now must end.
     fn deadline(&self, now: Instant, timeout: Option<Duration>) -> Option<Instant> {
         let stop = match self.phase {
             Phase::Draining { until } | Phase::Stopping { until } | Phase::Closing { until } => Some(until),
@@ -152,7 +155,7 @@ impl Engine {
         .min()
     }
 
-    /// Whether something is there that needs no event to be done.
+    /// Returns whether work is pending that needs no event.
     fn has_work(&mut self) -> bool {
         let is_publish_blocked = self.is_publish_blocked();
         self.is_readable.contains(&true)
@@ -161,7 +164,7 @@ impl Engine {
             || self.listeners.has_work(is_publish_blocked || self.discovery_end.is_some())
     }
 
-    /// Takes in new clients.
+    /// Accepts new clients.
     pub(super) fn accept(&mut self, now: ClockReading) {
         while self.is_acceptable && matches!(self.phase, Phase::Running) {
             let Some(local_socket) = &self.local_socket else { return };
@@ -173,7 +176,7 @@ impl Engine {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    // Out of files, mostly: tried again when a client has gone.
+                    // Usually the process is out of files: the engine accepts again when a client has departed.
                     tracing::warn!(%error, "client not accepted");
                     self.is_acceptable = false;
                     return;
@@ -206,9 +209,9 @@ impl Engine {
         }
     }
 
-    /// Takes in what the sockets have. The inbox comes last, and waits while the group's socket has more than the budget: what
-    /// is said there of datagrams that lie unread in the group's socket must not make them look missing. Nor must the
-    /// passing of time: false as long as nothing should be settled.
+    /// Receives from both sockets. The inbox comes last, and waits while the group socket has more than the budget.
+    /// Unicasts about datagrams that are unread in the group socket must not make them look missing, nor must a clock
+    /// tick. Returns false as long as the core should settle nothing.
     pub(super) fn receive(&mut self, now: ClockReading) -> bool {
         self.receive_from(now, Path::Multicast);
         if should_delay_inbox(&mut self.inbox_wait_since, now.instant, self.is_readable[0]) {
@@ -231,7 +234,7 @@ impl Engine {
             let datagrams_each = self.batch.segments_seen();
             for (index, received) in self.batch.drain().enumerate() {
                 *(if received.from == own { &mut own_bytes } else { &mut bytes }) += received.bytes.len();
-                // The others came after the first.
+                // The other datagrams of the batch arrived after the first.
                 if index == 0
                     && let Some(arrived) = received.arrived
                 {
@@ -260,7 +263,7 @@ impl Engine {
         }
     }
 
-    /// An error ends no socket: most are news of an earlier send. Read on until nothing is left.
+    /// Counts an error, which ends no socket: most report an earlier send. The engine reads until the socket is empty.
     fn on_recv_error(&mut self, error: &io::Error) {
         self.recv_errors += 1;
         if self.recv_errors.is_power_of_two() {
@@ -269,7 +272,7 @@ impl Engine {
     }
 }
 
-/// Whether the inbox goes on waiting, as it has done since then, while there is more in the group's socket.
+/// Returns whether the inbox must still wait while the group socket has more. `since` holds the begin of the wait.
 fn should_delay_inbox(since: &mut Option<Instant>, now: Instant, has_more: bool) -> bool {
     let waits = has_more && now.since(*since.get_or_insert(now)) < INBOX_WAIT_MAX;
     if !waits {
@@ -278,7 +281,7 @@ fn should_delay_inbox(since: &mut Option<Instant>, now: Instant, has_more: bool)
     waits
 }
 
-/// Drops of the kernel at a socket, each of up to `datagrams_each` datagrams.
+/// Makes the input that reports kernel drops at a socket, each of up to `datagrams_each` datagrams.
 fn overrun(path: Path, drops: u32, datagrams_each: u64) -> Input {
     let drops = u64::from(drops);
     Input::Overrun { path, drops, datagrams_max: drops * datagrams_each }

@@ -1,6 +1,6 @@
-//! What clients await of a subject: that certainly nobody gets a message, so that who asks nobody is told so, or that somebody
-//! does. A peer that has just started does not know all others, and one that has just come has not told what its clients
-//! subscribe to.
+//! Waits of clients for a receiver condition of a subject. They wait until the peer is certain that a message has no
+//! receiver, so that a requester is notified, or until there is one. A newly started peer does not know all others, and
+//! a new peer has not yet advertised its clients' subscriptions.
 
 use crate::daemon::engine::Engine;
 use crate::listener::session_request::{ReceiverCondition, ReceiverCount};
@@ -10,23 +10,23 @@ use crate::subject::Subject;
 use crate::time::{ClockReading, Instant};
 use std::time::Duration;
 
-/// Clients that wait, at most, each counted as often as it does; those beyond are left to their own patience.
+/// Maximum number of waits of all clients. Further waits are ignored, so those clients wait for their own timeout.
 const WAITS_MAX: usize = 4096;
-/// As often one client waits, at most.
+/// Maximum number of waits of one client.
 const CLIENT_WAITS_MAX: usize = 1024;
-/// For so long it may take until it is certain that nobody gets a message.
+/// Maximum time until the absence of receivers becomes certain.
 const CERTAIN_TIME: Duration = Duration::from_secs(2);
-/// How often that is looked at.
+/// Interval between checks for certain absence.
 const CERTAIN_INTERVAL: Duration = Duration::from_millis(5);
-/// How often it is looked at whether somebody has come; that may take as long as the client has time.
+/// Interval between checks for a receiver. Such a wait may take the whole timeout of the client.
 const SOMEBODY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Who waits.
+/// Requester that waits for a receiver condition.
 #[derive(Debug)]
 pub(crate) enum ReceiverWaiter {
-    /// A client of a listener, for an answer on this subject.
+    /// A listener client that awaits an answer on this subject.
     Listener(ClientId, Subject),
-    /// A subscription of a program, which ends the waiting when it ends.
+    /// A subscription of an attached or embedded client. The wait ends with the subscription.
     Subscription(Target),
 }
 
@@ -47,21 +47,21 @@ struct ReceiverWait {
     until: Instant,
 }
 
-/// All that wait.
+/// All pending waits.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiverWaits {
     waits: Vec<ReceiverWait>,
-    /// When they are looked at again.
+    /// Time of the next check.
     check_at: Instant,
 }
 
 impl ReceiverWaits {
-    /// When something is to be looked at.
+    /// Returns the time of the next check, if any wait is pending.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         (!self.waits.is_empty()).then_some(self.check_at)
     }
 
-    /// The client is gone, or only this subscription of it.
+    /// Ends the waits of a client, or only those of one subscription.
     pub(crate) fn end(&mut self, client: ClientId, sub: Option<Target>) {
         let is_over = |waiter: &ReceiverWaiter| match (waiter, sub) {
             (ReceiverWaiter::Subscription(target), Some(sub)) => *target == sub,
@@ -83,7 +83,7 @@ impl ReceiverWaits {
 }
 
 impl Engine {
-    /// Tells a client when that has come, if it comes within `timeout`: at once if it is so already.
+    /// Notifies a client when the condition holds, at once if it already does. The wait ends after `timeout`.
     pub(crate) fn begin_await(
         &mut self,
         now: ClockReading,
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Tells those who wait for what has come.
+    /// Notifies the waiters whose condition holds, once a check is due.
     pub(super) fn report_awaited(&mut self, now: ClockReading) {
         if self.receiver_waits.deadline().is_some_and(|check_at| check_at <= now.instant) {
             std::mem::take(&mut self.receiver_waits.waits).into_iter().for_each(|one| self.check_receivers(now, one));
@@ -113,7 +113,7 @@ impl Engine {
         let receivers = self.receivers(one.waiter.client(), &one.subject);
         let (has_come, can_come) = match (one.condition, receivers) {
             (ReceiverCondition::Absent, ReceiverCount { count: 0, is_certain }) => (is_certain, true),
-            // Somebody may have got it who is known only now.
+            // A receiver that becomes known only now may have received the message.
             (ReceiverCondition::Absent, _) => (false, false),
             (ReceiverCondition::Present, ReceiverCount { count, .. }) => (0 < count, true),
         };

@@ -1,7 +1,9 @@
-//! The proof at start that what is sent to the group comes back: one probe, awaited for a bounded time.
+//! The self-test at start: it proves that multicasts to the group come back. It sends a probe and waits a bounded time
+//! for it.
 //!
-//! The probe is no datagram of the protocol (its first two bytes say so) and stays on this host (its TTL is 0), so other
-//! peers are not bothered. It passes the routing table, the firewall's output and input, the membership and the binding.
+//! The probe is no datagram of the protocol, as its first two bytes show. Its TTL is 0, so it stays on this host and
+//! does not disturb other peers. It passes the routing table, the firewall's output and input, the membership and the
+//! binding.
 
 use crate::daemon::batch::{OutgoingDatagram, ReceivedDatagram, RecvBatch};
 use crate::daemon::clock::Clock;
@@ -13,7 +15,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Why the self-test failed. The text names the likely fix.
+/// Reason why the self-test failed. The text names the likely fix.
 #[derive(Debug)]
 pub enum SelfTestError {
     /// The kernel refused to send the probe.
@@ -22,7 +24,7 @@ pub enum SelfTestError {
         group: SocketAddr,
         /// The interface.
         interface: String,
-        /// What it said.
+        /// Error that the kernel returned.
         error: io::Error,
     },
     /// The probe did not come back in time.
@@ -31,9 +33,9 @@ pub enum SelfTestError {
         group: SocketAddr,
         /// The interface.
         interface: String,
-        /// How long it was awaited.
+        /// Time for which the test waited.
         timeout: Duration,
-        /// Datagrams of others that came meanwhile.
+        /// Number of datagrams of other peers received meanwhile.
         received_count: usize,
     },
     /// Waiting or receiving failed.
@@ -74,8 +76,9 @@ impl fmt::Display for SelfTestError {
 
 impl std::error::Error for SelfTestError {}
 
-/// Sends a probe to the group and awaits it for at most `timeout`. `nonce` tells it from the probes of others.
-/// Returns the datagrams that arrived meanwhile on either socket, in order of arrival: they are not to be lost.
+/// Sends a probe to the group and waits for it for at most `timeout`. `nonce` distinguishes it from the probes of
+/// others. Returns the datagrams that arrived meanwhile on either socket, in order of arrival: the caller must not lose
+/// them.
 pub fn run(
     sockets: &mut Sockets,
     nonce: u64,
@@ -90,7 +93,7 @@ pub fn run(
     let deadline = now + timeout;
     let mut send_at = now;
     while meanwhile.len() < OTHER_DATAGRAMS_MAX {
-        // What has come back by now counts, even if this thread could not look in time.
+        // A probe received after the deadline still counts: this thread may have been late.
         let is_last = deadline <= now;
         if send_at <= now && !is_last {
             send(sockets, &probe).map_err(|error| SelfTestError::Send {
@@ -126,7 +129,7 @@ pub fn run(
     Err(SelfTestError::Silence { group, interface, timeout, received_count: meanwhile.len() })
 }
 
-/// Sends the probe so that it does not leave this host.
+/// Sends the probe with a TTL that keeps it on this host.
 fn send(sockets: &mut Sockets, probe: &Bytes) -> io::Result<()> {
     sockets.limit_ttl(0)?;
     let sent = sockets.send_batch(&[OutgoingDatagram { to: None, bytes: probe.clone() }]);
@@ -141,14 +144,15 @@ fn probe(nonce: u64) -> Bytes {
     bytes.freeze()
 }
 
-/// Starts every probe; the first two bytes are not the protocol's magic (0x5343).
+/// First bytes of every probe; the first two are not the protocol's magic (0x5343).
 const PROBE: &[u8] = b"seqcast self-test ";
 
-/// Datagrams read at once; each costs 64 KiB of address space for the time of the test.
+/// Number of datagrams read at once; each takes 64 KiB of address space for the duration of the test.
 const BATCH_DATAGRAMS: usize = 16;
 
-/// The probe is sent again after this time: on a busy group it may find the receive buffer full.
+/// Interval between probes: on a busy group a probe may find the receive buffer full.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Datagrams kept while the probe is awaited: a busy group sends some thousand in the time the probe needs.
+/// Maximum number of datagrams kept during the test: a busy group sends several thousand in the time that the probe
+/// needs.
 const OTHER_DATAGRAMS_MAX: usize = 65_536;

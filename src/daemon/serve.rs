@@ -1,4 +1,4 @@
-//! What attached clients ask for: their frames in, answers out.
+//! Service of attached clients: processes their frames and answers them.
 
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::confirm::Subscriber;
@@ -19,17 +19,17 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Bytes read from one client before the others have their turn.
+/// Maximum bytes read from one client before the others have their turn.
 const READ_BYTES: usize = 256 * 1024;
-/// Bytes read in one turn from all attached clients, and as many from all clients of listeners, so that the sockets of the group and time
-/// come into their own. Who is not served then comes first in the next turn.
+/// Maximum bytes read in one turn from all attached clients, and again from all listener clients. The limit gives the
+/// group's sockets and the clock tick their share. The next turn begins with the clients not served.
 pub(super) const TURN_BYTES: usize = 1 << 20;
-/// Bytes of the buffer for one read.
+/// Size in bytes of the buffer for one read.
 pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
 
 impl Engine {
-    /// Serves attached clients that have something, up to a budget each and one for all. The turns begin with one after the other:
-    /// while publishers are held up again and again, who comes first has all the room that there is.
+    /// Serves attached clients with input, up to a budget for each and one for all. The first client rotates from turn
+    /// to turn: while publishers are repeatedly blocked, the first one takes all the room.
     pub(super) fn serve_clients(&mut self, now: ClockReading) {
         let is_publish_blocked = self.is_publish_blocked();
         let mut ids: Vec<ClientId> = self.clients.with_input(is_publish_blocked).collect();
@@ -51,8 +51,8 @@ impl Engine {
         }
     }
 
-    /// Takes frames and reads in turn, until nothing is left, the budget is used up, or the next frame must wait. That one
-    /// stays before all others of its connection. Gives what is left of the budget.
+    /// Processes frames and reads alternately, until nothing is left, the budget is used up, or the next frame must
+    /// wait. That frame stays first in its connection. Returns the rest of the budget.
     fn serve(&mut self, now: ClockReading, id: ClientId, mut budget: usize) -> usize {
         loop {
             loop {
@@ -177,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// Publishes messages of a client, as many as there is room for; what is left comes first when there is room again.
+    /// Publishes the messages of a run as far as there is room. The rest comes first when there is room again.
     fn publish_run(&mut self, now: ClockReading, id: ClientId, mut run: PublishRun) {
         let is_all = run.publish_each(|subject, payload| self.publish_payload(now, id, subject, payload));
         if let Some(connection) = self.clients.connection(id) {
@@ -186,7 +186,7 @@ impl Engine {
         }
     }
 
-    /// The greeting of a client; embedded ones learn the same about the peer.
+    /// Returns the welcome for a client; embedded clients get the same facts about the peer.
     pub(crate) fn welcome(&self, id: ClientId) -> Welcome {
         let settings = self.peer.settings();
         Welcome {
@@ -201,27 +201,28 @@ impl Engine {
         }
     }
 
-    /// The core refused a request: an attached client is told at once, others by whoever made the request.
+    /// Handles a refusal of the core: an attached client gets it at once. For other clients the caller of the request
+    /// reports it.
     pub(super) fn on_refused(&mut self, id: ClientId, sub: Option<SubId>, refusal: Refusal) {
         match self.clients.client(id).map(|client| &client.kind) {
             Some(ClientTransport::Attached(_)) => {
                 self.clients.answer(id, &PeerFrame::Refused(RequestRefusal { sub, why: why(&refusal) }));
             }
             Some(ClientTransport::Embedded(_)) => tracing::debug!(client = id.0, ?refusal, "request refused"),
-            // Whoever handed it in tells the session.
+            // The caller that made the request notifies the session.
             Some(ClientTransport::Listener(_)) | None => {}
         }
         self.refused = Some(refusal);
     }
 }
 
-/// Whether a frame has to wait while publishers are held up. Everything else is answered all the same.
+/// Returns whether a frame must wait while publishers are blocked. All other frames are still processed.
 fn must_wait(frame: &ClientFrame) -> bool {
     use ClientFrame::{Ask, Await, Flush, Publish, PublishRun};
     matches!(frame, Publish(_) | PublishRun(_) | Ask { .. } | Await { .. } | Flush { .. })
 }
 
-/// The bytes of an answer; what does not fit a frame is an error instead.
+/// Encodes an answer. An answer that does not fit a frame becomes an error.
 fn encode_answer(answer: &Value) -> Bytes {
     let bytes = serde_json::to_vec(answer).expect("JSON values can be written");
     if bytes.len() < FRAME_BYTES_MAX - 16 {
@@ -231,7 +232,7 @@ fn encode_answer(answer: &Value) -> Bytes {
     serde_json::to_vec(&json!({ "error": error })).expect("JSON values can be written").into()
 }
 
-/// A refusal of the core in the words of the local protocol.
+/// Returns the refusal of the core as a reason of the local protocol.
 pub(crate) fn why(refusal: &Refusal) -> RefusalReason {
     match refusal {
         Refusal::MessageTooLarge { bytes, bytes_max } => {

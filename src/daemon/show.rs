@@ -1,5 +1,5 @@
-//! Answers to `show`: every report of the peer as JSON. The names of the fields are documented in
-//! `docs/local-protocol.md` and stay.
+//! Answers to `show`: every report of the peer as JSON. `docs/local-protocol.md` documents the names of the fields,
+//! which do not change.
 
 use crate::listener::client::Protocol;
 use crate::message::{Count, Publisher, Reason, SubscriptionFilter};
@@ -16,17 +16,17 @@ use std::time::Duration;
 
 use super::advisories::AdvisoryCount;
 
-/// What can be asked for.
+/// Names of all reports.
 pub const REPORTS: [&str; 11] =
     ["status", "loss", "outbound", "peers", "subs", "interest", "seqno", "windows", "history", "counters", "clients"];
 
-/// Rows of a report unless the question says otherwise.
+/// Default maximum of rows in a report.
 const LIMIT: u64 = 10_000;
-/// Rows of `show seqno` for each direction unless the question says otherwise.
+/// Default maximum of rows of `show seqno` for each direction.
 const SEQNO_LIMIT: u64 = 1_000;
-/// Rows of `show history` unless the question says otherwise.
+/// Default maximum of rows of `show history`.
 const HISTORY_LIMIT: u64 = 1_000;
-/// The most rows of a report: an answer should fit a frame.
+/// Maximum number of rows that a query can ask for: an answer should fit a frame.
 const LIMIT_MAX: u64 = 50_000;
 
 /// A counter of the shell: name, value, meaning.
@@ -39,31 +39,31 @@ pub(crate) struct ClientRow {
     pub(crate) client: u32,
     /// Its own name; may be empty.
     pub(crate) name: String,
-    /// The listener it came through, and from where.
+    /// Protocol of the client's listener, and the client's address.
     pub(crate) origin: Option<(Protocol, SocketAddr)>,
-    /// The account it proved to be at a listener, if it had to.
+    /// Account with which it authenticated at a listener, if it had to.
     pub(crate) account: Option<String>,
-    /// Whether it is in the peer's process.
+    /// True if the client is in the peer's process.
     pub(crate) embedded: bool,
-    /// Its process, if the kernel tells.
+    /// Process id of the client, if the kernel reports it.
     pub(crate) pid: Option<i32>,
-    /// How long it has been there.
+    /// Time since it connected.
     pub(crate) connected: Duration,
-    /// Messages it published.
+    /// Number of messages it published.
     pub(crate) published: u64,
-    /// Messages and loss reports given to it; one for several of its subscriptions counts once.
+    /// Number of messages and loss reports delivered to it; one for several of its subscriptions counts once.
     pub(crate) delivered: u64,
-    /// Messages and loss reports dropped because it did not read fast enough, by subscription.
+    /// Number of messages and loss reports dropped because it was too slow, by subscription.
     pub(crate) dropped: u64,
-    /// Messages and loss reports that wait for it.
+    /// Number of messages and loss reports that wait for it.
     pub(crate) queued: u64,
     /// Bytes that wait for it.
     pub(crate) queued_bytes: u64,
-    /// Bytes that it has sent at a listener and not ended.
+    /// Bytes of incomplete input that it has sent at a listener.
     pub(crate) unread_bytes: u64,
 }
 
-/// Everything that a question can be about.
+/// Input of all reports.
 pub(crate) struct ReportInput<'a> {
     pub(crate) peer: &'a Peer,
     pub(crate) now: ClockReading,
@@ -73,8 +73,8 @@ pub(crate) struct ReportInput<'a> {
     pub(crate) counters: Vec<CounterRow>,
 }
 
-/// Answers one question: `{"show": "loss"}`, perhaps with a `"limit"` of rows, and for `history` with a `"pattern"`. What
-/// cannot be answered gives `{"error": "…"}`.
+/// Answers one query: `{"show": "loss"}`, optionally with a `"limit"` of rows, and for `history` with a `"pattern"`.
+/// Returns `{"error": "…"}` for an invalid query.
 pub(crate) fn answer(query: &Value, input: &ReportInput<'_>) -> Value {
     let Some(what) = query.get("show").and_then(Value::as_str) else {
         return json!({ "error": "a question is a JSON object such as {\"show\": \"loss\"}" });
@@ -114,7 +114,7 @@ pub(crate) fn answer(query: &Value, input: &ReportInput<'_>) -> Value {
     }
 }
 
-/// `user` as in the seed's table, then who that is.
+/// Returns `user` as in the seed's table, then the identity of the publisher.
 fn publisher(publisher: &Publisher) -> serde_json::Map<String, Value> {
     let Value::Object(fields) = json!({
         "user": publisher.to_string(),
@@ -127,7 +127,7 @@ fn publisher(publisher: &Publisher) -> serde_json::Map<String, Value> {
     fields
 }
 
-/// The fields of `of`, then those of `more`.
+/// Returns the fields of `of`, then those of `more`.
 fn publisher_row(of: &Publisher, more: Value) -> Value {
     let mut fields = publisher(of);
     let Value::Object(more) = more else { unreachable!("every row is an object") };
@@ -201,7 +201,7 @@ fn outbound(row: &OutboundRow) -> Value {
     )
 }
 
-/// The whole answer: a row for each subject, and the sums of all subjects, whatever the pattern.
+/// Returns the whole answer: a row for each subject, and the sums of all subjects, whatever the pattern.
 fn history(peer: &Peer, query: &Value, limit: usize) -> Value {
     let pattern = query.get("pattern").map_or(Ok(">"), |pattern| pattern.as_str().ok_or("a pattern is a text"));
     let pattern = match pattern.map(str::parse::<Pattern>) {

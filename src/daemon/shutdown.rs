@@ -1,7 +1,7 @@
-//! How a peer ends: gracefully, at once after a second signal, or because its loop failed.
+//! The end of a peer: gracefully, at once after a second signal, or because its loop failed.
 //!
-//! A failed loop ends the peer for everybody: attached clients get a BYE, all connections close, and calls of programs in the same
-//! process fail. Nothing is published and nothing is reported any more, since the numbers can be wrong.
+//! A failed loop ends the peer for all clients: attached clients get a BYE, all connections close, and calls of
+//! embedded clients fail. The peer publishes and reports nothing more, since its numbers can be wrong.
 
 use crate::daemon::engine::Engine;
 use crate::daemon::mailbox::CommandQueue;
@@ -14,26 +14,27 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// How long a stop waits for what programs in the same process have published and the peer has not yet taken.
+/// Maximum time for which a stop waits for messages that embedded clients have published and the peer has not yet
+/// accepted.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
-/// How long a graceful stop may take before it is cut short.
+/// Maximum time of a graceful stop.
 const STOP_TIME: Duration = Duration::from_secs(2);
-/// How long the clients are given to read the rest.
+/// Maximum time for which clients may read the remaining output.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
-/// What the engine is about.
+/// Phase of the engine's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Running,
-    /// Taking what was published before the stop.
+    /// Accepts messages published before the stop.
     Draining {
         until: Instant,
     },
-    /// Saying BYE to the group.
+    /// Sends BYE to the group.
     Stopping {
         until: Instant,
     },
-    /// Saying BYE to the clients.
+    /// Sends BYE to the clients.
     Closing {
         until: Instant,
     },
@@ -41,8 +42,8 @@ pub(super) enum Phase {
 }
 
 impl Engine {
-    /// Begins a graceful stop. What programs in the same process have published before is taken first, as far as there is
-    /// room for it soon.
+    /// Begins a graceful stop. Messages that embedded clients have already published are accepted first, as far as
+    /// there is room for them soon.
     pub(crate) fn stop(&mut self, now: ClockReading) {
         if self.phase == Phase::Running {
             tracing::info!("stopping");
@@ -57,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Says that this peer ends, if nothing is left to be taken or there is no more time for it.
+    /// Announces the end of this peer once no requests are pending, or the drain time has passed.
     fn end_drain(&mut self, now: ClockReading) {
         let Phase::Draining { until } = self.phase else { return };
         let waiting = self.commands.waiting() + self.mailbox.waiting() + self.events.waiting();
@@ -72,7 +73,7 @@ impl Engine {
         self.apply_effects(now);
     }
 
-    /// The first signal asks for a graceful stop, the second for none.
+    /// Handles signals: the first begins a graceful stop, the second ends the peer at once.
     pub(super) fn on_signals(&mut self, now: ClockReading) {
         for _ in 0..std::mem::take(&mut self.signalled) {
             if self.phase == Phase::Running {
@@ -84,17 +85,17 @@ impl Engine {
         }
     }
 
-    /// Whether it takes requests: it has not been told to stop.
+    /// Returns whether the engine accepts requests, which it does until a stop begins.
     pub(crate) fn is_running(&self) -> bool {
         self.phase == Phase::Running
     }
 
-    /// Whether it has ended.
+    /// Returns whether the engine has ended.
     pub(crate) fn is_ended(&self) -> bool {
         self.phase == Phase::Ended
     }
 
-    /// The group has been told; now the clients.
+    /// Sends BYE to the clients, after the group has been notified.
     pub(super) fn close(&mut self, now: ClockReading) {
         if matches!(self.phase, Phase::Closing { .. } | Phase::Ended) {
             return;
@@ -121,7 +122,7 @@ impl Engine {
         self.phase = Phase::Closing { until: now.instant + CLOSE_TIME };
     }
 
-    /// Goes on with a stop.
+    /// Continues a stop that has begun.
     pub(super) fn advance(&mut self, now: ClockReading) {
         self.end_drain(now);
         match self.phase {
@@ -145,8 +146,8 @@ impl Engine {
         }
     }
 
-    /// Runs a part of the loop. A panic or an error in it ends the peer. The panic becomes an error with its message, which
-    /// asks for a report: whatever has panicked, an invariant or an operation that overflows, is a fault of this program.
+    /// Runs a part of the loop. A panic or an error in it ends the peer. A panic becomes an error with its message,
+    /// which asks for a report. Every panic, from an invariant or an overflow, is a defect of this program.
     pub(crate) fn guarded<T>(&mut self, work: impl FnOnce(&mut Engine) -> io::Result<T>) -> io::Result<T> {
         // After a panic the state is used only to close what is open.
         let outcome = catch_unwind(AssertUnwindSafe(|| work(self)));
@@ -154,7 +155,7 @@ impl Engine {
         outcome.inspect_err(|error| self.abandon(error))
     }
 
-    /// Ends the peer at once after a failure of its loop. Other peers find out by its silence.
+    /// Ends the peer at once after a failure of its loop. Other peers detect it by its silence.
     fn abandon(&mut self, error: &io::Error) {
         self.phase = Phase::Ended;
         tracing::error!(%error, "the peer has failed and ends");
@@ -164,7 +165,7 @@ impl Engine {
         }
     }
 
-    /// Closes all connections and queues, and drops whatever waits for an answer.
+    /// Closes all connections and queues, and drops all pending requests.
     fn close_everything(&mut self) {
         let text = "the peer has failed and has ended; its log says why".to_owned();
         let bye = PeerFrame::Bye { reason: ByeReason::Stopping, text };
@@ -186,19 +187,19 @@ impl Engine {
     }
 }
 
-/// The message of a panic of the loop, with what the user can do about it.
+/// Returns the message of a panic of the loop, with the action for the user.
 fn fault_text(panic: &(dyn Any + Send)) -> String {
     format!("{}; this is a fault of seqcast: please report it with the log of this peer", panic_text(panic))
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
 impl Drop for Engine {
-    /// Whoever still waits for an answer is told that there will be none.
+    /// Notifies all who still wait for an answer that none will come.
     fn drop(&mut self) {
         for id in self.clients.ids() {
             self.clients.remove(id);

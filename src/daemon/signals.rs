@@ -1,4 +1,4 @@
-//! Signals: SIGTERM and SIGINT end the peer, SIGHUP has it open its log anew, or ends it where it has none in a file.
+//! Signal handling: SIGTERM and SIGINT end the peer. SIGHUP reopens a log file, or ends the peer if the log is no file.
 
 use crate::daemon::log;
 use crate::daemon::receive::SIGNALS;
@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::os::raw::c_int;
 use std::os::unix::net::UnixStream as StdStream;
 
-/// Signals arrive as bytes on streams, one for each thing that they mean.
+/// Streams on which signals arrive as bytes, one stream for each meaning.
 #[derive(Debug)]
 pub(super) struct Signals {
     terminations: UnixStream,
@@ -18,14 +18,14 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Watches for them from now on.
+    /// Starts to watch for signals.
     pub(super) fn watch(registry: &Registry) -> io::Result<Signals> {
-        // Who starts a program with nohup wants it to survive the terminal.
+        // A program started with nohup should survive the terminal.
         let hangups: &[c_int] = if is_ignored(SIGHUP) && !log::is_file() { &[] } else { &[SIGHUP] };
         Ok(Signals { terminations: stream(registry, &[SIGTERM, SIGINT])?, hangups: stream(registry, hangups)? })
     }
 
-    /// How many times the peer was asked to end since it was asked last. Opens the log anew if that is wanted.
+    /// Returns the number of requests to end the peer since the last call. Reopens the log file on SIGHUP.
     pub(super) fn take(&mut self) -> usize {
         let hangups = drain(&mut self.hangups);
         match log::is_file() {
@@ -60,7 +60,7 @@ fn drain(stream: &mut UnixStream) -> usize {
     count
 }
 
-/// Whether this program was started with a signal ignored; not, if the system does not say.
+/// Returns whether this program was started with the signal ignored; false if the system does not report it.
 fn is_ignored(signal: c_int) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! What all our SQLite files have in common: how one is told from what others have written, and how a new one is begun.
+//! Common code of our SQLite files: recognizes our files and creates new ones.
 
 mod wal;
 
@@ -11,45 +11,45 @@ use std::thread;
 use std::time::Duration;
 use wal::WalContents;
 
-/// What every SQLite file begins with.
+/// First bytes of every SQLite file.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-/// What a log of SQLite begins with that takes a file back to what it was; used only until the file is one with a WAL.
+/// First bytes of a SQLite rollback journal; used only until the file is in WAL mode.
 const JOURNAL_MAGIC: [u8; 8] = [0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7];
 
-/// SQLite locks this byte of a file; the page that holds it is never written.
+/// SQLite locks this byte of a file; the page that contains it is never written.
 const LOCKED_BYTE: u64 = 1 << 30;
 
-/// How long one waits before trying again while another process writes.
+/// Pause between retries while another process writes.
 const BUSY_RETRY_PAUSE: Duration = Duration::from_micros(200);
-/// How often one tries: for five seconds at least.
+/// Maximum number of retries, which take at least five seconds.
 const BUSY_RETRIES_MAX: i32 = 25_000;
 
-/// What marks files of one kind as ours, in their header.
+/// Signature in the header that marks files of one kind as ours.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FileSignature {
-    /// Of the kind.
+    /// Identifies the kind.
     pub(super) application_id: i32,
-    /// Of the tables; a file of any other is refused.
+    /// Version of the tables; a file of any other version is refused.
     pub(super) version: i32,
 }
 
-/// Why a file cannot be used. Nothing was changed.
+/// Reason why a file cannot be used. Nothing was changed.
 #[derive(Debug)]
 pub(super) enum SqliteFileError {
-    /// It is none of ours: what it is.
+    /// The file is not ours; the text says what it is.
     Foreign(&'static str),
     /// Its tables are of this other version.
     Version(i32),
-    /// Pages are neither in it nor in its WAL.
+    /// Some pages are neither in the file nor in its WAL.
     Truncated {
-        /// How long it is.
+        /// Its length in bytes.
         bytes: u64,
-        /// How long it should be.
+        /// The length in bytes that it should have.
         wanted: u64,
     },
-    /// The system refuses something.
+    /// The system refuses an operation.
     System(io::Error),
-    /// SQLite refuses something.
+    /// SQLite refuses an operation.
     Sqlite(rusqlite::Error),
 }
 
@@ -65,13 +65,15 @@ impl From<io::Error> for SqliteFileError {
     }
 }
 
-/// Whether to try again, after a pause, while another process writes: the busy handler of files that processes share.
+/// Pauses and returns whether to retry while another process writes. It is the busy handler of files that processes
+/// share.
 pub(super) fn retry_busy(tries: i32) -> bool {
     thread::sleep(BUSY_RETRY_PAUSE);
     tries < BUSY_RETRIES_MAX
 }
 
-/// Whether an error says that the file is damaged: in the words of SQLite, or by a value of another kind than the column has.
+/// Returns whether an error means that the file is damaged: SQLite reports it, or a value has another type than its
+/// column.
 pub(super) fn is_corruption(error: &rusqlite::Error) -> bool {
     use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType};
     let code = error.sqlite_error_code();
@@ -79,10 +81,10 @@ pub(super) fn is_corruption(error: &rusqlite::Error) -> bool {
         || matches!(error, FromSqlConversionFailure(..) | IntegralValueOutOfRange(..) | InvalidColumnType(..))
 }
 
-/// Whether the file, if there is one that holds anything, begins as SQLite files do. Nothing but that opens it: SQLite may write to
-/// what it opens.
+/// Checks that the file, if it exists and is not empty, begins like a SQLite file. It must run before SQLite opens the
+/// file, since SQLite may write to a file that it opens.
 pub(super) fn check_header(path: &Path) -> Result<(), SqliteFileError> {
-    // To open a pipe would be to wait for somebody who writes to it.
+    // Opening a pipe would block until another process writes to it.
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         return Err(SqliteFileError::Foreign("no regular file"));
     }
@@ -94,10 +96,10 @@ pub(super) fn check_header(path: &Path) -> Result<(), SqliteFileError> {
     let mut head = Vec::new();
     Read::by_ref(&mut file).take(MAGIC.len() as u64).read_to_end(&mut head)?;
     match head.len() {
-        // A crash before anything was written to a new file.
+        // The process crashed before it wrote anything to a new file.
         0 => check_empty(path),
         _ if head == MAGIC => Ok(()),
-        // A crash while a new file was begun; SQLite makes it empty again.
+        // The process crashed while it created the file. SQLite makes it empty again.
         _ if fs::read(sibling_path(path, "-journal")).is_ok_and(|journal| journal.starts_with(&JOURNAL_MAGIC)) => {
             Ok(())
         }
@@ -105,26 +107,27 @@ pub(super) fn check_header(path: &Path) -> Result<(), SqliteFileError> {
     }
 }
 
-/// Whether nothing waits for a file in which nothing is: SQLite would delete the WAL of one that was cut off or taken away.
+/// Checks that an empty or missing file has no WAL content: SQLite would delete the WAL of a file that was truncated or
+/// removed.
 fn check_empty(path: &Path) -> Result<(), SqliteFileError> {
     let wanted = WalContents::read(path)?.bytes;
-    // Another process that has made the file just now has put something into it before the WAL.
+    // Another process that has just created the file has written to it before it wrote the WAL.
     match fs::metadata(path).map_or(0, |metadata| metadata.len()) {
         0 if wanted != 0 => Err(SqliteFileError::Truncated { bytes: 0, wanted }),
         _ => Ok(()),
     }
 }
 
-/// Whether the WAL of a file holds transactions that SQLite does not find, since something before them was changed. Nobody may write
-/// meanwhile, and each transaction must have been synchronized (`synchronous=FULL`).
+/// Returns whether the WAL holds transactions that SQLite does not find because bytes before them were changed. No
+/// process may write meanwhile, and each transaction must have been synchronized (`synchronous=FULL`).
 pub(super) fn is_wal_damaged(path: &Path) -> io::Result<bool> {
     Ok(WalContents::read(path)?.is_damaged)
 }
 
-/// Whether each page is in the file or in its WAL. A crash while the WAL is written back leaves a short file, and all that it lacks in
-/// the WAL; what is cut off a file may be nowhere else.
+/// Checks that each page is in the file or in its WAL. A crash during a checkpoint leaves a short file whose missing
+/// pages are in the WAL. Pages cut off a file otherwise may exist nowhere else.
 fn check_pages(path: &Path, connection: &Connection) -> Result<(), SqliteFileError> {
-    // As long as one state of the file is read, its pages stay where they are, whoever else writes.
+    // An open read transaction keeps the pages in place, whatever other processes write.
     let state = connection.unchecked_transaction()?;
     let number = |sql: &str| state.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs);
     let (count, page_bytes) = (number("PRAGMA page_count")?, number("PRAGMA page_size")?);
@@ -140,7 +143,7 @@ fn check_pages(path: &Path, connection: &Connection) -> Result<(), SqliteFileErr
     Ok(state.commit()?)
 }
 
-/// The name of a file that lies beside it.
+/// Returns the path with `suffix` appended: a file in the same directory.
 pub(super) fn sibling_path(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -148,8 +151,8 @@ pub(super) fn sibling_path(path: &Path, suffix: &str) -> PathBuf {
 }
 
 impl FileSignature {
-    /// Whether the file is ours, of this version, and whole, or has no content yet. One that is refused is closed without writing back
-    /// what waits in its WAL.
+    /// Checks that the file is ours, complete and of this version, or still empty. A refused file is closed without a
+    /// checkpoint of its WAL.
     pub(super) fn check(self, path: &Path, connection: &Connection) -> Result<(), SqliteFileError> {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         self.check_tables(connection)?;
@@ -172,7 +175,7 @@ impl FileSignature {
         }
     }
 
-    /// Makes the tables and what marks the file as ours, all or nothing, unless they are there.
+    /// Creates the tables and the signature in one transaction, unless the file has tables already.
     pub(super) fn create_tables(self, connection: &mut Connection, schema: &str) -> rusqlite::Result<()> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i32>(0))? == 0 {

@@ -1,4 +1,4 @@
-//! Start-up: interface, sockets, self-test, local socket, core; each proved before the next.
+//! Start-up of a peer: interface, sockets, local socket, self-test, core. Each step must succeed before the next.
 
 use crate::config::Config;
 use crate::daemon::batch::RecvBatch;
@@ -36,50 +36,52 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the self-test waits for its own datagram.
+/// Maximum time for which the self-test waits for its own datagram.
 const SELF_TEST_TIME: Duration = Duration::from_secs(2);
-/// Maximum time for which clients of the NATS and Redis listeners publish nothing after the start. Other peers are known after 0.5 s;
-/// the rest is for subscriptions whose announcement was lost.
+/// Maximum time after the start for which clients of the NATS and Redis listeners publish nothing. Other peers are
+/// known after 0.5 s; the rest is for subscriptions whose announcement was lost.
 const DISCOVERY_MAX: Duration = Duration::from_millis(750);
-/// Events taken from the system at once.
+/// Maximum number of events taken from the system at once.
 const EVENTS: usize = 256;
-/// Buffers received in one system call: a mebibyte, if each holds as many datagrams as the kernel hands over at once.
+/// Number of buffers received in one system call: a mebibyte, if the kernel fills each with as many datagrams as it
+/// can.
 const RECV_BUFFERS: usize = 16;
 
-/// What a peer does beside its configuration.
+/// Options of a peer beside its configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Listen on the configured Unix socket, so that other programs of this host can attach.
+    /// True if the peer listens on the configured Unix socket, so that other programs of this host can attach.
     pub serve: bool,
-    /// End on SIGTERM and SIGINT: gracefully on the first, at once on the second; open the log anew on SIGHUP, or end if
-    /// it is no file. For programs that are nothing but a peer.
+    /// True if the peer handles signals. It ends on SIGTERM and SIGINT: gracefully on the first, at once on the second.
+    /// On SIGHUP it reopens its log, or ends if the log is no file. Only a program that is nothing but a peer should
+    /// set it.
     pub signals: bool,
-    /// Drop some of what is received, for demonstrations and tests.
+    /// Rule that drops some received datagrams, for demonstrations and tests.
     pub drop: Option<DropRule>,
 }
 
-/// Why a peer could not start. The text names the fix.
+/// Reason why a peer could not start. The text names the fix.
 #[derive(Debug)]
 pub enum StartError {
-    /// No interface to use.
+    /// There is no usable interface.
     Interface(ChooseError),
     /// The UDP sockets could not be opened.
     Sockets(multicast::SocketOpenError),
-    /// What is sent does not come back.
+    /// Multicasts of this host do not come back.
     SelfTest(SelfTestError),
     /// The Unix socket could not be opened.
     Socket(SocketError),
     /// A listener could not be opened.
     Listener(ListenerError),
-    /// There is no journal of events.
+    /// The journal of events could not be opened.
     Events(EventsError),
-    /// There are no event streams.
+    /// The event streams could not be opened.
     Streams(peer_streams::StreamsOpenError),
-    /// Something else the system refused.
+    /// The system refused another operation.
     System {
-        /// What was asked of it.
+        /// Operation that failed.
         step: &'static str,
-        /// What it said.
+        /// Error that the system returned.
         error: io::Error,
     },
 }
@@ -108,7 +110,8 @@ impl Engine {
         tracing::info!(interface = chosen.name, address = %chosen.address, mtu = chosen.mtu, why = %chosen.why, "interface");
         let step = |step| move |error| StartError::System { step, error };
         let poll = Poll::new().map_err(step("open an event queue"))?;
-        // Whoever finds the peer at its socket can end it in order.
+        // Signals are watched before the socket exists: a program that finds the socket can then end the peer
+        // gracefully.
         let signals = options.signals.then(|| Signals::watch(poll.registry())).transpose();
         let signals = signals.map_err(step("watch for signals"))?;
         let mut sockets = open_sockets(config, &chosen)?;
@@ -194,7 +197,7 @@ impl Engine {
         if options.serve && config.hat.is_some() && config.hat_events {
             engine.announce_events(started, "STARTED");
         }
-        // Opening the streams may have taken seconds, and the peer says its first word only now.
+        // Opening the streams may have taken seconds, and the peer sends its first datagram only now.
         engine.discovery_end = Some(Clock::now().instant + DISCOVERY_MAX);
         Ok(engine)
     }
@@ -213,14 +216,14 @@ impl Engine {
     }
 }
 
-/// The journal, which is opened at once if somebody counts on it, or if it is there already.
+/// Makes the event service. Opens the journal at once if the configuration requires it, or if it exists already.
 fn open_events(config: &Config, options: &Options) -> Result<EventService, StartError> {
     let mut events = EventService::new(config);
     let is_counted_on = config.server_id.is_some() || !config.event_follow.is_empty();
     if is_counted_on || options.serve && (config.hat.is_some() || config.ftn18.is_some()) {
         events.open().map_err(StartError::Events)?;
     } else if options.serve && events.has_journal() {
-        // Who follows its events waits for it.
+        // Peers that follow its events wait for the journal.
         events.open().unwrap_or_else(|error| tracing::warn!("no events can be registered or found: {error}"));
     }
     Ok(events)
@@ -248,7 +251,7 @@ fn open_sockets(config: &Config, chosen: &ChosenInterface) -> Result<Sockets, St
     Ok(sockets)
 }
 
-/// What does not change in `show status`.
+/// Returns the constant fields of `show status`.
 fn static_status(
     config: &Config,
     chosen: &ChosenInterface,
@@ -279,8 +282,8 @@ fn static_status(
     })
 }
 
-/// Allows this program as many open files as the system lets it allow itself: each client is one, and what shells and service managers
-/// begin with, 1,024 mostly, is for programs that wait with `select`.
+/// Raises the limit of open files to the hard limit, because each client is an open file. The usual soft limit of
+/// shells and service managers, 1,024, is meant for programs that wait with `select`.
 fn raise_file_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(now, max)| match now < max {
         true => setrlimit(Resource::RLIMIT_NOFILE, max, max),
@@ -297,17 +300,17 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a peer: joins the group, proves that multicast comes back, and listens on the Unix socket if asked to.
-    /// The log, if there is to be one, is the caller's: [`log::start`](crate::daemon::log::start).
+    /// Starts a peer: joins the group, verifies that multicasts come back, and listens on the Unix socket if asked to.
+    /// The caller starts the log, if there is to be one: [`log::start`](crate::daemon::log::start).
     ///
     /// # Errors
-    /// What is in the way, and what to do about it.
+    /// The error names the obstacle and the fix.
     pub fn open(config: &Config, options: &Options) -> Result<Daemon, StartError> {
         raise_file_limit();
         Ok(Daemon { engine: Engine::open(config, options)? })
     }
 
-    /// The answer to `show status`.
+    /// Returns the answer to `show status`.
     pub fn status(&mut self) -> Value {
         self.engine.show(Clock::now(), &json!({ "show": "status" }))["status"].take()
     }
@@ -315,7 +318,7 @@ impl Daemon {
     /// Runs until a signal ends it.
     ///
     /// # Errors
-    /// The system's event queue is broken, or the peer has panicked. Its clients are disconnected then.
+    /// The system's event queue is broken, or the peer has panicked. Its clients are then disconnected.
     pub fn run(mut self) -> io::Result<()> {
         while self.engine.turn(None)? {}
         tracing::info!("stopped");

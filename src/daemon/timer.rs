@@ -1,8 +1,8 @@
-//! What ends a wait when nothing comes: a timer of the kernel that is set rarely.
+//! The timer that ends a wait without events: a kernel timer that is set rarely.
 //!
-//! Deadlines move with every datagram, mostly to later. To hand each of them to the kernel and to take it back costs more
-//! than all else in a turn, on virtual machines above all, where the clock's hardware is asked through the host. So a
-//! timer that is set stays set while it is early enough, and now and then wakes the loop in vain.
+//! Every datagram moves deadlines, mostly to later. Setting and clearing a kernel timer for each would cost more than
+//! the rest of a turn. That is worst on virtual machines, where reading the hardware clock involves the host. So a
+//! timer stays set while it is early enough, and occasionally wakes the loop in vain.
 
 use crate::time::{Instant, nanos};
 use mio::unix::SourceFd;
@@ -17,26 +17,26 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Timer {
     timer: TimerFd,
-    /// When it goes off.
+    /// Time at which the timer fires.
     set: Option<Instant>,
 }
 
 impl Timer {
-    /// Not set. `token` will tell that it went off.
+    /// Makes a timer that is not set. An event with `token` reports that it fired.
     pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Timer> {
-        // The clock of `Clock`.
+        // The timer uses the same clock as `Clock`.
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
         registry.register(&mut SourceFd(&timer.as_fd().as_raw_fd()), token, Interest::READABLE)?;
         Ok(Timer { timer, set: None })
     }
 
-    /// Makes sure that it goes off at `deadline`, rounded up to milliseconds, or before that. What is due in the same
-    /// millisecond is done in the same turn.
+    /// Makes the timer fire at `deadline`, rounded up to milliseconds, or earlier. All work due in the same millisecond
+    /// is done in the same turn.
     pub(crate) fn set(&mut self, deadline: Instant) -> io::Result<()> {
         if self.set.is_some_and(|set| set <= deadline) {
             return Ok(());
         }
-        // All zeros would mean never.
+        // A time of zero would disarm the timer.
         let millis = nanos(deadline.since(Instant::ZERO)).div_ceil(1_000_000).max(1);
         let at = TimeSpec::from(Duration::from_millis(millis));
         self.timer.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
@@ -44,7 +44,7 @@ impl Timer {
         Ok(())
     }
 
-    /// It went off. What it has to read says nothing more: each time it goes off is an event of its own.
+    /// Notes that the timer fired. Its counter need not be read: each expiration causes an event of its own.
     pub(crate) fn on_event(&mut self) {
         self.set = None;
     }
@@ -60,7 +60,7 @@ mod tests {
         Clock::now().instant
     }
 
-    /// Waits for the timer, which must not go off before `at`.
+    /// Waits for the timer, which must not fire before `at`.
     fn wait(poll: &mut Poll, timer: &mut Timer, at: Instant) {
         let mut events = Events::with_capacity(4);
         poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();

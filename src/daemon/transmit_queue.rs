@@ -1,26 +1,26 @@
-//! Datagrams on their way into the socket: sent in batches, kept in order while the socket's buffer is full.
+//! Queue of datagrams to be sent: in batches, and in order while the socket's buffer is full.
 
 use crate::daemon::batch::OutgoingDatagram;
 use crate::daemon::multicast::Sockets;
 use std::collections::VecDeque;
 
-/// Datagrams that wait before local publishers are held up: about half a second at 10 Mbit/s.
+/// Number of waiting datagrams at which local publishers are blocked: about half a second at 10 Mbit/s.
 const BACKLOG_DATAGRAMS: usize = 512;
-/// Datagrams that wait at most: a message of 8 MiB in small datagrams must fit. Beyond it answers to other peers are
-/// discarded; they ask again.
+/// Maximum number of waiting datagrams: a message of 8 MiB in small datagrams must fit. Beyond it, unicasts to other
+/// peers are discarded; those peers request again.
 const DATAGRAMS_MAX: usize = 32 * 1024;
 
-/// The datagrams that wait, and what became of those that did not go.
+/// Waiting datagrams, and counts of those that were not sent.
 #[derive(Debug, Default)]
 pub(crate) struct TransmitQueue {
     queue: VecDeque<OutgoingDatagram>,
-    /// Datagrams that were ever in the queue.
+    /// Number of datagrams ever enqueued.
     enqueued: u64,
-    /// The last attempt took nothing; wait for the socket to become writable.
+    /// True if the last attempt sent nothing, until the socket is writable.
     is_blocked: bool,
-    /// Datagrams that the system refused.
+    /// Number of datagrams that the system refused.
     pub(crate) errors: u64,
-    /// Datagrams to single peers discarded because too many waited.
+    /// Number of unicasts discarded because too many datagrams waited.
     pub(crate) overflow: u64,
 }
 
@@ -34,43 +34,43 @@ impl TransmitQueue {
         }
     }
 
-    /// How many datagrams have come so far, for [`TransmitQueue::has_sent`].
+    /// Returns the number of datagrams ever enqueued, for [`TransmitQueue::has_sent`].
     pub(crate) fn enqueued(&self) -> u64 {
         self.enqueued
     }
 
-    /// Whether the first so many datagrams have left.
+    /// Returns whether the first `count` datagrams ever enqueued have left the queue.
     pub(crate) fn has_sent(&self, count: u64) -> bool {
         count + self.queue.len() as u64 <= self.enqueued
     }
 
-    /// Whether local publishers should be held up.
+    /// Returns whether local publishers should be blocked.
     pub(crate) fn is_backlogged(&self) -> bool {
         BACKLOG_DATAGRAMS <= self.queue.len()
     }
 
-    /// Whether everything has left.
+    /// Returns whether the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Datagrams that wait.
+    /// Returns the number of waiting datagrams.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether it waits for the socket to become writable.
+    /// Returns whether the queue waits for the socket to become writable.
     pub(crate) fn is_blocked(&self) -> bool {
         self.is_blocked
     }
 
-    /// The socket can take more.
+    /// Notes that the socket is writable.
     pub(crate) fn on_writable(&mut self) {
         self.is_blocked = false;
     }
 
-    /// Sends until nothing waits or the socket's buffer is full. A datagram that the system refuses is given up: it is
-    /// lost like one that the network dropped, and found missing like one.
+    /// Sends until the queue is empty or the socket's buffer is full. A datagram that the system refuses is abandoned:
+    /// receivers detect it as a loss, as if the network had dropped it.
     pub(crate) fn flush(&mut self, sockets: &mut Sockets) {
         while !self.queue.is_empty() && !self.is_blocked {
             match sockets.send_batch(self.queue.as_slices().0) {
@@ -79,7 +79,7 @@ impl TransmitQueue {
                 Err(error) => {
                     self.queue.pop_front();
                     self.errors += 1;
-                    // One line for the first and then for each power of two: a dead network must not fill the log.
+                    // Only errors whose count is a power of two are logged: a dead network must not fill the log.
                     if self.errors.is_power_of_two() {
                         tracing::warn!(%error, errors = self.errors, "datagram refused by the system");
                     }

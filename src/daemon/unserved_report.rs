@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Minimum time between two lines.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Number of messages that were reported, and when.
+/// Number of reported messages, and the time of the last report.
 #[derive(Debug, Default)]
 pub(crate) struct UnservedReport {
     /// Number of messages in all lines so far.
@@ -16,8 +16,8 @@ pub(crate) struct UnservedReport {
 }
 
 impl UnservedReport {
-    /// Logs how many messages no member got since the last line, if there are any and the last line is old enough. `total` counts
-    /// them since the start.
+    /// Logs the number of messages that no member got since the last line, if there are any and the last line is old
+    /// enough. `total` counts them since the start.
     pub(crate) fn report(&mut self, now: Instant, total: u64) {
         if let Some(messages) = self.take_due(now, total) {
             tracing::warn!(messages, total, "messages for queue groups went to no member: see queue_unserved");

@@ -1,11 +1,12 @@
-//! How a peer keeps the events of other servers too: as they come by the bus, and what did not come that way from the journals of
-//! those servers.
+//! Replication of other servers' events to this peer. Events arrive by the bus; the peer fetches those that did not
+//! from the journals of their servers.
 //!
-//! A server announces on one subject what it registers, and now and then itself: each time two places of its journal, with all
-//! events between them. Who has everything up to the first place has everything up to the second one then. Who has not, because it has just
-//! come or because messages were lost, asks the server for what stands behind the last event that it has, and keeps what is announced
-//! meanwhile. So the events of each server are stored in the order of their ids, without a gap, and none twice. What travels on the
-//! subjects of the types would not do: nobody promises the order of messages of several subjects.
+//! A server announces on one subject what it registers, and periodically itself. Each announcement names two positions
+//! of its journal and all events between them. A follower that has everything up to the first position has everything
+//! up to the second one then. A follower that has just started or has lost messages requests the events behind the last
+//! one that it has. Meanwhile it buffers announcements. So the events of each server are stored in the order of their
+//! ids, without a gap, and none twice. The messages on the subjects of the types would not do: the bus does not promise
+//! an order of messages across several subjects.
 
 use super::model::{Event, EventId, ServerId};
 use super::store::QueryPage;
@@ -17,64 +18,66 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
-/// A server of which nothing is heard for so long is away: three announcements of those that come without events, and a half.
+/// Time without announcements after which a server is unreachable: three and a half intervals of announcements without
+/// events.
 pub const SERVER_TIMEOUT: Duration = Duration::from_secs(35);
-/// The instance that stands behind all events of a session. No event has it.
+/// Instance behind all events of a session. No event has it.
 pub const INSTANCE_END: u64 = i64::MAX as u64;
-/// How long an answer may take before it is asked for again; each further time twice as long, up to [`BACKOFF_MAX`].
+/// Timeout of an answer, after which the request is repeated. It doubles with each failure, up to [`BACKOFF_MAX`].
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The first wait before asking again after a failure; each further one is twice as long,
+/// Wait before the first retry after a failure. It doubles with each further failure,
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
 /// up to this.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// Servers that are followed at most.
+/// Maximum number of servers that are followed.
 const SERVERS_MAX: usize = 1024;
-/// Announcements that are kept while an answer is awaited, of each server at most; then they are forgotten and asked for.
+/// Maximum number of announcements buffered for each server during a request. Beyond it they are discarded and
+/// requested.
 const BUFFERED_MAX: usize = 4096;
-/// Bytes of the events in them, of all servers together.
+/// Maximum bytes of the events in them, of all servers together.
 const BUFFERED_BYTES_MAX: usize = 8 << 20;
-/// What an event counts there beside its payload.
+/// Bytes that an event counts there beside its payload.
 const EVENT_BYTES: usize = 256;
 
-/// What a server says of itself.
+/// The announcement of a server about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// When its journal was opened.
+    /// Time at which its journal was opened.
     pub opened: Timestamp,
-    /// Whether it registers events: it has made sure that no other peer does under its number.
+    /// True if it registers events: it has made sure that no other peer uses its server id.
     pub is_held: bool,
-    /// Whether its peer follows other servers.
+    /// True if its peer follows other servers.
     pub follows: bool,
-    /// The place of the journal that the events stand behind.
+    /// Position in the journal after which the events begin.
     pub since: EventId,
-    /// The place up to which, with it, there are no others. Not before `since`, and of the same server.
+    /// Position up to which, inclusive, there are no other events. It is not before `since`, and of the same server.
     pub until: EventId,
-    /// The events between the two places, in their order.
+    /// The events between the two positions, in their order.
     pub events: Vec<Event>,
 }
 
-/// What a follower asks a server: its events behind this one, in their order.
+/// A follower's request to a server: the events behind a position, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicationRequest {
-    /// The place of the journal; there need be no event there.
+    /// Position in the journal; it need not be that of an event.
     pub after: EventId,
-    /// Only events whose type one of these matches.
+    /// Patterns of the wanted types. An event is wanted if one of them matches its type.
     pub types: Vec<TypePattern>,
 }
 
-/// A part of the answer.
+/// A part of the answer to a [`ReplicationRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicationPage {
-    /// All that was asked for and stands up to here is in this part, or in one before.
+    /// Position up to which this part and those before contain all requested events.
     pub covered: EventId,
-    /// Whether the server has more events behind that.
+    /// True if the server has more events behind `covered`.
     pub more_follows: bool,
-    /// The events.
+    /// The events of this part.
     pub events: Vec<Event>,
 }
 
 impl Announcement {
-    /// Whether it makes sense: ids rise from the one place to the other.
+    /// Returns whether it is valid: ids rise from the first position to the second.
     pub fn is_sound(&self) -> bool {
         are_between(self.since, &self.events, self.until)
     }
@@ -85,8 +88,8 @@ impl Announcement {
 }
 
 impl ReplicationPage {
-    /// What of an answer of the journal is asked for, as much as takes so many bytes at most, or one event; those for which `size`, what
-    /// an event takes, gives nothing are left out.
+    /// Builds the answer to `question` from the events of the journal, with at most `bytes_max` bytes of events, or one
+    /// event. `size` returns the bytes of an event. Events without a size are left out.
     pub fn new(
         question: &ReplicationRequest,
         found: QueryPage,
@@ -111,20 +114,20 @@ impl ReplicationPage {
             page.covered = id;
         }
         if !page.more_follows {
-            // A session is stored as a whole.
+            // A session is stored as a whole, so the last one is complete.
             page.covered.instance = INSTANCE_END;
         }
         page
     }
 
-    /// Whether it can be an answer to that, and one that leads on.
+    /// Returns whether the page can be an answer to `question` that makes progress.
     fn answers(&self, question: &ReplicationRequest) -> bool {
         are_between(question.after, &self.events, self.covered) && (question.after < self.covered || !self.more_follows)
     }
 }
 
-/// What is announced of a session with these events, in parts with so many bytes of events at most, or one event; `head` is the
-/// announcement of the place before without events. `size` is what an event takes.
+/// Splits the events of a session into announcements of at most `bytes_max` bytes of events, or one event. `head` is
+/// the announcement of the position before, without events. `size` returns the bytes of an event.
 pub fn parts(
     head: &Announcement,
     events: &[Event],
@@ -150,7 +153,7 @@ pub fn parts(
     parts
 }
 
-/// Whether the ids are those of events of one server that a journal can hold, and rise from the first place to the last one.
+/// Returns whether all ids are valid ids of events of one server and rise from the first position to the last.
 fn are_between(since: EventId, events: &[Event], until: EventId) -> bool {
     let ids = events.iter().map(|event| event.id);
     let is_rising = [since].into_iter().chain(ids.clone()).is_sorted_by(|one, next| one < next);
@@ -165,55 +168,55 @@ fn is_wanted(types: &[TypePattern], event: &Event) -> bool {
     types.iter().any(|pattern| pattern.matches(&event.event_type))
 }
 
-/// What a follower wants done.
+/// An action that a follower requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FollowerAction {
-    /// These are to be stored; [`Follower::on_stored`] must follow before anything else.
+    /// Events to store; [`Follower::on_stored`] must follow before anything else.
     Store(Vec<Event>),
-    /// A server is to be asked; [`Follower::on_page`] takes its answer.
+    /// A request to send to a server; [`Follower::on_page`] takes its answer.
     Ask {
-        /// Names the question.
+        /// Number that identifies the request.
         number: u64,
-        /// What.
+        /// The request.
         question: ReplicationRequest,
     },
-    /// There is something to tell.
+    /// A notice to report.
     Report(FollowerNotice),
 }
 
-/// What happened to a server that is followed.
+/// A change in the state of a followed server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowerNotice {
-    /// It is followed from now on.
+    /// The server is followed from now on.
     Begun {
-        /// The run of its peer.
+        /// Epoch of its peer.
         publisher: Epoch,
-        /// What is asked for stands behind this.
+        /// Position after which events are requested.
         after: EventId,
     },
-    /// All that it had is stored up to this, and what comes is stored as it comes.
+    /// All of its events are stored up to this position, and new ones are stored as they arrive.
     CaughtUp {
-        /// The place in its journal.
+        /// Position in its journal.
         covered: EventId,
     },
-    /// It does not answer, or says what makes no sense. It is asked again.
+    /// The server does not answer, or its answer is invalid. The request is repeated.
     Unanswered(ServerId),
-    /// Its journal has gone back: it announces a session before one that is known here. Until it is beyond that, its events have ids
-    /// that were given before, and are not stored.
+    /// Its journal has gone back: it announces a session before one that is stored here. Until it has passed that
+    /// session, its events have ids that were given before, and are not stored.
     WentBack {
-        /// What is known here.
+        /// Last position stored here.
         covered: EventId,
-        /// What it announces.
+        /// Position that it announces.
         until: EventId,
     },
-    /// Nothing is heard of it any more.
+    /// The server no longer announces itself.
     Unreachable(ServerId),
-    /// It is not followed, because so many are already.
+    /// The server is not followed, because the maximum number of servers is reached.
     TooMany(ServerId),
 }
 
 impl FollowerNotice {
-    /// Whether somebody should look into it.
+    /// Returns whether the notice needs an operator's attention.
     pub fn is_warning(&self) -> bool {
         matches!(self, FollowerNotice::Unanswered(_) | FollowerNotice::WentBack { .. } | FollowerNotice::TooMany(_))
     }
@@ -247,32 +250,32 @@ impl fmt::Display for FollowerNotice {
     }
 }
 
-/// A server that is followed, for people.
+/// Status of a followed server, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// The place of its journal up to which everything is stored.
+    /// Position in its journal up to which everything is stored.
     pub covered: EventId,
-    /// The run of its peer; `None` while nothing is heard of it.
+    /// Epoch of its peer; `None` while the server is unreachable.
     pub publisher: Option<Epoch>,
-    /// How far its events are stored.
+    /// Progress of storing its events.
     pub standing: ReplicationState,
 }
 
-/// How far the events of a server that is followed are stored.
+/// Progress of storing the events of a followed server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicationState {
-    /// All that it had when something was heard of it last.
+    /// All events up to its last announcement are stored.
     Live,
-    /// There is more; it is asked for.
+    /// The server has more events; they are being requested.
     CatchingUp,
-    /// Its journal has gone back; what it registers has ids that were given before, and is not stored.
+    /// Its journal has gone back: the events it registers have ids that were given before, and are not stored.
     WentBack,
-    /// Nothing is heard of it.
+    /// The server does not announce itself.
     Unreachable,
 }
 
 impl ReplicationState {
-    /// As in reports.
+    /// Returns the name used in reports.
     pub fn as_str(self) -> &'static str {
         match self {
             ReplicationState::Live => "live",
@@ -286,53 +289,54 @@ impl ReplicationState {
 #[derive(Debug)]
 struct FollowedServer {
     publisher: Epoch,
-    /// When it was announced last.
+    /// Time of its last announcement.
     heard: Instant,
     state: FollowPhase,
-    /// In a row.
+    /// Number of consecutive failures.
     failures: u32,
-    /// This run began with a session before one that is known here.
+    /// True if this run began with a session before one that is stored here.
     has_gone_back: bool,
-    /// Whether it was told that all is stored, since it was not.
+    /// True if [`FollowerNotice::CaughtUp`] was reported since the server was last behind.
     is_reported: bool,
-    /// Messages of it were lost since everything was stored.
+    /// True if messages of the server were lost since everything was stored.
     has_lost: bool,
 }
 
-/// An event that was not heard as it was announced, but fetched from the journal of its server.
+/// An event that was not received with an announcement, but fetched from the journal of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchedEvent {
-    /// Which.
+    /// Id of the event.
     pub id: EventId,
-    /// Whether messages of the server were lost; otherwise it was registered before anybody listened, or nobody announced it.
+    /// True if messages of the server were lost. Otherwise the event was registered before this peer listened, or was
+    /// not announced.
     pub is_lost: bool,
 }
 
 #[derive(Debug)]
 enum FollowPhase {
-    /// Everything that it announced is stored, or pending.
+    /// Everything that the server announced is stored, or pending.
     Live,
-    /// It is asked what stands behind the last place.
+    /// Events behind the last covered position are being requested.
     PendingFetch(PendingFetch),
-    /// To be asked then.
+    /// The request follows at `until`.
     Backoff { until: Instant },
 }
 
 #[derive(Debug, Default)]
 struct PendingFetch {
-    /// When and what; `None` if it has yet to be asked.
+    /// Time, number and request; `None` if it has yet to be sent.
     asked: Option<(Instant, u64, ReplicationRequest)>,
-    /// What was announced meanwhile.
+    /// Announcements received meanwhile.
     buffered: Vec<Announcement>,
     buffered_bytes: usize,
 }
 
 impl PendingFetch {
-    /// `others_bytes` are kept of other servers.
+    /// Buffers an announcement. `others_bytes` is the number of bytes buffered for other servers.
     fn buffer(&mut self, announcement: Announcement, others_bytes: usize) {
         self.buffered_bytes += announcement.bytes();
         if BUFFERED_MAX <= self.buffered.len() || BUFFERED_BYTES_MAX < others_bytes + self.buffered_bytes {
-            // What comes next will show that something is missing.
+            // The next announcement will show that something is missing.
             *self = PendingFetch { asked: self.asked.take(), ..PendingFetch::default() };
         } else {
             self.buffered.push(announcement);
@@ -352,7 +356,7 @@ impl FollowedServer {
         self.failures += 1;
     }
 
-    /// A time, the longer the more has failed.
+    /// Returns the given time, doubled for each consecutive failure, up to [`BACKOFF_MAX`].
     fn backoff(&self, time: Duration) -> Duration {
         time.saturating_mul(1 << self.failures.min(10)).min(BACKOFF_MAX)
     }
@@ -370,22 +374,22 @@ impl FollowedServer {
     }
 }
 
-/// Follows the servers of other peers.
+/// Follows the servers of other peers, and decides which events to store.
 #[derive(Debug)]
 pub struct Follower {
-    /// Is not followed.
+    /// Id of the local server, which is not followed.
     own: ServerId,
     types: Vec<TypePattern>,
-    /// Of each server the place of its journal up to which everything is stored, or pending.
+    /// Position in each server's journal up to which everything is stored, or pending.
     covered: BTreeMap<ServerId, EventId>,
-    /// Those of which something was ever stored: they are remembered when they are away.
+    /// Servers of which at least one event was stored: they are remembered while unreachable.
     stored: BTreeSet<ServerId>,
     servers: BTreeMap<ServerId, FollowedServer>,
-    /// To be stored next.
+    /// Events to store next.
     pending: Vec<Event>,
-    /// Of these, what was fetched.
+    /// The fetched ones among the pending events.
     fetched: Vec<FetchedEvent>,
-    /// The places before that.
+    /// Covered positions before the pending events.
     before: BTreeMap<ServerId, EventId>,
     notices: VecDeque<FollowerNotice>,
     questions: u64,
@@ -393,7 +397,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follows all servers but its own, for events of these types. `stored` is the last event of each server that is stored.
+    /// Creates a follower of all servers but its own, for events of these types. `stored` is the last stored event of
+    /// each server.
     pub fn new(own: ServerId, types: Vec<TypePattern>, stored: impl IntoIterator<Item = EventId>) -> Follower {
         let covered: BTreeMap<ServerId, EventId> = stored.into_iter().map(|id| (id.server, id)).collect();
         Follower {
@@ -411,12 +416,12 @@ impl Follower {
         }
     }
 
-    /// Whether events of any type are followed.
+    /// Returns whether events of any type are followed.
     pub fn is_following(&self) -> bool {
         !self.types.is_empty()
     }
 
-    /// A peer has announced a server.
+    /// Handles a peer's announcement of a server.
     pub fn on_announcement(&mut self, now: Instant, publisher: Epoch, announcement: Announcement) {
         let server = announcement.until.server;
         let is_meant = self.is_following() && server != self.own && announcement.is_held;
@@ -443,7 +448,8 @@ impl Follower {
         }
     }
 
-    /// `until` is up to where the journal goes, as far as was announced. Only with another run of its peer it can have gone back.
+    /// Begins to follow a server. `until` is the end of its journal as announced. A journal can have gone back only
+    /// with a new epoch of its peer.
     fn begin(&mut self, now: Instant, publisher: Epoch, until: EventId) {
         let server = until.server;
         let covered = *self.covered.entry(server).or_insert(EventId { server, session: 0, instance: 0 });
@@ -458,7 +464,7 @@ impl Follower {
         }
     }
 
-    /// What a server that is live has announced.
+    /// Applies the announcement of a live server.
     fn take(&mut self, announcement: Announcement) {
         let server = announcement.until.server;
         if self.covered[&server] < announcement.since {
@@ -468,7 +474,8 @@ impl Follower {
         self.advance_covered(announcement.until);
     }
 
-    /// Messages of a peer were lost, or of all peers: what was announced in them is asked for, if it was.
+    /// Records that messages of a peer, or of all peers, were lost. Announcements may have been among them, so the
+    /// follower requests the missing events.
     pub fn on_loss(&mut self, publisher: Option<Epoch>) {
         for followed in self.servers.values_mut() {
             if publisher.is_none_or(|publisher| followed.publisher == publisher) {
@@ -480,7 +487,7 @@ impl Follower {
         }
     }
 
-    /// A peer has answered a question.
+    /// Handles a peer's answer to a request.
     pub fn on_page(&mut self, now: Instant, publisher: Epoch, number: u64, page: ReplicationPage) {
         let server = page.covered.server;
         let Some(followed) = self.servers.get_mut(&server).filter(|followed| followed.publisher == publisher) else {
@@ -511,7 +518,7 @@ impl Follower {
         }
     }
 
-    /// Whether what was to be stored is.
+    /// Records whether the events of the last [`FollowerAction::Store`] were stored.
     pub fn on_stored(&mut self, now: Instant, is_stored: bool) {
         if is_stored {
             return self.confirm_stored();
@@ -522,7 +529,7 @@ impl Follower {
         }
     }
 
-    /// What is covered is stored.
+    /// Confirms that all covered events are stored.
     fn confirm_stored(&mut self) {
         for server in std::mem::take(&mut self.before).into_keys() {
             let Some(followed) = self.servers.get_mut(&server) else { continue };
@@ -533,7 +540,7 @@ impl Follower {
         }
     }
 
-    /// What to do next.
+    /// Returns the next action.
     pub fn poll(&mut self, now: Instant) -> Option<FollowerAction> {
         if !self.pending.is_empty() {
             return Some(FollowerAction::Store(std::mem::take(&mut self.pending)));
@@ -563,7 +570,7 @@ impl Follower {
                     asking.asked = Some((now, self.questions, question.clone()));
                     Some(FollowerAction::Ask { number: self.questions, question })
                 }
-                // The same question, so that the answer counts however late it comes.
+                // The request stays the same, so that a late answer counts, too.
                 Some((at, number, question)) if answer_time <= now.since(*at) => {
                     *at = now;
                     followed.failures += 1;
@@ -575,12 +582,12 @@ impl Follower {
         })
     }
 
-    /// Which of the events that are to be stored were fetched; to be taken before they are.
+    /// Returns the fetched ones among the events to store. The caller takes them before it stores the events.
     pub fn take_fetched(&mut self) -> Vec<FetchedEvent> {
         std::mem::take(&mut self.fetched)
     }
 
-    /// When to poll again if nothing happens before; there may be something to do already.
+    /// Returns the time of the next poll if nothing happens before. It may already have passed.
     pub fn deadline(&self) -> Option<Instant> {
         let of = |followed: &FollowedServer| {
             let then = match &followed.state {
@@ -596,7 +603,7 @@ impl Follower {
         self.servers.values().map(of).min()
     }
 
-    /// Those that are followed, by their numbers, with those of which events are stored and nothing is heard.
+    /// Returns the followed servers by id, with the unreachable ones of which events are stored.
     pub fn rows(&self) -> impl Iterator<Item = ServerStatus> {
         let others = self.covered.iter().filter(|(server, _)| self.is_following() && **server != self.own);
         others.map(|(server, covered)| {
@@ -609,7 +616,8 @@ impl Follower {
         })
     }
 
-    /// These are to be stored, as far as they are wanted and not stored yet. What stands between them and what is covered is there.
+    /// Queues the events that are wanted and not stored yet. No events are missing between them and the covered
+    /// position.
     fn push(&mut self, events: Vec<Event>) {
         for event in events {
             if self.covered[&event.id.server] < event.id {

@@ -1,4 +1,5 @@
-//! Events on the bus and back: a message on the subject of the type, marked as an event, with these header fields.
+//! Encoding of events on the bus. An event is a message on the subject of its type, marked as an event, with these
+//! header fields.
 //!
 //! | field | value |
 //! |---|---|
@@ -7,9 +8,9 @@
 //! | `Seqcast-Source-Time` | the source timestamp; absent if there is none |
 //! | `Seqcast-Payload` | `json`, or `binary` and, unless it is empty, a space and the name of its type; absent if there is no payload |
 //!
-//! In the name, `%` and all bytes but printable ASCII are written as `%` and two capital hexadecimal digits. The payload of the message is
-//! the JSON text or the bytes. Other fields are left alone. What arrives is taken from nobody on trust: it is an event as a whole,
-//! or it is refused.
+//! In the name, `%` and all bytes but printable ASCII are written as `%` and two capital hexadecimal digits. The
+//! payload of the message is the JSON text or the bytes. Other fields are ignored. Received messages are not trusted: a
+//! message is a valid event as a whole, or it is refused.
 
 use super::model::{Event, EventId, IdError, Json, JsonError, Payload, Registration};
 use super::timestamp::{Timestamp, TimestampError};
@@ -24,29 +25,29 @@ const ID: &str = "Seqcast-Event";
 const TIME: &str = "Seqcast-Event-Time";
 const SOURCE_TIME: &str = "Seqcast-Source-Time";
 const PAYLOAD: &str = "Seqcast-Payload";
-/// What a byte of a name takes at most.
+/// Maximum bytes of an encoded byte of a name.
 const ESCAPED_BYTES: usize = 3;
 
-/// Why a message is no event.
+/// The reason why a message is no event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageError {
-    /// It is not marked as one.
+    /// The message is not marked as an event.
     NotMarked,
-    /// No type has its subject.
+    /// No type has this subject.
     Subject(Subject),
-    /// This header field is not there.
+    /// This header field is missing.
     Missing(&'static str),
-    /// This header field is there twice.
+    /// This header field appears twice.
     Repeated(&'static str),
-    /// The id is none.
+    /// The id is invalid.
     Id(IdError),
-    /// The id is one that no event has: its session or instance is 0.
+    /// The id is reserved: its session or instance is 0.
     Reserved(EventId),
     /// This header field is no time.
     Time(&'static str, TimestampError),
-    /// The field about the payload is none of its forms.
+    /// The field of the payload has none of its forms.
     Payload,
-    /// There is a payload, and no field about it.
+    /// The message has a payload, and no field that describes it.
     Unexplained,
     /// The payload is no JSON text.
     Json(JsonError),
@@ -74,7 +75,7 @@ impl fmt::Display for MessageError {
 impl std::error::Error for MessageError {}
 
 impl From<&Event> for Message {
-    /// The message as which the event travels. Its payload is not copied.
+    /// Returns the message that carries the event. The payload is not copied.
     fn from(event: &Event) -> Message {
         let (id, time) = (event.id.to_string(), event.timestamp.to_string());
         let source_time = event.source_timestamp.map(|time| time.to_string());
@@ -92,10 +93,10 @@ impl From<&Event> for Message {
 }
 
 impl Event {
-    /// The event that a message is. Its payload is not copied.
+    /// Decodes the event of a message. The payload is not copied.
     ///
     /// # Errors
-    /// Says why it is none.
+    /// Returns the reason why it is none.
     pub fn of_message(message: &Message) -> Result<Event, MessageError> {
         if !message.event {
             return Err(MessageError::NotMarked);
@@ -116,10 +117,10 @@ impl Event {
 }
 
 impl Registration {
-    /// The most bytes that the event takes of a message: payload and headers, whatever its id and times are, and room for what an answer
-    /// to a question says beside it.
+    /// Returns the maximum bytes that the event takes of a message: payload and headers for any id and times. The
+    /// result includes room for the other fields of an answer to a query.
     pub fn message_bytes(&self) -> usize {
-        /// Keys, numbers and times are 250 bytes at most.
+        /// Keys, numbers and times take at most 250 bytes.
         const BESIDE: usize = 512;
         let name = match &self.payload {
             Some(Payload::Binary { type_name, .. }) => ESCAPED_BYTES * type_name.len(),
@@ -129,7 +130,7 @@ impl Registration {
     }
 }
 
-/// The values of the fields of an event, in the order of the table.
+/// Returns the values of an event's fields, in the order of the table.
 fn fields(headers: &Headers) -> Result<[Option<&str>; 4], MessageError> {
     const KEYS: [&str; 4] = [ID, TIME, SOURCE_TIME, PAYLOAD];
     let mut values = [None; KEYS.len()];
@@ -142,7 +143,7 @@ fn fields(headers: &Headers) -> Result<[Option<&str>; 4], MessageError> {
     Ok(values)
 }
 
-/// The payload of which the field says this.
+/// Decodes the payload that the field `kind` describes.
 fn payload(kind: Option<&str>, bytes: &Bytes) -> Result<Option<Payload>, MessageError> {
     let name = match kind {
         None if bytes.is_empty() => return Ok(None),
@@ -157,7 +158,7 @@ fn payload(kind: Option<&str>, bytes: &Bytes) -> Result<Option<Payload>, Message
     Ok(Some(Payload::Binary { type_name: type_name.into(), bytes: bytes.clone() }))
 }
 
-/// What the field says of bytes with a type of this name.
+/// Returns the field of a binary payload with a type of this name.
 fn binary(type_name: &str) -> String {
     let mut text = b"binary".to_vec();
     if !type_name.is_empty() {
@@ -169,12 +170,12 @@ fn binary(type_name: &str) -> String {
     String::from_utf8(text).expect("printable ASCII")
 }
 
-/// Whether a byte of a name is written as it is.
+/// Returns whether a byte of a name is written unescaped.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_graphic() && byte != b'%'
 }
 
-/// The name that is written so; `None` unless it is the only way to write it.
+/// Decodes a name; returns `None` unless `text` is its canonical encoding.
 fn unescaped(text: &str) -> Option<String> {
     let mut name = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -241,7 +242,7 @@ mod tests {
         check(event("a", None, odd), "a", "Seqcast-Payload: binary %20100%25%0D%0A%C3%9F\r\n", b"x");
     }
 
-    /// The event with this in place of the field's line, or without it, or with this added.
+    /// Checks the event with `line` in place of the field's line, without that line, or with an additional one.
     fn check_refused(key: &str, line: &str, expected: MessageError) {
         let mut message = Message::from(&event("a/b", Some(5), binary_payload("t", b"x")));
         let kept = message.headers.iter().filter(|(other, _)| *other != key);
@@ -310,7 +311,8 @@ mod tests {
         }
     }
 
-    /// Headers of an event with some bytes changed, lost or doubled: whatever is read is written in the same way again.
+    /// Headers of an event with some bytes changed, lost or duplicated: every accepted one is encoded in the same way
+    /// again.
     #[test]
     fn whatever_is_read_comes_back() {
         let mut rng = Rng::new(8);

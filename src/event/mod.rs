@@ -1,10 +1,10 @@
-//! Events of seed 004: what they are, who numbers them, in which order they stand, how they travel, and who asked for them.
+//! Events of seed 004: their identity, numbering, order, encoding and subscriptions.
 //!
-//! An event is immutable and has an identity: the server that created it, the session (one processing of a request to register
-//! events) and its place there. It has a type, which is a list of subtypes, and perhaps a payload. There is no I/O here: whoever
-//! stores events, sends them and reads the clock stands above.
+//! An event is immutable and has an identity: the server that created it, the session (one processing of a request to
+//! register events) and its position there. It has a type, which is a list of subtypes, and perhaps a payload. There is
+//! no I/O here: the caller stores events, sends them and reads the clock.
 //!
-//! [`order`] is seed 001: how several producers agree on one order of each object's events, whatever these are.
+//! [`order`] is seed 001: several producers agree on one order of each object's events, whatever these are.
 
 pub mod follow;
 pub mod message;

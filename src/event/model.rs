@@ -1,4 +1,4 @@
-//! What an event is, and which of two comes first.
+//! Events, their identity and their natural order.
 
 use super::timestamp::Timestamp;
 use crate::subject::event_type::EventType;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Which server creates events; configured, and different for each server of a LAN.
+/// Id of a server that creates events. It is configured, and different for each server of a LAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(pub u32);
 
@@ -19,32 +19,34 @@ impl fmt::Display for ServerId {
     }
 }
 
-/// The identity of an event. The order is that of server, session and instance, which is the natural one of the events of one server.
+/// The identity of an event. Ids are ordered by server, session and instance; that is the natural order of one server's
+/// events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId {
     /// The server that created it.
     pub server: ServerId,
-    /// One processing of a request to register events, counted from 1 by the server; 0 stands for "before the first".
+    /// One processing of a request to register events, counted from 1 by the server; 0 means "before the first".
     pub session: u64,
-    /// The place in the session, counted from 1; 0 stands for "before the first".
+    /// Position in the session, counted from 1; 0 means "before the first".
     pub instance: u64,
 }
 
 impl EventId {
-    /// Whether an event can have it: neither its session nor its instance is 0.
+    /// Returns whether an event can have this id: neither its session nor its instance is 0.
     pub fn is_of_event(self) -> bool {
         self.session != 0 && self.instance != 0
     }
 }
 
 impl fmt::Display for EventId {
-    /// Server, session and instance in decimal: `7/42/1`.
+    /// Writes server, session and instance in decimal: `7/42/1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.server, self.session, self.instance)
     }
 }
 
-/// The text is not three numbers with a `/` between them, in decimal without a sign or a leading 0, of 32, 64 and 64 bits.
+/// The text is no id: three numbers of 32, 64 and 64 bits with a `/` between them, in decimal without a sign or a
+/// leading 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdError;
 
@@ -68,26 +70,26 @@ impl FromStr for EventId {
     }
 }
 
-/// The number in decimal, in the only way to write it.
+/// Parses a decimal number in its canonical form, without a sign or a leading 0.
 fn number(text: &str) -> Option<u64> {
     let is_only_way = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if is_only_way { text.parse().ok() } else { None }
 }
 
-/// A JSON text, kept as it was written. Cloning copies a reference only.
+/// A JSON text in its original form. Cloning copies a reference only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Json(Bytes);
 
-/// Why bytes are no JSON text.
+/// The reason why bytes are no JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonError {
-    /// Not UTF-8.
+    /// The bytes are not UTF-8.
     Encoding,
-    /// Something else stands here than JSON allows.
+    /// A byte is not allowed by JSON in its position.
     Syntax {
-        /// From 1.
+        /// Line, from 1.
         line: usize,
-        /// How many bytes of the line had been read.
+        /// Number of bytes of the line that had been read.
         column: usize,
     },
     /// Arrays and objects are nested deeper than [`JSON_DEPTH_MAX`].
@@ -116,11 +118,11 @@ impl fmt::Display for JsonError {
 impl std::error::Error for JsonError {}
 
 impl Json {
-    /// Checks the JSON of a new event: each event enters by this, whichever protocol, command or peer it comes from. One value
-    /// of JSON (RFC 8259) is wanted; `NaN` and `Infinity` are none.
+    /// Checks the JSON of a new event. Each event enters by this function, whichever protocol, command or peer it comes
+    /// from. The text must be one value of JSON (RFC 8259); `NaN` and `Infinity` are not allowed.
     ///
     /// # Errors
-    /// Says what makes them no JSON text, or that it is nested too deep.
+    /// Returns the error of the text: it is no JSON, or nested too deep.
     pub fn from_bytes(bytes: Bytes) -> Result<Json, JsonError> {
         let json = Json::from_stored(bytes)?;
         match too_deep(&json.0) {
@@ -134,31 +136,31 @@ impl Json {
         too_deep(&self.0).is_some()
     }
 
-    /// Takes the JSON of an event that is stored, which may be nested deeper than new events may.
+    /// Returns the JSON of a stored event, which may be nested deeper than that of new events.
     ///
     /// # Errors
-    /// Says what makes them no JSON text.
+    /// Returns the error of the text.
     pub fn from_stored(bytes: Bytes) -> Result<Json, JsonError> {
         let text = std::str::from_utf8(&bytes).map_err(|_| JsonError::Encoding)?;
-        // Nothing is built of it, and however deep it is, it takes no stack.
+        // Parsing builds no value and uses no stack, however deep the nesting is.
         match serde_json::from_str::<IgnoredAny>(text) {
             Ok(IgnoredAny) => Ok(Json(bytes)),
             Err(error) => Err(JsonError::Syntax { line: error.line(), column: error.column() }),
         }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("checked on construction")
     }
 
-    /// The text as bytes.
+    /// Returns the text as bytes.
     pub fn bytes(&self) -> &Bytes {
         &self.0
     }
 }
 
-/// Returns the place of the first array or object of a JSON text that is nested too deep.
+/// Returns the position of the first array or object of a JSON text that is nested too deep.
 fn too_deep(text: &[u8]) -> Option<usize> {
     let (mut depth, mut in_string, mut is_escaped) = (0, false, false);
     for (at, byte) in text.iter().enumerate() {
@@ -179,17 +181,17 @@ fn too_deep(text: &[u8]) -> Option<usize> {
     None
 }
 
-/// The most events of one session, which one request makes.
+/// Maximum number of events of one session, and thus of one request.
 pub const SESSION_EVENTS_MAX: usize = 4096;
-/// The most bytes of the name of a binary payload's type.
+/// Maximum bytes of the name of a binary payload's type.
 pub const TYPE_NAME_BYTES_MAX: usize = 255;
 
-/// What an event carries. Cloning copies references only.
+/// The payload of an event. Cloning copies references only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// Bytes that nobody looks into between source and reader.
+    /// Bytes that are opaque between source and reader.
     Binary {
-        /// How they are to be read; any text.
+        /// Name of the format of the bytes; any text.
         type_name: Arc<str>,
         /// The bytes.
         bytes: Bytes,
@@ -199,7 +201,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// What it holds, as it travels and is stored.
+    /// Returns the payload's bytes as they travel and are stored.
     pub fn bytes(&self) -> &Bytes {
         match self {
             Payload::Binary { bytes, .. } => bytes,
@@ -207,7 +209,7 @@ impl Payload {
         }
     }
 
-    /// The bytes that it takes, with the name of its type.
+    /// Returns the bytes that it takes, with the name of its type.
     pub fn size(&self) -> usize {
         match self {
             Payload::Binary { type_name, bytes } => type_name.len() + bytes.len(),
@@ -219,11 +221,11 @@ impl Payload {
 /// An event that a client asks a server to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// What occurred.
+    /// Type of the event.
     pub event_type: EventType,
-    /// When it occurred, as its source saw it.
+    /// Time at which it occurred, according to its source.
     pub source_timestamp: Option<Timestamp>,
-    /// What there is to know about it.
+    /// Its payload.
     pub payload: Option<Payload>,
 }
 
@@ -232,28 +234,31 @@ pub struct Registration {
 pub struct Event {
     /// Its identity; two events with the same id are the same event.
     pub id: EventId,
-    /// What occurred.
+    /// Type of the event.
     pub event_type: EventType,
-    /// When the server registered it; the same for all events of a session, and never less than in an earlier session of the server.
+    /// Time at which the server registered it. It is the same for all events of a session, and never less than in an
+    /// earlier session of the server.
     pub timestamp: Timestamp,
-    /// When it occurred, as its source saw it.
+    /// Time at which it occurred, according to its source.
     pub source_timestamp: Option<Timestamp>,
-    /// What there is to know about it.
+    /// Its payload.
     pub payload: Option<Payload>,
 }
 
 impl Event {
-    /// The bytes that its payload takes.
+    /// Returns the bytes that its payload takes.
     pub fn payload_size(&self) -> usize {
         self.payload.as_ref().map_or(0, Payload::size)
     }
 
-    /// The natural order of seed 004. Events of one server stand in the order of their sessions and instances. Those of different
-    /// servers stand in the order of their timestamps; if these are equal, the one registered before is the lesser.
+    /// Compares two events in the natural order of seed 004. Events of one server are ordered by session and instance.
+    /// Those of different servers are ordered by timestamp. If the timestamps are equal, the event registered first is
+    /// the lesser.
     ///
-    /// Who of two servers registered before is not known to anyone. So it is what it was *here*: each event is given with its arrival,
-    /// a number that rises with each new event that this peer learns of and that stays with the event. Other peers may see other
-    /// arrivals, as the seed allows. The order is total if the arrivals of each server's events rise with their ids.
+    /// No peer knows which of two servers registered first, so the local order of arrival decides. Each event has an
+    /// arrival, a number that rises with each new event that this peer learns of and that never changes. Other peers
+    /// may see other arrivals, as the seed allows. The order is total if the arrivals of each server's events rise with
+    /// their ids.
     pub fn natural_cmp(&self, arrival: u64, other: &Event, other_arrival: u64) -> Ordering {
         if self.id.server == other.id.server {
             return self.id.cmp(&other.id);
@@ -353,11 +358,11 @@ mod tests {
     #[test]
     fn the_natural_order_is_the_seeds_branch_by_branch() {
         for (one, other, expected) in [
-            // Within a session, and of one server, neither time nor arrival counts.
+            // Within one server, neither time nor arrival counts.
             ((event("1/5/2", 9), 9), (event("1/5/3", 3), 3), Ordering::Less),
             ((event("1/4/9", 9), 9), (event("1/5/3", 3), 3), Ordering::Less),
             ((event("1/5/3", 9), 9), (event("1/5/3", 9), 9), Ordering::Equal),
-            // Of two servers, sessions and instances do not count.
+            // Between two servers, sessions and instances do not count.
             ((event("2/9/9", 3), 9), (event("1/5/3", 4), 3), Ordering::Less),
             ((event("2/9/9", 3), 3), (event("1/5/3", 3), 9), Ordering::Less),
             ((event("1/5/3", 3), 9), (event("2/5/3", 3), 3), Ordering::Greater),
@@ -367,7 +372,7 @@ mod tests {
         }
     }
 
-    /// Events of so many servers: of each the sessions, their timestamps and the arrivals rise.
+    /// Draws events of `servers` servers. For each server the sessions, timestamps and arrivals rise.
     fn draw(rng: &mut Rng, servers: u64) -> Vec<(Event, u64)> {
         let mut at: Vec<(u64, u64, i64)> = (0..servers).map(|_| (1, 0, rng.below(3) as i64)).collect();
         let next = |arrival: u64| {

@@ -1,4 +1,4 @@
-//! Who asked for which events: which of many patterns match a type, without trying each.
+//! Index of event patterns: it finds the patterns that match a type, without trying each.
 
 use crate::subject::event_type::{EventType, TypePattern};
 use crate::subject::tree::Tree;
@@ -6,33 +6,35 @@ use crate::subject::tree::Tree;
 /// Patterns of event types, each with any number of different values: queries, or subscriptions.
 #[derive(Debug)]
 pub struct PatternIndex<T> {
-    /// By the patterns of subjects that the patterns of types are; a last `>` stands for zero or more tokens.
+    /// Patterns by their subject patterns; a last `>` matches zero or more tokens.
     tree: Tree<T>,
 }
 
 impl<T: Ord + Copy> PatternIndex<T> {
-    /// One without patterns; `seed` makes the places in memory unpredictable for whoever chooses the patterns.
+    /// Creates an index without patterns. `seed` makes memory positions unpredictable for clients that choose the
+    /// patterns.
     pub fn new(seed: u64) -> PatternIndex<T> {
         PatternIndex { tree: Tree::new(seed) }
     }
 
-    /// Adds `value` under `pattern`. False if it was there already.
+    /// Adds `value` under `pattern`. Returns false if it was there already.
     pub fn insert(&mut self, pattern: &TypePattern, value: T) -> bool {
         self.tree.insert(pattern.from_zero(), value)
     }
 
-    /// Removes `value` from under `pattern`. False if it was not there.
+    /// Removes `value` from under `pattern`. Returns false if it was not there.
     pub fn remove(&mut self, pattern: &TypePattern, value: T) -> bool {
         self.tree.remove(pattern.from_zero(), value)
     }
 
-    /// Whether there is no pattern.
+    /// Returns whether there is no pattern.
     pub fn is_empty(&self) -> bool {
         self.tree.is_empty()
     }
 
-    /// Puts into `values`, in place of what is there, the values of all patterns that match the type: ascending, each once, however
-    /// many of its patterns match. Takes about as long for many patterns as for few, unless many of them match.
+    /// Replaces the content of `values` by the values of all patterns that match the type. They are ascending, each
+    /// once, even if several of its patterns match. The time depends on the number of matching patterns, and hardly on
+    /// that of all patterns.
     pub fn matches(&self, event_type: &EventType, values: &mut Vec<T>) {
         values.clear();
         self.tree.matches_from_zero(event_type.subject(), values);
@@ -55,7 +57,7 @@ mod tests {
         subtypes.join("/")
     }
 
-    /// Random inserts and removals, and after each a look-up, against trying all patterns.
+    /// Compares a look-up after each random insert and removal with trying all patterns.
     #[test]
     fn the_registry_is_its_twin() {
         for seed in 0..40 {
@@ -87,7 +89,7 @@ mod tests {
         }
     }
 
-    /// Several patterns of one client match: it is told once, until the last of them leaves.
+    /// Several patterns of one client match: it is found once, until the last of them is removed.
     #[test]
     fn a_value_is_found_once_however_many_of_its_patterns_match() {
         let [exact, open, any]: [TypePattern; 3] = ["a", "a/*", "*"].map(|text| text.parse().unwrap());

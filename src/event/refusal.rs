@@ -1,36 +1,36 @@
-//! Why a request about events is refused, in the words of all who may ask.
+//! Refusals of requests about events, worded for all protocols.
 
 use super::model::{SESSION_EVENTS_MAX, TYPE_NAME_BYTES_MAX};
 use super::store::QueryError;
 use crate::subject::event_type::EventType;
 use std::fmt;
 
-/// Why a request about events is refused. Nothing of it was done.
+/// The reason why a request about events is refused. No part of the request was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventRefusal {
-    /// For programs.
+    /// Kind of the refusal, for programs.
     pub kind: EventRefusalKind,
-    /// For people: what is wrong and what mends it.
+    /// Text for people: the problem and its remedy.
     pub text: String,
 }
 
-/// What kind of thing is in the way.
+/// The kind of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventRefusalKind {
-    /// The request cannot be done, now or later.
+    /// The request is invalid, now and later.
     Invalid,
     /// This peer has no journal, or one that cannot be used.
     Unavailable,
-    /// The disk is full. The same request can be made again later.
+    /// The disk is full. The client may retry later.
     Full,
-    /// Too many requests wait. The same request can be made again soon.
+    /// Too many requests are waiting. The client may retry soon.
     Busy,
     /// The peer is stopping.
     Stopping,
 }
 
 impl EventRefusalKind {
-    /// Name for counters.
+    /// Returns the name for counters.
     pub fn as_str(self) -> &'static str {
         match self {
             EventRefusalKind::Invalid => "invalid",
@@ -43,18 +43,18 @@ impl EventRefusalKind {
 }
 
 impl EventRefusal {
-    /// So many requests wait already.
+    /// Refuses a request because the maximum number of requests is waiting.
     pub fn busy() -> EventRefusal {
         let text = "too many requests about events wait at the peer: wait for answers before asking more".into();
         EventRefusal { kind: EventRefusalKind::Busy, text }
     }
 
-    /// The peer takes no more requests.
+    /// Refuses a request because the peer is stopping.
     pub fn stopping() -> EventRefusal {
         EventRefusal { kind: EventRefusalKind::Stopping, text: "the peer is stopping".into() }
     }
 
-    /// An event of the request is larger than the peer's messages may be.
+    /// Refuses an event that is larger than the peer's messages may be.
     pub fn too_large(event_type: &EventType, bytes: usize, bytes_max: usize) -> EventRefusal {
         let text = format!(
             "the event {event_type} takes {bytes} bytes; at most {bytes_max} fit a message of the bus (key message-size)"
@@ -62,13 +62,13 @@ impl EventRefusal {
         EventRefusal { kind: EventRefusalKind::Invalid, text }
     }
 
-    /// A request is for more events than one session may have.
+    /// Refuses a request for more events than one session may have.
     pub fn too_many(count: usize) -> EventRefusal {
         let text = format!("a request for {count} events: one may be for {SESSION_EVENTS_MAX}, make several of it");
         EventRefusal { kind: EventRefusalKind::Invalid, text }
     }
 
-    /// The name of the type of a binary payload is too long.
+    /// Refuses a binary payload whose type has too long a name.
     pub fn long_type_name(event_type: &EventType, bytes: usize) -> EventRefusal {
         let text = format!(
             "the payload of the event {event_type} has a type whose name takes {bytes} bytes, of at most {TYPE_NAME_BYTES_MAX}"

@@ -1,31 +1,34 @@
-//! Who makes events of what clients ask for: gives sessions, instances and timestamps, without gaps and repeats.
+//! The sequencer: it creates events from registrations and assigns sessions, instances and timestamps without gaps and
+//! repeats.
 
 use super::model::{Event, EventId, Registration, ServerId};
 use super::timestamp::Timestamp;
 
-/// Creates the events of one server. Nothing of it survives by itself: what was stored last is given to [`EventSequencer::new`].
+/// Creates the events of one server. It has no durable state: [`EventSequencer::new`] takes what was stored last.
 #[derive(Debug)]
 pub struct EventSequencer {
     server: ServerId,
-    /// The last session given; 0 if none was.
+    /// Last session given; 0 if none was.
     session: u64,
-    /// No event gets an earlier one.
+    /// Lower bound of the next event's timestamp.
     timestamp: Timestamp,
 }
 
 impl EventSequencer {
-    /// One that goes on behind the last session that was stored and its timestamp: 0 and [`Timestamp::MIN`] if none was.
+    /// Creates a sequencer that continues behind the last stored session and its timestamp. If none was stored, these
+    /// are 0 and [`Timestamp::MIN`].
     pub fn new(server: ServerId, session: u64, timestamp: Timestamp) -> EventSequencer {
         EventSequencer { server, session, timestamp }
     }
 
-    /// The last session given; 0 if none was.
+    /// Returns the last session given; 0 if none was.
     pub fn session(&self) -> u64 {
         self.session
     }
 
-    /// The events of one request, which is one session: instances from 1 in the order of the request, and one timestamp, `now` unless
-    /// an earlier session had a later one. A request for nothing gives nothing and is no session.
+    /// Creates the events of one request, which is one session. Instances count from 1 in the order of the request. The
+    /// single timestamp is `now`, unless an earlier session had a later one. An empty request creates no event and no
+    /// session.
     pub fn register(&mut self, now: Timestamp, requested: Vec<Registration>) -> Vec<Event> {
         if requested.is_empty() {
             return Vec::new();
@@ -40,11 +43,11 @@ impl EventSequencer {
         (1..).zip(requested).map(create).collect()
     }
 
-    /// Takes back this session and all after it, because none of them was stored: the next request gets its number. Nobody may have
-    /// seen their events. Timestamps do not go back.
+    /// Takes back this session and all after it, because none of them was stored: the next request gets its number. The
+    /// caller must not have shown their events to any reader. Timestamps do not go back.
     ///
     /// # Panics
-    /// There is no such session.
+    /// Panics if there is no such session.
     pub fn roll_back(&mut self, first: u64) {
         assert!(1 <= first && first <= self.session, "session {first} of {} was never given", self.session);
         self.session = first - 1;
@@ -69,7 +72,7 @@ mod tests {
         types.iter().map(registration).collect()
     }
 
-    /// What `register` gives for a request: ids with types, and the one timestamp.
+    /// Checks the events that `register` creates for a request: ids with types, and the one timestamp.
     fn check(sequencer: &mut EventSequencer, now: i64, types: &[&str], expected: &[&str], micros: i64) {
         let events = sequencer.register(at(now), registrations(types));
         let found: Vec<String> = events.iter().map(|event| format!("{} {}", event.id, event.event_type)).collect();
@@ -89,7 +92,7 @@ mod tests {
         // The clock was set back, and catches up.
         check(&mut sequencer, 3, &["a"], &["7/3/1 a"], 12);
         check(&mut sequencer, 13, &["a"], &["7/4/1 a"], 13);
-        // After a restart, with a clock that is late.
+        // The sequencer restarts with a clock that is late.
         let mut sequencer = EventSequencer::new(ServerId(7), 4, at(13));
         check(&mut sequencer, 9, &["a"], &["7/5/1 a"], 13);
     }
@@ -105,7 +108,8 @@ mod tests {
         check(&mut sequencer, 8, &["e"], &["7/42/1 e"], 8);
     }
 
-    /// What is stored after any number of requests, failures and restarts: sessions without gaps, timestamps that never fall.
+    /// Stored events have sessions without gaps and timestamps that never fall, after any number of requests, failures
+    /// and restarts.
     #[test]
     fn what_is_stored_has_no_gap_and_no_repeat() {
         let mut rng = Rng::new(6);

@@ -1,5 +1,5 @@
-//! Who registers events under the number of a server: one peer of a LAN. A peer announces for a while that it is going to; one that
-//! does already says so at once, and the later one gives way.
+//! Claim to a server id: one peer of a LAN registers events under it. A peer announces its claim for a while before it
+//! registers events. A peer that already holds the id answers at once, and the later one yields.
 
 use super::follow::{Announcement, SERVER_TIMEOUT};
 use super::model::ServerId;
@@ -9,23 +9,23 @@ use crate::time::Instant;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How often a server announces itself while it registers nothing.
+/// Interval of a server's announcements while it registers nothing.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// The same while the number is claimed, and the least time between two announcements without events.
+/// Interval of announcements while the id is claimed, and minimum time between two announcements without events.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// How long a number is claimed before it is held: three announcements and their answers, of which some may be lost.
+/// Time for which an id is claimed before it is held: three announcements and their answers, some of which may be lost.
 const CLAIM_TIME: Duration = Duration::from_millis(300);
-/// Peers that follow others and are known at most.
+/// Maximum number of known peers that follow others.
 const FOLLOWERS_MAX: usize = 4096;
 
-/// What is to be done.
+/// An action that a claim requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimAction {
-    /// The server is to be announced.
+    /// Announce the server.
     Announce,
-    /// From now on events can be registered.
+    /// Events can be registered from now on.
     Hold,
-    /// The peer in this run holds the number: no events are registered any more.
+    /// The peer in this epoch holds the id: this peer registers no events any more.
     Yield(Epoch),
 }
 
@@ -36,11 +36,11 @@ enum ClaimState {
     },
     Held,
     Yielding(Epoch),
-    /// Still says now and then that its peer is there, and whether it follows others.
+    /// The peer still announces periodically that it is there, and whether it follows others.
     Ended,
 }
 
-/// A peer's claim to the number of a server.
+/// A peer's claim to a server id.
 #[derive(Debug)]
 pub struct ServerIdClaim {
     server: ServerId,
@@ -48,30 +48,30 @@ pub struct ServerIdClaim {
     opened: Timestamp,
     state: ClaimState,
     announced: Option<Instant>,
-    /// When to announce it next.
+    /// Time of the next announcement.
     announce_at: Instant,
-    /// Peers that follow others, and when they were heard last.
+    /// Peers that follow others, and the time of their last announcement.
     followers: BTreeMap<Epoch, Instant>,
 }
 
 impl ServerIdClaim {
-    /// A claim that begins; `opened` is when the journal was opened.
+    /// Creates a claim that begins now; `opened` is the time at which the journal was opened.
     pub fn new(now: Instant, server: ServerId, own: Epoch, opened: Timestamp) -> ServerIdClaim {
         let state = ClaimState::Claiming { until: now + CLAIM_TIME };
         ServerIdClaim { server, own, opened, state, announced: None, announce_at: now, followers: BTreeMap::new() }
     }
 
-    /// Whether events can be registered.
+    /// Returns whether events can be registered.
     pub fn is_held(&self) -> bool {
         self.state == ClaimState::Held
     }
 
-    /// Whether there is somebody who follows others.
+    /// Returns whether at least one peer follows others.
     pub fn has_followers(&self) -> bool {
         !self.followers.is_empty()
     }
 
-    /// A peer, which may be this one, has announced a server.
+    /// Handles a peer's announcement of a server; the peer may be this one.
     pub fn on_announcement(&mut self, now: Instant, from: Epoch, announcement: &Announcement) {
         if from == self.own {
             return;
@@ -88,14 +88,15 @@ impl ServerIdClaim {
             self.state = ClaimState::Yielding(from);
             return;
         }
-        // Who comes wants to know at once who is there, and who claims this number that it is held.
+        // A peer that has just started needs to know the servers at once. A peer that claims this id must learn that it
+        // is held.
         if !announcement.is_held || announcement.until.server == self.server {
             let soon = self.announced.map_or(now, |announced| now.max(announced + INTERVAL_MIN));
             self.announce_at = self.announce_at.min(soon);
         }
     }
 
-    /// What to do next.
+    /// Returns the next action.
     pub fn poll(&mut self, now: Instant) -> Option<ClaimAction> {
         self.followers.retain(|_, heard| now.since(*heard) < SERVER_TIMEOUT);
         match self.state {
@@ -119,7 +120,7 @@ impl ServerIdClaim {
         Some(ClaimAction::Announce)
     }
 
-    /// When to poll again if nothing happens before; there may be something to do already.
+    /// Returns the time of the next poll if nothing happens before. It may already have passed.
     pub fn deadline(&self) -> Instant {
         match self.state {
             ClaimState::Claiming { until } => until.min(self.announce_at),
@@ -154,7 +155,7 @@ mod tests {
         ServerIdClaim::new(at(now), ServerId(7), epoch(5), Timestamp::from_micros(100).unwrap())
     }
 
-    /// What is done up to this time, with the times in milliseconds.
+    /// Returns the actions up to this time, with the times in milliseconds.
     fn acts(claim: &mut ServerIdClaim, until: u64) -> Vec<(u64, ClaimAction)> {
         let mut acts = Vec::new();
         while claim.deadline() <= at(until) {
@@ -172,11 +173,11 @@ mod tests {
         assert_eq!(acts(&mut claim, 1300), expected);
         assert!(claim.is_held());
         assert_eq!(acts(&mut claim, 22_000), [announce(11_300), announce(21_300)]);
-        // Its own words come back to it.
+        // The peer receives its own announcements.
         claim.on_announcement(at(22_000), epoch(5), &said(7, true, 100, true));
         claim.on_announcement(at(22_000), epoch(6), &said(8, true, 100, false));
         assert!(acts(&mut claim, 22_000).is_empty() && !claim.has_followers());
-        // Who comes is answered at once, but not again and again.
+        // A new peer is answered at once, but the rate of answers is limited.
         claim.on_announcement(at(22_000), epoch(6), &said(8, false, 100, false));
         assert_eq!(acts(&mut claim, 22_000), [announce(22_000)]);
         claim.on_announcement(at(22_010), epoch(6), &said(9, false, 100, false));
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn who_is_held_wins_then_who_was_first() {
-        // Held here or not; held there or not, opened there, epoch there; whether this one gives way.
+        // State here; state, opening time and epoch of the other peer; expected result: this peer yields.
         for (is_held, theirs, gives_way) in [
             (false, (true, 200, 9), true),
             (true, (false, 1, 1), false),
@@ -220,8 +221,8 @@ mod tests {
         assert!(!claim.has_followers());
     }
 
-    /// Whatever is lost and however late it comes, within the time of a claim: one holds the number in the end, and never two of which
-    /// one began when the other one held it already.
+    /// Announcements are lost or delayed by less than the time of a claim. In the end exactly one claim holds the id.
+    /// Two claims never hold it at once if one began while the other one held it.
     #[test]
     fn one_of_many_holds_the_number() {
         for seed in 0..2000 {

@@ -6,24 +6,24 @@ use std::str::FromStr;
 
 const SECOND_MICROS: i64 = 1_000_000;
 const DAY_SECONDS: i64 = 86_400;
-/// From the first of March of the year 0 to the first of January of 1970.
+/// Days from 0000-03-01 to 1970-01-01.
 const DAYS_BEFORE_1970: i64 = 719_468;
-/// Every 400 years the calendar repeats.
+/// Days of the 400 years after which the calendar repeats.
 const ERA_DAYS: i64 = 146_097;
 
-/// A point in time in microseconds since 1970-01-01 UTC, without leap seconds; in one of the years 0000 to 9999, which are those
-/// that have a text form.
+/// A point in time in microseconds since 1970-01-01 UTC, without leap seconds. It lies in the years 0000 to 9999, which
+/// have a text form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
-/// Why there is no such point in time.
+/// The reason why there is no such point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimestampError {
-    /// The text is not written as RFC 3339 says.
+    /// The text does not have the form of RFC 3339.
     Form,
-    /// No calendar or clock shows this: a month 13, an hour 24, a leap second.
+    /// The date or time does not exist: a month 13, an hour 24, a leap second.
     Date,
-    /// Before the year 0000 or after 9999.
+    /// The time is before the year 0000 or after 9999.
     Range,
 }
 
@@ -47,7 +47,7 @@ impl Timestamp {
     /// The last microsecond of the year 9999.
     pub const MAX: Timestamp = Timestamp(253_402_300_799_999_999);
 
-    /// The time so many microseconds after 1970-01-01 UTC, or before it.
+    /// Returns the time this number of microseconds after 1970-01-01 UTC; a negative number is before it.
     ///
     /// # Errors
     /// [`TimestampError::Range`].
@@ -56,19 +56,19 @@ impl Timestamp {
         if is_in_range { Ok(Timestamp(micros)) } else { Err(TimestampError::Range) }
     }
 
-    /// Microseconds since 1970-01-01 UTC.
+    /// Returns the microseconds since 1970-01-01 UTC.
     pub const fn as_micros(self) -> i64 {
         self.0
     }
 
-    /// The next one, a microsecond later; behind the last one there is none.
+    /// Returns the timestamp one microsecond later, or the last one if there is none later.
     pub fn following(self) -> Timestamp {
         Timestamp(self.0 + 1).min(Timestamp::MAX)
     }
 }
 
 impl From<WallTime> for Timestamp {
-    /// Cut to the microsecond.
+    /// Truncates to the microsecond.
     fn from(wall: WallTime) -> Timestamp {
         let micros = i64::try_from(wall.as_nanos() / 1000).expect("2^64 ns are less than 2^63 µs");
         Timestamp::from_micros(micros).expect("2^64 ns end in the year 2554")
@@ -76,7 +76,7 @@ impl From<WallTime> for Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// In UTC, to the microsecond: `2026-11-22T15:04:05.123456Z`.
+    /// Writes the time in UTC, to the microsecond: `2026-11-22T15:04:05.123456Z`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, micros) = (self.0.div_euclid(SECOND_MICROS), self.0.rem_euclid(SECOND_MICROS));
         let (year, month, day) = date(seconds.div_euclid(DAY_SECONDS));
@@ -89,8 +89,8 @@ impl fmt::Display for Timestamp {
 impl FromStr for Timestamp {
     type Err = TimestampError;
 
-    /// As in RFC 3339, with a space or a letter between date and time and up to nine digits behind the point, of which those behind
-    /// the microsecond are cut off.
+    /// Parses RFC 3339, with a space or a letter between date and time and up to nine fractional digits. Digits beyond
+    /// the microsecond are truncated.
     fn from_str(text: &str) -> Result<Timestamp, TimestampError> {
         let (point, zone) = text.as_bytes().split_first_chunk::<19>().ok_or(TimestampError::Form)?;
         let [y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1, b'T' | b't' | b' ', h0, h1, b':', i0, i1, b':', s0, s1] =
@@ -113,7 +113,7 @@ impl FromStr for Timestamp {
             _ => return Err(TimestampError::Form),
         };
         let days = days(year, month, day);
-        // Only dates that there are come back.
+        // Only existing dates survive the conversion to days and back.
         if !(1..=12).contains(&month) || date(days) != (year, month, day) || 23 < hour || 59 < minute || 59 < second {
             return Err(TimestampError::Date);
         }
@@ -122,7 +122,7 @@ impl FromStr for Timestamp {
     }
 }
 
-/// The number that these digits are.
+/// Parses a number of these digits.
 fn number(digits: &[u8]) -> Result<i64, TimestampError> {
     digits.iter().try_fold(0, |number, digit| match digit {
         b'0'..=b'9' => Ok(10 * number + i64::from(digit - b'0')),
@@ -130,7 +130,7 @@ fn number(digits: &[u8]) -> Result<i64, TimestampError> {
     })
 }
 
-/// The microseconds that stand behind a point, if there is one, and what follows.
+/// Returns the microseconds of the fraction, if there is one, and the rest of the text.
 fn fraction(text: &[u8]) -> Result<(i64, &[u8]), TimestampError> {
     let Some(text) = text.strip_prefix(b".") else { return Ok((0, text)) };
     let len = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
@@ -142,18 +142,19 @@ fn fraction(text: &[u8]) -> Result<(i64, &[u8]), TimestampError> {
     Ok((number(&digits[..6])?, &text[len..]))
 }
 
-/// Days since 1970 of a date in the calendar that we have. Years begin with March here, so that the leap day is the last.
+/// Returns the days since 1970 of a date in the Gregorian calendar. Years begin with March here, so that the leap day
+/// is the last.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if 2 < month { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, year) = (year.div_euclid(400), year.rem_euclid(400));
     era * ERA_DAYS + year * 365 + year / 4 - year / 100 + (153 * month + 2) / 5 + day - 1 - DAYS_BEFORE_1970
 }
 
-/// The date so many days after 1970-01-01: year, month, day.
+/// Returns the date this number of days after 1970-01-01: year, month, day.
 fn date(days: i64) -> (i64, i64, i64) {
     let days = days + DAYS_BEFORE_1970;
     let (era, day) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));
-    // Without the leap days of 4, 100 and 400 years before.
+    // Subtracts the leap days of every 4, 100 and 400 years before.
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(Timestamp::from(WallTime::from_nanos(u64::MAX)).to_string(), "2554-07-21T23:34:33.709551Z");
     }
 
-    /// Every day there is follows the one before, and has the date that counting gives.
+    /// Checks that every existing day follows the one before, and has the date that counting gives.
     #[test]
     fn every_day_has_its_date() {
         let is_leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);

@@ -1,10 +1,10 @@
-//! Who may use a listener: the accounts, and what each of them gets.
+//! Access control of a listener: the accounts and the rights of each.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use std::fmt;
 
-/// How a client proves that it is an account.
+/// Credentials that prove an account.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
     /// A user name and a password.
@@ -14,14 +14,14 @@ pub enum Credentials {
         /// The password.
         password: String,
     },
-    /// A word that stands for both.
+    /// A token that replaces both.
     Token(String),
     /// The public half of an Ed25519 key pair, in the form `U…` of NATS (nkey): the client signs a nonce.
     Nkey([u8; 32]),
 }
 
 impl fmt::Debug for Credentials {
-    /// Without the secrets.
+    /// Formats the credentials without secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Credentials::User { name, .. } => write!(f, "User({name:?})"),
@@ -34,29 +34,30 @@ impl fmt::Debug for Credentials {
 /// One account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// How it is proven.
+    /// Credentials of the account.
     pub credentials: Credentials,
-    /// Whether each message carries headers with what the bus knows about it.
+    /// True if each message carries headers with the metadata of the bus.
     pub headers: bool,
 }
 
-/// Who may use a listener.
+/// Access rules of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Without any, everyone may.
+    /// Accounts; without any, every client has access.
     pub accounts: Vec<Account>,
-    /// Whether each message carries headers with what the bus knows about it, for everyone.
+    /// True if each message to any client carries headers with the metadata of the bus.
     pub headers: bool,
 }
 
 impl Access {
-    /// Whether clients have to say who they are.
+    /// Returns whether clients must authenticate.
     pub fn is_closed(&self) -> bool {
         !self.accounts.is_empty()
     }
 }
 
-/// Whether a client was told this secret, in a time that says nothing about it, not even how long it is. Nothing is no secret.
+/// Returns whether the client sent this secret. The comparison takes constant time and does not reveal the length of
+/// the secret. An empty secret matches nothing.
 pub(crate) fn is_equal(secret: &str, told: &[u8]) -> bool {
     let digest = |bytes: &[u8]| digest(&SHA256, bytes);
     !secret.is_empty() && verify_slices_are_equal(digest(secret.as_bytes()).as_ref(), digest(told).as_ref()).is_ok()

@@ -1,27 +1,27 @@
-//! The bytes of a client on their way to be commands.
+//! Received bytes of a client that are not yet commands.
 
-/// Of a buffer that is larger nothing is kept that is done with, and all of it counts as held.
+/// Size of a large buffer, in bytes. A larger buffer releases consumed bytes, and its whole capacity counts as held.
 pub(crate) const LARGE_BYTES: usize = 256 * 1024;
 
-/// What has come from a client and is not done with.
+/// Received bytes of a client that are not yet consumed.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
-    /// Before it lies what is done with.
+    /// Offset of the first unconsumed byte.
     start: usize,
-    /// So much memory at most is kept while there is nothing in it: a client that does nothing costs little.
+    /// Maximum capacity, in bytes, that an empty buffer keeps. It keeps the cost of idle clients low.
     kept_bytes: usize,
 }
 
 impl Buffer {
-    /// Nothing has come yet.
+    /// Returns an empty buffer.
     pub(crate) fn new(kept_bytes: usize) -> Buffer {
         Buffer { bytes: Vec::new(), start: 0, kept_bytes }
     }
 
-    /// Takes bytes as they came.
+    /// Appends received bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        // At most as much is moved as was read.
+        // The bytes moved never exceed the bytes already consumed.
         if self.bytes.len() <= 2 * self.start {
             self.bytes.drain(..self.start);
             self.start = 0;
@@ -29,13 +29,13 @@ impl Buffer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// What is not done with.
+    /// Returns the unconsumed bytes.
     #[inline]
     pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
-    /// So many more bytes are done with.
+    /// Marks the next `bytes` bytes as consumed.
     #[inline]
     pub(crate) fn skip(&mut self, bytes: usize) {
         self.start += bytes;
@@ -51,13 +51,13 @@ impl Buffer {
         }
     }
 
-    /// Bytes that are held.
+    /// Returns the number of held bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         held_bytes(self.bytes.capacity(), self.rest().len())
     }
 }
 
-/// Bytes that are held where there is memory for so many, and so many are in use.
+/// Returns the number of held bytes of a buffer with this capacity and this number of bytes in use.
 pub(crate) fn held_bytes(capacity: usize, used: usize) -> usize {
     if LARGE_BYTES < capacity { capacity } else { used }
 }

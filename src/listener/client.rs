@@ -1,4 +1,4 @@
-//! One client of a listener, whatever protocol it speaks: what cuts its bytes into commands, and where its conversation stands.
+//! One client of a listener, for any client protocol: the parser of its commands and the state of its session.
 
 use crate::listener::access::Access;
 use crate::listener::output_buffer::OutputBuffer;
@@ -14,7 +14,7 @@ use crate::time::Instant;
 use std::fmt;
 use std::sync::Arc;
 
-/// The protocols that there are listeners for.
+/// Client protocols that have a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     /// NATS clients.
@@ -26,7 +26,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its name, in configuration, logs and JSON.
+    /// Returns the name of the protocol in configuration, logs and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Protocol::Nats => "nats",
@@ -42,19 +42,19 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// What all clients of one listener have in common.
+/// Settings that all clients of one listener share.
 #[derive(Clone, Debug)]
 pub enum Settings {
-    /// Of the NATS listener.
+    /// Settings of the NATS listener.
     Nats(Arc<nats::Settings>),
-    /// Of the Redis listener.
+    /// Settings of the Redis listener.
     Redis(Arc<redis::Settings>),
-    /// Of the Hat listener.
+    /// Settings of the Hat listener.
     Hat(Arc<hat::Settings>),
 }
 
 impl Settings {
-    /// Of which protocol.
+    /// Returns the protocol of these settings.
     pub fn protocol(&self) -> Protocol {
         match self {
             Settings::Nats(_) => Protocol::Nats,
@@ -63,7 +63,7 @@ impl Settings {
         }
     }
 
-    /// Who may come in.
+    /// Returns the accounts that may use the listener.
     pub fn access(&self) -> &Access {
         match self {
             Settings::Nats(settings) => &settings.access,
@@ -72,7 +72,8 @@ impl Settings {
         }
     }
 
-    /// What a client is told for which there is no place; none if it would expect something else first.
+    /// Returns the reply to a client beyond the connection limit. It is `None` if the client expects other bytes
+    /// first.
     pub fn overload_reply(&self) -> Option<&'static [u8]> {
         match self {
             Settings::Nats(_) => Some(b"-ERR 'maximum connections exceeded'\r\n"),
@@ -83,19 +84,19 @@ impl Settings {
     }
 }
 
-/// Why a conversation is over: the client is at fault.
+/// Fault of a client that ends its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientFault {
-    /// Of a NATS client.
+    /// Fault of a NATS client.
     Nats(nats::NatsFault),
-    /// Of a Redis client.
+    /// Fault of a Redis client.
     Redis(redis::RedisFault),
-    /// Of a Hat client.
+    /// Fault of a Hat client.
     Hat(hat::HatFault),
 }
 
 impl ClientFault {
-    /// The connection is not encrypted and must be.
+    /// Returns the fault of a connection that is not encrypted but must be.
     pub fn not_encrypted(protocol: Protocol) -> ClientFault {
         match protocol {
             Protocol::Nats => ClientFault::Nats(nats::NatsFault::NotEncrypted),
@@ -117,29 +118,29 @@ impl fmt::Display for ClientFault {
 
 impl std::error::Error for ClientFault {}
 
-/// A command, where it was read.
+/// A command, borrowed from the parser's buffer.
 #[derive(Debug)]
 pub enum ClientCommand<'a> {
-    /// Of a NATS client.
+    /// Command of a NATS client.
     Nats(nats::NatsCommand<'a>),
-    /// Of a Redis client.
+    /// Command of a Redis client.
     Redis(redis::RedisCommand<'a>),
-    /// Of a Hat client.
+    /// Command of a Hat client.
     Hat(hat::ChatterMessage<'a>),
 }
 
 impl ClientCommand<'_> {
-    /// Whether it publishes, which may have to wait for room.
+    /// Returns whether the command publishes. Such a command may be backpressured.
     pub fn is_publish(&self) -> bool {
         match self {
             ClientCommand::Nats(command) => command.is_publish(),
             ClientCommand::Redis(command) => command.is_publish(),
-            // What it registers is published when it is stored.
+            // Events that it registers are published once they are stored.
             ClientCommand::Hat(_) => false,
         }
     }
 
-    /// Whether it begins or ends subscriptions.
+    /// Returns whether the command begins or ends subscriptions.
     pub fn is_subscribe(&self) -> bool {
         match self {
             ClientCommand::Nats(command) => command.is_subscribe(),
@@ -149,19 +150,19 @@ impl ClientCommand<'_> {
     }
 }
 
-/// Cuts the bytes of a client into commands, however they were cut before.
+/// Splits the bytes of a client into commands, for any segmentation of the stream.
 #[derive(Debug)]
 pub enum ClientParser {
-    /// Of a NATS client.
+    /// Parser for a NATS client.
     Nats(nats::NatsParser),
-    /// Of a Redis client.
+    /// Parser for a Redis client.
     Redis(redis::RedisParser),
-    /// Of a Hat client.
+    /// Parser for a Hat client.
     Hat(hat::ChatterParser),
 }
 
 impl ClientParser {
-    /// For a client that has just connected.
+    /// Creates the parser for a new connection.
     pub fn new(settings: &Settings) -> ClientParser {
         match settings {
             Settings::Nats(settings) => ClientParser::Nats(nats::NatsParser::new(settings)),
@@ -170,7 +171,7 @@ impl ClientParser {
         }
     }
 
-    /// Bytes that are held.
+    /// Returns the number of buffered bytes.
     pub fn held_bytes(&self) -> usize {
         match self {
             ClientParser::Nats(parser) => parser.held_bytes(),
@@ -179,7 +180,7 @@ impl ClientParser {
         }
     }
 
-    /// Takes bytes as they came.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         match self {
             ClientParser::Nats(parser) => parser.push(bytes),
@@ -188,10 +189,10 @@ impl ClientParser {
         }
     }
 
-    /// The next whole command; `None` until more bytes come.
+    /// Returns the next complete command, or `None` until more bytes arrive.
     ///
     /// # Errors
-    /// The bytes mean nothing, or are too many.
+    /// The bytes are no valid command, or exceed a limit.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "what is given is borrowed from the parser")]
     pub fn next(&mut self) -> Result<Option<ClientCommand<'_>>, ClientFault> {
@@ -208,7 +209,7 @@ impl ClientParser {
         }
     }
 
-    /// The command just given is given once more.
+    /// Makes the parser return the last command once more.
     pub fn keep(&mut self) {
         match self {
             ClientParser::Nats(parser) => parser.keep(),
@@ -217,7 +218,7 @@ impl ClientParser {
         }
     }
 
-    /// The limits of strangers end.
+    /// Ends the limits of unauthenticated clients.
     pub fn admit(&mut self) {
         match self {
             ClientParser::Nats(parser) => parser.admit(),
@@ -227,18 +228,19 @@ impl ClientParser {
     }
 }
 
-/// Where the conversation with a client stands.
+/// State of the session with a client.
 #[derive(Debug)]
 pub enum ClientSession {
-    /// With a NATS client.
+    /// Session with a NATS client.
     Nats(Box<nats::NatsSession>),
-    /// With a Redis client.
+    /// Session with a Redis client.
     Redis(Box<redis::RedisSession>),
-    /// With a Hat client.
+    /// Session with a Hat client.
     Hat(Box<hat::HatClient>),
 }
 
-/// The same call of whatever session it is; of a Hat client perhaps another one, because it asks less of the peer.
+/// Calls the same method on the session of any protocol. A fourth argument replaces the call for a Hat client, which
+/// needs fewer requests to the peer.
 macro_rules! each {
     ($session:expr, $inner:ident => $call:expr) => {
         each!($session, $inner => $call, $inner => $call)
@@ -253,7 +255,7 @@ macro_rules! each {
 }
 
 impl ClientSession {
-    /// With a client that has just connected.
+    /// Creates the session for a new connection.
     pub fn new(settings: &Settings, hello: &ConnectionInfo, now: Instant) -> ClientSession {
         match settings {
             Settings::Nats(settings) => {
@@ -266,12 +268,13 @@ impl ClientSession {
         }
     }
 
-    /// Says what is to be said first.
+    /// Writes the greeting of the protocol, if it has one.
     pub fn on_open(&mut self, out: &mut OutputBuffer) {
         each!(self, session => session.on_open(out), _hat => ());
     }
 
-    /// Answers a command, or gives what it asks of the peer; [`ClientSession::poll_request`] gives the rest of that.
+    /// Answers a command, or returns its request to the peer. [`ClientSession::poll_request`] returns further
+    /// requests.
     ///
     /// # Errors
     /// The command ends the conversation.
@@ -299,12 +302,13 @@ impl ClientSession {
         }
     }
 
-    /// What else is asked of the peer; to be drained after each command and after deliveries, and when the client takes answers again.
+    /// Returns a further request to the peer. The caller drains it after each command, after deliveries, and when the
+    /// client accepts answers again.
     pub fn poll_request(&mut self, takes_answers: bool) -> Option<SessionRequest<'static>> {
         each!(self, session => session.poll_request(), hat => hat.poll_request(takes_answers))
     }
 
-    /// Tells the client what it did wrong, before its connection is closed.
+    /// Reports a fault to the client before its connection closes.
     pub fn on_fault(&mut self, fault: &ClientFault, out: &mut OutputBuffer) {
         match (self, fault) {
             (ClientSession::Nats(session), ClientFault::Nats(fault)) => session.on_fault(fault, out),
@@ -314,71 +318,72 @@ impl ClientSession {
         }
     }
 
-    /// The peer refused a subscription, which is not there then, or a message.
+    /// Handles the peer's refusal of a subscription or of a message. A refused subscription does not exist.
     pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut OutputBuffer) {
         each!(self, session => session.on_refused(sub, refusal, out), hat => hat.on_refused(refusal));
     }
 
-    /// A message was published whose receivers the session wanted to know.
+    /// Handles the receiver count of a published message, if the session requested it.
     pub fn on_published(&mut self, reply: Option<&Subject>, receivers: ReceiverCount, out: &mut OutputBuffer) {
         each!(self, session => session.on_published(reply, receivers, out), _hat => ());
     }
 
-    /// The answer to [`SessionRequest::Count`].
+    /// Handles the answer to [`SessionRequest::Count`].
     pub fn on_counts(&mut self, counts: &[ReceiverCount], out: &mut OutputBuffer) {
         each!(self, session => session.on_counts(counts, out), _hat => ());
     }
 
-    /// The answer to [`SessionRequest::List`]. Gives the steps of matching that it took.
+    /// Handles the answer to [`SessionRequest::List`]. Returns the number of matching steps that were used.
     pub fn on_subscription_list(&mut self, listed: &[ListedSubscription], out: &mut OutputBuffer) -> usize {
         each!(self, session => session.on_subscription_list(listed, out), _hat => 0)
     }
 
-    /// The answer to [`SessionRequest::ServerFacts`].
+    /// Handles the answer to [`SessionRequest::ServerFacts`].
     pub fn on_server_facts(&mut self, facts: &ServerFacts, out: &mut OutputBuffer) {
         each!(self, session => session.on_server_facts(facts, out), _hat => ());
     }
 
-    /// The answer to [`SessionRequest::Clients`].
+    /// Handles the answer to [`SessionRequest::Clients`].
     pub fn on_clients(&mut self, clients: &[ClientFacts], out: &mut OutputBuffer) {
         each!(self, session => session.on_clients(clients, out), _hat => ());
     }
 
-    /// Those of these subscriptions, at least one, for which messages that match them all are to be handed on: a Hat client is told of an
-    /// event once.
+    /// Returns the subscriptions that receive messages which match all of `subs`. `subs` has at least one entry. A
+    /// Hat client receives an event only once.
     pub fn delivery_subs<'a>(&self, subs: &'a [SubId]) -> &'a [SubId] {
         each!(self, _session => subs, _hat => &subs[..1])
     }
 
-    /// Messages for these subscriptions. Gives how many are written, now or by [`ClientSession::flush_events`], over all of the subscriptions.
+    /// Writes messages for these subscriptions. Returns the total number of messages written for all of them, now or
+    /// by [`ClientSession::flush_events`].
     pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         each!(self, session => session.on_deliveries(subs, deliveries, out), hat => hat.on_deliveries(deliveries, out))
     }
 
-    /// Says what was kept back of messages, to be said together with others. To be called before anything is written.
+    /// Writes events that were held back to be sent together. The caller calls it before it writes any output.
     pub fn flush_events(&mut self, out: &mut OutputBuffer) {
         each!(self, _session => (), hat => hat.flush_events(out));
     }
 
-    /// Messages of these subscriptions are lost, before any that are delivered from now on.
+    /// Counts messages of these subscriptions that are lost before the next delivery.
     pub fn on_lost(&mut self, subs: &[SubId], lost: Count) {
         each!(self, session => session.on_lost(subs, lost), hat => hat.on_lost());
     }
 
-    /// The peer is about to stop.
+    /// Reports to the client that the peer is about to stop.
     pub fn on_stop(&mut self, out: &mut OutputBuffer) {
         each!(self, session => session.on_stop(out));
     }
 
-    /// When [`ClientSession::on_deadline`] is to be called.
+    /// Returns the time at which the caller must call [`ClientSession::on_deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         each!(self, session => session.deadline())
     }
 
-    /// The time of the deadline has come, or not yet; `is_read` is false while nothing is read of the client.
+    /// Handles the deadline if it has passed. `is_read` is false while the listener does not read from the client.
     ///
     /// # Errors
-    /// The client has taken too long.
+    /// The client exceeded a time limit.
     pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut OutputBuffer) -> Result<(), ClientFault> {
         match self {
             ClientSession::Nats(session) => session.on_deadline(now, out).map_err(ClientFault::Nats),
@@ -387,7 +392,7 @@ impl ClientSession {
         }
     }
 
-    /// Whether the client has said who it is, if it has to.
+    /// Returns whether the client is authenticated, or needs no authentication.
     pub fn is_admitted(&self) -> bool {
         each!(self, session => session.is_admitted())
     }
@@ -400,7 +405,8 @@ impl ClientSession {
         }
     }
 
-    /// Messages that were lost for the client, if it can be asked about that; a NATS client is told in headers, and a Hat client is closed.
+    /// Returns the number of lost messages, if the client can ask for it. A NATS client receives it in headers, and
+    /// the connection of a Hat client is closed.
     pub fn lost(&self) -> Count {
         match self {
             ClientSession::Nats(_) | ClientSession::Hat(_) => Count::Exact(0),
@@ -408,17 +414,17 @@ impl ClientSession {
         }
     }
 
-    /// Whether this is one of them.
+    /// Returns whether the session has this subscription.
     pub fn has_subscription(&self, sub: SubId) -> bool {
         each!(self, session => session.has_subscription(sub))
     }
 
-    /// Whether nothing more may be taken of the client before something is answered.
+    /// Returns whether the listener must stop reading from the client until a request is answered.
     pub fn is_full(&self) -> bool {
         each!(self, _session => false, hat => hat.is_full())
     }
 
-    /// Bytes of what the client asked and has no answer to.
+    /// Returns the number of bytes held for requests without an answer.
     pub fn held_bytes(&self) -> usize {
         each!(self, _session => 0, hat => hat.held_bytes())
     }

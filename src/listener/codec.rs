@@ -1,7 +1,8 @@
-//! Reading and writing the fields of the local protocol: big-endian numbers, texts and byte strings with their length.
+//! Decoder and encoder for the fields of the local protocol: big-endian numbers, texts and byte strings with a
+//! length.
 //!
-//! The reader checks the bounds once; what a value means is judged by `frame`. Nothing is allocated by a length that has
-//! not been checked against the bytes that are there.
+//! The reader checks bounds once; `frame` validates the values. A length is checked against the bytes present before
+//! it causes an allocation.
 
 use crate::message::{NameError, QueueError};
 use crate::subject::SubjectError;
@@ -9,31 +10,31 @@ use crate::wire;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::fmt;
 
-/// Why the bytes of a frame mean nothing. The connection ends.
+/// Decoding error of a frame. It ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// The frame says that it is longer than the limit.
+    /// The length field of the frame exceeds the limit.
     TooLong {
-        /// The length it says, in bytes.
+        /// Value of the length field, in bytes.
         bytes: u64,
         /// The limit in bytes.
         bytes_max: usize,
     },
-    /// No such kind of frame in this direction.
+    /// The kind of frame does not exist in this direction.
     Kind(u8),
     /// The frame ends inside a field.
     Short,
-    /// So many bytes are left over after the last field.
+    /// This number of bytes remains after the last field.
     Trailing(usize),
     /// A value that the field cannot have; holds the name of the field.
     Value(&'static str),
-    /// A subject or pattern that is none.
+    /// A subject or pattern is not valid.
     Subject(SubjectError),
-    /// A peer name that is none.
+    /// A peer name is not valid.
     Name(NameError),
-    /// A name of a queue group that is none.
+    /// A name of a queue group is not valid.
     Queue(QueueError),
-    /// A run of messages that is none.
+    /// A run of messages is not valid.
     Run(wire::Malformed),
 }
 
@@ -81,7 +82,7 @@ impl From<QueueError> for FrameError {
     }
 }
 
-/// Takes fields off the front of a frame; byte strings are slices of it.
+/// Reads fields from the front of a frame. Byte strings are slices of the frame.
 pub(crate) struct FrameReader(Bytes);
 
 impl FrameReader {
@@ -118,55 +119,55 @@ impl FrameReader {
         Ok(self.0.split_to(bytes))
     }
 
-    /// A byte string after its length in one byte.
+    /// Reads a byte string with a one-byte length.
     pub(crate) fn bytes8(&mut self) -> Result<Bytes, FrameError> {
         let bytes = self.u8()?;
         self.take(usize::from(bytes))
     }
 
-    /// A byte string after its length in four bytes.
+    /// Reads a byte string with a four-byte length.
     pub(crate) fn bytes32(&mut self) -> Result<Bytes, FrameError> {
         let bytes = self.u32()?;
         self.take(usize::try_from(bytes).map_err(|_| FrameError::Short)?)
     }
 
-    /// A UTF-8 text after its length in one byte.
+    /// Reads a UTF-8 text with a one-byte length.
     pub(crate) fn text8(&mut self, field: &'static str) -> Result<String, FrameError> {
         String::from_utf8(self.bytes8()?.to_vec()).map_err(|_| FrameError::Value(field))
     }
 
-    /// How many entries of `entry_bytes` each follow; their number stands in four bytes and is checked against what is
-    /// there before anything is allocated.
+    /// Reads a four-byte number of entries, each of at least `entry_bytes` bytes. It is checked against the remaining
+    /// bytes before anything is allocated.
     pub(crate) fn count32(&mut self, entry_bytes: usize) -> Result<usize, FrameError> {
         let count = usize::try_from(self.u32()?).map_err(|_| FrameError::Short)?;
         self.need(count.checked_mul(entry_bytes).ok_or(FrameError::Short)?)?;
         Ok(count)
     }
 
-    /// Everything that is left.
+    /// Returns all remaining bytes.
     pub(crate) fn rest(&mut self) -> Bytes {
         self.0.split_to(self.0.len())
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no bytes remain.
     pub(crate) fn end(&self) -> Result<(), FrameError> {
         if self.0.is_empty() { Ok(()) } else { Err(FrameError::Trailing(self.0.len())) }
     }
 }
 
-/// Writes a byte string after its length in one byte; longer ones are our own mistake.
+/// Writes a byte string with a one-byte length. A longer string is a bug of the caller and panics.
 pub(crate) fn put_bytes8(out: &mut BytesMut, bytes: &[u8]) {
     out.put_u8(u8::try_from(bytes.len()).expect("checked where the value was made"));
     out.put_slice(bytes);
 }
 
-/// Writes a byte string after its length in four bytes.
+/// Writes a byte string with a four-byte length.
 pub(crate) fn put_bytes32(out: &mut BytesMut, bytes: &[u8]) {
     out.put_u32(u32::try_from(bytes.len()).expect("messages are limited to 8 MiB"));
     out.put_slice(bytes);
 }
 
-/// The part of `text` that fits a field of at most 255 bytes, cut between characters.
+/// Returns the longest prefix of `text` that has at most 255 bytes and ends between characters.
 pub(crate) fn cut255(text: &str) -> &str {
     let mut end = text.len().min(255);
     while !text.is_char_boundary(end) {

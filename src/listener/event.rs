@@ -1,5 +1,5 @@
-//! Events and questions about them in the frames of the local protocol; writing and reading. The same bytes go from peer to peer
-//! where one asks the journal of another.
+//! Events and queries about them in the frames of the local protocol; encoding and decoding. Peers use the same bytes
+//! when one queries the journal of another.
 
 use crate::event::model::{Event, EventId, Json, JsonError, Payload, Registration, ServerId};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};
@@ -12,14 +12,15 @@ use crate::subject::event_type::{EventType, TypePattern};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::str;
 
-/// The fewest bytes of an entry: the length of a type, flags, and the length or absence of all else.
+/// Minimum number of bytes of an entry: the length of a type, flags, and the length or absence of all other fields.
 const ENTRY_BYTES_MIN: usize = 3;
-/// From this size on a part of an answer takes no further event.
+/// Maximum number of bytes of a part of an answer, unless a single event is larger.
 const PART_BYTES: usize = 1 << 20;
-/// Bytes that an event counts in a part beside its payload, about.
+/// Approximate overhead of an event in a part, in bytes, in addition to its payload.
 const PART_EVENT_BYTES: usize = 512;
-/// The most parts of an answer. Two parts that follow each other hold more than [`PART_BYTES`] together. An event counts
-/// at most [`PART_EVENT_BYTES`] / [`EVENT_BYTES`] times as much here as in the answer, whose last event may be of any size.
+/// Maximum number of parts of an answer. Two consecutive parts together hold more than [`PART_BYTES`]. An event
+/// counts at most [`PART_EVENT_BYTES`] / [`EVENT_BYTES`] times as much here as in the answer. The last event of an
+/// answer may have any size.
 pub(crate) const PARTS_MAX: usize = 2 * (PART_EVENT_BYTES / EVENT_BYTES) * (ANSWER_BYTES_MAX / PART_BYTES) + 2;
 
 /// Flags of an entry.
@@ -27,7 +28,7 @@ const SOURCE_TIME: u8 = 0x01;
 const JSON: u8 = 0x02;
 const BINARY: u8 = 0x04;
 
-/// Flags of a question: which of its optional parts follow, in this order.
+/// Flags of a query: each marks an optional part that follows, in this order.
 const TYPES: u16 = 0x0001;
 const FROM: u16 = 0x0002;
 const TO: u16 = 0x0004;
@@ -35,7 +36,7 @@ const SOURCE_FROM: u16 = 0x0008;
 const SOURCE_TO: u16 = 0x0010;
 const AFTER: u16 = 0x0020;
 const LIMIT: u16 = 0x0040;
-/// What it is, without anything that follows.
+/// Flags of a query without a part that follows.
 const BY_SOURCE_TIME: u16 = 0x0080;
 const DESCENDING: u16 = 0x0100;
 
@@ -46,7 +47,7 @@ const SERVER: u8 = 2;
 const REGISTER: u8 = 0;
 const QUERY: u8 = 1;
 
-/// Beside [`REGISTER`] and [`QUERY`], which begin an answer.
+/// Codes of refusals, distinct from [`REGISTER`] and [`QUERY`], which begin an answer.
 const KINDS: [(u8, EventRefusalKind); 5] = [
     (2, EventRefusalKind::Invalid),
     (3, EventRefusalKind::Unavailable),
@@ -55,21 +56,21 @@ const KINDS: [(u8, EventRefusalKind); 5] = [
     (6, EventRefusalKind::Stopping),
 ];
 
-/// What a client asks about events.
+/// A request of a client about events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventRequest {
-    /// Make events of these, in one session.
+    /// Registers these events in one session.
     Register(Vec<Registration>),
-    /// Find events.
+    /// Queries events.
     Query(Query),
 }
 
-/// What comes of it.
+/// Answer to an event request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventAnswer {
-    /// They are stored.
+    /// The events are stored.
     Registered(RegisteredSession),
-    /// A part of what was found.
+    /// A part of the events found.
     Found(EventAnswerPart),
 }
 
@@ -99,7 +100,7 @@ impl EventRequest {
 }
 
 impl EventAnswer {
-    /// Appends an answer, or why there is none.
+    /// Appends an answer or a refusal.
     pub(crate) fn put(answer: &Result<EventAnswer, EventRefusal>, out: &mut BytesMut) {
         match answer {
             Ok(EventAnswer::Registered(registered)) => {
@@ -117,7 +118,7 @@ impl EventAnswer {
         }
     }
 
-    /// Reads an answer, or why there is none.
+    /// Reads an answer or a refusal.
     pub(crate) fn read(reader: &mut FrameReader) -> Result<Result<EventAnswer, EventRefusal>, FrameError> {
         match reader.u8()? {
             REGISTER => Ok(Ok(EventAnswer::Registered(registered(reader)?))),
@@ -131,29 +132,29 @@ impl EventAnswer {
     }
 }
 
-/// What became of a request to register events: the session whose number their ids have.
+/// Result of a request to register events: the session whose number is part of their ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisteredSession {
-    /// Which server.
+    /// Server that registered the events.
     pub server: ServerId,
-    /// Its session; 0 if the request was for nothing.
+    /// Session of the events; 0 if the request had no events.
     pub session: u64,
-    /// The timestamp of all its events.
+    /// Timestamp of all events of the session.
     pub timestamp: Timestamp,
 }
 
-/// A part of the answer to a question.
+/// A part of the answer to a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventAnswerPart {
-    /// Events, in the order that was asked for.
+    /// Events, in the requested order.
     pub events: Vec<Event>,
-    /// Whether no further part comes.
+    /// True if this is the last part.
     pub is_last: bool,
-    /// Whether there are more events than the limit of the question, or the journal's own, lets through.
+    /// True if more events match than the limit of the query, or of the journal, allows.
     pub more_follows: bool,
 }
 
-/// The parts of an answer, each of a size that a frame takes.
+/// Splits an answer into parts that each fit a frame.
 pub(crate) fn parts(events: Vec<Event>, more_follows: bool) -> Vec<EventAnswerPart> {
     let mut parts = vec![EventAnswerPart { events: Vec::new(), is_last: false, more_follows }];
     let mut bytes = 0;
@@ -203,7 +204,7 @@ fn part(reader: &mut FrameReader) -> Result<EventAnswerPart, FrameError> {
     Ok(EventAnswerPart { events: events(reader)?, is_last, more_follows })
 }
 
-/// Appends events after their number.
+/// Appends the number of events and the events.
 pub(super) fn put_events(out: &mut BytesMut, events: &[Event]) {
     out.put_u32(u32::try_from(events.len()).expect("a frame has fewer bytes"));
     for event in events {
@@ -213,7 +214,7 @@ pub(super) fn put_events(out: &mut BytesMut, events: &[Event]) {
     }
 }
 
-/// Reads events after their number.
+/// Reads the number of events and the events.
 pub(super) fn events(reader: &mut FrameReader) -> Result<Vec<Event>, FrameError> {
     let count = reader.count32(ENTRY_BYTES_MIN)?;
     let event = |reader: &mut FrameReader| {
@@ -227,7 +228,7 @@ pub(super) fn events(reader: &mut FrameReader) -> Result<Vec<Event>, FrameError>
     (0..count).map(|_| event(reader)).collect()
 }
 
-/// Appends a question.
+/// Appends a query.
 fn put_query(out: &mut BytesMut, query: &Query) {
     match query {
         Query::Latest(types) => {
@@ -262,7 +263,7 @@ fn put_series(out: &mut BytesMut, series: &Series) {
     limit.iter().for_each(|limit| out.put_u64(*limit as u64));
 }
 
-/// Reads a question; whether it makes sense is for [`Query::check`].
+/// Reads a query. [`Query::check`] validates its meaning.
 fn query(reader: &mut FrameReader) -> Result<Query, FrameError> {
     let kind = reader.u8()?;
     let server = if kind == SERVER { ServerId(reader.u32()?) } else { ServerId(0) };
@@ -335,7 +336,7 @@ pub(super) fn time(reader: &mut FrameReader) -> Result<Timestamp, FrameError> {
     Timestamp::from_micros(reader.u64()?.cast_signed()).map_err(|_| FrameError::Value("time"))
 }
 
-/// What a source says of an event. The type stands there as the subject on which its events travel.
+/// Appends the fields of an event that its source sets. The type is encoded as the subject of its events.
 fn put_entry(out: &mut BytesMut, event_type: &EventType, source: Option<Timestamp>, payload: Option<&Payload>) {
     put_bytes8(out, event_type.subject().as_bytes());
     let kind = match payload {
@@ -377,7 +378,7 @@ mod tests {
     use super::*;
     use crate::event::store::QueryPageBuilder;
 
-    /// An answer that is much larger than a frame comes in parts that fit, in its order.
+    /// An answer much larger than a frame is split into parts that fit, in order.
     #[test]
     fn an_answer_comes_in_parts_that_fit_a_frame() {
         let event = |instance: u64, bytes: usize| Event {
@@ -412,7 +413,7 @@ mod tests {
             source_timestamp: None,
             payload: Some(Payload::Binary { type_name: "".into(), bytes: vec![0; bytes].into() }),
         };
-        // Many small events; small ones between those that fill a part.
+        // The first case has many small events. The second has small events between events that fill a part.
         for (sizes, parts_min) in [([0, 0], 31), ([0, PART_BYTES - PART_EVENT_BYTES], 16)] {
             let mut answering = QueryPageBuilder::new(&Query::Latest(None));
             while sizes.into_iter().all(|bytes| answering.take(event(bytes))) {}

@@ -1,5 +1,5 @@
-//! The frames of the local protocol, both directions, both codecs. Version 6; `docs/local-protocol.md` is the text for
-//! people.
+//! Frames of the local protocol, version 6: both directions, encoding and decoding. `docs/local-protocol.md`
+//! describes them for people.
 //!
 //! ```text
 //!  0               4       5
@@ -27,13 +27,14 @@ use crate::proto::effect::QuestionFailure;
 use crate::subject::{Pattern, SUBJECT_BYTES_MAX, Subject};
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// The version of the local protocol that this build speaks. Peer and client must have the same.
+/// Version of the local protocol that this build implements. The peer and the client must have the same version.
 pub const VERSION: u16 = 6;
 
-/// The largest frame, in bytes after the length field: the largest message, and 1 MiB for all around it.
+/// Maximum size of a frame, in bytes after the length field: the largest message and 1 MiB for all other fields.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1024 * 1024;
 
-/// The most subscriptions named in one MESSAGE, MESSAGE RUN, LOSS or DROPPED frame; more go into further frames.
+/// Maximum number of subscriptions in one MESSAGE, MESSAGE RUN, LOSS or DROPPED frame. Further subscriptions go into
+/// further frames.
 pub const FRAME_SUBS_MAX: usize = 4096;
 
 const _: () = assert!(
@@ -70,182 +71,186 @@ const AWAITED: u8 = 0x8d;
 const EVENTS_ANSWER: u8 = 0x8e;
 const STREAMS_ANSWER: u8 = 0x8f;
 
-/// SUBSCRIBE: publishers are told of.
+/// SUBSCRIBE: the peer announces publishers to the subscription.
 const FLAG_NEWS: u8 = 0x01;
 
-/// The first frame of a client must begin with these bytes, so that a stranger is told apart from an old version.
+/// First bytes of a client's first frame. They distinguish an unrelated program from an old version of the protocol.
 const MAGIC: u32 = 0x5343_4c50; // "SCLP"
 
-/// What a client says to its peer.
+/// A frame from a client to its peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientFrame {
-    /// The first frame: who I am and which version I speak.
+    /// The first frame: the client's name and protocol version.
     Hello {
         /// The client's protocol version.
         version: u16,
-        /// Its name, for logs and `show clients`; at most 255 bytes, may be empty.
+        /// Name of the client, for logs and `show clients`; at most 255 bytes, may be empty.
         name: String,
     },
-    /// Publish this message. There is no answer unless it is refused.
+    /// Publishes a message. The peer answers only if it refuses the message.
     Publish(Message),
-    /// Publish these messages, as if each came in a frame of its own.
+    /// Publishes messages, as if each had its own frame.
     PublishRun(PublishRun),
-    /// Subscribe; answered by [`PeerFrame::Subscribed`] or [`PeerFrame::Refused`].
+    /// Begins a subscription; answered by [`PeerFrame::Subscribed`] or [`PeerFrame::Refused`].
     Subscribe {
-        /// The client's number for it.
+        /// The client's number for the subscription.
         sub: SubId,
-        /// What to match.
+        /// Pattern of the subjects to match.
         pattern: Pattern,
-        /// The queue group that it is a member of, if it is one.
+        /// Queue group of the subscription, if it is a member of one.
         queue: Option<Queue>,
-        /// What it gets when something is missing; `None`: what the peer's configuration says (`delivery`).
+        /// Delivery mode after a loss; `None` for the mode in the peer's configuration (`delivery`).
         mode: Option<DeliveryMode>,
-        /// Whether it is told of publishers, with [`PeerFrame::Known`].
+        /// True if the peer announces publishers with [`PeerFrame::Known`].
         news: bool,
     },
-    /// End a subscription. There is no answer; messages on their way still arrive.
+    /// Ends a subscription without an answer. Messages already on their way still arrive.
     Unsubscribe {
-        /// Which.
+        /// Number of the subscription.
         sub: SubId,
     },
-    /// Ask for a report; answered by [`PeerFrame::Shown`].
+    /// Requests a report; answered by [`PeerFrame::Shown`].
     Show {
-        /// The client's number for the question.
+        /// The client's number for the query.
         id: u32,
-        /// The question, in JSON: `{"show": "loss"}`.
+        /// Query in JSON: `{"show": "loss"}`.
         query: Bytes,
     },
-    /// Ask to be told when all that was published before has left the peer's socket.
+    /// Requests a notification once all earlier messages have left the peer's socket.
     Flush {
-        /// Comes back in [`PeerFrame::Flushed`].
+        /// Token that [`PeerFrame::Flushed`] returns.
         token: u64,
     },
-    /// Ask a peer's history; answered by [`PeerFrame::Answered`], in one or more parts.
+    /// Queries the history of a peer; answered by [`PeerFrame::Answered`], in one or more parts.
     Ask {
-        /// The client's number for the question.
+        /// The client's number for the query.
         id: u64,
-        /// How long to wait for the answer, in milliseconds.
+        /// Timeout for the answer, in milliseconds.
         timeout_ms: u32,
-        /// Whom: this peer itself or another.
+        /// Peer to query: this peer or another one.
         peer: PeerRef,
-        /// The question as it stands on the wire (docs/wire.md, "History service").
+        /// Query in its wire format (docs/wire.md, "History service").
         question: Bytes,
     },
-    /// Ask to be told by [`PeerFrame::Awaited`] when this has come, if it comes in time.
+    /// Requests [`PeerFrame::Awaited`] once the condition holds, unless the timeout expires first.
     Await {
-        /// The subscription that is told; with it the waiting ends.
+        /// Subscription that is notified. The wait ends with the subscription.
         sub: SubId,
-        /// What is awaited.
+        /// Condition to wait for.
         what: ReceiverCondition,
-        /// How long it may take, in milliseconds.
+        /// Timeout, in milliseconds.
         timeout_ms: u32,
-        /// Of which subject.
+        /// Subject of the condition.
         subject: Subject,
     },
-    /// Register events, or find some; answered by [`PeerFrame::Events`].
+    /// Registers or queries events; answered by [`PeerFrame::Events`].
     Events {
         /// The client's number for the request.
         id: u64,
-        /// What is asked.
+        /// The request.
         request: EventRequest,
     },
-    /// Ask something about streams and their consumers; answered by [`PeerFrame::Streams`].
+    /// Sends a request about streams and their consumers; answered by [`PeerFrame::Streams`].
     Streams {
         /// The client's number for the request.
         id: u64,
-        /// What is asked.
+        /// The request.
         request: StreamRequest,
     },
 }
 
-/// What a peer says to its client.
+/// A frame from a peer to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerFrame {
     /// The answer to HELLO.
     Welcome(Welcome),
-    /// The subscription is active: every message that this peer gets from now on counts.
+    /// Confirms that the subscription is active. It covers every message that this peer receives from now on.
     Subscribed {
-        /// Which.
+        /// Number of the subscription.
         sub: SubId,
     },
     /// A message for these subscriptions of the client.
     Message {
-        /// At least one, at most [`FRAME_SUBS_MAX`].
+        /// Subscriptions: at least one, at most [`FRAME_SUBS_MAX`].
         subs: Vec<SubId>,
         /// The message.
         delivery: Delivery,
     },
-    /// Messages of one subject for these subscriptions of the client, with consecutive numbers if they have any.
+    /// Messages of one subject for these subscriptions of the client. Their sequence numbers, if present, are
+    /// consecutive.
     MessageRun {
-        /// At least one, at most [`FRAME_SUBS_MAX`].
+        /// Subscriptions: at least one, at most [`FRAME_SUBS_MAX`].
         subs: Vec<SubId>,
-        /// The messages; only those that came as a run can be written.
+        /// The messages. Only messages that arrived as a run can be encoded.
         deliveries: Deliveries,
     },
     /// A loss that concerns these subscriptions of the client.
     Loss {
-        /// At least one, at most [`FRAME_SUBS_MAX`].
+        /// Subscriptions: at least one, at most [`FRAME_SUBS_MAX`].
         subs: Vec<SubId>,
         /// The loss.
         loss: Loss,
     },
-    /// At this place the peer dropped messages or loss reports, because the client did not read fast enough.
+    /// Marks the position where the peer dropped messages or loss reports, because the client read too slowly.
     Dropped {
-        /// (subscription, how many), at most [`FRAME_SUBS_MAX`].
+        /// Pairs of a subscription and its number of drops; at most [`FRAME_SUBS_MAX`].
         counts: Vec<(SubId, u64)>,
     },
-    /// A request was refused; the connection goes on.
+    /// Refuses a request. The connection stays open.
     Refused(RequestRefusal),
     /// The answer to SHOW.
     Shown {
-        /// The number of the question.
+        /// Number of the query.
         id: u32,
         /// The answer, in JSON.
         answer: Bytes,
     },
-    /// All that was published before FLUSH has left the peer's socket.
+    /// Confirms that all messages published before FLUSH have left the peer's socket.
     Flushed {
-        /// As in the request.
+        /// Token of the request.
         token: u64,
     },
-    /// A part of the answer to ASK, or word that none will come.
+    /// A part of the answer to ASK, or a failure.
     Answered {
-        /// The number of the question.
+        /// Number of the query.
         id: u64,
-        /// The part as it stands on the wire, or why there is none. A part says itself whether it is the last one.
+        /// The part in its wire format, or the reason of the failure. The part itself marks whether it is the last
+        /// one.
         answer: Result<Bytes, QuestionFailure>,
     },
-    /// A publisher is known that the subscription is not owed all messages of; this comes before any message of it.
+    /// Announces a publisher of which the subscription is not guaranteed to receive every message. The frame precedes
+    /// all messages of that publisher.
     Known {
-        /// The subscription, one that asked for news.
+        /// Subscription that requested publisher announcements.
         sub: SubId,
-        /// The publisher; `None`: those that were known when the subscription was made have all been named.
+        /// The publisher. `None` follows the last publisher that was known when the subscription was made.
         publisher: Option<Publisher>,
     },
-    /// What a subscription awaits of a subject has come.
+    /// Reports that the condition of AWAIT holds.
     Awaited {
-        /// Which subscription.
+        /// Number of the subscription.
         sub: SubId,
     },
-    /// The answer to EVENTS: one that they are stored, one or more parts of what was found, or why there is none.
+    /// The answer to EVENTS: a confirmation that they are stored, one or more parts of a query's result, or a
+    /// refusal.
     Events {
         /// The number of the request.
         id: u64,
         /// The answer, or a part of it.
         answer: Result<EventAnswer, EventRefusal>,
     },
-    /// The answer to STREAMS, or why there is none.
+    /// The answer to STREAMS, or a refusal.
     Streams {
         /// The number of the request.
         id: u64,
         /// The answer.
         answer: Result<StreamAnswer, StreamRefusal>,
     },
-    /// The peer ends the connection.
+    /// Ends the connection.
     Bye {
-        /// Why, for programs.
+        /// Reason, for programs.
         reason: ByeReason,
-        /// Why, for people; at most 255 bytes.
+        /// Reason, for people; at most 255 bytes.
         text: String,
     },
 }
@@ -259,28 +264,28 @@ pub struct Welcome {
     pub peer: PeerName,
     /// The peer's epoch when the connection began.
     pub epoch: Epoch,
-    /// The group's number in every datagram.
+    /// Number of the group, as in every datagram.
     pub group: u16,
     /// The UDP port of the group.
     pub port: u16,
-    /// The number that the peer gave this client.
+    /// Number that the peer assigned to this client.
     pub client: u32,
-    /// The largest message that can be published, in bytes of payload, headers and reply subject.
+    /// Maximum size of a message that can be published, in bytes of payload, headers and reply subject.
     pub message_bytes_max: u32,
-    /// The version of the peer's program.
+    /// Version of the peer's program.
     pub software: String,
 }
 
-/// Why the peer ends a connection.
+/// Reason why the peer ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByeReason {
     /// The peer stops.
     Stopping,
-    /// The client sent bytes that mean nothing.
+    /// The client sent bytes that cannot be decoded.
     Malformed,
     /// The client sent a frame that is not allowed at this point.
     ProtocolViolation,
-    /// Another protocol version.
+    /// The client has another protocol version.
     Incompatible,
     /// The peer has too many clients.
     TooManyClients,
@@ -291,7 +296,7 @@ const MODES: [(u8, Option<DeliveryMode>); 3] =
 
 const AWAITS: [(u8, ReceiverCondition); 2] = [(0, ReceiverCondition::Absent), (1, ReceiverCondition::Present)];
 
-/// 0 stands for a part of an answer.
+/// Codes of failures. The code 0 marks a part of an answer.
 const UNANSWERED: [(u8, QuestionFailure); 6] = [
     (1, QuestionFailure::UnknownPeer),
     (2, QuestionFailure::Ambiguous),
@@ -376,7 +381,7 @@ impl ClientFrame {
     /// Reads one frame, without its length. Subjects, headers and payloads are slices of it.
     ///
     /// # Errors
-    /// Says which rule the bytes break. A HELLO of another version is read as far as its version only.
+    /// Names the rule that the bytes break. A HELLO of another version is read only up to its version.
     pub fn decode(frame: Bytes) -> Result<ClientFrame, FrameError> {
         let mut reader = FrameReader::new(frame);
         let read = match reader.u8()? {
@@ -515,7 +520,7 @@ impl PeerFrame {
     /// Reads one frame, without its length. Subjects, headers and payloads are slices of it.
     ///
     /// # Errors
-    /// Says which rule the bytes break.
+    /// Names the rule that the bytes break.
     pub fn decode(frame: Bytes) -> Result<PeerFrame, FrameError> {
         let mut reader = FrameReader::new(frame);
         let read = match reader.u8()? {
@@ -560,7 +565,7 @@ impl PeerFrame {
     }
 }
 
-/// Reads flags of which only `flag` may be set.
+/// Reads flags of which only `flag` may be set, and returns whether it is.
 pub(crate) fn flag(reader: &mut FrameReader, flag: u8) -> Result<bool, FrameError> {
     match reader.u8()? {
         0 => Ok(false),
@@ -569,7 +574,7 @@ pub(crate) fn flag(reader: &mut FrameReader, flag: u8) -> Result<bool, FrameErro
     }
 }
 
-/// Appends a length and whatever `write` appends after it.
+/// Appends a length and the bytes that `write` appends after it.
 fn framed(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
     let start = out.len();
     out.put_u32(0);
@@ -578,7 +583,8 @@ fn framed(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
     out[start..start + LENGTH_BYTES].copy_from_slice(&bytes.to_be_bytes());
 }
 
-/// Appends all of a MESSAGE frame that differs between clients; the delivery's body of `body_bytes` must follow.
+/// Appends the part of a MESSAGE frame that differs between clients. The caller appends the delivery's body of
+/// `body_bytes` bytes.
 pub(crate) fn put_message_head(out: &mut BytesMut, subs: &[SubId], body_bytes: usize) {
     let bytes = 1 + 4 + 4 * subs.len() + body_bytes;
     out.put_u32(u32::try_from(bytes).expect("messages are limited to 8 MiB"));
@@ -618,7 +624,7 @@ fn pattern(reader: &mut FrameReader) -> Result<Pattern, FrameError> {
     Ok(reader.text8("pattern")?.parse()?)
 }
 
-/// The name of a queue group, or nothing.
+/// Reads the name of a queue group; an empty name yields `None`.
 fn queue(reader: &mut FrameReader) -> Result<Option<Queue>, FrameError> {
     let name = reader.bytes8()?;
     if name.is_empty() { Ok(None) } else { Ok(Some(Queue::from_bytes(name)?)) }

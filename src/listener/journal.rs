@@ -1,7 +1,8 @@
-//! What peers with journals of events say to each other, as payloads of messages: announcements of servers, questions, and pages.
+//! Payloads of the messages between peers that have event journals: announcements of servers, requests and pages.
 //!
-//! These are on the subject [`SERVER_PREFIX`] with the server's number, on [`QUESTION_PREFIX`] with it, and on the subject for replies of
-//! the question. All bytes are described in `docs/local-protocol.md`, with those of events.
+//! Announcements use the subject [`SERVER_PREFIX`] followed by the server's number. Requests use [`QUESTION_PREFIX`]
+//! with that number, and pages use the reply subject of the request. `docs/local-protocol.md` describes all bytes,
+//! including those of events.
 
 use crate::event::follow::{Announcement, ReplicationPage, ReplicationRequest};
 use crate::event::model::{Event, EventId, Payload};
@@ -9,14 +10,14 @@ use crate::listener::codec::{FrameError, FrameReader};
 use crate::listener::event::{events, id, put_events, put_id, put_time, put_types, read_types, time};
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// The subject of announcements, before the number of the server.
+/// Prefix of the subject of announcements; the number of the server follows.
 pub(crate) const SERVER_PREFIX: &str = "_EVENT.SERVER.";
-/// The subject of questions, before the number of the server.
+/// Prefix of the subject of requests; the number of the server follows.
 pub(crate) const QUESTION_PREFIX: &str = "_EVENT.QUERY.";
-/// Patterns of a question at most.
+/// Maximum number of type patterns of a request.
 pub(crate) const TYPES_MAX: usize = 256;
 
-/// The first byte of each.
+/// First byte of each payload.
 const VERSION: u8 = 1;
 /// Flags of an announcement.
 const HELD: u8 = 0x01;
@@ -24,17 +25,17 @@ const FOLLOWS: u8 = 0x02;
 /// A flag of a page.
 const MORE: u8 = 0x01;
 
-/// The most bytes that an event takes beside other events.
+/// Returns the maximum number of bytes of an event in a list of events.
 pub(crate) fn event_bytes(event: &Event) -> usize {
-    /// Numbers, lengths and the subject.
+    /// Maximum bytes of numbers, lengths and the subject.
     const BESIDE: usize = 320;
     BESIDE + event.payload_size()
 }
 
-/// The most bytes that stand beside the events.
+/// Maximum number of bytes before the events of a payload.
 pub(crate) const HEAD_BYTES: usize = 64;
 
-/// An announcement as a payload.
+/// Encodes an announcement as a payload.
 pub(crate) fn encode_announcement(announcement: &Announcement) -> Bytes {
     let Announcement { opened, is_held, follows, since, until, events } = announcement;
     let mut out = BytesMut::new();
@@ -47,7 +48,7 @@ pub(crate) fn encode_announcement(announcement: &Announcement) -> Bytes {
     out.freeze()
 }
 
-/// Reads an announcement, without its events if they are not wanted; whether it makes sense is for [`Announcement::is_sound`].
+/// Reads an announcement, and its events only if they are wanted. [`Announcement::is_sound`] checks its consistency.
 pub(crate) fn read_announcement(payload: Bytes, wants_events: bool) -> Result<Announcement, FrameError> {
     let (mut reader, flags) = begin(payload, HELD | FOLLOWS)?;
     let opened = time(&mut reader)?;
@@ -61,7 +62,7 @@ pub(crate) fn read_announcement(payload: Bytes, wants_events: bool) -> Result<An
     Ok(Announcement { opened, is_held, follows, since, until, events: announced })
 }
 
-/// A question as a payload.
+/// Encodes a request as a payload.
 pub(crate) fn encode_question(question: &ReplicationRequest) -> Bytes {
     let mut out = BytesMut::new();
     out.put_u8(VERSION);
@@ -71,7 +72,7 @@ pub(crate) fn encode_question(question: &ReplicationRequest) -> Bytes {
     out.freeze()
 }
 
-/// Reads a question.
+/// Reads a request.
 pub(crate) fn read_question(payload: Bytes) -> Result<ReplicationRequest, FrameError> {
     let (mut reader, _) = begin(payload, 0)?;
     let after = id(&mut reader)?;
@@ -83,7 +84,7 @@ pub(crate) fn read_question(payload: Bytes) -> Result<ReplicationRequest, FrameE
     Ok(ReplicationRequest { after, types })
 }
 
-/// A page as a payload.
+/// Encodes a page as a payload.
 pub(crate) fn encode_page(page: &ReplicationPage) -> Bytes {
     let mut out = BytesMut::new();
     out.put_u8(VERSION);
@@ -102,14 +103,14 @@ pub(crate) fn read_page(payload: Bytes) -> Result<ReplicationPage, FrameError> {
     Ok(ReplicationPage { covered, more_follows: flags & MORE != 0, events })
 }
 
-/// Takes the events out whose JSON is nested deeper than [`JSON_DEPTH_MAX`](crate::event::model::JSON_DEPTH_MAX), and returns their
-/// ids. Older peers store and announce such events.
+/// Removes the events whose JSON is nested deeper than [`JSON_DEPTH_MAX`](crate::event::model::JSON_DEPTH_MAX), and
+/// returns their ids. Older peers store and announce such events.
 pub(crate) fn remove_too_deep_events(events: &mut Vec<Event>) -> Vec<EventId> {
     let is_too_deep = |event: &mut Event| matches!(&event.payload, Some(Payload::Json(json)) if json.is_too_deep());
     events.extract_if(.., is_too_deep).map(|event| event.id).collect()
 }
 
-/// Version and flags.
+/// Checks the version and returns the flags.
 fn begin(payload: Bytes, flags_known: u8) -> Result<(FrameReader, u8), FrameError> {
     let mut reader = FrameReader::new(payload);
     if reader.u8()? != VERSION {
@@ -236,7 +237,7 @@ mod tests {
                 assert!(read(at, payload.slice(..length)).is_err(), "{length} bytes of {at}");
             }
             for _ in 0..20_000 {
-                // Whatever it is, it is read or refused.
+                // Every payload is either read or refused, without a panic.
                 drop(read(at, with(rng.below(payload.len() as u64) as usize, rng.below(256) as u8)));
             }
         }

@@ -1,20 +1,20 @@
-//! The local listener: cuts a stream of bytes into frames and keeps the order of a conversation.
+//! The local listener: splits a byte stream into frames and enforces the order of a conversation.
 //!
-//! [`PeerEndpoint`] is the peer's end, [`ClientEndpoint`] the client's. Neither knows a socket. After a [`LocalFault`] a conversation is over:
-//! nothing more comes out, whatever goes in.
+//! [`PeerEndpoint`] is the peer's end and [`ClientEndpoint`] is the client's. Neither uses a socket. A [`LocalFault`]
+//! ends a conversation: an endpoint returns no frames after it.
 
 use crate::listener::codec::FrameError;
 use crate::listener::frame::{ByeReason, ClientFrame, FRAME_BYTES_MAX, LENGTH_BYTES, PeerFrame, VERSION};
 use bytes::{Buf, Bytes, BytesMut};
 use std::fmt;
 
-/// The largest frame before the greeting, in bytes: a HELLO has at most 262, a BYE at most 258.
+/// Maximum size of a frame before the greeting, in bytes. A HELLO has at most 262 bytes, and a BYE at most 258.
 const GREETING_BYTES_MAX: usize = 1024;
 
-/// Why a conversation is over; named after who is at fault.
+/// Reason for the end of a conversation, named after the side at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalFault {
-    /// The other side sent bytes that mean nothing.
+    /// The other side sent bytes that cannot be decoded.
     Malformed(FrameError),
     /// The other side sent a frame that is not allowed at this point.
     ProtocolViolation(ProtocolViolation),
@@ -25,10 +25,10 @@ pub enum LocalFault {
     },
 }
 
-/// What a well-formed frame did wrong.
+/// Protocol violation of a well-formed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolViolation {
-    /// The first frame was no greeting.
+    /// The first frame is not a greeting.
     NoGreeting,
     /// A second greeting.
     SecondGreeting,
@@ -54,7 +54,7 @@ impl fmt::Display for LocalFault {
 impl std::error::Error for LocalFault {}
 
 impl LocalFault {
-    /// The last frame for the one at fault.
+    /// Returns the last frame for the side at fault.
     pub fn bye(&self) -> PeerFrame {
         let reason = match self {
             LocalFault::Malformed(_) => ByeReason::Malformed,
@@ -65,14 +65,15 @@ impl LocalFault {
     }
 }
 
-/// Cuts a byte stream into frames, however the stream was cut before. Holds at most one frame and what came with it.
+/// Splits a byte stream into frames, for any segmentation of the stream. It holds at most one incomplete frame and
+/// the bytes received with it.
 #[derive(Debug)]
 struct FrameAssembler {
     buffer: BytesMut,
 }
 
 impl FrameAssembler {
-    /// The next whole frame without its length; `None` until more bytes come.
+    /// Returns the next complete frame without its length, or `None` until more bytes arrive.
     fn next(&mut self, bytes_max: usize) -> Result<Option<Bytes>, FrameError> {
         let Some(length) = self.buffer.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length);
@@ -95,7 +96,7 @@ enum EndpointState {
     Over,
 }
 
-/// What both ends have in common.
+/// State that both ends share.
 #[derive(Debug)]
 struct LocalEndpoint {
     frames: FrameAssembler,
@@ -113,7 +114,7 @@ impl LocalEndpoint {
         }
     }
 
-    /// The next frame as `decode` reads it and `judge` allows it in the present state.
+    /// Returns the next frame as read by `decode`, if `judge` allows it in the present state.
     fn next<T>(
         &mut self,
         decode: impl Fn(Bytes) -> Result<T, FrameError>,
@@ -155,21 +156,21 @@ impl Default for PeerEndpoint {
 }
 
 impl PeerEndpoint {
-    /// A conversation that begins.
+    /// Returns the endpoint of a new conversation.
     pub fn new() -> PeerEndpoint {
         PeerEndpoint(LocalEndpoint::new())
     }
 
-    /// Takes bytes as they came from the client. Call [`PeerEndpoint::poll_frame`] until `None` after each push; then what is
-    /// held is less than one frame.
+    /// Adds bytes received from the client. After each push, call [`PeerEndpoint::poll_frame`] until it returns
+    /// `None`. The endpoint then holds less than one frame.
     pub fn push(&mut self, bytes: &[u8]) {
         self.0.push(bytes);
     }
 
-    /// The client's next frame: first a HELLO of this version, then anything else.
+    /// Returns the client's next frame. The first frame must be a HELLO of this version.
     ///
     /// # Errors
-    /// What ended the conversation; [`LocalFault::bye`] is the answer to send before closing.
+    /// Returns the fault that ends the conversation. Send [`LocalFault::bye`] before closing.
     pub fn poll_frame(&mut self) -> Result<Option<ClientFrame>, LocalFault> {
         self.0.next(ClientFrame::decode, |frame, state| match (frame, state) {
             (ClientFrame::Hello { version, .. }, EndpointState::Greeting) if *version != VERSION => {
@@ -194,20 +195,22 @@ impl Default for ClientEndpoint {
 }
 
 impl ClientEndpoint {
-    /// A conversation that begins; the client sends HELLO first.
+    /// Returns the endpoint of a new conversation. The client sends HELLO first.
     pub fn new() -> ClientEndpoint {
         ClientEndpoint(LocalEndpoint::new())
     }
 
-    /// Takes bytes as they came from the peer. Call [`ClientEndpoint::poll_frame`] until `None` after each push.
+    /// Adds bytes received from the peer. After each push, call [`ClientEndpoint::poll_frame`] until it returns
+    /// `None`.
     pub fn push(&mut self, bytes: &[u8]) {
         self.0.push(bytes);
     }
 
-    /// The peer's next frame: first a WELCOME of this version or a BYE, then anything else. After a BYE nothing comes.
+    /// Returns the peer's next frame. The first frame must be a WELCOME of this version or a BYE. No frame follows a
+    /// BYE.
     ///
     /// # Errors
-    /// What ended the conversation.
+    /// Returns the fault that ends the conversation.
     pub fn poll_frame(&mut self) -> Result<Option<PeerFrame>, LocalFault> {
         self.0.next(PeerFrame::decode, |frame, state| match (frame, state) {
             (PeerFrame::Bye { .. }, _) => Ok(EndpointState::Over),

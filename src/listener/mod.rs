@@ -1,7 +1,7 @@
-//! Listeners: client protocols without I/O. Bytes come in; frames and bytes to send go out.
+//! Listeners: client protocols without I/O. Their input is bytes; their output is frames and bytes to send.
 //!
-//! A listener knows nothing of sockets, of time or of the core; the shell carries its requests to the core and the core's
-//! deliveries back. `docs/local-protocol.md` describes every byte of the local protocol.
+//! A listener uses no socket, no clock and no core. The shell passes its requests to the core, and passes deliveries
+//! back. `docs/local-protocol.md` describes every byte of the local protocol.
 
 pub mod access;
 pub(crate) mod buffer;

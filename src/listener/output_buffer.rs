@@ -1,37 +1,37 @@
-//! Bytes on their way to a client: small ones gathered, large ones shared by all their receivers.
+//! Output queued for a client: small pieces are gathered, and large pieces are shared by all their receivers.
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
-/// Bytes gathered in one buffer before the next is begun.
+/// Size at which the gathering buffer is closed and a new one begins, in bytes.
 const GATHER_BYTES: usize = 64 * 1024;
-/// From this size on content is shared instead of copied.
+/// Minimum size, in bytes, of content that is shared instead of copied.
 pub const SHARE_BYTES: usize = 8 * 1024;
-/// From this size on the payload of a message may be counted once for all that it waits for.
+/// Minimum size, in bytes, of a message payload that is counted once for all queues that share it.
 pub const COMMON_BYTES: usize = 64 * 1024;
-/// Buffers written in one system call.
+/// Maximum number of buffers written in one system call.
 const SLICES_MAX: usize = 16;
 
-/// Bytes to be written, in order.
+/// Queue of bytes to write, in order.
 #[derive(Debug, Default)]
 pub struct OutputBuffer {
     full: VecDeque<OutputChunk>,
     tail: BytesMut,
     bytes: usize,
-    /// Those of them that are counted elsewhere.
+    /// Number of these bytes that are counted elsewhere.
     common_bytes: usize,
 }
 
 #[derive(Debug)]
 struct OutputChunk {
     bytes: Bytes,
-    /// Whether it is counted elsewhere, for all that it waits for.
+    /// True if the chunk is counted elsewhere, once for all queues that share it.
     is_common: bool,
 }
 
 impl OutputBuffer {
-    /// Nothing.
+    /// Returns an empty buffer.
     pub fn new() -> OutputBuffer {
         OutputBuffer::default()
     }
@@ -46,7 +46,7 @@ impl OutputBuffer {
         }
     }
 
-    /// Appends what is written to the end of the buffer it is given.
+    /// Appends the bytes that `write` adds to the end of the buffer it receives.
     pub fn put_with(&mut self, write: impl FnOnce(&mut BytesMut)) {
         let before = self.tail.len();
         write(&mut self.tail);
@@ -56,12 +56,13 @@ impl OutputBuffer {
         }
     }
 
-    /// Appends content, without a copy if it is large.
+    /// Appends content; large content is shared instead of copied.
     pub fn put_shared(&mut self, bytes: &Bytes) {
         self.put_piece(bytes, false);
     }
 
-    /// Appends the payload of a message, without a copy if it is large; from [`COMMON_BYTES`] on whoever hands it out counts it.
+    /// Appends the payload of a message; a large payload is shared instead of copied. The caller that delivers the
+    /// message counts payloads of at least [`COMMON_BYTES`].
     pub fn put_payload(&mut self, payload: &Bytes) {
         self.put_piece(payload, COMMON_BYTES <= payload.len());
     }
@@ -76,27 +77,27 @@ impl OutputBuffer {
         self.full.push_back(OutputChunk { bytes: bytes.clone(), is_common });
     }
 
-    /// Bytes that wait.
+    /// Returns the number of queued bytes.
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Those of them that nobody else counts.
+    /// Returns the number of queued bytes that are not counted elsewhere.
     pub fn uncounted_len(&self) -> usize {
         self.bytes - self.common_bytes
     }
 
-    /// Whether nothing waits.
+    /// Returns whether no bytes are queued.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Nobody will read any of it.
+    /// Discards all queued bytes.
     pub fn clear(&mut self) {
         *self = OutputBuffer::default();
     }
 
-    /// Takes everything, as one piece.
+    /// Removes all queued bytes and returns them in one vector.
     pub fn take(&mut self) -> Vec<u8> {
         self.close_tail();
         let all = self.full.iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
@@ -104,7 +105,7 @@ impl OutputBuffer {
         all
     }
 
-    /// Writes until nothing waits or the writer would block; false in the latter case.
+    /// Writes until the queue is empty or the writer would block. Returns true if the queue is empty.
     ///
     /// # Errors
     /// The connection is broken.

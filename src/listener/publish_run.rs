@@ -1,7 +1,7 @@
-//! PUBLISH RUN: messages of nothing but subject and payload, many in one frame, so that little is done for each.
+//! PUBLISH RUN: many messages with only a subject and a payload in one frame, to keep the cost of each message low.
 //!
 //! ```text
-//! item  = subject bytes u8 (0: as of the item before) · subject · payload bytes (varint) · payload
+//! item  = subject bytes u8 (0: same as the previous item) · subject · payload bytes (varint) · payload
 //! frame = length u32 · kind = 0x08 · one or more items
 //! ```
 
@@ -13,28 +13,29 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 pub(crate) const PUBLISH_RUN: u8 = 0x08;
 
-/// The largest PUBLISH RUN frame, in bytes after the length field. It bounds what one frame has the peer do before others
-/// have their turn: 32,767 messages.
+/// Maximum size of a PUBLISH RUN frame, in bytes after the length field. It bounds the work that one frame causes
+/// before the peer serves other clients: 32,767 messages.
 pub const RUN_BYTES_MAX: usize = 64 * 1024;
 
-/// The largest payload that is packed with others; a frame of its own costs little beside a larger one.
+/// Maximum payload, in bytes, of a message that is packed with others. The overhead of a separate frame is small for
+/// a larger payload.
 const PACKED_BYTES_MAX: usize = 16 * 1024;
 
 const _: () = assert!(2 + SUBJECT_BYTES_MAX + 4 + PACKED_BYTES_MAX < RUN_BYTES_MAX, "an empty frame takes any item");
 
-/// Messages of nothing but subject and payload that were read and wait to be published.
+/// Messages with only a subject and a payload that were read and are not yet published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublishRun {
-    /// The items; each of them was read before.
+    /// The items, all validated by `decode`.
     items: Bytes,
-    /// Where the next one begins.
+    /// Offset of the next item, in bytes.
     at: usize,
-    /// The subject of the one before, or of the first one.
+    /// Subject of the previous item, or of the first item before any is published.
     subject: Subject,
 }
 
 impl PublishRun {
-    /// Reads all items of a frame, kind taken off.
+    /// Reads all items of a frame without its kind byte.
     pub(crate) fn decode(items: Bytes) -> Result<PublishRun, FrameError> {
         if RUN_BYTES_MAX <= items.len() {
             return Err(FrameError::TooLong { bytes: 1 + items.len() as u64, bytes_max: RUN_BYTES_MAX });
@@ -56,8 +57,8 @@ impl PublishRun {
         Ok(PublishRun { items, at: 0, subject })
     }
 
-    /// Hands the messages to `publish`, in order, until it says that one has to wait; that one comes first the next time.
-    /// Whether none has to.
+    /// Passes the messages to `publish`, in order, until it returns false. The refused message comes first in the
+    /// next call. Returns true if no message is left.
     pub fn publish_each(&mut self, mut publish: impl FnMut(&Subject, &[u8]) -> bool) -> bool {
         while let Some(&subject_bytes) = self.items.get(self.at) {
             let mut reader = Reader::at(&self.items, self.at + 1);
@@ -80,20 +81,20 @@ impl PublishRun {
         true
     }
 
-    /// The same subject in another place of the memory, if it is that of the first message: subjects in one place are told to
-    /// be the same at a glance.
+    /// Replaces the subject with `subject` if the two are equal, so that both share one allocation.
+    /// `Subject::is_same` recognizes such subjects without a comparison of their bytes.
     pub(crate) fn share_subject(&mut self, subject: &Subject) {
         if *subject == self.subject {
             self.subject = subject.clone();
         }
     }
 
-    /// The subject of the message before the next one, or of the first one.
+    /// Returns the subject of the message before the next one, or of the first message.
     pub(crate) fn subject(&self) -> &Subject {
         &self.subject
     }
 
-    /// Appends kind and body of a frame of what is left; there must be something.
+    /// Appends the kind and the body of a frame with the remaining items. At least one item must remain.
     pub(crate) fn put(&self, out: &mut BytesMut) {
         out.put_u8(PUBLISH_RUN);
         match self.items.get(self.at..) {
@@ -106,20 +107,20 @@ impl PublishRun {
     }
 }
 
-/// The PUBLISH RUN frame at the end of a buffer, to which more can be added: what waits to be written together is packed.
+/// Builder for the PUBLISH RUN frame at the end of a buffer. It packs messages that are written together.
 #[derive(Debug, Default)]
 pub struct PublishRunBuilder {
-    /// Where the frame begins, and the subject of its last item.
+    /// Start offset of the open frame and the subject of its last item.
     open: Option<(usize, Subject)>,
 }
 
 impl PublishRunBuilder {
-    /// Whether a payload of so many bytes is packed with others.
+    /// Returns whether a payload of `payload_bytes` bytes is packed with others.
     pub fn packs(payload_bytes: usize) -> bool {
         payload_bytes <= PACKED_BYTES_MAX
     }
 
-    /// Appends a message to the frame at the end of `out`, or begins one there.
+    /// Appends a message to the open frame at the end of `out`, or begins a new frame there.
     pub fn push(&mut self, out: &mut BytesMut, subject: &Subject, payload: &[u8]) {
         let item_bytes = 1 + subject.as_bytes().len() + varint_bytes(payload.len()) + payload.len();
         if let Some((start, _)) = self.open
@@ -149,7 +150,8 @@ impl PublishRunBuilder {
         out[start..start + LENGTH_BYTES].copy_from_slice(&bytes.to_be_bytes());
     }
 
-    /// Something else comes to the end of the buffer, or the buffer is handed on.
+    /// Closes the open frame. The caller must close it before it appends other data to the buffer or passes the
+    /// buffer on.
     pub fn close(&mut self) {
         self.open = None;
     }

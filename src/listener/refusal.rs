@@ -11,11 +11,11 @@ use std::fmt;
 pub struct RequestRefusal {
     /// The subscription in question; `None` for a PUBLISH.
     pub sub: Option<SubId>,
-    /// Why.
+    /// Reason of the refusal.
     pub why: RefusalReason,
 }
 
-/// Why a request was refused.
+/// Reason why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
     /// The message is too large.

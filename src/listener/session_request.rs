@@ -1,77 +1,80 @@
-//! What a listener and the peer say to each other, whatever protocol the client speaks.
+//! Requests and answers between a listener and the peer, independent of the client protocol.
 
 use crate::listener::event::EventRequest;
 use crate::message::{Count, Headers, PeerName, SubId, SubscriptionFilter};
 use crate::subject::Subject;
 use std::net::SocketAddr;
 
-/// What a client asks of the peer. What its protocol answers by itself never gets here.
+/// A request of a client to the peer. Commands that the protocol session answers itself are not included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionRequest<'a> {
-    /// Publish a message.
+    /// Publishes a message.
     Publish(Publish<'a>),
-    /// Begin a subscription; its number is the session's.
+    /// Begins a subscription. The session assigns its number.
     Subscribe {
         /// The number.
         sub: SubId,
-        /// What it gets.
+        /// Filter of the subscription.
         wanted: SubscriptionFilter,
     },
-    /// End a subscription.
+    /// Ends a subscription.
     Unsubscribe {
         /// Its number.
         sub: SubId,
     },
-    /// Whether its own subscriptions get what the client publishes, and count as receivers of it: they do at first.
+    /// Enables or disables echo. With echo, the client's own subscriptions receive its messages and count as
+    /// receivers. Echo is on at first.
     Echo(bool),
-    /// How many subscriptions on the LAN, those of queue groups counted once for each group, would get a message on each of
-    /// these subjects: answered by `on_counts`.
+    /// Requests, for each subject, the number of subscriptions on the LAN that would receive a message on it. A queue
+    /// group counts once. The peer answers with `on_counts`.
     Count {
         /// The subjects.
         subjects: Vec<Subject>,
     },
-    /// The subscriptions of all clients of this peer: answered by `on_listed`.
+    /// Requests the subscriptions of all clients of this peer. The peer answers with `on_subscription_list`.
     List,
-    /// What there is to know about the peer: answered by `on_server_facts`.
+    /// Requests the facts about the peer. The peer answers with `on_server_facts`.
     ServerFacts,
-    /// The clients of this listener: answered by `on_clients`.
+    /// Requests the clients of this listener. The peer answers with `on_clients`.
     Clients {
-        /// This one only.
+        /// Number of the only client to report; `None` for all.
         only: Option<u32>,
     },
-    /// The client has proven who it is, or needs not; the limits of strangers end.
+    /// Reports that the client is authenticated, or that no authentication is required. The limits of unauthenticated
+    /// clients end.
     Admitted {
-        /// Its account, for people: a user name, or a kind of credentials.
+        /// Account of the client, for people: a user name, or a kind of credentials.
         account: String,
     },
-    /// The client's name for itself, for people.
+    /// Reports the name that the client gave itself, for people.
     Named {
         /// The name.
         name: String,
     },
-    /// Ask the journal something about events: answered by `on_events_answered`.
+    /// Sends a request about events to the journal. The peer answers with `on_registered`, `on_answered` or
+    /// `on_refusal`.
     Events(JournalRequest),
-    /// Something that the client asked for was refused, which the protocol tells it without the reason: for people.
+    /// Reports a refused request, for people. The protocol does not send the reason to the client.
     Refused {
         /// Kind of refusal, for counters; one of a fixed set.
         kind: &'static str,
-        /// Why.
+        /// Reason of the refusal.
         reason: String,
     },
-    /// End another client, or this one.
+    /// Closes the connection of another client, or of this one.
     Kill {
         /// Its number, as in [`ClientFacts::id`].
         client: u32,
     },
-    /// Write what there is to write, then close.
+    /// Writes all pending output and then closes the connection.
     Close,
 }
 
 impl SessionRequest<'_> {
-    /// The same, whatever becomes of the bytes that it was read from.
+    /// Returns the same request without a borrow of the bytes that it was read from.
     ///
     /// # Panics
-    /// If it publishes.
+    /// Panics on a publish request.
     pub fn detached(self) -> SessionRequest<'static> {
         match self {
             SessionRequest::Publish(_) => panic!("what is published is handed on where it was read"),
@@ -92,7 +95,7 @@ impl SessionRequest<'_> {
     }
 }
 
-/// What a client asks of the journal.
+/// A request of a client to the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalRequest {
     /// The session's number for the request.
@@ -101,101 +104,102 @@ pub struct JournalRequest {
     pub request: EventRequest,
 }
 
-/// A connection that begins.
+/// Facts about a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionInfo {
     /// The client's number.
     pub client: u32,
-    /// Where it comes from.
+    /// Remote address of the client.
     pub from: SocketAddr,
-    /// Where the listener listens.
+    /// Local address of the listener.
     pub listen: SocketAddr,
-    /// What a client signs to prove that it has a key; never the same twice.
+    /// Nonce that a client signs to prove that it has a key. A nonce is never used twice.
     pub nonce: [u8; 16],
-    /// Whether the connection is encrypted.
+    /// True if the connection is encrypted.
     pub is_secure: bool,
 }
 
 /// A message to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publish<'a> {
-    /// What to publish on.
+    /// Subject to publish on.
     pub subject: Subject,
-    /// Where an answer is wanted, if one is.
+    /// Reply subject, if an answer is wanted.
     pub reply: Option<Subject>,
     /// Header fields.
     pub headers: Headers,
-    /// The content, where it was read.
+    /// Payload, borrowed from the parser's buffer.
     pub payload: &'a [u8],
-    /// Whether the session is to be told how many receivers there are: by `on_published`.
+    /// True if the peer must report the number of receivers to the session with `on_published`.
     pub wants_receivers: bool,
 }
 
-/// How many subscriptions a message goes to.
+/// Number of subscriptions that a message goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverCount {
-    /// On the whole LAN, as far as is known; those of a queue group count once.
+    /// Number of known subscriptions on the whole LAN. A queue group counts once.
     pub count: u64,
-    /// Whether 0 is the truth, because the subscriptions of all peers are known; true with every other count.
+    /// True if the count is not 0, or if it is 0 and the subscriptions of all peers are known.
     pub is_certain: bool,
 }
 
-/// What a client can await of a subject.
+/// A condition on the receivers of a subject that a client can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiverCondition {
-    /// That certainly no subscription on the LAN gets a message on it.
+    /// It is certain that no subscription on the LAN receives a message on the subject.
     Absent,
-    /// That some subscription does.
+    /// At least one subscription receives a message on the subject.
     Present,
 }
 
-/// What a listener tells its clients about the peer.
+/// Facts about the peer that a listener reports to its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerFacts {
-    /// The peer.
+    /// Name of the peer.
     pub peer: PeerName,
-    /// Its epoch, as text: a name for this run that is never used again.
+    /// Epoch of the peer, as text. It names this run and is never used again.
     pub epoch: String,
-    /// Where the listener listens.
+    /// Local address of the listener.
     pub listen: SocketAddr,
-    /// Its process.
+    /// Process id of the peer.
     pub pid: u32,
-    /// How long the peer has been running, in seconds.
+    /// Time since the start of the peer, in seconds.
     pub uptime_secs: u64,
-    /// Clients of this listener that are connected.
+    /// Number of connected clients of this listener.
     pub clients: usize,
-    /// Clients of this listener since the start.
+    /// Number of clients of this listener since the start.
     pub clients_total: u64,
-    /// Clients that were turned away since the start.
+    /// Number of refused clients since the start.
     pub clients_refused: u64,
-    /// Messages that clients of all listeners have published since the start.
+    /// Number of messages that the clients of all listeners have published since the start.
     pub published: u64,
-    /// Messages that clients of all listeners did not get because they did not read, since the start; for each subscription.
+    /// Number of messages that slow clients of all listeners have lost since the start. A message counts once for
+    /// each subscription.
     pub dropped: u64,
 }
 
-/// What is known about a client of a listener.
+/// Facts about a client of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientFacts {
-    /// Its number.
+    /// Number of the client.
     pub id: u32,
-    /// Where it comes from.
+    /// Remote address of the client.
     pub from: SocketAddr,
-    /// Its name for itself; may be empty.
+    /// Name that the client gave itself; may be empty.
     pub name: String,
-    /// How long it has been connected, in seconds.
+    /// Time since the client connected, in seconds.
     pub age_secs: u64,
     /// State of its Redis connection; the default for a client of another protocol.
     pub resp: RespState,
-    /// The account it proved to be; empty if it needed none.
+    /// Account that the client is authenticated as; empty if none was required.
     pub account: String,
-    /// Bytes that it has sent and not ended.
+    /// Number of received bytes that do not yet form a complete command.
     pub unread_bytes: usize,
-    /// Bytes that wait to be written to it.
+    /// Number of bytes queued for the client.
     pub queued_bytes: usize,
-    /// Messages of its subscriptions that were lost, whatever the cause, as far as its session counts them.
+    /// Number of messages of its subscriptions that were lost for any cause, as far as its session counts them.
     pub lost: Count,
-    /// Of these, those that it did not get because it did not read.
+    /// Number of these messages that were lost because the client did not read.
     pub dropped: u64,
 }
 
@@ -215,12 +219,12 @@ pub struct RespState {
 /// A subscription of some client of this peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedSubscription {
-    /// What it gets.
+    /// Filter of the subscription.
     pub wanted: SubscriptionFilter,
 }
 
 impl ListedSubscription {
-    /// Whether it names exactly one subject.
+    /// Returns whether the subscription names exactly one subject.
     pub fn is_exact(&self) -> bool {
         self.wanted.glob.is_none() && self.wanted.pattern.tokens().all(|token| token != b"*" && token != b">")
     }

@@ -1,4 +1,4 @@
-//! Streams and their consumers in the frames of the local protocol: what is asked, what comes of it, writing and reading.
+//! Streams and their consumers in the frames of the local protocol: requests and answers; encoding and decoding.
 
 use crate::event::model::{Json, JsonError, ServerId};
 use crate::event::stream::model::StreamEvent;
@@ -12,11 +12,11 @@ use std::fmt;
 use std::str::{self, FromStr};
 use std::time::Duration;
 
-/// The fewest bytes of an event: its id, time and origin, and the lengths of its type and data.
+/// Minimum number of bytes of an event: its id, time and origin, and the lengths of its type and data.
 const EVENT_BYTES_MIN: usize = 8 + 8 + 20 + 1 + 4;
-/// The fewest bytes of a consumer: the lengths of its names, five numbers, and whether it has lapsed.
+/// Minimum number of bytes of a consumer: the lengths of its names, four numbers, and a flag for a lapsed consumer.
 const CONSUMER_BYTES_MIN: usize = 2 + 4 * 8 + 1;
-/// The fewest bytes of a stream: the length of its name, its types, its limits and four numbers.
+/// Minimum number of bytes of a stream: the length of its name, its types, its limits and four numbers.
 const STREAM_BYTES_MIN: usize = 1 + 4 + 1 + 4 * 8;
 
 const LIST: u8 = 0;
@@ -29,10 +29,10 @@ const REGISTER: u8 = 6;
 const RESET: u8 = 7;
 const REMOVE: u8 = 8;
 
-/// Beside the codes of requests, which begin the answers to them.
+/// Code of a refusal. It is distinct from the codes of requests, which begin the answers to them.
 const REFUSED: u8 = 0xff;
 
-/// Flags of what may follow or not.
+/// Flags of optional fields.
 const LAST: u8 = 0x01;
 const WANT: u8 = 0x02;
 const AGE: u8 = 0x01;
@@ -43,156 +43,156 @@ const START: u8 = 0;
 const END: u8 = 1;
 const AT: u8 = 2;
 
-/// What is asked about a stream.
+/// A request about a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamRequest {
-    /// Which one: `None` for the first of the configuration, or for all where they are listed.
+    /// Name of the stream. `None` selects the first stream of the configuration, or all streams for `List`.
     pub stream: Option<StreamName>,
-    /// What.
+    /// The operation.
     pub what: StreamOperation,
 }
 
-/// What can be asked about a stream.
+/// Operations on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamOperation {
-    /// What is there.
+    /// Lists streams and their contents.
     List,
-    /// Add an event.
+    /// Adds an event.
     Add {
         /// Its type.
         kind: StreamType,
         /// Its data.
         data: Json,
     },
-    /// The events behind what a consumer has accepted.
+    /// Reads the events after the position that a consumer has accepted.
     Poll {
-        /// Which consumer.
+        /// The consumer.
         consumer: Consumer,
-        /// What it accepts now.
+        /// Position that the consumer accepts with this request.
         last: Option<StreamId>,
-        /// The types that it wants; all, if that is not said. What it does not want it accepts.
+        /// Types that the consumer wants; `None` for all. The consumer accepts events of other types automatically.
         want: Option<BTreeSet<StreamType>>,
-        /// So many at most.
+        /// Maximum number of events.
         events_max: u32,
     },
-    /// The events behind some place, for nobody in particular.
+    /// Reads the events after a position, without a consumer.
     Read {
-        /// Behind this.
+        /// Position before the first event to read.
         after: StreamId,
-        /// Of these types; of all, if that is not said.
+        /// Types of the events; `None` for all.
         want: Option<BTreeSet<StreamType>>,
-        /// So many at most.
+        /// Maximum number of events.
         events_max: u32,
     },
-    /// A consumer accepts what stands up to here.
+    /// Accepts all events up to this position for a consumer.
     Accept(Consumer, StreamId),
-    /// Who is registered.
+    /// Lists the registered consumers.
     Consumers,
-    /// Register a consumer, or have one that has lapsed go on.
+    /// Registers a consumer, or resumes a lapsed one.
     Register(Consumer),
-    /// Set the position of a consumer.
+    /// Sets the position of a consumer.
     Reset(Consumer, ResetPosition),
-    /// Remove a consumer.
+    /// Removes a consumer.
     Remove(Consumer),
 }
 
-/// A place in a stream.
+/// A position in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetPosition {
-    /// Before the first event that is kept.
+    /// Before the first retained event.
     Start,
-    /// Behind the last event.
+    /// After the last event.
     End,
-    /// Behind the event of this id.
+    /// After the event with this id.
     Behind(StreamId),
 }
 
-/// What comes of a request.
+/// Answer to a stream request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamAnswer {
     /// The streams.
     Streams(Streams),
-    /// The event is stored, with this id.
+    /// The event is stored with this id.
     Added(StreamId),
-    /// What stands there.
+    /// The events found.
     Events(StreamEvents),
-    /// Who is registered.
+    /// The registered consumers.
     Consumers(Consumers),
-    /// The consumer is registered; its row as it was before, if it was there.
+    /// The consumer is registered. The row is its earlier state, if it was registered before.
     Registered(Option<ConsumerRow>),
-    /// Up to where the consumer has accepted now.
+    /// Position up to which the consumer has accepted.
     Position(StreamId),
-    /// The consumer is registered no more.
+    /// The consumer is no longer registered.
     Removed,
 }
 
 /// The streams of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Streams {
-    /// The server of the peer: an id of an event belongs to a stream of one server.
+    /// Server of the peer. The id of an event belongs to a stream of one server.
     pub server: ServerId,
-    /// In the order of the configuration.
+    /// Streams, in the order of the configuration.
     pub streams: Vec<StreamRow>,
 }
 
-/// A stream.
+/// One stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamRow {
-    /// As configured.
+    /// Configured settings.
     pub settings: StreamSettings,
-    /// What stands in it.
+    /// Contents of the stream.
     pub contents: Contents,
-    /// How many consumers are registered.
+    /// Number of registered consumers.
     pub consumers: u64,
 }
 
 /// Events of a stream, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamEvents {
-    /// Where one began to read: behind what was accepted, if that is further than what was asked for.
+    /// Position where the read began. It is the accepted position if that is later than the requested one.
     pub after: StreamId,
     /// The events.
     pub events: Vec<StreamEvent>,
-    /// Up to here nothing else that is wanted stands behind where one began to read.
+    /// Position up to which the answer is complete: it has all wanted events after `after`.
     pub covered: StreamId,
 }
 
 /// The consumers of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Consumers {
-    /// In the order of their names.
+    /// Rows, in the order of the consumers' names.
     pub rows: Vec<ConsumerRow>,
-    /// How many more there are than an answer holds.
+    /// Number of consumers omitted because they exceed the limit of an answer.
     pub omitted: u64,
 }
 
-/// Why a request about streams is not done. Nothing of it was done.
+/// Reason why a request about streams was refused. A refused request has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamRefusal {
-    /// For programs.
+    /// Kind of refusal, for programs.
     pub kind: StreamRefusalKind,
-    /// For people: what is wrong and what mends it.
+    /// Text for people: the problem and its remedy.
     pub text: String,
 }
 
-/// What kind of thing is in the way.
+/// Kind of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamRefusalKind {
-    /// The request cannot be done, now or later.
+    /// The request can never succeed.
     Invalid,
     /// The store or the journal cannot be used.
     Unavailable,
-    /// Too much waits, or the stream is full. The same request can be made again later.
+    /// Too many requests are pending, or the stream is full. The client can retry the same request later.
     Busy,
     /// The peer is stopping.
     Stopping,
     /// The peer serves no streams.
     NotServed,
-    /// It serves no such stream.
+    /// The peer serves no stream of this name.
     UnknownStream,
     /// The consumer is not registered.
     NotRegistered,
-    /// The consumer has lapsed, and has to register again before it goes on.
+    /// The consumer has lapsed. It must register again before it can continue.
     Lapsed(MissedRange),
 }
 
@@ -205,23 +205,23 @@ impl fmt::Display for StreamRefusal {
 impl std::error::Error for StreamRefusal {}
 
 impl StreamRefusal {
-    /// A refusal of this kind.
+    /// Returns a refusal of this kind.
     pub fn new(kind: StreamRefusalKind, text: impl Into<String>) -> StreamRefusal {
         StreamRefusal { kind, text: text.into() }
     }
 
-    /// So many requests wait already.
+    /// Returns the refusal for too many pending requests.
     pub fn busy() -> StreamRefusal {
         let text = "too many requests about streams wait at the peer: wait for answers before asking more";
         StreamRefusal::new(StreamRefusalKind::Busy, text)
     }
 
-    /// The peer takes no more requests.
+    /// Returns the refusal of a peer that is stopping.
     pub fn stopping() -> StreamRefusal {
         StreamRefusal::new(StreamRefusalKind::Stopping, "the peer is stopping")
     }
 
-    /// The peer serves no streams.
+    /// Returns the refusal of a peer that serves no streams.
     pub fn not_served() -> StreamRefusal {
         let text = "the peer serves no event streams: start it with --ftn18, or set ftn18";
         StreamRefusal::new(StreamRefusalKind::NotServed, text)
@@ -317,7 +317,7 @@ impl StreamRequest {
 }
 
 impl StreamAnswer {
-    /// Appends an answer, or why there is none.
+    /// Appends an answer or a refusal.
     pub(crate) fn put(answer: &Result<StreamAnswer, StreamRefusal>, out: &mut BytesMut) {
         match answer {
             Ok(StreamAnswer::Streams(streams)) => {
@@ -359,7 +359,7 @@ impl StreamAnswer {
         }
     }
 
-    /// Reads an answer, or why there is none.
+    /// Reads an answer or a refusal.
     pub(crate) fn read(reader: &mut FrameReader) -> Result<Result<StreamAnswer, StreamRefusal>, FrameError> {
         Ok(Ok(match reader.u8()? {
             LIST => StreamAnswer::Streams(streams(reader)?),

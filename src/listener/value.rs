@@ -1,4 +1,4 @@
-//! The bus's own values in the frames of the local protocol: messages, publishers, losses; writing and reading.
+//! Values of the bus in the frames of the local protocol: messages, publishers and losses. Encoding and decoding.
 
 use crate::listener::codec::{FrameError, FrameReader, put_bytes8, put_bytes32};
 use crate::message::{
@@ -21,7 +21,7 @@ const FLAG_META: u8 = 0x08;
 /// MESSAGE and MESSAGE RUN: an offset follows.
 const FLAG_OFFSET: u8 = 0x10;
 
-/// (Value on the wire, reason); both directions use it.
+/// Table of (value on the wire, reason), used for both directions.
 const REASONS: [(u8, Reason); 11] = [
     (0, Reason::Disabled),
     (1, Reason::Deadline),
@@ -36,7 +36,7 @@ const REASONS: [(u8, Reason); 11] = [
     (10, Reason::Start),
 ];
 
-/// The part of a MESSAGE frame that is the same for all clients.
+/// Encodes the part of a MESSAGE frame that is the same for all clients.
 pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
     let message = &delivery.message;
     let mut out = BytesMut::with_capacity(128 + message.subject.as_bytes().len() + message.body_bytes());
@@ -46,7 +46,7 @@ pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
     out
 }
 
-/// What follows the subscriptions in a MESSAGE RUN frame.
+/// Appends the part of a MESSAGE RUN frame after the subscriptions.
 pub(crate) fn put_run(out: &mut BytesMut, run: &RunRef<'_>) {
     let flags = flag(FLAG_EVENT, run.event) | flag(FLAG_REPAIRED, run.repaired) | flag(FLAG_META, run.meta);
     put_delivery_header(out, flags, run.publisher, (run.seq, run.offset), run.verdict);
@@ -59,7 +59,7 @@ fn flag(flag: u8, is_set: bool) -> u8 {
     if is_set { flag } else { 0 }
 }
 
-/// Flags, publisher, number, offset and verdict of a message, or of the first of a run.
+/// Appends flags, publisher, sequence number, offset and verdict of a message, or of the first message of a run.
 fn put_delivery_header(
     out: &mut BytesMut,
     flags: u8,
@@ -91,7 +91,8 @@ fn put_delivery_header(
     }
 }
 
-/// Subject, reply, headers, and the payload to the end of the frame.
+/// Appends the subject, the reply subject and the headers, and then the payload, which extends to the end of the
+/// frame.
 pub(crate) fn put_content(out: &mut BytesMut, message: &Message) {
     put_bytes8(out, message.subject.as_bytes());
     put_bytes8(out, message.reply.as_ref().map_or(&[], |reply| reply.as_bytes()));
@@ -159,7 +160,7 @@ pub(crate) fn delivery(reader: &mut FrameReader) -> Result<Delivery, FrameError>
     Ok(Delivery { message, publisher, seq, offset, verdict, repaired, replayed: false })
 }
 
-/// What follows the subscriptions in a MESSAGE RUN frame.
+/// Reads the part of a MESSAGE RUN frame after the subscriptions.
 pub(crate) fn run(reader: &mut FrameReader) -> Result<Deliveries, FrameError> {
     let DeliveryHeader { flags, publisher, seq, offset, verdict } =
         delivery_header(reader, FLAG_EVENT | FLAG_REPAIRED | FLAG_META)?;
@@ -170,7 +171,7 @@ pub(crate) fn run(reader: &mut FrameReader) -> Result<Deliveries, FrameError> {
     Ok(Deliveries::of_run(run, publisher, verdict, has(FLAG_REPAIRED)).at_offset(offset))
 }
 
-/// As [`put_delivery_header`] puts it.
+/// Fields that [`put_delivery_header`] writes.
 struct DeliveryHeader {
     flags: u8,
     publisher: Publisher,

@@ -8,7 +8,7 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Headers(Bytes);
 
-/// Why a header field is refused.
+/// Reason for which a header field is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderError {
     /// The key is empty or has a space, a colon, or a character outside printable ASCII.
@@ -34,7 +34,7 @@ impl fmt::Display for HeaderError {
 impl std::error::Error for HeaderError {}
 
 impl Headers {
-    /// No headers.
+    /// Creates empty headers.
     pub const fn new() -> Headers {
         Headers(Bytes::new())
     }
@@ -60,22 +60,22 @@ impl Headers {
         Ok(Headers(block.into()))
     }
 
-    /// Takes a block as it came from the network; [`Headers::iter`] shows what can be read of it.
+    /// Creates headers from a block of the network; [`Headers::iter`] returns its readable part.
     pub fn from_block(block: Bytes) -> Headers {
         Headers(block)
     }
 
-    /// The block as it stands on the wire.
+    /// Returns the block in its wire representation.
     pub fn block(&self) -> &Bytes {
         &self.0
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no headers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The (key, value) pairs in order; lines that are not `key: value` in UTF-8 are left out.
+    /// Returns the (key, value) pairs in order; lines that are not `key: value` in UTF-8 are skipped.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.split(|b| *b == b'\n').filter_map(|line| {
             let line = std::str::from_utf8(line).ok()?;

@@ -1,4 +1,4 @@
-//! What travels and what is told: messages, deliveries, losses, and the ids they carry.
+//! Messages, deliveries, losses, and the ids that they carry.
 
 mod headers;
 mod subscription_filter;
@@ -14,8 +14,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The largest message (payload, headers and reply subject together) that any peer accepts: 8 MiB
-/// (reliability.md A12). Configuration may lower it, never raise it.
+/// Size limit of a message (payload, headers and reply subject together) that every peer accepts: 8 MiB (reliability.md
+/// A12). Configuration may lower it, never raise it.
 pub const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// One run of a peer: 64 random bits drawn at its start, never 0.
@@ -23,19 +23,19 @@ pub const MESSAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub struct Epoch(u64);
 
 impl Epoch {
-    /// The epoch with these bits, or `None` for 0, which means "no epoch" on the wire.
+    /// Returns the epoch with these bits, or `None` for 0, which means "no epoch" on the wire.
     pub fn new(bits: u64) -> Option<Epoch> {
         (bits != 0).then_some(Epoch(bits))
     }
 
-    /// The 64 bits as they stand on the wire.
+    /// Returns the 64 bits in their wire representation.
     pub fn bits(self) -> u64 {
         self.0
     }
 }
 
 impl fmt::Display for Epoch {
-    /// Sixteen hexadecimal digits.
+    /// Formats the epoch as sixteen hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
@@ -47,13 +47,12 @@ impl fmt::Debug for Epoch {
     }
 }
 
-/// The number of a datagram of (peer, epoch, group): 1, 2, 3 … contiguous and never reused;
-/// 0 stands for "before the first".
+/// Number of a datagram of (peer, epoch, group): 1, 2, 3 … contiguous and never reused; 0 means "before the first".
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dseq(pub u64);
 
 impl Dseq {
-    /// The number after this one. The field cannot run out: 2^64 datagrams last 58,000 years at 10 M/s.
+    /// Returns the next number. The field cannot overflow: 2^64 datagrams last 58,000 years at 10 M/s.
     pub fn next(self) -> Dseq {
         Dseq(self.0 + 1)
     }
@@ -76,23 +75,23 @@ impl fmt::Debug for Dseq {
 pub struct PeerName(Arc<str>);
 
 impl PeerName {
-    /// The longest name in bytes.
+    /// Maximum length of a name in bytes.
     pub const BYTES_MAX: usize = 64;
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Why a text is no peer name.
+/// Reason for which a text is not a peer name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameError {
-    /// Nothing at all.
+    /// The text is empty.
     Empty,
-    /// Longer than [`PeerName::BYTES_MAX`].
+    /// The text is longer than [`PeerName::BYTES_MAX`].
     TooLong,
-    /// A character outside `A-Z a-z 0-9 . _ -`.
+    /// The text has a character outside `A-Z a-z 0-9 . _ -`.
     Character(char),
 }
 
@@ -139,19 +138,19 @@ impl fmt::Debug for PeerName {
     }
 }
 
-/// How a peer is named by those who ask it: by its configured name, which it keeps when it starts again, or by its run.
+/// Reference to a peer in a request: by its configured name, which survives a restart, or by its epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PeerRef {
     /// The only live peer with this name.
     Name(PeerName),
-    /// This run of a peer.
+    /// This epoch of a peer.
     Epoch(Epoch),
 }
 
 impl FromStr for PeerRef {
     type Err = NameError;
 
-    /// 16 hexadecimal digits are an epoch, anything else is a name.
+    /// Parses 16 hexadecimal digits as an epoch, and anything else as a name.
     fn from_str(text: &str) -> Result<PeerRef, NameError> {
         let is_epoch = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let bits = if is_epoch { u64::from_str_radix(text, 16).ok() } else { None };
@@ -183,15 +182,15 @@ impl From<PeerName> for PeerRef {
     }
 }
 
-/// A program attached to this peer; given by the shell and never reused while the peer runs.
+/// A program attached to this peer. The shell assigns the id and never reuses it while the peer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
-/// A subscription; chosen by its client and unique within it.
+/// A subscription; its client chooses the id, which is unique within the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubId(pub u32);
 
-/// What the first message of a frame carries beside its number (seed 002; reliability.md A11).
+/// Time and offset that the first message of a frame carries beside its number (seed 002; reliability.md A11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The larger of the publisher's wall clock and the start of the frame.
@@ -200,27 +199,27 @@ pub struct Stamp {
     pub offset: u32,
 }
 
-/// A message as an application gives and gets it. Cloning copies references only.
+/// A message as an application publishes and receives it. Cloning copies references only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// What it is published on.
+    /// Subject on which it is published.
     pub subject: Subject,
-    /// Where an answer is wanted, if one is.
+    /// Subject to which an answer is requested, if any.
     pub reply: Option<Subject>,
     /// Header fields.
     pub headers: Headers,
     /// The content, opaque to the bus.
     pub payload: Bytes,
-    /// Whether this is a journalled event (design.md section 6) and not a volatile message.
+    /// True for a journalled event (design.md section 6), false for a volatile message.
     pub event: bool,
 }
 
-/// A message where it lies, as long as it is looked at: nothing is copied and nothing counted for it.
+/// A borrowed view of a message: nothing is copied or reference-counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageRef<'a> {
-    /// What it is published on.
+    /// Subject on which it is published.
     pub subject: &'a Subject,
-    /// Where an answer is wanted, if one is.
+    /// Subject to which an answer is requested, if any.
     pub reply: Option<&'a Subject>,
     /// The header fields, as [`Headers::block`].
     pub headers: &'a [u8],
@@ -231,24 +230,24 @@ pub struct MessageRef<'a> {
 }
 
 impl<'a> MessageRef<'a> {
-    /// A volatile message without reply subject and headers.
+    /// Creates a volatile message without reply subject and headers.
     pub fn new(subject: &'a Subject, payload: &'a [u8]) -> MessageRef<'a> {
         MessageRef { subject, reply: None, headers: &[], payload, event: false }
     }
 
-    /// Whether it has a reply subject or headers.
+    /// Returns whether it has a reply subject or headers.
     #[inline]
     pub fn has_meta(&self) -> bool {
         self.reply.is_some() || !self.headers.is_empty()
     }
 
-    /// Whether it is nothing but subject and payload.
+    /// Returns whether it consists only of subject and payload.
     #[inline]
     pub fn is_plain(&self) -> bool {
         !self.event && !self.has_meta()
     }
 
-    /// Bytes of payload, headers and reply subject.
+    /// Returns the bytes of payload, headers and reply subject.
     pub fn body_bytes(&self) -> usize {
         self.payload.len() + self.headers.len() + self.reply.map_or(0, |reply| reply.as_bytes().len())
     }
@@ -262,58 +261,58 @@ impl<'a> From<&'a Message> for MessageRef<'a> {
 }
 
 impl Message {
-    /// A volatile message without reply subject and headers.
+    /// Creates a volatile message without reply subject and headers.
     pub fn new(subject: Subject, payload: impl Into<Bytes>) -> Message {
         Message { subject, reply: None, headers: Headers::new(), payload: payload.into(), event: false }
     }
 
-    /// The bytes that count against the message limit: payload, headers and reply subject.
+    /// Returns the bytes that count against the message limit: payload, headers and reply subject.
     pub fn body_bytes(&self) -> usize {
         MessageRef::from(self).body_bytes()
     }
 }
 
-/// Who published: a name for people, the epoch for machines.
+/// Identity of a publisher: a name for people, the epoch for machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publisher {
-    /// The configured name, or `None` until the publisher has said it.
+    /// The configured name, or `None` until the publisher has announced it.
     pub name: Option<PeerName>,
-    /// The run of the publisher.
+    /// Epoch of the publisher.
     pub epoch: Epoch,
-    /// A small number that this peer gave it, from 1 in the order of first contact; never reused. 0 is this peer;
-    /// without a name, one that this peer does not know.
+    /// A small number that this peer assigned to it, from 1 in the order of first contact; never reused. 0 is this
+    /// peer; 0 without a name is a publisher unknown to this peer.
     pub uid: u32,
 }
 
 impl fmt::Display for Publisher {
-    /// As in the seed's `show loss`: the user part of the name, a dot, the number: `B.1`.
+    /// Formats it as in the seed's `show loss`: the user part of the name, a dot, the number: `B.1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.name.as_ref().map_or("?", |n| n.as_str().split('.').next().unwrap_or("?"));
         write!(f, "{user}.{}", self.uid)
     }
 }
 
-/// How many: known, or known to lie between two numbers. Never "1" for "unknown".
+/// A number that is exact, or known to lie between two bounds. It is never 1 to mean "unknown".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// Exactly so many.
+    /// The exact number.
     Exact(u64),
     /// At least `min`, at most `max`.
     Between {
-        /// The smallest possible number.
+        /// Smallest possible number.
         min: u64,
-        /// The largest possible number.
+        /// Largest possible number.
         max: u64,
     },
 }
 
 impl Count {
-    /// `Exact` if both bounds agree.
+    /// Creates a count from its bounds; `Exact` if both agree.
     pub fn from_bounds(min: u64, max: u64) -> Count {
         if min == max { Count::Exact(min) } else { Count::Between { min, max: max.max(min) } }
     }
 
-    /// The smallest possible number.
+    /// Returns the smallest possible number.
     pub fn min(self) -> u64 {
         match self {
             Count::Exact(count) => count,
@@ -321,7 +320,7 @@ impl Count {
         }
     }
 
-    /// The largest possible number.
+    /// Returns the largest possible number.
     pub fn max(self) -> u64 {
         match self {
             Count::Exact(count) => count,
@@ -329,14 +328,14 @@ impl Count {
         }
     }
 
-    /// Whether the number is known.
+    /// Returns whether the number is exact.
     pub fn is_exact(self) -> bool {
         matches!(self, Count::Exact(_))
     }
 }
 
 impl fmt::Display for Count {
-    /// `7`, or `0..7`.
+    /// Formats it as `7`, or `0..7`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Count::Exact(count) => write!(f, "{count}"),
@@ -345,17 +344,17 @@ impl fmt::Display for Count {
     }
 }
 
-/// What a message's number says, seen from the one before it: the verdicts of seed 002 that lead to a
-/// delivery. The other two, "repeated" and "not subscribed", lead to a counter only.
+/// Position of a message's number relative to the previous one: the verdicts of seed 002 that lead to a delivery. The
+/// other two, "repeated" and "not subscribed", lead to a counter only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The publisher started the numbering here and dates it.
     Start(WallTime),
-    /// The first message received of the subject, somewhere in its numbering.
+    /// The first message received of the subject, at an arbitrary position in its numbering.
     First,
-    /// It follows the one before.
+    /// The message follows the previous one.
     Next,
-    /// So many are missing before it; the loss was told as a [`Loss`] just before.
+    /// This number of messages is missing before it; a [`Loss`] has just reported them.
     Skip(Count),
     /// The publisher had no memory left to number this subject (reliability.md R9); order is by datagram.
     Unnumbered,
@@ -363,18 +362,18 @@ pub enum Verdict {
     Direct,
 }
 
-/// What a subscription gets when something is missing (design.md section 4).
+/// Behaviour of a subscription when messages are missing (design.md section 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeliveryMode {
-    /// What is missing is asked for; meanwhile its subject waits, for `reliability` at most.
+    /// Missing messages are requested; meanwhile their subject waits, for `reliability` at most.
     #[default]
     Repair,
-    /// What comes is handed on after the reorder grace, with the number missing.
+    /// Arriving messages are delivered after the reorder grace, with the number missing.
     Live,
 }
 
 impl DeliveryMode {
-    /// The one that it is not.
+    /// Returns the other mode.
     pub fn other(self) -> DeliveryMode {
         match self {
             DeliveryMode::Repair => DeliveryMode::Live,
@@ -382,7 +381,7 @@ impl DeliveryMode {
         }
     }
 
-    /// The name in configuration, tables and JSON.
+    /// Returns the name in configuration, tables and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             DeliveryMode::Repair => "repair",
@@ -396,40 +395,41 @@ impl DeliveryMode {
 pub struct Delivery {
     /// The message.
     pub message: Message,
-    /// Who published it.
+    /// The publisher.
     pub publisher: Publisher,
-    /// Its number; `None` with [`Verdict::Unnumbered`], and with [`Verdict::Direct`] unless it went to all.
+    /// Number of the message; `None` with [`Verdict::Unnumbered`], and with [`Verdict::Direct`] unless it was sent to
+    /// all.
     pub seq: Option<Seq>,
-    /// Its offset in the history of the subject, which a poll names (seed 000); `None` where it is not known: the publisher tells it with
-    /// the first message of a frame.
+    /// Offset in the history of the subject, which a poll names (seed 000). `None` if unknown: the publisher sends it
+    /// with the first message of a frame.
     pub offset: Option<u32>,
-    /// Its place in its stream.
+    /// Position of the message in its stream.
     pub verdict: Verdict,
-    /// Whether it was missing at first, and came because it was asked for.
+    /// True if it was missing at first and arrived on request.
     pub repaired: bool,
-    /// Whether it is part of what a subscription that began with history was first given.
+    /// True if it is part of the history with which a subscription began.
     pub replayed: bool,
 }
 
 impl Delivery {
-    /// One that came as it was sent: neither asked for again nor from a history.
+    /// Creates a delivery that was neither repaired nor replayed.
     pub fn new(message: Message, publisher: Publisher, seq: Option<Seq>, verdict: Verdict) -> Delivery {
         Delivery { message, publisher, seq, offset: None, verdict, repaired: false, replayed: false }
     }
 }
 
-/// A delivery where it lies, as long as it is looked at: nothing is copied and nothing counted for it.
+/// A borrowed view of a delivery: nothing is copied or reference-counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeliveryRef<'a> {
-    /// What it is published on.
+    /// Subject on which it is published.
     pub subject: &'a Subject,
-    /// Where an answer is wanted, in UTF-8; empty if none is.
+    /// Subject to which an answer is requested, in UTF-8; empty if none.
     pub reply: &'a [u8],
     /// The header fields, as [`Headers::block`].
     pub headers: &'a [u8],
     /// The content, opaque to the bus.
     pub payload: &'a [u8],
-    /// Whether this is a journalled event.
+    /// True for a journalled event.
     pub event: bool,
     /// As [`Delivery::publisher`].
     pub publisher: &'a Publisher,
@@ -446,7 +446,7 @@ pub struct DeliveryRef<'a> {
 }
 
 impl DeliveryRef<'_> {
-    /// A copy that can be kept.
+    /// Returns an owned copy.
     pub fn to_delivery(&self) -> Delivery {
         let reply = Some(self.reply).filter(|reply| !reply.is_empty());
         let message = Message {
@@ -480,35 +480,35 @@ impl<'a> From<&'a Delivery> for DeliveryRef<'a> {
     }
 }
 
-/// Why something counts as lost or unverified (reliability.md 3.2).
+/// Reason for which something counts as lost or unverified (reliability.md 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// Repair is off: reported after the reorder grace.
+    /// Repair is off: the loss is reported after the reorder grace.
     Disabled,
-    /// Not repaired within `reliability`.
+    /// The loss was not repaired within `reliability`.
     Deadline,
-    /// The publisher's history has moved on.
+    /// The publisher has evicted it from its history.
     Expired,
     /// A limit of this peer was reached.
     Overflow,
     /// The publisher left (BYE) or was given up.
     PublisherGone,
-    /// Nothing heard for the silence timeout; may close again.
+    /// The publisher was not heard for the silence timeout; the loss may still close.
     Silent,
     /// The publisher's epoch ended without BYE.
     Crashed,
-    /// The receiver of this peer's data said so, and not why.
+    /// The receiver of this peer's data reported the loss without a reason.
     Reported,
-    /// The publisher's unicast words come and its multicasts do not (reliability.md 3.4). In advisories only.
+    /// The publisher's unicast arrives and its multicast does not (reliability.md 3.4). In advisories only.
     Blackhole,
-    /// Datagrams in the publisher's name contradict each other, so somebody else sent one of them.
+    /// Datagrams in the publisher's name contradict each other, so one of them is forged.
     Contradicted,
-    /// Sent before the first contact with a publisher whose age is not known, so nobody can tell whether it is owed.
+    /// Sent before the first contact with a publisher of unknown age, so it is unknown if it is owed.
     Start,
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Reason; 11] = [
         Reason::Disabled,
         Reason::Deadline,
@@ -523,7 +523,7 @@ impl Reason {
         Reason::Start,
     ];
 
-    /// The name in logs, JSON and advisories.
+    /// Returns the name in logs, JSON and advisories.
     pub fn as_str(self) -> &'static str {
         match self {
             Reason::Disabled => "DISABLED",
@@ -541,7 +541,7 @@ impl Reason {
     }
 }
 
-// A counter for each reason stands at its place in the list.
+// Counters are indexed by the position of the reason in the list.
 const _: () = {
     let mut at = 0;
     while at < Reason::ALL.len() {
@@ -557,12 +557,12 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Where datagrams went missing.
+/// Location at which datagrams went missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// Between the publisher and this host, as far as this host can tell.
+    /// Between the publisher and this host, as far as this host can determine.
     Network,
-    /// This host's kernel dropped so many of the missing datagrams because the receive buffer was full.
+    /// This host's kernel dropped the missing datagrams because the receive buffer was full.
     LocalOverrun {
         /// Datagrams that the kernel's drop counter accounts for.
         datagrams: u64,
@@ -576,10 +576,11 @@ pub enum Cause {
     },
 }
 
-/// Number of missing datagrams, and how many of them this host's kernel dropped. The cause of each loss is decided here.
+/// Number of missing datagrams, and the part of them that this host's kernel dropped. The cause of each loss is decided
+/// here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MissingDatagrams {
-    /// Number of missing datagrams; 0 if the loss lies in none, or in unknown ones.
+    /// Number of missing datagrams; 0 if the loss is in no datagram, or in unknown ones.
     pub datagrams: u64,
     /// Number of missing datagrams that the kernel's drop counter accounts for.
     pub overrun: u64,
@@ -594,7 +595,7 @@ impl MissingDatagrams {
         }
     }
 
-    /// Returns where these datagrams went missing.
+    /// Returns the cause for which these datagrams went missing.
     pub fn cause(self) -> Cause {
         match (self.overrun, self.datagrams.saturating_sub(self.overrun)) {
             (0, _) => Cause::Network,
@@ -605,7 +606,7 @@ impl MissingDatagrams {
 }
 
 impl Cause {
-    /// Number of missing datagrams that this host's kernel dropped.
+    /// Returns the number of missing datagrams that this host's kernel dropped.
     pub fn overrun(&self) -> u64 {
         match *self {
             Cause::Network => 0,
@@ -613,7 +614,7 @@ impl Cause {
         }
     }
 
-    /// Number of missing datagrams that this host's kernel did not drop, beside those that it did.
+    /// Returns the number of missing datagrams that this host's kernel did not drop, in addition to those that it did.
     pub fn network(&self) -> u64 {
         match *self {
             Cause::Network | Cause::LocalOverrun { .. } => 0,
@@ -621,7 +622,7 @@ impl Cause {
         }
     }
 
-    /// The name in logs, JSON and advisories.
+    /// Returns the name in logs, JSON and advisories.
     pub fn as_str(self) -> &'static str {
         match self {
             Cause::Network => "NETWORK",
@@ -631,55 +632,55 @@ impl Cause {
     }
 }
 
-/// A loss, or what cannot be told from one; a value beside the messages, in stream order.
+/// A loss, or an unverified range; delivered beside the messages, in stream order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Whose data.
+    /// The publisher whose data is lost.
     pub publisher: Publisher,
-    /// What is known of it.
+    /// Extent of the loss.
     pub what: LossScope,
-    /// Why.
+    /// Reason of the loss.
     pub reason: Reason,
-    /// Whose fault, as far as known.
+    /// Cause of the loss, as far as known.
     pub cause: Cause,
-    /// When it was settled.
+    /// Time at which the loss was settled.
     pub at: WallTime,
 }
 
-/// What a [`Loss`] is about.
+/// Extent of a [`Loss`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LossScope {
     /// Messages of one subject that the publisher sent and this peer will not deliver: *lost*.
     Messages {
         /// The subject.
         subject: Subject,
-        /// The lowest missing number.
+        /// Lowest missing number.
         first: Seq,
-        /// The highest missing number.
+        /// Highest missing number.
         last: Seq,
-        /// How many.
+        /// Number of missing messages.
         count: Count,
     },
-    /// Datagrams whose content is not known: *unverified* until a later message of a subject proves what was in them.
-    /// A large message without a number (A8) that will never be whole is told by the datagram in which it began.
+    /// Datagrams whose content is not known: *unverified* until a later message of a subject proves their content. An
+    /// incomplete large message without a number (A8) is reported by the datagram in which it began.
     Datagrams {
         /// The first datagram.
         first: Dseq,
         /// The last datagram.
         last: Dseq,
-        /// Messages of any subject in them, subscribed or not, that nothing has explained yet. Exact, unless a loss
-        /// told before may lie in these or in other datagrams.
+        /// Number of unexplained messages of any subject in them, subscribed or not. It is exact, unless a loss
+        /// reported before may lie in these or in other datagrams.
         messages: Count,
     },
-    /// The publisher fell silent: whether anything exists after this datagram cannot be known.
-    /// With [`Reason::Silent`] it may be heard again; with [`Reason::Crashed`] it will not.
+    /// The publisher fell silent, so it is unknown if anything follows this datagram. With [`Reason::Silent`] it may be
+    /// heard again; with [`Reason::Crashed`] it will not.
     Tail {
-        /// The highest datagram known.
+        /// Highest datagram known.
         after: Dseq,
     },
     /// Messages directed to this peer alone (replies, polls): the inbox loss of `show loss`.
     Inbox {
-        /// How many. Exact.
+        /// Number of messages; exact.
         messages: u64,
     },
 }

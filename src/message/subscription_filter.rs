@@ -1,4 +1,4 @@
-//! What a subscription wants, beside where its messages go.
+//! Filter of a subscription: the messages that it gets.
 
 use crate::subject::glob::Glob;
 use crate::subject::{Pattern, SUBJECT_BYTES_MAX, Subject};
@@ -7,17 +7,17 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 
-/// The name of a queue group: of the subscriptions that share it, each message goes to exactly one in the whole LAN. 1 to 255
-/// bytes of UTF-8 without spaces and control characters. Cloning copies a reference only.
+/// Name of a queue group. Each message goes to exactly one of the subscriptions that share the name in the whole LAN.
+/// The name has 1 to 255 bytes of UTF-8 without spaces and control characters. Cloning copies a reference only.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Queue(Bytes);
 
-/// Why a text is no name of a queue group.
+/// Reason for which a text is not a name of a queue group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueError {
-    /// Nothing at all.
+    /// The text is empty.
     Empty,
-    /// Longer than 255 bytes; holds the length.
+    /// The text is longer than 255 bytes; holds the length.
     TooLong(usize),
     /// A space or control character. Holds the byte position.
     Character(usize),
@@ -43,10 +43,10 @@ impl fmt::Display for QueueError {
 impl std::error::Error for QueueError {}
 
 impl Queue {
-    /// Takes bytes as they came from the network.
+    /// Creates a name from bytes of the network.
     ///
     /// # Errors
-    /// Says what makes them no name.
+    /// Returns the reason for which they are not a name.
     pub fn from_bytes(bytes: Bytes) -> Result<Queue, QueueError> {
         match () {
             () if bytes.is_empty() => Err(QueueError::Empty),
@@ -59,7 +59,7 @@ impl Queue {
         }
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("checked on construction")
     }
@@ -91,14 +91,14 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// Which messages a subscription gets. Cloning copies references, and the glob if there is one.
+/// Selection of the messages that a subscription gets. Cloning copies references, and the glob if there is one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionFilter {
-    /// Those whose subject matches this,
+    /// Pattern that the subject must match.
     pub pattern: Pattern,
-    /// and whose subject as a channel ([`channel`](crate::subject::channel)) matches this, if it is there.
+    /// Glob that the subject as a channel ([`channel`](crate::subject::channel)) must match, if present.
     pub glob: Option<Glob>,
-    /// Of these only its share, if it is one of a queue group.
+    /// Queue group of the subscription, if any: it then gets only its share of these messages.
     pub queue: Option<Queue>,
 }
 
@@ -109,7 +109,7 @@ impl From<Pattern> for SubscriptionFilter {
 }
 
 impl SubscriptionFilter {
-    /// Whether it is about this subject; the share of a queue group is not looked at.
+    /// Returns whether the filter matches this subject; the share of a queue group is not considered.
     pub fn matches(&self, subject: &Subject) -> bool {
         self.pattern.matches(subject)
             && self.glob.as_ref().is_none_or(|glob| glob.matches(&crate::subject::channel::of_subject(subject)))

@@ -1,4 +1,4 @@
-//! DATALOSS advisories: what is summed, and when the next one may go out (seed 002, "Notification of message loss").
+//! DATALOSS advisories: their sums, and the time of the next one (seed 002, "Notification of message loss").
 
 use crate::message::{Cause, Count, Dseq, MissingDatagrams, Publisher, Reason};
 use crate::proto::ledger::SettledRange;
@@ -7,54 +7,54 @@ use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The subject of an advisory about multicast messages.
+/// Subject of an advisory about multicast messages.
 pub const INBOUND_BCAST: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST";
-/// The subject of an advisory about messages directed to this peer alone.
+/// Subject of an advisory about messages directed to this peer alone.
 pub const INBOUND_PTP: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.PTP";
 
-/// The subject of an advisory about messages of this peer that another one lost.
+/// Subject of an advisory about messages of this peer that another one lost.
 pub const OUTBOUND_BCAST: &str = "_RV.ERROR.SYSTEM.DATALOSS.OUTBOUND.BCAST";
 
-/// Which stream an advisory is about.
+/// Stream that an advisory is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AdvisoryStream {
     /// The publisher's multicast stream.
     Bcast,
-    /// Its directed stream to this peer.
+    /// The publisher's directed stream to this peer.
     Ptp,
-    /// This peer's multicast stream to it.
+    /// This peer's multicast stream to the other peer.
     Outbound,
 }
 
-/// The content of one advisory: the sums since the one before.
+/// Content of one advisory: the sums since the previous one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advisory {
-    /// Which stream.
+    /// Stream of the advisory.
     pub stream: AdvisoryStream,
-    /// Whose data; of [`AdvisoryStream::Outbound`] who lost it.
+    /// Publisher of the lost data; with [`AdvisoryStream::Outbound`] the receiver that lost it.
     pub publisher: Publisher,
     /// Messages proven lost: the sum of the lower bounds.
     pub lost_min: u64,
     /// Messages proven lost: the sum of the upper bounds; equal to `lost_min` if all counts are exact.
     pub lost_max: u64,
-    /// Messages that nothing has explained yet, subscribed or not, in datagrams newly found missing.
+    /// Number of unexplained messages, subscribed or not, in datagrams newly found missing.
     pub unverified: u64,
-    /// The first and last such datagram, if any.
+    /// First and last such datagram, if any.
     pub unverified_datagrams: Option<(u64, u64)>,
     /// The named subjects in the order of their first loss, each with (lower, upper) bound of its count.
     pub subjects: Vec<(Subject, u64, u64)>,
-    /// How many different subjects lost something; more than `subjects.len()` if the limit cut the list.
+    /// Number of different subjects with a loss; more than `subjects.len()` if the limit cut the list.
     pub subjects_count: u64,
-    /// The last reason given.
+    /// Last reported reason.
     pub reason: Reason,
-    /// Where the datagrams went missing that held what is lost or unverified; each counts once.
+    /// Location at which the datagrams of the lost or unverified messages went missing; each datagram counts once.
     pub cause: Cause,
     /// The group's port: the seed's `scid`.
     pub scid: u16,
 }
 
-/// Sums up what is told about one stream of one publisher: the first loss at once, then at most one advisory in
-/// each interval with the sums of it, the last one flushed.
+/// Sums up the losses of one stream of one publisher. The first loss is reported at once, then at most one advisory
+/// with sums in each interval. The last one is flushed.
 #[derive(Clone, Debug)]
 pub struct Throttle {
     stream: AdvisoryStream,
@@ -62,7 +62,7 @@ pub struct Throttle {
     next: Instant,
 }
 
-/// What came together since the last advisory.
+/// Sums since the last advisory.
 #[derive(Clone, Debug, Default)]
 struct Sums {
     lost_min: u64,
@@ -70,9 +70,9 @@ struct Sums {
     unverified: u64,
     unverified_datagrams: Option<(u64, u64)>,
     subjects: Vec<(Subject, u64, u64)>,
-    /// Place in `subjects`, or `None` for a subject beyond the limit.
+    /// Index in `subjects`, or `None` for a subject beyond the limit.
     places: BTreeMap<Subject, Option<usize>>,
-    /// Different subjects beyond what `places` may hold; an upper bound, as they are not told apart.
+    /// Number of different subjects beyond the limit of `places`; an upper bound, because they are not distinguished.
     uncounted: u64,
     /// Ranges of missing datagrams that are counted in `missing`, by their last datagram.
     ranges: BTreeSet<Dseq>,
@@ -81,7 +81,7 @@ struct Sums {
 }
 
 impl Throttle {
-    /// Nothing to tell yet.
+    /// Creates a throttle with nothing to report.
     pub fn new(stream: AdvisoryStream) -> Throttle {
         Throttle { stream, sums: None, next: Instant::ZERO }
     }
@@ -92,7 +92,7 @@ impl Throttle {
         sums
     }
 
-    /// Messages of a subject are lost, in these ranges of datagrams; at most `subjects_max` subjects are named.
+    /// Adds lost messages of a subject, in these ranges of datagrams; at most `subjects_max` subjects are named.
     pub fn on_lost(
         &mut self,
         subject: &Subject,
@@ -124,7 +124,7 @@ impl Throttle {
         }
     }
 
-    /// Datagrams are missing and their content is not known.
+    /// Adds missing datagrams of unknown content.
     pub fn on_unverified(&mut self, range: &SettledRange, messages: Count) {
         let sums = self.sums(range.reason);
         sums.add_range(range.last, range.missing());
@@ -133,7 +133,7 @@ impl Throttle {
         sums.unverified_datagrams = Some((first.min(range.first.0), last.max(range.last.0)));
     }
 
-    /// Messages directed to this peer are lost.
+    /// Adds lost messages that were directed to this peer.
     pub fn on_inbox(&mut self, messages: u64, reason: Reason, missing: MissingDatagrams) {
         let sums = self.sums(reason);
         sums.missing = sums.missing.plus(missing);
@@ -141,9 +141,9 @@ impl Throttle {
         sums.lost_max = sums.lost_max.saturating_add(messages);
     }
 
-    /// Another peer says how much more it lost of this peer's data: messages (at least, at most) and datagrams whose
-    /// content it does not know. `missing` are the datagrams that held them, and whether this is the first report of them: an
-    /// advisory counts each datagram once.
+    /// Adds another peer's report of further losses of this peer's data: messages (lower and upper bound), and
+    /// datagrams of unknown content. `missing` are the datagrams that held them. The flag is true for their first
+    /// report, because an advisory counts each datagram once.
     pub fn on_report(&mut self, (min, max): (u64, u64), unverified: u64, (missing, is_new): (MissingDatagrams, bool)) {
         if max == 0 && unverified == 0 {
             return;
@@ -157,17 +157,17 @@ impl Throttle {
         sums.unverified = sums.unverified.saturating_add(unverified);
     }
 
-    /// The publisher fell silent or crashed.
+    /// Records that the publisher fell silent or crashed.
     pub fn on_tail(&mut self, reason: Reason) {
         self.sums(reason);
     }
 
-    /// When the next advisory may go out, if there is something to tell.
+    /// Returns the earliest time of the next advisory, if there is a loss to report.
     pub fn deadline(&self) -> Option<Instant> {
         self.sums.as_ref().map(|_| self.next)
     }
 
-    /// The next advisory, if there is something to tell and the interval has passed or `flush` is set.
+    /// Returns the next advisory, if there is a loss to report and the interval has passed or `flush` is set.
     pub fn take_due(
         &mut self,
         now: Instant,
@@ -199,8 +199,8 @@ impl Throttle {
 }
 
 impl Sums {
-    /// Counts a range of missing datagrams, if it has not been counted since the last advisory: several subjects may have
-    /// lost messages in it. Beyond a limit ranges are not counted.
+    /// Counts a range of missing datagrams, if it has not been counted since the last advisory. Several subjects may
+    /// have lost messages in it. Ranges beyond a limit are not counted.
     fn add_range(&mut self, last: Dseq, missing: MissingDatagrams) {
         if self.ranges.len() < RANGES_MAX && self.ranges.insert(last) {
             self.missing = self.missing.plus(missing);
@@ -208,10 +208,11 @@ impl Sums {
     }
 }
 
-/// Maximum number of ranges of missing datagrams that are told apart in one advisory; bounds the memory of a second of
-/// heavy loss.
+/// Maximum number of ranges of missing datagrams that are distinguished in one advisory; bounds the memory of a second
+/// of heavy loss.
 const RANGES_MAX: usize = 65_536;
-/// Subjects that are told apart in one advisory, named or not; bounds the memory of a second of heavy loss.
+/// Maximum number of subjects that are distinguished in one advisory, named or not; bounds the memory of a second of
+/// heavy loss.
 const DISTINCT_SUBJECTS_MAX: usize = 65_536;
 
 #[cfg(test)]

@@ -1,64 +1,64 @@
-//! What the number of a message says, seen from the last one of its subject (seed 002, "Message Loss").
+//! Position of a message relative to the last one of its subject (seed 002, "Message Loss").
 //!
-//! A pure function; `recv` asks it and adds what the ledger knows of the datagrams in between.
+//! A pure function. `recv` calls it and adds the ledger's knowledge of the datagrams in between.
 
 use crate::message::Stamp;
 use crate::proto::window::SubEntry;
 use crate::seqno::Seq;
 
-/// The numbering of a message, or of the first of a run.
+/// Numbering of a message, or of the first message of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeqPosition {
-    /// Its number.
+    /// Number of the message.
     pub seq: Seq,
-    /// The date, if the publisher started the numbering here.
+    /// Time and offset, if the publisher started the numbering here.
     pub stamp: Option<Stamp>,
-    /// The last number of the frame before, if the publisher still knew it.
+    /// Last number of the previous frame, if the publisher still knew it.
     pub chain: Option<Seq>,
 }
 
-/// Where a message stands in its subject's stream.
+/// Position of a message in its subject's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continuity {
-    /// Nothing of the subject was received before.
+    /// No message of the subject was received before.
     First,
-    /// Received before: its number is at or below the last one.
+    /// The message was received before: its number is at or below the last one.
     Repeat,
-    /// It directly follows the last one, by number or by chain.
+    /// The message directly follows the last one, by number or by chain.
     Follows,
-    /// The publisher started anew without a link: nothing is proven missing, nothing is proven present.
+    /// The publisher restarted without a link: nothing is proven missing, nothing is proven present.
     Restart,
     /// Messages are proven missing before it.
     Skip(Skip),
 }
 
-/// Numbers proven missing.
+/// A range of numbers proven missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skip {
-    /// The lowest number missing, as far as known.
+    /// Lowest number missing, as far as known.
     pub first: Seq,
-    /// The highest number missing.
+    /// Highest number missing.
     pub last: Seq,
-    /// How many are missing for certain.
+    /// Number of messages that are certainly missing.
     pub messages: u64,
-    /// What else may be missing.
+    /// Messages that may be missing in addition.
     pub rest: UnprovenLoss,
 }
 
-/// Messages that may be missing beside those proven.
+/// Messages that may be missing in addition to those proven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnprovenLoss {
     /// None: the numbers are contiguous.
     None,
-    /// The end of an earlier frame, if it was sent before the publisher let go of the subject (R11), or if so many
-    /// are missing that the count may have wrapped.
+    /// The end of an earlier frame. It may be missing if it was sent before the publisher evicted the subject (R11). It
+    /// may also be missing if enough messages are missing that the count may have wrapped.
     Earlier,
     /// Any number: frames of unknown length lie in between.
     Any,
 }
 
 impl SeqPosition {
-    /// Judges this place against the last message received of the same (publisher, subject).
+    /// Judges this position against the last message received of the same (publisher, subject).
     pub fn judge(&self, seen: Option<&SubEntry>) -> Continuity {
         let Some(last) = seen.map(|entry| entry.last) else { return Continuity::First };
         if self.seq <= last {
@@ -80,10 +80,11 @@ impl SeqPosition {
         }
     }
 
-    /// The offset of the first message of this place's frame in the history, if it is told here or was before.
+    /// Returns the history offset of the first message of this position's frame, if it is known from here or from an
+    /// earlier message.
     pub fn offset_of_frame(&self, seen: Option<&SubEntry>) -> Option<u32> {
         match self.stamp {
-            // Modulo 2^32, as is the count that is cut here.
+            // The offset is modulo 2^32, as is the truncated count.
             Some(stamp) => Some(stamp.offset.wrapping_sub((self.seq.count() - 1) as u32)),
             None => seen.filter(|entry| entry.last.frame() == self.seq.frame())?.offset,
         }
@@ -97,7 +98,7 @@ impl SeqPosition {
         }
     }
 
-    /// The numbers of this place's frame before it, if there are any.
+    /// Returns the missing numbers of this position's frame before it, if any.
     pub fn missing_of_frame(&self) -> Option<Skip> {
         let count = self.seq.count();
         let last = Seq::from_parts(self.seq.frame(), count - 1)?;
@@ -105,7 +106,7 @@ impl SeqPosition {
     }
 }
 
-/// What lies between `last` and the number `upto` of the same frame, both received or named.
+/// Returns the continuity between `last` and the number `upto` of the same frame, both received or named.
 fn skip_within(last: Seq, upto: u64) -> Continuity {
     let messages = upto - last.count();
     match (last.forward(1), last.forward(messages)) {
@@ -127,7 +128,7 @@ mod tests {
         Seq::from_parts(Frame::new(frame).unwrap(), count).unwrap()
     }
 
-    /// Judges `seq` (with `chain`, if its count is 0) after `last`; `-` stands for nothing received.
+    /// Checks the judgement of `place` (with `chain`, if given) after `last`; `None` means nothing received.
     fn check(last: Option<Seq>, place: Seq, chain: Option<Seq>, expected: Continuity) {
         let seen = last.map(|last| SubEntry { last, dseq: Dseq(1), at: Instant::ZERO, offset: None });
         let stamp = (place.count() == 1).then_some(Stamp { time: WallTime::EPOCH, offset: 0 });

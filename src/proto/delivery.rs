@@ -1,5 +1,5 @@
-//! Messages on their way to clients. Those that travelled as one run stay together until they are read, so that what is
-//! done for each of them is little: no lock, no copy, nothing looked up.
+//! Messages on their way to clients. The messages of one run stay together until they are read, which keeps the cost of
+//! each one low: no lock, no copy, no lookup.
 
 use crate::message::{Delivery, DeliveryRef, Message, Publisher, Verdict};
 use crate::proto::recv::StreamItem;
@@ -22,19 +22,19 @@ pub struct Deliveries {
     bytes: usize,
 }
 
-/// The next one's place in the stream.
+/// Position of the next message in the stream.
 #[derive(Clone, Copy, Debug)]
 struct DeliveryPosition {
-    /// Its number.
+    /// Number of the message.
     seq: Option<Seq>,
-    /// Its offset in the history.
+    /// Offset in the history.
     offset: Option<u32>,
-    /// The verdict on it.
+    /// Verdict on the message.
     verdict: Verdict,
 }
 
 impl DeliveryPosition {
-    /// This place; goes on to the one after it.
+    /// Returns this position and advances to the next one.
     fn next(&mut self) -> DeliveryPosition {
         let place = *self;
         self.seq = self.seq.and_then(|seq| seq.forward(1));
@@ -46,7 +46,7 @@ impl DeliveryPosition {
     }
 }
 
-/// Where they are.
+/// Storage of the messages.
 #[derive(Clone, Debug)]
 enum Messages {
     One(Option<Message>),
@@ -64,33 +64,33 @@ impl Messages {
     }
 }
 
-/// A run as it stands in memory.
+/// A borrowed view of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunRef<'a> {
-    /// What the messages are published on.
+    /// Subject on which the messages are published.
     pub(crate) subject: &'a Subject,
-    /// Who published them.
+    /// Publisher of the messages.
     pub(crate) publisher: &'a Publisher,
-    /// The number of the first one.
+    /// Number of the first message.
     pub(crate) seq: Option<Seq>,
-    /// The offset of the first one in the history; those of the others follow it.
+    /// Offset of the first message in the history; the offsets of the others follow it.
     pub(crate) offset: Option<u32>,
-    /// The verdict on the first one.
+    /// Verdict on the first message.
     pub(crate) verdict: Verdict,
-    /// Whether they were missing at first.
+    /// True if the messages were missing at first.
     pub(crate) repaired: bool,
-    /// Whether they are journalled events.
+    /// True if they are journalled events.
     pub(crate) event: bool,
-    /// Whether each entry has a meta part.
+    /// True if each entry has a meta part.
     pub(crate) meta: bool,
-    /// How many.
+    /// Number of messages.
     pub(crate) count: u16,
-    /// The messages as they stand in a datagram.
+    /// Entries of the messages as in a datagram.
     pub(crate) entries: &'a [u8],
 }
 
 impl Deliveries {
-    /// The messages of a run that came by another way than in a datagram; the first of them has this verdict.
+    /// Creates deliveries from a run that did not arrive in a datagram; the first message has this verdict.
     pub(crate) fn of_run(run: Run, publisher: Publisher, verdict: Verdict, repaired: bool) -> Deliveries {
         let (seq, left, bytes) = (run.first, usize::from(run.count), run.entry_bytes());
         let messages = Messages::Run(run.into_messages());
@@ -105,7 +105,7 @@ impl Deliveries {
         }
     }
 
-    /// Those that are left as one run, if they came as one.
+    /// Returns the remaining messages as one run, if they came as one.
     pub(crate) fn run(&self) -> Option<RunRef<'_>> {
         let Messages::Run(messages) = &self.messages else { return None };
         let (run, entries) = messages.rest(self.left);
@@ -123,8 +123,8 @@ impl Deliveries {
         })
     }
 
-    /// What is handed on of an item but for its first `repeated` messages, of which the next one has this verdict. `None`
-    /// if that is nothing.
+    /// Creates the deliveries of an item without its first `repeated` messages; the next message has this verdict.
+    /// Returns `None` if no message is left.
     #[inline]
     pub(crate) fn of_item(
         item: StreamItem,
@@ -150,7 +150,7 @@ impl Deliveries {
         Some(Deliveries { messages, publisher, place, repaired, replayed: false, left, bytes })
     }
 
-    /// Calls `each` with every one that is left, where it lies.
+    /// Calls `each` with a borrowed view of every remaining message.
     pub fn visit(self, mut each: impl FnMut(&DeliveryRef<'_>)) {
         let Messages::Run(messages) = &self.messages else {
             return self.for_each(|delivery| each(&(&delivery).into()));
@@ -174,7 +174,7 @@ impl Deliveries {
         });
     }
 
-    /// Whether one of them has a stamp of a queue group.
+    /// Returns whether one of the messages has a stamp of a queue group.
     #[inline]
     pub(crate) fn is_stamped(&self) -> bool {
         let has_stamp = |message: &Message| queue::is_stamped(message.headers.block());
@@ -185,33 +185,33 @@ impl Deliveries {
         }
     }
 
-    /// These messages in the place of those that are left; `None` if there are none.
+    /// Returns these messages in the position of the remaining ones; `None` if there are none.
     pub(crate) fn with_messages(&self, messages: Vec<Message>) -> Option<Deliveries> {
         let left = messages.len();
         let messages = Messages::Fetched(messages.into_iter());
         (0 < left).then(|| Deliveries { messages, publisher: self.publisher.clone(), left, ..*self })
     }
 
-    /// Bytes of memory that those of them that have not been taken, and those that have, keep in use.
+    /// Returns the bytes of memory that all messages keep in use, both taken and remaining.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The same, with their offsets in the history: those of their frame began at this one, if that is known.
+    /// Sets the offsets in the history: the first message of the frame has this offset, if it is known.
     pub(crate) fn with_offset(mut self, first_of_frame: Option<u32>) -> Deliveries {
         let count = self.place.seq.map(|seq| seq.count() - 1);
-        // Modulo 2^32, as are the counts that are cut here.
+        // The offset is modulo 2^32, as is the truncated count.
         self.place.offset = first_of_frame.zip(count).map(|(first, count)| first.wrapping_add(count as u32));
         self
     }
 
-    /// The same, where the first one has this offset.
+    /// Sets the offset of the first message.
     pub(crate) fn at_offset(mut self, offset: Option<u32>) -> Deliveries {
         self.place.offset = offset;
         self
     }
 
-    /// Leaves the first `count` and drops the others.
+    /// Keeps the first `count` messages and drops the others.
     pub fn truncate(&mut self, count: usize) {
         self.left = self.left.min(count);
     }
@@ -256,7 +256,7 @@ impl FusedIterator for Deliveries {}
 impl Eq for Deliveries {}
 
 impl PartialEq for Deliveries {
-    /// Whether they yield the same.
+    /// Returns whether both yield the same messages.
     fn eq(&self, other: &Deliveries) -> bool {
         self.clone().eq(other.clone())
     }
@@ -264,7 +264,7 @@ impl PartialEq for Deliveries {
 
 #[cfg(test)]
 impl Deliveries {
-    /// These messages, of one subject and all with a meta part or none, as they come in a datagram.
+    /// Returns these messages, of one subject and all with a meta part or none, as they arrive in a datagram.
     pub(crate) fn run_of(messages: &[Message], seq: Seq, publisher: Publisher, verdict: Verdict) -> Deliveries {
         use crate::message::MessageRef;
         use crate::wire::entry;
@@ -276,7 +276,7 @@ impl Deliveries {
         Deliveries::of_run(run.unwrap(), publisher, verdict, false)
     }
 
-    /// Messages of one subject as they come from a history, from this number on.
+    /// Returns messages of one subject as they come from a history, from this number on.
     pub(crate) fn of_messages(messages: Vec<Message>, seq: Seq, publisher: Publisher) -> Deliveries {
         let place = crate::proto::continuity::SeqPosition { seq, stamp: None, chain: None };
         let fetched = StreamItem::FetchedMessages(crate::proto::recv::FetchedMessages { place, messages });
@@ -299,7 +299,7 @@ mod tests {
         Seq::from_parts(Frame::new(7).unwrap(), count).unwrap()
     }
 
-    /// A run of five messages, as it comes out of a datagram.
+    /// Returns a run of five messages, as decoded from a datagram.
     fn run(first: u64) -> StreamItem {
         let mut builder = Builder::new(1400);
         for index in 0..5 {

@@ -1,8 +1,8 @@
-//! What stays of members that were forgotten, so that the return of one is neither a loss nor a repetition.
+//! State kept of forgotten members, so that the return of one is neither a loss nor a repetition.
 //!
-//! A member is forgotten some time after it left or was given up. If its epoch is heard again, after a long outage,
-//! what it sent before was delivered or told: it must not be owed once more because this peer is older. And the
-//! directed streams of both sides go on where they were, because their numbers are never used twice.
+//! A member is forgotten some time after it left or was given up. Its epoch may be heard again after a long outage. Its
+//! earlier datagrams were delivered or reported then, so they are not owed again because this peer is older. The
+//! directed streams of both sides continue at their previous numbers, because numbers are never reused.
 
 use crate::message::{Dseq, Epoch};
 use crate::proto::members::{Contact, Member};
@@ -12,31 +12,31 @@ use crate::proto::stats::MemberState;
 use crate::time::Instant;
 use std::collections::VecDeque;
 
-/// How many are remembered for each one that may be followed.
+/// Number of departed members that are remembered for each member that may be followed.
 const PER_PEER: usize = 16;
 
-/// What stays of one.
+/// State kept of one departed member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DepartedMember {
-    /// The run of the peer.
+    /// Epoch of the peer.
     pub epoch: Epoch,
-    /// Whether it said BYE: then it never comes back.
+    /// True if it left with a BYE: then it never comes back.
     pub left: bool,
-    /// The last datagram of this peer's directed stream to it, and the messages begun up to there.
+    /// Last datagram of this peer's directed stream to it, and the messages begun up to there.
     pub directed: (Dseq, u64),
-    /// The last datagram of its multicast stream that was known, and the messages begun up to there.
+    /// Last known datagram of its multicast stream, and the messages begun up to there.
     pub high: (Dseq, u64),
-    /// Its last control datagram.
+    /// Last control datagram of the peer.
     pub control: NewestControl,
-    /// The same of its directed stream to this peer.
+    /// Last datagram and message count of its directed stream to this peer.
     pub ptp: (Dseq, u64),
-    /// Whether it suppresses messages that nobody wants, once it has said so.
+    /// True if it suppresses messages that nobody wants; `None` until it announced that.
     pub suppresses: Option<bool>,
     /// The sums of the queue-group messages assigned to its members, and of those that it assigned to members here.
     pub assigned: [AssignmentTotals; 2],
     /// See [`Member::shares`].
     pub shares: [ReceivedShares; 2],
-    /// Since when it counted as silent.
+    /// Time since which it counted as silent.
     pub silent_since: Instant,
 }
 
@@ -56,8 +56,8 @@ impl DepartedMember {
         }
     }
 
-    /// The first contact after the return. What was sent up to the last datagram known was delivered or reported then, also if
-    /// the datagram of this contact was sealed before that one.
+    /// Adjusts the first contact after the return. Datagrams up to the last one known were delivered or reported then.
+    /// That holds even if the datagram of this contact was sealed before that one.
     pub fn contact(&self, contact: Contact) -> Contact {
         if self.high.0 <= contact.below {
             return contact;
@@ -74,19 +74,20 @@ pub struct DepartedMembers {
 }
 
 impl DepartedMembers {
-    /// None yet; `peers_max` members may be followed at a time.
+    /// Creates an empty list; `peers_max` members may be followed at a time.
     pub fn new(peers_max: usize) -> DepartedMembers {
         DepartedMembers { list: VecDeque::new(), list_max: peers_max.saturating_mul(PER_PEER).max(1) }
     }
 
-    /// Remembers a member that is forgotten now. Gives the earlier one that had to make room, if one had to: then an epoch
-    /// older than now may have been known before.
+    /// Remembers a member that is forgotten now. Returns the evicted earlier one, if any: from then on, an epoch that
+    /// began earlier may have been known before.
     #[must_use]
     pub fn remember(&mut self, member: &Member) -> Option<Epoch> {
         self.push(DepartedMember::of(member))
     }
 
-    /// Remembers an epoch of this peer itself: its datagrams may still come back to it. Gives what [`DepartedMembers::remember`] does.
+    /// Remembers an epoch of this peer itself, whose datagrams may still come back. Returns the same as
+    /// [`DepartedMembers::remember`].
     #[must_use]
     pub fn remember_own(&mut self, epoch: Epoch) -> Option<Epoch> {
         let none = (Dseq(0), 0);
@@ -110,7 +111,8 @@ impl DepartedMembers {
         forgotten.map(|departed| departed.epoch)
     }
 
-    /// Whether a datagram is of an epoch that ended with a BYE, or no newer than what was heard before it was forgotten.
+    /// Returns whether a datagram is of an epoch that ended with a BYE, or no newer than the datagrams heard before it
+    /// was forgotten.
     pub fn is_old(&self, epoch: Epoch, contact: &Contact) -> bool {
         let is_newer = |newest: NewestControl, n| newest.number() < n || newest.is_contradicted(n, contact.uptime_ms);
         let news = |departed: &DepartedMember| {
@@ -119,18 +121,18 @@ impl DepartedMembers {
         self.list.iter().any(|departed| departed.epoch == epoch && (departed.left || !news(departed)))
     }
 
-    /// Whether this epoch was known before.
+    /// Returns whether this epoch was known before.
     pub fn has(&self, epoch: Epoch) -> bool {
         self.list.iter().any(|departed| departed.epoch == epoch)
     }
 
-    /// Takes out what stays of a member that returns.
+    /// Takes out the state of a member that returns.
     pub fn take(&mut self, epoch: Epoch) -> Option<DepartedMember> {
         let at = self.list.iter().position(|departed| departed.epoch == epoch)?;
         self.list.remove(at)
     }
 
-    /// This peer begins a new epoch, whose directed streams begin at the first datagram.
+    /// Resets the directed streams to their first datagram, because this peer begins a new epoch.
     pub fn on_new_epoch(&mut self) {
         self.list.iter_mut().for_each(|departed| {
             departed.directed = (Dseq(0), 0);

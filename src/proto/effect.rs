@@ -1,4 +1,4 @@
-//! `Input` and `Effect`: the whole contract of the core with the outside.
+//! `Input` and `Effect`: the complete interface of the core.
 
 use crate::message::{ClientId, DeliveryMode, Dseq, Epoch, Loss, Message, Publisher, SubId, SubscriptionFilter};
 use crate::proto::advisory::Advisory;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The way a datagram came in.
+/// Path by which a datagram arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Path {
     /// Through the multicast group.
@@ -21,61 +21,61 @@ pub enum Path {
     Unicast,
 }
 
-/// A place in what a peer has published to the group; from [`Peer::published`](crate::proto::peer::Peer::published).
+/// A position in what a peer has published to the group; from [`Peer::published`](crate::proto::peer::Peer::published).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishedPosition {
     pub(crate) epoch: Epoch,
-    /// The datagram with which it ends.
+    /// Datagram that contains the end of the published messages.
     pub(crate) last: Dseq,
 }
 
-/// What enters the core.
+/// Inputs of the core.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// A datagram arrived.
     Datagram {
-        /// The sender's unicast address, as the kernel tells it.
+        /// The sender's unicast address, as the kernel reports it.
         from: SocketAddr,
-        /// The socket it came in by.
+        /// Socket on which the datagram arrived.
         path: Path,
         /// The UDP payload.
         bytes: Bytes,
     },
-    /// The kernel's drop counter of a receive socket rose by this many since the last such input of that socket. Comes before
-    /// the datagram that carried the news.
+    /// The kernel's drop counter of a receive socket rose by `drops` since the last such input of that socket. This
+    /// input precedes the datagram that carried the counter.
     Overrun {
-        /// Which socket.
+        /// The socket.
         path: Path,
-        /// What was dropped because the receive buffer was full, as the kernel counts: a buffer of several datagrams
+        /// Number of drops because the receive buffer was full, as the kernel counts: a buffer of several datagrams
         /// counts once.
         drops: u64,
-        /// The most datagrams that this can have been.
+        /// Maximum number of datagrams that the drops can represent.
         datagrams_max: u64,
     },
-    /// How full the fullest queue of a local subscription is whose reader has yet to lose something; told again and again
-    /// while it is worth telling, and once more when it is not.
+    /// Fill level of the fullest local subscription queue whose reader has not lost anything yet. It is reported
+    /// repeatedly while it is significant, and once more when it is not.
     Backlog {
-        /// In parts of 1,024.
+        /// Fill level in parts of 1,024.
         fullness: u64,
     },
-    /// A local client asks for something.
+    /// A local client sends a request.
     ClientRequest {
-        /// Who asks.
+        /// The client.
         client: ClientId,
-        /// What for.
+        /// The request.
         request: ClientRequest,
     },
     /// A local client is gone; its subscriptions end.
     Detach {
-        /// Who.
+        /// The client.
         client: ClientId,
     },
-    /// What is handed in from now on arrived at this instant or later; it may have lain unread since. Where this never
-    /// comes, datagrams are taken to arrive when they are handed in.
+    /// Inputs from now on arrived at this instant or later, and may have waited unread since. Without this input,
+    /// datagrams count as arriving when they are handed in.
     Arrived {
         /// The socket.
         path: Path,
-        /// When the next datagram arrived.
+        /// Earliest arrival time of the next datagram.
         at: Instant,
     },
     /// Time has passed: the deadline was reached, or the shell has nothing more to hand in and open datagrams
@@ -85,39 +85,39 @@ pub enum Input {
     Stop,
 }
 
-/// What a local client can ask for.
+/// Requests of a local client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientRequest {
     /// Publish a message. A subject of the form `_INBOX.<epoch of a known peer>.…` is sent to that peer alone.
     Publish(Message),
     /// Subscribe; ignored if the client already has this `sub`.
     Subscribe {
-        /// The client's name for it.
+        /// The client's id of the subscription.
         sub: SubId,
-        /// What it gets.
+        /// Filter of the subscription.
         wanted: SubscriptionFilter,
-        /// What it gets when something is missing; members of queue groups are in mode `repair`.
+        /// Delivery mode; members of queue groups are in mode `repair`.
         mode: DeliveryMode,
-        /// Whether it is told of publishers ([`Effect::PublisherKnown`]), for [`Join`](crate::proto::join::Join); not members of queue
-        /// groups.
+        /// True if publishers are reported to it ([`Effect::PublisherKnown`]), for [`Join`](crate::proto::join::Join).
+        /// Not allowed for members of queue groups.
         news: bool,
     },
-    /// Ask a peer's history; the answer comes as [`Effect::Answered`] with the same number, in one or more parts.
+    /// Ask a peer's history. The answer comes as [`Effect::Answered`] with the same number, in one or more parts.
     Ask {
-        /// The client's number for the question.
+        /// The client's number of the request.
         id: u64,
-        /// Whom: this peer itself or another.
+        /// The peer whose history is asked: this peer itself or another.
         peer: Epoch,
-        /// What.
+        /// The question.
         question: Question,
-        /// How long to wait for the answer.
+        /// Maximum time to wait for the answer.
         timeout: Duration,
     },
-    /// Whether the client's own subscriptions get what it publishes, and count as receivers of it: they do at first.
+    /// Sets whether the client's own subscriptions get its messages and count as their receivers; the default is true.
     Echo(bool),
     /// End a subscription; unknown ones are ignored.
     Unsubscribe {
-        /// The client's name for it.
+        /// The client's id of the subscription.
         sub: SubId,
     },
 }
@@ -125,21 +125,21 @@ pub enum ClientRequest {
 /// One matching subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
-    /// Whose.
+    /// The client.
     pub client: ClientId,
-    /// Which.
+    /// The client's id of the subscription.
     pub sub: SubId,
 }
 
 /// All subscriptions that match one subject; shared by the messages of a run.
 pub type Targets = Arc<[Target]>;
 
-/// Why the core refused a client's request.
+/// Reason for which the core refuses a client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The message is larger than the limit.
     MessageTooLarge {
-        /// Its size: payload, headers and reply subject.
+        /// Size in bytes: payload, headers and reply subject.
         bytes: usize,
         /// The limit.
         bytes_max: usize,
@@ -151,21 +151,22 @@ pub enum Refusal {
     },
     /// Matching the globs of the client, or of all clients together, would take too many steps.
     TooManyGlobSteps {
-        /// The limit that would be passed: steps for one message.
+        /// The limit that would be exceeded: steps for one message.
         max: usize,
     },
     /// The subject cannot be published on by a client.
     Subject(SubjectError),
-    /// A member of a queue group cannot be in mode `live`: a share of what nobody repairs would be a share of nothing known.
+    /// A member of a queue group cannot be in mode `live`: its share of messages would be unknown if nobody repaired
+    /// losses.
     QueueLive,
-    /// A member of a queue group cannot be told of publishers: what they keep is nobody's share, and of what is new it gets its
-    /// share only, in which gaps mean nothing.
+    /// Publishers cannot be reported to a member of a queue group. Retained messages are not shared among members, and
+    /// a member gets only its share of new messages, in which gaps mean nothing.
     QueueNews,
     /// The peer is stopping.
     Stopping,
 }
 
-/// Why a question to a peer stays without answer.
+/// Reason for which a history request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QuestionFailure {
     /// No such peer is known.
@@ -176,14 +177,14 @@ pub enum QuestionFailure {
     Gone,
     /// No answer came in time.
     Timeout,
-    /// Too many questions have no answer yet, or too many answers wait to be read.
+    /// Too many requests are unanswered, or too many answers wait to be read.
     TooMany,
-    /// The question cannot be read.
+    /// The request cannot be decoded.
     Malformed,
 }
 
 impl QuestionFailure {
-    /// The name in headers and JSON.
+    /// Returns the name in headers and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             QuestionFailure::UnknownPeer => "unknown-peer",
@@ -211,52 +212,52 @@ impl fmt::Display for QuestionFailure {
     }
 }
 
-/// What happened to another peer; for logs and `show peers`.
+/// A change in the state of another peer; for logs and `show peers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberEvent {
     /// First contact with this epoch.
     Up,
-    /// It said BYE.
+    /// The peer sent a BYE.
     Left,
-    /// Nothing heard for the silence timeout.
+    /// The peer was not heard for the silence timeout.
     Silent,
-    /// Heard again after silence.
+    /// The peer was heard again after silence.
     Resumed,
-    /// Given up without BYE: forgotten, or followed by a new epoch.
+    /// The peer was given up without BYE: forgotten, or followed by a new epoch.
     Crashed,
     /// Another live epoch uses the same name.
     DuplicateName,
-    /// Its unicast words come, its multicasts do not.
+    /// The peer's unicast arrives, and its multicast does not.
     MulticastDead,
-    /// Its multicasts come again.
+    /// The peer's multicast arrives again.
     MulticastRestored,
-    /// It takes multicasts of this peer more slowly than the floor, and is not waited for. Told the first time and then each
-    /// time that their number is a power of two.
+    /// The peer receives this peer's multicast more slowly than the floor, and is not waited for. This is reported the
+    /// first time, and then whenever the number of times is a power of two.
     LeftBehind,
-    /// It has come close again after that, and is waited for.
+    /// The peer has caught up after that, and is waited for.
     CaughtUp,
 }
 
-/// What leaves the core.
+/// Outputs of the core.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Send to the multicast group.
     Multicast(Bytes),
     /// Send to one peer's inbox.
     Unicast {
-        /// An address that a datagram of that peer came from.
+        /// An address from which a datagram of that peer came.
         to: SocketAddr,
         /// The UDP payload.
         bytes: Bytes,
     },
-    /// Hand messages of one subject to clients.
+    /// Deliver messages of one subject to clients.
     Deliver {
         /// Every matching subscription; at least one.
         to: Targets,
         /// The messages; at least one.
         deliveries: Deliveries,
     },
-    /// Tell clients of a loss, before any later message of the subject.
+    /// Report a loss to clients, before any later message of the subject.
     Report {
         /// The subscriptions it concerns; for [`LossScope::Messages`](crate::message::LossScope) those that match the
         /// subject, otherwise one of each client that has any.
@@ -268,45 +269,45 @@ pub enum Effect {
     Advise {
         /// The subscriptions that match the advisory's subject; may be empty, for the log alone.
         to: Targets,
-        /// Its content.
+        /// Content of the advisory.
         advisory: Advisory,
     },
     /// A client's request was refused.
     Refuse {
-        /// Whose.
+        /// The client.
         client: ClientId,
         /// The subscription in question, if it was one.
         sub: Option<SubId>,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
-    /// An answer to [`ClientRequest::Ask`], or a part of one, or word that none will come.
+    /// An answer to [`ClientRequest::Ask`], a part of one, or its failure.
     Answered {
-        /// Who asked.
+        /// The client that sent the request.
         client: ClientId,
-        /// The client's number for the question.
+        /// The client's number of the request.
         id: u64,
-        /// The part, or why there is none.
+        /// The part, or the reason for which there is none.
         answer: Result<Answer, QuestionFailure>,
     },
-    /// A publisher is known that this subscription is not owed all messages of: first this peer itself, then those that are heard,
-    /// later each that becomes known. Comes before anything of it is delivered.
+    /// A publisher is known whose messages this subscription is not fully owed. The first is this peer itself, then
+    /// come the publishers already heard, then each new one. This effect precedes every delivery from that publisher.
     PublisherKnown {
-        /// The subscription, one that asked for news.
+        /// The subscription, which requested publisher reports.
         to: Target,
-        /// The publisher; `None`: those that were known when the subscription was made have all been named. A peer that has
-        /// just started waits with this until others had the time to answer it.
+        /// The publisher. `None`: all publishers known when the subscription was made have been reported. A peer that
+        /// has just started delays this until others had time to answer it.
         publisher: Option<Publisher>,
     },
-    /// News of another peer.
+    /// The state of another peer changed.
     Member {
-        /// Which.
+        /// The peer.
         publisher: Publisher,
-        /// What.
+        /// The change.
         event: MemberEvent,
     },
-    /// Leave the group and join it anew: multicasts of others do not arrive, and a switch may have forgotten that this
-    /// host wants them.
+    /// Leave the group and join it anew: the multicast of others does not arrive, and a switch may have dropped this
+    /// host's membership.
     Rejoin,
     /// This peer began a new epoch because its frames ran out (reliability.md R10).
     NewEpoch(Epoch),

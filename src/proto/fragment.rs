@@ -1,7 +1,7 @@
-//! Rejoins messages larger than a datagram. Splitting them is the business of `send`.
+//! Reassembles messages larger than a datagram. `send` splits them.
 //!
-//! The fragments of a message stand in consecutive datagrams, so the number of the first fragment's datagram names
-//! the message, and one settled datagram among them dooms it.
+//! The fragments of a message are in consecutive datagrams, so the number of the first fragment's datagram identifies
+//! the message. One settled datagram among them makes the message incomplete for good.
 
 use crate::message::{Dseq, Message, Reason};
 use crate::proto::continuity::SeqPosition;
@@ -12,43 +12,43 @@ use crate::wire::{self, Fragment};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A message that will never be whole.
+/// A message that will never be complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbandonedMessage {
-    /// Its subject.
+    /// Subject of the message.
     pub subject: Subject,
-    /// Its number; `None` if the publisher gave none.
+    /// Number of the message; `None` if the publisher gave none.
     pub place: Option<SeqPosition>,
-    /// The last of its datagrams that arrived.
+    /// Last of its datagrams that arrived.
     pub dseq: Dseq,
-    /// Whether it stands at the end of that datagram: only its beginning arrived.
+    /// True if the message begins at the end of that datagram: only its beginning arrived.
     pub at_end: bool,
-    /// The datagram in which it begins, whether that arrived or not.
+    /// Datagram in which the message begins, whether or not that arrived.
     pub first: Dseq,
-    /// The first of its datagrams that did not arrive.
+    /// First of its datagrams that did not arrive.
     pub missing: Dseq,
-    /// Whether its beginning arrived: then it is not among the messages begun in the missing datagrams.
+    /// True if its beginning arrived: then it is not among the messages begun in the missing datagrams.
     pub begun: bool,
-    /// When the first of its datagrams that arrived was first known to exist.
+    /// Time at which the first of its datagrams that arrived was first known to exist.
     pub reached: Instant,
-    /// Whether a limit of this peer doomed it, and not a missing datagram.
+    /// True if a limit of this peer ended it, and not a missing datagram.
     pub by_limit: bool,
-    /// Why one of its fragments is known not to come.
+    /// Reason for which one of its fragments is known to be unavailable.
     pub gone: Option<Reason>,
 }
 
-/// A message made whole.
+/// A reassembled message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReassembledMessage {
     /// The message.
     pub message: Message,
-    /// Its number; `None` if the publisher gave none.
+    /// Number of the message; `None` if the publisher gave none.
     pub place: Option<SeqPosition>,
-    /// The datagram of its last fragment.
+    /// Datagram of its last fragment.
     pub dseq: Dseq,
-    /// When the first of its datagrams that arrived was first known to exist.
+    /// Time at which the first of its datagrams that arrived was first known to exist.
     pub reached: Instant,
-    /// Whether any of its datagrams was asked for.
+    /// True if any of its datagrams was requested.
     pub repaired: bool,
 }
 
@@ -58,22 +58,22 @@ struct PartialMessage {
     first: Dseq,
     head: Fragment,
     place: Option<SeqPosition>,
-    /// (offset, bytes) by index.
+    /// Offset and bytes by fragment index.
     chunks: BTreeMap<u32, (u32, Bytes)>,
-    /// The lowest index that is missing.
+    /// Lowest missing index.
     missing: u32,
     received: usize,
     dseq: Dseq,
     reached: Instant,
     repaired: bool,
-    /// Its beginning did not arrive, but is accounted for by a manifest.
+    /// True if its beginning did not arrive, but a manifest accounts for it.
     head_known: bool,
-    /// Why one of its fragments is known not to come.
+    /// Reason for which one of its fragments is known to be unavailable.
     gone: Option<Reason>,
 }
 
 impl AbandonedMessage {
-    /// Why it was given up; `missing` is why datagrams of the stream are.
+    /// Returns the reason for which it was given up; `missing` is the reason for missing datagrams of the stream.
     pub fn reason(&self, missing: Reason) -> Reason {
         // Rule: overflow
         if self.by_limit { Reason::Overflow } else { self.gone.unwrap_or(missing) }
@@ -81,7 +81,7 @@ impl AbandonedMessage {
 }
 
 impl PartialMessage {
-    /// What it counts against the limit.
+    /// Returns the bytes that count against the limit.
     fn bytes(&self) -> usize {
         self.received + self.chunks.len() * PIECE_BYTES
     }
@@ -117,46 +117,47 @@ impl PartialMessage {
     }
 }
 
-/// What a piece of an incomplete message counts beside its bytes: its place in the table and the allocator's share.
+/// Bytes that a fragment of an incomplete message counts in addition to its content: its table entry and allocator
+/// overhead.
 const PIECE_BYTES: usize = 100;
-/// Pieces smaller than this are copied.
+/// Size in bytes below which a fragment is copied.
 const COPIED_BYTES: usize = 16 << 10;
 
-/// Messages given up that are remembered, so that a late fragment of one does not begin it anew. The fragments of a
-/// message stand close together, so few are ever needed at a time.
+/// Number of abandoned messages that are remembered, so that a late fragment does not restart one. The fragments of a
+/// message are close together, so few entries are needed at a time.
 const ABANDONED_MAX: usize = 256;
 
 /// All incomplete messages of one stream.
 #[derive(Clone, Debug)]
 pub struct Reassembly {
     partials: VecDeque<PartialMessage>,
-    /// First datagrams of messages given up whose later fragments may still come.
+    /// First datagrams of abandoned messages whose later fragments may still arrive.
     abandoned: VecDeque<Dseq>,
     bytes: usize,
     bytes_max: usize,
     sets_max: usize,
 }
 
-/// What a fragment led to.
+/// Outcome of adding a fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FragmentOutcome {
-    /// More is needed.
+    /// More fragments are needed.
     Waiting,
     /// The message was given up before.
     GivenUp,
-    /// The message is whole.
+    /// The message is complete.
     ReassembledMessage(ReassembledMessage),
     /// The fragments contradict each other; the message was given up.
     Contradiction(Option<AbandonedMessage>),
 }
 
 impl Reassembly {
-    /// Nothing to rejoin yet; at most `sets_max` messages and `bytes_max` bytes at a time (A12).
+    /// Creates an empty buffer for at most `sets_max` messages and `bytes_max` bytes at a time (A12).
     pub fn new(bytes_max: usize, sets_max: usize) -> Reassembly {
         Reassembly { partials: VecDeque::new(), abandoned: VecDeque::new(), bytes: 0, bytes_max, sets_max }
     }
 
-    /// A fragment arrived in datagram `dseq`, which was first known to exist at `reached`.
+    /// Adds a fragment that arrived in datagram `dseq`, which was first known to exist at `reached`.
     pub fn on_fragment(
         &mut self,
         (dseq, reached, repaired): (Dseq, Instant, bool),
@@ -198,7 +199,7 @@ impl Reassembly {
         partial.dseq = partial.dseq.max(dseq);
         partial.reached = partial.reached.min(reached);
         partial.repaired |= repaired;
-        // A small piece must not keep its datagram, which may be much larger than what it counts.
+        // A small fragment must not keep its datagram in memory, which may be much larger than the bytes it counts.
         let is_small = fragment.chunk.len() < COPIED_BYTES;
         let chunk = if is_small { Bytes::copy_from_slice(&fragment.chunk) } else { fragment.chunk };
         partial.chunks.insert(fragment.index, (fragment.offset, chunk));
@@ -211,12 +212,12 @@ impl Reassembly {
         self.join(at)
     }
 
-    /// Drops the fragments of the message that begins in datagram `first`. A later fragment begins it anew.
+    /// Drops the fragments of the message that begins in datagram `first`. A later fragment restarts it.
     pub fn remove(&mut self, first: Dseq) {
         self.take_of(first);
     }
 
-    /// Takes out the fragments of the message that begins in datagram `first`, if there are any.
+    /// Takes out the fragments of the message that begins in datagram `first`, if any.
     fn take_of(&mut self, first: Dseq) -> Option<PartialMessage> {
         let at = self.partials.iter().position(|partial| partial.first == first)?;
         Some(self.take(at))
@@ -268,16 +269,16 @@ impl Reassembly {
         self.abandoned.push_back(first);
     }
 
-    /// A fragment of the message that begins in datagram `first` will not come: the publisher does not have it any more, or
-    /// did not say in time.
+    /// Records that a fragment of the message that begins in datagram `first` will not arrive. The publisher no longer
+    /// has it, or did not answer in time.
     pub fn on_fragment_gone(&mut self, first: Dseq, reason: Reason) {
         if let Some(partial) = self.partials.iter_mut().find(|partial| partial.first == first) {
             partial.gone.get_or_insert(reason);
         }
     }
 
-    /// The datagram `first`, where a message begins, will not come, but is accounted for. Whether other fragments of the
-    /// message came, by which it is told; if not, those that still come are ignored.
+    /// Records that the datagram `first`, where a message begins, will not arrive but is accounted for. Returns true if
+    /// other fragments of the message arrived, by which it is reported. Otherwise later fragments are ignored.
     pub fn on_head_known(&mut self, first: Dseq) -> bool {
         if let Some(partial) = self.partials.iter_mut().find(|partial| partial.first == first) {
             partial.head_known = true;
@@ -288,28 +289,30 @@ impl Reassembly {
         was_given_up
     }
 
-    /// Whether the message that begins in datagram `first` was given up, or came in another way.
+    /// Returns whether the message that begins in datagram `first` was given up, or arrived in another way.
     pub fn is_over(&self, first: Dseq) -> bool {
         self.abandoned.contains(&first)
     }
 
-    /// Whether the beginning of the message with this number is here, and nothing of it known to be gone.
+    /// Returns whether the beginning of the message with this number is here, and no part of it is known to be
+    /// unavailable.
     pub fn has_head(&self, first: Dseq, seq: Seq) -> bool {
         self.partials.iter().any(|partial| {
             partial.first == first && 0 < partial.missing && partial.gone.is_none() && partial.head.seq == Some(seq)
         })
     }
 
-    /// The message that begins in datagram `first` came whole in another way: its fragments are dropped, and those that
-    /// still come are ignored. Gives its place, and when the first of its datagrams that arrived was known to exist.
+    /// Handles a complete copy, from elsewhere, of the message that begins in datagram `first`. Its fragments are
+    /// dropped, and later ones are ignored. Returns its position, and the time at which the first of its datagrams that
+    /// arrived was known to exist.
     pub fn on_fetched(&mut self, first: Dseq) -> Option<(Option<SeqPosition>, Instant)> {
         self.remember(first);
         let partial = self.take_of(first)?;
         Some((partial.place, partial.reached))
     }
 
-    /// Gives up on a message that lacks a datagram below `frontier`, which will not come any more, unless it
-    /// `is_awaited` in another way.
+    /// Gives up a message that lacks a datagram below `frontier`, which can no longer arrive, unless it `is_awaited` in
+    /// another way.
     pub fn take_abandoned_below(
         &mut self,
         frontier: Dseq,
@@ -320,7 +323,7 @@ impl Reassembly {
         Some(self.abandon(at))
     }
 
-    /// Gives up on the oldest message while a limit is exceeded.
+    /// Gives up the oldest message while a limit is exceeded.
     pub fn take_abandoned_by_limit(&mut self) -> Option<AbandonedMessage> {
         if self.bytes <= self.bytes_max && self.partials.len() <= self.sets_max {
             return None;

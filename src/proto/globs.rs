@@ -1,21 +1,22 @@
-//! What the globs of local clients may cost each message: the steps that matching all of them takes at most.
+//! Cost of the globs of local clients for each message: the maximum number of steps to match all of them.
 //!
-//! Where a glob is looked at follows from the whole tokens that it begins with, but all globs can begin with the same ones, so all of
-//! them count for every message.
+//! A glob is only matched for subjects with the whole tokens of its prefix. All globs can have the same prefix, so all
+//! of them count for every message.
 
 use crate::message::ClientId;
 use crate::proto::effect::Refusal;
 use crate::subject::glob::Glob;
 use std::collections::BTreeMap;
 
-/// Steps of all globs together. A step takes two or three nanoseconds, so the worst message costs about 10 ms.
+/// Maximum number of steps of all globs together. A step takes two or three nanoseconds, so the worst message costs
+/// about 10 ms.
 pub(super) const STEPS_MAX: usize = 4_000_000;
-/// Steps of the globs of one client: so many that one client alone does not take them from the others, and enough for 100,000 globs
-/// of 20 bytes with a `*` at their end.
+/// Maximum number of steps of the globs of one client. One client alone cannot use up the global limit, and 100,000
+/// globs of 20 bytes with a `*` at their end fit.
 pub(super) const CLIENT_STEPS_MAX: usize = 2_500_000;
 const _: () = assert!(CLIENT_STEPS_MAX < STEPS_MAX);
 
-/// The steps that are taken.
+/// Steps in use.
 #[derive(Debug, Default)]
 pub(super) struct GlobSteps {
     clients: BTreeMap<ClientId, usize>,
@@ -23,10 +24,10 @@ pub(super) struct GlobSteps {
 }
 
 impl GlobSteps {
-    /// A client has one more glob.
+    /// Adds a glob of a client.
     ///
     /// # Errors
-    /// [`Refusal::TooManyGlobSteps`] with the limit that would be passed; nothing has changed then.
+    /// [`Refusal::TooManyGlobSteps`] with the limit that would be exceeded; nothing is changed then.
     pub(super) fn add(&mut self, client: ClientId, glob: &Glob) -> Result<(), Refusal> {
         let steps = glob.steps_max();
         let own = self.clients.get(&client).copied().unwrap_or(0);
@@ -41,7 +42,7 @@ impl GlobSteps {
         Ok(())
     }
 
-    /// A glob of the client, which was added, has ended.
+    /// Removes a glob of the client, which was added before.
     pub(super) fn remove(&mut self, client: ClientId, glob: &Glob) {
         let own = self.clients.get_mut(&client).expect("every glob of a client was added");
         *own -= glob.steps_max();

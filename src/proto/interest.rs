@@ -1,9 +1,9 @@
-//! Which local client wants what: the subscriptions, and which of them match a subject.
+//! Local subscriptions, and the lookup of those that match a subject.
 //!
-//! What matches is looked up in a tree. Where that takes many steps it is remembered in a cache of the most recently used
-//! subjects; all else is found sooner than such a cache is searched, above all when there are more subjects than it has room for.
-//! Subjects with the same subscriptions share one answer; that of one subscription alone stays with it. Every change of the
-//! subscriptions empties the caches. All answers are in the order of (client, subscription).
+//! Matches are looked up in a tree. If a lookup takes many steps, its result goes into a cache of the most recently
+//! used subjects. All other lookups are faster than a search of such a cache, above all with more subjects than it can
+//! hold. Subjects with the same subscriptions share one answer; the answer of a single subscription is stored with it.
+//! Every change of the subscriptions clears the caches. All answers are in the order of (client, subscription).
 
 use crate::message::{ClientId, DeliveryMode, Queue, SubId, SubscriptionFilter};
 use crate::proto::Settings;
@@ -21,36 +21,36 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-/// What is found in less than so many steps is found in the tree each time.
+/// Number of steps from which a lookup is cached; shorter lookups always use the tree.
 const STEPS: usize = 32;
-/// Different answers that are remembered; those of few subscriptions are few.
+/// Maximum number of cached answers. A few subscriptions have few different answers.
 const ANSWERS_MAX: NonZeroUsize = NonZeroUsize::new(1024).expect("not 0");
 
 /// The subscriptions that match a subject; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchSet {
-    /// All of them, ascending; those of queue groups too.
+    /// All matching subscriptions, ascending, including those of queue groups.
     pub targets: Targets,
-    /// When each of them began; as many as `targets`, in the same order.
+    /// Start time of each subscription, in the order of `targets`.
     pub since: Box<[Instant]>,
-    /// Their places; in the same order.
+    /// Table index of each subscription, in the order of `targets`.
     places: Box<[u32]>,
-    /// When the first of them began.
+    /// Start time of the first of the subscriptions.
     pub oldest: Instant,
-    /// When the last of them began.
+    /// Start time of the last of the subscriptions.
     pub newest: Instant,
-    /// Who is in a queue group, if some are.
+    /// Queue-group members among them, if any.
     grouped: Option<Box<GroupMatches>>,
 }
 
-/// Subscriptions some of which are in queue groups.
+/// Matching subscriptions of which some are in queue groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct GroupMatches {
-    /// The group of each; in the order of all.
+    /// Queue group of each subscription, in the order of all.
     queues: Box<[Option<Queue>]>,
     /// The members of each group.
     groups: BTreeMap<Queue, Vec<MatchEntry>>,
-    /// Those that are in none.
+    /// Subscriptions in no queue group.
     plain: Option<Arc<MatchSet>>,
 }
 
@@ -63,7 +63,7 @@ struct MatchEntry {
 }
 
 impl MatchSet {
-    /// Those of the subscriptions that stood at `at`; `None` if there are none.
+    /// Returns the subscriptions that existed at `at`; `None` if there are none.
     pub fn at(self: Arc<MatchSet>, at: Instant) -> Option<Arc<MatchSet>> {
         if self.newest <= at {
             return Some(self);
@@ -71,25 +71,25 @@ impl MatchSet {
         MatchSet::of(self.all().filter(|one| one.since <= at).collect())
     }
 
-    /// Whether some of them are in queue groups.
+    /// Returns whether some of the subscriptions are in queue groups.
     #[inline]
     pub fn has_queues(&self) -> bool {
         self.grouped.is_some()
     }
 
-    /// Those that get every message: all that are in no queue group.
+    /// Returns the subscriptions that get every message: those in no queue group.
     #[inline]
     pub fn plain(self: &Arc<MatchSet>) -> Option<&Arc<MatchSet>> {
         self.grouped.as_ref().map_or(Some(self), |grouped| grouped.plain.as_ref())
     }
 
-    /// The queue groups, and how many members each has here.
+    /// Returns the queue groups, with the number of local members of each.
     pub fn queues(&self) -> impl Iterator<Item = (&Queue, usize)> {
         let groups = self.grouped.iter().flat_map(|grouped| &grouped.groups);
         groups.map(|(queue, members)| (queue, members.len()))
     }
 
-    /// Those of the subscriptions that are not this client's; `None` if there are none.
+    /// Returns the subscriptions of other clients than this one; `None` if there are none.
     pub fn without(self: Arc<MatchSet>, client: ClientId) -> Option<Arc<MatchSet>> {
         if self.targets.iter().all(|target| target.client != client) {
             return Some(self);
@@ -97,14 +97,15 @@ impl MatchSet {
         MatchSet::of(self.all().filter(|one| one.found.target.client != client).collect())
     }
 
-    /// One member of this queue group.
+    /// Returns one random member of this queue group.
     pub fn member(&self, queue: &[u8], rng: &mut Rng) -> Option<Arc<MatchSet>> {
         let members = self.grouped.as_ref()?.groups.get(queue)?;
         let chosen = rng.below(members.len() as u64) as usize;
         MatchSet::of(vec![MatchEntry { queue: None, ..members[chosen].clone() }])
     }
 
-    /// Those that wanted the subject at `since`, and all others: those that came later, and those that get only their share.
+    /// Splits the subscriptions into those owed the subject since `since`, and the others: later ones and queue-group
+    /// members.
     pub fn split(&self, since: Instant) -> (Targets, Targets) {
         if self.newest <= since && self.grouped.is_none() {
             return (self.targets.clone(), Targets::from([]));
@@ -115,14 +116,14 @@ impl MatchSet {
         (targets(owed), targets(others))
     }
 
-    /// Those of the subscriptions and of others of the other mode.
+    /// Returns the subscriptions together with those of the other mode.
     fn with(&self, other: &MatchSet) -> Option<Arc<MatchSet>> {
         let mut all: Vec<MatchEntry> = self.all().chain(other.all()).collect();
         all.sort_unstable();
         MatchSet::of(all)
     }
 
-    /// `None` if there are none.
+    /// Creates the set; `None` if it is empty.
     fn of(all: Vec<MatchEntry>) -> Option<Arc<MatchSet>> {
         let since = || all.iter().map(|one| one.since);
         let grouped = all.iter().any(|one| one.queue.is_some()).then(|| {
@@ -160,7 +161,7 @@ impl MatchSet {
 struct SubscriptionRef {
     target: Target,
     place: u32,
-    /// Whether it has a glob, which is matched apart.
+    /// True if it has a glob, which is matched separately.
     has_glob: bool,
 }
 
@@ -172,24 +173,24 @@ impl SubscriptionRef {
 
 /// All subscriptions of local clients.
 pub struct InterestTable {
-    /// Their places.
+    /// Table indices of the subscriptions.
     clients: BTreeMap<ClientId, BTreeMap<SubId, u32>>,
     subscriptions: Vec<Option<LocalSubscription>>,
-    /// Places without a subscription.
+    /// Unused table indices.
     unused: Vec<u32>,
-    /// Subscriptions of all clients.
+    /// Number of subscriptions of all clients.
     len: usize,
-    /// One for each mode.
+    /// One matcher for each mode.
     matchers: [Matcher; 2],
-    /// How often the subscriptions have changed.
+    /// Number of changes of the subscriptions so far.
     changes: u64,
-    /// What others are told of them.
+    /// The subscriptions as advertised to other peers.
     local_interest: LocalInterest,
-    /// What matching those with globs may cost.
+    /// Budget of steps for matching globs.
     globs: GlobSteps,
-    /// Whether a subscription was ever in a queue group.
+    /// True if a subscription was ever in a queue group.
     has_had_queues: bool,
-    /// Empty between calls; keeps its room.
+    /// Scratch buffer; empty between calls, and keeps its capacity.
     found: Vec<SubscriptionRef>,
     client_subscriptions_max: usize,
     subscriptions_max: usize,
@@ -201,17 +202,17 @@ struct LocalSubscription {
     mode: DeliveryMode,
     since: Instant,
     deliveries: u64,
-    /// The answer that names it alone, once there was one.
+    /// Cached answer that names only this subscription.
     alone: Option<Arc<MatchSet>>,
 }
 
-/// What finds the subscriptions of one mode.
+/// Finds the subscriptions of one mode.
 struct Matcher {
     tree: Tree<SubscriptionRef>,
     len: usize,
-    /// What matches a subject, if finding it takes many steps.
+    /// Matches by subject, if the lookup takes many steps.
     cache: LruCache<Subject, Option<Arc<MatchSet>>, FixedState>,
-    /// The answer that names these subscriptions.
+    /// Shared answers by the subscriptions that they name.
     answers: LruCache<Box<[SubscriptionRef]>, Arc<MatchSet>, FixedState>,
     one_per_client: Option<Targets>,
 }
@@ -248,8 +249,8 @@ impl Matcher {
 }
 
 impl InterestTable {
-    /// No subscriptions. Of `settings` count `client_subscriptions_max`, `subscriptions_max` and `match_cache_max`
-    /// (at least 1); `seed` makes the cache's hash unpredictable.
+    /// Creates an empty table. Of `settings` it uses `client_subscriptions_max`, `subscriptions_max` and
+    /// `match_cache_max` (at least 1); `seed` makes the cache's hash unpredictable.
     pub fn new(settings: &Settings, seed: u64) -> InterestTable {
         InterestTable {
             clients: BTreeMap::new(),
@@ -267,11 +268,11 @@ impl InterestTable {
         }
     }
 
-    /// Adds a subscription; one that the client already has under this id stays as it is.
+    /// Adds a subscription; one that the client already has under this id stays unchanged.
     ///
     /// # Errors
-    /// [`Refusal::TooManySubscriptions`] and [`Refusal::TooManyGlobSteps`] with the limit that was reached, the client's or that
-    /// of all.
+    /// [`Refusal::TooManySubscriptions`] and [`Refusal::TooManyGlobSteps`] with the limit that was reached: the
+    /// client's or the global one.
     pub fn subscribe(
         &mut self,
         now: Instant,
@@ -307,7 +308,7 @@ impl InterestTable {
         Ok(())
     }
 
-    /// Ends a subscription. False if there is none such.
+    /// Ends a subscription. Returns false if it does not exist.
     pub fn unsubscribe(&mut self, client: ClientId, sub: SubId) -> bool {
         let Some(subscriptions) = self.clients.get_mut(&client) else { return false };
         let Some(place) = subscriptions.remove(&sub) else { return false };
@@ -336,7 +337,7 @@ impl InterestTable {
         self.len -= 1;
     }
 
-    /// The subscriptions of this mode that match `subject`, or `None` if nobody wants it.
+    /// Returns the subscriptions of this mode that match `subject`, or `None` if there are none.
     pub fn matches(&mut self, subject: &Subject, mode: DeliveryMode) -> Option<Arc<MatchSet>> {
         let matcher = &mut self.matchers[mode as usize];
         if matcher.len == 0 {
@@ -354,12 +355,12 @@ impl InterestTable {
         matcher.tree.matches(subject, &mut self.found);
         self.match_globs(subject);
         let matched = self.answer(mode);
-        // The subject is a part of a datagram, which must not stay for its sake.
+        // The subject is a slice of a datagram, whose memory the cache must not keep alive.
         self.matchers[mode as usize].cache.put(subject.detached(), matched.clone());
         matched
     }
 
-    /// The subscriptions that match `subject`, whatever their mode.
+    /// Returns the subscriptions that match `subject`, in any mode.
     pub fn matches_any(&mut self, subject: &Subject) -> Option<Arc<MatchSet>> {
         if self.len == 0 {
             return None;
@@ -370,22 +371,22 @@ impl InterestTable {
         }
     }
 
-    /// How often the subscriptions have changed: as long as this stays, what matches stays.
+    /// Returns the number of changes of the subscriptions. While it is unchanged, matches are unchanged.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// What others are told of the subscriptions.
+    /// Returns the subscriptions as advertised to other peers.
     pub fn local_interest(&mut self) -> &mut LocalInterest {
         &mut self.local_interest
     }
 
-    /// Whether there is something that others have not been told of.
+    /// Returns whether there are changes not yet advertised to other peers.
     pub fn has_changes(&self) -> bool {
         self.local_interest.has_changes()
     }
 
-    /// The version of the last change of what others are told.
+    /// Returns the version of the last advertised change.
     pub fn version(&self) -> u64 {
         self.local_interest.high()
     }
@@ -395,18 +396,19 @@ impl InterestTable {
         self.has_had_queues
     }
 
-    /// Whether there are no subscriptions of this mode.
+    /// Returns whether there are no subscriptions of this mode.
     pub fn is_empty(&self, mode: DeliveryMode) -> bool {
         self.matchers[mode as usize].len == 0
     }
 
-    /// When a subscription began; `None` if it has ended.
+    /// Returns the start time of a subscription; `None` if it has ended.
     pub fn since(&self, target: Target) -> Option<Instant> {
         let place = self.clients.get(&target.client)?.get(&target.sub)?;
         Some(self.subscription(*place)?.since)
     }
 
-    /// The first subscription of this mode of each client: where news goes that is not about one subject.
+    /// Returns the first subscription of this mode of each client. Events that concern no single subject are reported
+    /// to it.
     pub fn one_per_client(&mut self, mode: DeliveryMode) -> Targets {
         let (clients, subscriptions) = (&self.clients, &self.subscriptions);
         let first = self.matchers[mode as usize].one_per_client.get_or_insert_with(|| {
@@ -422,7 +424,7 @@ impl InterestTable {
         Arc::clone(first)
     }
 
-    /// The first subscription of each client, whatever its mode.
+    /// Returns the first subscription of each client, in any mode.
     pub fn one_of_each_client(&self) -> Targets {
         let first = |(client, places): (&ClientId, &BTreeMap<SubId, u32>)| {
             let (sub, _) = places.first_key_value()?;
@@ -431,7 +433,7 @@ impl InterestTable {
         self.clients.iter().filter_map(first).collect()
     }
 
-    /// Notes that `messages` messages were delivered to each of `matched`; subscriptions that have ended are left out.
+    /// Counts `messages` deliveries for each of `matched`; ended subscriptions are skipped.
     pub fn count(&mut self, matched: &MatchSet, messages: u64) {
         for (target, place) in matched.targets.iter().zip(&matched.places) {
             let subscription = self.subscriptions.get_mut(*place as usize).and_then(Option::as_mut);
@@ -441,7 +443,7 @@ impl InterestTable {
         }
     }
 
-    /// All subscriptions, in order.
+    /// Returns all subscriptions, in order.
     pub fn rows(&self) -> Vec<SubRow> {
         let places = self.clients.values().flat_map(BTreeMap::values);
         let rows = places.filter_map(|place| self.subscription(*place)).map(|subscription| SubRow {
@@ -458,7 +460,7 @@ impl InterestTable {
         self.subscriptions.get(place as usize)?.as_ref()
     }
 
-    /// Leaves of what was found that whose globs, if they have one, match the subject too.
+    /// Removes found subscriptions whose glob does not match the subject.
     fn match_globs(&mut self, subject: &Subject) {
         let subscriptions = &self.subscriptions;
         let channel = channel::of_subject(subject);
@@ -469,7 +471,7 @@ impl InterestTable {
         });
     }
 
-    /// The answer that names what was found.
+    /// Returns the shared answer that names the found subscriptions.
     fn answer(&mut self, mode: DeliveryMode) -> Option<Arc<MatchSet>> {
         if let [found] = self.found[..] {
             let subscription = self.subscriptions[found.place as usize].as_mut()?;
@@ -547,7 +549,7 @@ mod tests {
 
     const MODES: [DeliveryMode; 2] = [DeliveryMode::Repair, DeliveryMode::Live];
 
-    /// What matched, each subscription with the time at which it began.
+    /// Returns the matches, each subscription with its start time.
     fn pairs(matched: Option<Arc<MatchSet>>) -> Vec<(Target, Instant)> {
         matched.map_or(Vec::new(), |matched| {
             assert_eq!(Some(&matched.oldest), matched.since.iter().min());
@@ -612,7 +614,7 @@ mod tests {
         }
     }
 
-    /// Random changes and look-ups, with a cache that is too small, against all patterns in turn.
+    /// Compares random changes and lookups, with a cache that is too small, with matching each pattern in turn.
     #[test]
     fn interest_is_its_twin() {
         for seed in 0..20 {

@@ -1,46 +1,47 @@
-//! Whether one member knows what clients here subscribe to, and when it is asked and answered about that (docs/wire.md 10.7).
+//! State of one member's knowledge of this peer's advertised subscriptions, with its requests and answers (docs/wire.md
+//! 10.7).
 
 use crate::time::Instant;
 use std::time::Duration;
 
-/// Who does not say that it knows the subscriptions here is asked after this, at first.
+/// Initial time after which a member that has not confirmed the subscriptions is asked.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
-/// The longest time between two questions.
+/// Maximum time between two requests.
 const ASK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// Delay of the first question for a flush: the news of the subscription leaves before it.
+/// Delay of the first request for a flush: the record with the subscription leaves before it.
 const FLUSH_ASK_DELAY: Duration = Duration::from_millis(1);
 
-/// The least time between two answers.
+/// Minimum time between two answers.
 const ANSWER_INTERVAL: Duration = Duration::from_millis(4);
 
-/// What a member has said of knowing this peer's subscriptions, and what is to be said to it.
+/// A member's confirmations of this peer's subscriptions, and the pending requests and answers to it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InterestSync {
-    /// Whether it spares messages, once it has said so.
+    /// True if the member suppresses messages; `None` until it announces that.
     suppresses: Option<bool>,
-    /// Up to which version it knows this peer's subscriptions.
+    /// Highest version of this peer's subscriptions that the member has confirmed.
     known: u64,
-    /// When it is asked next, and how long after that again.
+    /// Time of the next request, and the interval to the one after it.
     ask: Option<(Instant, Duration)>,
-    /// When it is told what is known of its own, and when it was told so last.
+    /// Time of the next answer on the member's own subscriptions, and of the last one.
     answer_at: Option<Instant>,
     answered: Option<Instant>,
-    /// It was waited for in vain, and is not until it says that it knows more.
+    /// True after a wait for the member timed out. Nothing waits for it again until it confirms a higher version.
     is_abandoned: bool,
-    /// Version of the subscriptions here that a flush waits for, though the member suppresses nothing.
+    /// Version of the local subscriptions that a flush waits for, though the member suppresses nothing.
     flushed: u64,
-    /// Whether a flush waited for it in vain. No flush waits for it until it says that it knows more.
+    /// True after a flush waited for the member in vain. No flush waits for it until it confirms a higher version.
     is_unresponsive: bool,
 }
 
 impl InterestSync {
-    /// This peer began a new epoch, of which nobody knows anything.
+    /// Resets the state because this peer began a new epoch, of which no peer knows anything.
     pub fn on_own_epoch(&mut self) {
         *self = InterestSync { suppresses: self.suppresses, ..InterestSync::default() };
     }
 
-    /// The member says whether it spares messages.
+    /// Handles the member's announcement that it suppresses messages or does not.
     pub fn on_control(&mut self, suppresses: bool) {
         self.suppresses = Some(suppresses);
         if !suppresses && self.flushed <= self.known {
@@ -48,12 +49,12 @@ impl InterestSync {
         }
     }
 
-    /// Whether the member suppresses messages that nobody wants, once it has said so.
+    /// Returns whether the member suppresses messages that nobody wants; `None` until it announces that.
     pub fn suppresses(&self) -> Option<bool> {
         self.suppresses
     }
 
-    /// The member says up to which version it knows the subscriptions; `version` is that of the last change of them.
+    /// Handles the member's confirmation of the subscriptions up to `known`; `version` is that of their last change.
     pub fn on_confirmed(&mut self, known: u64, version: u64) {
         if self.known < known || known == version {
             (self.ask, self.is_abandoned, self.is_unresponsive) = (None, false, false);
@@ -61,24 +62,25 @@ impl InterestSync {
         self.known = known;
     }
 
-    /// Somebody has waited long enough for it to know the subscriptions.
+    /// Stops waiting for the member to confirm the subscriptions.
     pub fn abandon(&mut self) {
         self.is_abandoned = true;
     }
 
-    /// Up to which version of the subscriptions, the last of which is `version`, nothing that they match is spared by the member;
-    /// one that has not said whether it spares messages is `taken_to`, and one that was waited for in vain is not.
+    /// Returns the highest version of the subscriptions whose matching messages the member never suppresses; `version`
+    /// is the last one. `taken_to` applies to a member that has not announced whether it suppresses. A member that was
+    /// waited for in vain counts as not suppressing.
     pub fn confirmed(&self, version: u64, taken_to: bool) -> u64 {
         if self.suppresses.unwrap_or(taken_to) && !self.is_abandoned { self.known } else { version }
     }
 
-    /// Whether it has yet to know this version, and is known to spare messages or waited for by a flush.
+    /// Returns whether the member has yet to confirm this version, and is known to suppress or is awaited by a flush.
     pub fn is_awaited(&self, version: u64) -> bool {
         self.suppresses == Some(true) && self.known < version || self.known < self.flushed
     }
 
-    /// Asks a member that suppresses nothing to say that it knows this version. One that suppresses says so unasked, and one that
-    /// has never mentioned subscriptions may not implement them.
+    /// Asks a member that suppresses nothing to confirm this version. A member that suppresses confirms unasked. A
+    /// member that has never mentioned subscriptions may not implement them.
     pub fn flush(&mut self, now: Instant, version: u64) {
         if self.suppresses == Some(false) && !self.is_unresponsive && self.known < version {
             self.flushed = version;
@@ -86,12 +88,12 @@ impl InterestSync {
         }
     }
 
-    /// Returns whether a flush of this version waits for it.
+    /// Returns whether a flush of this version waits for the member.
     pub fn is_flushing(&self, version: u64) -> bool {
         self.known < self.flushed && self.known < version
     }
 
-    /// Ends the waiting of flushes for a member that has not answered in time.
+    /// Ends the flushes that wait for a member without a timely answer.
     pub fn end_flush(&mut self) {
         if self.known < self.flushed {
             (self.flushed, self.is_unresponsive) = (0, true);
@@ -101,13 +103,13 @@ impl InterestSync {
         }
     }
 
-    /// It is to be told what is known of its own subscriptions.
+    /// Schedules an answer on the member's own subscriptions.
     pub fn schedule_answer(&mut self, at: Instant) {
         let earliest = self.answered.map_or(at, |answered| at.max(answered + ANSWER_INTERVAL));
         self.answer_at.get_or_insert(earliest);
     }
 
-    /// Whether a word is to be said to it now, to ask or to answer.
+    /// Returns whether a control message to the member is due now, to request or to answer.
     pub fn take_due(&mut self, now: Instant, version: u64) -> bool {
         if self.ask.is_none() && self.is_awaited(version) {
             self.ask = Some((now + ASK_INTERVAL, ASK_INTERVAL));
@@ -123,7 +125,7 @@ impl InterestSync {
         is_due
     }
 
-    /// When a word is to be said.
+    /// Returns the time of the next control message to the member.
     pub fn deadline(&self) -> Option<Instant> {
         self.ask.map(|(at, _)| at).into_iter().chain(self.answer_at).min()
     }

@@ -1,8 +1,8 @@
-//! The ledger of one stream of datagrams: each datagram from the baseline to the highest known is delivered, held,
-//! pending, lost or unverified (reliability.md 3.1), and what is known of the messages in the missing ones.
+//! Ledger of one datagram stream: each datagram from the baseline to the highest known is delivered, held, pending,
+//! lost or unverified (reliability.md 3.1). It also counts the messages in the missing datagrams.
 //!
-//! The ledger works on numbers and counts alone. It never looks into a datagram, so no limit on what is kept about
-//! subjects can cost detection (R9).
+//! The ledger works on numbers and counts alone. It never looks into a datagram, so no limit on per-subject state can
+//! cost detection (R9).
 
 mod forgery;
 mod settled;
@@ -24,25 +24,26 @@ use std::time::Duration;
 struct DatagramGap {
     first: u64,
     last: u64,
-    /// Messages begun before `first`, as its lower neighbour says.
+    /// Number of messages begun before `first`, according to the lower neighbour.
     before: u64,
-    /// Messages begun up to and including `last`, as its upper neighbour says.
+    /// Number of messages begun up to and including `last`, according to the upper neighbour.
     after: u64,
-    /// When the last word before the gap came: what is missing was sent later than that, less the latency.
+    /// Arrival time of the last datagram before the gap. The missing datagrams were sent later than that, less the
+    /// latency.
     since: Instant,
-    /// When the word after the gap came.
+    /// Arrival time of the datagram that revealed the gap.
     found: Instant,
-    /// When it is settled.
+    /// Time at which the gap is settled.
     deadline: Instant,
-    /// Datagrams of it that this host's kernel dropped.
+    /// Number of datagrams in the gap that this host's kernel dropped.
     overrun: u64,
-    /// When the publisher is asked for it next; never, if it need not be asked any more.
+    /// Time of the next request to the publisher; `None` if no request is needed any more.
     ask_at: Option<Instant>,
-    /// How often it was asked.
+    /// Number of requests sent for the gap.
     asked: u32,
-    /// When it was asked last.
+    /// Time of the last request.
     asked_at: Instant,
-    /// Its content is known from a manifest, and fetched in another way.
+    /// True if the content is known from a manifest and is fetched in another way.
     is_known: bool,
 }
 
@@ -56,37 +57,37 @@ impl DatagramGap {
     }
 }
 
-/// What became of a datagram, or of word of one.
+/// Outcome of adding a datagram, or an announcement of one, to the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acceptance {
-    /// The next or a later one; whatever lies between is now pending.
+    /// The next datagram or a later one; all datagrams in between are now pending.
     Fresh,
-    /// It was missing.
+    /// The datagram was missing.
     Filled,
-    /// It was missing, and asked for, by this peer or by another.
+    /// The datagram was missing, and was requested by this peer or by another.
     Repaired,
-    /// At or before the baseline.
+    /// The datagram is at or before the baseline.
     BeforeBaseline,
-    /// Received before.
+    /// The datagram was received before.
     Duplicate,
-    /// Its range was settled before it came.
+    /// The datagram's range was settled before it arrived.
     Late,
-    /// Its counts contradict what is known of its neighbours.
+    /// The datagram's counts contradict those of its neighbours.
     Contradiction,
 }
 
-/// What a gap that is found now is given on its way.
+/// Context of a gap that is found now.
 #[derive(Debug)]
 pub struct GapContext<'a> {
-    /// The time.
+    /// Current time.
     pub now: Instant,
-    /// When the word that shows the gap arrived, at the earliest.
+    /// Earliest possible arrival time of the datagram that reveals the gap.
     pub arrived: Instant,
-    /// When the gap is settled.
+    /// Time at which the gap is settled.
     pub deadline: Instant,
-    /// When the publisher is asked.
+    /// Schedule of requests to the publisher.
     pub nak_scheduler: &'a mut NakScheduler,
-    /// Kernel drops not yet accounted for; reduced by those that explain the gap.
+    /// Number of kernel drops not yet accounted for; those that explain the gap are subtracted.
     pub overrun: &'a mut u64,
 }
 
@@ -94,39 +95,39 @@ pub struct GapContext<'a> {
 #[derive(Clone, Debug)]
 pub struct Ledger {
     states: DatagramStates,
-    /// Messages begun in all datagrams up to `states.high`.
+    /// Number of messages begun in all datagrams up to `states.high`.
     count: u64,
-    /// The highest datagram that arrived or that a manifest lists, or the baseline, and the messages begun up to there. Only words
-    /// told of what is above.
+    /// The highest datagram that arrived or that a manifest lists, or the baseline, with the messages begun up to it.
+    /// Everything above it was only announced.
     arrived: (Dseq, u64),
     marks: AcceptedMarks,
-    /// When `states.high` was last known to be the highest.
+    /// Time at which `states.high` was last known to be the highest.
     high_at: Instant,
-    /// Whether what arrives is known not to have been sent long ago.
+    /// True if arriving datagrams are known to have been sent recently.
     is_dated: bool,
-    /// When the datagram accepted last was first known to exist.
+    /// Time at which the datagram accepted last was first known to exist.
     reached: Instant,
-    /// When the last word before the gap that was filled last came.
+    /// Arrival time of the last datagram before the gap that was filled last.
     since: Instant,
     gaps: VecDeque<DatagramGap>,
     settled: SettledRanges,
-    /// When the publisher is to be asked next, at the earliest.
+    /// Earliest time of the next request to the publisher.
     ask_at: Option<Instant>,
-    /// Before that it is not asked again, whatever is due.
+    /// Time before which no further request is sent, whatever is due.
     ask_after: Instant,
-    /// The publisher has nothing of the datagrams up to here any more.
+    /// Highest datagram up to which the publisher can retransmit nothing any more.
     gone_to: Dseq,
-    /// The most ranges in `gaps` and in `settled`.
+    /// Maximum number of ranges in `gaps` and in `settled`.
     ranges_max: usize,
 }
 
-/// The earlier of two instants that may be never.
+/// Returns the earlier of two optional instants; `None` means never.
 fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     a.into_iter().chain(b).min()
 }
 
 impl Ledger {
-    /// A ledger that owes everything after `baseline`, up to which `count` messages were begun.
+    /// Creates a ledger that owes everything after `baseline`, up to which `count` messages were begun.
     pub fn new(baseline: Dseq, count: u64, now: Instant, ranges_max: usize) -> Ledger {
         Ledger {
             states: DatagramStates { baseline, high: baseline, ..DatagramStates::default() },
@@ -146,70 +147,72 @@ impl Ledger {
         }
     }
 
-    /// The same, if nothing tells yet when the first datagram was sent: it may be a resend to somebody else. Gaps may
-    /// then have begun at any time, until there is word of the highest.
+    /// Marks the send time of the first datagram as unknown: it may be a retransmission for another receiver. Gaps may
+    /// then have begun at any time, until the highest datagram is announced.
     pub fn undated(self) -> Ledger {
         Ledger { high_at: Instant::ZERO, is_dated: false, ..self }
     }
 
-    /// A ledger of the same stream that owes only what follows the highest datagram known.
+    /// Returns a ledger of the same stream that owes only what follows the highest datagram known.
     pub fn tail(&self, now: Instant) -> Ledger {
         let ledger = Ledger::new(self.states.high, self.count, now, self.ranges_max);
         Ledger { high_at: self.high_at, is_dated: self.is_dated, ..ledger }
     }
 
-    /// The highest datagram known to exist.
+    /// Returns the highest datagram known to exist.
     pub fn high(&self) -> Dseq {
         self.states.high
     }
 
-    /// Messages begun in all datagrams up to the highest known.
+    /// Returns the number of messages begun in all datagrams up to the highest known.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// When the datagram accepted last was first known to exist: when it arrived, or when the gap that it fills was
-    /// found. Later datagrams may have come since then, earlier ones not be there yet.
+    /// Returns the time at which the datagram accepted last was first known to exist. That is its arrival, or the time
+    /// at which the gap that it fills was found. Later datagrams may have arrived since, and earlier ones may be
+    /// missing.
     pub fn reached(&self) -> Instant {
         self.reached
     }
 
-    /// The datagram that filled a gap last was sent later than this, less the latency.
+    /// Returns the time after which the datagram that filled a gap last was sent, less the latency.
     pub fn since(&self) -> Instant {
         self.since
     }
 
-    /// The lowest datagram that is not settled: everything below it is delivered, held for no gap, lost or unverified.
+    /// Returns the lowest datagram that is not settled. Every datagram below it is delivered, held for no gap, lost or
+    /// unverified.
     pub fn frontier(&self) -> Dseq {
         self.gaps.front().map_or(self.states.high.next(), |gap| Dseq(gap.first))
     }
 
-    /// The highest datagram was sent earlier than was known, by this.
+    /// Corrects the send time of the highest datagram, which was earlier by `by`.
     pub fn on_older(&mut self, by: Duration) {
         self.high_at = self.high_at - by;
     }
 
-    /// Whether datagrams are awaited.
+    /// Returns whether datagrams are awaited.
     pub fn is_waiting(&self) -> bool {
         !self.gaps.is_empty()
     }
 
-    /// The number of pending ranges; above the limit the oldest must be settled.
+    /// Returns whether there are more pending ranges than allowed. The oldest must then be settled.
     pub fn is_over_limit(&self) -> bool {
         self.ranges_max < self.gaps.len()
     }
 
-    /// The states of all datagrams, which sum to `high - baseline`.
+    /// Returns the states of all datagrams, which sum to `high - baseline`.
     pub fn states(&self) -> DatagramStates {
         self.states
     }
 
-    /// Messages in settled ranges that nothing has explained yet.
+    /// Returns the number of messages in settled ranges that nothing has explained yet.
     pub fn unexplained(&self) -> u64 {
         self.settled.unexplained()
     }
 
-    /// A datagram with `messages` begun in it, after `before` in all earlier ones, arrived.
+    /// Adds a received datagram with `messages` begun in it, after `before` in all earlier ones.
     pub fn on_datagram(
         &mut self,
         found: &mut GapContext<'_>,
@@ -253,14 +256,16 @@ impl Ledger {
         Acceptance::Late
     }
 
-    /// A datagram exists, with so many messages begun up to its end: more than words speak for it.
+    /// Records that a datagram exists, with `after` messages begun up to its end. That is stronger evidence than an
+    /// announcement.
     fn on_proven(&mut self, dseq: Dseq, after: u64) {
         if self.arrived.0 < dseq {
             self.arrived = (dseq, after);
         }
     }
 
-    /// Word that `high` datagrams with `count` messages exist (a heartbeat or a BYE). Tells whether it fits what is known.
+    /// Handles an announcement that `high` datagrams with `count` messages exist (a heartbeat or a BYE). Returns
+    /// whether it agrees with the ledger.
     pub fn on_control(&mut self, found: &mut GapContext<'_>, high: Dseq, count: u64) -> bool {
         if high < self.states.high {
             let is_newer = self.arrived.0 < high && self.arrived.1 <= count || (high, count) == self.arrived;
@@ -268,7 +273,7 @@ impl Ledger {
                 self.retract(high, count);
                 return true;
             }
-            // What is above it was sent after it.
+            // Datagrams above it were sent after it.
             self.is_dated |= count <= self.count;
             return count <= self.count;
         }
@@ -288,7 +293,8 @@ impl Ledger {
         true
     }
 
-    /// Whether a datagram that arrives, and fits those that arrived before, proves that what words told of it was wrong.
+    /// Returns whether an arriving datagram, which agrees with those that arrived before, disproves an earlier
+    /// announcement.
     fn contradicts_words(&self, dseq: Dseq, before: u64, after: u64) -> bool {
         let fits_arrived = self.arrived.1 <= before && (self.arrived.0.next() < dseq || self.arrived.1 == before);
         if dseq <= self.arrived.0 || self.states.high < dseq || !fits_arrived || dseq <= self.settled.forgotten_to() {
@@ -300,9 +306,9 @@ impl Ledger {
         self.settled.at(dseq).is_some_and(|range| range.messages < after - before)
     }
 
-    /// Takes back what earlier words told of datagrams above `high`, none of which arrived: a later word, or a datagram, says
-    /// that only `count` messages and `high` datagrams exist. What is announced never shrinks, so one of the words was forged, and
-    /// it must not cost the datagrams that are yet to be sent.
+    /// Retracts what earlier control messages announced above `high`, where no datagram arrived. A later control
+    /// message or a datagram shows that only `count` messages and `high` datagrams exist. Announced values never
+    /// shrink, so one of the messages was forged. It must not cost the datagrams that are still to be sent.
     fn retract(&mut self, high: Dseq, count: u64) {
         while let Some(gap) = self.gaps.back_mut().filter(|gap| high.0 < gap.last) {
             let kept = (high.0 + 1).saturating_sub(gap.first);
@@ -321,7 +327,7 @@ impl Ledger {
         self.gone_to = self.gone_to.min(high);
     }
 
-    /// The highest was the highest when word of it was sent.
+    /// Records that the highest datagram was still the highest when the control message was sent.
     fn on_dated(&mut self, arrived: Instant) {
         self.high_at = self.high_at.max(arrived);
         self.is_dated = true;
@@ -367,7 +373,7 @@ impl Ledger {
             found.nak_scheduler.on_answer(found.now.since(gap.asked_at));
         }
         self.take_out(at, dseq, (before, after), gap.overrun);
-        // Answers come in order: while they come, what follows is not asked for again.
+        // Answers arrive in order. While they arrive, the datagrams that follow are not requested again.
         if let Some(upper) = self.gaps.get_mut(at + usize::from(gap.first < dseq))
             && upper.first == dseq + 1
             && 0 < upper.asked
@@ -383,7 +389,7 @@ impl Ledger {
         Acceptance::Repaired
     }
 
-    /// Takes one datagram out of a gap; what is left of the gap stays in one or two parts. At most `overrun` datagrams of
+    /// Takes one datagram out of a gap; the rest of the gap stays in one or two parts. At most `overrun` datagrams of
     /// both parts together count as dropped by the kernel.
     fn take_out(&mut self, at: usize, dseq: u64, (before, after): (u64, u64), overrun: u64) {
         let gap = self.gaps[at];
@@ -401,8 +407,8 @@ impl Ledger {
         self.states.pending -= 1;
     }
 
-    /// Whether the content of this pending datagram, with `messages` begun in it after `before`, fits its neighbours.
-    /// `None` if it is not pending.
+    /// Returns whether the content of this pending datagram, with `messages` begun in it after `before`, agrees with
+    /// its neighbours. Returns `None` if it is not pending.
     pub fn fits(&self, dseq: Dseq, before: u64, messages: u64) -> Option<bool> {
         let after = before.checked_add(messages)?;
         let gap = self.gaps.get(self.gap_of(dseq)?)?;
@@ -414,12 +420,12 @@ impl Ledger {
         )
     }
 
-    /// When a pending datagram was found missing; `None` if it is not pending.
+    /// Returns the time at which a pending datagram was found missing; `None` if it is not pending.
     pub fn found(&self, dseq: Dseq) -> Option<Instant> {
         Some(self.gaps.get(self.gap_of(dseq)?)?.found)
     }
 
-    /// Whether this datagram is missing and still awaited.
+    /// Returns whether this datagram is missing and still awaited.
     pub fn is_pending(&self, dseq: Dseq) -> bool {
         self.gap_of(dseq).is_some()
     }
@@ -429,7 +435,8 @@ impl Ledger {
         self.gaps.get(at).is_some_and(|gap| gap.first <= dseq.0).then_some(at)
     }
 
-    /// The content of a pending datagram is known: it stays pending, as a gap of its own, and is not asked for again.
+    /// Records that the content of a pending datagram is known. It stays pending, as a gap of its own, and is not
+    /// requested again.
     pub fn on_content_known(&mut self, dseq: Dseq, before: u64, messages: u64) {
         let Some(at) = self.gap_of(dseq) else { return };
         self.on_proven(dseq, before + messages);
@@ -450,8 +457,8 @@ impl Ledger {
         self.states.pending += 1;
     }
 
-    /// The publisher has nothing of the datagrams up to `last` any more, for what is oldest goes first: a gap among them
-    /// is settled as soon as everything before it is.
+    /// Records that the publisher can retransmit nothing up to `last` any more, because it evicts the oldest first. A
+    /// gap among these datagrams is settled as soon as everything before it is.
     pub fn on_gone(&mut self, last: Dseq) {
         self.gone_to = self.gone_to.max(last.min(self.states.high));
     }
@@ -460,17 +467,17 @@ impl Ledger {
         !gap.is_known && gap.last <= self.gone_to.0
     }
 
-    /// Whether the oldest gap is a datagram whose content is known.
+    /// Returns the datagram of the oldest gap if its content is known.
     pub fn known_first(&self) -> Option<Dseq> {
         self.gaps.front().filter(|gap| gap.is_known).map(|gap| Dseq(gap.first))
     }
 
-    /// When the publisher is to be asked next, at the earliest.
+    /// Returns the earliest time of the next request to the publisher.
     pub fn request_deadline(&self) -> Option<Instant> {
         self.ask_at.map(|at| at.max(self.ask_after))
     }
 
-    /// Calls `ask` with every range that is to be asked for now, until it has no room.
+    /// Calls `ask` with every range that is due for a request, until `ask` has no space left.
     pub fn send_due_requests(
         &mut self,
         now: Instant,
@@ -500,7 +507,7 @@ impl Ledger {
         }
     }
 
-    /// Nothing more is sent again: what is missing is settled at `deadline` at the latest.
+    /// Ends all requests: no more retransmissions come, and missing datagrams are settled at `deadline` at the latest.
     pub fn expedite(&mut self, deadline: Instant) {
         for gap in &mut self.gaps {
             gap.deadline = gap.deadline.min(deadline);
@@ -508,7 +515,7 @@ impl Ledger {
         }
     }
 
-    /// The publisher is there after all: what is missing is asked for again, and awaited until `deadline`.
+    /// Resumes requests because the publisher is alive after all. Missing datagrams are awaited until `deadline`.
     pub fn resume(&mut self, now: Instant, deadline: Instant, nak_scheduler: &mut NakScheduler) {
         for gap in &mut self.gaps {
             gap.deadline = gap.deadline.max(deadline);
@@ -519,50 +526,51 @@ impl Ledger {
         }
     }
 
-    /// The publisher was not heard for a while that does not count: the gaps found before are awaited for longer (A1).
+    /// Extends the deadlines of earlier gaps by the time during which the publisher was not heard, which does not count
+    /// (A1).
     pub fn postpone(&mut self, now: Instant, by: Duration) {
         for gap in self.gaps.iter_mut().filter(|gap| gap.found < now) {
             gap.deadline = gap.deadline + by;
         }
     }
 
-    /// A datagram that arrived cannot be handed on yet.
+    /// Marks a received datagram as held: it cannot be handed on yet.
     pub fn hold(&mut self) {
         self.states.delivered -= 1;
         self.states.held += 1;
     }
 
-    /// A held datagram is wholly handed on.
+    /// Marks a held datagram as handed on completely.
     pub fn release(&mut self) {
         self.states.held -= 1;
         self.states.delivered += 1;
     }
 
-    /// Something wanted of a datagram that counted as delivered, and perhaps as repaired, is lost, its content being known.
+    /// Marks a delivered, perhaps repaired, datagram as lost: a wanted part of it is lost, and its content is known.
     pub fn lose(&mut self, was_repaired: bool) {
         self.states.delivered -= 1;
         self.states.repaired -= u64::from(was_repaired);
         self.states.lost += 1;
     }
 
-    /// When the next gap is settled.
+    /// Returns the time at which the next gap is settled.
     pub fn deadline(&self) -> Option<Instant> {
         self.gaps.front().map(|gap| if self.is_gone(gap) { gap.found } else { gap.deadline })
     }
 
-    /// Whether the oldest gap is to be settled, when those due until `to` are.
+    /// Returns whether the oldest gap must be settled, given that gaps due until `to` are.
     pub fn is_due(&self, to: Instant) -> bool {
         self.gaps.front().is_some_and(|gap| self.is_gone(gap) || gap.deadline <= to)
     }
 
-    /// Gives up on the oldest gap, for `reason` or because the publisher does not have it any more.
+    /// Gives up the oldest gap, for `reason` or because the publisher no longer has it.
     pub fn settle_first(&mut self, reason: Reason) -> Option<SettledRange> {
         // Rule: gap
         let is_gone = self.is_gone(self.gaps.front()?);
         self.settle_oldest(if is_gone { Reason::Expired } else { reason })
     }
 
-    /// Gives up on the oldest gap, whatever its deadline.
+    /// Gives up the oldest gap, whatever its deadline.
     pub fn settle_oldest(&mut self, reason: Reason) -> Option<SettledRange> {
         let gap = self.gaps.pop_front()?;
         let datagrams = gap.datagrams();
@@ -586,12 +594,13 @@ impl Ledger {
         Some(range)
     }
 
-    /// How many messages of a range just settled nothing has explained yet, though the limit may have taken it already.
+    /// Returns the number of unexplained messages of a range just settled, even if the limit has already evicted the
+    /// range.
     pub fn unexplained_in(&self, settled: &SettledRange) -> Count {
         self.settled.unexplained_in(settled)
     }
 
-    /// What is missing between two datagrams that arrived; `recent` divides old from recent.
+    /// Returns the messages missing between two datagrams that arrived; `recent` divides old from recent.
     pub fn unexplained_between(&self, after: Dseq, before: Dseq, recent: Instant) -> UnexplainedMessages {
         self.settled.unexplained_between(after, before, recent)
     }
@@ -601,8 +610,8 @@ impl Ledger {
         self.settled.missing_between(after, before)
     }
 
-    /// `messages` that stood in the settled ranges between two datagrams are now known (R12).
-    /// False if there were not so many: the numbers of the subject and the counts of the datagrams disagree.
+    /// Explains `messages` of the settled ranges between two datagrams that arrived (R12). Returns false if the ranges
+    /// hold fewer: the numbers of the subject and the counts of the datagrams then disagree.
     pub fn explain(&mut self, after: Dseq, before: Dseq, messages: u64) -> bool {
         let explained = self.settled.explain(after, before, messages);
         self.states.unverified -= explained.datagrams;
@@ -616,7 +625,7 @@ impl Ledger {
         MissingDatagrams { datagrams: 1, overrun }
     }
 
-    /// Returns whether the invariants hold that can be seen without going through anything. They hold after every change.
+    /// Returns whether the invariants hold that are checked in constant time. They hold after every change.
     #[inline]
     pub fn is_intact(&self) -> bool {
         let s = &self.states;
@@ -643,7 +652,7 @@ impl Ledger {
         )
     }
 
-    /// Every datagram from the baseline to the highest known is in exactly one state.
+    /// Asserts that every datagram from the baseline to the highest known is in exactly one state.
     pub fn assert_invariants(&self) {
         let s = &self.states;
         self.settled.assert_invariants();
@@ -671,7 +680,8 @@ mod tests {
         Instant::from_nanos(nanos)
     }
 
-    /// What a gap found at `now` gets, with so many kernel drops; it is settled 100 ns later.
+    /// Calls `with` with the context of a gap found at `now`, with `overrun` kernel drops. The gap is settled 100 ns
+    /// later.
     fn found<T>(now: u64, overrun: &mut u64, with: impl FnOnce(&mut GapContext<'_>) -> T) -> T {
         let nak_scheduler = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(now));
         with(&mut GapContext { now: at(now), arrived: at(now), deadline: at(now + 100), nak_scheduler, overrun })
@@ -904,7 +914,7 @@ mod tests {
         ledger.assert_invariants();
     }
 
-    /// The obviously right twin: one state for each datagram in a plain vector.
+    /// Compares with a trivially correct model: one state for each datagram in a plain vector.
     /// Proves: W74, number
     #[test]
     fn random_histories_agree_with_a_plain_list_of_states() {

@@ -1,56 +1,56 @@
-//! Whether the multicasts of a member still arrive while its unicast words do (reliability.md 3.4).
+//! Detection of lost multicast of a member whose unicast still arrives (reliability.md 3.4).
 //!
-//! A switch that believes that nobody is left in the group swallows multicasts in silence. The member's unicast words go
-//! on, and say so: it sends one of either kind at least once in a heartbeat interval.
+//! A switch that wrongly believes the group to be empty drops multicast silently. The member's unicast continues and
+//! reveals that: the member sends both kinds at least once in a heartbeat interval.
 
 use crate::message::Dseq;
 use crate::time::Instant;
 use std::time::Duration;
 
-/// While it lasts, the group is joined anew once in this time.
+/// Time between two rejoins of the group while multicast does not arrive.
 pub const REJOIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// So many datagrams sent between two unicast words, of which none arrived, are not left to chance: with as many
-/// heartbeats, a network that loses a third of all loses these once in ten million times.
+/// Minimum number of datagrams sent between two unicast control messages, none of which arrived, that rules out chance.
+/// With 8 heartbeats, a network that loses a third of all datagrams loses these once in ten million times.
 const MISSED_MIN: u64 = 8;
 
-/// What was heard of a member by multicast, and by unicast since then.
+/// Observed multicast of a member, and its unicast since then.
 #[derive(Clone, Copy, Debug)]
 pub struct MulticastLiveness {
-    /// Since when there was nothing but unicast words, one in each interval; or the last multicast.
+    /// Time since which only unicast control messages arrived, one in each interval; or the time of the last multicast.
     since: Instant,
-    /// The last unicast word.
+    /// Time of the last unicast control message.
     word: Instant,
-    /// Its highest datagram at the first word since then, if there was one.
+    /// Highest datagram announced by the first control message since then, if there was one.
     first: Option<Dseq>,
-    /// Datagrams that it sent between that word and the last one.
+    /// Number of datagrams that the member sent between that control message and the last one.
     missed: u64,
-    /// When the group is joined anew, while no multicasts come.
+    /// Time of the next rejoin of the group, while no multicast arrives.
     rejoin_at: Option<Instant>,
 }
 
 impl MulticastLiveness {
-    /// As after a multicast.
+    /// Creates the state as after a multicast.
     pub fn new(now: Instant) -> MulticastLiveness {
         MulticastLiveness { since: now, word: now, first: None, missed: 0, rejoin_at: None }
     }
 
-    /// Whether its multicasts do not arrive.
+    /// Returns whether the member's multicast does not arrive.
     pub fn is_dead(&self) -> bool {
         self.rejoin_at.is_some()
     }
 
-    /// A multicast of it arrived. True if none had for long.
+    /// Handles a multicast of the member. Returns true if multicast was dead before.
     pub fn on_multicast(&mut self, now: Instant) -> bool {
         let was_dead = self.is_dead();
         *self = MulticastLiveness { word: self.word, ..MulticastLiveness::new(now) };
         was_dead
     }
 
-    /// A unicast word of it arrived, whose highest datagram is `high`.
+    /// Handles a unicast control message of the member, which announces `high` as its highest datagram.
     pub fn on_control(&mut self, now: Instant, heartbeat: Duration, high: Dseq) {
         // Rule: blackhole
-        // When unicast words were missing as well, nothing of it could be heard at all.
+        // If unicast control messages were missing as well, the member could not be heard at all.
         if self.word + heartbeat * 3 / 2 < now {
             (self.since, self.first, self.missed) = (now, None, 0);
         }
@@ -59,12 +59,12 @@ impl MulticastLiveness {
         self.missed = high.0.saturating_sub(first.0);
     }
 
-    /// When it must have been heard by multicast at the latest; while it is not, when the group is joined next.
+    /// Returns the time at which the member's multicast counts as dead; once dead, the time of the next rejoin.
     pub fn deadline(&self, heartbeat: Duration) -> Option<Instant> {
         if self.rejoin_at.is_some() {
             return self.rejoin_at;
         }
-        // Two words, about an interval apart, with many datagrams in between.
+        // Two control messages, about an interval apart, with many datagrams in between.
         if MISSED_MIN <= self.missed {
             return Some(self.since + heartbeat * 3 / 4);
         }
@@ -72,7 +72,7 @@ impl MulticastLiveness {
         (self.since + heartbeat <= self.word).then(|| self.since + heartbeat * 9 / 4)
     }
 
-    /// Whether the group should be joined anew now.
+    /// Returns whether the group should be joined anew now.
     pub fn take_due(&mut self, now: Instant, heartbeat: Duration) -> bool {
         let is_due = self.deadline(heartbeat).is_some_and(|deadline| deadline <= now);
         if is_due {
@@ -92,8 +92,8 @@ mod tests {
         Instant::ZERO + Duration::from_millis(millis)
     }
 
-    /// Tells a story of multicasts `m`, words `w`, and words with a highest datagram `w:9`, each with its time, and compares
-    /// when the group was joined anew, and when a multicast came after that.
+    /// Replays a story of multicasts `m`, control messages `w`, and control messages with a highest datagram `w:9`,
+    /// each with its time. Compares the rejoin times, and the times of later multicasts.
     fn check(story: &str, expected: &str) {
         let mut liveness = MulticastLiveness::new(at(0));
         let mut told = Vec::new();
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn words_without_multicasts_tell_and_go_on_telling() {
         check("w@500 w@1500 w@2500 w@3500 w@4500 w@5500 w@6500 w@7500 m@8000 w@8500", "2250, 7250, back 8000");
-        // While it publishes, the second word is enough.
+        // While the member publishes, the second control message is enough.
         check("w:10@500 w:510@1500 w:1010@2500", "1500");
         check("m@900 w:10@1000 w:17@2000 w:30@3000", "3000");
     }
@@ -135,11 +135,11 @@ mod tests {
     #[test]
     fn a_lost_heartbeat_and_a_silence_of_both_tell_nothing() {
         check("w@500 w@1500 m@2100 w@2500 m@3100 w@3500 w@4500 m@5200 w@5500", "");
-        // A partition, after which a word comes first; a pause of this peer; a publisher that crashed.
+        // A partition, after which a control message arrives first; a pause of this peer; a publisher that crashed.
         check("m@900 w@1000 w@4500 m@5000 w@5500", "");
         check("m@900 w:5@1000 w:900@6000 m@6000 w:901@7000 m@7200 m@9000", "");
         check("m@900 w@1000 m@9000 w@9000 m@9900", "");
-        // Words out of turn, with much data on its way.
+        // Unscheduled control messages, with much data in flight.
         check("m@900 w:5@1000 w:50@1001 w:90@1002 m@1003 w:200@2000 m@2001 w@3000", "");
     }
 }

@@ -1,8 +1,9 @@
-//! What this peer tells others of its clients' subscriptions: how many of them want the same, and when that changed last.
+//! The subscriptions of this peer's clients as advertised to other peers: the number with each filter, and the last
+//! change.
 //!
-//! Every change gets the next version. A record tells of all entries whose last change lies in a span of versions, so what was
-//! lost is told again from where the asker stands, and what comes late or twice is seen to be known. Entries that ended stay as
-//! such, for those who know them; there are at most so many, and who stands before the oldest builds a new table.
+//! Every change gets the next version. A record covers all entries whose last change lies in a span of versions. Lost
+//! records are repeated from the requester's version, and late or duplicate records are recognized as known. Ended
+//! entries stay for the peers that know them, up to a limit. A requester below the oldest of them builds a new table.
 
 use crate::message::SubscriptionFilter;
 use crate::proto::mutant::{Mutant, Mutants};
@@ -12,22 +13,22 @@ use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Entries that ended and are still told of; beyond that the oldest are forgotten, and the floor rises.
+/// Maximum number of ended entries that are still advertised; beyond it the oldest are forgotten, and the floor rises.
 pub const ENDED_MAX: usize = 65_536;
 
-/// The subscriptions of this peer's clients, as others are told of them.
+/// The subscriptions of this peer's clients as advertised to other peers.
 #[derive(Debug)]
 pub struct LocalInterest {
     entries: HashMap<Arc<SubscriptionFilter>, LocalEntry, FixedState>,
-    /// Every entry under its version.
+    /// Every entry by its version.
     by_version: BTreeMap<u64, Arc<SubscriptionFilter>>,
-    /// The versions of those that ended.
+    /// Versions of ended entries.
     ended: BTreeSet<u64>,
     ended_max: usize,
-    /// Entries that ended at this version or before are forgotten.
+    /// Version up to which ended entries are forgotten.
     floor: u64,
     high: u64,
-    /// All have been told up to this version.
+    /// Version up to which all entries have been announced.
     sent: u64,
     mutants: Mutants,
 }
@@ -39,7 +40,7 @@ struct LocalEntry {
 }
 
 impl LocalInterest {
-    /// No subscriptions; `seed` makes the places in the table unpredictable.
+    /// Creates an empty table; `seed` makes hashing unpredictable.
     pub fn new(seed: u64, ended_max: usize, mutants: Mutants) -> LocalInterest {
         LocalInterest {
             entries: HashMap::with_hasher(FixedState::with_seed(seed)),
@@ -53,12 +54,12 @@ impl LocalInterest {
         }
     }
 
-    /// The version of the last change.
+    /// Returns the version of the last change.
     pub fn high(&self) -> u64 {
         self.high
     }
 
-    /// One subscription more, or one less, wants this.
+    /// Counts one more or one less subscription with this filter.
     pub fn change(&mut self, wanted: &SubscriptionFilter, is_more: bool) {
         self.high += 1;
         let key = match self.entries.get_key_value(wanted) {
@@ -86,7 +87,7 @@ impl LocalInterest {
         }
     }
 
-    /// Whether there is something that was not told to all.
+    /// Returns whether there are changes that have not been announced to all.
     pub fn has_changes(&self) -> bool {
         self.sent < self.high
     }
@@ -96,23 +97,23 @@ impl LocalInterest {
         self.sent = 0;
     }
 
-    /// The next record for all, with at most so many bytes of entries.
+    /// Returns the next record for all peers, with at most `room` bytes of entries.
     pub fn poll_changes(&mut self, room: usize) -> Option<Interest> {
-        // Whoever does not know what was forgotten has to ask anyway.
+        // A peer that does not know forgotten entries must send a request anyway.
         self.sent = self.sent.max(self.floor);
         let record = self.record(self.sent, 0, room)?;
         self.sent = record.upto;
         Some(record)
     }
 
-    /// The answer to a request: at most so many records, each with at most so many bytes of entries.
+    /// Returns the answer to a request: at most `records_max` records, each with at most `room` bytes of entries.
     pub fn answer(&self, request: &InterestRequest, room: usize, records_max: usize) -> Vec<Interest> {
         let is_anew = request.from.max(request.base) < self.floor;
-        // Of what ended before its table was begun the asker knows nothing.
+        // The requester knows no entry that ended before its table was begun.
         let base = if is_anew { self.high } else { request.base };
         let base = if request.from < self.floor { base } else { 0 };
         let mut after = if is_anew { 0 } else { request.from };
-        // Whatever the asker says.
+        // The requester's value is untrusted.
         let base = base.min(self.high);
         let mut records = Vec::new();
         while records.len() < records_max {
@@ -123,8 +124,8 @@ impl LocalInterest {
         records
     }
 
-    /// All entries that changed last after this version, as many as there is room for, but for those that ended up to `base`;
-    /// `None` if that is the highest.
+    /// Returns the entries that changed last after this version, up to `room` bytes, without those that ended up to
+    /// `base`. Returns `None` if the version is the highest.
     fn record(&self, after: u64, base: u64, room: usize) -> Option<Interest> {
         if self.high <= after {
             return None;

@@ -4,14 +4,14 @@ use crate::message::{Count, Publisher, Reason};
 use crate::proto::stats::{DatagramStates, LossRow, LossTally};
 use crate::time::WallTime;
 
-/// What was counted about one publisher. Counters only rise.
+/// Loss counters of one publisher. Counters only rise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LossCounters {
     /// Messages received more than once.
     pub repeat: LossTally,
-    /// Messages received that nobody here subscribes to.
+    /// Messages received that no client of this peer subscribes to.
     pub not_sub: LossTally,
-    /// Messages received after they were missing and asked for (A5).
+    /// Messages received after they were missing and requested (A5).
     pub repaired: LossTally,
     /// Messages lost: the sum of the lower bounds.
     pub msg_loss: LossTally,
@@ -21,11 +21,11 @@ pub struct LossCounters {
     pub ibx_loss: LossTally,
     /// Messages sent before the first contact with a publisher whose age was not known.
     pub before_contact: u64,
-    /// When a datagram was last settled as unverified.
+    /// Time at which a datagram was last settled as unverified.
     pub unverified_at: Option<WallTime>,
-    /// The last reason told of something lost or unverified.
+    /// Last reported reason of a lost or unverified range.
     pub reason: Option<Reason>,
-    /// How often each reason was told, in the order of [`Reason::ALL`].
+    /// Number of reports for each reason, in the order of [`Reason::ALL`].
     pub reasons: [u64; Reason::ALL.len()],
     /// Missing datagrams that this host's kernel dropped.
     pub overrun: u64,
@@ -45,13 +45,13 @@ impl LossCounters {
         self.msg_loss_uncertain = self.msg_loss_uncertain.saturating_add(count.max() - count.min());
     }
 
-    /// Something lost or unverified is told with its reason.
+    /// Counts a report of a lost or unverified range with its reason.
     pub fn on_reported(&mut self, reason: Reason) {
         self.reason = Some(reason);
         self.reasons[reason as usize] += 1;
     }
 
-    /// The row of `show loss`.
+    /// Returns the row of `show loss`.
     pub fn row(&self, publisher: Publisher, unexplained: u64, datagrams: DatagramStates) -> LossRow {
         LossRow {
             publisher,

@@ -1,4 +1,4 @@
-//! The other peers: one member for each epoch heard, its liveness, and the streams from and to it.
+//! The other peers: one member for each observed epoch, with its liveness and the streams from and to it.
 
 use crate::message::{DeliveryMode, Dseq, Epoch, Message, MissingDatagrams, Publisher};
 use crate::proto::advisory::{AdvisoryStream, Throttle};
@@ -25,83 +25,85 @@ use crate::wire::{Announce, Header, Record, Report};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The part of the margin of R4 that covers latency.
+/// Part of the R4 margin that covers latency.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// The longest heartbeat interval that is believed: 60 s, the most that can be configured.
+/// Longest heartbeat interval that is accepted: 60 s, the configurable maximum.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 
-/// Bytes of the directed stream to one peer that can be sent again.
+/// Bytes of the directed stream to one peer that are kept for retransmission.
 const DIRECTED_RING_BYTES: usize = 256 << 10;
 
-/// Time after the first BYE of a peer in which its last report of queue-group messages may come.
+/// Time after the first BYE of a peer during which its last report of queue-group messages is accepted.
 pub const LAST_REPORT_TIME: Duration = Duration::from_millis(200);
 
-/// The largest plausible jump of a datagram number without anything in between (A10).
+/// Largest plausible jump of a datagram number with nothing in between (A10).
 pub const JUMP_MAX: u64 = 1 << 20;
-/// A HELLO that wants a reply is padded to this, so that the reply is never longer than the question (5.6).
+/// Padded length in bytes of a HELLO that requests a reply, so that the reply is never longer than the request (5.6).
 pub const HELLO_BYTES: usize = 256;
 
-/// Datagrams that are sent to an address that has proven nothing, for each datagram that is accepted from there.
+/// Number of datagrams sent to an unproven address for each datagram accepted from it.
 const UNPROVEN_DATAGRAMS: u8 = 3;
-/// A token that did not come back after so long is replaced in the next word to its peer: longer than a round trip on a LAN.
+/// Time after which an unreturned token is replaced in the next control message to its peer. It exceeds a round trip on
+/// a LAN.
 const TOKEN_TIME: Duration = Duration::from_millis(50);
-/// Peers that answer the first multicast of an address that has proven nothing, on the average; twice as many answer the next one.
+/// Average number of peers that answer the first multicast of an unproven address. Twice that number answer the next
+/// one.
 pub const ANSWERING_PEERS: u64 = 8;
-/// After so many datagrams that were not answered by unicast, no more than [`ANSWERING_PEERS`] answer any multicast.
+/// Number of datagrams without a unicast answer after which at most [`ANSWERING_PEERS`] answer any multicast.
 const UNANSWERED_MAX: u8 = 8;
 
-/// A name heard from two live epochs this long after the first contact with the newer is a duplicate; a packet of
-/// a peer that was restarted is never under way that long.
+/// Minimum time that a name must be observed on two live epochs, counted from the first contact with the newer, to be a
+/// duplicate. No packet of a restarted peer is in flight that long.
 pub const DUPLICATE_AFTER: Duration = Duration::from_millis(500);
 
-/// The margin μ of R4 for two clocks that ran for `age`: 100 ms and 2 x 500 ppm.
+/// Returns the margin μ of R4 for two clocks that ran for `age`: 100 ms and 2 x 500 ppm.
 pub fn margin(age: Duration) -> Duration {
     MARGIN + age / 1000
 }
 
-/// Which side of a member a datagram is taken by.
+/// Stream of a member to which a datagram belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Its multicast stream, for subscriptions in mode repair, and for the ledger.
+    /// The member's multicast stream, for subscriptions in mode repair and for the ledger.
     Bcast,
     /// The same stream for subscriptions in mode live.
     Live,
-    /// Its directed stream to this peer.
+    /// The member's directed stream to this peer.
     Ptp,
 }
 
 impl Side {
-    /// All of them.
+    /// All sides.
     pub const ALL: [Side; 3] = [Side::Bcast, Side::Live, Side::Ptp];
 
-    /// Whose subscriptions it serves.
+    /// Returns the delivery mode of the subscriptions that this side serves.
     pub fn mode(self) -> DeliveryMode {
         if self == Side::Live { DeliveryMode::Live } else { DeliveryMode::Repair }
     }
 }
 
-/// The number of the live side in the subscription window is that of the member and this bit.
+/// Bit that marks the live side: its number in the subscription window is the member's number with this bit set.
 const LIVE_BIT: u32 = 1 << 31;
 
-/// The first thing heard of an epoch.
+/// First datagram received from an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contact {
-    /// Its own word on how long it had been running, in milliseconds, saturating.
+    /// Uptime of the peer in milliseconds, as the peer announces it; saturating.
     pub uptime_ms: u32,
-    /// Whether the uptime is that of the sending. Data that is sent again has the uptime of its sealing.
+    /// True if the uptime is that of the transmission. A retransmission carries the uptime at which it was sealed.
     pub is_fresh: bool,
-    /// The datagram before the first one that follows for certain: one below the datagram heard, or the highest
-    /// that a heartbeat tells.
+    /// The datagram before the first one that certainly follows: one below the received datagram, or the highest that a
+    /// heartbeat announces.
     pub below: Dseq,
-    /// Messages begun up to `below`.
+    /// Number of messages begun up to `below`.
     pub count: u64,
-    /// The number of the datagram, if it was one of control.
+    /// Number of the datagram if it was a control datagram.
     pub control: Option<u64>,
 }
 
 impl Contact {
-    /// From a control datagram.
+    /// Creates a contact from a control datagram.
     pub fn of_announce(header: &Header, announce: &Announce) -> Contact {
         Contact {
             uptime_ms: header.uptime_ms,
@@ -112,7 +114,7 @@ impl Contact {
         }
     }
 
-    /// From a data datagram.
+    /// Creates a contact from a data datagram.
     pub fn of_data(header: &Header) -> Contact {
         Contact {
             uptime_ms: header.uptime_ms,
@@ -124,122 +126,123 @@ impl Contact {
     }
 }
 
-/// A jump held back until a second word confirms it.
+/// A jump held back until a second datagram confirms it.
 #[derive(Clone, Debug)]
 pub struct Quarantine {
-    /// The datagram number jumped to.
+    /// Datagram number after the jump.
     pub number: u64,
-    /// The datagram, if it was one of data.
+    /// The datagram, if it carries data.
     pub data: Option<(Header, Vec<Record>)>,
 }
 
 /// One epoch of another peer.
 #[derive(Debug)]
 pub struct Member {
-    /// How it is named in deliveries and losses.
+    /// Identity of the peer in deliveries and losses.
     pub publisher: Publisher,
     /// The address the epoch is bound to (A10).
     pub address: SocketAddr,
-    /// How it is doing.
+    /// Liveness state of the peer.
     pub state: MemberState,
-    /// When it was heard first.
+    /// Time of the first datagram from the peer.
     pub first_heard: Instant,
-    /// When something new came from it.
+    /// Time of the last new datagram from the peer.
     pub last_heard: Instant,
-    /// When it started, at the latest.
+    /// Latest possible start time of the peer.
     pub started: Instant,
-    /// How long its datagrams are under way.
+    /// Transit time of the peer's datagrams.
     transit: Transit,
-    /// Whether its multicasts arrive.
+    /// Liveness of the peer's multicast.
     pub liveness: MulticastLiveness,
-    /// When it left or was given up.
+    /// Time at which the peer left or was given up.
     pub ended: Option<Instant>,
     /// The newest control datagram accepted.
     pub control: NewestControl,
-    /// Its heartbeat interval.
+    /// Heartbeat interval of the peer.
     pub heartbeat: Duration,
-    /// Its publication window time, once told.
+    /// Publication window time of the peer, once announced.
     pub pub_window_time: Option<Duration>,
-    /// What it must send back from its address before it gets answers (reliability.md 5.6).
+    /// Token that the peer must return from its address before it receives answers (reliability.md 5.6).
     pub token: u64,
-    /// When that was sent first.
+    /// Time at which the token was first sent.
     token_sent: Option<Instant>,
-    /// The token that was sent before it, which may be on its way back.
+    /// The previous token, whose echo may still be in flight.
     former_token: Option<u64>,
-    /// What it wants sent back.
+    /// Token that the peer expects to be echoed.
     pub echo: Option<u64>,
-    /// Whether it has sent back the token.
+    /// True once the peer has returned the token.
     pub is_proven: bool,
-    /// Whether it has said something to this peer alone.
+    /// True once the peer has sent a unicast datagram to this peer.
     pub has_unicast_contact: bool,
-    /// Datagrams that may still be sent to it while its address is not proven.
+    /// Number of datagrams that may still be sent to the peer while its address is unproven.
     unproven_credit: u8,
-    /// Datagrams accepted from it, and datagrams sent to it before its address was proven; both as far as they matter.
+    /// Number of datagrams accepted from the peer (saturating), and datagrams sent to it before its address was proven.
     heard: u8,
     unanswered: u8,
-    /// When a word was last said to it out of turn.
+    /// Time of the last unscheduled announcement to the peer.
     pub announced_at: Option<Instant>,
-    /// Questions to the history that came before its address was proven, or faster than they are answered.
+    /// History requests that arrived before the address was proven, or faster than they are answered.
     pub parked_questions: Vec<Message>,
-    /// When the answers of the history to it will have taken no more than their share.
+    /// Time at which the history answers sent so far have used no more than the peer's share of the rate.
     pub answers_due: Instant,
-    /// Datagrams of the directed stream to it that can be sent again.
+    /// Datagrams of the directed stream to the peer that are kept for retransmission.
     pub directed_ring: Ring,
-    /// What it missed of this peer's multicast stream, by its own word.
+    /// Loss of this peer's multicast stream, as the peer reports it.
     pub report: Option<Report>,
-    /// The datagrams that it gave up last, by its report, and whether an advisory has counted them.
+    /// Datagrams that the peer gave up last, by its report, and whether an advisory has counted them.
     reported_missing: MissingDatagrams,
     is_missing_counted: bool,
-    /// When something in that changed last.
+    /// Time of the last change of the report.
     pub reported: Option<WallTime>,
-    /// What it can take of this peer's multicast stream.
+    /// Receive capacity of the peer for this peer's multicast stream.
     pub receiver: PacedReceiver,
-    /// What was taken of its multicast stream, and told to it.
+    /// Progress of receiving the peer's multicast stream, and what was reported to it.
     pub receive_progress: ReceiveProgress,
-    /// Its multicast stream.
+    /// The peer's multicast stream.
     pub bcast: RecvStream,
-    /// The same stream as subscriptions in mode live see it; only while there are any.
+    /// The same stream for subscriptions in mode live; present only while there are such subscriptions.
     pub live: Option<RecvStream>,
-    /// Its directed stream to this peer.
+    /// The peer's directed stream to this peer.
     pub ptp: RecvStream,
-    /// This peer's directed stream to it.
+    /// This peer's directed stream to the member.
     pub directed: SendStream,
-    /// When a HELLO of it was last answered.
+    /// Time of the last answer to a HELLO of the peer.
     pub hello_answered_at: Option<Instant>,
-    /// Whether it knows what clients here subscribe to.
+    /// Synchronisation of this peer's advertised subscriptions with the member.
     pub interest_sync: InterestSync,
-    /// Time of the last answer to its requests for the subscriptions here.
+    /// Time of the last answer to the peer's requests for advertised subscriptions.
     pub interest_answered: Option<Instant>,
-    /// Whether a later run of the same peer has been heard since this one was.
+    /// True if a later run of the same peer has been observed.
     pub is_superseded: bool,
-    /// Queue-group messages assigned to its members: in this peer's multicast stream, and in the directed stream to it.
+    /// Queue-group messages assigned to the peer's members: in this peer's multicast stream, and in the directed stream
+    /// to it.
     pub assigned: [Assignments; 2],
-    /// Queue-group messages that it assigned to members here: in its multicast stream, and in its directed one.
+    /// Queue-group messages that the peer assigned to members here: in its multicast stream, and in its directed one.
     pub shares: [ReceivedShares; 2],
-    /// Queue groups of which it has just returned messages.
+    /// Queue groups whose messages the peer has recently returned.
     pub refusals: Refusals,
-    /// Unicast heartbeats to it.
+    /// Timer of unicast heartbeats to the peer.
     pub beat: HeartbeatTimer,
-    /// A jump held back: of its multicast stream, and of its directed one.
+    /// A jump held back: of the peer's multicast stream, and of its directed one.
     pub quarantine: [Option<Quarantine>; 2],
     /// Counters for `show loss`.
     pub losses: LossCounters,
-    /// The same for the live side.
+    /// Counters for `show loss` of the live side.
     pub live_losses: LossCounters,
-    /// What is to be told of its multicast stream, of its directed one, and of what it lost of this peer's.
+    /// Advisory throttles: for the peer's multicast stream, its directed one, and its losses of this peer's stream.
     pub throttles: [Throttle; 3],
-    /// Whether a younger epoch has its name.
+    /// True if a younger epoch has the same name.
     pub has_successor: bool,
-    /// Whether another live epoch has its name.
+    /// True if another live epoch has the same name.
     pub duplicate_name: bool,
-    /// Only ever set by the mutant that forgets on silence.
+    /// Set only by the mutant that forgets on silence.
     pub forgotten: bool,
 }
 
 impl Member {
     #[expect(clippy::too_many_arguments, reason = "all that is known at first contact")]
-    /// First contact: fixes the baseline once and for all (R4). `listening` is when this peer joined the group, `arrived`
-    /// when the datagram arrived at the earliest.
+    /// Creates the member on first contact, which fixes the baseline permanently (R4). `listening` is the time at which
+    /// this peer joined the group. `arrived` is the earliest possible arrival time of the datagram.
     pub fn new(
         settings: &Settings,
         publisher: Publisher,
@@ -305,8 +308,8 @@ impl Member {
         }
     }
 
-    /// The token that a word to it carries: another one if the last did not come back in time. A token is sent back once, and that
-    /// may be lost.
+    /// Returns the token for the next control message. It differs from the last one if that did not return in time: a
+    /// token is echoed once, and the echo may be lost.
     pub fn next_token(&mut self, now: Instant, rng: &mut Rng) -> u64 {
         if !self.is_proven && self.token_sent.is_some_and(|sent| TOKEN_TIME <= now.since(sent)) {
             self.former_token = Some(self.token);
@@ -316,19 +319,21 @@ impl Member {
         self.token
     }
 
-    /// Whether this proves its address: it is one of the last two tokens that were sent there.
+    /// Returns whether `echo` proves the address: it is one of the last two tokens sent there.
     pub fn is_token(&self, echo: Option<u64>) -> bool {
         echo.is_some() && (echo == Some(self.token) || echo == self.former_token)
     }
 
-    /// Whether one datagram of it was heard and nothing since, and its address is not proven: anybody can forge that.
+    /// Returns whether only one datagram was received from the peer and its address is unproven. Anybody can forge
+    /// that.
     pub fn is_unproven_newcomer(&self) -> bool {
         !self.is_proven && self.last_heard == self.first_heard
     }
 
-    /// Takes room for one datagram to its address; false if there is none. There is always room once the address is proven; until
-    /// then, one datagram from there earns room for three. Where it was heard by multicast alone, all `peers` have heard it: then a
-    /// few of them answer, and more the more often it is heard, so that one forged multicast is not multiplied by every peer.
+    /// Spends credit for one datagram to the peer's address and returns false if there is none. A proven address always
+    /// has credit. Until then one datagram from the peer earns credit for three. If the peer was received by multicast
+    /// alone, all `peers` received it. A few of them answer, and more as it repeats, so that peers do not multiply one
+    /// forged multicast.
     pub fn spend_send_credit(&mut self, peers: u64, rng: &mut Rng) -> bool {
         // Rule: proof
         if self.is_proven {
@@ -345,14 +350,14 @@ impl Member {
         may
     }
 
-    /// A new datagram of it was accepted, which earns room for some to it.
+    /// Earns credit for datagrams to the peer after a new datagram from it was accepted.
     pub fn earn_send_credit(&mut self) {
         self.unproven_credit = UNPROVEN_DATAGRAMS;
         self.heard = self.heard.saturating_add(1);
     }
 
-    /// When a datagram was sent at the latest that is read now, arrived at `arrived` at the earliest, and was sealed at
-    /// this uptime: not so long after another one as to have been under way for seconds.
+    /// Returns the latest possible send time of a datagram read now, which arrived at `arrived` at the earliest and was
+    /// sealed at this uptime. The uptimes of other datagrams reveal that a datagram was in flight for seconds.
     pub fn latest_send_time(&mut self, (now, arrived): (Instant, Instant), uptime_ms: u32) -> Instant {
         let sealed = self.transit.on_datagram(now, arrived, uptime_ms);
         if !sealed.older.is_zero() {
@@ -361,7 +366,7 @@ impl Member {
         sealed.latest
     }
 
-    /// Takes up the directed streams where they were when the member was forgotten.
+    /// Resumes the directed streams at the position they had when the member was forgotten.
     pub fn resume(&mut self, departed: &DepartedMember, settings: &Settings, now: Instant, rng: &mut Rng) {
         self.control = departed.control;
         if let Some(suppresses) = departed.suppresses {
@@ -373,7 +378,7 @@ impl Member {
         (self.assigned, self.shares) = (departed.assigned.map(Assignments::resume), departed.shares);
     }
 
-    /// This peer began a new epoch: the directed streams in both directions begin anew.
+    /// Restarts the directed streams in both directions after this peer began a new epoch.
     pub fn on_own_epoch(&mut self, settings: &Settings, now: Instant, rng: &mut Rng) {
         self.ptp = inbox(settings, now, (Dseq(0), 0), rng);
         self.directed = SendStream::new(Some(self.publisher.epoch), settings.datagram_bytes_max, settings.mutants);
@@ -382,7 +387,7 @@ impl Member {
         (self.assigned, self.shares) = Default::default();
     }
 
-    /// One of its sides, with the number of the member in the subscription window and the counters.
+    /// Returns one side, with the member's number in the subscription window and the loss counters.
     pub fn side(&mut self, side: Side) -> Option<(&mut RecvStream, u32, &mut LossCounters)> {
         let uid = self.publisher.uid;
         match side {
@@ -392,22 +397,22 @@ impl Member {
         }
     }
 
-    /// All sides that there are.
+    /// Returns all existing sides.
     pub fn sides(&self) -> impl Iterator<Item = &RecvStream> {
         [Some(&self.bcast), self.live.as_ref(), Some(&self.ptp)].into_iter().flatten()
     }
 
-    /// The same, to be changed.
+    /// Returns all existing sides for modification.
     pub fn sides_mut(&mut self) -> impl Iterator<Item = &mut RecvStream> {
         [Some(&mut self.bcast), self.live.as_mut(), Some(&mut self.ptp)].into_iter().flatten()
     }
 
-    /// Bytes of messages that wait for an earlier datagram, on all sides.
+    /// Returns the bytes of messages that wait for an earlier datagram, on all sides.
     pub fn held_bytes(&self) -> usize {
         self.sides().map(RecvStream::held_bytes).sum()
     }
 
-    /// An entry of this number left the subscription window.
+    /// Records that an entry with this number was evicted from the subscription window.
     pub fn on_evicted(&mut self, uid: u32) {
         match uid & LIVE_BIT {
             0 => self.bcast.on_evicted(),
@@ -415,23 +420,24 @@ impl Member {
         }
     }
 
-    /// Whether the number in the subscription window is this member's.
+    /// Returns whether the number in the subscription window belongs to this member.
     pub fn has_uid(&self, uid: u32) -> bool {
         self.publisher.uid == uid & !LIVE_BIT
     }
 
-    /// How large a datagram to it must be at least: until its token came, there is to be room for an answer that carries it.
+    /// Returns the minimum size in bytes of a datagram to the peer. Until its token arrived, the datagram is as large
+    /// as an answer that carries the token.
     pub fn padding(&self) -> usize {
         if self.echo.is_some() { 0 } else { HELLO_BYTES }
     }
 
-    /// The lowest datagram of its multicast stream that is missing, if any is.
+    /// Returns the lowest missing datagram of the peer's multicast stream, if any is missing.
     pub fn awaited(&self) -> Option<Dseq> {
         let ledger = self.bcast.ledger();
         ledger.is_waiting().then(|| ledger.frontier())
     }
 
-    /// Begins the live side here: what is pending or comes later is seen by it.
+    /// Starts the live side at the current position. It covers what is pending and what arrives later.
     pub fn begin_live(&mut self, settings: &Settings, now: Instant, rng: &mut Rng) {
         if self.live.is_none() {
             let ledger = self.bcast.ledger().tail(now);
@@ -442,7 +448,7 @@ impl Member {
         }
     }
 
-    /// The row of `show loss`. What subscriptions in both modes lost counts for each, as in advisories.
+    /// Returns the row of `show loss`. Losses of subscriptions in both modes count for each, as in advisories.
     pub fn loss_row(&self) -> LossRow {
         let (ledger, live) = (self.bcast.ledger(), &self.live_losses);
         let row = self.losses.row(self.publisher.clone(), ledger.unexplained(), ledger.states());
@@ -454,7 +460,7 @@ impl Member {
         }
     }
 
-    /// What this peer missed of its multicast stream.
+    /// Returns the report on what this peer missed of the member's multicast stream.
     pub fn own_report(&self) -> Report {
         let LossRow { datagrams: states, msg_loss, msg_loss_uncertain, overrun, .. } = self.loss_row();
         Report {
@@ -468,17 +474,17 @@ impl Member {
         }
     }
 
-    /// What it says it missed of this peer's.
+    /// Handles the peer's report on what it missed of this peer's multicast stream.
     pub fn on_report(&mut self, report: Report, at: WallTime) {
         if self.report != Some(report) {
             self.reported = Some(at);
         }
         let before = self.report.replace(report).unwrap_or_default();
         let more = |now: u64, before: u64| now.saturating_sub(before);
-        // It may say anything.
+        // The report is untrusted and may contain any value.
         let lost_min = more(report.lost_min, before.lost_min);
         let lost = (lost_min, more(report.lost_max, before.lost_max).max(lost_min));
-        // Datagrams that were given up; what they held may be reported later than they.
+        // Datagrams that were given up; the report may cover their messages later than the datagrams.
         let gone = |report: Report| report.missing.saturating_sub(report.repaired).saturating_sub(report.pending);
         let datagrams = more(gone(report), gone(before));
         if 0 < datagrams {
@@ -493,28 +499,29 @@ impl Member {
         }
     }
 
-    /// The run of the peer.
+    /// Returns the epoch of the peer.
     pub fn epoch(&self) -> Epoch {
         self.publisher.epoch
     }
 
-    /// Whether it may still be there.
+    /// Returns whether the peer may still be running.
     pub fn is_alive(&self) -> bool {
         matches!(self.state, MemberState::Up | MemberState::Silent)
     }
 
-    /// Whether questions of it wait for the rate at which it is answered, and for nothing else.
+    /// Returns whether history requests of the peer wait only for the answer rate.
     pub fn has_questions_waiting(&self) -> bool {
         self.is_alive() && self.is_proven && !self.parked_questions.is_empty()
     }
 
-    /// Returns whether messages may be assigned to its clients: it is heard, and no later run of the same peer has replaced it.
+    /// Returns whether messages may be assigned to the peer's clients: it is up, and no later run of the same peer has
+    /// replaced it.
     pub fn is_reachable(&self) -> bool {
         self.state == MemberState::Up && !self.is_superseded
     }
 
-    /// Returns whether `other` is a later run of the same peer: first heard when this one was heard no more, at its address, or
-    /// on its host under its name.
+    /// Returns whether `other` is a later run of the same peer. It was first heard after the last datagram of this one,
+    /// at the same address, or on the same host under the same name.
     pub fn is_followed_by(&self, other: &Member) -> bool {
         let is_namesake = other.address.ip() == self.address.ip() && other.publisher.name == self.publisher.name;
         (other.address == self.address || is_namesake)
@@ -522,30 +529,33 @@ impl Member {
             && self.last_heard <= other.first_heard
     }
 
-    /// Takes the name and intervals of an announcement.
+    /// Applies the name and the intervals of an announcement.
     pub fn on_announce(&mut self, announce: &Announce) {
         self.publisher.name = Some(announce.name.clone());
-        // A publisher can neither flap at will nor put off its silence for ever.
+        // The clamp keeps a publisher from flapping at will and from postponing its silence forever.
         self.heartbeat = announce.heartbeat.clamp(HEARTBEAT_FIRST, HEARTBEAT_MAX);
         self.pub_window_time = Some(announce.pub_window_time);
     }
 
-    /// When it counts as silent: 3.5 of its heartbeat intervals after the last new packet (R8).
+    /// Returns the time at which the peer counts as silent: 3.5 heartbeat intervals after the last new packet (R8).
     pub fn silent_at(&self) -> Instant {
         self.last_heard + self.heartbeat * 7 / 2
     }
 
-    /// Until when it counts as heard, so that its silence does not cost what is missing its time (A1): a beat and a half.
+    /// Returns the time until which the peer counts as heard: 1.5 heartbeat intervals after the last new packet.
+    /// Silence beyond it does not use up the recovery time of missing datagrams (A1).
     pub fn alive_until(&self) -> Instant {
         self.last_heard + self.heartbeat * 3 / 2
     }
 
-    /// Until when time counts for what is missing: for ever, once nothing more is to be heard.
+    /// Returns the time until which the recovery time of missing datagrams runs. It is unbounded once the peer has
+    /// ended.
     pub fn awaited_until(&self) -> Instant {
         if self.is_alive() { self.alive_until() } else { Instant::MAX }
     }
 
-    /// Something new arrives now: what is missing is awaited longer by the time that did not count because the member was not heard.
+    /// Extends the deadlines of missing datagrams when something new arrives. The extension is the time that did not
+    /// count because the peer was not heard.
     pub fn on_contact(&mut self, now: Instant) {
         if self.awaited_until() < now {
             let by = now.since(self.awaited_until());
@@ -553,25 +563,26 @@ impl Member {
         }
     }
 
-    /// When a gap of its streams is settled next; never while nothing is heard of it.
+    /// Returns the time at which the next gap of the peer's streams is settled; `None` while the peer is not heard.
     pub fn settle_deadline(&self) -> Option<Instant> {
         let until = self.awaited_until();
         self.sides().filter_map(|recv| recv.settle_deadline(until)).min()
     }
 
-    /// When it is to be asked for something next.
+    /// Returns the time of the next request to the peer.
     pub fn request_deadline(&self) -> Option<Instant> {
         let asked = self.bcast.request_deadline().into_iter().chain(self.ptp.request_deadline()).min();
-        // What is not heard cannot answer: requests, like the time to recover, wait until it is heard again.
+        // A silent peer cannot answer. Requests wait until it is heard again, as the recovery time does.
         asked.filter(|at| self.state != MemberState::Crashed && *at <= self.awaited_until())
     }
 
-    /// What was sent after this is younger than its window time; everything counts as older until that is known.
+    /// Returns the time after which sent messages are younger than the peer's window time. Everything counts as older
+    /// until that time is known.
     pub fn recent(&self, now: Instant) -> Instant {
         self.pub_window_time.map_or(now, |time| (now - time) + margin(time))
     }
 
-    /// Whether `other` is a second peer with the same name, and not this one's former or later run.
+    /// Returns whether `other` is a second peer with the same name, and not an earlier or later run of this one.
     pub fn is_duplicate_of(&self, other: &Member) -> bool {
         let same = self.publisher.name.is_some() && self.publisher.name == other.publisher.name;
         let newer = self.first_heard.max(other.first_heard) + DUPLICATE_AFTER;
@@ -582,7 +593,7 @@ impl Member {
             && newer <= other.last_heard
     }
 
-    /// When it is to be looked at next, apart from its streams and advisories.
+    /// Returns the time of the member's next timer, apart from its streams and advisories.
     pub fn deadline(&self, forget: Duration) -> Instant {
         match (self.state, self.ended) {
             (MemberState::Up, _) => {
@@ -597,7 +608,7 @@ impl Member {
         }
     }
 
-    /// The row of `show peers`.
+    /// Returns the row of `show peers`.
     pub fn row(&self, now: Instant) -> MemberRow {
         MemberRow {
             publisher: self.publisher.clone(),
@@ -619,23 +630,25 @@ impl Member {
     }
 }
 
-/// Returns whether this peer is among the `answering` of all `peers`, which each finds out by chance.
+/// Returns whether this peer is among the `answering` of all `peers`. Each peer decides that at random.
 pub fn is_among(answering: u64, peers: u64, rng: &mut Rng) -> bool {
     peers <= answering || rng.below(peers) < answering
 }
 
-/// Whether a datagram is not so far above the highest `known` of its stream that another one must confirm it first (A10).
+/// Returns whether a datagram needs no confirmation by a second one: it is at most [`JUMP_MAX`] above the highest
+/// `known` of its stream (A10).
 pub fn is_plausible(known: Dseq, dseq: Dseq) -> bool {
     dseq.0.saturating_sub(known.0) <= JUMP_MAX
 }
 
-/// Whether a peer that has listened for `age` is older than a publisher that has been running for `uptime_ms` (R4).
+/// Returns whether a peer that has listened for `age` is older than a publisher that has been running for `uptime_ms`
+/// (R4).
 pub fn is_older(uptime_ms: u32, age: Duration) -> bool {
     uptime_ms < u32::MAX && Duration::from_millis(u64::from(uptime_ms)) + margin(age) < age
 }
 
-/// The multicast stream of a member, with the baseline of R4: everything is owed if this peer listened before the
-/// publisher started, otherwise what follows the first contact, which arrived at `arrived` at the earliest.
+/// Creates the multicast stream of a member, with the baseline of R4. Everything is owed if this peer listened before
+/// the publisher started. Otherwise what follows the first contact is owed, which arrived at `arrived` at the earliest.
 pub fn broadcast(
     settings: &Settings,
     contact: Contact,
@@ -662,13 +675,14 @@ pub fn broadcast(
     RecvStream::new(StreamKind::Bcast { birth }, ledger, nak_scheduler(settings, rng), reassembly(settings))
 }
 
-/// A directed stream to this peer, heard up to a datagram and its count; a new one is owed from the start.
+/// Creates a directed stream to this peer at a datagram and its count; a new stream is owed from the start.
 fn inbox(settings: &Settings, now: Instant, (high, count): (Dseq, u64), rng: &mut Rng) -> RecvStream {
     let ledger = Ledger::new(high, count, now, settings.gaps_max);
     RecvStream::new(StreamKind::Ptp, ledger, nak_scheduler(settings, rng), reassembly(settings))
 }
 
-/// The memory of a directed stream whose last datagram so far was `high`. It is small, for there may be many.
+/// Creates the retransmit ring of a directed stream whose last datagram so far was `high`. It is small, because there
+/// may be many.
 fn directed_ring(settings: &Settings, high: Dseq) -> Ring {
     let bytes_max = settings.recovery.ring.bytes_max.min(DIRECTED_RING_BYTES);
     Ring::new(RingSettings { bytes_max, manifest_bytes_max: 0, ..settings.recovery.ring }, high)

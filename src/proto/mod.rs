@@ -1,7 +1,7 @@
 //! The protocol core: state machines without I/O.
 //!
-//! There is no socket, clock, thread, lock, log line or global here: time and chance are arguments,
-//! and everything that happens leaves as an [`effect::Effect`].
+//! There is no socket, clock, thread, lock, log line or global here. Time and randomness are arguments, and every
+//! output is an [`effect::Effect`].
 //!
 //! The rules of loss accounting have short names. `// Rule: <name>` stands where a rule is kept, and `/// Proves: <name>`
 //! in the doc comment of a test that shows it; a test of the tree wants both.
@@ -9,29 +9,29 @@
 //! | rule | says | source |
 //! |---|---|---|
 //! | `epoch` | a run of a peer has its own ledger; a new run closes the old one's tail | R1 |
-//! | `number` | datagrams are numbered without gaps, control datagrams apart | R2 |
-//! | `heartbeat` | the highest number is repeated, decaying, by multicast and unicast; only what is new shows life | R3 |
-//! | `baseline` | who listened before the publisher started is owed everything, others what follows first contact | R4 |
-//! | `gap` | what is skipped is pending for the grace, then settled | R5, A2 |
-//! | `silence` | silence is told, its ledger is kept | R8 |
-//! | `blackhole` | whose unicast words come alone is not heard by multicast: told, and the group joined anew | 3.4 |
-//! | `overflow` | limits end gaps early and tell so; they never cost detection | R9, A8 |
+//! | `number` | datagrams are numbered without gaps, control datagrams separately | R2 |
+//! | `heartbeat` | the highest number is repeated, decaying, by multicast and unicast; only news proves liveness | R3 |
+//! | `baseline` | a receiver older than the publisher is owed everything, others what follows first contact | R4 |
+//! | `gap` | a skipped datagram is pending for the grace, then settled | R5, A2 |
+//! | `silence` | silence is reported, its ledger is kept | R8 |
+//! | `blackhole` | a peer heard by unicast only is not heard by multicast: reported, and the group joined anew | 3.4 |
+//! | `overflow` | limits end gaps early and report so; they never cost detection | R9, A8 |
 //! | `frame` | a new frame is above every frame given up; no proof depends on a clock | R10, A11 |
-//! | `evict` | only idle subjects leave the windows, and what left proves nothing | R11 |
+//! | `evict` | only idle subjects leave the windows, and an evicted subject proves nothing | R11 |
 //! | `cross-check` | numbers of subjects and counts of datagrams must agree | R12 |
 //! | `release` | a message is released when it follows its subject's last, or nothing before it is open | A3 |
-//! | `quarantine` | an implausible jump waits for a second word | A10 |
-//! | `resend` | a request is answered with the very datagram, with what it held, or with word that it is gone | R6 |
-//! | `proof` | no answer goes to an address that did not send back what was sent to it | 5.6 |
-//! | `linger` | who stops stays while others ask, but not for ever | R6 |
-//! | `suppress` | the first asker gets a unicast, a second one makes it a multicast, who asks too soon gets nothing | A9 |
-//! | `credit` | nobody is sent much more than it can miss, however often it asks | 5.6 |
-//! | `budget` | answers take a quarter of the live rate, or the least rate, and a burst; each asker an equal share | 5.6 |
-//! | `pace` | nobody is sent more than it has room for, and nothing is told as sent before it is | 3.2 |
-//! | `pace-resends` | nobody is sent so much that what it still asks for cannot be sent again | 3.2 |
-//! | `pace-proven` | who has not proven its address is waited for during 200 ms at most | 3.2 |
-//! | `left-behind` | who takes less than the floor is not waited for until it has come close again | 3.2 |
-//! | `spare` | what is not sent takes no number, and whoever was told that it is known gets what it wants | W143, W145 |
+//! | `quarantine` | an implausible jump waits for a second datagram | A10 |
+//! | `resend` | a request is answered with the very datagram, with its manifest, or with an expiry notice | R6 |
+//! | `proof` | no answer goes to an address that did not return its token | 5.6 |
+//! | `linger` | a stopping peer stays while others request, but not forever | R6 |
+//! | `suppress` | the first request gets a unicast, the second a multicast, a premature one nothing | A9 |
+//! | `credit` | no peer is sent much more than it can miss, however often it requests | 5.6 |
+//! | `budget` | answers take a quarter of the live rate, or the minimum, and a burst; requesters share equally | 5.6 |
+//! | `pace` | no receiver is sent more than its receive window, and no datagram is announced before it is sent | 3.2 |
+//! | `pace-resends` | no datagram is sent if pending requests could then no longer be answered | 3.2 |
+//! | `pace-proven` | a receiver with an unproven address is waited for during 200 ms at most | 3.2 |
+//! | `left-behind` | a receiver slower than the floor is not waited for until it has caught up | 3.2 |
+//! | `spare` | a suppressed message takes no number; confirmed subscriptions get all they match | W143, W145 |
 //! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 
 pub mod advisory;
@@ -75,8 +75,8 @@ use crate::proto::pace::PaceSettings;
 use crate::proto::resend::{ResendSettings, RingSettings};
 use std::time::Duration;
 
-/// Everything that can be set on the core. `config` holds the defaults of the product and fills this in;
-/// the simulator draws it from a seed.
+/// All settings of the core. `config` holds the defaults of the product and fills them in; the simulator draws them
+/// from a seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The name for people; not necessarily unique.
@@ -90,11 +90,12 @@ pub struct Settings {
     pub message_bytes_max: usize,
     /// The interval of heartbeats when idle (R3); silence is 3.5 times the interval that a publisher announces.
     pub heartbeat: Duration,
-    /// T_rec: how long a missing datagram is waited for before it is settled (A1). Up to the grace, nothing is asked for.
+    /// T_rec: time for which a missing datagram is awaited before it is settled (A1). Up to the grace, nothing is
+    /// requested.
     pub reliability: Duration,
-    /// How what is missing is got back.
+    /// Settings of loss recovery.
     pub recovery: Recovery,
-    /// How long an epoch that fell silent is remembered before it is given up as crashed.
+    /// Time for which a silent epoch is remembered before it is given up as crashed.
     pub forget: Duration,
     /// The publication window.
     pub pub_window: WindowSettings,
@@ -116,39 +117,40 @@ pub struct Settings {
     pub client_subscriptions_max: usize,
     /// Subscriptions of all clients together.
     pub subscriptions_max: usize,
-    /// Entries of what other peers' clients subscribe to, of all of them; a peer beyond that counts as not known.
+    /// Maximum number of advertised subscriptions of all other peers; a peer beyond that counts as not known.
     pub interest_max: usize,
-    /// Whether what nobody at other peers is known to want is not sent.
+    /// True if messages that match no subscription of other peers are suppressed.
     pub spares: bool,
     /// Subjects in the match cache.
     pub match_cache_max: usize,
-    /// The least time between two advisories about one publisher, after the first.
+    /// Minimum time between two advisories about one publisher, after the first.
     pub advisory_interval: Duration,
-    /// Subjects named in one advisory; the rest are counted.
+    /// Maximum number of subjects named in one advisory; the rest are counted.
     pub advisory_subjects_max: usize,
-    /// How fast to send, and what this peer can take.
+    /// Settings of the sending rate and of this peer's receive capacity.
     pub pace: PaceSettings,
     /// Deliberate mistakes, for the tests of the simulator's oracle; `Mutants::default()` makes none.
     pub mutants: Mutants,
 }
 
-/// How what is missing is got back: from others, and by others from this peer.
+/// Settings of loss recovery: of this peer's requests, and of its answers to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// How long a missing datagram may simply be late, before the publisher is asked for it.
+    /// Time for which a missing datagram may simply be late, before it is requested from the publisher.
     pub grace: Duration,
-    /// What is kept of datagrams sent, for resends (A7).
+    /// Settings of the retransmit ring (A7).
     pub ring: RingSettings,
-    /// Bytes a second that answers to requests may take at least; more if more than four times as much is sent anyway.
+    /// Minimum budget of answers to requests, in bytes per second; the budget is larger if more than four times as much
+    /// is sent anyway.
     pub resend_rate_min: u64,
-    /// What is kept of the messages of each subject, for polls and late joiners (seed 000).
+    /// Settings of the retained messages of each subject, for polls and late joiners (seed 000).
     pub history: HistorySettings,
-    /// How long a peer that stops stays at most while others ask for what they miss of it.
+    /// Maximum time that a stopping peer stays while others request missing datagrams.
     pub linger: Duration,
 }
 
 impl Recovery {
-    /// The grace of R5 and small bounds, for many peers in one process.
+    /// Returns the grace of R5 and small bounds, for many peers in one process.
     pub fn modest() -> Recovery {
         let time = Duration::from_secs(30);
         Recovery {
@@ -168,7 +170,7 @@ impl Recovery {
 }
 
 impl Settings {
-    /// The limits of answering requests.
+    /// Returns the limits of answering requests.
     fn resends(&self) -> ResendSettings {
         ResendSettings {
             rate_min: match self.mutants.is(mutant::Mutant::NoBudget) {
@@ -181,7 +183,7 @@ impl Settings {
         }
     }
 
-    /// Whether missing datagrams are asked for.
+    /// Returns whether missing datagrams are requested.
     pub fn repairs(&self) -> bool {
         self.recovery.grace < self.reliability
     }
@@ -192,7 +194,8 @@ impl Settings {
 pub struct WindowSettings {
     /// Rotate when the current generation exceeds this many bytes and `time` has passed.
     pub bytes: usize,
-    /// The least time between two rotations, thus the least time that an idle entry stays; at least 10 s for publishers.
+    /// Minimum time between two rotations, and thus the minimum time that an idle entry stays; at least 10 s for
+    /// publishers.
     pub time: Duration,
     /// The hard limit in bytes: beyond it new subjects get no entry.
     pub bytes_max: usize,

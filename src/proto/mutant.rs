@@ -1,8 +1,8 @@
 //! Deliberate mistakes in the protocol, to prove that the simulator's oracle would notice them.
 //!
-//! A mutant is switched on at run time and only in the unit-test build of this crate: everywhere else
-//! [`Mutants::is`] is a constant `false` and the compiler removes the branch. Each mutant but three has a test in
-//! `sim::mutants` that fails when the oracle lets it pass. Unit tests prove the three: `QueueUnreachable` and `QueueKept` in
+//! A mutant is switched on at run time and only in the unit-test build of this crate. Everywhere else [`Mutants::is`]
+//! is a constant `false`, and the compiler removes the branch. Each mutant but three has a test in `sim::mutants` that
+//! fails when the oracle lets it pass. Unit tests prove the three: `QueueUnreachable` and `QueueKept` in
 //! `peer/tests/repair/queue.rs`, `EndedForgotten` in `remote_interest/tests.rs`.
 
 /// One deliberate mistake.
@@ -12,19 +12,19 @@ pub enum Mutant {
     NoHeartbeat,
     /// A re-created subject takes the clock's frame, without `max(…, floor + 1)` (R10).
     NoFrameFloor,
-    /// The baseline is always the first datagram heard, as if every publisher were older than we are (R4).
+    /// The baseline is always the first datagram received, as if every publisher were older than this peer (R4).
     BaselineFirstHeard,
-    /// The baseline is always 0, as if every publisher were younger than we are (R4).
+    /// The baseline is always 0, as if every publisher were younger than this peer (R4).
     BaselineZero,
     /// A peer starts again with the epoch it had before (R1). The simulator makes this mistake, not the core.
     SameEpoch,
-    /// On silence the ledger of the epoch is forgotten and begun anew when it is heard again (R8).
+    /// On silence the ledger of the epoch is forgotten, and begun anew when the epoch is heard again (R8).
     ForgetOnSilence,
     /// A gap is settled the moment it is found, without the grace (R5).
     SettleAtOnce,
-    /// An exact count of two or more lost messages of a subject is told one too small (R12).
+    /// An exact count of two or more lost messages of a subject is reported one too small (R12).
     CountOneTooFew,
-    /// Every skip is told as exactly one lost message ("1" for "unknown").
+    /// Every skip is reported as exactly one lost message ("1" for "unknown").
     SkipIsOne,
     /// A datagram that arrives after its gap was settled is delivered all the same (3.2).
     DeliverLate,
@@ -34,11 +34,11 @@ pub enum Mutant {
     StaleHeartbeatRefreshes,
     /// The cumulative count of a datagram leaves out the last message of the datagram before (A2).
     CountOffByOne,
-    /// Messages that passed while nobody here subscribed to the subject are told as lost.
+    /// Messages that passed while no client here subscribed to the subject are reported as lost.
     IgnoreContinuity,
-    /// The chain of a new frame is ignored: what was lost before the wrap is never told.
+    /// The chain of a new frame is ignored: messages lost before the wrap are never reported.
     IgnoreChain,
-    /// A gap that must give way to a limit is dropped without a word (R9).
+    /// A gap evicted because of a limit is dropped without a report (R9).
     OverflowSilent,
     /// A BYE announces one datagram fewer than were sent, so the last one may be lost unnoticed (R1).
     ByeShort,
@@ -46,35 +46,35 @@ pub enum Mutant {
     HighTooHigh,
     /// A held message is released although the gap before it is still open (A3).
     ReleaseEarly,
-    /// What is missing is asked for once and never again (R5).
+    /// Missing datagrams are requested once and never again (R5).
     AskOnce,
-    /// What is missing is asked for at once, without the reorder grace (R5).
+    /// Missing datagrams are requested at once, without the reorder grace (R5).
     AskAtOnce,
-    /// What is missing is given up after the reorder grace, though it was asked for (R5).
+    /// Missing datagrams are given up after the reorder grace, although they were requested (R5).
     GiveUpSoon,
-    /// The datagram after the one that was asked for is sent again (R6).
+    /// The datagram after the requested one is retransmitted (R6).
     ResendOther,
-    /// What the publisher does not have any more counts as delivered (R6).
+    /// Datagrams that the publisher no longer has count as delivered (R6).
     ExpiredDelivered,
-    /// Whatever a manifest tells counts as not wanted (R6).
+    /// Everything in a manifest counts as not wanted (R6).
     ManifestUnread,
-    /// A subscription that began after a gap was found is told of what was in it (A6).
+    /// Losses in a gap are reported to a subscription that began after the gap was found (A6).
     ReportToLaterSubscriptions,
     /// A message that was repaired is counted twice (A5).
     RepairedTwice,
-    /// The history gives all messages that are asked of it but the first (A7).
+    /// The history returns all requested messages but the first (A7).
     FetchSkipsFirst,
     /// The history is not asked for messages of several datagrams (R6).
     LargeUnasked,
-    /// What a datagram that was missing held is handed on at once, whatever is missing before it (A3).
+    /// The content of a repaired datagram is handed on at once, whatever is missing before it (A3).
     RepairedFirst,
-    /// Whoever asks is answered, whether its address was proven or not (5.6).
+    /// Every peer is answered, even with an unproven address (5.6).
     AnswerUnproven,
     /// Answers have no budget (5.6).
     NoBudget,
-    /// A receiver does not tell the publisher what it missed.
+    /// A receiver does not report its losses to the publisher.
     SilentReport,
-    /// Nobody notices that the multicasts of a member do not arrive (3.4).
+    /// Missing multicast of a member goes unnoticed (3.4).
     BlackholeUntold,
     /// Subscriptions in mode live wait as long as those in mode repair (A4).
     LiveWaits,
@@ -82,41 +82,41 @@ pub enum Mutant {
     LiveFirstHeard,
     /// Directed messages go to subscriptions in mode repair only.
     DirectedRepairOnly,
-    /// A heartbeat names datagrams that are still kept back.
+    /// A heartbeat announces datagrams that are still kept back.
     HeldAnnounced,
-    /// A publisher does not heed what receivers have room for.
+    /// A publisher ignores the receive capacity of receivers.
     PacerDeaf,
-    /// A publisher does not heed what receivers still ask for.
+    /// A publisher ignores pending requests of receivers.
     PacerRunsAway,
-    /// Who was left behind once is not waited for ever again.
+    /// A receiver left behind once is never waited for again.
     LeftForGood,
-    /// News of subscriptions is applied though something before it is missing.
+    /// A change of advertised subscriptions is applied although an earlier one is missing.
     NewsAcrossGap,
-    /// News of subscriptions is applied though it is older than what is known.
+    /// A change of advertised subscriptions is applied although it is older than the table.
     LateNewsApplied,
-    /// Subscriptions that ended are forgotten without a word to those who know them.
+    /// Ended subscriptions are forgotten without notice to the peers that know them.
     EndedForgotten,
-    /// Messages are spared though it is not certain that nobody wants them.
+    /// Messages are suppressed although it is not certain that no peer wants them.
     SpareUncertain,
-    /// What a peer wanted that was given up is not wanted any more.
+    /// The subscriptions of a peer that was given up no longer count as wanted.
     SpareForgets,
-    /// Every peer gives a message to a member of its own of each queue group, whomever the publisher chose.
+    /// Every peer gives a message to its own member of each queue group, whichever peer the publisher chose.
     QueueOfReceiver,
-    /// Requests for subscriptions get no answer while repair takes the whole budget.
+    /// Requests for advertised subscriptions get no answer while repair uses the whole budget.
     InterestStarves,
     /// A message for a queue group may be assigned to a peer that is silent, or that a later run has replaced.
     QueueUnreachable,
-    /// Nobody is told what became of the messages of queue groups.
+    /// The outcome of queue-group messages is not reported.
     QueueUnreported,
     /// A message for a queue group is dropped if the last member here has just left.
     QueueKept,
-    /// A late joiner gets live what came from the history already.
+    /// A late joiner receives live messages that it already received from the history.
     SpliceForgotten,
-    /// A late joiner takes the first live message of each subject for one that came from the history.
+    /// A late joiner mistakes the first live message of each subject for one from the history.
     SpliceTooFar,
 }
 
-/// The mutant that is on, if any.
+/// The active mutant, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mutants {
     #[cfg(test)]
@@ -124,19 +124,19 @@ pub struct Mutants {
 }
 
 impl Mutants {
-    /// The protocol with this mistake.
+    /// Returns the protocol with this mistake.
     #[cfg(test)]
     pub(crate) fn only(mutant: Mutant) -> Mutants {
         Mutants { on: Some(mutant) }
     }
 
-    /// Whether this mistake is to be made; always false outside the unit-test build.
+    /// Returns whether this mistake is active; always false outside the unit-test build.
     #[cfg(test)]
     pub fn is(self, mutant: Mutant) -> bool {
         self.on == Some(mutant)
     }
 
-    /// Whether this mistake is to be made; always false outside the unit-test build.
+    /// Returns whether this mistake is active; always false outside the unit-test build.
     #[cfg(not(test))]
     pub const fn is(self, _: Mutant) -> bool {
         false

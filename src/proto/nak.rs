@@ -1,36 +1,38 @@
-//! When a receiver asks a publisher for what it misses (reliability.md A1, A9).
+//! Schedule of a receiver's requests to a publisher for missing datagrams (reliability.md A1, A9).
 //!
-//! The first time after the reorder grace and a random wait, so that of many receivers that miss the same datagram few
-//! ask before the answer has come to all; then again and again at growing intervals until the gap is settled.
+//! The first request follows the reorder grace and a random wait. Of many receivers that miss the same datagram, few
+//! then send a request before the answer has reached all. Requests repeat at growing intervals until the gap is
+//! settled.
 
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::rng::Rng;
 use crate::time::Instant;
 use std::time::Duration;
 
-/// The least time between two requests for the same datagram.
+/// Minimum time between two requests for the same datagram.
 const RETRY_MIN: Duration = Duration::from_millis(5);
-/// The least time between two requests about the same stream. What is due meanwhile goes with the next one: a publisher looks
-/// at a thousand requests a second of each receiver, and what it does not look at is asked for in vain.
+/// Minimum time between two requests about the same stream. Ranges that become due meanwhile go with the next request.
+/// A publisher reads a thousand requests a second from each receiver, and further ones are in vain.
 pub const REQUEST_SPACING: Duration = Duration::from_millis(2);
-/// The longest time between two requests for the same datagram.
+/// Maximum time between two requests for the same datagram.
 pub const RETRY_MAX: Duration = Duration::from_millis(640);
-/// The same where there are few receivers, for each of them: what they ask for costs the publisher little, and it may wait for that.
+/// Share of each receiver in the maximum time between two requests, which is thus shorter with few receivers. Their
+/// requests cost the publisher little, and the publisher may be waiting for them.
 const RETRY_STEP: Duration = Duration::from_millis(10);
-/// The random wait is drawn from this span at least, where it is needed at all.
+/// Minimum span from which the random wait is drawn, if one is needed.
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
-/// And from this at most.
+/// Maximum span from which the random wait is drawn.
 const BACKOFF_MAX: Duration = Duration::from_millis(100);
-/// So few receivers may ask at once.
+/// Maximum number of receivers that send requests without a random wait.
 const FEW: usize = 4;
 
-/// The waits of one stream.
+/// Request timing of one stream.
 #[derive(Clone, Debug)]
 pub struct NakScheduler {
     grace: Duration,
-    /// Whether anything is asked for at all.
+    /// True if requests are enabled.
     is_on: bool,
-    /// Receivers of the stream, as far as known.
+    /// Number of receivers of the stream, as far as known.
     receivers: usize,
     /// Smoothed round trip time: from a request to its first answer.
     round_trip: Duration,
@@ -39,57 +41,58 @@ pub struct NakScheduler {
 }
 
 impl NakScheduler {
-    /// Nothing measured yet. `grace` is the time in which datagrams may overtake each other.
+    /// Creates a scheduler without measurements. `grace` is the time in which datagrams may overtake each other.
     pub fn new(grace: Duration, is_on: bool, rng: Rng) -> NakScheduler {
         NakScheduler { grace, is_on, receivers: 1, round_trip: Duration::ZERO, rng, mutants: Mutants::default() }
     }
 
-    /// The same with a deliberate mistake, in tests of the oracle.
+    /// Adds a deliberate mistake, in tests of the oracle.
     pub fn mutated(self, mutants: Mutants) -> NakScheduler {
         NakScheduler { mutants, ..self }
     }
 
-    /// Whether anything is asked for at all.
+    /// Returns whether requests are enabled.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// How many receivers the stream has, this one included.
+    /// Sets the number of receivers of the stream, including this one.
     pub fn on_receivers(&mut self, receivers: usize) {
         self.receivers = receivers;
     }
 
-    /// When to ask for a gap found now; never if repair is off.
+    /// Returns the time of the first request for a gap found now; `None` if repair is off.
     pub fn first(&mut self, now: Instant) -> Option<Instant> {
         let grace = if self.mutants.is(Mutant::AskAtOnce) { Duration::ZERO } else { self.grace };
         self.is_on.then(|| now + grace + self.backoff())
     }
 
-    /// When to ask again, after `asked` requests.
+    /// Returns the time of the next request, after `asked` requests.
     pub fn retry_at(&mut self, now: Instant, asked: u32) -> Option<Instant> {
         let base = RETRY_MIN.max(self.round_trip * 2);
         let most =
             (RETRY_STEP * u32::try_from(self.receivers.max(FEW)).unwrap_or(u32::MAX)).clamp(base, RETRY_MAX.max(base));
         let wait = base.saturating_mul(1 << asked.saturating_sub(1).min(16)).min(most);
-        // A quarter of chance, so that receivers that asked together do not do so again.
+        // A quarter of the wait is random, so that receivers whose requests coincided do not coincide again.
         let part = u64::try_from(wait.as_nanos() / 4).unwrap_or(u64::MAX);
         let is_over = self.mutants.is(Mutant::AskOnce);
         (self.is_on && !is_over).then(|| now + wait - Duration::from_nanos(self.rng.below(part.max(1))))
     }
 
-    /// Whether what comes now was missing for longer than it may simply be late: somebody asked for it (A5).
+    /// Returns whether a datagram arriving now was missing for longer than it may simply be late. Then some receiver
+    /// requested it (A5).
     pub fn is_repaired(&self, found: Instant, now: Instant) -> bool {
         self.is_on && found + self.grace < now
     }
 
-    /// The first answer to a request that was not repeated came after `elapsed`.
+    /// Handles the first answer to an unrepeated request, which arrived after `elapsed`.
     pub fn on_answer(&mut self, elapsed: Duration) {
         let elapsed = elapsed.min(RETRY_MAX / 2);
         self.round_trip = if self.round_trip.is_zero() { elapsed } else { (self.round_trip * 7 + elapsed) / 8 };
     }
 
-    /// A random wait whose density rises exponentially (RFC 5401, section 3.2.2): with the number of receivers known,
-    /// only a few of them draw a short one.
+    /// Draws a random wait whose density rises exponentially (RFC 5401, section 3.2.2). With the number of receivers
+    /// known, only a few of them draw a short one.
     fn backoff(&mut self) -> Duration {
         // Rule: suppress
         if self.receivers <= FEW {
@@ -124,7 +127,7 @@ mod tests {
             waits.sort();
             let last = Instant::ZERO + millis(15);
             assert!(Instant::ZERO + millis(5) <= waits[0] && waits[999] <= last, "{waits:?}");
-            // The second one makes the answer multicast; who asks within 300 us of that asks in vain.
+            // The second request makes the answer multicast; requests within 300 us of it are in vain.
             let in_vain = waits.iter().filter(|at| **at <= waits[1] + Duration::from_micros(300)).count();
             assert!(in_vain <= 10, "seed {seed}: {in_vain}");
         }

@@ -1,31 +1,32 @@
-//! The newest control datagram of one peer, by number. The receiver ignores older ones, and one forged number must not make all
-//! that follow look old (docs/wire.md W60).
+//! The newest control datagram of one peer, by number. The receiver ignores older ones, and one forged number must not
+//! make all that follow look old (docs/wire.md W60).
 //!
-//! The uptime of an honest peer never falls while its numbers rise. So a lower number with a later uptime proves that one of two
-//! datagrams was forged, while a datagram that is late or replayed has the earlier uptime too.
+//! The uptime of an honest peer never falls while its numbers rise. So a lower number with a later uptime proves that
+//! one of two datagrams was forged. A late or replayed datagram has the earlier uptime too.
 
 use crate::time::Instant;
 use std::time::Duration;
 
-/// The largest plausible jump of the number. A peer sends at most some thousands of control datagrams a second, and some each second.
+/// Largest plausible jump of the number. A peer sends at least one and at most some thousands of control datagrams a
+/// second.
 const JUMP_MAX: u64 = 1 << 20;
-/// The most by which the uptime may run ahead of the receiver's clock since the quickest datagram, which may have waited to be read.
-/// One forged datagram makes the honest ones look old for that time at most.
+/// Maximum lead of the uptime over the receiver's clock since the datagram with the shortest transit, which may have
+/// waited to be read. One forged datagram makes the honest ones look old for that time at most.
 const AHEAD_MAX: Duration = Duration::from_secs(60);
-/// The clocks of the two hosts drift apart by one part in this many at most.
+/// Divisor of the maximum clock drift between the two hosts: at most one part in this number.
 const DRIFT_PART: u32 = 1000;
 
 /// The newest control datagram accepted from a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NewestControl {
     number: u64,
-    /// Uptime in milliseconds at which that was sealed, by its own word.
+    /// Uptime in milliseconds at which that datagram was sealed, as it claims.
     uptime_ms: u32,
-    /// Of the accepted datagram that was under way for the shortest time: its uptime, and when it was read.
+    /// Uptime and read time of the accepted datagram with the shortest transit.
     quickest: (u32, Instant),
-    /// Number of a datagram that contradicts it. A second one that follows this is believed.
+    /// Number of a datagram that contradicts it. A second one that follows this is accepted.
     claim: Option<u64>,
-    /// Whether a second datagram has confirmed the first number.
+    /// True if a second datagram has confirmed the first number.
     is_confirmed: bool,
 }
 
@@ -35,7 +36,7 @@ impl NewestControl {
         self.number
     }
 
-    /// Notes the newest datagram, which was sealed at `uptime_ms` by its own word.
+    /// Records the newest datagram, which claims to be sealed at `uptime_ms`.
     pub fn accept(&mut self, now: Instant, number: u64, uptime_ms: u32) {
         let was_none = self.number == 0;
         (self.number, self.uptime_ms) = (number, uptime_ms);
@@ -45,7 +46,7 @@ impl NewestControl {
         }
     }
 
-    /// Returns by how much the uptime is later than that of the quickest datagram, and the time that has passed since that was read.
+    /// Returns the uptime's lead over that of the quickest datagram, and the time that has passed since that was read.
     fn since_quickest(self, now: Instant, uptime_ms: u32) -> (Duration, Duration) {
         let (uptime_then, at) = self.quickest;
         (Duration::from_millis(u64::from(uptime_ms.saturating_sub(uptime_then))), now.since(at))
@@ -56,9 +57,10 @@ impl NewestControl {
         number <= self.number && self.uptime_ms < uptime_ms
     }
 
-    /// Returns whether the receiver reads a datagram of this number and uptime; it may still be older than the newest. A number far
-    /// from the newest, or an uptime far ahead of it, is quarantined until a second datagram agrees. If two datagrams in turn have
-    /// lower numbers and later uptimes than the newest, that was forged, and the second one takes its place.
+    /// Returns whether the receiver reads a datagram of this number and uptime; it may still be older than the newest.
+    /// A number far from the newest, or an uptime far ahead of it, is quarantined until a second datagram agrees. If
+    /// two datagrams in turn have lower numbers and later uptimes than the newest, the newest was forged, and the
+    /// second one replaces it.
     pub fn admits(&mut self, now: Instant, number: u64, uptime_ms: u32) -> bool {
         if self.number == 0 {
             return true;
@@ -92,7 +94,7 @@ mod tests {
         Instant::ZERO + Duration::from_millis(u64::from(millis))
     }
 
-    /// Ten datagrams, one each 100 ms.
+    /// Returns the state after ten datagrams, one each 100 ms.
     fn newest() -> NewestControl {
         let mut newest = NewestControl::default();
         for number in 1..=10 {

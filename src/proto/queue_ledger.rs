@@ -1,14 +1,16 @@
-//! Exact accounting of queue groups between two peers: what one assigned to members of the other, and what became of it.
+//! Exact accounting of queue groups between two peers: assignments to members of the other peer, and their outcome.
 //!
-//! The assigning peer counts assignments by the datagram that carries them. The assigned peer reports, per stream, up to which datagram
-//! everything is settled, and how many assignments up to there it served and how many it returned. The difference is lost (docs/wire.md 10.8).
+//! The assigning peer counts assignments by the datagram that carries them. The assigned peer reports, per stream, the
+//! datagram up to which everything is settled. It also reports the number of assignments up to there that it served,
+//! and the number that it returned. The difference is lost (docs/wire.md 10.8).
 
 use crate::message::Dseq;
 use crate::proto::ledger::Ledger;
 use crate::wire::{QueueReport, ShareCount};
 use std::collections::VecDeque;
 
-/// Datagrams with assignments that are remembered for one stream. Beyond that the oldest are judged together with their followers.
+/// Maximum number of datagrams with assignments that are remembered for one stream. Beyond that the oldest are judged
+/// together with their followers.
 const PENDING_MAX: usize = 65_536;
 
 /// Assignments to one peer in one stream, as the sender of the stream counts them.
@@ -19,20 +21,20 @@ pub struct Assignments {
     totals: AssignmentTotals,
 }
 
-/// The sums of [`Assignments`].
+/// Sums of [`Assignments`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AssignmentTotals {
     /// Last datagram with an assignment.
     last: Dseq,
-    /// All assignments.
+    /// Number of all assignments.
     total: u64,
-    /// Assignments in datagrams that the receiver has settled.
+    /// Number of assignments in datagrams that the receiver has settled.
     settled: u64,
-    /// Assignments reported as lost.
+    /// Number of assignments reported as lost.
     lost: u64,
-    /// Assignments up to which all are settled or reported as uncertain.
+    /// Number of assignments up to which all are settled or reported as uncertain.
     abandoned: u64,
-    /// Messages that the receiver returned and that arrived.
+    /// Number of messages that the receiver returned and that arrived.
     returned: u64,
 }
 
@@ -80,7 +82,8 @@ impl Assignments {
         newly
     }
 
-    /// Stops waiting for a report. Returns the number of assignments that may not have been served and were not reported as such.
+    /// Stops waiting for a report. Returns the number of assignments that may not have been served and were not
+    /// reported as such.
     pub fn abandon(&mut self) -> u64 {
         let newly = self.totals.total - self.totals.abandoned;
         self.totals.abandoned = self.totals.total;
@@ -98,12 +101,12 @@ impl Assignments {
 pub struct ReceivedShares {
     served: u64,
     returned: u64,
-    /// The counts when nothing of the stream was awaited last.
+    /// Counts at the last time at which the stream awaited nothing.
     report: ShareCount,
 }
 
 impl ReceivedShares {
-    /// Counts an assignment that a member here got.
+    /// Counts an assignment that a local member received.
     pub fn on_served(&mut self) {
         self.served += 1;
     }
@@ -113,8 +116,8 @@ impl ReceivedShares {
         self.returned += 1;
     }
 
-    /// Notes the counts for the next report if the stream awaits nothing: then they cover exactly what was sent up to its highest
-    /// datagram.
+    /// Records the counts for the next report if the stream awaits nothing. They then cover exactly the datagrams sent
+    /// up to its highest one.
     pub fn note(&mut self, ledger: &Ledger) {
         if !ledger.is_waiting() {
             self.report = ShareCount { settled: ledger.high(), served: self.served, returned: self.returned };

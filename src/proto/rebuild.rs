@@ -1,8 +1,9 @@
-//! Missing datagrams whose content is known from a manifest (R6), and what was got of it from the publisher's history.
+//! Missing datagrams whose content is known from a manifest (R6), and their messages fetched from the publisher's
+//! history.
 //!
-//! A datagram is rebuilt when each message in it that is wanted here has come or is known to be lost. Then it counts as
-//! arrived: what came is handed on in its place, and the rest is told, exactly. A large message is fetched once (`large`); all
-//! datagrams with a part of it wait for that, and it is handed on where it begins.
+//! A datagram is rebuilt when each wanted message in it has arrived or is known to be lost. Then it counts as arrived:
+//! its messages are handed on in its position, and the rest is reported exactly. A large message is fetched once
+//! (`large`). All datagrams with a part of it wait for it, and it is handed on where it begins.
 
 mod large;
 
@@ -19,12 +20,12 @@ use large::LargeMessages;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The history is asked again after this time, then after twice as long each time.
+/// First interval between two history requests; it doubles each time.
 const RETRY_INTERVAL: Duration = Duration::from_millis(40);
-/// The longest such wait, but for messages whose first one is longer.
+/// Maximum interval, unless the first one is longer.
 const RETRY_INTERVAL_MAX: Duration = Duration::from_millis(640);
 
-/// When the history is asked again.
+/// Timer of repeated history requests.
 #[derive(Clone, Copy, Debug)]
 struct RetryTimer {
     at: Instant,
@@ -32,12 +33,12 @@ struct RetryTimer {
 }
 
 impl RetryTimer {
-    /// It was asked now, and may take so long.
+    /// Creates a timer for a request sent now, which may take `wait`.
     fn after(now: Instant, wait: Duration) -> RetryTimer {
         RetryTimer { at: now + wait, wait }
     }
 
-    /// Whether it is asked again now.
+    /// Returns whether the request is due, and schedules the next one.
     fn take_due(&mut self, now: Instant) -> bool {
         let is_due = self.at <= now;
         if is_due {
@@ -50,34 +51,34 @@ impl RetryTimer {
 /// A run of messages of the datagram, or a part of a large one.
 #[derive(Clone, Debug)]
 enum RebuildPart {
-    /// The history was asked for it.
+    /// The messages were requested from the history.
     Asked { subject: Subject, place: SeqPosition, count: u64 },
-    /// What is handed on.
+    /// The item to hand on.
     Item(StreamItem),
-    /// A large message begins here; the history is asked for it.
+    /// A large message begins here, and was requested from the history.
     Large(GoneMessages, MessageKey),
-    /// It has come.
+    /// The large message that begins here has arrived.
     Whole(FetchedMessages),
-    /// A large message that nobody has any more begins here.
+    /// A large message begins here that is no longer available.
     Head(GoneMessages),
-    /// A part of a large message that began in an earlier datagram; the history is asked for it.
+    /// A part of a large message that began in an earlier datagram, and was requested from the history.
     Tail(Dseq, MessageKey),
 }
 
-/// One such datagram.
+/// A datagram that is being rebuilt.
 #[derive(Clone, Debug)]
 pub struct Rebuild {
     before: u64,
     messages: u64,
     parts: Vec<RebuildPart>,
-    /// The first datagrams of large messages with a part in it that is gone, and why.
+    /// First datagrams of large messages whose part in this datagram is unavailable, with the reason.
     missing_heads: Vec<(Dseq, Reason)>,
     retry: RetryTimer,
 }
 
 impl Rebuild {
-    /// From the manifest of datagram `dseq`: `before` messages were begun in all earlier datagrams. What is not wanted needs
-    /// no answer.
+    /// Creates a rebuild from the manifest of datagram `dseq`; `before` messages were begun in all earlier datagrams.
+    /// Unwanted messages need no answer.
     pub fn new(
         now: Instant,
         (dseq, before): (Dseq, u64),
@@ -114,7 +115,7 @@ impl Rebuild {
                         None => {
                             missing_heads.push((first, Reason::Expired));
                             if index == 0 {
-                                // Whether it is wanted is asked when it is given up, as for those that came.
+                                // Interest is checked when the message is given up, as for messages that arrived.
                                 parts.push(RebuildPart::Head(gone(content.subject, 1)));
                             }
                         }
@@ -125,29 +126,29 @@ impl Rebuild {
         Rebuild { before, messages, parts, missing_heads, retry: RetryTimer::after(now, RETRY_INTERVAL) }
     }
 
-    /// Messages begun in all earlier datagrams.
+    /// Returns the number of messages begun in all earlier datagrams.
     pub fn before(&self) -> u64 {
         self.before
     }
 
-    /// Messages begun in this one.
+    /// Returns the number of messages begun in this datagram.
     pub fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// The first datagrams of large messages that lack a fragment because of this one, and why.
+    /// Returns the first datagrams of large messages that lack a fragment because of this one, with the reason.
     pub fn missing_heads(&self) -> impl Iterator<Item = (Dseq, Reason)> {
         self.missing_heads.iter().copied()
     }
 
-    /// Whether the history has yet to answer.
+    /// Returns whether an answer of the history is outstanding.
     pub fn is_waiting(&self) -> bool {
         self.parts
             .iter()
             .any(|part| matches!(part, RebuildPart::Asked { .. } | RebuildPart::Large(..) | RebuildPart::Tail(..)))
     }
 
-    /// Calls `each` with every range of messages that the history is asked for because of this datagram alone.
+    /// Calls `each` with every range of messages that is requested from the history for this datagram alone.
     pub fn for_each_wanted(&self, mut each: impl FnMut(&Subject, Seq, Seq)) {
         for part in &self.parts {
             if let RebuildPart::Asked { subject, place, count } = part
@@ -158,7 +159,8 @@ impl Rebuild {
         }
     }
 
-    /// The large messages that have a part in it, as datagram `dseq`, and are awaited: in which datagram they begin.
+    /// Returns the awaited large messages that have a part in this datagram, `dseq`, with the datagram in which each
+    /// begins.
     fn larges(&self, dseq: Dseq) -> impl Iterator<Item = (Dseq, &MessageKey)> {
         self.parts.iter().filter_map(move |part| match part {
             RebuildPart::Large(_, name) => Some((dseq, name)),
@@ -167,7 +169,7 @@ impl Rebuild {
         })
     }
 
-    /// The large message that begins in it, if the history had it.
+    /// Returns the large message that begins in it, if the history had it.
     pub fn whole(&self) -> Option<&FetchedMessages> {
         self.parts.iter().find_map(|part| if let RebuildPart::Whole(fetched) = part { Some(fetched) } else { None })
     }
@@ -181,7 +183,7 @@ impl Rebuild {
         self.parts.iter().map(bytes).sum()
     }
 
-    /// The history answered for a range: it has these messages of it, in order.
+    /// Handles the history's answer for a range, with the available messages in order.
     fn on_fetched(&mut self, (subject, first, last): (&Subject, Seq, Seq), messages: Vec<(Seq, Message)>) {
         let is_it = |part: &RebuildPart| {
             matches!(part, RebuildPart::Asked { subject: s, place, count }
@@ -193,8 +195,8 @@ impl Rebuild {
         self.parts.splice(at..=at, items.into_iter().map(RebuildPart::Item));
     }
 
-    /// The large message that begins in datagram `first` is not awaited any more: it is taken if it begins here. If it did
-    /// not come, `is_gone` says whether nobody has it.
+    /// Handles a large message that begins in datagram `first` and is no longer awaited. It is taken if it begins here.
+    /// If it did not arrive, `is_gone` is true if it is no longer available.
     fn on_large(&mut self, (dseq, first): (Dseq, Dseq), fetched: &mut Option<FetchedMessages>, is_gone: bool) {
         if is_gone {
             self.missing_heads.push((first, Reason::Expired));
@@ -212,7 +214,7 @@ impl Rebuild {
         }
     }
 
-    /// Nothing more is waited for, in datagram `dseq`. Large messages that are still awaited for the sake of others may come.
+    /// Ends the wait in datagram `dseq`. Large messages that other datagrams still await may arrive later.
     fn abandon(&mut self, dseq: Dseq, reason: Reason, is_awaited: impl Fn(Dseq) -> bool) {
         for part in &mut self.parts {
             match part {
@@ -239,10 +241,9 @@ impl Rebuild {
         self.parts.retain(|part| !matches!(part, RebuildPart::Tail(..)));
     }
 
-    /// What is handed on, or told, in the place of datagram `dseq`, which was sent later than `since` and was missing as `missing`
-    /// says. `is_told` is
-    /// called with the datagram of each large message that begins here and is gone, and says whether other parts of it
-    /// came, by which it is told.
+    /// Returns the items to hand on, or to report, in the position of datagram `dseq`. It was sent later than `since`,
+    /// and `missing` describes it as missing. `is_told` is called with the datagram of each unavailable large message
+    /// that begins here. It returns whether other parts of the message arrived, by which it is reported.
     pub fn into_items(
         self,
         dseq: Dseq,
@@ -264,7 +265,7 @@ impl Rebuild {
     }
 }
 
-/// The messages of a range that came, and what is missing between them.
+/// Returns the messages of a range that arrived, and the gaps between them.
 fn in_order(subject: &Subject, place: SeqPosition, count: u64, messages: Vec<(Seq, Message)>) -> Vec<StreamItem> {
     let at = |index: u64| SeqPosition {
         seq: place.seq.forward(index).unwrap_or(place.seq),
@@ -305,34 +306,35 @@ fn in_order(subject: &Subject, place: SeqPosition, count: u64, messages: Vec<(Se
     items
 }
 
-/// All of them, of one stream.
+/// All rebuilds of one stream.
 #[derive(Clone, Debug, Default)]
 pub struct Rebuilds {
     by_dseq: BTreeMap<Dseq, Rebuild>,
     larges: LargeMessages,
-    /// Those that wait for nothing any more, because of a large message.
+    /// Datagrams that no longer wait for anything, because of a large message.
     ready: BTreeSet<Dseq>,
-    /// Bytes of what has come.
+    /// Bytes of the messages that have arrived.
     bytes: usize,
 }
 
 impl Rebuilds {
-    /// Whether this datagram is being rebuilt.
+    /// Returns whether this datagram is being rebuilt.
     pub fn has(&self, dseq: Dseq) -> bool {
         self.by_dseq.contains_key(&dseq)
     }
 
-    /// Bytes of what has come of those that still wait.
+    /// Returns the bytes of arrived messages in datagrams that still wait.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The large message that begins in this datagram, if it is awaited.
+    /// Returns the large message that begins in this datagram, if it is awaited.
     pub fn large(&self, first: Dseq) -> Option<&MessageKey> {
         self.larges.name(first)
     }
 
-    /// Begins to rebuild it. `has_head` says whether the datagram in which a large message begins has arrived.
+    /// Begins to rebuild a datagram. `has_head` returns whether the datagram in which a large message begins has
+    /// arrived.
     pub fn insert(&mut self, dseq: Dseq, rebuild: Rebuild, has_head: impl Fn(Dseq, Seq) -> bool) {
         for (first, name) in rebuild.larges(dseq) {
             self.larges.join(first, dseq, name, first == dseq || has_head(first, name.seq));
@@ -341,12 +343,12 @@ impl Rebuilds {
         self.by_dseq.insert(dseq, rebuild);
     }
 
-    /// Whether the large message that begins in this datagram, which is being rebuilt, came whole.
+    /// Returns whether the large message that begins in this datagram, which is being rebuilt, arrived completely.
     pub fn has_fetched(&self, first: Dseq) -> bool {
         self.by_dseq.get(&first).is_some_and(|rebuild| rebuild.whole().is_some())
     }
 
-    /// It came after all, or is complete.
+    /// Removes a datagram that arrived after all, or that is complete.
     pub fn remove(&mut self, dseq: Dseq) -> Option<Rebuild> {
         if self.by_dseq.is_empty() {
             return None;
@@ -359,7 +361,7 @@ impl Rebuilds {
         Some(rebuild)
     }
 
-    /// It is given up, and with it a large message that begins in it.
+    /// Gives up a datagram, and with it a large message that begins in it.
     pub fn abandon(&mut self, dseq: Dseq, reason: Reason) -> Option<Rebuild> {
         let mut rebuild = self.remove(dseq)?;
         self.drop_large(dseq);
@@ -367,22 +369,22 @@ impl Rebuilds {
         Some(rebuild)
     }
 
-    /// The beginning of a large message arrived.
+    /// Records that the beginning of a large message arrived.
     pub fn on_head(&mut self, first: Dseq) {
         self.larges.on_head(first);
     }
 
-    /// A large message whose beginning is settled, though nothing is known of it.
+    /// Returns a large message whose beginning is settled, though nothing is known of it.
     pub fn headless_below(&self, frontier: Dseq) -> Option<Dseq> {
         self.larges.headless_below(frontier)
     }
 
-    /// The large message that begins in this datagram is decided without the history.
+    /// Ends the wait for the large message that begins in this datagram, without the history.
     pub fn drop_large(&mut self, first: Dseq) {
         self.settle_large(first, None, false);
     }
 
-    /// The history answered for a range of it. Gives a large message whose beginning arrived, which is not rebuilt.
+    /// Handles the history's answer for a range. Returns a large message whose beginning arrived and is not rebuilt.
     pub fn on_fetched(
         &mut self,
         dseq: Dseq,
@@ -405,7 +407,8 @@ impl Rebuilds {
         None
     }
 
-    /// Nothing waits any longer for a large message. Gives it back if it does not begin in a datagram that is rebuilt.
+    /// Ends the wait of all datagrams for a large message. Returns the message if it does not begin in a datagram that
+    /// is being rebuilt.
     fn settle_large(
         &mut self,
         first: Dseq,
@@ -425,7 +428,7 @@ impl Rebuilds {
         fetched
     }
 
-    /// Takes out one that is complete.
+    /// Takes out a complete datagram.
     pub fn take_ready(&mut self) -> Option<(Dseq, Rebuild)> {
         loop {
             let dseq = self.ready.pop_first()?;
@@ -435,13 +438,12 @@ impl Rebuilds {
         }
     }
 
-    /// When the history is to be asked for something, at the earliest.
+    /// Returns the earliest time of the next history request.
     pub fn request_deadline(&self) -> Option<Instant> {
         self.by_dseq.values().map(|rebuild| rebuild.retry.at).chain(self.larges.request_deadline()).min()
     }
 
-    /// Calls `ask` with every large message that the history is to be asked for, and every range that it is to be asked for
-    /// again.
+    /// Calls `ask` with every large message whose request is due, and with every range whose repeated request is due.
     pub fn send_due_requests(&mut self, now: Instant, mut ask: impl FnMut(Dseq, &Subject, Seq, Seq)) {
         for (dseq, rebuild) in &mut self.by_dseq {
             if rebuild.retry.take_due(now) {
@@ -451,7 +453,7 @@ impl Rebuilds {
         self.larges.send_due_requests(now, |first, name| ask(first, &name.subject, name.seq, name.seq));
     }
 
-    /// Whatever waits waits for something.
+    /// Asserts that every waiting datagram waits for something.
     pub fn assert_invariants(&self) {
         assert!(self.ready.is_empty() && self.by_dseq.values().all(Rebuild::is_waiting));
         assert_eq!(self.bytes, self.by_dseq.values().map(Rebuild::bytes).sum::<usize>());
@@ -537,12 +539,12 @@ mod tests {
         (Dseq(first), Reason::Expired)
     }
 
-    /// A part of a large message with this number.
+    /// Returns a part of a large message with this number.
     fn part(number: u64, index: u32) -> Content {
         Content { what: ContentKind::Part { index, total: 9000 }, ..run("big", number, 1) }
     }
 
-    /// Datagrams 4, 5 and 6, which hold the parts of a large message with number 2 and other things.
+    /// Returns datagrams 4, 5 and 6, which hold the parts of a large message with number 2 and other messages.
     fn three() -> Rebuilds {
         let mut rebuilds = Rebuilds::default();
         for (dseq, contents) in [(4, vec![run("a", 1, 1), part(2, 0)]), (5, vec![part(2, 1)]), (6, vec![part(2, 2)])] {
@@ -564,10 +566,10 @@ mod tests {
         asked
     }
 
-    /// What is handed on of a datagram, and which messages lack something of it.
+    /// A datagram, its items to hand on, and the messages that lack a part of it.
     type Ready = (u64, Vec<String>, Vec<(Dseq, Reason)>);
 
-    /// Takes out what is complete.
+    /// Takes out the complete datagrams.
     fn ready(rebuilds: &mut Rebuilds) -> Vec<Ready> {
         std::iter::from_fn(|| rebuilds.take_ready())
             .map(|(dseq, rebuild)| {
@@ -617,14 +619,14 @@ mod tests {
         rebuilds.assert_invariants();
         let fetched = answer(&mut rebuilds, vec![message("big", 2)]).expect("it begins in what came");
         assert_eq!((fetched.place.seq, ready(&mut rebuilds)), (seq(2), vec![(6, vec![], vec![])]));
-        // The last one that is given up takes it along.
+        // The last datagram that is given up ends the large message too.
         let mut rebuilds = three();
         rebuilds.remove(Dseq(4));
         for (dseq, missing_heads) in [(5, vec![]), (6, vec![(Dseq(4), Reason::Deadline)])] {
             let rebuild = rebuilds.abandon(Dseq(dseq), Reason::Deadline).unwrap();
             assert_eq!(rebuild.missing_heads().collect::<Vec<_>>(), missing_heads);
         }
-        // What is given up where it begins is given up for all.
+        // A message given up where it begins is given up for all datagrams.
         let mut rebuilds = three();
         rebuilds.abandon(Dseq(4), Reason::Deadline).unwrap();
         assert_eq!(ready(&mut rebuilds), [(5, vec![], vec![]), (6, vec![], vec![])]);

@@ -1,7 +1,8 @@
-//! The receiving side of one stream of datagrams: what is handed on when, and what is told as lost before it.
+//! Receiving side of one datagram stream: which messages are delivered, in what order, and which losses are reported
+//! before them.
 //!
-//! A message is released iff its number directly follows the last one of its subject; otherwise it is held until
-//! every gap before its datagram is settled (reliability.md A3). Decisions leave as [`StreamOutcome`]s.
+//! A message is released iff its number directly follows the last one of its subject. Otherwise it is held until every
+//! gap before its datagram is settled (reliability.md A3). Decisions leave as [`StreamOutcome`]s.
 
 mod disposition;
 mod forgery;
@@ -35,25 +36,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The end of the inbox subject that questions to the history go to.
+/// End of the inbox subject for history requests.
 pub const HISTORY: &str = "HISTORY";
-/// The middle of the inbox subjects that answers come to; the number of the question follows.
+/// Middle of the inbox subjects for answers; the number of the request follows.
 pub const ANSWERS: &str = "H.";
 
-/// Which stream this is.
+/// Kind of a datagram stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamKind {
-    /// The publisher's multicast stream. `birth` is when the publisher started, less the margin of R4, if this peer
-    /// listened before that and so is owed everything from the first datagram.
+    /// The publisher's multicast stream. `birth` is the publisher's start, less the margin of R4, if this peer listened
+    /// before that. Everything from the first datagram is then owed.
     Bcast {
-        /// Start of the publisher, at the earliest.
+        /// Earliest possible start time of the publisher.
         birth: Option<Instant>,
     },
-    /// Its directed stream to this peer: all messages are ours and have no numbers of their own.
+    /// The publisher's directed stream to this peer. All messages are for this peer and have no numbers of their own.
     Ptp,
 }
 
-/// The receiving side of one stream.
+/// Receiving side of one stream.
 #[derive(Clone, Debug)]
 pub struct RecvStream {
     kind: StreamKind,
@@ -62,19 +63,20 @@ pub struct RecvStream {
     held: ReorderBuffer,
     reassembly: Reassembly,
     rebuilds: Rebuilds,
-    /// Datagrams rebuilt from manifests of which something wanted is lost, while anything of them is held; and whether they
-    /// count as repaired until then.
+    /// Datagrams rebuilt from manifests that lost a wanted message, kept while any of their messages is held. The flag
+    /// is true if the datagram counts as repaired until then.
     partially_lost: BTreeMap<Dseq, bool>,
-    /// What was sought of a datagram's records; empty between calls, keeps its room.
+    /// Scratch buffer of lookups for a datagram's records; empty between calls, and keeps its capacity.
     lookup: Vec<Option<RunLookup>>,
-    /// Whether an entry of this publisher may have left the subscription window, so that "first" proves nothing.
+    /// True if an entry of this publisher may have been evicted from the subscription window, so that "first" proves
+    /// nothing.
     evicted: bool,
-    /// When numbers were last found to be somebody else's; what is remembered of subjects from before that proves nothing.
+    /// Time at which numbers were last found to be forged. Earlier per-subject state proves nothing.
     corrected: Option<Instant>,
 }
 
 impl RecvStream {
-    /// A stream that is owed everything after the ledger's baseline.
+    /// Creates a stream that is owed everything after the ledger's baseline.
     pub fn new(kind: StreamKind, ledger: Ledger, nak_scheduler: NakScheduler, reassembly: Reassembly) -> RecvStream {
         RecvStream {
             kind,
@@ -90,12 +92,12 @@ impl RecvStream {
         }
     }
 
-    /// The numbers of the datagrams.
+    /// Returns the ledger of datagram numbers.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// Since when everything of the stream is owed, if from its first datagram on.
+    /// Returns the publisher's start, since when everything is owed, if the stream is owed from its first datagram.
     pub fn birth(&self) -> Option<Instant> {
         match self.kind {
             StreamKind::Bcast { birth } => birth,
@@ -103,22 +105,22 @@ impl RecvStream {
         }
     }
 
-    /// What came so far had been under way for longer than was known, by this.
+    /// Corrects the send time of the datagrams so far: they were in flight longer by `by`.
     pub fn on_older(&mut self, by: Duration) {
         self.ledger.on_older(by);
     }
 
-    /// Bytes of messages that wait for an earlier datagram, or for the rest of their own.
+    /// Returns the bytes of messages that wait for an earlier datagram, or for the rest of their own.
     pub fn held_bytes(&self) -> usize {
         self.held.bytes() + self.rebuilds.bytes()
     }
 
-    /// An entry of this publisher left the subscription window.
+    /// Records that an entry of this publisher was evicted from the subscription window.
     pub fn on_evicted(&mut self) {
         self.evicted = true;
     }
 
-    /// A datagram arrived, with `before` messages begun in all earlier ones.
+    /// Handles a datagram that arrived, with `before` messages begun in all earlier ones.
     pub fn on_datagram(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
@@ -167,7 +169,7 @@ impl RecvStream {
         lookup.clear();
         self.lookup = lookup;
         if let Some(fetched) = rebuild.as_ref().and_then(Rebuild::whole) {
-            // It came just before.
+            // The fetched message arrived just before.
             self.place_large(ctx, dseq, fetched.clone(), out);
         }
         if ctx.mutants.is(Mutant::SettleAtOnce) {
@@ -194,17 +196,17 @@ impl RecvStream {
         direct: bool,
         out: &mut Vec<StreamOutcome>,
     ) {
-        // What began before the baseline is not owed.
+        // A message that began before the baseline is not owed.
         if dseq.0 <= self.ledger.states().baseline.0 + u64::from(fragment.index) {
             return;
         }
         let is_head = fragment.index == 0;
         let first = Dseq(dseq.0 - u64::from(fragment.index));
-        // The message came whole from the history and waits for the datagram in which it begins.
+        // The complete message came from the history and waits for the datagram in which it begins.
         if !is_head && self.rebuilds.has_fetched(first) {
             return;
         }
-        // The last fragment stands first in its datagram, the first one last.
+        // The last fragment is the first record of its datagram; the first fragment is the last record.
         match self.reassembly.on_fragment((dseq, arrival.reached, arrival.repaired), fragment) {
             FragmentOutcome::Waiting if is_head => self.rebuilds.on_head(dseq),
             FragmentOutcome::Waiting => {}
@@ -262,7 +264,7 @@ impl RecvStream {
         self.held.judge_again(at);
     }
 
-    /// Gives up on large messages that lack a settled datagram, or for which there is no room.
+    /// Gives up large messages that lack a settled datagram, or that exceed a limit.
     fn abandon_incomplete(&mut self, ctx: &mut ReceiveContext<'_>, out: &mut Vec<StreamOutcome>) {
         let mut any = self.hold_abandoned_below_frontier();
         while let Some(doomed) = self.reassembly.take_abandoned_by_limit() {
@@ -275,8 +277,8 @@ impl RecvStream {
         }
     }
 
-    /// Large messages that lack a settled datagram, and that the history is not asked for, take their place among what is
-    /// held. Whether there were any.
+    /// Holds each large message that lacks a settled datagram and is not requested from the history. Returns whether
+    /// there were any.
     fn hold_abandoned_below_frontier(&mut self) -> bool {
         let (mut any, frontier) = (false, self.ledger.frontier());
         while let Some(first) = self.rebuilds.headless_below(frontier) {
@@ -291,7 +293,7 @@ impl RecvStream {
         any
     }
 
-    /// Hands on what no longer has to wait, in order.
+    /// Hands on, in order, the items that no longer have to wait.
     fn release(&mut self, ctx: &mut ReceiveContext<'_>, out: &mut Vec<StreamOutcome>) {
         let frontier = self.ledger.frontier();
         while let Some((at, arrival, item)) = self.held.pop(frontier) {
@@ -311,7 +313,8 @@ impl RecvStream {
         }
     }
 
-    /// Word that `high` datagrams with `count` messages exist. False if that contradicts what is known.
+    /// Handles an announcement that `high` datagrams with `count` messages exist. Returns false if it contradicts the
+    /// ledger.
     pub fn on_control(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
@@ -351,7 +354,8 @@ impl RecvStream {
         self.settle(ctx, reason, out, Ledger::is_waiting);
     }
 
-    /// Settles gaps, oldest first, while `is_due`. A datagram whose content is known is lost and no more unknown.
+    /// Settles gaps, oldest first, while `is_due`. A datagram whose content is known counts as lost and no longer as
+    /// unknown.
     fn settle(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
@@ -406,7 +410,7 @@ impl RecvStream {
         }
     }
 
-    /// Judges an item, and tells what is missing before it. `settled` says that no gap before it is open.
+    /// Judges an item, and reports the messages missing before it. `settled` is true if no gap before it is open.
     fn judge(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
@@ -439,8 +443,8 @@ impl RecvStream {
         let place = SeqPosition { chain, ..place };
         let seen = ctx.window.find(ctx.uid, item.subject(), lookup);
         let entry = seen.map(|(_, entry)| entry);
-        // What passed while nobody here wanted the subject is owed to nobody; so is what came in the very instant in
-        // which somebody began to, for it may have come before.
+        // Messages that passed without a local subscription are owed to no subscription. That includes messages of the
+        // instant at which the subscription began, because they may have come before.
         let interrupted =
             entry.is_some_and(|entry| entry.at <= matched.oldest) && !ctx.mutants.is(Mutant::IgnoreContinuity);
         let disposition = place.judge(entry.as_ref());
@@ -469,7 +473,8 @@ impl RecvStream {
                 }
             }
             // Rule: release
-            // While the datagram of a doomed message's beginning is awaited, nobody knows which of them accounts for it.
+            // While the datagram that begins an abandoned message is awaited, it is unknown which of them accounts for
+            // it.
             Continuity::Follows if !settled && item.is_headless() => return Disposition::Waits,
             Continuity::Follows => (Verdict::Next, None),
             _ if !settled => return Disposition::Waits,
@@ -478,12 +483,14 @@ impl RecvStream {
             Continuity::Skip(skip) => (Verdict::First, Some(skip)),
         };
         let offset = place.offset_of_frame(entry.as_ref());
-        // What was under way when a subscription began is not for it (A6), however long it was awaited; nor is the loss of it.
+        // A message in flight when a subscription began is not for it (A6), however long it was awaited. The same holds
+        // for its loss.
         let owed = Arc::clone(&matched).at(arrival.reached);
         let later = Some(&matched).filter(|_| ctx.mutants.is(Mutant::ReportToLaterSubscriptions));
         let lost = self.lose(ctx, (dseq, item, place), entry, skip, later.or(owed.as_ref()), out);
         if let Some(last) = place.seq.forward(item.count() - 1) {
-            // Not now: what came between then and now may have been dropped because nobody wanted it yet.
+            // The current time would be wrong: messages since then may have been dropped because no client wanted them
+            // yet.
             let entry = SubEntry { last, dseq, at: arrival.reached, offset };
             match seen {
                 Some((place, _)) => ctx.window.renew(place, entry),
@@ -528,7 +535,7 @@ impl RecvStream {
                 });
             }
             StreamItem::AbandonedMessage(doomed) => {
-                // A datagram that is missing may still come; what began in this one is certain.
+                // A missing datagram may still arrive; a message begun in this one is certain.
                 let range = SettledRange::of_content(doomed.first, ctx.now.instant, doomed.reason(ctx.reason));
                 out.push(StreamOutcome::Unverified { range, messages: Count::Exact(1) });
             }
@@ -546,8 +553,9 @@ impl RecvStream {
         Disposition::Done
     }
 
-    /// A subject's first message received is not its first one sent: what came before is owed if this peer wanted the
-    /// subject since before the publisher started and would remember having received any.
+    /// Returns the messages missing before the first received message of a subject, which need not be the first one
+    /// sent. They are owed if this peer wanted the subject before the publisher started and would remember earlier
+    /// messages.
     fn missing_since_birth(&self, place: &SeqPosition, matched: &MatchSet, interrupted: bool) -> Option<Skip> {
         match self.kind {
             StreamKind::Bcast { birth: Some(birth) } if matched.oldest <= birth && !self.evicted && !interrupted => {
@@ -561,7 +569,7 @@ impl RecvStream {
         }
     }
 
-    /// Reports what is proven missing before an item, and the item itself if it is absent, to the subscriptions that are
+    /// Reports the messages proven missing before an item, and the item itself if it is absent, to the subscriptions
     /// `owed` it. Returns the number of messages; `None` if nothing is missing or no subscription is owed any of it.
     fn lose(
         &mut self,
@@ -572,7 +580,7 @@ impl RecvStream {
         owed: Option<&Arc<MatchSet>>,
         out: &mut Vec<StreamOutcome>,
     ) -> Option<Count> {
-        // Messages that are lost with the item, though they began in no missing datagram; the skip stands for all others.
+        // Messages lost with the item, though they began in no missing datagram; the skip covers all others.
         let (skip, known) = match (skip, item) {
             (skip, StreamItem::AbandonedMessage(doomed)) => {
                 let first = skip.map_or(place.seq, |skip| skip.first);
@@ -611,7 +619,7 @@ impl RecvStream {
             _ => ctx.now.instant,
         };
         if matched.plain().is_none_or(|plain| since < plain.oldest) {
-            // Nobody is certainly owed them: members of queue groups get their share only.
+            // No subscription is certainly owed them: members of queue groups get only their share.
             count = Count::from_bounds(0, count.max());
         }
         match count {
@@ -644,7 +652,7 @@ impl RecvStream {
         Some(count)
     }
 
-    /// Notes the last number of the item's subject, the first one received of it.
+    /// Records the item's number as the first and last one received of its subject.
     fn record_last(&mut self, ctx: &mut ReceiveContext<'_>, item: &StreamItem, entry: SubEntry) {
         if !ctx.window.insert(ctx.uid, item.subject(), entry) {
             self.evicted = true;
@@ -652,7 +660,7 @@ impl RecvStream {
         }
     }
 
-    /// Returns whether the ledger and the reorder buffer keep the invariants that can be seen at once.
+    /// Returns whether the ledger and the reorder buffer keep the invariants that are cheap to check.
     #[inline]
     pub fn is_intact(&self) -> bool {
         self.ledger.is_intact() && self.held.is_intact(self.ledger.states().held)
@@ -665,7 +673,7 @@ impl RecvStream {
         format!("{culprit} broken; ledger: {}; reorder buffer: {}", self.ledger.summary(), self.held.summary())
     }
 
-    /// The ledger's states sum to its range, and nothing is held that could be handed on.
+    /// Asserts that the ledger's states sum to its range, and that nothing is held that could be handed on.
     pub fn assert_invariants(&self) {
         self.ledger.assert_invariants();
         self.held.assert_invariants();
@@ -675,13 +683,13 @@ impl RecvStream {
     }
 }
 
-/// Whether a message is for this peer itself and for none of its clients.
+/// Returns whether a message is for this peer itself and for none of its clients.
 fn is_service(subject: &Subject, inbox: &str) -> bool {
     let rest = subject.as_bytes().strip_prefix(inbox.as_bytes());
     rest.is_some_and(|rest| rest == HISTORY.as_bytes() || rest.starts_with(ANSWERS.as_bytes()))
 }
 
-/// What a gap that `ctx` shows is given on its way.
+/// Creates the context of a gap that `ctx` reveals.
 fn found<'a>(nak_scheduler: &'a mut NakScheduler, ctx: &'a mut ReceiveContext<'_>) -> GapContext<'a> {
     nak_scheduler.on_receivers(ctx.receivers);
     GapContext {
@@ -693,13 +701,13 @@ fn found<'a>(nak_scheduler: &'a mut NakScheduler, ctx: &'a mut ReceiveContext<'_
     }
 }
 
-/// How many of `count` messages from `first` on are at or below `last`.
+/// Returns the number of messages at or below `last` among the `count` messages from `first` on.
 fn repeated_of(first: Seq, count: u64, last: Seq) -> u64 {
     if last.frame() == first.frame() { count.min(last.count() + 1 - first.count()) } else { count }
 }
 
-/// The number of messages a skip stands for. `to_wrap` is how many messages must be missing besides for the count
-/// to have wrapped meanwhile.
+/// Returns the number of messages that a skip covers. `to_wrap` is the number of additional missing messages that would
+/// mean that the count has wrapped meanwhile.
 fn count_of(skip: &Skip, between: &UnexplainedMessages, to_wrap: u64) -> Count {
     let all = between.messages.max(skip.messages);
     match skip.rest {

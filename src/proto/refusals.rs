@@ -1,4 +1,4 @@
-//! Queue groups that another peer has just refused: its subscriptions as known here are older than its answer.
+//! Queue groups that another peer has just refused. Its subscriptions as known here are then older than its answer.
 
 use crate::message::Queue;
 use crate::time::Instant;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 /// Time for which a peer that has returned a message gets no returned message of the same group.
 const REFUSAL_TIME: Duration = Duration::from_millis(100);
-/// Groups of one peer for which refusals are remembered.
+/// Maximum number of groups of one peer for which refusals are remembered.
 const REFUSALS_MAX: usize = 64;
 
-/// Groups that a peer has just refused, and when.
+/// Groups that a peer has just refused, with the time of the refusal.
 #[derive(Debug, Default)]
 pub struct Refusals(Vec<(Queue, Instant)>);
 
@@ -22,7 +22,7 @@ impl Refusals {
         }
     }
 
-    /// Whether the peer refused a message of the group in the last 100 ms.
+    /// Returns whether the peer refused a message of the group in the last 100 ms.
     pub fn has(&self, now: Instant, queue: &Queue) -> bool {
         self.0.iter().any(|(other, at)| other == queue && now < *at + REFUSAL_TIME)
     }

@@ -1,8 +1,9 @@
-//! What the clients of other peers subscribe to, as far as those peers have told it: one table for each, and one tree for all.
+//! Advertised subscriptions of other peers: one table per peer, and one tree over all tables.
 //!
-//! A table is complete up to a version: of every entry that changed last up to it, the last change is known. It is known when
-//! that is the highest version that the peer has told of. Who stands before what the peer still tells of builds a new table beside
-//! the old one and changes over when it is as good.
+//! A table is complete up to a version: it holds the last change of every entry that changed last at or before that
+//! version. A table is known if that version is the highest that the peer has announced. If the peer no longer sends
+//! the changes that a table lacks, a new table is built beside the old one. It replaces the old one once it is as
+//! complete.
 
 use crate::message::{Epoch, SubscriptionFilter};
 use crate::proto::mutant::{Mutant, Mutants};
@@ -18,37 +19,37 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// The least time between two requests.
+/// Minimum time between two requests.
 const ASK_INTERVAL: Duration = Duration::from_millis(20);
-/// The longest, where no answer comes.
+/// Maximum time between two requests if no answer comes.
 const ASK_INTERVAL_MAX: Duration = Duration::from_secs(2);
-/// A peer with more entries than there is room for is asked again after this.
+/// Time between requests to a peer whose entries exceed the limit.
 const OVERFLOW_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The peers of one IP address may have one part in so many of the room for the entries of all peers.
+/// Divisor of the entry limit that gives the share of the peers of one IP address.
 const SHARES: usize = 4;
 
-/// What became of a record.
+/// Outcome of an advertised-subscription record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordOutcome {
-    /// It told something new.
+    /// The record contained a new change.
     News,
-    /// Everything in it was known.
+    /// The record contained nothing new.
     Late,
-    /// Something before it is missing.
+    /// A record before it is missing.
     Gap,
-    /// There is no room for it.
+    /// The record would exceed the limit of entries.
     Overflow,
 }
 
 /// An entry of another peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteEntry {
-    /// Whose.
+    /// Epoch of the peer that advertises the entry.
     pub epoch: Epoch,
-    /// What is wanted.
+    /// Filter of the subscription.
     pub wanted: SubscriptionFilter,
-    /// By how many of its subscriptions.
+    /// Number of the peer's subscriptions with this filter.
     pub count: u32,
 }
 
@@ -56,51 +57,51 @@ pub struct RemoteEntry {
 #[derive(Debug)]
 pub struct RemoteInterest {
     entries: Vec<Option<RemoteEntry>>,
-    /// Places without an entry.
+    /// Unused indices of `entries`.
     unused: Vec<u32>,
-    /// Places by peer and what is wanted.
+    /// Indices of entries by peer and filter.
     index: HashTable<u32>,
     hasher: FixedState,
     tree: Tree<u32>,
     tables: BTreeMap<Epoch, PeerTable>,
-    /// Peers that are not there any more and may come back.
+    /// Peers that are absent and may come back.
     lost: BTreeSet<Epoch>,
     /// Peers that are silent or that a later run has replaced.
     unreachable: BTreeSet<Epoch>,
     len: usize,
-    /// Entries of new tables that are being built.
+    /// Number of entries of new tables that are being built.
     len_fresh: usize,
     len_max: usize,
-    /// How often an entry has changed.
+    /// Number of changes of entries so far.
     changes: u64,
     grace: Duration,
     mutants: Mutants,
-    /// Empty between calls; keeps its room.
+    /// Scratch buffer; empty between calls, and keeps its capacity.
     found: Vec<u32>,
 }
 
-/// What one peer has told.
+/// Advertised subscriptions of one peer.
 #[derive(Debug)]
 struct PeerTable {
     /// Address from which the entries came.
     source: Option<IpAddr>,
-    /// The highest version told, and by which control datagram. `None`: nothing yet.
+    /// The control datagram number and version of the latest announcement. `None` before the first.
     high: Option<(u64, u64)>,
     complete: u64,
-    /// Up to which version the peer was told that it is.
+    /// Highest complete version that was reported to the peer.
     reported: u64,
-    /// It holds nothing that ended before this version.
+    /// Version before which ended subscriptions are absent from the table.
     base: u64,
     places: BTreeSet<u32>,
     fresh: Option<PendingTable>,
-    /// Since when more is there than is known, and nothing came.
+    /// Time since which the table is behind the announced version without progress.
     behind: Option<Instant>,
-    /// When it is asked next, at the earliest.
+    /// Earliest time of the next request to the peer.
     ask_at: Instant,
     interval: Duration,
 }
 
-/// A new table that is not as good as the old one yet.
+/// A new table that is not yet as complete as the old one.
 #[derive(Debug)]
 struct PendingTable {
     base: u64,
@@ -133,9 +134,9 @@ impl PeerTable {
         self.high.is_some_and(|(_, high)| high == self.complete)
     }
 
-    /// A control datagram of this number tells of a highest version.
+    /// Handles the highest version announced by the control datagram of this number.
     fn on_high(&mut self, now: Instant, number: u64, high: u64) {
-        // What was sent before is not newer because it comes later.
+        // An earlier announcement does not become newer by arriving later.
         if self.high.is_none_or(|(before, _)| before < number) {
             self.high = Some((number, high.max(self.complete)));
         }
@@ -159,8 +160,8 @@ impl PeerTable {
 }
 
 impl RemoteInterest {
-    /// Nobody has told anything. There is room for `len_max` entries; `grace` is how long what is missing may simply be late, and
-    /// `seed` makes the places in the tables unpredictable.
+    /// Creates an empty table of at most `len_max` entries. `grace` is the time for which missing records may simply be
+    /// late. `seed` makes hashing unpredictable.
     pub fn new(seed: u64, len_max: usize, grace: Duration, mutants: Mutants) -> RemoteInterest {
         RemoteInterest {
             entries: Vec::new(),
@@ -181,34 +182,34 @@ impl RemoteInterest {
         }
     }
 
-    /// Whether all that this peer's clients subscribe to is known.
+    /// Returns whether all advertised subscriptions of this peer are known.
     pub fn is_known(&self, epoch: Epoch) -> bool {
         self.tables.get(&epoch).is_some_and(PeerTable::is_known)
     }
 
-    /// Up to which version everything is known; the peer is told so.
+    /// Returns the version up to which everything is known, and notes that it is reported to the peer.
     pub fn report_complete(&mut self, epoch: Epoch) -> u64 {
         let Some(table) = self.tables.get_mut(&epoch) else { return 0 };
         table.reported = table.reported.max(table.complete);
         table.complete
     }
 
-    /// Whether the peer was told that something is known of it.
+    /// Returns whether a known version was ever reported to the peer.
     pub fn was_reported(&self, epoch: Epoch) -> bool {
         self.tables.get(&epoch).is_some_and(|table| 0 < table.reported)
     }
 
-    /// Whether less is known of a peer than it was told.
+    /// Returns whether the table is less complete than what was reported to the peer.
     pub fn is_short(&self, epoch: Epoch) -> bool {
         self.tables.get(&epoch).is_some_and(|table| table.complete < table.reported)
     }
 
-    /// A peer tells its highest version, in the control datagram of this number.
+    /// Handles a peer's highest version, announced in the control datagram of this number.
     pub fn on_control(&mut self, now: Instant, epoch: Epoch, number: u64, high: u64) {
         self.tables.entry(epoch).or_insert_with(PeerTable::new).on_high(now, number, high);
     }
 
-    /// A record of a peer at `source`, in the control datagram of this number.
+    /// Handles a record of a peer at `source`, received in the control datagram of this number.
     pub fn on_record(
         &mut self,
         now: Instant,
@@ -248,7 +249,7 @@ impl RemoteInterest {
             table.fresh = Some(PendingTable { base: record.base, complete: 0, entries: BTreeMap::new() });
         }
         let mut taken = if record.upto <= table.complete { RecordOutcome::Late } else { RecordOutcome::Gap };
-        // What was told before it was begun may have ended since, untold.
+        // A change announced before the table was begun may have ended since without notice.
         let fits = |fresh: &&mut PendingTable| fresh.base <= record.high && follows(fresh.complete, fresh.base);
         if let Some(fresh) = table.fresh.as_mut().filter(fits) {
             let before = fresh.entries.len();
@@ -268,7 +269,7 @@ impl RemoteInterest {
             record.entries.into_iter().for_each(|entry| self.put(epoch, entry));
         }
         self.switch_table(epoch);
-        // Those that are there come first.
+        // Entries of present peers take precedence.
         while self.len_max < self.len + self.len_fresh
             && let Some(lost) = self.lost.iter().copied().find(|lost| self.has_entries(*lost))
         {
@@ -281,7 +282,7 @@ impl RemoteInterest {
         taken
     }
 
-    /// Returns whether the peers at the address of this one have more entries than may come from one address.
+    /// Returns whether the peers at this peer's address exceed the share of one address.
     fn is_share_exceeded(&self, epoch: Epoch) -> bool {
         let share = self.len_max.div_ceil(SHARES);
         if self.len + self.len_fresh <= share {
@@ -296,7 +297,7 @@ impl RemoteInterest {
         self.tables.get(&epoch).is_some_and(|table| !table.places.is_empty() || table.fresh.is_some())
     }
 
-    /// Takes the new table if it is as good as the old one, and drops it if it is not needed.
+    /// Switches to the new table if it is as complete as the old one, and drops it if it is not needed.
     fn switch_table(&mut self, epoch: Epoch) {
         let Some(table) = self.tables.get_mut(&epoch) else { return };
         let is_needed = !table.is_known();
@@ -316,33 +317,33 @@ impl RemoteInterest {
         }
     }
 
-    /// A peer is not there, but may come back: its entries stay, for [`RemoteInterest::is_wanted`] alone.
+    /// Marks a peer as absent. It may come back, so its entries stay, for [`RemoteInterest::is_wanted`] alone.
     pub fn lose(&mut self, epoch: Epoch) {
         if self.tables.contains_key(&epoch) && self.lost.insert(epoch) {
             self.changes += 1;
         }
     }
 
-    /// A peer is there, perhaps again.
+    /// Marks a peer as present, perhaps again.
     pub fn restore(&mut self, epoch: Epoch) {
         if self.lost.remove(&epoch) {
             self.changes += 1;
         }
     }
 
-    /// Sets whether a peer can be reached. The entries of one that cannot are not counted as receivers, and still keep messages
-    /// from being suppressed.
+    /// Sets whether a peer can be reached. Entries of an unreachable peer do not count as receivers, but still keep
+    /// messages from being suppressed.
     pub fn set_reachable(&mut self, epoch: Epoch, is_reachable: bool) {
         let is_change = if is_reachable { self.unreachable.remove(&epoch) } else { self.unreachable.insert(epoch) };
         self.changes += u64::from(is_change);
     }
 
-    /// Those that are not there and may come back.
+    /// Returns the peers that are absent and may come back.
     pub fn lost(&self) -> impl Iterator<Item = Epoch> {
         self.lost.iter().copied()
     }
 
-    /// A peer ended: its entries end with it.
+    /// Removes a peer that has ended, with all its entries.
     pub fn end(&mut self, epoch: Epoch) {
         self.restore(epoch);
         self.unreachable.remove(&epoch);
@@ -352,7 +353,7 @@ impl RemoteInterest {
         }
     }
 
-    /// Forgets what a peer has told, as if nothing of it had come.
+    /// Clears a peer's table, as if no record of it had arrived.
     fn empty(&mut self, epoch: Epoch) {
         let Some(table) = self.tables.get_mut(&epoch) else { return };
         self.len_fresh -= table.fresh.take().map_or(0, |fresh| fresh.entries.len());
@@ -365,7 +366,7 @@ impl RemoteInterest {
         self.hasher.hash_one((epoch, wanted))
     }
 
-    /// What a peer tells of one entry.
+    /// Applies a peer's announcement of one entry.
     fn put(&mut self, epoch: Epoch, InterestEntry { wanted, count }: InterestEntry) {
         self.changes += 1;
         let hash = self.hash(epoch, &wanted);
@@ -407,7 +408,7 @@ impl RemoteInterest {
         self.len += 1;
     }
 
-    /// Removes an entry from everywhere but its table.
+    /// Removes an entry from everything but its table.
     fn drop_place(&mut self, place: u32) {
         self.changes += 1;
         let entry = self.entries[place as usize].as_ref().expect("a table has the places of its entries");
@@ -420,19 +421,19 @@ impl RemoteInterest {
         self.len -= 1;
     }
 
-    /// How often the entries have changed: as long as this stays, what matches stays.
+    /// Returns the number of changes of the entries. While it is unchanged, matches are unchanged.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Whether an entry matches the subject, also one of a peer that is lost.
+    /// Returns whether an entry matches the subject, including entries of absent peers.
     pub fn is_wanted(&mut self, subject: &Subject) -> bool {
         let mut is_wanted = false;
         self.visit_all(subject, |_| is_wanted = true);
         is_wanted
     }
 
-    /// Calls `each` with every entry that matches the subject, of all peers that are there.
+    /// Calls `each` with every entry of present peers that matches the subject.
     pub fn visit(&mut self, subject: &Subject, mut each: impl FnMut(&RemoteEntry)) {
         let lost = std::mem::take(&mut self.lost);
         self.visit_all(subject, |entry| {
@@ -443,7 +444,7 @@ impl RemoteInterest {
         self.lost = lost;
     }
 
-    /// Calls `each` with every entry that matches the subject, of all peers that can be reached.
+    /// Calls `each` with every entry of reachable peers that matches the subject.
     pub fn visit_reachable(&mut self, subject: &Subject, mut each: impl FnMut(&RemoteEntry)) {
         let unreachable = std::mem::take(&mut self.unreachable);
         self.visit(subject, |entry| {
@@ -475,13 +476,13 @@ impl RemoteInterest {
         self.found = found;
     }
 
-    /// When a peer is to be asked next.
+    /// Returns the time of the next request to a peer.
     pub fn deadline(&self, is_there: impl Fn(Epoch) -> bool) -> Option<Instant> {
         let tables = self.tables.iter().filter(|(epoch, _)| is_there(**epoch));
         tables.filter_map(|(_, table)| table.request_deadline(self.grace)).min()
     }
 
-    /// The next request that is due, if there is one.
+    /// Returns the next request that is due, if any.
     pub fn poll_request(&mut self, now: Instant, is_there: impl Fn(Epoch) -> bool) -> Option<InterestRequest> {
         let grace = self.grace;
         let is_due = |table: &PeerTable| table.request_deadline(grace).is_some_and(|at| at <= now);
@@ -494,14 +495,14 @@ impl RemoteInterest {
         Some(InterestRequest { epoch: *epoch, from, base })
     }
 
-    /// All entries of peers that are there, by peer.
+    /// Returns all entries of present peers, by peer.
     pub fn entries(&self) -> impl Iterator<Item = &RemoteEntry> {
         let tables = self.tables.iter().filter(|(epoch, _)| !self.lost.contains(epoch));
         let places = tables.flat_map(|(_, table)| &table.places);
         places.filter_map(|place| self.entries[*place as usize].as_ref())
     }
 
-    /// Checks what must hold between calls; panics if it does not.
+    /// Checks the invariants that hold between calls; panics if one is violated.
     pub fn assert_invariants(&self) {
         let places: usize = self.tables.values().map(|table| table.places.len()).sum();
         let fresh: usize = self.tables.values().filter_map(|table| Some(table.fresh.as_ref()?.entries.len())).sum();

@@ -1,4 +1,4 @@
-//! The sending side: numbers messages and datagrams, packs records, splits large messages, beats the heart.
+//! Sending side: numbers messages and datagrams, packs records, splits large messages, and schedules heartbeats.
 
 use crate::message::{Dseq, Epoch};
 use crate::proto::mutant::{Mutant, Mutants};
@@ -8,48 +8,48 @@ use crate::wire::{self, Announce, Builder, Entry, Header, Kind, Record};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// The first heartbeat follows the last datagram by this much; the intervals then double (R3).
+/// Interval from the last datagram to the first heartbeat; the intervals then double (R3).
 pub const HEARTBEAT_FIRST: Duration = Duration::from_millis(20);
 
-/// When the next heartbeat is due: at +20, 60, 140, 300, 620 ms … after the last datagram, then at the interval.
+/// Schedule of heartbeats: at +20, 60, 140, 300, 620 ms … after the last datagram, then at the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeartbeatTimer {
     next: Instant,
     interval: Duration,
     interval_max: Duration,
-    /// When the last one was sent: a publisher without a pause still sends one per interval.
+    /// Time of the last heartbeat: a publisher without a pause still sends one per interval.
     last: Instant,
 }
 
 impl HeartbeatTimer {
-    /// As after a datagram sent now; the intervals grow up to `interval_max`.
+    /// Creates the schedule after a datagram sent now; the intervals grow up to `interval_max`.
     pub fn new(now: Instant, interval_max: Duration) -> HeartbeatTimer {
         let interval = HEARTBEAT_FIRST.min(interval_max);
         HeartbeatTimer { next: now + interval, interval, interval_max, last: now }
     }
 
-    /// As at the start of a peer: at 0, +20, 60, 140 ms …
+    /// Creates the schedule at the start of a peer: at 0, +20, 60, 140 ms …
     pub fn starting(now: Instant, interval_max: Duration) -> HeartbeatTimer {
         HeartbeatTimer { next: now, interval: HEARTBEAT_FIRST / 2, interval_max, last: now }
     }
 
-    /// At the interval from the first on.
+    /// Creates a schedule at the fixed interval from the first heartbeat on.
     pub fn steady(now: Instant, interval_max: Duration) -> HeartbeatTimer {
         HeartbeatTimer { next: now + interval_max, interval: interval_max, interval_max, last: now }
     }
 
-    /// A datagram was sent: the sequence begins again.
+    /// Restarts the sequence after a datagram was sent.
     pub fn on_datagram(&mut self, now: Instant) {
         let soon = HeartbeatTimer::new(now, self.interval_max);
         *self = HeartbeatTimer { next: soon.next.min(self.last + self.interval_max), last: self.last, ..soon };
     }
 
-    /// When the next one is due.
+    /// Returns the time of the next heartbeat.
     pub fn deadline(&self) -> Instant {
         self.next
     }
 
-    /// Whether one is due; if so, the next one is planned.
+    /// Returns whether a heartbeat is due; if so, the next one is scheduled.
     pub fn take_due(&mut self, now: Instant) -> bool {
         if now < self.next {
             return false;
@@ -62,14 +62,14 @@ impl HeartbeatTimer {
     }
 }
 
-/// What stands in the header of every datagram of one run of the peer.
+/// Header fields that all datagrams of one epoch of the peer share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The group's number.
     pub group: u16,
-    /// This run.
+    /// Epoch of the peer.
     pub epoch: Epoch,
-    /// When it started.
+    /// Start time of the epoch.
     pub started: Instant,
 }
 
@@ -84,9 +84,9 @@ impl Origin {
 /// A datagram that is ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealedDatagram {
-    /// Its number.
+    /// Number of the datagram.
     pub dseq: Dseq,
-    /// Messages begun in all earlier ones of its stream.
+    /// Number of messages begun in all earlier datagrams of its stream.
     pub before: u64,
     /// The UDP payload.
     pub bytes: Bytes,
@@ -99,34 +99,34 @@ pub struct SendStream {
     builder: Builder,
     bytes_max: usize,
     high: Dseq,
-    /// Messages begun in all sealed datagrams.
+    /// Number of messages begun in all sealed datagrams.
     count: u64,
     mutants: Mutants,
 }
 
 impl SendStream {
-    /// A stream without datagrams; `receiver` makes it a directed one.
+    /// Creates a stream without datagrams; `receiver` makes it a directed one.
     pub fn new(receiver: Option<Epoch>, bytes_max: usize, mutants: Mutants) -> SendStream {
         SendStream { receiver, builder: Builder::new(bytes_max), bytes_max, high: Dseq(0), count: 0, mutants }
     }
 
-    /// Goes on after a datagram of the same stream, up to which `count` messages were begun.
+    /// Continues after a datagram of the same stream, up to which `count` messages were begun.
     pub fn resume(&mut self, high: Dseq, count: u64) {
         assert!(self.high == Dseq(0) && !self.is_open(), "only a stream without datagrams is resumed");
         (self.high, self.count) = (high, count);
     }
 
-    /// The last datagram sealed.
+    /// Returns the last datagram sealed.
     pub fn high(&self) -> Dseq {
         self.high
     }
 
-    /// Messages begun in all sealed datagrams.
+    /// Returns the number of messages begun in all sealed datagrams.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Whether records wait for the datagram to be sealed.
+    /// Returns whether records wait for the datagram to be sealed.
     pub fn is_open(&self) -> bool {
         !self.builder.is_empty()
     }
@@ -146,18 +146,18 @@ impl SendStream {
         self.push_fragments(now, origin, entry, out);
     }
 
-    /// As [`Builder::extend`].
+    /// Works as [`Builder::extend`].
     #[inline]
     pub fn extend(&mut self, payload: &[u8]) -> bool {
         self.builder.extend(payload)
     }
 
-    /// As [`Builder::open_run`].
+    /// Works as [`Builder::open_run`].
     pub fn open_run(&self) -> Option<(Seq, usize)> {
         self.builder.open_run()
     }
 
-    /// As [`Builder::entries`].
+    /// Works as [`Builder::entries`].
     pub fn entries(&self, at: usize) -> &[u8] {
         self.builder.entries(at)
     }
@@ -199,20 +199,20 @@ impl SendStream {
     }
 }
 
-/// Makes control datagrams, whose numbers rise by one with each.
+/// Creates control datagrams, whose numbers rise by one with each.
 #[derive(Clone, Debug)]
 pub struct Control {
     number: u64,
 }
 
 impl Control {
-    /// None sent yet.
+    /// Creates a counter before the first control datagram.
     pub fn new() -> Control {
         Control { number: 0 }
     }
 
-    /// A control datagram with one record; `count` messages were begun in all multicast datagrams so far.
-    /// Padded to `bytes` if it is shorter.
+    /// Creates a control datagram with one record; `count` messages were begun in all multicast datagrams so far. It is
+    /// padded to `bytes` if it is shorter.
     pub fn datagram(&mut self, now: Instant, origin: &Origin, count: u64, record: &Record, bytes: usize) -> Bytes {
         self.number += 1;
         wire::encode_control(&origin.header(now, Kind::Control, self.number, count, None), record, bytes)
@@ -225,24 +225,24 @@ impl Default for Control {
     }
 }
 
-/// Which of the three records that introduce a peer.
+/// One of the three records that announce a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnnounceKind {
-    /// Still here.
+    /// The peer is still present.
     Heartbeat,
-    /// Here I am.
+    /// The peer has started.
     Hello {
-        /// Echoed in the answer.
+        /// Cookie that is echoed in the answer.
         cookie: u64,
-        /// Whether an answer is wanted.
+        /// True if an answer is requested.
         wants_reply: bool,
     },
-    /// Leaving.
+    /// The peer is leaving.
     Bye,
 }
 
 impl AnnounceKind {
-    /// The record that says so.
+    /// Returns the record of this kind.
     pub fn record(self, announce: Announce) -> Record {
         match self {
             AnnounceKind::Heartbeat => Record::Heartbeat(announce),

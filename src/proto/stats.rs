@@ -1,4 +1,4 @@
-//! Every counter there is, and the rows that `show` prints. Counters only rise.
+//! All counters, and the rows that `show` prints. Counters only rise.
 
 use crate::message::{ClientId, DeliveryMode, Dseq, Publisher, Reason, SubId, SubscriptionFilter};
 use crate::seqno::Seq;
@@ -8,7 +8,7 @@ use crate::wire::Report;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A struct of counters that knows their names, with a prefix, and their meanings.
+/// Declares a struct of counters with their prefixed names and their meanings.
 macro_rules! counters {
     ($(#[$attribute:meta])+ $counters:ident, $prefix:literal: $($(#[doc = $doc:literal])+ $name:ident,)+) => {
         $(#[$attribute])+
@@ -18,7 +18,7 @@ macro_rules! counters {
         }
 
         impl $counters {
-            /// (name, value, meaning) of each counter, in the order of declaration.
+            /// Returns the name, value and meaning of each counter, in the order of declaration.
             pub fn rows(&self) -> Vec<(&'static str, u64, &'static str)> {
                 vec![$((concat!($prefix, stringify!($name)), self.$name, concat!($($doc),+).trim_ascii()),)+]
             }
@@ -62,7 +62,8 @@ counters! {
     discard_malformed,
     /// Discarded: this peer's own multicast, looped back.
     discard_own,
-    /// Discarded: an epoch heard from another address than the one it is bound to, or from one that cannot be answered.
+    /// Discarded: an epoch heard from another address than the one it is bound to, or from an address that cannot be
+    /// answered.
     discard_source,
     /// Discarded: a datagram already received.
     discard_duplicate,
@@ -74,19 +75,19 @@ counters! {
     discard_old_epoch,
     /// Discarded: a control datagram not newer than the last one accepted.
     discard_stale_control,
-    /// Discarded: cumulative counts that contradict what is known.
+    /// Discarded: cumulative counts that contradict the ledger.
     discard_contradiction,
-    /// Times that accepted datagrams of a publisher were found to be somebody else's, and told as unverified.
+    /// Times that accepted datagrams of a publisher proved to be forged, and were reported as unverified.
     contradicted,
     /// Held back as implausible: a jump of more than 2^20 datagrams, of data or of control.
     discard_quarantined,
-    /// BYEs that somebody else said: their epochs went on.
+    /// Forged BYEs: the epochs that they named continued.
     false_byes,
     /// Discarded: directed to another peer.
     discard_not_for_us,
-    /// Discarded: a directed datagram, an answer or a BYE of a peer never heard before.
+    /// Discarded: a directed datagram, an answer or a BYE of an unknown peer.
     discard_stranger,
-    /// Discarded: no room for another peer.
+    /// Discarded: the limit of peers is reached.
     discard_peers_full,
     /// Data records of a kind that this version does not know; their datagrams are unverified.
     unknown_records,
@@ -100,54 +101,56 @@ counters! {
     untracked,
     /// Messages published without a number because the publication window was full.
     published_unnumbered,
-    /// What the kernel dropped because a receive buffer was full; datagrams that arrived as one buffer count once.
+    /// Drops by the kernel because a receive buffer was full; datagrams that arrived as one buffer count once.
     kernel_drops,
-    /// Times that the multicasts of another peer did not arrive while its unicast words did.
+    /// Times that the multicast of another peer did not arrive while its unicast did.
     multicast_dead,
-    /// Times that the group was joined anew for that.
+    /// Times that the group was joined anew because multicast of a peer did not arrive.
     rejoins,
     /// Requests for datagrams sent to publishers.
     requests_sent,
-    /// Requests for datagrams received and taken.
+    /// Requests for datagrams received and accepted.
     requests_received,
-    /// Datagrams sent again.
+    /// Datagrams retransmitted.
     resends,
-    /// Reports to publishers of how much this peer can take.
+    /// Reports of this peer's receive capacity, sent to publishers.
     reports_sent,
     /// Such reports received from others.
     reports_received,
-    /// Times that a receiver was not waited for any more because it took too little.
+    /// Times that the publisher stopped waiting for a receiver because the receiver was too slow.
     left_behind,
-    /// Requests and questions of peers whose address was not proven yet; they were told how to prove it.
+    /// Requests of peers with an unproven address; they were told how to prove it.
     unproven,
-    /// Questions to this peer's history that were answered.
+    /// History requests to this peer that were answered.
     history_questions,
-    /// Questions to the history that were refused: too many, or not decodable.
+    /// History requests that were refused: too many, or not decodable.
     history_refused,
-    /// Records of what this peer's clients subscribe to, sent to the group.
+    /// Records of this peer's advertised subscriptions, sent to the group.
     interest_sent,
-    /// Such records sent to single peers that asked.
+    /// Records of this peer's advertised subscriptions, sent to single peers on request.
     interest_answered,
-    /// Requests of this peer for what the clients of others subscribe to.
+    /// Requests of this peer for the advertised subscriptions of others.
     interest_asked,
-    /// Records of what the clients of others subscribe to that told something new.
+    /// Records of others' advertised subscriptions that contained a change.
     interest_taken,
-    /// Such records discarded: everything in them was known.
+    /// Discarded: a record of advertised subscriptions without any change.
     interest_late,
-    /// Such records discarded: something before them is missing, and is asked for.
+    /// Discarded: a record of advertised subscriptions that follows a missing one, which is requested.
     interest_gaps,
-    /// Such records discarded: there is no room for what the peer's clients subscribe to, and it counts as not known.
+    /// Discarded: a record of advertised subscriptions beyond the limit; the peer's subscriptions count as unknown.
     interest_overflow,
-    /// Messages that were not sent because nobody at another peer wants them; they are published all the same.
+    /// Messages suppressed because no subscription of another peer matches; they count as published.
     messages_spared,
-    /// Messages for a queue group whose member here had just left it, returned to the publisher, who assigns them to another.
+    /// Messages for a queue group whose member here had just left it, returned to the publisher, which assigns them to
+    /// another member.
     queue_handed,
-    /// Messages for a queue group that no member got: there was none that could be reached, or the message was for more than 64 groups.
+    /// Messages for a queue group that no member received: no member could be reached, or the message was for more than
+    /// 64 groups.
     queue_unserved,
     /// Messages for a queue group that were lost on the way to the peer to which this peer assigned them.
     queue_lost,
-    /// Messages for a queue group that may not have been served: the peer to which this peer assigned them fell silent, left or crashed
-    /// before it confirmed them.
+    /// Messages for a queue group that may not have been served: the peer to which this peer assigned them fell silent,
+    /// left or crashed before it confirmed them.
     queue_uncertain,
     /// Requests of local clients that were refused.
     refusals,
@@ -155,17 +158,17 @@ counters! {
     advisories,
 }
 
-/// A count and when it last rose.
+/// A count and the time of its last increase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossTally {
-    /// How many.
+    /// Current count.
     pub count: u64,
-    /// When it last rose, by the wall clock of this host.
+    /// Time of the last increase, by the wall clock of this host.
     pub last: Option<WallTime>,
 }
 
 impl LossTally {
-    /// Counts `more`; 0 leaves the time as it is.
+    /// Adds `more` to the count; 0 leaves the time unchanged.
     pub fn add(&mut self, more: u64, at: WallTime) {
         if 0 < more {
             self.count = self.count.saturating_add(more);
@@ -173,7 +176,7 @@ impl LossTally {
         }
     }
 
-    /// The sum of both.
+    /// Returns the sum of both counts, with the later time.
     pub fn plus(self, other: LossTally) -> LossTally {
         LossTally { count: self.count.saturating_add(other.count), last: self.last.max(other.last) }
     }
@@ -182,13 +185,13 @@ impl LossTally {
 /// One publisher in `show loss`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LossRow {
-    /// Who.
+    /// The publisher.
     pub publisher: Publisher,
     /// Multicast messages received more than once.
     pub repeat: LossTally,
-    /// Multicast messages received that nobody here subscribes to.
+    /// Multicast messages received that no client of this peer subscribes to.
     pub not_sub: LossTally,
-    /// Messages received after they were missing and asked for.
+    /// Messages received after they were missing and requested.
     pub repaired: LossTally,
     /// Multicast messages lost (lower bound).
     pub msg_loss: LossTally,
@@ -198,9 +201,9 @@ pub struct LossRow {
     pub ibx_loss: LossTally,
     /// Messages in missing datagrams that nothing has explained yet, subscribed or not.
     pub unverified: LossTally,
-    /// The last reason told of something lost or unverified, to whom it may concern.
+    /// Reason of the last reported loss or unverified range, whether or not a subscription was concerned.
     pub reason: Option<Reason>,
-    /// How often each reason was told, in the order of [`Reason::ALL`].
+    /// Number of reports for each reason, in the order of [`Reason::ALL`].
     pub reasons: [u64; Reason::ALL.len()],
     /// Datagrams from the baseline to the highest known, by state; they sum to `high - baseline`.
     pub datagrams: DatagramStates,
@@ -213,26 +216,26 @@ pub struct LossRow {
 /// One receiver in `show loss --outbound`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboundRow {
-    /// Who missed something, or could have.
+    /// Receiver that missed something, or could have.
     pub receiver: Publisher,
-    /// What it says it missed of this peer's multicast stream since it first heard it.
+    /// The receiver's report on what it missed of this peer's multicast stream since its first contact.
     pub report: Report,
-    /// When something in that changed last.
+    /// Time of the last change of the report.
     pub at: WallTime,
 }
 
 /// The ledger of one datagram stream: each datagram from baseline to highest is in exactly one state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatagramStates {
-    /// The baseline: everything after it is owed.
+    /// Baseline; every datagram after it is owed.
     pub baseline: Dseq,
-    /// The highest datagram known to exist.
+    /// Highest datagram known to exist.
     pub high: Dseq,
-    /// Arrived and wholly handed on.
+    /// Arrived and handed on completely.
     pub delivered: u64,
     /// Arrived, with messages that wait for an earlier datagram.
     pub held: u64,
-    /// Of those delivered or held: missing at first, and asked for.
+    /// Delivered or held datagrams that were missing at first and were requested.
     pub repaired: u64,
     /// Known missing, still awaited.
     pub pending: u64,
@@ -243,27 +246,27 @@ pub struct DatagramStates {
 }
 
 impl DatagramStates {
-    /// Datagrams that were missing at first, whatever became of them: repaired, pending, lost or unverified.
+    /// Returns the number of datagrams that were missing at first: repaired, pending, lost or unverified.
     pub fn missing(&self) -> u64 {
         self.repaired + self.pending + self.lost + self.unverified
     }
 }
 
-/// How another peer is doing.
+/// Liveness state of another peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberState {
-    /// Heard within the silence timeout.
+    /// The peer was heard within the silence timeout.
     Up,
-    /// Not heard for the silence timeout.
+    /// The peer was not heard for the silence timeout.
     Silent,
-    /// Said BYE.
+    /// The peer left with a BYE.
     Left,
-    /// Ended without BYE.
+    /// The peer ended without a BYE.
     Crashed,
 }
 
 impl MemberState {
-    /// The name in tables and JSON.
+    /// Returns the name in tables and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             MemberState::Up => "up",
@@ -277,15 +280,15 @@ impl MemberState {
 /// One peer in `show peers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberRow {
-    /// Who.
+    /// The peer.
     pub publisher: Publisher,
     /// The address its datagrams come from.
     pub address: SocketAddr,
-    /// How it is doing.
+    /// Liveness state.
     pub state: MemberState,
-    /// How long it has been running, by its own word and the time since.
+    /// Uptime, from the peer's announcement and the time since.
     pub uptime: Duration,
-    /// How long since something new came from it.
+    /// Time since the last new datagram from the peer.
     pub last_heard: Duration,
     /// Messages received from it, wanted or not.
     pub messages_in: u64,
@@ -295,46 +298,47 @@ pub struct MemberRow {
     pub lost: u64,
     /// Messages not yet explained.
     pub unverified: u64,
-    /// Whether another live epoch has the same name.
+    /// True if another live epoch has the same name.
     pub duplicate_name: bool,
-    /// Whether its unicast words come and its multicasts do not (reliability.md 3.4).
+    /// True if the peer's unicast arrives and its multicast does not (reliability.md 3.4).
     pub is_multicast_dead: bool,
-    /// Whether it has proven its address.
+    /// True if the peer has proven its address.
     pub is_proven: bool,
-    /// For how long this peer has not waited for it any more because it took too little, and whether it ever told how much it
-    /// can take; `None` while it is waited for.
+    /// Time since this peer stopped waiting for the peer because it was too slow, and whether it ever reported its
+    /// receive capacity. `None` while it is waited for.
     pub left_behind: Option<(Duration, bool)>,
-    /// How often it was left behind so far.
+    /// Number of times that the peer was left behind.
     pub times_left: u64,
-    /// What its system dropped for want of room, by its last report; datagrams that arrived as one buffer count once.
+    /// Datagrams dropped by the peer's system for lack of buffer space, by its last report; datagrams that arrived as
+    /// one buffer count once.
     pub kernel_drops: Option<u64>,
 }
 
 /// One subscription in `show subs`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubRow {
-    /// Whose.
+    /// The client.
     pub client: ClientId,
-    /// Which.
+    /// The client's id of the subscription.
     pub sub: SubId,
-    /// What it gets.
+    /// Filter of the subscription.
     pub wanted: SubscriptionFilter,
-    /// What it gets when something is missing.
+    /// Delivery mode of the subscription.
     pub mode: DeliveryMode,
-    /// Deliveries made to it.
+    /// Number of deliveries to the subscription.
     pub deliveries: u64,
 }
 
-/// What clients of another peer subscribe to, in `show interest`.
+/// An advertised subscription of another peer, in `show interest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteRow {
     /// The other peer.
     pub publisher: Publisher,
-    /// What is wanted.
+    /// Filter of the subscription.
     pub wanted: SubscriptionFilter,
-    /// How many subscriptions want it.
+    /// Number of subscriptions with this filter.
     pub count: u32,
-    /// Whether all that the peer's clients subscribe to is known.
+    /// True if all advertised subscriptions of the peer are known.
     pub is_complete: bool,
 }
 
@@ -360,10 +364,10 @@ pub struct WindowRow {
     pub size: u64,
     /// The hard limit in bytes.
     pub bytes_max: u64,
-    /// The time an entry stays at least.
+    /// Minimum time that an entry stays.
     pub time: Duration,
     /// Rotations so far.
     pub rotations: u64,
-    /// Entries that left so far.
+    /// Entries evicted so far.
     pub evicted: u64,
 }

@@ -1,47 +1,47 @@
-//! Streaks: messages of one subject that are published one after the other. Whoever looked something up for the first of
-//! them need not look it up again for the others.
+//! Subject runs: messages of one subject that are published one after the other. A lookup for the first of them need
+//! not be repeated for the others.
 
 use crate::subject::Subject;
 
-/// The text of a subject, and the streak that the message on it belongs to.
+/// The text of a subject, and the subject run of the message.
 #[derive(Clone, Copy, Debug)]
 pub struct SubjectRunKey<'a> {
     text: &'a [u8],
-    /// Of one peer never the same for two subjects; 0 for a message that belongs to no streak.
+    /// Number of the subject run. One peer never uses it for two subjects; 0 for a message in no subject run.
     subject_run: u64,
 }
 
 impl<'a> SubjectRunKey<'a> {
-    /// The subject's bytes.
+    /// Returns the subject's bytes.
     pub fn text(self) -> &'a [u8] {
         self.text
     }
 
-    /// What tells the streak from others, if there is one.
+    /// Returns the number of the subject run, if there is one.
     pub fn subject_run(self) -> Option<u64> {
         Some(self.subject_run).filter(|subject_run| *subject_run != 0)
     }
 }
 
 impl<'a> From<&'a Subject> for SubjectRunKey<'a> {
-    /// Outside of all streaks.
+    /// Creates a key outside all subject runs.
     fn from(subject: &'a Subject) -> SubjectRunKey<'a> {
         SubjectRunKey { text: subject.as_bytes(), subject_run: 0 }
     }
 }
 
-/// Tells where streaks begin and end.
+/// Detects the start and end of subject runs.
 #[derive(Debug, Default)]
 pub struct SubjectRuns {
-    /// The subject of the present streak.
+    /// Subject of the current run.
     text: Vec<u8>,
-    /// The same once a second message has come: only then it is worth a reference, which tells sooner.
+    /// The same subject from the second message on. Only then is a reference worth keeping, because it compares faster.
     recent: Option<Subject>,
     number: u64,
 }
 
 impl SubjectRuns {
-    /// Whether a message on `subject` goes on with the present streak.
+    /// Returns whether a message on `subject` continues the current run.
     pub fn continues_run(&mut self, subject: &Subject) -> bool {
         if self.recent.as_ref().is_some_and(|recent| recent.is_same(subject)) {
             return true;
@@ -53,12 +53,12 @@ impl SubjectRuns {
         continues_run
     }
 
-    /// The key of the present streak.
+    /// Returns the key of the current run.
     pub fn key(&self) -> Option<SubjectRunKey<'_>> {
         (self.number != 0).then_some(SubjectRunKey { text: &self.text, subject_run: self.number })
     }
 
-    /// The key of a message on `subject`, and whether it begins a streak.
+    /// Returns the key of a message on `subject`, and whether it begins a run.
     pub fn next<'a>(&mut self, subject: &'a Subject) -> (SubjectRunKey<'a>, bool) {
         let continues_run = self.continues_run(subject);
         if !continues_run {

@@ -1,23 +1,25 @@
-//! How long a publisher's datagrams were under way: when one that is read now was sealed at the latest, by the publisher's own uptime.
+//! Transit time of a publisher's datagrams: the latest time at which a datagram read now was sealed, by the publisher's
+//! own uptime.
 //!
-//! The datagram of the last seconds that was under way for the shortest time is the reference. Only the receiver's clock measures;
-//! the uptime that a datagram claims is bounded by it: one datagram alone cannot make all others look old.
+//! The reference is the datagram of the last seconds with the shortest transit time. Only the receiver's clock
+//! measures. It bounds the uptime that a datagram claims, so that one datagram alone cannot make all others look old.
 
 use crate::time::Instant;
 use std::time::Duration;
 
-/// Publishers round their uptime down to this.
+/// Unit to which publishers round their uptime down.
 const UPTIME_UNIT: Duration = Duration::from_millis(1);
-/// How long a reference holds at least, and at most twice as long while datagrams come.
+/// Minimum time that a reference holds; it holds at most twice that while datagrams arrive.
 const WINDOW: Duration = Duration::from_secs(5);
-/// After this a machine may have been suspended together with its clock, so that its uptime and ours have parted.
+/// Maximum age of a reference. A machine may have been suspended together with its clock since, so that the two clocks
+/// have diverged.
 const AGE_MAX: Duration = Duration::from_secs(60);
-/// A claim that a datagram was quicker by more than this than all others waits for a second one that agrees.
+/// Minimum lead over all other datagrams at which a claimed shorter transit needs a second datagram that agrees.
 const PLAUSIBLE: Duration = Duration::from_secs(1);
-/// By how much two datagrams that agree may differ.
+/// Maximum difference between two datagrams that agree.
 const AGREEMENT: Duration = Duration::from_millis(500);
 
-/// A datagram: when it was read, and the publisher's uptime in milliseconds when it was sealed.
+/// A datagram: time at which it was read, and the publisher's uptime in milliseconds when it was sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sample {
     at: Instant,
@@ -25,7 +27,8 @@ struct Sample {
 }
 
 impl Sample {
-    /// When a datagram of this uptime was sealed at the latest, but for the rounding, and by how much the clocks may differ.
+    /// Returns the latest time at which a datagram of this uptime was sealed, except for rounding, and the maximum
+    /// drift of the clocks.
     fn latest(self, uptime_ms: u32) -> (Instant, Duration) {
         let apart = Duration::from_millis(u64::from(uptime_ms.abs_diff(self.uptime_ms)));
         let drift = apart / 1000;
@@ -36,21 +39,21 @@ impl Sample {
     }
 }
 
-/// When a datagram was sealed at the latest.
+/// Latest possible time at which a datagram was sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SealTime {
-    /// Not after this.
+    /// The datagram was not sealed after this.
     pub latest: Instant,
-    /// The datagrams before were under way for longer than was known, by this at least.
+    /// Minimum additional transit time of the previous datagrams, beyond what was known.
     pub older: Duration,
 }
 
-/// The quickest datagrams of one publisher.
+/// Datagrams of one publisher with the shortest transit time.
 #[derive(Clone, Debug)]
 pub struct Transit {
-    /// The quickest one since `began`.
+    /// Datagram with the shortest transit since `began`.
     current: Sample,
-    /// The quickest one of the window before.
+    /// Datagram with the shortest transit of the previous window.
     previous: Option<Sample>,
     began: Instant,
     /// A datagram that claims an implausible uptime, until another one agrees or disagrees.
@@ -58,12 +61,12 @@ pub struct Transit {
 }
 
 impl Transit {
-    /// From the first datagram heard.
+    /// Creates the state from the first datagram received.
     pub fn new(now: Instant, uptime_ms: u32) -> Transit {
         Transit { current: Sample { at: now, uptime_ms }, previous: None, began: now, claim: None }
     }
 
-    /// A datagram is read now that arrived at `arrived` at the earliest and was sealed at this uptime.
+    /// Handles a datagram read now, which arrived at `arrived` at the earliest and was sealed at this uptime.
     pub fn on_datagram(&mut self, now: Instant, arrived: Instant, uptime_ms: u32) -> SealTime {
         let sample = Sample { at: now, uptime_ms };
         let unknown = SealTime { latest: arrived, older: Duration::ZERO };
@@ -79,7 +82,7 @@ impl Transit {
         if PLAUSIBLE < quicker && !self.is_confirmed(sample) {
             self.claim = Some(sample);
         } else {
-            // What agrees with a claim was told of already.
+            // The lead of a confirmed claim was reported already.
             let older = if self.claim.take().is_some() { Duration::ZERO } else { quicker.saturating_sub(2 * drift) };
             (self.current, self.previous) = (sample, None);
             return SealTime { older, ..unknown };
@@ -87,8 +90,8 @@ impl Transit {
         SealTime { older: quicker.saturating_sub(2 * drift), ..unknown }
     }
 
-    /// Begins a new window when the present one is over, unless the datagram claims an implausible uptime. What is too old does not
-    /// count any more.
+    /// Begins a new window when the present one is over, unless the datagram claims an implausible uptime. Samples that
+    /// are too old are dropped.
     fn rotate(&mut self, now: Instant, sample: Sample) {
         if AGE_MAX < now.since(self.current.at) {
             *self = Transit { claim: self.claim, ..Transit::new(now, sample.uptime_ms) };
@@ -104,7 +107,7 @@ impl Transit {
         previous.map_or(current, |previous| previous.min(current))
     }
 
-    /// Whether a datagram agrees with the claim of another one that was sealed before it.
+    /// Returns whether a datagram agrees with the claim of another one that was sealed before it.
     fn is_confirmed(&self, sample: Sample) -> bool {
         self.claim.is_some_and(|claim| {
             let (latest, drift) = claim.latest(sample.uptime_ms);

@@ -1,4 +1,5 @@
-//! What a peer says, deliveries, losses, advisories, news of members, against what the oracle knows (O2 to O7).
+//! Checks the reports of a peer against the oracle's knowledge: deliveries, losses, advisories, news of members (O2
+//! to O7).
 
 mod losses;
 mod repairs;
@@ -11,7 +12,7 @@ use crate::sim::scenario::MILLIS;
 use crate::sim::truth::{GroundTruth, MessageTrace, NEVER};
 use crate::time::nanos;
 
-/// The oracle's parts while one receiver and one stream are looked at.
+/// The oracle's parts while one receiver and one stream are checked.
 struct StreamChecker<'a> {
     at: u64,
     run: usize,
@@ -25,7 +26,7 @@ impl Oracle {
         StreamChecker { at, run, stream, oracle: self }
     }
 
-    /// A peer hands a message to clients.
+    /// Checks a message that a peer delivers to clients.
     pub fn on_deliver(&mut self, at: u64, run: usize, to: &[Target], delivery: &Delivery) {
         self.figures.deliveries += to.len() as u64;
         let id = match self.truth.identify(&delivery.message) {
@@ -82,7 +83,7 @@ impl Oracle {
         }
     }
 
-    /// A peer tells clients of a loss.
+    /// Checks a loss that a peer reports to clients.
     pub fn on_report(&mut self, at: u64, run: usize, to: &[Target], loss: &Loss) {
         let Some(stream) = self.truth.stream(loss.publisher.epoch).filter(|of| !self.is_own(run, *of)) else {
             let text = format!("run {run} reports a loss of an epoch that is not: {loss:?}");
@@ -118,8 +119,8 @@ impl Oracle {
         }
     }
 
-    /// A loss is told to subscriptions that stand; if it is not of one subject, to one of each client that has any on these
-    /// sides. Gives the clients that are told, as a bit set.
+    /// Checks the targets of a report. They are existing subscriptions; if the loss is not of one subject, one of
+    /// each client that has any on these sides. Returns the clients that get the report, as a bit set.
     fn check_told(&mut self, sides: &[usize], to: &[Target], loss: &Loss) -> u64 {
         let run = sides[0];
         let (mut active, mut clients) = (0, 0);
@@ -138,7 +139,7 @@ impl Oracle {
         clients
     }
 
-    /// A peer publishes an advisory.
+    /// Checks an advisory that a peer publishes.
     pub fn on_advise(&mut self, at: u64, run: usize, advisory: &Advisory) {
         let Some(stream) = self.truth.stream(advisory.publisher.epoch) else {
             return self.findings.add("O4", format!("run {run} advises of an epoch that is not: {advisory:?}"));
@@ -146,7 +147,7 @@ impl Oracle {
         let interval = nanos(self.runs[run].settings.advisory_interval);
         let is_stopping = self.truth.streams[self.runs[run].stream].said_bye;
         let track = self.runs[run].track(stream);
-        // The last one is flushed when either end goes.
+        // The last advisory is flushed when either end stops.
         let is_last = is_stopping || track.bye_read || !track.ends.is_empty();
         let which = match advisory.stream {
             AdvisedStream::Bcast => 0,
@@ -169,7 +170,7 @@ impl Oracle {
         }
     }
 
-    /// A peer has news of another.
+    /// Checks the news that a peer has of another.
     pub fn on_member(&mut self, at: u64, run: usize, epoch: crate::message::Epoch, event: MemberEvent) {
         let Some(stream) = self.truth.stream(epoch).filter(|of| !self.is_own(run, *of)) else {
             return self.findings.add("O4", format!("run {run} says {event:?} of an epoch that is not: {epoch}"));
@@ -204,14 +205,14 @@ impl StreamChecker<'_> {
         self.oracle.findings.add(rule, text);
     }
 
-    /// Whether a datagram was certainly read before what the peer says now. One that drains its effects after a whole
-    /// batch may have said it before it read the rest.
+    /// Returns whether a datagram was certainly read before the report that the peer makes now. A host that drains
+    /// effects after a whole batch may have made the report before it read the rest.
     fn had_read(&self, dseq: u64) -> bool {
         let read = self.track().read(dseq);
         read < self.at || read == self.at && self.oracle.main(self.run).drains_each
     }
 
-    /// The subscription of this side that a target names, if it stands and matches.
+    /// Returns the subscription of this side that a target names, if it exists and matches.
     fn sub(&mut self, target: Target, subject: usize) -> Option<usize> {
         let Oracle { runs, truth, .. } = &mut *self.oracle;
         let at = runs[self.run].find(target)?;
@@ -229,7 +230,7 @@ impl StreamChecker<'_> {
             if self.track().read(dseq) == NEVER && !may_be_fetched {
                 self.wrong("O4", format!("message {message} delivered without datagram {dseq}: {sent:?}"));
             } else if may_be_fetched && sent.first < dseq {
-                // It comes whole, whatever became of the datagrams of its middle.
+                // The message comes whole from the history, whatever happened to its later datagrams.
             } else if let Some(declared) = self.track().declared(dseq).filter(|declared| declared.at < self.at) {
                 self.wrong("O5", format!("message {message} of datagram {dseq} delivered after {declared:?}"));
             }
@@ -247,12 +248,13 @@ impl StreamChecker<'_> {
         }
     }
 
-    /// A5: what is called repaired was missing for longer than datagrams may be late, and what is not was not.
+    /// Checks A5: a message called repaired was missing for longer than datagrams may be late. One not called so was
+    /// not.
     fn check_repaired(&mut self, message: usize, sent: &MessageTrace, is_repaired: bool) {
         let run = &self.oracle.runs[self.run];
         let (repairs, grace) = (run.repairs(), run.reorder_grace());
         let (track, mut dseqs) = (self.track(), sent.first..=sent.last);
-        // Rebuilt from a manifest, whatever came later.
+        // The message was rebuilt from a manifest, whatever came later.
         let fetched = |dseq: u64| track.may_be_rebuilt(dseq) || track.is_doubtful(dseq);
         let may = dseqs.clone().any(|dseq| track.came_late(dseq, grace * 998 / 1000) || fetched(dseq));
         let must = dseqs.all(|dseq| track.read(dseq) != NEVER && !fetched(dseq))
@@ -286,9 +288,9 @@ impl StreamChecker<'_> {
         if message < before {
             self.wrong("O7", format!("message {message} delivered to subscription {sub} after {}", before - 1));
         }
-        // A verdict that says "next" or "so many missing" leaves nothing unsaid between this message and the one before.
-        // Nor does the first message of a subject at a subscription that is older than the epoch: the numbers of its
-        // frame before it were all missed.
+        // A verdict of "next", or of a number of missing messages, accounts for all messages since the one before. So
+        // does the first message of a subject at a subscription that is older than the epoch: the earlier numbers of
+        // its frame were all missed.
         let forgets = self.oracle.runs[self.run].settings.sub_window.bytes < 1 << 20;
         let chained = sent.is_chained && !forgets && self.is_linked(sub, sent.subject, before);
         let linked = matches!(delivery.verdict, Verdict::Next | Verdict::Skip(_)) || chained;
@@ -307,9 +309,9 @@ impl StreamChecker<'_> {
         *self.track_mut().last(sub, sent.subject) = message + 1;
     }
 
-    /// Whether the last numbered message that a subscription got or was told of was sent while it stood, and not under
-    /// way when it began: then what follows is linked to it. What had no number links nothing (R12). `before` is one more
-    /// than the last message of all.
+    /// Returns whether the last numbered message known to a subscription was sent while the subscription existed. It
+    /// must not have been in transit when the subscription began. Then the following message is linked to it. A
+    /// message without a number links nothing (R12). `before` is one more than the last message of all.
     fn is_linked(&self, sub: usize, subject: usize, before: usize) -> bool {
         let run = &self.oracle.runs[self.run];
         let numbered = self.truth().streams[self.stream].bcast.numbered(subject);
@@ -318,8 +320,8 @@ impl StreamChecker<'_> {
         run.pauses.is_empty() && last.is_some_and(|last| run.subs[sub].start < self.sent(*last).sealed)
     }
 
-    /// The first message of the frame of a message, if a subscription is certainly owed all of the epoch and the
-    /// receiver forgets no subject.
+    /// Returns the first message of the frame of a message, if a subscription is certainly owed all of the epoch and
+    /// the receiver forgets no subject.
     fn frame_start(&self, sub: usize, sent: &MessageTrace) -> Option<usize> {
         let run = &self.oracle.runs[self.run];
         let stream = &self.truth().streams[self.stream];
@@ -331,15 +333,16 @@ impl StreamChecker<'_> {
         stream.bcast.numbered_between(sent.subject, frame.first(), sent.seq?).first().copied()
     }
 
-    /// Whether the first contact was the first datagram, and no word told within two heartbeats since when the epoch ran. What was
-    /// sent is known then, and not which subscriptions are older.
+    /// Returns whether the first contact was the first datagram, and no announcement gave the age of the epoch within
+    /// two heartbeats. Then the sent messages are known, and not which subscriptions are older.
     fn is_birth_unknown(&self) -> bool {
         let heartbeat = nanos(self.oracle.runs[self.run].settings.heartbeat);
         let track = self.track();
         track.contact.is_some_and(|(at, below)| below == 0 && at + heartbeat * 1998 / 1000 < track.word_at)
     }
 
-    /// Numbered messages of a subject from `from` to before `to` that a subscription is owed and knows nothing of.
+    /// Returns numbered messages of a subject from `from` to before `to` that a subscription is owed and knows
+    /// nothing of.
     fn unsaid(&self, sub: usize, subject: usize, from: usize, to: usize) -> Vec<usize> {
         let run = &self.oracle.runs[self.run];
         let stream = &self.truth().streams[self.stream];
@@ -353,7 +356,7 @@ impl StreamChecker<'_> {
         all[low..high.max(low)].iter().copied().filter(unsaid).collect()
     }
 
-    /// The subscriptions of both sides that match a subject, each with the time at which it began.
+    /// Returns the subscriptions of both sides that match a subject, each with the time at which it began.
     fn who_wants(&mut self, subject: usize) -> Vec<(Target, u64)> {
         let mut wanting = Vec::new();
         for side in self.oracle.sides(self.run) {

@@ -1,4 +1,4 @@
-//! What must hold when all has settled: every message owed is delivered or told as missing, in time (O1, O8), and every
+//! The checks when all has settled. Every message owed is delivered or reported as missing, in time (O1, O8). Every
 //! figure that a peer shows agrees with the oracle's own.
 
 use crate::proto::peer::Peer;
@@ -8,24 +8,24 @@ use crate::sim::scenario::{MILLIS, SECOND, is_heard};
 use crate::sim::truth::{EpochTrace, MessageTrace, NEVER};
 use crate::wire::Report;
 
-/// How a subscription was served with a message that it was owed.
+/// The outcome of an owed message at a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DeliveryStatus {
     Delivered,
     Lost,
     Unverified,
     Tail,
-    /// It is awaited, and the publisher was not heard for T_rec since that is known.
+    /// It is awaited, and since it is known the publisher was not heard for T_rec.
     Suspended,
-    /// It came, was owed, and was neither delivered nor told as lost.
+    /// It came, was owed, and was neither delivered nor reported as lost.
     Withheld,
     Missed,
-    /// It was told, but too late.
+    /// It was reported, but too late.
     Late,
 }
 
 impl Oracle {
-    /// The end of the run; `peers` are those that still run, with the numbers of their runs.
+    /// Checks the end of the run; `peers` are those that still run, with the numbers of their runs.
     pub fn finish(&mut self, at: u64, peers: &[(usize, &Peer)]) {
         peers.iter().for_each(|(_, peer)| peer.check());
         self.truth.check_beats(at, &mut self.findings);
@@ -70,7 +70,7 @@ impl Oracle {
         }
     }
 
-    /// What a receiver missed is what its publisher says that it did.
+    /// Checks that a receiver and its publisher agree on the receiver's losses.
     fn check_outbound(&mut self, run: usize, row: &LossRow, peers: &[(usize, &Peer)]) {
         let own = self.truth.streams[self.runs[run].stream].epoch;
         let publisher = peers.iter().find(|(_, peer)| peer.epoch() == row.publisher.epoch);
@@ -93,7 +93,7 @@ impl Oracle {
         }
     }
 
-    /// O1 for the ledger, and `show loss` against the reports.
+    /// Checks O1 for the ledger, and `show loss` against the reports.
     fn check_row(&mut self, at: u64, run: usize, row: &LossRow) {
         let Some(stream) = self.truth.stream(row.publisher.epoch) else {
             return self.findings.add("O4", format!("run {run} shows an epoch that is not: {row:?}"));
@@ -107,14 +107,14 @@ impl Oracle {
         let high = truth.bcast.high();
         let lives = truth.ended == NEVER;
         let sound = sum == states.high.0 - states.baseline.0 && states.high.0 <= high;
-        // What is awaited of a publisher that is not heard is awaited until it is, or is forgotten.
+        // Datagrams of a silent publisher are awaited until it is heard or forgotten.
         let settled = states.pending == 0 && states.held == 0 || !(lives || track.bye_read);
         self.figures.pending += if lives { states.pending } else { 0 };
         let knows_all = states.high.0 == high || !(lives || track.bye_read);
         let (grace, repairs) = (self.runs[run].reorder_grace(), self.runs[run].repairs());
-        // What came within the grace must have been taken, what never came cannot have been.
+        // A datagram that came within the grace must have been taken. One that never came cannot have been.
         let (mut sure, mut most) = (0, 0);
-        // What was missing, for certain and at the most: for longer than datagrams may be late, or for ever.
+        // Datagrams missing for certain, and at most: for longer than datagrams may be late, or for ever.
         let (mut missed, mut missed_most) = (0, 0);
         for dseq in states.baseline.0 + 1..=states.high.0 {
             let read = track.read(dseq);
@@ -136,12 +136,12 @@ impl Oracle {
         let sure = if self.runs[run].is_limited() || rebuilt && 0 < states.held { 0 } else { sure };
         let counted = (sure..=most).contains(&(states.delivered + states.held));
         let repaired = row.repaired.count == track.repaired || track.returned || self.runs[run].is_handed;
-        // What both sides miss is summed up.
+        // The losses of both sides are added up.
         let live = self.runs[run].live.and_then(|live| self.runs[live].tracks.get(stream)?.as_ref());
         let told_to_both = |at: usize| track.told[at] + live.map_or(0, |live| live.told[at]);
         let shown = [row.msg_loss.count, row.msg_loss.count + row.msg_loss_uncertain, row.ibx_loss.count];
         let told = shown == [0, 1, 3].map(told_to_both);
-        // What was told less than an interval after an advisory stands in the next one.
+        // A loss reported less than an interval after an advisory is in the next advisory.
         let interval = crate::time::nanos(self.runs[run].settings.advisory_interval);
         let is_pending = |stream: usize| {
             let last = track.advised_at[stream];
@@ -150,7 +150,7 @@ impl Oracle {
         let advised = [(0, 0), (1, 0), (3, 1)]
             .iter()
             .all(|(sum, stream)| track.advised[*sum] == told_to_both(*sum) || is_pending(*stream));
-        // At the edge of being forgotten the receiver may have gone on with its ledger, and with its sums.
+        // A receiver that was about to forget the publisher may have continued its ledger and its sums.
         let (told, advised) = (told || track.returned, advised || track.returned);
         let told_of = (track.told, track.advised, track.repaired);
         self.figures.cross_checks += 9;
@@ -194,7 +194,7 @@ impl Oracle {
         if is_main {
             self.check_directed(run, stream, is_alive);
         }
-        // Take the subscriptions out while they are looked at: matching fills their caches.
+        // Take the subscriptions out while they are examined: matching fills their caches.
         let mut subs = std::mem::take(&mut self.runs[run].subs);
         for (index, sub) in subs.iter_mut().enumerate() {
             self.check_sub(at, run, stream, is_alive, (index, sub));
@@ -202,7 +202,7 @@ impl Oracle {
         self.runs[run].subs = subs;
     }
 
-    /// Everything sent to this receiver alone is delivered or counted.
+    /// Checks that everything sent to this receiver alone is delivered or counted.
     fn check_directed(&mut self, run: usize, stream: usize, is_alive: bool) {
         let (receiver, truth) = (&self.runs[run], &self.truth.streams[stream]);
         let own = &self.truth.streams[receiver.stream];
@@ -215,7 +215,7 @@ impl Oracle {
         let sent = flow.messages.len() as u64;
         let known = track.direct + track.inbox;
         self.figures.cross_checks += 1;
-        // Questions to histories and their answers are no messages of anybody here, but count when they are lost.
+        // Questions to histories and their answers belong to no client here, but count when they are lost.
         if !(sent - flow.services..=sent).contains(&known) {
             let text = format!(
                 "run {run} of stream {stream}: {sent} directed messages, {} delivered, {} told",
@@ -247,10 +247,10 @@ impl Oracle {
                 continue;
             }
             let bound = self.bound(receiver, stream, track, sent);
-            // A message of a publisher that died in the middle of it is within the tail or told; one that is too young
-            // for a verdict when the subscription ends is optional (A6).
+            // A message of a publisher that died in the middle of it is within the tail or reported. One that is too
+            // young for a verdict when the subscription ends is optional (A6).
             let is_young = until < sent.at.saturating_add(bound);
-            // A living publisher's pacer may keep a message back so long that it leaves just before the end.
+            // The pacer of a live publisher may delay a message until just before the end.
             let is_held_back = sent.sealed.saturating_add(bound) <= until && is_young;
             // A replayed datagram may bring back a publisher that was forgotten, just before the end.
             let is_unsettled = truth.ended == NEVER && is_held_back || track.returned && is_young;
@@ -268,7 +268,7 @@ impl Oracle {
                 DeliveryStatus::Lost => fates[0] += 1,
                 DeliveryStatus::Unverified => fates[1] += 1,
                 DeliveryStatus::Tail => fates[2] += 1,
-                // What is awaited of a publisher that is not heard is awaited until it is.
+                // Datagrams of a silent publisher are awaited until it is heard.
                 DeliveryStatus::Suspended if truth.ended != NEVER || !is_alive => fates[2] += 1,
                 missed => {
                     if missed == DeliveryStatus::Missed || stands_at_end {
@@ -277,7 +277,7 @@ impl Oracle {
                     continue;
                 }
             }
-            // Of a message that its publisher never finished, the rest is missed from the publisher's end on.
+            // If a publisher never finished a message, its rest is missing from the publisher's end on.
             let sent_at = if sent.is_whole { sent.at } else { sent.at.max(truth.ended) };
             if let Some(late) = late_by(receiver, track, message, sent, (sent_at, bound, whole)) {
                 wrong.push(("O8", message, *sent, DeliveryStatus::Late));
@@ -301,18 +301,19 @@ impl Oracle {
         }
     }
 
-    /// Bounded silence (reliability.md 3.4): within so many nanoseconds of its sealing, or of the first contact,
-    /// a message is delivered, told as missing, or covered by an open silence.
+    /// Returns the bound on silence (reliability.md 3.4). Within this number of nanoseconds of its sealing, or of the
+    /// first contact, a message is delivered, reported as missing, or covered by an open silence.
     fn bound(&self, receiver: &PeerRun, stream: usize, track: &Track, sent: &MessageTrace) -> u64 {
         let truth = &self.truth.streams[stream];
         let whole = self.silence_bound(receiver, truth);
-        // Data of a publisher that says it is younger waits for its first word, for two heartbeats at most (A10).
+        // If its announced age is smaller, data of a publisher waits for its first announcement, for two heartbeats
+        // at most (A10).
         let waits = crate::time::nanos(receiver.settings.heartbeat) * 2002 / 1000;
         let contact = track.contact.map_or(0, |(at, _)| at.max(track.word_at.min(at + waits)));
-        // A message is missed for certain only once its last datagram has left; the pacer may keep that back for long.
+        // A message is missed for certain only once its last datagram has left; the pacer may delay that for long.
         let left = truth.bcast.datagrams.get(sent.last as usize - 1).map_or(sent.at, |datagram| datagram.at);
         let from = left.max(contact);
-        // Time in which the receiver stood still does not count, however often it did.
+        // The time of all the receiver's pauses does not count.
         let mut due = from + whole;
         for _ in 0..receiver.pauses.len() + 1 {
             due = receiver.awake_at(from + whole + receiver.paused(sent.at, due));
@@ -322,12 +323,12 @@ impl Oracle {
                 due = due.max(receiver.awake_at(misled + whole + receiver.paused(*misled, misled + whole)));
             }
         }
-        // What tells a receiver that a publisher lives is the same for both its sides.
+        // Both sides of a receiver share the publisher's signs of life.
         let main = self.runs[receiver.main].tracks.get(stream).and_then(Option::as_deref).unwrap_or(track);
         main.put_off(due, track.found_late(sent.last), whole) - sent.at
     }
 
-    /// From the last sign of life to the word of a silence, or of what a gap found then held.
+    /// Returns the time from the last sign of life to the report of a silence, or of the content of a gap found then.
     fn silence_bound(&self, receiver: &PeerRun, truth: &EpochTrace) -> u64 {
         let own = crate::time::nanos(receiver.settings.heartbeat) * 7 / 2;
         let silent = truth.silent_after().max(own) * 1001 / 1000;
@@ -351,7 +352,7 @@ fn fate(
         MessageState::Lost { overflow: true } | MessageState::Maybe { overflow: true } => return DeliveryStatus::Lost,
         _ => {}
     }
-    // What a limit took is told by the datagram in which it began, whatever came later.
+    // A message that a limit ended is reported by the datagram in which it began, whatever came later.
     let told_broken = track.broken(message).is_some_and(|d| d.clients >> sub.target.client.0 & 1 == 1);
     if told_broken && track.broken(message).is_some_and(|d| d.by_limit) {
         return DeliveryStatus::Unverified;
@@ -364,8 +365,8 @@ fn fate(
     if suspended && !told_broken && !dseqs().any(told) {
         return DeliveryStatus::Suspended;
     }
-    // A message whose datagrams all came in time must have been delivered. At the end of the run it may still wait for what is missing
-    // before it: a replay can bring back a publisher that counted as crashed.
+    // A message whose datagrams all came in time must have been delivered. At the end of the run it may still wait
+    // for what is missing before it: a replay can bring back a publisher that counted as crashed.
     let taken = receiver.taken_within(&truth.settings);
     let hold = if sub.end == NEVER { receiver.grace() } else { 0 };
     let in_time = |dseq: u64| {
@@ -387,7 +388,7 @@ fn fate(
         return DeliveryStatus::Unverified;
     }
     let beyond = |after: u64| after < sent.last;
-    // A silence that was closed by an old datagram is told again.
+    // A silence that was closed by an old datagram is reported again.
     let silent = |silence: &crate::sim::oracle::SilencePeriod| {
         let slack = if silence.misled { whole } else { receiver.grace() + 2 * MILLIS };
         silence.from <= until && until <= silence.until.saturating_add(slack) && beyond(silence.after)
@@ -398,7 +399,7 @@ fn fate(
         end.at <= until && beyond(end.after) && holds
     };
     let crashed = track.ends.iter().any(crashed);
-    // A message that its publisher never finished cannot be missed by anybody who knows that the publisher is gone.
+    // If a publisher never finished a message, no receiver that knows of its end can miss it.
     let unfinished = !sent.is_whole && truth.ended != NEVER;
     if silent || crashed || unfinished && (!track.ends.is_empty() || !track.silences.is_empty()) {
         DeliveryStatus::Tail
@@ -407,7 +408,7 @@ fn fate(
     }
 }
 
-/// By how much the first word of a message came too late.
+/// Returns the delay beyond the bound of the first report or delivery of a message.
 fn late_by(
     receiver: &PeerRun,
     track: &Track,
@@ -415,13 +416,13 @@ fn late_by(
     sent: &MessageTrace,
     (sent_at, bound, whole): (u64, u64, u64),
 ) -> Option<u64> {
-    // A peer that stood still hears late and tells late; what it owes then is told above, only its time is not judged.
+    // A peer that paused hears and reports late. Its reports are checked above, only their time is not.
     if !receiver.pauses.is_empty() {
         return None;
     }
     let covered = track.covered.get(message).copied().unwrap_or(NEVER);
     let due = sent_at.saturating_add(bound);
-    // T_rec runs while the publisher is heard, from the first word of the last datagram.
+    // T_rec runs while the publisher is heard, from the first announcement of the last datagram.
     let found = track.found_late(sent.last);
     let repairs = receiver.repairs() && found != NEVER;
     let repaired_by = if repairs { track.heard.after(found, receiver.grace() * 1001 / 1000 + 5 * MILLIS) } else { 0 };
@@ -434,7 +435,7 @@ fn late_by(
         let end = end.saturating_add(receiver.paused(silence.until, end)).max(repaired_by);
         silence.from <= due && (covered == NEVER || covered <= end)
     });
-    // Of a message that its publisher never finished, the last datagram is one that was never sent.
+    // If a publisher never finished a message, its last datagram was never sent.
     let crashed = track.ends.iter().any(|end| end.at <= due && (end.after < sent.last || !sent.is_whole));
     (!excused && !crashed).then(|| covered.min(due + 100 * SECOND) - due)
 }

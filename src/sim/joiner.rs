@@ -1,5 +1,5 @@
-//! A client that joins late, and what it must see: no number of a subject twice, and none missed in silence where the
-//! history ends and the live stream goes on. What comes after that is the oracle's matter.
+//! A client that joins late, and the checks of what it sees. No number of a subject comes twice, and none is missed
+//! silently at the splice from history to the live stream. The oracle checks everything after that.
 
 use crate::message::{Count, Delivery, DeliveryMode, Epoch, Loss, LossScope, Publisher};
 use crate::proto::Recovery;
@@ -18,9 +18,9 @@ use crate::time::WallTime;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a question may take, as in the library.
+/// Timeout of a question, as in the library.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
-/// In nanoseconds, how long the library asks a publisher that never answers: three times.
+/// Nanoseconds during which the library asks a publisher that never answers: three times.
 const ASKING_TIME: u64 = 3 * 2 * SECOND;
 
 /// A subject of a publisher.
@@ -32,12 +32,12 @@ pub(crate) struct Joiner {
     /// The subscription.
     pub target: Target,
     join: Join,
-    /// Who was asked each question that has no answer yet.
+    /// The publisher of each question that has no answer yet.
     asked: BTreeMap<u64, Epoch>,
-    /// When each publisher was asked first.
+    /// Time of the first question to each publisher.
     asked_first: BTreeMap<Epoch, u64>,
     questions: u64,
-    /// The last number handed on or told as lost, and whether that was beyond the seam.
+    /// The last number handed on or reported as lost, and whether that was beyond the splice.
     seen: BTreeMap<PublisherSubject, (Seq, bool)>,
     /// The last number that the peer delivered.
     delivered: BTreeMap<PublisherSubject, Seq>,
@@ -46,7 +46,7 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    /// A client that subscribes now, and its request.
+    /// Creates a client that subscribes now, and its request.
     pub fn new(
         target: Target,
         (pattern, mode): (Pattern, DeliveryMode),
@@ -67,17 +67,17 @@ impl Joiner {
         (joiner, ClientRequest::Subscribe { sub: target.sub, wanted: pattern.into(), mode, news: true })
     }
 
-    /// Messages that came from histories.
+    /// Returns the number of messages that came from histories.
     pub fn replayed(&self) -> u64 {
         self.replayed
     }
 
-    /// The peer names a publisher.
+    /// Records a publisher that the peer names.
     pub fn on_publisher(&mut self, publisher: Option<Publisher>) {
         self.join.on_publisher(publisher);
     }
 
-    /// The peer delivers a message.
+    /// Handles a message that the peer delivers.
     pub fn on_message(&mut self, delivery: &Delivery) {
         if let Some(seq) = delivery.seq {
             self.delivered.insert((delivery.publisher.epoch, delivery.message.subject.clone()), seq);
@@ -85,12 +85,12 @@ impl Joiner {
         self.join.on_message(WallTime::EPOCH, delivery.clone());
     }
 
-    /// The peer tells of a loss.
+    /// Handles a loss that the peer reports.
     pub fn on_loss(&mut self, loss: &Loss) {
         self.join.on_loss(loss.clone());
     }
 
-    /// An answer came, or a part of one, or none will.
+    /// Handles an answer or a part of one, or its final failure.
     pub fn on_answer(&mut self, id: u64, answer: Result<Answer, QuestionFailure>) {
         if let Some(epoch) = self.asked.get(&id).copied()
             && !self.join.on_answer(WallTime::EPOCH, epoch, answer)
@@ -99,7 +99,7 @@ impl Joiner {
         }
     }
 
-    /// Takes what there is, and gives the next question.
+    /// Takes the available messages, and returns the next question.
     pub fn poll(&mut self, now: u64, truth: &GroundTruth, out: &mut Findings) -> Option<ClientRequest> {
         self.join.on_idle(WallTime::EPOCH);
         while let Some(event) = self.join.poll_event() {
@@ -153,14 +153,14 @@ impl Joiner {
         }
     }
 
-    /// The end of the run, when all has settled.
+    /// Checks the end of the run, when all has settled.
     pub fn finish(&self, now: u64, truth: &GroundTruth, run: &PeerRun, out: &mut Findings) {
         if self.join.is_joining() || self.joined.is_none() {
-            // Where limits take parts of an answer, each question is asked until it is given up; where little may be spent
-            // on sending again, parts that are lost come late.
+            // If limits take parts of an answer, each question is repeated until it is given up. If the budget for
+            // retransmission is small, lost parts arrive late.
             let may_be_reading =
                 run.is_limited() || run.settings.recovery.resend_rate_min < Recovery::modest().resend_rate_min;
-            // A replay may bring back a publisher that is dead, just before the end; it is asked in vain.
+            // A replay may bring back a dead publisher just before the end; it is asked in vain.
             let is_dead = |epoch| truth.stream(epoch).is_some_and(|stream| truth.streams[stream].ended < now);
             let is_asked_in_vain = |epoch: &Epoch| is_dead(*epoch) && now < self.asked_first[epoch] + ASKING_TIME;
             if !may_be_reading && (self.asked.is_empty() || !self.asked.values().all(is_asked_in_vain)) {

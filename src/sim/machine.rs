@@ -13,13 +13,14 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// A host that takes its time reads what it reads in one part in so many of a second, then works on that.
+/// Turns a second of a host of limited speed. In each it reads the bytes that it can process in one turn, and then
+/// processes them.
 const TURNS_PER_SECOND: u64 = 2000;
 
 /// A datagram on its way or in a receive buffer.
 #[derive(Clone, Debug)]
 pub struct Packet {
-    /// What it is, if it is whole.
+    /// Its identity, if it is whole.
     pub note: DatagramId,
     /// The sender's address.
     pub from: SocketAddr,
@@ -31,7 +32,7 @@ pub struct Packet {
 
 /// A host.
 pub struct Machine {
-    /// How it was drawn.
+    /// Its specification in the scenario.
     pub spec: HostSpec,
     /// Its peer, while one runs.
     pub peer: Option<Peer>,
@@ -39,44 +40,44 @@ pub struct Machine {
     pub run: usize,
     /// The address of the peer.
     pub address: SocketAddr,
-    /// Arrived and not yet read, each with the number of drops before it and the virtual time at which it arrived.
+    /// Datagrams not yet read, each with the number of drops before it and the virtual time at which it arrived.
     pub buffer: VecDeque<(u64, u64, Packet)>,
     /// Bytes in it, as windows count.
     pub buffered: u64,
-    /// Turns that time has waited because something was left in it.
+    /// Number of turns for which time has waited because datagrams were left in `buffer`.
     pub behind: u32,
-    /// Until when it works on what it has read.
+    /// Time until which it processes the datagrams that it has read.
     pub busy_until: u64,
-    /// Datagrams that its applications still publish as fast as they can, and when they began to.
+    /// Number of datagrams left in the current flood of its applications, and the time at which the flood began.
     pub flood: (u32, u64),
-    /// When all of that had left.
+    /// For each flood, the times at which it began and at which all of it had left.
     pub flooded: Vec<(u64, u64)>,
-    /// Drops since the last datagram that fitted.
+    /// Number of drops since the last datagram that fitted.
     pub dropped: u64,
-    /// Drops in all.
+    /// Total number of drops.
     pub dropped_total: u64,
-    /// Until when it stands still.
+    /// Time until which it pauses.
     pub paused_until: u64,
-    /// When it will look at its socket, and when its peer wants to be woken; `NEVER` if that is not planned.
+    /// Time at which it will look at its socket; `NEVER` if that is not planned.
     pub turn_at: u64,
-    /// See `turn_at`.
+    /// Time at which its peer wants to be woken; `NEVER` if that is not planned.
     pub wake_at: u64,
-    /// By how much its wall clock was stepped, in nanoseconds.
+    /// Sum of the steps of its wall clock, in nanoseconds.
     pub wall_step: i64,
-    /// What its clients want: subscription, pattern, mode.
+    /// Subscriptions of its clients: subscription, pattern, mode.
     pub wanted: Vec<(Target, usize, DeliveryMode)>,
     /// Its members of queue groups: pattern and group of each.
     pub members: BTreeMap<u32, (usize, u32)>,
     /// A client that has joined late.
     pub joiner: Option<Joiner>,
-    /// Datagrams that its applications still publish in this burst.
+    /// Number of datagrams left in the current burst of its applications.
     pub burst: u32,
-    /// Whether the peer was asked to stop.
+    /// True if the peer was asked to stop.
     pub is_stopping: bool,
 }
 
 impl Machine {
-    /// A host on which nothing runs.
+    /// Creates a host on which nothing runs.
     pub fn new(number: usize, spec: HostSpec) -> Machine {
         let ip = IpAddr::V4(Ipv4Addr::from(0x0a00_0001 + number as u32));
         Machine {
@@ -104,7 +105,7 @@ impl Machine {
         }
     }
 
-    /// What its clocks show at a virtual time.
+    /// Returns the readings of its clocks at a virtual time.
     pub fn now(&self, at: u64) -> ClockReading {
         let drift = at as i64 / 1000 * self.spec.skew_ppm / 1000;
         let instant = (self.spec.boot + at).saturating_add_signed(drift);
@@ -112,7 +113,7 @@ impl Machine {
         ClockReading { instant: Instant::from_nanos(instant), wall: WallTime::from_nanos(wall) }
     }
 
-    /// The virtual time at which its boot clock shows `instant`, not before `at`.
+    /// Returns the virtual time at which its boot clock shows `instant`, not before `at`.
     pub fn when(&self, at: u64, instant: Instant) -> u64 {
         let away = instant.since(self.now(at).instant).as_nanos() as i64;
         // The clock is off by at most 500 ppm; the square of that and the last microseconds are rounded up.
@@ -122,7 +123,7 @@ impl Machine {
 
     /// Puts a datagram into the receive buffer; false if there is no room.
     pub fn receive(&mut self, at: u64, packet: Packet) -> bool {
-        // As systems do it, who has room takes a whole datagram.
+        // As in operating systems, a buffer with any free space takes a whole datagram.
         if self.spec.buffer_datagrams <= self.buffer.len() || self.spec.buffer_bytes <= self.buffered {
             self.dropped += 1;
             self.dropped_total += 1;
@@ -133,14 +134,15 @@ impl Machine {
         true
     }
 
-    /// Takes the oldest datagram out of the receive buffer, with the number of drops before it and when it arrived.
+    /// Takes the oldest datagram out of the receive buffer, with the number of drops before it and its arrival time.
     pub fn read(&mut self) -> Option<(u64, u64, Packet)> {
         let read = self.buffer.pop_front()?;
         self.buffered -= cost(read.2.bytes.len());
         Some(read)
     }
 
-    /// How long it may read on before it looks at the time again, if it takes its time: in each turn at least one datagram.
+    /// Returns the maximum time for which it may read on before it looks at the clock again, in nanoseconds; 0 if its
+    /// speed is not limited. In each turn it reads at least one datagram.
     pub fn reading_max(&self) -> u64 {
         let datagram_bytes = cost(self.spec.settings.datagram_bytes_max);
         match self.spec.speed {
@@ -149,7 +151,7 @@ impl Machine {
         }
     }
 
-    /// Bytes that it reads in one turn.
+    /// Returns the number of bytes that it reads in one turn.
     pub fn turn_bytes(&self) -> u64 {
         match self.spec.speed {
             0 => u64::MAX,
@@ -157,7 +159,7 @@ impl Machine {
         }
     }
 
-    /// The peer is gone, and with it what it had not read.
+    /// Removes the peer and all datagrams that it had not read.
     pub fn halt(&mut self) {
         self.peer = None;
         self.joiner = None;

@@ -1,9 +1,9 @@
 //! The second shell: the very core that the daemon runs, without sockets and clocks.
 //!
-//! [`run`] simulates a whole LAN from a [`Scenario`]: many peers, one seeded network that loses, repeats, delays,
-//! reorders and damages datagrams, hosts that crash, stand still and set their clocks, and an oracle that knows what was
-//! sent and holds every delivery and every report of a loss against it (reliability.md 3.5, O1 to O10).
-//! `docs/simulator.md` describes it for people.
+//! [`run`] simulates a whole LAN from a [`Scenario`]: many peers, a seeded network, hosts and an oracle. The network
+//! loses, repeats, delays, reorders and damages datagrams. Hosts crash, pause and set their clocks. The oracle knows
+//! everything that was sent and checks every delivery and every report of a loss against it (reliability.md 3.5, O1
+//! to O10). `docs/simulator.md` describes it for people.
 
 mod claims;
 mod final_checks;
@@ -24,7 +24,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs a scenario. With a trace, the run ends at the first violation, and the outcome has the last things that happened.
+/// Runs a scenario. With a trace, the run ends at the first violation, and the outcome has the last events.
 pub fn run(scenario: &Scenario, with_trace: bool) -> RunOutcome {
     world::World::new(scenario, with_trace).run()
 }
@@ -34,7 +34,7 @@ pub fn run_seed(seed: u64) -> RunOutcome {
     run_drawn(seed, || Scenario::draw(seed))
 }
 
-/// Runs a scenario, and again without clock steps if it has any: what everybody gets and is told must be the same (O10). A
+/// Runs a scenario, and again without clock steps if it has any: all deliveries and reports must be the same (O10). A
 /// panic is a violation.
 pub fn run_scenario(scenario: &Scenario) -> RunOutcome {
     run_drawn(scenario.seed, || scenario.clone())
@@ -68,13 +68,13 @@ fn run_drawn(seed: u64, draw: impl FnOnce() -> Scenario) -> RunOutcome {
 /// A seed that broke a rule.
 #[derive(Clone, Debug)]
 pub struct SeedFailure {
-    /// Which.
+    /// The seed.
     pub seed: u64,
     /// The first violations.
     pub violations: Vec<Violation>,
 }
 
-/// Runs many seeds on several threads. Gives the sums and the failures in the order of their seeds.
+/// Runs many seeds on several threads. Returns the sums and the failures in the order of their seeds.
 pub fn sweep(seeds: Range<u64>, threads: usize) -> (Totals, Vec<SeedFailure>) {
     let next = AtomicU64::new(seeds.start);
     let result = Mutex::new((Totals::default(), Vec::new()));

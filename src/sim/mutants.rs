@@ -5,17 +5,18 @@ use crate::sim::scenario::{Action, FaultKind, Faults, MILLIS, SECOND, Scenario, 
 use crate::sim::world::World;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Scenarios that a mutant may survive at most.
+/// Maximum number of scenarios that a mutant may survive.
 const SCENARIOS_MAX: u64 = 60;
 
-/// The fixed seeds of continuous integration begin at 0 (tests/sim.rs).
+/// Number of fixed seeds of continuous integration; they begin at 0 (tests/sim.rs).
 const FIXED_SEEDS: u64 = 2400;
 
-/// Runs scenarios with `faults` and the mutant until the oracle finds something. Gives how many it took, and the rules.
+/// Runs scenarios with `faults` and the mutant until the oracle finds a violation. Returns the number of scenarios
+/// and the rules.
 fn hunt(mutant: Mutant, faults: &[FaultKind], strict: bool) -> Option<(u64, Vec<&'static str>)> {
     (0..SCENARIOS_MAX).find_map(|seed| {
         let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::only(mutant));
-        // An assertion of the core that fails is as good a find.
+        // A failed assertion of the core is as good as a finding of the oracle.
         let found = catch_unwind(AssertUnwindSafe(|| {
             let world = World::new(&scenario, false);
             let world = if strict { world } else { world.without_sender_checks() };
@@ -28,7 +29,7 @@ fn hunt(mutant: Mutant, faults: &[FaultKind], strict: bool) -> Option<(u64, Vec<
     })
 }
 
-/// The mutant is caught with what senders send being checked, and by what receivers make of it alone.
+/// Checks that the mutant is caught, with the checks of sent datagrams and by the receivers alone.
 fn check(mutant: Mutant, faults: &[FaultKind]) {
     for strict in [true, false] {
         let found = hunt(mutant, faults, strict);
@@ -36,7 +37,7 @@ fn check(mutant: Mutant, faults: &[FaultKind]) {
     }
 }
 
-/// The mutant is caught, and by this rule.
+/// Checks that the mutant is caught, and by this rule.
 fn check_by(rule: &str, mutant: Mutant, faults: &[FaultKind]) {
     for strict in [true, false] {
         let rules = hunt(mutant, faults, strict).map_or(Vec::new(), |(_, rules)| rules);
@@ -200,8 +201,8 @@ fn losses_reported_to_later_subscriptions() {
     }
 }
 
-/// Messages suppressed or assigned on stale knowledge, and a give-up that does not wait for T_rec: the fixed seeds of continuous
-/// integration catch each of these. The seed that stands here is tried first, then the others in turn.
+/// The fixed seeds of continuous integration catch each of these: messages suppressed or assigned on stale knowledge,
+/// and a give-up that does not wait for T_rec. The seed listed here is tried first, then the others in turn.
 #[test]
 fn fixed_seeds_catch_stale_knowledge_and_early_give_up() {
     for (mutant, first) in [
@@ -283,8 +284,8 @@ fn heartbeats_name_what_is_kept_back() {
     check(Mutant::HeldAnnounced, &[FaultKind::Large]);
 }
 
-/// What the slower of two receivers had no room for: while nobody stands still, and in a second flood after it stood still for a
-/// second in the first one.
+/// Returns the datagrams that the slower of two receivers had no room for: without a pause, and in a second flood
+/// after a pause of a second in the first one.
 fn overruns(mutants: Mutants) -> [u64; 2] {
     let speeds = [50_000_000, 200_000_000].map(|speed| Speed { bytes_per_second: speed, buffer_bytes: 1 << 20 });
     let floods = [(0, 3 * SECOND, 1500), (0, 8 * SECOND, 600)];

@@ -1,40 +1,41 @@
-//! The simulated network: for each copy of a packet a verdict, deliver after a while, drop, or deliver twice.
+//! The simulated network: it decides for each copy of a packet whether to deliver it after a delay, to drop it, or to
+//! deliver it twice.
 
 use crate::rng::Rng;
 use crate::sim::scenario::{MILLIS, NetworkConditions, SECOND};
 use bytes::Bytes;
 
-/// What becomes of one copy of a packet.
+/// The outcome of one copy of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkOutcome {
-    /// Arrives so many nanoseconds after it was sent.
+    /// It arrives this number of nanoseconds after it was sent.
     Deliver(u64),
-    /// Arrives with changed bytes.
+    /// It arrives with changed bytes.
     Corrupt(u64),
-    /// Never arrives; it would have arrived then.
+    /// It never arrives; it would have arrived then.
     Drop(u64),
-    /// Comes a second time, seconds later, to a receiver that knows its sender.
+    /// It arrives a second time, seconds later, at a receiver that knows its sender.
     Replay(u64),
 }
 
-/// Links between hosts, and what is wrong with them.
+/// Links between hosts, and their faults.
 #[derive(Debug)]
 pub struct SimulatedNetwork {
     rng: Rng,
     weather: NetworkConditions,
     hosts: usize,
-    /// For each link, whether it is in its bad state.
+    /// For each link, true if it is in its bad state.
     bursts: Vec<bool>,
-    /// For each link, until when it is cut.
+    /// For each link, the time until which it is cut.
     cut_until: Vec<u64>,
-    /// For each host, until when multicast does not reach it.
+    /// For each host, the time until which multicast does not reach it.
     multicast_dead_until: Vec<u64>,
-    /// For each link, whether a switch keeps multicasts from it.
+    /// For each link, true if a switch keeps multicasts from it.
     snooped: Vec<bool>,
 }
 
 impl SimulatedNetwork {
-    /// A network of `hosts` hosts in which nothing is cut.
+    /// Creates a network of `hosts` hosts in which nothing is cut.
     pub fn new(rng: Rng, weather: NetworkConditions, hosts: usize) -> SimulatedNetwork {
         SimulatedNetwork {
             rng,
@@ -66,12 +67,12 @@ impl SimulatedNetwork {
         self.multicast_dead_until[host] = until;
     }
 
-    /// Keeps one host's multicasts from another, until that joins the group anew.
+    /// Keeps one host's multicasts from another, until the latter joins the group anew.
     pub fn snoop(&mut self, from: usize, to: usize) {
         self.snooped[from * self.hosts + to] = true;
     }
 
-    /// A host joins the group anew.
+    /// Records that a host joins the group anew.
     pub fn rejoin(&mut self, host: usize) {
         (0..self.hosts).for_each(|from| self.snooped[from * self.hosts + host] = false);
     }
@@ -89,17 +90,17 @@ impl SimulatedNetwork {
         self.snooped.fill(false);
     }
 
-    /// Whether a datagram that is sent now reaches nobody.
+    /// Returns whether a datagram that is sent now reaches no host.
     pub fn is_lost_at_source(&mut self) -> bool {
         0.0 < self.weather.source && self.rng.chance(self.weather.source)
     }
 
-    /// The most that a copy is late without being a replay, in nanoseconds.
+    /// Returns the maximum delay of a copy that is no replay, in nanoseconds.
     pub fn delay_max(&self) -> u64 {
         self.weather.latency + self.weather.jitter + self.weather.reorder_max
     }
 
-    /// What becomes of the copies of one packet on one link, appended to `verdicts`.
+    /// Draws the outcomes of the copies of one packet on one link, and appends them to `verdicts`.
     pub fn draw_outcomes(
         &mut self,
         now: u64,
@@ -151,7 +152,7 @@ impl SimulatedNetwork {
         0.0 < self.weather.loss && self.rng.chance(self.weather.loss)
     }
 
-    /// The datagram with one to three flipped bits, or cut short.
+    /// Returns the datagram with one to three flipped bits, or cut short.
     pub fn damage(&mut self, bytes: &Bytes) -> Bytes {
         let mut damaged = bytes.to_vec();
         if self.rng.chance(0.2) {
@@ -168,7 +169,7 @@ impl SimulatedNetwork {
         damaged.into()
     }
 
-    /// Sometimes a stranger's datagram.
+    /// Returns a foreign datagram now and then.
     pub fn garbage(&mut self) -> Option<Bytes> {
         if self.weather.garbage == 0.0 || !self.rng.chance(self.weather.garbage) {
             return None;

@@ -1,7 +1,8 @@
-//! The oracle: knows what was sent, what reached which socket and who wanted it, and holds every delivery and every
-//! report of a peer against that. It computes entitlement and baselines itself and asks the product for neither.
+//! The oracle records all datagrams sent, their arrival at each socket, and all subscriptions. It checks every
+//! delivery and every report of a peer against that. It computes entitlement and baselines itself and asks the
+//! product for neither.
 //!
-//! This file keeps the books; `claims` judges what peers say, `verdict` what is left at the end.
+//! This file keeps the records; `claims` judges the reports of peers, `final_checks` the state at the end.
 
 mod interest;
 mod paths;
@@ -26,16 +27,16 @@ use interest::QueueMember;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
-/// A subscription and the time for which it stood.
+/// A subscription and the time for which it existed.
 #[derive(Debug)]
 pub(crate) struct ObservedSubscription {
     pub target: Target,
     pattern: Pattern,
     pub start: u64,
     pub end: u64,
-    /// With which change of the subscriptions it began.
+    /// Version of the subscriptions at which it began.
     pub version: u64,
-    /// For each subject: not known yet, no, yes.
+    /// For each subject, whether it matches: not known yet, no, yes.
     matches: Vec<Option<bool>>,
 }
 
@@ -56,14 +57,14 @@ impl ObservedSubscription {
     }
 }
 
-/// So much data of an epoch waits for its first word at least.
+/// Minimum bytes of an epoch's data that wait for its first announcement.
 const EARLY_BYTES: usize = 64 << 10;
 
-/// One run of a peer, as a receiver; or the side of it that subscriptions in mode live are on.
+/// One run of a peer, as a receiver; or its live side, which has the subscriptions in mode live.
 #[derive(Debug)]
 pub(crate) struct PeerRun {
     pub host: usize,
-    /// The run that this is the live side of, or this one itself.
+    /// The run of which this is the live side, or this one itself.
     pub main: usize,
     /// The live side of this one, if it has any.
     pub live: Option<usize>,
@@ -74,21 +75,21 @@ pub(crate) struct PeerRun {
     pub subs: Vec<ObservedSubscription>,
     /// Its clients in queue groups; of the run itself only, not of its live side.
     pub members: Vec<QueueMember>,
-    /// Whether one of them got a message that was handed over, and repaired on its way.
+    /// True if one of them got a message that was handed over, and repaired on its way.
     pub is_handed: bool,
-    /// Changes of its subscriptions; of the run itself only.
+    /// Number of changes of its subscriptions; of the run itself only.
     pub version: u64,
     pub tracks: Vec<Option<Box<Track>>>,
-    /// When it stood still.
+    /// Its pauses, from and to.
     pub pauses: Vec<(u64, u64)>,
     /// Local deliveries that are still owed: message and subscription.
     pub local: Vec<(usize, usize)>,
     pub kernel_drops: u64,
-    /// Addresses that gave back the token sent there.
+    /// Addresses that echoed the token sent there.
     pub proven: Vec<SocketAddr>,
-    /// When the datagram that was read last had arrived, if that is said.
+    /// Arrival time of the datagram that was read last, if it is reported.
     pub arrived: Option<u64>,
-    /// Whether its effects are drained after each input.
+    /// True if its effects are drained after each input.
     pub drains_each: bool,
     pub settings: Settings,
 }
@@ -117,49 +118,50 @@ impl PeerRun {
         }
     }
 
-    /// For how long it stood still between two times.
+    /// Returns the total time of its pauses between two times.
     pub fn paused(&self, from: u64, to: u64) -> u64 {
         self.pauses.iter().map(|(start, end)| to.min(*end).saturating_sub(from.max(*start))).sum()
     }
 
-    /// The first time from `at` on at which it does not stand still.
+    /// Returns the first time from `at` on at which it is not paused.
     pub fn awake_at(&self, at: u64) -> u64 {
         self.pauses.iter().fold(at, |at, (start, end)| if *start <= at && at < *end { *end } else { at })
     }
 
-    /// Whether its limits are so small that gaps end early, without a word if nothing began in them.
+    /// Returns whether its limits are small. Such a run ends gaps early, and reports nothing if no message began in
+    /// them.
     pub fn is_limited(&self) -> bool {
         self.settings.gaps_max < 100 || self.settings.hold_bytes_max.min(self.settings.reassembly_bytes_max) < 1 << 20
     }
 
-    /// T_rec in nanoseconds.
+    /// Returns T_rec in nanoseconds.
     pub fn grace(&self) -> u64 {
         nanos(self.settings.reliability)
     }
 
-    /// The reorder grace in nanoseconds.
+    /// Returns the reorder grace in nanoseconds.
     pub fn reorder_grace(&self) -> u64 {
         nanos(self.settings.recovery.grace)
     }
 
-    /// Whether it asks for what is missing.
+    /// Returns whether it requests missing datagrams.
     pub fn repairs(&self) -> bool {
         self.settings.recovery.grace < self.settings.reliability
     }
 
-    /// What comes within so many nanoseconds of word of it is certainly taken from a publisher with these settings: later
-    /// it may be settled already, if the publisher can let go of it.
+    /// Returns the time in nanoseconds, from the first announcement, within which a datagram of this publisher is
+    /// certainly taken. Later it may be settled already, if the publisher can evict it.
     pub fn taken_within(&self, publisher: &Settings) -> u64 {
         let kept = 1 << 20 <= publisher.recovery.ring.bytes_max && SECOND * 30 <= nanos(publisher.recovery.ring.time);
         (if kept { self.grace() } else { self.reorder_grace() }) * 999 / 1000
     }
 
-    /// The clients that have a subscription, as a bit set.
+    /// Returns the clients that have a subscription, as a bit set.
     pub fn clients(&self) -> u64 {
         self.subs.iter().filter(|sub| sub.is_active()).fold(0, |set, sub| set | 1 << sub.target.client.0)
     }
 
-    /// The subscription that a target names, if it stands.
+    /// Returns the subscription that a target names, if it exists.
     pub fn find(&self, target: Target) -> Option<usize> {
         self.subs.iter().position(|sub| sub.is_active() && sub.target == target)
     }
@@ -187,25 +189,25 @@ pub struct Oracle {
     pub(crate) tails: LatencyHistogram,
     pub(crate) repairs: LatencyHistogram,
     pub(crate) digest: u64,
-    /// The most that a datagram is under way.
+    /// Maximum time that a datagram is in transit.
     pub(crate) delay_max: u64,
-    /// How long each host may read on before it looks at the time again; 0 for those that are not said to.
+    /// For each host, the time for which it may read on before it looks at the clock again; 0 if it has no such time.
     pub(crate) reading: Vec<u64>,
-    /// When all network faults ended.
+    /// Time at which all network faults ended.
     pub(crate) healed: u64,
     /// As in the scenario.
     pub(crate) cells: usize,
-    /// Which messages members of which queue groups got.
+    /// Messages that members of queue groups got, each with the group.
     shares: HashSet<(usize, Queue)>,
     /// Messages that were repaired for some subscription, by run.
     pub(crate) repaired_in: HashSet<(usize, usize)>,
-    /// When a queue group changed last.
+    /// Time of the last change of a queue group.
     queues_changed: u64,
 }
 
 impl Oracle {
-    /// An oracle that has seen nothing; no datagram is under way for longer than `delay_max` nanoseconds. `cells` are those
-    /// of the scenario.
+    /// Creates an oracle that has seen nothing. No datagram is in transit for longer than `delay_max` nanoseconds.
+    /// `cells` are those of the scenario.
     pub fn new(delay_max: u64, cells: usize) -> Oracle {
         Oracle {
             truth: GroundTruth::new(),
@@ -226,14 +228,14 @@ impl Oracle {
         }
     }
 
-    /// Adds to the digest of what happened.
+    /// Adds to the digest of the run.
     pub(crate) fn note(&mut self, words: &[u64]) {
         for word in words {
             self.digest = (self.digest ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         }
     }
 
-    /// A peer starts. Gives the number of its run.
+    /// Records that a peer starts. Returns the number of its run.
     pub fn on_start(&mut self, at: u64, now: ClockReading, host: usize, epoch: Epoch, settings: &Settings) -> usize {
         let run = self.runs.len();
         self.runs.push(PeerRun::new(at, host, (run, self.truth.streams.len()), settings.clone()));
@@ -241,7 +243,7 @@ impl Oracle {
         run
     }
 
-    /// A peer goes on under a new epoch.
+    /// Records that a peer continues under a new epoch.
     pub fn on_new_epoch(&mut self, at: u64, now: ClockReading, run: usize, epoch: Epoch) {
         let old = self.runs[run].stream;
         self.truth.end(at, old, &mut self.findings);
@@ -257,7 +259,7 @@ impl Oracle {
         }
     }
 
-    /// A peer ends, by crash or by its own will.
+    /// Records that a peer ends, by a crash or by a stop.
     pub fn on_end(&mut self, at: u64, run: usize, gracefully: bool) {
         self.check_local(run);
         let stream = self.runs[run].stream;
@@ -272,7 +274,7 @@ impl Oracle {
         }
     }
 
-    /// A peer stands still until then.
+    /// Records that a peer pauses until then.
     pub fn on_pause(&mut self, at: u64, run: usize, until: u64) {
         for side in self.sides(run) {
             self.runs[side].pauses.push((at, until));
@@ -280,7 +282,7 @@ impl Oracle {
         self.truth.postpone_heartbeat(self.runs[run].stream, until);
     }
 
-    /// A client subscribes; nothing happens if it has a subscription of that name already.
+    /// Records that a client subscribes; nothing happens if it has a subscription of that name already.
     pub fn on_subscribe(&mut self, at: u64, run: usize, target: Target, pattern: &Pattern, mode: DeliveryMode) {
         if self.side_with(run, target).is_some() {
             return;
@@ -298,12 +300,12 @@ impl Oracle {
         });
     }
 
-    /// A client ends one of its subscriptions.
+    /// Records that a client ends one of its subscriptions.
     pub fn on_unsubscribe(&mut self, at: u64, run: usize, target: Target) {
         self.end_subs(at, run, |sub| sub.target == target);
     }
 
-    /// A client goes, and all its subscriptions with it.
+    /// Records that a client disconnects, which ends all its subscriptions.
     pub fn on_detach(&mut self, at: u64, run: usize, client: ClientId) {
         self.end_subs(at, run, |sub| sub.target.client == client);
     }
@@ -318,7 +320,7 @@ impl Oracle {
         }
     }
 
-    /// An application publishes. Gives the message to hand to the peer; `is_local` unless it is directed elsewhere.
+    /// Records a publication. Returns the message for the peer; `is_local` unless it is directed elsewhere.
     pub fn on_publish(&mut self, run: usize, envelope: Message, bytes: usize, is_local: bool) -> Message {
         self.figures.messages_published += 1;
         let spares = self.truth.streams[self.runs[run].stream].settings.spares;
@@ -337,7 +339,7 @@ impl Oracle {
         message
     }
 
-    /// All effects of what an application did have been taken.
+    /// Checks the local deliveries, once all effects of an application's action have been taken.
     pub fn check_local(&mut self, run: usize) {
         for side in self.sides(run) {
             if let Some((id, sub)) = self.runs[side].local.first() {
@@ -348,7 +350,7 @@ impl Oracle {
         }
     }
 
-    /// A peer sends a datagram, to an address or to the group.
+    /// Records a datagram that a peer sends, to an address or to the group.
     pub fn on_sent(
         &mut self,
         at: u64,
@@ -369,7 +371,7 @@ impl Oracle {
         note
     }
 
-    /// A copy reaches a receive buffer, or would have if it had not been lost or damaged.
+    /// Records a copy that reaches a receive buffer, or would have if it had not been lost or damaged.
     pub fn on_copy(&mut self, at: u64, run: usize, note: DatagramId, arrives: bool) {
         let DatagramId::Data { stream, dseq } = note else { return };
         for side in self.sides(run) {
@@ -383,7 +385,7 @@ impl Oracle {
         }
     }
 
-    /// Whether a run has read anything of the stream of a datagram.
+    /// Returns whether a run has read anything of the stream of a datagram.
     pub fn knows(&self, run: usize, note: DatagramId) -> bool {
         let stream = match note {
             DatagramId::Data { stream, .. }
@@ -394,7 +396,7 @@ impl Oracle {
         self.runs[run].tracks.get(stream).is_some_and(|track| track.as_ref().is_some_and(|t| t.contact.is_some()))
     }
 
-    /// A peer reads a whole datagram from its receive buffer.
+    /// Records that a peer reads a whole datagram from its receive buffer.
     pub fn on_read(&mut self, at: u64, run: usize, note: DatagramId, (from, path): (SocketAddr, Path)) {
         self.on_echo(at, run, note, from);
         self.on_path(at, run, note, path);
@@ -404,7 +406,7 @@ impl Oracle {
         }
     }
 
-    /// One side of a peer learns something of the multicast stream of another.
+    /// Records that one side of a peer learns something of the multicast stream of another.
     fn on_stream(&mut self, at: u64, run: usize, note: DatagramId) {
         let arrived = self.main(run).arrived;
         let forget = nanos(self.runs[run].settings.forget);
@@ -431,8 +433,9 @@ impl Oracle {
                     track.heard_most.add(at, beat / 1000 * 1001);
                     track.signs.push(at);
                 }
-                // Late ones and those from before the baseline need not count, nor what a limit had settled without a word
-                // because it was explained already, or what a manifest had told.
+                // Some datagrams need not count: late ones, those from before the baseline, and those that a manifest
+                // had reported. Nor need those of a gap that a limit settled without a report because it was
+                // explained already.
                 let above = track.contact.is_some_and(|(_, first)| first < dseq);
                 let in_time = track.found(dseq) == NEVER || !is_limited && at < track.found(dseq) + taken;
                 let is_open = track.declared(dseq).is_none() && !track.may_be_rebuilt(dseq);
@@ -450,7 +453,7 @@ impl Oracle {
                     track.record_contact(at, high, forget, (arrived, is_late));
                     track.control = number;
                     track.word_at = track.word_at.min(at);
-                    // Who said BYE is not waited for any longer.
+                    // After its BYE no receiver waits for a publisher any longer.
                     track.sign(at, if bye { NEVER / 2 } else { beat }, is_late);
                     track.raise_high(at, high);
                     track.bye_read |= bye;
@@ -460,7 +463,7 @@ impl Oracle {
         }
     }
 
-    /// A peer reads what was sent to it alone: what was in datagrams, that nothing is known of them, or a datagram of its
+    /// Records that a peer reads a datagram sent to it alone: a report of datagrams or of their expiry, or one of its
     /// directed stream.
     fn on_answer(&mut self, at: u64, run: usize, note: DatagramId) {
         let own = self.runs[run].stream;
@@ -483,7 +486,7 @@ impl Oracle {
         }
     }
 
-    /// Whether a datagram was under way for longer than the network takes: an old one that came again.
+    /// Returns whether a datagram was in transit for longer than the network takes: an old one that came again.
     fn is_late(&self, at: u64, run: usize, note: DatagramId) -> bool {
         let sealed = match note {
             DatagramId::Data { stream, dseq } => self.truth.streams[stream].bcast.datagrams[dseq as usize - 1].at,
@@ -493,7 +496,7 @@ impl Oracle {
         self.delay_max + self.runs[run].paused(sealed, at) < at - sealed
     }
 
-    /// Whether a subscription is certainly owed a message; if not it may still be.
+    /// Returns whether a subscription is certainly owed a message; if not it may still be.
     pub(crate) fn is_owed(
         &self,
         run: usize,
@@ -509,18 +512,18 @@ impl Oracle {
         first_heard < sent.first || self.is_owed_all(sub, stream, track)
     }
 
-    /// R4: the subscription is older than the epoch by more than the margin.
+    /// Returns whether R4 holds: the subscription is older than the epoch by more than the margin.
     pub(crate) fn is_owed_all(&self, sub: &ObservedSubscription, stream: &EpochTrace, track: &Track) -> bool {
         let Some((contact, _)) = track.contact.filter(|_| !track.returned && !track.is_age_unknown) else {
             return false;
         };
-        // Nobody is older than the time itself.
+        // No subscription began before time 0.
         let margin = 100 * MILLIS + contact / 1000 + self.delay_max + track.doubt + 2 * MILLIS;
         sub.start + margin < stream.born
     }
 
-    /// Whether a subscription may be told of a message or get it: it was sent while it stood, or was under way when it
-    /// began (A6).
+    /// Returns whether a subscription may get a message or a report of its loss. The message was sent while the
+    /// subscription existed, or was in transit when it began (A6).
     pub(crate) fn is_entitled(
         &self,
         run: usize,
@@ -538,7 +541,7 @@ impl Oracle {
         if sub.start <= sent.at || sub.start <= receiver.awake_at(settled + receiver.grace()) + 2 * MILLIS {
             return true;
         }
-        // What is asked for is under way for as long.
+        // A requested datagram is in transit for the same time.
         let found = track.found_late(sent.last);
         let above = track.contact.is_some_and(|(_, first)| first.min(track.early_low) < sent.last);
         (above || receiver.born < stream.born)

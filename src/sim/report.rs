@@ -1,11 +1,11 @@
-//! What a run of the simulator found: violations of the oracle's rules, and the figures.
+//! The result of a simulator run: violations of the oracle's rules, and the figures.
 
 use crate::rng::Rng;
 use crate::sim::scenario::{FaultKind, Faults, MILLIS, SECOND};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The most violations that are kept in full; the rest are counted.
+/// Maximum number of violations that are kept in full; the rest are counted.
 const KEPT_MAX: usize = 20;
 
 /// A rule that did not hold.
@@ -15,7 +15,7 @@ pub struct Violation {
     pub at: u64,
     /// The oracle statement or protocol rule (reliability.md 3.3 and 3.5).
     pub rule: &'static str,
-    /// What was seen.
+    /// Description of the observation.
     pub text: String,
 }
 
@@ -28,16 +28,16 @@ impl fmt::Display for Violation {
 /// Collects violations.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// The time to write down with each.
+    /// The time to record with each violation.
     pub now: u64,
     /// The first ones.
     pub kept: Vec<Violation>,
-    /// How many altogether.
+    /// Number of violations in total.
     pub count: u64,
 }
 
 impl Findings {
-    /// Something is wrong.
+    /// Adds a violation.
     pub fn add(&mut self, rule: &'static str, text: String) {
         self.count += 1;
         if self.kept.len() < KEPT_MAX {
@@ -45,19 +45,19 @@ impl Findings {
         }
     }
 
-    /// Whether a rule was broken, among those kept.
+    /// Returns whether the kept violations include one of this rule.
     pub fn has(&self, rule: &str) -> bool {
         self.kept.iter().any(|violation| violation.rule == rule)
     }
 }
 
-/// Times, in buckets of 1/16 of their power of two.
+/// Histogram of times, in buckets of 1/16 of their power of two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyHistogram {
     buckets: Vec<u64>,
-    /// The largest.
+    /// The largest time.
     pub max: u64,
-    /// How many.
+    /// Number of times.
     pub count: u64,
 }
 
@@ -81,7 +81,7 @@ impl LatencyHistogram {
         self.count += 1;
     }
 
-    /// The time that the given share of all does not exceed, in nanoseconds; at most 1/16 too large.
+    /// Returns the time that the given share of all does not exceed, in nanoseconds; at most 1/16 too large.
     pub fn quantile(&self, share: f64) -> u64 {
         let wanted = (self.count as f64 * share).ceil() as u64;
         let mut sum = 0;
@@ -95,7 +95,7 @@ impl LatencyHistogram {
         self.max
     }
 
-    /// Adds another one's counts.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &LatencyHistogram) {
         for (sum, more) in self.buckets.iter_mut().zip(&other.buckets) {
             *sum += more;
@@ -135,7 +135,7 @@ macro_rules! figures {
                 $(self.$name += other.$name;)+
             }
 
-            /// (name, value, meaning) of each.
+            /// Returns name, value and meaning of each figure.
             pub fn rows(&self) -> Vec<(&'static str, u64, &'static str)> {
                 vec![$((stringify!($name), self.$name, concat!($($doc),+).trim_ascii()),)+]
             }
@@ -158,7 +158,7 @@ figures! {
     datagrams_sent,
     /// Copies of datagrams that the network carried, one for each receiver and duplicate.
     copies,
-    /// Datagrams that reached nobody when they were sent first.
+    /// Datagrams that reached no host when they were first sent.
     lost_at_source,
     /// Copies dropped by loss, bursts, cuts and full receive buffers.
     copies_dropped,
@@ -168,25 +168,25 @@ figures! {
     copies_repeated,
     /// Deliveries of messages to subscriptions.
     deliveries,
-    /// Messages delivered after they were missing and asked for.
+    /// Messages delivered after they were missing and requested.
     repaired,
     /// Datagrams still awaited at the end, of publishers that live.
     pending,
     /// Requests for datagrams.
     requests,
-    /// Datagrams sent again.
+    /// Datagrams retransmitted.
     resends,
-    /// Datagrams told by their manifests.
+    /// Datagrams reported by their manifests.
     manifests,
-    /// Datagrams told to be gone.
+    /// Datagrams reported as expired.
     expired,
     /// (subscription, message) pairs that the oracle found owed.
     owed,
-    /// Of those owed, told as lost by number.
+    /// Owed pairs reported as lost by number.
     owed_lost,
-    /// Of those owed, told as within unverified datagrams only.
+    /// Owed pairs reported only as within unverified datagrams.
     owed_unverified,
-    /// Of those owed, beyond the last word of a publisher that fell silent for good.
+    /// Owed pairs beyond the last announcement of a publisher that fell silent for good.
     owed_tail,
     /// Reports of lost messages.
     reports_lost,
@@ -198,23 +198,23 @@ figures! {
     reports_silent,
     /// Reports of crashed epochs.
     reports_crashed,
-    /// Times that somebody's multicasts were told not to arrive.
+    /// Number of times that a publisher's multicasts were reported as not arriving.
     blackholes,
-    /// Times that a peer joined the group anew.
+    /// Number of times that a peer joined the group anew.
     rejoins,
     /// Messages lost from directed streams.
     inbox_lost,
     /// Clients that joined late, and were there at the end.
     joins,
-    /// Messages that they got from histories.
+    /// Messages that late joiners got from histories.
     replayed,
     /// Scenarios that ran a second time without their clock steps.
     clock_twins,
-    /// Messages that were not sent because nobody elsewhere wanted them.
+    /// Messages that were suppressed because no other peer wanted them.
     spared,
     /// Messages given to members of queue groups.
     shares,
-    /// Of these, messages that one member each had to get.
+    /// Number of these that exactly one member had to get.
     shares_owed,
     /// Comparisons of a product counter with the oracle's own.
     cross_checks,
@@ -225,27 +225,27 @@ figures! {
 pub struct RunOutcome {
     /// The scenario's seed.
     pub seed: u64,
-    /// Which faults were on.
+    /// The active faults.
     pub faults: Faults,
-    /// What was wrong.
+    /// The violations.
     pub findings: Findings,
     /// The figures.
     pub figures: Figures,
-    /// From the first word of a missing datagram to its report.
+    /// Times from the first announcement of a missing datagram to its report.
     pub settling: LatencyHistogram,
-    /// From the sealing of a tail (nothing after it for 200 ms) to the report of its loss.
+    /// Times from the sealing of a tail (nothing after it for 200 ms) to the report of its loss.
     pub tails: LatencyHistogram,
-    /// From the first word of a missing datagram to the delivery of what was in it.
+    /// Times from the first announcement of a missing datagram to the delivery of its content.
     pub repairs: LatencyHistogram,
-    /// How often any one datagram was asked for, and how often any one was sent again, at the most.
+    /// Maximum number of requests for any one datagram, and maximum number of its retransmissions.
     pub most_asked: (u32, u32),
-    /// For each host, the datagrams that its receive buffer had no room for.
+    /// For each host, the number of datagrams that its receive buffer had no room for.
     pub dropped: Vec<u64>,
-    /// For each host, when each flood began and when all of it had left.
+    /// For each host, the times at which each flood began and at which all of it had left.
     pub flooded: Vec<Vec<(u64, u64)>>,
-    /// A digest of who got and was told what, without wall times and numbers that depend on them.
+    /// Digest of all deliveries and reports to clients, without wall times and numbers that depend on them.
     pub digest: u64,
-    /// The last things that happened, if asked for.
+    /// The last events of the run, if a trace was requested.
     pub trace: Vec<String>,
 }
 
@@ -262,9 +262,9 @@ pub struct Totals {
     pub tails: LatencyHistogram,
     /// As in [`RunOutcome`].
     pub repairs: LatencyHistogram,
-    /// Violations of each rule; of one run the first 20 count.
+    /// Number of violations of each rule; of one run the first 20 count.
     pub violations: BTreeMap<&'static str, u64>,
-    /// The sum of what the digests of the runs and their seeds make, whatever their order.
+    /// Sum over the hashes of each run's digest and seed, independent of their order.
     pub digest: u64,
 }
 
@@ -301,12 +301,12 @@ impl Totals {
         self.digest = self.digest.wrapping_add(other.digest);
     }
 
-    /// Hours of virtual time.
+    /// Returns the hours of virtual time.
     pub fn simulated_hours(&self) -> f64 {
         self.figures.nanos as f64 / (3600.0 * SECOND as f64)
     }
 
-    /// One line by which two runs can be compared: the same seeds at the same commit give the same line.
+    /// Returns one line by which two runs can be compared: the same seeds at the same commit give the same line.
     pub fn summary(&self) -> String {
         let of = |rules: &[&str]| rules.iter().filter_map(|rule| self.violations.get(rule)).sum::<u64>();
         let (missed, untrue) = (of(&["O1"]), of(&["O2", "O3", "O4", "O5"]));

@@ -1,6 +1,6 @@
-//! From a seed to a scenario: which peers, which settings, which faults, and what happens when.
+//! Derives a scenario from a seed: the peers, their settings, the faults, and the time of each event.
 //!
-//! Each kind of fault is on or off for the whole scenario (a swarm), so that some runs have one fault alone and others
+//! Each kind of fault is on or off for the whole scenario (a swarm). Thus some runs have one fault alone and others
 //! many at once. A scenario is plain data; hand-made ones serve the tests of the simulator itself.
 
 mod draw;
@@ -23,80 +23,80 @@ use serde::{Deserialize, Serialize};
 use size::ScenarioSize;
 use text_format::{KeptMode, KeptSettings};
 
-/// One nanosecond, microsecond … as virtual time.
+/// A microsecond of virtual time, which is counted in nanoseconds.
 pub const MICROS: u64 = 1_000;
 /// A millisecond of virtual time.
 pub const MILLIS: u64 = 1_000_000;
 /// A second of virtual time.
 pub const SECOND: u64 = 1_000_000_000;
 
-/// What the network does to packet copies while faults are on. Probabilities from 0 to 1, times in nanoseconds.
+/// Effects of the network on packet copies while faults are on. Probabilities from 0 to 1, times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkConditions {
-    /// Independent loss of each copy.
+    /// Probability that a copy is lost, independent of others.
     pub loss: f64,
-    /// From the good into the bad state, for each copy on a link.
+    /// Probability of a change from the good to the bad state, for each copy on a link.
     pub burst_begin: f64,
-    /// From the bad into the good state.
+    /// Probability of a change from the bad to the good state.
     pub burst_end: f64,
-    /// Loss in the bad state.
+    /// Probability of loss in the bad state.
     pub burst_loss: f64,
-    /// A second copy.
+    /// Probability of a second copy.
     pub duplicate: f64,
-    /// A delay up to `reorder_max` on top.
+    /// Probability of an additional delay up to `reorder_max`.
     pub reorder: f64,
-    /// The largest such delay.
+    /// Maximum additional delay.
     pub reorder_max: u64,
-    /// Every copy takes at least so long.
+    /// Minimum latency of every copy.
     pub latency: u64,
-    /// And up to so much more.
+    /// Maximum random addition to `latency`.
     pub jitter: u64,
-    /// A copy with changed bytes.
+    /// Probability that a copy arrives with changed bytes.
     pub corrupt: f64,
-    /// A copy that comes again after 0.3 to 20 s.
+    /// Probability that a copy arrives again after 0.3 to 20 s.
     pub replay: f64,
-    /// A stranger's datagram beside a copy.
+    /// Probability of a foreign datagram beside a copy.
     pub garbage: f64,
-    /// A datagram of data that reaches nobody when it is sent for the first time.
+    /// Probability that a data datagram reaches no host when it is sent for the first time.
     pub source: f64,
 }
 
-/// Something that happens at a certain time.
+/// An action at a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Action {
-    /// A host's peer starts.
+    /// The host's peer starts.
     Start,
-    /// It dies.
+    /// The peer dies.
     Crash,
-    /// It comes back, on another port if so said.
+    /// The peer comes back, on another port if `other_port` is set.
     Restart {
-        /// Another port.
+        /// True for another port.
         other_port: bool,
     },
-    /// It is asked to stop.
+    /// The peer is asked to stop.
     Stop,
-    /// It stands still for so many nanoseconds.
+    /// The host pauses for this time in nanoseconds.
     Pause(u64),
-    /// Its link is down for so many nanoseconds.
+    /// The host's link is down for this time in nanoseconds.
     LinkDown(u64),
-    /// Multicast does not reach it for so many nanoseconds.
+    /// Multicast does not reach the host for this time in nanoseconds.
     MulticastDead(u64),
-    /// Multicasts of that host do not reach it until it joins the group anew.
+    /// Multicasts of the named host do not reach this one until it joins the group anew.
     Snoop(usize),
-    /// For so many nanoseconds it does not hear the hosts in the bit set, nor they it unless `one_way`.
+    /// The host does not hear the hosts in the bit set, nor they it unless `one_way`.
     Partition {
         /// The other side.
         others: u64,
-        /// Whether the others still hear it.
+        /// True if the others still hear the host.
         one_way: bool,
-        /// How long.
+        /// Duration in nanoseconds.
         nanos: u64,
     },
-    /// Its wall clock steps by so many nanoseconds.
+    /// The host's wall clock steps by this number of nanoseconds.
     ClockBy(i64),
-    /// Its wall clock says so many nanoseconds since 1970.
+    /// The host's wall clock is set to this number of nanoseconds since 1970.
     ClockTo(u64),
     /// A client subscribes to the pattern with this index.
     Subscribe {
@@ -106,7 +106,7 @@ pub enum Action {
         sub: u32,
         /// Index into `Scenario::patterns`.
         pattern: usize,
-        /// What it gets when something is missing.
+        /// The delivery mode, which decides about missing messages.
         #[serde(with = "KeptMode")]
         mode: DeliveryMode,
     },
@@ -117,18 +117,18 @@ pub enum Action {
         /// Its name for the subscription.
         sub: u32,
     },
-    /// A client subscribes to the pattern with this index, and wants so many of the last messages of each subject first, or
-    /// all that are kept.
+    /// A client subscribes to the pattern with this index. It first requests the newest messages of each subject, or
+    /// all that are retained.
     Join {
         /// Index into `Scenario::patterns`.
         pattern: usize,
-        /// How many; `None` for all.
+        /// Number of messages for each subject; `None` for all.
         newest: Option<u32>,
-        /// What it gets when something is missing.
+        /// The delivery mode, which decides about missing messages.
         #[serde(with = "KeptMode")]
         mode: DeliveryMode,
     },
-    /// A client becomes the member of a queue group, with the pattern with this index.
+    /// A client joins a queue group, with the pattern with this index.
     JoinQueue {
         /// Its number among the members at the host.
         member: u32,
@@ -139,15 +139,15 @@ pub enum Action {
     },
     /// A client leaves its queue group.
     LeaveQueue(u32),
-    /// A client goes.
+    /// A client disconnects.
     Detach(u32),
-    /// Its applications publish so many datagrams, each after a moment.
+    /// The host's applications publish this number of datagrams, each after a moment.
     Burst(u32),
-    /// Its applications publish so many datagrams as fast as they are taken.
+    /// The host's applications publish this number of datagrams as fast as the peer accepts them.
     Flood(u32),
 }
 
-/// An action at a host.
+/// A scheduled action at a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScenarioEvent {
@@ -155,7 +155,7 @@ pub struct ScenarioEvent {
     pub at: u64,
     /// Index of the host.
     pub host: usize,
-    /// What happens.
+    /// The action.
     pub action: Action,
 }
 
@@ -175,15 +175,15 @@ pub struct HostSpec {
     pub buffer_bytes: u64,
     /// Bytes that it reads in a second, as windows count; 0: any number at once.
     pub speed: u64,
-    /// How long it takes to look at its socket after a datagram came.
+    /// Delay from the arrival of a datagram until the host looks at its socket.
     pub turn: u64,
-    /// Whether it drains effects after each input, or after all inputs of a turn.
+    /// True if the host drains effects after each input, false if after all inputs of a turn.
     pub drains_each: bool,
-    /// Whether it says when a datagram arrived; one that stands still must.
+    /// True if the host reports the arrival time of datagrams; a host that pauses must.
     pub says_arrival: bool,
-    /// Whether its own multicast comes back to it.
+    /// True if the host's own multicast comes back to it.
     pub loops_back: bool,
-    /// In which mode its inbox is read.
+    /// Delivery mode of the subscription to its inbox.
     #[serde(with = "KeptMode")]
     pub inbox: DeliveryMode,
     /// The settings of its peer.
@@ -191,17 +191,17 @@ pub struct HostSpec {
     pub settings: Settings,
 }
 
-/// What applications publish.
+/// Messages that applications publish.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Traffic {
     /// Number of subjects of each publisher; the lower half is common to all.
     pub subjects: u64,
-    /// Messages in one datagram: up to so many.
+    /// Maximum number of messages in one datagram.
     pub batch_max: u64,
-    /// Time between two datagrams of a burst: up to so much.
+    /// Maximum time between two datagrams of a burst.
     pub spacing_max: u64,
-    /// Payload bytes of a message: up to so many.
+    /// Maximum payload bytes of a message.
     pub payload_max: u64,
     /// Probability that a message is larger than a datagram, and its largest size in bytes.
     pub large: (f64, u64),
@@ -217,29 +217,30 @@ pub struct Traffic {
 pub struct Scenario {
     /// Its seed.
     pub seed: u64,
-    /// Which faults are on.
+    /// The active faults.
     pub faults: Faults,
     /// The hosts.
     pub hosts: Vec<HostSpec>,
-    /// Hosts but the first hear only those whose number leaves the same rest by this, and the first; 0 if all hear all.
+    /// Number of cells. A host hears the first host and those whose number has the same remainder modulo `cells`; 0
+    /// if all hear all.
     pub cells: usize,
-    /// What the network does until `heal_at`.
+    /// Network conditions until `heal_at`.
     pub weather: NetworkConditions,
-    /// What is published.
+    /// The published traffic.
     pub traffic: Traffic,
-    /// Patterns that are subscribed to.
+    /// Patterns of the subscriptions.
     pub patterns: Vec<String>,
-    /// What happens, in the order of time.
+    /// The events, ordered by time.
     pub events: Vec<ScenarioEvent>,
     /// The end of all network faults.
     pub heal_at: u64,
     /// The end of the run; at least T_silent + T_rec after the last message.
     pub end: u64,
-    /// Whether clock steps are applied; a run without them must have the same outcome (O10).
+    /// True if clock steps are applied; a run without them must have the same outcome (O10).
     pub clock_steps: bool,
 }
 
-/// For so long traffic goes on after all faults.
+/// Duration of the traffic after all faults have ended.
 const QUIET_AFTER: u64 = 4 * SECOND;
 /// The wall clock of a scenario's start: 2026-02-01 00:00:00 UTC.
 const WALL_START: u64 = 1_769_904_000 * SECOND;
@@ -248,13 +249,13 @@ const WALL_2115: u64 = 4_588_876_800 * SECOND;
 /// 2116-02-20 23:53:00 UTC: 38 s before the last frame ends.
 const WALL_BEYOND: u64 = 4_611_685_980 * SECOND;
 
-/// Whether what one host multicasts may reach another, with so many cells.
+/// Returns whether multicasts of one host may reach another, with this number of cells.
 pub fn is_heard(cells: usize, from: usize, to: usize) -> bool {
     cells == 0 || from == 0 || to == 0 || from % cells == to % cells
 }
 
 impl Scenario {
-    /// The scenario of a seed.
+    /// Returns the scenario of a seed.
     pub fn draw(seed: u64) -> Scenario {
         let mut rng = Rng::new(seed ^ 0x5e9_ca57);
         let size = ScenarioSize::draw(seed);
@@ -262,7 +263,7 @@ impl Scenario {
         Scenario::draw_sized(seed, faults, Mutants::default(), size)
     }
 
-    /// The scenario of a seed with given faults and a mutant, of the ordinary size.
+    /// Returns the scenario of a seed with given faults and a mutant, of the ordinary size.
     pub fn draw_with(seed: u64, faults: Faults, mutants: Mutants) -> Scenario {
         Scenario::draw_sized(seed, faults, mutants, ScenarioSize::Ordinary)
     }
@@ -308,7 +309,7 @@ impl Scenario {
         scenario
     }
 
-    /// At half of the hosts a client joins late, at any time.
+    /// Lets a client join late at half of the hosts, at any time.
     fn plan_joins(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x10_14e5);
         for host in 0..self.hosts.len() {
@@ -321,7 +322,8 @@ impl Scenario {
         }
     }
 
-    /// How fast each host sends, and how much it takes; the window before the first report is the same for all.
+    /// Draws the send rate and the receive window of each host; the window before the first report is the same for
+    /// all.
     fn draw_paces(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x9a_ce);
         let first_bytes = draw_pace(&mut rng).first_bytes;
@@ -330,7 +332,7 @@ impl Scenario {
         }
     }
 
-    /// Which peers do not send what nobody wants.
+    /// Draws the peers that suppress messages without a subscriber.
     fn draw_sparing(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x5_9a4e);
         for host in &mut self.hosts {
@@ -338,10 +340,10 @@ impl Scenario {
         }
     }
 
-    /// Members of two queue groups come and go.
+    /// Schedules joins and departures of members of two queue groups.
     fn plan_queues(&mut self, size: ScenarioSize) {
         let mut rng = Rng::new(self.seed ^ 0x90_e0e);
-        // On a host where all other subscriptions are live nothing would be repaired for their sake.
+        // If all other subscriptions on a host are live, nothing is repaired for the sake of its queue members.
         if !self.faults.has(FaultKind::Queues) || self.faults.has(FaultKind::Live) {
             return;
         }
@@ -360,7 +362,7 @@ impl Scenario {
         }
     }
 
-    /// Of the subscriptions at each host none are in mode live, about half of them, or all.
+    /// Draws delivery modes: at each host none of the subscriptions are live, about half of them, or all.
     fn draw_modes(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x11_fe);
         let shares: Vec<f64> = self.hosts.iter().map(|_| [0.0, 0.5, 0.5, 1.0][rng.below(4) as usize]).collect();
@@ -375,17 +377,17 @@ impl Scenario {
         }
     }
 
-    /// When traffic ends.
+    /// Returns the time at which traffic ends.
     pub fn quiet_at(&self) -> u64 {
         self.heal_at + QUIET_AFTER
     }
 
-    /// Whether what one host multicasts may reach another.
+    /// Returns whether multicasts of one host may reach another.
     pub fn is_heard(&self, from: usize, to: usize) -> bool {
         is_heard(self.cells, from, to)
     }
 
-    /// The same without clock steps.
+    /// Returns the same scenario without clock steps.
     pub fn without_clock_steps(&self) -> Scenario {
         Scenario { clock_steps: false, ..self.clone() }
     }

@@ -30,7 +30,7 @@ fn a_network_that_loses_everything_delivers_nothing_and_nobody_is_told_anything(
     assert!(outcome.findings.kept.iter().all(|found| found.text.contains("never met")), "{:?}", outcome.findings.kept);
 }
 
-/// One publisher and one subscriber, whose words are put into its mouth.
+/// One publisher and one subscriber; the test dictates the reports of the subscriber.
 struct Story {
     oracle: Oracle,
     epoch: Epoch,
@@ -48,12 +48,13 @@ fn now(at: u64) -> ClockReading {
 }
 
 impl Story {
-    /// The same, nothing being asked for again.
+    /// Creates the same story with repair off.
     fn new(messages: u64) -> Story {
         Story::of(messages, GRACE, DeliveryMode::Repair)
     }
 
-    /// The subscriber is there a second before the publisher, which then sends `messages` on "a", one in each datagram.
+    /// Creates a subscriber that starts a second before the publisher. The publisher then sends `messages` on "a",
+    /// one in each datagram.
     fn of(messages: u64, reliability: Duration, mode: DeliveryMode) -> Story {
         let mut settings = Scenario::draw_with(1, Faults::default(), Mutants::default()).hosts[0].settings.clone();
         (settings.recovery.grace, settings.reliability) = (GRACE, reliability);
@@ -131,7 +132,7 @@ impl Story {
         self.tell(at, what, Reason::Disabled);
     }
 
-    /// The rules that were broken so far, in order.
+    /// Returns the rules that were broken so far, in order.
     fn rules(&self) -> Vec<&'static str> {
         let mut rules: Vec<_> = self.oracle.findings.kept.iter().map(|found: &Violation| found.rule).collect();
         rules.dedup();
@@ -141,7 +142,7 @@ impl Story {
 
 const T: u64 = 2 * SECOND + 10 * MILLIS;
 
-/// Three messages; the second one is lost, the story says what the peer makes of it.
+/// Checks a story of three messages. The second one is lost; the story gives the reaction of the peer.
 fn check(tell: impl FnOnce(&mut Story), expected: &[&str]) {
     check_story(Story::new(3), tell, expected);
 }

@@ -1,5 +1,5 @@
-//! The oracle's ground truth: every message that an application published and every datagram that a peer sealed, read
-//! from the bytes that leave the peers, and checked as it is written down.
+//! The oracle's ground truth: every message that an application published and every datagram that a peer sealed. It
+//! is read from the bytes that leave the peers, and checked as it is recorded.
 
 mod answer_budget;
 mod datagram_id;
@@ -20,13 +20,13 @@ pub use datagram_id::{ControlContent, DatagramId};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
-/// "Not yet" and "never".
+/// Time that means "not yet" or "never".
 pub const NEVER: u64 = u64::MAX;
 
-/// A message as an application gave it. Its index is its identity; the payload begins with it.
+/// A message as an application published it. Its index is its identity; the payload begins with it.
 #[derive(Debug)]
 pub struct PublishedMessage {
-    /// The run of the peer that took it.
+    /// The run of the peer that accepted it.
     pub run: usize,
     /// Index of its subject.
     pub subject: usize,
@@ -34,28 +34,29 @@ pub struct PublishedMessage {
     pub envelope: Message,
     /// Bytes of the payload.
     pub bytes: usize,
-    /// When.
+    /// Time of publication.
     pub at: u64,
-    /// Whether it must be sent: somebody elsewhere wants it, and the publisher has said to know that, or it sends everything.
+    /// True if it must be sent: the publisher has confirmed a matching subscription elsewhere, or it sends
+    /// everything.
     pub must_be_sent: bool,
-    /// Where it was sent: stream, receiver's epoch of a directed one, index in the flow.
+    /// Location in a stream, once it is sent: stream, receiver's epoch of a directed one, index in the flow.
     pub sent: Option<(usize, Option<u64>, usize)>,
-    /// Queue groups of which a member at another peer is to get it.
+    /// Queue groups of which a member at another peer must get it.
     pub assigned: Vec<Queue>,
 }
 
 /// A datagram that was sealed.
 #[derive(Clone, Copy, Debug)]
 pub struct DatagramTrace {
-    /// When it left.
+    /// Time at which it left.
     pub at: u64,
-    /// When it was sealed at the earliest: it may have been kept back.
+    /// Earliest time at which it was sealed: the pacer may have delayed it.
     pub sealed: u64,
-    /// Index of the first message begun in it, and how many begin.
+    /// Index of the first message begun in it.
     pub first: usize,
-    /// How many messages begin in it.
+    /// Number of messages that begin in it.
     pub begun: usize,
-    /// The message that goes on from the datagram before.
+    /// The message that continues from the datagram before.
     pub goes_on: Option<usize>,
 }
 
@@ -66,17 +67,17 @@ pub struct MessageTrace {
     pub subject: usize,
     /// Its number.
     pub seq: Option<Seq>,
-    /// Whether it names the last number of the frame before.
+    /// True if it names the last number of the frame before.
     pub is_chained: bool,
-    /// When its first datagram left.
+    /// Time at which its first datagram left.
     pub at: u64,
-    /// When that was sealed at the earliest.
+    /// Earliest time at which its first datagram was sealed.
     pub sealed: u64,
     /// Its first datagram.
     pub first: u64,
     /// Its last datagram so far.
     pub last: u64,
-    /// Whether that is the last of all.
+    /// True if `last` is its final datagram.
     pub is_whole: bool,
     /// Bytes of the payload, once it is whole.
     pub bytes: usize,
@@ -89,44 +90,44 @@ pub struct StreamTrace {
     pub datagrams: Vec<DatagramTrace>,
     /// Messages in the order in which they begin.
     pub messages: Vec<MessageTrace>,
-    /// A large message in the making: its body so far.
+    /// Body so far of a large message whose last datagram has yet to leave.
     open: Option<BytesMut>,
     /// For each subject, the indexes of its numbered messages in order.
     numbered: Vec<Vec<usize>>,
     published_last: Option<usize>,
-    /// The bytes of each datagram, which a resend must repeat.
+    /// The bytes of each datagram, which a retransmission must repeat.
     bytes: Vec<Bytes>,
-    /// The sum of the bytes of all datagrams up to each.
+    /// Cumulative number of bytes of all datagrams up to each.
     bytes_to: Vec<u64>,
     /// Messages that are questions to a history or answers of one.
     pub services: u64,
-    /// For each datagram, how it was asked for.
+    /// For each datagram, the counts of its requests.
     pub asked: Vec<ResendCounts>,
 }
 
-/// How a datagram was asked for.
+/// Requests for a datagram and their answers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResendCounts {
-    /// How often.
+    /// Number of requests.
     pub requests: u32,
-    /// How often it was sent again.
+    /// Number of retransmissions.
     pub resends: u32,
-    /// Whether somebody wanted to know what is in it, and no more (A4).
+    /// True if a receiver requested only a report of the content (A4).
     pub by_content: bool,
 }
 
 impl StreamTrace {
-    /// The length of a datagram.
+    /// Returns the length of a datagram.
     pub fn bytes_of(&self, dseq: u64) -> usize {
         self.bytes[dseq as usize - 1].len()
     }
 
-    /// The numbered messages of a subject, in order.
+    /// Returns the numbered messages of a subject, in order.
     pub fn numbered(&self, subject: usize) -> &[usize] {
         self.numbered.get(subject).map_or(&[], Vec::as_slice)
     }
 
-    /// The numbered messages of a subject from one number to another.
+    /// Returns the numbered messages of a subject from one number to another.
     pub fn numbered_between(&self, subject: usize, first: Seq, last: Seq) -> &[usize] {
         let all = self.numbered(subject);
         let from = all.partition_point(|at| self.messages[*at].seq < Some(first));
@@ -134,12 +135,12 @@ impl StreamTrace {
         &all[from..to.max(from)]
     }
 
-    /// The last datagram.
+    /// Returns the last datagram.
     pub fn high(&self) -> u64 {
         self.datagrams.len() as u64
     }
 
-    /// Messages that begin in a range of datagrams.
+    /// Returns the messages that begin in a range of datagrams.
     pub fn begun_in(&self, first: u64, last: u64) -> std::ops::Range<usize> {
         let low = self.datagrams[first as usize - 1].first;
         let top = self.datagrams[last as usize - 1];
@@ -154,11 +155,11 @@ pub struct EpochTrace {
     pub run: usize,
     /// Its epoch.
     pub epoch: Epoch,
-    /// When it began.
+    /// Time at which it began.
     pub born: u64,
     /// The same on the host's clock.
     started: ClockReading,
-    /// When it ended, by BYE, crash or a new epoch.
+    /// Time at which it ended, by BYE, crash or a new epoch.
     pub ended: u64,
     /// The multicast stream.
     pub bcast: StreamTrace,
@@ -167,35 +168,36 @@ pub struct EpochTrace {
     /// The settings of the peer.
     pub settings: Settings,
     control: u64,
-    /// What it may spend on answers.
+    /// Its budget for answers.
     answer_budget: AnswerBudget,
     /// The last token sent to each receiver, and the one before.
     tokens: HashMap<u64, (u64, Option<u64>)>,
-    /// When each control datagram was sealed, by its number less one.
+    /// For each control datagram, the time at which it was sealed, by its number less one.
     pub controls: Vec<u64>,
-    /// When the next multicast datagram is due at the latest, and the interval after that.
+    /// Latest time at which the next multicast datagram is due, and the interval after that.
     beat: (u64, u64),
-    /// Whether BYE was sent.
+    /// True if BYE was sent.
     pub said_bye: bool,
-    /// Up to which version it has said to know the subscriptions of which epoch.
+    /// Highest subscription version that it has confirmed, for each epoch.
     pub known: HashMap<u64, u64>,
-    /// What it said last of versions: of its own subscriptions, and of those of whom, until somebody looks at it.
+    /// The versions of its last announcement that is yet to be checked: its own, and an epoch with the version
+    /// confirmed for it.
     pub interest_said: Option<(u64, Option<(u64, u64)>)>,
 }
 
 impl EpochTrace {
-    /// T_silent as others see it, in nanoseconds.
+    /// Returns T_silent as others see it, in nanoseconds.
     pub fn silent_after(&self) -> u64 {
         nanos(self.settings.heartbeat) * 7 / 2
     }
 
-    /// The directed stream to a receiver.
+    /// Returns the directed stream to a receiver.
     pub fn directed_to(&self, receiver: u64) -> Option<&StreamTrace> {
         self.directed.iter().find(|(epoch, _)| *epoch == receiver).map(|(_, flow)| flow)
     }
 }
 
-/// All that was published and sent.
+/// All messages published and datagrams sent.
 #[derive(Debug, Default)]
 pub struct GroundTruth {
     /// Every subject that was published on.
@@ -203,38 +205,38 @@ pub struct GroundTruth {
     subject_index: HashMap<Subject, usize>,
     /// Every message.
     pub published: Vec<PublishedMessage>,
-    /// For each run, the messages for all that it has yet to send, or never will, in order.
+    /// For each run, the messages for the group that it has yet to send, or never will, in order.
     unsent: Vec<VecDeque<usize>>,
     /// Every epoch.
     pub streams: Vec<EpochTrace>,
     stream_index: HashMap<u64, usize>,
     /// Data datagrams sealed.
     pub sealed: u64,
-    /// Datagrams sent again.
+    /// Datagrams retransmitted.
     pub resends: u64,
     /// Requests for datagrams.
     pub requests: u64,
-    /// Datagrams told by their manifests.
+    /// Datagrams reported by their manifests.
     pub manifests: u64,
-    /// Datagrams told to be gone.
+    /// Datagrams reported as expired.
     pub expired: u64,
-    /// Messages that were not sent.
+    /// Messages that were suppressed.
     pub spared: u64,
-    /// Whether the datagram sent last answers a request or a question, so that its receiver's address must be proven.
+    /// True if the datagram sent last answers a request or a question, so that its receiver's address must be proven.
     pub is_answer: bool,
-    /// The request sent last, until somebody looks at it.
+    /// The request sent last, until it is checked.
     pub request: Option<ResendRequest>,
-    /// Whether what leaves a peer is checked; off only to see whether receivers alone would show a mistake.
+    /// True if datagrams that leave a peer are checked. Off only to see whether receivers alone would show a mistake.
     pub is_strict: bool,
 }
 
 impl GroundTruth {
-    /// Nothing yet.
+    /// Creates an empty record.
     pub fn new() -> GroundTruth {
         GroundTruth { is_strict: true, ..GroundTruth::default() }
     }
 
-    /// The index of a subject, new or not.
+    /// Returns the index of a subject, new or not.
     pub fn subject(&mut self, subject: &Subject) -> usize {
         if let Some(at) = self.subject_index.get(subject) {
             return *at;
@@ -244,17 +246,17 @@ impl GroundTruth {
         self.subjects.len() - 1
     }
 
-    /// The index of a subject, if anything was published on it.
+    /// Returns the index of a subject, if anything was published on it.
     pub fn known_subject(&self, subject: &Subject) -> Option<usize> {
         self.subject_index.get(subject).copied()
     }
 
-    /// The stream of an epoch.
+    /// Returns the stream of an epoch.
     pub fn stream(&self, epoch: Epoch) -> Option<usize> {
         self.stream_index.get(&epoch.bits()).copied()
     }
 
-    /// An epoch begins.
+    /// Records the start of an epoch.
     pub fn begin(
         &mut self,
         at: u64,
@@ -288,7 +290,7 @@ impl GroundTruth {
         });
     }
 
-    /// An epoch ends.
+    /// Records the end of an epoch.
     pub fn end(&mut self, at: u64, stream: usize, out: &mut Findings) {
         let stream = &mut self.streams[stream];
         if stream.ended == NEVER {
@@ -299,26 +301,26 @@ impl GroundTruth {
         }
     }
 
-    /// How often any one datagram was asked for, and how often any one was sent again, at the most.
+    /// Returns the maximum number of requests for any one datagram, and the maximum number of its retransmissions.
     pub fn most_asked(&self) -> (u32, u32) {
         let asked = self.streams.iter().flat_map(|stream| &stream.bcast.asked);
         asked.fold((0, 0), |most, asked| (most.0.max(asked.requests), most.1.max(asked.resends)))
     }
 
-    /// The run is over: nobody may owe a heartbeat.
+    /// Checks at the end of the run that no heartbeat is overdue.
     pub fn check_beats(&self, at: u64, out: &mut Findings) {
         for stream in self.streams.iter().filter(|stream| self.is_strict && stream.ended == NEVER) {
             stream.check_beat(at, out);
         }
     }
 
-    /// The host of a peer stands still until then, which excuses its heartbeats.
+    /// Excuses the heartbeats of a peer whose host pauses until then.
     pub fn postpone_heartbeat(&mut self, stream: usize, until: u64) {
         let beat = &mut self.streams[stream].beat;
         beat.0 = beat.0.max(until);
     }
 
-    /// Makes the message that an application publishes.
+    /// Creates the message that an application publishes.
     pub fn publish(
         &mut self,
         at: u64,
@@ -361,7 +363,7 @@ impl GroundTruth {
         if same && filled { Ok(id) } else { Err("not as published") }
     }
 
-    /// A large message of which some datagrams have yet to leave, and which the history may give before they do.
+    /// Finds a large message of which some datagrams have yet to leave. The history may return it before they do.
     pub fn find_incomplete(&self, stream: usize, delivery: &Delivery) -> Option<(usize, Option<u64>, usize)> {
         let flow = &self.streams[stream].bcast;
         let (index, last) = (flow.messages.len().checked_sub(1)?, flow.messages.last()?);
@@ -371,13 +373,13 @@ impl GroundTruth {
         (flow.open.is_some() && is_it).then_some((stream, None, index))
     }
 
-    /// Messages of a run that may yet leave, and their bytes.
+    /// Returns the number of messages of a run that may yet leave, and their bytes.
     pub fn kept_back(&self, run: usize) -> (usize, usize) {
         let unsent = self.unsent.get(run).into_iter().flatten().map(|id| &self.published[*id]);
         unsent.filter(|one| one.sent.is_none()).fold((0, 0), |(count, bytes), one| (count + 1, bytes + one.bytes))
     }
 
-    /// A peer sends a datagram.
+    /// Records and checks a datagram that a peer sends.
     pub fn on_sent(
         &mut self,
         at: u64,
@@ -499,7 +501,7 @@ impl GroundTruth {
         DatagramId::Control { stream: index, number, says }
     }
 
-    /// A request is answered: within what may be spent on that (5.6).
+    /// Checks that the answer to a request is within the budget for answers (5.6).
     fn on_answer(&mut self, at: u64, index: usize, bytes: &Bytes, out: &mut Findings) {
         self.is_answer = true;
         if let Some(over) = self.streams[index].answer_budget.on_answer(at, bytes.len()) {
@@ -647,7 +649,7 @@ impl EpochTrace {
     }
 }
 
-/// The payload of message `id`: its number, then its lowest byte repeated.
+/// Returns the payload of message `id`: its number, then its lowest byte repeated.
 fn payload(id: usize, bytes: usize) -> Bytes {
     let mut payload = BytesMut::with_capacity(bytes);
     payload.put_u64(id as u64);

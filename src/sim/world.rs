@@ -1,7 +1,8 @@
-//! The simulated world: one queue of events in virtual time, hosts that turn their loops, and the network between them.
+//! The simulated world: one queue of events in virtual time, hosts that turn their loops, and the network between
+//! them.
 //!
-//! It does what the daemon's loop does: reads all that has arrived, hands it to the peer, drains the effects, and ticks
-//! when the peer's deadline has come. Everything that enters or leaves a peer is shown to the oracle.
+//! It does what the daemon's loop does: it reads all that has arrived, hands it to the peer, drains the effects, and
+//! ticks when the peer's deadline has come. Everything that enters or leaves a peer is shown to the oracle.
 
 mod publish;
 mod subscribe;
@@ -33,20 +34,21 @@ const WRITER_CLIENT: u32 = 61;
 const JOIN_CLIENT: u32 = 62;
 /// Lines of the trace that are kept.
 const TRACE_LINES: usize = 100_000;
-/// Turns in which a host has more to read than it can, after which time goes on all the same; as in the daemon.
+/// Number of turns in which a host has more to read than it can, after which time continues all the same; as in the
+/// daemon.
 pub(super) const TURNS_BEHIND_MAX: u32 = 64;
-/// Ticks in a row without time passing, after which the deadline counts as stuck.
+/// Number of ticks in a row without time passing, after which the deadline counts as stuck.
 const TICKS_MAX: u32 = 100;
 
 enum WorldStep {
-    /// A copy of a packet reaches a host; whether it is a replay.
+    /// A copy of a packet reaches a host. The flag is set for a replay.
     Arrive(usize, Packet, bool),
     Turn(usize),
     Wake(usize),
     Script(usize),
     Publish(usize),
     Flood(usize),
-    /// An action that had to wait: for a peer that stood still, or one that was still stopping.
+    /// An action that had to wait: for a paused peer, or for one that was still stopping.
     Late(usize, Action),
     Heal,
 }
@@ -77,7 +79,7 @@ impl Ord for ScheduledStep {
     }
 }
 
-/// A world in the making.
+/// A world while its scenario runs.
 pub struct World<'a> {
     scenario: &'a Scenario,
     now: u64,
@@ -95,11 +97,11 @@ pub struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    /// The world of a scenario; with a trace of the last things that happened if wanted.
+    /// Creates the world of a scenario; with a trace of the last events if wanted.
     pub fn new(scenario: &'a Scenario, with_trace: bool) -> World<'a> {
         let mut rng = Rng::new(scenario.seed ^ 0x77_0f_1d);
         let network = SimulatedNetwork::new(rng.fork(), scenario.weather.clone(), scenario.hosts.len());
-        // What lies in the buffer of a slow host is read as late as that.
+        // A slow host reads a datagram up to the time later that it needs for a full buffer.
         let reading = |host: &HostSpec| match host.speed {
             0 => 0,
             speed => (u128::from(host.buffer_bytes) * u128::from(SECOND) / u128::from(speed)) as u64,
@@ -132,14 +134,14 @@ impl<'a> World<'a> {
         world
     }
 
-    /// Checks senders only by what receivers make of them.
+    /// Turns off the checks of sent datagrams. Mistakes must then show at the receivers.
     #[cfg(test)]
     pub fn without_sender_checks(mut self) -> World<'a> {
         self.oracle.truth.is_strict = false;
         self
     }
 
-    /// Runs to the end and gives the oracle's findings.
+    /// Runs to the end and returns the oracle's findings.
     pub fn run(mut self) -> RunOutcome {
         while let Some(Reverse(entry)) = self.queue.pop() {
             if self.scenario.end < entry.at {
@@ -148,7 +150,7 @@ impl<'a> World<'a> {
             self.now = entry.at;
             self.oracle.findings.now = entry.at;
             self.step(entry.step);
-            // A trace shows what led to the first violation.
+            // A trace shows the events before the first violation.
             if self.trace.is_some() && 0 < self.oracle.findings.count {
                 break;
             }
@@ -257,7 +259,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// One turn of a host's loop.
+    /// Runs one turn of a host's loop.
     fn turn(&mut self, host: usize) {
         let machine = &mut self.machines[host];
         if machine.peer.is_none() {
@@ -319,8 +321,8 @@ impl<'a> World<'a> {
         self.plan_wake(host);
     }
 
-    /// Whether a host has read all there is, or time has waited for that long enough. It works for a while on what it
-    /// has read.
+    /// Returns whether a host has read all there is, or time has waited for the maximum number of turns. The host is
+    /// then busy for the time that its speed needs for `read_bytes`.
     fn is_caught_up(&mut self, host: usize, read_bytes: u64) -> bool {
         let machine = &mut self.machines[host];
         if machine.spec.speed == 0 || machine.peer.is_none() {
@@ -356,7 +358,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Hands one input in; drains at once where the host does so.
+    /// Hands one input to the peer; drains at once if the host does so.
     fn input(&mut self, host: usize, input: Input) {
         let machine = &mut self.machines[host];
         let now = machine.now(self.now);
@@ -367,7 +369,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Does all that a host wants done, and checks that what its clients get of each other is among it.
+    /// Takes all effects of a host, and checks that they include the messages between its own clients.
     fn drain(&mut self, host: usize) {
         let machine = &mut self.machines[host];
         machine.peer.iter_mut().for_each(Peer::settle);
@@ -525,7 +527,8 @@ impl<'a> World<'a> {
     fn arrive(&mut self, host: usize, packet: Packet, is_replay: bool) {
         let machine = &mut self.machines[host];
         let (run, note) = (machine.run, packet.note);
-        // An old packet at somebody who never heard of its sender shifts the baseline: open mode cannot tell (A10).
+        // An old packet shifts the baseline at a receiver that never heard of its sender: open mode cannot tell
+        // (A10).
         if machine.peer.is_none() || is_replay && !self.oracle.knows(run, note) {
             return;
         }
@@ -560,7 +563,7 @@ impl<'a> World<'a> {
             Action::Start => self.start(host),
             Action::Restart { other_port } => {
                 if self.machines[host].is_stopping {
-                    // The peer takes 60 ms to say its BYEs; until then its address is taken.
+                    // The peer takes 60 ms to send its BYEs; until then its address is taken.
                     return self.push(self.now + 100 * MILLIS, WorldStep::Late(host, action));
                 }
                 if other_port {

@@ -1,28 +1,29 @@
 //! Channels of Redis clients as subjects and back: one rule for all names that are not subjects.
 //!
-//! A channel is any bytes; what stands between its dots are tokens, as in a subject. What a token of a subject cannot hold stands
-//! in it as `%` and two capital hexadecimal digits: control characters, spaces, bytes that are no UTF-8, `*` and `>` that would
-//! be a whole token, and a `%` that would be read as one of these. A token without any byte is `%` alone. Back, only what this
-//! rule writes is undone; everything else stands for itself. So a channel has as many tokens as its subject, and all channels
-//! that begin with the same whole tokens are subjects that do. `docs/subjects.md` shows it for all kinds of names.
+//! A channel is any bytes; dots separate its tokens, as in a subject. Bytes that a subject's token cannot hold are
+//! written as `%` and two capital hexadecimal digits. These are control characters, spaces, bytes that are not UTF-8,
+//! `*` and `>` that would be a whole token, and a `%` that would be read as an escape. An empty token is `%` alone. The
+//! reverse direction decodes only what this rule writes; everything else is literal. So a channel has the same number
+//! of tokens as its subject. Channels that begin with the same whole tokens have subjects that do too.
+//! `docs/subjects.md` shows it for all kinds of names.
 
 use super::{Pattern, Subject, SubjectError};
 use bytes::Bytes;
 use std::borrow::Cow;
 
-/// The subject on which messages of the channel travel.
+/// Returns the subject on which messages of the channel travel.
 ///
 /// # Errors
-/// The channel is as a subject too long or too deep.
+/// The subject of the channel is too long or too deep.
 pub fn to_subject(channel: &[u8]) -> Result<Subject, SubjectError> {
     Subject::from_bytes(Bytes::from(text(channel.split(|byte| *byte == b'.'), IS_ESCAPED)))
 }
 
-/// A pattern that matches the subjects of all channels that begin with these bytes, and of others that have the same whole
-/// tokens in front.
+/// Returns a pattern that matches the subjects of all channels that begin with these bytes, and of others that have the
+/// same whole tokens in front.
 ///
 /// # Errors
-/// No channel that begins so is a subject: it would be too long or too deep.
+/// No channel with this prefix is a subject: it would be too long or too deep.
 pub fn to_pattern(prefix: &[u8]) -> Result<Pattern, SubjectError> {
     let Some(last) = prefix.iter().rposition(|byte| *byte == b'.') else {
         return Pattern::from_bytes(Bytes::from_static(b">"));
@@ -32,15 +33,15 @@ pub fn to_pattern(prefix: &[u8]) -> Result<Pattern, SubjectError> {
     Pattern::from_bytes(Bytes::from(text))
 }
 
-/// Whether this byte is one of those that a channel may have written with digits.
+/// Returns whether a channel may have this byte escaped.
 const IS_ESCAPED: fn(u8) -> bool = |byte| byte != b'.' && is_escaped(byte);
 
-/// Whether this byte is ever written with digits.
+/// Returns whether this byte is ever escaped.
 pub(super) fn is_escaped(byte: u8) -> bool {
     byte <= b' ' || 0x7f <= byte || matches!(byte, b'%' | b'.' | b'*' | b'>')
 }
 
-/// The tokens as they stand in a subject; a `%` stands for itself unless one of these bytes would be read.
+/// Returns the tokens as in a subject; a `%` is literal unless an escape of one of these bytes would be read.
 pub(super) fn text<'a>(tokens: impl Iterator<Item = &'a [u8]>, is_escaped: fn(u8) -> bool) -> Vec<u8> {
     let mut text = Vec::new();
     for (index, token) in tokens.enumerate() {
@@ -52,7 +53,7 @@ pub(super) fn text<'a>(tokens: impl Iterator<Item = &'a [u8]>, is_escaped: fn(u8
     text
 }
 
-/// Adds what stands in a subject for these bytes, which are a token of their own.
+/// Appends the escaped form of these bytes, which are a token of their own.
 pub(super) fn put_name(text: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
     match token {
         b"" => text.push(b'%'),
@@ -68,7 +69,7 @@ fn put_token(text: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
             at += 1;
             match byte {
                 b'%' if escaped(&token[at..]).is_some_and(is_escaped) => put_escaped(text, byte),
-                // A dot is in a token only if it is not what separates tokens.
+                // A dot is in a token only if it does not separate tokens.
                 b'.' | ..=b' ' | 0x7f => put_escaped(text, byte),
                 _ => text.push(byte),
             }
@@ -84,7 +85,7 @@ pub(crate) fn put_escaped(text: &mut Vec<u8>, byte: u8) {
     text.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
 }
 
-/// The channel whose messages travel on the subject.
+/// Returns the channel whose messages travel on the subject.
 pub fn of_subject(subject: &Subject) -> Cow<'_, [u8]> {
     let text = subject.as_bytes();
     if !text.contains(&b'%') {
@@ -100,7 +101,7 @@ pub fn of_subject(subject: &Subject) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// The bytes that a token of a subject stands for; of those written with digits only these.
+/// Appends the bytes that a token of a subject encodes; only these bytes are unescaped.
 pub(super) fn put_unescaped(out: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) -> bool) {
     let mut rest = if token == b"%" { b"" } else { token };
     while let [first, behind @ ..] = rest {
@@ -110,7 +111,7 @@ pub(super) fn put_unescaped(out: &mut Vec<u8>, token: &[u8], is_escaped: fn(u8) 
     }
 }
 
-/// The byte that the two digits at the start stand for.
+/// Returns the byte that the two digits at the start encode.
 pub(crate) fn escaped(text: &[u8]) -> Option<u8> {
     let digit = |digit: &u8| match digit {
         b'0'..=b'9' => Some(digit - b'0'),
@@ -127,7 +128,7 @@ mod tests {
     use crate::subject::event_type::{self, EventType, TypePattern};
     use crate::subject::glob::Glob;
 
-    /// All texts of so many of these letters.
+    /// Returns all texts of `len` of these letters.
     fn texts(letters: &[u8], len: u32) -> impl Iterator<Item = Vec<u8>> {
         let text = move |code: usize| (0..len).map(|n| letters[code / letters.len().pow(n) % letters.len()]).collect();
         (0..letters.len().pow(len)).map(text)
@@ -161,7 +162,7 @@ mod tests {
         }
     }
 
-    /// A pattern made of the bytes with which a glob begins misses nothing that the glob matches.
+    /// Checks that a pattern made from the prefix of a glob misses nothing that the glob matches.
     #[test]
     fn no_channel_that_a_glob_matches_is_outside_of_its_pattern() {
         let letters = *b"a.*% \xff";
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(to_pattern(&glob.prefix()).unwrap().as_str(), "news.eu.>");
     }
 
-    /// The cells of each row of the page's tables that has so many.
+    /// Returns the cells of each row of the page's tables that has `cells` of them.
     fn rows(cells: usize) -> Vec<Vec<&'static str>> {
         let page = include_str!("../../docs/subjects.md");
         let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix('|'));
@@ -189,7 +190,7 @@ mod tests {
         rows.filter(|row| row.len() == cells && row.iter().any(|cell| cell.contains('`'))).collect()
     }
 
-    /// What stands between back-quotes in a cell.
+    /// Returns the texts between back-quotes in a cell.
     fn names(cell: &str) -> impl Iterator<Item = &str> {
         cell.split('`').skip(1).step_by(2)
     }
@@ -212,7 +213,7 @@ mod tests {
                         (Ok(&subject), &channel[..])
                     );
                 }
-                // Its channel is another name, and comes back all the same.
+                // Its channel is another name, and the round trip succeeds all the same.
                 None => assert_eq!(to_subject(&of_subject(&subject)), Ok(subject.clone())),
             }
             if let Some(event_type) = event_type {

@@ -1,9 +1,10 @@
-//! Event types of seed 004, the patterns that choose them, and the subjects on which their events travel.
+//! Event types of seed 004, the patterns that select them, and the subjects on which their events travel.
 //!
-//! A type is a list of at least one subtype. A subtype is any text without `?`, `*` and `/`; it may be empty. As text, subtypes are
-//! joined by `/`: every text without `?` and `*` is a type, and no two types have the same text. The type `a/b/c` travels on the
-//! subject `a.b.c`, escaped by the rule of [`channel`](super::channel), and a dot in a subtype as `%2E`. The limits of a type are
-//! those of its subject. In a pattern, `?` stands for exactly one subtype, and a last `*` for zero or more.
+//! A type is a list of at least one subtype. A subtype is any text without `?`, `*` and `/`; it may be empty. As text,
+//! subtypes are joined by `/`. Every text without `?` and `*` is a type, and no two types have the same text. The type
+//! `a/b/c` travels on the subject `a.b.c`. It is escaped by the rule of [`channel`](super::channel), and a dot in a
+//! subtype as `%2E`. The limits of a type are those of its subject. In a pattern, `?` matches exactly one subtype, and
+//! a last `*` zero or more.
 
 use super::channel::{is_escaped, put_name, put_unescaped, text};
 use super::{Pattern, Subject, SubjectError};
@@ -12,16 +13,17 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-/// The subject on which events of the type travel; subtypes are separated by `/`. `?` and `*` are not looked for.
+/// Returns the subject on which events of the type travel; subtypes are separated by `/`. It does not check for `?` and
+/// `*`.
 ///
 /// # Errors
-/// The type is as a subject too long or too deep.
+/// The subject of the type is too long or too deep.
 pub fn to_subject(event_type: &str) -> Result<Subject, SubjectError> {
     Subject::from_bytes(Bytes::from(text(event_type.as_bytes().split(|byte| *byte == b'/'), is_escaped)))
 }
 
-/// The text that [`to_subject`] makes this subject of; `None` if there is none: the subject stands for bytes that are no UTF-8, or it
-/// holds a `/`.
+/// Returns the text from which [`to_subject`] makes this subject. Returns `None` if there is none: the subject encodes
+/// bytes that are not UTF-8, or it holds a `/`.
 pub fn of_subject(subject: &Subject) -> Option<String> {
     let mut out = Vec::with_capacity(subject.as_bytes().len());
     for (index, token) in subject.as_bytes().split(|byte| *byte == b'.').enumerate() {
@@ -36,33 +38,34 @@ pub fn of_subject(subject: &Subject) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// A list of subtypes, held as the subject on which its events travel. Cloning copies a reference only; the order is that of the
-/// subjects.
+/// A list of subtypes, stored as the subject on which its events travel. Cloning copies a reference only; the order is
+/// that of the subjects.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventType(Subject);
 
-/// Why a list of subtypes is no event type, or no pattern of event types. Subtypes are counted from 1.
+/// Reason for which a list of subtypes is not an event type, or not a pattern of event types. Subtypes are counted from
+/// 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TypeError {
-    /// No subtype at all.
+    /// There is no subtype.
     Empty,
     /// A subtype holds one of `?`, `*` and `/`.
     Character {
-        /// Which subtype.
+        /// Number of the subtype.
         subtype: usize,
-        /// Which character.
+        /// The character.
         character: char,
     },
-    /// A subtype of a pattern holds `?` or `*`, and not alone.
+    /// A subtype of a pattern holds `?` or `*` together with other characters.
     Part {
-        /// Which subtype.
+        /// Number of the subtype.
         subtype: usize,
-        /// Which character.
+        /// The character.
         character: char,
     },
-    /// `*` is not the last subtype of a pattern. Holds which one it is.
+    /// `*` is not the last subtype of a pattern. Holds the number of the subtype.
     InnerRest(usize),
-    /// It is as a subject too long or too deep.
+    /// Its subject is too long or too deep.
     Subject(SubjectError),
 }
 
@@ -90,10 +93,10 @@ impl fmt::Display for TypeError {
 impl std::error::Error for TypeError {}
 
 impl EventType {
-    /// The type with these subtypes.
+    /// Creates the type with these subtypes.
     ///
     /// # Errors
-    /// Says what makes them no type.
+    /// Returns the reason for which they are not a type.
     pub fn new<'a>(subtypes: impl IntoIterator<Item = &'a str>) -> Result<EventType, TypeError> {
         let mut text = Vec::new();
         for (index, subtype) in subtypes.into_iter().enumerate() {
@@ -109,24 +112,24 @@ impl EventType {
         Subject::from_bytes(text.into()).map(EventType).map_err(TypeError::Subject)
     }
 
-    /// The type whose events travel on the subject, without a copy of it; `None` if there is none.
+    /// Returns the type whose events travel on the subject, without a copy of it; `None` if there is none.
     pub fn of_subject(subject: &Subject) -> Option<EventType> {
         let bytes = subject.as_bytes();
         if bytes.iter().any(|byte| matches!(byte, b'?' | b'*' | b'/')) {
             return None;
         }
         let event_type = EventType(subject.clone());
-        // With a `%` in it, it can stand for what no type holds, or be another way to write a subject.
+        // With a `%` in it, the subject can encode bytes that no type holds, or be another spelling of a subject.
         let is_own = !bytes.contains(&b'%') || of_subject(subject)?.parse().as_ref() == Ok(&event_type);
         is_own.then_some(event_type)
     }
 
-    /// The subject on which events of the type travel.
+    /// Returns the subject on which events of the type travel.
     pub fn subject(&self) -> &Subject {
         &self.0
     }
 
-    /// The subtypes, in order.
+    /// Returns the subtypes, in order.
     pub fn subtypes(&self) -> impl Iterator<Item = Cow<'_, str>> {
         self.tokens().map(subtype_of)
     }
@@ -156,17 +159,18 @@ impl fmt::Debug for EventType {
     }
 }
 
-/// Which types somebody asks for or subscribes to: `a/?/c` or `a/*`. Cloning copies a reference only.
+/// A pattern of event types, as in a request or subscription: `a/?/c` or `a/*`. Cloning copies a reference only.
 ///
-/// It is held as a pattern of subjects, where `*` stands for `?` and a last `>`, here for zero or more, for `*`.
+/// It is stored as a pattern of subjects, with `*` for `?` and a last `>`, here for zero or more, for `*`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypePattern(Pattern);
 
 impl TypePattern {
-    /// The pattern with these subtypes, of which `?` and a last `*` stand for others.
+    /// Creates the pattern with these subtypes, of which `?` and a last `*` are wildcards.
     ///
     /// # Errors
-    /// Says what makes them no pattern. Its limits are those of a subject, for which `*` counts as one token of one byte.
+    /// Returns the reason for which they are not a pattern. Its limits are those of a subject, for which `*` counts as
+    /// one token of one byte.
     pub fn new<'a>(subtypes: impl IntoIterator<Item = &'a str>) -> Result<TypePattern, TypeError> {
         let mut text = Vec::new();
         let mut has_rest = false;
@@ -192,12 +196,13 @@ impl TypePattern {
         Pattern::from_bytes(text.into()).map(TypePattern).map_err(TypeError::Subject)
     }
 
-    /// The pattern that every type matches.
+    /// Returns the pattern that every type matches.
     pub fn all() -> TypePattern {
         "*".parse().expect("a pattern")
     }
 
-    /// What the subject of each type that matches begins with: all before the first wildcard, or before the dot in front of it.
+    /// Returns the common prefix of the subjects of all matching types: all before the first wildcard, or before the
+    /// dot in front of it.
     pub fn literal_prefix(&self) -> &str {
         let text = self.0.as_str();
         let mut end = 0;
@@ -210,7 +215,7 @@ impl TypePattern {
         text
     }
 
-    /// Whether the type is one of those; at most one comparison for each subtype.
+    /// Returns whether the pattern matches the type; at most one comparison for each subtype.
     pub fn matches(&self, event_type: &EventType) -> bool {
         let mut tokens = event_type.tokens();
         for wanted in self.0.tokens() {
@@ -223,14 +228,14 @@ impl TypePattern {
         tokens.next().is_none()
     }
 
-    /// One or two patterns of subjects: the subject of each type that matches does match exactly one of them, and those of other
-    /// types match none.
+    /// Returns one or two patterns of subjects. The subject of each matching type matches exactly one of them, and
+    /// those of other types match none.
     pub fn subject_patterns(&self) -> impl Iterator<Item = Pattern> + use<> {
         let head = self.0.as_str().strip_suffix(".>").map(|head| head.parse().expect("a part of a pattern"));
         head.into_iter().chain([self.0.clone()])
     }
 
-    /// The one pattern of subjects that does, if its last `>` stands for zero or more tokens, as for
+    /// Returns the one equivalent pattern of subjects whose last `>` matches zero or more tokens, as for
     /// [`Tree::matches_from_zero`](super::tree::Tree::matches_from_zero).
     pub fn from_zero(&self) -> &Pattern {
         &self.0
@@ -262,7 +267,7 @@ impl fmt::Debug for TypePattern {
     }
 }
 
-/// The first character that no subtype holds.
+/// Returns the first character that no subtype may hold.
 fn reserved(subtype: &str) -> Option<char> {
     subtype.chars().find(|character| matches!(character, '?' | '*' | '/'))
 }
@@ -274,7 +279,7 @@ fn put_dot(subject: &mut Vec<u8>) {
     }
 }
 
-/// The subtype that a token of a type's subject stands for.
+/// Returns the subtype that a token of a type's subject encodes.
 fn subtype_of(token: &[u8]) -> Cow<'_, str> {
     if !token.contains(&b'%') {
         return Cow::Borrowed(std::str::from_utf8(token).expect("checked on construction"));
@@ -296,7 +301,7 @@ fn put_text(f: &mut fmt::Formatter<'_>, index: usize, subtype: &str) -> fmt::Res
 mod tests {
     use super::*;
 
-    /// All lists of up to so many of these words.
+    /// Returns all lists of up to `len_max` of these words.
     fn lists<'a>(words: &[&'a str], len_max: u32) -> Vec<Vec<&'a str>> {
         let list = |len: u32, code: usize| (0..len).map(move |n| words[code / words.len().pow(n) % words.len()]);
         (0..=len_max).flat_map(|len| (0..words.len().pow(len)).map(move |code| list(len, code).collect())).collect()
@@ -319,7 +324,7 @@ mod tests {
         }
     }
 
-    /// A subject is that of a type if, and only if, the type has it.
+    /// Checks that a subject belongs to a type if, and only if, the type has it.
     #[test]
     fn subjects_that_no_type_has_are_refused() {
         for list in lists(&["a", ".", "%", "2", "A", "0", "E", "F", "?", "*", "/"], 5) {
@@ -360,7 +365,7 @@ mod tests {
         check(&["a"; 33], too_deep.clone(), too_deep);
     }
 
-    /// Obviously right: after the document, list by list.
+    /// Compares pattern and type by a reference implementation that follows the document, list by list.
     fn twin(pattern: &[&str], subtypes: &[&str]) -> bool {
         match (pattern, subtypes) {
             (["*"], _) | ([], []) => true,
@@ -370,7 +375,8 @@ mod tests {
         }
     }
 
-    /// All types and patterns of up to four of these words; exactly one of the patterns of subjects matches what the pattern does.
+    /// Checks all types and patterns of up to four of these words. Exactly one of the patterns of subjects matches when
+    /// the pattern does.
     #[test]
     fn patterns_match_as_their_slow_twin_does() {
         let types: Vec<_> = lists(&["a", "b.%", ""], 4)

@@ -1,17 +1,18 @@
-//! Globs, the third pattern syntax: how Redis clients name many channels at once.
+//! Globs, the third pattern syntax, with which Redis clients name many channels at once.
 //!
-//! `*` is any run of bytes, dots too; `?` one byte; `[abc]`, `[a-z]` and `[^a]` one byte of a set; `\` takes away the meaning
-//! of the byte after it. A set that is not closed goes to the end of the text. Matching never goes back further than to the last
-//! `*`, and what stands behind the very last one can only stand at the end of the text. So only what stands between two `*` is
-//! tried at many places: matching takes at most as many steps as the text has bytes and the longest such part has, multiplied.
+//! `*` is any run of bytes, dots too; `?` one byte; `[abc]`, `[a-z]` and `[^a]` one byte of a set; `\` makes the next
+//! byte literal. An unclosed set extends to the end of the text. Matching never backtracks further than to the last
+//! `*`. The part behind the very last one can only match at the end of the text. So only the parts between two `*` are
+//! tried at several locations. The number of matching steps is at most the bytes of the text times the
+//! length of the longest such part.
 
 use super::SUBJECT_BYTES_MAX;
 use std::fmt;
 
-/// The longest glob in bytes.
+/// Maximum length of a glob in bytes.
 pub const GLOB_BYTES_MAX: usize = 255;
 
-/// One place of a glob.
+/// One element of a glob.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum GlobToken {
     /// `*`.
@@ -20,7 +21,7 @@ enum GlobToken {
     Any,
     /// This byte.
     Byte(u8),
-    /// One byte of a set: a bit for each.
+    /// One byte of a set: a bit for each byte.
     Set(Box<[u64; 4]>),
 }
 
@@ -29,7 +30,7 @@ enum GlobToken {
 pub struct Glob {
     text: Box<[u8]>,
     pieces: Box<[GlobToken]>,
-    /// Where the last `*` is.
+    /// Index of the last `*`.
     last_run: Option<u8>,
 }
 
@@ -48,7 +49,7 @@ impl fmt::Display for GlobLengthError {
 impl std::error::Error for GlobLengthError {}
 
 impl Glob {
-    /// Takes any bytes of at most [`GLOB_BYTES_MAX`]; each of them means something.
+    /// Creates a glob from any bytes of at most [`GLOB_BYTES_MAX`]; every text is a valid glob.
     ///
     /// # Errors
     /// The text is too long.
@@ -64,7 +65,7 @@ impl Glob {
                 b'*' => pieces.push(GlobToken::Run),
                 b'?' => pieces.push(GlobToken::Any),
                 b'[' => pieces.push(set(&mut rest)),
-                // At the end it stands for itself.
+                // At the end it is literal.
                 b'\\' => pieces.push(GlobToken::Byte(rest.next().unwrap_or(b'\\'))),
                 byte => pieces.push(GlobToken::Byte(byte)),
             }
@@ -73,12 +74,12 @@ impl Glob {
         Ok(Glob { text: text.into(), pieces: pieces.into(), last_run })
     }
 
-    /// The glob as it was given.
+    /// Returns the original text of the glob.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// The bytes with which every text begins that matches.
+    /// Returns the common prefix of all matching texts.
     pub fn prefix(&self) -> Vec<u8> {
         let literal = |piece: &GlobToken| match piece {
             GlobToken::Byte(byte) => Some(*byte),
@@ -87,28 +88,28 @@ impl Glob {
         self.pieces.iter().map_while(literal).collect()
     }
 
-    /// The steps that matching any channel takes at most, which is as long as a subject at most.
+    /// Returns the maximum number of steps to match any channel of at most the length of a subject.
     pub fn steps_max(&self) -> usize {
         self.steps_within(SUBJECT_BYTES_MAX)
     }
 
-    /// The same for texts of at most so many bytes.
+    /// Returns the maximum number of steps for texts of at most `text_bytes` bytes.
     fn steps_within(&self, text_bytes: usize) -> usize {
         let last = self.last_run.map_or(0, usize::from);
         let parts = self.pieces[..last].split(|piece| *piece == GlobToken::Run).skip(1);
-        // Each piece is passed once, and at each byte what stands between two `*` may be tried in vain.
+        // Each piece is passed once, and at each byte the part between two `*` may be tried in vain.
         self.pieces.len() + 1 + text_bytes * parts.map(<[GlobToken]>::len).max().unwrap_or(0)
     }
 
-    /// Whether the whole text matches.
+    /// Returns whether the whole text matches.
     pub fn matches(&self, text: &[u8]) -> bool {
         self.matches_counted(text).0
     }
 
-    /// The same, with the number of steps it took.
+    /// Returns whether the whole text matches, with the number of steps taken.
     pub fn matches_counted(&self, text: &[u8]) -> (bool, usize) {
         let (mut at, mut piece, mut steps) = (0, 0, 0);
-        // Behind the last `*`, and where in the text it ends for now.
+        // Position behind the last `*`, and its current end in the text.
         let mut back: Option<(usize, usize)> = None;
         loop {
             steps += 1;
@@ -159,7 +160,7 @@ impl fmt::Debug for Glob {
     }
 }
 
-/// The set that begins behind a `[`.
+/// Parses the set that begins behind a `[`.
 fn set(rest: &mut (impl Iterator<Item = u8> + Clone)) -> GlobToken {
     let mut set = [0; 4];
     let is_negated = rest.clone().next() == Some(b'^');
@@ -170,7 +171,7 @@ fn set(rest: &mut (impl Iterator<Item = u8> + Clone)) -> GlobToken {
         let mut ahead = rest.clone();
         let (first, last) = match (first, ahead.next(), ahead.next()) {
             (b']', ..) => break,
-            // What is escaped begins no range.
+            // An escaped byte begins no range.
             (b'\\', Some(byte), _) => {
                 rest.next();
                 (byte, byte)
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Obviously right: every way to cut the text is tried. Says what Redis does, after its own matcher.
+    /// Matches by a reference implementation that tries every way to cut the text. It follows Redis's own matcher.
     fn twin(glob: &[u8], text: &[u8]) -> bool {
         match (glob, text) {
             ([], _) => text.is_empty(),
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(Glob::new(&[b'*'; 256]), Err(GlobLengthError(256)));
     }
 
-    /// What makes a matcher that tries all ways run for ages, and what is worst for this one.
+    /// Checks globs that are exponential for naive matchers, and the worst ones for this matcher.
     #[test]
     fn the_worst_globs_take_no_more_steps_than_they_say() {
         let text = [&[b'a'; 254][..], b"b"].concat();

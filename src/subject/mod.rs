@@ -1,8 +1,8 @@
 //! Subjects and the patterns that match them.
 //!
-//! A subject is 1 to 255 bytes of UTF-8 in 1 to 32 tokens joined by `.`; no token is empty, and
-//! neither control characters nor spaces, `*` or `>` as a whole token appear in it.
-//! A pattern is a subject in which `*` stands for exactly one token and a final `>` for one or more.
+//! A subject is 1 to 255 bytes of UTF-8 in 1 to 32 tokens joined by `.`. No token is empty, and neither control
+//! characters nor spaces, `*` or `>` as a whole token appear in it. In a pattern, `*` matches exactly one token and a
+//! final `>` one or more.
 
 pub mod channel;
 pub mod event_type;
@@ -13,29 +13,29 @@ use bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest subject or pattern in bytes; its length fits the wire's one-byte field.
+/// Maximum length of a subject or pattern in bytes; it fits the wire's one-byte length field.
 pub const SUBJECT_BYTES_MAX: usize = 255;
-/// The most tokens in a subject or pattern; bounds the depth of matching.
+/// Maximum number of tokens in a subject or pattern; bounds the depth of matching.
 pub const SUBJECT_TOKENS_MAX: usize = 32;
 
 /// A valid subject. Cloning copies a reference only.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject(Bytes);
 
-/// Why a text is no subject or pattern.
+/// Reason for which a text is not a subject or pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubjectError {
-    /// Nothing at all.
+    /// The text is empty.
     Empty,
-    /// Longer than [`SUBJECT_BYTES_MAX`]; holds the length.
+    /// The text is longer than [`SUBJECT_BYTES_MAX`]; holds the length.
     TooLong(usize),
-    /// More than [`SUBJECT_TOKENS_MAX`] tokens.
+    /// The text has more than [`SUBJECT_TOKENS_MAX`] tokens.
     TooDeep,
     /// An empty token: a dot at the start, at the end, or two in a row. Holds the byte position.
     EmptyToken(usize),
     /// A space or control character. Holds the byte position.
     Character(usize),
-    /// `*` or `>` as a token of a subject that is to be published on.
+    /// `*` or `>` as a token of a subject for publishing.
     Wildcard,
     /// `>` before the last token of a pattern.
     InnerTail,
@@ -68,24 +68,24 @@ impl fmt::Display for SubjectError {
 
 impl std::error::Error for SubjectError {}
 
-/// A byte in each place of a word.
+/// Returns a word with this byte in each position.
 const fn repeat_byte(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
-/// The highest bit of each byte that is 0.
+/// Returns the highest bit of each byte that is 0.
 fn zeros(word: u64) -> u64 {
     !(((word & repeat_byte(0x7f)) + repeat_byte(0x7f)) | word | repeat_byte(0x7f))
 }
 
-/// Whether the bytes are one of the many subjects that need no second look: printable ASCII without `*` and `>`. Eight bytes at a
-/// time, because every subject that arrives goes through here.
+/// Returns whether the bytes are a subject of the common kind that needs no further check: printable ASCII without `*`
+/// and `>`. It checks eight bytes at a time, because every subject that arrives is checked here.
 fn is_plain(bytes: &[u8]) -> bool {
     if bytes.is_empty() || SUBJECT_BYTES_MAX < bytes.len() {
         return false;
     }
     let (words, rest) = bytes.as_chunks::<8>();
-    // A dot on both sides: no two may be neighbours.
+    // The dots on both sides detect empty tokens: no two dots may be neighbours.
     let mut last = [b'x'; 8];
     last[..rest.len()].copy_from_slice(rest);
     last[rest.len()] = b'.';
@@ -96,15 +96,15 @@ fn is_plain(bytes: &[u8]) -> bool {
         let dot = zeros(word ^ repeat_byte(b'.'));
         odd |= (word | !is_graphic) & repeat_byte(0x80);
         odd |= zeros(word ^ repeat_byte(b'*')) | zeros(word ^ repeat_byte(b'>')) | dot & (dot << 8 | before);
-        // A byte for each place, which counts no further than there are words.
+        // One counter byte for each position, which counts at most the number of words.
         dots += dot >> 7;
         before = dot >> 56;
     }
-    // The highest byte of the product is the sum of all; the dot behind the last token is one of them.
+    // The highest byte of the product is the sum of all counters; it includes the dot behind the last token.
     odd == 0 && dots.wrapping_mul(repeat_byte(1)) >> 56 <= SUBJECT_TOKENS_MAX as u64
 }
 
-/// Checks what subjects and patterns have in common; `wildcards` says whether `*` and `>` are allowed.
+/// Checks the common rules of subjects and patterns; `wildcards` allows `*` and `>`.
 fn check(bytes: &[u8], wildcards: bool) -> Result<(), SubjectError> {
     if is_plain(bytes) { Ok(()) } else { check_slowly(bytes, wildcards) }
 }
@@ -144,31 +144,31 @@ fn check_slowly(bytes: &[u8], wildcards: bool) -> Result<(), SubjectError> {
 }
 
 impl Subject {
-    /// Takes bytes as they came from the network.
+    /// Creates a subject from bytes of the network.
     ///
     /// # Errors
-    /// Says what makes them no subject.
+    /// Returns the reason for which they are not a subject.
     pub fn from_bytes(bytes: Bytes) -> Result<Subject, SubjectError> {
         check(&bytes, false)?;
         Ok(Subject(bytes))
     }
 
-    /// The subject's bytes (UTF-8).
+    /// Returns the subject's bytes (UTF-8).
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The subject as text.
+    /// Returns the subject as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("checked on construction")
     }
 
-    /// Whether both refer to the same bytes in memory: at once to be said, and not always said of equal ones.
+    /// Returns whether both refer to the same bytes in memory. This is fast, and can be false for equal subjects.
     pub fn is_same(&self, other: &Subject) -> bool {
         self.0.as_ptr() == other.0.as_ptr() && self.0.len() == other.0.len()
     }
 
-    /// A copy that does not keep a whole datagram in memory.
+    /// Returns a copy that does not keep a whole datagram in memory.
     pub fn detached(&self) -> Subject {
         Subject(Bytes::copy_from_slice(&self.0))
     }
@@ -194,36 +194,36 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// What a subscription matches: `a.*.c` or `a.>`. Cloning copies a reference only.
+/// A pattern of subjects, as in a subscription: `a.*.c` or `a.>`. Cloning copies a reference only.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pattern(Bytes);
 
 impl Pattern {
-    /// Takes bytes as they came from the network.
+    /// Creates a pattern from bytes of the network.
     ///
     /// # Errors
-    /// Says what makes them no pattern.
+    /// Returns the reason for which they are not a pattern.
     pub fn from_bytes(bytes: Bytes) -> Result<Pattern, SubjectError> {
         check(&bytes, true)?;
         Ok(Pattern(bytes))
     }
 
-    /// The pattern as text.
+    /// Returns the pattern as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("checked on construction")
     }
 
-    /// The pattern's tokens, in order.
+    /// Returns the pattern's tokens, in order.
     pub fn tokens(&self) -> impl Iterator<Item = &[u8]> {
         self.0.split(|b| *b == b'.')
     }
 
-    /// Whether the pattern matches `subject`; at most one comparison per token.
+    /// Returns whether the pattern matches `subject`; at most one comparison per token.
     pub fn matches(&self, subject: &Subject) -> bool {
         self.matches_text(subject.as_bytes())
     }
 
-    /// Whether the pattern matches the subject with these bytes, which are not checked again.
+    /// Returns whether the pattern matches the subject with these bytes, which are not checked again.
     pub fn matches_text(&self, subject: &[u8]) -> bool {
         let mut pattern = self.tokens();
         let mut subject = subject.split(|b| *b == b'.');
@@ -296,7 +296,8 @@ mod tests {
         assert_eq!(Subject::from_bytes(Bytes::from_static(b"\xff")), Err(SubjectError::Encoding));
     }
 
-    /// The quick look accepts nothing that the slow one refuses: all texts of up to six letters that matter, and depths.
+    /// Checks that the fast check accepts nothing that the slow one rejects: all texts of up to six relevant letters,
+    /// and depths.
     #[test]
     fn what_is_plain_is_a_subject() {
         let letters = *b"a.*> \x7f\xc3";
@@ -308,7 +309,7 @@ mod tests {
                 assert_eq!(is_plain(&text), simple && check_slowly(&text, false).is_ok(), "{text:?}");
             }
         }
-        // Across the words that it looks at.
+        // Subjects that span several of the checked words.
         let mut rng = crate::rng::Rng::new(1);
         for _ in 0..100_000 {
             let odd = rng.below(3);

@@ -1,12 +1,12 @@
-//! The match tree: which of many patterns match a subject, without trying each.
+//! The match tree, which finds the patterns that match a subject without trying each one.
 //!
-//! An *edge* leads from a *branch* over one token, literal or `*`, to what may follow: the values of patterns that end
-//! there, and the branch of those that go on. Where only one pattern goes on, its edge holds all the rest of its text, so that
-//! most patterns are one edge. All edges stand in one hash table, by branch and token, each in a cache line of its own with its
-//! text and its value: a look-up of a subject not seen before waits for memory about once, however many patterns there are.
+//! An *edge* leads from a *branch* over one token, literal or `*`. It holds the values of patterns that end there, and
+//! the branch of those that continue. If only one pattern continues, its edge holds the rest of its text, so most
+//! patterns are one edge. All edges are in one hash table, by branch and token, each in its own cache line with its
+//! text and its value. A lookup of a new subject waits for memory about once, whatever the number of patterns.
 //!
-//! Every edge is reached by one way only, so a look-up visits each at most once: never more edges and tokens of rests than
-//! all patterns have tokens, and never more than `2^(tokens + 1) - 1`.
+//! Every edge is reached by one path only, so a lookup visits each at most once. The number of visited edges and tokens
+//! of rests is at most the number of tokens of all patterns, and at most `2^(tokens + 1) - 1`.
 
 use super::{Pattern, SUBJECT_TOKENS_MAX, Subject};
 use foldhash::quality::FixedState;
@@ -14,61 +14,61 @@ use hashbrown::HashTable;
 use std::hash::BuildHasher;
 use std::mem::size_of;
 
-/// Shards of the table: bounds the longest pause for growth to 1/16 of the edges.
+/// Shards of the table; they bound the longest pause for growth to 1/16 of the edges.
 const SHARDS: usize = 16;
-/// The branch that all patterns begin at.
+/// Root branch, at which all patterns begin.
 const ROOT: u32 = 0;
 /// No branch.
 const NONE: u32 = u32::MAX;
-/// Longer texts of edges stand elsewhere.
+/// Maximum length of an edge text that is stored inline; longer texts are on the heap.
 const TEXT_BYTES: usize = 29;
 
-/// Patterns, each with any number of different values.
+/// A set of patterns, each with any number of different values.
 #[derive(Debug)]
 pub struct Tree<T> {
     hasher: FixedState,
     shards: Box<[HashTable<Edge<T>>]>,
     branches: Vec<Branch<T>>,
-    /// Branches that are not in use.
+    /// Unused branches.
     unused: Vec<u32>,
 }
 
-/// What follows a token.
+/// An edge of the tree.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Edge<T> {
-    /// The branch it begins at.
+    /// Branch at which the edge begins.
     from: u32,
-    /// The branch it leads to, if several patterns go on or one that was not alone.
+    /// Branch to which the edge leads, if several patterns continue or once did.
     to: u32,
-    /// The token. If there is more, it is the rest of the only pattern that goes on.
+    /// The token, or the token and the rest of the only pattern that continues.
     text: EdgeText,
     /// Values of the pattern that ends with the text; ascending.
     values: ValueSet<T>,
 }
 
-// A cache line.
+// An edge fills one cache line.
 const _: () = assert!(size_of::<Edge<[u32; 2]>>() == 64);
 
-/// A token, and perhaps others, joined by dots.
+/// A token, and optionally further tokens, joined by dots.
 #[derive(Debug)]
 enum EdgeText {
     Short { len: u8, token: u8, bytes: [u8; TEXT_BYTES] },
     Long { token: u8, bytes: Box<[u8]> },
 }
 
-/// Where tokens lead on.
+/// A node from which tokens lead on.
 #[derive(Debug)]
 struct Branch<T> {
-    /// Edges from here with literal tokens.
+    /// Number of edges from here with literal tokens.
     literals: u32,
-    /// Whether there is one with `*`.
+    /// True if there is an edge with `*`.
     any: bool,
     /// Values of the patterns that end with `>` here; ascending.
     rest: ValueSet<T>,
 }
 
-/// Ascending; most often one.
+/// A set of values, ascending; usually one.
 #[derive(Debug)]
 enum ValueSet<T> {
     One(T),
@@ -76,7 +76,7 @@ enum ValueSet<T> {
 }
 
 impl<T: Ord + Copy> Tree<T> {
-    /// A tree without patterns; `seed` makes the places in the table unpredictable for whoever chooses the patterns.
+    /// Creates an empty tree; `seed` makes hashing unpredictable for clients that choose the patterns.
     pub fn new(seed: u64) -> Tree<T> {
         Tree {
             hasher: FixedState::with_seed(seed),
@@ -86,7 +86,7 @@ impl<T: Ord + Copy> Tree<T> {
         }
     }
 
-    /// Adds `value` under `pattern`. False if it was there already.
+    /// Adds `value` under `pattern`. Returns false if it was present already.
     pub fn insert(&mut self, pattern: &Pattern, value: T) -> bool {
         let (mut at, mut text) = (ROOT, pattern.as_str().as_bytes());
         loop {
@@ -112,25 +112,25 @@ impl<T: Ord + Copy> Tree<T> {
         }
     }
 
-    /// Removes `value` from under `pattern`, with what nothing needs any more. False if it was not there.
+    /// Removes `value` from `pattern`, with all branches and edges that become unused. Returns false if it was absent.
     pub fn remove(&mut self, pattern: &Pattern, value: T) -> bool {
         self.remove_from(ROOT, pattern.as_str().as_bytes(), value)
     }
 
-    /// Whether there is no pattern.
+    /// Returns whether there is no pattern.
     pub fn is_empty(&self) -> bool {
         self.branch(ROOT).is_empty()
     }
 
-    /// Adds to `found`, which is empty, the values of all patterns that match `subject`, ascending; a value that stands
-    /// under two matching patterns comes twice.
+    /// Adds to `found`, which is empty, the values of all patterns that match `subject`, ascending. A value under two
+    /// matching patterns appears twice.
     pub fn matches(&self, subject: &Subject, found: &mut Vec<T>) {
         let all = self.matches_within(subject, found, usize::MAX);
         assert!(all, "nothing takes so many steps");
     }
 
-    /// The same if it takes less than so many steps: edges and tokens looked at, and values found. False if it does not; `found`
-    /// then holds whatever was found until there.
+    /// Does the same within fewer than `steps` steps: edges and tokens visited, and values found. Returns false if the
+    /// steps do not suffice; `found` then holds the values found so far.
     pub fn matches_within(&self, subject: &Subject, found: &mut Vec<T>, steps: usize) -> bool {
         if self.collect::<false>(subject, found, steps) == 0 {
             return false;
@@ -141,7 +141,7 @@ impl<T: Ord + Copy> Tree<T> {
         true
     }
 
-    /// As [`Tree::matches`], but a last `>` stands for zero or more tokens: `a.>` matches `a` too.
+    /// Works as [`Tree::matches`], but a last `>` matches zero or more tokens: `a.>` matches `a` too.
     pub fn matches_from_zero(&self, subject: &Subject, found: &mut Vec<T>) {
         self.collect::<true>(subject, found, usize::MAX);
         if !found.is_sorted() {
@@ -149,8 +149,8 @@ impl<T: Ord + Copy> Tree<T> {
         }
     }
 
-    /// Adds the values of all matching patterns to `found`, in at most so many steps; gives how many of them are left. `FROM_ZERO`
-    /// says whether a last `>` also stands for nothing.
+    /// Adds the values of all matching patterns to `found`, in at most `steps` steps. Returns the number of steps left.
+    /// With `FROM_ZERO` a last `>` also matches zero tokens.
     fn collect<const FROM_ZERO: bool>(&self, subject: &Subject, found: &mut Vec<T>, steps: usize) -> usize {
         let bytes = subject.as_bytes();
         let mut ends = [0; SUBJECT_TOKENS_MAX];
@@ -167,7 +167,7 @@ impl<T: Ord + Copy> Tree<T> {
         walk.steps
     }
 
-    /// The branch that the edge leads to, which is made if there is none: with the rest of the edge's text.
+    /// Returns the branch to which the edge leads. If there is none, it is created with the rest of the edge's text.
     fn open(&mut self, from: u32, token: &[u8]) -> u32 {
         let edge = self.edge_mut(from, token).expect("only edges that are there are opened");
         if edge.to != NONE {
@@ -189,7 +189,7 @@ impl<T: Ord + Copy> Tree<T> {
         to
     }
 
-    /// Adds an edge that is not there yet.
+    /// Adds an edge that does not exist yet.
     fn put(&mut self, edge: Edge<T>) {
         self.branch_mut(edge.from).count(edge.text.token(), 1);
         let hash = self.hash(edge.from, edge.text.token());
@@ -197,7 +197,7 @@ impl<T: Ord + Copy> Tree<T> {
         self.shards[shard_of(hash)].insert_unique(hash, edge, |edge| hash_of(hasher, edge.from, edge.text.token()));
     }
 
-    /// As deep as the pattern has tokens: at most `SUBJECT_TOKENS_MAX`.
+    /// Recurses once for each token of the pattern: at most `SUBJECT_TOKENS_MAX` deep.
     fn remove_from(&mut self, at: u32, text: &[u8], value: T) -> bool {
         let (token, behind) = split(text);
         if token == b">" {
@@ -258,20 +258,21 @@ impl<T: Ord + Copy> Tree<T> {
     }
 }
 
-/// A look-up under way.
+/// A lookup in progress.
 struct TreeLookup<'a, T, const FROM_ZERO: bool> {
     tree: &'a Tree<T>,
     /// The subject.
     bytes: &'a [u8],
-    /// Where its tokens end.
+    /// End positions of the subject's tokens.
     ends: &'a [u8],
     found: &'a mut Vec<T>,
-    /// How many more edges and tokens of rests may be looked at, and values found.
+    /// Number of steps left: edges and tokens of rests to visit, and values to find.
     steps: usize,
 }
 
 impl<'a, T: Ord + Copy, const FROM_ZERO: bool> TreeLookup<'a, T, FROM_ZERO> {
-    /// What goes on at a branch with the token of this index, which begins at byte `start`. As deep as the subject has tokens.
+    /// Continues at a branch with the token of this index, which begins at byte `start`. Recurses once for each token
+    /// of the subject.
     fn branch(&mut self, at: u32, index: usize, start: usize) {
         let branch = self.tree.branch(at);
         self.find(&branch.rest);
@@ -283,7 +284,7 @@ impl<'a, T: Ord + Copy, const FROM_ZERO: bool> TreeLookup<'a, T, FROM_ZERO> {
         }
     }
 
-    /// What goes on over an edge, which stands for the token of this index.
+    /// Continues over an edge that matches the token of this index.
     fn edge(&mut self, from: u32, token: &[u8], index: usize) {
         if self.steps == 0 {
             return;
@@ -310,7 +311,7 @@ impl<'a, T: Ord + Copy, const FROM_ZERO: bool> TreeLookup<'a, T, FROM_ZERO> {
         self.steps = self.steps.saturating_sub(values.all().len());
     }
 
-    /// Whether the rest of a pattern matches that of the subject.
+    /// Returns whether the rest of a pattern matches the rest of the subject.
     fn is_match(&mut self, pattern: &[u8], start: usize) -> bool {
         let mut subject = self.bytes[start..].split(|byte| *byte == b'.');
         for wanted in pattern.split(|byte| *byte == b'.') {
@@ -333,7 +334,7 @@ impl<T> Edge<T> {
 }
 
 impl EdgeText {
-    /// At least one token.
+    /// Creates the text, which has at least one token.
     fn new(text: &[u8]) -> EdgeText {
         let token = split(text).0.len() as u8;
         let mut bytes = [0; TEXT_BYTES];
@@ -346,7 +347,7 @@ impl EdgeText {
         }
     }
 
-    /// The whole text.
+    /// Returns the whole text.
     fn bytes(&self) -> &[u8] {
         match self {
             EdgeText::Short { len, bytes, .. } => &bytes[..usize::from(*len)],
@@ -354,7 +355,7 @@ impl EdgeText {
         }
     }
 
-    /// The first token.
+    /// Returns the first token.
     fn token(&self) -> &[u8] {
         match self {
             EdgeText::Short { token, bytes, .. } => &bytes[..usize::from(*token)],
@@ -362,7 +363,7 @@ impl EdgeText {
         }
     }
 
-    /// What follows it.
+    /// Returns the text after the first token.
     fn rest(&self) -> Option<&[u8]> {
         self.bytes().get(self.token().len() + 1..)
     }
@@ -377,7 +378,7 @@ impl<T> Branch<T> {
         self.literals == 0 && !self.any && self.rest.all().is_empty()
     }
 
-    /// Notes that there is one more edge with this token, or one less.
+    /// Counts one more or one less edge with this token.
     fn count(&mut self, token: &[u8], change: i32) {
         match token {
             b"*" => self.any = 0 < change,
@@ -396,7 +397,7 @@ impl<T> ValueSet<T> {
 }
 
 impl<T: Ord + Copy> ValueSet<T> {
-    /// False if it was there.
+    /// Adds a value. Returns false if it was present.
     fn add(&mut self, value: T) -> bool {
         let Err(at) = self.all().binary_search(&value) else { return false };
         match self {
@@ -408,7 +409,7 @@ impl<T: Ord + Copy> ValueSet<T> {
         true
     }
 
-    /// False if it was not there.
+    /// Removes a value. Returns false if it was absent.
     fn take(&mut self, value: T) -> bool {
         let Ok(at) = self.all().binary_search(&value) else { return false };
         match self {
@@ -428,12 +429,13 @@ fn hash_of(hasher: &FixedState, from: u32, token: &[u8]) -> u64 {
     hasher.hash_one((from, token))
 }
 
-/// From bits that the shard's own table does not use: it takes the lowest for the bucket and the highest seven as tag.
+/// Selects the shard by bits that its own table does not use. The table takes the lowest for the bucket and the highest
+/// seven as tag.
 fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }
 
-/// The first token, and what follows it.
+/// Returns the first token, and the text after it.
 fn split(text: &[u8]) -> (&[u8], Option<&[u8]>) {
     match text.iter().position(|byte| *byte == b'.') {
         Some(end) => (&text[..end], Some(&text[end + 1..])),
@@ -447,7 +449,7 @@ mod tests {
     use crate::rng::Rng;
     use std::collections::BTreeSet;
 
-    /// All subjects and patterns of up to three tokens over two letters: every pattern alone and all together.
+    /// Compares all subjects and patterns of up to three tokens over two letters: every pattern alone and all together.
     #[test]
     fn small_spaces_match_as_pattern_by_pattern() {
         let all = |letters: &[&str]| {
@@ -483,7 +485,7 @@ mod tests {
         }
     }
 
-    /// Random inserts and removals of deep patterns.
+    /// Inserts and removes deep patterns at random.
     #[test]
     fn the_tree_is_its_twin() {
         for seed in 0..20 {
@@ -501,7 +503,7 @@ mod tests {
                     }
                     text.join(".")
                 };
-                // Too long to stand in an edge.
+                // Too long to be stored inline in an edge.
                 let long = "x".repeat(TEXT_BYTES + 1);
                 let long = if depth < 6 { &*long } else { "e" };
                 let subject: Subject = draw(&["a", "bb", "c", long], "d").parse().unwrap();
@@ -530,7 +532,7 @@ mod tests {
         }
     }
 
-    /// A pattern that was alone makes room for others, and tables grow and shrink.
+    /// Checks that a single pattern is split for others, and that tables grow and shrink.
     #[test]
     fn many_patterns_are_found_and_leave_nothing() {
         let mut tree = Tree::new(2);
@@ -558,7 +560,8 @@ mod tests {
         assert_eq!(tree.unused.len() + 1, tree.branches.len());
     }
 
-    /// The worst set of patterns: `a` or `*` at each of the first twelve places, then `*` to the greatest depth.
+    /// Uses the worst set of patterns: `a` or `*` at each of the first twelve positions, then `*` to the greatest
+    /// depth.
     #[test]
     fn the_cost_of_a_match_is_bounded_by_the_patterns() {
         let mut tree = Tree::new(1);
@@ -568,7 +571,7 @@ mod tests {
             let text: Vec<&str> = head.chain(std::iter::repeat_n("*", SUBJECT_TOKENS_MAX - width)).collect();
             tree.insert(&text.join(".").parse().unwrap(), bits);
         }
-        // All edges and tokens of patterns there are, and what was found.
+        // All edges and tokens of patterns, and the values found.
         let steps = (1 << (width + 1)) - 2 + (SUBJECT_TOKENS_MAX - width) * (1 << width) + (1 << width);
         let subject: Subject = vec!["a"; SUBJECT_TOKENS_MAX].join(".").parse().unwrap();
         let mut found = Vec::new();
@@ -593,7 +596,7 @@ mod tests {
         found
     }
 
-    /// With a last `>`, a pattern also matches what it matches without.
+    /// Returns the reference result: with a last `>`, a pattern also matches what it matches without.
     fn is_match_from_zero(pattern: &Pattern, subject: &Subject) -> bool {
         let head = pattern.as_str().strip_suffix(".>").map(|head| head.parse::<Pattern>().unwrap());
         pattern.matches(subject) || head.is_some_and(|head| head.matches(subject))

@@ -8,21 +8,21 @@ use crate::message::{MessageRef, Stamp};
 use crate::seqno::Seq;
 use bytes::{Buf, BufMut, Bytes};
 
-/// The smallest share of a large message that is worth a fragment in a datagram that already holds other records.
+/// Minimum size in bytes of a fragment in a datagram that already holds other records.
 const CHUNK_BYTES_MIN: usize = 256;
 /// Bytes of index, total and offset of a fragment.
 const FRAGMENT_NUMBERS_BYTES: usize = 12;
 
-/// A message on its way out, with the numbers it was given.
+/// An outgoing message with its assigned numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// The message.
     pub message: MessageRef<'a>,
-    /// Its number, or `None` if the publisher has no memory left to number its subject.
+    /// Number of the message, or `None` if the publisher has no memory left to number its subject.
     pub seq: Option<Seq>,
-    /// What dates the frame; exactly if `seq` begins one.
+    /// Time and offset of the frame; present exactly if `seq` begins one.
     pub stamp: Option<Stamp>,
-    /// The last number of the frame before, if the publisher still knows it; only with a stamp.
+    /// Last number of the previous frame, if the publisher still knows it; only with a stamp.
     pub chain: Option<Seq>,
 }
 
@@ -36,13 +36,13 @@ impl Entry<'_> {
             | flag(self.message.has_meta(), FLAG_META)
     }
 
-    /// Bytes of what RUN and FRAGMENT begin with, and the record's own header.
+    /// Returns the bytes of the common start of RUN and FRAGMENT, with the record's own header.
     fn start_bytes(&self) -> usize {
         let numbers = self.seq.map_or(0, |_| 8) + self.stamp.map_or(0, |_| 12) + self.chain.map_or(0, |_| 8);
         RECORD_HEADER_BYTES + numbers + 1 + self.message.subject.as_bytes().len()
     }
 
-    /// Bytes of a run with this message alone.
+    /// Returns the bytes of a run with only this message.
     fn run_bytes(&self) -> usize {
         self.start_bytes() + 2 + entry::bytes_of(self.message)
     }
@@ -73,41 +73,42 @@ impl Entry<'_> {
 /// The run that the next message may extend. All positions are in the builder's buffer.
 #[derive(Clone, Debug)]
 struct RunInProgress {
-    /// Where the record starts.
+    /// Start of the record.
     at: usize,
-    /// Where the subject starts.
+    /// Start of the subject.
     subject_at: usize,
-    /// Where the subject ends and the count stands.
+    /// End of the subject and location of the count.
     count_at: usize,
-    /// EVENT, META and UNSEQ, as every message of the run must have them.
+    /// EVENT, META and UNSEQ, which every message of the run must share.
     flags: u8,
-    /// The number that the next message must have; `None` also if the frame is full.
+    /// Number that the next message must have; `None` also if the frame is full.
     next: Option<Seq>,
     count: u16,
 }
 
-/// At most this part of a datagram is padding.
+/// Maximum padding, as a fraction of a datagram.
 const PAD_SHARE: usize = 8;
 
-/// The least room that a datagram is given at first. Where datagrams can be large, most are still short.
+/// Minimum initial capacity of a datagram in bytes. Most datagrams are short, even if large ones are allowed.
 const ROOM_MIN: usize = 2048;
 
-/// A datagram that is being filled. It has room for the longest header, so that one builder serves both data streams.
+/// A datagram that is being filled. It reserves space for the longest header, so that one builder serves both data
+/// streams.
 #[derive(Debug)]
 pub struct Builder {
     bytes_max: usize,
-    /// Room for the longest header, then the records; empty if there are none.
+    /// Space for the longest header, then the records; empty if there are none.
     buffer: Vec<u8>,
-    /// Room that the next datagram is given at first: twice what the last one took.
+    /// Initial capacity of the next datagram: twice the size of the last one.
     room_first: usize,
     run: Option<RunInProgress>,
     messages: u64,
-    /// An unfinished fragment is the last record of its datagram.
+    /// True after an unfinished fragment, which is the last record of its datagram.
     is_full: bool,
 }
 
 impl Builder {
-    /// An empty datagram that will have at most `bytes_max` bytes in all: 576 to 65,507.
+    /// Creates an empty datagram of at most `bytes_max` bytes in total: 576 to 65,507.
     ///
     /// # Panics
     /// If `bytes_max` is outside that range.
@@ -123,18 +124,18 @@ impl Builder {
         }
     }
 
-    /// Whether there is no record yet.
+    /// Returns whether there is no record yet.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// Messages begun so far: what the stream's `count` rises by with this datagram.
+    /// Returns the number of messages begun so far, by which the stream's `count` rises with this datagram.
     pub fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// Adds a message. `false`: it does not fit and nothing was written; seal and try again, or, if it
-    /// does not fit alone ([`fits_alone`]), send it in fragments.
+    /// Adds a message. Returns false if it does not fit; nothing is written then. The caller seals and tries again, or
+    /// sends it in fragments if it does not fit alone ([`fits_alone`]).
     pub fn push(&mut self, entry: &Entry<'_>) -> bool {
         let flags = entry.flags();
         if let Some(run) = &self.run
@@ -161,15 +162,15 @@ impl Builder {
             next: entry.seq.and_then(|seq| seq.forward(1)),
             count: 1,
         });
-        // The count, known when the run is closed.
+        // Placeholder of the count, which is known when the run is closed.
         self.buffer.put_u16(0);
         entry::put(&mut self.buffer, entry.message);
         self.messages += 1;
         true
     }
 
-    /// Adds a plain message to the run of the one before, whose subject and flags it shares and whose number its own follows:
-    /// the fast path. False, and nothing done, if there is no room.
+    /// Adds a plain message to the open run, on the fast path. It must share the subject and flags of the previous
+    /// message and follow its number. Returns false, and changes nothing, if there is no space.
     #[inline]
     pub fn extend(&mut self, payload: &[u8]) -> bool {
         if self.run.as_ref().is_none_or(|run| run.next.is_none()) {
@@ -181,7 +182,7 @@ impl Builder {
         })
     }
 
-    /// Adds an entry of so many bytes to the open run. False, and nothing done, if there is no room.
+    /// Adds an entry of `bytes` bytes to the open run. Returns false, and changes nothing, if there is no space.
     #[inline]
     fn grow(&mut self, bytes: usize, put: impl FnOnce(&mut Vec<u8>)) -> bool {
         let Some(run) = &mut self.run else { return false };
@@ -195,21 +196,22 @@ impl Builder {
         true
     }
 
-    /// The number that a message must have to extend the open run, and where its entry will stand; `None` if there is no run
-    /// of plain messages with numbers.
+    /// Returns the number that a message must have to extend the open run, and the location of its entry. Returns
+    /// `None` if there is no run of plain messages with numbers.
     pub fn open_run(&self) -> Option<(Seq, usize)> {
         let run = self.run.as_ref().filter(|run| run.flags == 0)?;
         Some((run.next?, self.buffer.len()))
     }
 
-    /// The entries of the open run from there on.
+    /// Returns the entries of the open run from `at` on.
     pub fn entries(&self, at: usize) -> &[u8] {
         self.buffer.get(at..).expect("the open run has not been closed since")
     }
 
-    /// Adds a part of a message, as much of `body` (see [`body_of`](super::body_of)) from `offset` on as there is room
-    /// for, and says how many bytes that was. 0: not worth it here; seal and try again. An empty builder always takes
-    /// some. Unless the message ends with it, the part is the last record: seal after it.
+    /// Adds a part of a message: the part of `body` (see [`body_of`](super::body_of)) from `offset` on that fits.
+    /// Returns its length in bytes. 0 means that too little fits here, and that the caller seals and tries again. An
+    /// empty builder always takes a part. Unless the message ends with it, the part is the last record, and the caller
+    /// seals after it.
     ///
     /// # Panics
     /// If `offset` is not within `body`, or the body is larger than
@@ -237,8 +239,8 @@ impl Builder {
         chunk.len()
     }
 
-    /// Fills a datagram up to which no other message fits with PAD, if little is missing: then datagrams that leave
-    /// together have one size, and the kernel takes them as one buffer.
+    /// Pads a datagram that can take no further message, if little space is left. Datagrams that leave together then
+    /// have one size, and the kernel takes them as one buffer.
     pub fn pad(&mut self) {
         self.start_record();
         let missing = self.room();
@@ -254,7 +256,7 @@ impl Builder {
     /// Completes the datagram with its header and check value and leaves the builder empty.
     ///
     /// # Panics
-    /// If the header is one of a control datagram, or not a valid one.
+    /// Panics if the header is that of a control datagram, or invalid.
     pub fn seal(&mut self, header: &Header) -> Bytes {
         assert_ne!(header.kind, super::Kind::Control, "data is not control");
         self.start_record();
@@ -274,7 +276,7 @@ impl Builder {
         datagram
     }
 
-    /// Bytes that a new record, its header included, may have.
+    /// Returns the maximum bytes of a new record, including its header.
     fn room(&self) -> usize {
         if self.is_full {
             return 0;
@@ -282,7 +284,7 @@ impl Builder {
         self.bytes_max - CHECK_BYTES - self.buffer.len().max(Header::BYTES_MAX)
     }
 
-    /// Closes the open run, and makes room for the datagram if this is the first record.
+    /// Closes the open run, and reserves space for the datagram if this is the first record.
     fn start_record(&mut self) {
         if let Some(run) = self.run.take() {
             patch(&mut self.buffer, run.count_at, run.count);
@@ -301,7 +303,7 @@ impl Builder {
     }
 }
 
-/// Whether the message can travel in a run, alone in a datagram of `bytes_max` bytes.
+/// Returns whether the message fits into a run, alone in a datagram of `bytes_max` bytes.
 pub fn fits_alone(entry: &Entry<'_>, bytes_max: usize) -> bool {
     entry.run_bytes() + Header::BYTES_MAX + CHECK_BYTES <= bytes_max
 }

@@ -1,4 +1,4 @@
-//! What peers say of themselves: HEARTBEAT, HELLO, BYE; and the encoder of all control datagrams.
+//! Announcements of peers: HEARTBEAT, HELLO, BYE; and the encoder of all control datagrams.
 
 use super::header::{Header, Kind, number};
 use super::reader::Reader;
@@ -10,34 +10,34 @@ use crate::message::{Dseq, Epoch, PeerName};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::time::Duration;
 
-/// HELLO: the sender wants a HELLO in answer.
+/// HELLO flag: the sender requests a HELLO in answer.
 const WANTS_REPLY: u8 = 0x01;
 /// A field of an announcement: the sender's token for the receiver.
 const FIELD_TOKEN: u8 = 0x01;
-/// A field of an announcement: the receiver's token, sent back.
+/// A field of an announcement: the echo of the receiver's token.
 const FIELD_ECHO: u8 = 0x02;
-/// A field of an announcement: what the sender lost of the receiver's multicast stream.
+/// A field of an announcement: the sender's loss of the receiver's multicast stream.
 const FIELD_REPORT: u8 = 0x03;
-/// A field of an announcement: how much there is to know of what the sender's clients subscribe to.
+/// A field of an announcement: the version of the sender's advertised subscriptions.
 const FIELD_INTEREST: u8 = 0x04;
-/// A field of an announcement: how much the sender knows of what the receiver's clients subscribe to.
+/// A field of an announcement: the version of the receiver's advertised subscriptions that the sender knows.
 const FIELD_INTEREST_KNOWN: u8 = 0x05;
-/// A field of an announcement: how many of the datagrams in the report before it the sender's own kernel dropped.
+/// A field of an announcement: number of datagrams in the preceding report that the sender's own kernel dropped.
 const FIELD_REPORT_OVERRUN: u8 = 0x06;
-/// A field of an announcement: what became of the queue-group messages that the receiver assigned to the sender.
+/// A field of an announcement: outcome of the queue-group messages that the receiver assigned to the sender.
 const FIELD_QUEUE: u8 = 0x07;
 /// Bytes of QUEUE.
 const QUEUE_BYTES: usize = 48;
 /// Bytes of INTEREST: the version, and the flags of [`InterestWord`].
 const INTEREST_BYTES: usize = 9;
-/// The sender does not send what nobody is known to want.
+/// The sender suppresses messages that match no known subscription.
 const INTEREST_SPARES: u8 = 0x01;
-/// The sender wants to be told what is known.
+/// The sender requests the version of its subscriptions that the receiver knows.
 const INTEREST_ASKS: u8 = 0x02;
 /// Bytes of a report.
 const REPORT_BYTES: usize = 48;
 
-/// What a peer says of itself: the body of HEARTBEAT and BYE, and the end of HELLO.
+/// Announcement of a peer: the body of HEARTBEAT and BYE, and the end of HELLO.
 ///
 /// ```text
 ///  0                   1                   2                   3
@@ -80,50 +80,50 @@ const REPORT_BYTES: usize = 48;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announce {
-    /// The dseq of the last data datagram; 0 before the first.
+    /// Dseq of the last data datagram; 0 before the first.
     pub high: Dseq,
-    /// The oldest dseq that can be resent; `high + 1` if none can.
+    /// Oldest dseq that can be retransmitted; `high + 1` if none can.
     pub trail: Dseq,
-    /// The oldest dseq whose subjects and seqs are still known; `high + 1` if none.
+    /// Oldest dseq whose subjects and seqs are still known; `high + 1` if none.
     pub manifest_trail: Dseq,
-    /// The longest time between two heartbeats; whole milliseconds, at least 1.
+    /// Maximum time between two heartbeats; whole milliseconds, at least 1.
     pub heartbeat: Duration,
-    /// How long an idle subject keeps its number at least; whole milliseconds.
+    /// Minimum time that an idle subject keeps its number; whole milliseconds.
     pub pub_window_time: Duration,
-    /// The last dseq of the directed stream to the receiver of this record; 0 in multicast.
+    /// Last dseq of the directed stream to the receiver of this record; 0 in multicast.
     pub directed_high: Dseq,
     /// Messages begun in the directed stream to the receiver of this record; 0 in multicast.
     pub directed_count: u64,
-    /// Whose directed stream these two are about. A peer that came back at the same address under a new epoch sees by
-    /// it that they are not about its own. `None` in multicast.
+    /// Receiver of the directed stream to which these two belong; `None` in multicast. A peer that came back at the
+    /// same address under a new epoch recognizes by it that they are not about its own stream.
     pub directed_receiver: Option<Epoch>,
     /// The sender's name, for people.
     pub name: PeerName,
-    /// The sender's token for the receiver, not 0: who sends it back can be reached at its address (W101). Only in
-    /// unicast.
+    /// The sender's token for the receiver, not 0. A receiver that returns it can be reached at its address (W101).
+    /// Only in unicast.
     pub token: Option<u64>,
-    /// The receiver's token for the sender, not 0, sent back. Only in unicast.
+    /// Echo of the receiver's token for the sender, not 0. Only in unicast.
     pub echo: Option<u64>,
-    /// What the sender lost of the multicast stream of `directed_receiver`. Only in unicast.
+    /// The sender's loss of the multicast stream of `directed_receiver`. Only in unicast.
     pub report: Option<Box<Report>>,
-    /// What the sender says of subscriptions.
+    /// The sender's announcement on subscriptions.
     pub interest: Option<InterestWord>,
-    /// Up to which version the sender knows what the clients of `directed_receiver` subscribe to. Only in unicast.
+    /// Version up to which the sender knows the advertised subscriptions of `directed_receiver`. Only in unicast.
     pub interest_known: Option<u64>,
-    /// What became of queue-group messages that `directed_receiver` assigned to the sender. Only in unicast.
+    /// Outcome of the queue-group messages that `directed_receiver` assigned to the sender. Only in unicast.
     pub queue: Option<Box<QueueReport>>,
 }
 
-/// What became of the queue-group messages that one peer assigned to another.
+/// Outcome of the queue-group messages that one peer assigned to another.
 ///
 /// ```text
 /// share count of the multicast stream · share count of the directed stream
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueReport {
-    /// Those in the multicast stream.
+    /// Outcome in the multicast stream.
     pub multicast: ShareCount,
-    /// Those in the directed stream.
+    /// Outcome in the directed stream.
     pub directed: ShareCount,
 }
 
@@ -134,11 +134,11 @@ pub struct QueueReport {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShareCount {
-    /// The datagram up to which nothing is awaited any more.
+    /// Datagram up to which nothing is awaited any more.
     pub settled: Dseq,
-    /// Assignments up to there that a member got.
+    /// Number of assignments up to `settled` that a member received.
     pub served: u64,
-    /// Assignments up to there that went back to the publisher.
+    /// Number of assignments up to `settled` that went back to the publisher.
     pub returned: u64,
 }
 
@@ -160,18 +160,19 @@ impl QueueReport {
     }
 }
 
-/// What a peer says of subscriptions in each announcement.
+/// A peer's announcement on subscriptions, in each heartbeat, HELLO and BYE.
 ///
 /// ```text
 /// version u64 · flags u8: 0x01 SPARES, 0x02 ASKS
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterestWord {
-    /// The version of the last change of what the sender's clients subscribe to.
+    /// Version of the last change of the sender's advertised subscriptions.
     pub version: u64,
-    /// It does not send what nobody is known to want (W143).
+    /// True if the sender suppresses messages that match no known subscription (W143).
     pub spares: bool,
-    /// It wants to be told at once up to which version its subscriptions are known (W146). Means something by unicast only.
+    /// True if the sender requests at once the version up to which its subscriptions are known (W146). Meaningful in
+    /// unicast only.
     pub asks: bool,
 }
 
@@ -188,7 +189,7 @@ impl InterestWord {
     }
 }
 
-/// What a receiver lost of a publisher's multicast stream since it first heard of the epoch. All numbers only rise,
+/// A receiver's loss of a publisher's multicast stream since its first contact with the epoch. All numbers only rise,
 /// except `pending` and `unverified`, whose datagrams may still be settled.
 ///
 /// ```text
@@ -196,17 +197,17 @@ impl InterestWord {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Datagrams that were missed in the first place.
+    /// Number of datagrams that were missing at first.
     pub missing: u64,
-    /// Of these, datagrams that were asked for and came.
+    /// Of these, datagrams that were requested and arrived.
     pub repaired: u64,
     /// Of these, datagrams still awaited.
     pub pending: u64,
     /// Of these, datagrams whose content cannot be known.
     pub unverified: u64,
-    /// Messages lost, at least.
+    /// Messages lost: lower bound.
     pub lost_min: u64,
-    /// Messages lost, at most.
+    /// Messages lost: upper bound.
     pub lost_max: u64,
     /// Of the missing datagrams, those that the receiver's own kernel dropped; in the field REPORT_OVERRUN.
     pub overrun: u64,
@@ -272,7 +273,7 @@ impl Announce {
         Ok(announce)
     }
 
-    /// Reads one of the fields at the end; those of other versions are skipped.
+    /// Decodes one of the fields at the end; fields of other versions are skipped.
     fn decode_field(&mut self, reader: &mut Reader<'_>) -> Result<(), Malformed> {
         let field = reader.u8()?;
         let bytes = usize::from(reader.u16()?);
@@ -346,7 +347,7 @@ impl Announce {
     }
 }
 
-/// The value of a field that holds a token.
+/// Decodes the value of a token field.
 fn token(field: u8, value: &mut Reader<'_>) -> Result<u64, Malformed> {
     match (value.left(), value.u64()) {
         (8, Ok(token)) if token != 0 => Ok(token),
@@ -359,7 +360,7 @@ fn put_field(out: &mut BytesMut, field: u8, bytes: u16) {
     out.put_u16(bytes);
 }
 
-/// Whole milliseconds, at most 2^32 - 1.
+/// Converts to whole milliseconds, at most 2^32 - 1.
 fn millis(span: Duration) -> u32 {
     u32::try_from(span.as_millis()).unwrap_or(u32::MAX)
 }
@@ -384,9 +385,9 @@ fn millis(span: Duration) -> u32 {
 pub struct Hello {
     /// Proof that the sender can be reached at its address; 0 if it has none.
     pub cookie: u64,
-    /// Whether the sender wants a HELLO in answer.
+    /// True if the sender requests a HELLO in answer.
     pub wants_reply: bool,
-    /// What the sender says of itself.
+    /// Announcement of the sender.
     pub announce: Announce,
 }
 
@@ -399,11 +400,12 @@ impl Hello {
     }
 }
 
-/// A control datagram with this one record, followed by PAD if needed so that it has at least `padded_to` bytes
+/// Encodes a control datagram with this one record, followed by PAD if needed so that it has at least `padded_to` bytes
 /// (at most three more). `padded_to` is at most 65,507; 0 means no padding.
 ///
 /// # Panics
-/// If the header is not that of a control datagram, the record not a control record, or larger than a datagram.
+/// Panics if the header is not that of a control datagram, if the record is not a control record, or if it is larger
+/// than a datagram.
 pub fn encode_control(header: &Header, record: &Record, padded_to: usize) -> Bytes {
     assert_eq!(header.kind, Kind::Control, "only control datagrams hold control records");
     assert!(padded_to <= super::DATAGRAM_BYTES_MAX, "padding to more than a datagram holds");
@@ -452,7 +454,7 @@ pub fn encode_control(header: &Header, record: &Record, padded_to: usize) -> Byt
         let pad_bytes = (padded_to - bytes).saturating_sub(RECORD_HEADER_BYTES);
         put_record(&mut out, (PAD, 0), &vec![0; pad_bytes]);
     }
-    // The check value of mode 0: over all before it.
+    // The check value of mode 0 covers all bytes before it.
     let check = crc32c::crc32c(&out);
     out.put_u32(check);
     out.freeze()

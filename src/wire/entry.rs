@@ -1,14 +1,14 @@
-//! A message as it stands in a run, and in the records of the history: payload bytes (varint), meta part, payload.
+//! Encoding of a message in a run, and in the records of the history: payload bytes (varint), meta part, payload.
 
 #![expect(clippy::indexing_slicing, reason = "only what was put here, or read by the decoder before, is read")]
 
 use crate::message::MessageRef;
 use bytes::BufMut;
 
-/// The largest payload or header block whose length a variable-length number can say: 2^28 - 1 bytes.
+/// Maximum length of a payload or header block that a variable-length number can express: 2^28 - 1 bytes.
 pub(crate) const VARINT_MAX: usize = (1 << 28) - 1;
 
-/// An entry where it lies.
+/// A borrowed view of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryParts<'a> {
     /// The reply subject; empty if there is none.
@@ -19,10 +19,10 @@ pub(crate) struct EntryParts<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// The entry that begins at byte `at`, and where the next one begins.
+/// Returns the entry that begins at byte `at`, and the start of the next one.
 ///
 /// # Panics
-/// If it was not [`put`] there, or read by the decoder before.
+/// Panics if it was not [`put`] there, or read by the decoder before.
 #[inline]
 pub(crate) fn parts(bytes: &[u8], at: usize, meta: bool) -> (EntryParts<'_>, usize) {
     let (payload_bytes, mut at) = varint(bytes, at);
@@ -38,7 +38,7 @@ pub(crate) fn parts(bytes: &[u8], at: usize, meta: bool) -> (EntryParts<'_>, usi
     (EntryParts { reply, headers, payload: &bytes[at..end] }, end)
 }
 
-/// The variable-length number at `at`, and where it ends.
+/// Returns the variable-length number at `at`, and its end.
 #[inline]
 fn varint(bytes: &[u8], mut at: usize) -> (usize, usize) {
     let mut value = usize::from(bytes[at] & 0x7f);
@@ -51,14 +51,14 @@ fn varint(bytes: &[u8], mut at: usize) -> (usize, usize) {
     (value, at + 1)
 }
 
-/// Bytes of the message as an entry.
+/// Returns the bytes of the message as an entry.
 #[inline]
 pub(crate) fn bytes_of(message: MessageRef<'_>) -> usize {
     let payload = message.payload.len();
     varint_bytes(payload) + meta_bytes(message) + payload
 }
 
-/// Bytes of the meta part; 0 if there is none.
+/// Returns the bytes of the meta part; 0 if there is none.
 #[inline]
 pub(crate) fn meta_bytes(message: MessageRef<'_>) -> usize {
     if !message.has_meta() {
@@ -98,7 +98,7 @@ pub(crate) fn put_varint(out: &mut impl BufMut, mut value: usize) {
     out.put_u8(value as u8);
 }
 
-/// Bytes of a variable-length number.
+/// Returns the bytes of a variable-length number.
 #[inline]
 pub(crate) fn varint_bytes(value: usize) -> usize {
     1 + usize::from(0x7f < value) + usize::from(0x3fff < value) + usize::from(0x1f_ffff < value)

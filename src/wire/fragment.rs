@@ -1,4 +1,4 @@
-//! FRAGMENT: a part of a message that is larger than a datagram, and the way from a message to its parts and back.
+//! FRAGMENT: a part of a message that is larger than a datagram, with splitting and reassembly of the body.
 
 use super::reader::Reader;
 use super::run::{EntryMeta, RecordStart};
@@ -9,10 +9,10 @@ use crate::subject::Subject;
 use bytes::Bytes;
 use std::borrow::Cow;
 
-/// The largest body of a fragmented message in bytes: the largest message, and room for the lengths of its meta part.
+/// Maximum body of a fragmented message in bytes: the largest message, plus the lengths of its meta part.
 pub const FRAGMENT_TOTAL_MAX: usize = MESSAGE_BYTES_MAX + 64 * 1024;
 
-/// A part of a message. The parts stand in consecutive datagrams, one in each.
+/// A part of a message. The parts are in consecutive datagrams, one in each.
 ///
 /// ```text
 ///  0                   1                   2                   3
@@ -42,23 +42,23 @@ pub const FRAGMENT_TOTAL_MAX: usize = MESSAGE_BYTES_MAX + 64 * 1024;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// What the message is published on.
+    /// Subject on which the message is published.
     pub subject: Subject,
-    /// The message's number, if it has one.
+    /// Number of the message, if it has one.
     pub seq: Option<Seq>,
-    /// What dates the frame, if the message begins one.
+    /// Time and offset of the frame, if the message begins one.
     pub stamp: Option<Stamp>,
-    /// The last number of the frame before, where the publisher still knows it.
+    /// Last number of the previous frame, if the publisher still knows it.
     pub chain: Option<Seq>,
-    /// Whether the message is a journalled event.
+    /// True if the message is a journalled event.
     pub event: bool,
-    /// Whether the body begins with a meta part.
+    /// True if the body begins with a meta part.
     pub meta: bool,
-    /// Which part: the datagram's dseq less that of the first part.
+    /// Index of the part: the datagram's dseq less that of the first part.
     pub index: u32,
     /// Bytes of the whole body; at most [`FRAGMENT_TOTAL_MAX`].
     pub total: u32,
-    /// Where the chunk belongs in the body, in bytes.
+    /// Offset of the chunk in the body, in bytes.
     pub offset: u32,
     /// The part itself; never empty.
     pub chunk: Bytes,
@@ -78,20 +78,20 @@ impl Fragment {
         if (total as usize).checked_sub(offset as usize).is_none_or(|room| room < chunk.len()) {
             return Err(Malformed::FragmentRange);
         }
-        // The parts before have at least one byte each.
+        // Each earlier part has at least one byte.
         if (index == 0) != (offset == 0) || offset < index {
             return Err(Malformed::FragmentIndex(index));
         }
         Ok(Fragment { subject, seq, stamp, chain, event, meta, index, total, offset, chunk })
     }
 
-    /// Whether the message ends here.
+    /// Returns whether the message ends here.
     pub fn is_last(&self) -> bool {
         self.offset as usize + self.chunk.len() == self.total as usize
     }
 }
 
-/// The body of a message as its fragments carry it, and whether it begins with a meta part.
+/// Returns the body of a message as its fragments carry it, and whether it begins with a meta part.
 pub fn body_of(message: MessageRef<'_>) -> (bool, Cow<'_, [u8]>) {
     if !message.has_meta() {
         return (false, message.payload.into());
@@ -102,7 +102,7 @@ pub fn body_of(message: MessageRef<'_>) -> (bool, Cow<'_, [u8]>) {
     (true, body.into())
 }
 
-/// The message whose fragments carried `body`; it refers to the memory of `body`.
+/// Returns the message whose fragments carried `body`; it refers to the memory of `body`.
 ///
 /// # Errors
 /// [`Malformed`] if the meta part cannot be read, or the message is larger than [`MESSAGE_BYTES_MAX`].
@@ -112,7 +112,7 @@ pub fn assemble(subject: Subject, event: bool, meta: bool, body: Bytes) -> Resul
     let (reply, headers) = (meta.reply(&reader)?, meta.headers(&reader));
     let payload = reader.bytes(reader.left())?;
     let message = Message { subject, reply, headers, payload, event };
-    // What the publishing peer put before the headers is not the client's.
+    // Bytes that the publishing peer put before the headers do not count against the client's limit.
     let bytes = message.body_bytes() - queue::stamp_bytes(message.headers.block());
     if MESSAGE_BYTES_MAX < bytes { Err(Malformed::MessageTooLarge(bytes)) } else { Ok(message) }
 }

@@ -5,14 +5,14 @@ use super::{MAGIC, MODE_OPEN, Malformed, NUMBER_LIMIT, VERSION};
 use crate::message::Epoch;
 use bytes::BufMut;
 
-/// What a datagram is for.
+/// Kind of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Messages for the group; numbered by the publisher's dseq.
     Data,
     /// Messages for one receiver; numbered by the dseq of the stream to it.
     Directed,
-    /// Everything that is no message; numbered by the sender's control counter.
+    /// Everything else; numbered by the sender's control counter.
     Control,
 }
 
@@ -62,19 +62,19 @@ impl Kind {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the datagram is for.
+    /// Kind of the datagram.
     pub kind: Kind,
     /// The group: its UDP port.
     pub group: u16,
-    /// The run of the sender.
+    /// Epoch of the sender.
     pub epoch: Epoch,
-    /// The dseq of the stream, or the control counter; from 1, below [`NUMBER_LIMIT`].
+    /// Dseq of the stream, or the control counter; from 1, below [`NUMBER_LIMIT`].
     pub number: u64,
-    /// Messages begun in all earlier datagrams of the stream; in control: in all multicast data so far.
+    /// Messages begun in all earlier datagrams of the stream; in control datagrams, in all multicast data so far.
     pub count: u64,
-    /// Milliseconds since the epoch started, at sealing; stays at 2^32 - 1 (49.7 days).
+    /// Milliseconds since the epoch started, at sealing; saturates at 2^32 - 1 (49.7 days).
     pub uptime_ms: u32,
-    /// Whom it is for; in directed datagrams and in no others.
+    /// Epoch of the receiver; in directed datagrams only.
     pub receiver: Option<Epoch>,
 }
 
@@ -84,7 +84,7 @@ impl Header {
     /// Bytes of the longest header, that of a directed datagram.
     pub(super) const BYTES_MAX: usize = 44;
 
-    /// Bytes of this header.
+    /// Returns the bytes of this header.
     pub(super) fn bytes(&self) -> usize {
         if self.receiver.is_some() { Self::BYTES_MAX } else { Self::SHORT_BYTES }
     }
@@ -129,7 +129,7 @@ impl Header {
     }
 }
 
-/// A dseq, counter or count as it stands on the wire.
+/// Decodes a dseq, counter or count.
 pub(super) fn number(raw: u64) -> Result<u64, Malformed> {
     if raw < NUMBER_LIMIT { Ok(raw) } else { Err(Malformed::Number(raw)) }
 }

@@ -1,4 +1,4 @@
-//! INTEREST and INTEREST_REQUEST: what the clients of a peer subscribe to, told to all others.
+//! INTEREST and INTEREST_REQUEST: the advertised subscriptions of a peer.
 
 use super::header::{Header, number};
 use super::reader::Reader;
@@ -8,28 +8,28 @@ use crate::subject::Pattern;
 use crate::subject::glob::Glob;
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// An entry has a glob.
+/// The entry has a glob.
 const ENTRY_GLOB: u8 = 0x01;
-/// An entry is of a queue group.
+/// The entry is of a queue group.
 const ENTRY_QUEUE: u8 = 0x02;
-/// The least bytes of an entry: flags, a pattern of one byte, a count.
+/// Minimum bytes of an entry: flags, a pattern of one byte, a count.
 const ENTRY_BYTES_MIN: usize = 4;
-/// The numbers of versions and the count of entries.
+/// Bytes of the versions and the count of entries.
 const START_BYTES: usize = 34;
-/// More subscriptions than this count as so many.
+/// Maximum count of subscriptions in an entry; larger counts are clipped to it.
 pub const INTEREST_COUNT_MAX: u32 = (1 << 28) - 1;
 
-/// So many subscriptions of a peer want the same.
+/// Number of a peer's subscriptions with the same filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterestEntry {
-    /// What they want.
+    /// Filter of the subscriptions.
     pub wanted: SubscriptionFilter,
-    /// How many there are; 0: none any more. At most [`INTEREST_COUNT_MAX`].
+    /// Number of subscriptions; 0 if none is left. At most [`INTEREST_COUNT_MAX`].
     pub count: u32,
 }
 
 impl InterestEntry {
-    /// Its bytes in a record.
+    /// Returns the bytes of the entry in a record.
     pub fn bytes(&self) -> usize {
         let SubscriptionFilter { pattern, glob, queue } = &self.wanted;
         let text = |bytes: Option<usize>| bytes.map_or(0, |bytes| 1 + bytes);
@@ -44,7 +44,7 @@ impl InterestEntry {
         if flags & !(ENTRY_GLOB | ENTRY_QUEUE) != 0 {
             return Err(Malformed::Flags(flags));
         }
-        // What is kept of it must not keep the datagram.
+        // The entry is copied, so that it does not keep the datagram in memory.
         let mut text = || {
             let length = usize::from(reader.u8()?);
             Ok(Bytes::copy_from_slice(&reader.bytes(length)?))
@@ -104,20 +104,22 @@ impl InterestEntry {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interest {
-    /// Versions up to this are not told of.
+    /// Versions up to this are not covered.
     pub after: u64,
-    /// Versions up to this are; above `after`.
+    /// Versions up to this are covered; above `after`.
     pub upto: u64,
-    /// The version of the last change of all; at least `upto`.
+    /// Version of the last change of all; at least `upto`.
     pub high: u64,
-    /// What ended up to this version may be left out: it is for tables that were begun at it or later. 0: nothing is.
+    /// Version up to which ended entries may be left out: the record is for tables begun at it or later. 0: none is
+    /// left out.
     pub base: u64,
-    /// The entries; none if all that changed in this span changed later again.
+    /// The entries; none if everything that changed in this span changed again later.
     pub entries: Vec<InterestEntry>,
 }
 
 impl Interest {
-    /// Bytes for entries in a datagram of at most `bytes_max` bytes. One entry alone may take more.
+    /// Returns the bytes available for entries in a datagram of at most `bytes_max` bytes. One entry alone may take
+    /// more.
     pub fn room(bytes_max: usize) -> usize {
         bytes_max.saturating_sub(Header::SHORT_BYTES + RECORD_HEADER_BYTES + START_BYTES + CHECK_BYTES)
     }
@@ -147,7 +149,7 @@ impl Interest {
     }
 }
 
-/// A peer asks another for its entries.
+/// Request of a peer for the entries of another.
 ///
 /// ```text
 ///  0                   1                   2                   3
@@ -167,11 +169,11 @@ impl Interest {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterestRequest {
-    /// The run of the peer that is asked.
+    /// Epoch of the requested peer.
     pub epoch: Epoch,
-    /// Up to this version the asker knows everything.
+    /// Version up to which the requester knows everything.
     pub from: u64,
-    /// It holds nothing that ended before this version.
+    /// Version before which ended entries are absent from the requester's table.
     pub base: u64,
 }
 

@@ -1,11 +1,11 @@
-//! Why bytes are not accepted.
+//! Reasons for which bytes are rejected.
 
 use super::Kind;
 use crate::message::{NameError, QueueError};
 use crate::subject::SubjectError;
 use std::fmt;
 
-/// Why a datagram counts as not received.
+/// Reason for which a datagram counts as not received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiscardReason {
     /// Not this protocol: too short, or another magic.
@@ -20,7 +20,7 @@ pub enum DiscardReason {
     Malformed(Malformed),
 }
 
-/// Which rule of the layout the bytes break. Only a faulty or hostile sender makes such a datagram.
+/// Rule of the layout that the bytes break. Only a faulty or hostile sender produces such a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// A field reaches past the end of its datagram or record.
@@ -29,7 +29,7 @@ pub enum Malformed {
     Trailing {
         /// The type of the record.
         record: u8,
-        /// How many.
+        /// Number of bytes left over.
         bytes: usize,
     },
     /// A kind of datagram that does not exist.
@@ -47,13 +47,13 @@ pub enum Malformed {
     },
     /// Flag bits that do not exist or do not go together.
     Flags(u8),
-    /// The subject is none.
+    /// An invalid subject.
     Subject(SubjectError),
-    /// The reply subject is none.
+    /// An invalid reply subject.
     Reply(SubjectError),
-    /// The peer's name is none.
+    /// An invalid peer name.
     Name(NameError),
-    /// The peer's name is not UTF-8.
+    /// A peer name that is not UTF-8.
     NameEncoding,
     /// A seq whose count is 0.
     Seq(u64),
@@ -73,8 +73,8 @@ pub enum Malformed {
     FragmentTotal(u32),
     /// A fragment that reaches past the end of its message.
     FragmentRange,
-    /// Index 0 with an offset, an offset that so many parts before cannot leave, or an index that the stream cannot have
-    /// reached yet.
+    /// Index 0 with an offset, an offset too small for the number of earlier parts, or an index that the stream cannot
+    /// have reached yet.
     FragmentIndex(u32),
     /// A later fragment that is not the first record, or an unfinished one that is not the last.
     FragmentOrder,
@@ -84,11 +84,11 @@ pub enum Malformed {
     Interval,
     /// A field that this version knows, twice or with a length or value that it cannot have; holds its type.
     Field(u8),
-    /// The name of a queue group is none.
+    /// An invalid name of a queue group.
     Queue(QueueError),
     /// A span of versions that is empty or ends above the highest.
     Versions,
-    /// No ranges of datagrams, or such that are empty, overlap, or do not ascend.
+    /// No ranges of datagrams, or ranges that are empty, overlap, or do not ascend.
     Ranges,
     /// A manifest of no datagrams.
     ManifestEmpty,

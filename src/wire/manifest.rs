@@ -1,4 +1,4 @@
-//! MANIFEST: what datagrams held, without the messages themselves; and the way from a datagram to it.
+//! MANIFEST: the content of datagrams without the messages themselves, and its extraction from a datagram.
 
 use super::header::{Header, Kind, number};
 use super::reader::Reader;
@@ -17,12 +17,12 @@ const FLAG_PART: u8 = 0x20;
 const FLAGS_KNOWN: u8 = FLAG_UNSEQ | FLAG_EVENT | FLAG_CHAIN | FLAG_PART;
 /// Bytes of `first`, `before` and `datagrams`.
 const START_BYTES: usize = 18;
-/// Bytes of the time and the offset that a stamp is made of.
+/// Bytes of the time and the offset of a stamp.
 const STAMP_BYTES: usize = 12;
 /// Bytes of the number of entries of a datagram.
 const ENTRIES_BYTES: usize = 2;
 
-/// What a publisher still knows of datagrams that it cannot send again (R6).
+/// Description of datagrams that a publisher can no longer retransmit (R6).
 ///
 /// ```text
 ///  0                   1                   2                   3
@@ -54,40 +54,40 @@ const ENTRIES_BYTES: usize = 2;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// The first datagram told of; at least 1.
+    /// First described datagram; at least 1.
     pub first: Dseq,
     /// Messages begun in all datagrams of the multicast stream before `first`.
     pub before: u64,
-    /// What `first` and the datagrams after it held: at least one, each of them in the order of its records.
+    /// Content of `first` and the datagrams after it: at least one, each in the order of its records.
     pub datagrams: Vec<Vec<Content>>,
 }
 
-/// What a RUN or a FRAGMENT held.
+/// Content of a RUN or a FRAGMENT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// What the messages were published on.
+    /// Subject on which the messages were published.
     pub subject: Subject,
-    /// The number of the first message; `None`: the messages have no numbers.
+    /// Number of the first message; `None`: the messages have no numbers.
     pub seq: Option<Seq>,
-    /// The last number of the frame before, where the publisher still knew it; only if `seq` begins a frame.
+    /// Last number of the previous frame, if the publisher still knew it; only if `seq` begins a frame.
     pub chain: Option<Seq>,
-    /// Whether the messages are journalled events.
+    /// True if the messages are journalled events.
     pub event: bool,
-    /// How much it held.
+    /// Extent of the content.
     pub what: ContentKind,
 }
 
-/// How much a record held.
+/// Extent of the content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentKind {
     /// Whole messages with consecutive numbers.
     Run {
-        /// How many; at least 1.
+        /// Number of messages; at least 1.
         count: u16,
     },
     /// A part of one message.
     Part {
-        /// Which part, from 0.
+        /// Index of the part, from 0.
         index: u32,
         /// Bytes of the whole body; more than `index`, at most [`FRAGMENT_TOTAL_MAX`].
         total: u32,
@@ -95,7 +95,7 @@ pub enum ContentKind {
 }
 
 impl Content {
-    /// How many messages began there: all of a run, one in a part with index 0.
+    /// Returns the number of messages begun there: all of a run, one in a part with index 0.
     pub fn messages_begun(&self) -> u64 {
         match self.what {
             ContentKind::Run { count } => u64::from(count),
@@ -218,23 +218,23 @@ impl Manifest {
 #[derive(Clone, Debug)]
 pub struct ManifestBuilder {
     bytes_max: usize,
-    /// Bytes of the datagram, all in all.
+    /// Bytes of the manifest's own datagram in total.
     bytes: usize,
     manifest: Manifest,
 }
 
 impl ManifestBuilder {
-    /// A manifest that begins with the datagram `first`, before which `before` messages were begun, and whose own
-    /// datagram is to have at most `bytes_max` bytes.
+    /// Creates a manifest that begins with the datagram `first`, before which `before` messages were begun. Its own
+    /// datagram has at most `bytes_max` bytes.
     pub fn new(bytes_max: usize, first: Dseq, before: u64) -> ManifestBuilder {
         let bytes = Header::SHORT_BYTES + RECORD_HEADER_BYTES + START_BYTES + CHECK_BYTES;
         let bytes_max = bytes_max.min(super::DATAGRAM_BYTES_MAX);
         ManifestBuilder { bytes_max, bytes, manifest: Manifest { first, before, datagrams: Vec::new() } }
     }
 
-    /// Adds the content of the next datagram. `false`: it does not fit and nothing was added. An empty builder takes
-    /// any datagram: at most 24 bytes more than the datagram itself had, so a few more than `bytes_max` if that is
-    /// below 900 and the datagram was full of two or three long subjects with hardly a payload.
+    /// Adds the content of the next datagram. Returns false if it does not fit; nothing is added then. An empty builder
+    /// takes any datagram. That takes at most 24 bytes more than the datagram itself had. It can slightly exceed
+    /// `bytes_max` if that is below 900 and the datagram held two or three long subjects and hardly any payload.
     pub fn push(&mut self, contents: &[Content]) -> bool {
         let mut previous = self.manifest.datagrams.iter().rev().flat_map(|contents| contents.last()).next();
         let mut bytes = self.bytes + ENTRIES_BYTES;
@@ -251,27 +251,27 @@ impl ManifestBuilder {
         true
     }
 
-    /// Bytes of the datagram, all in all.
+    /// Returns the bytes of the manifest's own datagram in total.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether nothing was added yet. Such a manifest cannot be sent.
+    /// Returns whether nothing was added yet. Such a manifest cannot be sent.
     pub fn is_empty(&self) -> bool {
         self.manifest.datagrams.is_empty()
     }
 
-    /// The manifest.
+    /// Returns the manifest.
     pub fn finish(self) -> Manifest {
         self.manifest
     }
 }
 
-/// What a datagram of our own held, read from its sealed bytes. The check value is not looked at again, nor are the
-/// messages. Subjects refer to the memory of `datagram`.
+/// Returns the content of a datagram of this peer, read from its sealed bytes. Neither the check value nor the messages
+/// are checked again. Subjects refer to the memory of `datagram`.
 ///
 /// # Panics
-/// If it is not a datagram that a [`Builder`](super::Builder) sealed.
+/// Panics if it is not a datagram that a [`Builder`](super::Builder) sealed.
 pub fn contents_of(datagram: &Bytes) -> Vec<Content> {
     let content = datagram.slice(..datagram.len().saturating_sub(CHECK_BYTES));
     read_contents(&content).expect("what was sealed can be read")
@@ -299,11 +299,11 @@ fn read_contents(content: &Bytes) -> Result<Vec<Content>, Malformed> {
     Ok(contents)
 }
 
-/// Writes what a datagram of our own held as a MANIFEST does, to keep it in little memory. This is done for every
-/// datagram sent, so it goes from bytes to bytes.
+/// Writes the content of a datagram of this peer in the compact form of a MANIFEST. This runs for every datagram sent,
+/// so it converts bytes to bytes.
 ///
 /// # Panics
-/// If it is not a datagram that a [`Builder`](super::Builder) sealed.
+/// Panics if it is not a datagram that a [`Builder`](super::Builder) sealed.
 pub fn put_contents(datagram: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.put_u16(0);
@@ -325,7 +325,7 @@ pub fn put_contents(datagram: &[u8], out: &mut Vec<u8>) {
     place.copy_from_slice(&entries.to_be_bytes());
 }
 
-/// Writes the entry for the body of a RUN or FRAGMENT and gives its subject.
+/// Writes the entry for the body of a RUN or FRAGMENT and returns its subject.
 fn put_content<'a>(record_type: u8, flags: u8, body: &'a [u8], previous: &[u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     let has = |flag: u8| flags & flag != 0;
     let (part, what_bytes) = match record_type {
@@ -351,10 +351,10 @@ fn put_content<'a>(record_type: u8, flags: u8, body: &'a [u8], previous: &[u8], 
     Some(subject)
 }
 
-/// Reads what [`put_contents`] wrote. Subjects refer to the memory of `bytes`.
+/// Reads the output of [`put_contents`]. Subjects refer to the memory of `bytes`.
 ///
 /// # Panics
-/// If the bytes are anything else.
+/// Panics if the bytes are anything else.
 pub fn decode_contents(bytes: &Bytes) -> Vec<Content> {
     let mut reader = Reader::new(bytes);
     let contents = decode_datagram(&mut reader, NUMBER_LIMIT, &mut None).expect("what was written can be read");
@@ -362,7 +362,7 @@ pub fn decode_contents(bytes: &Bytes) -> Vec<Content> {
     contents
 }
 
-/// Reads what the datagram `dseq` held.
+/// Reads the content of the datagram `dseq`.
 fn decode_datagram(
     reader: &mut Reader<'_>,
     dseq: u64,

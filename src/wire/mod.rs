@@ -1,8 +1,8 @@
 //! Wire version 1: the byte layout of every datagram and record.
 //!
-//! `docs/wire.md` is the specification; each struct here carries its bit diagram. Bytes from the network are looked at
-//! once, by [`decode`]; what it returns is checked in every respect that does not need the state of a stream.
-//! All numbers are big-endian. Nothing here knows sockets, time or streams.
+//! `docs/wire.md` is the specification; each struct here carries its bit diagram. Bytes from the network are checked
+//! once, by [`decode`]. Its result is checked in every respect that does not need the state of a stream. All numbers
+//! are big-endian. This module knows no sockets, time or streams.
 //!
 //! ```text
 //! datagram = header (36 bytes, 44 if directed) · record* · check (4 bytes in mode 0)
@@ -97,30 +97,30 @@ pub enum Record {
     Run(Run),
     /// A part of a message that is larger than a datagram.
     Fragment(Fragment),
-    /// Sent while there is no data.
+    /// Announcement that is sent while there is no data.
     Heartbeat(Announce),
-    /// Sent at start and in answer.
+    /// Announcement that is sent at start and in answer.
     Hello(Hello),
-    /// Sent at the end of an epoch; its numbers are final.
+    /// Announcement that is sent at the end of an epoch; its numbers are final.
     Bye(Announce),
-    /// Asks for datagrams that are missing.
+    /// Request for missing datagrams.
     ResendRequest(ResendRequest),
-    /// Tells what datagrams held that cannot be sent again.
+    /// Content of datagrams that cannot be retransmitted.
     Manifest(Manifest),
-    /// Tells of which datagrams nothing is known any more.
+    /// Datagrams of which nothing is known any more.
     Expired(Expired),
-    /// Tells what the sender's clients subscribe to.
+    /// Advertised subscriptions of the sender.
     Interest(Interest),
-    /// Asks for that.
+    /// Request for advertised subscriptions.
     InterestRequest(InterestRequest),
-    /// Tells how much a receiver can take.
+    /// Receive capacity of a receiver.
     ReceiverReport(ReceiverReport),
-    /// Data records of a type (0x03 to 0x3f) that this version does not know, one or more: what they held is unverified.
+    /// Data records of a type (0x03 to 0x3f) that this version does not know, one or more: their content is unverified.
     UnknownData(u8),
 }
 
 impl Record {
-    /// How many messages begin in this record: all of a run, one in a fragment with index 0.
+    /// Returns the number of messages that begin in this record: all of a run, one in a fragment with index 0.
     pub fn messages_begun(&self) -> u64 {
         match self {
             Record::Run(run) => u64::from(run.count),
@@ -133,21 +133,21 @@ impl Record {
 /// A decoded datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Who sent it, and its place in the stream.
+    /// Sender of the datagram, and its position in the stream.
     pub header: Header,
-    /// Its records in order.
+    /// Records of the datagram in order.
     pub records: Vec<Record>,
 }
 
 impl Datagram {
-    /// How many messages begin in this datagram: all of its runs, and fragments with index 0.
+    /// Returns the number of messages that begin in this datagram: all of its runs, and fragments with index 0.
     pub fn messages_begun(&self) -> u64 {
         self.records.iter().map(Record::messages_begun).sum()
     }
 }
 
-/// The epoch that a datagram of this version claims, before anything of it is checked. For discarding one's own
-/// multicast, which the system hands back, at little cost.
+/// Returns the epoch that a datagram of this version claims, before any check. It serves to discard this peer's own
+/// multicast, which the system loops back, at little cost.
 pub fn claimed_epoch(bytes: &[u8]) -> Option<Epoch> {
     let [m0, m1, VERSION, MODE_OPEN, _, _, _, _, epoch @ ..] = bytes else { return None };
     let epoch = epoch.first_chunk()?;
@@ -157,8 +157,8 @@ pub fn claimed_epoch(bytes: &[u8]) -> Option<Epoch> {
 /// Decodes one datagram. Subjects, headers and payloads are slices of `bytes`; nothing is copied.
 ///
 /// # Errors
-/// [`DiscardReason`] says why the datagram counts as not received. In the order of checking: foreign, version, mode, check
-/// value, malformed.
+/// Returns the [`DiscardReason`] for which the datagram counts as not received. The order of checking is foreign,
+/// version, mode, check value, malformed.
 pub fn decode(bytes: Bytes) -> Result<Datagram, DiscardReason> {
     let [m0, m1, version, mode, ..] = *bytes else {
         return Err(DiscardReason::Foreign);
@@ -182,10 +182,11 @@ pub fn decode(bytes: Bytes) -> Result<Datagram, DiscardReason> {
     decode_content(&content).map_err(DiscardReason::Malformed)
 }
 
-/// The least body of a record that is kept, about.
+/// Approximate minimum body of a record that counts for the initial capacity.
 const RECORD_BYTES_MIN: usize = 8;
 
-/// How many records are kept, at most: empty ones are none, so that room for them cannot be much larger than the datagram.
+/// Returns the maximum number of records that are kept. Empty records do not count, so the reserved memory cannot be
+/// much larger than the datagram.
 fn records_in(reader: &Reader<'_>) -> usize {
     let mut reader = reader.clone();
     let mut count = 0;
@@ -199,7 +200,7 @@ fn records_in(reader: &Reader<'_>) -> usize {
     count
 }
 
-/// Decodes what the check value covers.
+/// Decodes the bytes that the check value covers.
 fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
     let mut reader = Reader::new(content);
     let header = Header::decode(&mut reader)?;
@@ -246,7 +247,7 @@ fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
             INTEREST_REQUEST => Record::InterestRequest(InterestRequest::decode(&mut body)?),
             RECEIVER_REPORT => Record::ReceiverReport(ReceiverReport::decode(&mut body)?),
             unknown => {
-                // Once for each type, so that empty records cannot make the list larger than the datagram.
+                // Each type is recorded once, so that empty records cannot make the list larger than the datagram.
                 if unknown_seen & 1 << unknown == 0 {
                     unknown_seen |= 1 << unknown;
                     records.push(Record::UnknownData(unknown));

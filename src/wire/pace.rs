@@ -1,4 +1,4 @@
-//! RECEIVER_REPORT: how far a receiver has come with a publisher's multicasts, and how much more it can take.
+//! RECEIVER_REPORT: a receiver's progress with a publisher's multicast stream, and its receive window.
 
 use super::Malformed;
 use super::header::number;
@@ -6,10 +6,10 @@ use super::reader::Reader;
 use crate::message::{Dseq, Epoch};
 use bytes::{BufMut, BytesMut};
 
-/// What a datagram counts in windows beyond its UDP payload, in bytes: what the system needs around each.
+/// Bytes that a datagram counts in receive windows beyond its UDP payload, for the overhead of the system.
 pub const WINDOW_DATAGRAM_BYTES: u64 = 512;
 
-/// A receiver tells a publisher how much it may send (W128 to W135).
+/// Report of a receiver on how much the publisher may send (W128 to W135).
 ///
 /// ```text
 ///  0                   1                   2                   3
@@ -35,18 +35,19 @@ pub const WINDOW_DATAGRAM_BYTES: u64 = 512;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverReport {
-    /// The run of the publisher that is told.
+    /// Epoch of the publisher to which the report is sent.
     pub epoch: Epoch,
-    /// The highest datagram of its multicast stream that was read from the receive buffer or that a multicast word named
-    /// which was read from there. What is lost on the way does not matter here.
+    /// Highest datagram of the multicast stream that was read from the receive buffer, or that a multicast control
+    /// message read from there announced. Losses on the way do not matter here.
     pub taken: Dseq,
-    /// How much more the receiver can take, where a datagram counts its UDP payload and [`WINDOW_DATAGRAM_BYTES`]. 0: nothing.
+    /// Receive window beyond `taken` in bytes, where a datagram counts its UDP payload and [`WINDOW_DATAGRAM_BYTES`].
+    /// 0: nothing.
     pub window: u64,
-    /// The lowest datagram that is missing and asked for, so that the publisher should still have it when it is; `None` (0 on
-    /// the wire) if there is none.
+    /// Lowest datagram that is missing and requested, which the publisher should still hold when it is requested;
+    /// `None` (0 on the wire) if there is none.
     pub awaited: Option<Dseq>,
-    /// What the receiver's system dropped for want of room since it started, of anybody: datagrams, or buffers of
-    /// several.
+    /// Number of datagrams, or buffers of several, that the receiver's system dropped for lack of buffer space since it
+    /// started, from any sender.
     pub dropped: u64,
 }
 

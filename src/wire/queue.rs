@@ -1,5 +1,5 @@
-//! The stamp of a queue group: a line before the header fields of a message, which names the group and the peer whose member gets
-//! the message (docs/wire.md, "Queue groups").
+//! The stamp of a queue group: a line before the header fields of a message. It names the group and the peer whose
+//! member gets the message (docs/wire.md, "Queue groups").
 //!
 //! ```text
 //! stamp  = "Seqcast-Queue: " · epoch (16 hexadecimal digits) · " " · name · CR LF
@@ -10,26 +10,26 @@ use crate::message::{Epoch, Headers, Queue};
 use bytes::BufMut;
 use std::borrow::Cow;
 
-/// The most stamps of a message: those beyond are not read, and groups beyond get nothing of it.
+/// Maximum number of stamps of a message: further stamps are not read, and further groups do not get the message.
 pub const STAMPS_MAX: usize = 64;
 
-/// What a stamp begins with.
+/// Start of a stamp.
 const BEGIN: &[u8] = b"Seqcast-Queue: ";
-/// The name of the field, which clients cannot use.
+/// Name of the field, which clients cannot use.
 const KEY: &[u8] = b"seqcast-queue";
 
-/// A stamp where it lies.
+/// A borrowed view of a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueStamp<'a> {
-    /// The peer whose member gets the message.
+    /// Peer whose member gets the message.
     pub epoch: Epoch,
-    /// The name of the group.
+    /// Name of the group.
     pub name: &'a [u8],
-    /// Who published the message, if it was handed over by another peer.
+    /// Publisher of the message, if another peer handed it over.
     pub publisher: Option<Epoch>,
 }
 
-/// Whether the headers begin with a stamp, or with what looks like one.
+/// Returns whether the headers begin with a stamp, or with a line that resembles one.
 #[inline]
 pub fn is_stamped(headers: &[u8]) -> bool {
     headers.starts_with(BEGIN)
@@ -45,7 +45,7 @@ pub fn put_stamp(out: &mut impl BufMut, epoch: Epoch, queue: &Queue, publisher: 
     out.put_slice(b"\r\n");
 }
 
-/// The lines that stamps take at the front of headers, and what follows them. Lines that cannot be read belong to them.
+/// Splits headers into the lines of stamps at their front, and the rest. Unreadable stamp lines belong to the stamps.
 fn split(headers: &[u8]) -> (&[u8], &[u8]) {
     let mut at = 0;
     while let Some(rest) = headers.get(at..).filter(|rest| is_stamped(rest)) {
@@ -54,7 +54,7 @@ fn split(headers: &[u8]) -> (&[u8], &[u8]) {
     headers.split_at_checked(at).unwrap_or((headers, &[]))
 }
 
-/// The stamps at the front of headers, at most [`STAMPS_MAX`] of them; lines that cannot be read are left out.
+/// Returns the stamps at the front of headers, at most [`STAMPS_MAX`] of them; unreadable lines are skipped.
 pub fn stamps(headers: &[u8]) -> impl Iterator<Item = QueueStamp<'_>> {
     let lines = split(headers).0.split_inclusive(|byte| *byte == b'\n');
     lines.take(STAMPS_MAX).filter_map(|line| read(line.strip_prefix(BEGIN)?.strip_suffix(b"\r\n")?))
@@ -76,18 +76,18 @@ fn read_epoch(word: &[u8]) -> Option<Epoch> {
     Epoch::new(u64::from_str_radix(text, 16).ok()?)
 }
 
-/// Bytes of the stamps at the front of headers.
+/// Returns the bytes of the stamps at the front of headers.
 pub fn stamp_bytes(headers: &[u8]) -> usize {
     split(headers).0.len()
 }
 
-/// The headers as they were published: without the stamps at their front.
+/// Returns the headers as they were published: without the stamps at their front.
 pub fn unstamped(headers: &Headers) -> Headers {
     let bytes = stamp_bytes(headers.block());
     Headers::from_block(headers.block().slice(bytes..))
 }
 
-/// What a client may publish of its headers: all but the lines that name the field of stamps.
+/// Returns the headers that a client may publish: all but the lines that name the field of stamps.
 pub fn without_field(headers: &[u8]) -> Cow<'_, [u8]> {
     let names = |line: &&[u8]| line.get(..KEY.len()).is_some_and(|key| key.eq_ignore_ascii_case(KEY));
     let lines = || headers.split_inclusive(|byte| *byte == b'\n');
@@ -97,7 +97,7 @@ pub fn without_field(headers: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// A block of headers with these stamps before it.
+/// Returns a block of headers with these stamps before it.
 pub fn stamped(stamps: &[(Epoch, &Queue)], publisher: Option<Epoch>, headers: &[u8]) -> Vec<u8> {
     let mut block = Vec::with_capacity(headers.len() + stamps.len() * 64);
     stamps.iter().for_each(|(epoch, queue)| put_stamp(&mut block, *epoch, queue, publisher));

@@ -1,5 +1,5 @@
-//! The one reader of bytes from the network. Every length is compared with what is there in [`Reader::span`] and
-//! nowhere else.
+//! The only reader of bytes from the network. [`Reader::span`] is the only place that compares lengths with the
+//! available bytes.
 
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
@@ -7,41 +7,41 @@ use super::Malformed;
 use bytes::Bytes;
 use std::ops::Range;
 
-/// The most bytes of a variable-length number: 28 bits.
+/// Maximum bytes of a variable-length number: 28 bits.
 const VARINT_BYTES_MAX: u32 = 4;
 
 /// A position in a part of a datagram.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a Bytes,
-    /// The bytes of the whole up to the end of the part.
+    /// Bytes of the whole datagram up to the end of the part.
     part: &'a [u8],
-    /// The next byte to read; at most `part.len()`.
+    /// Index of the next byte to read; at most `part.len()`.
     at: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes` from the first to the last.
+    /// Creates a reader of `bytes` from the first to the last.
     pub(crate) fn new(bytes: &'a Bytes) -> Reader<'a> {
         Reader { bytes, part: bytes, at: 0 }
     }
 
-    /// Reads `bytes` from `at` on, which another reader has reached.
+    /// Creates a reader of `bytes` from `at` on, which another reader has reached.
     pub(crate) fn at(bytes: &'a Bytes, at: usize) -> Reader<'a> {
         Reader { bytes, part: bytes, at: at.min(bytes.len()) }
     }
 
-    /// Whether everything is read.
+    /// Returns whether everything is read.
     pub(crate) fn is_done(&self) -> bool {
         self.at == self.part.len()
     }
 
-    /// Bytes not read yet.
+    /// Returns the number of bytes not read yet.
     pub(crate) fn left(&self) -> usize {
         self.part.len().saturating_sub(self.at)
     }
 
-    /// Takes the next `count` bytes, as their place in the whole. The only bounds check there is.
+    /// Takes the next `count` bytes and returns their range in the whole. This is the only bounds check.
     #[inline]
     pub(crate) fn span(&mut self, count: usize) -> Result<Range<usize>, Malformed> {
         let start = self.at;
@@ -50,18 +50,18 @@ impl<'a> Reader<'a> {
         Ok(start..end)
     }
 
-    /// The next `count` bytes, without a copy.
+    /// Reads the next `count` bytes without a copy.
     pub(crate) fn bytes(&mut self, count: usize) -> Result<Bytes, Malformed> {
         let span = self.span(count)?;
         Ok(self.slice(span))
     }
 
-    /// Bytes that [`Reader::span`] took, without a copy.
+    /// Returns the bytes that [`Reader::span`] took, without a copy.
     pub(crate) fn slice(&self, span: Range<usize>) -> Bytes {
         if span.is_empty() { Bytes::new() } else { self.bytes.slice(span) }
     }
 
-    /// A reader of the next `count` bytes alone.
+    /// Returns a reader of only the next `count` bytes.
     pub(crate) fn record(&mut self, count: usize) -> Result<Reader<'a>, Malformed> {
         let span = self.span(count)?;
         let part = self.part.get(..span.end).ok_or(Malformed::Truncated)?;
@@ -73,35 +73,35 @@ impl<'a> Reader<'a> {
         if self.is_done() { Ok(()) } else { Err(Malformed::Trailing { record, bytes: self.left() }) }
     }
 
-    /// The next bytes.
+    /// Reads the next `N` bytes.
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let span = self.span(N)?;
         let bytes = self.part.get(span).and_then(<[u8]>::first_chunk);
         bytes.copied().ok_or(Malformed::Truncated)
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
         self.array().map(u8::from_be_bytes)
     }
 
-    /// Two bytes.
+    /// Reads two bytes.
     pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// Four bytes.
+    /// Reads four bytes.
     pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// Eight bytes.
+    /// Reads eight bytes.
     pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A variable-length number (LEB128): seven bits a byte, lowest first, the top bit set in all but the last byte.
-    /// At most four bytes, and none too many.
+    /// Reads a variable-length number (LEB128): seven bits a byte, lowest first, the top bit set in all but the last
+    /// byte. It has at most four bytes, and no superfluous ones.
     #[inline]
     pub(crate) fn varint(&mut self) -> Result<usize, Malformed> {
         match self.part.get(self.at) {

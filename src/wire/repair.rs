@@ -1,4 +1,4 @@
-//! RESEND_REQUEST and EXPIRED: which datagrams are asked for, and which are gone.
+//! RESEND_REQUEST and EXPIRED: requested datagrams, and datagrams that are no longer available.
 
 use super::header::{Header, number};
 use super::reader::Reader;
@@ -6,36 +6,36 @@ use super::{CHECK_BYTES, DATAGRAM_BYTES_MAX, Malformed, RECORD_HEADER_BYTES};
 use crate::message::{Dseq, Epoch};
 use bytes::{BufMut, BytesMut};
 
-/// RESEND_REQUEST: the content of the datagrams is wanted, the datagrams are not.
+/// RESEND_REQUEST: the requester wants the content of the datagrams, not the datagrams.
 pub(super) const FLAG_MANIFESTS_ONLY: u8 = 0x01;
-/// RESEND_REQUEST and EXPIRED: the ranges are of the directed stream to the peer that asks.
+/// RESEND_REQUEST and EXPIRED: the ranges are of the directed stream to the requester.
 pub(super) const FLAG_DIRECTED: u8 = 0x02;
-/// RESEND_REQUEST: the asker hears no multicasts.
+/// RESEND_REQUEST: the requester does not receive multicast.
 pub(super) const FLAG_UNICAST: u8 = 0x04;
 /// Bytes of a range.
 const RANGE_BYTES: usize = 16;
 /// Bytes of the epoch and of the count before the ranges.
 const START_BYTES: usize = 10;
-/// A datagram never has room for more ranges than their count can say.
+/// The count field can express every number of ranges that fits a datagram.
 const _: () = assert!(DATAGRAM_BYTES_MAX / RANGE_BYTES <= u16::MAX as usize);
 
-/// Consecutive datagrams of a stream.
+/// A range of consecutive datagrams of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Range {
-    /// The first; at least 1.
+    /// First datagram; at least 1.
     pub first: Dseq,
-    /// The last; at least `first`.
+    /// Last datagram; at least `first`.
     pub last: Dseq,
 }
 
 impl Range {
-    /// How many datagrams; at least 1.
+    /// Returns the number of datagrams; at least 1.
     pub fn datagrams(&self) -> u64 {
         self.last.0 - self.first.0 + 1
     }
 }
 
-/// A receiver asks a publisher for what it misses (R5).
+/// Request of a receiver for datagrams that it misses (R5).
 ///
 /// ```text
 ///  0                   1                   2                   3
@@ -54,20 +54,21 @@ impl Range {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResendRequest {
-    /// The run of the publisher that is asked. One that came back at the same address is not.
+    /// Epoch of the requested publisher. A publisher that restarted at the same address does not answer.
     pub epoch: Epoch,
-    /// Whether the ranges are of the directed stream to the peer that asks, and not of the multicast stream.
+    /// True if the ranges are of the directed stream to the requester, and not of the multicast stream.
     pub directed: bool,
-    /// Whether only the content of the datagrams is asked for (A4); never with `directed`, where none is kept.
+    /// True if only the content of the datagrams is requested (A4); never with `directed`, for which none is kept.
     pub manifests_only: bool,
-    /// Whether the asker does not hear the publisher's multicasts, so that an answer to the group would not reach it.
+    /// True if the requester does not receive the publisher's multicast, so that an answer to the group would not reach
+    /// it.
     pub unicast: bool,
-    /// What is asked for: at least one range, ascending and disjoint.
+    /// Requested ranges: at least one, ascending and disjoint.
     pub ranges: Vec<Range>,
 }
 
 impl ResendRequest {
-    /// How many ranges fit a request whose datagram has at most `bytes_max` bytes.
+    /// Returns the number of ranges that fit a request whose datagram has at most `bytes_max` bytes.
     pub fn ranges_max(bytes_max: usize) -> usize {
         ranges_max(bytes_max)
     }
@@ -83,7 +84,7 @@ impl ResendRequest {
         Ok(ResendRequest { epoch, directed, manifests_only, unicast, ranges })
     }
 
-    /// Writes the body and gives the record's flags.
+    /// Writes the body and returns the record's flags.
     pub(super) fn encode(&self, out: &mut BytesMut) -> u8 {
         assert!(!(self.directed && self.manifests_only), "no manifests are kept of directed streams");
         out.put_u64(self.epoch.bits());
@@ -95,7 +96,7 @@ impl ResendRequest {
     }
 }
 
-/// A publisher says that it knows nothing any more of datagrams that it was asked for (R6).
+/// Notice of a publisher that it no longer knows anything of requested datagrams (R6).
 ///
 /// ```text
 ///  0                   1                   2                   3
@@ -114,15 +115,15 @@ impl ResendRequest {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired {
-    /// Whose directed stream the ranges are of; `None`: they are of the multicast stream. A peer that came back at the
-    /// same address under a new epoch sees by it that they are not of its own.
+    /// Receiver of the directed stream of the ranges; `None`: they are of the multicast stream. A peer that came back
+    /// at the same address under a new epoch recognizes by it that they are not of its own stream.
     pub receiver: Option<Epoch>,
-    /// What is gone: at least one range, ascending and disjoint.
+    /// Ranges that are no longer available: at least one, ascending and disjoint.
     pub ranges: Vec<Range>,
 }
 
 impl Expired {
-    /// How many ranges fit an EXPIRED whose datagram has at most `bytes_max` bytes.
+    /// Returns the number of ranges that fit an EXPIRED whose datagram has at most `bytes_max` bytes.
     pub fn ranges_max(bytes_max: usize) -> usize {
         ranges_max(bytes_max)
     }
@@ -133,7 +134,7 @@ impl Expired {
         Ok(Expired { receiver, ranges: decode_ranges(reader)? })
     }
 
-    /// Writes the body and gives the record's flags.
+    /// Writes the body and returns the record's flags.
     pub(super) fn encode(&self, out: &mut BytesMut) -> u8 {
         if let Some(receiver) = self.receiver {
             out.put_u64(receiver.bits());

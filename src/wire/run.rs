@@ -1,4 +1,4 @@
-//! RUN: messages of one subject with consecutive numbers, and what it shares with FRAGMENT.
+//! RUN: messages of one subject with consecutive numbers, and the parts that it shares with FRAGMENT.
 
 use super::entry::{self, EntryParts};
 use super::reader::Reader;
@@ -35,25 +35,25 @@ use std::ops::Range;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// What the messages are published on.
+    /// Subject on which the messages are published.
     pub subject: Subject,
-    /// The number of the first message; each following message has the next. `None`: the messages have no numbers.
+    /// Number of the first message; each following message has the next. `None`: the messages have no numbers.
     pub first: Option<Seq>,
-    /// What dates the frame, if the first message begins one.
+    /// Time and offset of the frame, if the first message begins one.
     pub stamp: Option<Stamp>,
-    /// The last number of the frame before, where the publisher still knows it.
+    /// Last number of the previous frame, if the publisher still knows it.
     pub chain: Option<Seq>,
-    /// Whether the messages are journalled events.
+    /// True if the messages are journalled events.
     pub event: bool,
-    /// How many messages; at least 1.
+    /// Number of messages; at least 1.
     pub count: u16,
-    /// Whether each entry has a meta part.
+    /// True if each entry has a meta part.
     meta: bool,
     /// The entries; `decode` has read each of them.
     entries: Bytes,
 }
 
-/// What RUN and FRAGMENT begin with.
+/// Common start of RUN and FRAGMENT.
 pub(super) struct RecordStart {
     pub(super) seq: Option<Seq>,
     pub(super) stamp: Option<Stamp>,
@@ -90,20 +90,20 @@ impl RecordStart {
     }
 }
 
-/// A seq as it stands on the wire.
+/// Decodes a seq from its wire representation.
 pub(super) fn decode_seq(reader: &mut Reader<'_>) -> Result<Seq, Malformed> {
     let raw = reader.u64()?;
     Seq::new(raw).ok_or(Malformed::Seq(raw))
 }
 
-/// Where the optional parts of a message stand.
+/// Location of the optional parts of a message.
 pub(crate) struct EntryMeta {
     reply: Range<usize>,
     headers: Range<usize>,
 }
 
 impl EntryMeta {
-    /// Reads the meta part, or takes it as empty if there is none.
+    /// Reads the meta part, or returns an empty one if there is none.
     pub(crate) fn decode(reader: &mut Reader<'_>, meta: bool) -> Result<EntryMeta, Malformed> {
         if !meta {
             return Ok(EntryMeta { reply: 0..0, headers: 0..0 });
@@ -115,7 +115,7 @@ impl EntryMeta {
         Ok(EntryMeta { reply, headers })
     }
 
-    /// The reply subject, checked.
+    /// Returns the reply subject after checking it.
     pub(crate) fn reply(&self, reader: &Reader<'_>) -> Result<Option<Subject>, Malformed> {
         if self.reply.is_empty() {
             return Ok(None);
@@ -123,13 +123,13 @@ impl EntryMeta {
         Subject::from_bytes(reader.slice(self.reply.clone())).map(Some).map_err(Malformed::Reply)
     }
 
-    /// The header fields.
+    /// Returns the header fields.
     pub(crate) fn headers(&self, reader: &Reader<'_>) -> Headers {
         Headers::from_block(reader.slice(self.headers.clone()))
     }
 }
 
-/// Reads one entry: where its meta part and its payload stand.
+/// Reads one entry and returns the location of its meta part and its payload.
 fn decode_entry(reader: &mut Reader<'_>, meta: bool) -> Result<(EntryMeta, Range<usize>), Malformed> {
     let payload_bytes = reader.varint()?;
     let meta = EntryMeta::decode(reader, meta)?;
@@ -137,7 +137,7 @@ fn decode_entry(reader: &mut Reader<'_>, meta: bool) -> Result<(EntryMeta, Range
     Ok((meta, payload))
 }
 
-/// Reads so many entries.
+/// Reads `count` entries and checks them.
 fn check_entries(reader: &mut Reader<'_>, count: u16, meta: bool) -> Result<(), Malformed> {
     for _ in 0..count {
         if meta {
@@ -150,7 +150,7 @@ fn check_entries(reader: &mut Reader<'_>, count: u16, meta: bool) -> Result<(), 
     Ok(())
 }
 
-/// Whether there can be so many numbers from there on, and at least one.
+/// Returns an error unless `count` is at least 1 and that many numbers exist from `first` on.
 fn check_range(first: Option<Seq>, count: u16) -> Result<(), Malformed> {
     let following = count.checked_sub(1).ok_or(Malformed::RunEmpty)?;
     match first {
@@ -170,10 +170,10 @@ impl Run {
         Ok(Run { subject, first, stamp, chain, event, count, meta, entries })
     }
 
-    /// A run that has come by another way than in a datagram: these entries and nothing else.
+    /// Creates a run from entries that did not arrive in a datagram: these entries and nothing else.
     ///
     /// # Errors
-    /// As of one in a datagram.
+    /// The same as for a run in a datagram.
     pub(crate) fn of_entries(
         subject: Subject,
         first: Option<Seq>,
@@ -188,45 +188,45 @@ impl Run {
         Ok(Run { subject, first, stamp: None, chain: None, event, count, meta, entries })
     }
 
-    /// A run of these entries, at least one, which were packed here: messages of nothing but a payload.
+    /// Creates a run of locally packed entries, at least one: messages that consist only of a payload.
     pub(crate) fn of_packed(subject: Subject, first: Option<Seq>, count: u16, entries: Bytes) -> Run {
         Run { subject, first, stamp: None, chain: None, event: false, count, meta: false, entries }
     }
 
-    /// Whether each entry has a meta part.
+    /// Returns whether each entry has a meta part.
     pub(crate) fn has_meta(&self) -> bool {
         self.meta
     }
 
-    /// The bytes of the entries: what a held run keeps in memory, apart from its datagram's other records.
+    /// Returns the bytes of the entries: the memory that a held run keeps, apart from its datagram's other records.
     pub fn entry_bytes(&self) -> usize {
         self.entries.len()
     }
 
-    /// The messages in order. Each refers to the datagram's memory.
+    /// Returns the messages in order. Each refers to the datagram's memory.
     pub fn messages(&self) -> RunMessages {
         self.clone().into_messages()
     }
 
-    /// The same, of a run that is not needed any more.
+    /// Converts the run into its messages.
     #[inline]
     pub fn into_messages(self) -> RunMessages {
         RunMessages { left: self.count, run: self, at: 0 }
     }
 }
 
-/// The messages of a run.
+/// Iterator over the messages of a run.
 #[derive(Clone, Debug)]
 pub struct RunMessages {
     run: Run,
-    /// Where the next entry stands.
+    /// Location of the next entry.
     at: usize,
     left: u16,
 }
 
 impl RunMessages {
-    /// Goes through the messages that are left, without taking them, up to `count`: reply subject, header fields and payload of
-    /// each.
+    /// Visits up to `count` of the remaining messages without consuming them: reply subject, header fields and payload
+    /// of each.
     pub(crate) fn visit(&self, count: usize, mut each: impl FnMut(&Run, EntryParts<'_>)) {
         let (entries, meta) = (&self.run.entries[..], self.run.meta);
         let mut at = self.at;
@@ -237,7 +237,7 @@ impl RunMessages {
         }
     }
 
-    /// Whether the header fields of one of the messages that are left are such.
+    /// Returns whether `is_such` holds for the header fields of one of the remaining messages.
     #[inline]
     pub(crate) fn any_headers(&self, is_such: impl Fn(&[u8]) -> bool) -> bool {
         let mut any = false;
@@ -247,7 +247,7 @@ impl RunMessages {
         any
     }
 
-    /// The run, and where in it the next `count` entries stand, or as many as are left.
+    /// Returns the run, and the bytes of the next `count` entries in it, or of all remaining entries if fewer.
     pub(crate) fn rest(&self, count: usize) -> (&Run, &[u8]) {
         let entries = self.run.entries.get(self.at..).expect("the place of an entry or the end");
         if usize::from(self.left) <= count {

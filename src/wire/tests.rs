@@ -14,15 +14,15 @@ use std::time::Duration;
 
 /// A datagram of `docs/wire.md`.
 struct Example {
-    /// The name of its block.
+    /// Name of its block.
     name: &'static str,
-    /// What the encoder makes.
+    /// Output of the encoder.
     sealed: Bytes,
     header: Header,
     meaning: Meaning,
 }
 
-/// What a datagram means.
+/// Expected meaning of a datagram.
 #[derive(Debug, PartialEq)]
 enum Meaning {
     Messages(Vec<Sent>),
@@ -47,7 +47,7 @@ fn a_datagram_into_which_nothing_else_fits_is_filled_up_if_little_is_missing() {
         };
         let (plain, messages) = sealed(false);
         let (padded, _) = sealed(true);
-        // A record has four bytes at least.
+        // A record has at least four bytes.
         let is_filled = (4..=125).contains(&(1000 - plain.len()));
         assert_eq!(padded.len(), if is_filled { 1000 } else { plain.len() }, "payloads of {payload} bytes");
         let datagram = decode(padded).unwrap();
@@ -66,7 +66,7 @@ fn the_encoder_and_the_specification_agree_to_the_byte() {
     assert_eq!(encoded, blocks);
 }
 
-/// The blocks of a kind of the specification, "```KIND NAME": name and digits.
+/// Returns the blocks of a kind of the specification, "```KIND NAME": name and digits.
 fn blocks(text: &str, kind: &str) -> Vec<(String, String)> {
     let block = |part: &str| {
         let (name, rest) = part.split_once('\n').unwrap();
@@ -98,7 +98,7 @@ fn truncated_examples_are_refused() {
         for length in 0..sealed.len() {
             assert!(decode(sealed.slice(..length)).is_err(), "{name} cut to {length}");
         }
-        // With a check value that fits again, only a cut between two records leaves a whole datagram.
+        // With a matching check value, only a cut between two records leaves a complete datagram.
         for length in 0..sealed.len() - CHECK_BYTES {
             let mut cut = sealed.slice(..length).to_vec();
             repair(&mut cut);
@@ -107,7 +107,7 @@ fn truncated_examples_are_refused() {
     }
 }
 
-/// Where the header and each record of a datagram end.
+/// Returns the ends of the header and of each record of a datagram.
 fn record_ends(sealed: &[u8], header_bytes: usize) -> Vec<usize> {
     let mut ends = vec![header_bytes];
     while let Some([_, _, high, low, ..]) = sealed.get(ends[ends.len() - 1]..sealed.len() - CHECK_BYTES) {
@@ -354,7 +354,7 @@ fn whatever_is_built_decodes_to_the_same() {
         assert_eq!((datagram.header, datagram.messages_begun()), (header, sent.len() as u64), "seed {seed}");
         let received: Vec<Sent> = datagram.records.iter().flat_map(received).collect();
         assert_eq!(received, sent, "seed {seed}");
-        // What decodes encodes back, to the byte.
+        // Decoded messages encode back to the same bytes.
         for (index, sending) in received.iter().enumerate() {
             assert!(builder.push(&sending.entry()), "seed {seed}, message {index}");
         }
@@ -435,7 +435,7 @@ fn padding_reaches_the_wanted_size() {
     assert_eq!(encode_control(&header(Kind::Control), &record, DATAGRAM_BYTES_MAX).len(), DATAGRAM_BYTES_MAX);
 }
 
-/// What a message carries on the wire; the property tests compare it on both sides.
+/// Content of a message on the wire; the property tests compare it on both sides.
 #[derive(Clone, Debug, PartialEq)]
 struct Sent {
     message: Message,
@@ -462,7 +462,7 @@ fn received(record: &Record) -> Vec<Sent> {
     run.messages().enumerate().map(sent).collect()
 }
 
-/// Draws a message that often extends the run of the one before.
+/// Draws a message that often extends the run of the previous one.
 fn following(rng: &mut Rng, before: Option<&Sent>) -> Sent {
     let payload_bytes = [0, 1, 20, 127, 128, 300, 20_000][rng.below(7) as usize];
     let payload = noise(rng, payload_bytes);
@@ -525,7 +525,7 @@ fn announce() -> Announce {
     }
 }
 
-/// Decodes and looks at everything that can be looked at.
+/// Decodes a datagram and reads everything in it.
 fn read_all(bytes: Bytes) {
     let Ok(datagram) = decode(bytes) else { return };
     for record in &datagram.records {
@@ -541,7 +541,7 @@ fn read_all(bytes: Bytes) {
     }
 }
 
-/// A record in hexadecimal, with its length filled in.
+/// Returns a record in hexadecimal, with its length filled in.
 fn record(record_type: &str, flags: &str, body: &str) -> String {
     let bytes = unhex(body).len();
     format!("{record_type}{flags}{bytes:04x}{body}")
@@ -562,7 +562,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// One datagram for each record and for what it can carry.
+/// Returns one datagram for each record and for each optional part.
 fn examples() -> Vec<Example> {
     let seq = |raw: u64| Seq::new(raw).unwrap();
     let stamp = Some(Stamp { time: WallTime::from_nanos(0x1706_6b71_0b70_6c00), offset: 7 });
@@ -617,7 +617,7 @@ fn of_messages(name: &'static str, kind: Kind, messages: Vec<Sent>) -> Example {
     Example { name, sealed: builder.seal(&header), header, meaning: Meaning::Messages(messages) }
 }
 
-/// The second part of a message whose first seven bytes were in the datagram before.
+/// Returns the second part of a message whose first seven bytes were in the previous datagram.
 fn of_fragment(sent: Sent) -> Example {
     let (meta, body) = body_of((&sent.message).into());
     let mut builder = Builder::new(1400);

@@ -1,8 +1,8 @@
-//! The texts of configuration errors, whole: what people read must be looked at, not matched by its first word.
+//! The full texts of configuration errors: texts for people must be compared whole, not by their first word.
 
-/// A file and everything that is said about it.
+/// A file and all errors that are reported about it.
 pub struct Case {
-    /// What is wrong.
+    /// The kind of mistake.
     pub name: &'static str,
     /// The file.
     pub text: &'static str,

@@ -1,4 +1,4 @@
-//! Who may come in, with published client libraries and without.
+//! Authentication, with published client libraries and without.
 
 use super::Peer;
 use super::talk::{Nats, Protocol, Redis, Talk};
@@ -11,10 +11,10 @@ use std::process::Command;
 const ACCOUNTS: &str = "accounts=user alice password s3cret ; token t0ken headers ; \
                         nkey UB43KVROR7TFJ6KAPCYRF2FJROTZAH4FHLTJLPWX4DRZCC5NASLGJBFE ; user default password plain";
 const SEED: &str = "SUAACAQDAQCQMBYIBEFAWDANBYHRAEISCMKBKFQXDAMRUGY4DUPB6IC5CQ";
-/// Of another pair.
+/// Seed of another pair.
 const OTHER_SEED: &str = "SUAAEAYEAUDAOCAJBIFQYDIOB4IBCEQTCQKRMFYYDENBWHA5DYPSAIOM6Y";
 
-/// Has a published client library connect, hear itself, and leave; what it tells.
+/// Makes a published client library connect, receive its own message, and leave; returns its output.
 pub fn enters(wanted: Value) -> Value {
     let python = root().join("target/clients/python/bin/python3");
     let script = root().join("tests/clients/enter.py");
@@ -67,7 +67,7 @@ fn wrong_credentials_are_refused_in_the_protocols_words_and_counted() {
         assert!(why.contains("Authorization Violation"), "{why}");
         refused += 1;
     }
-    // A key that is right with a signature that is not, a signature of something else, and things that are nothing.
+    // A valid key with an invalid signature, a signature of something else, and malformed values.
     let key = "UB43KVROR7TFJ6KAPCYRF2FJROTZAH4FHLTJLPWX4DRZCC5NASLGJBFE";
     for (nkey, signature) in [(key, ""), (key, "AAAA"), (key, &"A".repeat(86)[..]), ("U", "!"), ("", "")] {
         let mut client = peer.connect(Nats);
@@ -88,7 +88,7 @@ fn wrong_credentials_are_refused_in_the_protocols_words_and_counted() {
     guesses_end(&peer);
 }
 
-/// Who tries many passwords has to connect again and again.
+/// Checks that a client that tries many passwords has to reconnect again and again.
 fn guesses_end(peer: &Peer) {
     let mut client = peer.connect(Redis);
     for _ in 0..100 {
@@ -114,7 +114,7 @@ fn nothing_is_done_for_who_has_not_said_who_it_is() {
         client.send(format!("{line}\r\n"));
         client.expect("-NOAUTH Authentication required.");
     }
-    // Nor may it make the peer keep much.
+    // Nor may it make the peer buffer much.
     client.send(b"*2\r\n$4\r\nAUTH\r\n$100000\r\n");
     assert_eq!(client.rest(), "-ERR Protocol error: unauthenticated bulk length\r\n");
     let mut publisher = enter(&peer, Redis);
@@ -122,7 +122,7 @@ fn nothing_is_done_for_who_has_not_said_who_it_is() {
     assert_eq!(listener.message(), ("b".into(), b"only this".into()));
 }
 
-/// A client with the right password.
+/// Connects a client with the right password.
 fn enter(peer: &Peer, protocol: Protocol) -> Talk {
     let mut client = peer.connect(protocol);
     match protocol {
@@ -167,7 +167,7 @@ fn who_has_the_word_gets_headers_of_the_bus_and_others_do_not() {
     assert!(offset.strip_prefix("Seqcast-Offset: ").is_some_and(|digits| digits.parse::<u32>().is_ok()), "{offset}");
     told.expect("");
     told.expect("x");
-    // What a publisher says in the bus's name is not passed on.
+    // Headers in the bus's own name are not passed on from a publisher.
     plain.send(b"HPUB a 43 44\r\nNATS/1.0\r\nSeqcast-Lost: 7\r\nseqcast-x: y\r\n\r\ny\r\n");
     assert_eq!(plain.message(), ("a".into(), b"y".into()));
     plain.settle();

@@ -1,4 +1,4 @@
-//! What clients send that is wrong.
+//! Invalid input from clients.
 
 use super::Peer;
 use super::talk::{Nats, Protocol, Redis, Talk, command};
@@ -12,7 +12,7 @@ fn peer() -> Peer {
     Peer::start(&["message-size=64 kb", "hold-size=1 mb", "reassembly-size=1 mb", "client-queue-size=1 mb"])
 }
 
-/// Somebody who has nothing to do with it, and is served all the time.
+/// Uninvolved clients, which are served all the time.
 struct Others(Vec<(Talk, Talk)>);
 
 impl Others {
@@ -40,7 +40,7 @@ impl Others {
     }
 }
 
-/// What is wrong, the error that it gets, and whether the connection ends.
+/// Returns invalid inputs, each with its error, and whether the connection ends.
 fn nats_mistakes() -> Vec<(Vec<u8>, &'static str, bool)> {
     let with = |begin: &[u8], byte: u8, count: usize| [begin, &vec![byte; count], b"\r\n"].concat();
     vec![
@@ -139,7 +139,7 @@ fn channels_that_are_no_subjects_are_refused_and_named() {
         assert!(line.starts_with("-ERR "), "{line}");
         client.settle();
     }
-    // What is no UTF-8 is a channel all the same, and arrives as it was.
+    // A channel that is not UTF-8 is valid all the same, and arrives unchanged.
     let mut subscriber = peer.client(Redis);
     subscriber.send(command(&[b"SUBSCRIBE", b"\xff\xfe a\n"]));
     subscriber.push();
@@ -173,7 +173,7 @@ fn random_bytes_do_no_harm() {
     for round in 0..100 {
         let protocol = Protocol::ALL[round % 2];
         let mut client = peer.connect(protocol);
-        // Half of them begin with something right.
+        // Half of them begin with valid input.
         if round % 4 < 2 {
             client.enter();
             client.send(protocol.publish("junk", "x"));
@@ -191,7 +191,7 @@ fn random_bytes_do_no_harm() {
 #[test]
 fn who_never_ends_a_command_holds_little_and_nobody_up() {
     const CLIENTS: usize = 100;
-    // What a NATS client may send.
+    // Maximum payload that a NATS client may send.
     const PAYLOAD_BYTES: usize = MESSAGE_BYTES - 255;
     let peer = peer();
     let mut others = Others::new(&peer);
@@ -209,14 +209,14 @@ fn who_never_ends_a_command_holds_little_and_nobody_up() {
         clients.push(client);
     }
     others.are_served();
-    // A buffer may be twice as large as what is in it.
+    // A buffer may be twice as large as its content.
     let held = resident_bytes(&peer).saturating_sub(before);
     let held_max = CLIENTS * (3 * MESSAGE_BYTES) + (8 << 20);
     assert!(held < held_max, "{held} bytes are held for {CLIENTS} clients");
     for client in &mut clients {
         assert!(!client.has_ended(), "they have all the time");
     }
-    // Each of them may still go on.
+    // Each of them may still continue.
     let mut subscriber = peer.client(Nats);
     subscriber.subscribe("half", 1);
     clients[0].send(b"x\r\n");
@@ -225,7 +225,7 @@ fn who_never_ends_a_command_holds_little_and_nobody_up() {
     wait_until("they are gone", || peer.count(Nats, "clients") + peer.count(Redis, "clients") == 5);
 }
 
-/// The memory of a peer.
+/// Returns the resident memory of a peer in bytes.
 fn resident_bytes(peer: &Peer) -> usize {
     let status = super::show(&peer.place, "status");
     let text = fs::read_to_string(format!("/proc/{}/status", status["status"]["pid"])).expect("it runs");

@@ -1,4 +1,4 @@
-//! How many may come in, how long they may take to say who they are, and where a listener may not be.
+//! Limits on connections and on the time for authentication, and addresses that a listener may not use.
 
 use super::talk::{Nats, Protocol, Redis, Talk, command};
 use super::{Peer, show};
@@ -16,7 +16,7 @@ fn who_does_not_say_who_it_is_is_closed_in_time() {
     let begun = now();
     let mut nats = peer.connect(Nats);
     let mut redis = peer.connect(Redis);
-    // Saying something else, or half of it, gains no time.
+    // Sending something else, or half of it, gains no time.
     nats.send(b"CONNECT {\"user\":\"ali");
     redis.send(b"*3\r\n$4\r\nAUTH\r\n");
     assert!(nats.rest().ends_with("\r\n-ERR 'Authentication Timeout'\r\n"));
@@ -68,7 +68,7 @@ fn who_comes_and_goes_thousands_of_times_leaves_nothing_behind() {
     for index in 0..FLOOD {
         let protocol = Protocol::ALL[index as usize % 2];
         let mut client = peer.connect(protocol);
-        // Some say nothing, some the half of something, some all of it; none waits for an answer.
+        // Some send nothing, some the half of something, some all of it; none waits for an answer.
         match index % 6 / 2 {
             0 => {}
             1 => client.try_send(b"PUB"),
@@ -87,7 +87,7 @@ fn who_comes_and_goes_thousands_of_times_leaves_nothing_behind() {
     wait_until("no file is left open", || open_files() <= before);
 }
 
-/// A peer that begins with a limit of so many open files.
+/// Starts a peer with a limit of `files` open files.
 fn with_files(files: u32) -> Peer {
     let place = Place::new();
     let seqcast = env!("CARGO_BIN_EXE_seqcast");
@@ -105,7 +105,7 @@ fn a_peer_takes_as_many_files_as_it_may_and_does_without_more() {
     let peer = with_files(64);
     let mut clients: Vec<Talk> = (0..200).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
     clients[0].subscribe("a", 1);
-    // No more from now on: whoever comes waits, nobody else notices, and the log stays short.
+    // No more connections from now on: new ones wait, no other client notices, and the log stays short.
     let pid = show(&peer.place, "status")["status"]["pid"].to_string();
     let limit = |files: usize| {
         let outcome = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={files}:")]).status();
@@ -147,13 +147,13 @@ fn a_flood_of_strangers_leaves_room_for_who_has_a_password() {
     late.send(Nats.publish("a", "x"));
     assert_eq!(known.message(), ("a".into(), b"x".into()));
     assert!(both("clients") <= 16 + 2);
-    // Whoever came first had to go.
+    // The oldest connections were evicted.
     assert!(FLOOD as u64 - 16 <= both("unauthorized"), "{}", both("unauthorized"));
     drop(strangers);
     wait_until("they are gone", || both("clients") == 2);
 }
 
-/// What is asked takes little to write, and the answer is not wanted.
+/// The requests are short, and the client does not read the answers.
 #[test]
 fn who_asks_for_long_lists_again_and_again_keeps_nobody_waiting() {
     const CHANNELS: usize = 20_000;
@@ -169,7 +169,7 @@ fn who_asks_for_long_lists_again_and_again_keeps_nobody_waiting() {
     let begun = now();
     (0..5).for_each(|_| other.settle());
     assert!(now().since(begun) < Duration::from_secs(2), "{:?}", now().since(begun));
-    // What was asked is answered all the same.
+    // The requests are answered all the same.
     drop(subscriber);
     asker.send(b"CLIENT REPLY ON\r\nPUBSUB NUMPAT\r\n");
     asker.expect("+OK");
@@ -204,7 +204,7 @@ fn globs_that_would_hold_up_every_message_are_refused() {
     publisher.send(Redis.publish(&"a".repeat(255), "x"));
     publisher.expect(":0");
     assert!(now().since(begun) < Duration::from_secs(1), "{:?}", now().since(begun));
-    // Others may still have some.
+    // Other clients may still have some.
     publisher.send(command(&[b"PSUBSCRIBE", b"a*"]));
     assert_eq!(publisher.push()[0], b"psubscribe");
     slow.send(Redis.publish("a", "x"));

@@ -1,4 +1,4 @@
-//! What all clients hold together.
+//! Memory that all clients hold together.
 
 use super::Peer;
 use super::slow::{SETTINGS, SUBJECT, flood, reader};
@@ -22,7 +22,7 @@ fn who_holds_most_of_half_commands_is_closed() {
     let mut subscriber = peer.client(Nats);
     subscriber.subscribe("a", 1);
     let mut clients: Vec<Talk> = (0..12).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
-    // Each sends more than those before, so that one of the last has to go.
+    // Each sends more than those before, so that one of the last is evicted.
     let payload = |index: usize| vec![b'x'; (450 + 40 * index) << 10];
     let mut held = 0;
     for (index, client) in clients.iter_mut().enumerate() {
@@ -39,7 +39,7 @@ fn who_holds_most_of_half_commands_is_closed() {
     let rows = peer.rows("clients");
     assert_eq!(rows.iter().filter_map(|row| row["unread_bytes"].as_u64()).sum::<u64>(), peer.held());
     assert!(peer.process.stderr_so_far().iter().any(|line| line.contains("see listener-memory")));
-    // Who was there first can end what it has begun.
+    // The first client can end the command that it has begun.
     let first = &mut clients[0];
     let command = first.protocol.publish("a", payload(0));
     first.send(&command[command.len() - LEFT..]);

@@ -1,4 +1,5 @@
-//! Several peers of one group: what clients of a NATS or Redis listener see when a peer is killed, starts, or gets a new subscription.
+//! Several peers of one group: the view of clients of a NATS or Redis listener when a peer is killed, starts, or gets
+//! a new subscription.
 
 use super::Peer;
 use super::talk::{Nats, Redis, Talk};
@@ -12,9 +13,9 @@ use std::time::Duration;
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Reply subject of every requesting client here.
 const REPLY: &str = "_INBOX.1";
-/// Subject of the advisories about what receivers of a publisher's messages missed.
+/// Subject of the advisories about losses at receivers of a publisher's messages.
 const OUTBOUND: &str = "_RV.ERROR.SYSTEM.DATALOSS.OUTBOUND.BCAST";
-/// How long a client waits for an answer before it repeats its request.
+/// Time that a client waits for an answer before it repeats its request.
 const REPEAT: Duration = Duration::from_millis(50);
 
 /// Starts a peer with this name in the group of `port`.
@@ -42,7 +43,7 @@ fn kill(peer: Peer) -> Place {
     place
 }
 
-/// A NATS client that is subscribed to [`REPLY`].
+/// Returns a NATS client that is subscribed to [`REPLY`].
 fn requester(peer: &Peer) -> Talk {
     let mut client = peer.client(Nats);
     client.subscribe(REPLY, 9);
@@ -53,7 +54,7 @@ fn request(subject: &str) -> String {
     format!("PUB {subject} {REPLY} 1\r\nx\r\n")
 }
 
-/// What a requester got.
+/// Outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     NoResponders,
@@ -147,7 +148,8 @@ fn first_queue_request_after_start_is_answered() {
     }
 }
 
-/// Starts a peer, and sends a request on `subject` as soon as its NATS listener is open: no other peer can be known by then.
+/// Starts a peer, and sends a request on `subject` as soon as its NATS listener is open: no other peer can be known
+/// by then.
 fn request_at_start(place: &Place, name: &str, port: u16, subject: &str) -> (Running, Talk) {
     let [name, port] = [format!("name={name}"), format!("port={port}")];
     let process = place.start(&["peer", "--nats", "0", "--set", &name, "--set", &port]);

@@ -10,14 +10,15 @@ use std::thread::JoinHandle;
 
 const ADVISORY: &str = "_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST";
 pub(super) const SUBJECT: &str = "flood";
-/// So many messages are published at once, which a client that reads has room for.
+/// Number of messages that are published at once; a client that reads has room for them.
 const BURST: usize = 10_000;
 const BURSTS: usize = 100;
-/// Little room, so that it is soon full.
+/// Settings with small queues, which are soon full.
 pub(super) const SETTINGS: [&str; 4] =
     ["message-size=64 kb", "hold-size=1 mb", "reassembly-size=1 mb", "client-queue-size=1 mb"];
 
-/// A subscriber that reads, in a thread of its own; it says when it has read a burst, and gives back what it got.
+/// Starts a subscriber that reads, in a thread of its own. It reports each burst that it has read, and returns what
+/// it got.
 pub(super) fn reader(peer: &Peer, protocol: Protocol) -> (Receiver<()>, JoinHandle<()>) {
     let mut client = peer.client(protocol);
     client.subscribe(SUBJECT, 1);
@@ -50,7 +51,7 @@ pub(super) fn flood(peer: &Peer, protocol: Protocol, has_read: &Receiver<()>) {
     }
 }
 
-/// The row of the one client that has dropped messages.
+/// Returns the row of the one client that has dropped messages.
 fn dropper(peer: &Peer) -> Option<Value> {
     let rows = peer.rows("clients");
     let mut droppers = rows.into_iter().filter(|row| row["dropped"] != 0);
@@ -70,7 +71,7 @@ fn loses_exactly_what_it_is_told(protocol: Protocol) {
     reading.join().expect("the reader got everything, in order");
     let dropped = dropper(&peer).expect("who does not read loses something")["dropped"].as_u64().unwrap();
     assert_eq!(peer.count(protocol, "slow"), 1);
-    // It reads again: first what waited, then how many are missing.
+    // It reads again: first the queued messages, then the number of missing ones.
     let mut received = 0;
     let told = loop {
         let (subject, told) = sleeper.message();
@@ -87,7 +88,7 @@ fn loses_exactly_what_it_is_told(protocol: Protocol) {
     );
     assert_eq!(told["lost"], dropped, "{told}");
     assert_eq!(received as u64 + dropped, (BURST * BURSTS) as u64, "received + lost = published");
-    // And from then on it gets everything again.
+    // From then on it gets everything again.
     let mut publisher = peer.client(protocol);
     publisher.send(protocol.publish(SUBJECT, "after"));
     assert_eq!(sleeper.message(), (SUBJECT.to_owned(), b"after".to_vec()));
@@ -104,7 +105,7 @@ fn a_redis_client_that_does_not_read_loses_exactly_what_it_is_told() {
     loses_exactly_what_it_is_told(Redis);
 }
 
-/// The next message: its subject and its payload.
+/// Returns the next message: its subject and its payload.
 fn next(client: &mut Talk) -> (String, String) {
     if client.protocol == Nats {
         let (subject, payload) = client.message();
@@ -115,7 +116,7 @@ fn next(client: &mut Talk) -> (String, String) {
     (lines[2 * parts - 3].clone(), lines[2 * parts - 1].clone())
 }
 
-/// A message that is large by its headers or by its payload.
+/// Returns a message that is large by its headers or by its payload.
 fn large(protocol: Protocol) -> Vec<u8> {
     let text = "x".repeat(60_000);
     match protocol {
@@ -151,7 +152,7 @@ fn has_no_more_room_with_many_subscriptions(protocol: Protocol) {
     publisher.settle();
     let row = dropper(&peer).expect("there is no room for all of it");
     assert!(row["queued_bytes"].as_u64().unwrap() < 4 << 20, "{row}");
-    // It gets what there was room for, and is told how many the others are.
+    // It gets the messages that there was room for, and the number of the others.
     let mut received = 0;
     let told = loop {
         let (subject, told) = next(&mut sleeper);
@@ -200,7 +201,7 @@ fn a_client_that_does_not_read_is_closed_where_that_is_wanted() {
     let told = peer.process.stderr_so_far();
     assert_eq!(told.iter().filter(|line| line.contains("client closed, as slow-client says")).count(), 2);
     for sleeper in &mut sleepers {
-        // What the system had taken for it before may still come.
+        // Bytes that the system had already accepted for it may still come.
         let rest = sleeper.rest();
         assert!(rest.len() < BURST * BURSTS * 16 && !rest.contains("after"));
     }
@@ -220,7 +221,7 @@ fn who_is_turned_away_and_does_not_read_is_gone_all_the_same() {
             publisher.send(Nats.publish(SUBJECT, vec![b'x'; 60_000]).repeat(17));
             publisher.settle();
         }
-        // Its error waits behind what it does not read.
+        // Its error waits behind the output that it does not read.
         sleeper.send(wrong);
         wait_until("it is gone", || peer.count(Nats, "clients") + peer.count(Redis, "clients") == 1);
         assert_eq!(peer.count(protocol, "faults"), 1);
@@ -233,9 +234,9 @@ fn a_client_that_asks_and_does_not_listen_does_not_fill_the_memory_and_gets_its_
     for protocol in Protocol::ALL {
         let mut client: Talk = peer.client(protocol);
         client.may_stall();
-        // Both protocols have this word.
+        // Both protocols have this command.
         let asks = b"PING\r\n".repeat(10_000);
-        // Answers wait, and no more questions are taken: the client's own writing stops.
+        // Answers wait, and no more requests are read: the client's own writing stops.
         let mut sent = 0_usize;
         while client.sends(&asks) {
             sent += 1;
@@ -244,7 +245,7 @@ fn a_client_that_asks_and_does_not_listen_does_not_fill_the_memory_and_gets_its_
         let row = peer.rows("clients").into_iter().max_by_key(|row| row["queued_bytes"].as_u64()).unwrap();
         assert!(row["queued_bytes"].as_u64().unwrap() < 4 << 20, "{row}");
         peer.client(protocol).settle();
-        // When it listens, it gets an answer to each.
+        // After it has read, it has an answer to each.
         let answer = if protocol == Nats { "PONG" } else { "+PONG" };
         (0..sent * 10_000).for_each(|_| client.expect(answer));
     }

@@ -1,4 +1,4 @@
-//! Peers that end, politely or not.
+//! Peers that end, in order or by a kill.
 
 use super::Peer;
 use super::talk::{Nats, Protocol, Redis};
@@ -55,7 +55,7 @@ fn a_client_that_does_not_read_does_not_hold_up_a_stop() {
 
 #[test]
 fn a_peer_that_was_killed_starts_again_at_the_same_ports_at_once() {
-    // Ports that the system gives to nobody by itself.
+    // Ports that the system never assigns by itself.
     let ports = [Place::new().port(), Place::new().port()];
     let peer = Peer::start_at(Place::new(), ports, &[]);
     let mut clients = Protocol::ALL.map(|protocol| peer.client(protocol));

@@ -17,7 +17,7 @@ pub use Protocol::{Nats, Redis};
 impl Protocol {
     pub const ALL: [Protocol; 2] = [Nats, Redis];
 
-    /// What a client sends to publish.
+    /// Returns the bytes that a client sends to publish.
     pub fn publish(self, subject: &str, payload: impl AsRef<[u8]>) -> Vec<u8> {
         let payload = payload.as_ref();
         match self {
@@ -27,7 +27,7 @@ impl Protocol {
     }
 }
 
-/// A Redis command.
+/// Returns a Redis command.
 pub fn command(arguments: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
     for argument in arguments {
@@ -43,7 +43,7 @@ pub struct Talk {
     pub protocol: Protocol,
     stream: TcpStream,
     read: Vec<u8>,
-    /// What of `read` has been looked at.
+    /// Offset in `read` up to which bytes have been taken.
     at: usize,
 }
 
@@ -72,7 +72,7 @@ impl Talk {
         self.settle();
     }
 
-    /// Waits until the peer has done what was sent.
+    /// Waits until the peer has processed all that was sent.
     pub fn settle(&mut self) {
         match self.protocol {
             Nats => {
@@ -87,7 +87,7 @@ impl Talk {
         }
     }
 
-    /// Passes over the answer to `HELLO`, whose last field is an empty list.
+    /// Skips the answer to `HELLO`, whose last field is an empty list.
     pub fn settle_after_hello(&mut self) {
         while self.line() != "*0" {}
         self.settle();
@@ -97,28 +97,28 @@ impl Talk {
         self.stream.write_all(bytes.as_ref()).expect("the peer reads");
     }
 
-    /// Sends what the peer may not want to read to its end.
+    /// Sends bytes that the peer may not read to their end.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) {
         // It closes the connection when it has seen enough.
         let _ = self.stream.write_all(bytes.as_ref());
     }
 
-    /// Sends nothing more, and still listens.
+    /// Closes the sending side, and still reads.
     pub fn stop_talking(&mut self) {
         self.stream.shutdown(Shutdown::Write).expect("the connection stands");
     }
 
-    /// From now on [`Talk::sends`] waits for a moment only.
+    /// Shortens the time that [`Talk::sends`] waits from now on.
     pub fn may_stall(&mut self) {
         self.stream.set_write_timeout(Some(Duration::from_secs(2))).expect("a time above 0");
     }
 
-    /// Whether the peer takes all of this.
+    /// Returns whether the peer takes all of this.
     pub fn sends(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// Subscribes, and waits until that is so. NATS clients call the subscription `sid`.
+    /// Subscribes, and waits until that is confirmed. NATS clients call the subscription `sid`.
     pub fn subscribe(&mut self, subject: &str, sid: u32) {
         match self.protocol {
             Nats => {
@@ -133,7 +133,7 @@ impl Talk {
         }
     }
 
-    /// The next line, without its end.
+    /// Returns the next line, without its end.
     #[track_caller]
     pub fn line(&mut self) -> String {
         loop {
@@ -146,7 +146,7 @@ impl Talk {
         }
     }
 
-    /// The next line, which must be this one. That the peer asks whether the client is there is passed over.
+    /// Checks that the next line is this one. Pings of the peer are skipped.
     #[track_caller]
     pub fn expect(&mut self, text: &str) {
         let mut line = self.line();
@@ -156,7 +156,7 @@ impl Talk {
         assert_eq!(line, text);
     }
 
-    /// So many bytes and the end of the line behind them.
+    /// Returns the next `count` bytes, and skips the end of the line behind them.
     #[track_caller]
     fn bytes(&mut self, count: usize) -> Vec<u8> {
         while self.read.len() < self.at + count + 2 {
@@ -167,7 +167,7 @@ impl Talk {
         bytes
     }
 
-    /// The parts of a Redis message: byte strings, and a number as its text.
+    /// Returns the parts of a Redis message: byte strings, and a number as its text.
     #[track_caller]
     pub fn push(&mut self) -> [Vec<u8>; 3] {
         let line = self.line();
@@ -182,7 +182,7 @@ impl Talk {
         })
     }
 
-    /// The next message: its subject and its payload, without headers. Questions whether the client is there are answered.
+    /// Returns the next message: its subject and its payload, without headers. Pings of the peer are answered.
     #[track_caller]
     pub fn message(&mut self) -> (String, Vec<u8>) {
         if self.protocol == Redis {
@@ -230,14 +230,14 @@ impl Talk {
         }
     }
 
-    /// Everything until the peer closes the connection, which it must.
+    /// Returns everything until the peer closes the connection, which it must.
     #[track_caller]
     pub fn rest(&mut self) -> String {
         while self.fill() {}
         self.unread()
     }
 
-    /// Whether the connection has ended by now; what came before that is kept.
+    /// Returns whether the connection has ended by now; bytes before the end are kept.
     pub fn has_ended(&mut self) -> bool {
         self.stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a time above 0");
         let mut scratch = [0; 4096];
@@ -258,7 +258,7 @@ impl Talk {
         text
     }
 
-    /// Reads more. False at the end of the connection.
+    /// Reads more bytes. Returns false at the end of the connection.
     #[track_caller]
     fn fill(&mut self) -> bool {
         if 1 << 16 < self.at {

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// A peer with both listeners encrypted, and the certificate that its clients must trust.
+/// Starts a peer with both listeners encrypted; returns it and the certificate that its clients must trust.
 fn start(optional: &str, settings: &[&str]) -> (Peer, String) {
     let place = Place::new();
     let [certificate, key] = certificate(place.dir(), "listener").map(|path| path.display().to_string());
@@ -21,7 +21,7 @@ fn start(optional: &str, settings: &[&str]) -> (Peer, String) {
     (Peer::start_at(place, [0, 0], &settings), certificate)
 }
 
-/// Runs `redis-cli` and gives what it prints.
+/// Runs `redis-cli` and returns its output.
 fn redis_cli(peer: &Peer, arguments: &[&str]) -> String {
     let port = peer.port(Redis).to_string();
     let output =
@@ -41,7 +41,7 @@ fn clients_encrypt_where_they_must() {
         assert_eq!(entered, json!({ "data": "hello", "encrypted": true }));
     }
     assert_eq!(redis_cli(&peer, &["--tls", "--cacert", &certificate, "PUBLISH", "a", "x"]), "0");
-    // Who trusts somebody else does not come in, and does no harm.
+    // A client that trusts another certificate does not connect, and does no harm.
     let [other, _] = crate::support::certificate::certificate(peer.place.dir(), "other");
     for url in [format!("tls://127.0.0.1:{nats}"), format!("rediss://127.0.0.1:{redis}")] {
         let entered = enters(json!({ "url": url, "ca": other.display().to_string() }));
@@ -57,7 +57,7 @@ fn who_does_not_encrypt_is_told_that_it_must() {
     assert!(info.contains("\"tls_required\":true"), "{info}");
     nats.send(b"CONNECT {}\r\nPING\r\n");
     assert_eq!(nats.rest(), "-ERR 'Secure Connection - TLS Required'\r\n");
-    // Who says nothing at all is not asked anything in clear.
+    // A silent client gets no byte in clear.
     let mut silent = peer.connect(Nats);
     silent.line();
     assert_eq!(silent.rest(), "-ERR 'Secure Connection - TLS Required'\r\n");
@@ -72,7 +72,7 @@ fn who_does_not_encrypt_is_told_that_it_must() {
     for protocol in Protocol::ALL {
         assert!(1 <= peer.count(protocol, "faults"));
     }
-    // A handshake that is none ends, too; and one that never ends holds nobody up.
+    // An invalid handshake ends, too; and one that never ends delays no other client.
     let mut broken = peer.connect(Redis);
     broken.send(b"\x16\x03\x01\0\x05hello");
     broken.rest();
@@ -98,8 +98,8 @@ fn clients_may_encrypt_where_they_need_not() {
     assert!(encrypted_by_choice(&peer, &certificate, 0).contains("PONG"));
 }
 
-/// A NATS client of few words that encrypts because it may, which those of the libraries do only if they must, and then is silent
-/// for so many seconds.
+/// Runs a minimal NATS client that encrypts by choice; those of the libraries do so only if they must. It is then
+/// silent for `silence` seconds. Returns its output.
 fn encrypted_by_choice(peer: &Peer, certificate: &str, silence: u64) -> String {
     let script = "import socket, ssl, sys, time
 plain = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
@@ -184,7 +184,7 @@ fn who_must_encrypt_and_does_not_come_to_an_end_is_a_stranger_and_closed_in_time
     let mut texts = strangers.iter_mut().map(Talk::rest);
     let mut text = || texts.next().expect("one of each");
     assert!(text().ends_with("\r\n-ERR 'Secure Connection - TLS Required'\r\n"));
-    // In the middle of a handshake nothing can be said but that it ends.
+    // In the middle of a handshake the peer can only end the connection, without an error text.
     let nats_half = text();
     assert!(nats_half.starts_with("INFO {") && !nats_half.contains("-ERR"), "{nats_half:?}");
     assert_eq!(text(), "-ERR this listener takes encrypted connections only\r\n");
@@ -193,18 +193,18 @@ fn who_must_encrypt_and_does_not_come_to_an_end_is_a_stranger_and_closed_in_time
     for protocol in Protocol::ALL {
         assert_eq!((peer.count(protocol, "faults"), peer.count(protocol, "clients")), (2, 0));
     }
-    // Those that came first have to go for others, who come in all the same.
+    // The oldest connections are evicted for new ones, which all connect.
     let flood: Vec<Talk> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
     wait_until("all of them have been taken in", || peer.count(Nats, "accepted") == FLOOD as u64 / 2 + 2);
     assert_eq!(redis_cli(&peer, &["--tls", "--cacert", &certificate, "PING"]), "PONG");
     assert!(peer.count(Nats, "clients") + peer.count(Redis, "clients") <= 8);
     drop(flood);
-    // Who encrypts is no stranger any more, and has all the time.
+    // A client that has encrypted counts as authenticated, and has no deadline.
     let (peer, certificate) = start(" optional", &[]);
     let mut half = peer.connect(Redis);
     half.send(b"\x16\x03\x01\x02\0\x01");
     assert!(encrypted_by_choice(&peer, &certificate, 3).contains("PONG"));
-    // Who has begun has to come to an end.
+    // A handshake that has begun has a deadline.
     assert!(!half.rest().contains("-ERR"));
     peer.client(Redis).settle();
 }

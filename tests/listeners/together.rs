@@ -6,7 +6,7 @@ use crate::support::root;
 use serde_json::{Value, json};
 use std::process::Command;
 
-/// A client of every kind: NATS, RESP2, RESP3.
+/// Connects a client of every kind: NATS, RESP2, RESP3.
 fn clients(peer: &Peer) -> [Talk; 3] {
     let mut newer = peer.client(Redis);
     newer.send(b"HELLO 3\r\n");
@@ -31,7 +31,7 @@ fn clients_of_both_listeners_hear_each_other() {
             assert_eq!(subscriber.message(), ("plant.7.temp".into(), payload.clone()));
         }
     }
-    // One order for all, whoever publishes.
+    // All see one order, whichever client publishes.
     for round in 0..100 {
         for publisher in &mut publishers {
             publisher.send(publisher.protocol.publish("plant.7.temp", round.to_string()));
@@ -62,7 +62,7 @@ fn patterns_and_counts_of_one_listener_are_about_clients_of_both() {
     for text in [":2", "*2", "$12", "plant.7.temp", ":2"] {
         publisher.expect(text);
     }
-    // A request that a Redis client cannot answer, and nobody else is there to.
+    // A request that a Redis client cannot answer, while there is no other responder.
     let mut requester = peer.client(Nats);
     requester.subscribe("reply.1", 7);
     requester.send(b"PUB nobody.there reply.1 1\r\nx\r\n");

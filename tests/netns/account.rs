@@ -1,13 +1,15 @@
-//! What one subscriber was told, compared message by message with what was sent.
+//! The reports to one subscriber, compared message by message with the sent messages.
 //!
-//! Every message is delivered once and in order, or lies in one reported loss, or in a datagram reported as unverified,
-//! or after the last known datagram of a crashed publisher. Nothing is reported that did not happen.
+//! Every message is delivered once and in order, or lies in one reported loss or in a datagram reported as
+//! unverified. The only other messages come after the last known datagram of a crashed publisher. Nothing is reported
+//! that did not happen.
 
 use crate::netns::tap::{Sent, Stream};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How the messages of one epoch fared at one subscriber. The fields sum up to what was sent on the subjects asked for.
+/// Outcome of the messages of one epoch at one subscriber. The fields of messages sum up to the number sent on the
+/// subscribed subjects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Delivered.
@@ -25,7 +27,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// The sum of two.
+    /// Returns the sum of two accounts.
     pub fn plus(self, other: &Account) -> Account {
         Account {
             delivered: self.delivered + other.delivered,
@@ -38,8 +40,8 @@ impl Account {
     }
 }
 
-/// Compares the lines of `sub --json` with what was sent on subjects that start with `prefix`; by epoch. The error says
-/// what does not fit, which may be only that something is still to come.
+/// Compares the lines of `sub --json` with the messages sent on subjects that start with `prefix`, by epoch. The
+/// error describes the mismatch, which may be only that something is still to come.
 pub fn account(sent: &Sent, lines: &[String], prefix: &str) -> Result<BTreeMap<String, Account>, String> {
     let mut heard: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for line in lines {
@@ -64,9 +66,9 @@ pub fn account(sent: &Sent, lines: &[String], prefix: &str) -> Result<BTreeMap<S
 /// A message: subject and number.
 type Id = (String, u64);
 
-/// One publisher's run as one subscriber is told of it.
+/// One publisher's run as it is reported to one subscriber.
 struct Ledger<'a> {
-    /// Everything sent: where it stood, and its payload.
+    /// Everything sent: the dseq of each message, and its payload.
     sent: BTreeMap<Id, (u64, &'a str)>,
     stream: &'a Stream,
     prefix: &'a str,
@@ -106,7 +108,7 @@ impl<'a> Ledger<'a> {
         let subject = text(value, "subject")?.to_owned();
         let verdict = text(value, "verdict")?;
         let before = self.last.get(&subject).copied();
-        // What a client of the same peer published has no number: it is simply the next one.
+        // A message from a client of the same peer has no number: it is simply the next one.
         let seq = if verdict == "direct" { self.next_sent(&subject, before)? } else { seq(value, "seq")? };
         let id = (subject, seq);
         let (_, payload) = self.sent.get(&id).ok_or("a message that was never sent")?;
@@ -131,7 +133,7 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    /// The number of the first message sent on a subject, or of the first after `before`.
+    /// Returns the number of the first message sent on a subject, or of the first after `before`.
     fn next_sent(&self, subject: &str, before: Option<u64>) -> Result<u64, String> {
         let from = (subject.to_owned(), before.map_or(0, |before| before + 1));
         let next = self.sent.range(from..).next().filter(|((found, _), _)| found == subject);
@@ -224,7 +226,7 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// Whether a count in JSON, exact or an interval, holds the true one.
+/// Returns whether a count in JSON, exact or an interval, holds the true one.
 fn holds(count: &Value, truth: u64) -> bool {
     match count.as_u64() {
         Some(exact) => exact == truth,
@@ -282,7 +284,7 @@ mod tests {
         check("a1 b1 gap:2-2=1 a2 a3", "datagram 2 is reported as unverified, but it arrived");
     }
 
-    /// Tells a story of what a subscriber was told, and compares the account, or the end of the error before its line.
+    /// Plays a story of a subscriber's output, and compares the account, or the end of the error before its line.
     fn check(story: &str, expected: &str) {
         let sent =
             |subject: &str, seq| SentMessage { subject: subject.into(), seq, payload: format!("{subject}{seq}") };
@@ -303,7 +305,8 @@ mod tests {
         assert_eq!(answer, expected, "{story}");
     }
 
-    /// `a2` and `b1` are messages, `a3:1` one after a skip of one; `lost:2-3=2`, `gap:2-3=1`, `tail:2`, `silent:2` losses.
+    /// Returns the output line for a word. `a2` and `b1` are messages, `a3:1` one after a skip of one; `lost:2-3=2`,
+    /// `gap:2-3=1`, `tail:2`, `silent:2` are losses.
     fn line(word: &str) -> String {
         let (kind, rest) = word.split_once(':').unwrap_or((word, ""));
         let (range, count) = rest.split_once('=').unwrap_or((rest, "0"));

@@ -7,10 +7,11 @@ use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes from one change of the MTU to the next; about 150 ms of the load here. The kernel may count many datagrams as one packet.
+/// Bytes from one change of the MTU to the next; about 150 ms of the load here. The kernel may count many datagrams
+/// as one packet.
 const BYTES: u64 = 3 << 20;
 
-/// Runs a verb of the bench from the first host to the second and gives its rows.
+/// Runs a verb of the bench from the first host to the second and returns its rows.
 fn bench(arguments: &[&str]) -> Vec<Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_seqcast"));
     command.arg("bench").args(arguments).args(["--interface", "10.75.0.0/24", "--json"]);

@@ -1,4 +1,5 @@
-//! Programs with published client libraries: what `tests/clients` holds, on a host of the LAN. `tools/test` installs them.
+//! Programs with published client libraries, the ones in `tests/clients`, on a host of the LAN. `tools/test` installs
+//! them.
 
 use super::lan::{Host, Process};
 use crate::support::root;
@@ -35,12 +36,12 @@ impl Library {
         Library::NATS.contains(&self)
     }
 
-    /// The program and its first arguments; without the part before the address.
+    /// Returns the program and its first arguments; without the part before the address.
     fn command(self) -> (PathBuf, Vec<String>) {
         let installed = root().join("target/clients");
         let script = |name: &str| root().join("tests/clients").join(name).display().to_string();
         let python = |name: &str| (installed.join("python/bin/python3"), vec![script(name)]);
-        // Modules are looked for beside the script, so that the scripts are beside the modules.
+        // Node searches modules beside the script, so the scripts are installed beside the modules.
         let node = |name: &str| ("node".into(), vec![installed.join("node").join(name).display().to_string()]);
         match self {
             Library::NatsPy => python("nats_py.py"),
@@ -72,47 +73,47 @@ impl Library {
 pub struct Client {
     pub library: Library,
     process: Process,
-    /// Commands that it was given.
+    /// Number of commands that it was given.
     done: usize,
 }
 
 impl Client {
-    /// What it has told so far.
+    /// Returns the lines that it has printed so far.
     pub fn told(&self) -> Vec<Value> {
         let read = |line: &String| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         self.process.lines().iter().map(read).collect()
     }
 
-    /// Has it do something, and waits until it has.
+    /// Makes it perform a command, and waits until it has.
     pub fn act(&mut self, command: Value) {
         self.begin(command);
         self.finish();
     }
 
-    /// Has it begin with something.
+    /// Makes it begin with a command.
     pub fn begin(&mut self, command: Value) {
         self.process.write(&command.to_string());
         self.done += 1;
     }
 
-    /// Waits until it has done all that it was told.
+    /// Waits until it has performed all its commands.
     pub fn finish(&self) {
         let what = format!("{:?} does as it is told", self.library);
         wait_until(&what, || self.count(|line| line.get("done").is_some()) == self.done);
     }
 
-    /// How many of its lines are such ones.
+    /// Returns the number of its lines that match.
     pub fn count(&self, is_such: impl Fn(&Value) -> bool) -> usize {
         self.told().iter().filter(|line| is_such(line)).count()
     }
 
-    /// Waits until it has told such a line.
+    /// Waits until it has printed a matching line.
     pub fn wait_for(&self, what: &str, is_such: impl Fn(&Value) -> bool) -> Value {
         let what = || format!("{:?}: {what}; it told {:?}", self.library, self.process.lines().last());
         wait_until_some(what, || self.told().into_iter().find(|line| is_such(line)))
     }
 
-    /// Subscribes, and waits until the server has said so.
+    /// Subscribes, and waits until the server has confirmed it.
     pub fn subscribe(&mut self, subject: &str, id: u64) {
         self.act(json!({ "do": "sub", "subject": subject, "id": id }));
         if !self.library.is_nats() {
@@ -120,13 +121,13 @@ impl Client {
         }
     }
 
-    /// The content of the messages that came for a subscription.
+    /// Returns the content of the messages that came for a subscription.
     pub fn messages(&self, id: u64) -> Vec<String> {
         let content = |line: &Value| Some(line["data"].as_str()?.to_owned());
         self.told().iter().filter(|line| line["msg"] == id).filter_map(content).collect()
     }
 
-    /// Waits until so many messages have come for a subscription.
+    /// Waits until `count` messages have come for a subscription.
     pub fn await_messages(&self, id: u64, count: usize) -> Vec<String> {
         let what = || {
             let messages = self.messages(id);
@@ -135,7 +136,7 @@ impl Client {
         wait_until_some(what, || Some(self.messages(id)).filter(|messages| count <= messages.len()))
     }
 
-    /// A request, and its answer or why there is none.
+    /// Sends a request. Returns its answer or the reason why there is none.
     pub fn request(&mut self, subject: &str, data: &str) -> Result<String, String> {
         let before = self.count(|line| line.get("answer").is_some());
         self.act(json!({ "do": "req", "subject": subject, "data": data, "timeout": 20 }));

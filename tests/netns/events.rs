@@ -1,4 +1,4 @@
-//! Journals of events of peers on several hosts that follow each other while the network loses.
+//! Journals of events of peers on several hosts that follow each other while the network loses datagrams.
 
 use super::lan::{Host, Lan, in_namespaces};
 use super::{ONE_IN_TEN, config_of};
@@ -10,10 +10,10 @@ use seqcast::rng::Rng;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Requests, each for some events.
+/// Number of requests, each for some events.
 const SESSIONS: u64 = 600;
 
-/// A peer whose bus gives up soon, so that much is lost to it for good.
+/// Opens a bus with a short `reliability`, so that many datagrams are lost to it for good.
 fn open(host: Host, number: u32) -> Bus {
     let mut config = config_of(&format!("E{number}.test"));
     config.reliability = Duration::from_millis(20);
@@ -23,7 +23,7 @@ fn open(host: Host, number: u32) -> Bus {
     host.within(move || Bus::embed(&config)).expect("a peer can be started")
 }
 
-/// All events of the server that the peer finds.
+/// Returns all events of the server that the peer finds.
 fn found(bus: &Bus, server: u32) -> Vec<Event> {
     let mut found: Vec<Event> = Vec::new();
     loop {
@@ -38,8 +38,8 @@ fn found(bus: &Bus, server: u32) -> Vec<Event> {
     }
 }
 
-/// One host hears nothing for a while; all lose a tenth of what comes; two register at once. In the end each has what it follows of the
-/// others, event for event, and nothing else.
+/// One host hears nothing for a while; all lose a tenth of what arrives; two register at the same time. In the end
+/// each has all events that it follows of the others, event for event, and nothing else.
 #[test]
 fn journals_of_others_are_whole_whatever_the_network_loses() {
     in_namespaces("netns::events::journals_of_others_are_whole_whatever_the_network_loses", || {

@@ -15,14 +15,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Runs `body` as the root of a user, network, mount and process namespace of its own, by running this very test again
-/// in there. Everything it leaves behind ends with it. Where the kernel does not allow that, the test fails and says so.
+/// Runs `body` as the root of a user, network, mount and process namespace of its own, by running this very test
+/// again in there. All its processes and devices end with the namespace. If the kernel does not allow that, the test
+/// fails with an explanation.
 pub fn in_namespaces(test: &str, body: fn()) {
     in_namespaces_for(test, Duration::from_secs(300), || (Vec::new(), ()), body);
 }
 
-/// The same for what takes longer, or less: it is killed after that time. `beside` starts what runs outside, until then, and gives
-/// variables of the environment that tell of it.
+/// Runs `body` like [`in_namespaces`], with a time limit of its own after which the run is killed. `beside` starts
+/// what runs outside until then, and returns environment variables that describe it.
 pub fn in_namespaces_for<T>(
     test: &str,
     time: Duration,
@@ -43,7 +44,7 @@ pub fn in_namespaces_for<T>(
     let err = child.stderr.take().expect("standard error is a pipe");
     let err = thread::spawn(move || io::read_to_string(err).expect("it says text"));
     let mut has_passed = false;
-    // Shown as it comes, since it may take long.
+    // Output is shown as it comes, since the run may take long.
     for line in BufReader::new(child.stdout.take().expect("standard output is a pipe")).lines() {
         let line = line.expect("it prints text");
         println!("{line}");
@@ -68,8 +69,8 @@ pub struct Lan {
 }
 
 impl Lan {
-    /// Cables `count` hosts to a switch. What leaves as one buffer is divided before it comes to the cable, as by the
-    /// cards of real hosts: what a rule hits is one datagram.
+    /// Cables `count` hosts to a switch. Buffers of several datagrams are divided before they reach the cable, as by
+    /// the cards of real hosts: a rule hits single datagrams.
     pub fn new(count: usize) -> Lan {
         let mut script = String::from(
             "mount -t tmpfs tmpfs /run
@@ -93,7 +94,7 @@ impl Lan {
         run(Command::new("sh").args(["-e", "-c", &script]));
         let hosts: Vec<Host> = (1..=count).map(|number| Host { number }).collect();
         for host in &hosts {
-            // The kernel finds out by and by that a cable is plugged in; until then the switch forwards nothing.
+            // The kernel takes a while to notice that a cable is plugged in; until then the switch forwards nothing.
             let port = format!("port{}", host.number);
             let port = || run(Command::new("ip").args(["-d", "-o", "link", "show", "dev", &port]));
             wait_until("the switch forwards", || port().contains("state forwarding"));
@@ -103,36 +104,36 @@ impl Lan {
         Lan { hosts }
     }
 
-    /// Doubles what the switch hands from one host to another, by a rule that matches some of it.
+    /// Duplicates the matching datagrams that the switch forwards from one host to another.
     pub fn duplicate(&self, from: &Host, to: &Host, matching: &str) {
         let rule = format!("{matching} counter name hits dup to \"port{}\"", to.number);
         nft(&mut Command::new("nft"), &format!("port{}", from.number), &rule);
     }
 
-    /// Makes the switch act on what comes from a host, as [`Host::fault`] does at the host.
+    /// Makes the switch act on datagrams from a host, as [`Host::fault`] does at the host.
     pub fn fault(&self, from: &Host, statements: &str) {
         nft(&mut Command::new("nft"), &format!("port{}", from.number), statements);
     }
 
-    /// Makes the switch hand multicasts only to those who said that they want them, ask for that every second, and forget
-    /// in 2.5 s who does not answer. The test itself, at the switch, gets all of them.
+    /// Makes the switch forward multicasts only to members of the group. It queries membership every second, and
+    /// forgets in 2.5 s a host that does not answer. The test itself, at the switch, gets all multicasts.
     pub fn snoop(&self) {
         let timers = "mcast_query_interval 100 mcast_query_response_interval 50 mcast_startup_query_interval 50 \
                       mcast_membership_interval 250";
-        // A switch that begins to ask hands on everything for one response interval more: that comes first.
+        // A switch that begins to query forwards everything for one response interval more: that comes first.
         for settings in [timers, "mcast_router 2 mcast_snooping 1 mcast_query_use_ifaddr 1 mcast_querier 1"] {
             let bridge = ["link", "set", "br0", "type", "bridge"];
             run(Command::new("ip").args(bridge).args(settings.split_whitespace()));
         }
     }
 
-    /// Whether the switch knows that a host wants a group.
+    /// Returns whether the switch knows that a host wants a group.
     pub fn has_member(&self, host: &Host, group: IpAddr) -> bool {
         let known = run(Command::new("bridge").args(["mdb", "show", "dev", "br0"]));
         known.lines().any(|line| line.contains(&format!("port port{} grp {group} ", host.number)))
     }
 
-    /// Ends that and says how often it matched.
+    /// Ends the fault at the switch and returns how often it matched.
     pub fn heal(&self) -> u64 {
         heal(|| Command::new("nft"))
     }
@@ -145,14 +146,14 @@ pub struct Host {
 }
 
 impl Host {
-    /// A program on this host.
+    /// Returns a command that runs a program on this host.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &format!("h{}", self.number), program]).stdin(Stdio::null());
         command
     }
 
-    /// Starts a program on this host that reads what [`Process::write`] gives it.
+    /// Starts a program on this host that reads the lines of [`Process::write`].
     pub fn start(&self, program: &str, arguments: &[&str]) -> Process {
         Process::start(self.command(program).args(arguments).stdin(Stdio::piped()))
     }
@@ -167,13 +168,13 @@ impl Host {
         let mut peer = Peer { host: *self, name: name.to_owned(), process: None };
         let group = group.to_string();
         let mut arguments = vec!["peer", "--name", name, "--interface", "eth0", "--group", &group];
-        // Tests of losses: nothing is asked for again unless a test says so.
+        // These tests are about losses: nothing is requested again unless a test says so.
         for setting in ["reliability=5 ms"].iter().chain(settings) {
             arguments.extend(["--set", setting]);
         }
         let log = fs::File::options().create(true).append(true).open(peer.file("log")).expect("/run can be written");
         wait_until("the peer answers", || {
-            // As those do who watch over services: it ends if a database that it needs is away.
+            // The peer ends if a database that it needs is away. Like a service manager, this starts it again.
             if peer.process.as_mut().is_none_or(Process::has_ended) {
                 let log = log.try_clone().expect("a file can be open twice");
                 peer.process = Some(Process::start(peer.seqcast(&arguments).stderr(log)));
@@ -183,37 +184,37 @@ impl Host {
         peer
     }
 
-    /// Makes this host's network card act on what arrives by nftables statements such as `udp dport 7500 drop`; what
-    /// reaches `counter name hits` in them is counted. The host's own multicasts, looped back, are spared. Replaces the
-    /// fault before.
+    /// Makes this host's network card act on arriving datagrams by nftables statements such as `udp dport 7500 drop`.
+    /// Datagrams that reach `counter name hits` in them are counted. The host's own multicasts, looped back, are
+    /// excluded. Replaces the fault before.
     pub fn fault(&self, statements: &str) {
         let own = format!("ip saddr 10.75.0.{0} accept\nip6 saddr fd75::{0} accept", self.number);
         nft(&mut self.command("nft"), "eth0", &format!("{own}\n{statements}"));
     }
 
-    /// How often the fault has hit so far.
+    /// Returns how often the fault has hit so far.
     pub fn hits(&self) -> u64 {
         hits(&mut self.command("nft"))
     }
 
-    /// Ends the fault and says how often it has hit.
+    /// Ends the fault and returns how often it has hit.
     pub fn heal(&self) -> u64 {
         heal(|| self.command("nft"))
     }
 
-    /// Makes this host's firewall refuse what matches on its way `input` or `output`.
+    /// Makes this host's firewall refuse matching datagrams on the way `input` or `output`.
     pub fn forbid(&self, way: &str, matching: &str) {
         let chain = format!("type filter hook {way} priority 0");
         let table = format!("table inet faults {{\nchain {way} {{\n{chain}\n{matching} drop\n}}\n}}\n");
         run(self.command("nft").arg(table));
     }
 
-    /// Ends that.
+    /// Removes the rules of [`Host::forbid`].
     pub fn allow(&self) {
         run(self.command("nft").args(["delete", "table", "inet", "faults"]));
     }
 
-    /// What the kernel has dropped at the UDP sockets of this host, all together.
+    /// Returns the number of datagrams that the kernel has dropped at the UDP sockets of this host, all together.
     pub fn kernel_drops(&self) -> u64 {
         let tables = run(self.command("cat").args(["/proc/net/udp", "/proc/net/udp6"]));
         // The last column is the count; that of the headings is no number.
@@ -225,8 +226,8 @@ impl Host {
         self.within(move || open_sockets("eth0", group, port))
     }
 
-    /// Does something on this host. A socket stays in the namespace it was opened in, and a thread in that of the thread
-    /// which started it.
+    /// Runs a closure on this host. A socket stays in the namespace it was opened in, and a thread in that of the
+    /// thread which started it.
     pub fn within<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> T {
         let name = format!("/run/netns/h{}", self.number);
         let inside = move || {
@@ -264,7 +265,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Its process.
+    /// Returns its process.
     pub fn process(&self) -> &Process {
         self.process.as_ref().expect("it was started")
     }
@@ -274,7 +275,7 @@ impl Peer {
         drop(self.process.take());
     }
 
-    /// `seqcast` attached to this peer.
+    /// Returns a `seqcast` command attached to this peer.
     fn seqcast(&self, arguments: &[&str]) -> Command {
         let mut command = self.host.command(env!("CARGO_BIN_EXE_seqcast"));
         command.args(arguments).arg("--socket").arg(self.file("sock")).current_dir("/run");
@@ -283,14 +284,14 @@ impl Peer {
         command
     }
 
-    /// The rows of a report of this peer.
+    /// Returns the rows of a report of this peer.
     pub fn rows(&self, what: &str) -> Vec<Value> {
         let text = run(&mut self.seqcast(&["show", what, "--json"]));
         let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
         report["rows"].as_array().unwrap_or_else(|| panic!("no rows: {text}")).clone()
     }
 
-    /// One of its counters.
+    /// Returns one of its counters.
     pub fn counter(&self, name: &str) -> u64 {
         let rows = self.rows("counters");
         let row = rows.iter().find(|row| row["counter"] == name).unwrap_or_else(|| panic!("no {name} in {rows:?}"));
@@ -304,7 +305,7 @@ impl Peer {
         process
     }
 
-    /// As [`Peer::subscribe`], as a member of a queue group.
+    /// Subscribes like [`Peer::subscribe`], as a member of a queue group.
     pub fn join(&self, pattern: &str, queue: &str) -> Process {
         let members = || self.rows("subs").iter().filter(|row| row["queue"] == queue).count();
         let before = members();
@@ -346,7 +347,7 @@ impl Drop for Peer {
     }
 }
 
-/// A running program. It is killed, and has ended, when this value goes.
+/// A running program. It is killed, and has ended, when this value is dropped.
 pub struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -372,7 +373,7 @@ impl Process {
         writeln!(input, "{line}").expect("it reads what it is given");
     }
 
-    /// The lines it has printed so far.
+    /// Returns the lines it has printed so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().expect("no reader panics").clone()
     }
@@ -396,7 +397,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that has ended already cannot be killed, which is as good.
+        // A process that has ended already cannot be killed, which is as good.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -427,7 +428,7 @@ fn nft(nft: &mut Command, device: &str, statements: &str) {
     run(nft.arg(table));
 }
 
-/// Ends the fault, then reads its counter, which nothing can move any more.
+/// Ends the fault, then reads its counter, which nothing can change any more.
 fn heal(nft: impl Fn() -> Command) -> u64 {
     run(nft().args(["flush", "chain", "netdev", "faults", "ingress"]));
     let hits = hits(&mut nft());
@@ -435,14 +436,14 @@ fn heal(nft: impl Fn() -> Command) -> u64 {
     hits
 }
 
-/// The counter of the fault at one device.
+/// Returns the counter of the fault at one device.
 fn hits(nft: &mut Command) -> u64 {
     let text = run(nft.args(["-j", "list", "counter", "netdev", "faults", "hits"]));
     let listed: Value = serde_json::from_str(&text).expect("nft prints JSON");
     find(&listed, "packets").and_then(Value::as_u64).unwrap_or_else(|| panic!("no packets in {text}"))
 }
 
-/// The value of the first field of this name, at any depth.
+/// Returns the value of the first field of this name, at any depth.
 fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     match value {
         Value::Object(fields) => fields.get(name).or_else(|| fields.values().find_map(|inner| find(inner, name))),
@@ -451,8 +452,8 @@ fn find<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     }
 }
 
-/// Set in the namespaces.
+/// Environment variable that is set in the namespaces.
 const INSIDE: &str = "TEST_IN_NAMESPACES";
 
-/// The end of each log that is shown after a failure.
+/// Bytes at the end of each log that are shown after a failure.
 const LOG_BYTES_SHOWN: usize = 8 * 1024;

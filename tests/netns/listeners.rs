@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A peer with both listeners on each of the hosts.
+/// Starts a peer with both listeners on each of the hosts.
 fn start(hosts: &[Host], settings: &[&str]) -> Vec<Peer> {
     let settings = [&["nats=on", "redis=on"], settings].concat();
     let peers: Vec<Peer> = hosts
@@ -22,7 +22,7 @@ fn start(hosts: &[Host], settings: &[&str]) -> Vec<Peer> {
     peers
 }
 
-/// One client of each library, on the hosts in turn.
+/// Starts one client of each library, on the hosts in turn.
 fn clients(hosts: &[Host]) -> Vec<Client> {
     Library::ALL.iter().zip(hosts.iter().cycle()).map(|(library, host)| library.start(host)).collect()
 }
@@ -269,7 +269,7 @@ fn any_nats_client_polls_a_history() {
             });
             let first = client.wait_for("it comes", |line| line["msg"] == 1);
             peers[0].publish_one(&subject, "two");
-            // Every message names its offset; the poll with it gives the message behind it.
+            // Every message names its offset; the poll with it returns the message behind it.
             let offset = first["headers"]["Seqcast-Offset"].as_str().expect("the offset stands in a header").to_owned();
             let next = client.request(&format!("_POLL.P1.{subject}"), &offset).expect("P1 answers");
             assert_eq!(next, client.await_messages(1, 2)[1], "{library:?}");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-/// The numbers of the messages that a subscriber printed; it may print nothing else.
+/// Returns the numbers of the messages that a subscriber printed; it may print nothing else.
 fn numbers(member: &Process) -> Vec<u64> {
     let number = |line: &String| {
         let event: Value = serde_json::from_str(line).expect("JSON");
@@ -65,7 +65,7 @@ fn join(number: u8) -> Talk {
     member
 }
 
-/// Ends the subscription of a member; returns the messages that it got before that stood.
+/// Ends the subscription of a member; returns the messages that it got before the end was confirmed.
 fn leave(mut member: Talk) -> Vec<u64> {
     member.send("UNSUB 1\r\nPING\r\n");
     let mut numbers = Vec::new();

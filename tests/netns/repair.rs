@@ -1,4 +1,4 @@
-//! What the network lost comes back: `reliability` is 2 s here, and each message is compared with what was sent.
+//! Tests of repair: `reliability` is 2 s here, and each message is compared with what was sent.
 //!
 //! The virtual cables carry no buffers of several datagrams, so each that a rule hits is one datagram.
 
@@ -15,12 +15,12 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-/// What is missing is asked for.
+/// Settings under which missing datagrams are requested.
 const REPAIR: &[&str] = &["reliability=2 sec"];
 
-/// Each of three hosts hears nine in ten of the datagrams that the others send to the group or to it: data, heartbeats,
-/// requests and resends. 50,000 messages a second on twelve subjects: 2 MB/s, of which a tenth is missing at each of two
-/// receivers; answers may take 8 MB/s (`resend-rate`).
+/// Each of three hosts hears nine in ten of the datagrams that the others send to the group or to it: data,
+/// heartbeats, requests and retransmissions. 50,000 messages a second on twelve subjects: 2 MB/s, of which a tenth is
+/// missing at each of two receivers; answers may take 8 MB/s (`resend-rate`).
 #[test]
 fn a_million_messages_with_a_tenth_dropped_at_each_host() {
     in_namespaces("netns::repair::a_million_messages_with_a_tenth_dropped_at_each_host", || {
@@ -54,16 +54,16 @@ fn a_million_messages_with_a_tenth_dropped_at_each_host() {
     });
 }
 
-/// Publishers, and subjects of each.
+/// Number of publishers, and of subjects of each.
 const PUBLISHERS: u64 = 3;
 const SUBJECTS: u64 = 4;
-/// Messages on each subject: a million and a little in all.
+/// Number of messages on each subject: a million and a little in all.
 const MESSAGES: u64 = 83_400;
 /// Rounds of one message on each subject of a publisher, between two pauses.
 const ROUNDS: u64 = 4;
 /// A pause; 16 messages of each publisher every 960 us are 50,000 a second together.
 const PAUSE: Duration = Duration::from_micros(960);
-/// How long nothing may come while something is awaited.
+/// Maximum time without any arrival while messages are awaited.
 const QUIET: Duration = Duration::from_secs(20);
 
 /// A peer of this process on a host.
@@ -108,7 +108,8 @@ impl Member {
         }
     }
 
-    /// Reads until everything has come that the others send: once, in order, byte for byte. Gives how many were repaired.
+    /// Reads until all messages of the others have come: once, in order, byte for byte. Returns the number of
+    /// repaired ones.
     fn read_all(&self) -> u64 {
         let mut next = [[0; SUBJECTS as usize]; PUBLISHERS as usize];
         let (mut count, mut repaired) = (0, 0);
@@ -132,7 +133,7 @@ impl Member {
     }
 }
 
-/// The content of a message: 8 to 55 bytes that no other message has, save by chance.
+/// Returns the content of a message: 8 to 55 bytes that no other message has, save by chance.
 fn payload(publisher: u64, subject: u64, n: u64) -> Vec<u8> {
     let mut rng = Rng::new((n * SUBJECTS + subject) * PUBLISHERS + publisher);
     let words = rng.between(1, 6);
@@ -184,7 +185,7 @@ fn a_subscriber_stopped_for_five_seconds_gets_everything() {
     });
 }
 
-/// Nothing of the publisher is lost or told of but its silence.
+/// Checks that nothing of the publisher is lost, and that nothing is reported but its silence.
 fn assert_all_delivered(pair: &Pair, count: u64) {
     wait_until("all is sent", || pair.tap.count("t.x") as u64 == count);
     let all = pair.settled(|all| all.delivered == count);
@@ -194,7 +195,8 @@ fn assert_all_delivered(pair: &Pair, count: u64) {
     assert_eq!(pair.subscriber.counter("inconsistent"), 0);
 }
 
-/// What the killed run had sent and nobody has any more is told, exactly; of the new run everything comes.
+/// Messages that the killed run had sent and no peer has any more are reported, exactly. Of the new run everything
+/// comes.
 #[test]
 fn a_publisher_killed_and_restarted_while_a_tenth_is_dropped() {
     in_namespaces("netns::repair::a_publisher_killed_and_restarted_while_a_tenth_is_dropped", || {
@@ -215,7 +217,7 @@ fn a_publisher_killed_and_restarted_while_a_tenth_is_dropped() {
         for (epoch, one) in &accounts {
             let Account { delivered, lost, unverified, tail, .. } = *one;
             match before.get(epoch) {
-                // Whatever was missing when it was killed cannot be had any more.
+                // Datagrams that were missing when it was killed cannot be retransmitted any more.
                 Some(stream) => {
                     assert_eq!(delivered + lost + unverified + tail, stream.count("t.x") as u64, "{one:?}");
                     assert!(lost + unverified + tail < 20, "the rest was repaired while it lived: {one:?}");
@@ -238,9 +240,9 @@ fn a_switch_that_forgets_a_host_of_an_ipv6_group() {
     in_namespaces("netns::repair::a_switch_that_forgets_a_host_of_an_ipv6_group", || forgotten(group_v6(), MLD));
 }
 
-/// The switch no longer hears that the subscriber's host wants the group, which is what `words` match, and lets its
-/// membership age out: multicasts no longer come, unicasts do. Nothing is lost, it is told within two heartbeats, and
-/// the membership is told anew until the switch hears it.
+/// Checks a switch that no longer hears the membership reports of the subscriber's host, which `words` match. The
+/// membership ages out: multicasts no longer come, unicasts do. Nothing is lost, and the path failure is reported
+/// within two heartbeats. The host repeats its membership report until the switch hears it.
 fn forgotten(group: IpAddr, words: &str) {
     let lan = Lan::new(2);
     lan.snoop();
@@ -251,7 +253,7 @@ fn forgotten(group: IpAddr, words: &str) {
     wait_until("the stream flows", || 200 < pair.tap.count("t.x"));
     assert_eq!(pair.subscriber.counter("multicast_dead"), 0);
     lan.fault(&pair.there, &format!("{words} counter name hits drop"));
-    // Nor shall a question of the switch remind the host, which only speaks up by itself from now on.
+    // Queries of the switch must not remind the host either, which reports only by itself from now on.
     let to_group = format!("udp dport {PORT} counter name hits");
     pair.there.fault(&format!("{words} drop\n{to_group}"));
     let (mut last_heard, mut hits) = (Clock::now().instant, 0);
@@ -278,12 +280,12 @@ fn forgotten(group: IpAddr, words: &str) {
     assert_eq!(pair.subscriber.counter("multicast_dead"), 1);
 }
 
-/// Matches what hosts and switches say of memberships.
+/// Matches the membership messages of hosts and switches.
 const IGMP: &str = "ip protocol igmp";
 const MLD: &str = "meta l4proto ipv6-icmp icmpv6 type { 130, 131, 132, 143 }";
 
 /// The default interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// How far apart two looks at the switch and at the peer may be.
+/// Maximum time between two looks at the switch and at the peer.
 const LOOKING: Duration = Duration::from_millis(250);

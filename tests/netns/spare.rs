@@ -1,4 +1,5 @@
-//! Peers that do not send what nobody wants (`interest: on`): nothing of it reaches the network, and nobody misses anything.
+//! Peers that suppress messages without a subscriber (`interest: on`). Such messages never reach the network, and no
+//! subscriber misses anything.
 
 use super::config_of;
 use super::lan::{Host, Lan, in_namespaces};
@@ -7,21 +8,22 @@ use seqcast::bus::{Bus, Notice};
 use seqcast::message::Message;
 use std::time::Duration;
 
-/// Messages that nobody wants.
+/// Number of messages without a subscriber.
 const UNWANTED: u64 = 1_000;
-/// Subscriptions that begin one after the other, and messages after each.
+/// Number of subscriptions that begin one after the other, and of messages after each.
 const ROUNDS: u64 = 20;
 const MESSAGES: u64 = 20;
-/// Subscriptions that may begin before all know them: of one in two hundred, so much is lost that its two seconds are over.
+/// Maximum number of subscriptions that begin before all peers have confirmed them. For one in two hundred, repeated
+/// loss uses up its two seconds.
 const UNCONFIRMED_MAX: u64 = 3;
-/// Nearly a third of what arrives.
+/// Fault that drops nearly a third of the arriving datagrams.
 const LOSS: &str = "udp dport != 0 numgen random mod 100 < 30 counter name hits drop";
 
 fn open(host: Host, number: u64) -> Bus {
     let mut config = config_of(&format!("S{number}.test"));
     config.interest = true;
     config.heartbeat = Duration::from_millis(100);
-    // What is lost comes back, however often it is lost again.
+    // A lost datagram is repaired, however often it is lost again.
     config.reliability = Duration::from_secs(20);
     host.within(move || Bus::embed(&config)).expect("a peer can be started")
 }

@@ -1,7 +1,8 @@
-//! Event streams of three peers on three hosts, with producers and reliable consumers at each, while peers and consumers are killed,
-//! the network loses, disks are full, and the PostgreSQL of one of them is killed: whatever was acknowledged comes to every consumer that wants it, once and in order.
+//! Event streams of three peers on three hosts, with producers and reliable consumers at each. Peers and consumers
+//! are killed, the network loses datagrams, disks are full, and the PostgreSQL of one peer is killed. Every
+//! acknowledged event comes to every consumer that wants it, once and in order.
 //!
-//! In the test suite this takes some seconds; `tools/stream-check` lets it run for as long as one says.
+//! In the test suite this takes some seconds; `tools/stream-check` lets it run for any given time.
 
 mod client;
 mod database;
@@ -27,23 +28,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How long faults happen in the test suite, in seconds.
+/// Duration of the faults in the test suite, in seconds.
 const SECS: u64 = 20;
-/// How long it may take from the last fault until everybody has everything.
+/// Maximum time from the last fault until all consumers have everything.
 const SETTLE_TIME: Duration = Duration::from_secs(120);
-/// How long anything may come that should not, behind that.
+/// Time after that in which unwanted events may still show up.
 const CALM_TIME: Duration = Duration::from_secs(3);
-/// Between two lines that tell how far it is.
+/// Interval between two lines of progress.
 const TELL_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a disk is full before its peer is killed.
+/// Time for which a disk is full before its peer is killed.
 const FULL_TIME: Duration = Duration::from_millis(300);
-/// What the disk of a peer holds.
+/// Size of a peer's disk.
 const DISK: &str = "192m";
 const PRODUCERS_PER_PEER: usize = 2;
-/// Complaints that are told.
+/// Maximum number of complaints that are printed.
 const TOLD_MAX: usize = 20;
 
-/// Of each peer.
+/// Consumers of each peer.
 const CONSUMERS: [(&str, Way, Option<&[&str]>); 4] = [
     ("poll_all", Way::Poll, None),
     ("poll_some", Way::Poll, Some(&["A", "C"])),
@@ -51,21 +52,21 @@ const CONSUMERS: [(&str, Way, Option<&[&str]>); 4] = [
     ("push_some", Way::Push, Some(&["B"])),
 ];
 
-/// Everything goes on.
+/// Producers, consumers and faults are active.
 const ADDING: u8 = 0;
-/// Consumers read what is left, and nobody is killed.
+/// Consumers read what is left, and nothing is killed.
 const SETTLING: u8 = 1;
 const OVER: u8 = 2;
 
-/// What all threads share.
+/// State that all threads share.
 pub struct World {
     phase: AtomicU8,
     ledger: Mutex<Ledger>,
     readers: Vec<Mutex<Reader>>,
     consumers: Vec<Consumer>,
-    /// What is wrong, as it is found.
+    /// Errors found so far.
     wrongs: Mutex<Vec<String>>,
-    /// Answers that are errors, by name and text, and connections that ended, by why.
+    /// Number of error answers, by name and text, and of ended connections, by reason.
     refusals: Mutex<BTreeMap<String, u64>>,
     repeated: AtomicUsize,
 }
@@ -91,7 +92,7 @@ impl World {
         lock(&self.ledger).get_mut(&key).expect("it was tried").acknowledged = Some(told);
     }
 
-    /// Whoever calls was told an error.
+    /// Counts an error answer that a caller got.
     fn refused(&self, answer: &Value) {
         self.count(format!("{}: {}", answer["e"], answer["edesc"]));
     }
@@ -161,7 +162,7 @@ fn now() -> Instant {
     Clock::now().instant
 }
 
-/// What goes wrong; each lasts until the next.
+/// A fault; each lasts until the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
     /// The peer is killed, and started again.
@@ -172,7 +173,7 @@ enum Fault {
     Full,
     /// It is killed while there is none.
     KillFull,
-    /// Nothing.
+    /// No fault.
     Calm,
 }
 
@@ -210,17 +211,17 @@ impl Place {
             &server,
             &data,
             &store,
-            // So little is asked for again that much is lost to the bus, and comes from the journals.
+            // A short repair time: many datagrams are lost to the bus, and their events come from the journals.
             "reliability=20 ms",
-            // What nobody reads is refused.
+            // A full stream refuses new events while no consumer reads it.
             "streams=main size 1 mb policy block",
-            // Longer than anybody is away.
+            // The retention time is longer than any absence.
             "event-retention=main/? time 3 min",
         ];
         self.peer = Some(self.host.start_peer(&format!("S{}.test", self.number), group(), &settings));
     }
 
-    /// A tenth of what comes is lost.
+    /// Drops a tenth of the arriving datagrams.
     fn lose(&self) {
         self.host.fault(&format!("udp dport != 0 {ONE_IN_TEN} counter name hits drop"));
     }
@@ -262,7 +263,7 @@ impl Place {
     }
 }
 
-/// A number from the environment, which `tools/stream-check` sets.
+/// Returns a number from the environment, which `tools/stream-check` sets.
 fn setting(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
@@ -322,7 +323,7 @@ fn what_is_acknowledged_comes_to_all_once_and_in_order() {
                 let mut faults: BTreeMap<Fault, u64> = BTreeMap::new();
                 for disturbed in disturbed {
                     let disturbed = disturbed.join().unwrap_or_else(|why| {
-                        // Nobody waits for the rest.
+                        // Nothing else needs the rest.
                         world.phase.store(OVER, Ordering::Relaxed);
                         panic::resume_unwind(why)
                     });
@@ -350,7 +351,7 @@ fn what_is_acknowledged_comes_to_all_once_and_in_order() {
     );
 }
 
-/// Lets faults happen to a peer for as long as is said. Gives them.
+/// Lets faults happen to a peer for the configured time. Returns them.
 fn disturb(place: &mut Place, begun: Instant, rng: &mut Rng, world: &World) -> Vec<Fault> {
     let (mut faults, mut told) = (Vec::new(), begun);
     while now().since(begun) < secs() {
@@ -368,7 +369,7 @@ fn disturb(place: &mut Place, begun: Instant, rng: &mut Rng, world: &World) -> V
     faults
 }
 
-/// Tells what was found; it must be nothing.
+/// Reports the errors found; there must be none.
 fn conclude(world: &World, begun: Instant, seed: u64) {
     world.tell(begun);
     for (what, count) in lock(&world.refusals).iter() {

@@ -1,4 +1,4 @@
-//! What the publishers really sent: heard at the switch, before any fault.
+//! The datagrams that the publishers really sent: heard at the switch, before any fault.
 
 use crate::netns::lan::open_sockets;
 use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, RecvBatch};
@@ -22,7 +22,7 @@ pub struct Tap {
 /// The streams of a group by epoch, each epoch written as in JSON.
 pub type Sent = BTreeMap<String, Stream>;
 
-/// What one run of a publisher sent to the group.
+/// All datagrams of one run of a publisher to the group.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     /// The messages of each data datagram, by its dseq.
@@ -31,10 +31,10 @@ pub struct Stream {
     pub controls: u64,
 }
 
-/// A message on its way.
+/// A message as it was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentMessage {
-    /// What it was published on.
+    /// Its subject.
     pub subject: String,
     /// Its number.
     pub seq: u64,
@@ -43,7 +43,7 @@ pub struct SentMessage {
 }
 
 impl Stream {
-    /// Messages on a subject.
+    /// Returns the number of messages on a subject.
     pub fn count(&self, subject: &str) -> usize {
         self.datagrams.values().flatten().filter(|message| message.subject == subject).count()
     }
@@ -62,18 +62,18 @@ impl Tap {
         Tap { sent, stop, thread: Some(thread) }
     }
 
-    /// All that was sent so far.
+    /// Returns all that was sent so far.
     pub fn sent(&self) -> Sent {
         self.sent.lock().expect("the listener does not panic").clone()
     }
 
-    /// How many messages were sent so far on a subject, by all publishers.
+    /// Returns the number of messages sent so far on a subject, by all publishers.
     pub fn count(&self, subject: &str) -> usize {
         let sent = self.sent.lock().expect("the listener does not panic");
         sent.values().map(|stream| stream.count(subject)).sum()
     }
 
-    /// The highest dseq so far, of any publisher.
+    /// Returns the highest dseq so far, of any publisher.
     pub fn high(&self) -> u64 {
         let sent = self.sent.lock().expect("the listener does not panic");
         sent.values().filter_map(|stream| stream.datagrams.keys().next_back()).max().copied().unwrap_or(0)
@@ -100,7 +100,7 @@ fn listen(mut sockets: Sockets, sent: &Mutex<Sent>, stop: &AtomicBool) {
         let mut sent = sent.lock().expect("no reader panics");
         for received in batch.drain() {
             assert_eq!(received.overrun, 0, "the listener is too slow to know what was sent");
-            // The self-test's probes and what a test makes up are no datagrams of a publisher.
+            // The self-test's probes and made-up datagrams of a test belong to no publisher.
             if let Ok(datagram) = wire::decode(received.bytes) {
                 note(&mut sent, &datagram);
             }
@@ -117,7 +117,7 @@ fn note(sent: &mut Sent, datagram: &Datagram) {
             let number = datagram.header.number;
             let messages: Vec<SentMessage> = datagram.records.iter().flat_map(messages_of).collect();
             if let Some(known) = stream.datagrams.get(&number) {
-                // Whoever missed it together with others gets it by multicast.
+                // Receivers that missed it together get it by multicast.
                 assert_eq!(*known, messages, "datagram {number} was sent again with another content");
             } else {
                 stream.datagrams.insert(number, messages);
@@ -137,5 +137,5 @@ fn messages_of(record: &Record) -> Vec<SentMessage> {
     sent.collect()
 }
 
-/// How often the listener looks whether it should stop.
+/// Interval at which the listener checks whether it should stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);

@@ -1,4 +1,5 @@
-//! `seqcast order …` as a user meets it: with the store of one host and with Redis, through the bus and the journal.
+//! `seqcast order …` from the user's view: with the store of one host and with Redis, through the bus and the
+//! journal.
 
 use crate::support::command::{Place, Running};
 use crate::support::redis_server::RedisServer;
@@ -21,7 +22,7 @@ fn object(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// The next event: object and what was pushed; checks that it names the one before.
+/// Returns the next event: object and pushed data; checks that it names the one before.
 #[track_caller]
 fn next(tail: &Running, last: &mut BTreeMap<String, String>) -> (String, Value) {
     let line = object(&tail.line());
@@ -31,7 +32,8 @@ fn next(tail: &Running, last: &mut BTreeMap<String, String>) -> (String, Value) 
     (name, line["event"].clone())
 }
 
-/// What a front end pushed is sent in its order, though one worker is killed in the middle, and the next one has another name.
+/// Checks that pushed events are sent in order, though one worker is killed in the middle, and the next one has
+/// another name.
 fn check_a_round(place: &Place, store: &[&str]) {
     let _peer = place.peer(&["--set", "server-id=7"]);
     let tail = place.start(&["order", "tail", "--json"]);
@@ -64,7 +66,7 @@ fn check_a_round(place: &Place, store: &[&str]) {
     let shown = place.run(&[&["order", "show", "work:1", "--json"], store].concat()).exits(DONE).stdout;
     let shown = object(&shown);
     assert_eq!(shown["objects"][0]["last"].as_str(), last.get("work:1").map(String::as_str), "{shown}");
-    // What was sent is in the journal, too, for who comes later.
+    // The sent events are in the journal, too, for late consumers.
     let found = place.run(&["event", "query", "order/work:1", "--json"]).exits(DONE).stdout;
     assert_eq!(found.lines().count(), 3 + 10);
 }
@@ -94,7 +96,7 @@ fn what_a_consumer_missed_is_looked_for_in_the_journal() {
         let prev = prev.map_or(String::new(), |prev| format!("\"prev\":\"{}\",", stamp(prev)));
         format!("{{\"object\":\"a\",\"id\":\"{}\",{prev}\"token\":\"{}\",\"event\":{event}}}", stamp(id), stamp(1))
     };
-    // Stored, and multicast before anybody listens.
+    // They are stored, and multicast before anybody listens.
     place.run(&["event", "add", "order/a", &envelope(1, 4, Some(2))]).exits(DONE);
     let tail = place.start(&["order", "tail", "--json", "--patience", "1s"]);
     tail.said("listening");
@@ -104,7 +106,7 @@ fn what_a_consumer_missed_is_looked_for_in_the_journal() {
     }
     let seen: Vec<Value> = (0..3).map(|_| next(&tail, &mut last).1).collect();
     assert_eq!(seen, [0, 1, 2].map(Value::from));
-    // One that nobody has is told.
+    // An event that no peer has is reported as missing.
     place.run(&["pub", "order.a", &envelope(9, 8, Some(7))]).exits(DONE);
     let missing = object(&tail.line());
     assert_eq!((&missing["type"], &missing["id"]), (&"missing".into(), &stamps[7].number().to_string().into()));

@@ -1,5 +1,5 @@
-//! All stores do the same: random histories of several front ends and workers, with restarts, and with steps that name the wrong object,
-//! token, session or stamp, have the same outcomes and leave the same state.
+//! Conformance of all stores: random histories have the same outcomes and leave the same state. The histories have
+//! several front ends and workers, restarts, and steps that name the wrong object, token, session or stamp.
 
 use super::{REDIS_PREFIX, apply};
 use crate::support::TempDir;
@@ -22,7 +22,7 @@ const OBJECTS: [&str; 6] =
     ["work:1", "event.worker:A", "objects.with", "work:1:events", "' OR 1=1 --; \"\\ %s \u{1f980}", "{x}*?[a-c]"];
 const WORKERS: [&str; 4] = ["A", "B", "A:object", "C C"];
 
-/// What a caller may know: drawn from what was seen, so that it is often right and sometimes old.
+/// Values that a caller may know. They are drawn from observed ones, so that they are often right and sometimes old.
 #[derive(Default)]
 struct Known {
     stamps: Vec<OrderStamp>,
@@ -81,7 +81,7 @@ impl Known {
         self.stamps[rng.below(self.stamps.len() as u64) as usize]
     }
 
-    /// The highest one, mostly.
+    /// Returns a mark, mostly the highest one.
     fn mark(&self, rng: &mut Rng) -> OrderStamp {
         let mark = self.mark.expect("a generation was begun first");
         match rng.below(60) {
@@ -143,7 +143,7 @@ impl Known {
             2 => id = self.any(rng),
             _ => {}
         }
-        // What a worker would do, mostly.
+        // A worker's likely step is drawn most of the time.
         let likely = match self.held.get(worker) {
             None => 0..5,
             Some((_, None, _)) => 5..8,
@@ -174,7 +174,7 @@ fn shown(outcome: OpOutcome) -> StoreSnapshot {
     shown
 }
 
-/// Gives how often each outcome was seen.
+/// Runs the histories and returns how often each outcome was seen.
 fn check<S: Store<Error: std::fmt::Debug>>(
     seed: u64,
     steps: usize,
@@ -215,7 +215,7 @@ fn check<S: Store<Error: std::fmt::Debug>>(
     counts
 }
 
-/// The outcome in a word; and whether it has several events, as many as there may be, or as long ones.
+/// Returns the outcome in a word, and whether it has several events, the maximum number, or the maximum length.
 fn name(outcome: &OpOutcome) -> String {
     let name = format!("{outcome:?}").split([' ', '(']).next().expect("a word").to_owned();
     let batch: &[StampedEvent] = match outcome {
@@ -233,7 +233,7 @@ fn name(outcome: &OpOutcome) -> String {
     }
 }
 
-/// So that no outcome goes unchecked.
+/// Checks that every outcome was seen.
 fn check_counts(counts: &BTreeMap<String, u32>) {
     let names = [
         "Advanced",
@@ -294,7 +294,7 @@ fn sqlite_does_what_the_twin_in_memory_does() {
     check_counts(&all);
 }
 
-/// More entries without events than one step goes through.
+/// More entries without events than one step visits.
 #[test]
 fn all_stores_pause_after_as_many_entries() {
     fn check<S: Store<Error: std::fmt::Debug>>(mut store: S) -> Vec<OpOutcome> {

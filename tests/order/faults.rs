@@ -1,4 +1,5 @@
-//! What is wrong with a store is told by name, and nothing is changed; a state that may have lost something is not gone on with.
+//! Errors of a store are reported by name, and change nothing. After a possible loss no worker continues with the old
+//! state.
 
 use super::{REDIS_PREFIX, apply};
 use crate::support::TempDir;
@@ -25,7 +26,7 @@ fn push() -> Push {
     Push { object, data, main, subs: Vec::new() }
 }
 
-/// Why a push with little patience does not go well.
+/// Returns the error of a push with little patience.
 fn refused(store: impl Store<Error = OrderError>) -> OrderError {
     FrontEnd::new(store, None, Duration::ZERO).push(&push()).expect_err("refused")
 }
@@ -100,7 +101,7 @@ fn a_redis_that_cannot_keep_what_it_is_given_is_refused() {
     begin(&mut redis(&server.url()));
     let replica = RedisServer::start(dir.path(), &["--replicaof", "127.0.0.1", &server.port().to_string()]);
     wait_until("the replica has met its primary", || is_linked(&replica));
-    // The coming of the first replica looks like a restart.
+    // The arrival of the first replica looks like a restart.
     FrontEnd::new(redis(&server.url()), None, Duration::ZERO).push(&push()).expect("pushed");
     assert_eq!(refused(redis(&replica.url())).fault, OrderFault::ReadOnly);
     server.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);

@@ -1,5 +1,6 @@
-//! Workers are killed with -9 at random and started again, as processes of their own, while front ends push: nothing is lost, doubled or
-//! out of order, and after every kill the state is whole. `ORDER_KILLS=500` kills more often than usual.
+//! Workers, as processes of their own, are killed with -9 at random and started again while front ends push. Nothing
+//! is lost, doubled or out of order, and after every kill the state is whole. `ORDER_KILLS=500` kills more often than
+//! usual.
 
 use super::state::State;
 use super::{REDIS_PREFIX, sent::Sent, sent::line};
@@ -24,7 +25,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// In the process that is killed: the store, the worker's name, and the file to which it writes what it sends.
+/// Environment variables of the process that is killed: the store, the worker's name, and the file for its sent
+/// events.
 const STORE: &str = "ORDER_STORE";
 const WORKER: &str = "ORDER_WORKER";
 const LOG: &str = "ORDER_LOG";
@@ -34,7 +36,7 @@ const OBJECTS: [&str; 4] = ["work:1", "work:2", "post:1", "x y"];
 const LEASE_MS: u64 = 200;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where the state is.
+/// Location of the state.
 enum Place {
     Redis(String),
     Sqlite(PathBuf),
@@ -94,7 +96,7 @@ fn kill(mut child: Child) {
     child.wait().expect("a process of our own");
 }
 
-/// Pushes until it is told to stop; gives how many events each object has.
+/// Pushes until it is asked to stop; returns the number of events of each object.
 fn push<S: Store<Error = OrderError>>(store: S, is_ending: &AtomicBool) -> Vec<usize> {
     let (mut front_end, mut rng) = (FrontEnd::new(store, None, PATIENCE), Rng::new(1));
     let mut counts = vec![0; OBJECTS.len()];
@@ -122,7 +124,7 @@ fn check<S: Store<Error = OrderError>>(test: &str, place: &Place, dir: &Path, op
         for _ in 0..kills {
             let_time_pass(Duration::from_millis(rng.below(120)), "kills come at random");
             let worker = rng.below(WORKERS as u64) as usize;
-            // Started again at once, or with the next kill of it: then others take over what it held.
+            // It is started again at once, or with its next kill: then others take over its objects.
             match children[worker].take() {
                 Some(child) => kill(child),
                 None => children[worker] = Some(start(test, place, worker, &log)),
@@ -133,7 +135,7 @@ fn check<S: Store<Error = OrderError>>(test: &str, place: &Place, dir: &Path, op
         children.into_iter().flatten().for_each(kill);
         front_end.join().expect("it ends")
     });
-    // One more worker takes over what is left, after a lease.
+    // One more worker takes over the remaining events, after a lease.
     let last = start(test, place, WORKERS, &log);
     let what = || format!("everything is sent: {:?}", place.state());
     wait_until_some(what, || place.state().is_drained().then_some(()));

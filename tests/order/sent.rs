@@ -1,31 +1,32 @@
-//! What workers sent, as a file with a line for each event, and what must hold of it: Q1 to Q4.
+//! The events that workers sent, as a file with a line for each, and the checks Q1 to Q4.
 
 use seqcast::event::order::worker::OrderedEvent;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// An event as a line, which the system appends whole.
+/// Returns an event as a line, which the system appends whole.
 pub fn line(event: &OrderedEvent) -> String {
     let prev = event.prev.map_or(0, |prev| prev.number());
     let text = std::str::from_utf8(&event.payload).expect("pushed as text");
     format!("{}\t{}\t{prev}\t{}\t{text}\n", event.object, event.id, event.token)
 }
 
-/// Of an event: its prev, and its text.
+/// Fields of an event: its prev, and its text.
 type Of = (u64, String);
 
-/// What was sent.
+/// All sent events.
 #[derive(Default)]
 pub struct Sent {
-    /// Of each object by id, and the ids in the order of first sendings.
+    /// For each object its events by id, and the ids in the order of first sendings.
     objects: BTreeMap<String, (BTreeMap<u64, Of>, Vec<u64>)>,
     pub lines: usize,
     pub again: usize,
 }
 
 impl Sent {
-    /// Q3 and Q4: an id is that of one event, with one prev; nobody sends by an old token what was stamped after the newer one.
+    /// Reads the file and checks Q3 and Q4. An id belongs to one event, with one prev. No worker sends by an old
+    /// token an event that was stamped after the newer one.
     pub fn read(path: &Path) -> Sent {
         let (mut sent, mut ids) = (Sent::default(), BTreeMap::new());
         let mut tokens = BTreeMap::new();
@@ -50,7 +51,8 @@ impl Sent {
         sent
     }
 
-    /// Q1 and Q2: all events, `… 1` to `… count`, in the order of the pushes, each with the one before as its prev.
+    /// Checks Q1 and Q2: all events, `… 1` to `… count`, in the order of the pushes, each with the one before as its
+    /// prev.
     pub fn check(&self, object: &str, count: usize) {
         let (events, order) = self.objects.get(object).expect("something was pushed");
         assert!(order.is_sorted(), "Q2: {object} in another order");

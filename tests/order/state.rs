@@ -1,11 +1,12 @@
-//! The whole shared state as its keys and tables have it, read at once, and what must hold of it at any time: the invariants of seed 001.
+//! The whole shared state as its keys and tables have it, read at once, and its invariants at any time: those of seed
+//! 001.
 
 use super::REDIS_PREFIX;
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What the invariants speak of.
+/// The state to which the invariants apply.
 #[derive(Debug, Default)]
 pub struct State {
     /// `OBJ:events` and `OBJ:event.worker`.
@@ -73,7 +74,7 @@ impl State {
         state
     }
 
-    /// The four invariants; the first one also counts an owner.
+    /// Checks the four invariants; the first one also counts an owner.
     pub fn check(&self) {
         for (object, (events, owner)) in &self.objects {
             let holders = || self.workers.iter().filter(|(_, (held, _))| held.as_ref() == Some(object));
@@ -91,7 +92,7 @@ impl State {
         }
     }
 
-    /// Whether everything was sent and recorded.
+    /// Returns whether everything was sent and recorded.
     pub fn is_drained(&self) -> bool {
         self.entries.is_empty() && self.workers.values().all(|(object, _)| object.is_none())
     }

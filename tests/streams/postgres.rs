@@ -1,4 +1,4 @@
-//! Event streams in a PostgreSQL database: what a peer does while the server is away, and after.
+//! Event streams in a PostgreSQL database: the behaviour of a peer while the server is away, and after.
 
 use super::{DONE, add, call, peer, poll, register};
 use crate::support::TempDir;
@@ -12,14 +12,15 @@ use std::thread;
 const FAILED: i32 = 1;
 const CONFIGURATION: i32 = 3;
 
-/// The process that serves the peer may outlive the others of a server that is killed for a moment.
+/// Waits until calls fail. The process that serves the peer may outlive the others of a server that is killed for a
+/// moment.
 fn await_away(place: &Place) {
     wait_until("the server is killed", || {
         call(place, "/", "futoin.evt.poll:1.1:pollEvents", &json!({ "component": "LIVE" }))["e"] == "InternalError"
     });
 }
 
-/// The peer tries again a second after it was refused.
+/// Waits until the peer is connected again. It retries a second after a refusal.
 fn await_back(place: &Place) {
     wait_until("the server is back", || {
         call(place, "/", "futoin.evt.poll:1.1:pollEvents", &json!({ "component": "LIVE" }))["e"] != "InternalError"
@@ -30,7 +31,7 @@ fn await_back(place: &Place) {
 fn a_peer_outlives_its_database_and_no_event_is_lost() {
     let (dir, place) = (TempDir::new(), Place::new());
     let server = PostgresServer::start(dir.path());
-    // Beside something else in the same database.
+    // Other data is in the same database.
     let store = format!("stream-store={}", server.schema("streams"));
     let none = format!("stream-store=postgres://postgres@127.0.0.1:{}/none", server.port());
     place.run(&["peer", "--set", "ftn18=0", "--set", &none]).exits(FAILED).says(&["\"none\" does not exist"]);
@@ -63,7 +64,8 @@ fn a_peer_outlives_its_database_and_no_event_is_lost() {
     assert_eq!(poll(&place, "/", "C", None), rest, "positions last, and nothing stands there twice");
 }
 
-/// The server is killed while events are added: what was answered stands where it was said, and nothing stands there twice.
+/// The server is killed while events are added: acknowledged events have their reported ids, and no event is there
+/// twice.
 #[test]
 fn a_kill_of_the_database_while_events_are_added_loses_none() {
     const EACH: u64 = 150;
@@ -139,7 +141,7 @@ fn peers_share_the_streams_of_one_database() {
     assert_eq!(poll(&there, "/", "C", None), rows);
     assert_eq!(poll(&there, "/", "C", Some(20)), rows[20..]);
     assert_eq!(poll(&here, "/", "C", None), rows[20..]);
-    // What an application posts is claimed by one of them.
+    // One of them claims the events that an application posts.
     server.sql(
         "INSERT INTO seqcast_outbox (stream, type, data) SELECT 'main', 'P', to_json(n) FROM generate_series(1, 30) n",
     );
@@ -171,7 +173,7 @@ fn a_database_that_cannot_be_used_is_told_without_its_password() {
     }
 }
 
-/// An archive is in a data base, whatever is killed meanwhile, and goes on when the server is back.
+/// An archive is in a database, whatever is killed meanwhile, and continues when the server is back.
 #[test]
 fn a_stream_is_archived_to_a_database() {
     let (dir, place) = (TempDir::new(), Place::new());

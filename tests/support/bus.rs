@@ -8,7 +8,7 @@ use seqcast::config::Config;
 use seqcast::daemon::clock::random_u64;
 use seqcast::message::{Delivery, Message};
 
-/// A configuration on loopback with a random group and port, so that tests which run at the same time do not meet.
+/// Returns a configuration on loopback with a random group and port, so that concurrent tests do not meet.
 pub fn config(name: &str) -> Config {
     let bits = random_u64().to_be_bytes();
     let mut config = Config::default();
@@ -16,12 +16,13 @@ pub fn config(name: &str) -> Config {
     config.group = [239, 255, bits[0], bits[1].max(1)].into();
     config.port = 20_000 + u16::from_be_bytes([bits[2], bits[3]]) % 10_000;
     config.interface = "lo".parse().expect("the loopback interface");
-    // A journal of whoever runs the tests is not theirs; nothing is made there unless a test wants events.
+    // The tests must not use a journal of the user who runs them. Nothing is created there unless a test wants
+    // events.
     config.data_dir = std::env::temp_dir().join(format!("seqcast-test-{:016x}", random_u64()));
     config
 }
 
-/// As [`config`], with a socket in a directory that goes with the test.
+/// Returns [`config`] with a socket in a directory that is removed with the test.
 pub fn config_with_socket(name: &str) -> (Config, TempDir) {
     let directory = TempDir::new();
     let mut config = config(name);
@@ -30,7 +31,7 @@ pub fn config_with_socket(name: &str) -> (Config, TempDir) {
     (config, directory)
 }
 
-/// Two of one group, `one` and `two`, each with a socket.
+/// Returns two configurations of one group, `one` and `two`, each with a socket.
 pub fn two_configs() -> (Config, Config, TempDir) {
     let (one, directory) = config_with_socket("one");
     let mut two = one.clone();
@@ -44,7 +45,7 @@ pub fn serve(config: &Config) -> Bus {
     Bus::embed_with(config, &Options { serve: true, ..Options::default() }).expect("a peer on loopback")
 }
 
-/// A message of text.
+/// Returns a message of text.
 pub fn message(subject: &str, payload: &str) -> Message {
     Message::new(subject.parse().expect("a test's subject"), payload.to_owned())
 }
@@ -58,7 +59,7 @@ pub fn wait_for(a: &Bus, b: &Bus) {
     });
 }
 
-/// The next `count` messages; nothing else may come.
+/// Returns the next `count` messages; nothing else may come.
 pub fn messages(subscription: &Subscription, count: usize) -> Vec<Delivery> {
     let next = |_| match subscription.recv_timeout(PATIENCE).expect("a message in time") {
         Notice::Message(delivery) => delivery,

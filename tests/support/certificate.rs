@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A certificate for 127.0.0.1 that vouches for itself, and its key.
+/// Creates a self-signed certificate for 127.0.0.1, and its key.
 pub fn certificate(directory: &Path, name: &str) -> [PathBuf; 2] {
     let files = ["cert", "key"].map(|part| directory.join(format!("{name}-{part}.pem")));
     let mut openssl = Command::new("openssl");

@@ -11,19 +11,19 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel, sync_channel};
 
-/// The present.
+/// Returns the present time.
 pub fn now() -> Instant {
     Clock::now().instant
 }
 
-/// A directory, a socket and a port that no other test uses; the directory goes away with it.
+/// A directory, a socket and a port that no other test uses; the directory is removed with the value.
 pub struct Place {
     dir: TempDir,
     port: u16,
 }
 
 impl Place {
-    /// A place of its own.
+    /// Creates a place.
     pub fn new() -> Place {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let number = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -32,22 +32,22 @@ impl Place {
         Place { dir: TempDir::new(), port: u16::try_from(port).expect("below 30,000") }
     }
 
-    /// Where the tests of this place may put files.
+    /// Returns the directory for files of this place's tests.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The socket of this place's peer.
+    /// Returns the socket of this place's peer.
     pub fn socket(&self) -> PathBuf {
         self.dir().join("peer.sock")
     }
 
-    /// The group's port of this place.
+    /// Returns the group's port of this place.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The command with these arguments, in this place's environment.
+    /// Returns the command with these arguments, in this place's environment.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_seqcast"));
         command.args(arguments);
@@ -75,12 +75,12 @@ impl Place {
         self.run_with_input(arguments, b"")
     }
 
-    /// Runs the command to its end, with this on its standard input.
+    /// Runs the command to its end, with `input` on its standard input.
     pub fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Outcome {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().expect("the built command starts");
         let mut stdin = child.stdin.take().expect("standard input is a pipe");
         let input = input.to_vec();
-        // A command that ends without reading closes the pipe: no concern of the test's.
+        // A command that ends without reading closes the pipe: that does not concern the test.
         let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
         let output = wait_with_output(child, arguments);
         writer.join().expect("the writer ends with the command");
@@ -105,7 +105,7 @@ impl Place {
     }
 }
 
-/// How a command ended and what it printed.
+/// Exit status of a command and its output.
 #[derive(Debug)]
 pub struct Outcome {
     pub arguments: String,
@@ -115,7 +115,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of a command that was run with these arguments.
+    /// Creates the outcome of a command that was run with these arguments.
     pub fn of(output: Output, arguments: &[&str]) -> Outcome {
         Outcome {
             arguments: arguments.join(" "),
@@ -219,7 +219,7 @@ impl Running {
         Running { child, arguments: arguments.join(" "), stdout, stderr }
     }
 
-    /// The next line on standard output.
+    /// Returns the next line on standard output.
     #[track_caller]
     pub fn line(&self) -> String {
         let line = self.stdout.next(now() + PATIENCE);
@@ -228,7 +228,7 @@ impl Running {
         })
     }
 
-    /// Waits for a line on standard error that holds `part`, and gives it.
+    /// Waits for a line on standard error that holds `part`, and returns it.
     #[track_caller]
     pub fn said(&self, part: &str) -> String {
         let deadline = now() + PATIENCE;
@@ -241,13 +241,13 @@ impl Running {
         }
     }
 
-    /// All lines of standard error that have come.
+    /// Returns all lines of standard error that have come.
     pub fn stderr_so_far(&self) -> Vec<String> {
         while self.stderr.next(now()).is_some() {}
         self.stderr.seen.borrow().clone()
     }
 
-    /// All lines of standard output that have come.
+    /// Returns all lines of standard output that have come.
     pub fn lines_so_far(&self) -> Vec<String> {
         while self.stdout.next(now()).is_some() {}
         self.stdout.seen.borrow().clone()

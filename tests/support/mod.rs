@@ -1,4 +1,4 @@
-//! What several test modules share.
+//! Helpers that several test modules share.
 
 pub mod bus;
 pub mod certificate;
@@ -12,16 +12,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The top of the source tree.
+/// Returns the top of the source tree.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A fresh directory that goes away with the value.
+/// A fresh directory that is removed with the value.
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Makes one below the system's directory for temporary files.
+    /// Creates one below the system's directory for temporary files.
     pub fn new() -> TempDir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("seqcast-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -30,12 +30,12 @@ impl TempDir {
         TempDir(path)
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Writes a file in it and says where.
+    /// Writes a file in it and returns its path.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, content).expect("a file in a fresh directory");
@@ -45,7 +45,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A failure here must not hide the failure of a test; what is left lies among the temporary files.
+        // A failure here must not hide the failure of a test; leftovers lie among the temporary files.
         drop(fs::remove_dir_all(&self.0));
     }
 }

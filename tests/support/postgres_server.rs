@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A server that ends with the value. It trusts everybody who comes from this host.
+/// A server that ends with the value. It trusts every connection from this host.
 pub struct PostgresServer {
     child: Child,
     port: u16,
@@ -16,7 +16,7 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// A server on a free port that keeps its data in `dir`, which is a fresh one.
+    /// Starts a server on a free port that keeps its data in `dir`, which is fresh.
     pub fn start(dir: &Path) -> PostgresServer {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
         let data = dir.join("data");
@@ -35,7 +35,7 @@ impl PostgresServer {
         PostgresServer { child: spawn(dir, port), port, dir: dir.to_owned() }.when_ready()
     }
 
-    /// Waits until it can be used. After a crash it refuses to start as long as processes of the one before are there.
+    /// Waits until it can be used. After a crash it refuses to start while processes of its predecessor exist.
     fn when_ready(mut self) -> PostgresServer {
         wait_until(&format!("PostgreSQL on port {} answers", self.port), || {
             if self.child.try_wait().expect("a process of our own").is_some() {
@@ -54,13 +54,13 @@ impl PostgresServer {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// The address for one schema, which is made.
+    /// Creates a schema and returns the address for it.
     pub fn schema(&self, name: &str) -> String {
         self.sql(&format!("CREATE SCHEMA {name}"));
         format!("{}?options=-c%20search_path%3D{name}", self.url())
     }
 
-    /// What statements give, as text.
+    /// Returns the output of SQL statements as text.
     pub fn sql(&self, sql: &str) -> String {
         self.try_sql("postgres", sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
@@ -94,7 +94,7 @@ impl PostgresServer {
         self.child.wait().expect("a process of our own");
     }
 
-    /// Starts it again with what it has kept.
+    /// Starts it again with its data.
     pub fn again(mut self) -> PostgresServer {
         self.kill();
         self.child = spawn(&self.dir, self.port);
@@ -104,7 +104,7 @@ impl PostgresServer {
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        // An immediate end that still gives back what it has of the system's shared memory.
+        // This ends it immediately, but it still releases its shared memory.
         signal("QUIT", self.child.id());
         drop(self.child.wait());
     }
@@ -112,7 +112,7 @@ impl Drop for PostgresServer {
 
 /// Sends a process a signal, such as `STOP`.
 pub fn signal(name: &str, process: u32) {
-    // One that has ended needs none.
+    // A process that has ended needs no signal.
     drop(Command::new("kill").args([&format!("-{name}"), &process.to_string()]).stderr(Stdio::null()).status());
 }
 
@@ -125,7 +125,7 @@ fn spawn(dir: &Path, port: u16) -> Child {
     server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("PostgreSQL is installed")
 }
 
-/// A program of the newest PostgreSQL, as somebody whom it accepts: it refuses root.
+/// Returns a program of the newest PostgreSQL, run as a user whom it accepts: it refuses root.
 fn command(program: &str) -> Command {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path());
     let newest = versions.max_by_key(|path| path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()));
@@ -140,7 +140,7 @@ fn command(program: &str) -> Command {
     command
 }
 
-/// Whoever else runs programs of root: the user that the package of PostgreSQL makes.
+/// Returns the user that the PostgreSQL package creates, or `None` unless this process runs as root.
 fn unprivileged() -> Option<(u32, u32)> {
     if !nix::unistd::geteuid().is_root() {
         return None;

@@ -13,18 +13,18 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// A server on a free port that keeps its data in `dir`; `arguments` as redis-server knows them.
+    /// Starts a server on a free port that keeps its data in `dir`; `arguments` as redis-server knows them.
     pub fn start(dir: &Path, arguments: &[&str]) -> RedisServer {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
         RedisServer::start_on(port, dir, arguments)
     }
 
-    /// A server that keeps everything it has answered to.
+    /// Starts a server that keeps every write that it has answered.
     pub fn durable(dir: &Path) -> RedisServer {
         RedisServer::start(dir, DURABLE)
     }
 
-    /// As `start`, on this port.
+    /// Starts a server as `start` does, on this port.
     pub fn start_on(port: u16, dir: &Path, arguments: &[&str]) -> RedisServer {
         let child = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"])
@@ -64,7 +64,7 @@ impl RedisServer {
         self.client().get_connection().expect("it answers")
     }
 
-    /// One command with its arguments.
+    /// Runs one command with its arguments.
     pub fn command<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
         redis::cmd(words[0]).arg(&words[1..]).query(&mut self.connection()).expect("a command that it knows")
     }
@@ -75,7 +75,7 @@ impl RedisServer {
         assert!(sent.is_ok_and(|status| status.success()), "kill -{name}");
     }
 
-    /// As `kill -9` does; gives the port.
+    /// Kills it as `kill -9` does; returns the port.
     pub fn kill(mut self) -> u16 {
         self.end();
         self.port
@@ -93,5 +93,5 @@ impl Drop for RedisServer {
     }
 }
 
-/// Every answered write is on the disk.
+/// Arguments with which every answered write is on the disk.
 pub const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];

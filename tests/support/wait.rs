@@ -16,7 +16,7 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     wait_until_some(|| what.to_owned(), || condition().then_some(()));
 }
 
-/// Polls until there is a value, for at most [`PATIENCE`]. `what` names what is awaited; only a failure calls it.
+/// Polls until there is a value, for at most [`PATIENCE`]. `what` names the awaited value; only a failure calls it.
 #[track_caller]
 pub fn wait_until_some<T>(what: impl Fn() -> String, mut poll: impl FnMut() -> Option<T>) -> T {
     let deadline = Clock::now().instant + PATIENCE;

@@ -1,31 +1,32 @@
-//! The client side of a WebSocket (RFC 6455), as small and as fast as measuring needs it: one blocking connection, texts out, texts in.
+//! The client side of a WebSocket (RFC 6455), small and fast enough for measurements: one blocking connection, texts
+//! out, texts in.
 //!
-//! Texts that are [pushed](WebSocket::push) leave together, as soon as one [waits](WebSocket::read) for something. A server that closes, or sends what
-//! no server should, is an error.
+//! Texts that are [pushed](WebSocket::push) leave together, as soon as the caller [waits](WebSocket::read) for a
+//! message. A server that closes, or sends an invalid frame, is an error.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::time::Duration;
 
-/// The end of the head of an answer.
+/// End of the head of an HTTP answer.
 const HEAD_END: &[u8] = b"\r\n\r\n";
-/// Room for reading, at least, in bytes.
+/// Minimum room for reading, in bytes.
 const READ_BYTES: usize = 64 << 10;
-/// Opcodes, with the bit that says that nothing of the message follows.
+/// Opcodes, with the bit that marks the final frame of a message.
 const TEXT: u8 = 0x81;
 const BINARY: u8 = 0x82;
 const CLOSE: u8 = 0x88;
 const PING: u8 = 0x89;
 const PONG: u8 = 0x8a;
-/// In the second byte of what clients send: a mask follows.
+/// Bit in the second byte of a client's frame: a mask follows.
 const MASKED: u8 = 0x80;
 
 /// A connection.
 #[derive(Debug)]
 pub struct WebSocket {
     stream: TcpStream,
-    /// What came lies from `taken`, behind the messages that were taken, to `filled`.
+    /// Received bytes. Those from `taken`, behind the messages that were taken, to `filled` are unread.
     unread: Vec<u8>,
     taken: usize,
     filled: usize,
@@ -33,7 +34,7 @@ pub struct WebSocket {
 }
 
 impl WebSocket {
-    /// Connects. Whoever reads waits no longer than `patience` at a time.
+    /// Connects. A read waits for at most `patience` at a time.
     pub fn connect(address: SocketAddr, path: &str, patience: Duration) -> io::Result<WebSocket> {
         let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;
@@ -60,12 +61,12 @@ impl WebSocket {
         }
     }
 
-    /// Sends this text before one waits the next time.
+    /// Queues this text, to be sent before the next wait.
     pub fn push(&mut self, text: &str) {
         self.push_frame(TEXT, text.as_bytes());
     }
 
-    /// Sends a frame of this opcode, with its first bit, before one waits the next time.
+    /// Queues a frame of this opcode, with its first bit, to be sent before the next wait.
     pub fn push_frame(&mut self, opcode: u8, payload: &[u8]) {
         let length = payload.len();
         // A mask of zeros leaves the bytes as they are.
@@ -85,7 +86,8 @@ impl WebSocket {
         self.unsent.extend(payload);
     }
 
-    /// The next message. After an error of the kind `WouldBlock`, nothing has come for as long as one waits; it can be called again.
+    /// Returns the next message. An error of the kind `WouldBlock` means that nothing came within the time to wait;
+    /// the caller may try again.
     pub fn read(&mut self) -> io::Result<&str> {
         let payload = loop {
             let Some((opcode, payload)) = self.frame()? else {
@@ -111,7 +113,7 @@ impl WebSocket {
         std::str::from_utf8(&self.unread[payload]).map_err(io::Error::other)
     }
 
-    /// The first frame that was not taken, if it is whole: its opcode, and where its payload is.
+    /// Returns the first frame that was not taken, if it is whole: its opcode, and the range of its payload.
     fn frame(&self) -> io::Result<Option<(u8, Range<usize>)>> {
         let bytes = &self.unread[self.taken..self.filled];
         let &[opcode, short, ..] = bytes else { return Ok(None) };
@@ -127,9 +129,9 @@ impl WebSocket {
         Ok((length <= bytes.len().saturating_sub(head) && head <= bytes.len()).then_some((opcode, from..from + length)))
     }
 
-    /// Waits until more has come.
+    /// Waits until more bytes have come.
     fn fill(&mut self) -> io::Result<()> {
-        // What has left in part cannot be sent again.
+        // A frame that has left in part cannot be sent again.
         self.stream.write_all(&self.unsent).map_err(|error| io::Error::new(ErrorKind::BrokenPipe, error))?;
         self.unsent.clear();
         self.unread.copy_within(self.taken..self.filled, 0);

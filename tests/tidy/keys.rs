@@ -1,7 +1,7 @@
-//! Keys of the configuration: for each of them there is a test in which its value changes an outcome.
+//! Keys of the configuration: each has a test in which its value changes an outcome.
 //!
-//! `tests/config.rs` shows that the value of a key of the core reaches its setting. A test of the setting is then one of the key, and may
-//! name the setting's field instead.
+//! `tests/config.rs` shows that the value of a key of the core reaches its setting. A test of the setting is then a
+//! test of the key, and may name the setting's field instead.
 
 use super::source::{bodies, code, tests, without_tests};
 use super::{File, assert_tidy, is_test, rust};
@@ -108,10 +108,10 @@ const PROOFS: &[Proof<'_>] = &[
     ("log-file", "tests/log.rs", "a_log_that_was_moved_away_goes_on_in_a_new_file"),
 ];
 
-/// Keys whose value changes no outcome in any test, and why. The list may only become shorter.
+/// Keys whose value changes no outcome in any test, and the reason. The list may only become shorter.
 const UNPROVEN: [(&str, &str); 1] = [("mode", "It has one value only.")];
 
-/// What the check reads of one file.
+/// The parts of one file that the check reads.
 struct Parsed {
     tests: BTreeSet<String>,
     bodies: BTreeMap<String, String>,
@@ -140,7 +140,8 @@ fn has(text: &str, word: &str) -> bool {
     })
 }
 
-/// The names under which a test may mention a key: the key, its field, and the fields of settings to which the product assigns it.
+/// Returns the names under which a test may mention a key: the key, its field, and the fields of settings to which
+/// the product assigns it.
 fn names_of(key: &str, product: &[(&str, String)]) -> BTreeSet<String> {
     let field = key.replace('-', "_");
     let mut names = BTreeSet::from([key.to_owned(), field.clone()]);
@@ -156,7 +157,7 @@ fn names_of(key: &str, product: &[(&str, String)]) -> BTreeSet<String> {
     names
 }
 
-/// Keys without a proof or with several, proofs of no key, and proofs that show nothing.
+/// Complains about keys without a proof or with several, proofs of no key, and proofs that show nothing.
 fn check_proofs(keys: &[&str], proofs: &[Proof<'_>], unproven: &[(&str, &str)], files: &[File]) -> Vec<String> {
     let mut complaints = Vec::new();
     let listed: Vec<&str> = proofs.iter().map(|(key, ..)| *key).chain(unproven.iter().map(|(key, _)| *key)).collect();

@@ -1,4 +1,4 @@
-//! One name, one meaning: outside tests no two types of the crate share a name.
+//! Checks that one name has one meaning: outside tests no two types of the crate share a name.
 
 use super::source::{code, without_tests};
 use super::{assert_tidy, is_test, rust};
@@ -19,7 +19,7 @@ fn declared_type(line: &str) -> Option<&str> {
     (is_type && !name.is_empty()).then_some(name)
 }
 
-/// Complains of each name that two of these files declare as a type.
+/// Complains about each name that two of these files declare as a type.
 fn check_names(files: &[(String, String)]) -> Vec<String> {
     let mut declared: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (path, text) in files {

@@ -10,17 +10,17 @@ use crate::support::root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// Rules of `docs/wire.md` that no test shows, and why. The list may only become shorter.
+/// Rules of `docs/wire.md` that no test shows, and the reason. The list may only become shorter.
 const UNPROVEN: &[(&str, &str)] = &[];
 
-/// The names of the rules of loss accounting, as the table in the documentation of the core lists them:
-/// ``//! | `name` | …``.
+/// Returns the names of the rules of loss accounting, as the table in the documentation of the core lists them: ``//!
+/// | `name` | …``.
 fn named_rules(core: &str) -> BTreeSet<String> {
     let name = |line: &str| Some(line.trim().strip_prefix("//! | `")?.split_once('`')?.0.to_owned());
     core.lines().filter_map(name).collect()
 }
 
-/// The numbers of the rules of the specification: `- **W1** …`.
+/// Returns the numbers of the rules of the specification: `- **W1** …`.
 fn numbered_rules(page: &str) -> BTreeSet<String> {
     let number = |line: &str| {
         let (number, _) = line.strip_prefix("- **W")?.split_once("**")?;
@@ -29,19 +29,21 @@ fn numbered_rules(page: &str) -> BTreeSet<String> {
     page.lines().filter_map(number).collect()
 }
 
-/// Complains about the first rule of the specification that does not follow the one before it: numbers rise by one, from 1 on.
+/// Complains about the first rule of the specification that does not follow the one before it: numbers rise by one,
+/// from 1 on.
 fn check_order(page: &str) -> Option<String> {
     let number = |line: &str| line.strip_prefix("- **W")?.split_once("**")?.0.parse::<u32>().ok();
     let wrong = (1..).zip(page.lines().filter_map(number)).find(|(expected, number)| expected != number);
     wrong.map(|(expected, number)| format!("docs/wire.md: W{number} stands where W{expected} should"))
 }
 
-/// The rules in a mark, which are separated by commas.
+/// Returns the rules in a mark, which are separated by commas.
 fn rules_of(mark: &str) -> impl Iterator<Item = String> {
     mark.split(',').map(|rule| rule.trim().to_owned())
 }
 
-/// The rules that the tests of a file prove, each with the name of its test; and complaints about marks in other places.
+/// Returns the rules that the tests of a file prove, each with the name of its test; and complaints about marks in
+/// other places.
 fn proofs(path: &str, text: &str) -> (Vec<(String, String)>, Vec<String>) {
     let tests = tests(text);
     let (mut proofs, mut complaints) = (Vec::new(), Vec::new());
@@ -59,7 +61,7 @@ fn proofs(path: &str, text: &str) -> (Vec<(String, String)>, Vec<String>) {
     (proofs, complaints)
 }
 
-/// The rules that the product's code in a file keeps; and complaints about marks in other places.
+/// Returns the rules that the product's code in a file keeps; and complaints about marks in other places.
 fn kept(path: &str, text: &str) -> (Vec<String>, Vec<String>) {
     let product_lines = without_tests(&code(text)).trim_end().lines().count();
     let is_product = |index| !is_test(path) && !path.starts_with("src/sim/") && index < product_lines;

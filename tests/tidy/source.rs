@@ -1,8 +1,9 @@
-//! Rust text as the checks want to see it: comments and literals blanked out, tests cut off.
+//! Rust text prepared for the checks: comments and literals blanked out, tests cut off.
 
 use std::collections::BTreeMap;
 
-/// `text` with every comment and every character of a string or character literal replaced by a space. Lines stay lines.
+/// Returns `text` with every comment and every character of a string or character literal replaced by a space. Line
+/// breaks remain.
 pub fn code(text: &str) -> String {
     blanked(text, true)
 }
@@ -29,7 +30,7 @@ fn blanked(text: &str, blanks_literals: bool) -> String {
     out
 }
 
-/// The length of the comment that `text` begins with.
+/// Returns the length of the comment that `text` begins with.
 fn comment_bytes(text: &str) -> Option<usize> {
     if text.starts_with("//") {
         return Some(text.find('\n').unwrap_or(text.len()));
@@ -56,7 +57,8 @@ fn comment_bytes(text: &str) -> Option<usize> {
     Some(at)
 }
 
-/// The length of the string or character literal that `text` begins with; `before` is the character before it.
+/// Returns the length of the string or character literal that `text` begins with; `before` is the character before
+/// it.
 fn literal_bytes(text: &str, before: Option<char>) -> Option<usize> {
     let in_word = before.is_some_and(|c| c.is_alphanumeric() || c == '_');
     let prefix = ["br", "cr", "r", "b", "c", ""].into_iter().find(|p| {
@@ -83,7 +85,7 @@ fn literal_bytes(text: &str, before: Option<char>) -> Option<usize> {
     }
 }
 
-/// The length of a literal with escapes that begins with `quote`.
+/// Returns the length of a literal with escapes that begins with `quote`.
 fn quoted_bytes(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -97,7 +99,7 @@ fn quoted_bytes(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Blanked code without the items marked `#[cfg(test)]`; lines stay lines.
+/// Returns blanked code without the items marked `#[cfg(test)]`; line breaks remain.
 pub fn without_tests(code: &str) -> String {
     const MARK: &str = "#[cfg(test)]";
     let mut out = String::with_capacity(code.len());
@@ -112,7 +114,7 @@ pub fn without_tests(code: &str) -> String {
     out
 }
 
-/// The length of the item that `code` begins with: to its semicolon or closing brace.
+/// Returns the length of the item that `code` begins with: to its semicolon or closing brace.
 fn item_bytes(code: &str) -> usize {
     let mut depth = 0i32;
     let mut nested = 0i32;
@@ -145,7 +147,7 @@ pub struct Function {
     pub lines: usize,
 }
 
-/// The functions with a body.
+/// Returns the functions with a body.
 pub fn functions(code: &str) -> Vec<Function> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices("fn ") {
@@ -161,8 +163,8 @@ pub fn functions(code: &str) -> Vec<Function> {
     found
 }
 
-/// The functions of a text by name, each from `fn` to its closing brace, with its literals and without its comments. Functions of
-/// one name stand behind each other.
+/// Returns the functions of a text by name, each from `fn` to its closing brace, with its literals and without its
+/// comments. Functions of the same name are concatenated.
 pub fn bodies(text: &str) -> BTreeMap<String, String> {
     let code = code(text);
     let uncommented: Vec<char> = blanked(text, false).chars().collect();
@@ -181,7 +183,7 @@ pub fn bodies(text: &str) -> BTreeMap<String, String> {
     bodies
 }
 
-/// A test function with what is written above it.
+/// A test function with the comments and attributes above it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Test {
     /// Its name.
@@ -190,7 +192,7 @@ pub struct Test {
     pub head: std::ops::Range<usize>,
 }
 
-/// The functions with the attribute `#[test]`.
+/// Returns the functions with the attribute `#[test]`.
 pub fn tests(text: &str) -> Vec<Test> {
     let raw: Vec<&str> = text.lines().map(str::trim).collect();
     let blanked = code(text);

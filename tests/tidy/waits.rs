@@ -11,7 +11,7 @@ const HELPERS: &str = "tests/support/wait.rs";
 /// Functions that only let time pass.
 const SLEEPS: [&str; 5] = ["sleep", "sleep_ms", "sleep_until", "park_timeout", "park_timeout_ms"];
 
-/// What to do instead.
+/// Advice in the complaint.
 const ADVICE: &str = "wait for a condition (wait_until), or say why time must pass (let_time_pass)";
 
 /// Returns whether `line` names the function. A method of the same name, as in `mailbox.sleep(…)`, is another one.
@@ -35,7 +35,7 @@ fn check_waits(path: &str, text: &str) -> Vec<String> {
     let mut product = product.lines();
     let mut complaints = Vec::new();
     for (index, line) in blanked.lines().enumerate() {
-        // A line of the product stays as it is when the tests are cut off.
+        // A line of the product remains when the tests are cut off.
         let is_product = product.next().is_some_and(|kept| kept == line);
         let found = SLEEPS.into_iter().find(|function| !is_product && names(line, function));
         complaints.extend(found.map(|function| format!("{path}:{}: {function} in a test; {ADVICE}", index + 1)));

@@ -12,35 +12,35 @@ use crate::cli::value::{self, Rate, Setting};
 /// `seqcast bench`.
 #[derive(Args, Clone, Debug)]
 pub struct BenchOptions {
-    /// What to measure.
+    /// The measurement.
     #[command(subcommand)]
     pub what: BenchCommand,
 }
 
-/// What `seqcast bench` can measure.
+/// The measurements of `seqcast bench`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Messages a second from one publisher to one subscriber, beside what the kernel carries without the bus.
+    /// Messages a second from one publisher to one subscriber, compared with the kernel without the bus.
     #[command(after_help = help::BENCH_THROUGHPUT)]
     Throughput(Box<ThroughputOptions>),
-    /// How long a message is on its way: to and fro, and one way at a given rate.
+    /// Latency of a message: to and fro, and one way at a given rate.
     #[command(after_help = help::BENCH_LATENCY)]
     Latency(Box<LatencyOptions>),
-    /// Messages a second from one publisher to several subscribers, all of theirs together.
+    /// Messages a second from one publisher to several subscribers, summed over them.
     #[command(after_help = help::BENCH_FANOUT)]
     Fanout(Box<FanoutOptions>),
-    /// What a message costs when there are many subjects.
+    /// Cost of a message with many subjects.
     #[command(after_help = help::BENCH_SUBJECTS)]
     Subjects(Box<SubjectsOptions>),
-    /// Messages a second while datagrams get lost, beside what comes without loss.
+    /// Messages a second while datagrams get lost, compared with the rate without loss.
     #[command(after_help = help::BENCH_LOSS)]
     Loss(Box<LossOptions>),
-    /// A process of the bench: it is told on standard input what to do, and ends with it.
+    /// A process of the bench: it reads its job from standard input, and ends with it.
     #[command(hide = true)]
     Role,
 }
 
-/// How messages go to and from the peers.
+/// Path of the messages to and from the peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BenchPath {
@@ -53,17 +53,17 @@ pub enum BenchPath {
     Daemon,
 }
 
-/// Where the programs run, and which way messages take.
+/// Location of the programs, and path of the messages.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Peers")]
 pub struct TestbedOptions {
-    /// How messages go to and from the peers.
+    /// Path of the messages to and from the peers.
     #[arg(long, value_enum, default_value_t)]
     pub path: BenchPath,
     /// The interface of the multicast group: a name, an address, a network (10.75.0.0/24), lo or auto.
     #[arg(long, value_name = "WHICH", default_value = "lo")]
     pub interface: String,
-    /// The multicast group (default: one that nobody else is likely to use).
+    /// The multicast group (default: one that no other program is likely to use).
     #[arg(long, value_name = "ADDRESS")]
     pub group: Option<String>,
     /// The UDP port of the group; raw ping-pong uses the next one, too (default: as the group).
@@ -89,18 +89,18 @@ pub struct TestbedOptions {
     pub json: bool,
 }
 
-/// How long and how often.
+/// Duration and number of the runs.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// How long each run publishes.
+    /// Publishing time of each run.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "2s")]
     pub secs: Duration,
-    /// How often everything is run, one after the other in turn; the median counts.
+    /// Number of runs of each case, one after the other in turn; the median counts.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=101))]
     pub runs: u32,
 }
 
-/// Which raw rates to measure beside.
+/// Raw rates to measure for comparison.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct RawOptions {
     /// The offloads of the network are off on purpose: a run without them is not void.
@@ -117,16 +117,16 @@ pub struct ThroughputOptions {
     /// Bytes of payload, such as 64, 1024, 8mb; several are measured one after the other.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = value::payload_bytes, default_value = "64")]
     pub size: Vec<usize>,
-    /// Publish so many messages a second, such as 100000/s (default: as fast as the bus allows).
+    /// Messages to publish per second, such as 100000/s (default: as fast as the bus allows).
     #[arg(long, value_name = "N/s", value_parser = value::rate)]
     pub rate: Option<Rate>,
-    /// How long and how often.
+    /// Duration and number of the runs.
     #[command(flatten)]
     pub run: RunOptions,
-    /// Which raw rates to measure beside.
+    /// Raw rates to measure for comparison.
     #[command(flatten)]
     pub raw: RawOptions,
-    /// Where the programs run.
+    /// Location of the programs.
     #[command(flatten)]
     pub testbed: TestbedOptions,
 }
@@ -137,16 +137,16 @@ pub struct LatencyOptions {
     /// Bytes of payload, at least 16.
     #[arg(long, value_name = "BYTES", value_parser = value::stamped_bytes, default_value = "64")]
     pub size: usize,
-    /// The rate at which the latency of one way is measured, beside that at 1000/s.
+    /// The rate for the one-way latency, in addition to 1000/s.
     #[arg(long, value_name = "N/s", value_parser = value::rate, default_value = "100000/s")]
     pub rate: Rate,
-    /// How long and how often.
+    /// Duration and number of the runs.
     #[command(flatten)]
     pub run: RunOptions,
     /// Measure no raw datagrams: there are no ratios then.
     #[arg(long)]
     pub no_raw: bool,
-    /// Where the programs run.
+    /// Location of the programs.
     #[command(flatten)]
     pub testbed: TestbedOptions,
 }
@@ -157,7 +157,7 @@ pub struct FanoutOptions {
     /// Subscribers, each a process of its own.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = value::subscribers)]
     pub subscribers: usize,
-    /// As for one subscriber.
+    /// The same options as for one subscriber.
     #[command(flatten)]
     pub throughput: ThroughputOptions,
 }
@@ -180,13 +180,13 @@ pub struct SubjectsOptions {
     /// Bytes of payload, such as 64.
     #[arg(long, value_name = "BYTES", value_parser = value::payload_bytes, default_value = "64")]
     pub size: usize,
-    /// Publish so many messages a second (default: as fast as the bus allows).
+    /// Messages to publish per second (default: as fast as the bus allows).
     #[arg(long, value_name = "N/s", value_parser = value::rate)]
     pub rate: Option<Rate>,
-    /// How long and how often.
+    /// Duration and number of the runs.
     #[command(flatten)]
     pub run: RunOptions,
-    /// Where the programs run.
+    /// Location of the programs.
     #[command(flatten)]
     pub testbed: TestbedOptions,
 }
@@ -206,13 +206,13 @@ pub struct LossOptions {
     /// Bytes of payload, at least 16.
     #[arg(long, value_name = "BYTES", value_parser = value::stamped_bytes, default_value = "64")]
     pub size: usize,
-    /// Publish so many messages a second (default: as fast as the bus allows).
+    /// Messages to publish per second (default: as fast as the bus allows).
     #[arg(long, value_name = "N/s", value_parser = value::rate)]
     pub rate: Option<Rate>,
-    /// How long and how often.
+    /// Duration and number of the runs.
     #[command(flatten)]
     pub run: RunOptions,
-    /// Where the programs run.
+    /// Location of the programs.
     #[command(flatten)]
     pub testbed: TestbedOptions,
 }

@@ -1,5 +1,5 @@
-//! The processes of the bench, seen from the one that the user started: they end with the value that stands for them,
-//! and by themselves when their standard input ends, whatever becomes of this process.
+//! The processes of the bench, seen from the one that the user started. A process ends when its value is dropped. It
+//! also ends by itself when its standard input ends, so it never survives this process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -15,18 +15,18 @@ use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::interrupt::Interrupt;
 use crate::daemon::clock::Clock;
 
-/// How long a process may take to start, to subscribe (to a million subjects), and to meet the others, at most.
+/// Time limit for a process to start, to subscribe (to a million subjects), and to discover the others.
 pub const START_TIME: Duration = Duration::from_secs(180);
-/// How long a process may take beyond what it was told to, at most.
+/// Time limit for a process beyond the time that its job takes.
 pub const GRACE_TIME: Duration = Duration::from_secs(60);
-/// How often to look whether the user wants to end it.
+/// Interval between checks whether the user ends the command.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a process may take to end by itself.
+/// Time limit for a process to end by itself.
 const END_TIME: Duration = Duration::from_secs(3);
-/// How often to look whether it has.
+/// Interval between checks whether it has ended.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How processes of one kind are started.
+/// Start parameters of the processes of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
     /// The program.
@@ -42,7 +42,7 @@ pub struct Process {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// Whether it has nothing more to do.
+    /// True if it has nothing more to do.
     is_done: bool,
 }
 
@@ -55,7 +55,7 @@ impl Process {
         let mut command = match launch.via {
             None => Command::new(launch.program),
             Some(via) => {
-                // The shell splits the words of the command, and makes way for it.
+                // The shell splits the words of the command, and replaces itself with it.
                 let mut shell = Command::new("sh");
                 shell.arg("-c").arg(format!("exec {via} \"$0\" \"$@\"")).arg(launch.program);
                 shell
@@ -81,19 +81,19 @@ impl Process {
         Ok(process)
     }
 
-    /// The number of the process, or of the command that started it.
+    /// Returns the id of the process, or of the command that started it.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Tells it something.
+    /// Sends a command to the process.
     pub fn send(&mut self, word: ProcessCommand) {
         self.is_done |= word == ProcessCommand::Stop;
         self.write(&word);
     }
 
     fn write(&mut self, line: &impl Serialize) {
-        // One that has ended already shows as the end of its answers, with the reason.
+        // A process that has ended already shows as the end of its reports, with the reason.
         if let Some(stdin) = &mut self.stdin
             && writeln!(stdin, "{}", json(line)).and_then(|()| stdin.flush()).is_err()
         {
@@ -101,10 +101,10 @@ impl Process {
         }
     }
 
-    /// Its next answer.
+    /// Returns the next report of the process.
     ///
     /// # Errors
-    /// It fails, has ended, or does not answer in time; the user ends it.
+    /// The process fails, has ended, or does not answer in time, or the user ends the command.
     pub fn next_report(&mut self, interrupt: &Interrupt, timeout: Duration) -> Result<ProcessReport, CommandFailure> {
         let deadline = Clock::now().instant + timeout;
         loop {
@@ -147,10 +147,10 @@ impl Process {
             .fix("look at what it said above; does the command given with --publisher-via or --subscriber-via work?")
     }
 
-    /// Waits until it can begin; `Err` inside says why it never can.
+    /// Waits until the process can begin; `Err` inside holds the reason why it never can.
     ///
     /// # Errors
-    /// As [`Process::next_report`].
+    /// The same as of [`Process::next_report`].
     pub fn ready(&mut self, interrupt: &Interrupt) -> Result<Result<ReadyReport, String>, CommandFailure> {
         match self.next_report(interrupt, START_TIME)? {
             ProcessReport::ReadyReport(ready) => Ok(Ok(ready)),
@@ -162,7 +162,7 @@ impl Process {
     /// Waits until everything is sent, which takes about `span`.
     ///
     /// # Errors
-    /// As [`Process::next_report`].
+    /// The same as of [`Process::next_report`].
     pub fn sent(&mut self, interrupt: &Interrupt, span: Duration) -> Result<SendReport, CommandFailure> {
         match self.next_report(interrupt, span + GRACE_TIME)? {
             ProcessReport::SendReport(sent) => Ok(sent),
@@ -173,7 +173,7 @@ impl Process {
     /// Waits until everything is received.
     ///
     /// # Errors
-    /// As [`Process::next_report`].
+    /// The same as of [`Process::next_report`].
     pub fn received(&mut self, interrupt: &Interrupt) -> Result<ReceiveReport, CommandFailure> {
         match self.next_report(interrupt, GRACE_TIME)? {
             ProcessReport::ReceiveReport(received) => {
@@ -184,10 +184,10 @@ impl Process {
         }
     }
 
-    /// Waits until it has measured for about `span`.
+    /// Waits until the process has measured for about `span`.
     ///
     /// # Errors
-    /// As [`Process::next_report`].
+    /// The same as of [`Process::next_report`].
     pub fn pinged(&mut self, interrupt: &Interrupt, span: Duration) -> Result<PingReport, CommandFailure> {
         match self.next_report(interrupt, span + GRACE_TIME)? {
             ProcessReport::PingReport(pinged) => Ok(pinged),
@@ -201,7 +201,7 @@ impl Process {
 }
 
 impl Process {
-    /// Waits until it has ended, but not for long.
+    /// Waits a limited time until the process has ended; returns whether it has.
     fn has_ended(&mut self) -> bool {
         let deadline = Clock::now().instant + END_TIME;
         while Clock::now().instant < deadline {
@@ -215,14 +215,15 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// One that has done its job ends by itself, any other when its standard input does; what then still runs is killed.
+    /// A process that has done its job ends by itself, any other when its standard input does. If it still runs then,
+    /// it is killed.
     fn drop(&mut self) {
         if self.is_done && self.has_ended() {
             return;
         }
         self.stdin = None;
         if !self.has_ended() {
-            // One that has ended meanwhile cannot be killed, which is as good.
+            // A process that has ended meanwhile cannot be killed, which has the same result.
             drop(self.child.kill());
             drop(self.child.wait());
         }

@@ -1,4 +1,4 @@
-//! `bench fanout`: one publisher, several subscribers, what comes to all of them together.
+//! `bench fanout`: one publisher, several subscribers, and the sum of their rates.
 
 use super::args::FanoutOptions;
 use super::throughput;

@@ -1,4 +1,4 @@
-//! What a machine tells of itself, and what a process has used of it.
+//! Facts about the machine, and the resources that a process has used.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::job::HostInfo;
 
-/// The machine that this runs on. What it does not tell is empty.
+/// Returns the facts about this machine; unknown ones are empty.
 pub fn here() -> HostInfo {
     let text = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
     let cpuinfo = text("/proc/cpuinfo");
@@ -20,23 +20,24 @@ pub fn here() -> HostInfo {
     }
 }
 
-/// Processor time of all threads of this process, in nanoseconds.
+/// Returns the processor time of all threads of this process, in nanoseconds.
 pub fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).expect("every Linux has this clock");
     let [secs, nanos] = [time.tv_sec(), time.tv_nsec()].map(|part| u64::try_from(part).unwrap_or(0));
     secs * 1_000_000_000 + nanos
 }
 
-/// Processor time of all threads of another process, in nanoseconds, to a hundredth of a second; 0 if it is not there.
+/// Returns the processor time of all threads of another process, in nanoseconds, to a hundredth of a second; 0 if
+/// there is no such process.
 pub fn cpu_ns_of(process: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name of the program, in parentheses, may hold spaces; the twelfth and thirteenth field behind it are the times
-    // in user and kernel mode, in ticks of which a second has a hundred for programs on every machine.
+    // The name of the program, in parentheses, may contain spaces. The twelfth and thirteenth field behind it are the
+    // times in user and kernel mode. Their unit is a hundredth of a second for programs on every machine.
     let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
     fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>() * 10_000_000
 }
 
-/// Memory of a process that is in use and not swapped out, in bytes; 0 if the process is not there.
+/// Returns the memory of a process that is in use and not swapped out, in bytes; 0 if there is no such process.
 pub fn rss_bytes(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));

@@ -1,5 +1,5 @@
-//! What the bench and its processes say to each other: one JSON object a line, jobs and words down the standard input of
-//! a process, answers up its standard output.
+//! The messages between the bench and its processes: one JSON object per line, jobs and commands to the standard input
+//! of a process, reports from its standard output.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::help;
 use crate::config::{Config, Override};
 
-/// What a process is for; its first line.
+/// Job of a process; its first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "kebab-case")]
 pub enum Job {
@@ -19,24 +19,24 @@ pub enum Job {
     RawSend(RawJob),
     /// Receives them.
     RawReceive(RawJob),
-    /// Throws raw datagrams and measures how long they are on their way.
+    /// Sends raw datagrams to and fro, and measures their latency.
     RawPing(PingJob),
-    /// Throws them back.
+    /// Sends them back.
     RawPong(PingJob),
-    /// Throws messages and measures.
+    /// Sends messages to and fro, and measures their latency.
     Ping(PingJob),
-    /// Throws them back.
+    /// Sends them back.
     Pong(PingJob),
     /// Publishes.
     Publish(PublishJob),
-    /// Subscribes, and holds what comes against what was published.
+    /// Subscribes, and compares the received messages with the published ones.
     Subscribe(SubscribeJob),
-    /// Is a daemon for another process.
+    /// Runs a daemon for another process.
     Daemon(DaemonJob),
 }
 
 impl Job {
-    /// Its name in error messages.
+    /// Returns the name for error messages.
     pub fn name(&self) -> &'static str {
         match self {
             Job::RawSend(_) => "raw sender",
@@ -63,22 +63,23 @@ pub struct PeerSetting {
     pub value: String,
 }
 
-/// The configuration of the peers: neither environment nor file is asked, so that a run depends on its arguments alone.
+/// The configuration of the peers: neither environment nor file contribute, so that a run depends on its arguments
+/// alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerSettings(pub Vec<PeerSetting>);
 
 impl PeerSettings {
-    /// The same with one more; later ones win.
+    /// Returns the same settings with one more; later ones win.
     pub fn with(&self, flag: &str, key: &str, value: &str) -> PeerSettings {
         let mut values = self.0.clone();
         values.push(PeerSetting { flag: flag.to_owned(), key: key.to_owned(), value: value.to_owned() });
         PeerSettings(values)
     }
 
-    /// The checked configuration.
+    /// Returns the checked configuration.
     ///
     /// # Errors
-    /// Everything that is wrong with it.
+    /// Returns all errors in it.
     pub fn config(&self) -> Result<Config, CommandFailure> {
         let overrides: Vec<Override> =
             self.0.iter().map(|PeerSetting { flag, key, value }| Override::flag(flag, key, value)).collect();
@@ -87,11 +88,11 @@ impl PeerSettings {
     }
 }
 
-/// How raw datagrams go.
+/// Way of raw datagrams through the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RawMode {
-    /// Each one passes through the kernel by itself; many in one system call.
+    /// Each datagram passes through the kernel by itself; many in one system call.
     Plain,
     /// Many leave as one buffer that the kernel divides (UDP_SEGMENT); they arrive one by one.
     Gso,
@@ -99,96 +100,96 @@ pub enum RawMode {
     GsoGro,
 }
 
-/// Raw datagrams.
+/// Job of raw datagrams.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RawJob {
     /// Interface, group and port.
     pub values: PeerSettings,
-    /// How they go.
+    /// Way of the datagrams.
     pub mode: RawMode,
     /// Bytes of payload of each.
     pub bytes: usize,
-    /// How long to send, in nanoseconds.
+    /// Sending time, in nanoseconds.
     pub span_ns: u64,
     /// Datagrams a second; as fast as the kernel takes them if absent.
     pub rate: Option<f64>,
 }
 
-/// A message to and fro.
+/// Job of a message to and fro.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PingJob {
     /// The configuration of the peers.
     pub values: PeerSettings,
-    /// How they are reached; not for raw ones.
+    /// Path to the peers; unused for raw datagrams.
     pub path: BenchPath,
     /// Bytes of payload.
     pub bytes: usize,
-    /// How long, in nanoseconds.
+    /// Duration, in nanoseconds.
     pub span_ns: u64,
-    /// Whether to look for it again and again instead of waiting to be woken.
+    /// True if the process polls busily instead of waiting to be woken.
     pub is_busy: bool,
 }
 
 impl PingJob {
-    /// How long.
+    /// Returns the duration.
     pub fn span(&self) -> Duration {
         Duration::from_nanos(self.span_ns)
     }
 }
 
-/// What is published.
+/// The published messages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// Bytes of payload.
     pub bytes: usize,
-    /// How long to publish, in nanoseconds.
+    /// Publishing time, in nanoseconds.
     pub span_ns: u64,
     /// Messages a second; as fast as the bus allows if absent.
     pub rate: Option<f64>,
-    /// Subjects, published on in turn.
+    /// Number of subjects, used for publishing in turn.
     pub subjects: u64,
-    /// Whether each payload says when it was due.
+    /// True if each payload contains its due time.
     pub is_stamped: bool,
 }
 
-/// A publisher.
+/// Job of a publisher.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PublishJob {
     /// The configuration of its peer.
     pub values: PeerSettings,
-    /// How it reaches its peer.
+    /// Path to its peer.
     pub path: BenchPath,
-    /// What it publishes.
+    /// The messages to publish.
     pub load: Load,
-    /// Peers that it waits for.
+    /// Number of peers that it waits for.
     pub subscribers: usize,
 }
 
-/// A subscriber.
+/// Job of a subscriber.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SubscribeJob {
     /// The configuration of its peer.
     pub values: PeerSettings,
-    /// How it reaches its peer.
+    /// Path to its peer.
     pub path: BenchPath,
-    /// What is published.
+    /// The published messages.
     pub load: Load,
-    /// Whether it subscribes to each subject by itself instead of to all of them at once.
+    /// True if it subscribes to each subject by itself instead of to all of them at once.
     pub is_each: bool,
     /// Datagrams that its peer drops on purpose.
     pub drop: Option<Drop>,
 }
 
-/// A share of the datagrams that arrive.
+/// A share of the received datagrams that is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Drop {
-    /// From 0 to below 1.
+    /// Share, from 0 to below 1.
     pub share: f64,
-    /// Decides which ones.
+    /// Seed that determines the dropped datagrams.
     pub seed: u64,
 }
 
-/// A daemon.
+/// Job of a daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DaemonJob {
     /// Its configuration, the socket included.
@@ -197,50 +198,50 @@ pub struct DaemonJob {
     pub drop: Option<Drop>,
 }
 
-/// What a process is told after its job.
+/// A command to a process after its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "kebab-case")]
 pub enum ProcessCommand {
     /// Begin.
     Go,
-    /// So much was sent or published: end when it has come, or is accounted for.
+    /// Everything was sent or published: the process ends when all of it has arrived, or is accounted for.
     Finish {
-        /// Datagrams or messages.
+        /// Number of datagrams or messages.
         sent: u64,
     },
     /// End.
     Stop,
 }
 
-/// What a process answers.
+/// A report of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "told", rename_all = "kebab-case")]
 pub enum ProcessReport {
-    /// It waits for [`ProcessCommand::Go`].
+    /// The process waits for [`ProcessCommand::Go`].
     ReadyReport(ReadyReport),
-    /// The raw datagrams cannot go in the way they were to.
+    /// The raw datagrams cannot use the requested way.
     Unsupported {
-        /// What the kernel says.
+        /// The kernel's reason.
         why: String,
     },
-    /// It has sent or published everything.
+    /// The process has sent or published everything.
     SendReport(SendReport),
-    /// It has received everything.
+    /// The process has received everything.
     ReceiveReport(Box<ReceiveReport>),
-    /// It has measured how long messages are on their way.
+    /// The process has measured the latency of messages.
     PingReport(PingReport),
-    /// It cannot go on.
+    /// The process cannot continue.
     Failed {
         /// The exit code of the bench.
         exit: u8,
-        /// What happened.
+        /// Description of the failure.
         text: String,
-        /// What mends it.
+        /// Remedy, if one is known.
         fix: Option<String>,
     },
 }
 
-/// Where a process runs, and what it found there.
+/// Environment of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadyReport {
     /// The machine.
@@ -257,91 +258,92 @@ pub struct ReadyReport {
     pub segments: Option<u64>,
 }
 
-/// A machine, as its kernel tells of itself.
+/// A machine, as its kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostInfo {
     /// The version of the kernel.
     pub kernel: String,
     /// Processors that a process may use.
     pub cpus: usize,
-    /// What they are.
+    /// Model of the processors.
     pub cpu: String,
     /// The largest receive buffer for programs without privileges (`net.core.rmem_max`), in bytes.
     pub rmem_max: Option<u64>,
-    /// Differs from boot to boot and from machine to machine: equal ones share a clock.
+    /// Id that differs from boot to boot and from machine to machine: machines with equal ids share a clock.
     pub boot: String,
 }
 
-/// What was sent.
+/// Report of a sender or publisher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SendReport {
-    /// Datagrams or messages.
+    /// Number of datagrams or messages.
     pub sent: u64,
-    /// How long that took, in seconds.
+    /// Duration, in seconds.
     pub seconds: f64,
-    /// Processor time that it took, in nanoseconds.
+    /// Processor time used, in nanoseconds.
     pub cpu_ns: u64,
-    /// How often the bus took no further message for the moment.
+    /// Number of times that the bus was backpressured.
     pub held_up: u64,
     /// Memory of the process, in bytes; with [`BenchPath::Daemon`] of the daemon.
     pub rss_bytes: u64,
-    /// Of published subjects.
+    /// Window of published subjects.
     pub window: Window,
 }
 
-/// A window of subjects, as the peer tells of it.
+/// A window of subjects, as the peer reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// Subjects in it.
+    /// Number of subjects in it.
     pub subjects: u64,
-    /// Memory that it takes.
+    /// Memory that it uses, in bytes.
     pub bytes: u64,
-    /// Subjects that had to leave it too early, for want of memory.
+    /// Number of subjects that were evicted too early, for lack of memory.
     pub evicted: u64,
 }
 
-/// What was received.
+/// Report of a receiver or subscriber.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReceiveReport {
-    /// Datagrams or messages, each counted once.
+    /// Number of datagrams or messages, each counted once.
     pub received: u64,
-    /// A second, from a tenth of the run on to the last one.
+    /// Rate per second, from a tenth of the run up to the last message.
     pub per_s: f64,
-    /// Messages that the library says are lost, at least.
+    /// Minimum number of lost messages, as the library reports.
     pub lost: u64,
-    /// The same, at most.
+    /// Maximum number of lost messages, as the library reports.
     pub lost_max: u64,
-    /// Messages in missing datagrams that nothing has explained, as the library says.
+    /// Number of messages in missing datagrams that nothing has explained, as the library reports.
     pub unverified: u64,
-    /// Messages dropped because the program did not read fast enough, as the library says.
+    /// Number of messages dropped because the program did not read fast enough, as the library reports.
     pub dropped: u64,
-    /// Messages that were missing and came because they were asked for.
+    /// Number of messages that were missing and retransmitted on request.
     pub repaired: u64,
-    /// Datagrams that the kernel dropped, as the library says; raw: as the kernel says.
+    /// Number of datagrams that the kernel dropped, as the library reports; raw: as the kernel reports.
     pub kernel_drops: u64,
-    /// Datagrams dropped on purpose.
+    /// Number of datagrams dropped on purpose.
     pub dropped_by_rule: u64,
-    /// The most datagrams that came as one buffer; raw.
+    /// Maximum number of datagrams that arrived as one buffer; raw.
     pub segments: u64,
-    /// Processor time that it took, in nanoseconds.
+    /// Processor time used, in nanoseconds.
     pub cpu_ns: u64,
     /// Memory of the process, in bytes; with [`BenchPath::Daemon`] of the daemon.
     pub rss_bytes: u64,
-    /// Of received subjects.
+    /// Window of received subjects.
     pub window: Window,
-    /// From when a message was due until it was read; of all of them if they said when they were due.
+    /// Latencies from the due time of a message until it was read; of all messages, if their payloads contain the due
+    /// time.
     pub latencies: Quantiles,
-    /// The same, of those alone that came because they were asked for.
+    /// The same, of retransmitted messages alone.
     pub repair_latencies: Quantiles,
-    /// What cannot be: damaged, doubled, or out of order.
+    /// Faults: damaged, duplicate, or out of order.
     pub faults: Vec<String>,
 }
 
-/// How long messages were on their way, one way.
+/// One-way latencies of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PingReport {
-    /// Half of to and fro.
+    /// Half of the round trip.
     pub latencies: Quantiles,
-    /// Messages that did not come back.
+    /// Number of messages that did not come back.
     pub lost: u64,
 }

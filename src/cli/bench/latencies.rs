@@ -1,4 +1,4 @@
-//! Latencies of every message of a run, in a histogram.
+//! A histogram of the latencies of every message of a run.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::nanos;
 
-/// Longer latencies count as this long: a minute, in nanoseconds.
+/// Maximum latency in nanoseconds, a minute; longer ones count as this.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 /// Significant digits: values that differ by less than a thousandth count as equal.
 const DIGITS: u8 = 3;
 
-/// Latencies so far.
+/// The latencies recorded so far.
 #[derive(Debug)]
 pub struct Latencies(Histogram<u64>);
 
 impl Latencies {
-    /// None.
+    /// Creates an empty histogram.
     pub fn new() -> Latencies {
         Latencies(Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS).expect("bounds and digits are allowed ones"))
     }
 
-    /// Enters one.
+    /// Records a latency.
     pub fn record(&mut self, latency: Duration) {
         self.0.saturating_record(nanos(latency));
     }
 
-    /// What came out.
+    /// Returns the quantiles of the recorded latencies.
     pub fn quantiles(&self) -> Quantiles {
         let at = |quantile| self.0.value_at_quantile(quantile);
         Quantiles {
@@ -43,24 +43,24 @@ impl Latencies {
     }
 }
 
-/// How long messages took, in nanoseconds.
+/// Latency quantiles, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// Messages.
+    /// Number of messages.
     pub count: u64,
-    /// The shortest.
+    /// Minimum.
     pub min_ns: u64,
-    /// Half took at most so long.
+    /// Median.
     pub p50_ns: u64,
-    /// 90 of 100.
+    /// 90th percentile.
     pub p90_ns: u64,
-    /// 99 of 100.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// 999 of 1,000.
+    /// 99.9th percentile.
     pub p999_ns: u64,
-    /// 9,999 of 10,000.
+    /// 99.99th percentile.
     pub p9999_ns: u64,
-    /// The longest.
+    /// Maximum.
     pub max_ns: u64,
 }
 

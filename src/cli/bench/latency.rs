@@ -1,4 +1,4 @@
-//! `bench latency`: how long a message is on its way.
+//! `bench latency`: the latency of a message.
 
 use std::io;
 use std::time::Duration;
@@ -17,24 +17,24 @@ use crate::cli::output::{Output, note};
 use crate::cli::table::{Column, TextTable};
 use crate::time::nanos;
 
-/// The rate beside which that of the user is held: nearly nothing happens, but often enough for a percentile.
+/// The rate to which the user's is compared: nearly idle, but with enough messages for a percentile.
 const IDLE_RATE: f64 = 1000.0;
 
-/// What was measured in one way, over all runs.
+/// Result of one way of measuring, over all runs.
 #[derive(Clone, Debug, Serialize)]
 struct LatencyRow {
     /// `raw_blocking`, `raw_busy`, `blocking`, `busy`, `one_way`.
     what: &'static str,
-    /// Messages a second; to and fro there is no rate.
+    /// Messages per second; to and fro there is no rate.
     rate: Option<f64>,
-    /// One way.
+    /// One-way latency.
     #[serde(flatten)]
     times: Times,
-    /// Messages that did not come.
+    /// Number of messages that did not arrive.
     lost: u64,
-    /// One way: whether every message was received or accounted for.
+    /// One way: true if every message was received or accounted for.
     adds_up: bool,
-    /// What cannot be.
+    /// Contradictions in the received messages.
     faults: Vec<String>,
 }
 
@@ -58,16 +58,16 @@ impl LatencyRow {
     }
 }
 
-/// How many times as long as something else.
+/// Ratio of two latencies.
 #[derive(Clone, Debug, Serialize)]
 struct Ratio {
-    /// What is compared.
+    /// The compared row.
     what: &'static str,
-    /// With what.
+    /// The row to compare with.
     to: &'static str,
-    /// Half of the messages.
+    /// Ratio of the medians.
     p50: Option<f64>,
-    /// 99 of 100.
+    /// Ratio of the 99th percentiles.
     p99: Option<f64>,
 }
 
@@ -92,7 +92,7 @@ struct LatencyJson<'a> {
     found: &'a Option<TestbedInfo>,
     rows: &'a [LatencyRow],
     ratios: &'a [Ratio],
-    /// Why one way cannot be measured, if it cannot.
+    /// Reason why one-way latency cannot be measured, if it cannot.
     one_way_unsupported: Option<&'a str>,
 }
 
@@ -106,7 +106,7 @@ pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, CommandFa
     let mut ways: [Vec<BenchRun>; 2] = Default::default();
     let rates = [IDLE_RATE, options.rate.0];
     let mut unsupported = None;
-    // Only a program that drives its peer itself can look again and again.
+    // Only a program that drives its peer itself can poll busily.
     let has_busy = options.testbed.path == BenchPath::Library;
     let wanted = [!options.no_raw, !options.no_raw && has_busy, true, has_busy];
     for _ in 0..options.run.runs {
@@ -162,7 +162,7 @@ pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, CommandFa
     Ok(if ok { Exit::Done } else { Exit::Failed })
 }
 
-/// Messages at a rate that say when they were due.
+/// Returns a case with messages at a rate, whose payloads contain their due time.
 fn case(bytes: usize, span: Duration, rate: f64) -> LoadCase {
     let load = Load { bytes, span_ns: nanos(span), rate: Some(rate), subjects: 1, is_stamped: true };
     LoadCase { load, subscribers: 1, is_each: false, drop: 0.0 }
@@ -186,7 +186,7 @@ fn ratios(rows: &[LatencyRow]) -> Vec<Ratio> {
 /// The headers of [`micros`].
 pub const TIMES: [&str; 7] = ["min", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
 
-/// Times for people, in microseconds: the medians of the runs.
+/// Returns times for people, in microseconds: the medians of the runs.
 pub fn micros(times: &Times) -> [String; 7] {
     let all = [times.min_ns, times.p50_ns, times.p90_ns, times.p99_ns, times.p999_ns, times.p9999_ns, times.max_ns];
     all.map(|spread| format!("{:.1}", spread.median / 1000.0))

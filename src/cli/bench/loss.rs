@@ -1,4 +1,4 @@
-//! `bench loss`: what comes while datagrams get lost, beside what comes without loss.
+//! `bench loss`: the rate while datagrams get lost, compared with the rate without loss.
 
 use std::io;
 use std::process::Command;
@@ -47,18 +47,18 @@ fn shell(command: &str) -> Result<(), CommandFailure> {
     Err(CommandFailure::new(Exit::Failed, format!("'{command}' failed: {how}")))
 }
 
-/// What was measured with so much loss.
+/// Result for one share of loss.
 #[derive(Clone, Debug, Serialize)]
 struct Goodput {
     /// The share of datagrams dropped on purpose; null with a fault of the network.
     drop: Option<f64>,
     #[serde(flatten)]
     row: ThroughputRow,
-    /// What came a second as a share of what came without loss, run by run.
+    /// Rate as a share of the rate without loss, run by run.
     goodput: Option<RunStats>,
-    /// From when a message was published until it was read.
+    /// Latency from publishing a message until it was read.
     latency: Times,
-    /// The same, of messages that were missing and came because they were asked for.
+    /// The same, of retransmitted messages.
     repair_latency: Times,
 }
 

@@ -1,17 +1,18 @@
-//! How many a second.
+//! A meter of rates.
 
 use std::time::Duration;
 
 use crate::time::Instant;
 
-/// Of the time that a run takes, the part after its first message that does not count: until then it gets up to speed.
+/// Divisor that gives the warm-up time after the first message from the duration of a run. The rate excludes this
+/// time.
 const WARM_UP_SHARE: u32 = 10;
-/// How long a run of this length does not count.
+/// Returns the warm-up time of a run of this length.
 pub fn warm_up(span: Duration) -> Duration {
     span / WARM_UP_SHARE
 }
 
-/// A time too short to tell a rate from.
+/// Minimum time span from which a rate can be determined.
 const MEASURABLE_SPAN_MIN: Duration = Duration::from_millis(1);
 
 /// A count that is read now and then.
@@ -19,12 +20,12 @@ const MEASURABLE_SPAN_MIN: Duration = Duration::from_millis(1);
 pub struct RateMeter {
     warm_up: Duration,
     warm_up_count: u64,
-    /// The first reading; the first one that counts; the last one.
+    /// The first reading; the first one after the warm-up; the last one.
     readings: Option<[(Instant, u64); 3]>,
 }
 
 impl RateMeter {
-    /// For a run that takes so long, and needs at least so many to get up to speed.
+    /// Creates a meter for a run that takes `span`, and whose warm-up takes at least `warm_up_count` messages.
     pub fn new(span: Duration, warm_up_count: u64) -> RateMeter {
         RateMeter { warm_up: warm_up(span), warm_up_count, readings: None }
     }
@@ -41,7 +42,8 @@ impl RateMeter {
         *last = (now, count);
     }
 
-    /// The rate between the readings that count; over all of them where these are too few; 0 where nothing can be said.
+    /// Returns the rate between the readings after the warm-up. If their span is too short, the rate is that over all
+    /// readings; it is 0 if that is too short as well.
     pub fn per_s(&self) -> f64 {
         let Some([first, begin, last]) = self.readings else { return 0.0 };
         let spans = [begin, first].map(|(at, count)| (last.0.since(at), last.1 - count));

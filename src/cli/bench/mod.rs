@@ -1,8 +1,9 @@
-//! `bench`: what the bus carries, and how fast, beside what the kernel carries without it.
+//! `bench`: the rates and latencies of the bus, compared with those of the kernel without it.
 //!
-//! Every program of a run (sender, receivers, daemons) is a process of its own: this one starts itself again with
-//! `bench role`, tells it what to do and hears what came of it (`job`), and ends it whatever happens (`child`). What
-//! the library did is judged by the payloads, which say which message they are (`payload`), not by its own word.
+//! Every program of a run (sender, receivers, daemons) is a process of its own. This one starts itself again with
+//! `bench role`, sends the job and receives the reports (`job`), and ends the process in any case (`child`). The
+//! checks rely on the payloads, which contain the number of their message (`payload`), not on the library's own
+//! reports.
 
 pub mod args;
 mod child;

@@ -1,28 +1,28 @@
-//! Payloads that no two messages share, and the book of those that came.
+//! Payloads that no two messages share, and the account of those that were received.
 //!
-//! A payload begins with the number of its message, then perhaps the time at which it was due; every further byte
-//! follows from the number. So the receiver knows which message it has, and that it is whole.
+//! A payload begins with the number of its message, then optionally its due time; the number determines every further
+//! byte. So the receiver knows which message it has, and that it is intact.
 
 use std::collections::BTreeMap;
 
-/// Bytes of the number.
+/// Length of the number, in bytes.
 pub const NUMBER_BYTES: usize = 8;
-/// Bytes of the number and the time.
+/// Length of the number and the time, in bytes.
 pub const STAMPED_BYTES: usize = 16;
 /// Odd numbers with bits all over, so that neighbours differ in all their bytes.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 const STEP: u64 = 0xd1b5_4a32_d192_ed03;
-/// Faults that are told; the others are counted.
+/// Maximum number of faults that are reported; the others are counted.
 const FAULTS_MAX: usize = 10;
 
-/// The first of the words that follow from a number; each further one is [`STEP`] more. Nothing is checked for overflow, so
-/// that several are made at once.
+/// Returns the first of the words that a number determines; each further one is [`STEP`] more. Nothing is checked for
+/// overflow, so that the compiler can make several at once.
 fn first_word(number: u64) -> u64 {
     number.wrapping_mul(SPREAD)
 }
 
-/// Writes the payload of message `number`, due at `stamp` (nanoseconds) if it is to say so. At least [`NUMBER_BYTES`]
-/// long, or [`STAMPED_BYTES`] with a stamp.
+/// Writes the payload of message `number`; it contains `stamp`, its due time in nanoseconds, if there is one. The
+/// payload has at least [`NUMBER_BYTES`], or [`STAMPED_BYTES`] with a stamp.
 pub fn fill(payload: &mut [u8], number: u64, stamp: Option<u64>) {
     let (head, body) = payload.split_at_mut(if stamp.is_some() { STAMPED_BYTES } else { NUMBER_BYTES });
     head[..NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
@@ -42,7 +42,7 @@ pub fn fill(payload: &mut [u8], number: u64, stamp: Option<u64>) {
     }
 }
 
-/// The number and, if it has one, the stamp of a payload; `None` if it is not whole.
+/// Returns the number and, if it has one, the stamp of a payload; `None` if it is damaged.
 pub fn read(payload: &[u8], is_stamped: bool) -> Option<(u64, u64)> {
     let (head, body) = payload.split_at_checked(if is_stamped { STAMPED_BYTES } else { NUMBER_BYTES })?;
     let (head, _) = head.as_chunks::<8>();
@@ -58,17 +58,17 @@ pub fn read(payload: &[u8], is_stamped: bool) -> Option<(u64, u64)> {
     is_whole.then_some((number, stamp))
 }
 
-/// Makes payloads, one after the other in the same place.
+/// A generator of payloads, which reuses one buffer.
 #[derive(Debug)]
 pub struct PayloadGenerator {
     payload: Vec<u8>,
     is_stamped: bool,
-    /// The number of the next one.
+    /// Number of the next payload.
     next: u64,
 }
 
 impl PayloadGenerator {
-    /// Payloads of so many bytes, numbered from 0.
+    /// Creates a generator of payloads of `bytes` bytes, numbered from 0.
     pub fn new(bytes: usize, is_stamped: bool) -> PayloadGenerator {
         PayloadGenerator { payload: vec![0; bytes], is_stamped, next: 0 }
     }
@@ -79,39 +79,39 @@ impl PayloadGenerator {
         self.next += 1;
     }
 
-    /// The payload made last.
+    /// Returns the last payload made.
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 }
 
-/// Which messages came: each once, whole, and in the order of its subject.
+/// Checks that each message arrives once, intact, and in the order of its subject.
 ///
-/// Message `n` is on subject `n` modulo the number of subjects. With one subject a message that comes after a later one
-/// is a fault; with several it may be one that was repaired while other subjects went on.
+/// Message `n` is on subject `n` modulo the number of subjects. With one subject a message that arrives after a later
+/// one is a fault. With several it may be one that was repaired while other subjects advanced.
 #[derive(Debug)]
 pub struct SequenceChecker {
     subjects: u64,
-    /// One more than the highest number that came.
+    /// One more than the highest received number.
     next: u64,
-    /// What has not come below that: first and end of each gap.
+    /// Missing numbers below that: first and end of each gap.
     gaps: BTreeMap<u64, u64>,
-    /// Messages that came.
+    /// Number of messages received.
     pub received: u64,
     faults: Vec<String>,
     faults_more: u64,
 }
 
-/// More subjects than there are messages: each may come before or after any other.
+/// Number of subjects above that of the messages: each may arrive before or after any other.
 pub const ANY_ORDER: u64 = 1 << 62;
 
 impl SequenceChecker {
-    /// Nothing has come of messages on so many subjects in turn.
+    /// Creates a checker of messages on `subjects` subjects in turn.
     pub fn new(subjects: u64) -> SequenceChecker {
         SequenceChecker { subjects, next: 0, gaps: BTreeMap::new(), received: 0, faults: Vec::new(), faults_more: 0 }
     }
 
-    /// Enters a message by what [`read`] made of it.
+    /// Enters a message by the result of [`read`].
     pub fn record(&mut self, number: Option<u64>) {
         let Some(number) = number else { return self.fault(|| "a payload is damaged".to_owned()) };
         self.received += 1;
@@ -147,7 +147,7 @@ impl SequenceChecker {
         }
     }
 
-    /// The end of the gap that a number is in.
+    /// Returns the end of the gap that contains a number.
     fn gap_of(&self, number: u64) -> Option<u64> {
         self.gaps.range(..=number).next_back().map(|(_, end)| *end).filter(|end| number < *end)
     }
@@ -159,7 +159,7 @@ impl SequenceChecker {
         }
     }
 
-    /// What is wrong, if anything; the last line says how much more.
+    /// Returns the faults, if any; the last line counts the others.
     pub fn faults(mut self) -> Vec<String> {
         if 0 < self.faults_more {
             self.faults.push(format!("{} more faults", self.faults_more));
@@ -206,7 +206,7 @@ mod tests {
         check(1, &[0, 5, 6], &[]);
         check(1, &[0, 1, 1], &["message 1 came twice"]);
         check(1, &[0, 2, 1], &["message 1 came after 2 of the same subject"]);
-        // On two subjects 1 may come after 2, but not after 3.
+        // On two subjects 1 may arrive after 2, but not after 3.
         check(2, &[0, 2, 1, 3], &[]);
         check(2, &[0, 2, 3, 1], &["message 1 came after 3 of the same subject"]);
         check(2, &[0, 4, 1, 3, 2, 5], &["message 2 came after 4 of the same subject"]);

@@ -1,4 +1,4 @@
-//! Figures of runs: medians, ratios, what adds up, as tables and as JSON.
+//! Figures of runs: medians, ratios, totals, as tables and as JSON.
 
 use serde::Serialize;
 
@@ -7,24 +7,24 @@ use super::latencies::Quantiles;
 use super::testbed::BenchRun;
 use crate::cli::output::note;
 
-/// A run is void whose raw rate with offloads is less than so many times the plain one: offloads are missing.
+/// Minimum ratio of the raw rate with offloads to the plain one. A run below it is void: offloads are missing.
 const OFFLOAD_GAIN: f64 = 40.0;
-/// Bytes up to which that holds; larger datagrams gain less.
+/// Maximum size in bytes for that check; larger datagrams gain less.
 const OFFLOAD_GAIN_BYTES: usize = 1024;
 
-/// The median of some runs, the least and the most.
+/// Median, minimum and maximum of some runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RunStats {
-    /// Half of them are below it.
+    /// Median.
     pub median: f64,
-    /// The least.
+    /// Minimum.
     pub min: f64,
-    /// The most.
+    /// Maximum.
     pub max: f64,
 }
 
 impl RunStats {
-    /// Of these values, one for each run.
+    /// Returns the statistics of these values, one for each run.
     pub fn of(values: impl IntoIterator<Item = f64>) -> RunStats {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -35,7 +35,7 @@ impl RunStats {
     }
 }
 
-/// What was measured in one way, over all runs.
+/// Result of one way of measuring, over all runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct ThroughputRow {
     /// `raw_plain`, `raw_gso`, `raw_gso_gro`, `library`, `threads` or `daemon`.
@@ -44,56 +44,56 @@ pub struct ThroughputRow {
     pub size: usize,
     /// Bytes of UDP payload of the largest datagram.
     pub datagram_bytes: u64,
-    /// Receivers or subscribers.
+    /// Number of receivers or subscribers.
     pub receivers: usize,
     /// Datagrams or messages received a second, all receivers together.
     pub per_s: RunStats,
-    /// Bytes of payload received a second: the median.
+    /// Bytes of payload received per second: the median.
     pub bytes_per_s: f64,
-    /// Datagrams or messages sent, to all at once.
+    /// Number of datagrams or messages sent; one to all receivers counts once.
     pub sent: u64,
-    /// Received, all receivers together.
+    /// Number of datagrams or messages received, over all receivers.
     pub received: u64,
-    /// Told as lost, at least.
+    /// Minimum number of messages reported as lost.
     pub lost: u64,
-    /// Told as lost, at most.
+    /// Maximum number of messages reported as lost.
     pub lost_max: u64,
-    /// In missing datagrams that nothing has explained.
+    /// Number of messages in missing datagrams that nothing has explained.
     pub unverified: u64,
-    /// Dropped because a program did not read fast enough; raw: sent and not received.
+    /// Number of messages dropped because a program did not read fast enough; raw: sent and not received.
     pub dropped: u64,
-    /// Missing at first, and came because they were asked for.
+    /// Number of messages that were missing at first, and retransmitted on request.
     pub repaired: u64,
-    /// Datagrams that kernels dropped; raw: those that came together count once.
+    /// Number of datagrams that kernels dropped; raw: those that arrived together count once.
     pub kernel_drops: u64,
-    /// Datagrams dropped on purpose.
+    /// Number of datagrams dropped on purpose.
     pub dropped_by_rule: u64,
-    /// Raw: how many a second were sent, where most is received at less than the kernel takes.
+    /// Raw: sending rate per second, if most is received at less than the kernel accepts.
     pub paced_per_s: Option<f64>,
-    /// How often the bus took no further message for the moment.
+    /// Number of times that the bus was backpressured.
     pub held_up: u64,
     /// Processor time of the sending program for each message sent, in nanoseconds.
     pub sender_ns: f64,
     /// Processor time of a receiving program for each message received, in nanoseconds.
     pub receiver_ns: f64,
-    /// Memory of the sending side at the end, in bytes: the most of all runs.
+    /// Memory of the sending side at the end, in bytes: the maximum of all runs.
     pub sender_rss_bytes: u64,
-    /// Memory of a receiving side.
+    /// Memory of a receiving side at the end, in bytes: the maximum of all runs.
     pub receiver_rss_bytes: u64,
-    /// Whether every message was received or accounted for; raw datagrams need not be.
+    /// True if every message was received or accounted for; raw datagrams need not be.
     pub adds_up: bool,
-    /// What cannot be: damaged, doubled, out of order.
+    /// Faults: damaged, duplicate, out of order.
     pub faults: Vec<String>,
-    /// Why it cannot be done; then all else is 0.
+    /// Reason why the measurement cannot be done; then all else is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsupported: Option<String>,
-    /// Bytes a second, run by run.
+    /// Bytes per second, run by run.
     #[serde(skip)]
     pub each: Vec<f64>,
 }
 
 impl ThroughputRow {
-    /// Of these runs of messages of `size` bytes in one way.
+    /// Returns the row of these runs of messages of `size` bytes in one way.
     pub fn of(what: &'static str, size: usize, datagram_bytes: u64, bytes: usize, runs: &[BenchRun]) -> ThroughputRow {
         let rates: Vec<f64> = runs.iter().map(BenchRun::per_s).collect();
         let came = || runs.iter().flat_map(|run| &run.received);
@@ -133,17 +133,17 @@ impl ThroughputRow {
         }
     }
 
-    /// Of something that the kernel cannot do.
+    /// Returns the row of a measurement that the kernel cannot do.
     pub fn unsupported(what: &'static str, size: usize, why: String) -> ThroughputRow {
         ThroughputRow { unsupported: Some(why), ..ThroughputRow::of(what, size, 0, 0, &[]) }
     }
 
-    /// Whether it is as it should be.
+    /// Returns whether the row has no problems.
     pub fn is_good(&self) -> bool {
         self.adds_up && self.faults.is_empty()
     }
 
-    /// Says what is not.
+    /// Reports the problems.
     pub fn report_problems(&self) {
         let ThroughputRow { what, size, sent, received, receivers, .. } = self;
         if !self.adds_up {
@@ -154,12 +154,12 @@ impl ThroughputRow {
         self.faults.iter().for_each(|fault| note(format_args!("{what}, {size} bytes: {fault}")));
     }
 
-    /// How many were lost, for people.
+    /// Returns the number of lost messages, for people.
     pub fn lost(&self) -> String {
         if self.lost == self.lost_max { self.lost.to_string() } else { format!("{}..{}", self.lost, self.lost_max) }
     }
 
-    /// How many times as many bytes a second as `other`, run by run; `None` if there is nothing to compare.
+    /// Returns the ratio to the bytes per second of `other`, run by run; `None` if there is nothing to compare.
     pub fn ratio(&self, other: &ThroughputRow) -> Option<RunStats> {
         let pairs = self.each.iter().zip(&other.each).filter(|(_, other)| 0.0 < **other);
         let ratios: Vec<f64> = pairs.map(|(own, other)| own / other).collect();
@@ -167,29 +167,29 @@ impl ThroughputRow {
     }
 }
 
-/// How long messages took, over all runs, in nanoseconds.
+/// Latency quantiles over all runs, in nanoseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Times {
-    /// Messages.
+    /// Number of messages.
     pub count: u64,
-    /// The shortest.
+    /// Minimum.
     pub min_ns: RunStats,
-    /// Half took at most so long.
+    /// Median.
     pub p50_ns: RunStats,
-    /// 90 of 100.
+    /// 90th percentile.
     pub p90_ns: RunStats,
-    /// 99 of 100.
+    /// 99th percentile.
     pub p99_ns: RunStats,
-    /// 999 of 1,000.
+    /// 99.9th percentile.
     pub p999_ns: RunStats,
-    /// 9,999 of 10,000.
+    /// 99.99th percentile.
     pub p9999_ns: RunStats,
-    /// The longest.
+    /// Maximum.
     pub max_ns: RunStats,
 }
 
 impl Times {
-    /// Of these runs; of those only that have messages.
+    /// Returns the quantiles of these runs, of those only that have messages.
     pub fn of(runs: impl Iterator<Item = Quantiles>) -> Times {
         let runs: Vec<Quantiles> = runs.filter(|run| 0 < run.count).collect();
         let spread = |of: fn(&Quantiles) -> u64| RunStats::of(runs.iter().map(|run| of(run) as f64));
@@ -206,7 +206,7 @@ impl Times {
     }
 }
 
-/// Whether every message of a run was received or accounted for, at each subscriber.
+/// Returns whether every message of a run was received or accounted for, at each subscriber.
 pub fn adds_up(run: &BenchRun) -> bool {
     run.received.iter().all(|came| {
         let known = came.received + came.unverified + came.dropped;
@@ -219,22 +219,22 @@ pub fn adds_up(run: &BenchRun) -> bool {
 pub struct Ratios {
     /// Bytes of payload of a message.
     pub size: usize,
-    /// Receivers or subscribers.
+    /// Number of receivers or subscribers.
     pub receivers: usize,
-    /// To one datagram a message.
+    /// Ratio to one datagram per message.
     pub to_raw_plain: Option<RunStats>,
-    /// To datagrams that leave together.
+    /// Ratio to datagrams that leave together.
     pub to_raw_gso: Option<RunStats>,
-    /// To datagrams that leave and arrive together.
+    /// Ratio to datagrams that leave and arrive together.
     pub to_raw_gso_gro: Option<RunStats>,
-    /// How much the kernel gains by that.
+    /// Gain of the kernel by that.
     pub raw_gso_gro_to_raw_plain: Option<RunStats>,
-    /// Why these ratios are void, if they are.
+    /// Reason why these ratios are void, if they are.
     pub void: Option<String>,
 }
 
 impl Ratios {
-    /// Of the row of the library, and those of the raw rates in the order of [`RAW_MODES`].
+    /// Returns the ratios of the library's row to those of the raw rates in the order of [`RAW_MODES`].
     pub fn of(library: &ThroughputRow, [plain, gso, gso_gro]: [&ThroughputRow; 3], offloads_off: bool) -> Ratios {
         let gain = gso_gro.ratio(plain);
         let void = match (&gso_gro.unsupported, gain) {
@@ -263,14 +263,14 @@ impl Ratios {
 pub const RAW_MODES: [(RawMode, &str); 3] =
     [(RawMode::Plain, "raw_plain"), (RawMode::Gso, "raw_gso"), (RawMode::GsoGro, "raw_gso_gro")];
 
-/// What was found where the programs ran.
+/// Environment of the programs.
 #[derive(Clone, Debug, Serialize)]
 pub struct TestbedInfo {
-    /// The machine that sends.
+    /// The sending machine.
     pub publisher: HostInfo,
-    /// The machine that receives, the first one.
+    /// The first receiving machine.
     pub subscriber: HostInfo,
-    /// The interface on which it receives.
+    /// Interface of the first receiver.
     pub interface: String,
     /// Its MTU in bytes.
     pub mtu: usize,
@@ -282,12 +282,12 @@ pub struct TestbedInfo {
     pub raw_receive_buffer: Option<u64>,
     /// Datagrams in one buffer that the kernel divides on sending; absent if it does not, or this was not tried.
     pub gso_segments: Option<u64>,
-    /// The most datagrams that came as one buffer; absent if this was not tried.
+    /// Maximum number of datagrams that arrived as one buffer; absent if this was not tried.
     pub gro_segments: Option<u64>,
 }
 
 impl TestbedInfo {
-    /// By a run of the library.
+    /// Returns the environment of a run of the library.
     pub fn from_run(run: &BenchRun) -> TestbedInfo {
         let ReadyReport { host, interface, mtu, receive_buffer, datagram_bytes, .. } = run.receiver.clone();
         TestbedInfo {
@@ -303,7 +303,7 @@ impl TestbedInfo {
         }
     }
 
-    /// And by a raw run.
+    /// Adds the environment of a raw run.
     pub fn merge_raw(&mut self, mode: RawMode, run: &BenchRun) {
         self.raw_receive_buffer = run.receiver.receive_buffer;
         if mode != RawMode::Plain {
@@ -314,7 +314,7 @@ impl TestbedInfo {
         }
     }
 
-    /// For people.
+    /// Returns the environment as text for people.
     pub fn lines(&self) -> Vec<String> {
         let bytes = |bytes: Option<u64>| bytes.map_or("?".to_owned(), |bytes| bytes.to_string());
         let host = |host: &HostInfo| format!("Linux {}, {} CPUs ({})", host.kernel, host.cpus, host.cpu);

@@ -1,5 +1,5 @@
 //! A process of the bench, seen from inside: it reads its job from standard input, does it, and answers on standard
-//! output. When standard input ends, so does the process: nobody waits for it any more.
+//! output. When standard input ends, the process ends too: nobody waits for it any more.
 
 use std::io::{self, BufRead};
 use std::os::unix::fs::DirBuilderExt;
@@ -18,14 +18,14 @@ use crate::cli::interrupt::Interrupt;
 use crate::cli::output::Output;
 use crate::daemon::clock::random_u64;
 
-/// The other end of the line: words to this process, answers from it.
+/// The channel to the parent process: commands to this process, reports from it.
 pub struct ControlChannel<'a> {
     commands: Receiver<ProcessCommand>,
     out: &'a mut Output,
 }
 
 impl ControlChannel<'_> {
-    /// Answers.
+    /// Sends a report.
     ///
     /// # Errors
     /// Nobody reads it.
@@ -35,24 +35,24 @@ impl ControlChannel<'_> {
         Ok(())
     }
 
-    /// The next word, if it is there.
+    /// Returns the next command, if it is there.
     pub fn try_receive(&self) -> Option<ProcessCommand> {
         self.commands.try_recv().ok()
     }
 
-    /// The next word, waiting for at most `timeout`.
+    /// Returns the next command, waiting at most `timeout`.
     pub fn receive_timeout(&self, timeout: Duration) -> Option<ProcessCommand> {
         self.commands.recv_timeout(timeout).ok()
     }
 
-    /// Waits for a word.
+    /// Waits for a command.
     pub fn wait(&self) -> ProcessCommand {
-        // The thread that reads them ends with the process alone.
+        // The thread that reads the commands ends with the process alone.
         self.commands.recv().unwrap_or(ProcessCommand::Stop)
     }
 }
 
-/// Directories that go when the process ends, however it does.
+/// Directories that are removed when the process ends, however it does.
 static DIRECTORIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 fn locked() -> MutexGuard<'static, Vec<PathBuf>> {
@@ -62,7 +62,7 @@ fn locked() -> MutexGuard<'static, Vec<PathBuf>> {
 /// Makes a directory for this user alone, which is removed if the process ends before it has done its job.
 ///
 /// # Errors
-/// It cannot be made.
+/// The directory cannot be made.
 pub fn temporary_directory() -> Result<PathBuf, CommandFailure> {
     let directory = std::env::temp_dir().join(format!("seqcast-bench-{:016x}", random_u64()));
     let mut directories = locked();
@@ -74,7 +74,7 @@ pub fn temporary_directory() -> Result<PathBuf, CommandFailure> {
     Ok(directory)
 }
 
-/// Has a directory of another process removed if this one ends before it has done its job.
+/// Registers a directory of another process for removal, if this process ends before it has done its job.
 pub fn remove_at_end(directory: &Path) {
     locked().push(directory.to_owned());
 }
@@ -82,7 +82,7 @@ pub fn remove_at_end(directory: &Path) {
 /// Runs `bench role`.
 ///
 /// # Errors
-/// Nobody reads what it answers.
+/// Nobody reads its reports.
 pub fn run(out: &mut Output) -> Result<Exit, CommandFailure> {
     let mut first = String::new();
     io::stdin().read_line(&mut first)?;
@@ -90,9 +90,9 @@ pub fn run(out: &mut Output) -> Result<Exit, CommandFailure> {
         CommandFailure::new(Exit::Usage, format!("no job on standard input: {error}"))
             .fix("'seqcast bench' starts this by itself; see 'seqcast bench --help'")
     })?;
-    // Ctrl-C in a terminal goes to all processes there; the one that the user started ends the others.
+    // Ctrl-C in a terminal reaches all processes there; the one that the user started ends the others.
     Interrupt::watch()?;
-    // Whoever gives the job says a word at a time; further ones would wait in the pipe.
+    // The parent process sends one command at a time; further ones would wait in the pipe.
     let (sender, commands) = bounded(1024);
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
@@ -101,10 +101,10 @@ pub fn run(out: &mut Output) -> Result<Exit, CommandFailure> {
                 Err(_) => break,
             }
         }
-        // Whoever gave the job is gone, in whatever way.
+        // The parent process is gone, for whatever reason.
         let mut directories = locked();
         directories.drain(..).for_each(|directory| drop(std::fs::remove_dir_all(directory)));
-        // The lock is held until the end: no other directory comes into being.
+        // The lock is held until the end, so no other directory is created.
         std::process::exit(Exit::Failed as i32);
     });
     let mut line = ControlChannel { commands, out };
@@ -125,7 +125,7 @@ pub fn run(out: &mut Output) -> Result<Exit, CommandFailure> {
     Ok(exit)
 }
 
-/// Processor time of this process, in nanoseconds, and its memory in bytes.
+/// Returns the processor time of this process, in nanoseconds, and its memory in bytes.
 pub fn resource_usage() -> (u64, u64) {
     (host::cpu_ns(), host::rss_bytes(std::process::id()))
 }

@@ -1,4 +1,4 @@
-//! `bench subjects`: what a message costs when there are many subjects, published on in turn.
+//! `bench subjects`: the cost of a message with many subjects, which are used for publishing in turn.
 
 use std::io;
 
@@ -15,10 +15,10 @@ use crate::cli::output::Output;
 use crate::cli::table::{Column, TextTable};
 use crate::time::nanos;
 
-/// What the windows of subjects may grow to: a million subjects fit.
+/// Maximum size of the windows of subjects: a million subjects fit.
 const WINDOW_MAX: &str = "1 gb";
 
-/// What was measured with so many subjects.
+/// Result for one number of subjects.
 #[derive(Clone, Debug, Serialize)]
 struct SubjectsRow {
     subjects: u64,
@@ -26,7 +26,7 @@ struct SubjectsRow {
     row: ThroughputRow,
     /// Time for each message, in nanoseconds.
     message_ns: f64,
-    /// How many times as long as with the first number of subjects, run by run.
+    /// Ratio to the time with the first number of subjects, run by run.
     to_first: Option<RunStats>,
     /// The publisher's window of subjects.
     publisher_window: Window,

@@ -1,4 +1,4 @@
-//! Where the programs of the bench run, and the runs that every measurement is made of.
+//! The machines and processes of the bench, and the runs of every measurement.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,27 +15,28 @@ use crate::config::Config;
 use crate::daemon::clock::random_u64;
 use crate::time::nanos;
 
-/// The queue of a subscription in a run: the bench measures the way to it, and reads it as fast as it can.
+/// Size of a subscription's queue in a run: the bench measures the path to the queue, and reads it as fast as it can.
 const QUEUE_SIZE: &str = "1 gb";
 
-/// A sender of raw datagrams of which less comes than this overruns its receivers.
+/// Share of the sent raw datagrams below which the sender overruns its receivers.
 const OVERRUN_SHARE: f64 = 0.95;
-/// The part of a run that each trial of another rate takes, and the least time.
+/// Divisor that gives the duration of a trial of another rate from that of a run, and its minimum duration.
 const TRIAL_SHARE: u32 = 4;
 const TRIAL_TIME: Duration = Duration::from_millis(100);
-/// How much faster each trial is than what came of the one before, and how many there are at most.
+/// Factor by which the rate of a trial exceeds the received rate of the trial before, and the maximum number of
+/// trials.
 const TRIAL_STEP: f64 = 1.25;
 const TRIALS: usize = 10;
 
-/// How much older than the publisher the subscriptions are: enough for a subscriber to be certain, also where nothing of the
-/// publisher gets through at first, that its very first message was meant for it (reliability.md R4).
+/// Time by which the subscriptions are older than the publisher. It makes a subscriber certain that the very first
+/// message was meant for it, even if all datagrams are lost at first (reliability.md R4).
 const SUBSCRIBER_LEAD_TIME: Duration = Duration::from_millis(250);
 
-/// Both sides.
+/// Both sides of the bench.
 pub struct Testbed {
     /// The configuration of all peers.
     pub values: PeerSettings,
-    /// The same, read.
+    /// The same configuration, parsed.
     pub config: Config,
     path: BenchPath,
     program: PathBuf,
@@ -44,70 +45,70 @@ pub struct Testbed {
     interrupt: Interrupt,
 }
 
-/// How a run went.
+/// Result of a run.
 pub struct BenchRun {
-    /// What the sender or publisher found.
+    /// Environment of the sender or publisher.
     pub sender: ReadyReport,
-    /// What the first receiver or subscriber found.
+    /// Environment of the first receiver or subscriber.
     pub receiver: ReadyReport,
-    /// What was sent.
+    /// Report of the sender.
     pub sent: SendReport,
-    /// What came, at each.
+    /// Report of each receiver.
     pub received: Vec<ReceiveReport>,
 }
 
 impl BenchRun {
-    /// What came a second, all receivers together.
+    /// Returns the number of messages received per second, summed over all receivers.
     pub fn per_s(&self) -> f64 {
         self.received.iter().map(|came| came.per_s).sum()
     }
 
-    /// The share of what was sent that came, of all receivers together.
+    /// Returns the share of the sent messages that was received, over all receivers.
     fn share_received(&self) -> f64 {
         let came: u64 = self.received.iter().map(|came| came.received).sum();
         came as f64 / (self.sent.sent * self.received.len() as u64).max(1) as f64
     }
 }
 
-/// Raw datagrams.
+/// A case with raw datagrams.
 #[derive(Clone, Copy)]
 pub struct RawCase {
-    /// How they go.
+    /// Way of the datagrams through the kernel.
     pub mode: RawMode,
     /// Bytes of payload of each.
     pub bytes: usize,
-    /// How many receive.
+    /// Number of receivers.
     pub receivers: usize,
     /// Datagrams a second; as fast as the kernel takes them if absent.
     pub rate: Option<f64>,
 }
 
-/// What is run with the library.
+/// A case with the library.
 #[derive(Clone, Copy)]
 pub struct LoadCase {
-    /// What is published.
+    /// The published messages.
     pub load: Load,
-    /// How many subscribe.
+    /// Number of subscribers.
     pub subscribers: usize,
-    /// Whether each subscribes to each subject by itself.
+    /// True if each subscribes to each subject by itself.
     pub is_each: bool,
-    /// The share of the datagrams that each drops on purpose.
+    /// Share of the datagrams that each drops on purpose.
     pub drop: f64,
 }
 
 impl Testbed {
-    /// Takes the arguments; what is wrong with them is told before anything starts.
+    /// Reads the arguments; it reports errors in them before any process starts.
     ///
     /// # Errors
-    /// A value is no value of its key; this program does not know its own file.
+    /// A value is not allowed for its key, or this program does not know its own file.
     pub fn new(options: &TestbedOptions) -> Result<Testbed, CommandFailure> {
         Testbed::with(options, &[])
     }
 
-    /// As [`Testbed::new`], with these keys at these values unless the user sets them.
+    /// Reads the arguments like [`Testbed::new`], with these keys at these values unless the user sets them.
     ///
     /// # Errors
-    /// As [`Testbed::new`].
+    /// The same as of [`Testbed::new`].
     pub fn with(options: &TestbedOptions, more: &[(&str, &str)]) -> Result<Testbed, CommandFailure> {
         let chance = random_u64();
         let [high, low, ..] = chance.to_be_bytes();
@@ -143,8 +144,8 @@ impl Testbed {
         })
     }
 
-    /// Sends raw datagrams to so many receivers, so many a second, or as fast as the kernel takes them. `Err` inside: why
-    /// the kernel cannot do it in this way.
+    /// Sends raw datagrams to the receivers of a case, at its rate or as fast as the kernel accepts them. `Err`
+    /// inside: the reason why the kernel cannot do it in this way.
     ///
     /// # Errors
     /// A process fails.
@@ -155,8 +156,8 @@ impl Testbed {
         self.run(&Job::RawSend(job), &receivers, span)
     }
 
-    /// The rate of raw datagrams at which most is received: a sender that overruns its receivers may take from them what
-    /// they need to receive. `None` is as fast as the kernel takes them.
+    /// Returns the rate of raw datagrams at which most is received: a sender that overruns its receivers may take
+    /// resources that they need to receive. `None` means as fast as the kernel accepts them.
     ///
     /// # Errors
     /// A process fails.
@@ -196,7 +197,7 @@ impl Testbed {
         run.map_err(|why| CommandFailure::new(Exit::Failed, why))
     }
 
-    /// Throws messages to and fro, raw ones or with the library. What the side that measures found comes with it.
+    /// Sends messages to and fro, raw ones or with the library. The result includes the environments of both sides.
     ///
     /// # Errors
     /// A process fails.
@@ -229,12 +230,13 @@ impl Testbed {
         Ok((here, there, pinged))
     }
 
-    /// How publishers and subscribers are started.
+    /// Returns the start parameters of publishers and subscribers.
     fn launches(&self) -> [Launch<'_>; 2] {
         [&self.publisher_via, &self.subscriber_via].map(|via| Launch { program: &self.program, via: via.as_deref() })
     }
 
-    /// One run: from the start of the receivers, which are there before anything is sent, until all have said what came.
+    /// Executes one run: from the start of the receivers, which are ready before anything is sent, until all have
+    /// reported.
     fn run(&self, sender: &Job, receivers: &[Job], span: Duration) -> Result<Result<BenchRun, String>, CommandFailure> {
         let [publisher, subscriber] = self.launches();
         let receivers = receivers.iter().map(|job| Process::start(subscriber, job));

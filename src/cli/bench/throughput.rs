@@ -14,19 +14,19 @@ use crate::cli::output::{Output, note};
 use crate::cli::table::{Column, TextTable};
 use crate::time::nanos;
 
-/// What was measured.
+/// The measured rates.
 #[derive(Default)]
 struct Rates {
-    /// What was found where the programs ran.
+    /// Environment of the programs.
     found: Option<TestbedInfo>,
-    /// One for each way and size.
+    /// Rows, one for each way and size.
     rows: Vec<ThroughputRow>,
-    /// One for each size.
+    /// Ratios, one for each size.
     ratios: Vec<Ratios>,
 }
 
 impl Rates {
-    /// Whether all is as it should be: nothing is unaccounted for, damaged, doubled or out of order.
+    /// Returns whether no row has a problem: nothing is unaccounted for, damaged, duplicate or out of order.
     fn is_good(&self) -> bool {
         self.rows.iter().all(ThroughputRow::is_good)
     }
@@ -40,7 +40,7 @@ pub fn run(options: &ThroughputOptions, out: &mut Output) -> Result<Exit, Comman
     run_to("throughput", options, 1, out)
 }
 
-/// Measures and prints what comes to so many subscribers.
+/// Measures and prints the rates with `subscribers` subscribers.
 ///
 /// # Errors
 /// A value is wrong, or a process fails.
@@ -66,7 +66,7 @@ pub fn run_to(
     print(verb, options.testbed.json, options.run, &testbed, &rates, out)
 }
 
-/// The name of a path among the rows.
+/// Returns the name of a path among the rows.
 pub fn name(path: BenchPath) -> &'static str {
     match path {
         BenchPath::Library => "library",
@@ -75,7 +75,7 @@ pub fn name(path: BenchPath) -> &'static str {
     }
 }
 
-/// Runs a case and its raw rates in turn, as often as wanted, and enters them.
+/// Runs a case and its raw rates in turn, the given number of times, and enters the results.
 fn measure(
     testbed: &Testbed,
     what: &'static str,
@@ -119,11 +119,11 @@ fn measure(
     Ok(())
 }
 
-/// What was measured in one raw way.
+/// Runs of one raw way.
 struct RawRuns {
     what: &'static str,
     raw: RawCase,
-    /// Datagrams a second, or why it cannot be done.
+    /// Datagrams per second, or the reason why it cannot be done.
     rate: Result<Option<f64>, String>,
     runs: Vec<BenchRun>,
 }
@@ -141,7 +141,7 @@ impl RawRuns {
     }
 }
 
-/// Bytes of a raw datagram that is to be compared with messages of `size` bytes: what is too large for one goes in several.
+/// Returns the size of a raw datagram that is compared with messages of `size` bytes: larger ones are sent as several.
 fn raw_bytes(size: usize, datagram_bytes: Option<u64>) -> usize {
     datagram_bytes.and_then(|bytes| usize::try_from(bytes).ok()).map_or(size, |bytes| bytes.min(size))
 }
@@ -160,7 +160,7 @@ struct RatesJson<'a> {
     ratios: &'a [Ratios],
 }
 
-/// Prints rates, and says how the command ends.
+/// Prints rates, and returns the exit code of the command.
 fn print(
     verb: &str,
     is_json: bool,
@@ -180,7 +180,7 @@ fn print(
     verdict(rates)
 }
 
-/// Says what is void, and what does not add up.
+/// Reports void ratios and rows with problems.
 fn verdict(rates: &Rates) -> Result<Exit, CommandFailure> {
     for Ratios { size, void, .. } in &rates.ratios {
         if let Some(why) = void {
@@ -205,7 +205,7 @@ fn print_text(run: RunOptions, rates: &Rates, out: &mut Output) -> io::Result<()
     Ok(())
 }
 
-/// How long and how often, for people.
+/// Returns the duration and number of the runs, for people.
 pub fn times(run: RunOptions) -> String {
     match run.runs {
         1 => format!("{:?}, once", run.secs),
@@ -245,7 +245,7 @@ fn table(rows: &[ThroughputRow]) -> TextTable {
 
 fn cells_of(row: &ThroughputRow) -> [String; 13] {
     let rate = |per_s: f64| format!("{per_s:.0}");
-    // What of raw datagrams did not come is known to nobody but the kernel.
+    // Only the kernel knows which raw datagrams were lost.
     let told = |text: String| if row.what.starts_with("raw_") { String::new() } else { text };
     [
         rate(row.per_s.median),

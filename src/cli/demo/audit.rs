@@ -1,4 +1,4 @@
-//! What a receiver of the demonstration was told, held against what was really sent.
+//! The audit of the demonstration: the notices of a receiver, compared with the messages that were really sent.
 
 use std::collections::BTreeMap;
 
@@ -7,53 +7,53 @@ use crate::message::{Count, LossScope};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 
-/// What was sent: for each subject how many messages, numbered from 1 within one frame.
+/// Number of messages sent on each subject, numbered from 1 within one frame.
 pub type SentCounts = BTreeMap<Subject, u64>;
 
 /// The state of each message of one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MessageOutcome {
-    /// Nothing was said of it.
+    /// Nothing was reported about the message.
     Open,
-    /// It came.
+    /// The message was delivered.
     Delivered,
-    /// It came after it was missing and asked for.
+    /// The message was delivered after it was missing and requested.
     Repaired,
-    /// It was told as lost.
+    /// The message was reported as lost.
     Lost,
 }
 
-/// One receiver's books.
+/// One receiver's account.
 #[derive(Debug, Default)]
 pub struct DeliveryAudit {
     outcomes: BTreeMap<Subject, Vec<MessageOutcome>>,
-    /// Messages told as lost, subject by subject: lower and upper bound.
+    /// Messages reported as lost, subject by subject: lower and upper bound.
     reported: BTreeMap<Subject, (u64, u64)>,
-    /// What cannot be true.
+    /// Contradictions in the notices.
     faults: Vec<String>,
     /// Messages that were dropped because the demonstration read too slowly.
     pub dropped: u64,
 }
 
-/// One subject in the balance.
+/// The balance of one subject.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct SubjectBalance {
-    /// Which.
+    /// The subject.
     pub subject: String,
-    /// Messages published.
+    /// Number of messages published.
     pub sent: u64,
-    /// Messages that came.
+    /// Number of messages delivered.
     pub delivered: u64,
-    /// Of those that came: missing at first, and asked for.
+    /// Number of delivered messages that were missing at first, and requested.
     pub repaired: u64,
-    /// Messages told as lost.
+    /// Number of messages reported as lost.
     pub lost: u64,
-    /// Messages of which nothing is known.
+    /// Number of messages without any report.
     pub unverified: u64,
 }
 
 impl DeliveryAudit {
-    /// Enters what the receiver got.
+    /// Enters a notice of the receiver.
     pub fn record(&mut self, event: &Notice) {
         match event {
             Notice::Message(delivery) => match delivery.seq {
@@ -74,8 +74,8 @@ impl DeliveryAudit {
     }
 
     fn record_loss(&mut self, subject: &Subject, first: Seq, last: Seq, count: Count) {
-        // The demonstration stays within one frame, so the range is the truth; a receiver that missed the frame's first
-        // message cannot know that, and says min..max.
+        // The demonstration stays within one frame, so the range is exact. A receiver that missed the frame's first
+        // message cannot know that, and reports min..max.
         let span = last.count() - first.count() + 1;
         if first.frame() != last.frame() || !(count.min()..=count.max()).contains(&span) {
             self.faults.push(format!("{count} messages on {subject} cannot be all of {first}..{last}"));
@@ -99,7 +99,7 @@ impl DeliveryAudit {
         }
     }
 
-    /// The balance of each subject.
+    /// Returns the balance of each subject.
     pub fn balance(&self, sent: &SentCounts) -> Vec<SubjectBalance> {
         let row = |(subject, sent): (&Subject, &u64)| {
             let outcomes = self.outcomes.get(subject).map_or(&[][..], Vec::as_slice);
@@ -112,8 +112,8 @@ impl DeliveryAudit {
         sent.iter().map(row).collect()
     }
 
-    /// What does not fit: messages told of that were never sent, told twice, or not told of beyond the `unverified` that
-    /// the receiver admits to. Empty if everything is accounted for.
+    /// Returns the contradictions: messages reported that were never sent, reported twice, or not reported beyond the
+    /// `unverified` that the receiver admits to. The list is empty if everything is accounted for.
     pub fn faults(&self, sent: &SentCounts, unverified: u64) -> Vec<String> {
         let mut faults = self.faults.clone();
         for (subject, outcomes) in &self.outcomes {
@@ -166,7 +166,8 @@ mod tests {
         assert_eq!(audit.faults(&sent, 0), Vec::<String>::new());
     }
 
-    /// Each word is an event on subject `a`, of which 5 messages were sent: `3` a delivery, `!2-4` a loss.
+    /// Runs the audit. Each word is an event on subject `a`, on which 5 messages were sent: `3` a delivery, `!2-4` a
+    /// loss.
     fn check(events: &str, unverified: u64, fits: bool) {
         let mut audit = DeliveryAudit::default();
         for word in events.split_whitespace() {

@@ -1,5 +1,5 @@
-//! `demo loss`: three peers in this process on loopback multicast. One publishes; the other two drop a share of the
-//! datagrams that reach their sockets, before the protocol sees them, and ask for them again. Then everything must be
+//! `demo loss`: three peers in this process on loopback multicast. One publishes. The other two drop a share of the
+//! datagrams that reach their sockets, before the protocol sees them, and request them again. Then everything must be
 //! accounted for.
 
 mod audit;
@@ -26,27 +26,27 @@ use crate::message::Message;
 use crate::subject::{Pattern, Subject};
 use audit::{DeliveryAudit, SentCounts, SubjectBalance};
 
-/// The subjects of the demonstration, published on in turn.
+/// The subjects of the demonstration, used for publishing in turn.
 const SUBJECTS: [&str; 4] = ["demo.a", "demo.b", "demo.c", "demo.d"];
 /// The publisher.
 const PUBLISHER: &str = "A.demo";
 /// The receivers.
 const RECEIVERS: [&str; 2] = ["B.demo", "C.demo"];
-/// How much older than the publisher the subscriptions are: enough for a receiver to be certain that the very first
-/// message was meant for it too (reliability.md R4).
+/// Time by which the subscriptions are older than the publisher. It is enough for a receiver to be certain that the
+/// very first message was meant for it too (reliability.md R4).
 const SUBSCRIBER_LEAD_TIME: Duration = Duration::from_millis(200);
-/// How long the receivers may take to settle what is missing, beside the time in which they ask for it. A heartbeat that
-/// is dropped too is followed by others, ever further apart, up to a second.
+/// Time limit for the receivers to settle missing messages, in addition to the time for requests. A heartbeat that is
+/// dropped too is followed by others, at intervals that grow up to a second.
 const SETTLE: Duration = Duration::from_secs(30);
-/// How often to look whether they have.
+/// Interval between checks whether the receivers have settled.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Messages after which the publisher waits until they have left: however seldom it runs, its messages are spread over
-/// many datagrams, so that some are among those dropped.
+/// Number of messages after which the publisher waits until they have left. However seldom it runs, its messages are
+/// spread over many datagrams, so that some are among those dropped.
 const FLUSH_MESSAGES: u64 = 16;
-/// Groups to try: another program may hold the port.
+/// Number of groups to try: another program may hold the port.
 const GROUPS: u64 = 8;
 
-/// What happened at one receiver.
+/// Result of one receiver.
 #[derive(Serialize)]
 struct DemoReceiver {
     name: &'static str,
@@ -119,7 +119,7 @@ fn loss(options: &DemoOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     Ok(if ok { Exit::Done } else { Exit::Failed })
 }
 
-/// Enters what a receiver gets, until all is over and nothing is left.
+/// Enters a receiver's notices, until the run is over and none is left.
 fn read(events: &Subscription, is_over: &AtomicBool) -> DeliveryAudit {
     let mut audit = DeliveryAudit::default();
     loop {
@@ -132,7 +132,7 @@ fn read(events: &Subscription, is_over: &AtomicBool) -> DeliveryAudit {
     }
 }
 
-/// What a receiver says of the publisher.
+/// Returns a receiver's report about the publisher.
 fn report(bus: &Bus) -> Result<Value, CommandFailure> {
     let mut loss = connect::show(bus, json!({ "show": "loss" }))?;
     if let Some(rows) = loss["rows"].as_array_mut() {
@@ -141,7 +141,7 @@ fn report(bus: &Bus) -> Result<Value, CommandFailure> {
     Ok(loss)
 }
 
-/// One receiver's result.
+/// Returns one receiver's result.
 fn receiver(
     bus: &Bus,
     name: &'static str,
@@ -149,7 +149,8 @@ fn receiver(
     mut audit: DeliveryAudit,
     sent: &SentCounts,
 ) -> Result<DemoReceiver, CommandFailure> {
-    // What is unverified may still turn out to be lost: the account is that of a moment at which nothing was on its way.
+    // Unverified messages may still turn out to be lost: the account is taken at a moment at which nothing is in
+    // flight.
     let mut loss = report(bus)?;
     let deadline = Clock::now().instant + SETTLE;
     while Clock::now().instant < deadline {
@@ -190,7 +191,7 @@ struct DemoPeers {
 }
 
 impl DemoPeers {
-    /// Starts the peers in a group that nobody else is likely to use.
+    /// Starts the peers in a group that no other program is likely to use.
     fn open(options: &DemoOptions) -> Result<DemoPeers, CommandFailure> {
         let mut last = None;
         for _ in 0..GROUPS {
@@ -229,7 +230,7 @@ impl DemoPeers {
         Ok(DemoPeers { group, port, publisher, receivers, subscriptions })
     }
 
-    /// Waits until each receiver has an explanation for every message, or says that it has none.
+    /// Waits until each receiver has an explanation for every message, or reports that it has none.
     fn settle(&self, sent: &SentCounts, patience: Duration) -> Result<(), CommandFailure> {
         let sent: u64 = sent.values().sum();
         let deadline = Clock::now().instant + patience;
@@ -251,7 +252,7 @@ impl DemoPeers {
     }
 }
 
-/// Publishes in turn on all subjects; each payload says which message of its subject it is.
+/// Publishes in turn on all subjects; each payload contains the number of the message on its subject.
 fn publish(bus: &Bus, options: &DemoOptions) -> Result<SentCounts, CommandFailure> {
     let subjects = SUBJECTS.map(|subject| subject.parse::<Subject>().expect("a subject"));
     let mut sent: SentCounts = subjects.iter().map(|subject| (subject.clone(), 0)).collect();

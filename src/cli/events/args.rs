@@ -15,12 +15,12 @@ use crate::subject::event_type::{EventType, TypePattern};
 /// `seqcast event`.
 #[derive(Args, Clone, Debug)]
 pub struct EventOptions {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub what: EventCommand,
 }
 
-/// What `seqcast event` can do.
+/// The commands of `seqcast event`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum EventCommand {
     /// Register an event: stored first, then acknowledged, then multicast.
@@ -29,13 +29,13 @@ pub enum EventCommand {
     /// Find events in the journal of the peer.
     #[command(after_help = help::EVENT_QUERY)]
     Query(QueryOptions),
-    /// Print events as they come, from whichever peer, and what is known to be lost.
+    /// Print events of all peers as they come, and known losses.
     #[command(after_help = help::EVENT_TAIL)]
     Tail(EventTailOptions),
 }
 
 impl EventCommand {
-    /// Which bus it uses.
+    /// Returns the options of the bus.
     pub fn bus(&mut self) -> &mut BusOptions {
         match self {
             EventCommand::Add(options) => &mut options.bus,
@@ -51,7 +51,8 @@ pub struct EventAddOptions {
     /// The type: subtypes with / between them, such as plant/7/alarm.
     #[arg(value_name = "TYPE")]
     pub event_type: EventType,
-    /// The payload, a JSON text; without it what comes on standard input, if that is no terminal; if that is nothing, there is no payload.
+    /// The payload, a JSON text; without it standard input, unless it is a terminal; if that is empty, there is no
+    /// payload.
     pub payload: Option<String>,
     /// Take the payload from this file; - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "lines"])]
@@ -59,16 +60,16 @@ pub struct EventAddOptions {
     /// Read standard input: each line is the payload of an event.
     #[arg(long, conflicts_with = "payload")]
     pub lines: bool,
-    /// The payload is no JSON, but bytes that nobody looks into; NAME, which may be empty, says how they are to be read.
+    /// The payload is no JSON, but opaque bytes; NAME, which may be empty, describes their format.
     #[arg(long, value_name = "NAME")]
     pub binary: Option<String>,
-    /// When the event occurred: 2026-11-22T15:04:05.5Z, now, or a time back from now, such as 90s.
+    /// Time at which the event occurred: 2026-11-22T15:04:05.5Z, now, or a time back from now, such as 90s.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub source_time: Option<TimeArgument>,
     /// Print the event as a line of JSON.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -76,7 +77,7 @@ pub struct EventAddOptions {
 /// `seqcast event query`.
 #[derive(Args, Clone, Debug)]
 pub struct QueryOptions {
-    /// Which types: ? stands for a subtype, a last * for any number of them; without patterns all.
+    /// The types: ? matches one subtype, a last * any number of them; without patterns all.
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<TypePattern>,
     /// Only the last event of each type.
@@ -91,10 +92,10 @@ pub struct QueryOptions {
     /// Not registered behind this.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub to: Option<TimeArgument>,
-    /// Did not occur before this, by the word of the source.
+    /// Did not occur before this, by the time of the source.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub source_from: Option<TimeArgument>,
-    /// Did not occur behind this, by the word of the source.
+    /// Did not occur behind this, by the time of the source.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub source_to: Option<TimeArgument>,
     /// In the order in which they occurred; those without a source time are left out.
@@ -103,16 +104,16 @@ pub struct QueryOptions {
     /// From the latest to the earliest.
     #[arg(long)]
     pub reverse: bool,
-    /// So many at most; the journal gives 4096 at most at a time.
+    /// Maximum number of events; the journal returns at most 4096 at a time.
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Only what stands behind the event with this id.
+    /// Only events behind the event with this id.
     #[arg(long, value_name = "ID")]
     pub after: Option<EventId>,
     /// Print a line of JSON for each event.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -120,10 +121,10 @@ pub struct QueryOptions {
 /// `seqcast event tail`.
 #[derive(Args, Clone, Debug)]
 pub struct EventTailOptions {
-    /// Which types: ? stands for a subtype, a last * for any number of them.
+    /// The types: ? matches one subtype, a last * any number of them.
     #[arg(value_name = "PATTERN", required = true)]
     pub patterns: Vec<TypePattern>,
-    /// End after so many events, with exit code 0.
+    /// End after this number of events, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     /// End after this time, with exit code 27.
@@ -132,22 +133,23 @@ pub struct EventTailOptions {
     /// Print JSON Lines.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
 
-/// A time, or how long ago.
+/// A point in time, or a span before now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeArgument {
-    /// Then.
+    /// The point in time.
     Absolute(Timestamp),
-    /// So long before now.
+    /// The span before now.
     BeforeNow(Duration),
 }
 
 impl TimeArgument {
-    /// The time that it is, if it is `now`; the earliest that there is if that is before it.
+    /// Returns the point in time, if `now` is the current time; the earliest possible one if the span reaches further
+    /// back.
     pub fn at(self, now: Timestamp) -> Timestamp {
         match self {
             TimeArgument::Absolute(timestamp) => timestamp,

@@ -27,7 +27,7 @@ use crate::subject::Pattern;
 /// Runs `event`.
 ///
 /// # Errors
-/// What is wrong with the input; what the peer refuses; that it cannot be reached.
+/// The input is wrong, the peer refuses it, or the peer cannot be reached.
 pub fn run(what: &EventCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
     match what {
         EventCommand::Add(options) => add(options, out),
@@ -53,7 +53,7 @@ fn add(options: &EventAddOptions, out: &mut Output) -> Result<Exit, CommandFailu
     Ok(Exit::Done)
 }
 
-/// Each line of standard input is the payload of an event in a session of its own.
+/// Registers each line of standard input as the payload of an event in a session of its own.
 fn add_lines(options: &EventAddOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = &connect::bus(&options.bus, "event")?;
     let begin = |bytes| {
@@ -84,7 +84,7 @@ fn registration(options: &EventAddOptions, bytes: Option<Bytes>) -> Result<Regis
             Some(Payload::Binary { type_name: name.as_str().into(), bytes: bytes.unwrap_or_default() })
         }
         (Some(bytes), None) => {
-            // White space around a JSON text is none of it; the end of a file's last line is some.
+            // White space around a JSON text is not part of it, but the end of a file's last line is white space.
             let text = bytes.slice(..bytes.trim_ascii_end().len());
             check_size(&text)?;
             let is_piped = options.payload.is_none() && options.file.is_none() && !options.lines;
@@ -101,7 +101,7 @@ fn registration(options: &EventAddOptions, bytes: Option<Bytes>) -> Result<Regis
     Ok(Registration { event_type: options.event_type.clone(), source_timestamp: at(options.source_time), payload })
 }
 
-/// The time that is meant, now.
+/// Returns the point in time of an argument.
 fn at(when: Option<TimeArgument>) -> Option<Timestamp> {
     when.map(|when| when.at(Timestamp::from(Clock::now().wall)))
 }

@@ -27,17 +27,17 @@ struct EventJson<'a> {
     time: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     source_time: Option<String>,
-    /// As it was registered.
+    /// Payload as it was registered.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<&'a RawValue>,
-    /// Of a payload that is no JSON: how it is to be read, and the bytes.
+    /// Format and bytes of a payload that is no JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<String>,
 }
 
-/// An event as one line of JSON. Of a JSON payload that is written in several lines, these become one.
+/// Returns an event as one line of JSON. A JSON payload in several lines becomes one line.
 pub fn event_json(event: &Event) -> String {
     let mut line = EventJson {
         r#type: "event",
@@ -53,7 +53,7 @@ pub fn event_json(event: &Event) -> String {
     match &event.payload {
         None => {}
         Some(Payload::Json(json)) => {
-            // A line feed in a JSON text stands between its parts only, where a blank does as well.
+            // A line feed in a JSON text occurs between its parts only, where a blank has the same meaning.
             text = json.as_str().replace(['\n', '\r'], " ");
             line.payload = Some(serde_json::from_str(&text).expect("it was checked when it was registered"));
             return event::json(&line);
@@ -66,7 +66,8 @@ pub fn event_json(event: &Event) -> String {
     event::json(&line)
 }
 
-/// Word that there are more events than an answer holds, and behind which event they begin if that can be asked for, as a line of JSON.
+/// Returns a line of JSON which reports that there are more events than an answer holds. It contains the event behind
+/// which they begin, if that can be requested.
 pub fn more_json(last: Option<EventId>) -> String {
     #[derive(serde::Serialize)]
     struct MoreJson {
@@ -106,7 +107,7 @@ impl fmt::Display for PayloadText<'_> {
     }
 }
 
-/// Events as a table.
+/// Returns events as a table.
 pub fn table(events: &[Event]) -> TextTable {
     let mut table = TextTable::new(&COLUMNS);
     for event in events {

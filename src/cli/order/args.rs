@@ -15,21 +15,21 @@ use crate::subject::event_type::EventType;
 /// `seqcast order`.
 #[derive(Args, Clone, Debug)]
 pub struct OrderOptions {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub what: OrderCommand,
 }
 
-/// What `seqcast order` can do.
+/// The commands of `seqcast order`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum OrderCommand {
     /// Queue events of an object with its new state, all or nothing.
     #[command(after_help = help::ORDER_PUSH)]
     Push(PushOptions),
-    /// Be a worker: send what is queued onto the bus, the events of each object in one order.
+    /// Be a worker: send queued events onto the bus, the events of each object in one order.
     #[command(after_help = help::ORDER_WORK)]
     Work(WorkOptions),
-    /// Print the events of each object in their order, each once, and what cannot be had.
+    /// Print the events of each object in their order, each once, and report those that cannot be recovered.
     #[command(after_help = help::ORDER_TAIL)]
     Tail(OrderTailOptions),
     /// Show the shared state: its generation, workers and objects.
@@ -38,7 +38,7 @@ pub enum OrderCommand {
 }
 
 impl OrderCommand {
-    /// Which bus it uses, if it does.
+    /// Returns the options of the bus, if the command uses one.
     pub fn bus(&mut self) -> Option<&mut BusOptions> {
         match self {
             OrderCommand::Work(options) => Some(&mut options.bus),
@@ -48,18 +48,18 @@ impl OrderCommand {
     }
 }
 
-/// Where the shared state is.
+/// Location of the shared state.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Store")]
 pub struct StoreOptions {
     /// A Redis server, such as redis://user:password@host:6379/0, or a file that processes of this host share
-    /// (default: what SEQCAST_ORDER_STORE names, else order.db in the data directory).
+    /// (default: the value of SEQCAST_ORDER_STORE, else order.db in the data directory).
     #[arg(long, value_name = "STORE", env = "SEQCAST_ORDER_STORE", hide_env_values = true, hide_env = true)]
     pub store: Option<String>,
-    /// What the keys in Redis begin with.
+    /// The prefix of the keys in Redis.
     #[arg(long, value_name = "TEXT", default_value = PREFIX)]
     pub prefix: String,
-    /// How long the store may be away before the command gives up.
+    /// Time that the store may be away before the command gives up.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "10s")]
     pub patience: Duration,
 }
@@ -82,7 +82,7 @@ pub struct PushOptions {
     /// Print a JSON object.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Where the shared state is.
+    /// Location of the shared state.
     #[command(flatten)]
     pub store: StoreOptions,
 }
@@ -90,28 +90,28 @@ pub struct PushOptions {
 /// `seqcast order work`.
 #[derive(Args, Clone, Debug)]
 pub struct WorkOptions {
-    /// The worker's name, the same when it is started again, and of no other one.
+    /// The worker's name: the same after a restart, and different from that of every other worker.
     #[arg(value_name = "NAME", value_parser = worker_name)]
     pub worker: WorkerName,
-    /// What the types of the events begin with; the object is the last subtype.
+    /// The prefix of the events' types; the object is the last subtype.
     #[arg(long = "type", value_name = "TYPE", default_value = "order")]
     pub event_type: EventType,
     /// Register each event in the journal of the peer before it counts as sent, so that consumers find it there later.
     #[arg(long)]
     pub journal: bool,
-    /// For how long others leave alone what this worker holds; the same for all workers of a store.
+    /// Time for which other workers respect this worker's objects; the same for all workers of a store.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "10s")]
     pub lease: Duration,
-    /// End after so many events, with exit code 0.
+    /// End after this number of events, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     /// Print each event that is sent as a line of JSON.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Where the shared state is.
+    /// Location of the shared state.
     #[command(flatten)]
     pub store: StoreOptions,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -122,13 +122,13 @@ pub struct OrderTailOptions {
     /// Only events of these objects.
     #[arg(value_parser = object)]
     pub objects: Vec<Object>,
-    /// What the types of the events begin with.
+    /// The prefix of the events' types.
     #[arg(long = "type", value_name = "TYPE", default_value = "order")]
     pub event_type: EventType,
-    /// How long to wait for an event that is missing.
+    /// Time to wait for a missing event.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "5s")]
     pub patience: Duration,
-    /// End after so many events, with exit code 0.
+    /// End after this number of events, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     /// End after this time, with exit code 27.
@@ -137,7 +137,7 @@ pub struct OrderTailOptions {
     /// Print JSON Lines.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -148,13 +148,13 @@ pub struct OrderShowOptions {
     /// Objects to show in any case, beside those that workers hold and those that are queued.
     #[arg(value_parser = object)]
     pub objects: Vec<Object>,
-    /// So many queued objects at most.
+    /// Maximum number of queued objects.
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub limit: usize,
     /// Print a JSON object.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Where the shared state is.
+    /// Location of the shared state.
     #[command(flatten)]
     pub store: StoreOptions,
 }

@@ -36,17 +36,17 @@ use crate::event::order::worker::{OrderedEvent, Settings, WorkerAdvisory, Worker
 use crate::event::refusal::EventRefusalKind;
 use crate::message::Message;
 
-/// The file of the shared state in the data directory.
+/// File name of the shared state in the data directory.
 const STORE_FILE: &str = "order.db";
-/// How long sending may wait for room at the peer.
+/// Maximum time that sending may wait for room at the peer.
 const SEND_TIME: Duration = Duration::from_secs(5);
-/// How often a worker looks whether its peer is there.
+/// Interval between a worker's checks that its peer is alive.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs `order`.
 ///
 /// # Errors
-/// The store, or the peer, cannot be reached; what is wrong with the input.
+/// The store, or the peer, cannot be reached, or the input is wrong.
 pub fn run(what: &OrderCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
     match what {
         OrderCommand::Push(options) => push(options, out),
@@ -73,7 +73,7 @@ impl Store for StoreBackend {
     }
 }
 
-/// The store that is meant; `may_make` says whether a file may be made.
+/// Opens the configured store; `may_make` allows it to create a file.
 fn open(options: &StoreOptions, may_make: bool) -> Result<StoreBackend, CommandFailure> {
     let path = match options.store.as_deref() {
         Some(url) if url.contains("://") || url.starts_with("redis:") => {
@@ -136,7 +136,7 @@ fn lost_json(known: Option<Generation>, found: Option<Generation>) -> Value {
     json!({ "type": "lost_generation", "known": known.map(Generation::number), "found": found.map(Generation::number) })
 }
 
-/// That the state was lost, for people.
+/// Report for people that the state was lost.
 struct LostText(Option<Generation>, Option<Generation>);
 
 impl std::fmt::Display for LostText {
@@ -159,14 +159,14 @@ struct Sender<'a> {
     out: &'a mut Output,
     sent: u64,
     is_ending: &'a AtomicBool,
-    /// Why nothing more can be sent.
+    /// Reason why nothing more can be sent.
     failure: Option<CommandFailure>,
-    /// That sending failed was told, and it has not gone well since.
+    /// True if a failure to send was reported, and sending has not succeeded since.
     is_reported: bool,
 }
 
 impl Sender<'_> {
-    /// Whether the event was sent.
+    /// Sends an event; returns whether it was sent.
     fn send(&mut self, event: &OrderedEvent) -> bool {
         let sent = event
             .registration(&self.options.event_type)
@@ -277,8 +277,8 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     }
 }
 
-/// Ends the work when the peer is gone, and says then that this is why: who has nothing to send would not notice, and an object that is
-/// taken then would lie for a lease.
+/// Ends the work when the peer is gone, and returns a flag that is true in this case. A worker with nothing to send
+/// would not notice, and an object that it takes then would be blocked for a lease.
 fn watch(bus: &Bus, interrupt: &Interrupt) -> Arc<AtomicBool> {
     let (bus, interrupt, is_gone) = (bus.clone(), interrupt.clone(), Arc::new(AtomicBool::new(false)));
     let gone = Arc::clone(&is_gone);

@@ -1,4 +1,4 @@
-//! `order tail`: a consumer on the bus; what is missing it looks for in the journal of the peer.
+//! `order tail`: a consumer on the bus; it recovers missing events from the journal of the peer.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -25,17 +25,17 @@ use crate::event::order::worker::OrderedEvent;
 use crate::event::store::{Query, Series};
 use crate::subject::event_type::TypePattern;
 
-/// Objects that are remembered.
+/// Maximum number of objects with a known position.
 const OBJECTS_MAX: NonZeroUsize = NonZeroUsize::new(1_000_000).expect("a constant");
-/// Events that wait for another one.
+/// Maximum number of events that wait for an earlier one.
 const HELD_MAX: usize = 100_000;
-/// Bytes of these.
+/// Maximum bytes of these events.
 const HELD_BYTES_MAX: usize = 64 << 20;
-/// How long an event may only be overtaken before it is looked for.
+/// Time for which an event may merely be overtaken before the consumer looks for it.
 const GRACE_MS: u64 = 50;
-/// Events of an object that are looked through in the journal, from the last one back.
+/// Maximum number of an object's events that are scanned in the journal, from the last one back.
 const JOURNAL_SCAN_MAX: usize = 4096;
-/// How long to wait for a message before looking at the clock.
+/// Maximum wait for a message between two readings of the clock.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs `order tail`.
@@ -77,7 +77,7 @@ struct OrderTail<'a> {
     bus: &'a Bus,
     out: &'a mut Output,
     consumer: OrderConsumer,
-    /// Events that were printed.
+    /// Number of events printed.
     printed: u64,
 }
 
@@ -94,7 +94,7 @@ impl OrderTail<'_> {
         OrderTail { options, bus, out, consumer: OrderConsumer::new(settings, random_u64()), printed: 0 }
     }
 
-    /// How it ends, if it does.
+    /// Returns the exit code, if the command ends.
     fn end(&self, is_interrupted: bool) -> Option<Exit> {
         match self.options.count {
             Some(count) if count <= self.printed => Some(Exit::Done),
@@ -118,7 +118,7 @@ impl OrderTail<'_> {
                     Ok(())
                 }
             },
-            // What it means for the objects is told when it is known.
+            // Its effect on the objects is reported once it is known.
             Notice::Loss(loss) if self.options.json => self.out.line(event::loss_json(&loss)),
             Notice::Loss(loss) => self.out.alarm(LossLine(&loss), LossLine(&loss).is_lost()),
             Notice::Dropped(count) if self.options.json => self.out.line(event::dropped_json(count)),
@@ -151,7 +151,7 @@ impl OrderTail<'_> {
                         false => self.out.line(OrderedEventLine(&event))?,
                     }
                 }
-                // It may still come by itself until it is given up.
+                // The event may still arrive by itself until the consumer gives up.
                 ConsumerEffect::Fetch { object, id, .. } => {
                     let mut more = Vec::new();
                     if let Some(event) = self.find_in_journal(&object, id) {
@@ -166,7 +166,7 @@ impl OrderTail<'_> {
         Ok(())
     }
 
-    /// The event, if the journal of the peer has it among the last ones of the object.
+    /// Returns the event, if the peer's journal has it among the last ones of the object.
     fn find_in_journal(&self, object: &Object, id: OrderStamp) -> Option<OrderedEvent> {
         let pattern: TypePattern = event_type(&self.options.event_type, object).ok()?.to_string().parse().ok()?;
         let series = Series {
@@ -199,10 +199,10 @@ struct OrderedEventJson<'a> {
     event_base64: Option<String>,
 }
 
-/// An event as one line of JSON.
+/// Returns an event as one line of JSON.
 pub(super) fn event_json(event: &OrderedEvent) -> String {
     let text: Option<&RawValue> = serde_json::from_slice(&event.payload).ok();
-    // In JSON the end of a line stands between two parts only, where a blank says the same.
+    // In JSON a line end occurs between two parts only, where a blank has the same meaning.
     let one_line = |text: &RawValue| RawValue::from_string(text.get().replace(['\n', '\r'], " ")).expect("still JSON");
     let line = OrderedEventJson {
         r#type: "event",
@@ -219,7 +219,7 @@ fn number(stamp: OrderStamp) -> String {
     stamp.number().to_string()
 }
 
-/// An event as a line of text: object, id, and what was pushed.
+/// An event as a line of text: object, id, and the pushed text.
 struct OrderedEventLine<'a>(&'a OrderedEvent);
 
 impl std::fmt::Display for OrderedEventLine<'_> {
@@ -229,7 +229,7 @@ impl std::fmt::Display for OrderedEventLine<'_> {
     }
 }
 
-/// What is no event, as a line of JSON.
+/// Returns an effect other than an event as a line of JSON.
 fn effect_json(effect: &ConsumerEffect) -> Value {
     match effect {
         ConsumerEffect::Missing { object, id, after } => {
@@ -252,7 +252,7 @@ fn effect_json(effect: &ConsumerEffect) -> Value {
     }
 }
 
-/// The same for people.
+/// Returns the same for people.
 fn effect_text(effect: &ConsumerEffect) -> String {
     match effect {
         ConsumerEffect::Missing { object, id, after } => {

@@ -1,4 +1,4 @@
-//! `stream archive`: a reliable consumer that stores what it gets in a file, and accepts what is stored.
+//! `stream archive`: a reliable consumer that stores events in a file, and accepts the stored events.
 
 use std::time::Duration;
 
@@ -21,16 +21,16 @@ use crate::event::stream::store::{ConsumerRow, MissedRange};
 use crate::event::timestamp::Timestamp;
 use crate::time::Instant;
 
-/// How long to wait when nothing is new.
+/// Time to wait when nothing is new.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 struct Archive {
     target: Box<dyn ArchiveStore>,
     stream: StreamName,
     consumer: Consumer,
-    /// Events stored,
+    /// Number of events stored.
     events: u64,
-    /// and known to be missing.
+    /// Number of events known to be missing.
     missed: u64,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn run(options: &ArchiveOptions, out: &mut Output) -> Result<Exit, Co
     Ok(if archive.missed == 0 { Exit::Done } else { Exit::Failed })
 }
 
-/// The archive, and where the stream ends.
+/// Returns the archive, and the last event of the stream.
 fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), CommandFailure> {
     let said = |error| failure(bus, error);
     let Streams { server, streams } = bus.streams(options.scope.stream.as_ref()).map_err(said)?;
@@ -75,7 +75,7 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Com
     let before = find()?;
     let mut is_new = false;
     let position = match before {
-        // What it lapsed for it had not accepted.
+        // The consumer had not accepted the events that it lapsed.
         Some(ConsumerRow { lapsed: Some(MissedRange { first, .. }), .. }) => {
             StreamId::from_number(first.number() - 1).expect("less than an id")
         }
@@ -110,7 +110,7 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Com
         Ok(target) => target,
         Err(failure) => {
             if is_new {
-                // Events would be kept for nobody.
+                // Otherwise events would be retained for a consumer that never reads them.
                 bus.remove_consumer(Some(&stream), &consumer).map_err(said)?;
             }
             return Err(failure);
@@ -119,7 +119,7 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Com
     note(format_args!("{consumer} archives the stream {stream} from {} on to {}", target.last(), options.place()));
     let mut archive = Archive { target, stream, consumer, events: 0, missed: 0 };
     if archive.target.last() < position {
-        // It was not registered, so nobody knows how many are gone.
+        // The consumer was not registered, so the number of missing events is unknown.
         archive.record_gap(position, None)?;
     }
     Ok((archive, end))
@@ -135,7 +135,7 @@ impl Archive {
     ) -> Result<(), CommandFailure> {
         loop {
             let (stream, consumer, last) = (self.stream.clone(), self.consumer.clone(), self.target.last());
-            // What is stored is accepted by that.
+            // The poll accepts the stored events.
             let poll = |bus: &Bus| bus.poll_stream(Some(&stream), &consumer, Some(last), None, LIST_EVENTS_MAX as u32);
             let Some(polled) = peer.ask(poll)? else { return Ok(()) };
             let StreamEvents { after, events, .. } = match polled {
@@ -157,7 +157,7 @@ impl Archive {
                 return Ok(());
             }
             if last < after {
-                // Somebody has set its position.
+                // Another client has set the consumer's position.
                 self.record_gap(after, None)?;
             }
             self.target.store(&events).map_err(stored)?;
@@ -170,7 +170,7 @@ impl Archive {
         }
     }
 
-    /// How far it is, for people.
+    /// Returns the progress, for people.
     fn progress(&self, bus: &Bus, span: Duration) -> String {
         let rate = self.events as f64 / span.as_secs_f64();
         let rows = bus.consumers(Some(&self.stream)).map(|consumers| consumers.rows).unwrap_or_default();
@@ -178,11 +178,11 @@ impl Archive {
         format!("{} archived, {rate:.0} a second, {behind} behind", pluralize(self.events, "event"))
     }
 
-    /// Says in the archive what is missing, and then goes on behind it.
+    /// Records the missing events in the archive, and resumes behind them.
     fn on_lapse(&mut self, bus: &Bus, missed: MissedRange) -> Result<(), CommandFailure> {
         self.record_missed(missed)?;
         let before = bus.register_consumer(Some(&self.stream), &self.consumer).map_err(|error| failure(bus, error))?;
-        // More may have gone until then.
+        // More events may have been removed meanwhile.
         match before.and_then(|row| row.lapsed) {
             Some(MissedRange { last, count, .. }) if missed.last < last => {
                 self.record_gap(last, Some(count.saturating_sub(missed.count)))
@@ -195,12 +195,12 @@ impl Archive {
         if missed.last <= self.target.last() {
             return Ok(());
         }
-        // What is stored and was not accepted before it went is not missing.
+        // Events that were stored, but not accepted before their removal, are not missing.
         let stored_here = self.target.count_from(missed.first).map_err(stored)?;
         self.record_gap(missed.last, Some(missed.count - stored_here.min(missed.count)))
     }
 
-    /// Everything behind what is stored and up to `last` is missing.
+    /// Records that everything behind the stored events and up to `last` is missing.
     fn record_gap(&mut self, last: StreamId, count: Option<u64>) -> Result<(), CommandFailure> {
         let first = StreamId::from_number(self.target.last().number() + 1).expect("there is one behind it");
         let noticed = Timestamp::from(Clock::now().wall);

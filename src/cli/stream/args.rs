@@ -16,12 +16,12 @@ use crate::event::stream::name::{Component, Consumer, StreamId, StreamName, Stre
 /// `seqcast stream`.
 #[derive(Args, Clone, Debug)]
 pub struct StreamOptions {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub what: StreamCommand,
 }
 
-/// What `seqcast stream` can do.
+/// The commands of `seqcast stream`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum StreamCommand {
     /// Add an event to a stream, and print its id when it is stored.
@@ -41,7 +41,7 @@ pub enum StreamCommand {
 }
 
 impl StreamCommand {
-    /// Which bus it uses.
+    /// Returns the options of the bus.
     pub fn bus(&mut self) -> &mut BusOptions {
         match self {
             StreamCommand::Add(options) => &mut options.bus,
@@ -56,28 +56,28 @@ impl StreamCommand {
 /// `seqcast consumer`.
 #[derive(Args, Clone, Debug)]
 pub struct ConsumerOptions {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub what: ConsumerCommand,
 }
 
-/// What `seqcast consumer` can do.
+/// The commands of `seqcast consumer`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ConsumerCommand {
-    /// Register a consumer, or have one that has lapsed go on.
+    /// Register a consumer, or resume one that has lapsed.
     Add(RegistrationOptions),
-    /// Show the consumers, and how far they are behind.
+    /// Show the consumers, and the number of events that they are behind.
     #[command(after_help = help::CONSUMER_LIST)]
     List(ListOptions),
-    /// Have a consumer go on from another place.
+    /// Set a consumer to another position.
     #[command(after_help = help::CONSUMER_RESET)]
     Reset(ResetOptions),
-    /// Remove a consumer: events are not kept for it any more.
+    /// Remove a consumer: events are not retained for it any more.
     Remove(RegistrationOptions),
 }
 
 impl ConsumerCommand {
-    /// Which bus it uses.
+    /// Returns the options of the bus.
     pub fn bus(&mut self) -> &mut BusOptions {
         match self {
             ConsumerCommand::Add(options) | ConsumerCommand::Remove(options) => &mut options.bus,
@@ -87,10 +87,10 @@ impl ConsumerCommand {
     }
 }
 
-/// Whose consumer, of which stream.
+/// Owner and stream of a consumer.
 #[derive(Args, Clone, Debug)]
 pub struct ConsumerScope {
-    /// The user whose consumer it is; other clients say it in sec.
+    /// The user that owns the consumer; other clients send it in sec.
     #[arg(long, value_name = "USER", default_value = "local")]
     pub user: UserName,
     /// The stream (default: the first one of the peer).
@@ -99,7 +99,7 @@ pub struct ConsumerScope {
 }
 
 impl ConsumerScope {
-    /// The consumer of this component.
+    /// Returns the consumer of this component.
     pub fn consumer(&self, component: &Component) -> Consumer {
         Consumer { user: self.user.clone(), component: component.clone() }
     }
@@ -111,7 +111,7 @@ pub struct StreamAddOptions {
     /// The type: 1 to 16 of A-Z and _.
     #[arg(value_name = "TYPE")]
     pub kind: StreamType,
-    /// The data, a JSON text; without it what comes on standard input.
+    /// The data, a JSON text; without it standard input.
     pub data: Option<String>,
     /// The stream (default: the first one of the peer).
     #[arg(long, value_name = "STREAM")]
@@ -125,7 +125,7 @@ pub struct StreamAddOptions {
     /// Print a line of JSON for each event.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -135,7 +135,7 @@ pub struct StreamAddOptions {
 pub struct StreamPollOptions {
     /// The component of the consumer; LIVE needs no registration.
     pub component: Component,
-    /// Who it is.
+    /// Owner and stream of the consumer.
     #[command(flatten)]
     pub scope: ConsumerScope,
     /// Only events of this type; may be repeated. The consumer accepts the others.
@@ -144,16 +144,16 @@ pub struct StreamPollOptions {
     /// The consumer accepts everything up to this id first.
     #[arg(long, value_name = "ID")]
     pub last: Option<StreamId>,
-    /// So many events at most.
+    /// Maximum number of events.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub limit: u32,
-    /// At the end the consumer accepts what was printed.
+    /// Accept the printed events at the end.
     #[arg(long)]
     pub accept: bool,
     /// Print a line of JSON for each event.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -164,25 +164,25 @@ pub struct StreamTailOptions {
     /// The stream (default: the first one of the peer).
     #[arg(long, value_name = "STREAM")]
     pub stream: Option<StreamName>,
-    /// Begin with the event of this id, or the first one behind it that is kept (default: what comes from now on).
+    /// Begin with the event of this id, or the first retained one behind it (default: only new events).
     #[arg(long, value_name = "ID")]
     pub from: Option<StreamId>,
     /// Only events of this type; may be repeated.
     #[arg(long, value_name = "TYPE")]
     pub want: Vec<StreamType>,
-    /// End after so many events, with exit code 0.
+    /// End after this number of events, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     /// End after this time, with exit code 27.
     #[arg(long, value_name = "TIME", value_parser = value::wait)]
     pub wait: Option<Duration>,
-    /// How long the peer may be away before the command gives up.
+    /// Time that the peer may be away before the command gives up.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "10s")]
     pub patience: Duration,
     /// Print JSON Lines.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -190,33 +190,34 @@ pub struct StreamTailOptions {
 /// `seqcast stream archive`.
 #[derive(Args, Clone, Debug)]
 pub struct ArchiveOptions {
-    /// The file: one of SQLite (.db, .sqlite, .sqlite3), or of lines of JSON (.jsonl, .ndjson); or a database: postgres://USER:PASSWORD@HOST/DATABASE.
+    /// The file: one of SQLite (.db, .sqlite, .sqlite3), or of lines of JSON (.jsonl, .ndjson); or a database:
+    /// postgres://USER:PASSWORD@HOST/DATABASE.
     #[arg(long, value_name = "PLACE")]
     pub to: PathBuf,
-    /// What the file is, if its name does not say it.
+    /// The format of the archive, if its name does not show it.
     #[arg(long, value_enum)]
     pub format: Option<ArchiveFormat>,
     /// The component of the consumer; it registers itself.
     #[arg(long, value_name = "COMPONENT", default_value = "archive")]
     pub component: Component,
-    /// Who it is.
+    /// Owner and stream of the consumer.
     #[command(flatten)]
     pub scope: ConsumerScope,
     /// End when everything is archived that the stream held at the start; exit code 1 if events were missed.
     #[arg(long)]
     pub once: bool,
-    /// How long the peer may be away before the command gives up.
+    /// Time that the peer may be away before the command gives up.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "10s")]
     pub patience: Duration,
     /// Print a JSON object at the end.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
 
-/// How an archive is kept.
+/// Format of an archive file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ArchiveFormat {
     /// A SQLite file.
@@ -226,12 +227,12 @@ pub enum ArchiveFormat {
 }
 
 impl ArchiveOptions {
-    /// The address of a database, if it is in one.
+    /// Returns the address of the database, if the archive is in one.
     fn url(&self) -> Option<&str> {
         self.to.to_str().filter(|to| to.starts_with("postgres://") || to.starts_with("postgresql://"))
     }
 
-    /// Where it is, without any password.
+    /// Returns the location of the archive, without any password.
     pub fn place(&self) -> String {
         match self.url() {
             Some(url) => StreamStoreLocation::Postgres(url.to_owned()).to_string(),
@@ -239,7 +240,7 @@ impl ArchiveOptions {
         }
     }
 
-    /// How the archive is kept, if that is known.
+    /// Returns the storage backend of the archive, if it is known.
     pub fn format(&self) -> Option<ArchiveBackend> {
         if self.url().is_some() {
             return self.format.is_none().then_some(ArchiveBackend::Postgres);
@@ -264,7 +265,7 @@ pub struct ListOptions {
     /// Print a JSON object.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -274,13 +275,13 @@ pub struct ListOptions {
 pub struct RegistrationOptions {
     /// The component of the consumer: 1 to 16 of A-Z, a-z, 0-9 and _.
     pub component: Component,
-    /// Who it is.
+    /// Owner and stream of the consumer.
     #[command(flatten)]
     pub scope: ConsumerScope,
     /// Print a JSON object.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }
@@ -290,16 +291,16 @@ pub struct RegistrationOptions {
 pub struct ResetOptions {
     /// The component of the consumer.
     pub component: Component,
-    /// Where it goes on: behind the event of this id, with the oldest event that is kept, or with what comes from now on.
+    /// The new position: behind the event of this id, at the oldest retained event, or behind the newest one.
     #[arg(long, value_name = "ID|start|end", value_parser = place)]
     pub to: ResetPosition,
-    /// Who it is.
+    /// Owner and stream of the consumer.
     #[command(flatten)]
     pub scope: ConsumerScope,
     /// Print a JSON object.
     #[arg(long, help_heading = "Output")]
     pub json: bool,
-    /// Which bus to use.
+    /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
 }

@@ -1,4 +1,4 @@
-//! `consumer`: registers consumers of streams, shows how far they are, resets and removes them.
+//! `consumer`: registers consumers of streams, shows their progress, resets and removes them.
 
 use serde_json::json;
 

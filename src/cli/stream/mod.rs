@@ -1,4 +1,4 @@
-//! `stream` and `consumer`: adds events to streams, reads them, looks after consumers.
+//! `stream` and `consumer`: adds events to streams, reads them, manages consumers.
 
 mod archive;
 pub mod args;
@@ -24,13 +24,13 @@ use crate::event::model::Json;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{StreamId, StreamName, StreamType};
 
-/// As whom the commands attach.
+/// Client name with which the commands attach.
 const NAME: &str = "stream";
 
 /// Runs `stream`.
 ///
 /// # Errors
-/// What is wrong with the input; what the peer refuses; that it cannot be reached.
+/// The input is wrong, the peer refuses it, or the peer cannot be reached.
 pub fn run(what: &StreamCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
     match what {
         StreamCommand::Add(options) => add(options, out),
@@ -44,12 +44,12 @@ pub fn run(what: &StreamCommand, out: &mut Output) -> Result<Exit, CommandFailur
 /// Runs `consumer`.
 ///
 /// # Errors
-/// What the peer refuses; that it cannot be reached.
+/// The peer refuses the command, or cannot be reached.
 pub fn run_consumer(what: &ConsumerCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
     consumer::run(what, out)
 }
 
-/// The name of the stream that is meant.
+/// Returns the name of the selected stream.
 fn stream(bus: &Bus, stream: Option<&StreamName>) -> Result<StreamName, CommandFailure> {
     let Streams { streams, .. } = bus.streams(stream).map_err(|error| failure(bus, error))?;
     let first = streams.into_iter().next().expect("the peer serves one at least");
@@ -84,7 +84,7 @@ fn add(options: &StreamAddOptions, out: &mut Output) -> Result<Exit, CommandFail
 }
 
 fn data(bytes: Bytes, is_piped: bool) -> Result<Json, CommandFailure> {
-    // White space around a JSON text is none of it; the end of a file's last line is some.
+    // White space around a JSON text is not part of it, but the end of a file's last line is white space.
     let text = bytes.slice(..bytes.trim_ascii_end().len());
     check_size(&text)?;
     let fix = match is_piped && text.contains(&b'\n') {
@@ -104,7 +104,7 @@ fn print_added(options: &StreamAddOptions, stream: &StreamName, id: StreamId, ou
     }
 }
 
-/// Each line of standard input is the data of an event.
+/// Adds each line of standard input as the data of an event.
 fn add_lines(options: &StreamAddOptions, bus: &Bus, out: &mut Output) -> Result<Exit, CommandFailure> {
     let stream = stream(bus, options.stream.as_ref())?;
     let begin = |bytes| {
@@ -148,7 +148,7 @@ fn poll(options: &StreamPollOptions, out: &mut Output) -> Result<Exit, CommandFa
         if is_end || limit <= events.len() {
             break;
         }
-        // Polling on would accept what was read.
+        // Another poll would accept the events read so far.
         let left = u32::try_from(limit - events.len()).expect("less than the limit");
         page = read_on(&bus, &stream, page.covered, want.as_ref(), left)?;
     }

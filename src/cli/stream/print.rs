@@ -1,4 +1,5 @@
-//! Streams, their events and their consumers as the commands print them: rows of tables, lines of text, JSON whose fields never change.
+//! Streams, their events and their consumers as the commands print them: rows of tables, lines of text, JSON whose
+//! fields never change.
 
 use std::fmt;
 
@@ -46,13 +47,13 @@ struct StreamEventJson<'a> {
     event_type: &'a str,
     time: String,
     origin: String,
-    /// As it was added.
+    /// Data as it was added.
     data: &'a RawValue,
 }
 
-/// An event as one line of JSON. Of data that is written in several lines, these become one.
+/// Returns an event as one line of JSON. Data in several lines becomes one line.
 pub fn event_json(stream: &StreamName, of: &StreamEvent) -> String {
-    // A line feed in a JSON text stands between its parts only, where a blank does as well.
+    // A line feed in a JSON text occurs between its parts only, where a blank has the same meaning.
     let text = of.data.as_str().replace(['\n', '\r'], " ");
     event::json(&StreamEventJson {
         r#type: "event",
@@ -75,7 +76,7 @@ impl fmt::Display for StreamEventLine<'_> {
     }
 }
 
-/// Events as a table.
+/// Returns events as a table.
 pub fn events(events: &[StreamEvent]) -> TextTable {
     let mut table = TextTable::new(&EVENTS);
     for StreamEvent { id, kind, data, time, .. } in events {
@@ -84,7 +85,7 @@ pub fn events(events: &[StreamEvent]) -> TextTable {
     table
 }
 
-/// Streams as a table.
+/// Returns streams as a table.
 pub fn streams(rows: &[StreamRow]) -> TextTable {
     let mut table = TextTable::new(&STREAMS);
     for StreamRow { settings, contents, consumers } in rows {
@@ -113,7 +114,7 @@ fn policy(policy: Policy) -> &'static str {
     }
 }
 
-/// A stream in JSON.
+/// Returns a stream in JSON.
 pub fn stream_json(row: &StreamRow) -> Value {
     let StreamRow { settings, contents, consumers } = row;
     let types: Vec<String> = settings.types.iter().map(ToString::to_string).collect();
@@ -130,7 +131,7 @@ pub fn stream_json(row: &StreamRow) -> Value {
     })
 }
 
-/// Consumers of streams as a table.
+/// Returns consumers of streams as a table.
 pub fn consumers(rows: &[(StreamName, ConsumerRow)]) -> TextTable {
     let mut table = TextTable::new(&CONSUMERS);
     for (stream, row) in rows {
@@ -147,7 +148,7 @@ pub fn consumers(rows: &[(StreamName, ConsumerRow)]) -> TextTable {
     table
 }
 
-/// A consumer in JSON.
+/// Returns a consumer in JSON.
 pub fn consumer_json(stream: &StreamName, row: &ConsumerRow) -> Value {
     json!({
         "stream": stream.as_str(),
@@ -161,12 +162,12 @@ pub fn consumer_json(stream: &StreamName, row: &ConsumerRow) -> Value {
     })
 }
 
-/// What a consumer missed, in JSON.
+/// Returns the events that a consumer missed, in JSON.
 pub fn missed_json(MissedRange { first, last, count }: MissedRange) -> Value {
     json!({ "first": first.to_string(), "last": last.to_string(), "count": count })
 }
 
-/// What a consumer missed, for people.
+/// The events that a consumer missed, for people.
 pub struct MissedText(pub MissedRange);
 
 impl fmt::Display for MissedText {

@@ -1,4 +1,4 @@
-//! `stream tail`: prints events as they come, and outlives a peer that is started anew.
+//! `stream tail`: prints events as they come, and survives a restart of the peer.
 
 use std::io;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::daemon::clock::Clock;
 use crate::event::stream::model::LIST_EVENTS_MAX;
 use crate::event::stream::name::{StreamId, StreamName};
 
-/// How long to wait when nothing is new.
+/// Time to wait when nothing is new.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long to wait before attaching anew is tried again.
+/// Delay before the command tries to attach again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A peer that may go away and come back.
+/// Connection to a peer that may go away and come back.
 pub(super) struct PeerConnection<'a> {
     options: &'a BusOptions,
-    /// How long it may be away.
+    /// Time that the peer may be away.
     patience: Duration,
     pub(super) bus: Bus,
     pub(super) interrupt: Interrupt,
@@ -36,7 +36,7 @@ impl<'a> PeerConnection<'a> {
         Ok(PeerConnection { options, patience, bus, interrupt: Interrupt::watch()? })
     }
 
-    /// Asks the peer; waits for it if it is away. `None` if the user ends that.
+    /// Sends a request to the peer; waits for it if it is away. Returns `None` if the user ends the command.
     pub(super) fn ask<T>(
         &mut self,
         mut ask: impl FnMut(&Bus) -> Result<T, StreamError>,
@@ -90,7 +90,7 @@ pub(super) fn run(options: &StreamTailOptions, out: &mut Output) -> Result<Exit,
         let asked = peer.ask(|bus| bus.read_stream(Some(&stream), after, want.as_ref(), events_max))?;
         let Some(answer) = asked else { break };
         let answer = match answer {
-            // So many read at a time.
+            // The peer has too many readers at present.
             Err(StreamError::Refused(refusal)) if refusal.kind == StreamRefusalKind::Busy => {
                 StreamEvents { after, events: Vec::new(), covered: after }
             }
@@ -122,7 +122,7 @@ pub(super) fn run(options: &StreamTailOptions, out: &mut Output) -> Result<Exit,
     Ok(if left.is_some() { Exit::Failed } else { Exit::Done })
 }
 
-/// The stream that is meant, and the place before the first event that is wanted.
+/// Returns the selected stream, and the position before the first event to print.
 fn begin(bus: &Bus, options: &StreamTailOptions) -> Result<(StreamName, StreamId), CommandFailure> {
     let Streams { streams, .. } = bus.streams(options.stream.as_ref()).map_err(|error| failure(bus, error))?;
     let row = streams.into_iter().next().expect("the peer serves one at least");

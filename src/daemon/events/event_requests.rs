@@ -1,4 +1,4 @@
-//! What the engine does for those who ask about events.
+//! The engine's handling of event requests.
 
 use super::replication::LocalServer;
 use super::{EventCompletion, EventRequester, EventsError, JournalReply, answers, unavailable};
@@ -18,14 +18,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Engine {
-    /// Somebody asks something about events; refused at once, or told later.
+    /// Starts an event request. It is refused at once, or answered later.
     pub(crate) fn request_events(&mut self, now: ClockReading, asker: EventRequester, request: EventRequest) {
         if let Err(refusal) = self.start_events_request(now, &asker, request) {
             self.send_event_answers(&asker, vec![Err(refusal)]);
         }
     }
 
-    /// As [`Engine::request_events`], of a client of a listener that is served.
+    /// Starts an event request of the listener client that is being served, like [`Engine::request_events`].
     pub(crate) fn request_listener_events(
         &mut self,
         now: ClockReading,
@@ -58,7 +58,7 @@ impl Engine {
         begun.inspect_err(|refusal| self.record_refusal(asker, refusal))
     }
 
-    /// Opens the journal, and shares it with other peers, if that was not done.
+    /// Opens the journal, and shares it with other peers, unless that was done.
     fn open_events(&mut self, now: ClockReading) -> Result<(), EventRefusal> {
         self.events.open_with_retry(now)?;
         self.replicate_events(now).map_err(unavailable)
@@ -80,7 +80,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether events can be registered is known: what was held back goes on.
+    /// Handles the outcome of the server-id claim: starts the requests that were held back.
     pub(crate) fn on_events_claimed(&mut self, now: ClockReading, claimed: Result<(), EventRefusal>) {
         let publisher = self.events.publisher(now, &mut self.clients);
         for (asker, request) in self.events.on_claimed(claimed) {
@@ -92,7 +92,7 @@ impl Engine {
         }
     }
 
-    /// The peer tells by an event that it registers events from now on, or no more.
+    /// Registers an event which reports that the peer starts or stops registering events.
     pub(crate) fn announce_events(&mut self, now: ClockReading, word: &'static str) {
         let Some(server) = self.events.server() else { return };
         let event_type = EventType::new(["event", &server.to_string(), "engine"]).expect("short words and a number");
@@ -101,12 +101,12 @@ impl Engine {
         self.register_internal(now, vec![Registration { event_type, source_timestamp: None, payload }]);
     }
 
-    /// The peer registers something that nobody waits for.
+    /// Registers events of the peer itself, for which no client waits.
     pub(crate) fn register_internal(&mut self, now: ClockReading, registrations: Vec<Registration>) {
         self.request_events(now, EventRequester::Internal, EventRequest::Register(registrations));
     }
 
-    /// The journal is done with a request.
+    /// Handles the outcome of a request to the journal.
     pub(crate) fn on_events_done(&mut self, now: ClockReading, outcome: EventCompletion) {
         let EventCompletion { asker, done, ended } = outcome;
         ended.into_iter().for_each(|cost| self.events.end(cost));
@@ -121,7 +121,7 @@ impl Engine {
         self.send_result(now, &asker, done);
     }
 
-    /// Tells who asked what became of a request.
+    /// Sends the outcome of a request to its requester.
     fn send_result(&mut self, now: ClockReading, asker: &EventRequester, done: Result<JournalReply, EventRefusal>) {
         if let EventRequester::Listener(client, number) = asker {
             return self.send_listener_result(now, *client, *number, done);
@@ -166,7 +166,7 @@ impl Engine {
                         EventAnswer::Registered(of) => EventId { server: of.server, session: of.session, instance: 1 },
                         EventAnswer::Found(..) => unreachable!("streams find events by themselves"),
                     });
-                    // If the thread has ended, nobody waits for it.
+                    // If the thread has ended, it waits for nothing.
                     drop(inputs.push(StreamInput::Registered { number: *number, registered }));
                 }
             }
@@ -174,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// Tells a client of a listener what became of its request.
+    /// Sends the outcome of a request to the client of a listener.
     fn send_listener_result(
         &mut self,
         now: ClockReading,
@@ -196,7 +196,7 @@ impl Engine {
         });
     }
 
-    /// Tells the clients of Hat that subscribe to them of the events of a session, together.
+    /// Delivers the events of a session together to the Hat clients that subscribe to them.
     fn deliver_to_subscribers(&mut self, now: ClockReading, events: &[Event]) {
         if !self.listeners.has_clients(Protocol::Hat) {
             return;
@@ -228,16 +228,16 @@ impl Engine {
         }
     }
 
-    /// Says something to a client, and does what it asks for then.
+    /// Passes a message to a client, and handles its resulting requests.
     fn with_hat_client(&mut self, now: ClockReading, id: ClientId, say: impl FnOnce(&mut ListenerConnection)) {
         let Some(mut connection) = self.clients.take_listener(id) else { return };
         say(&mut connection);
         self.drain_asks(now, id, &mut connection);
-        // An answer or a session may be large, and there may be one for each of many clients in a turn.
+        // An answer or a session may be large, and a turn may have one for each of many clients.
         let listener_delivery = &mut self.clients.listener_delivery;
         listener_delivery.memory.note(&mut connection);
         if listener_delivery.memory.is_scarce() {
-            // What comes of it is seen when it is written again, in the same turn.
+            // The next write of the same turn detects any failure.
             listener_delivery.write(id, &mut connection);
         }
         self.clients.put_listener(now, id, connection);

@@ -1,4 +1,4 @@
-//! Opens the journal: the directory, the number of the server, the file, its threads.
+//! Opens the journal: the directory, the server number, the file, its threads.
 
 use crate::daemon::clock::random_u64;
 use crate::daemon::store::error::{JournalOpenError, StoreError};
@@ -16,27 +16,27 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The journal in the data directory.
+/// File name of the journal in the data directory.
 const JOURNAL_FILE: &str = "events.db";
-/// The mode of a data directory that is made.
+/// Mode of a new data directory.
 const DIRECTORY_MODE: u32 = 0o700;
-/// Numbers below this are left to people.
+/// Smallest drawn server number; smaller ones are reserved for configuration.
 const DRAWN_MIN: u32 = 1 << 16;
 
-/// Why there is no journal. Nothing was changed or deleted.
+/// Reason why there is no journal. Nothing was changed or deleted.
 #[derive(Debug)]
 pub enum EventsError {
     /// The journal cannot be used.
     Open(JournalOpenError),
     /// The journal cannot be read.
     Read(StoreError),
-    /// The system refuses something.
+    /// The system refuses an operation.
     System {
-        /// What was asked of it.
+        /// The operation.
         step: &'static str,
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// What it said.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -58,24 +58,24 @@ impl std::error::Error for EventsError {}
 /// An open journal.
 #[derive(Debug)]
 pub(super) struct JournalHandle {
-    /// Whose events are registered here.
+    /// The server whose events are registered here.
     pub(super) server: ServerId,
-    /// The file.
+    /// Path of the file.
     pub(super) path: PathBuf,
-    /// Of each server the last event that was stored when the journal was opened, or where its last session begins.
+    /// For each server, the last event stored when the journal was opened, or the start of its last session.
     pub(super) stored: Vec<EventId>,
-    /// Ends before the writer, which then leaves one file behind.
+    /// Dropped before the writer, which then leaves a single file behind.
     pub(super) reader: Arc<JournalReader>,
     pub(super) writer: Arc<JournalWriter>,
 }
 
 impl JournalHandle {
-    /// Whether there is a journal in the directory.
+    /// Returns whether the directory contains a journal.
     pub(super) fn exists(directory: &Path) -> bool {
         directory.join(JOURNAL_FILE).exists()
     }
 
-    /// Opens the journal in the directory, or makes it; `server` is the number that was configured.
+    /// Opens the journal in the directory, or creates it; `server` is the configured number.
     pub(super) fn open(
         directory: &Path,
         server: Option<ServerId>,
@@ -107,7 +107,7 @@ impl JournalHandle {
     }
 }
 
-/// A number that probably no other server has.
+/// Draws a number that probably no other server has.
 fn draw_server_id() -> ServerId {
     ServerId(DRAWN_MIN + (random_u64() % u64::from(u32::MAX - DRAWN_MIN)) as u32)
 }

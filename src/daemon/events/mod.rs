@@ -1,6 +1,7 @@
-//! The events of this peer: what clients register is stored, then acknowledged, then multicast; what they ask is looked up in the
-//! journal. The journal works on threads of its own, which leave what became of a request in the mailbox of the engine. Another one
-//! sees to it that no other peer uses the number of this server, and follows the servers of others.
+//! The events of this peer. Events that clients register are stored, then acknowledged, then multicast; queries are
+//! answered from the journal. The journal runs on threads of its own, which post the outcome of a request to the
+//! engine's mailbox. Another thread ensures that no other peer uses this server's number, and follows the servers of
+//! other peers.
 
 mod event_requests;
 mod journal_handle;
@@ -39,34 +40,34 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Requests of one client that wait for the journal, at most.
+/// Maximum number of requests of one client that wait for the journal.
 const CLIENT_WAITING_MAX: usize = 4096;
-/// So long a journal that could not be opened is not tried again.
+/// Pause before a journal that could not be opened is tried again.
 const OPEN_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of events that wait for the journal, at most; each client may have its share of as many beside.
+/// Maximum bytes of events that wait for the journal. Beyond it each client may still use its share.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-/// How long a thread of the journal waits for room in the mailbox before it looks again; it ends when the engine does.
+/// Timeout of a journal thread's wait for room in the mailbox before it checks again. The wait ends with the engine.
 const MAILBOX_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who asked.
+/// The requester of an event request.
 #[derive(Clone, Debug)]
 pub(crate) enum EventRequester {
-    /// An attached program, with its number for the request.
+    /// An attached program, with its request number.
     Attached(ClientId, u64),
     /// A program in the same process.
     Embedded(ClientId, PartSender<Result<EventAnswer, EventRefusal>>),
-    /// A client of a listener, with its number for the request.
+    /// A client of a listener, with its request number.
     Listener(ClientId, u64),
-    /// The thread of the streams, with its number for the request.
+    /// The stream service thread, with its request number.
     Streams {
-        /// As whom it asks.
+        /// The client as which it requests.
         client: ClientId,
-        /// Its number.
+        /// Its request number.
         number: u64,
-        /// Where it hears of it.
+        /// The queue that receives the outcome.
         inputs: InputSender,
     },
-    /// The peer itself, which tells something by an event.
+    /// The peer itself, which reports something by an event.
     Internal,
 }
 
@@ -82,38 +83,38 @@ impl EventRequester {
     }
 }
 
-/// What the journal did.
+/// The result of a journal operation.
 #[derive(Debug)]
 pub(crate) enum JournalReply {
-    /// These events are stored.
+    /// The stored events.
     Registered(Vec<Event>),
-    /// These were found.
+    /// The events found.
     Found(QueryPage),
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(crate) struct EventCompletion {
     asker: EventRequester,
     done: Result<JournalReply, EventRefusal>,
-    /// Of a request of which nothing more comes.
+    /// Cost to release, if this is the last part of the outcome.
     ended: Option<EventRequestCost>,
 }
 
-/// What a request counts while it waits, and until what it has led to is published.
+/// Cost of a request, from its arrival until its events are published.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EventRequestCost {
     client: ClientId,
     bytes: usize,
 }
 
-/// Whether events can be registered under the number of the server.
+/// State of the server-id claim, which allows this peer to register events.
 #[derive(Debug)]
 enum ClaimStatus {
-    /// That is not known yet.
+    /// The claim is not decided yet.
     Pending,
     Yes,
-    /// Another peer does it.
+    /// Another peer holds the number.
     No(EventRefusal),
 }
 
@@ -129,41 +130,41 @@ struct ClientBacklog {
 #[derive(Debug)]
 pub(crate) struct EventService {
     directory: PathBuf,
-    /// As configured.
+    /// Server number as configured.
     server: Option<ServerId>,
     message_bytes_max: usize,
     retention: Retention,
     /// Types whose events are followed at other servers.
     follow: Vec<TypePattern>,
-    /// Ends before the journal.
+    /// Dropped before the journal.
     replication: Option<Replication>,
     claimed: ClaimStatus,
-    /// Requests to register events that wait for the number to be claimed.
+    /// Requests to register events that wait for the server-id claim.
     held: Vec<(EventRequester, EventRequestCost, EventRequest)>,
-    /// Opened when it is needed for the first time.
+    /// Opened on first use.
     opened: Option<JournalHandle>,
-    /// Fed from the journal; they end before it.
+    /// The streams, fed from the journal; dropped before it.
     streams: Option<PeerStreams>,
-    /// Where they hear of it.
+    /// Input queue of the stream service.
     stream_inputs: Option<InputSender>,
-    /// As whom events are published.
+    /// The client as which events are published.
     client: Option<ClientId>,
-    /// What waits for the journal, by client.
+    /// Requests that wait for the journal, by client.
     waiting: BTreeMap<ClientId, ClientBacklog>,
-    /// Bytes of all of them.
+    /// Event bytes of all waiting requests.
     waiting_bytes: usize,
-    /// Events registered since the start.
+    /// Number of events registered since the start.
     registered: u64,
-    /// Requests refused since the start,
+    /// Number of requests refused since the start.
     refused: u64,
-    /// and of these, those that the journal could not do.
+    /// Number of these that the journal could not do.
     unable: u64,
-    /// Why the journal could not be opened, and when it was tried: to try takes time that the bus needs.
+    /// The last failure to open the journal, with its time. Retries are limited, since they take time from the bus.
     failed: Option<(Instant, EventRefusal)>,
 }
 
 impl EventService {
-    /// None yet.
+    /// Creates the service without opening the journal.
     pub(crate) fn new(config: &Config) -> EventService {
         EventService {
             directory: config.data_dir.clone(),
@@ -187,7 +188,7 @@ impl EventService {
         }
     }
 
-    /// Opens the journal before anybody asks, so that what is wrong with it is told at the start.
+    /// Opens the journal before any request arrives, so that its faults are reported at the start.
     pub(crate) fn open(&mut self) -> Result<(), EventsError> {
         if self.opened.is_none() {
             self.opened = Some(JournalHandle::open(&self.directory, self.server, &self.retention)?);
@@ -195,22 +196,23 @@ impl EventService {
         Ok(())
     }
 
-    /// Serves streams, which are told whenever the journal holds more events. Before anything is registered or followed.
+    /// Serves streams and notifies them whenever the journal grows. Must be called before anything is registered or
+    /// followed.
     pub(crate) fn serve_streams(&mut self, streams: PeerStreams, stream_inputs: InputSender) {
         (self.streams, self.stream_inputs) = (Some(streams), Some(stream_inputs));
     }
 
-    /// What programs ask about the streams, if they are served.
+    /// Returns the pending stream requests of programs, if streams are served.
     pub(crate) fn stream_requests(&mut self) -> Option<&mut StreamRequests> {
         self.streams.as_mut().map(|streams| &mut streams.stream_requests)
     }
 
-    /// Ends the streams.
+    /// Stops the streams.
     pub(crate) fn close_streams(&mut self) {
         self.streams = None;
     }
 
-    /// Ends the streams, then the sharing of the journal, then the journal. What was handed to the journal before is stored.
+    /// Stops the streams, then the replication, then the journal. Requests handed to the journal before are stored.
     pub(crate) fn close(&mut self) {
         self.close_streams();
         self.replication = None;
@@ -218,7 +220,7 @@ impl EventService {
         self.held.clear();
     }
 
-    /// The journal for the streams, if it is open.
+    /// Returns the journal for the streams, if it is open.
     pub(crate) fn for_streams(&self, client: ClientId, mailbox: &Arc<Mailbox>) -> Option<JournalSource> {
         let opened = self.opened.as_ref()?;
         Some(JournalSource {
@@ -230,27 +232,28 @@ impl EventService {
         })
     }
 
-    /// Whether there is a journal to be opened, which this peer has had before.
+    /// Returns whether the data directory contains a journal of this peer, which can be opened.
     pub(crate) fn has_journal(&self) -> bool {
         JournalHandle::exists(&self.directory)
     }
 
-    /// Whose events are registered here, once the journal is open.
+    /// Returns the server whose events are registered here, once the journal is open.
     pub(crate) fn server(&self) -> Option<ServerId> {
         self.opened.as_ref().map(|opened| opened.server)
     }
 
-    /// Requests that wait for the journal, or whose events are not all published.
+    /// Returns the number of requests that wait for the journal, or whose events are not all published.
     fn waiting_events(&self) -> usize {
         self.waiting.values().map(|waiting| waiting.count).sum()
     }
 
-    /// The same, and those that wait for the streams.
+    /// Returns the number of waiting requests, including those that wait for the streams.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting_events() + self.streams.as_ref().map_or(0, |streams| streams.stream_requests.waiting())
     }
 
-    /// Events registered, requests refused, and events of others stored and refused since the start.
+    /// Returns the number of events registered, of requests refused, and of events of other servers stored and refused
+    /// since the start.
     pub(crate) fn counts(&self) -> [u64; 4] {
         let status = self.replication.as_ref().map(|replication| &replication.status);
         let [followed, too_deep] = status.map_or([0; 2], |status| {
@@ -259,13 +262,13 @@ impl EventService {
         [self.registered, self.refused, followed, too_deep]
     }
 
-    /// The parts of `show status`.
+    /// Adds the parts of `show status`.
     pub(crate) fn put_status(&self, status: &mut Value) {
         status["events"] = self.status();
         status["streams"] = self.streams.as_ref().map_or(Value::Null, PeerStreams::status);
     }
 
-    /// Null without a journal.
+    /// Returns the status; null without a journal.
     fn status(&self) -> Value {
         self.opened.as_ref().map_or(Value::Null, |opened| {
             let trimmed = opened.writer.trimmed();
@@ -286,7 +289,7 @@ impl EventService {
         })
     }
 
-    /// As [`EventService::open`], when somebody asks; tried again after a while.
+    /// Opens the journal for a request, like [`EventService::open`]; retries a failure after [`OPEN_INTERVAL`].
     fn open_with_retry(&mut self, now: ClockReading) -> Result<(), EventRefusal> {
         if let Some((tried, refusal)) = &self.failed
             && now.instant.since(*tried) < OPEN_INTERVAL
@@ -298,13 +301,14 @@ impl EventService {
         opened
     }
 
-    /// As whom events are published: a client of its own, so that they are subject to all that holds up publishers.
+    /// Returns the client as which events are published: a client of its own, so that publisher backpressure applies
+    /// to it.
     fn publisher(&mut self, now: ClockReading, clients: &mut Clients) -> ClientId {
         let add = || clients.add(now, "events".into(), ClientTransport::Embedded(BTreeMap::new()));
         *self.client.get_or_insert_with(add)
     }
 
-    /// Begins to share the journal with other peers. Gives where what comes for it goes.
+    /// Starts the replication of the journal. Returns the queue that takes the messages for it.
     fn share(&mut self, own: &LocalServer) -> Result<Arc<SubscriptionQueue>, EventsError> {
         let opened = self.opened.as_mut().expect("it is to be shared");
         let stored = opened.stored.clone();
@@ -318,7 +322,7 @@ impl EventService {
         Ok(Arc::clone(&self.replication.insert(replication).queue))
     }
 
-    /// Hands a request to the journal. What becomes of it comes through the mailbox.
+    /// Hands a request to the journal. The outcome arrives through the mailbox.
     fn begin(
         &mut self,
         (now, publisher): (ClockReading, ClientId),
@@ -359,8 +363,8 @@ impl EventService {
         Ok(())
     }
 
-    /// Whether a request of the client with so many bytes of events may wait. When those of all are many, each client may have one, or its
-    /// share of the bytes.
+    /// Returns whether a client's request with `bytes` bytes of events may wait. Beyond the limit of all clients, each
+    /// client may have one request, or its share of the bytes.
     fn has_room(&self, client: ClientId, bytes: usize) -> bool {
         let own = self.waiting.get(&client).copied().unwrap_or_default();
         let share = WAITING_BYTES_MAX / (self.waiting.len() + 1);
@@ -368,7 +372,7 @@ impl EventService {
         own.count < CLIENT_WAITING_MAX && (own.bytes == 0 || !is_much)
     }
 
-    /// Whether they are not too many and all of them fit messages; gives how many bytes they hold.
+    /// Checks that the number of events is within the limit and that each fits a message. Returns their bytes.
     fn check(&self, requested: &[Registration]) -> Result<usize, EventRefusal> {
         if SESSION_EVENTS_MAX < requested.len() {
             return Err(EventRefusal::too_many(requested.len()));
@@ -384,7 +388,7 @@ impl EventService {
         requested.iter().map(size).sum()
     }
 
-    /// Whether events can be registered is known. Gives the requests that have waited for that.
+    /// Records the outcome of the server-id claim. Returns the requests that have waited for it.
     fn on_claimed(&mut self, claimed: Result<(), EventRefusal>) -> Vec<(EventRequester, EventRequest)> {
         self.claimed = match claimed {
             Ok(()) => ClaimStatus::Yes,
@@ -395,17 +399,17 @@ impl EventService {
         held.into_iter().map(|(asker, _, request)| (asker, request)).collect()
     }
 
-    /// Whether the journal is open and not yet shared with other peers.
+    /// Returns whether the journal is open and not yet shared with other peers.
     fn needs_replication(&self) -> bool {
         self.opened.is_some() && self.replication.is_none()
     }
 
-    /// Nothing more comes of a request.
+    /// Releases the cost of a finished request.
     pub(crate) fn end(&mut self, EventRequestCost { client, bytes }: EventRequestCost) {
         self.release_cost(client, 1, bytes);
     }
 
-    /// The client is gone: nobody waits for answers to its questions any more. What it has registered is stored.
+    /// Cancels the queries of a client that is gone. The events it has registered are still stored.
     pub(crate) fn cancel_queries(&mut self, client: ClientId) {
         let questions = self.opened.as_ref().map_or(0, |opened| opened.reader.cancel_queries(client));
         if 0 < questions {
@@ -423,23 +427,24 @@ impl EventService {
     }
 }
 
-/// Who is to be told what became of a request.
+/// Notifier that reports the outcome of a request to its requester.
 struct CompletionNotifier {
     mailbox: Arc<Mailbox>,
     asker: EventRequester,
     cost: EventRequestCost,
 }
 
-/// What follows when events are stored.
+/// Follow-up work for stored events.
 struct PublishTask {
     notify: CompletionNotifier,
     publisher: ClientId,
     stream: Arc<JournalAnnouncer>,
-    /// Who is told that the journal holds more.
+    /// Queue that is notified when the journal grows.
     stream_inputs: Option<InputSender>,
 }
 
-/// Types whose events are followed at other servers: as configured, and what stands in streams that are served here.
+/// Returns the types whose events are followed at other servers: the configured ones, and those of the streams served
+/// here.
 fn follow(config: &Config) -> Vec<TypePattern> {
     let streams = config.streams.iter().filter(|_| config.ftn18.is_some());
     config.event_follow.iter().cloned().chain(streams.flat_map(StreamSettings::patterns)).collect()
@@ -455,7 +460,7 @@ impl JournalHandle {
         let asker = notify.cost.client;
         let callback = move |answer: Result<QueryPage, StoreError>| {
             let answer = match (answer, &notify.asker) {
-                // The protocols of listeners have no word for that.
+                // The listener protocols cannot express that error.
                 (Err(StoreError::NoEvent(_) | StoreError::NoServer(..)), EventRequester::Listener(..)) => {
                     Ok(QueryPage::default())
                 }
@@ -476,7 +481,7 @@ impl CompletionNotifier {
 }
 
 impl PublishTask {
-    /// Who asked is told, then the network.
+    /// Notifies the requester first, then the network.
     fn run(self, stored: Result<Vec<Event>, StoreError>) {
         let PublishTask { notify, publisher: client, stream, stream_inputs } = self;
         let events = stored.as_deref().unwrap_or_default();
@@ -491,16 +496,16 @@ impl PublishTask {
     }
 }
 
-/// Tells that the journal holds these, of one server or several.
+/// Notifies the stream service that the journal holds these events, of one server or several.
 fn notify_streams(stream_inputs: Option<&InputSender>, events: &[Event]) {
     let Some(stream_inputs) = stream_inputs else { return };
     for of_server in events.chunk_by(|one, next| one.id.server == next.id.server) {
-        // If nobody hears it any more, the peer ends.
+        // A closed queue means that the peer is stopping.
         drop(stream_inputs.push(StreamInput::JournalGrown(of_server[0].id.server)));
     }
 }
 
-/// Leaves a command in the mailbox; waits for room as long as the engine lives.
+/// Posts a command to the mailbox; waits for room while the engine lives.
 fn push(mailbox: &Mailbox, command: EngineCommand) {
     let mut command = command;
     while let Err(PushError::Full(back)) = mailbox.push(command, MAILBOX_PATIENCE) {
@@ -522,7 +527,7 @@ fn refusal(error: StoreError) -> EventRefusal {
     EventRefusal { kind, text: error.to_string() }
 }
 
-/// What is told of something done, in one part or more.
+/// Splits a journal reply into one or more answer parts.
 fn answers(done: JournalReply) -> Vec<EventAnswer> {
     match done {
         JournalReply::Registered(events) => {

@@ -1,5 +1,5 @@
-//! What a journal has to do with those of other peers: one thread that claims the number of the server, announces what is registered,
-//! answers who follows, and follows others.
+//! Replication of a journal between peers. One thread claims the server number, announces registered events, answers
+//! followers, and follows other servers.
 
 use super::{notify_streams, push};
 use crate::daemon::clock::Clock;
@@ -34,54 +34,54 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// What waits for the thread at most; beyond it messages are lost, and asked for.
+/// Limits of the thread's queue; messages beyond them are lost and requested again.
 const QUEUE: QueueLimits = QueueLimits { count_max: 65_536, bytes_max: 32 << 20 };
-/// Messages that are looked at before anything is stored or asked.
+/// Maximum number of messages handled before events are stored or requested.
 const MESSAGES_PER_TURN: usize = 64;
-/// Bytes of events in a message, unless it is one event.
+/// Maximum bytes of events in a message, unless it is one event.
 const MESSAGE_EVENTS_BYTES: usize = 256 * 1024;
-/// Events that are looked at for a page.
+/// Maximum number of events examined for a page.
 const PAGE_EVENTS: usize = 2048;
-/// Questions of other peers that are answered at a time. A further one is not answered and its peer asks again; the log
-/// says so at the first, second, fourth … of them.
+/// Maximum number of queries of other peers in progress. A further one is not answered and its peer asks again; the
+/// log reports the first, second, fourth … of them.
 const PAGES_MAX: usize = 64;
-/// As whom questions of other peers are asked: no client, so that none of them ends with one.
+/// Client as which queries of other peers run. It is no real client, so that no query is cancelled with one.
 const FOLLOWER_CLIENT: ClientId = ClientId(0);
-/// Names of peers that are remembered.
+/// Maximum number of peer names that are cached.
 const NAMES_MAX: usize = 4096;
 
-/// Who it is that shares a journal.
+/// The local server, whose journal is shared.
 #[derive(Clone, Debug)]
 pub(super) struct LocalServer {
     pub(super) server: ServerId,
     pub(super) epoch: Epoch,
-    /// As whom messages are published.
+    /// The client as which messages are published.
     pub(super) client: ClientId,
     pub(super) message_bytes_max: usize,
     pub(super) mailbox: Arc<Mailbox>,
 }
 
 impl LocalServer {
-    /// The subject of replies, without the number of the question behind it.
+    /// Returns the subject of replies, without the query number at its end.
     fn inbox(&self) -> String {
         format!("{}{}.", inbox_of(self.epoch), self.client.0)
     }
 
-    /// What has to be subscribed to.
+    /// Returns the patterns to subscribe to.
     pub(super) fn patterns(&self) -> [Pattern; 3] {
         let patterns =
             [format!("{SERVER_PREFIX}*"), format!("{QUESTION_PREFIX}{}", self.server), format!("{}*", self.inbox())];
         patterns.map(|text| text.parse().expect("words and numbers"))
     }
 
-    /// The mark of events tells that a peer says it: programs cannot set it.
+    /// Publishes a message with the event mark, which programs cannot set. It shows that a peer sent the message.
     fn publish(&self, message: Message) {
         let message = Message { event: true, ..message };
         push(&self.mailbox, EngineCommand::Publish { client: self.client, message });
     }
 
-    /// What of an answer of the journal is told to who follows. An event that fits no message any more, since `message-size` was greater
-    /// when it was registered, is left out.
+    /// Builds the page that a follower gets from a query result. An event that no longer fits a message is left out,
+    /// if `message-size` was greater when it was registered.
     fn page(&self, question: &ReplicationRequest, found: QueryPage) -> ReplicationPage {
         let size = |event: &Event| match event_bytes(event) {
             bytes if self.event_bytes_max() < bytes => {
@@ -93,35 +93,37 @@ impl LocalServer {
         ReplicationPage::new(question, found, self.events_bytes_max(), size)
     }
 
-    /// Bytes of events in a message, unless it is one event.
+    /// Returns the maximum bytes of events in a message, unless it is one event.
     fn events_bytes_max(&self) -> usize {
         MESSAGE_EVENTS_BYTES.min(self.event_bytes_max())
     }
 
-    /// The same of one event.
+    /// Returns the maximum bytes of one event in a message.
     fn event_bytes_max(&self) -> usize {
         self.message_bytes_max.saturating_sub(HEAD_BYTES)
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while it holds one; if some did, what is in it would still be whole.
+    // No code panics while it holds a lock, and a panic would leave the protected value intact.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is announced, by the thread of the journal and by the one that shares it.
+/// Announcer of the journal, shared by the journal's thread and the replication thread.
 #[derive(Debug)]
 pub(super) struct JournalAnnouncer {
     own: LocalServer,
     subject: Subject,
-    /// What was announced last, without its events. Held until the message is in the mailbox, so that they come in their order.
+    /// The last announcement, without its events. The lock is held until the message is in the mailbox, which keeps
+    /// the announcements in order.
     head: Mutex<Announcement>,
-    /// Whether somebody follows, so that events are announced.
+    /// True if there are followers, so that events are announced.
     has_followers: AtomicBool,
 }
 
 impl JournalAnnouncer {
-    /// What is to be announced of events that were stored, which are one session: them, if somebody follows.
+    /// Returns the announcements for stored events, which form one session. They contain the events if there are
+    /// followers.
     pub(super) fn parts(&self, events: &[Event]) -> Vec<Announcement> {
         let head = lock(&self.head).clone();
         if self.has_followers.load(Ordering::Relaxed) {
@@ -132,7 +134,7 @@ impl JournalAnnouncer {
         place.into_iter().map(|place| Announcement { since: place, until: place, ..head.clone() }).collect()
     }
 
-    /// Announces that, behind the events themselves.
+    /// Sends the announcements, after the events themselves were published.
     pub(super) fn on_published(&self, parts: &[Announcement]) {
         let mut head = lock(&self.head);
         for part in parts {
@@ -154,18 +156,18 @@ impl JournalAnnouncer {
     }
 }
 
-/// What is known of the thread's doings.
+/// Status of the replication thread.
 #[derive(Debug, Default)]
 pub(super) struct ReplicationStatus {
-    /// Those that are followed, with their names as far as they are known.
+    /// The followed servers, with their peer names where known.
     pub(super) rows: Mutex<Vec<(ServerStatus, Option<PeerName>)>>,
-    /// Events of others that were stored.
+    /// Number of events of other servers that were stored.
     pub(super) followed: AtomicU64,
-    /// Events of others that were not stored because their JSON is nested too deep.
+    /// Number of events of other servers that were not stored because their JSON is nested too deep.
     pub(super) too_deep: AtomicU64,
 }
 
-/// The thread. It ends when this is dropped.
+/// Handle of the replication thread, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Replication {
     pub(super) stream: Arc<JournalAnnouncer>,
@@ -175,8 +177,8 @@ pub(super) struct Replication {
 }
 
 impl Replication {
-    /// Starts the thread. What the [patterns](LocalServer::patterns) match has to go to its queue. `last` is the last session that the journal holds of
-    /// its own server.
+    /// Starts the thread. Messages that match the [patterns](LocalServer::patterns) must go to its queue. `last` is
+    /// the last session of its own server in the journal.
     pub(super) fn start(
         own: LocalServer,
         last: u64,
@@ -215,7 +217,7 @@ impl Replication {
         Ok(Replication { stream, status, queue, thread: Some(thread) })
     }
 
-    /// The part of `show status` about those that are followed.
+    /// Returns the part of `show status` about the followed servers.
     pub(super) fn status(&self) -> Value {
         let row = |(row, name): &(ServerStatus, Option<PeerName>)| {
             json!({
@@ -234,23 +236,23 @@ impl Drop for Replication {
     fn drop(&mut self) {
         self.queue.close();
         if let Some(thread) = self.thread.take() {
-            // It has told what went wrong when it panicked.
+            // A thread that panicked has already reported the fault.
             drop(thread.join());
         }
     }
 }
 
-/// A peer that has asked, where it wants the answer, and that; `None` if the journal cannot be read.
+/// A peer that sent a query, the subject of the reply, and the reply; `None` if the journal cannot be read.
 type PageReply = (Epoch, Subject, Option<ReplicationPage>);
 
-/// Questions of other peers from their arrival to the publication of the answer: at most one of each peer, and at most
+/// Queries of other peers from their arrival to the publication of the answer: at most one of each peer, and at most
 /// [`PAGES_MAX`] in all.
 struct PageQueue {
-    /// Peers whose questions have no published answer yet.
+    /// Peers whose queries have no published answer yet.
     asking: BTreeSet<Epoch>,
-    /// Answers that the reader has found. It has room for one of each peer in `asking`.
+    /// Answers that the reader has found. The channel has room for one of each peer in `asking`.
     found: (Sender<PageReply>, Receiver<PageReply>),
-    /// Number of questions that were not answered because of [`PAGES_MAX`].
+    /// Number of queries that were not answered because of [`PAGES_MAX`].
     unanswered: u64,
 }
 
@@ -259,8 +261,8 @@ impl PageQueue {
         PageQueue { asking: BTreeSet::new(), found: bounded(PAGES_MAX), unanswered: 0 }
     }
 
-    /// Registers a question of a peer and returns where its answer goes. Returns `None` while an earlier question of the
-    /// peer waits, or if too many peers ask: the peer asks again.
+    /// Registers a query of a peer and returns the sender for its answer. Returns `None` while an earlier query of the
+    /// peer is pending, or if too many peers ask: the peer asks again.
     fn admit(&mut self, from: Epoch) -> Option<Sender<PageReply>> {
         if self.asking.contains(&from) {
             return None;
@@ -276,12 +278,12 @@ impl PageQueue {
         Some(self.found.0.clone())
     }
 
-    /// Removes the question of a peer, to which no answer comes.
+    /// Removes the query of a peer that gets no answer.
     fn cancel(&mut self, from: Epoch) {
         self.asking.remove(&from);
     }
 
-    /// Takes the next answer. Its peer may ask the next question.
+    /// Takes the next answer. Its peer may send the next query.
     fn take(&mut self) -> Option<PageReply> {
         let found = self.found.1.try_recv().ok()?;
         self.asking.remove(&found.0);
@@ -301,7 +303,7 @@ struct Replicator {
     queue: Arc<SubscriptionQueue>,
     reader: Arc<JournalReader>,
     writer: Arc<JournalWriter>,
-    /// Who is told that the journal holds more.
+    /// Queue that is notified when the journal grows.
     stream_inputs: Option<InputSender>,
 }
 
@@ -340,7 +342,7 @@ impl Replicator {
                 FollowerAction::Store(events) => {
                     let fetched = self.follower.take_fetched();
                     if let Some(stream_inputs) = self.stream_inputs.as_ref().filter(|_| !fetched.is_empty()) {
-                        // If nobody hears it any more, the peer ends.
+                        // A closed queue means that the peer is stopping.
                         drop(stream_inputs.push_wait(StreamInput::FetchedEvent(fetched)));
                     }
                     self.store(now, events);
@@ -375,7 +377,7 @@ impl Replicator {
             QueueItem::Notice(Notice::Loss(loss)) => self.follower.on_loss(Some(loss.publisher.epoch)),
             QueueItem::Notice(Notice::Dropped(_)) => self.follower.on_loss(None),
             QueueItem::Notice(Notice::Joined(_)) => {}
-            // So the reader tells that it has found something.
+            // The reader signals an available page with this item.
             QueueItem::Known(_) => {
                 while let Some((_, reply, page)) = self.pages.take() {
                     page.iter().for_each(|page| self.own.publish(Message::new(reply.clone(), encode_page(page))));
@@ -384,7 +386,8 @@ impl Replicator {
         }
     }
 
-    /// What has no mark is said by a program, what has headers too is an event; what cannot be read is none of what peers say.
+    /// Handles a message. A message without the event mark is from a program; one with headers is an event. A message
+    /// that cannot be decoded is ignored.
     fn on_message(&mut self, now: Instant, delivery: Delivery) {
         let (Message { subject, reply, payload, headers, event: true }, publisher) =
             (delivery.message, delivery.publisher)
@@ -421,7 +424,8 @@ impl Replicator {
         }
     }
 
-    /// Leaves out events that stock clients of Hat could not read, and logs the first, second, fourth … of them. The others are followed.
+    /// Removes events that stock Hat clients could not read, and logs the first, second, fourth … of them. The others
+    /// are followed.
     fn drop_too_deep_events(&self, from: Epoch, events: &mut Vec<Event>) {
         for event in remove_too_deep_events(events) {
             let refused = self.status.too_deep.fetch_add(1, Ordering::Relaxed) + 1;
@@ -437,7 +441,7 @@ impl Replicator {
         self.own.publish(Message { reply: Some(reply), ..Message::new(subject, encode_question(question)) });
     }
 
-    /// One question of a peer at a time: who follows asks the next one when it has the answer.
+    /// Answers one query of a peer at a time: a follower sends the next one after it has the answer.
     fn answer(&mut self, from: Epoch, reply: Subject, question: ReplicationRequest) {
         let server = self.own.server;
         if !self.claim.is_held() || question.after.server != server {
@@ -455,7 +459,7 @@ impl Replicator {
                     None
                 }
             };
-            // The queue has room for the answer to each admitted question. Nobody takes it when the peer ends.
+            // The channel has room for the answer to each admitted query. It is closed when the peer stops.
             drop(found_pages.try_send((from, reply, page)));
             queue.push_publisher(None);
         };

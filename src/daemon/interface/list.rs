@@ -1,4 +1,4 @@
-//! The interfaces of this host and its default route, asked of the system.
+//! The interfaces of this host and its default route, as the system reports them.
 
 use super::{Family, Interface, InterfaceAddress, NAME_BYTES_MAX};
 use nix::ifaddrs::getifaddrs;
@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-/// Every interface of this host.
+/// Lists every interface of this host.
 pub fn list() -> io::Result<Vec<Interface>> {
     let mut there: Vec<Interface> = Vec::new();
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).or_else(|_| UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)))?;
@@ -20,7 +20,7 @@ pub fn list() -> io::Result<Vec<Interface>> {
             None => {
                 let index = if_nametoindex(entry.interface_name.as_str());
                 let mtu = mtu_of(&socket, &entry.interface_name);
-                // An interface that went away since the listing began is not there.
+                // An interface that disappeared during the listing is omitted.
                 let (Ok(index), Ok(mtu)) = (index, mtu) else { continue };
                 there.push(new_interface(entry.interface_name, index, mtu, entry.flags));
                 there.len() - 1
@@ -33,7 +33,7 @@ pub fn list() -> io::Result<Vec<Interface>> {
     Ok(there)
 }
 
-/// An interface without its addresses.
+/// Makes an interface without addresses.
 fn new_interface(name: String, index: u32, mtu: usize, flags: InterfaceFlags) -> Interface {
     Interface {
         name,
@@ -53,14 +53,14 @@ fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
     v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
 }
 
-/// The MTU as the kernel of this network namespace tells it; files below `/sys` may show another namespace.
+/// Returns the MTU that the kernel reports for this network namespace; files below `/sys` may show another namespace.
 fn mtu_of(socket: &UdpSocket, name: &str) -> io::Result<usize> {
     let mut name_chars = [0; libc::IFNAMSIZ];
     for (to, from) in name_chars.iter_mut().zip(name.bytes().take(NAME_BYTES_MAX)) {
         *to = libc::c_char::from_ne_bytes([from]);
     }
     let mut request = libc::ifreq { ifr_name: name_chars, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_mtu: 0 } };
-    // SAFETY: SIOCGIFMTU reads the terminated name and writes `ifru_mtu` of the `ifreq` it is given, which outlives the call.
+    // SAFETY: SIOCGIFMTU reads the terminated name and writes `ifru_mtu` of the given `ifreq`, which outlives the call.
     let answer = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
     if answer < 0 {
         return Err(io::Error::last_os_error());
@@ -70,8 +70,8 @@ fn mtu_of(socket: &UdpSocket, name: &str) -> io::Result<usize> {
     Ok(usize::try_from(mtu).unwrap_or(0))
 }
 
-/// The interface of the default route with the best metric, from the kernel's tables. Without a readable table there
-/// is none: `auto` then asks the user instead of guessing.
+/// Returns the interface of the default route with the best metric, from the kernel's tables. Without a readable table
+/// it returns none: `auto` then asks the user instead of guessing.
 pub(super) fn default_route(family: Family) -> Option<String> {
     match family {
         Family::V4 => default_route_v4(&fs::read_to_string("/proc/self/net/route").ok()?),
@@ -79,7 +79,7 @@ pub(super) fn default_route(family: Family) -> Option<String> {
     }
 }
 
-/// Columns: interface, destination, gateway, flags, references, uses, metric, mask, …
+/// Parses the IPv4 table. Columns: interface, destination, gateway, flags, references, uses, metric, mask, …
 pub(super) fn default_route_v4(table: &str) -> Option<String> {
     let routes = table.lines().skip(1).filter_map(|line| {
         let columns: Vec<&str> = line.split_whitespace().collect();
@@ -91,8 +91,8 @@ pub(super) fn default_route_v4(table: &str) -> Option<String> {
     routes.min_by_key(|(metric, _)| *metric).map(|(_, name)| name.to_owned())
 }
 
-/// Columns: destination, its bits, source, its bits, next hop, metric, references, uses, flags, interface; all but the
-/// last hexadecimal. The kernel's own "unreachable" entry stands on `lo`.
+/// Parses the IPv6 table. Columns: destination, its bits, source, its bits, next hop, metric, references, uses, flags,
+/// interface; all but the last hexadecimal. The kernel's own "unreachable" entry names `lo`.
 pub(super) fn default_route_v6(table: &str) -> Option<String> {
     let routes = table.lines().filter_map(|line| {
         let columns: Vec<&str> = line.split_whitespace().collect();
@@ -108,12 +108,12 @@ pub(super) fn default_route_v6(table: &str) -> Option<String> {
     routes.min_by_key(|(metric, _)| *metric).map(|(_, name)| name.to_owned())
 }
 
-/// IPv6 addresses that go away by themselves or cannot be used yet; none where the kernel has no IPv6.
+/// Returns the IPv6 addresses that expire or are not usable yet; none if the kernel has no IPv6.
 fn unstable_addresses() -> Vec<IpAddr> {
     parse_unstable_addresses(&fs::read_to_string("/proc/self/net/if_inet6").unwrap_or_default())
 }
 
-/// Columns: address, interface index, prefix, scope, flags (all hexadecimal), name.
+/// Parses the table of IPv6 addresses. Columns: address, interface index, prefix, scope, flags (all hexadecimal), name.
 pub(super) fn parse_unstable_addresses(table: &str) -> Vec<IpAddr> {
     let unstable = table.lines().filter_map(|line| {
         let columns: Vec<&str> = line.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! What clients of listeners ask for: their bytes in, answers out.
+//! Service of listener clients: processes their commands and answers them.
 
 use super::connection::ListenerConnection;
 use super::stream::Stream;
@@ -29,43 +29,44 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Bytes read from one client before the others have their turn.
+/// Maximum bytes read from one client before the others have their turn.
 const READ_BYTES: usize = 128 * 1024;
-/// What a handshake counts for, beside the bytes that are read: what is computed for it takes about as long.
+/// Cost of a handshake in addition to its bytes: its computation takes about as long as reading this number of bytes.
 const HANDSHAKE_BYTES: usize = 32 * 1024;
-/// Clients accepted at one listener in one turn; the others wait in the system's queue, so that a flood of them does not
-/// keep the peer from its work.
+/// Maximum number of clients accepted at one listener in one turn. Others wait in the system's queue, so that a flood
+/// of them does not keep the peer from its work.
 const ACCEPTS_MAX: usize = 64;
-/// Clients that are no strangers any more and may stand among these.
+/// Number of departed or authenticated clients that the list of unauthenticated ones may still contain.
 const UNAUTHENTICATED_SLACK: usize = 64;
-/// Clients served in one turn.
+/// Maximum number of clients served in one turn.
 const SERVED_MAX: usize = 256;
-/// How long a client has to take what it is told before its connection ends.
+/// Maximum time for a client to read its remaining output before its connection ends.
 const CLOSING_TIME: Duration = Duration::from_secs(5);
-/// What a row counts for that is looked at to answer a client, in bytes that are read: about as long.
+/// Cost of a row inspected for an answer, in bytes read that take about as long.
 const ROW_BYTES: usize = 64;
-/// Steps of matching that count for a row.
+/// Number of matching steps that cost as much as a row.
 const ROW_STEPS: usize = 64;
-/// Rows that one answer counts for at most.
+/// Maximum cost of one answer in rows.
 const ROWS_MAX: usize = TURN_BYTES / ROW_BYTES;
-/// Clients called at their deadlines in one turn.
+/// Maximum number of client deadlines served in one turn.
 const WAKES_MAX: usize = 1024;
 
-/// What became of a client's turn.
+/// Outcome of a client's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     /// Nothing is left to do for now.
     Idle,
     /// There may be more.
     More,
-    /// The next command must wait until publishers are not held up, or until the subscriptions of other peers are known.
+    /// The next command must wait until publishers are not blocked, or until the subscriptions of other peers are
+    /// known.
     HeldUp,
-    /// The next command must wait until others have had their turn.
+    /// The next command must wait until other clients have had their turn.
     Spent,
 }
 
 impl Engine {
-    /// Takes in new clients of the listeners.
+    /// Accepts new clients of the listeners.
     pub(crate) fn accept_at_listeners(&mut self, now: ClockReading) {
         for listener in 0..self.listeners.open.len() {
             let mut left = ACCEPTS_MAX;
@@ -78,7 +79,8 @@ impl Engine {
                     }
                     Err(error) if is_of_one_connection(&error) => {}
                     Err(error) => {
-                        // Out of files, mostly: tried again when a client has gone or another one comes.
+                        // Usually the process is out of files: the listener accepts again when a client departs or
+                        // another one connects.
                         let open = &mut self.listeners.open[listener];
                         open.is_acceptable = false;
                         open.counts.accept_failures += 1;
@@ -147,12 +149,12 @@ impl Engine {
         self.schedule_wake(now, id);
     }
 
-    /// There is no place for a client.
+    /// Rejects a connection because a client limit is reached.
     fn reject_connection(&mut self, listener: usize, mut stream: &TcpStream, key: &str, max: usize) {
         let open = &mut self.listeners.open[listener];
         open.counts.refused += 1;
         if let Some(text) = open.settings.overload_reply() {
-            // An empty socket takes these few bytes; a client that is gone needs them no more.
+            // An empty socket takes these few bytes; a departed client no longer needs them.
             let _ = stream.write(text);
         }
         if open.counts.refused.is_power_of_two() {
@@ -161,7 +163,7 @@ impl Engine {
         }
     }
 
-    /// The client may be no stranger any more.
+    /// Marks the client as authenticated if it is now.
     fn mark_authenticated(&mut self, connection: &mut ListenerConnection) {
         if connection.is_unauthenticated && connection.is_authenticated() {
             connection.is_unauthenticated = false;
@@ -169,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// Leaves out those that have gone or are no strangers any more, when they are most.
+    /// Removes departed and authenticated clients from the list of unauthenticated ones when they are the majority.
     fn prune_authenticated(&mut self) {
         if self.listeners.unauthenticated.len() <= 2 * self.listeners.unauthenticated_count + UNAUTHENTICATED_SLACK {
             return;
@@ -180,7 +182,7 @@ impl Engine {
         self.listeners.unauthenticated.retain(|id| is_unauthenticated(id));
     }
 
-    /// Gives the place of the stranger that came first to another. False if there is none.
+    /// Evicts the oldest unauthenticated client. Returns false if there is none.
     fn evict_unauthenticated(&mut self, now: ClockReading) -> bool {
         while let Some(id) = self.listeners.unauthenticated.pop_front() {
             if self.clients.listener(id).is_some_and(|connection| connection.is_unauthenticated) {
@@ -191,7 +193,7 @@ impl Engine {
         false
     }
 
-    /// The client of a listener is gone.
+    /// Releases the resources of a departed listener client.
     pub(crate) fn on_listener_disconnect(
         &mut self,
         now: ClockReading,
@@ -221,7 +223,7 @@ impl Engine {
         }
     }
 
-    /// Has the clients of listeners said all that is due, and calls those whose time has come.
+    /// Serves listener clients: those whose deadline has come, then those with input, within a budget.
     pub(crate) fn serve_listeners(&mut self, now: ClockReading) {
         for _ in 0..WAKES_MAX {
             match self.listeners.wakes.first() {
@@ -257,7 +259,8 @@ impl Engine {
         }
     }
 
-    /// Takes commands and reads in turn, until nothing is left or the budget is used up. Gives what that cost, too.
+    /// Processes commands and reads alternately, until nothing is left or the budget is used up. Returns the cost as
+    /// well.
     fn serve_client(
         &mut self,
         now: ClockReading,
@@ -265,7 +268,7 @@ impl Engine {
         connection: &mut Box<ListenerConnection>,
         budget: usize,
     ) -> (Turn, usize) {
-        // What was read before and not taken.
+        // The cost includes input that was read before and not processed.
         let mut cost =
             if connection.flow.has_buffered_input { connection.parser.held_bytes().min(READ_BYTES) } else { 0 };
         loop {
@@ -291,7 +294,7 @@ impl Engine {
                     let protocol = self.listeners.open[connection.listener].settings.protocol();
                     return (self.on_listener_fault(id, connection, &ClientFault::not_encrypted(protocol)), cost);
                 }
-                // What it asked before it stopped is answered first, if it still listens.
+                // Its requests before the end are answered first, if it still reads.
                 ReadOutcome::End => {
                     connection.flow.is_closing = true;
                     return (Turn::Idle, cost);
@@ -300,8 +303,8 @@ impl Engine {
         }
     }
 
-    /// Takes the commands that were read; adds to `cost` what answering them costs beside. [`Turn::More`] when it needs more
-    /// bytes.
+    /// Processes the commands that were read, and adds the cost of answering them to `cost`. Returns [`Turn::More`]
+    /// when it needs more bytes.
     fn process_client_commands(
         &mut self,
         now: ClockReading,
@@ -335,7 +338,7 @@ impl Engine {
                 }
                 is_settled = false;
             } else if !is_settled {
-                // The client gets what it has published before it gets an answer to what it asked then.
+                // The client receives its own earlier messages before the answer to a later request.
                 connection.parser.keep();
                 self.settle(now);
                 self.clients.deliver_postponed(now, id, connection);
@@ -367,7 +370,7 @@ impl Engine {
         }
     }
 
-    /// Does what else the session of a client asks for. Gives what that costs.
+    /// Serves the remaining requests of a client's session. Returns their cost.
     pub(crate) fn drain_asks(&mut self, now: ClockReading, id: ClientId, connection: &mut ListenerConnection) -> usize {
         let mut cost = 0;
         while let Some(ask) = connection.poll_request() {
@@ -376,7 +379,7 @@ impl Engine {
         cost
     }
 
-    /// Delivers what has been published so far.
+    /// Delivers the messages published so far.
     fn settle(&mut self, now: ClockReading) {
         self.peer.settle();
         if self.peer.has_effects() {
@@ -384,7 +387,7 @@ impl Engine {
         }
     }
 
-    /// Counts and logs a refusal whose reason the client's protocol cannot report. Each kind has a count of its own, so that
+    /// Counts and logs a refusal whose reason the client's protocol cannot report. Each kind has its own count, so that
     /// the first refusal of a new kind is always logged.
     fn on_listener_refusal(&mut self, id: ClientId, connection: &ListenerConnection, kind: &'static str, reason: &str) {
         let open = &mut self.listeners.open[connection.listener];
@@ -394,7 +397,7 @@ impl Engine {
         }
     }
 
-    /// Does what sessions ask for because of what was delivered to them.
+    /// Serves the requests of sessions that result from deliveries.
     pub(crate) fn serve_deferred_asks(&mut self, now: ClockReading) {
         while let Some((id, ask)) = self.clients.listener_delivery.deferred_asks.pop_front() {
             let Some(mut connection) = self.clients.take_listener(id) else { continue };
@@ -403,7 +406,7 @@ impl Engine {
         }
     }
 
-    /// Goes on with clients that had too many answers to take.
+    /// Resumes clients that are no longer backpressured by unread answers.
     pub(crate) fn resume_at_listeners(&mut self, now: ClockReading) {
         for id in std::mem::take(&mut self.clients.listener_delivery.resumed) {
             if let Some(mut connection) = self.clients.take_listener(id) {
@@ -456,13 +459,13 @@ impl Engine {
         }
     }
 
-    /// Who gets a message of this client.
+    /// Returns the receivers of a message of this client on `subject`.
     pub(crate) fn receivers(&mut self, id: ClientId, subject: &Subject) -> ReceiverCount {
         let (count, is_certain) = self.peer.receivers(id, subject);
         ReceiverCount { count, is_certain }
     }
 
-    /// Gives what it costs beside the command, as bytes that are read.
+    /// Serves a request of a session. Returns its cost beyond the command, in bytes read.
     fn on_ask(
         &mut self,
         now: ClockReading,
@@ -518,7 +521,7 @@ impl Engine {
             SessionRequest::Admitted { account } => {
                 connection.parser.admit();
                 tracing::debug!(client = id.0, account, from = %connection.from, "client admitted");
-                // Where there are no accounts it has proven nothing.
+                // Without configured accounts the client has authenticated nothing.
                 let has_accounts = !self.listeners.open[connection.listener].settings.access().accounts.is_empty();
                 connection.account = Some(if has_accounts { account } else { String::new() });
             }
@@ -543,7 +546,7 @@ impl Engine {
         rows * ROW_BYTES
     }
 
-    /// What a listener tells of the peer.
+    /// Returns the facts about the peer that a listener reports.
     fn facts(&self, now: ClockReading, connection: &ListenerConnection) -> ServerFacts {
         let open = &self.listeners.open[connection.listener];
         ServerFacts {
@@ -563,7 +566,7 @@ impl Engine {
     fn on_listener_fault(&mut self, id: ClientId, connection: &mut ListenerConnection, fault: &ClientFault) -> Turn {
         let open = &mut self.listeners.open[connection.listener];
         open.counts.faults += 1;
-        // A flood of wrong clients must not become a flood of lines.
+        // A flood of faulty clients must not become a flood of log lines.
         if open.counts.faults.is_power_of_two() {
             let protocol = open.settings.protocol();
             tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, reason = %fault, faults = open.counts.faults, "client turned away");
@@ -576,16 +579,16 @@ impl Engine {
         Turn::Idle
     }
 
-    /// The time of a client has come.
+    /// Serves a client whose deadline may have come.
     fn serve_deadline(&mut self, now: ClockReading, id: ClientId) {
         let Some(mut connection) = self.clients.take_listener(id) else { return };
         connection.wake = None;
-        // Before the end of a handshake nothing can be said.
+        // Nothing can be sent to the client before the end of its handshake.
         let is_due = connection.deadline().is_some_and(|deadline| deadline <= now.instant);
         let is_over = connection.close_deadline.is_some_and(|close_deadline| close_deadline <= now.instant)
             || is_due && connection.stream.is_handshaking();
         let fault = match is_due && !connection.flow.is_closing {
-            // What would be asked in clear now could meet the first bytes of a handshake.
+            // A plain request sent now could collide with the first bytes of a handshake.
             true if connection.stream.awaits_encryption() || connection.stream.is_handshaking() => {
                 Some(ClientFault::not_encrypted(self.listeners.open[connection.listener].settings.protocol()))
             }
@@ -606,7 +609,8 @@ impl Engine {
         self.schedule_wake(now, id);
     }
 
-    /// Sees to it that the client is called at its next deadline. One that comes later than planned is found out when it is called.
+    /// Schedules the client's next deadline. If a deadline has moved to later, the client is still woken at the earlier
+    /// time and then rescheduled.
     pub(crate) fn schedule_wake(&mut self, now: ClockReading, id: ClientId) {
         let Some(connection) = self.clients.listener(id) else { return };
         let deadline = match connection.flow.is_closing {
@@ -623,7 +627,8 @@ impl Engine {
         self.listeners.wakes.insert((deadline, id));
     }
 
-    /// Tells clients that did not read what they lost, when they read again: those that subscribe to the advisory.
+    /// Reports to slow clients what they lost, once they read again, if they subscribe to the advisory. Closes them
+    /// instead if `slow-client` says so.
     pub(crate) fn report_slow_clients(&mut self, now: ClockReading) {
         let mut slow = std::mem::take(&mut self.listeners.slow);
         let known = slow.len();
@@ -655,7 +660,7 @@ impl Engine {
         }
     }
 
-    /// Closes those that hold most, as long as clients of listeners hold more together than they may.
+    /// Evicts the clients that hold most, as long as listener clients together exceed their memory limit.
     pub(crate) fn evict(&mut self, now: ClockReading) {
         if !self.clients.listener_delivery.memory.is_full() {
             return;
@@ -677,7 +682,7 @@ impl Engine {
         }
     }
 
-    /// Tells the clients of listeners that the peer is about to stop.
+    /// Notifies the listener clients that the peer is about to stop.
     pub(crate) fn announce_stop(&mut self) {
         for id in self.clients.ids() {
             if let Some(connection) = self.clients.listener(id) {
@@ -689,7 +694,7 @@ impl Engine {
     }
 }
 
-/// Whether an error of accepting is about the connection that was to be accepted, not about all.
+/// Returns whether an accept error concerns only the connection to be accepted, not all connections.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)

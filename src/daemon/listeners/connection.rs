@@ -1,4 +1,4 @@
-//! One client of a listener: its stream, its conversation, what waits to be written to it and what it did not get.
+//! One client of a listener: its stream, its session, its unwritten output and its losses.
 
 use super::drops::DropCounts;
 use super::stream::Stream;
@@ -15,12 +15,12 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long a client may take to encrypt, where it must or has begun to.
+/// Maximum time of a TLS handshake that is required or has begun.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
-/// About as many bytes, or one message to one subscription, are handed to a client before it is looked at again whether it has room.
-/// By no more than that what waits for it is above its limit. Most batches are smaller.
+/// Approximate number of bytes delivered to a client before its room is checked again; at least one message for one
+/// subscription. Unwritten output exceeds its limit by no more than that. Most batches are smaller.
 const DELIVERY_CHUNK_BYTES: usize = 256 * 1024;
-/// What is written around a message at least.
+/// Minimum bytes that the protocol adds to a message.
 const MESSAGE_OVERHEAD_BYTES: usize = 32;
 
 /// A client of a listener.
@@ -31,30 +31,31 @@ pub(crate) struct ListenerConnection {
     pub(crate) session: ClientSession,
     pub(crate) unwritten: WriteBuffer,
     pub(crate) flow: ConnectionState,
-    /// Where it comes from.
+    /// Address of the client.
     pub(crate) from: SocketAddr,
-    /// Which of the listeners.
+    /// Index of the listener.
     pub(crate) listener: usize,
-    /// The account it proved to be, once it is admitted.
+    /// Account with which it authenticated, once it is admitted.
     pub(crate) account: Option<String>,
-    /// It has not proven who it is, or not encrypted what must be.
+    /// True until it has authenticated, and has encrypted the stream if it must.
     pub(crate) is_unauthenticated: bool,
-    /// When it must have come to the end of encrypting, as long as it must or has begun to.
+    /// Deadline of the TLS handshake while one is required or has begun.
     handshake_deadline: Option<Instant>,
-    /// Whether it is among those to be served.
+    /// True if it is scheduled to be served.
     pub(crate) is_scheduled: bool,
-    /// When it is to be called at the latest.
+    /// Time at which it is due at the latest.
     pub(crate) wake: Option<Instant>,
-    /// Until its subscriptions are known up to this version nothing is written, and nothing taken but more of them.
+    /// Subscription version that must be confirmed first. Until then nothing is written, and only further subscriptions
+    /// are processed.
     pub(crate) unconfirmed: Option<u64>,
-    /// When it ends at the latest, once it is to end.
+    /// Deadline of a connection that is closing.
     pub(crate) close_deadline: Option<Instant>,
     limits: QueueLimits,
-    /// What it held when [`ListenerMemory`](super::memory::ListenerMemory) last looked.
+    /// Bytes that [`ListenerMemory`](super::memory::ListenerMemory) last counted for it.
     pub(super) accounted_bytes: usize,
-    /// What it did not get since it was last told.
+    /// Drops since the last report to the client.
     pub(crate) lost: DropCounts,
-    /// Dropped in all.
+    /// Number of messages dropped in total.
     pub(crate) dropped: u64,
 }
 
@@ -92,23 +93,23 @@ impl ListenerConnection {
         connection
     }
 
-    /// Looks how far the client has come with encrypting.
+    /// Updates the handshake deadline from the state of encryption.
     pub(crate) fn note_encryption(&mut self, now: Instant) {
         let is_on_its_way = self.stream.awaits_encryption() || self.stream.is_handshaking();
         self.handshake_deadline = is_on_its_way.then(|| self.handshake_deadline.unwrap_or(now + HANDSHAKE_TIME));
     }
 
-    /// Whether it has proven who it is, as far as it must, and encrypts, if it must.
+    /// Returns whether it has authenticated as far as required, and encrypts if it must.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.account.is_some() && self.handshake_deadline.is_none()
     }
 
-    /// When something has to be said or done about the client.
+    /// Returns the earliest deadline of the session or the handshake.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.session.deadline().into_iter().chain(self.handshake_deadline).min()
     }
 
-    /// Whether something can be done for the client now, as far as is known.
+    /// Returns whether the client may have input to process now.
     pub(crate) fn has_input(&self) -> bool {
         !self.unwritten.is_backpressured()
             && !self.session.is_full()
@@ -116,20 +117,20 @@ impl ListenerConnection {
             && self.flow.has_input()
     }
 
-    /// Has the session say something that answers the client.
+    /// Lets the session write an answer for the client.
     pub(crate) fn answer<T>(&mut self, say: impl FnOnce(&mut ClientSession, &mut OutputBuffer) -> T) -> T {
         let said = say(&mut self.session, &mut self.unwritten.out);
         self.unwritten.note_answers();
         said
     }
 
-    /// What the session asks of the peer next.
+    /// Returns the next request of the session to the peer.
     pub(crate) fn poll_request(&mut self) -> Option<SessionRequest<'static>> {
         self.session.poll_request(!self.unwritten.is_backpressured())
     }
 
-    /// Hands on messages for these subscriptions as long as there is room, and drops the others. There is none when the client
-    /// has had its share of the memory of all.
+    /// Writes messages for these subscriptions as long as there is room, and drops the others. `has_share` is false if
+    /// the client has used its share of the common memory; all are dropped then.
     pub(crate) fn deliver(&mut self, subs: &[SubId], deliveries: &Deliveries, has_share: bool) -> PushOutcome {
         let subs = self.session.delivery_subs(subs);
         if !has_share || !self.has_room() {
@@ -158,20 +159,20 @@ impl ListenerConnection {
         pushed
     }
 
-    /// Gives how many messages are written.
+    /// Writes the messages and returns their number.
     fn write_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries) -> usize {
         let taken = self.session.on_deliveries(subs, deliveries, &mut self.unwritten.out);
         self.unwritten.note_events(taken);
         taken
     }
 
-    /// Whether more messages are taken for it: after a drop when half of the room is free again, and it has been told of what it
-    /// did not get.
+    /// Returns whether the client can take more messages. After a drop that requires half of the room to be free again,
+    /// and the losses to be reported to it.
     pub(crate) fn has_room(&self) -> bool {
         self.lost.is_empty() && self.is_within(1)
     }
 
-    /// Whether the client, which has lost something, can be told of it.
+    /// Returns whether the client has losses and room for their report.
     pub(crate) fn can_report_drops(&self) -> bool {
         !self.lost.is_empty() && self.is_within(2)
     }
@@ -181,7 +182,8 @@ impl ListenerConnection {
             && self.unwritten.events() < self.limits.count_max.div_ceil(part)
     }
 
-    /// Drops what is left of messages of which some were handed on: none for subscriptions that ended with one of these.
+    /// Drops the rest of partly delivered messages. Subscriptions that ended with one of the delivered messages lose
+    /// none.
     fn drop_rest(&mut self, subs: &[SubId], deliveries: &Deliveries) -> bool {
         if subs.is_empty() || deliveries.len() == 0 {
             return false;
@@ -190,7 +192,7 @@ impl ListenerConnection {
         !subs.is_empty() && self.drop_all(&subs, deliveries)
     }
 
-    /// Whether the client begins to lose messages with these.
+    /// Drops messages for these subscriptions. Returns whether the client begins to lose messages with these.
     fn drop_all(&mut self, subs: &[SubId], deliveries: &Deliveries) -> bool {
         let begins_drops = self.lost.is_empty();
         let count = deliveries.len() as u64;
@@ -202,34 +204,35 @@ impl ListenerConnection {
         begins_drops
     }
 
-    /// How full what waits for it is, in parts of 1,024; 0 while it drops anyway.
+    /// Returns the fullness of its unwritten output in parts of 1,024, and 0 while it drops.
     pub(crate) fn fullness(&self) -> u64 {
         let (events, bytes) = (self.unwritten.events(), self.unwritten.bytes());
         if self.lost.is_empty() { self.limits.fullness(events, bytes) } else { 0 }
     }
 
-    /// (messages that wait, bytes that wait, messages dropped in all).
+    /// Returns (waiting messages, waiting bytes, messages dropped in total).
     pub(crate) fn fill(&self) -> (usize, usize, u64) {
         (self.unwritten.events(), self.unwritten.bytes(), self.dropped)
     }
 
-    /// Bytes that it has sent and not ended, and that wait to be written to it.
+    /// Returns the bytes of its incomplete input and its unwritten output.
     pub(crate) fn held_bytes(&self) -> usize {
         self.parser.held_bytes() + self.session.held_bytes() + self.unwritten.bytes()
     }
 
-    /// Those of them that nobody else counts.
+    /// Returns the held bytes that are not counted as shared payloads.
     pub(super) fn own_bytes(&self) -> usize {
         self.parser.held_bytes() + self.session.held_bytes() + self.unwritten.own_bytes()
     }
 
-    /// Reads once, into the parser, by way of `scratch`.
+    /// Reads once through `scratch` into the parser.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> ReadOutcome {
         let is_plain = self.stream.is_plain();
         self.flow.read(&mut self.stream, is_plain, scratch, |bytes| self.parser.push(bytes))
     }
 
-    /// Writes what waits, as far as the stream takes it. False at the end of a connection that the peer ends.
+    /// Writes pending output, as far as the stream takes it. Returns false at the end of a connection that the peer
+    /// closes.
     pub(crate) fn write(&mut self) -> bool {
         self.session.flush_events(&mut self.unwritten.out);
         self.unwritten.note_events(0);
@@ -244,13 +247,13 @@ impl ListenerConnection {
         goes_on
     }
 
-    /// Whether there is something to write.
+    /// Returns whether there is output to write.
     pub(crate) fn has_output(&self) -> bool {
         0 < self.unwritten.bytes() || !self.stream.is_flushed()
     }
 }
 
-/// Whether the stream keeps nothing back.
+/// Flushes the stream. Returns whether it holds nothing back.
 fn flush(stream: &mut Stream) -> io::Result<bool> {
     match stream.flush() {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),

@@ -1,4 +1,4 @@
-//! What is handed to clients of listeners, and what comes of it.
+//! Delivery to listener clients, and its consequences.
 
 use super::connection::ListenerConnection;
 use super::memory::ListenerMemory;
@@ -8,23 +8,23 @@ use crate::message::{ClientId, Count, SubId};
 use crate::proto::delivery::Deliveries;
 use std::collections::VecDeque;
 
-/// What all clients of listeners have in common.
+/// Delivery state shared by all listener clients.
 #[derive(Debug)]
 pub(crate) struct ListenerDelivery {
-    /// What they hold.
+    /// Memory that they hold.
     pub(crate) memory: ListenerMemory,
-    /// Messages that they did not get, since the start.
+    /// Number of messages dropped since the start.
     pub(crate) dropped: u64,
-    /// Those that began to lose messages.
+    /// Clients that began to lose messages.
     pub(crate) slow: Vec<ClientId>,
-    /// What their sessions ask for because of what was delivered to them.
+    /// Requests of their sessions that result from deliveries.
     pub(crate) deferred_asks: VecDeque<(ClientId, SessionRequest<'static>)>,
-    /// Those that have taken the answers that kept them from being served.
+    /// Clients that are no longer backpressured, because they have taken their answers.
     pub(crate) resumed: Vec<ClientId>,
 }
 
 impl ListenerDelivery {
-    /// Without any, which may hold so many bytes together.
+    /// Makes the state without clients. `memory` is the maximum of bytes that they may hold together.
     pub(crate) fn new(memory: usize) -> ListenerDelivery {
         ListenerDelivery {
             memory: ListenerMemory::new(memory),
@@ -35,7 +35,7 @@ impl ListenerDelivery {
         }
     }
 
-    /// Hands messages for these subscriptions to a client, one of so many.
+    /// Delivers messages for these subscriptions to a client, one of `clients`.
     pub(crate) fn deliver(
         &mut self,
         id: ClientId,
@@ -49,7 +49,7 @@ impl ListenerDelivery {
         let pushed = connection.deliver(subs, deliveries, has_share);
         self.dropped += connection.dropped - before;
         if self.memory.is_scarce() {
-            // What comes of it is seen when it is written again, in the same turn.
+            // The result is ignored: a second write in the same turn finds it.
             self.write(id, connection);
         } else {
             self.memory.note(connection);
@@ -61,7 +61,7 @@ impl ListenerDelivery {
         pushed
     }
 
-    /// Tells the session of a client that messages of these subscriptions are lost.
+    /// Reports to the session of a client that messages of these subscriptions are lost.
     pub(crate) fn report_loss(
         &mut self,
         id: ClientId,
@@ -79,7 +79,7 @@ impl ListenerDelivery {
         }
     }
 
-    /// Writes what waits for a client. False at the end of its connection.
+    /// Writes pending output to a client. Returns false at the end of its connection.
     pub(crate) fn write(&mut self, id: ClientId, connection: &mut ListenerConnection) -> bool {
         let was_backpressured = connection.unwritten.is_backpressured();
         let goes_on = connection.write();

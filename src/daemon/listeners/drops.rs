@@ -1,4 +1,4 @@
-//! What a client of a listener did not get because it did not read: how many messages of which subjects, since it was last told.
+//! Losses of a slow listener client: the number of messages by subject since the last report to it.
 
 use crate::daemon::advisories::{self, AdvisoryCount};
 use crate::message::{Count, Delivery, Publisher};
@@ -7,10 +7,10 @@ use crate::subject::Subject;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Subjects that are named; those of the others are counted together.
+/// Maximum number of subjects counted by name; messages of other subjects count only in the total.
 const SUBJECTS_MAX: usize = 64;
 
-/// Messages that were dropped.
+/// Number of dropped messages, in total and by subject.
 #[derive(Debug, Default)]
 pub(crate) struct DropCounts {
     total: u64,
@@ -18,12 +18,12 @@ pub(crate) struct DropCounts {
 }
 
 impl DropCounts {
-    /// Whether there are none.
+    /// Returns whether nothing has been dropped.
     pub(crate) fn is_empty(&self) -> bool {
         self.total == 0
     }
 
-    /// So many messages of the subject are lost.
+    /// Counts `count` dropped messages of the subject.
     pub(crate) fn add(&mut self, subject: &Subject, count: u64) {
         self.total += count;
         let has_room = self.subjects.len() < SUBJECTS_MAX;
@@ -36,8 +36,8 @@ impl DropCounts {
         }
     }
 
-    /// What there is to tell, as an advisory with the fields of those of the network, and nothing is lost from then on. Its
-    /// `reason` is `slow-client`; messages of subjects that are not named are in `lost` alone.
+    /// Returns the drops as an advisory with the fields of network advisories, and resets the counts. Its `reason` is
+    /// `slow-client`. Messages of unnamed subjects count only in `lost`.
     pub(crate) fn take(&mut self, me: &Publisher, scid: u16) -> Delivery {
         let DropCounts { total, subjects } = std::mem::take(self);
         let mut notice = Map::new();

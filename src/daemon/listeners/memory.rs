@@ -1,4 +1,4 @@
-//! The memory that clients of listeners hold together: what they have sent and not ended, and what waits to be written to them.
+//! The memory that all listener clients hold together: incomplete input and unwritten output.
 
 use super::connection::ListenerConnection;
 use crate::listener::output_buffer::COMMON_BYTES;
@@ -8,44 +8,44 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What all clients of listeners hold. A large payload counts once, whoever it waits for; what else several are given without a
-/// copy counts for each of them.
+/// Memory of all listener clients. A large payload counts once, however many clients it waits for. Other data shared
+/// without a copy counts for each client.
 #[derive(Debug)]
 pub(crate) struct ListenerMemory {
-    /// What each client holds alone,
+    /// Bytes that each client holds alone,
     own_bytes: usize,
-    /// and payloads that wait for any.
+    /// and bytes of shared payloads that wait for any client.
     common_bytes: Arc<AtomicUsize>,
     bytes_max: usize,
 }
 
 impl ListenerMemory {
-    /// Nothing is held, and at most about so many bytes may be.
+    /// Makes an empty account with a limit of approximately `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> ListenerMemory {
         ListenerMemory { own_bytes: 0, common_bytes: Arc::default(), bytes_max }
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     pub(crate) fn bytes(&self) -> usize {
         self.own_bytes + self.common_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether what is delivered should be written at once, so that only those hold much who do not read.
+    /// Returns whether deliveries should be written at once, so that only clients that do not read hold much.
     pub(crate) fn is_scarce(&self) -> bool {
         self.bytes_max / 2 <= self.bytes()
     }
 
-    /// Whether the client, one of so many, may be given more.
+    /// Returns whether the client, one of `clients`, may be given more.
     pub(crate) fn has_share(&self, connection: &ListenerConnection, clients: usize) -> bool {
         !self.is_full() || connection.held_bytes() <= self.bytes_max / clients.max(1)
     }
 
-    /// Whether somebody has to give up what it holds.
+    /// Returns whether the limit is reached and clients must be evicted.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes_max <= self.bytes()
     }
 
-    /// The messages, with payloads that are counted as long as they wait anywhere.
+    /// Returns the messages with payloads that are counted as long as they wait for any client.
     pub(crate) fn counted(&self, deliveries: &Deliveries) -> Vec<Deliveries> {
         let mut largest = 0;
         deliveries.clone().visit(|delivery| largest = largest.max(delivery.payload.len()));
@@ -64,12 +64,12 @@ impl ListenerMemory {
         deliveries.clone().map(one).collect()
     }
 
-    /// Looks again at what a client holds.
+    /// Updates the bytes counted for a client.
     pub(crate) fn note(&mut self, connection: &mut ListenerConnection) {
         self.change(connection, connection.own_bytes());
     }
 
-    /// The client is gone.
+    /// Removes the bytes counted for a departed client.
     pub(crate) fn release(&mut self, connection: &mut ListenerConnection) {
         self.change(connection, 0);
     }
@@ -79,7 +79,7 @@ impl ListenerMemory {
     }
 }
 
-/// A payload that counts until it waits for nobody any more.
+/// A payload that counts until it waits for no client.
 struct CountedPayload {
     payload: Bytes,
     sum: Arc<AtomicUsize>,

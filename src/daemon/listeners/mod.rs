@@ -1,5 +1,5 @@
-//! The listeners of a peer: where they listen, who is connected, whose turn it is. What is the same for all protocols stands here
-//! once: sockets, encryption, buffers, back-pressure, limits.
+//! The listeners of a peer: their sockets, their clients, and the order in which these are served. This module holds
+//! what all protocols share: sockets, encryption, buffers, back-pressure, limits.
 
 mod client_service;
 pub(crate) mod connection;
@@ -32,26 +32,26 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use stream::ListenerTls;
 
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// Why a listener could not be opened. The text names the fix.
+/// Reason why a listener could not be opened. The text names the fix.
 #[derive(Debug)]
 pub enum ListenerError {
-    /// The system does not let it listen there.
+    /// The system refuses to listen at the address.
     Listen {
-        /// Which listener.
+        /// Protocol of the listener.
         protocol: Protocol,
-        /// Where.
+        /// Address at which it should listen.
         address: SocketAddr,
-        /// What the system said.
+        /// Error that the system returned.
         error: io::Error,
     },
     /// Its certificates or its key cannot be used.
     Tls {
-        /// Which listener.
+        /// Protocol of the listener.
         protocol: Protocol,
-        /// Why.
+        /// Reason.
         error: TlsError,
     },
 }
@@ -78,7 +78,7 @@ impl fmt::Display for ListenerError {
 
 impl std::error::Error for ListenerError {}
 
-/// The files with which the clients of a listener connect encrypted, if they do.
+/// Loads the TLS configuration of a listener, if it has one.
 fn load_encryption(protocol: Protocol, config: &Config) -> Result<Option<ListenerTls>, ListenerError> {
     let files = match protocol {
         Protocol::Nats => &config.nats_tls,
@@ -88,7 +88,8 @@ fn load_encryption(protocol: Protocol, config: &Config) -> Result<Option<Listene
     files.as_ref().map(tls::load).transpose().map_err(|error| ListenerError::Tls { protocol, error })
 }
 
-/// What is wrong with the files that a configuration names for listeners: the key, and why. They are read only.
+/// Checks the TLS files that a configuration names for listeners. Returns the key and the error of each invalid entry.
+/// The files are only read.
 pub fn check_files(config: &Config) -> Vec<(&'static str, TlsError)> {
     let of_listeners = [
         ("nats-tls", &config.nats_tls),
@@ -108,12 +109,12 @@ pub(crate) struct Listener {
     pub(crate) settings: Settings,
     tls: Option<ListenerTls>,
     pub(crate) is_acceptable: bool,
-    /// Connected now.
+    /// Number of clients connected now.
     clients: usize,
     counts: ListenerCounts,
 }
 
-/// What happened at a listener since the start.
+/// Counters of a listener since the start.
 #[derive(Clone, Debug, Default)]
 struct ListenerCounts {
     accepted: u64,
@@ -121,14 +122,15 @@ struct ListenerCounts {
     accept_failures: u64,
     unauthorized: u64,
     faults: u64,
-    /// By kind, which is one of a fixed set.
+    /// Number of refusals by kind, which is one of a fixed set.
     refusals: BTreeMap<&'static str, u64>,
     slow: u64,
     evicted: u64,
 }
 
 impl ListenerCounts {
-    /// Counts a refusal of this kind. Returns the number of its kind if it is to be logged: the first, second, fourth … of each.
+    /// Counts a refusal of this kind. Returns the number of its kind if it should be logged: the first, second, fourth
+    /// … of each.
     fn count_refusal(&mut self, kind: &'static str) -> Option<u64> {
         let refusals = self.refusals.entry(kind).or_default();
         *refusals += 1;
@@ -140,15 +142,15 @@ impl ListenerCounts {
 #[derive(Debug)]
 pub(crate) struct Listeners {
     pub(crate) open: Vec<Listener>,
-    /// Clients to be served, the first one first.
+    /// Clients to be served, in order.
     ready: VecDeque<ClientId>,
-    /// Clients that wait until publishers are no longer held up, or until the subscriptions of other peers are known.
+    /// Clients that wait until publishers are no longer blocked, or until the subscriptions of other peers are known.
     held_up: Vec<ClientId>,
-    /// When which client is to be called.
+    /// Times at which clients are due, with the client.
     wakes: BTreeSet<(Instant, ClientId)>,
-    /// Clients that lost something and are to be told.
+    /// Clients with losses not yet reported to them.
     slow: Vec<ClientId>,
-    /// Clients that have not said who they are, in the order in which they came; some have gone or been admitted since.
+    /// Unauthenticated clients in the order of their connection. Some have departed or been authenticated since.
     unauthenticated: VecDeque<ClientId>,
     unauthenticated_count: usize,
     clients: usize,
@@ -159,7 +161,7 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// No listener.
+    /// Makes a set without listeners.
     pub(crate) fn closed(config: &Config) -> Listeners {
         Listeners {
             open: Vec::new(),
@@ -177,7 +179,8 @@ impl Listeners {
         }
     }
 
-    /// Opens the listeners that the configuration names, of the peer in this epoch and the server of its events, which the Hat listener needs.
+    /// Opens the configured listeners for the peer in this epoch. `server` is the server of its events, which the Hat
+    /// listener needs.
     pub(crate) fn open(config: &Config, epoch: Epoch, server: Option<ServerId>) -> Result<Listeners, ListenerError> {
         let mut listeners = Listeners::closed(config);
         let places = [(Protocol::Nats, config.nats), (Protocol::Redis, config.redis), (Protocol::Hat, config.hat)];
@@ -189,7 +192,7 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Has the system tell of clients that come.
+    /// Registers the listeners for incoming connections.
     pub(crate) fn register(&mut self, registry: &Registry) -> io::Result<()> {
         for (index, listener) in self.open.iter_mut().enumerate() {
             registry.register(&mut listener.socket, Token(LISTENERS + index), Interest::READABLE)?;
@@ -197,7 +200,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// No more clients come in.
+    /// Stops accepting clients.
     pub(crate) fn close(&mut self, registry: &Registry) {
         for listener in &mut self.open {
             listener.is_acceptable = false;
@@ -221,7 +224,7 @@ impl Listeners {
                 socket2::Type::STREAM.nonblocking(),
                 Some(socket2::Protocol::TCP),
             )?;
-            // A peer that is started anew need not wait until the connections of the last one are forgotten.
+            // A restarted peer need not wait until the system has forgotten the connections of the previous one.
             socket.set_reuse_address(true)?;
             socket.bind(&address.into())?;
             socket.listen(BACKLOG)?;
@@ -252,7 +255,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// There may be something to do for a client of a listener.
+    /// Schedules a listener client if it may have input to process.
     pub(crate) fn note(&mut self, clients: &mut Clients, id: ClientId) {
         let Some(connection) = clients.listener(id) else { return };
         if connection.has_input() && !std::mem::replace(&mut connection.is_scheduled, true) {
@@ -260,17 +263,17 @@ impl Listeners {
         }
     }
 
-    /// Whether clients of this protocol are connected.
+    /// Returns whether clients of this protocol are connected.
     pub(crate) fn has_clients(&self, protocol: Protocol) -> bool {
         self.open.iter().any(|listener| listener.settings.protocol() == protocol && 0 < listener.clients)
     }
 
-    /// Whether events are to tell that this peer registers events, and no more.
+    /// Returns whether the peer announces with events when its Hat listener starts and stops registering events.
     pub(crate) fn announces_events(&self) -> bool {
         self.open.iter().any(|listener| matches!(&listener.settings, Settings::Hat(settings) if settings.announces))
     }
 
-    /// Clients of all listeners.
+    /// Returns the number of clients of all listeners.
     pub(crate) fn len(&self) -> usize {
         self.clients
     }
@@ -280,17 +283,17 @@ impl Listeners {
         !self.held_up.is_empty()
     }
 
-    /// Whether a client waits to be served.
+    /// Returns whether a client waits to be served.
     pub(crate) fn has_work(&self, is_publish_blocked: bool) -> bool {
         !self.ready.is_empty() || (!is_publish_blocked && !self.held_up.is_empty())
     }
 
-    /// When a client is to be called next.
+    /// Returns the earliest time at which a client is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.wakes.first().map(|(at, _)| *at)
     }
 
-    /// For `show status`.
+    /// Returns the listeners' part of `show status`.
     pub(crate) fn status(&self) -> Value {
         let listener = |listener: &Listener| {
             json!({
@@ -314,7 +317,8 @@ impl Listeners {
     }
 }
 
-/// What a NATS client may send as headers and payload, whatever its reply subject: clients know this one limit only.
+/// Returns the maximum bytes of headers and payload of a NATS client, for any reply subject: NATS clients know only
+/// this limit.
 fn nats_payload_bytes_max(message_size: usize) -> usize {
     match message_size.checked_sub(SUBJECT_BYTES_MAX) {
         None | Some(0) => message_size,
@@ -322,7 +326,7 @@ fn nats_payload_bytes_max(message_size: usize) -> usize {
     }
 }
 
-/// What all clients of a listener have in common.
+/// Returns the settings shared by all clients of a listener.
 fn settings(
     protocol: Protocol,
     config: &Config,
@@ -345,7 +349,7 @@ fn settings(
         Protocol::Redis => Settings::Redis(Arc::new(redis::Settings {
             access: access(false),
             payload_bytes_max: config.message_size,
-            // Names, and what stands between them, beside the content.
+            // The limit includes names and separators in addition to the content.
             command_bytes_max: config.message_size + (1 << 20),
             subscriptions_max: config.client_subscriptions_max,
             is_encrypted: tls.is_some_and(|tls| !tls.is_optional),
@@ -355,7 +359,7 @@ fn settings(
             access: access(false),
             server: server.expect("the journal is open before a listener to it"),
             announces: config.hat_events,
-            // Several events, and what stands between them.
+            // A frame holds several events and their separators.
             frame_bytes_max: 2 * config.message_size + (1 << 20),
             message_bytes_max: config.message_size,
             types_max: config.client_subscriptions_max.min(TYPES_MAX),

@@ -1,4 +1,4 @@
-//! The stream of a client of a listener: plain, or encrypted from the byte on with which the client begins to be.
+//! The stream of a listener client: plain, or encrypted from the byte on with which the client begins a handshake.
 
 use mio::net::TcpStream;
 use rustls::{ServerConfig, ServerConnection};
@@ -12,7 +12,7 @@ const HANDSHAKE: u8 = 22;
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerTls {
     pub(crate) config: Arc<ServerConfig>,
-    /// Whether clients may come in without.
+    /// True if clients may connect without encryption.
     pub(crate) is_optional: bool,
 }
 
@@ -20,23 +20,23 @@ pub(crate) struct ListenerTls {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) socket: TcpStream,
-    /// There until the client's first byte has told whether it is encrypted.
+    /// TLS configuration, present until the client's first byte shows whether the stream is encrypted.
     pending_tls: Option<ListenerTls>,
     secure: Option<Box<ServerConnection>>,
-    /// The client began without encryption and must not.
+    /// True if the client began without encryption although it is required.
     pub(crate) is_refused: bool,
 }
 
 impl Stream {
-    /// What is written before the client has sent anything is not encrypted.
+    /// Makes a stream. Output before the client's first byte is not encrypted.
     pub(crate) fn new(socket: TcpStream, tls: Option<&ListenerTls>) -> Stream {
         Stream { socket, pending_tls: tls.cloned(), secure: None, is_refused: false }
     }
 
-    /// Looks at the client's first byte, if that has not been done.
+    /// Inspects the client's first byte, unless that has been done.
     ///
     /// # Errors
-    /// There is none yet; or the stream is plain and must not be: [`io::ErrorKind::PermissionDenied`].
+    /// There is none yet, or the stream is plain although encryption is required: [`io::ErrorKind::PermissionDenied`].
     fn detect_encryption(&mut self) -> io::Result<()> {
         let Some(tls) = &self.pending_tls else { return Ok(()) };
         let mut first = [0];
@@ -54,31 +54,31 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether what is read is what the socket has, byte by byte.
+    /// Returns whether reads return the bytes of the socket unchanged.
     pub(crate) fn is_plain(&self) -> bool {
         self.pending_tls.is_none() && self.secure.is_none()
     }
 
-    /// Whether the client must encrypt and has not begun to.
+    /// Returns whether the client must encrypt and has not begun to.
     pub(crate) fn awaits_encryption(&self) -> bool {
         self.pending_tls.as_ref().is_some_and(|tls| !tls.is_optional)
     }
 
-    /// Whether the client has begun to encrypt and not come to the end of that.
+    /// Returns whether the client has begun a TLS handshake that is not complete.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.secure.as_ref().is_some_and(|connection| connection.is_handshaking())
     }
 
-    /// Whether records wait that the socket did not take.
+    /// Returns whether the socket has taken all TLS records.
     pub(crate) fn is_flushed(&self) -> bool {
         self.secure.as_ref().is_none_or(|connection| !connection.wants_write())
     }
 
-    /// Says that nothing more will be written.
+    /// Announces that nothing more will be written.
     pub(crate) fn close(&mut self) {
         if let Some(connection) = &mut self.secure {
             connection.send_close_notify();
-            // Who does not take it now will see the connection end.
+            // A client that does not receive it sees the connection end.
             let _ = connection.write_tls(&mut self.socket);
         }
     }

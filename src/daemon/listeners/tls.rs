@@ -1,4 +1,4 @@
-//! The files of an encrypted listener.
+//! Certificate and key files of an encrypted listener.
 
 use super::stream::ListenerTls;
 use crate::config::TlsFiles;
@@ -9,19 +9,19 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why the files of an encrypted listener cannot be used.
+/// Reason why the files of an encrypted listener cannot be used.
 #[derive(Debug)]
 pub enum TlsError {
     /// A file cannot be read, or is no PEM.
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         error: pem::Error,
     },
     /// The file of certificates holds none.
     NoCertificate(PathBuf),
-    /// They do not fit each other, or are of a kind that is not supported.
+    /// The certificate and the key do not match, or are of an unsupported kind.
     InvalidKeyPair(rustls::Error),
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-/// Reads the files.
+/// Reads the files and makes the TLS configuration.
 pub(crate) fn load(files: &TlsFiles) -> Result<ListenerTls, TlsError> {
     let unreadable = |path: &Path| {
         let path = path.to_owned();

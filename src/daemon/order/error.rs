@@ -1,59 +1,61 @@
-//! What can be wrong with a shared state, where, and what mends it. No text has a password in it.
+//! Errors of a shared state, with their location and remedy. No text contains a password.
 
 use std::fmt;
 
-/// Why a step was not done, or why it is not known whether it was.
+/// Reason why a step was not done, or why its outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderError {
-    /// Where: host, port and database of a server, or the path of a file.
+    /// Location: host, port and database of a server, or the path of a file.
     pub at: String,
-    /// What is wrong.
+    /// The fault.
     pub fault: OrderFault,
 }
 
-/// What is wrong with a shared state.
+/// Faults of a shared state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrderFault {
-    /// The address is none: why. Nobody was asked.
+    /// The address is invalid, for this reason. No server was contacted.
     Address(&'static str),
-    /// It cannot be reached, or does not answer before anything was asked: in the words of the system. The step was not done.
+    /// The store is unreachable, or did not answer before the step was sent; the text is the system's message. The
+    /// step was not done.
     Unreachable(String),
-    /// The step was sent, and there was no answer. Whether it was done is not known.
+    /// The step was sent, and no answer came. Its outcome is unknown.
     Unknown(String),
-    /// Name or password are wrong, or may not do this: in the words of the server. The step was not done.
+    /// The user name or password is wrong, or lacks the permission; the text is the server's message. The step was not
+    /// done.
     Denied(String),
-    /// Under our names stands what no program of ours has written: where, or what.
+    /// Our keys or tables hold a value that no version of this program writes; the text names it or its location.
     Foreign(String),
     /// The state is of another version of this program.
     Version {
         /// Its version.
         found: String,
-        /// The one that this program knows.
+        /// The version that this program supports.
         known: u32,
     },
     /// The server is a replica. The step was not done.
     ReadOnly,
-    /// No room is left, or what is written cannot be kept: in the words of the store. The step was not done.
+    /// The store is full, or cannot persist its writes; the text is its message. The step was not done.
     Full(String),
-    /// The server is set up so that it may lose the state without anybody noticing: how.
+    /// The server's configuration allows it to lose the state unnoticed, in this way.
     Misconfigured(&'static str),
-    /// It is busy with something else for longer than one waits. The step was not done.
+    /// The store was busy for longer than the timeout. The step was not done.
     Busy,
-    /// The file is damaged: what was found.
+    /// The file is damaged; the text names the fault.
     Damaged(String),
     /// The file was moved or replaced while it was open.
     Replaced,
-    /// Anything else, in the words of the store. The step was not done.
+    /// Any other error; the text is the store's message. The step was not done.
     Other(String),
 }
 
 impl OrderError {
-    /// Whether the step may have been done nevertheless.
+    /// Returns whether the step may have been done despite the error.
     pub fn is_unknown(&self) -> bool {
         matches!(self.fault, OrderFault::Unknown(_))
     }
 
-    /// Whether the same may go well later without anybody changing anything.
+    /// Returns whether a later retry may succeed without anybody changing anything.
     pub fn is_transient(&self) -> bool {
         matches!(
             self.fault,

@@ -17,7 +17,7 @@ pub struct FrontEnd<S> {
     patience: Duration,
 }
 
-/// What is pushed together.
+/// The events and the state of one push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
     /// The object.
@@ -31,42 +31,44 @@ pub struct Push {
 }
 
 impl Push {
-    /// The step, of a front end that has seen `mark`.
+    /// Returns the step for a front end that has seen `mark`.
     fn at(&self, mark: OrderStamp) -> StoreOp {
         let Push { object, data, main, subs } = self.clone();
         StoreOp::Push { mark, object, data, main, subs }
     }
 }
 
-/// The events are queued.
+/// Receipt of queued events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PushReceipt {
-    /// The highest stamp seen, to be remembered.
+    /// The highest stamp seen; the caller stores it for the next run.
     pub mark: OrderStamp,
-    /// That the state had been lost before, or may have been.
+    /// Loss of the state before the push, certain or possible.
     pub lost: Option<StateLoss>,
 }
 
-/// The state was lost or went back, or may have: what was pushed before may be gone, and is to be pushed again if it is.
+/// The state was lost or reverted, or may have been. Events pushed before may be gone; the caller has to push those
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateLoss {
     /// The generation that this front end knew.
     pub known: Option<Generation>,
-    /// What it found instead; `None` if the state is empty.
+    /// The generation found instead; `None` if the state is empty.
     pub found: Option<Generation>,
 }
 
 impl<S: Store<Error = OrderError>> FrontEnd<S> {
-    /// `mark` is the highest stamp remembered of a run before, if any; `patience` is how long the store may fail in a row.
+    /// Creates a front end. `mark` is the highest stamp stored by an earlier run, if any. `patience` is the maximum
+    /// time for which the store may fail in a row.
     pub fn new(store: S, mark: Option<OrderStamp>, patience: Duration) -> FrontEnd<S> {
         FrontEnd { store, mark, patience }
     }
 
     /// Queues the events and sets the state of the object, in one step.
     ///
-    /// # Errors
-    /// It was not done, since the store fails for longer than the patience or in a way that does not pass. Or it is not known whether it
-    /// was ([`OrderError::is_unknown`]): then it is not tried again, since the events might be queued twice.
+    /// The step was not done, because the store fails for longer than the patience or with a permanent fault. Or its
+    /// outcome is unknown ([`OrderError::is_unknown`]). It is not retried then, since the events might be queued
+    /// twice.
     pub fn push(&mut self, push: &Push) -> Result<PushReceipt, OrderError> {
         let mut retries = RetryBackoff::new(self.patience);
         let (mut known, mut lost) = (self.mark, None);
@@ -79,7 +81,7 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
                     return Ok(PushReceipt { mark, lost });
                 }
                 Ok(OpOutcome::Looked { mark }) if self.mark <= Some(mark) => {
-                    // Somebody else may have begun the generation.
+                    // Another process may have begun the generation.
                     if self.mark.is_some_and(|before| before.generation() < mark.generation()) {
                         self.record_loss(&mut lost, Some(mark.generation()));
                     }
@@ -98,7 +100,7 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
         }
     }
 
-    /// Notes the first loss; that there is nothing where nobody knew of anything is a beginning.
+    /// Records the first loss. An empty state is no loss if no generation was known before.
     fn record_loss(&self, lost: &mut Option<StateLoss>, found: Option<Generation>) {
         let known = self.mark.map(OrderStamp::generation);
         if known.max(found).is_some() {
@@ -106,7 +108,7 @@ impl<S: Store<Error = OrderError>> FrontEnd<S> {
         }
     }
 
-    /// Whatever comes of it, another look tells what there is now.
+    /// Begins a generation. Whatever the outcome, the caller looks at the state again.
     fn begin(&mut self, lost: &mut Option<StateLoss>, found: Option<Generation>) -> Result<(), OrderError> {
         self.record_loss(lost, found);
         let known = self.mark.map(OrderStamp::generation).max(found);

@@ -1,20 +1,21 @@
-//! The shared state in Redis, for several hosts: Redis 7.0 or later, or Valkey; a single primary, with replicas or without. No cluster:
-//! the objects that wait are one list.
+//! The shared state in Redis, for several hosts: Redis 7.0 or later, or Valkey; a single primary, with or without
+//! replicas. A cluster is not supported: the waiting objects are one list.
 //!
-//! The keys are those of [`event::order::store`](crate::event::order::store), behind a prefix; no key of an object can be that of another
-//! or of a worker, since what follows the last colon tells them apart. Beside them stand:
+//! The keys are those of [`event::order::store`](crate::event::order::store), behind a prefix. No key of an object
+//! equals that of another object or of a worker, since the part after the last colon distinguishes them. There are
+//! also:
 //!
 //! | key | holds |
 //! |---|---|
 //! | `generation` | a hash: the `version` of the keys, the `number` of the generation, and the `replid` of the server that it began on |
-//! | `next.event.id` | the count alone, as the seed has it |
-//! | `leases` | when the lease on each object that was taken ends: a sorted set of object, NUL, worker |
-//! | `event.workers` | the names of the workers that are known |
+//! | `next.event.id` | the bare count, as the seed defines it |
+//! | `leases` | the end of the lease on each taken object: a sorted set of object, NUL, worker |
+//! | `event.workers` | the names of the known workers |
 //!
-//! A server draws a new replication id whenever it starts and whenever it becomes a primary. Each step compares it with that of the generation, within
-//! the script: whatever a server has lost by a restart, a failover, or both in a row, nobody goes on from what is left before a new
-//! generation has begun. So every restart is taken for a loss, also one that lost nothing; and so is the coming of the first replica, and
-//! an hour without any (`repl-backlog-ttl`), since a primary draws a new id then too.
+//! A server draws a new replication id whenever it starts and whenever it becomes a primary. The script of each step
+//! compares it with the id of the generation. So no process continues on what a restart or a failover has left, before
+//! a new generation has begun. Every restart therefore counts as a loss, even if nothing was lost. So do the first
+//! replica, and an hour without replicas (`repl-backlog-ttl`), since a primary draws a new id then too.
 
 use super::error::{OrderError, OrderFault};
 use crate::daemon::clock::Clock;
@@ -30,22 +31,23 @@ use redis::{Client, Connection, ConnectionAddr, ErrorKind, RedisError, Script, S
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What names of keys begin with, unless another prefix is chosen. No prefix in use may begin with another one.
+/// Default prefix of the keys. No prefix in use may begin with another one.
 pub const PREFIX: &str = "seqcast:";
 
-/// Of the keys; a greater one is of a later program. In version 1 a worker had one event in process, not a batch.
+/// Version of the keys; a greater one is of a later program. In version 1 a worker had one event in process, not a
+/// batch.
 const VERSION: u32 = 2;
-/// How long a server may take to answer at most. A step takes well below a millisecond.
+/// Maximum time for a server to answer. A step takes well below a millisecond.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
-/// The shortest time that it is given: a disk that is busy may take a while, and what is not answered may be done.
+/// Minimum answer timeout: a busy disk may take a while, and a step without an answer may have been done.
 const ANSWER_TIME_MIN: Duration = Duration::from_secs(1);
-/// What is said when it takes longer.
+/// Error text of an answer that exceeds the timeout.
 const NO_ANSWER: &str = "no answer in time";
-/// After so long without a step a connection is tried before it is used: servers and ways close those that are idle.
+/// Idle time after which a connection is tested before it is used: servers and network devices close idle ones.
 const IDLE_CHECK_AFTER: Duration = Duration::from_secs(1);
-/// The lease that ends last, in milliseconds: scores of sorted sets are exact below 2^53.
+/// Maximum end of a lease, in milliseconds: scores of sorted sets are exact below 2^53.
 const LEASE_END_MAX: u64 = (1 << 53) - 1;
-/// The steps.
+/// Source of the script that runs the steps.
 const SCRIPT_SOURCE: &str = include_str!("redis.lua");
 
 /// A shared state in Redis.
@@ -53,10 +55,10 @@ pub struct RedisStore {
     client: Client,
     at: String,
     prefix: String,
-    /// How long the server may take to answer.
+    /// Maximum time for the server to answer.
     answer_time: Duration,
     script: Script,
-    /// With the time of the last step.
+    /// The connection, with the time of its last step.
     connection: Option<(Connection, Instant)>,
 }
 
@@ -67,10 +69,11 @@ impl std::fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// The state under `prefix` at `redis://[user:password@]host[:port][/database]`. The server is asked with the first step.
+    /// Creates a store for the state under `prefix` at `redis://[user:password@]host[:port][/database]`. The first
+    /// step connects to the server.
     ///
     /// # Errors
-    /// The address is none.
+    /// The address is invalid.
     pub fn new(url: &str, prefix: &str) -> Result<RedisStore, OrderError> {
         let wrong = |why| OrderError { at: "redis".into(), fault: OrderFault::Address(why) };
         if !url.starts_with("redis://") {
@@ -96,7 +99,7 @@ impl RedisStore {
         Ok(RedisStore { client, at, prefix, answer_time, script, connection: None })
     }
 
-    /// The same for somebody of little patience: the server may take that long to answer, but at least 1 second and at most 5.
+    /// Sets the answer timeout to `patience`, but at least 1 second and at most 5.
     pub fn answering_within(self, patience: Duration) -> RedisStore {
         RedisStore { answer_time: patience.clamp(ANSWER_TIME_MIN, ANSWER_TIME_MAX), ..self }
     }
@@ -117,7 +120,7 @@ impl RedisStore {
         }
     }
 
-    /// A connection that was alive just now.
+    /// Returns a connection that was recently alive.
     fn live_connection(&mut self) -> Result<Connection, OrderError> {
         let Some((mut connection, used)) = self.connection.take() else { return self.connect() };
         if Clock::now().instant.since(used) < IDLE_CHECK_AFTER {
@@ -138,7 +141,7 @@ impl RedisStore {
                 Ok(value)
             }
             Err(error) => {
-                // What comes on it later may be the answer to this step.
+                // After an I/O error a later reply on the connection may belong to this step: it is not reused.
                 if !error.is_io_error() {
                     self.connection = Some((connection, Clock::now().instant));
                 }
@@ -154,7 +157,7 @@ impl Store for RedisStore {
     fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, OrderError> {
         let was_connected = self.connection.is_some();
         let mut asked = self.invoke_script(op);
-        // What only reads can be done twice: the server may have closed the connection since.
+        // A read-only step can be repeated: the server may have closed the connection since.
         let is_reading = matches!(op, StoreOp::Look | StoreOp::Show { .. });
         let is_closed = |error: &OrderError| matches!(&error.fault, OrderFault::Unknown(why) if why != NO_ANSWER);
         if was_connected && is_reading && asked.as_ref().is_err_and(is_closed) {
@@ -165,7 +168,7 @@ impl Store for RedisStore {
     }
 }
 
-/// How a server may lose the state, or cannot hold it, by what it tells of itself.
+/// Returns why the server may lose the state, or cannot hold it, according to its `INFO` output.
 fn misconfiguration(info: &str) -> Option<&'static str> {
     let of = |name: &str| {
         let mut lines = info.lines().filter_map(|line| line.split_once(':'));
@@ -178,9 +181,9 @@ fn misconfiguration(info: &str) -> Option<&'static str> {
     evicts.then_some("throws keys away when its memory is full: set maxmemory-policy to noeviction")
 }
 
-/// What an error means; `is_sent` if the step may have reached the server.
+/// Converts an error to a fault; `is_sent` if the step may have reached the server.
 fn fault(error: &RedisError, is_sent: bool) -> OrderFault {
-    // Without the place in the script, which says nothing to people.
+    // The position in the script is cut off, since it does not help users.
     let detail = error.detail().unwrap_or_default().split(" script: ").next().unwrap_or_default();
     let words = || match error.code() {
         Some(code) => format!("{code} {detail}").trim().to_owned(),
@@ -211,7 +214,7 @@ fn fault(error: &RedisError, is_sent: bool) -> OrderFault {
     }
 }
 
-// ---- what is asked
+// ---- requests
 
 fn invocation<'a>(script: &'a Script, prefix: &str, op: &StoreOp) -> redis::ScriptInvocation<'a> {
     let mut asked = script.prepare_invoke();
@@ -254,7 +257,7 @@ fn invocation<'a>(script: &'a Script, prefix: &str, op: &StoreOp) -> redis::Scri
     asked
 }
 
-/// What the script calls the step.
+/// Returns the script's name of the step.
 fn name(op: &StoreOp) -> &'static str {
     match op {
         StoreOp::Look => "look",
@@ -286,9 +289,9 @@ fn push_caller_args(asked: &mut redis::ScriptInvocation<'_>, by: &WorkerContext,
     asked.arg(by.now_ms.min(LEASE_END_MAX)).arg(by.lease_end_ms().min(LEASE_END_MAX));
 }
 
-// ---- what is answered
+// ---- replies
 
-/// The parts of an answer, in turn; each is `None` if it is not what it should be.
+/// The parts of a reply, read in order. Each reader returns `None` for an unexpected part.
 struct ReplyParts(std::vec::IntoIter<Value>);
 
 impl ReplyParts {
@@ -299,7 +302,7 @@ impl ReplyParts {
         }
     }
 
-    /// `Some(None)` if the part is nothing, or left out at the end.
+    /// Returns `Some(None)` if the part is nil, or left out at the end.
     fn bytes(&mut self) -> Option<Option<Vec<u8>>> {
         match self.0.next() {
             None | Some(Value::Nil) => Some(None),
@@ -332,7 +335,7 @@ impl ReplyParts {
         self.parsed(|text| WorkerName::new(text).ok())
     }
 
-    /// A batch, perhaps an empty one: the last id, the one before the batch, and all that is left are its events.
+    /// Reads a batch, which may be empty: the last id, the id before the batch, and then its events.
     fn batch(&mut self) -> Option<Vec<StampedEvent>> {
         let (last, mut prev) = (self.stamp()?, self.stamp()?);
         let payload = |value| match value {
@@ -349,19 +352,19 @@ impl ReplyParts {
         (before + 1..).zip(payloads).map(one).collect()
     }
 
-    /// A batch of at least one event.
+    /// Reads a batch of at least one event.
     fn events(&mut self) -> Option<Vec<StampedEvent>> {
         self.batch().filter(|batch| !batch.is_empty())
     }
 
-    /// Each of which has parts of its own.
+    /// Reads a list whose elements have parts of their own.
     fn each<T>(&mut self, one: impl Fn(&mut ReplyParts) -> Option<T>) -> Option<Vec<T>> {
         let Some(Value::Array(all)) = self.0.next() else { return None };
         all.into_iter().map(|parts| one(&mut ReplyParts::of(parts)?)).collect()
     }
 }
 
-/// `None` if no script of ours answers so.
+/// Parses a reply; `None` if our script never replies that.
 fn outcome(value: Value) -> Option<OpOutcome> {
     let mut parts = ReplyParts::of(value)?;
     Some(match parts.bytes()??.as_slice() {
@@ -399,7 +402,7 @@ fn shown(parts: &mut ReplyParts) -> Option<StoreSnapshot> {
         let (name, queued) = (parts.object()??, parts.number()??);
         Some((name.clone(), ObjectSnapshot { name, queued, last: parts.stamp()?, owner: parts.worker()? }))
     })?;
-    // By name.
+    // Sorted by name.
     let workers = BTreeMap::from_iter(workers).into_values().collect();
     let objects = BTreeMap::from_iter(objects).into_values().collect();
     Some(StoreSnapshot { mark, is_suspect, queued, workers, objects })

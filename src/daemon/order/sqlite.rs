@@ -2,17 +2,18 @@
 //!
 //! | table | a row is |
 //! |---|---|
-//! | `state` | the generation, the count of its last stamp, and which file it began in; one row |
+//! | `state` | the generation, the count of its last stamp, and the file in which it began; one row |
 //! | `object` | an object: `OBJ:data`, `OBJ:last.event.id`, `OBJ:event.worker` |
 //! | `event` | an event in `OBJ:events`, in the order of `number` |
 //! | `queue` | an entry of `objects.with.events`, in the order of `number` |
 //! | `worker` | a worker: its session, and `event.worker:W:object` with the lease |
 //! | `process` | an event in `event.worker:W:event`, with its id |
 //!
-//! Each step is a transaction, and survives a crash of the host when it is answered: WAL with `synchronous=FULL`
-//! (<https://sqlite.org/wal.html>). So nothing is lost but by those who copy and restore files. A generation remembers the file in
-//! which it began, by inode and time of birth: in a copy a new generation has to begin. A restore that writes over the file itself, or takes away the
-//! `-wal` file beside it, shows only to those who remember a higher stamp.
+//! Each step is a transaction, and survives a crash of the host once it is answered: WAL with `synchronous=FULL`
+//! (<https://sqlite.org/wal.html>). Only copying and restoring files can therefore lose data. A generation remembers
+//! the file in which it began, by inode and time of birth: in a copy a new generation has to begin. A restore may also
+//! overwrite the file in place, or remove the `-wal` file beside it. Only a client that remembers a higher stamp
+//! detects that.
 
 use super::error::{OrderError, OrderFault};
 use crate::daemon::sqlite_file::{
@@ -62,20 +63,20 @@ const SCHEMA: &str = "
 pub struct SqliteStore {
     connection: Connection,
     path: PathBuf,
-    /// Which file that is.
+    /// Identity of the file.
     identity: String,
 }
 
 impl SqliteStore {
-    /// Whether there is such a file, or is left of one that was taken away.
+    /// Returns whether the file exists, or a WAL remains of one that was removed.
     pub fn is_there(path: &Path) -> bool {
         path.exists() || sibling_path(path, "-wal").exists()
     }
 
-    /// Opens the file, or makes it. Other processes of this host may have it open.
+    /// Opens the file, or creates it. Other processes of this host may have it open.
     ///
     /// # Errors
-    /// It is none of ours, damaged, of a later program, or the system refuses it; nothing is changed then.
+    /// The file is not ours, damaged, of a later program, or the system refuses it. Nothing is changed then.
     pub fn open(path: &Path) -> Result<SqliteStore, OrderError> {
         let wrong = |fault| OrderError { at: path.display().to_string(), fault };
         let failed = |error| wrong(fault(&error));
@@ -119,7 +120,8 @@ impl Store for SqliteStore {
     }
 }
 
-/// Tells a file from its copies, as far as the file system can: by its inode, and by its birth, since inodes come again.
+/// Returns an identity that distinguishes a file from its copies, as far as the file system can: inode and time of
+/// birth, since inodes are reused.
 fn identity(path: &Path) -> io::Result<String> {
     let metadata = fs::metadata(path)?;
     let born = metadata.created().ok().and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
@@ -153,7 +155,7 @@ fn fault(error: &rusqlite::Error) -> OrderFault {
 struct StepTransaction<'t> {
     transaction: &'t Transaction<'t>,
     identity: &'t str,
-    /// The last stamp given out, as it was and as it is; `None` if there is no generation.
+    /// The last assigned stamp, at the start of the step and now; `None` if there is no generation.
     mark: Option<(OrderStamp, OrderStamp)>,
     is_suspect: bool,
 }
@@ -419,7 +421,7 @@ impl<'t> StepTransaction<'t> {
         Ok(OpOutcome::Claimed { token, unfinished })
     }
 
-    /// The object's next events; if there is none, it has no owner any more.
+    /// Takes the object's next events. If there are none, the object loses its owner.
     fn dequeue_batch(&mut self, by: &WorkerContext, object: &Object) -> rusqlite::Result<Option<Vec<StampedEvent>>> {
         let (mut batch, mut bytes, mut prev) = (Vec::new(), 0, self.last(object)?);
         while batch.len() < EVENTS_PER_STEP && bytes < BYTES_PER_STEP {
@@ -446,7 +448,7 @@ impl<'t> StepTransaction<'t> {
         self.run("UPDATE object SET last = ?2 WHERE name = ?1", params![object.as_str(), signed(id.number())])
     }
 
-    /// What follows `record`.
+    /// Continues after `record`: takes the next batch of the object, or the next object.
     fn advance(&mut self, by: &WorkerContext, object: &Object, token: OrderStamp) -> rusqlite::Result<OpOutcome> {
         if let Some(batch) = self.dequeue_batch(by, object)? {
             return Ok(OpOutcome::Advanced { object: object.clone(), token, batch });
@@ -454,7 +456,7 @@ impl<'t> StepTransaction<'t> {
         self.release_object(by)?;
         for _ in 0..OBJECTS_PER_STEP {
             let Some(object) = self.take(by)? else { return Ok(OpOutcome::Empty) };
-            // Nobody has to come for an object that has an owner or no events.
+            // An object that has an owner or no events needs no worker.
             if self.has_events(&object)? && self.owner(&object)?.is_none() {
                 let token = self.grant_ownership(by, &object)?;
                 let batch = self.dequeue_batch(by, &object)?.expect("it has events");
@@ -517,7 +519,7 @@ fn lease_end(by: &WorkerContext) -> i64 {
     i64::try_from(by.lease_end_ms()).unwrap_or(i64::MAX)
 }
 
-/// Counts and stamps have 63 bits at most.
+/// Converts a count or a part of a stamp, which have at most 63 bits.
 fn signed(number: u64) -> i64 {
     i64::try_from(number).expect("below 2^63")
 }

@@ -1,4 +1,4 @@
-//! Runs a worker on a store: sends what it says, waits when nothing is queued, and tries again while the store is away.
+//! Runs a worker on a store: sends its events, waits when nothing is queued, and retries while the store fails.
 
 use super::error::OrderError;
 use crate::daemon::clock::Clock;
@@ -10,51 +10,51 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// The first wait when nothing is queued, or when something failed; each further one is twice as long.
+/// First pause when nothing is queued or something failed; each further pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// The longest wait when nothing is queued: nobody tells a worker of a push, so that long an event may lie.
+/// Longest pause when nothing is queued. No notification announces a push, so an event may wait this long.
 const IDLE_PAUSE_MAX: Duration = Duration::from_millis(20);
-/// The longest wait for a store that is away, and for a sender that does not take an event.
+/// Longest pause while the store fails, and while the sender does not take an event.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How long a worker that is to end may not notice.
+/// Maximum delay until a stopping worker notices the stop.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a worker tells while it goes on.
+/// A notification of a running worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerNotice {
-    /// Something happened to the shared state, or to what the worker held.
+    /// An advisory about the shared state, or about the object that the worker holds.
     WorkerAdvisory(WorkerAdvisory),
-    /// The store fails; the worker tries again until its patience ends. Told once.
+    /// The store fails; the worker retries until its patience ends. Reported once.
     Unreachable(OrderError),
-    /// The store does not fail any more.
+    /// The store works again.
     Recovered,
 }
 
-/// A worker and whom it works for.
+/// A worker with its callbacks.
 #[derive(Debug)]
 pub struct WorkerRun<'a, Send, Notify> {
-    /// Of the worker.
+    /// Settings of the worker.
     pub settings: Settings,
-    /// The highest stamp remembered of a run before, if any.
+    /// The highest stamp stored by an earlier run, if any.
     pub mark: Option<OrderStamp>,
-    /// How long the store may fail in a row.
+    /// Maximum time for which the store may fail in a row.
     pub patience: Duration,
-    /// Sends an event, so durably as is wanted, and gives whether it was sent; if not, it is asked again. It may get the same event more
-    /// than once, and should take less than half a lease.
+    /// Sends an event as durably as required, and returns whether it was sent. If not, it is called again. It may
+    /// receive the same event more than once, and should take less than half a lease.
     pub send: Send,
-    /// Hears what happens.
+    /// Receives the notifications.
     pub notify: Notify,
-    /// Set when the worker is to end. It finishes the object that it has, and takes no other; if an event
-    /// is not taken then, it ends without.
+    /// Set when the worker has to stop. It finishes its current object and takes no other. If an event is not taken
+    /// then, it stops without sending it.
     pub is_ending: &'a AtomicBool,
 }
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerExit {
-    /// Why.
+    /// The reason.
     pub stop: WorkerEnd,
-    /// The highest stamp seen, to be remembered.
+    /// The highest stamp seen; the caller stores it for the next run.
     pub mark: Option<OrderStamp>,
 }
 
@@ -63,11 +63,11 @@ where
     Send: FnMut(&OrderedEvent) -> bool,
     Notify: FnMut(WorkerNotice),
 {
-    /// Works until it is to end, or another worker of its name has begun.
+    /// Runs until the worker is stopped, or another worker of the same name has begun.
     ///
     /// # Errors
-    /// The store failed for longer than the patience, or in a way that does not pass. What the worker holds is taken over when its
-    /// lease ends, or goes on when it is started again.
+    /// The store failed for longer than the patience, or with a permanent fault. Another worker takes over the object
+    /// when the lease ends, or this worker resumes it when it is started again.
     pub fn run<S: Store<Error = OrderError>>(mut self, store: &mut S) -> Result<WorkerExit, OrderError> {
         let mut worker = Worker::new(self.settings.clone(), self.mark);
         let mut retries = RetryBackoff::new(self.patience);
@@ -80,7 +80,7 @@ where
             match worker.poll_step(now_ms()) {
                 WorkerAction::Apply(op) => {
                     let applied = store.apply(&op);
-                    // It goes on being sent only while the object is held.
+                    // The event is only retried while the worker holds the object.
                     if !(is_renewal(&op) && applied == Ok(OpOutcome::Done)) {
                         unsent = None;
                     }
@@ -99,7 +99,7 @@ where
                 }
                 WorkerAction::Send(event) => match (self.send)(&event) {
                     true => worker.on_sent(event.id),
-                    // It stays in process, for the next run of this worker or for another one.
+                    // The event stays in process, for the next run of this worker or for another one.
                     false if self.is_ending.load(Ordering::Relaxed) => {
                         return Ok(WorkerExit { stop: WorkerEnd::Ended, mark: worker.mark() });
                     }
@@ -151,7 +151,7 @@ where
         }
     }
 
-    /// Not for longer than it takes to notice that it is to end.
+    /// Waits for `pause`, or until the stop is noticed.
     fn wait(&self, pause: Duration) {
         let mut left = pause;
         while !left.is_zero() && !self.is_ending.load(Ordering::Relaxed) {
@@ -166,12 +166,12 @@ fn is_renewal(op: &StoreOp) -> bool {
     matches!(op, StoreOp::WorkerOp { act: WorkerOp::Renew { .. }, .. })
 }
 
-/// Now, in milliseconds since 1970-01-01 UTC.
+/// Returns the current time in milliseconds since 1970-01-01 UTC.
 pub(super) fn now_ms() -> u64 {
     Clock::now().wall.as_nanos() / 1_000_000
 }
 
-/// How often and how long something that fails is tried.
+/// Retry schedule of a failing operation.
 #[derive(Debug)]
 pub(super) struct RetryBackoff {
     patience: Duration,
@@ -188,7 +188,7 @@ impl RetryBackoff {
         self.since.is_none()
     }
 
-    /// How long to wait before the next try; `None` if there is to be none.
+    /// Returns the pause before the next try; `None` if there is no further try.
     pub(super) fn failed(&mut self, error: &OrderError) -> Option<Duration> {
         let now = Clock::now().instant;
         let since = *self.since.get_or_insert(now);
@@ -200,7 +200,7 @@ impl RetryBackoff {
         Some(pause)
     }
 
-    /// Gives whether it had failed before.
+    /// Records a success. Returns whether the operation had failed before.
     fn succeeded(&mut self) -> bool {
         self.pause = PAUSE_MIN;
         self.since.take().is_some()

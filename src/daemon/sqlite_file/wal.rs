@@ -1,4 +1,5 @@
-//! What waits in the WAL beside a SQLite file (<https://www.sqlite.org/walformat.html>), read without changing it.
+//! The transactions in the WAL beside a SQLite file (<https://www.sqlite.org/walformat.html>), read without changing
+//! it.
 
 use super::sibling_path;
 use std::collections::BTreeSet;
@@ -6,25 +7,25 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-/// What a WAL begins with; the last bit is the order of the bytes that are summed.
+/// Magic number of a WAL; its last bit is the byte order of the checksums.
 const MAGIC: u32 = 0x377f_0682;
-/// Before the frames, in bytes.
+/// Size of the WAL header, in bytes.
 const HEAD_BYTES: usize = 32;
-/// Before the page of a frame, in bytes.
+/// Size of a frame header, in bytes.
 const FRAME_BYTES: usize = 24;
-/// The longest page there is, in bytes.
+/// Maximum page size, in bytes.
 const PAGE_BYTES_MAX: usize = 65_536;
 
-/// What SQLite finds in a WAL: the transactions that are there as a whole.
+/// Content of a WAL as SQLite reads it: the complete transactions.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct WalContents {
-    /// The numbers of their pages.
+    /// Numbers of their pages.
     pub(super) pages: BTreeSet<u64>,
-    /// How long the file is with them, in bytes; zero if there is none.
+    /// Length of the file with these transactions, in bytes; zero if there are none.
     pub(super) bytes: u64,
-    /// Something was changed in it: SQLite does not find a transaction that was stored, since what stands before it is not what was
-    /// written. Two transactions stand there, the second one written behind the first: so the first one had been synchronized, and
-    /// no crash can have torn what stands before it. Holds only while nobody writes.
+    /// True if the WAL was modified: a damaged frame hides a stored transaction from SQLite. Two transactions follow
+    /// the damage, and the second was written after the first. The first had therefore been synchronized, and no crash
+    /// can have torn the frames before it. Valid only while no process writes.
     pub(super) is_damaged: bool,
 }
 
@@ -52,16 +53,17 @@ impl WalContents {
             return Ok(waiting);
         }
         let mut page = vec![0; page_bytes];
-        // Of the transaction that has no end yet.
+        // Pages of the transaction that has no end yet.
         let mut open = Vec::new();
-        // Whether SQLite finds what comes next, and the ends of transactions that it does not find, written one behind the other.
+        // SQLite reads the next frame while `is_found`. `lost_ends` is the number of transaction ends in a row that it
+        // does not read.
         let (mut is_found, mut lost_ends) = (true, 0);
         while fill(wal, &mut frame)? && fill(wal, &mut page)? {
             sum.add(&frame[..8]);
             sum.add(&page);
             let stored = [word(&frame, 4), word(&frame, 5)];
             let is_whole = frame[8..16] == head[16..24] && sum.sum == stored;
-            // What is left of an earlier round, or was being written in a crash, ends what is found.
+            // SQLite stops at a frame that is left from an earlier round, or was torn by a crash.
             is_found &= is_whole;
             let is_end = word(&frame, 1) != 0;
             if is_found {
@@ -73,7 +75,8 @@ impl WalContents {
             } else {
                 lost_ends = if is_whole { lost_ends + u32::from(is_end) } else { 0 };
                 waiting.is_damaged |= lost_ends == 2;
-                // Each sum goes on from the one before: so what was written behind it is seen to be, whatever stood before.
+                // Each checksum continues the previous one. So a frame proves that it was written after this one,
+                // whatever precedes it.
                 sum.sum = stored;
             }
         }
@@ -81,7 +84,7 @@ impl WalContents {
     }
 }
 
-/// Fills the buffer; false if the file ends before.
+/// Fills the buffer. Returns false if the file ends before.
 fn fill(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(buffer) {
         Ok(()) => Ok(true),
@@ -90,12 +93,12 @@ fn fill(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     }
 }
 
-/// One of the numbers that the bytes are.
+/// Returns the big-endian 32-bit word at an index.
 fn word(bytes: &[u8], index: usize) -> u32 {
     u32::from_be_bytes(bytes[4 * index..][..4].try_into().expect("four bytes"))
 }
 
-/// The sum over all that stands in the WAL up to some place.
+/// Running checksum over the WAL up to a position.
 struct WalChecksum {
     is_big_endian: bool,
     sum: [u32; 2],
@@ -119,7 +122,7 @@ mod tests {
     use rusqlite::Connection;
     use std::fs;
 
-    /// SQLite itself says how many pages there are, after each cut.
+    /// SQLite itself reports the number of pages, after each cut.
     #[test]
     fn a_wal_cut_anywhere_holds_what_sqlite_finds_in_it() {
         let dir = std::env::temp_dir().join(format!("seqcast-wal-{}", std::process::id()));
@@ -134,7 +137,7 @@ mod tests {
         };
         insert(9);
         connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).unwrap();
-        // Shorter than the round before, which stays behind it.
+        // This round is shorter than the one before, whose rest stays behind it.
         insert(4);
         let (file, wal) = (fs::read(&made).unwrap(), fs::read(sibling_path(&made, "-wal")).unwrap());
         assert!(14 * 1024 < wal.len());
@@ -153,7 +156,7 @@ mod tests {
             seen.insert(waiting.bytes);
         }
         assert!(3 < seen.len(), "{seen:?}");
-        // A page that is not what was summed ends it.
+        // A page with a wrong checksum ends the content.
         let mut bad = wal.clone();
         bad[HEAD_BYTES + FRAME_BYTES + 7] ^= 1;
         assert_eq!(WalContents::of(&mut &bad[..]).unwrap(), WalContents { is_damaged: true, ..WalContents::default() });
@@ -161,7 +164,7 @@ mod tests {
         fs::remove_dir_all(&dir).unwrap();
     }
 
-    /// Any byte, but for the last transactions, and what a crash may leave behind them.
+    /// Changes any byte, except in the last transactions and in the remains of a crash behind them.
     #[test]
     fn a_change_before_the_last_transactions_is_damage() {
         let dir = std::env::temp_dir().join(format!("seqcast-wal-damage-{}", std::process::id()));
@@ -191,7 +194,7 @@ mod tests {
                 assert!(!is_damaged || frame < before_last, "byte {at} of frame {frame}, {ends:?}");
             }
         }
-        // A long transaction could not be synchronized, a short one was written over it, and a crash has torn that.
+        // A long transaction was not synchronized, a short one overwrote it, and a crash tore that one.
         let after = |name: &str, bytes: u32| {
             let copy = dir.join(name);
             fs::copy(&made, &copy).unwrap();

@@ -1,4 +1,4 @@
-//! What can be wrong with a journal's file, and what mends it.
+//! Errors of a journal's file, with their remedies.
 
 use crate::daemon::sqlite_file::{FileSignature, SqliteFileError, is_corruption};
 use crate::event::model::{EventId, ServerId};
@@ -7,48 +7,48 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Servers that are named at most where one that is not known is asked for.
+/// Maximum number of servers that an error names when a query asks for an unknown one.
 const SERVERS_NAMED: usize = 16;
 
-/// Why a journal cannot be opened. Nothing was changed or deleted.
+/// Reason why a journal cannot be opened. Nothing was changed or deleted.
 #[derive(Debug)]
 pub enum JournalOpenError {
     /// The file is no journal of events.
     Foreign(PathBuf),
-    /// The file is of another version of this program.
+    /// The file was written by another version of this program.
     Version {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Its version.
         version: i32,
-        /// The one that this program knows.
+        /// The version that this program supports.
         known: i32,
     },
-    /// The file ends before its end.
+    /// The file is shorter than its pages require.
     Truncated {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// How long it is.
+        /// Its length in bytes.
         bytes: u64,
-        /// How long it should be.
+        /// The length in bytes that it should have.
         wanted: u64,
     },
     /// The file is damaged.
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What was found, in the words of SQLite.
+        /// The fault that was found, in the words of SQLite.
         why: String,
     },
     /// Another peer writes to it.
     InUse(PathBuf),
-    /// The disk has no room for what a file needs to be opened.
+    /// The disk has too little space to open the file.
     Full(PathBuf),
-    /// The system or SQLite refuses something.
+    /// The system or SQLite refuses an operation.
     Refused {
-        /// Of which file.
+        /// The file of the operation.
         path: PathBuf,
-        /// What it said.
+        /// The error message of the system or SQLite.
         why: String,
     },
 }
@@ -90,7 +90,7 @@ impl JournalOpenError {
 
 impl fmt::Display for JournalOpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What is done to a file must not make ids come again.
+        // No repair of a file may cause event ids to be assigned twice.
         const KEPT: &str = "nothing was changed. Begin anew: move it away, with the -wal beside it, and change server-id unless that is \
             auto. Or restore a copy, with the -wal that lay beside it, and set a server-id that was never used: ids given since the copy \
             would come again";
@@ -130,35 +130,35 @@ impl fmt::Display for JournalOpenError {
 
 impl std::error::Error for JournalOpenError {}
 
-/// Why a journal cannot do what it is asked.
+/// Reason why a journal rejects an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// The disk is full. What was asked is not done; it can be asked again.
+    /// The disk is full. The operation was not done and can be repeated.
     Full,
-    /// The file is damaged: what was found.
+    /// The file is damaged; the text names the fault.
     Damaged(String),
-    /// A session or an instance of 2^63 or more, which a file cannot hold.
+    /// An event id has a session or an instance of 2^63 or more, which a file cannot store.
     Range,
-    /// A question names an event that is not there, or not any more.
+    /// A query names an event that is not stored, or no longer.
     NoEvent(EventId),
-    /// A question names a server of which there never was an event; those of which there were.
+    /// A query names a server that never had an event here. The list holds the servers that had one.
     NoServer(ServerId, Vec<ServerId>),
-    /// SQLite refuses it, in its words.
+    /// SQLite refuses the operation; the text is its message.
     Sqlite(String),
-    /// So many requests wait that no other is taken.
+    /// Too many requests are pending. The request was rejected.
     Busy,
-    /// The thread that writes the journal has panicked. Whether what it was asked is done is not known.
+    /// The journal's writer thread has panicked. The outcome of the request is unknown.
     Ended,
 }
 
 impl StoreError {
-    /// In the file stands what no program of ours writes.
+    /// Returns the error for a value that no version of this program writes.
     pub(super) fn damaged(what: &str) -> StoreError {
         StoreError::Damaged(format!("it holds {what} that cannot be one"))
     }
 }
 
-/// Whether there is no room, be it for the file, its WAL, or the index of that.
+/// Returns whether space is missing for the file, its WAL, or the WAL's index.
 fn is_full(error: &rusqlite::Error) -> bool {
     let code = error.sqlite_error().map(|error| (error.code, error.extended_code));
     code.is_some_and(|(code, extended)| code == ErrorCode::DiskFull || extended == ffi::SQLITE_IOERR_SHMSIZE)

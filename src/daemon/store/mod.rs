@@ -1,4 +1,4 @@
-//! Stores of events: files, on threads of their own.
+//! Event stores: files that are read and written on threads of their own.
 
 pub mod error;
 pub mod reader;

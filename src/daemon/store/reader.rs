@@ -1,5 +1,6 @@
-//! The thread that answers questions about a journal, so that nothing else waits for the disk. Askers have their turns: each a slice of
-//! the work for its first question, so that nobody waits for more than a slice of each of the others.
+//! The thread that answers queries of a journal, so that no other thread waits for the disk. Requesters take turns.
+//! Each turn runs one slice of the requester's first query, so a requester waits for at most one slice of each other
+//! requester.
 
 use super::error::StoreError;
 use super::sqlite::{QueryCursor, SqliteReader};
@@ -11,15 +12,15 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Questions of one asker that wait at most; more are refused.
+/// Maximum number of pending queries of one requester; further ones are refused.
 const CLIENT_QUERIES_MAX: usize = 1024;
-/// Questions of all that wait at most.
+/// Maximum number of pending queries of all requesters.
 const WAITING_MAX: usize = 65_536;
 
-/// Hears the answer, on the reader's thread.
+/// Callback that receives the answer on the reader thread.
 pub type QueryCallback = Box<dyn FnOnce(Result<QueryPage, StoreError>) + Send>;
 
-/// A journal's thread for questions. When it is dropped, those that wait are not answered any more.
+/// The query thread of a journal. Dropping it discards the pending queries unanswered.
 #[derive(Debug)]
 pub struct JournalReader {
     questions: Arc<QueryQueue>,
@@ -30,7 +31,7 @@ impl JournalReader {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system makes no thread.
+    /// The system cannot create the thread.
     pub fn start(reader: SqliteReader) -> io::Result<JournalReader> {
         let questions = Arc::new(QueryQueue::default());
         let run = {
@@ -41,7 +42,7 @@ impl JournalReader {
         Ok(JournalReader { questions, thread: Some(thread) })
     }
 
-    /// Asks a question that makes sense. False, and `callback` is not called, if too many wait.
+    /// Enqueues a valid query. Returns false, without calling `callback`, if too many queries are pending.
     pub fn request(&self, asker: ClientId, query: Query, callback: QueryCallback) -> bool {
         let mut state = self.questions.lock();
         let own = state.waiting.get(&asker).map_or(0, VecDeque::len);
@@ -54,7 +55,7 @@ impl JournalReader {
             .entry(asker)
             .or_default()
             .push_back(PendingQuery { work: QueryProgress::Queued(query), callback });
-        // One that is at work has its turn when a slice is done.
+        // A requester whose query is running gets its next turn when the slice is done.
         if own == 0 && state.in_progress != Some(asker) {
             state.turns.push_back(asker);
         }
@@ -63,7 +64,7 @@ impl JournalReader {
         true
     }
 
-    /// The asker is gone: what it has asked is not answered any more. Gives how many questions these were.
+    /// Removes the queries of a requester that is gone, and returns their number. They are not answered.
     pub fn cancel_queries(&self, asker: ClientId) -> usize {
         let mut state = self.questions.lock();
         let waiting = state.waiting.remove(&asker).map_or(0, |questions| questions.len());
@@ -79,7 +80,7 @@ impl Drop for JournalReader {
         self.questions.lock().is_closed = true;
         self.questions.work_available.notify_one();
         if let Some(thread) = self.thread.take() {
-            // It has told what went wrong when it panicked.
+            // A thread that panicked has already reported the fault.
             drop(thread.join());
         }
     }
@@ -93,13 +94,13 @@ struct QueryQueue {
 
 #[derive(Debug, Default)]
 struct QueryQueueState {
-    /// Those of each asker that has some, the one at work apart.
+    /// Pending queries of each requester that has any, without the one that runs.
     waiting: BTreeMap<ClientId, VecDeque<PendingQuery>>,
-    /// How many these are.
+    /// Number of pending queries.
     count: usize,
-    /// Who has some, and whose turn is first.
+    /// Requesters with pending queries, in the order of their turns.
     turns: VecDeque<ClientId>,
-    /// Whose question is at work, unless that one is gone.
+    /// Requester of the running query; `None` if that requester is gone.
     in_progress: Option<ClientId>,
     is_closed: bool,
 }
@@ -123,7 +124,7 @@ impl fmt::Debug for PendingQuery {
 
 impl QueryQueue {
     fn lock(&self) -> MutexGuard<'_, QueryQueueState> {
-        // Nothing panics that holds the lock.
+        // No code panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,7 +140,7 @@ impl QueryQueue {
             };
             let mut state = self.lock();
             if state.in_progress.take().is_none() {
-                // The asker is gone.
+                // The requester is gone.
                 continue;
             }
             let answered = match outcome {
@@ -164,7 +165,7 @@ impl QueryQueue {
         }
     }
 
-    /// The first question of whose turn it is; waits until there is one. `None` when the reader is dropped.
+    /// Waits for the first query of the next requester in turn. Returns `None` once the reader is dropped.
     fn next(&self) -> Option<(ClientId, PendingQuery)> {
         let has_nothing = |state: &mut QueryQueueState| state.turns.is_empty() && !state.is_closed;
         let mut state =
@@ -200,7 +201,7 @@ mod tests {
     const EVENTS: usize = 40_000;
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A file that goes away with it.
+    /// A directory that is deleted on drop.
     struct Place(PathBuf);
 
     impl Place {
@@ -225,13 +226,13 @@ mod tests {
         }
     }
 
-    /// A question that is answered in several slices, with nothing.
+    /// Returns a query that takes several slices and finds nothing.
     fn long() -> Query {
         let source_time = TimeSpan { from: Some(Timestamp::MAX), to: None };
         Query::Series(Series { source_time, ..Series::default() })
     }
 
-    /// What these askers hear of.
+    /// The requesters of a test, with the channel of their answers.
     struct Askers {
         reader: JournalReader,
         callback: Receiver<(ClientId, usize)>,
@@ -278,7 +279,7 @@ mod tests {
         }
         assert_eq!(answers, [1, 1]);
         assert!(before < 8, "{before} of the long ones came first");
-        // Who is gone takes no time of the others. One may be answered right now.
+        // A requester that is gone takes no time from the others. One of its queries may be running right now.
         let forgotten = askers.reader.cancel_queries(ClientId(1));
         assert!(askers.request(3, Query::Latest(None)));
         let rest = std::iter::from_fn(|| Some(askers.next())).take_while(|(asker, _)| *asker == 1).count();

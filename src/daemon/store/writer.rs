@@ -1,6 +1,6 @@
-//! The thread that appends to a journal. Requests that wait are stored together, so that they share the waiting for the disk
-//! (group commit): while one batch is written, the next one gathers. Between batches it removes what shall not be kept, a little
-//! at a time.
+//! The thread that appends to a journal. Pending requests are stored together and share the wait for the disk (group
+//! commit). While one batch is written, the next one gathers. Between batches the thread removes a few events that the
+//! retention rules do not keep.
 
 use super::error::StoreError;
 use crate::daemon::clock::Clock;
@@ -19,31 +19,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Requests that wait at most; more are refused, so that who asks is held up and not the memory filled.
+/// Maximum number of pending requests; more are refused. This slows down the requester instead of filling the memory.
 const WAITING_MAX: usize = 65_536;
-/// Requests stored together at most.
+/// Maximum number of requests in a batch.
 const BATCH_REQUESTS: usize = 4096;
-/// From this size of its payloads on a batch takes no further request.
+/// Payload bytes from which a batch takes no further request.
 const BATCH_BYTES: usize = 4 << 20;
-/// So often is looked at what shall not be kept, while nothing is left to remove.
+/// Interval between retention runs while nothing is left to remove.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
-/// Removing takes about so long at a time, which a batch may have to wait for it.
+/// Target time of one removal; a batch may have to wait for it.
 const TRIM_TIME: Duration = Duration::from_millis(5);
-/// Events removed at a time: as many as the disk lets go in that time, from and to these; or twice as many as were appended since the last
-/// time, so that more leaves than comes.
+/// Minimum and maximum number of events removed at a time. The number adapts to the disk so that a removal takes about
+/// [`TRIM_TIME`]. It is at least twice the number of events appended since the last run, so that more events leave
+/// than arrive.
 const TRIM_EVENTS: [usize; 2] = [256, 16_384];
 
-/// What is to be stored.
+/// A request to store events.
 #[derive(Debug)]
 pub enum AppendOp {
-    /// New events of this server, which gives them their ids and the timestamp. All together are one session; none is none.
+    /// New events of this server, which assigns their ids and the timestamp. All of them form one session; an empty
+    /// list forms none.
     Register {
-        /// What is asked for.
+        /// The events to register.
         requested: Vec<Registration>,
-        /// When.
+        /// The current time.
         now: Timestamp,
     },
-    /// Events that other servers have created, of each in the order of their ids. Those that are stored already are passed over.
+    /// Events created by other servers, in id order per server. Events already stored are skipped.
     Follow(Vec<Event>),
 }
 
@@ -58,8 +60,8 @@ impl AppendOp {
     }
 }
 
-/// Hears what became of a request, on the writer's thread: the events, now that they survive a crash of the host, or why none of
-/// them is stored.
+/// Callback that receives the outcome of a request on the writer thread. On success the events survive a crash of the
+/// host; on an error none of them is stored.
 pub type AppendCallback = Box<dyn FnOnce(Result<Vec<Event>, StoreError>) + Send>;
 
 struct AppendRequest {
@@ -67,7 +69,8 @@ struct AppendRequest {
     done: CallbackGuard,
 }
 
-/// Somebody who hears what became of a request in any case: if nobody tells, as the thread panics, that it has ended.
+/// Guard of a callback. It reports [`StoreError::Ended`] if it is dropped without an outcome, because the thread
+/// panics.
 struct CallbackGuard(Option<AppendCallback>);
 
 impl CallbackGuard {
@@ -88,7 +91,7 @@ impl Drop for CallbackGuard {
     }
 }
 
-/// A journal's thread. When it is dropped, what was handed in before is stored first.
+/// The writer thread of a journal. Dropping it first stores all pending requests.
 #[derive(Debug)]
 pub struct JournalWriter {
     requests: Option<Sender<AppendRequest>>,
@@ -96,22 +99,22 @@ pub struct JournalWriter {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What became of what shall not be kept. The numbers only rise.
+/// Counters of retention. They only rise.
 #[derive(Debug, Default)]
 pub struct TrimCounters {
     /// Events removed by each rule, in the order of the rules.
     pub removed: Vec<AtomicU64>,
-    /// How often nothing could be removed, as the journal refused it.
+    /// Number of removals that the journal refused.
     pub failed: AtomicU64,
 }
 
-/// A request was not taken.
+/// A refused request.
 pub struct AppendError {
-    /// Why: [`StoreError::Busy`], and it can be made again, or [`StoreError::Ended`], and it cannot.
+    /// The reason: [`StoreError::Busy`] if the caller can retry, [`StoreError::Ended`] if not.
     pub error: StoreError,
-    /// What was to be stored.
+    /// The refused request.
     pub append: AppendOp,
-    /// Who was to hear of it.
+    /// Its callback.
     pub done: AppendCallback,
 }
 
@@ -123,10 +126,11 @@ impl fmt::Debug for AppendError {
 }
 
 impl JournalWriter {
-    /// Starts the thread of a journal that keeps all events for ever. `sequencer` goes on behind the last session of the journal.
+    /// Starts the thread of a journal that keeps all events for ever. `sequencer` continues behind the journal's last
+    /// session.
     ///
     /// # Errors
-    /// The system makes no thread.
+    /// The system cannot create the thread.
     pub fn start<J>(journal: J, sequencer: EventSequencer) -> io::Result<JournalWriter>
     where
         J: Journal<Error = StoreError> + Send + 'static,
@@ -134,10 +138,10 @@ impl JournalWriter {
         JournalWriter::start_retaining(journal, sequencer, Retention::default())
     }
 
-    /// The same, of a journal that removes what shall not be kept.
+    /// Starts the thread of a journal that removes events by `retention`.
     ///
     /// # Errors
-    /// The system makes no thread.
+    /// The system cannot create the thread.
     pub fn start_retaining<J>(journal: J, sequencer: EventSequencer, retention: Retention) -> io::Result<JournalWriter>
     where
         J: Journal<Error = StoreError> + Send + 'static,
@@ -156,7 +160,7 @@ impl JournalWriter {
             let rest = requests.clone();
             let batches = WriterThread { journal, sequencer, requests, trim };
             if catch_unwind(AssertUnwindSafe(|| batches.run())).is_err() {
-                // It has told what went wrong. Who waits, or comes still, hears that it has ended.
+                // The thread has reported the panic. Pending and later requests receive [`StoreError::Ended`].
                 rest.iter().for_each(drop);
             }
         };
@@ -164,15 +168,15 @@ impl JournalWriter {
         Ok(JournalWriter { requests: Some(sender), trimmed, thread: Some(thread) })
     }
 
-    /// What became of what shall not be kept.
+    /// Returns the counters of retention.
     pub fn trimmed(&self) -> &TrimCounters {
         &self.trimmed
     }
 
-    /// Hands in a request.
+    /// Enqueues a request.
     ///
     /// # Errors
-    /// So many wait that it is not taken, or the thread has ended.
+    /// Too many requests are pending, or the thread has ended.
     pub fn append(&self, append: AppendOp, done: AppendCallback) -> Result<(), AppendError> {
         let requests = self.requests.as_ref().expect("open until it is dropped");
         let request = AppendRequest { append, done: CallbackGuard(Some(done)) };
@@ -189,7 +193,7 @@ impl Drop for JournalWriter {
     fn drop(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {
-            // It has told what went wrong when it panicked.
+            // A thread that panicked has already reported the fault.
             drop(thread.join());
         }
     }
@@ -202,19 +206,19 @@ struct WriterThread<J> {
     trim: TrimSchedule,
 }
 
-/// When to remove what shall not be kept.
+/// Schedule of the removal of events that the retention rules do not keep.
 struct TrimSchedule {
     retention: Retention,
     trimmed: Arc<TrimCounters>,
     due: Instant,
-    /// So many events are removed at a time.
+    /// Number of events removed at a time.
     events: usize,
-    /// Events since the last time.
+    /// Events appended since the last removal.
     appended: usize,
 }
 
 impl TrimSchedule {
-    /// Removes a little, if it is time.
+    /// Removes some events, if the removal is due.
     fn run<J: Journal<Error = StoreError>>(&mut self, journal: &mut J) {
         let now = Clock::now();
         if self.retention.rules.is_empty() || now.instant < self.due {
@@ -234,7 +238,7 @@ impl TrimSchedule {
             }
         };
         if removed.iter().sum::<u64>() == budget as u64 {
-            // There may be more.
+            // There may be more events to remove.
             self.due = now.instant;
             let took = Clock::now().instant.since(now.instant);
             let events = if took < TRIM_TIME { 2 * self.events } else { self.events / 2 };
@@ -272,7 +276,7 @@ impl<J: Journal<Error = StoreError>> WriterThread<J> {
         }
     }
 
-    /// The next request; waits for it until something is to be removed.
+    /// Waits for the next request, at most until a removal is due.
     fn next(&self) -> Result<AppendRequest, RecvTimeoutError> {
         if self.trim.retention.rules.is_empty() {
             return self.requests.recv().map_err(|_| RecvTimeoutError::Disconnected);
@@ -280,7 +284,7 @@ impl<J: Journal<Error = StoreError>> WriterThread<J> {
         self.requests.recv_timeout(self.trim.due.since(Clock::now().instant))
     }
 
-    /// Stores all of them or none, and tells each.
+    /// Stores all requests of the batch or none, and reports the outcome to each.
     fn store(&mut self, batch: &mut Vec<AppendRequest>) {
         let before = self.sequencer.session();
         let (mut events, mut waiting) = (Vec::new(), Vec::with_capacity(batch.len()));
@@ -291,7 +295,7 @@ impl<J: Journal<Error = StoreError>> WriterThread<J> {
                     events.extend(self.sequencer.register(now, requested));
                     true
                 }
-                // One that cannot be stored must not keep the others from it.
+                // An event that cannot be stored must not prevent the others from being stored.
                 AppendOp::Follow(followed) if !followed.iter().all(is_storable) => false,
                 AppendOp::Follow(followed) => {
                     events.extend(followed);
@@ -316,7 +320,7 @@ impl<J: Journal<Error = StoreError>> WriterThread<J> {
     }
 }
 
-/// Whether the numbers of its id are below 2^63.
+/// Returns whether the numbers of its id are below 2^63.
 fn is_storable(event: &Event) -> bool {
     i64::try_from(event.id.session.max(event.id.instance)).is_ok()
 }
@@ -331,7 +335,7 @@ mod tests {
     use crate::rng::Rng;
     use std::sync::{Arc, Mutex};
 
-    /// A journal that fails now and then, and stands still while it is locked.
+    /// A journal that fails at random, and blocks while it is locked.
     struct Flaky {
         journal: Arc<Mutex<MemoryJournal>>,
         rng: Rng,
@@ -386,7 +390,7 @@ mod tests {
         let (writer, journal) = start(0.0);
         let heard = Heard::default();
         {
-            // All wait while the journal stands still, and are one or two batches.
+            // All requests are pending while the journal is blocked, and form one or two batches.
             let _locked = journal.lock().unwrap();
             for append in [registrations(&["a", "b"]), registrations(&[]), registrations(&["c"])] {
                 writer.append(append, hears(&heard)).unwrap();
@@ -456,14 +460,14 @@ mod tests {
         assert_eq!(writer.trimmed().failed.load(Ordering::Relaxed), 0);
     }
 
-    /// Of what was handed in before and while the thread panics, and after.
+    /// Requests handed in before, during and after a panic of the thread are all answered.
     #[test]
     fn a_thread_that_panics_leaves_nobody_without_an_answer() {
         let (writer, journal) = start(0.0);
         let heard = Heard::default();
         let taken = thread::scope(|scope| {
             let (writer, heard) = (&writer, &heard);
-            // Whoever panics with the lock makes the journal panic when it wants it.
+            // Panicking with the lock poisons it, so the journal panics when it locks.
             let panicking = scope.spawn(move || {
                 let _locked = journal.lock().unwrap();
                 for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! Where archived events go: files, or tables of a database, that hold all events of one stream of one peer behind some place, each once and in order, and say
-//! where some are missing.
+//! Archives of events: files, or database tables, that hold all events of one stream of one peer behind a start
+//! position. Each event is there once and in order, and gaps are recorded.
 
 mod lines;
 mod postgres;
@@ -13,7 +13,7 @@ use crate::event::timestamp::Timestamp;
 use std::io;
 use std::path::Path;
 
-/// The stream that is archived: ids of events are those of a stream of one peer.
+/// The archived stream. Ids of events are those of a stream of one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveSource {
     /// The server of the peer.
@@ -22,20 +22,20 @@ pub struct ArchiveSource {
     pub stream: StreamName,
 }
 
-/// Events that are missing from an archive, and always will be.
+/// Events that are permanently missing from an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArchiveGap {
     /// The first id.
     pub first: StreamId,
     /// The last id.
     pub last: StreamId,
-    /// How many, if that is known.
+    /// Number of missing events, if known.
     pub count: Option<u64>,
-    /// When that was noticed.
+    /// Time at which the gap was noticed.
     pub noticed: Timestamp,
 }
 
-/// How an archive is kept.
+/// Storage backend of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArchiveBackend {
     /// A SQLite file.
@@ -46,34 +46,36 @@ pub enum ArchiveBackend {
     Postgres,
 }
 
-/// An archive. One program writes into it at a time.
+/// An archive. Only one program writes to it at a time.
 pub trait ArchiveStore {
-    /// Up to where it holds the stream, or says that something is missing.
+    /// Returns the id up to which the archive holds the stream or records a gap.
     fn last(&self) -> StreamId;
 
-    /// Stores events behind the last one, all or none of them; when it returns they survive a crash of the host.
+    /// Stores events behind the last one, all or none of them. They survive a crash of the host when it returns.
     ///
     /// # Errors
-    /// None of them is stored.
+    /// None of the events is stored.
     fn store(&mut self, events: &[StreamEvent]) -> Result<(), StreamStorageError>;
 
-    /// Stores that events behind the last one are missing.
+    /// Records that events behind the last one are missing.
     ///
     /// # Errors
-    /// It is not stored.
+    /// The gap is not recorded.
     fn store_gap(&mut self, gap: ArchiveGap) -> Result<(), StreamStorageError>;
 
-    /// How many events it holds from this one on.
+    /// Returns the number of archived events from `first` on.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The archive cannot be read.
     fn count_from(&mut self, first: StreamId) -> Result<u64, StreamStorageError>;
 }
 
-/// Opens an archive of the stream, or makes one that begins behind `after`: at a path, or at the address of a database.
+/// Opens an archive of the stream, at a path or at the address of a database. It is created, starting behind `after`,
+/// if it does not exist.
 ///
 /// # Errors
-/// It is none, that of another stream, damaged, or the system refuses it; nothing is changed then.
+/// It is not an archive, or the archive of another stream, or damaged, or the system refuses it. Nothing is changed
+/// then.
 pub fn open(
     path: &Path,
     format: ArchiveBackend,
@@ -90,7 +92,7 @@ pub fn open(
     }
 }
 
-/// The archive is of another stream.
+/// Returns the fault for the archive of another stream.
 fn foreign_archive(server: u64, stream: &str) -> StreamFault {
     StreamFault::Foreign(format!("an archive of the stream {stream} of the server {server}"))
 }
@@ -117,7 +119,7 @@ mod tests {
 
     const FORMATS: [ArchiveBackend; 2] = [ArchiveBackend::Sqlite, ArchiveBackend::Lines];
 
-    /// A path at which nothing is, below a directory that goes away.
+    /// An unused path, in a directory that is deleted on drop.
     struct Fresh(PathBuf);
 
     impl Fresh {
@@ -158,7 +160,8 @@ mod tests {
         numbers.map(event).collect()
     }
 
-    /// Tests beside these start programs: until such a one runs, it holds files that are closed here, and their locks.
+    /// Opens an archive, and retries while it is locked. Other tests start programs, whose fork holds the files that
+    /// are closed here, with their locks, until the exec.
     fn open(
         path: &Path,
         format: ArchiveBackend,
@@ -220,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Whatever of a file a crash has left, what was stored before stays, and what was torn is stored again.
+    /// Whatever part of the last line a crash has left, events stored before remain, and a torn event is stored again.
     #[test]
     fn a_torn_last_line_is_cut_off() {
         let fresh = Fresh::new("torn");
@@ -242,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Who opened it would wait for ever.
+    /// Opening a pipe would block for ever.
     #[test]
     fn a_pipe_is_no_archive() {
         let fresh = Fresh::new("pipe");

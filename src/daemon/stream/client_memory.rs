@@ -1,12 +1,12 @@
-//! The memory that clients hold: events that wait to be sent to them, and groups that they have not answered. When it is too much, the client
-//! that holds most has to go.
+//! The memory that clients hold: events that wait to be sent to them, and groups that they have not answered. At the
+//! limit, the client that holds the most is evicted.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// What all clients hold.
+/// Memory accounting of all clients.
 #[derive(Debug)]
 pub(super) struct ClientMemory {
     bytes_max: usize,
@@ -16,15 +16,15 @@ pub(super) struct ClientMemory {
 #[derive(Debug, Default)]
 struct ClientMemoryState {
     bytes: usize,
-    /// By their numbers.
+    /// Accounts by number.
     accounts: BTreeMap<u64, AccountEntry>,
     next: u64,
     evicted: u64,
-    /// Bytes that clients have let go since the allocator last gave memory back.
+    /// Bytes that clients have released since the allocator last returned memory to the system.
     freed: usize,
 }
 
-/// Bytes to let go before the allocator gives memory back to the system: fewer are soon needed again.
+/// Number of released bytes from which the allocator returns memory to the system: fewer are soon needed again.
 const FREED_BYTES_MIN: usize = 16 << 20;
 
 #[derive(Debug)]
@@ -34,10 +34,10 @@ struct AccountEntry {
     end: Arc<Notify>,
 }
 
-/// A client, until it and all that it holds are dropped.
+/// Account of a client, until it and all its reservations are dropped.
 #[derive(Debug)]
 pub(super) struct MemoryAccount {
-    /// Whether more waited for it than it may leave unread.
+    /// True if more messages waited for the client than it may leave unread.
     is_slow: AtomicBool,
     memory: Arc<ClientMemory>,
     number: u64,
@@ -52,17 +52,17 @@ pub(super) struct MemoryReservation {
 }
 
 impl ClientMemory {
-    /// For so many bytes.
+    /// Creates the accounting with a limit of `bytes_max` bytes.
     pub(super) fn new(bytes_max: usize) -> Arc<ClientMemory> {
         Arc::new(ClientMemory { bytes_max, state: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, ClientMemoryState> {
-        // Whoever panicked has changed numbers, one by one.
+        // A panic leaves valid numbers, since they are changed one by one.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client that holds nothing yet.
+    /// Opens the account of a client that holds nothing yet.
     pub(super) fn account(self: &Arc<ClientMemory>) -> Arc<MemoryAccount> {
         let end = Arc::new(Notify::new());
         let mut state = self.state();
@@ -72,7 +72,7 @@ impl ClientMemory {
         Arc::new(MemoryAccount { is_slow: AtomicBool::new(false), memory: Arc::clone(self), number, end })
     }
 
-    /// Whether clients have let go so much that memory is to be given back to the system; true once.
+    /// Returns true once after clients have released enough bytes to return memory to the system.
     pub(super) fn take_trim_due(&self) -> bool {
         let mut state = self.state();
         let is_freed = FREED_BYTES_MIN <= state.freed;
@@ -82,7 +82,7 @@ impl ClientMemory {
         is_freed
     }
 
-    /// Bytes that are held now, and how many clients had to go so far.
+    /// Returns the bytes held now, and the number of clients evicted so far.
     pub(super) fn counts(&self) -> (usize, u64) {
         let state = self.state();
         (state.bytes, state.evicted)
@@ -90,7 +90,7 @@ impl ClientMemory {
 }
 
 impl AccountEntry {
-    /// What stays of so many bytes: nothing, if it is going.
+    /// Returns the bytes that remain after evictions: 0 if this client is evicted, else `bytes`.
     fn retained(&self, bytes: usize) -> usize {
         if self.is_evicted { 0 } else { bytes }
     }
@@ -101,7 +101,7 @@ impl ClientMemoryState {
         self.accounts.get_mut(&number).expect("it is there until it and all that it holds is dropped")
     }
 
-    /// Tells the one to go who holds most; false if nobody else holds anything.
+    /// Evicts the client that holds the most. Returns false if no remaining client holds anything.
     fn evict(&mut self) -> bool {
         let rows = self.accounts.values_mut().filter(|row| !row.is_evicted && 0 < row.bytes);
         let Some(row) = rows.max_by_key(|row| row.bytes) else { return false };
@@ -111,19 +111,20 @@ impl ClientMemoryState {
         true
     }
 
-    /// What those do not hold who are going.
+    /// Returns the bytes held by clients that are not evicted.
     fn retained_bytes(&self) -> usize {
         self.accounts.values().map(|row| row.retained(row.bytes)).sum()
     }
 }
 
 impl MemoryAccount {
-    /// It holds so many bytes more.
+    /// Reserves `bytes` more bytes for the client.
     pub(super) fn reserve(self: &Arc<MemoryAccount>, bytes: usize) -> MemoryReservation {
         let ClientMemory { bytes_max, .. } = *self.memory;
         let mut state = self.memory.state();
         if bytes_max < state.bytes + bytes {
-            // What it gets now does not count against it: whoever does not take what he got before goes first.
+            // The new bytes do not count against this client. A client that has not taken its earlier events is
+            // evicted first.
             while bytes_max < state.retained_bytes() + state.row(self.number).retained(bytes) && state.evict() {}
         }
         state.bytes += bytes;
@@ -132,18 +133,18 @@ impl MemoryAccount {
         MemoryReservation { account: Arc::clone(self), bytes }
     }
 
-    /// Too much waits for the client: it has to go.
+    /// Evicts the client because too many messages wait for it.
     pub(super) fn evict_slow(&self) {
         self.is_slow.store(true, Ordering::Relaxed);
         self.end.notify_one();
     }
 
-    /// Whether it has to go because too much waits for it.
+    /// Returns whether the client is evicted because too many messages wait for it.
     pub(super) fn is_slow(&self) -> bool {
         self.is_slow.load(Ordering::Relaxed)
     }
 
-    /// Waits until it has to go.
+    /// Waits until the client is evicted.
     pub(super) async fn evicted(&self) {
         self.end.notified().await;
     }
@@ -164,7 +165,7 @@ impl Drop for MemoryReservation {
     }
 }
 
-/// Gives memory back to the system that the allocator holds and nobody uses. Without it glibc keeps what one large answer took.
+/// Returns unused memory of the allocator to the system. Without this call glibc keeps the memory of one large answer.
 pub(super) fn trim_allocator() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the function takes the allocator's own locks, and touches no memory that is in use.
@@ -179,7 +180,7 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
-    /// Whether it was told to go since it was asked last.
+    /// Returns whether the client was evicted since the last call.
     fn is_told(account: &MemoryAccount) -> bool {
         pin!(account.evicted()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
@@ -195,7 +196,7 @@ mod tests {
         assert_eq!((told(&accounts), memory.counts()), (vec![false; 3], (100, 0)));
         let third = accounts[2].reserve(30);
         assert_eq!((told(&accounts), memory.counts()), (vec![true, false, false], (130, 1)));
-        // The first one is on its way out.
+        // The first client is being evicted.
         let more = accounts[2].reserve(30);
         assert_eq!((told(&accounts), memory.counts()), (vec![false; 3], (160, 1)));
         accounts.remove(0);

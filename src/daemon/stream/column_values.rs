@@ -1,4 +1,4 @@
-//! Values as stores hold them: numbers of 64 bits with a sign.
+//! Column values of stores: signed 64-bit integers.
 
 use super::error::StreamFault;
 use crate::event::stream::name::StreamId;

@@ -1,46 +1,46 @@
-//! What can be wrong with a store of streams, where, and what mends it. No text has a password in it.
+//! Errors of a stream store, with their location and remedy. No text contains a password.
 
 use crate::event::stream::store::StreamStoreError;
 use std::fmt;
 
-/// Why a store does not do what is asked.
+/// Error of a stream store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamStorageError {
-    /// Where: the path of a file, or host, port and database of a server.
+    /// Location: the path of a file, or host, port and database of a server.
     pub at: String,
-    /// What is wrong.
+    /// The fault.
     pub fault: StreamFault,
 }
 
-/// What is wrong with a store of streams.
+/// Faults of a stream store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamFault {
-    /// It cannot be reached, or opened: in the words of the system.
+    /// The store cannot be reached or opened; the text is the system's message.
     Unreachable(String),
-    /// There is no room: in the words of the store. Nothing was changed.
+    /// The store is full; the text is its message. Nothing was changed.
     Full(String),
-    /// Others have held it for longer than one waits. Nothing was changed.
+    /// Other processes have held the store for longer than the timeout. Nothing was changed.
     Busy,
-    /// It is no data base, or its tables of our names are not ours.
+    /// It is not a database, or its tables with our names are not ours.
     Foreign(String),
     /// Its tables are of another version of this program.
     Version {
-        /// Their version.
+        /// The version of the tables.
         found: i64,
-        /// The one that this program knows.
+        /// The version that this program supports.
         known: i64,
     },
-    /// It is damaged, or holds what no program of ours writes: what was found.
+    /// The store is damaged, or holds a value that no version of this program writes. The text names the fault.
     Damaged(String),
-    /// Anything else, in the words of the store. Nothing was changed.
+    /// Any other error; the text is the store's message. Nothing was changed.
     Other(String),
 }
 
-/// Why a step is not done, before it is said where.
+/// Reason why a step is not done, before the location of the store is added.
 pub(super) type StepError = StreamStoreError<StreamFault>;
 
 impl StreamStorageError {
-    /// The same with the place of the store.
+    /// Adds the location of the store to an error.
     pub(super) fn refused(at: &str, refused: StepError) -> StreamStoreError<StreamStorageError> {
         match refused {
             StreamStoreError::NotRegistered => StreamStoreError::NotRegistered,
@@ -50,7 +50,7 @@ impl StreamStorageError {
         }
     }
 
-    /// Why a step is not done that only the store can refuse.
+    /// Returns the store's error of a step that only the store can refuse.
     pub(super) fn expect_store_error(refused: StreamStoreError<StreamStorageError>) -> StreamStorageError {
         match refused {
             StreamStoreError::Store(error) => error,
@@ -58,7 +58,7 @@ impl StreamStorageError {
         }
     }
 
-    /// Whether the same may go well later without anybody changing anything.
+    /// Returns whether a later retry may succeed without anybody changing anything.
     pub fn is_transient(&self) -> bool {
         matches!(self.fault, StreamFault::Unreachable(_) | StreamFault::Full(_) | StreamFault::Busy)
     }

@@ -1,6 +1,6 @@
 //! The HTTP server of the FTN18 listener: requests by POST, and WebSockets, on a thread of its own.
 //!
-//! The last part of the path names the stream; without one the first stream is meant.
+//! The last part of the path names the stream; an empty path selects the first stream.
 
 use super::client_memory::{ClientMemory, MemoryAccount, MemoryReservation, trim_allocator};
 use super::input_queue::{InputPushError, InputSender};
@@ -44,59 +44,59 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-/// The type of messages (FTN5). Clients compare all of it.
+/// Content type of messages (FTN5). Clients compare the whole value.
 const CONTENT_TYPE: &str = "application/futoin+json";
-/// The type since FTN5 1.4; answered to those that use it.
+/// Content type since FTN5 1.4, used in answers to clients that send it.
 const CONTENT_TYPE_VND: &str = "application/vnd.futoin+json";
-/// Headers that browsers send with the requests of a page, but for `none` of the last.
+/// Headers that browsers send with the requests of a page, except `sec-fetch-site` with the value `none`.
 const BROWSER_HEADERS: [&str; 3] = ["origin", "referer", "sec-fetch-site"];
-/// After so long without anything from a client it is asked whether it is there, and again, and then left.
+/// Idle time after which the server pings a client. After a second one without an answer it closes the connection.
 pub(super) const PING_TIME: Duration = Duration::from_secs(60);
-/// How long a client may take to send a request, or to encrypt.
+/// Maximum time for a client to send a request, or to complete the TLS handshake.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
-/// How long a connection may be open without a request: longer than clients keep one that is idle.
+/// Maximum time for which a connection may be open without a request: longer than clients keep an idle one.
 const IDLE_TIME: Duration = Duration::from_secs(90);
-/// How long nobody is taken in when the system refuses to.
+/// Pause before the next accept after the system has refused one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Time between two looks at whether memory can be given back.
+/// Interval between checks whether memory can be returned to the system.
 const TRIM_TIME: Duration = Duration::from_secs(1);
-/// How long a client may take for each byte beside that: 16 kB a second.
+/// Additional time per byte for a client to receive a message: 16 kB a second.
 pub(super) const BYTE_TIME: Duration = Duration::from_micros(62);
-/// Messages that wait for a client, at most: all calls that it may leave unanswered, and a few hundred groups. A client that
-/// reads too slowly for that is closed.
+/// Maximum number of messages that wait for a client: all calls that it may leave unanswered, and a few hundred
+/// groups. A client that reads too slowly for that is closed.
 const CLIENT_QUEUE_MAX: usize = 4096;
 /// Close reason for a client that reads nothing.
 pub(super) const STALLED: &str = "the client neither reads nor answers";
-/// Why a client is refused for now.
+/// Error text for a client that is refused temporarily.
 pub(super) const BUSY: &str = "too many requests wait; try again";
-/// What encrypted connections begin with (RFC 8446, section 5.1).
+/// First byte of a TLS connection (RFC 8446, section 5.1).
 const TLS_HANDSHAKE: u8 = 22;
 
-/// What the server is made of.
+/// Settings of the server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it listens.
+    /// Listen address.
     pub address: SocketAddr,
-    /// Who may call.
+    /// Access control of clients.
     pub access: Arc<Access>,
     /// The streams, in the order of their numbers; at least one.
     pub streams: Vec<StreamName>,
-    /// Connections at a time.
+    /// Maximum number of connections at a time.
     pub clients_max: usize,
-    /// Bytes of events that clients hold together, at most: the one that holds most is closed then.
+    /// Maximum bytes of events that all clients hold together. At the limit the client that holds the most is closed.
     pub bytes_max: usize,
-    /// Whether a channel is secure that is not encrypted: somebody else does it, or it does not leave the host.
+    /// True if an unencrypted channel counts as secure: a proxy encrypts it, or it does not leave the host.
     pub is_trusted: bool,
-    /// The files with which connections are encrypted, if they are.
+    /// The files for TLS, if connections are encrypted.
     pub tls: Option<TlsFiles>,
 }
 
-/// Why there is no server.
+/// Reason why the server cannot start.
 #[derive(Debug)]
 pub enum HttpError {
-    /// The system does not let it listen there.
+    /// The system refuses to listen on the address.
     Listen(SocketAddr, io::Error),
-    /// Its certificates or its key cannot be used.
+    /// The certificates or the key cannot be used.
     ListenerTls(TlsError),
 }
 
@@ -116,26 +116,26 @@ impl fmt::Display for HttpError {
 
 impl Error for HttpError {}
 
-/// What happened since the start. The numbers only rise, but `clients`.
+/// Counters since the start. They only rise, except `clients`.
 #[derive(Debug, Default)]
 pub struct HttpCounts {
-    /// Connections now.
+    /// Number of open connections.
     pub clients: AtomicUsize,
-    /// Connections,
+    /// Number of accepted connections.
     pub accepted: AtomicU64,
-    /// and those for which there was no place.
+    /// Number of connections refused because of the connection limit.
     pub refused: AtomicU64,
-    /// Calls, groups' answers and clients refused because too many requests of all clients waited.
+    /// Number of calls, group answers and clients refused because too many requests of all clients waited.
     pub busy: AtomicU64,
-    /// Requests by POST.
+    /// Number of requests by POST.
     pub requests: AtomicU64,
-    /// WebSockets.
+    /// Number of WebSockets since the start.
     pub websockets: AtomicU64,
-    /// WebSockets that are open.
+    /// Number of open WebSockets.
     pub(super) open_websockets: AtomicUsize,
-    /// Messages on WebSockets that were no JSON object, and were dropped.
+    /// Number of messages on WebSockets that were not a JSON object, and were dropped.
     pub malformed: AtomicU64,
-    /// Connections that the server ended, by reason.
+    /// Number of connections that the server ended, by reason.
     pub(super) ended: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -159,7 +159,8 @@ impl HttpCounts {
         }
     }
 
-    /// Counts a message that is dropped because it is no JSON object, and logs the first, second, fourth … one with its fault.
+    /// Counts a message that is dropped because it is no JSON object. Logs the first, second, fourth … one with its
+    /// fault.
     fn on_malformed(&self, fault: &CallFault) {
         let count = self.malformed.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
@@ -167,19 +168,19 @@ impl HttpCounts {
         }
     }
 
-    /// Number of connections that the server ended, by reason.
+    /// Returns the number of connections that the server ended, by reason.
     pub fn ended(&self) -> BTreeMap<&'static str, u64> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// The server. It ends when this is dropped.
+/// The server. It stops when this is dropped.
 #[derive(Debug)]
 pub struct HttpServer {
     address: SocketAddr,
     counts: Arc<HttpCounts>,
     memory: Arc<ClientMemory>,
-    /// Closed when it is to end.
+    /// Closed to stop the server.
     end: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -189,7 +190,7 @@ pub(super) struct HttpShared {
     inputs: InputSender,
     next: AtomicU64,
     pub(super) counts: Arc<HttpCounts>,
-    /// Changes when the server ends.
+    /// Changes when the server stops.
     pub(super) end: watch::Receiver<()>,
     memory: Arc<ClientMemory>,
 }
@@ -198,17 +199,17 @@ pub(super) struct HttpShared {
 #[derive(Clone)]
 pub(super) struct RequestContext {
     pub(super) shared: Arc<HttpShared>,
-    /// Whether nobody else can listen or change anything.
+    /// True if no third party can read or change the connection.
     is_secure: bool,
-    /// The connection of the request.
+    /// Memory account of the request's connection.
     pub(super) account: Arc<MemoryAccount>,
 }
 
 impl HttpServer {
-    /// Starts the server, which tells `inputs` what clients want.
+    /// Starts the server, which sends the requests of clients to `inputs`.
     ///
     /// # Errors
-    /// It cannot listen.
+    /// It cannot listen, or its TLS files cannot be used.
     pub fn start(settings: Settings, inputs: InputSender) -> Result<HttpServer, HttpError> {
         let wanted = settings.address;
         let failed = |error| HttpError::Listen(wanted, error);
@@ -239,7 +240,7 @@ impl HttpServer {
                         () = trim(&trimmed) => {}
                         _ = ended.changed() => {}
                     }
-                    // WebSockets say goodbye; all else that is under way ends with the runtime.
+                    // WebSockets are closed with a Close frame; all other work ends with the runtime.
                     drop(tokio::time::timeout(websocket::CLOSE_TIME, websocket::wait_until_closed(&is_open)).await);
                 }
                 Err(error) => tracing::error!(%error, "the server of streams cannot listen"),
@@ -249,17 +250,17 @@ impl HttpServer {
         Ok(HttpServer { address, counts, memory, end: Some(end), thread: Some(thread.map_err(failed)?) })
     }
 
-    /// Where it listens.
+    /// Returns the listen address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What happened.
+    /// Returns the counters.
     pub fn counts(&self) -> &HttpCounts {
         &self.counts
     }
 
-    /// Bytes of events that clients hold, and how many of them had to go since they held too much.
+    /// Returns the bytes of events that clients hold, and the number of clients evicted for holding too much.
     pub fn held(&self) -> (usize, u64) {
         self.memory.counts()
     }
@@ -269,13 +270,13 @@ impl Drop for HttpServer {
     fn drop(&mut self) {
         self.end = None;
         if let Some(thread) = self.thread.take() {
-            // If it has panicked, it has told what went wrong.
+            // A thread that panicked has already reported the fault.
             drop(thread.join());
         }
     }
 }
 
-/// A connection counts until this is dropped.
+/// Guard that counts a connection until it is dropped.
 pub(super) struct ConnectionGuard(Arc<HttpCounts>);
 
 impl ConnectionGuard {
@@ -291,7 +292,7 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Gives memory back to the system when clients have let go much of it, for ever.
+/// Returns memory to the system, for ever, whenever clients have released enough.
 async fn trim(memory: &ClientMemory) {
     loop {
         tokio::time::sleep(TRIM_TIME).await;
@@ -301,14 +302,14 @@ async fn trim(memory: &ClientMemory) {
     }
 }
 
-/// Takes connections in, for ever.
+/// Accepts connections, for ever.
 async fn accept(shared: Arc<HttpShared>, listener: tokio::net::TcpListener, tls: Option<ListenerTls>) {
     let acceptor = tls.map(|tls| (TlsAcceptor::from(tls.config), tls.is_optional));
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // So many files are open, mostly.
+                // The usual cause is the limit of open files.
                 tracing::debug!(%error, "accept");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
@@ -332,9 +333,9 @@ async fn accept(shared: Arc<HttpShared>, listener: tokio::net::TcpListener, tls:
 
 /// Serves a connection until it ends.
 async fn serve(stream: TcpStream, acceptor: Option<(TlsAcceptor, bool)>, shared: Arc<HttpShared>) {
-    // Answers are small, and wait for nothing.
+    // Answers are small and must not be delayed.
     drop(stream.set_nodelay(true));
-    // Who takes nothing for so long is gone, also while it is answered.
+    // A client that acknowledges nothing for this time is gone, even while an answer is sent.
     drop(SockRef::from(&stream).set_tcp_user_timeout(Some(PING_TIME)));
     let account = shared.memory.account();
     let counts = Arc::clone(&shared.counts);
@@ -382,30 +383,30 @@ where
     }
 }
 
-/// Whether the system ended a connection because the client took nothing that was sent for [`PING_TIME`].
+/// Returns whether the system ended a connection because the client acknowledged nothing for [`PING_TIME`].
 fn is_unacknowledged(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     cause.is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut)
 }
 
-/// A connection or a request, known to the thread of the streams until this is dropped.
+/// A connection or a request that is registered with the stream service until this is dropped.
 pub(super) struct StreamClient {
     conn: ConnectionId,
     shared: Arc<HttpShared>,
 }
 
-/// What a client is told, and what it holds by that.
+/// A message to a client, and the memory that the client holds for it.
 pub(super) type AccountedMessage = (ClientMessage, Option<MemoryReservation>);
 
 impl StreamClient {
-    /// Makes the client known to the thread of the streams; `None` if too many inputs wait there.
+    /// Registers the client with the stream service; `None` if too many inputs wait there.
     pub(super) fn open(context: &RequestContext) -> Option<(StreamClient, Receiver<AccountedMessage>)> {
         let conn = ConnectionId(context.shared.next.fetch_add(1, Ordering::Relaxed));
         let (sender, told) = channel(CLIENT_QUEUE_MAX);
         let account = Arc::clone(&context.account);
         let tell = move |what: ClientMessage| {
             let held = events(&what).map(|events| account.reserve(events.iter().map(StreamEvent::bytes).sum()));
-            // A client that has ended needs nothing more.
+            // A client that has ended needs no further message.
             if let Err(TrySendError::Full(_)) = sender.try_send((what, held)) {
                 account.evict_slow();
             }
@@ -415,17 +416,17 @@ impl StreamClient {
                 context.shared.counts.on_busy();
                 None
             }
-            // If the thread has ended, so does this soon: nothing can be told.
+            // If the thread has ended, this connection ends soon too, and no message can reach it.
             Ok(()) | Err(InputPushError::Closed) => {
                 Some((StreamClient { conn, shared: Arc::clone(&context.shared) }, told))
             }
         }
     }
 
-    /// Passes on what the session wants. Gives a message to send. A call that is not taken is answered at once.
+    /// Forwards an output of the session. Returns a message to send. A refused call is answered at once.
     ///
     /// # Errors
-    /// Too many inputs wait, and what was not taken cannot be answered.
+    /// Too many inputs wait, and the refused output cannot be answered.
     pub(super) fn call(
         &self,
         output: CallOutput,
@@ -446,7 +447,7 @@ impl StreamClient {
             }
         };
         match (self.shared.inputs.push(input), called) {
-            // If the thread has ended, so does the connection soon.
+            // If the thread has ended, the connection ends soon too.
             (Ok(()) | Err(InputPushError::Closed), _) => Ok(None),
             (Err(InputPushError::Full), Some(call)) => {
                 self.shared.counts.on_busy();
@@ -461,7 +462,7 @@ impl StreamClient {
     }
 }
 
-/// Too many inputs wait for the thread of the streams.
+/// Error: too many inputs wait for the stream service.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Overload;
 
@@ -472,7 +473,7 @@ impl Drop for StreamClient {
     }
 }
 
-/// The events that a client is told of, if it is.
+/// Returns the events of a message to a client, if it has any.
 fn events(what: &ClientMessage) -> Option<&[StreamEvent]> {
     match what {
         ClientMessage::CallResult(_, Ok(CallResult::Events(events))) => Some(events),
@@ -498,7 +499,7 @@ impl RequestContext {
 
 async fn answer(State(context): State<RequestContext>, request: Request) -> Response {
     if request.headers().contains_key(header::ORIGIN) && context.shared.settings.access.accounts.is_empty() {
-        // Any page that a browser on this host shows could call.
+        // Any page in a browser on this host could send the call.
         return (StatusCode::FORBIDDEN, "pages of browsers need an account: see accounts\n").into_response();
     }
     let uri = request.uri().clone();
@@ -557,7 +558,7 @@ async fn answer_in_url(
         return (StatusCode::FORBIDDEN, "pages of browsers cannot call in a URL: post the request\n").into_response();
     }
     context.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
-    // A header that is no text proves nobody.
+    // A header that is not text authenticates nobody.
     let authorization = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
     let message = call.message(uri.query().unwrap_or_default(), authorization);
     into_http_response(post(context, message.as_deref().map_err(Clone::clone), stream).await, content_type(headers))
@@ -570,13 +571,13 @@ fn into_http_response(answer: Option<Bytes>, content_type: &'static str) -> Resp
     }
 }
 
-/// That of the answer to such a request.
+/// Returns the content type of the answer to a request.
 fn content_type(headers: &HeaderMap) -> &'static str {
     let asked = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if asked.starts_with(CONTENT_TYPE_VND) { CONTENT_TYPE_VND } else { CONTENT_TYPE }
 }
 
-/// The answer to a request: the client holds it until it is sent.
+/// The answer to a request; its memory is reserved until it is sent.
 struct ResponseBody {
     text: String,
     _held: Option<MemoryReservation>,
@@ -588,7 +589,7 @@ impl AsRef<[u8]> for ResponseBody {
     }
 }
 
-/// The answer to a request; `None` if the peer is stopping, or too many requests wait.
+/// Answers a request; `None` if the peer is stopping, or too many requests wait.
 async fn post(context: &RequestContext, message: Result<&str, CallFault>, stream: usize) -> Option<Bytes> {
     let mut session = context.session(false);
     match message {
@@ -619,7 +620,7 @@ mod tests {
     use std::task::{Context, Poll};
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-    /// A server whose stream service is this receiver, and which takes so many inputs.
+    /// Creates a server that takes at most `count_max` inputs, with the receiver in place of its stream service.
     fn context(count_max: usize) -> (RequestContext, InputReceiver) {
         let (inputs, receiver) = inputs(InputLimits { count_max, bytes_max: 1 << 20 });
         let (_, end) = watch::channel(());
@@ -654,7 +655,7 @@ mod tests {
         assert_eq!(context.shared.counts.busy.load(Ordering::Relaxed), 2);
     }
 
-    /// A connection on which a request has come, and whose client takes nothing: the system gives up.
+    /// A connection on which a request has arrived, and whose client acknowledges nothing: the system times out.
     struct Unacknowledged(&'static [u8]);
 
     impl AsyncRead for Unacknowledged {

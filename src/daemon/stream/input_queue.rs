@@ -1,7 +1,7 @@
 //! The queue of inputs to the stream service: bounded, since clients fill it.
 //!
-//! What clients send is refused when too much of it waits, and the client is told. All other inputs are always taken, because
-//! something else bounds their number; the comment of [`InputSender::push`] says what.
+//! An input from a client is refused when too many wait, and the client is notified. All other inputs are always
+//! taken, because their number is bounded elsewhere; see [`InputSender::push`].
 
 use super::service_thread::StreamInput;
 use crate::event::model::ServerId;
@@ -10,26 +10,26 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes of a call beside its data.
+/// Bytes that a call counts in addition to its data.
 const CALL_BYTES: usize = 128;
-/// Bytes of a type that a call names.
+/// Bytes that a call counts per type that it names.
 const TYPE_BYTES: usize = 64;
 
-/// Limits of what clients may leave in the queue.
+/// Limits of the queued client inputs.
 #[derive(Clone, Copy, Debug)]
 pub struct InputLimits {
-    /// Number of inputs.
+    /// Maximum number of inputs.
     pub count_max: usize,
-    /// Bytes of their calls.
+    /// Maximum bytes of their calls.
     pub bytes_max: usize,
 }
 
 impl InputLimits {
-    /// Limits of a peer: the inputs of some turns of the stream service.
+    /// Default limits of a peer: the inputs of a few turns of the stream service.
     pub const USUAL: InputLimits = InputLimits { count_max: 16_384, bytes_max: 32 << 20 };
 }
 
-/// Why an input was not taken.
+/// Reason why an input was not taken.
 #[derive(Debug, PartialEq, Eq)]
 pub enum InputPushError {
     /// Too many inputs of clients wait.
@@ -51,29 +51,29 @@ struct InputQueueState {
     inputs: VecDeque<StreamInput>,
     /// Number of the inputs that count against the limits.
     count: usize,
-    /// Bytes of these.
+    /// Bytes of these inputs.
     bytes: usize,
-    /// Servers with an [`StreamInput::JournalGrown`] in the queue.
+    /// Servers with a [`StreamInput::JournalGrown`] in the queue.
     grown_servers: BTreeSet<ServerId>,
     is_closed: bool,
 }
 
-/// The end of the queue that takes inputs.
+/// Sender of the queue.
 #[derive(Clone, Debug)]
 pub struct InputSender(Arc<InputQueue>);
 
-/// The end of the queue that gives inputs out. The queue is closed when this is dropped.
+/// Receiver of the queue. Dropping it closes the queue.
 #[derive(Debug)]
 pub struct InputReceiver(Arc<InputQueue>);
 
-/// Makes a queue. It exists before the stream service does, so that others can hold its end.
+/// Creates a queue. It exists before the stream service, so that other threads can hold its sender.
 pub fn inputs(limits: InputLimits) -> (InputSender, InputReceiver) {
     let (state, arrived, space_available) = (Mutex::default(), Condvar::new(), Condvar::new());
     let queue = Arc::new(InputQueue { limits, state, arrived, space_available });
     (InputSender(Arc::clone(&queue)), InputReceiver(queue))
 }
 
-/// Bytes that an input counts; `None` if it does not count.
+/// Returns the bytes that an input counts; `None` if it does not count.
 fn bytes(input: &StreamInput) -> Option<usize> {
     match input {
         StreamInput::Opened(..) | StreamInput::Answered { .. } => Some(CALL_BYTES),
@@ -121,9 +121,11 @@ impl InputQueue {
 impl InputSender {
     /// Adds an input without waiting.
     ///
-    /// Inputs of clients are refused beyond the limits. The others are always taken: there is one [`StreamInput::Closed`] for each
-    /// client that was taken, one [`StreamInput::Registered`] and [`StreamInput::Found`] for each request of the stream service, one
-    /// [`StreamInput::JournalGrown`] for each server, and the engine bounds [`StreamInput::Requested`].
+    /// Inputs of clients are refused beyond the limits. The others are always taken, since their number is bounded:
+    /// - one [`StreamInput::Closed`] for each client that was taken,
+    /// - one [`StreamInput::Registered`] or [`StreamInput::Found`] for each request of the stream service,
+    /// - one [`StreamInput::JournalGrown`] for each server,
+    /// - the number of [`StreamInput::Requested`] that the engine allows.
     ///
     /// # Errors
     /// The limits are reached, or the stream service has ended. The input is dropped.
@@ -140,7 +142,7 @@ impl InputSender {
         Ok(())
     }
 
-    /// Adds an input, and waits for room as long as the stream service lives.
+    /// Adds an input, and waits for room while the stream service runs.
     ///
     /// # Errors
     /// The stream service has ended. The input is dropped.
@@ -188,7 +190,7 @@ impl Drop for InputReceiver {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.is_closed = true;
-        // Dropping an input can tell that it has no answer, which takes locks of others.
+        // Dropping an input can send its missing answer, which takes other locks.
         let inputs = std::mem::take(&mut state.inputs);
         drop(state);
         self.0.space_available.notify_all();

@@ -1,4 +1,4 @@
-//! Streams of seed 003 at a peer: where they are stored, the thread that serves them, and the HTTP server through which clients come.
+//! Streams of seed 003 at a peer: their stores, the thread that serves them, and the HTTP server for clients.
 
 pub mod archive;
 mod client_memory;

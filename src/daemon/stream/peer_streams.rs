@@ -1,4 +1,4 @@
-//! The streams of a peer: opened with it, fed from its journal.
+//! The streams of a peer: opened when the peer starts, and fed from its journal.
 
 use super::error::StreamStorageError;
 use super::http::{self, HttpError, HttpServer};
@@ -35,19 +35,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The file of the streams in the data directory.
+/// File name of the streams in the data directory.
 const STREAMS_FILE: &str = "streams.db";
-/// As whom the journal is asked: no client, so that no question ends with one.
+/// Client as which the journal is queried. It is no real client, so that no query is cancelled with one.
 const QUERY_CLIENT: ClientId = ClientId(u32::MAX);
-/// How long the thread of the streams waits for room in the mailbox.
+/// Maximum time for which the stream service waits for room in the mailbox.
 const MAILBOX_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Why a peer has no streams.
+/// Reason why a peer has no streams.
 #[derive(Debug)]
 pub enum StreamsOpenError {
-    /// They cannot be stored.
+    /// The streams cannot be stored.
     Store(StreamStorageError),
-    /// Nobody can come for them.
+    /// Clients cannot connect to the streams.
     Http(HttpError),
 }
 
@@ -64,30 +64,30 @@ impl std::error::Error for StreamsOpenError {}
 
 /// The journal that streams are fed from.
 pub(crate) struct JournalSource {
-    /// Whose events are registered here.
+    /// The server whose events are registered here.
     pub(crate) server: ServerId,
-    /// Of each server the last event that it holds.
+    /// For each server, the last event in the journal.
     pub(crate) held: Vec<EventId>,
     pub(crate) reader: Arc<JournalReader>,
-    /// As whom events are registered.
+    /// The client as which events are registered.
     pub(crate) client: ClientId,
     pub(crate) mailbox: Arc<Mailbox>,
 }
 
-/// The streams. Who calls is shut out before the thread ends.
+/// The streams. The HTTP server is dropped before the stream service, so that no client calls it any more.
 #[derive(Debug)]
 pub(crate) struct PeerStreams {
     http: HttpServer,
-    /// How many there are, of those who may come.
+    /// Number of accounts that may connect.
     accounts: usize,
-    /// Whether clients have to encrypt, or may, for people.
+    /// TLS mode for the status: whether clients must or may encrypt.
     tls: Option<&'static str>,
     pub(crate) stream_requests: StreamRequests,
     _streams: StreamServiceHandle,
 }
 
 impl PeerStreams {
-    /// Opens the streams that the configuration names. `channel` is where news of the journal come, too.
+    /// Opens the configured streams. Reports of journal growth also arrive through `channel`.
     fn open(
         config: &Config,
         address: SocketAddr,
@@ -112,7 +112,7 @@ impl PeerStreams {
             access: Arc::new(Access { accounts: config.accounts.clone(), headers: false }),
             streams: config.streams.iter().map(|stream| stream.name.clone()).collect(),
             clients_max: config.listener_client_max,
-            // Several polls can be answered whatever is configured.
+            // Several polls can be answered, whatever limit is configured.
             bytes_max: config.listener_memory.max(4 * LIST_BYTES),
             is_trusted,
             tls: config.ftn18_tls.clone(),
@@ -128,7 +128,7 @@ impl PeerStreams {
         Ok(PeerStreams { http, accounts, tls, stream_requests: StreamRequests::new(inputs), _streams: streams })
     }
 
-    /// The part of `show status`.
+    /// Returns the part of `show status`.
     pub(crate) fn status(&self) -> Value {
         let counts = self.http.counts();
         let (bytes, evicted) = self.http.held();
@@ -160,7 +160,8 @@ fn open(config: &Config) -> Result<Box<dyn BatchStore>, StreamStorageError> {
 }
 
 impl Engine {
-    /// Opens the streams if clients can come for them. The journal is open then, and not yet shared with other peers.
+    /// Opens the streams if clients can connect to them. The journal must be open, and not yet shared with other
+    /// peers.
     pub(crate) fn open_streams(
         &mut self,
         now: ClockReading,
@@ -178,13 +179,13 @@ impl Engine {
     }
 }
 
-/// The journal of the peer, as the thread of the streams sees it.
+/// The journal of the peer, as the stream service sees it.
 struct PeerJournal {
     reader: Arc<JournalReader>,
     client: ClientId,
     mailbox: Arc<Mailbox>,
     inputs: InputSender,
-    /// The mailbox had no room.
+    /// True if the mailbox had no room at the last registration.
     is_mailbox_full: bool,
 }
 
@@ -192,7 +193,7 @@ impl JournalAccess for PeerJournal {
     fn register(&mut self, number: u64, registrations: Vec<Registration>) {
         let asker = EventRequester::Streams { client: self.client, number, inputs: self.inputs.clone() };
         let request = EventRequest::Register(registrations);
-        // Of many, only the first waits: a peer that is stopping takes none.
+        // Only the first of many registrations waits: a stopping peer takes none.
         let patience = if self.is_mailbox_full { Duration::ZERO } else { MAILBOX_PATIENCE };
         self.is_mailbox_full = self.mailbox.push(EngineCommand::AskEvents { asker, request }, patience).is_err();
         if self.is_mailbox_full {
@@ -202,7 +203,7 @@ impl JournalAccess for PeerJournal {
 
     fn report_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: MissedRange) {
         let lapsed = StreamServiceEvent::Lapsed { stream, consumer, missed };
-        // If the engine has ended, nobody hears it.
+        // If the engine has ended, nobody receives it.
         drop(self.mailbox.push(EngineCommand::StreamServiceEvent(Box::new(lapsed)), Duration::ZERO));
     }
 
@@ -218,7 +219,7 @@ impl JournalAccess for PeerJournal {
                     None
                 }
             };
-            // If the thread has ended, nobody waits for it.
+            // If the thread has ended, it waits for nothing.
             drop(inputs.push(StreamInput::Found { stream, after, found }));
         };
         if !self.reader.request(QUERY_CLIENT, query, Box::new(callback)) {

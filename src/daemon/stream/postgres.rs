@@ -1,11 +1,11 @@
 //! Streams in a PostgreSQL database, which several peers and applications can share.
 //!
-//! The tables are those of [`sqlite`](super::sqlite). What is done survives a crash of the server's host when it is answered, as long as the server
-//! has `fsync` on. Whoever changes something holds one lock of the database, as with SQLite, until that is stored: so ids rise in the order
-//! in which they can be read, without gaps, and nobody waits for somebody who waits for him. The events that are kept are always the last ones,
-//! which is why they are counted by their ids.
+//! The tables are those of [`sqlite`](super::sqlite). A step survives a crash of the server's host once it is
+//! answered, if the server runs with `fsync` on. Each writer holds one lock of the database until its change is
+//! committed, as with SQLite. So ids become readable in ascending order without gaps, and no deadlock can occur. The
+//! retained events are always the last ones, so they are counted by their ids.
 //!
-//! A server that is away is asked again with the next step, but a second after the last try at the earliest.
+//! The next step retries an unreachable server, but at the earliest one second after the last try.
 
 mod connection;
 mod outbox;
@@ -35,10 +35,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-/// After so long a server that is away is tried again: nobody waits for it with every step.
+/// Pause before an unreachable server is tried again, so that not every step waits for it.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Begins a step; the second number of the lock is that of our table, so that each schema has its own.
+/// Begins a step. The second number of the lock is the oid of our table, so that each schema has its own lock.
 const BEGIN: &str =
     "BEGIN; SELECT pg_advisory_xact_lock(1936027507, 'seqcast_streams'::regclass::oid::int4); SAVEPOINT step";
 
@@ -46,21 +46,21 @@ const BEGIN: &str =
 pub struct PostgresStreams {
     address: PostgresAddress,
     connection: Option<PostgresConnection>,
-    /// Why the last try to connect failed, and until when nobody tries again.
+    /// Time before which no new connection is tried, and the fault of the last try.
     backoff: Option<(Instant, StreamFault)>,
     batch: PostgresBatch,
 }
 
-/// Whether several steps are stored together.
+/// State of a batch of steps that are committed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PostgresBatch {
-    /// Each on its own.
+    /// No batch: each step is committed on its own.
     Inactive,
-    /// From the next step that changes something on.
+    /// A batch begins with the next step that changes something.
     Armed,
-    /// Something was changed, over the connection that there is.
+    /// Changes are pending on the current connection.
     Active,
-    /// The server has taken all of it back, for this reason.
+    /// The server has rolled back the batch, for this reason.
     RolledBack(StreamFault),
 }
 
@@ -74,13 +74,15 @@ impl fmt::Debug for PostgresStreams {
 }
 
 impl PostgresStreams {
-    /// Opens the database at `postgres://[user[:password]@]host[:port][/database]`, and makes our tables in its current schema.
+    /// Opens the database at `postgres://[user[:password]@]host[:port][/database]`, and creates our tables in its
+    /// current schema.
     ///
     /// # Errors
-    /// The address is none, the server is away, or the tables are not ours or of another version; nothing is changed then.
+    /// The address is invalid, the server is unreachable, or the tables are not ours or of another version. Nothing is
+    /// changed then.
     ///
     /// # Panics
-    /// Within an asynchronous task, which it would block; so does all else.
+    /// The caller is an asynchronous task, which this function would block. The other methods panic there as well.
     pub fn open(url: &str) -> Result<PostgresStreams, StreamStorageError> {
         let address =
             PostgresAddress::parse(url).map_err(|fault| StreamStorageError { at: "postgres".into(), fault })?;
@@ -110,7 +112,7 @@ impl PostgresStreams {
         Ok(self.connection.insert(connection))
     }
 
-    /// Does something over the connection, which is given up if nothing more comes of it.
+    /// Runs a step over the connection, which is dropped if it is no longer usable.
     fn run_step<T, E>(
         &mut self,
         bytes: usize,
@@ -126,7 +128,8 @@ impl PostgresStreams {
         done
     }
 
-    /// The same with nothing begun: a server that has closed the connection since, as one that was restarted has, is asked once more.
+    /// Runs a step outside a transaction. A server that has closed the connection since, as after a restart, is tried
+    /// once more.
     fn run_with_reconnect<T, E>(
         &mut self,
         bytes: usize,
@@ -144,13 +147,13 @@ impl PostgresStreams {
         }
     }
 
-    /// Whatever was begun is over.
+    /// Drops the connection and marks the batch as rolled back.
     fn abandon_batch(&mut self, fault: &StreamFault) {
         self.connection = None;
         self.batch = PostgresBatch::RolledBack(fault.clone());
     }
 
-    /// Does something as a whole, or not at all.
+    /// Runs a step as one transaction or savepoint, all or nothing.
     fn change<T>(
         &mut self,
         bytes: usize,
@@ -179,7 +182,7 @@ impl PostgresStreams {
                 if let Err(refused) =
                     self.run_with_reconnect(0, async |session: &PostgresSession| session.simple(BEGIN).await)
                 {
-                    // Over the next connection nothing is begun.
+                    // The next connection has no transaction.
                     self.connection = None;
                     return Err(refused);
                 }
@@ -199,7 +202,7 @@ impl PostgresStreams {
             match session.simple(end).await {
                 Err(StreamFault::Unreachable(why)) if done.is_ok() => Err(unknown(&why).into()),
                 Err(fault) if done.is_ok() => Err(fault.into()),
-                // Nobody goes on over this connection.
+                // The connection is not used any more.
                 Err(_) => Err(StreamFault::Unreachable("what was begun could not be taken back".into()).into()),
                 Ok(()) => done,
             }
@@ -210,7 +213,7 @@ impl PostgresStreams {
         done
     }
 
-    /// The same for what only the store can refuse.
+    /// Runs a change that only the store can refuse.
     fn change_unconditionally<T>(
         &mut self,
         step: impl AsyncFnOnce(&PostgresSession) -> Result<T, StepError>,
@@ -229,7 +232,7 @@ impl PostgresStreams {
             PostgresBatch::Active => {
                 let done = self.run_step(bytes, read_only);
                 if let Err(StreamStoreError::Store(fault)) = &done {
-                    // The server does nothing more within what was begun.
+                    // The server refuses all further statements of the transaction.
                     self.abandon_batch(&fault.clone());
                 }
                 done
@@ -241,7 +244,7 @@ impl PostgresStreams {
     }
 }
 
-/// The answer to the end of a transaction did not come.
+/// Returns the fault for a missing answer to the end of a transaction.
 fn unknown(why: &str) -> StreamFault {
     StreamFault::Unreachable(format!("{why}; it is not known whether what was done last is stored"))
 }
@@ -257,7 +260,7 @@ impl BatchStore for PostgresStreams {
             PostgresBatch::RolledBack(fault) => return Err(self.error(fault)),
             PostgresBatch::Active => {}
         }
-        // If the server has given the transaction up, the first of the two is refused; the second never would be.
+        // If the server has aborted the transaction, RELEASE is refused; a COMMIT alone would succeed.
         let done = self.run_step(0, async |session: &PostgresSession| session.simple("RELEASE step; COMMIT").await);
         done.map_err(|refused| {
             self.connection = None;
@@ -308,7 +311,7 @@ impl StreamStore for PostgresStreams {
             let before = found.contents.last;
             let (mut ids, mut new) = (Vec::with_capacity(events.len()), Vec::with_capacity(events.len()));
             let (mut changed, contents) = (BTreeSet::new(), &mut found.contents);
-            // Of each server the stamps of what may have been posted.
+            // Stamps of events that may have been posted, by server.
             let mut posted = BTreeMap::new();
             for event in events {
                 let NewEvent { data, origin, stamp, .. } = event;
@@ -451,7 +454,7 @@ impl StreamStore for PostgresStreams {
         count_max: usize,
     ) -> Result<Vec<PostedEvent>, StreamStorageError> {
         let names: Vec<&str> = streams.iter().map(StreamName::as_str).collect();
-        // Mostly there is nothing, and then nobody is to wait.
+        // Usually nothing is posted, and then no lock is taken.
         if self.read_only(0, async |session: &PostgresSession| outbox::is_empty(session, &names).await)? {
             return Ok(Vec::new());
         }

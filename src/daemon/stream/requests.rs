@@ -1,4 +1,4 @@
-//! Programs that ask about streams: from the engine to the thread of the streams, and back through the mailbox.
+//! Stream requests of programs: from the engine to the stream service, and back through the mailbox.
 
 use super::input_queue::InputSender;
 use super::service_thread::{AnswerCallback, StreamInput};
@@ -17,22 +17,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requests of one client that wait, at most.
+/// Maximum number of pending requests of one client.
 const CLIENT_WAITING_MAX: usize = 1024;
-/// Requests of one client that wait for events, at most,
+/// Maximum number of pending reads of one client.
 const CLIENT_READS_MAX: usize = 16;
-/// and of all clients: the answers may be large.
+/// Maximum number of pending reads of all clients: the answers may be large.
 const READS_MAX: usize = 64;
-/// Bytes of events that wait to be added, at most; a client of which nothing else waits may have one more event.
+/// Maximum bytes of events that wait to be added. A client without other pending bytes may exceed it by one event.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
-/// Where programs hear of consumers that have lapsed.
+/// Subject of the advisories about lapsed consumers.
 const LAPSED: &str = "_RV.ERROR.SYSTEM.STREAM.LAPSED";
 
-/// Who asked.
+/// The requester of a stream request.
 #[derive(Clone, Debug)]
 pub(crate) enum StreamRequester {
-    /// An attached program, with its number for the request.
+    /// An attached program, with its request number.
     Attached(ClientId, u64),
     /// A program in the same process.
     Embedded(ClientId, Sender<Result<StreamAnswer, StreamRefusal>>),
@@ -46,7 +46,7 @@ impl StreamRequester {
     }
 }
 
-/// What requests count while they wait.
+/// Cost of pending requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StreamRequestCost {
     requests: usize,
@@ -81,7 +81,7 @@ impl StreamRequestCost {
     }
 }
 
-/// What waits for the thread of the streams.
+/// Requests that wait for the stream service.
 #[derive(Debug)]
 pub(crate) struct StreamRequests {
     inputs: InputSender,
@@ -90,17 +90,17 @@ pub(crate) struct StreamRequests {
 }
 
 impl StreamRequests {
-    /// Nothing yet; `inputs` is where requests go.
+    /// Creates an empty set; `inputs` is the queue that takes the requests.
     pub(crate) fn new(inputs: InputSender) -> StreamRequests {
         StreamRequests { inputs, all: StreamRequestCost::default(), clients: BTreeMap::new() }
     }
 
-    /// Requests that wait.
+    /// Returns the number of pending requests.
     pub(crate) fn waiting(&self) -> usize {
         self.all.requests
     }
 
-    /// Hands a request to the thread. What comes of it comes through the mailbox.
+    /// Hands a request to the stream service. The answer arrives through the mailbox.
     fn begin(
         &mut self,
         mailbox: &Arc<Mailbox>,
@@ -118,7 +118,7 @@ impl StreamRequests {
         self.clients.insert(client, own.and(cost));
         let waiting = AnswerGuard { mailbox: Arc::clone(mailbox), asked: Some((asker.clone(), cost)) };
         let answered: AnswerCallback = Box::new(move |answer| waiting.answer(answer));
-        // If the thread has ended, the request is dropped, and answered by that.
+        // If the thread has ended, the request is dropped, which answers it.
         drop(self.inputs.push(StreamInput::Requested(request, answered)));
         Ok(())
     }
@@ -132,7 +132,7 @@ impl StreamRequests {
     }
 }
 
-/// Somebody who waits for an answer.
+/// Guard of a requester that waits for an answer.
 struct AnswerGuard {
     mailbox: Arc<Mailbox>,
     asked: Option<(StreamRequester, StreamRequestCost)>,
@@ -159,17 +159,17 @@ impl Drop for AnswerGuard {
     }
 }
 
-/// What the thread of the streams tells.
+/// A report of the stream service.
 #[derive(Debug)]
 pub(crate) enum StreamServiceEvent {
-    /// What became of a request.
+    /// The answer to a request.
     CallResult { asker: StreamRequester, cost: StreamRequestCost, answer: Result<StreamAnswer, StreamRefusal> },
-    /// A consumer has lapsed, or missed more since.
+    /// A consumer has lapsed, or has missed more events since.
     Lapsed { stream: StreamName, consumer: Consumer, missed: MissedRange },
 }
 
 impl Engine {
-    /// Somebody asks something about streams; refused at once, or told later.
+    /// Starts a stream request. It is refused at once, or answered later.
     pub(crate) fn request_stream(&mut self, asker: StreamRequester, request: StreamRequest) {
         let begun = match (self.is_running(), self.events.stream_requests()) {
             (false, _) => Err(StreamRefusal::stopping()),
@@ -181,7 +181,7 @@ impl Engine {
         }
     }
 
-    /// The thread of the streams tells something.
+    /// Handles a report of the stream service.
     pub(crate) fn on_streams(&mut self, now: ClockReading, told: StreamServiceEvent) {
         match told {
             StreamServiceEvent::CallResult { asker, cost, answer } => {
@@ -215,14 +215,14 @@ impl Engine {
         match asker {
             StreamRequester::Attached(client, id) => {
                 let Some(connection) = self.clients.connection(client) else { return };
-                // After BYE nothing is said any more.
+                // After BYE the peer sends no more answers.
                 if !connection.flow.is_closing {
                     let answer =
                         if connection.outbox.exceeds_answer_limit() { Err(StreamRefusal::busy()) } else { answer };
                     self.clients.answer(client, &PeerFrame::Streams { id, answer });
                 }
             }
-            // Who asked may have stopped waiting.
+            // The requester may have stopped waiting.
             StreamRequester::Embedded(_, told) => drop(told.send(answer)),
         }
     }

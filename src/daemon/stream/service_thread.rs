@@ -1,4 +1,5 @@
-//! The thread that serves streams. What comes in meanwhile is done together, stored together, and then told.
+//! The thread that serves streams. Inputs that arrive meanwhile are processed together, stored together, and then
+//! answered.
 
 use super::error::StreamStorageError;
 use super::input_queue::{InputReceiver, InputSender};
@@ -23,111 +24,112 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Inputs that are taken at a time.
+/// Maximum number of inputs per turn.
 const INPUTS_PER_TURN: usize = 4096;
-/// When to try again what could not be read.
+/// Pause before a failed read is retried.
 const RETRY_TIME: Duration = Duration::from_secs(1);
 
-/// What the thread is told.
+/// An input to the stream service.
 pub enum StreamInput {
-    /// A client has connected; this takes what it is told.
+    /// A client has connected; the callback takes its messages.
     Opened(ConnectionId, ClientCallback),
-    /// It calls.
+    /// A client calls.
     Called {
-        /// Which client.
+        /// The client.
         conn: ConnectionId,
         /// Its number for the call.
         call: CallId,
-        /// The place of the stream in the settings.
+        /// Index of the stream in the settings.
         stream: usize,
-        /// Who it is.
+        /// The user of the client.
         user: UserName,
-        /// What it wants.
+        /// The call.
         what: Call,
     },
-    /// It has answered a group.
+    /// A client has answered a group.
     Answered {
-        /// Which client.
+        /// The client.
         conn: ConnectionId,
-        /// Which of its consumers.
+        /// Its consumer.
         push: PushId,
-        /// The number of the group.
+        /// Number of the group.
         seq: u32,
-        /// Whether the group is accepted.
+        /// True if the client accepts the group.
         is_accepted: bool,
     },
-    /// It is gone.
+    /// A client is gone.
     Closed(ConnectionId),
-    /// A program asks; this takes the answer.
+    /// A program sends a request; the callback takes the answer.
     Requested(StreamRequest, AnswerCallback),
-    /// What was to be registered is, or is not.
+    /// The outcome of a registration.
     Registered {
-        /// Which request.
+        /// Number of the registration.
         number: u64,
-        /// As what.
+        /// Id of the event, or the refusal.
         registered: Result<EventId, EventRefusal>,
     },
-    /// These events did not come by the bus as they were registered: they are fetched, and stored next.
+    /// These events were fetched, because they did not arrive on the bus when they were registered. They are stored
+    /// next.
     FetchedEvent(Vec<FetchedEvent>),
     /// The journal holds more events of this server.
     JournalGrown(ServerId),
-    /// What the journal holds.
+    /// The result of a journal query.
     Found {
-        /// For this stream.
+        /// Index of the stream.
         stream: usize,
-        /// Behind this.
+        /// The event behind which the query began.
         after: EventId,
-        /// `None` if it could not be looked at.
+        /// `None` if the journal could not be read.
         found: Option<QueryPage>,
     },
-    /// The end.
+    /// The thread stops.
     Stop,
 }
 
-/// What a client is told.
+/// A message to a client.
 #[derive(Clone, Debug)]
 pub enum ClientMessage {
-    /// A call is done.
+    /// The result of a call.
     CallResult(CallId, Result<CallResult, CallFault>),
     /// A group is pushed.
     Group {
-        /// To this consumer.
+        /// The consumer.
         push: PushId,
-        /// With the interface of this version.
+        /// Version of the consumer's interface.
         version: Version,
-        /// Under this number.
+        /// Number of the group.
         seq: u32,
         /// The events.
         events: Arc<Vec<StreamEvent>>,
     },
-    /// Nothing more is pushed to this consumer.
+    /// The push to a consumer ends.
     PushEnd {
-        /// Which one.
+        /// The consumer.
         push: PushId,
-        /// Whether the connection is to be closed.
+        /// True if the connection is to be closed.
         is_closed: bool,
     },
 }
 
-/// Takes what a client is told; must not wait.
+/// Callback that takes the messages to a client. It must not block.
 pub type ClientCallback = Box<dyn Fn(ClientMessage) + Send>;
 
-/// Takes the answer to a request; must not wait.
+/// Callback that takes the answer to a request. It must not block.
 pub type AnswerCallback = Box<dyn FnOnce(Result<StreamAnswer, StreamRefusal>) + Send>;
 
-/// The journal of the peer, as the thread sees it. What comes of it are inputs.
+/// The journal of the peer, as the stream service sees it. Results arrive as inputs.
 pub trait JournalAccess: Send {
     /// Registers events as a session: [`StreamInput::Registered`] follows.
     fn register(&mut self, number: u64, registrations: Vec<Registration>);
 
-    /// Finds the events of the server behind one: [`StreamInput::Found`] follows.
+    /// Finds the events of a server behind `after`: [`StreamInput::Found`] follows.
     fn find(&mut self, stream: usize, after: EventId);
 
-    /// Tells programs that a consumer has lapsed.
+    /// Notifies programs that a consumer has lapsed.
     fn report_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: MissedRange);
 }
 
-/// The thread. It ends when this is dropped, with what it was told before.
+/// Handle of the thread. Dropping it stops the thread after all earlier inputs.
 #[derive(Debug)]
 pub struct StreamServiceHandle {
     inputs: InputSender,
@@ -160,10 +162,10 @@ impl fmt::Debug for StreamInput {
 }
 
 impl StreamServiceHandle {
-    /// Serves these streams of the server, of which the journal holds events up to `held`.
+    /// Serves these streams of the server. The journal holds events up to `held`.
     ///
     /// # Errors
-    /// The store cannot be read, or the system makes no thread.
+    /// The store cannot be read, or the system cannot create the thread.
     pub fn start(
         mut store: Box<dyn BatchStore>,
         settings: Settings,
@@ -191,7 +193,7 @@ impl StreamServiceHandle {
 
 impl Drop for StreamServiceHandle {
     fn drop(&mut self) {
-        // If it has panicked, it has told what went wrong.
+        // A thread that panicked has already reported the fault.
         drop(self.inputs.push(StreamInput::Stop));
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
@@ -205,9 +207,9 @@ struct StreamServiceLoop {
     events: Box<dyn JournalAccess>,
     inputs: InputReceiver,
     clients: BTreeMap<ConnectionId, ClientCallback>,
-    /// Who waits for an answer, by its number.
+    /// Callbacks of requests without an answer yet, by number.
     pending_answers: BTreeMap<u64, AnswerCallback>,
-    /// The number of the next one.
+    /// Number of the next one.
     next_number: u64,
 }
 
@@ -236,8 +238,8 @@ impl StreamServiceLoop {
         }
     }
 
-    /// Goes back to what is stored, when that can be read again. Until then whoever calls is told why nothing is done, and events wait in the
-    /// journal. Gives whether to go on.
+    /// Returns to the stored state, once it can be read again. Until then calls are answered with the fault, and
+    /// events wait in the journal. Returns false if the thread must stop.
     fn roll_back(&mut self, error: StreamStorageError) -> bool {
         let mut why = error.to_string();
         let mut is_away = false;
@@ -262,7 +264,7 @@ impl StreamServiceLoop {
         true
     }
 
-    /// Takes an input without the store. Gives whether to go on.
+    /// Handles an input without the store. Returns false if the thread must stop.
     fn refuse(&mut self, input: StreamInput, why: &str) -> bool {
         match input {
             StreamInput::Called { conn, call, .. } => {
@@ -275,7 +277,7 @@ impl StreamServiceLoop {
                 answered(Err(StreamRefusal::new(StreamRefusalKind::Unavailable, why)));
                 true
             }
-            // It is found again later.
+            // A later query finds the events again.
             StreamInput::Found { stream, after, .. } => self.take(StreamInput::Found { stream, after, found: None }),
             StreamInput::Opened(..)
             | StreamInput::Answered { .. }
@@ -287,7 +289,7 @@ impl StreamServiceLoop {
         }
     }
 
-    /// Tells what was to be told, but for what could not be stored.
+    /// Flushes the pending effects; those that depend on the failed store become errors.
     fn flush_failed_effects(&mut self, why: &str) {
         self.flush_effects_with(|effect| match effect {
             StreamEffect::CallResult { conn, call, done: Ok(_) } => {
@@ -297,13 +299,13 @@ impl StreamServiceLoop {
                 let refusal = StreamRefusal::new(StreamRefusalKind::Unavailable, why);
                 Some(StreamEffect::Answered { number, answer: Err(refusal) })
             }
-            // Whoever is pushed to comes again.
+            // A consumer that is pushed to registers again.
             StreamEffect::Group { .. } => None,
             effect => Some(effect),
         });
     }
 
-    /// Gives whether to go on.
+    /// Handles an input. Returns false if the thread must stop.
     fn take(&mut self, input: StreamInput) -> bool {
         let now = Clock::now();
         match input {

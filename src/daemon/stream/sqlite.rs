@@ -1,16 +1,17 @@
-//! Streams in a SQLite file: of a peer's own, or that of an application, which then adds events within its own transactions.
+//! Streams in a SQLite file: the peer's own, or that of an application, which adds events within its own transactions.
 //!
 //! | table | a row is |
 //! |---|---|
-//! | `seqcast_streams` | a stream: its last id, and how many events with how many bytes are kept |
-//! | `seqcast_events` | an event that is kept |
+//! | `seqcast_streams` | a stream: its last id, and the number and bytes of its retained events |
+//! | `seqcast_events` | a retained event |
 //! | `seqcast_consumers` | a registered consumer |
-//! | `seqcast_outbox` | an event that an application has posted, and that stands in no stream yet |
-//! | `seqcast_covered` | up to where the journal of a server was looked through for a stream |
+//! | `seqcast_outbox` | an event that an application has posted, and that is in no stream yet |
+//! | `seqcast_covered` | the position up to which the journal of a server was scanned for a stream |
 //! | `seqcast_version` | the version of these tables; one row |
 //!
-//! What is done survives a crash of the host when it is answered: WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>). Several steps
-//! between [`BatchStore::begin`] and [`BatchStore::commit`] share the waiting for the disk.
+//! A step survives a crash of the host once it is answered: WAL with `synchronous=FULL`
+//! (<https://sqlite.org/wal.html>). Several steps between [`BatchStore::begin`] and [`BatchStore::commit`] share the
+//! wait for the disk.
 
 mod outbox;
 
@@ -33,9 +34,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transac
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Of the tables; a file of any other is refused.
+/// Version of the tables; a file of any other version is refused.
 const VERSION: i64 = 1;
-/// What the application ids of other files of ours begin with: "sq".
+/// Prefix of the application ids of our other files: "sq".
 const OTHER_APPLICATION_PREFIX: i32 = 0x7371;
 
 const SCHEMA: &str = "
@@ -95,26 +96,27 @@ pub struct SqliteStreams {
     batch: SqliteBatch,
 }
 
-/// Whether several steps are stored together.
+/// State of a batch of steps that are committed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SqliteBatch {
-    /// Each on its own.
+    /// No batch: each step is committed on its own.
     Inactive,
-    /// From the next step that changes something on.
+    /// A batch begins with the next step that changes something.
     Armed,
-    /// Others hold the file: nobody waits for it once more.
+    /// Other processes hold the file; the batch does not wait for it again.
     Busy,
-    /// Something was changed.
+    /// Changes are pending.
     Active,
-    /// SQLite has taken all of it back, as the disk is full or fails.
+    /// SQLite has rolled back the batch, because the disk is full or fails.
     RolledBack,
 }
 
 impl SqliteStreams {
-    /// Opens the file, or makes it, with our tables in it. Other processes of this host may have it open.
+    /// Opens the file, or creates it, with our tables in it. Other processes of this host may have it open.
     ///
     /// # Errors
-    /// It is none of SQLite, our tables in it are of another version, or the system refuses it; nothing is changed then.
+    /// The file is not a SQLite file, our tables in it are of another version, or the system refuses it. Nothing is
+    /// changed then.
     pub fn open(path: &Path) -> Result<SqliteStreams, StreamStorageError> {
         let wrong = |fault| StreamStorageError { at: path.display().to_string(), fault };
         check_header(path).map_err(|why| wrong(file_error(why)))?;
@@ -132,7 +134,7 @@ impl SqliteStreams {
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "FULL")?;
             if !is_ours {
-                // Another process may be making them too.
+                // Another process may be creating them too.
                 let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 if !check_version(&transaction)? {
                     transaction.execute_batch(SCHEMA)?;
@@ -153,7 +155,7 @@ impl SqliteStreams {
         StreamStorageError::refused(&self.path.display().to_string(), refused)
     }
 
-    /// Does something as a whole, or not at all.
+    /// Runs a step as one transaction or savepoint, all or nothing.
     fn change<T>(
         &mut self,
         step: impl FnOnce(&Connection) -> Result<T, StepError>,
@@ -176,7 +178,7 @@ impl SqliteStreams {
             self.connection.execute_batch(begin)?;
             let done = step(&self.connection).and_then(|done| Ok(self.connection.execute_batch(end).map(|()| done)?));
             if done.is_err() {
-                // If it is over already, there is nothing to take back.
+                // If the transaction is over already, nothing remains to roll back.
                 drop(self.connection.execute_batch(back));
             }
             done
@@ -188,7 +190,7 @@ impl SqliteStreams {
         done
     }
 
-    /// The same for what only the store can refuse.
+    /// Runs a change that only the store can refuse.
     fn change_unconditionally<T>(
         &mut self,
         step: impl FnOnce(&Connection) -> Result<T, StepError>,
@@ -216,7 +218,7 @@ pub(super) fn file_error(why: SqliteFileError) -> StreamFault {
     }
 }
 
-/// Whether our tables are there; an error if they are of another version, or not ours.
+/// Returns whether our tables exist; an error if they are of another version, or not ours.
 fn check_version(connection: &Connection) -> Result<bool, StreamFault> {
     let names = "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'seqcast_*' AND type = 'table'";
     if connection.query_row(names, [], |row| row.get::<_, i64>(0))? == 0 {
@@ -238,7 +240,7 @@ fn event_id(row: &Row<'_>, from: usize) -> Result<EventId, StreamFault> {
     Ok(EventId { server: ServerId(row.get(from)?), session, instance })
 }
 
-/// Number and contents of a stream; `None` if nothing was ever done with it.
+/// Finds number and contents of a stream; `None` if the stream was never used.
 fn find(connection: &Connection, stream: &StreamName) -> Result<Option<(i64, Contents)>, StreamFault> {
     let mut find =
         connection.prepare_cached("SELECT number, last, events, bytes FROM seqcast_streams WHERE name = ?")?;
@@ -348,7 +350,7 @@ impl BatchStore for SqliteStreams {
             SqliteBatch::Active => {}
         }
         self.connection.execute_batch("COMMIT").map_err(|error| {
-            // If it is over already, there is nothing to take back.
+            // If the transaction is over already, nothing remains to roll back.
             drop(self.connection.execute_batch("ROLLBACK"));
             self.error(error.into())
         })
@@ -470,7 +472,7 @@ impl StreamStore for SqliteStreams {
                 }
                 page.covered = found;
             }
-            // What came in between is behind that.
+            // Events added meanwhile come after that.
             page.covered = page.covered.max(contents.last);
             Ok(page)
         })
@@ -559,7 +561,7 @@ impl StreamStore for SqliteStreams {
         count_max: usize,
     ) -> Result<Vec<PostedEvent>, StreamStorageError> {
         let names = outbox::names(streams);
-        // Mostly there is nothing, and then nobody is to wait.
+        // Usually nothing is posted, and then no lock is taken.
         if self.read_only(|connection| outbox::is_empty(connection, &names))? {
             return Ok(Vec::new());
         }

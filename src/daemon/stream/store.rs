@@ -1,23 +1,24 @@
-//! What a store of streams does in a peer, beside what every store does.
+//! Operations of a peer's stream store, in addition to those of every store.
 
 use super::error::StreamStorageError;
 use crate::event::stream::store::StreamStore;
 
-/// A store that can store several steps together, so that they share the waiting for the disk.
+/// A store that can commit several steps together, so that they share the wait for the disk.
 pub trait BatchStore: StreamStore<Error = StreamStorageError> + Send {
-    /// What is done from now on is stored together by [`commit`](BatchStore::commit). A step that is refused changes nothing, and the
-    /// others stand. Others can write until something is changed.
+    /// Begins a batch, which [`commit`](BatchStore::commit) stores as a whole. A refused step changes nothing, and the
+    /// other steps remain. Other processes can write until the first change.
     fn begin(&mut self);
 
-    /// Stores what was done since it was begun; it survives a crash of the host then.
+    /// Commits the steps since the batch began. They survive a crash of the host then.
     ///
     /// # Errors
-    /// It cannot be stored, and nothing of it was done; or the store is away, and it may not be known whether it was.
+    /// The batch cannot be stored, and none of it was done. Or the store is unreachable, and the outcome may be
+    /// unknown.
     fn commit(&mut self) -> Result<(), StreamStorageError>;
 
-    /// Where it is, for people; without any password.
+    /// Returns the location of the store for messages, without any password.
     fn place(&self) -> String;
 
-    /// Whether other peers may have the same streams in it.
+    /// Returns whether other peers may have the same streams in it.
     fn is_shared(&self) -> bool;
 }

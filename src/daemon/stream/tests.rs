@@ -1,4 +1,4 @@
-//! What every store must do, beside its twin in memory: shared by the tests of each.
+//! Tests that every store must pass, against its twin in memory.
 
 use super::store::BatchStore;
 use crate::event::model::{EventId, Json, ServerId};
@@ -36,8 +36,8 @@ pub(super) fn refusal<T: Debug, E: Debug>(result: Result<T, StreamStoreError<E>>
     })
 }
 
-/// Random histories, step by step; in some, several steps are stored together. `open` gives the same store for the same seed, `post` posts as
-/// an application does.
+/// Runs random histories, step by step; some of them store several steps together. `open` returns the same store for
+/// the same seed. `post` posts as an application does.
 pub(super) fn check_beside_twin<S: BatchStore>(
     seeds: u64,
     open: impl Fn(u64) -> S,
@@ -64,7 +64,7 @@ pub(super) fn check_beside_twin<S: BatchStore>(
                     let mut events = Vec::new();
                     for _ in 0..rng.below(5) {
                         let server = rng.below(2);
-                        // Now and then what was there already.
+                        // Some events were there already.
                         let session = &mut sessions[server as usize];
                         *session = (*session + 1).saturating_sub(3 * u64::from(rng.chance(0.1))).max(1);
                         let origin = EventId { server: ServerId(server as u32), session: *session, instance: 1 };
@@ -145,7 +145,7 @@ pub(super) fn check_beside_twin<S: BatchStore>(
     }
 }
 
-/// `open` gives the same store each time.
+/// Checks batches; `open` returns the same store each time.
 pub(super) fn check_batches<S: BatchStore>(open: impl Fn() -> S) {
     let (stream, who): (StreamName, Consumer) = ("main".parse().unwrap(), "a:X".parse().unwrap());
     let mut rng = Rng::new(1);
@@ -163,7 +163,7 @@ pub(super) fn check_batches<S: BatchStore>(open: impl Fn() -> S) {
     store.commit().unwrap();
     assert_eq!(other.contents(&stream).unwrap().last, sid(1));
     assert_eq!(other.consumers(&stream).unwrap().len(), 1);
-    // What was begun and not stored was never done.
+    // A batch that was not committed leaves no trace.
     store.begin();
     store.remove(&stream, &who).unwrap();
     drop(store);

@@ -1,4 +1,5 @@
-//! The WebSockets of the FTN18 listener: messages in both directions, and how each connection ends (RFC 6455, section 5.5.1).
+//! The WebSockets of the FTN18 listener: messages in both directions, and the closing of each connection (RFC 6455,
+//! section 5.5.1).
 
 use super::http::{
     BUSY, BYTE_TIME, ConnectionGuard, HttpCounts, Overload, PING_TIME, RequestContext, STALLED, StreamClient,
@@ -14,24 +15,24 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tungstenite::Error;
 
-/// Bytes of a message that are read. One of more than [`MESSAGE_BYTES`] is refused after it has been read, since a connection
-/// that ends with unread bytes is reset, and the client would not see the Close frame.
+/// Maximum bytes of a message that are read. A message of more than [`MESSAGE_BYTES`] is read before it is refused. A
+/// connection that ends with unread bytes is reset, and the client would not see the Close frame.
 pub(super) const MESSAGE_BYTES_READ: usize = 4 * MESSAGE_BYTES;
 /// Maximum time for a client to answer a Close frame.
 pub(super) const CLOSE_TIME: Duration = Duration::from_secs(1);
-/// Time between two looks at the number of open connections, while the server ends.
+/// Interval between checks of the number of open connections, while the server stops.
 const CLOSE_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Why the server ends a connection.
+/// Reason why the server ends a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseReason {
-    /// The client has closed it, or is gone.
+    /// The client has closed the connection, or is gone.
     Client,
     /// The peer stops.
     Stopping,
     /// The client does not answer, or does not read.
     Stalled,
-    /// The client holds most of the memory of all clients.
+    /// The client holds the most memory of all clients.
     Evicted,
     /// More messages wait for the client than it may leave unread.
     Slow,
@@ -64,7 +65,7 @@ impl CloseReason {
         })
     }
 
-    /// Returns why nothing more can be read.
+    /// Returns the reason why nothing more can be read.
     fn of(error: axum::Error) -> CloseReason {
         match error.into_inner().downcast_ref::<Error>() {
             Some(Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake)) => {
@@ -89,7 +90,7 @@ pub(super) async fn wait_until_closed(counts: &HttpCounts) {
 
 /// Serves a WebSocket until it ends.
 pub(super) async fn serve_websocket(context: RequestContext, mut socket: WebSocket, stream: usize) {
-    // The server takes the connection for ended when it has become a WebSocket.
+    // The HTTP server counts the connection as ended when it becomes a WebSocket.
     let _place = ConnectionGuard::new(&context.shared.counts);
     let counts = &context.shared.counts;
     counts.websockets.fetch_add(1, Ordering::Relaxed);
@@ -143,7 +144,7 @@ async fn exchange(
     let mut session = context.session(true);
     let (client, mut told) = StreamClient::open(context).ok_or(CloseReason::Overload)?;
     let mut is_pinged = false;
-    // What the client holds: an answer that is sent next, and groups until it has answered them.
+    // Memory held by the client: the answer that is sent next, and the groups that it has not answered.
     let (mut answer, mut groups) = (None, BTreeMap::new());
     loop {
         while let Some(output) = session.poll_output() {
@@ -182,7 +183,7 @@ async fn exchange(
                 session.on_message(text(&bytes)?);
             }
             () = tokio::time::sleep(PING_TIME) => {
-                // What it answers is not read while it has asked for so much.
+                // While the client has the maximum number of pending requests, its pong is not read.
                 if std::mem::replace(&mut is_pinged, true) && !session.is_full() {
                     return Err(CloseReason::Stalled);
                 }

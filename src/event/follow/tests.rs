@@ -1,4 +1,4 @@
-//! Steps one by one, and random histories of a server, the bus and one that follows.
+//! Single steps, and random histories of a server, the bus and a follower.
 
 use super::*;
 use crate::event::model::Registration;
@@ -43,7 +43,7 @@ fn follower(patterns: &[&str]) -> Follower {
     Follower::new(ServerId(1), types(patterns), [])
 }
 
-/// All that is to be done now.
+/// Returns all actions that are due now.
 fn steps(follower: &mut Follower, now: Instant) -> Vec<FollowerAction> {
     let mut steps = Vec::new();
     while let Some(step) = follower.poll(now) {
@@ -74,11 +74,11 @@ fn what_is_missing_is_asked_for_and_the_rest_is_taken_as_it_comes() {
     follower.on_announcement(at(0), epoch(9), said(behind_2, behind_2, Vec::new()));
     let begun = FollowerAction::Report(FollowerNotice::Begun { publisher: epoch(9), after: place(0, 0) });
     assert_eq!(steps(&mut follower, at(0)), [begun, asks(1, place(0, 0), &["a/*"])]);
-    // What comes while an answer is awaited is kept, also what the answer may hold too.
+    // Announcements received during a request are buffered, even if the answer may contain their events.
     follower.on_announcement(at(1), epoch(9), said(behind_2, behind_3, vec![event(3, 1, "a/b"), event(3, 2, "b")]));
     assert_eq!(steps(&mut follower, at(1)), []);
     follower.on_page(at(2), epoch(9), 1, page(place(2, 4), vec![event(2, 2, "a")]));
-    // The answer ends before the place that was announced: something may stand between.
+    // The answer ends before the announced position: events may be missing between them.
     assert_eq!(
         steps(&mut follower, at(2)),
         [FollowerAction::Store(vec![event(2, 2, "a")]), asks(2, place(2, 4), &["a/*"])]
@@ -94,7 +94,7 @@ fn what_is_missing_is_asked_for_and_the_rest_is_taken_as_it_comes() {
         rows(&follower),
         [ServerStatus { covered: behind_4, publisher: Some(epoch(9)), standing: ReplicationState::Live }]
     );
-    // Nothing new, then something that shows that something did not come.
+    // The first announcement has nothing new. The next one shows that events are missing.
     follower.on_announcement(at(5), epoch(9), said(behind_4, behind_4, Vec::new()));
     assert_eq!(steps(&mut follower, at(5)), []);
     follower.on_announcement(at(6), epoch(9), said(place(5, INSTANCE_END), place(6, 1), vec![event(6, 1, "a")]));
@@ -134,7 +134,7 @@ fn who_does_not_answer_is_asked_again_ever_more_rarely_and_forgotten_when_away()
         for step in steps(&mut follower, at(now)) {
             match step {
                 FollowerAction::Ask { .. } => asked.push(now),
-                // An answer to another question, or of somebody else, does not count.
+                // An answer to another request, or of another server, is ignored.
                 FollowerAction::Report(FollowerNotice::Unanswered(_)) => {
                     follower.on_page(at(now), epoch(9), 99, page(place(1, 0), Vec::new()));
                     follower.on_page(at(now), epoch(8), 1, page(place(1, 0), Vec::new()));
@@ -188,7 +188,7 @@ fn what_makes_no_sense_is_ignored() {
         follower.on_announcement(at(0), epoch(9), said(since, until, events.clone()));
         assert_eq!(steps(&mut follower, at(0)), [], "{since} {until} {events:?}");
     }
-    // Of itself, or of who may not register yet.
+    // The server is the local one, or does not hold its id yet.
     let own = EventId { server: ServerId(1), session: 0, instance: 0 };
     follower.on_announcement(at(0), epoch(9), said(own, own, Vec::new()));
     follower.on_announcement(
@@ -199,7 +199,7 @@ fn what_makes_no_sense_is_ignored() {
     assert_eq!(steps(&mut follower, at(0)), []);
     follower.on_announcement(at(0), epoch(9), said(place(1, 0), place(1, 0), Vec::new()));
     assert_eq!(steps(&mut follower, at(0)).len(), 2);
-    // An answer that would be asked for again for ever.
+    // An answer without progress would be requested forever.
     follower.on_page(
         at(0),
         epoch(9),
@@ -219,10 +219,10 @@ fn a_journal_that_has_gone_back_is_told_once() {
     let went_back = FollowerNotice::WentBack { covered: place(5, 0), until: place(3, 1) };
     assert_eq!(told[1..], [FollowerAction::Report(went_back), asks(1, place(5, 0), &["*"])]);
     assert_eq!(rows(&follower)[0].standing, ReplicationState::WentBack);
-    // It is beyond that, but what it registered under ids that were known is not here.
+    // The server has passed that position, but its events under reused ids are not stored here.
     follower.on_announcement(at(4), epoch(9), said(place(6, 1), place(6, 1), Vec::new()));
     assert_eq!(rows(&follower)[0].standing, ReplicationState::WentBack);
-    // What is announced may come later than a page with all of that.
+    // An announcement may arrive later than a page with all of its events.
     let mut follower = Follower::new(ServerId(1), types(&["*"]), []);
     follower.on_announcement(at(0), epoch(9), said(place(1, 1), place(1, 1), Vec::new()));
     steps(&mut follower, at(0));
@@ -276,20 +276,20 @@ fn a_session_is_announced_in_parts_that_fit() {
     assert!(parts.iter().all(Announcement::is_sound));
 }
 
-/// A server, the bus, and one that follows, which may both begin anew at any time.
+/// A server, the bus and a follower; server and follower may restart at any time.
 struct World {
     rng: Rng,
     sequencer: EventSequencer,
     origin: MemoryJournal,
-    /// The run of the server.
+    /// Epoch of the server.
     epoch: u64,
     last: EventId,
     follower: Follower,
     copy: MemoryJournal,
-    /// Announcements and answers on their way: when they come, of which run.
+    /// Announcements and answers in transit: their arrival times and epochs.
     coming: Vec<(u64, u64, Coming)>,
     loss: f64,
-    /// How much of what is stored is announced.
+    /// Probability that a stored session is announced.
     announces: f64,
 }
 
@@ -316,7 +316,7 @@ impl World {
         }
     }
 
-    /// Messages of one subject come in their order, or not at all; answers when they come.
+    /// Sends a message. Messages of one subject arrive in their order, or not at all; answers arrive in any order.
     fn send(&mut self, now: u64, what: Coming) {
         if self.rng.chance(self.loss) {
             return;
@@ -341,7 +341,7 @@ impl World {
         let head = said(self.last, self.last, Vec::new());
         for part in parts(&head, &events, 20, |_| 10) {
             self.last = part.until;
-            // Nobody may be known to follow.
+            // The server may not know any follower.
             if self.rng.chance(self.announces) {
                 self.send(now, Coming::Announced(part));
             }
@@ -389,7 +389,7 @@ impl World {
         }
     }
 
-    /// What is stored of what is wanted is the first part of it, in its order; gives whether it is all.
+    /// Checks that the stored events are the first wanted ones, in their order; returns whether all are stored.
     fn check(&self, seed: u64) -> bool {
         let wanted: Vec<&Event> =
             self.origin.events().iter().filter(|event| is_wanted(&types(&WANTED), event)).collect();

@@ -1,20 +1,22 @@
-//! A consumer: brings the events of each object into their order, each once, and says what cannot be had.
+//! The consumer: it delivers the events of each object in their order, each once, and reports events that are missing.
 //!
-//! Events come from the bus or from a store, in any order, more than once, from several workers. The first event of an object that comes
-//! is its baseline. From then on an event waits until the one that its `prev` names was handed on. What is missing is asked for after a
-//! grace, and given up at a deadline. A consumer that wants only some events chooses objects, not events: an event that is left out
-//! would be missing for the next one of its object.
+//! Events arrive from the bus or from a store, in any order, more than once, from several workers. The first event of
+//! an object that arrives is its baseline. From then on an event waits until the one that its `prev` names was
+//! delivered. The consumer requests a missing event after `fetch_delay_ms`, and abandons it after `gap_timeout_ms`. A
+//! consumer that wants only some events chooses objects, not events: an event that is left out would be missing for the
+//! next one of its object.
 //!
-//! | an event comes whose | then |
+//! | event received | action |
 //! |---|---|
-//! | object is not known | it is the baseline, and handed on |
-//! | id is above the newest token of the object, its own token below that | it is refused: an owner of before made it |
-//! | id is at or below the last one | it was seen and is dropped |
-//! | `prev` is the last one | it is handed on, and what waited for it |
-//! | `prev` is below the last one | it is handed on; that the producers' state went back is told |
-//! | `prev` is above the last one, or was | it waits |
+//! | object is unknown | the event is the baseline, and is delivered |
+//! | id is above the newest token of the object, its own token below that | it is refused: an earlier owner made it |
+//! | id is at or below the last one | it is a duplicate and is dropped |
+//! | `prev` is the last one | it is delivered, and then the events that waited for it |
+//! | `prev` is below the last one | it is delivered; the consumer reports that the producers' state went back |
+//! | `prev` is above the last one, or an event with a lower id waits | it waits |
 //!
-//! An older token is no reason to refuse what was stamped before the newer one was given: such an event has only been overtaken.
+//! An older token is no reason to refuse an event stamped before the newer one was given: such an event has only been
+//! overtaken.
 
 use super::name::Object;
 use super::stamp::{Generation, OrderStamp};
@@ -27,43 +29,44 @@ use std::num::NonZeroUsize;
 /// Limits and times of a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Objects that are remembered. Beyond, the one whose last event came longest ago is forgotten, which is told.
+    /// Maximum number of objects remembered. Beyond it, the object whose last event is oldest is evicted and reported.
     pub objects_max: NonZeroUsize,
-    /// Events that wait. Beyond, the oldest gap is given up at once.
+    /// Maximum number of events that wait. Beyond it, the oldest gap is abandoned at once.
     pub buffered_max: usize,
-    /// Bytes of the payloads of events that wait. Beyond, the oldest gap is given up at once.
+    /// Maximum bytes of the payloads of waiting events. Beyond it, the oldest gap is abandoned at once.
     pub buffered_bytes_max: usize,
-    /// How long to wait before a missing event is asked for, in milliseconds: for those that were only overtaken.
+    /// Delay before a missing event is requested, in milliseconds. It allows for events that were only overtaken.
     pub fetch_delay_ms: u64,
-    /// How long to wait for a missing event altogether, in milliseconds; more than the grace. What is missing before it has its own time.
+    /// Time after which a missing event is abandoned, in milliseconds; greater than `fetch_delay_ms`. An event missing
+    /// before it has its own time.
     pub gap_timeout_ms: u64,
 }
 
-/// What a consumer wants done, or tells.
+/// An effect or a report of a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConsumerEffect {
-    /// The next event of its object. It counts as processed: the next one may follow at once.
+    /// Deliver the next event of its object. It counts as processed: the next one may follow at once.
     Deliver(OrderedEvent),
-    /// The event is missing: it is wanted from recovery or from a store, by [`OrderConsumer::on_event`], or word that it cannot be had, by
-    /// [`OrderConsumer::on_unrecoverable`].
+    /// Fetch the missing event from recovery or from a store. The caller passes it to [`OrderConsumer::on_event`], or
+    /// reports to [`OrderConsumer::on_unrecoverable`] that it cannot be fetched.
     Fetch {
         /// The object.
         object: Object,
         /// The event.
         id: OrderStamp,
-        /// When it is given up, in milliseconds.
+        /// Time at which it is abandoned, in milliseconds.
         until_ms: u64,
     },
-    /// The event cannot be had. Others between `after` and this one may be missing too. The object goes on.
+    /// The event is lost. Others between `after` and this one may be missing too. Delivery of the object continues.
     Missing {
         /// The object.
         object: Object,
         /// The event.
         id: OrderStamp,
-        /// The last one handed on before.
+        /// Last event delivered before.
         after: OrderStamp,
     },
-    /// An event came from a worker that was not the object's owner any more. It is not processed.
+    /// An event arrived from a worker that no longer owned the object. It is not processed.
     Refused {
         /// The object.
         object: Object,
@@ -72,51 +75,51 @@ pub enum ConsumerEffect {
         /// Its token.
         token: OrderStamp,
     },
-    /// The object's events are of a new generation: the producers lost their state, or it went back. Events may be gone, and events
-    /// handed on before may come again with other ids.
+    /// The object's events are of a new generation: the producers lost their state, or it went back. Events may be
+    /// gone, and delivered events may arrive again with other ids.
     LostGeneration {
         /// The object.
         object: Object,
-        /// What it was.
+        /// Previous generation.
         known: Generation,
-        /// What it is.
+        /// New generation.
         found: Generation,
     },
-    /// The event that follows names one as its predecessor that has other successors already.
+    /// The next event names a predecessor that has another successor already.
     Rewound {
         /// The object.
         object: Object,
-        /// The event that follows.
+        /// The next event.
         id: OrderStamp,
-        /// What it names.
+        /// Its `prev`.
         prev: Option<OrderStamp>,
-        /// The last one handed on.
+        /// Last event delivered.
         last: OrderStamp,
     },
-    /// Too many objects: this one is forgotten. Its next event is a baseline again.
+    /// The object was evicted because there are too many. Its next event is a baseline again.
     Evicted {
         /// The object.
         object: Object,
-        /// Its last event that was handed on.
+        /// Its last event that was delivered.
         last: OrderStamp,
     },
 }
 
-/// What is known of an object.
+/// State of an object.
 #[derive(Debug)]
 struct ObjectState {
     last: OrderStamp,
-    /// The highest token of its events.
+    /// Highest token of its events.
     token: OrderStamp,
     buffered: BTreeMap<OrderStamp, OrderedEvent>,
     gap: Option<ObjectGap>,
 }
 
-/// The event that the first one of those held waits for.
+/// The missing event that the first waiting event needs.
 #[derive(Clone, Copy, Debug)]
 struct ObjectGap {
     id: OrderStamp,
-    /// When to ask; `None` once that is done.
+    /// Time of the request; `None` once it is made.
     fetch_ms: Option<u64>,
     until_ms: u64,
 }
@@ -126,16 +129,16 @@ struct ObjectGap {
 pub struct OrderConsumer {
     settings: Settings,
     objects: LruCache<Object, ObjectState, FixedState>,
-    /// Of each gap that was not asked for yet: when to ask, and its object.
+    /// Request times of gaps not requested yet, with their objects.
     fetch_deadlines: BTreeSet<(u64, Object)>,
-    /// Of each gap: when it is given up, and its object.
+    /// Times at which gaps are abandoned, with their objects.
     gap_deadlines: BTreeSet<(u64, Object)>,
     buffered: usize,
     buffered_bytes: usize,
 }
 
 impl OrderConsumer {
-    /// One that knows no object; `seed` is for the hash of its table.
+    /// Creates a consumer without objects. `seed` is for the hash of its table.
     pub fn new(settings: Settings, seed: u64) -> OrderConsumer {
         OrderConsumer {
             settings,
@@ -147,7 +150,7 @@ impl OrderConsumer {
         }
     }
 
-    /// An event came, from wherever. `now_ms` never goes back.
+    /// Handles an event from the bus or a store. `now_ms` never goes back.
     pub fn on_event(&mut self, now_ms: u64, event: OrderedEvent, out: &mut Vec<ConsumerEffect>) {
         let Some(known) = self.objects.get_mut(&event.object) else { return self.on_baseline(event, out) };
         if event.token < known.token && known.token < event.id {
@@ -172,20 +175,20 @@ impl OrderConsumer {
         }
     }
 
-    /// An event that was asked for cannot be had.
+    /// Records that a requested event cannot be fetched.
     pub fn on_unrecoverable(&mut self, now_ms: u64, object: &Object, id: OrderStamp, out: &mut Vec<ConsumerEffect>) {
         if self.gap(object).is_some_and(|gap| gap.id == id) {
             self.abandon_gap(now_ms, object, out);
         }
     }
 
-    /// When [`on_deadline`](OrderConsumer::on_deadline) is next worth calling, in milliseconds.
+    /// Returns the time at which [`on_deadline`](OrderConsumer::on_deadline) is due, in milliseconds.
     pub fn deadline_ms(&self) -> Option<u64> {
         let (ask, until) = (self.fetch_deadlines.first(), self.gap_deadlines.first());
         ask.into_iter().chain(until).map(|(deadline_ms, _)| *deadline_ms).min()
     }
 
-    /// Time has passed.
+    /// Handles the passage of time.
     pub fn on_deadline(&mut self, now_ms: u64, out: &mut Vec<ConsumerEffect>) {
         while let Some((_, object)) = self.gap_deadlines.first().filter(|(until_ms, _)| *until_ms <= now_ms).cloned() {
             self.abandon_gap(now_ms, &object, out);
@@ -198,12 +201,12 @@ impl OrderConsumer {
         }
     }
 
-    /// The object's last event that was handed on; `None` if the object is not known.
+    /// Returns the object's last event that was delivered; `None` if the object is unknown.
     pub fn last(&self, object: &Object) -> Option<OrderStamp> {
         self.objects.peek(object).map(|known| known.last)
     }
 
-    /// Events that wait, of all objects.
+    /// Returns the number of waiting events of all objects.
     pub fn buffered(&self) -> usize {
         self.buffered
     }
@@ -217,7 +220,7 @@ impl OrderConsumer {
         out.push(ConsumerEffect::Deliver(event));
     }
 
-    /// Forgets the object whose last event came longest ago. What waits is handed on, and what is missing for it is told.
+    /// Evicts the object whose last event is oldest. Its waiting events are delivered, and its missing events reported.
     fn evict_oldest(&mut self, out: &mut Vec<ConsumerEffect>) {
         let (object, _) = self.objects.peek_lru().expect("at least one object is remembered");
         let object = object.clone();
@@ -246,7 +249,7 @@ impl OrderConsumer {
         }
     }
 
-    /// Goes on without the missing event.
+    /// Continues without the missing event.
     fn abandon_gap(&mut self, now_ms: u64, object: &Object, out: &mut Vec<ConsumerEffect>) {
         let known = self.objects.peek_mut(object).expect("only of objects that are known");
         let gap = known.gap.expect("only of objects with a gap");
@@ -255,7 +258,7 @@ impl OrderConsumer {
         self.release(now_ms, object, out);
     }
 
-    /// Hands on what waits for nothing any more, and finds what the rest waits for.
+    /// Delivers the events that wait for nothing any more, and finds the event that the rest waits for.
     fn release(&mut self, now_ms: u64, object: &Object, out: &mut Vec<ConsumerEffect>) {
         let known = self.objects.peek_mut(object).expect("only of objects that are known");
         let mut missing = None;

@@ -1,4 +1,4 @@
-//! The shared state in memory: for tests and models, and the obvious twin of the stores that last.
+//! The shared state in memory, for tests and models. It is the reference for the durable stores.
 
 use super::mutant::{OrderMutant, OrderMutants};
 use super::name::{Object, WorkerName};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
 
-/// The keys of [`store`](super::store), as fields.
+/// The shared state, with the keys of [`store`](super::store) as fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MemoryStore {
     data: BTreeMap<Object, Bytes>,
@@ -20,16 +20,16 @@ pub struct MemoryStore {
     owners: BTreeMap<Object, Owner>,
     with_events: VecDeque<Object>,
     workers: BTreeMap<WorkerName, WorkerRecord>,
-    /// The last stamp given out.
+    /// Last stamp given out.
     mark: Option<OrderStamp>,
-    /// Whether something may have been lost since the generation began.
+    /// True if something may have been lost since the generation began.
     is_suspect: bool,
-    /// Events of a batch at most, if fewer than usual.
+    /// Maximum number of events of a batch, if lower than usual.
     batch_max: Option<usize>,
     mutants: OrderMutants,
 }
 
-/// Who may process the events of an object.
+/// The owner of an object, which may process its events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// The worker.
@@ -38,75 +38,75 @@ pub struct Owner {
     pub token: OrderStamp,
 }
 
-/// What is kept of a worker.
+/// Record of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WorkerRecord {
     /// Its run.
     pub session: OrderStamp,
-    /// What it has taken.
+    /// Object that it has taken.
     pub hold: Option<ObjectLease>,
 }
 
-/// What a worker has taken.
+/// An object that a worker has taken.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectLease {
     /// The object.
     pub object: Object,
-    /// When others may take it over, in milliseconds.
+    /// Time from which others may take it over, in milliseconds.
     pub lease_end_ms: u64,
-    /// The events that the worker processes, oldest first, with their ids.
+    /// Events that the worker processes, oldest first, with their ids.
     pub batch: Vec<(OrderStamp, Bytes)>,
 }
 
 impl ObjectLease {
-    /// The id of the last event in process.
+    /// Returns the id of the last event in process.
     fn last(&self) -> Option<OrderStamp> {
         self.batch.last().map(|(id, _)| *id)
     }
 }
 
 impl MemoryStore {
-    /// The state goes back to `earlier`, or to nothing, as when a server fails over to a replica that was behind.
+    /// Sets the state back to `earlier`, or to nothing, as when a server fails over to a replica that was behind.
     pub fn rewind(&mut self, earlier: MemoryStore) {
         *self = MemoryStore { is_suspect: true, batch_max: self.batch_max, mutants: self.mutants, ..earlier };
     }
 
-    /// The state with a mistake in its steps.
+    /// Returns the state with a mistake in its steps.
     pub fn mutated(self, mutants: OrderMutants) -> MemoryStore {
         MemoryStore { mutants, ..self }
     }
 
-    /// The state with batches of so many events at most.
+    /// Returns the state with at most this number of events in a batch.
     pub fn with_batches_of(self, batch_max: usize) -> MemoryStore {
         MemoryStore { batch_max: Some(batch_max), ..self }
     }
 
-    /// `OBJ:data`.
+    /// Returns `OBJ:data`.
     pub fn data(&self, object: &Object) -> Option<&Bytes> {
         self.data.get(object)
     }
 
-    /// `OBJ:events`, oldest first.
+    /// Returns `OBJ:events`, oldest first.
     pub fn events(&self, object: &Object) -> impl Iterator<Item = &Bytes> {
         self.events.get(object).into_iter().flatten()
     }
 
-    /// `OBJ:last.event.id`.
+    /// Returns `OBJ:last.event.id`.
     pub fn last(&self, object: &Object) -> Option<OrderStamp> {
         self.last.get(object).copied()
     }
 
-    /// `OBJ:event.worker`.
+    /// Returns `OBJ:event.worker`.
     pub fn owner(&self, object: &Object) -> Option<&Owner> {
         self.owners.get(object)
     }
 
-    /// `objects.with.events`, oldest first.
+    /// Returns `objects.with.events`, oldest first.
     pub fn with_events(&self) -> impl Iterator<Item = &Object> {
         self.with_events.iter()
     }
 
-    /// `event.worker:W:*`, of all workers.
+    /// Returns `event.worker:W:*` of all workers.
     pub fn workers(&self) -> impl Iterator<Item = (&WorkerName, &WorkerRecord)> {
         self.workers.iter()
     }
@@ -143,7 +143,7 @@ impl MemoryStore {
         }
     }
 
-    /// Whether a caller that has seen `mark` cannot go on with this state.
+    /// Returns whether a caller that has seen `mark` cannot continue with this state.
     fn is_lost(&self, mark: OrderStamp) -> bool {
         let Some(last) = self.mark else { return true };
         if self.mutants.is(OrderMutant::LossUnnoticed) {
@@ -228,7 +228,7 @@ impl MemoryStore {
         &mut self.workers.get_mut(&by.worker).expect("the session was checked").hold
     }
 
-    /// What the worker holds, its lease begun anew.
+    /// Begins the lease of the worker's object anew, and returns the object.
     fn renew_lease(&mut self, by: &WorkerContext) -> &mut ObjectLease {
         let hold = self.hold(by).as_mut().expect("it was checked that the worker holds it");
         hold.lease_end_ms = by.lease_end_ms();
@@ -252,7 +252,7 @@ impl MemoryStore {
         self.mutants.is(OrderMutant::OwnerUnchecked) || self.mutants.is(OrderMutant::TakeOverUnfenced)
     }
 
-    /// The id of the last event in process.
+    /// Returns the id of the last event in process.
     fn in_process(&mut self, by: &WorkerContext) -> Option<OrderStamp> {
         self.hold(by).as_ref().and_then(ObjectLease::last)
     }
@@ -319,7 +319,7 @@ impl MemoryStore {
         token
     }
 
-    /// The batch, in which each event names the one before.
+    /// Returns the batch, in which each event names the one before.
     fn stamped(&self, object: &Object, batch: Vec<(OrderStamp, Bytes)>) -> Vec<StampedEvent> {
         let mut last = self.last(object);
         let is_mutant = self.mutants.is(OrderMutant::PrevOfBatch);
@@ -429,7 +429,7 @@ impl MemoryStore {
 }
 
 impl WorkerContext {
-    /// When others may take over what it holds from now on, in milliseconds.
+    /// Returns the time until which others may not take over what the worker holds, in milliseconds.
     pub fn lease_end_ms(&self) -> u64 {
         self.now_ms.saturating_add(self.lease_ms)
     }
@@ -502,7 +502,7 @@ mod tests {
         assert_eq!(store.with_events().collect::<Vec<_>>(), [&object]);
     }
 
-    /// Each step of a caller that has seen `mark` is refused and changes nothing.
+    /// Checks that each step of a caller that has seen `mark` is refused and changes nothing.
     fn check_lost(store: &MemoryStore, mark: OrderStamp, found: u32) {
         for op in [push(mark), open(mark)] {
             let mut after = store.clone();
@@ -520,15 +520,15 @@ mod tests {
             apply(&mut store, &open(OrderStamp::begin(generation(7)))),
             OpOutcome::Opened { session, object: None }
         );
-        // Another generation, or fewer stamps than were seen.
+        // The state has another generation, or fewer stamps than were seen.
         check_lost(&store, OrderStamp::begin(generation(6)), 7);
         check_lost(&store, OrderStamp::begin(generation(8)), 7);
         check_lost(&store, session.next().unwrap(), 7);
-        // Gone back, and known to be.
+        // The state went back, and the store knows it.
         store.rewind(earlier);
         check_lost(&store, OrderStamp::begin(generation(7)), 7);
         assert_eq!(apply(&mut store, &StoreOp::Look), OpOutcome::LostGeneration { found: Some(generation(7)) });
-        // All stamps given out.
+        // All stamps are given out.
         let last = OrderStamp::from_number(OrderStamp::begin(generation(8)).number() - 1);
         check_lost(&MemoryStore { mark: last, ..begun() }, OrderStamp::begin(generation(7)), 7);
     }

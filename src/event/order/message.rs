@@ -1,7 +1,8 @@
-//! Ordered events on the bus and in a journal: events of seed 004 whose payload says the rest, so that any client of any listener can read it.
+//! Encoding of ordered events on the bus and in a journal. They are events of seed 004 with a JSON payload, so that any
+//! client of any listener can read them.
 //!
-//! The type is a given one and the object as its last subtype, `order/work:1`; in the object, `%`, `?`, `*` and `/` are written as `%` and
-//! two capital hexadecimal digits. The payload is a JSON object:
+//! The type is a given prefix with the object as its last subtype: `order/work:1`. In the object, `%`, `?`, `*` and `/`
+//! are written as `%` and two capital hexadecimal digits. The payload is a JSON object:
 //!
 //! | field | value |
 //! |---|---|
@@ -36,18 +37,18 @@ struct Envelope<'a> {
     event_base64: Option<Cow<'a, str>>,
 }
 
-/// Why a payload is no ordered event.
+/// The reason why a payload is no ordered event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EnvelopeError {
-    /// It is no JSON object with these fields: in the words of the reader.
+    /// It is no JSON object with these fields. Holds the text of the JSON parser.
     Form(String),
-    /// The object has no such name.
+    /// The name of the object is invalid.
     Object,
     /// This field is no stamp.
     OrderStamp(&'static str),
     /// `prev` is not less than `id`.
     Order,
-    /// Neither `event` nor `event_base64` is there, or both are, or the latter is none.
+    /// The payload has neither `event` nor `event_base64`, or both, or the latter is invalid.
     Event,
 }
 
@@ -65,10 +66,10 @@ impl fmt::Display for EnvelopeError {
 
 impl std::error::Error for EnvelopeError {}
 
-/// The type of the events of an object, under this one.
+/// Returns the type of the events of an object, under this prefix.
 ///
 /// # Errors
-/// It is too long for the bus.
+/// The type is too long for the bus.
 pub fn event_type(under: &EventType, object: &Object) -> Result<EventType, TypeError> {
     let is_escaped = |c: char| matches!(c, '%' | '?' | '*' | '/');
     let escaped = |c: char| if is_escaped(c) { format!("%{:02X}", u32::from(c)) } else { c.to_string() };
@@ -78,10 +79,10 @@ pub fn event_type(under: &EventType, object: &Object) -> Result<EventType, TypeE
 }
 
 impl OrderedEvent {
-    /// What is registered, or published, for it.
+    /// Returns the registration, or publication, of the event.
     ///
     /// # Errors
-    /// As [`event_type`].
+    /// The errors are those of [`event_type`].
     pub fn registration(&self, under: &EventType) -> Result<Registration, TypeError> {
         let event: Option<&RawValue> = serde_json::from_slice(&self.payload).ok();
         let envelope = Envelope {
@@ -98,10 +99,10 @@ impl OrderedEvent {
         Ok(Registration { event_type, source_timestamp: None, payload: Some(Payload::Json(json)) })
     }
 
-    /// The ordered event that a payload is; from the network, and so taken from nobody on trust.
+    /// Decodes an ordered event from a payload of the network, which is not trusted.
     ///
     /// # Errors
-    /// Says why it is none.
+    /// Returns the reason why it is none.
     pub fn of_payload(bytes: &[u8]) -> Result<OrderedEvent, EnvelopeError> {
         let envelope: Envelope<'_> =
             serde_json::from_slice(bytes).map_err(|error| EnvelopeError::Form(error.to_string()))?;

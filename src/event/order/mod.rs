@@ -1,4 +1,5 @@
-//! Seed 001: one order for the events of each object, though several producers make them and several workers send them.
+//! Seed 001: one order for the events of each object, although several producers make them and several workers send
+//! them.
 //!
 //! | who | step | on the shared state, atomically ([`store::StoreOp`]) |
 //! |---|---|---|
@@ -14,20 +15,20 @@
 //! | | and takes, claims and draws until there is one | the last three lines are one step ([`store::WorkerOp::Advance`]) |
 //! | consumer | holds an event until its `prev` was processed | – |
 //!
-//! What holds after every step, the seed's first:
+//! The invariants that hold after every step, those of the seed first:
 //!
 //! 1. The main events in `OBJ:events` are no more than the entries of `OBJ` in `objects.with.events` and in all
-//!    `event.worker:W:object`; or `OBJ:event.worker` is set, and that worker comes for all of them.
+//!    `event.worker:W:object`; or `OBJ:event.worker` is set, and that worker processes all of them.
 //! 2. The worker in `OBJ:event.worker` has `OBJ` in its `event.worker:W:object`.
 //! 3. A worker that does not own its object has no event in process.
 //! 4. An event in process is not queued.
-//! 5. Q1: each event that was pushed is queued, or in process, or was sent. Q2: events of an object are sent in the order of its
-//!    queue, apart from those sent again, which have the id and `prev` of before; `prev` names the event before. Q3: no id is ever that of
-//!    two events, not even if the state was lost. Q4: whoever does not own an object any more is refused, by the store
-//!    and by consumers. Q5: a worker that is gone holds an object up for at most a lease.
+//! 5. Q1: each event that was pushed is queued, is in process, or was sent. Q2: events of an object are sent in the
+//!    order of its queue. Events sent again keep their id and `prev`; `prev` names the event before. Q3: no two events
+//!    ever share an id, not even if the state was lost. Q4: the store and the consumers refuse a worker that no longer
+//!    owns an object. Q5: a worker that is gone delays an object by at most one lease.
 //!
-//! `tests` goes through all states of small worlds, with the very code of [`Worker`](worker::Worker), and checks this in each. There
-//! is no I/O here: who waits, sends, stores and reads the clock stands above.
+//! `tests` explores all states of small worlds with the code of [`Worker`](worker::Worker) itself, and checks these
+//! invariants in each. There is no I/O here: the caller waits, sends, stores and reads the clock.
 
 pub mod consumer;
 pub mod memory;

@@ -1,17 +1,17 @@
-//! Deliberate mistakes in the order of events, to prove that the exhaustive model would notice them.
+//! Deliberate mistakes in the order of events. They prove that the exhaustive model would detect them.
 //!
-//! As in `proto::mutant`: a mutant is switched on at run time and only in the unit-test build of this crate.
+//! As in `proto::mutant`, a mutant is activated at run time and only in the unit-test build of this crate.
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OrderMutant {
-    /// That the queue is empty and that the object has no owner any more are two steps.
+    /// Two steps, instead of one, establish that the queue is empty and release the object.
     ReleaseLater,
     /// Events that may have been sent already get other ids when they are sent again.
     NewIdOnResend,
-    /// Whoever writes is not asked whether it still owns the object.
+    /// The store does not check whether a writing worker still owns the object.
     OwnerUnchecked,
-    /// Whoever is taken over keeps what it holds, and its token goes on to count.
+    /// A worker that is taken over keeps what it holds, and its token remains valid.
     TakeOverUnfenced,
     /// An object is taken over before the lease of its holder ends.
     TakeOverEarly,
@@ -25,29 +25,29 @@ pub enum OrderMutant {
     PrevOfBatch,
     /// Only the id of the first event of a batch is given out for good.
     IdsUnreserved,
-    /// The first id of a batch is written down as the last one of the object.
+    /// The first id of a batch is recorded as the last one of the object.
     FirstAsLast,
     /// An object is claimed although it has an owner.
     ClaimOwned,
-    /// Of two workers with one name the older one is not refused.
+    /// Of two workers with one name, the older one is not refused.
     SessionUnchecked,
-    /// What a worker had stamped before it crashed is not sent again.
+    /// Events stamped by a worker before it crashed are not sent again.
     UnfinishedForgotten,
     /// Of the batch that a worker had stamped before it crashed, only the first event is sent again.
     UnfinishedCut,
     /// A worker drops its object after one batch.
     DropEarly,
-    /// An entry is passed over although its object has events and no owner.
+    /// An entry is skipped although its object has events and no owner.
     EntryWasted,
-    /// A lost state is not noticed: ids go on from where it went back to.
+    /// A lost state is not detected: ids continue from where it went back to.
     LossUnnoticed,
-    /// The last id of the object is not written down.
+    /// The last id of the object is not recorded.
     LastForgotten,
-    /// A worker that finds nothing to do does not look at the leases again.
+    /// A worker that finds nothing to do does not check the leases again.
     LeasesUnwatched,
 }
 
-/// The mutant that is on, if any, and whether workers do each step of the seed as a step of its own.
+/// The active mutant, if any. In addition, the mode in which workers do each step of the seed as a step of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OrderMutants {
     #[cfg(test)]
@@ -57,37 +57,37 @@ pub struct OrderMutants {
 }
 
 impl OrderMutants {
-    /// The order of events with this mistake.
+    /// Returns the order of events with this mistake.
     #[cfg(test)]
     pub(crate) fn only(mutant: OrderMutant) -> OrderMutants {
         OrderMutants { on: Some(mutant), is_stepwise: false }
     }
 
-    /// With single steps. That is no mistake: it lets crashes and others in between them.
+    /// Returns the value with single steps. That is no mistake: it allows crashes and other workers between the steps.
     #[cfg(test)]
     pub(crate) fn stepwise(self) -> OrderMutants {
         OrderMutants { is_stepwise: true, ..self }
     }
 
-    /// Whether there are to be single steps only.
+    /// Returns whether workers do single steps only.
     #[cfg(test)]
     pub fn is_stepwise(self) -> bool {
         self.is_stepwise
     }
 
-    /// Whether there are to be single steps only; always false outside the unit-test build.
+    /// Returns whether workers do single steps only; always false outside the unit-test build.
     #[cfg(not(test))]
     pub const fn is_stepwise(self) -> bool {
         false
     }
 
-    /// Whether this mistake is to be made; always false outside the unit-test build.
+    /// Returns whether this mistake is active; always false outside the unit-test build.
     #[cfg(test)]
     pub fn is(self, mutant: OrderMutant) -> bool {
         self.on == Some(mutant)
     }
 
-    /// Whether this mistake is to be made; always false outside the unit-test build.
+    /// Returns whether this mistake is active; always false outside the unit-test build.
     #[cfg(not(test))]
     pub const fn is(self, _: OrderMutant) -> bool {
         false

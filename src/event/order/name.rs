@@ -3,20 +3,20 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest name in bytes, so that any store can have it in a key.
+/// Maximum bytes of a name, so that any store can have it in a key.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Why a text is no name.
+/// The reason why a text is no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectNameError {
-    /// It has no character.
+    /// The name is empty.
     Empty,
-    /// It is longer than 255 bytes.
+    /// The name is longer than 255 bytes.
     TooLong {
         /// Its length.
         bytes: usize,
     },
-    /// It has a control character.
+    /// The name has a control character.
     Control,
 }
 
@@ -45,18 +45,18 @@ fn checked(text: &str) -> Result<Arc<str>, ObjectNameError> {
     Ok(Arc::from(text))
 }
 
-/// The main key of an object whose events stand in one order, `OBJ` in seed 001: `work:1`. 1 to 255 bytes.
+/// The main key of an object whose events have one order, `OBJ` in seed 001: `work:1`. 1 to 255 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Object(Arc<str>);
 
 impl Object {
     /// # Errors
-    /// Says what makes the text no name.
+    /// Returns the reason why the text is no name.
     pub fn new(text: &str) -> Result<Object, ObjectNameError> {
         checked(text).map(Object)
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -68,18 +68,19 @@ impl fmt::Display for Object {
     }
 }
 
-/// Which worker this is, `W` in seed 001: given by whoever starts it, and the same when it is started again. 1 to 255 bytes.
+/// Name of a worker, `W` in seed 001. The operator assigns it, and it stays the same when the worker is restarted. 1 to
+/// 255 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerName(Arc<str>);
 
 impl WorkerName {
     /// # Errors
-    /// Says what makes the text no name.
+    /// Returns the reason why the text is no name.
     pub fn new(text: &str) -> Result<WorkerName, ObjectNameError> {
         checked(text).map(WorkerName)
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,37 +1,39 @@
-//! The numbers that the shared state gives out: generation and count in one.
+//! Stamps, the numbers that the shared state gives out: generation and count in one.
 
 use std::fmt;
 
 /// Bits of a stamp that count within the generation: 2.7e11 stamps, which 20,000 events a second use up in five months.
 const COUNT_BITS: u32 = 38;
-/// The last count of a generation.
+/// Last count of a generation.
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
-/// The last generation: with 25 bits a stamp has 63, and is a positive number for every store.
+/// Last generation: with 25 bits for it, a stamp has 63 bits, and is a positive number for every store.
 const GENERATION_MAX: u32 = (1 << 25) - 1;
 /// A generation drawn from the clock rises every 64 s, so that 25 bits last for 68 years.
 const STEP_MS: u64 = 64_000;
-/// 2026-01-01 00:00:00 UTC in milliseconds since 1970: where generations begin.
+/// 2026-01-01 00:00:00 UTC in milliseconds since 1970, the origin of generations drawn from the clock.
 const BEGIN_MS: u64 = 1_767_225_600_000;
 
-/// One uninterrupted life of the shared state. Begun anew whenever the state was lost or went back, and then always a higher one.
+/// One uninterrupted life of the shared state. Whenever the state was lost or went back, a new and higher generation
+/// begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(u32);
 
 impl Generation {
-    /// The generation with this number, 1 to 2^25 - 1.
+    /// Returns the generation with this number, 1 to 2^25 - 1.
     pub fn new(number: u32) -> Option<Generation> {
         (1 <= number && number <= GENERATION_MAX).then_some(Generation(number))
     }
 
-    /// What to begin after `known`, the highest generation that anybody remembers. Without memory the clock makes it rise: `now_ms` is
-    /// in milliseconds since 1970-01-01 UTC. `None` after the last generation.
+    /// Returns the generation to begin after `known`, the highest generation that any caller remembers. Without `known`
+    /// the clock makes generations rise: `now_ms` is in milliseconds since 1970-01-01 UTC. Returns `None` after the
+    /// last generation.
     pub fn after(known: Option<Generation>, now_ms: u64) -> Option<Generation> {
         let clock = u32::try_from(now_ms.saturating_sub(BEGIN_MS) / STEP_MS).unwrap_or(GENERATION_MAX);
         let next = known.map_or(1, |known| known.0 + 1);
         Generation::new(next.max(clock.min(GENERATION_MAX)))
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn number(self) -> u32 {
         self.0
     }
@@ -45,51 +47,53 @@ impl fmt::Display for Generation {
 
 /// A number that the shared state gave out, 63 bits: the generation in the upper 25, the count in the lower 38.
 ///
-/// Ids of events, tokens of owners and sessions of workers are stamps of one sequence. So no two are equal, and of two the greater was
-/// given later: an event that was stamped by the owner with token `t`, and not by one before it, has an id above `t`.
+/// Ids of events, tokens of owners and sessions of workers are stamps of one sequence. So no two are equal, and the
+/// greater of two was given later. An event that was stamped by the owner with token `t`, and by no earlier owner, has
+/// an id above `t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrderStamp(u64);
 
 impl OrderStamp {
-    /// Where a generation begins: a stamp that is given to nobody.
+    /// Returns the position before a generation's first stamp, which is given to no event, owner or worker.
     pub fn begin(generation: Generation) -> OrderStamp {
         OrderStamp(u64::from(generation.0) << COUNT_BITS)
     }
 
-    /// The stamp of this number, as [`number`](OrderStamp::number) gives it; `None` if its generation is 0 or it has 64 bits.
+    /// Returns the stamp of this number, as returned by [`number`](OrderStamp::number); `None` if its generation is 0
+    /// or it has 64 bits.
     pub fn from_number(number: u64) -> Option<OrderStamp> {
         let generation = u32::try_from(number >> COUNT_BITS).ok().and_then(Generation::new);
         generation.map(|_| OrderStamp(number))
     }
 
-    /// The stamp after this one; `None` if the generation has no more.
+    /// Returns the stamp after this one; `None` if the generation has no more.
     pub fn next(self) -> Option<OrderStamp> {
         (self.count() < COUNT_MAX).then_some(OrderStamp(self.0 + 1))
     }
 
-    /// Whether its generation can give so many more.
+    /// Returns whether its generation can give `count` further stamps.
     pub fn is_followed_by(self, count: u64) -> bool {
         count <= COUNT_MAX - self.count()
     }
 
-    /// The number: 2^38 to 2^63 - 1.
+    /// Returns the number, 2^38 to 2^63 - 1.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// The generation that gave it.
+    /// Returns the generation that gave it.
     pub fn generation(self) -> Generation {
         Generation(u32::try_from(self.0 >> COUNT_BITS).expect("a stamp has 63 bits"))
     }
 
-    /// How many stamps its generation had given, with this one; below 2^38.
+    /// Returns the number of stamps that its generation had given, including this one; below 2^38.
     pub fn count(self) -> u64 {
         self.0 & COUNT_MAX
     }
 }
 
 impl fmt::Display for OrderStamp {
-    /// The number in decimal.
+    /// Writes the number in decimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

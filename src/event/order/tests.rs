@@ -1,4 +1,4 @@
-//! The order of events under test: an exhaustive model of workers and store, and what it must notice.
+//! Tests of the order of events: an exhaustive model of workers and store, and the mistakes it must detect.
 
 mod canon;
 mod consumer;

@@ -1,8 +1,8 @@
-//! A worker: takes objects, becomes their owner, and sends their events, one after the other, with id and prev.
+//! A worker: it takes objects, becomes their owner, and sends their events one after the other, with id and `prev`.
 //!
-//! The steps are those of seed 001 in its order, with a batch of events where the seed has one event. A worker may end at any point, between
-//! any two steps or in the middle of one: another value of the same name, or a worker of another name when the lease has ended, goes on
-//! from what the store knows.
+//! The steps are those of seed 001 in its order, with a batch of events where the seed has one event. A worker may end
+//! at any point, between two steps or within one. Another value of the same name, or a worker of another name when the
+//! lease has ended, continues from the state of the store.
 
 use super::mutant::{OrderMutant, OrderMutants};
 use super::name::{Object, WorkerName};
@@ -26,64 +26,67 @@ pub struct OrderedEvent {
     pub payload: Bytes,
 }
 
-/// What a worker is told once.
+/// Settings of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// Its name; no two workers that run may have the same.
     pub name: WorkerName,
-    /// For how long what it holds is safe from other workers, from its last step on, in milliseconds. At least 2, and longer than any
-    /// step takes; the same for all workers of a store.
+    /// Time from its last step on, in milliseconds, during which other workers may not take over what it holds. It is
+    /// at least 2 and longer than any step takes, and the same for all workers of a store.
     pub lease_ms: u64,
 }
 
-/// What a worker wants next.
+/// The next action that a worker requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerAction {
-    /// A step on the store; [`Worker::on_outcome`] takes its outcome, [`Worker::on_unknown`] that there is none.
+    /// A step on the store. [`Worker::on_outcome`] takes its outcome, and [`Worker::on_unknown`] reports that there is
+    /// none.
     Apply(StoreOp),
-    /// An event is to be sent; [`Worker::on_sent`] says that it was, durably, as far as the sender promises that.
+    /// An event to send. [`Worker::on_sent`] reports that it was sent, as durably as the sender promises.
     Send(OrderedEvent),
-    /// There is something to tell. The worker goes on.
+    /// An advisory to report. The worker continues.
     Report(WorkerAdvisory),
-    /// Nothing before this time, in milliseconds, unless an event was sent or an object is pushed ([`Worker::on_push`]).
+    /// The worker has nothing to do before this time, in milliseconds, unless an event was sent or an object is pushed
+    /// ([`Worker::on_push`]).
     Wait {
-        /// When to ask again.
+        /// Time of the next poll.
         until_ms: u64,
     },
-    /// Nothing any more.
+    /// The worker has stopped.
     WorkerEnd(WorkerEnd),
 }
 
-/// What happened that somebody should know.
+/// A condition that the worker reports to its operator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerAdvisory {
-    /// The state of the generation that this worker knew was lost or went back: events that were pushed may be gone, and events that
-    /// were sent may be sent again with another id.
+    /// The state of the generation that this worker knew was lost or went back. Pushed events may be gone, and sent
+    /// events may be sent again with another id.
     LostGeneration {
-        /// What the worker knew; `None` at its start.
+        /// Generation that the worker knew; `None` at its start.
         known: Option<Generation>,
-        /// What it found instead; `None` if the state is empty.
+        /// Generation that it found instead; `None` if the state is empty.
         found: Option<Generation>,
     },
-    /// Somebody took over what this worker held, because its lease had ended.
+    /// Another worker took over what this worker held, because its lease had ended.
     TakenOver {
-        /// What it held.
+        /// Object that it held.
         object: Object,
     },
 }
 
-/// Why a worker does nothing any more.
+/// The reason why a worker has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WorkerEnd {
-    /// Another one with its name has begun.
+    /// Another worker with its name has begun.
     Superseded,
-    /// It was to end ([`Worker::on_end`]), and has.
+    /// The caller ended it with [`Worker::on_end`].
     Ended,
-    /// There is no higher generation, so that no new one can begin (in the year 2093).
+    /// No higher generation exists, so that no new one can begin (in the year 2093).
     NoGeneration,
 }
 
-/// Where a worker stands. Each state up to `Recording` waits for the outcome of its step on the store, or has yet to ask for it.
+/// State of a worker. Each state up to `Recording` waits for the outcome of its step on the store, or has yet to
+/// request the step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum WorkerState {
     Looking,
@@ -91,7 +94,7 @@ enum WorkerState {
         found: Option<Generation>,
     },
     Opening,
-    /// Looks at the leases of others first, if it is time to.
+    /// The worker first examines the leases of others if that is due.
     Free,
     TakingOver {
         since_ms: u64,
@@ -110,7 +113,7 @@ enum WorkerState {
     },
     Sending {
         owned: OwnedObject,
-        /// What is left of the batch, at least one. The first one is being sent, if `is_out`.
+        /// Rest of the batch, at least one event. The first one is being sent if `is_out`.
         batch: VecDeque<StampedEvent>,
         is_out: bool,
     },
@@ -131,24 +134,24 @@ struct OwnedObject {
 pub struct Worker {
     settings: Settings,
     state: WorkerState,
-    /// Its run, once it is open.
+    /// Stamp of its run, once the run is open.
     session: Option<OrderStamp>,
     /// The highest stamp seen.
     mark: Option<OrderStamp>,
-    /// When to look at the leases of others again, in milliseconds; none of them ends before.
+    /// Time of the next check of other workers' leases, in milliseconds; none of them ends earlier.
     leases_ms: u64,
-    /// When to renew its own while an event is sent, in milliseconds.
+    /// Time to renew its own lease while an event is sent, in milliseconds.
     renew_ms: u64,
     is_renewing: bool,
-    /// Whether it is to end.
+    /// True once the worker is asked to end.
     is_ending: bool,
     advice: Option<WorkerAdvisory>,
     mutants: OrderMutants,
 }
 
 impl Worker {
-    /// A worker that begins, or begins again after a crash. `mark` is the highest stamp that the caller remembers, if any: the more
-    /// it remembers, the sooner a state that went back is noticed.
+    /// Creates a worker that begins, or begins again after a crash. `mark` is the highest stamp that the caller
+    /// remembers, if any. A caller that remembers a higher stamp detects earlier that the state went back.
     pub fn new(settings: Settings, mark: Option<OrderStamp>) -> Worker {
         Worker {
             settings,
@@ -164,13 +167,13 @@ impl Worker {
         }
     }
 
-    /// The worker with a mistake in its steps.
+    /// Returns the worker with deliberate mistakes in its steps.
     pub fn mutated(self, mutants: OrderMutants) -> Worker {
         Worker { mutants, ..self }
     }
 
-    /// What to do next; `now_ms` is in milliseconds since 1970-01-01 UTC, on the clock of all workers of the store. After
-    /// [`WorkerAction::Apply`] not to be asked again before the outcome was told.
+    /// Returns the next action. `now_ms` is in milliseconds since 1970-01-01 UTC, on the clock of all workers of the
+    /// store. After [`WorkerAction::Apply`] the caller must not poll again before it has reported the outcome.
     pub fn poll_step(&mut self, now_ms: u64) -> WorkerAction {
         if let Some(advice) = self.advice.take() {
             return WorkerAction::Report(advice);
@@ -201,7 +204,8 @@ impl Worker {
             WorkerState::Claiming { object } => WorkerOp::Claim { object: object.clone() },
             WorkerState::Dropping { object } => WorkerOp::Drop { object: object.clone() },
             WorkerState::Drawing(owned) => WorkerOp::Next { object: owned.object.clone(), token: owned.token },
-            // Others that are gone are not to wait until nothing is queued: then the steps are single ones.
+            // Objects of crashed workers must not wait until the queue is empty: when it is time to check leases, the
+            // steps are single ones.
             WorkerState::Recording { owned, id }
                 if self.is_ending || self.leases_ms <= now_ms || self.mutants.is_stepwise() =>
             {
@@ -210,7 +214,7 @@ impl Worker {
             WorkerState::Recording { owned, id } => {
                 WorkerOp::Advance { object: owned.object.clone(), token: owned.token, id: *id }
             }
-            // Between two events of a batch, too.
+            // The lease is renewed between two events of a batch, too.
             WorkerState::Sending { owned, .. } if self.renew_ms <= now_ms => {
                 self.is_renewing = true;
                 WorkerOp::Renew { object: owned.object.clone(), token: owned.token }
@@ -228,10 +232,10 @@ impl Worker {
         WorkerAction::Apply(StoreOp::WorkerOp { by: self.caller(now_ms), session, act })
     }
 
-    /// What became of the step on the store.
+    /// Takes the outcome of the step on the store.
     ///
     /// # Panics
-    /// It is no outcome of the step that was asked for.
+    /// Panics if it is no outcome of the step that was requested.
     pub fn on_outcome(&mut self, now_ms: u64, outcome: OpOutcome) {
         let is_renewing = std::mem::take(&mut self.is_renewing);
         let state = std::mem::replace(&mut self.state, WorkerState::Looking);
@@ -241,7 +245,7 @@ impl Worker {
             (WorkerState::Beginning { .. }, OpOutcome::Looked { mark }) if self.mark <= Some(mark) => {
                 self.on_mark(mark)
             }
-            // Whatever it was, another look tells what there is now.
+            // Another look shows the current generation, whatever the outcome was.
             (WorkerState::Beginning { .. }, OpOutcome::Looked { .. }) | (_, OpOutcome::LostGeneration { .. }) => {
                 WorkerState::Looking
             }
@@ -260,7 +264,7 @@ impl Worker {
                 WorkerState::Claiming { object }
             }
             (WorkerState::TakingOver { since_ms }, OpOutcome::NoneEnded { first_ms }) => {
-                // Whatever others take from then on is theirs for a lease.
+                // Others hold whatever they take from then on for a full lease.
                 let later_ms = since_ms.saturating_add(self.settings.lease_ms);
                 self.leases_ms = first_ms.map_or(later_ms, |first_ms| first_ms.min(later_ms));
                 if self.mutants.is(OrderMutant::LeasesUnwatched) {
@@ -297,8 +301,8 @@ impl Worker {
         };
     }
 
-    /// The store could not be reached, or it is not known what became of the step: the worker begins again, from what the store knows.
-    /// When it is worth trying is for the caller to say.
+    /// Handles a step whose outcome is unknown, for instance because the store could not be reached. The worker begins
+    /// again from the state of the store. The caller decides when to retry.
     pub fn on_unknown(&mut self) {
         self.is_renewing = false;
         if !matches!(self.state, WorkerState::Stopped(_)) {
@@ -306,7 +310,7 @@ impl Worker {
         }
     }
 
-    /// The event with this id was sent. One that is not being sent does not matter.
+    /// Records that the event with this id was sent. An event that is not being sent is ignored.
     pub fn on_sent(&mut self, id: OrderStamp) {
         let WorkerState::Sending { owned, batch, is_out: is_out @ true } = &mut self.state else { return };
         if batch[0].id != id {
@@ -320,24 +324,25 @@ impl Worker {
         }
     }
 
-    /// An object was pushed, perhaps: if the worker waits for one, it looks again.
+    /// Records that an object may have been pushed. A worker that waits for an object tries again to take one.
     pub fn on_push(&mut self) {
         if self.state == WorkerState::Waiting {
             self.state = WorkerState::Free;
         }
     }
 
-    /// The worker is to end: it sends what is queued of the object that it has taken, takes no other, and stops.
+    /// Asks the worker to end. It sends the queued events of the object that it has taken, takes no other object, and
+    /// stops.
     pub fn on_end(&mut self) {
         self.is_ending = true;
     }
 
-    /// The highest stamp that it has seen; to be remembered for the next run.
+    /// Returns the highest stamp that it has seen; the caller remembers it for the next run.
     pub fn mark(&self) -> Option<OrderStamp> {
         self.mark
     }
 
-    /// The object that it has taken. A worker without one can be killed and delays nobody.
+    /// Returns the object that it has taken. A worker without one can be killed without delaying other workers.
     pub fn object(&self) -> Option<&Object> {
         match &self.state {
             WorkerState::Claiming { object } | WorkerState::Dropping { object } => Some(object),
@@ -373,7 +378,7 @@ impl Worker {
         WorkerState::Beginning { found }
     }
 
-    /// An empty state that nobody knew is a beginning, not a loss.
+    /// Reports a lost state. An empty state without a known generation is a beginning, not a loss.
     fn report_lost_state(&mut self, found: Option<Generation>) {
         let known = self.mark.map(OrderStamp::generation);
         if known.max(found).is_some() {

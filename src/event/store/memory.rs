@@ -1,4 +1,4 @@
-//! A journal in memory: nothing but a list. Right by looking at it, and what the others are compared with.
+//! A journal in memory: a plain list, correct by inspection. Tests compare the other journals with it.
 
 use super::retention::Retention;
 use super::{Journal, LastSession, Query, QueryPage, QueryPageBuilder, Series, SeriesOrder};
@@ -17,12 +17,12 @@ pub struct MemoryJournal {
 }
 
 impl MemoryJournal {
-    /// The events, in the order of their arrival.
+    /// Returns the events in the order of their arrival.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// The events in their natural order.
+    /// Returns the events in their natural order, with their arrivals.
     fn in_order(&self) -> Vec<(u64, &Event)> {
         let mut events: Vec<(u64, &Event)> = (0..).zip(&self.events).collect();
         events.sort_by(|(a, one), (b, other)| one.natural_cmp(*a, other, *b));
@@ -51,7 +51,7 @@ impl MemoryJournal {
     }
 }
 
-/// Whether one of the patterns matches, or there are none.
+/// Returns whether one of the patterns matches, or no patterns are given.
 fn is_meant(patterns: Option<&[TypePattern]>, event_type: &EventType) -> bool {
     patterns.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(event_type)))
 }

@@ -1,8 +1,9 @@
-//! What a journal of events is asked and what it answers, as values, and the trait that all journals implement.
+//! Queries to a journal of events and their answers, as values, and the trait that all journals implement.
 //!
-//! A journal keeps events in the order in which this peer learned of them. That order is their arrival, which decides between
-//! events of two servers with one timestamp (seed 004, "Event ordering"). Since sessions and timestamps of a server rise together, and
-//! the events of a server are appended in the order of their ids, the natural order is that of timestamp and arrival.
+//! A journal keeps events in the order in which this peer learned of them. That order is their arrival, which decides
+//! between events of two servers with one timestamp (seed 004, "Event ordering"). Sessions and timestamps of a server
+//! rise together, and the events of a server are appended in the order of their ids. The natural order is therefore
+//! that of timestamp and arrival.
 
 pub mod memory;
 pub mod retention;
@@ -13,62 +14,63 @@ use crate::subject::event_type::TypePattern;
 use retention::Retention;
 use std::fmt;
 
-/// The most events in one answer; what is left out is told by [`QueryPage::more_follows`].
+/// Maximum number of events in one answer; [`QueryPage::more_follows`] reports that events were left out.
 pub const ANSWER_EVENTS_MAX: usize = 4096;
-/// From this size on an answer takes no further event: that of payloads and types, and [`EVENT_BYTES`] for each event.
+/// Size from which an answer takes no further event: bytes of payloads and types, plus [`EVENT_BYTES`] for each event.
 pub const ANSWER_BYTES_MAX: usize = 8 << 20;
-/// What an event takes beside payload and type, about.
+/// Approximate bytes that an event takes beside payload and type.
 pub const EVENT_BYTES: usize = 128;
-/// The most patterns of a question.
+/// Maximum number of patterns in a query.
 pub const TYPES_MAX: usize = 1024;
 
-/// A question.
+/// A query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// Of each type that one of these matches, or of each type, the greatest event in the natural order; in the order of the types'
-    /// subjects. Has no limit but that of an answer's bytes.
+    /// The greatest event in the natural order of each type, or of each type that one of these patterns matches. The
+    /// events come in the order of the types' subjects. Only the bytes of an answer limit their number.
     Latest(Option<Vec<TypePattern>>),
-    /// Events in the order of a time.
+    /// Events ordered by a time.
     Series(Series),
     /// The events of one server in the order of their ids.
     Server(ServerQuery),
 }
 
-/// Which events, in which order, and from where on.
+/// A selection of events, their order and their first position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Series {
-    /// Those whose type one of these matches; all, if it is not said.
+    /// Patterns of the wanted types; `None` for all types.
     pub types: Option<Vec<TypePattern>>,
-    /// Those with a timestamp in this span.
+    /// Span of the wanted timestamps.
     pub time: TimeSpan,
-    /// Those with a source timestamp in this span; if it has a bound, events without one are left out.
+    /// Span of the wanted source timestamps. If it has a bound, events without a source timestamp are left out.
     pub source_time: TimeSpan,
     /// The time that orders them.
     pub by: SeriesOrder,
-    /// From the latest to the earliest. Those with the same time are in the natural order, or in its reverse.
+    /// True to order from the latest to the earliest. Events with the same time are in the natural order, or in its
+    /// reverse.
     pub is_descending: bool,
-    /// Only what stands behind this event; nothing, if it is not among those that are meant.
+    /// Event after which the answer begins. The answer is empty if the event is not in the selection.
     pub after: Option<EventId>,
-    /// So many at most.
+    /// Maximum number of events.
     pub limit: Option<usize>,
 }
 
-/// A span of time with both its ends in it.
+/// A span of time that includes both its ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeSpan {
-    /// Not before this.
+    /// Earliest time.
     pub from: Option<Timestamp>,
-    /// Not behind this.
+    /// Latest time.
     pub to: Option<Timestamp>,
 }
 
 impl TimeSpan {
-    /// Whether it has a bound at all.
+    /// Returns whether it has a bound at all.
     pub fn is_bounded(self) -> bool {
         self.from.is_some() || self.to.is_some()
     }
 
-    /// Whether the time lies in it; what has none lies only in a span without bounds.
+    /// Returns whether the time lies in the span. An absent time lies only in a span without bounds.
     pub fn contains(self, time: Option<Timestamp>) -> bool {
         match time {
             Some(time) => self.from.is_none_or(|from| from <= time) && self.to.is_none_or(|to| time <= to),
@@ -80,25 +82,25 @@ impl TimeSpan {
 /// The time that orders a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SeriesOrder {
-    /// When the event was registered.
+    /// Time at which the event was registered.
     #[default]
     Time,
-    /// When it occurred; events without a source timestamp are left out.
+    /// Time at which it occurred; events without a source timestamp are left out.
     SourceTime,
 }
 
 /// Events of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerQuery {
-    /// Which.
+    /// Id of the server.
     pub server: ServerId,
-    /// Those with a greater id, of the same server; it need not be there.
+    /// Id after which the answer begins, of the same server; the event need not exist.
     pub after: Option<EventId>,
-    /// So many at most.
+    /// Maximum number of events.
     pub limit: Option<usize>,
 }
 
-/// Why a question makes no sense.
+/// The reason why a query is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryError {
     /// A span ends before it begins.
@@ -108,9 +110,9 @@ pub enum QueryError {
         /// Its end.
         to: Timestamp,
     },
-    /// So many patterns.
+    /// The query has too many patterns, namely this number.
     Types(usize),
-    /// What stands behind an event of one server is asked of another one.
+    /// The query names an event of a server other than the queried one.
     OtherServer {
         /// The event.
         after: EventId,
@@ -138,10 +140,10 @@ impl fmt::Display for QueryError {
 impl std::error::Error for QueryError {}
 
 impl Query {
-    /// Whether it makes sense.
+    /// Checks whether the query is valid.
     ///
     /// # Errors
-    /// Why not.
+    /// Returns the reason why it is invalid.
     pub fn check(&self) -> Result<(), QueryError> {
         match self {
             Query::Latest(Some(types)) | Query::Series(Series { types: Some(types), .. })
@@ -161,7 +163,7 @@ impl Query {
         }
     }
 
-    /// How many events the answer has at most.
+    /// Returns the maximum number of events of the answer.
     pub fn limit(&self) -> usize {
         let limit = match self {
             Query::Latest(_) => return usize::MAX,
@@ -172,16 +174,16 @@ impl Query {
     }
 }
 
-/// What a journal has found.
+/// The answer of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueryPage {
-    /// The events, in the order that was asked for.
+    /// The events, in the requested order.
     pub events: Vec<Event>,
-    /// Whether there are more, which a limit has cut off.
+    /// True if a limit has cut off further events.
     pub more_follows: bool,
 }
 
-/// An answer in the making: takes events until a limit is reached.
+/// An answer under construction: it takes events until a limit is reached.
 #[derive(Debug)]
 pub struct QueryPageBuilder {
     answer: QueryPage,
@@ -190,22 +192,22 @@ pub struct QueryPageBuilder {
 }
 
 impl QueryPageBuilder {
-    /// Of a question.
+    /// Creates an empty answer to a query.
     pub fn new(query: &Query) -> QueryPageBuilder {
         QueryPageBuilder { answer: QueryPage::default(), left: query.limit(), bytes: 0 }
     }
 
-    /// Whether it has taken none.
+    /// Returns whether it has taken no event.
     pub fn is_empty(&self) -> bool {
         self.answer.events.is_empty()
     }
 
-    /// How many more events it takes at most.
+    /// Returns the maximum number of further events.
     pub fn remaining(&self) -> usize {
         self.left
     }
 
-    /// Takes the next event, if there is room. Whether to go on: not once one was left out.
+    /// Takes the next event if the limits allow it. Returns false once an event was left out; the caller then stops.
     pub fn take(&mut self, event: Event) -> bool {
         if self.left == 0 || ANSWER_BYTES_MAX <= self.bytes {
             self.answer.more_follows = true;
@@ -217,7 +219,7 @@ impl QueryPageBuilder {
         true
     }
 
-    /// What was taken.
+    /// Returns the answer.
     pub fn end(self) -> QueryPage {
         self.answer
     }
@@ -233,37 +235,37 @@ pub struct LastSession {
 }
 
 impl LastSession {
-    /// None yet.
+    /// The value for a server without sessions.
     pub const NONE: LastSession = LastSession { session: 0, timestamp: Timestamp::MIN };
 }
 
 /// A store of events.
 pub trait Journal {
-    /// Why it cannot do what is asked.
+    /// The reason why the store failed.
     type Error;
 
-    /// The last session of the server; [`LastSession::NONE`] if there was none.
+    /// Returns the last session of the server; [`LastSession::NONE`] if there was none.
     ///
     /// # Errors
     /// The store cannot be read.
     fn last_session(&mut self, server: ServerId) -> Result<LastSession, Self::Error>;
 
-    /// Stores the events, all or none of them; when it returns they survive a crash of the host. Those that are stored already are
-    /// passed over. Gives how many were not. The events of each server come in the order of their ids.
+    /// Stores the events, all or none of them; when it returns they survive a crash of the host. Events that are stored
+    /// already are skipped. Returns the number of new ones. The events of each server come in the order of their ids.
     ///
     /// # Errors
-    /// They cannot be stored, and none of them is.
+    /// The events cannot be stored, and none of them is.
     fn append(&mut self, events: &[Event]) -> Result<usize, Self::Error>;
 
-    /// Removes so many events at most that shall not be kept: those of the first rule first, of each rule from the earliest in the
-    /// natural order on. Gives how many of each rule; if they are as many as they may be, there may be more. The last sessions of servers
-    /// stay known.
+    /// Removes at most `budget` events that exceed the retention. The first rule comes first; within a rule removal
+    /// begins at the earliest event in the natural order. Returns the number of events removed for each rule; if their
+    /// sum is `budget`, there may be more. The last sessions of servers stay known.
     ///
     /// # Errors
     /// The store cannot be changed, and nothing is removed.
     fn trim(&mut self, retention: &Retention, now: Timestamp, budget: usize) -> Result<Vec<u64>, Self::Error>;
 
-    /// Answers a question that makes sense.
+    /// Answers a valid query.
     ///
     /// # Errors
     /// The store cannot be read.

@@ -1,24 +1,25 @@
-//! Pushes a stream to one live consumer (003, section 2.2.2): what is added from now on, as long as it keeps up. Groups that are skipped
-//! for a slow consumer, and what is told to be lost, use up sequence numbers, so that the consumer sees that something is missing.
+//! Pushes a stream to one live consumer (003, section 2.2.2): the events added from now on, while the consumer keeps
+//! up. Skipped groups of a slow consumer and reported losses use up sequence numbers. So the consumer detects that
+//! events are missing.
 
 use super::model::{PageBudget, StreamEvent};
 use std::collections::VecDeque;
 
-/// How groups are made.
+/// Settings of the groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What a group holds at most. An event that is larger stands alone.
+    /// Maximum size of a group. A larger event has a group of its own.
     pub room: PageBudget,
-    /// Groups that are sent and not answered yet, at most.
+    /// Maximum number of groups that are sent and not answered yet.
     pub groups_max: usize,
-    /// What waits behind them at most; then the oldest goes.
+    /// Maximum size of the events that wait behind them; beyond it they are skipped.
     pub waiting: PageBudget,
 }
 
 #[derive(Debug)]
 enum LiveItem {
     Event(StreamEvent),
-    /// So many groups are missing here.
+    /// Number of groups that are missing here.
     Gap(u32),
 }
 
@@ -27,17 +28,17 @@ enum LiveItem {
 pub struct LivePusher {
     settings: Settings,
     waiting: VecDeque<LiveItem>,
-    /// What more may wait.
+    /// Remaining size of further waiting events.
     left: PageBudget,
     seq_next: u32,
-    /// Numbers of groups without an answer.
+    /// Sequence numbers of unanswered groups.
     unanswered: Vec<u32>,
-    /// Events that were skipped.
+    /// Number of skipped events.
     skipped: u64,
 }
 
 impl LivePusher {
-    /// For a consumer that has just come.
+    /// Creates a pusher for a consumer that has just connected.
     pub fn new(settings: Settings) -> LivePusher {
         LivePusher {
             settings,
@@ -49,32 +50,32 @@ impl LivePusher {
         }
     }
 
-    /// An event was added that is wanted.
+    /// Queues a wanted event that was added.
     pub fn on_event(&mut self, event: StreamEvent) {
         if !self.left.take(&event) {
             self.skip();
             if !self.left.take(&event) {
-                // It is larger than all that may wait.
+                // The event is larger than the maximum size of waiting events.
                 self.left = PageBudget { events: 0, bytes: 0 };
             }
         }
         self.waiting.push_back(LiveItem::Event(event));
     }
 
-    /// The bus reports that events of the stream may be missing here.
+    /// Records that the bus has lost events of the stream here.
     pub fn on_loss(&mut self) {
-        // Several in a row are one gap.
+        // Consecutive losses are one gap.
         if !matches!(self.waiting.back(), Some(LiveItem::Gap(_))) {
             self.waiting.push_back(LiveItem::Gap(1));
         }
     }
 
-    /// The consumer has answered; whether it accepted the group does not matter.
+    /// Handles the consumer's answer to a group; it need not have accepted the group.
     pub fn on_answer(&mut self, seq: u32) {
         self.unanswered.retain(|other| *other != seq);
     }
 
-    /// The next group with its number, if the consumer keeps up.
+    /// Returns the next group with its number, if the consumer keeps up.
     pub fn poll(&mut self) -> Option<(u32, Vec<StreamEvent>)> {
         if self.settings.groups_max <= self.unanswered.len() {
             return None;
@@ -105,12 +106,12 @@ impl LivePusher {
         Some((seq, events))
     }
 
-    /// Events that were skipped, since the consumer did not keep up.
+    /// Returns the number of events skipped because the consumer did not keep up.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Skips all that waits: as many groups as it would have been, and the gaps within.
+    /// Skips all waiting events, and counts the groups that they would have been and the gaps within.
     fn skip(&mut self) {
         let (mut groups, mut room) = (0, None);
         for waiting in self.waiting.drain(..) {
@@ -161,7 +162,7 @@ mod tests {
         numbers.for_each(|number| pusher.on_event(event(number)));
     }
 
-    /// All groups that are sent now, by number; each is answered, if that is said.
+    /// Returns all groups that are sent now, by number; answers each if `is_answered` is true.
     fn sent(pusher: &mut LivePusher, is_answered: bool) -> Vec<(u32, Vec<u64>)> {
         let mut groups = Vec::new();
         while let Some((seq, events)) = pusher.poll() {
@@ -189,13 +190,13 @@ mod tests {
         let mut pusher = LivePusher::new(SETTINGS);
         add(&mut pusher, 1..=4);
         assert_eq!(sent(&mut pusher, false), [(0, vec![1, 2]), (1, vec![3, 4])]);
-        // Five wait, the next one drives them away: three groups.
+        // Five events wait, and the next one displaces them: three groups.
         add(&mut pusher, 5..=10);
         assert_eq!(sent(&mut pusher, false), []);
         assert_eq!(pusher.skipped(), 5);
         pusher.on_answer(0);
         assert_eq!(sent(&mut pusher, false), [(5, vec![10])]);
-        // An answer that was not asked for changes nothing.
+        // An unexpected answer changes nothing.
         pusher.on_answer(0);
         pusher.on_answer(99);
         add(&mut pusher, 11..=22);

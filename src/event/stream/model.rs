@@ -1,50 +1,51 @@
-//! What stands in a stream, and the parts in which it is read.
+//! Events of a stream, and the pages in which it is read.
 
 use super::name::{StreamId, StreamType};
 use crate::event::model::{EventId, Json};
 use crate::event::timestamp::Timestamp;
 
-/// The most events in one list (003, section 3.1).
+/// Maximum number of events in one list (003, section 3.1).
 pub const LIST_EVENTS_MAX: usize = 1000;
-/// Events that nobody wants and that are passed by one look into a stream, at most, and about: it takes some milliseconds.
+/// Approximate maximum number of unwanted events that one read skips, which takes some milliseconds.
 pub const PASSED_MAX: u64 = 20_000;
-/// What an event takes in a message beside its id, type and data, in bytes: `{"id":"","type":"","data":,"ts":"2026-11-21T07:53:59Z"},`.
+/// Bytes that an event takes in a message beside its id, type and data:
+/// `{"id":"","type":"","data":,"ts":"2026-11-21T07:53:59Z"},`.
 const FRAME_BYTES: usize = 56;
 
 /// An event of a stream (003, section 2.1.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamEvent {
-    /// In this stream.
+    /// Id in this stream.
     pub id: StreamId,
     /// Its type.
     pub kind: StreamType,
     /// A JSON text of one line or several.
     pub data: Json,
-    /// When it was registered; on the wire in whole seconds.
+    /// Time of its registration; on the wire in whole seconds.
     pub time: Timestamp,
-    /// What it is on the bus: where it was added, and its number there.
+    /// Id on the bus: the server that registered it, and its number there.
     pub origin: EventId,
 }
 
 impl StreamEvent {
-    /// What it takes in a list of events, in bytes.
+    /// Returns the bytes that it takes in a list of events.
     pub fn bytes(&self) -> usize {
         let digits = self.id.number().checked_ilog10().map_or(1, |log| log as usize + 1);
         FRAME_BYTES + digits + self.kind.as_str().len() + self.data.bytes().len()
     }
 }
 
-/// How much is read at a time.
+/// Maximum size of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageBudget {
-    /// So many events at most.
+    /// Maximum number of events.
     pub events: usize,
-    /// So many [bytes](StreamEvent::bytes) at most.
+    /// Maximum number of [bytes](StreamEvent::bytes).
     pub bytes: usize,
 }
 
 impl PageBudget {
-    /// Takes an event from it; false if it does not fit.
+    /// Takes an event from the budget; returns false if it does not fit.
     pub fn take(&mut self, event: &StreamEvent) -> bool {
         let bytes = event.bytes();
         let fits = 0 < self.events && bytes <= self.bytes;
@@ -54,30 +55,32 @@ impl PageBudget {
         fits
     }
 
-    /// Takes one that fits no room of this size, so that nothing else does; false if there is no room at all.
+    /// Takes an event that exceeds any budget of this size, so that no other one fits. Returns false if the budget is
+    /// empty.
     pub fn take_alone(&mut self) -> bool {
         0 < std::mem::take(&mut self.events)
     }
 }
 
-/// A part of a stream: the events behind some place that are wanted, in their order.
+/// A part of a stream: the wanted events behind a position, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamPage {
     /// The events.
     pub events: Vec<StreamEvent>,
-    /// Nothing that is wanted stands between the last event, or where one began to read, and here.
+    /// Position up to which no wanted event follows the last event, or the beginning of the read.
     pub covered: StreamId,
-    /// Whether a wanted event that stands there did not fit, or so much was passed that it was not looked further.
+    /// True if a wanted event did not fit, or the read ended after too many unwanted events.
     pub more_follows: bool,
 }
 
 impl StreamPage {
-    /// Of nothing, behind that place.
+    /// Creates an empty page behind that position.
     pub fn new(after: StreamId) -> StreamPage {
         StreamPage { events: Vec::new(), covered: after, more_follows: false }
     }
 
-    /// Takes the next wanted event if it fits into the room, or would not fit into an empty page either; false, and the page ends, if not.
+    /// Takes the next wanted event if it fits the budget, or is the first one and would not fit an empty page either.
+    /// Otherwise returns false, and the page ends.
     pub fn take(&mut self, event: StreamEvent, room: &mut PageBudget) -> bool {
         let is_taken = room.take(&event) || self.events.is_empty() && room.take_alone();
         if is_taken {

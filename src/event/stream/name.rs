@@ -5,25 +5,25 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The longest name of a stream, in bytes.
+/// Maximum bytes of the name of a stream.
 const STREAM_BYTES_MAX: usize = 32;
-/// The longest type and the longest component (003, sections 2.1.2 and 3.1), in characters.
+/// Maximum characters of a type and of a component (003, sections 2.1.2 and 3.1).
 const TEXT_MAX: usize = 16;
-/// The longest name of a user, in bytes.
+/// Maximum bytes of the name of a user.
 const USER_BYTES_MAX: usize = 255;
 
-/// Why a text is no name.
+/// The reason why a text is no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamNameError {
-    /// The name of a stream.
+    /// The text is no name of a stream.
     Stream,
-    /// The type of an event.
+    /// The text is no type of an event.
     Type,
-    /// The name of a component.
+    /// The text is no name of a component.
     Component,
-    /// The name of a user.
+    /// The text is no name of a user.
     User,
-    /// The id of an event.
+    /// The text is no id of an event.
     Id,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for StreamNameError {
 
 impl std::error::Error for StreamNameError {}
 
-/// Whether it is so many characters, all of them such.
+/// Returns whether the text has 1 to `max` bytes, all of which `is_such` accepts.
 fn is_of(text: &str, max: usize, is_such: impl Fn(u8) -> bool) -> bool {
     !text.is_empty() && text.len() <= max && text.bytes().all(is_such)
 }
@@ -60,7 +60,7 @@ macro_rules! name {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The text.
+            /// Returns the text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -90,7 +90,7 @@ macro_rules! name {
 }
 
 name!(
-    /// A stream of a peer. The events that are added to it have event types that begin with its name.
+    /// Name of a stream of a peer. The events that are added to it have event types that begin with its name.
     StreamName,
     Stream,
     |text| {
@@ -107,14 +107,14 @@ name!(
 );
 
 name!(
-    /// A part of a user that reads a stream for itself: `^[A-Za-z0-9_]{1,16}$` (003, section 3.1).
+    /// A part of a user that reads a stream separately: `^[A-Za-z0-9_]{1,16}$` (003, section 3.1).
     Component,
     Component,
     |text| is_of(text, TEXT_MAX, |byte| byte.is_ascii_alphanumeric() || byte == b'_')
 );
 
 name!(
-    /// Who somebody is on this peer (003, section 2.2.4).
+    /// Name of a user of this peer (003, section 2.2.4).
     UserName,
     User,
     |text| {
@@ -123,13 +123,13 @@ name!(
 );
 
 impl Component {
-    /// Whether it stands for consumers that are live, and are not registered (003, section 2.2.4).
+    /// Returns whether it names live consumers, which are not registered (003, section 2.2.4).
     pub fn is_live(&self) -> bool {
         self.as_str() == "LIVE"
     }
 }
 
-/// Who reads a stream reliably: a component of a user.
+/// Name of a reliable consumer of a stream: a component of a user.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Consumer {
     /// The user.
@@ -139,7 +139,7 @@ pub struct Consumer {
 }
 
 impl fmt::Display for Consumer {
-    /// As `user:component`.
+    /// Writes `user:component`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.user, self.component)
     }
@@ -154,22 +154,23 @@ impl FromStr for Consumer {
     }
 }
 
-/// The id of an event in one stream: it rises, with gaps (003, section 2.1.1). 1 to 10^18 - 1; 0 stands before the first event.
+/// The id of an event in one stream. Ids rise, with gaps (003, section 2.1.1). 1 to 10^18 - 1; 0 is the position before
+/// the first event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(u64);
 
 impl StreamId {
-    /// Before the first event.
+    /// Position before the first event.
     pub const START: StreamId = StreamId(0);
-    /// The last one there is.
+    /// Last possible id.
     pub const MAX: StreamId = StreamId(999_999_999_999_999_999);
 
-    /// `None` for a number that is too great.
+    /// Returns the id of this number; `None` if the number is too great.
     pub fn from_number(number: u64) -> Option<StreamId> {
         if number <= StreamId::MAX.0 { Some(StreamId(number)) } else { None }
     }
 
-    /// The number.
+    /// Returns the number.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -184,7 +185,7 @@ impl fmt::Display for StreamId {
 impl FromStr for StreamId {
     type Err = StreamNameError;
 
-    /// `^[1-9][0-9]{0,17}$` (003, section 3.1): the id of an event, not what stands before the first.
+    /// Parses `^[1-9][0-9]{0,17}$` (003, section 3.1): the id of an event, but not the position before the first one.
     fn from_str(text: &str) -> Result<StreamId, StreamNameError> {
         match is_of(text, 18, |byte| byte.is_ascii_digit()) && !text.starts_with('0') {
             true => text.parse().map(StreamId).map_err(|_| StreamNameError::Id),
@@ -197,7 +198,7 @@ impl FromStr for StreamId {
 mod tests {
     use super::*;
 
-    /// Those of the first list are names, those of the second are not.
+    /// Checks that the texts of the first list are names, and those of the second are not.
     fn check<T: FromStr<Err = StreamNameError> + fmt::Display>(names: &[&str], others: &[&str]) {
         for text in names {
             assert_eq!(text.parse::<T>().map(|name| name.to_string()), Ok((*text).to_owned()));

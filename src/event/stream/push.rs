@@ -1,6 +1,6 @@
-//! Pushes a stream to one reliable consumer over one connection (003, section 2.2.2): reads what it wants, groups it, sends the groups
-//! with sequence numbers that begin at 0 and have no gap, several at a time, and counts as delivered what the consumer says it has
-//! accepted, and what it does not want.
+//! Pushes a stream to one reliable consumer over one connection (003, section 2.2.2). The pusher reads the wanted
+//! events, groups them, and sends several groups at a time. Their sequence numbers begin at 0 and have no gap. Events
+//! count as delivered when the consumer has accepted them, or does not want them.
 
 use super::model::{PageBudget, StreamEvent, StreamPage};
 use super::name::StreamId;
@@ -9,44 +9,45 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The last sequence number that fits the type on the wire.
+/// Last sequence number that fits the type on the wire.
 const SEQ_MAX: u32 = i32::MAX as u32;
-/// How long a group that the consumer did not accept rests before it is sent again; each further time twice as long,
+/// Wait before a group that the consumer did not accept is sent again. It doubles with each further failure,
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// up to this.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// How groups are made.
+/// Settings of the groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What a group holds at most. An event that is larger stands alone.
+    /// Maximum size of a group. A larger event has a group of its own.
     pub room: PageBudget,
-    /// Groups that are sent and not accepted yet, at most.
+    /// Maximum number of groups that are sent and not accepted yet.
     pub groups_max: usize,
-    /// How long an event waits for others at most while the consumer has groups to accept; if it has none, no event waits.
+    /// Maximum time that an event waits for others while the consumer has groups to accept. If it has none, no event
+    /// waits.
     pub delay: Duration,
 }
 
-/// What is to be done.
+/// An action that the pusher requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PusherAction {
-    /// To read what is wanted behind this; [`Pusher::on_page`] takes it.
+    /// Read the wanted events behind a position; [`Pusher::on_page`] takes them.
     Read {
-        /// Behind this.
+        /// Position behind which events are wanted.
         after: StreamId,
-        /// So much.
+        /// Maximum size of the read.
         room: PageBudget,
     },
-    /// To send this group; [`Pusher::on_answer`] takes the answer.
+    /// Send this group; [`Pusher::on_answer`] takes the answer.
     Send {
         /// Its number.
         seq: u32,
         /// The events.
         events: Arc<Vec<StreamEvent>>,
     },
-    /// All up to this is delivered, or not wanted.
+    /// All events up to this position are delivered, or not wanted.
     Accept(StreamId),
-    /// There is no further number: the connection is to be closed, and the consumer to come again.
+    /// No sequence number is left: the connection must be closed, and the consumer must reconnect.
     Close,
 }
 
@@ -54,7 +55,7 @@ pub enum PusherAction {
 struct EventGroup {
     seq: u32,
     events: Arc<Vec<StreamEvent>>,
-    /// Nothing that is wanted stands between its last event and here.
+    /// Position up to which no wanted event follows its last event.
     covered: StreamId,
     state: GroupState,
     failures: u32,
@@ -64,7 +65,7 @@ struct EventGroup {
 enum GroupState {
     Sent,
     Accepted,
-    /// To be sent again then.
+    /// The group is sent again at this time.
     Backoff(Instant),
 }
 
@@ -72,26 +73,26 @@ enum GroupState {
 #[derive(Debug)]
 pub struct Pusher {
     settings: Settings,
-    /// Sent, in their order; the first one is not accepted, unless that was to be told.
+    /// Sent groups in their order. The first one is not accepted, unless its acceptance is yet to be reported.
     groups: VecDeque<EventGroup>,
     seq_next: u32,
-    /// To be sent next.
+    /// Events to be sent next.
     pending_events: Vec<StreamEvent>,
     room: PageBudget,
-    /// Since when the first of them waits.
+    /// Time since which the first of them waits.
     since: Instant,
-    /// Nothing more fits.
+    /// True if no further event fits.
     is_full: bool,
-    /// What stands up to here is gathered, sent, or not wanted.
+    /// Position up to which all wanted events are gathered or sent.
     read: StreamId,
     accepted: StreamId,
     is_reading: bool,
-    /// There may be events behind what was read.
+    /// True if there may be events behind `read`.
     has_unread: bool,
 }
 
 impl Pusher {
-    /// Begins behind what the consumer has accepted before.
+    /// Creates a pusher that begins behind the accepted position.
     pub fn new(settings: Settings, accepted: StreamId) -> Pusher {
         Pusher {
             settings,
@@ -108,17 +109,17 @@ impl Pusher {
         }
     }
 
-    /// What the consumer has accepted.
+    /// Returns the accepted position.
     pub fn accepted(&self) -> StreamId {
         self.accepted
     }
 
-    /// Events were added to the stream.
+    /// Records that events were added to the stream.
     pub fn on_events_added(&mut self) {
         self.has_unread = true;
     }
 
-    /// What was to be read.
+    /// Takes the result of a read.
     pub fn on_page(&mut self, now: Instant, page: StreamPage) {
         self.is_reading = false;
         if self.pending_events.is_empty() {
@@ -128,7 +129,7 @@ impl Pusher {
             if self.room.take(event) {
                 continue;
             }
-            // It came alone, and stands in a group of its own.
+            // An event that exceeds the maximum size has a group of its own.
             if !self.pending_events.is_empty() {
                 (self.is_full, self.has_unread) = (true, true);
                 return;
@@ -142,12 +143,12 @@ impl Pusher {
         self.has_unread |= page.more_follows;
     }
 
-    /// Nothing could be read; to be tried again when something is added.
+    /// Records that a read failed. The pusher retries when events are added.
     pub fn on_read_failed(&mut self) {
         self.is_reading = false;
     }
 
-    /// What the consumer says of a group. One that was not sent, or is accepted, does not count.
+    /// Handles the consumer's answer to a group. An answer to a group that was not sent, or is accepted, is ignored.
     pub fn on_answer(&mut self, now: Instant, seq: u32, is_accepted: bool) {
         let Some(group) = self.groups.iter_mut().find(|group| group.seq == seq && group.state == GroupState::Sent)
         else {
@@ -162,14 +163,14 @@ impl Pusher {
         }
     }
 
-    /// What to do next.
+    /// Returns the next action.
     pub fn poll(&mut self, now: Instant) -> Option<PusherAction> {
         let before = self.accepted;
         while self.groups.front().is_some_and(|group| group.state == GroupState::Accepted) {
             let group = self.groups.pop_front().expect("there is a first one");
             self.accepted = group.covered;
         }
-        // What is not wanted is delivered when what stands before it is.
+        // Unwanted events are delivered when all events before them are.
         if self.groups.is_empty() && self.pending_events.is_empty() {
             self.accepted = self.read;
         }
@@ -193,7 +194,7 @@ impl Pusher {
         None
     }
 
-    /// When to poll again if nothing happens before.
+    /// Returns the time of the next poll if nothing happens before.
     pub fn deadline(&self) -> Option<Instant> {
         let resting = self.groups.iter().filter_map(|group| match group.state {
             GroupState::Backoff(until) => Some(until),
@@ -204,7 +205,7 @@ impl Pusher {
         resting.chain(pending_events).min()
     }
 
-    /// Whether what is gathered is to be sent.
+    /// Returns whether the gathered events must be sent now.
     fn is_due(&self, now: Instant) -> bool {
         let is_over = self.is_full || self.groups.is_empty() || self.settings.delay <= now.since(self.since);
         !self.pending_events.is_empty() && is_over && !(self.groups.is_empty() && self.is_reading && !self.is_full)

@@ -1,7 +1,7 @@
-//! What a store of streams is asked and what it answers, as values, and the trait that all stores implement.
+//! Operations on a store of streams and their results, as values, and the trait that all stores implement.
 //!
-//! A store numbers the events of each stream, and keeps them until every registered consumer has accepted them (003, section 2.3.1).
-//! Consumers that never do are dealt with by [`StreamLimits`].
+//! A store numbers the events of each stream. It retains them until every registered consumer has accepted them (003,
+//! section 2.3.1). [`StreamLimits`] handle consumers that never do.
 
 pub mod memory;
 
@@ -13,109 +13,111 @@ use crate::subject::event_type::TypePattern;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// An event that is to stand in a stream.
+/// A new event for a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
     /// Its type.
     pub kind: StreamType,
     /// A JSON text.
     pub data: Json,
-    /// When it was registered.
+    /// Time at which it was registered.
     pub time: Timestamp,
-    /// What it is on the bus.
+    /// Id of the event on the bus.
     pub origin: EventId,
-    /// The source timestamp, if it was added to this stream with one: that of what was [posted](PostedEvent) here, for example.
+    /// Source timestamp, if it was added to this stream with one: for example that of an event [posted](PostedEvent)
+    /// here.
     pub stamp: Option<Timestamp>,
 }
 
-/// An event that an application has put into the store within a transaction of its own (003, section 3.2.1). It stands in no stream before
-/// the peer that has claimed it has registered it.
+/// An event that an application has put into the store within a transaction of its own (003, section 3.2.1). It is in
+/// no stream until the peer that has claimed it has registered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostedEvent {
-    /// Its number among what was ever posted.
+    /// Its number among all events ever posted.
     pub number: u64,
-    /// For which stream.
+    /// Stream that it is posted for.
     pub stream: StreamName,
     /// Its type.
     pub kind: StreamType,
     /// A JSON text.
     pub data: Json,
-    /// The source timestamp that it is registered with: later than when it was claimed, or then, and not that of another one that the
-    /// same server has claimed.
+    /// Source timestamp of its registration. It is not earlier than the claim, and differs from that of every other
+    /// event that the same server has claimed.
     pub stamp: Timestamp,
 }
 
 /// A stream, as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
-    /// Its name. What is added to it has event types of two subtypes: the name, and what is called the type in the stream.
+    /// Its name. Events added to it have types of two subtypes: the name, and the type in the stream.
     pub name: StreamName,
-    /// The events that stand in it beside those: of these types, if the last subtype is a type that streams have.
+    /// Patterns of further events in it. An event belongs to it if one of them matches, and its last subtype is a valid
+    /// stream type.
     pub types: Vec<TypePattern>,
-    /// How much is kept.
+    /// Limits of the retained events.
     pub limits: StreamLimits,
 }
 
 impl StreamSettings {
-    /// The types of all that may stand in it.
+    /// Returns the patterns of all events that may belong to it.
     pub fn patterns(&self) -> Vec<TypePattern> {
         let own = format!("{}/?", self.name).parse().expect("a short word");
         [own].into_iter().chain(self.types.iter().cloned()).collect()
     }
 }
 
-/// How much of a stream is kept for consumers that do not accept it.
+/// Limits of the events retained for consumers that do not accept them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Events that are older go.
+    /// Maximum age; older events are removed.
     pub age: Option<Duration>,
-    /// The oldest go while the data of all has more bytes.
+    /// Maximum bytes of data; beyond it the oldest events are removed.
     pub bytes: Option<u64>,
-    /// What is done at the limit.
+    /// Policy at the limit.
     pub policy: Policy,
 }
 
 impl StreamLimits {
-    /// Whether an event of that time is older than is kept.
+    /// Returns whether an event of that time exceeds the maximum age.
     pub fn is_old(&self, now: Timestamp, time: Timestamp) -> bool {
         let age_micros = i128::from(now.as_micros()) - i128::from(time.as_micros());
         self.age.is_some_and(|age| (age.as_micros() as i128) < age_micros)
     }
 
-    /// Whether anything is ever not added.
+    /// Returns whether these limits can ever block additions.
     pub fn may_block(&self) -> bool {
         self.policy == Policy::Block && self.bytes.is_some()
     }
 
-    /// Whether nothing more is added, since the data of what is kept has so many bytes.
+    /// Returns whether additions are blocked while the retained data has this number of bytes.
     pub fn is_blocked(&self, bytes: u64) -> bool {
         self.policy == Policy::Block && self.bytes.is_some_and(|max| max <= bytes)
     }
 }
 
-/// What is done with a consumer that does not accept events until a limit is reached.
+/// Handling of a consumer that does not accept events until a limit is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// It lapses: the events go, and it is told which.
+    /// The consumer lapses: the events are removed, and the range is reported.
     #[default]
     Lapse,
-    /// Nothing goes, and nothing more is added before it has accepted some.
+    /// No event is removed, and none is added until the consumer has accepted some.
     Block,
 }
 
-/// Events that a consumer has not accepted, and that are gone.
+/// A range of events that a consumer has not accepted and that are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissedRange {
     /// The first of them.
     pub first: StreamId,
     /// The last of them.
     pub last: StreamId,
-    /// How many, of all types.
+    /// Number of them, of all types.
     pub count: u64,
 }
 
 impl MissedRange {
-    /// With what was missed behind it.
+    /// Returns the range extended by the events missed after it.
     pub fn and(self, later: MissedRange) -> MissedRange {
         MissedRange { first: self.first, last: later.last, count: self.count + later.count }
     }
@@ -124,22 +126,22 @@ impl MissedRange {
 /// A registered consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerRow {
-    /// Who.
+    /// Name of the consumer.
     pub consumer: Consumer,
-    /// It has accepted everything up to this.
+    /// Position up to which it has accepted all events.
     pub position: StreamId,
-    /// What it missed since it registered last; as long as it has not registered again, it gets nothing.
+    /// Events missed since its last registration. A lapsed consumer gets no events until it registers again.
     pub lapsed: Option<MissedRange>,
-    /// When it was registered first.
+    /// Time of its first registration.
     pub registered: Timestamp,
-    /// When something was heard of it last.
+    /// Time of its last operation.
     pub heard: Timestamp,
-    /// Events behind its position, of all types.
+    /// Number of events behind its position, of all types.
     pub behind: u64,
 }
 
 impl ConsumerRow {
-    /// The row of a consumer that is registered now, or again ([`StreamStore::register`]).
+    /// Returns the row of a consumer that registers now for the first time, or again ([`StreamStore::register`]).
     pub fn registered(before: Option<&ConsumerRow>, who: &Consumer, of: &Contents, now: Timestamp) -> ConsumerRow {
         let (position, lapsed, heard) = (of.start(), None, now);
         match before.cloned() {
@@ -153,39 +155,40 @@ impl ConsumerRow {
     }
 }
 
-/// What stands in a stream.
+/// Contents of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// The last id that was given.
+    /// Last id that was given.
     pub last: StreamId,
-    /// How many events are kept.
+    /// Number of retained events.
     pub events: u64,
-    /// The bytes of their data.
+    /// Bytes of their data.
     pub bytes: u64,
 }
 
 impl Contents {
-    /// Before the first event that is kept: those are always the last ones, and their ids have no gaps.
+    /// Returns the position before the first retained event. The retained events are always the last ones, and their
+    /// ids have no gaps.
     pub fn start(&self) -> StreamId {
         StreamId::from_number(self.last.number().saturating_sub(self.events)).expect("not beyond the last id")
     }
 
-    /// How many events are kept behind a place.
+    /// Returns the number of retained events behind a position.
     pub fn behind(&self, position: StreamId) -> u64 {
         self.last.number().saturating_sub(position.max(self.start()).number())
     }
 }
 
-/// Why something is not done.
+/// The reason why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamStoreError<E> {
     /// The consumer is not registered.
     NotRegistered,
-    /// The consumer has lapsed, and has to register again before it goes on.
+    /// The consumer has lapsed, and must register again.
     Lapsed(MissedRange),
-    /// There is no room before consumers have accepted some ([`Policy::Block`]), or no further id.
+    /// The stream is full until consumers have accepted events ([`Policy::Block`]), or there is no further id.
     Full,
-    /// The store fails.
+    /// The store failed.
     Store(E),
 }
 
@@ -197,29 +200,30 @@ impl<E> From<E> for StreamStoreError<E> {
 
 /// A store of streams.
 pub trait StreamStore {
-    /// Why it cannot do what is asked.
+    /// The reason why the store failed.
     type Error;
 
-    /// Whether there is anything to be said against using it, as far as that is known without asking it. One that is away is tried again, unless
-    /// that was tried just now.
+    /// Checks whether the store is usable, without a request to it if possible. If the store is unreachable, tries
+    /// again, unless the last attempt was just now.
     ///
     /// # Errors
-    /// It is away.
+    /// The store is unreachable.
     fn check(&mut self) -> Result<(), Self::Error>;
 
-    /// Up to where the journal of each server was looked through for the stream.
+    /// Returns the position in each server's journal up to which the stream is fed.
     ///
     /// # Errors
     /// The store cannot be read.
     fn covered(&mut self, stream: &StreamName) -> Result<Vec<EventId>, Self::Error>;
 
-    /// Adds the events, in this order, all or none of them; when it returns they survive a crash of the host. Those of a server come in the order of
-    /// their origins; those at or before the place up to which its journal was looked through are there already. `covered` are the
-    /// places up to which it was looked through now. What its server had claimed, which has the stream and the stamp of one that is added, is
-    /// no longer posted. Gives the ids; `None` for those that are there already.
+    /// Adds the events, in this order, all or none of them; when it returns they survive a crash of the host. Events of
+    /// a server come in the order of their origins. Those at or before the position up to which its journal is fed are
+    /// in the stream already. `covered` holds the new positions. A claimed event of the server with the stream and the
+    /// stamp of an added one is no longer posted. Returns the ids, and `None` for events that are in the stream
+    /// already.
     ///
     /// # Errors
-    /// They cannot be added, and none of them is.
+    /// The events cannot be added, and none of them is.
     fn add(
         &mut self,
         stream: &StreamName,
@@ -228,8 +232,8 @@ pub trait StreamStore {
         limits: &StreamLimits,
     ) -> Result<Vec<Option<StreamId>>, StreamStoreError<Self::Error>>;
 
-    /// What stands behind `after`, is of one of the types, and fits. An event that does not fit an empty page stands there alone. After about
-    /// [`PASSED_MAX`](super::model::PASSED_MAX) events of other types the page ends.
+    /// Returns the events behind `after` that are of one of the types and fit. An event that does not fit an empty page
+    /// is returned alone. The page ends after about [`PASSED_MAX`](super::model::PASSED_MAX) events of other types.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -241,8 +245,8 @@ pub trait StreamStore {
         room: PageBudget,
     ) -> Result<StreamPage, Self::Error>;
 
-    /// Registers a consumer, or notes that it is there again: then it goes on where it was, or, if it has lapsed, with the first event that
-    /// is kept. A new one begins there. Gives its row as it was before, if it was there.
+    /// Registers a consumer, or records that it is there again. A known consumer continues from its position. A lapsed
+    /// or new one begins at the first retained event. Returns its row as it was before, if it was registered.
     ///
     /// # Errors
     /// The store cannot be changed.
@@ -253,10 +257,11 @@ pub trait StreamStore {
         now: Timestamp,
     ) -> Result<Option<ConsumerRow>, Self::Error>;
 
-    /// Up to where the consumer has accepted; moves that forward to `accepted`, but not beyond the last event, and never back.
+    /// Moves the position of the consumer forward to `accepted`, but not beyond the last event, and never back. Returns
+    /// the position.
     ///
     /// # Errors
-    /// It is not registered, or has lapsed; the store cannot be changed.
+    /// The consumer is not registered, or has lapsed, or the store cannot be changed.
     fn accept(
         &mut self,
         stream: &StreamName,
@@ -265,31 +270,33 @@ pub trait StreamStore {
         now: Timestamp,
     ) -> Result<StreamId, StreamStoreError<Self::Error>>;
 
-    /// Sets the position of a consumer, wherever that is, but not beyond the last event; it has not lapsed then. Gives whether it is registered.
+    /// Sets the position of a consumer to any value up to the last event. The consumer is no longer lapsed. Returns
+    /// whether it is registered.
     ///
     /// # Errors
     /// The store cannot be changed.
     fn reset(&mut self, stream: &StreamName, consumer: &Consumer, position: StreamId) -> Result<bool, Self::Error>;
 
-    /// Removes a consumer. Gives whether it was registered.
+    /// Removes a consumer. Returns whether it was registered.
     ///
     /// # Errors
     /// The store cannot be changed.
     fn remove(&mut self, stream: &StreamName, consumer: &Consumer) -> Result<bool, Self::Error>;
 
-    /// All consumers, in the order of their names.
+    /// Returns all consumers, in the order of their names.
     ///
     /// # Errors
     /// The store cannot be read.
     fn consumers(&mut self, stream: &StreamName) -> Result<Vec<ConsumerRow>, Self::Error>;
 
-    /// The id of an event that stands in the stream, by what it is on the bus. It is one of the last.
+    /// Returns the stream id of an event by its id on the bus, if it is in the stream. The event is one of the last.
     ///
     /// # Errors
     /// The store cannot be read.
     fn find(&mut self, stream: &StreamName, origin: EventId) -> Result<Option<StreamId>, Self::Error>;
 
-    /// Claims for the server what is posted for these streams and nobody has claimed, so many at most, in the order of their numbers.
+    /// Claims for the server at most `count_max` posted events of these streams that no server has claimed. They come
+    /// in the order of their numbers.
     ///
     /// # Errors
     /// The store cannot be changed, and nothing is claimed.
@@ -301,26 +308,28 @@ pub trait StreamStore {
         count_max: usize,
     ) -> Result<Vec<PostedEvent>, Self::Error>;
 
-    /// What the server has claimed for the stream and is still posted, in the order of the numbers.
+    /// Returns the events that the server has claimed for the stream and that are still posted, in the order of their
+    /// numbers.
     ///
     /// # Errors
     /// The store cannot be read.
     fn claimed(&mut self, server: ServerId, stream: &StreamName) -> Result<Vec<PostedEvent>, Self::Error>;
 
-    /// Sets what was claimed aside, since it can never be registered: people are to look at it.
+    /// Sets a claimed event aside, since it can never be registered, for an operator to examine.
     ///
     /// # Errors
     /// The store cannot be changed.
     fn quarantine(&mut self, number: u64, why: &str) -> Result<(), Self::Error>;
 
-    /// What stands in the stream.
+    /// Returns the contents of the stream.
     ///
     /// # Errors
     /// The store cannot be read.
     fn contents(&mut self, stream: &StreamName) -> Result<Contents, Self::Error>;
 
-    /// Removes so many events at most: those that every consumer has accepted, if there is one, and those beyond the limits. Gives how many,
-    /// and what consumers missed by that. If as many were removed as may be, there may be more.
+    /// Removes at most `budget` events: those that every consumer has accepted, if there is a consumer, and those
+    /// beyond the limits. Reports their number and the events that consumers missed. If `budget` events were removed,
+    /// there may be more.
     ///
     /// # Errors
     /// The store cannot be changed, and nothing is removed.
@@ -333,11 +342,11 @@ pub trait StreamStore {
     ) -> Result<TrimReport, Self::Error>;
 }
 
-/// What was removed.
+/// Result of [`StreamStore::trim`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrimReport {
-    /// How many events.
+    /// Number of removed events.
     pub removed: u64,
-    /// What consumers missed by it, in the order of their names.
+    /// Events that consumers missed by it, in the order of the consumers' names.
     pub missed: Vec<(Consumer, MissedRange)>,
 }

@@ -1,4 +1,4 @@
-//! What can be called: interfaces, versions, functions and parameters of FTN18, and the checks in the order of FTN3.
+//! Calls of FTN18: interfaces, versions, functions and parameters, and the checks in the order of FTN3.
 
 use super::fault::{CallFault, FaultName};
 use super::message::{CallRequest, string};
@@ -8,46 +8,47 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a client takes of most answers, in bytes, and what it sends (FTN3, without `maxreqsize` and `maxrspsize`).
+/// Maximum bytes of most answers that a client takes, and of the messages it sends (FTN3, without `maxreqsize` and
+/// `maxrspsize`).
 pub const MESSAGE_BYTES: usize = 64 << 10;
-/// What it takes of a list of events, where the interface says so.
+/// Maximum bytes of a list of events, where the interface allows it.
 pub const LIST_BYTES: usize = 8 << 20;
 
-/// A call that makes sense.
+/// A valid call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Anything but events: gives this back.
+    /// A ping; its answer returns the number.
     Ping {
-        /// What.
+        /// The number.
         echo: i32,
     },
-    /// Add an event; gives its id.
+    /// Adds an event; the answer is its id.
     Add {
         /// Its type.
         kind: StreamType,
         /// Its data.
         data: Json,
     },
-    /// Register a consumer.
+    /// Registers a consumer.
     Register(Component),
-    /// The events behind some place.
+    /// Requests the events behind a position.
     Poll {
-        /// Of which consumer.
+        /// Component of the consumer.
         component: Component,
-        /// What it has accepted.
+        /// Position that the consumer has accepted.
         last: Option<StreamId>,
-        /// The types that it wants; all, if that is not said.
+        /// The wanted types; `None` for all types.
         want: Option<BTreeSet<StreamType>>,
-        /// How many bytes the answer may have.
+        /// Maximum bytes of the answer.
         answer_bytes_max: usize,
     },
-    /// Push events over this connection from now on.
+    /// Requests that events are pushed over this connection from now on.
     Ready {
-        /// To which consumer.
+        /// Component of the consumer.
         component: Component,
-        /// The types that it wants; all, if that is not said.
+        /// The wanted types; `None` for all types.
         want: Option<BTreeSet<StreamType>>,
-        /// Which version of `futoin.evt.receiver` it has.
+        /// Version of its `futoin.evt.receiver`.
         version: Version,
     },
 }
@@ -55,14 +56,14 @@ pub enum Call {
 /// A version of the interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
-    /// 1.0: a list of events has 64 kB at most.
+    /// 1.0: a list of events has at most 64 kB.
     V1_0,
-    /// 1.1: it has 8 MB at most.
+    /// 1.1: a list of events has at most 8 MB.
     V1_1,
 }
 
 impl Version {
-    /// As on the wire.
+    /// Returns the name used on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Version::V1_0 => "1.0",
@@ -70,7 +71,7 @@ impl Version {
         }
     }
 
-    /// How many bytes a call of `onEvents` may have.
+    /// Returns the maximum bytes of a call of `onEvents`.
     pub fn push_bytes_max(self) -> usize {
         match self {
             Version::V1_0 => MESSAGE_BYTES,
@@ -79,12 +80,12 @@ impl Version {
     }
 }
 
-/// The way that a call came.
+/// The channel over which a call arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channel {
-    /// Nobody can listen or change anything: it is encrypted, or does not leave the host.
+    /// True if no third party can read or change messages: the channel is encrypted, or does not leave the host.
     pub is_secure: bool,
-    /// We can call too.
+    /// True if the server can call the client too.
     pub is_bidirectional: bool,
 }
 
@@ -96,10 +97,11 @@ enum CallInterface {
     Push,
 }
 
-/// What is called, by whom.
+/// Checks a request, and returns the caller and the call. `user` is the user authenticated by the request's
+/// credentials, or the reason why they authenticate none.
 ///
 /// # Errors
-/// What is wrong, as FTN18 clients know it. `user` is whom the request's credentials prove, or why they prove nobody.
+/// Returns the error as FTN18 clients know it.
 pub fn check(
     request: &CallRequest<'_>,
     user: Result<Option<UserName>, CallFault>,
@@ -137,7 +139,7 @@ pub fn check(
     Ok((user, call))
 }
 
-/// Interface, version and function of `interface:major.minor:function`.
+/// Parses `interface:major.minor:function`.
 fn parse_function(text: &str) -> Result<(CallInterface, Version, &'static str), CallFault> {
     let parts: Vec<&str> = text.split(':').collect();
     let [interface, version, function] = parts[..] else {
@@ -191,7 +193,7 @@ fn id(value: &RawValue) -> Option<StreamId> {
     string(value)?.parse().ok()
 }
 
-/// Parameters that were not looked at.
+/// Parameters that have not been read yet.
 struct Parameters<'a> {
     function: &'static str,
     left: BTreeMap<String, &'a RawValue>,
@@ -205,7 +207,7 @@ impl Parameters<'_> {
         read(value).ok_or_else(|| invalid(format!("{name} of {} is {what}", self.function)))
     }
 
-    /// One that may be null, or left out.
+    /// Reads a parameter that may be null, or left out.
     fn optional<T>(
         &mut self,
         name: &str,
@@ -237,7 +239,7 @@ impl Parameters<'_> {
         self.optional("want", read, "a list of types, each 1 to 16 of A-Z and _")
     }
 
-    /// Returns any JSON, as it was written.
+    /// Returns any JSON in its original form.
     fn any(&mut self, name: &str) -> Result<Json, CallFault> {
         let read = |value: &RawValue| Some(Json::from_bytes(Bytes::copy_from_slice(value.get().as_bytes())));
         let json = self.required(name, read, "a JSON value")?;

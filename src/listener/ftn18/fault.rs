@@ -1,19 +1,19 @@
-//! What callers are told when something is wrong, by the names of FTN3 and FTN18.
+//! Errors reported to callers, by the names of FTN3 and FTN18.
 
-/// The name of an error. Clients know no others.
+/// The name of an error. Clients know no other names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultName {
     /// The message, the function or a parameter is wrong.
     InvalidRequest,
-    /// No such interface.
+    /// The interface is unknown.
     UnknownInterface,
     /// The interface has no such version here.
     NotSupportedVersion,
-    /// Who calls is not known, or the way is not secure.
+    /// The caller is not authenticated, or the channel is not secure.
     SecurityError,
-    /// So much is asked that it is not done.
+    /// The request exceeds a limit.
     DefenseRejected,
-    /// Something is wrong here.
+    /// The service failed.
     InternalError,
     /// A live consumer is not registered (FTN18 3.3.1).
     LiveNotAllowed,
@@ -22,7 +22,7 @@ pub enum FaultName {
 }
 
 impl FaultName {
-    /// As on the wire.
+    /// Returns the name used on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             FaultName::InvalidRequest => "InvalidRequest",
@@ -37,17 +37,17 @@ impl FaultName {
     }
 }
 
-/// What is wrong.
+/// An error in the answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallFault {
-    /// For programs.
+    /// Name, for programs.
     pub name: FaultName,
-    /// For people.
+    /// Text, for people.
     pub text: String,
 }
 
 impl CallFault {
-    /// A fault of this name.
+    /// Creates a fault of this name.
     pub fn new(name: FaultName, text: impl Into<String>) -> CallFault {
         CallFault { name, text: text.into() }
     }

@@ -11,16 +11,16 @@ use std::fmt::Write;
 /// The fields of a request.
 const FIELDS: [&str; 6] = ["f", "p", "rid", "forcersp", "sec", "obf"];
 
-/// What came, as far as it can be told without knowing any interface.
+/// A received message, decoded independently of its interface.
 #[derive(Debug)]
 pub enum IncomingMessage<'a> {
-    /// Somebody calls.
+    /// A call.
     CallRequest(CallRequest<'a>),
-    /// The answer to a call of ours: its id, and whether it says that it went well.
+    /// An answer to a call of this side.
     Response {
-        /// The id, as we gave it.
+        /// The id, as this side gave it.
         rid: String,
-        /// Whether it has no error.
+        /// True if it has no error.
         is_ok: bool,
     },
 }
@@ -28,13 +28,13 @@ pub enum IncomingMessage<'a> {
 /// A call.
 #[derive(Debug)]
 pub struct CallRequest<'a> {
-    /// Its id as it was written, to be given back with the answer.
+    /// Its id in its original form, which the answer repeats.
     pub rid: Option<&'a RawValue>,
-    /// Interface, version, function; or what is wrong with the message.
+    /// Interface, version and function, or the error of the message.
     pub function: Result<String, CallFault>,
-    /// The parameters, by name, as they were written.
+    /// The parameters by name, in their original form.
     pub parameters: BTreeMap<String, &'a RawValue>,
-    /// Who says to be calling.
+    /// Credentials of the caller.
     pub sec: Option<String>,
 }
 
@@ -43,7 +43,7 @@ type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 /// Reads a message.
 ///
 /// # Errors
-/// It is no JSON object; says where.
+/// The text is no JSON object; the fault gives the position.
 pub fn read(text: &str) -> Result<IncomingMessage<'_>, CallFault> {
     let mut fields: RawFields<'_> = serde_json::from_str(text).map_err(|error| not_an_object(&error))?;
     let rid = fields.get("rid").copied();
@@ -80,7 +80,7 @@ pub fn read(text: &str) -> Result<IncomingMessage<'_>, CallFault> {
     Ok(IncomingMessage::CallRequest(request))
 }
 
-/// Says where a text is no JSON object, without the value that stands there: it may be long, or nobody else's business.
+/// Reports where a text is no JSON object. The value there is omitted, since it may be long or confidential.
 fn not_an_object(error: &serde_json::Error) -> CallFault {
     let (line, column) = (error.line(), error.column());
     invalid(match error.classify() {
@@ -93,17 +93,17 @@ fn invalid(text: impl Into<String>) -> CallFault {
     CallFault::new(FaultName::InvalidRequest, text)
 }
 
-/// The string that a JSON text is, if it is one.
+/// Returns the string that a JSON text encodes, if it is one.
 pub fn string(value: &RawValue) -> Option<String> {
     serde_json::from_str(value.get()).ok()
 }
 
-/// A text as JSON.
+/// Returns a text as JSON.
 fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a text can be written")
 }
 
-/// An answer: the result as JSON, or what is wrong.
+/// Returns an answer: the result as JSON, or the error.
 pub fn response(rid: Option<&RawValue>, result: &Result<String, CallFault>) -> String {
     let mut text = match result {
         Ok(result) => format!("{{\"r\":{result}"),
@@ -116,10 +116,10 @@ pub fn response(rid: Option<&RawValue>, result: &Result<String, CallFault>) -> S
     text
 }
 
-/// What the envelope of [`on_events`] takes at most beside the events, and that of an answer with events, in bytes.
+/// Maximum bytes of the envelope of [`on_events`] beside the events, and of that of an answer with events.
 pub const ENVELOPE_BYTES: usize = 256;
 
-/// The call that pushes a group to a consumer (FTN18 3.3.3); `version` is that of the receiver's interface.
+/// Returns the call that pushes a group to a consumer (FTN18 3.3.3). `version` is that of the receiver's interface.
 pub fn on_events(version: &str, rid: &str, seq: u32, events: &[StreamEvent]) -> String {
     let events = list(events);
     format!(
@@ -127,7 +127,7 @@ pub fn on_events(version: &str, rid: &str, seq: u32, events: &[StreamEvent]) -> 
     )
 }
 
-/// Events as a JSON array.
+/// Returns events as a JSON array.
 pub fn list(events: &[StreamEvent]) -> String {
     let mut text = String::with_capacity(2 + events.iter().map(StreamEvent::bytes).sum::<usize>());
     text.push('[');
@@ -136,7 +136,7 @@ pub fn list(events: &[StreamEvent]) -> String {
             text.push(',');
         }
         let StreamEvent { id, kind, data, time, .. } = event;
-        // Types have no character that JSON would write otherwise.
+        // Types contain no character that JSON escapes.
         write!(
             text,
             "{{\"id\":\"{id}\",\"type\":\"{kind}\",\"data\":{},\"ts\":\"{}\"}}",
@@ -149,7 +149,7 @@ pub fn list(events: &[StreamEvent]) -> String {
     text
 }
 
-/// `2026-11-21T07:53:59Z`: in whole seconds, in UTC.
+/// Returns a time like `2026-11-21T07:53:59Z`, in whole seconds and in UTC.
 fn seconds(time: Timestamp) -> String {
     let mut text = time.to_string();
     text.truncate("2026-11-21T07:53:59".len());

@@ -1,20 +1,21 @@
-//! The FTN18 listener: clients of FutoIn event streams (seed 003) add events, register consumers, poll, and have events pushed.
+//! The FTN18 listener: clients of FutoIn event streams (seed 003) add events and register consumers. Consumers poll
+//! events or have them pushed.
 //!
 //! | layer | file |
 //! |---|---|
 //! | messages: JSON objects, requests and responses (FTN3) | [`message`] |
 //! | calls in a URL (FTN5), as messages | [`url`] |
-//! | what can be called, and the checks in their order | [`call`] |
-//! | who calls (FTN8.1), and one connection | [`session`] |
-//! | what is told when something is wrong | [`fault`] |
-//! | what is done: adding, polling, pushing, for all connections | [`stream_service`] |
+//! | interfaces and functions, and the checks in their order | [`call`] |
+//! | authentication of callers (FTN8.1), and one connection | [`session`] |
+//! | error names and texts | [`fault`] |
+//! | adding, polling and pushing, for all connections | [`stream_service`] |
 //!
-//! Whole messages come in and go out; HTTP and WebSocket are the shell's.
+//! This module takes and returns whole messages; the shell implements HTTP and WebSocket.
 //!
 //! # What differs from the reference
 //!
-//! - A wrong version or function is told as that also to callers without credentials.
-//! - Polls never answer with more than the client takes: a list is cut by bytes too.
+//! - A wrong version or function is reported as such also to callers without credentials.
+//! - The answer to a poll never exceeds the client's limit: a list is also cut by bytes.
 //! - A poll with a `last_id` behind the last event does not move the position beyond that.
 //! - Message authentication codes (`-hmac`, `-smac`) are answered with `SecurityError`.
 

@@ -1,4 +1,4 @@
-//! One connection of a client: calls that come and their answers, calls that go and theirs.
+//! One connection of a client: its calls and their answers, and the groups pushed to it and theirs.
 
 use super::call::{Call, Channel, Version, check};
 use super::fault::{CallFault, FaultName};
@@ -10,14 +10,14 @@ use serde_json::value::RawValue;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Calls of a client that are not answered yet, at most; then nothing more is read.
+/// Maximum number of unanswered calls of a client; at the limit no further message is read.
 const CALLS_MAX: usize = 1024;
-/// The same of their bytes, as they came.
+/// Maximum bytes of unanswered calls, as received.
 const CALLS_BYTES_MAX: usize = 1 << 20;
-/// The same of polls, whose answers may be large.
+/// Maximum number of unanswered polls, whose answers may be large.
 const POLLS_MAX: usize = 8;
 
-/// A call of a client, which no other one of its connection has before it is answered.
+/// The id of a call, unique among the unanswered calls of its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
@@ -25,45 +25,45 @@ pub struct CallId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PushId(pub u64);
 
-/// What a call comes to.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallResult {
     /// The event is stored, with this id.
     Added(StreamId),
-    /// Registered, or pushed from now on.
+    /// The consumer is registered, or its pushes begin.
     Accepted,
-    /// What stands there.
+    /// The events found.
     Events(Vec<StreamEvent>),
 }
 
-/// What is to be done for the connection.
+/// An output of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallOutput {
     /// Send this message.
     Send(String),
-    /// Somebody calls: answered by [`CallSession::on_done`].
+    /// A call to execute; [`CallSession::on_done`] takes its result.
     Call {
-        /// Which call.
+        /// Id of the call.
         call: CallId,
-        /// Who.
+        /// The caller.
         user: UserName,
-        /// What. Never a ping.
+        /// The call. Never a ping.
         what: Call,
     },
-    /// A message was no JSON object, and there is nothing to tell the client by: says what is wrong and where.
+    /// A message was no JSON object, and the client cannot be answered. Holds the problem and its position.
     Malformed(CallFault),
     /// The consumer has answered a group.
     Answered {
-        /// Which consumer.
+        /// Id of the consumer.
         push: PushId,
-        /// The number of the group.
+        /// Number of the group.
         seq: u32,
-        /// Whether it has accepted the group.
+        /// True if it has accepted the group.
         is_accepted: bool,
     },
 }
 
-/// A call that is not answered.
+/// An unanswered call.
 #[derive(Debug)]
 struct PendingCall {
     rid: Option<Box<RawValue>>,
@@ -71,26 +71,26 @@ struct PendingCall {
     bytes: usize,
 }
 
-/// The connection, or one request over HTTP.
+/// A connection, or one request over HTTP.
 #[derive(Debug)]
 pub struct CallSession {
     channel: Channel,
     access: Arc<Access>,
-    /// Those that are not answered, with the ids that the client gave.
+    /// Unanswered calls, with the ids that the client gave.
     calls: BTreeMap<CallId, PendingCall>,
     calls_next: u64,
-    /// How many of them are polls.
+    /// Number of polls among them.
     polls: usize,
     /// Bytes of all of them.
     calls_bytes: usize,
-    /// Groups that are not answered.
+    /// Unanswered groups.
     groups: BTreeMap<u64, (PushId, u32)>,
     groups_next: u64,
     outputs: VecDeque<CallOutput>,
 }
 
 impl CallSession {
-    /// A new one; `access` says who may call: without accounts whoever says who it is.
+    /// Creates a session. `access` holds the accounts that may call; without accounts, any user name is accepted.
     pub fn new(channel: Channel, access: Arc<Access>) -> CallSession {
         CallSession {
             channel,
@@ -105,17 +105,17 @@ impl CallSession {
         }
     }
 
-    /// Whether so many calls wait for their answers that no more are to be read.
+    /// Returns whether the limit of unanswered calls is reached, so that no further message may be read.
     pub fn is_full(&self) -> bool {
         CALLS_MAX <= self.calls.len() || POLLS_MAX <= self.polls || CALLS_BYTES_MAX <= self.calls_bytes
     }
 
-    /// What to do next.
+    /// Returns the next output.
     pub fn poll_output(&mut self) -> Option<CallOutput> {
         self.outputs.pop_front()
     }
 
-    /// A message came. What is no JSON object is answered only where answers are not told apart by an id.
+    /// Handles a message. A message that is no JSON object is answered only on channels whose answers need no id.
     pub fn on_message(&mut self, text: &str) {
         let request = match read(text) {
             Ok(IncomingMessage::CallRequest(request)) => request,
@@ -153,7 +153,7 @@ impl CallSession {
         }
     }
 
-    /// A call is done, or could not be. One that is not waited for does not count.
+    /// Takes the result of a call. An unknown call is ignored.
     pub fn on_done(&mut self, call: CallId, done: Result<CallResult, CallFault>) {
         let Some(PendingCall { rid, is_poll, bytes }) = self.calls.remove(&call) else { return };
         self.polls -= usize::from(is_poll);
@@ -166,7 +166,7 @@ impl CallSession {
         self.answer(rid.as_deref(), &result);
     }
 
-    /// A group is to be pushed: its answer is an output.
+    /// Pushes a group to a consumer. Its answer is an output.
     pub fn on_group(&mut self, push: PushId, version: Version, seq: u32, events: &[StreamEvent]) {
         let number = self.groups_next;
         self.groups_next += 1;
@@ -174,7 +174,7 @@ impl CallSession {
         self.outputs.push_back(CallOutput::Send(on_events(version.as_str(), &format!("S{number}"), seq, events)));
     }
 
-    /// Nothing more is pushed to this consumer.
+    /// Records that pushing to this consumer has ended.
     pub fn on_push_end(&mut self, push: PushId) {
         self.groups.retain(|_, (other, _)| *other != push);
     }
@@ -190,7 +190,7 @@ impl CallSession {
         self.outputs.push_back(CallOutput::Send(response(rid, result)));
     }
 
-    /// Who is proven by `user:secret` (FTN8.1).
+    /// Returns the user authenticated by `user:secret` (FTN8.1).
     fn user(&self, sec: &str) -> Result<UserName, CallFault> {
         let refused = |text: &str| Err(CallFault::new(FaultName::SecurityError, text));
         if sec.starts_with("-hmac:") || sec.starts_with("-smac:") {

@@ -1,8 +1,10 @@
-//! Where calls about streams are done: events are added and numbered, consumers registered and polled, groups pushed.
+//! The stream service executes calls about streams: it adds and numbers events, registers and polls consumers, and
+//! pushes groups.
 //!
-//! What is added is registered in the journal of the peer first, as an event of the type `STREAM/TYPE`; from there it goes onto the bus, and
-//! from the journals of this and of other servers it is fed into the streams. So a stream holds what was added to it at any peer that is followed.
-//! There is no I/O here but that of the store, which the shell begins and commits: what is told is told when that is done.
+//! An added event is first registered in the journal of the peer, with the type `STREAM/TYPE`, and then published on
+//! the bus. Streams are fed from the journals of this and of other servers. So a stream holds what was added to it at
+//! any peer that is followed. There is no I/O here but that of the store. The shell begins and commits its
+//! transactions, and sends answers only after the commit.
 
 mod effect;
 mod feed;
@@ -35,35 +37,36 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often what consumers have accepted is removed.
+/// Interval at which accepted events are removed.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
-/// Events removed at a time.
+/// Maximum number of events removed at a time.
 const TRIM_EVENTS: usize = 4096;
-/// When to try again what the store refused.
+/// Delay before an operation that the store refused is retried.
 const RETRY_TIME: Duration = Duration::from_secs(1);
-/// Events of this server whose ids are remembered until it is known who added them.
+/// Maximum number of fed events of this server whose ids are remembered until the registration is confirmed.
 const FED_MAX: usize = 65_536;
-/// Consumers that are pushed to over one connection, at most.
+/// Maximum number of consumers that are pushed to over one connection.
 const PUSHES_MAX: usize = 16;
-/// How often a store that is shared is looked at.
+/// Polling interval of a shared store.
 const SHARED_POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// What clocks of hosts may differ by.
+/// Assumed maximum difference of the clocks of two hosts, in microseconds.
 const CLOCKS_MICROS: i64 = 1_000_000;
-/// Consumers of a stream, at most: all of them are looked at once a second. With the longest names they fit a frame.
+/// Maximum number of consumers of a stream: all of them are examined once a second. With the longest names they fit a
+/// frame.
 const CONSUMERS_MAX: usize = 10_000;
-/// Bytes of a group, unless it is one event: several of each consumer wait for clients that read slowly.
+/// Maximum bytes of a group, unless it is one event. Several groups of each consumer wait for slow clients.
 const GROUP_BYTES_MAX: usize = 1 << 20;
-/// Groups that a live consumer has not answered, at most.
+/// Maximum number of groups that a live consumer has not answered.
 const LIVE_GROUPS_MAX: usize = 2;
-/// Events that wait for a live consumer.
+/// Maximum number and bytes of events that wait for a live consumer.
 const LIVE_WAITING: PageBudget = PageBudget { events: 10_000, bytes: 16 << 20 };
 
-/// How far the journal of a server was looked through for a stream.
+/// Progress of one stream in the journal of one server.
 #[derive(Debug)]
 struct Feed {
     covered: EventId,
     is_asked: bool,
-    /// There may be more behind that.
+    /// True if the journal may hold more events behind `covered`.
     has_news: bool,
 }
 
@@ -71,11 +74,11 @@ struct Feed {
 struct ServedStream {
     settings: StreamSettings,
     feeds: BTreeMap<ServerId, Feed>,
-    /// Not fed before that: the store refused it.
+    /// Time before which the stream is not fed, because the store refused it.
     paused_until: Option<Instant>,
-    /// Of a store that is shared: what stands behind this is new.
+    /// Position in a shared store behind which events are new.
     seen: StreamId,
-    /// What this server had claimed is known to be registered, or is being so.
+    /// True once all earlier claims of this server are known to be registered or are being registered.
     is_checked: bool,
 }
 
@@ -91,19 +94,19 @@ struct PushedConsumer {
     consumer: Consumer,
     want: Option<BTreeSet<StreamType>>,
     version: Version,
-    /// When the consumer came.
+    /// Time from which a live consumer wants events.
     since: Timestamp,
     mode: PushMode,
 }
 
-/// What consumers missed and people have yet to be told: at once, and then once a second.
+/// Events that consumers missed and that are not reported yet. They are reported at once, and then once a second.
 #[derive(Debug, Default)]
 struct LapseReports {
-    /// In this turn, which may be taken back.
+    /// Missed in this turn, which may be rolled back.
     new: Vec<((usize, Consumer), MissedRange)>,
-    /// What is stored.
+    /// Missed according to the store.
     stored: BTreeMap<(usize, Consumer), MissedRange>,
-    /// Not told before this.
+    /// Time before which nothing is reported.
     due: Instant,
 }
 
@@ -115,7 +118,7 @@ impl LapseReports {
         }
     }
 
-    /// What is to be told now.
+    /// Returns the events to report now.
     fn take(&mut self, now: Instant) -> BTreeMap<(usize, Consumer), MissedRange> {
         if self.stored.is_empty() || now < self.due {
             return BTreeMap::new();
@@ -125,60 +128,60 @@ impl LapseReports {
     }
 }
 
-/// Who has added an event and is not answered yet.
+/// A caller that has added an event and is not answered yet.
 #[derive(Clone, Copy, Debug)]
 struct PendingAdd {
     conn: ConnectionId,
     call: CallId,
-    /// Of the data.
+    /// Bytes of the data.
     bytes: u64,
 }
 
-/// For whom something is registered.
+/// The origin of a registration.
 #[derive(Debug)]
 enum JournalRegistration {
-    /// A caller, in a stream.
+    /// A call, and the index of its stream.
     Call(PendingAdd, usize),
-    /// Nobody that waits for them.
+    /// Posted events, for which no caller waits.
     PostedEvent(Vec<PostedEvent>),
 }
 
-/// Does what is called.
+/// Executes calls about streams.
 #[derive(Debug)]
 pub struct StreamService {
-    /// Whose events are registered here.
+    /// Id of the local server, whose events are registered here.
     server: ServerId,
     settings: Settings,
     streams: Vec<ServedStream>,
-    /// What is being registered, by number.
+    /// Pending registrations, by number.
     registering: BTreeMap<u64, JournalRegistration>,
     numbers: u64,
-    /// What is registered and not fed yet.
+    /// Calls whose events are registered and not fed yet.
     unfed: BTreeMap<(usize, EventId), PendingAdd>,
-    /// What is fed, and not known to be registered yet.
+    /// Events that are fed, and whose registration is not confirmed yet.
     fed: BTreeMap<(EventId, usize), StreamId>,
     pushes: BTreeMap<(ConnectionId, PushId), PushedConsumer>,
-    /// Where a reliable consumer is pushed to.
+    /// Connection and push of each reliable consumer.
     places: BTreeMap<(usize, Consumer), (ConnectionId, PushId)>,
     push_next: u64,
     outbox: Outbox,
-    /// Those that found nothing yet.
+    /// Searches that have found nothing yet.
     searches: VecDeque<StreamSearch>,
-    /// Events that were fetched, not heard, and whether they were lost on the bus.
+    /// Events that were fetched rather than received from the bus; true if they were lost on the bus.
     fetched: BTreeMap<EventId, bool>,
-    /// When to look what others have added.
+    /// Time of the next poll of the shared store.
     shared_poll_due: Instant,
-    /// Pushes that may have something to do.
+    /// Pushes that may have an action to do.
     awake: BTreeSet<(ConnectionId, PushId)>,
     trim_due: Instant,
     lapses: LapseReports,
-    /// What the store refused is tried again then.
+    /// Time to retry what the store refused.
     retry: Option<Instant>,
     effects: VecDeque<StreamEffect>,
 }
 
 impl StreamService {
-    /// Serves these streams; `held` are the last events of each server that the journal holds.
+    /// Creates the service for these streams. `held` is the last event of each server that the journal holds.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -226,14 +229,14 @@ impl StreamService {
         })
     }
 
-    /// What to do next, as soon as what was done is stored.
+    /// Returns the next effect. The caller must have committed the store before.
     pub fn poll_effect(&mut self) -> Option<StreamEffect> {
         self.commit_outbox();
         self.lapses.settle();
         self.effects.pop_front().map(requests::into_answer)
     }
 
-    /// Somebody calls about the stream of this number.
+    /// Handles a call about the stream with this index.
     pub fn on_call<S>(
         &mut self,
         store: &mut S,
@@ -311,7 +314,7 @@ impl StreamService {
         self.effects.push_back(StreamEffect::CallResult { conn, call, done });
     }
 
-    /// The data of what was added and does not stand in the stream yet.
+    /// Returns the bytes of added events that are not in the stream yet.
     fn bytes_under_way(&self, stream: usize) -> u64 {
         let registering = self.registering.values().filter_map(|registering| match registering {
             JournalRegistration::Call(caller, of) if *of == stream => Some(caller.bytes),
@@ -321,7 +324,7 @@ impl StreamService {
         registering.chain(unfed).sum()
     }
 
-    /// What was to be registered is, or is not.
+    /// Takes the result of a registration.
     pub fn on_registered(&mut self, number: u64, registered: Result<EventId, EventRefusal>) {
         match (self.registering.remove(&number), registered) {
             (None, _) => return,
@@ -358,7 +361,7 @@ impl StreamService {
                 if let Some(feed) = self.streams[stream].feeds.get(&self.server) {
                     self.fail_missing(stream, feed.covered);
                 }
-                // One hears of events in their order: nobody waits for those before.
+                // Events arrive in their order, so no call waits for earlier ones.
                 self.fed = self.fed.split_off(&(id, 0));
             }
         }
@@ -367,7 +370,7 @@ impl StreamService {
         }
     }
 
-    /// A consumer has answered a group.
+    /// Handles a consumer's answer to a group.
     pub fn on_answer(&mut self, now: Instant, conn: ConnectionId, push: PushId, seq: u32, is_accepted: bool) {
         let Some(of) = self.pushes.get_mut(&(conn, push)) else { return };
         match &mut of.mode {
@@ -377,7 +380,7 @@ impl StreamService {
         self.awake.insert((conn, push));
     }
 
-    /// A connection is gone. What it has called is done all the same, and nobody told.
+    /// Handles the end of a connection. Its calls are completed, but not answered.
     pub fn on_close(&mut self, conn: ConnectionId) {
         self.pushes_of(conn).collect::<Vec<_>>().into_iter().for_each(|place| self.end_push(place));
         self.searches.retain(|search| !matches!(search.requester, SearchRequester::Call(of, ..) if of == conn));
@@ -424,7 +427,7 @@ impl StreamService {
             let time = Timestamp::from(now.wall);
             let accepted =
                 store.accept(name, &consumer, StreamId::START, time).map_err(|why| refused(&consumer, why))?;
-            // Whoever was pushed to before, perhaps over a connection that is dead, is so no more.
+            // A new push of the consumer replaces an earlier one, perhaps over a dead connection.
             if let Some((conn, push)) = self.places.get(&(stream, consumer.clone())).copied() {
                 self.end_push((conn, push));
                 self.effects.push_back(StreamEffect::PushEnd { conn, push, is_closed: false });
@@ -443,7 +446,7 @@ impl StreamService {
         Ok(())
     }
 
-    /// Does what is due, and what has become possible.
+    /// Does what is due or has become possible.
     pub fn run<S>(&mut self, store: &mut S, now: ClockReading)
     where
         S: StreamStore + ?Sized,
@@ -482,7 +485,7 @@ impl StreamService {
         }
         let due = |push: &PushedConsumer| matches!(&push.mode, PushMode::Reliable(p) if p.deadline().is_some_and(|then| then <= now.instant));
         self.awake.extend(self.pushes.iter().filter(|(_, push)| due(push)).map(|(place, _)| *place));
-        // Who passes what it does not want goes on in the next turn.
+        // A pusher that only passes unwanted events continues in the next turn.
         for place in std::mem::take(&mut self.awake) {
             self.run_push(store, now, place);
         }
@@ -533,7 +536,8 @@ impl StreamService {
                 PusherAction::Accept(up_to) => {
                     let accepted = store.accept(name, &of.consumer, up_to, Timestamp::from(now.wall));
                     if accepted.is_err() {
-                        // Removed, reset or lapsed meanwhile, or nobody knows: it comes again and hears it.
+                        // The consumer was removed, reset or has lapsed, or the cause is unknown. It reconnects and
+                        // learns it.
                         self.effects.push_back(StreamEffect::PushEnd { conn, push, is_closed: true });
                         return self.end_push(place);
                     }
@@ -566,7 +570,7 @@ impl StreamService {
             }
             for (consumer, missed) in trimmed.missed {
                 let who = (number, consumer);
-                // It hears of that when it comes again.
+                // The consumer learns that when it reconnects.
                 if let Some(place) = self.places.get(&who).copied() {
                     self.end_push(place);
                     self.effects.push_back(StreamEffect::PushEnd { conn: place.0, push: place.1, is_closed: true });
@@ -576,11 +580,11 @@ impl StreamService {
         }
     }
 
-    /// What was done since the effects were polled last could not be stored: nothing of it is told, nor of what was read then. Whoever is
-    /// pushed to comes again.
+    /// Rolls back all work since the last poll of effects, because it could not be stored. Neither its results nor
+    /// events read since are sent. Pushed consumers must reconnect.
     ///
     /// # Errors
-    /// The store cannot be read; to be called again.
+    /// The store cannot be read; the caller must retry.
     pub fn roll_back<S: StreamStore + ?Sized>(&mut self, store: &mut S, why: &str) -> Result<(), S::Error> {
         let done = self.restore_from_store(store, why);
         if done.is_err() {
@@ -614,7 +618,7 @@ impl StreamService {
             }
             stream.seen = store.contents(&stream.settings.name)?.last;
         }
-        // What is fed again gets other ids.
+        // Events that are fed again get other ids.
         let own = self.server;
         let covered = |stream: usize| self.streams[stream].feeds.get(&own).map(|feed| feed.covered);
         self.fed.retain(|(origin, stream), _| covered(*stream).is_some_and(|covered| *origin <= covered));
@@ -624,7 +628,7 @@ impl StreamService {
         Ok(())
     }
 
-    /// When to [run](StreamService::run) again if nothing happens before.
+    /// Returns the time of the next [run](StreamService::run) if nothing happens before.
     pub fn deadline(&self) -> Instant {
         if !self.awake.is_empty() || !self.searches.is_empty() {
             return Instant::ZERO;
@@ -642,18 +646,19 @@ impl StreamService {
     }
 }
 
-/// Before the first event of a server.
+/// Returns the position before the first event of a server.
 fn start(server: ServerId) -> EventId {
     EventId { server, session: 0, instance: 0 }
 }
 
-/// A live consumer that comes now gets what was registered from then on; the clocks of hosts differ.
+/// Returns the time from which a live consumer that connects now gets events. It allows for the difference of hosts'
+/// clocks.
 fn live_since(now: ClockReading) -> Timestamp {
     let micros = Timestamp::from(now.wall).as_micros() - CLOCKS_MICROS;
     Timestamp::from_micros(micros).unwrap_or(Timestamp::MIN)
 }
 
-/// Registers a consumer, if there is a place for it. Gives its row as it was before.
+/// Registers a consumer unless the maximum number is reached. Returns its row as it was before.
 fn register<S>(
     store: &mut S,
     name: &StreamName,

@@ -1,4 +1,4 @@
-//! What clients send, as captured (`ftn18-wire.md`), and what they must not send.
+//! Messages of clients, as captured (`ftn18-wire.md`), and messages that are refused.
 
 use super::call::{Call, Channel, LIST_BYTES, MESSAGE_BYTES, Version};
 use super::fault::{CallFault, FaultName};
@@ -24,7 +24,7 @@ fn outputs(session: &mut CallSession) -> Vec<CallOutput> {
     std::iter::from_fn(|| session.poll_output()).collect()
 }
 
-/// What a message leads to.
+/// Returns the output that a message causes.
 fn led(channel: Channel, text: &str) -> CallOutput {
     let mut session = CallSession::new(channel, access());
     session.on_message(text);
@@ -33,7 +33,7 @@ fn led(channel: Channel, text: &str) -> CallOutput {
     outputs.remove(0)
 }
 
-/// A request of alice; `call` is `f` and what stands in `p`.
+/// Returns a request of alice; `call` is `f` and the content of `p`.
 fn request((f, p): (&str, &str)) -> String {
     format!(r#"{{"f":"{f}","p":{{{p}}},"sec":"alice:alicepwd"}}"#)
 }
@@ -46,7 +46,7 @@ fn asks(channel: Channel, call: (&str, &str), expected: Call) {
     }
 }
 
-/// The message is answered with an error of this name, whose text has this part.
+/// Checks that the message is answered with an error of this name, whose text has this part.
 #[track_caller]
 fn refused(channel: Channel, text: &str, name: &str, part: &str) {
     let CallOutput::Send(answer) = led(channel, text) else { panic!("{text} is not refused") };
@@ -60,7 +60,7 @@ fn what_clients_send_is_understood() {
     let json = |text: &'static str| Json::from_bytes(Bytes::from_static(text.as_bytes())).unwrap();
     let add = |data| Call::Add { kind: "SOME_EVENT".parse().unwrap(), data: json(data) };
     asks(HTTP, ("futoin.evt.gen:1.1:addEvent", r#""type":"SOME_EVENT","data":{"a":1}"#), add(r#"{"a":1}"#));
-    // As it was written: numbers, and null.
+    // Data keeps its original form: numbers, and null.
     asks(HTTP, ("futoin.evt.gen:1.0:addEvent", r#""data":1.50e3,"type":"SOME_EVENT""#), add("1.50e3"));
     asks(WEBSOCKET, ("futoin.evt.gen:1.1:addEvent", r#""data":null,"type":"SOME_EVENT""#), add("null"));
     let component = "Comp".parse().unwrap();
@@ -137,7 +137,7 @@ fn what_is_wrong_is_told_by_name_and_in_the_order_of_the_checks() {
     ] {
         refused(channel, &request((f, r#""echo":1"#)), name, part);
     }
-    // Polling is not only for secure channels.
+    // Polling does not require a secure channel.
     let ping = request(("futoin.evt.poll:1.1:ping", r#""echo":1"#));
     assert_eq!(led(unsafe_http, &ping), CallOutput::Send(r#"{"r":{"echo":1}}"#.into()));
 }
@@ -156,9 +156,9 @@ fn who_calls_is_proven_before_anything_is_done() {
         refused(HTTP, &text, "SecurityError", part);
     }
     refused(HTTP, r#"{"f":"futoin.ping:1.0:ping","p":{"echo":1}}"#, "SecurityError", "Anonymous not allowed");
-    // Wrong credentials come before all else.
+    // Wrong credentials are reported before all other errors.
     refused(HTTP, r#"{"f":"x","p":5,"sec":"alice:bad"}"#, "SecurityError", "wrong");
-    // Without accounts whoever says so is somebody.
+    // Without accounts, any user name is accepted.
     let mut open = CallSession::new(HTTP, Arc::new(Access::default()));
     open.on_message(r#"{"f":"futoin.ping:1.0:ping","p":{"echo":1},"sec":"anybody:what:ever"}"#);
     assert_eq!(outputs(&mut open), [CallOutput::Send(r#"{"r":{"echo":1}}"#.into())]);
@@ -266,7 +266,7 @@ fn groups_are_pushed_and_their_answers_told() {
     assert_eq!(outputs(&mut session), calls);
     session.on_message(r#"{"rid":"S2","e":"InternalError","edesc":"Result type mismatch"}"#);
     session.on_message(r#"{"r":true,"rid":"S1"}"#);
-    // Each counts once; what was not asked, and who does not want to be pushed to any more, not at all.
+    // Each answer counts once. Answers to unknown groups and those of ended pushes do not count.
     session.on_push_end(PushId(8));
     for text in [
         r#"{"r":true,"rid":"S1"}"#,

@@ -1,7 +1,7 @@
 //! Calls in a URL (FTN5, use case 2): `GET /STREAM/INTERFACE/VERSION/FUNCTION?parameter=value`.
 //!
-//! The call becomes the JSON message that would be posted, so that it is checked in the same way. Credentials come by Basic
-//! authentication (RFC 7617), or as a part of the path behind the function.
+//! The call becomes the JSON message of an equivalent POST, so that it is checked in the same way. Credentials come by
+//! Basic authentication (RFC 7617), or as a part of the path behind the function.
 
 use super::fault::{CallFault, FaultName};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Beginning of the interfaces, by which a call is found in a path.
+/// Prefix of all interfaces, which locates the call in a path.
 const INTERFACES: &str = "futoin.";
 /// Parameters that are strings; the values of all others are JSON.
 const STRINGS: [&str; 3] = ["type", "component", "last_id"];
@@ -19,12 +19,12 @@ const STRINGS: [&str; 3] = ["type", "component", "last_id"];
 pub struct CallPath<'a> {
     /// Path of the stream, which may be empty.
     pub stream: &'a str,
-    /// Interface, version, function, and credentials if they are there.
+    /// Interface, version, function, and credentials if present.
     parts: Vec<&'a str>,
 }
 
 impl<'a> CallPath<'a> {
-    /// Finds the call in a path; `None` if there is none.
+    /// Finds the call in a path; returns `None` if there is none.
     pub fn find(path: &'a str) -> Option<CallPath<'a>> {
         let at = path.find(&format!("/{INTERFACES}"))?;
         let (stream, call) = path.split_at(at);
@@ -34,7 +34,7 @@ impl<'a> CallPath<'a> {
     /// Returns the message that makes the call. `authorization` is the header of that name.
     ///
     /// # Errors
-    /// Part of the URL or of the header cannot be read; says which.
+    /// A part of the URL or of the header cannot be read; the fault names it.
     pub fn message(&self, query: &str, authorization: Option<&str>) -> Result<String, CallFault> {
         let (interface, version, function, in_path) = match self.parts[..] {
             [interface, version, function] => (interface, version, function, None),
@@ -78,7 +78,7 @@ fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a text can be written")
 }
 
-/// Returns `user:secret` of a header.
+/// Returns `user:secret` of an Authorization header.
 fn basic(header: &str) -> Result<String, CallFault> {
     let refused = || CallFault::new(FaultName::SecurityError, "Authorization is Basic with user:secret in base64");
     let (scheme, encoded) = header.split_once(' ').ok_or_else(refused)?;

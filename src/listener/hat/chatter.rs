@@ -1,40 +1,41 @@
-//! Chatter: numbered messages in conversations, and the question whether somebody is there.
+//! Chatter: numbered messages in conversations, and pings.
 //!
 //! ```text
 //! frame   = n (1 byte) · length (n bytes, big-endian) · message
 //! message = id integer · first integer · owner boolean · token boolean · last boolean · type text · body bytes
 //! ```
 //!
-//! Each side numbers its messages from 1. `first` is the number of the message that began the conversation, `owner` says that
-//! the sender of this message began it, and `last` that it ends. `token` is always true, and not looked at.
+//! Each side numbers its messages from 1. `first` is the number of the message that began the conversation. `owner` is
+//! true if the sender of this message began it, and `last` if this message ends it. `token` is always true, and
+//! ignored.
 
 use super::HatFault;
 use super::sbs::{SbsError, SbsReader, put_boolean, put_count, put_integer, put_text};
 use crate::listener::buffer::Buffer;
 use bytes::{BufMut, BytesMut};
 
-/// The type of the question whether somebody is there.
+/// Type of a ping.
 pub const PING: &str = "HatChatter.Ping";
-/// The type of its answer.
+/// Type of the answer to a ping.
 pub const PONG: &str = "HatChatter.Pong";
-/// What all this is called where it is malformed.
+/// Type name under which malformed frames are reported.
 pub const MESSAGE: &str = "HatChatter.Msg";
 
-/// The most bytes of the length of a frame.
+/// Maximum bytes of the length of a frame.
 const LENGTH_BYTES_MAX: usize = 8;
-/// Memory that is kept for the next frame.
+/// Bytes of memory reserved for the next frame.
 const KEPT_BYTES: usize = 4096;
 
-/// A message, where it was read.
+/// A message that borrows the bytes it was read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChatterMessage<'a> {
     /// Its number.
     pub id: i128,
     /// The conversation that it belongs to.
     pub conversation: Conversation,
-    /// Whether the conversation ends with it.
+    /// True if the conversation ends with it.
     pub is_last: bool,
-    /// What the body is.
+    /// Type of the body.
     pub type_name: &'a str,
     /// The body, encoded.
     pub body: &'a [u8],
@@ -45,12 +46,12 @@ pub struct ChatterMessage<'a> {
 pub struct Conversation {
     /// The number of its first message.
     pub first: i128,
-    /// Whether the sender of this message began it.
+    /// True if the sender of this message began it.
     pub is_own: bool,
 }
 
 impl Conversation {
-    /// The same, as the other side names it.
+    /// Returns the conversation as the other side names it.
     pub fn mirrored(self) -> Conversation {
         Conversation { is_own: !self.is_own, ..self }
     }
@@ -60,7 +61,7 @@ impl<'a> ChatterMessage<'a> {
     /// Reads the content of a frame.
     ///
     /// # Errors
-    /// It is no message.
+    /// Fails if the bytes are no message.
     pub fn decode(bytes: &'a [u8]) -> Result<ChatterMessage<'a>, SbsError> {
         let mut reader = SbsReader::new(bytes);
         let id = reader.integer()?;
@@ -72,7 +73,7 @@ impl<'a> ChatterMessage<'a> {
         Ok(ChatterMessage { id, conversation, is_last, type_name, body })
     }
 
-    /// All of its frame but the body, which comes last.
+    /// Returns the frame without the body, which comes last.
     pub fn head(&self) -> BytesMut {
         let mut message = BytesMut::new();
         put_integer(&mut message, self.id);
@@ -93,7 +94,7 @@ impl<'a> ChatterMessage<'a> {
         head
     }
 
-    /// Its frame.
+    /// Returns its frame.
     pub fn frame(&self) -> BytesMut {
         let mut frame = self.head();
         frame.put_slice(self.body);
@@ -101,19 +102,19 @@ impl<'a> ChatterMessage<'a> {
     }
 }
 
-/// Cuts the bytes of a client into messages, however they were cut before.
+/// Splits the bytes of a client into messages, for any segmentation of the stream.
 #[derive(Debug)]
 pub struct ChatterParser {
     buffer: Buffer,
-    /// Bytes of the frame that was given last, and is still there.
+    /// Bytes of the frame returned last, which is still in the buffer.
     given_bytes: usize,
     frame_bytes_max: usize,
-    /// That of clients that have proven who they are.
+    /// Maximum frame size of authenticated clients.
     admitted_bytes_max: usize,
 }
 
 impl ChatterParser {
-    /// For a client that has just connected.
+    /// Creates the parser of a client that has just connected.
     pub fn new(settings: &super::Settings) -> ChatterParser {
         ChatterParser {
             buffer: Buffer::new(KEPT_BYTES),
@@ -123,25 +124,25 @@ impl ChatterParser {
         }
     }
 
-    /// The limit of strangers ends.
+    /// Lifts the limit of unauthenticated clients.
     pub fn admit(&mut self) {
         self.frame_bytes_max = self.admitted_bytes_max;
     }
 
-    /// Takes bytes as they came.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.push(bytes);
     }
 
-    /// The message just given is given once more.
+    /// Makes the next call return the last message once more.
     pub fn keep(&mut self) {
         self.given_bytes = 0;
     }
 
-    /// The next message, or `None` if more bytes are needed. The bytes of a message are dropped by the following call.
+    /// Returns the next message, or `None` if more bytes are needed. The following call drops the bytes of the message.
     ///
     /// # Errors
-    /// The bytes are no frames or no messages, or too many; the connection ends.
+    /// The bytes are no valid frame or message, or exceed the limit; the connection ends.
     #[expect(clippy::should_implement_trait, reason = "what is given is borrowed from the parser")]
     pub fn next(&mut self) -> Result<Option<ChatterMessage<'_>>, HatFault> {
         self.buffer.skip(std::mem::take(&mut self.given_bytes));
@@ -152,12 +153,13 @@ impl ChatterParser {
         message.map(Some).map_err(|error| HatFault::Malformed { type_name: MESSAGE, error })
     }
 
-    /// Bytes that are held; of a large buffer all that it has.
+    /// Returns the bytes held; for a large buffer, its capacity.
     pub fn held_bytes(&self) -> usize {
         self.buffer.held_bytes()
     }
 
-    /// The bytes of the length of the next frame, its own number with them, and the length; `None` if they are not there yet.
+    /// Returns the number of bytes of the next frame's header, and the frame's length; `None` until the header has
+    /// arrived.
     fn length(&self) -> Result<Option<(usize, usize)>, HatFault> {
         let Some((&count, behind)) = self.buffer.rest().split_first() else { return Ok(None) };
         let count = usize::from(count);
@@ -243,7 +245,7 @@ mod tests {
         check(b"\x01\x08\x81\x81\x01\x01\x01\x80\x80\x80", false, malformed(7, SbsErrorKind::Trailing));
     }
 
-    /// The memory of a large message is given back.
+    /// The parser releases the memory of a large message.
     #[test]
     fn an_idle_parser_holds_nothing() {
         let conversation = Conversation { first: 1, is_own: true };

@@ -1,9 +1,10 @@
-//! A client as the shell sees the clients of all listeners: what [`HatSession`] asks, in the words of the listeners.
+//! A client in the interface that all listeners share: requests of [`HatSession`] become those of the listeners.
 //!
-//! Events of this peer are told in whole sessions, by [`HatClient::on_events`], as soon as they are stored. Those of other peers come as
-//! messages of the bus, one for each. They are told when all is taken in that has come with them, by [`HatClient::flush_events`]: so those of a
-//! session together, as far as they come together. Word of a loss is not in the protocol: a client
-//! that has missed something is closed, and asks for what it wants when it comes again.
+//! Events of this peer are sent in whole sessions by [`HatClient::on_events`], as soon as they are stored. Events of
+//! other peers arrive as messages of the bus, one for each event. [`HatClient::flush_events`] sends them when all
+//! messages received together are processed. So the events of a session are sent together, as far as they arrive
+//! together. The protocol has no message that reports a loss. A client that has missed something is disconnected, and
+//! queries the missing events when it reconnects.
 
 use super::server_message::Status;
 use super::session::{self, HatSession, RequestId};
@@ -22,30 +23,30 @@ use crate::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The conversation with a client of the Hat listener.
+/// The session of a client of the Hat listener.
 #[derive(Debug)]
 pub struct HatClient {
     session: HatSession,
-    /// Whose events are told when they are stored.
+    /// Id of the local server, whose events are sent when they are stored.
     own: ServerId,
-    /// The client wants events of this server only.
+    /// Server whose events the client wants; `None` for all servers.
     only: Option<ServerId>,
-    /// Subscriptions to subjects.
+    /// Number of subscriptions to subjects.
     subs: u32,
-    /// Events of one session of another peer that are not told yet,
+    /// Events of one session of another peer that are not sent yet,
     gathered: Vec<Event>,
     /// and the bytes of their payloads.
     gathered_bytes: usize,
-    /// Something was lost: nothing that came behind it is told.
+    /// True once a message was lost: no later event is sent.
     has_lost: bool,
     asks: VecDeque<SessionRequest<'static>>,
 }
 
-/// From this size of their payloads on events are told, whatever else comes of their session.
+/// Bytes of gathered payloads from which events are sent before the rest of their session arrives.
 const GATHERED_BYTES_MAX: usize = 64 * 1024;
 
 impl HatClient {
-    /// With a client that has just connected.
+    /// Creates the session of a client that has just connected.
     pub fn new(settings: Arc<Settings>, now: Instant) -> HatClient {
         let own = settings.server;
         let session = HatSession::new(settings, Status::Operational, now);
@@ -53,10 +54,10 @@ impl HatClient {
         HatClient { session, own, only: None, subs: 0, gathered, gathered_bytes: 0, has_lost: false, asks }
     }
 
-    /// The client's next message. Not to be called while it [`is_full`](HatClient::is_full).
+    /// Handles the client's next message. Must not be called while the client [`is_full`](HatClient::is_full).
     ///
     /// # Errors
-    /// The client is at fault.
+    /// Returns the client's fault, after which its connection ends.
     pub fn on_command(
         &mut self,
         now: Instant,
@@ -66,7 +67,7 @@ impl HatClient {
         self.session.on_command(now, message, out)
     }
 
-    /// What is asked of the peer; what has an answer only if the client takes answers.
+    /// Returns the next request to the peer. Requests with answers are returned only if the client takes answers.
     pub fn poll_request(&mut self, takes_answers: bool) -> Option<SessionRequest<'static>> {
         while self.asks.is_empty() {
             match self.session.poll_request(takes_answers)? {
@@ -105,24 +106,25 @@ impl HatClient {
         }
     }
 
-    /// What the peer refuses: a subscription, without which the client would miss events.
+    /// Handles a subscription that the peer refuses. The client is disconnected, since it would miss events.
     pub fn on_refused(&mut self, refusal: &effect::Refusal) {
         let reason = format!("a subscription is refused, without which the client would miss events: {refusal:?}");
         self.asks.extend([SessionRequest::Refused { kind: "subscription", reason }, SessionRequest::Close]);
     }
 
-    /// The journal has registered what the client asked for.
+    /// Handles the events that the journal has registered for the client.
     pub fn on_registered(&mut self, request: u64, events: Vec<Event>, out: &mut OutputBuffer) {
         self.session.on_registered(RequestId(request), Some(events), out);
     }
 
-    /// The journal has answered a question.
+    /// Handles the journal's answer to a query.
     pub fn on_answered(&mut self, request: u64, answer: QueryPage, out: &mut OutputBuffer) {
         self.session.on_answered(RequestId(request), answer, out);
     }
 
-    /// Answers a request that the journal refuses. The client learns no reason, and nothing at all if it wants no response to a
-    /// registration, so each refusal is logged. A refused query ends the conversation: the protocol has no answer to it.
+    /// Answers a request that the journal refuses. The client learns no reason, and nothing at all if it wants no
+    /// response to a registration. So each refusal is logged. A refused query ends the conversation: the protocol has
+    /// no answer to it.
     pub fn on_refusal(&mut self, request: u64, refusal: &EventRefusal, out: &mut OutputBuffer) {
         self.asks.push_back(SessionRequest::Refused { kind: refusal.kind.as_str(), reason: refusal.to_string() });
         match self.session.is_registering(RequestId(request)) {
@@ -131,19 +133,19 @@ impl HatClient {
         }
     }
 
-    /// Whether it is to be told of events of this server.
+    /// Returns whether the client receives events of this server.
     fn wants(&self, id: EventId) -> bool {
         !self.has_lost && self.only.is_none_or(|only| only == id.server)
     }
 
-    /// Events of one session of this peer that match its subscriptions, ascending. Gives how many were written.
+    /// Sends events of one session of this peer that match its subscriptions, ascending. Returns the number written.
     pub fn on_events(&mut self, events: &[&Event], out: &mut OutputBuffer) -> usize {
         let events: Vec<&Event> = events.iter().copied().filter(|event| self.wants(event.id)).collect();
         if events.is_empty() { 0 } else { self.session.on_events(&events, out) }
     }
 
-    /// Messages that match its subscriptions: events of other peers, and what is no event. Gives how many it is told of, now or by
-    /// [`HatClient::flush_events`].
+    /// Takes messages that match its subscriptions: events of other peers, and messages that are no events. Returns the
+    /// number of events that it sends, now or by [`HatClient::flush_events`].
     pub fn on_deliveries(&mut self, deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         let events = deliveries.clone().filter_map(|delivery| Event::of_message(&delivery.message).ok());
         let mut count = 0;
@@ -163,18 +165,18 @@ impl HatClient {
         count
     }
 
-    /// Nothing more has come with what was delivered.
+    /// Sends the gathered events, since all messages received together are processed.
     pub fn flush_events(&mut self, out: &mut OutputBuffer) {
         let mut events = std::mem::take(&mut self.gathered);
         self.gathered_bytes = 0;
-        // What was lost on the way and fetched again has come behind what it was in front of.
+        // A message that was lost and repaired arrives after its successors.
         events.sort_by_key(|event| event.id.instance);
         if !events.is_empty() {
             self.session.on_events(&events.iter().collect::<Vec<_>>(), out);
         }
     }
 
-    /// Something that matches its subscriptions is lost.
+    /// Handles the loss of a message that matches its subscriptions.
     pub fn on_lost(&mut self) {
         let reason = "events are lost, for which the protocol has no word".to_owned();
         if !std::mem::replace(&mut self.has_lost, true) {
@@ -182,22 +184,23 @@ impl HatClient {
         }
     }
 
-    /// Tells the client what it did wrong, as far as there is a word for it.
+    /// Reports the fault to the client, as far as the protocol can express it.
     pub fn on_fault(&mut self, fault: &HatFault, out: &mut OutputBuffer) {
         self.session.on_fault(fault, out);
     }
 
-    /// The peer is about to stop.
+    /// Announces that the peer is about to stop.
     pub fn on_stop(&mut self, out: &mut OutputBuffer) {
         self.session.on_stop(out);
     }
 
-    /// What is to be registered when the connection has ended, each in a session of its own, given once.
+    /// Returns the registrations to make when the connection has ended, each in a session of its own. They are returned
+    /// once.
     pub fn take_final_registrations(&mut self) -> Vec<Vec<Registration>> {
         self.session.take_final_registrations()
     }
 
-    /// Time has passed; as [`HatSession::on_deadline`].
+    /// Handles the passage of time, as [`HatSession::on_deadline`] does.
     ///
     /// # Errors
     /// The client has taken too long.
@@ -205,27 +208,27 @@ impl HatClient {
         self.session.on_deadline(now, is_read, out)
     }
 
-    /// Bytes of requests that are not answered, and of events that are not told yet.
+    /// Returns the bytes of unanswered requests and of events that are not sent yet.
     pub fn held_bytes(&self) -> usize {
         self.session.held_bytes() + self.gathered_bytes
     }
 
-    /// Whether nothing more is to be read of it before something is answered.
+    /// Returns whether no further message may be read before a request is answered.
     pub fn is_full(&self) -> bool {
         self.session.is_full()
     }
 
-    /// Whether it has proven who it is.
+    /// Returns whether the client is authenticated.
     pub fn is_admitted(&self) -> bool {
         self.session.is_admitted()
     }
 
-    /// When [`HatSession::on_deadline`] is due.
+    /// Returns the time at which [`HatSession::on_deadline`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         self.session.deadline()
     }
 
-    /// Whether this is a number of one of its subscriptions to subjects.
+    /// Returns whether one of its subscriptions to subjects has this id.
     pub fn has_subscription(&self, sub: SubId) -> bool {
         (1..=self.subs).contains(&sub.0)
     }
@@ -266,7 +269,7 @@ mod tests {
         Delivery { message, publisher, seq: None, offset: None, verdict, repaired: false, replayed: false }.into()
     }
 
-    /// The ids in each of the messages to the client.
+    /// Returns the ids in each of the messages to the client.
     fn told(out: &mut OutputBuffer) -> Vec<String> {
         let mut parser = ChatterParser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
         parser.push(&out.take());
@@ -280,7 +283,7 @@ mod tests {
         told
     }
 
-    /// Messages that come in one turn, and what is told of them.
+    /// Delivers messages that arrive together, and checks the events sent for them.
     fn check(ids: &[&str], bytes: usize, expected: &[&str]) {
         let (mut client, mut out) = (client(), OutputBuffer::new());
         let count: usize = ids.iter().map(|id| client.on_deliveries(&delivery(id, bytes), &mut out)).sum();
@@ -294,9 +297,9 @@ mod tests {
     #[test]
     fn events_of_a_session_that_come_together_are_told_together() {
         check(&["2/1/1", "2/1/2", "2/2/1", "3/2/1", "3/2/2"], 5, &["2/1/1 2/1/2", "2/2/1", "3/2/1 3/2/2"]);
-        // One that was lost on the way comes later.
+        // A lost and repaired event arrives later.
         check(&["2/1/2", "2/1/3", "2/1/1"], 5, &["2/1/1 2/1/2 2/1/3"]);
-        // Those of this peer are told when they are stored.
+        // Events of this peer are sent when they are stored.
         check(&["1/1/1", "2/1/1", "1/1/2", "2/1/2"], 5, &["2/1/1 2/1/2"]);
         check(&["1/1/1"], 5, &[]);
     }

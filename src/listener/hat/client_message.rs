@@ -1,4 +1,4 @@
-//! What clients say.
+//! Messages that clients send.
 //!
 //! ```text
 //! InitReq     name text · token optional text · subscriptions array of types · server optional integer · persisted boolean
@@ -12,8 +12,8 @@
 //! server      server integer · persisted boolean · limit optional integer · after optional id
 //! ```
 //!
-//! `persisted` is not looked at, since nobody is told of an event before it is stored. Numbers that no event, server or time has are
-//! not malformed: nothing is found with them.
+//! `persisted` is ignored, since clients receive only stored events. Numbers outside the range of events, servers or
+//! times are not malformed: a query with them finds nothing.
 
 use super::chatter::{ChatterMessage, PING, PONG};
 use super::sbs::{SbsError, SbsReader, put_boolean, put_count, put_integer, put_optional, put_text};
@@ -31,50 +31,50 @@ const EVENTS_ACK: &str = "HatEventer.MsgEventsAck";
 const REGISTER_REQ: &str = "HatEventer.MsgRegisterReq";
 const QUERY_REQ: &str = "HatEventer.MsgQueryReq";
 
-/// What a client says.
+/// A message from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HatClientMessage {
-    /// Whether somebody is there.
+    /// A ping, which asks for a pong.
     Ping,
-    /// That somebody is there.
+    /// The answer to a ping.
     Pong,
-    /// Who it is.
+    /// The client's identity and subscriptions.
     Init(Init),
-    /// Register these events, or why that cannot be.
+    /// A request to register these events, or the reason why they cannot be registered.
     Register(Result<Vec<Registration>, RegistrationRefusal>),
-    /// A question; `None` if nothing can be found with it.
+    /// A query; `None` if it cannot find anything.
     Query(Option<Query>),
-    /// It has got events. Nobody asked for that.
+    /// An acknowledgement of events, which the listener does not request.
     EventsAck,
 }
 
-/// The first thing that a client says, pings apart.
+/// The first message of a client, apart from pings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Init {
-    /// Its name, for people; it may be empty, and others may have it too.
+    /// Name of the client, for people. It may be empty, and other clients may have it too.
     pub name: String,
-    /// What proves who it is.
+    /// Token that authenticates the client.
     pub token: Option<String>,
-    /// Which events it is to be told of.
+    /// Events that the client subscribes to.
     pub subscription: EventSubscription,
-    /// Only of those that are stored; all are, here.
+    /// True if the client wants stored events only. All are stored here.
     pub persisted: bool,
 }
 
-/// Which events a client is told of.
+/// Subscriptions of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventSubscription {
-    /// Those with a type that one of these matches. What can match no type is left out.
+    /// Patterns of the wanted types. Patterns that can match no type are left out.
     pub patterns: Vec<TypePattern>,
-    /// Only those of this server.
+    /// Server of the wanted events; `None` for all servers.
     pub server: Option<ServerId>,
 }
 
 impl HatClientMessage {
-    /// Reads what the message says.
+    /// Decodes a message of a client.
     ///
     /// # Errors
-    /// The client is at fault, and its connection ends.
+    /// Returns the client's fault, which ends its connection.
     pub fn decode(message: &ChatterMessage<'_>, settings: &Settings) -> Result<HatClientMessage, HatFault> {
         let mut reader = SbsReader::new(message.body);
         let (type_name, read) = match message.type_name {
@@ -83,7 +83,7 @@ impl HatClientMessage {
             EVENTS_ACK => (EVENTS_ACK, Ok(HatClientMessage::EventsAck)),
             INIT_REQ => (INIT_REQ, init(&mut reader, settings).map(HatClientMessage::Init)),
             REGISTER_REQ => match registrations(&mut reader, settings) {
-                // What follows was not read.
+                // The rest of the body was not read.
                 Ok(Err(refusal @ RegistrationRefusal::TooMany { .. })) => {
                     return Ok(HatClientMessage::Register(Err(refusal)));
                 }
@@ -99,7 +99,7 @@ impl HatClientMessage {
         })
     }
 
-    /// The type of the message.
+    /// Returns the type of the message.
     pub fn type_name(&self) -> &'static str {
         match self {
             HatClientMessage::Ping => PING,
@@ -111,7 +111,8 @@ impl HatClientMessage {
         }
     }
 
-    /// The body of the message, as a client writes it; `None` for what is only said in ways that have no meaning.
+    /// Returns the body of the message as a client writes it. Returns `None` for a refused registration and for a query
+    /// that cannot find anything.
     pub fn encode(&self) -> Option<BytesMut> {
         let mut out = BytesMut::new();
         match self {
@@ -128,7 +129,7 @@ impl HatClientMessage {
     }
 }
 
-/// Of types that only a server sends, and of those that there are not.
+/// Returns the fault for a type that only a server sends, or for an unknown one.
 fn unexpected_type(name: &str) -> HatFault {
     match SERVER_TYPES.into_iter().find(|known| *known == name) {
         Some(known) => HatFault::Unexpected(known),
@@ -136,7 +137,7 @@ fn unexpected_type(name: &str) -> HatFault {
     }
 }
 
-/// What is wrong with the body of a message.
+/// The fault of a message's body.
 enum BodyFault {
     Form(SbsError),
     Meaning(HatFault),
@@ -160,12 +161,12 @@ fn init(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Init, BodyFau
     Ok(Init { name, token, subscription, persisted: reader.boolean()? })
 }
 
-/// The server with this number, if one can have it.
+/// Returns the server with this id, if the id is in range.
 fn server(number: i128) -> Option<ServerId> {
     u32::try_from(number).ok().map(ServerId)
 }
 
-/// Reads types that are asked for; those that can match nothing are left out.
+/// Reads patterns of types; those that can match no type are left out.
 fn patterns(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Vec<TypePattern>, BodyFault> {
     let (count, max) = (reader.count(1)?, settings.types_max);
     if max < count {
@@ -174,7 +175,7 @@ fn patterns(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Vec<TypeP
     let (mut list, mut patterns, mut wildcards) = (Vec::new(), Vec::new(), 0);
     for _ in 0..count {
         subtypes(reader, &mut list)?;
-        // The others lie on one way through all patterns, whatever the event.
+        // Patterns without `?` lie on a single path through all patterns, whatever the event.
         wildcards += if list.contains(&"?") { list.len() } else { 0 };
         patterns.extend(pattern(&list));
     }
@@ -185,22 +186,22 @@ fn patterns(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Vec<TypeP
     Ok(patterns)
 }
 
-/// The pattern with these subtypes, unless there is no type that it matches.
+/// Returns the pattern with these subtypes, unless it can match no type.
 fn pattern(subtypes: &[&str]) -> Option<TypePattern> {
     match (TypePattern::new(subtypes.iter().copied()), subtypes) {
         (Ok(pattern), _) => Some(pattern),
-        // There is no place for any subtype more, but for none.
+        // The longest subject has no room for a further subtype, so `*` matches only its absence.
         (Err(TypeError::Subject(_)), [head @ .., "*"]) => TypePattern::new(head.iter().copied()).ok(),
         (Err(_), _) => None,
     }
 }
 
-/// Reads events to be registered: all of them, so that nothing has no form, unless there are too many.
+/// Reads all events to be registered, so that a malformed one is detected, unless there are too many.
 fn registrations(
     reader: &mut SbsReader<'_>,
     settings: &Settings,
 ) -> Result<Result<Vec<Registration>, RegistrationRefusal>, SbsError> {
-    // A type, no source timestamp, no payload.
+    // A registration has at least a type, and markers for no source timestamp and no payload.
     let (count, max) = (reader.count(3)?, settings.registrations_max);
     if max < count {
         return Ok(Err(RegistrationRefusal::TooMany { count, max }));
@@ -236,7 +237,7 @@ fn series(reader: &mut SbsReader<'_>, settings: &Settings) -> Result<Option<Quer
         Some(EventId { server: server(of)?, session: word(session)?, instance: word(instance)? })
     };
     let after = match reader.optional(id)?.map(event_id) {
-        // Nothing stands behind what no event is.
+        // No event has this id, so no event follows it.
         Some(None) => return Ok(None),
         after => after.flatten(),
     };
@@ -255,7 +256,7 @@ fn of_server(reader: &mut SbsReader<'_>) -> Result<Option<Query>, BodyFault> {
         return Err(BodyFault::Meaning(HatFault::OtherServer { after, server: number }));
     }
     let Some(server) = server(number) else { return Ok(None) };
-    // Whoever asks for what follows an id that no event has gets what follows the place where it would be.
+    // An id that no event has is replaced by the nearest position in the server's range.
     let after = after.map(|[_, session, instance]| match word(session) {
         Some(session) => {
             EventId { server, session, instance: word(instance).unwrap_or(if instance < 0 { 0 } else { u64::MAX }) }
@@ -270,13 +271,13 @@ fn word(number: i128) -> Option<u64> {
     u64::try_from(number).ok()
 }
 
-/// How many events are wanted at most.
+/// Reads the maximum number of wanted events.
 fn limit(reader: &mut SbsReader<'_>) -> Result<Option<usize>, SbsError> {
     let limit = reader.optional(SbsReader::integer)?;
     Ok(limit.map(|limit| usize::try_from(limit).unwrap_or(if limit < 0 { 0 } else { usize::MAX })))
 }
 
-/// The times from one to the other, both in microseconds since 1970; `None` if there are none between them.
+/// Returns the span between two times in microseconds since 1970; `None` if it contains no valid time.
 fn span(from: Option<i128>, to: Option<i128>) -> Option<TimeSpan> {
     let (first, last) = (i128::from(Timestamp::MIN.as_micros()), i128::from(Timestamp::MAX.as_micros()));
     let is_empty = from.is_some_and(|from| last < from) || to.is_some_and(|to| to < first);

@@ -1,25 +1,28 @@
-//! The Hat listener: clients of Hat Event Server (seed 004) register events, subscribe to them and ask for them.
+//! The Hat listener: clients of Hat Event Server (seed 004) register events, subscribe to them and query them.
 //!
 //! | layer | file |
 //! |---|---|
 //! | SBS, the encoding of values | [`sbs`] |
 //! | frames, and chatter: numbered messages in conversations | [`chatter`] |
-//! | what clients say, and what servers say | [`client_message`], [`server_message`] |
-//! | what that is made of | [`value`] |
+//! | messages of clients, and messages of servers | [`client_message`], [`server_message`] |
+//! | components of messages | [`value`] |
 //! | one client | [`session`] |
-//! | the same, as the shell sees the clients of all listeners | [`client`] |
+//! | the same client in the interface that all listeners share | [`client`] |
 //!
 //! # What differs from the reference
 //!
-//! - The protocol has an answer that says no to a registration, and none to anything else: whoever asks for what makes no sense is
-//!   disconnected, or, if nothing can be found with it, gets nothing.
-//! - A type has at least one subtype, and fits into a subject. A registration of another one fails; asking for it finds nothing.
-//!   So does asking for what no type can hold: `?` and `*` in a longer subtype, or a `*` that is not the last.
-//! - A payload that is called JSON must be JSON: `NaN` and `Infinity`, which Python knows and Hat's own client refuses, are none.
-//! - Where there are accounts, a client must have a token. Where there are none, any will do.
-//! - A session of another peer may be told in several messages: on the bus each event is one of its own ([`client`]).
-//! - JSON that is nested deeper than 900 levels is refused: stock clients cannot read it (`event::model::JSON_DEPTH_MAX`).
-//! - An event is stored before anybody is told of it, so it makes no difference whether a client asks for persisted ones.
+//! - The protocol has a refusal for a registration, and for no other request. A client whose request is invalid is
+//!   disconnected. If the request merely cannot find anything, its answer is empty.
+//! - A type has at least one subtype, and fits into a subject. A registration of another type fails, and a query for it
+//!   finds nothing. The same holds for patterns that match no type: `?` and `*` in a longer subtype, or a `*` that is
+//!   not the last.
+//! - A payload of the JSON kind must be JSON. `NaN` and `Infinity`, which Python accepts and Hat's own client refuses,
+//!   are not.
+//! - With accounts configured, a client must have a token. Without accounts, any token is accepted.
+//! - A session of another peer may arrive in several messages: on the bus each event is a message of its own
+//!   ([`client`]).
+//! - JSON nested deeper than 900 levels is refused: stock clients cannot read it (`event::model::JSON_DEPTH_MAX`).
+//! - An event is stored before any client receives it, so a request for persisted events makes no difference.
 
 pub mod chatter;
 pub mod client;
@@ -43,40 +46,43 @@ use crate::subject::SUBJECT_BYTES_MAX;
 use std::fmt;
 use std::time::Duration;
 
-/// What the listener allows.
+/// Settings and limits of the listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Who may use it: a token stands for itself, and with the name of the client for the password of a user. Keys prove nothing here.
+    /// Accounts that may use it. A token is a credential by itself; with the name of the client it is the password of a
+    /// user. Keys are not accepted here.
     pub access: Access,
     /// The server that registers the events.
     pub server: ServerId,
-    /// Whether an event tells of each client that comes, and one that it goes.
+    /// True if an event announces each client that connects, and another one that it disconnects.
     pub announces: bool,
-    /// The largest frame in bytes. A larger one ends the connection.
+    /// Maximum size of a frame in bytes. A larger one ends the connection.
     pub frame_bytes_max: usize,
-    /// That of a client that has not proven who it is.
+    /// Maximum size of a frame in bytes for an unauthenticated client.
     pub unauthenticated_bytes_max: usize,
-    /// The largest event in bytes, as a message on the bus. Registering a larger one fails.
+    /// Maximum size of an event in bytes, as a message on the bus. Registering a larger one fails.
     pub message_bytes_max: usize,
-    /// The most events of a registration; one of more fails.
+    /// Maximum number of events of a registration; a larger registration fails.
     pub registrations_max: usize,
-    /// The most subscriptions of a client, and the most types of a query; more of them end the connection.
+    /// Maximum number of subscriptions of a client, and of types of a query. More of them end the connection.
     pub types_max: usize,
-    /// How many subtypes those of them that hold a `?` may have together; more end the connection. It bounds what a client adds to looking
-    /// up a type, by whom its events are wanted, or whether they are asked for: at most so many steps, of which 2,048 take some 10 µs.
+    /// Maximum number of subtypes in all patterns with a `?` of one request together; more end the connection. It
+    /// bounds the steps that a client adds to each lookup of a type, whether for subscriptions or for a query. 2,048
+    /// steps take some 10 µs.
     pub wildcard_subtypes_max: usize,
-    /// The most requests of a client that wait for their answers. Then nothing more is read of it.
+    /// Maximum number of unanswered requests of a client. At the limit no further message is read.
     pub requests_max: usize,
-    /// The same for their size in bytes; the last one may exceed it.
+    /// Maximum bytes of unanswered requests; the last one may exceed it.
     pub requests_bytes_max: usize,
-    /// How long a client may take to say who it is. Then the connection is closed.
+    /// Time within which a client must authenticate. Then the connection is closed.
     pub auth_time: Duration,
-    /// After so long without a message a client is asked whether it is there; after once more the same it is taken for gone.
+    /// Time without a message after which the client is pinged. After the same time without an answer its connection
+    /// ends.
     pub ping_interval: Duration,
 }
 
 impl Default for Settings {
-    /// Everyone may use it, with pings as the reference sends them.
+    /// Returns settings without access control, with pings as the reference sends them.
     fn default() -> Settings {
         Settings {
             access: Access::default(),
@@ -99,66 +105,67 @@ impl Default for Settings {
 const TYPES: usize = TYPES_MAX;
 const UNAUTHENTICATED_BYTES: usize = 512 << 10;
 
-// The first message of a client can hold as many subscriptions as it may have, with some bytes for the length of each subtype.
+// The first message of a client has room for the maximum number of subscriptions, with some bytes for the length of
+// each subtype.
 const _: () = assert!(TYPES * 3 * SUBJECT_BYTES_MAX / 2 < UNAUTHENTICATED_BYTES);
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HatFault {
-    /// The length of a frame has so many bytes.
+    /// The length of a frame has an invalid number of bytes, namely this one.
     Length(usize),
     /// A frame is too long.
     TooLong {
-        /// It has so many bytes,
+        /// Bytes of the frame.
         bytes: u64,
-        /// of at most so many.
+        /// Maximum bytes.
         bytes_max: usize,
     },
-    /// Bytes mean nothing.
+    /// Bytes that cannot be decoded.
     Malformed {
-        /// In a message of this type.
+        /// Type of the message.
         type_name: &'static str,
-        /// Where and why.
+        /// Position and kind of the error.
         error: sbs::SbsError,
     },
-    /// There is no such type of messages. Holds the first characters of it.
+    /// The message has an unknown type. Holds its first characters.
     UnknownType(String),
-    /// A message of this type makes no sense now, or not of a client.
+    /// A message of this type is not allowed now, or not allowed from a client.
     Unexpected(&'static str),
-    /// A question in a conversation that it ends itself: nobody would take the answer.
+    /// A request in a conversation that it ends itself, which leaves no place for an answer.
     Ended(&'static str),
-    /// No token, or a wrong one.
+    /// The token is missing or wrong.
     Token,
-    /// So many types in one question, or for subscriptions.
+    /// One query, or the subscriptions, have too many types.
     Types {
-        /// So many,
+        /// Number of types.
         count: usize,
-        /// of at most so many.
+        /// Maximum number.
         max: usize,
     },
-    /// Types with a `?` in one question, or for subscriptions, that have too many subtypes together.
+    /// The types with a `?` in one query, or in the subscriptions, have too many subtypes together.
     Wildcards {
-        /// So many,
+        /// Number of subtypes.
         subtypes: usize,
-        /// of at most so many.
+        /// Maximum number.
         max: usize,
     },
-    /// What stands behind an event of one server is asked of another one.
+    /// The query names an event of a server other than the queried one.
     OtherServer {
-        /// The server of the event,
+        /// Server of the event.
         after: i128,
-        /// and the one that is asked for.
+        /// Queried server.
         server: i128,
     },
-    /// The client did not say in time who it is.
+    /// The client did not authenticate in time.
     AuthTime,
-    /// Nothing was heard of the client for too long.
+    /// The client sent nothing for too long.
     Idle,
-    /// The connection must be encrypted and is not.
+    /// The connection is not encrypted, although the listener requires it.
     NotEncrypted,
 }
 
-/// Characters of an unknown type that are told.
+/// Number of characters of an unknown type that are reported.
 const NAME_CHARS: usize = 60;
 
 impl HatFault {
@@ -195,29 +202,29 @@ impl fmt::Display for HatFault {
 
 impl std::error::Error for HatFault {}
 
-/// Why a registration fails. The client hears only that it does. Events are counted from 1.
+/// The reason why a registration fails. The client learns only that it fails. Events are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegistrationRefusal {
     /// The server is about to stop, or not ready.
     Status(server_message::Status),
-    /// Too many events at once.
+    /// The registration has too many events.
     TooMany {
-        /// So many,
+        /// Number of events.
         count: usize,
-        /// of at most so many.
+        /// Maximum number.
         max: usize,
     },
     /// An event cannot be registered.
     Event {
-        /// Which.
+        /// Number of the event.
         number: usize,
-        /// Why.
+        /// The reason.
         error: value::RegistrationError,
     },
 }
 
 impl RegistrationRefusal {
-    /// Name of the kind of refusal, for counters.
+    /// Returns the name of the kind of refusal, for counters.
     pub fn kind(&self) -> &'static str {
         match self {
             RegistrationRefusal::Status(_) => "status",

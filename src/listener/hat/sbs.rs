@@ -1,38 +1,39 @@
-//! SBS, the encoding of Hat: values one after the other, without tags. Who reads must know what stands there.
+//! SBS, the encoding of Hat: values one after the other, without tags. The reader must know the type of each value.
 //!
 //! ```text
 //! integer   7 bits a byte, most significant first, two's complement; bit 7 marks the last byte, bit 6 of the first one is the sign
 //! boolean   00 or 01
-//! text      integer: how many bytes · UTF-8
-//! bytes     integer: how many bytes · the bytes
-//! array     integer: how many elements · each of them
+//! text      integer: number of bytes · UTF-8
+//! bytes     integer: number of bytes · the bytes
+//! array     integer: number of elements · each of them
 //! record    its fields
-//! choice    integer: which of the alternatives, from 0 · its value
+//! choice    integer: index of the alternative, from 0 · its value
 //! optional  a choice of nothing and a value
 //! ```
 //!
-//! Integers have no limit of their own. Here they have ten bytes at most, which hold every signed and unsigned number of 64 bits. They
-//! are written in the fewest bytes; more are accepted, as the rule of decoding gives them a value.
+//! Integers have no limit of their own. Here they have at most ten bytes, which hold every signed and unsigned number
+//! of 64 bits. They are written in the fewest bytes. More bytes are accepted, since the rule of decoding gives them a
+//! value.
 
 use bytes::{BufMut, BytesMut};
 use std::fmt;
 
-/// The most bytes of an integer that is read.
+/// Maximum bytes of an integer that is read.
 const INTEGER_BYTES_MAX: usize = 10;
 
-/// Bytes that are no value of the kind that is wanted.
+/// Bytes that are not a value of the expected type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SbsError {
-    /// Where the value begins, in bytes from the start of what is read.
+    /// Position of the value, in bytes from the start of the input.
     pub at: usize,
-    /// What is wrong with it.
+    /// Kind of the error.
     pub why: SbsErrorKind,
 }
 
-/// What is wrong with a value.
+/// The kind of a decoding error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SbsErrorKind {
-    /// It ends too early.
+    /// The value ends too early.
     Short,
     /// An integer of more than ten bytes.
     Integer,
@@ -40,15 +41,15 @@ pub enum SbsErrorKind {
     Boolean(u8),
     /// A text that is not UTF-8.
     Text,
-    /// A length or a number of elements below 0, or greater than what is left has room for.
+    /// A length or a number of elements that is negative, or exceeds the rest of the input.
     Length(i128),
-    /// There is no such alternative.
+    /// The choice has no alternative with this index.
     Choice(i128),
-    /// A number that does not fit what it stands for.
+    /// A number outside the range of its field.
     Range(i128),
-    /// It has its form, and stands for nothing that there is.
+    /// A well-formed value outside the range of its type.
     Meaningless,
-    /// Something stands behind the end.
+    /// Bytes follow the end.
     Trailing,
 }
 
@@ -71,7 +72,7 @@ impl fmt::Display for SbsError {
 
 impl std::error::Error for SbsError {}
 
-/// Reads values from bytes. After an error nothing more is read.
+/// Reads values from bytes. After an error the reader is not used again.
 #[derive(Clone, Debug)]
 pub struct SbsReader<'a> {
     bytes: &'a [u8],
@@ -79,17 +80,17 @@ pub struct SbsReader<'a> {
 }
 
 impl<'a> SbsReader<'a> {
-    /// Of all the bytes.
+    /// Creates a reader of the bytes.
     pub fn new(bytes: &'a [u8]) -> SbsReader<'a> {
         SbsReader { bytes, at: 0 }
     }
 
-    /// Where the next value begins, in bytes from the start.
+    /// Returns the position of the next value, in bytes from the start.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// A number.
+    /// Reads a number.
     ///
     /// # Errors
     /// [`SbsErrorKind::Short`], [`SbsErrorKind::Integer`].
@@ -108,7 +109,7 @@ impl<'a> SbsReader<'a> {
         Ok(rest[..=last].iter().fold(sign, |value, byte| value << 7 | i128::from(byte & 0x7f)))
     }
 
-    /// A number of the type that it stands for.
+    /// Reads a number of the type of its field.
     ///
     /// # Errors
     /// [`SbsErrorKind::Range`], and those of [`SbsReader::integer`].
@@ -118,7 +119,7 @@ impl<'a> SbsReader<'a> {
         T::try_from(value).map_err(|_| SbsError { at, why: SbsErrorKind::Range(value) })
     }
 
-    /// Yes or no.
+    /// Reads a boolean.
     ///
     /// # Errors
     /// [`SbsErrorKind::Short`], [`SbsErrorKind::Boolean`].
@@ -134,7 +135,7 @@ impl<'a> SbsReader<'a> {
         Err(self.malformed(why))
     }
 
-    /// Bytes.
+    /// Reads bytes.
     ///
     /// # Errors
     /// [`SbsErrorKind::Length`], and those of [`SbsReader::integer`].
@@ -144,7 +145,7 @@ impl<'a> SbsReader<'a> {
         Ok(&self.bytes[self.at - length..self.at])
     }
 
-    /// A text.
+    /// Reads a text.
     ///
     /// # Errors
     /// [`SbsErrorKind::Text`], and those of [`SbsReader::bytes`].
@@ -153,7 +154,8 @@ impl<'a> SbsReader<'a> {
         std::str::from_utf8(self.bytes()?).map_err(|_| SbsError { at, why: SbsErrorKind::Text })
     }
 
-    /// How many elements of so many bytes at least an array has: no more than there is room for in what is left.
+    /// Reads the number of elements of an array, each of which takes at least `element_bytes_min` bytes. A number of
+    /// elements that the rest of the input cannot hold is an error.
     ///
     /// # Errors
     /// [`SbsErrorKind::Length`], and those of [`SbsReader::integer`].
@@ -165,7 +167,7 @@ impl<'a> SbsReader<'a> {
         fits.ok_or(SbsError { at, why: SbsErrorKind::Length(count) })
     }
 
-    /// Which of so many alternatives it is.
+    /// Reads the index of one of `count` alternatives.
     ///
     /// # Errors
     /// [`SbsErrorKind::Choice`], and those of [`SbsReader::integer`].
@@ -176,7 +178,7 @@ impl<'a> SbsReader<'a> {
         known.ok_or(SbsError { at, why: SbsErrorKind::Choice(index) })
     }
 
-    /// A value that may be absent.
+    /// Reads a value that may be absent.
     ///
     /// # Errors
     /// Those of [`SbsReader::choice`] and of `read`.
@@ -187,7 +189,7 @@ impl<'a> SbsReader<'a> {
         if self.choice(2)? == 0 { Ok(None) } else { read(self).map(Some) }
     }
 
-    /// Nothing is left.
+    /// Checks that the input has ended.
     ///
     /// # Errors
     /// [`SbsErrorKind::Trailing`].
@@ -203,7 +205,7 @@ impl<'a> SbsReader<'a> {
 /// Appends a number, in the fewest bytes.
 pub fn put_integer(out: &mut BytesMut, value: i128) {
     let mut groups = 1;
-    // The last of the bits that are left out must be that of the sign.
+    // The highest of the written bits must be the sign bit.
     while !(-1..=0).contains(&(value >> (7 * groups - 1))) {
         groups += 1;
     }
@@ -218,7 +220,7 @@ pub fn put_count(out: &mut BytesMut, count: usize) {
     put_integer(out, count as i128);
 }
 
-/// Appends yes or no.
+/// Appends a boolean.
 pub fn put_boolean(out: &mut BytesMut, value: bool) {
     out.put_u8(u8::from(value));
 }
@@ -308,7 +310,7 @@ mod tests {
     #[test]
     fn what_is_no_value_is_refused_where_it_stands() {
         let check = |bytes: &[u8], read: fn(&mut SbsReader<'_>) -> Option<SbsError>, why| {
-            // A byte in front, to see the place.
+            // A byte in front shows that the position counts from the start.
             let shifted = [b"\x81", bytes].concat();
             let mut reader = SbsReader::new(&shifted);
             reader.integer().unwrap();

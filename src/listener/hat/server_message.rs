@@ -1,4 +1,4 @@
-//! What servers say.
+//! Messages that servers send.
 //!
 //! ```text
 //! InitRes      choice: status · text of an error
@@ -26,21 +26,21 @@ const QUERY_RES: &str = "HatEventer.MsgQueryRes";
 /// Types of messages that only servers send.
 pub(super) const SERVER_TYPES: [&str; 5] = [INIT_RES, STATUS_NOTIFY, EVENTS_NOTIFY, REGISTER_RES, QUERY_RES];
 
-/// What a server says of itself.
+/// Status of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Another one does the work.
+    /// Another server is active.
     Standby,
-    /// It is about to work.
+    /// The server is starting.
     Starting,
-    /// It works; only now it registers events.
+    /// The server is active; it registers events only in this status.
     Operational,
-    /// It is about to work no more.
+    /// The server is stopping.
     Stopping,
 }
 
 impl Status {
-    /// In the order of their numbers.
+    /// All statuses, in the order of their encoding.
     const ALL: [Status; 4] = [Status::Standby, Status::Starting, Status::Operational, Status::Stopping];
 }
 
@@ -55,27 +55,27 @@ impl fmt::Display for Status {
     }
 }
 
-/// What a server says.
+/// A message from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HatServerMessage {
-    /// Whether somebody is there.
+    /// A ping, which asks for a pong.
     Ping,
-    /// That somebody is there.
+    /// The answer to a ping.
     Pong,
-    /// The client is welcome and the server has this status, or why it is not welcome.
+    /// The status of the server for an accepted client, or the reason of a refusal.
     Init(Result<Status, String>),
-    /// The server has another status.
+    /// The new status of the server.
     Status(Status),
     /// Events to which the client subscribes.
     Events(Vec<Event>),
-    /// The events that were registered; `None` if that failed.
+    /// The events that were registered; `None` if the registration failed.
     Registered(Option<Vec<Event>>),
-    /// The answer to a question.
+    /// The answer to a query.
     QueryPage(QueryPage),
 }
 
 impl HatServerMessage {
-    /// The type of the message.
+    /// Returns the type of the message.
     pub fn type_name(&self) -> &'static str {
         match self {
             HatServerMessage::Ping => PING,
@@ -88,7 +88,7 @@ impl HatServerMessage {
         }
     }
 
-    /// The body of the message.
+    /// Returns the body of the message.
     pub fn encode(&self) -> BytesMut {
         let mut out = BytesMut::new();
         match self {
@@ -116,7 +116,7 @@ impl HatServerMessage {
         out
     }
 
-    /// Reads what the message says, as a client does.
+    /// Decodes the message, as a client does.
     ///
     /// # Errors
     /// [`HatFault::Malformed`], [`HatFault::UnknownType`].

@@ -1,4 +1,4 @@
-//! One client: what it has asked and not got yet, and whether it is there.
+//! One client: its unanswered requests, and the supervision of its connection.
 
 use super::chatter::{ChatterMessage, Conversation};
 use super::client_message::{EventSubscription, HatClientMessage, INIT_REQ, Init};
@@ -15,101 +15,102 @@ use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A request of a client, which no other request of the client has before it is answered.
+/// The id of a request. It is unique among the unanswered requests of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
 
-/// What a client wants of the shell. What can be answered without never gets here.
+/// An action that a client requests of the shell. The session answers itself where it can.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HatAction {
-    /// The client has proven who it is, or needs not; the limits of strangers end.
+    /// The client is authenticated, or needs no authentication; the limits of unauthenticated clients end.
     Admitted {
         /// Its account, for people.
         account: String,
-        /// The client's name for itself, for people.
+        /// Name that the client gives itself, for people.
         name: String,
     },
-    /// The client is to be told of these events from now on, by [`HatSession::on_events`].
+    /// Send these events to the client from now on, by [`HatSession::on_events`].
     Subscribe(EventSubscription),
-    /// Register these events, in one session: answered by [`HatSession::on_registered`].
+    /// Register these events in one session; [`HatSession::on_registered`] takes the answer.
     Register {
-        /// Which request.
+        /// Id of the request.
         request: RequestId,
-        /// At least one.
+        /// The events, at least one.
         registrations: Vec<Registration>,
     },
-    /// A question that makes sense: answered by [`HatSession::on_answered`].
+    /// A valid query; [`HatSession::on_answered`] takes the answer.
     Query {
-        /// Which request.
+        /// Id of the request.
         request: RequestId,
-        /// The question.
+        /// The query.
         query: Query,
     },
-    /// A registration has failed before it came to that; nothing is to be done but to tell people.
+    /// A registration was refused by the session; the shell only reports it.
     Refused(RegistrationRefusal),
-    /// Write what there is to write, then close.
+    /// Write the pending output, then close.
     Close,
 }
 
-/// The conversation with a client.
+/// The session of a client.
 ///
-/// Requests are done in their order: registrations that follow each other are asked for at once, questions one by one, and none of either
-/// before those of the other kind that came earlier are answered. So a question finds what was registered before it.
+/// Requests are processed in their order. Consecutive registrations are submitted at once, queries one by one. A
+/// request waits until all earlier ones of the other kind are answered. So a query finds all events registered before
+/// it.
 #[derive(Debug)]
 pub struct HatSession {
     settings: Arc<Settings>,
     status: Status,
     stage: HatSessionState,
-    /// How many messages were sent.
+    /// Number of messages sent.
     sent: i128,
-    /// Requests that are not answered, in order.
+    /// Unanswered requests, in order.
     requests: VecDeque<QueuedRequest>,
-    /// The number of the first of them.
+    /// Id of the first of them.
     first: u64,
-    /// Bytes of all of them, as they came.
+    /// Bytes of all of them, as received.
     requests_bytes: usize,
     asks: VecDeque<HatAction>,
-    /// What is to be registered when the client is gone.
+    /// Event to register when the client has disconnected.
     disconnect_event: Option<Registration>,
     subscriptions: usize,
-    /// When the last message came, or a stranger connected.
+    /// Time of the last message, or of the connection of an unauthenticated client.
     last_received: Instant,
-    /// When the client was asked whether it is there, if nothing came since.
+    /// Time of the last ping, if the client has sent nothing since.
     pinged: Option<Instant>,
 }
 
-/// How far the conversation has come.
+/// State of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HatSessionState {
-    /// The client has not proven who it is; holds where it has tried.
+    /// The client is unauthenticated. Holds the conversation of its attempt to authenticate.
     Unauthenticated(Option<Conversation>),
-    /// It has, and waits for its welcome.
+    /// The client is authenticated, and waits for the answer to its first request.
     Authenticated,
-    /// It is welcome.
+    /// The client has its answer and receives events.
     Welcome,
-    /// The server stops when all is answered.
+    /// The server stops when all requests are answered.
     Stopping,
-    /// Nothing more is said or heard.
+    /// No further message is sent or processed.
     Closed,
 }
 
-/// A request that is not answered.
+/// An unanswered request.
 #[derive(Debug)]
 struct QueuedRequest {
-    /// Where the answer belongs; `None` if none is wanted.
+    /// Conversation of the answer; `None` if the client wants no answer.
     conversation: Option<Conversation>,
-    /// Its size as it came.
+    /// Its size as received.
     bytes: usize,
-    /// The client is welcome with the answer, and told of these.
+    /// Subscriptions that begin with the answer, for the first request of a client.
     welcome: Option<EventSubscription>,
     state: HatRequestState,
 }
 
 #[derive(Debug)]
 enum HatRequestState {
-    /// It waits until it can be asked for.
+    /// The request waits for earlier requests.
     Waiting(JournalCommand),
-    /// The shell does it.
+    /// The shell processes the request.
     Submitted(HatRequestKind),
     /// The answer waits for those before it.
     Done(HatServerMessage),
@@ -128,7 +129,7 @@ enum HatRequestKind {
 }
 
 impl HatSession {
-    /// With a client that has just connected to a server of this status.
+    /// Creates the session of a client that has just connected to a server of this status.
     pub fn new(settings: Arc<Settings>, status: Status, now: Instant) -> HatSession {
         HatSession {
             settings,
@@ -146,10 +147,10 @@ impl HatSession {
         }
     }
 
-    /// The client's next message. Not to be called while the session [`is_full`](HatSession::is_full).
+    /// Handles the client's next message. Must not be called while the session [`is_full`](HatSession::is_full).
     ///
     /// # Errors
-    /// The client is at fault; its connection ends when [`on_fault`](HatSession::on_fault) has said so.
+    /// Returns the client's fault. The connection ends after [`on_fault`](HatSession::on_fault) has reported it.
     pub fn on_command(
         &mut self,
         now: Instant,
@@ -179,7 +180,7 @@ impl HatSession {
             HatClientMessage::Init(init) if !self.is_admitted() => self.on_init(now, init, message.body.len())?,
             _ if !self.is_admitted() => return Err(HatFault::Unexpected(type_name)),
             HatClientMessage::Init(_) => return Err(HatFault::Unexpected(type_name)),
-            // Whoever wants to is welcome to say so, though nobody asks for it.
+            // An acknowledgement is allowed, though the listener does not request it.
             HatClientMessage::EventsAck => {}
             HatClientMessage::Register(registrations) => self.register(answer, registrations, message.body.len()),
             HatClientMessage::Query(query) => {
@@ -192,20 +193,20 @@ impl HatSession {
         Ok(())
     }
 
-    /// What is asked of the shell next; to be drained after every call that takes `out`. Requests, which have answers, only if the client
-    /// takes them.
+    /// Returns the next action for the shell. The shell drains it after every call that takes `out`. Requests, which
+    /// have answers, are returned only if the client takes answers.
     pub fn poll_request(&mut self, takes_answers: bool) -> Option<HatAction> {
         self.asks.pop_front().or_else(|| if takes_answers { self.next_request() } else { None })
     }
 
-    /// The events of an [`HatAction::Register`] are stored; `None` if they are not.
+    /// Takes the stored events of an [`HatAction::Register`]; `None` if they are not stored.
     ///
     /// # Panics
-    /// There is no such request.
+    /// Panics if there is no such request.
     pub fn on_registered(&mut self, request: RequestId, events: Option<Vec<Event>>, out: &mut OutputBuffer) {
         let status = self.status;
         let request = self.asked(request, HatRequestKind::Register);
-        // Whether it is stored that the client has come changes nothing for the client.
+        // The client is accepted even if the event of its connection could not be stored.
         let is_welcome = request.welcome.is_some();
         request.state = HatRequestState::Done(if is_welcome {
             HatServerMessage::Init(Ok(status))
@@ -215,16 +216,16 @@ impl HatSession {
         self.flush(out);
     }
 
-    /// The answer to an [`HatAction::Query`].
+    /// Takes the answer to an [`HatAction::Query`].
     ///
     /// # Panics
-    /// There is no such request.
+    /// Panics if there is no such request.
     pub fn on_answered(&mut self, request: RequestId, answer: QueryPage, out: &mut OutputBuffer) {
         self.asked(request, HatRequestKind::Query).state = HatRequestState::Done(HatServerMessage::QueryPage(answer));
         self.flush(out);
     }
 
-    /// Events of one session to which the client subscribes, at least one, ascending. Gives how many were written.
+    /// Sends events of one session to which the client subscribes, at least one, ascending. Returns the number written.
     pub fn on_events(&mut self, events: &[&Event], out: &mut OutputBuffer) -> usize {
         if !matches!(self.stage, HatSessionState::Welcome | HatSessionState::Stopping) {
             return 0;
@@ -236,7 +237,7 @@ impl HatSession {
         events.len()
     }
 
-    /// The server has this status from now on.
+    /// Records the new status of the server and sends it to the client.
     pub fn on_status(&mut self, status: Status, out: &mut OutputBuffer) {
         if self.status == status || matches!(self.stage, HatSessionState::Stopping | HatSessionState::Closed) {
             return;
@@ -245,8 +246,8 @@ impl HatSession {
         self.send_status(out);
     }
 
-    /// The server is about to stop: nothing more is registered. When all that was asked is answered the client is told that this is so,
-    /// and the connection is to be closed.
+    /// Records that the server is about to stop; it refuses further registrations. When all requests are answered, the
+    /// client receives the final status and the connection is closed.
     pub fn on_stop(&mut self, out: &mut OutputBuffer) {
         self.on_status(Status::Stopping, out);
         match self.stage {
@@ -257,7 +258,8 @@ impl HatSession {
         self.flush(out);
     }
 
-    /// The connection ends; says so where the protocol has a word for it, which is in the answer to the first request.
+    /// Ends the session. It reports the fault if the protocol allows that, which is only in the answer to the first
+    /// request.
     pub fn on_fault(&mut self, fault: &HatFault, out: &mut OutputBuffer) {
         if let HatSessionState::Unauthenticated(Some(conversation)) = self.stage {
             self.send(conversation, true, &HatServerMessage::Init(Err(fault.to_string())), out);
@@ -265,8 +267,8 @@ impl HatSession {
         self.stage = HatSessionState::Closed;
     }
 
-    /// What is to be registered when the connection has ended, each in a session of its own, given once: what the client has asked for
-    /// and the shell was not, and that the client is gone.
+    /// Returns the registrations to make when the connection has ended, each in a session of its own. They are the
+    /// registrations that the shell has not received yet, and the event of the disconnection. They are returned once.
     pub fn take_final_registrations(&mut self) -> Vec<Vec<Registration>> {
         let left = self.requests.drain(..).filter_map(|request| match request.state {
             HatRequestState::Waiting(JournalCommand::Register(registrations)) => Some(registrations),
@@ -275,7 +277,7 @@ impl HatSession {
         left.chain(self.disconnect_event.take().map(|disconnect_event| vec![disconnect_event])).collect()
     }
 
-    /// When [`on_deadline`](HatSession::on_deadline) is due.
+    /// Returns the time at which [`on_deadline`](HatSession::on_deadline) is due.
     pub fn deadline(&self) -> Option<Instant> {
         match self.stage {
             HatSessionState::Unauthenticated(_) => Some(self.last_received + self.settings.auth_time),
@@ -286,10 +288,11 @@ impl HatSession {
         }
     }
 
-    /// Time has passed; `is_read` is false while nothing is read of the client, because it has yet to take what it was answered.
+    /// Handles the passage of time. `is_read` is false while the client is not read, because it has yet to take its
+    /// answers.
     ///
     /// # Errors
-    /// The client did not say in time who it is, or nothing is heard of it.
+    /// The client did not authenticate in time, or does not answer a ping.
     pub fn on_deadline(&mut self, now: Instant, is_read: bool, out: &mut OutputBuffer) -> Result<(), HatFault> {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Ok(());
@@ -297,7 +300,7 @@ impl HatSession {
         if !self.is_admitted() {
             return Err(HatFault::AuthTime);
         }
-        // What it may have said is not read.
+        // The listener has not read what the client may have sent.
         if self.is_full() || !is_read {
             (self.last_received, self.pinged) = (now, None);
             return Ok(());
@@ -311,28 +314,29 @@ impl HatSession {
         Ok(())
     }
 
-    /// Whether this request, which the shell does, is an [`HatAction::Register`].
+    /// Returns whether this request, which the shell processes, is an [`HatAction::Register`].
     pub fn is_registering(&self, request: RequestId) -> bool {
         let request = self.place(request).and_then(|place| self.requests.get(place));
         request.is_some_and(|request| matches!(request.state, HatRequestState::Submitted(HatRequestKind::Register)))
     }
 
-    /// Whether so much is not answered that nothing more may be read of the client. It may change with every call that takes `out`.
+    /// Returns whether the limit of unanswered requests is reached, so that the client may not be read. The result may
+    /// change with every call that takes `out`.
     pub fn is_full(&self) -> bool {
         self.settings.requests_max <= self.requests.len() || self.settings.requests_bytes_max <= self.requests_bytes
     }
 
-    /// Whether the client has proven who it is, or needs not.
+    /// Returns whether the client is authenticated, or needs no authentication.
     pub fn is_admitted(&self) -> bool {
         matches!(self.stage, HatSessionState::Authenticated | HatSessionState::Welcome | HatSessionState::Stopping)
     }
 
-    /// The patterns that the client subscribes to.
+    /// Returns the number of patterns that the client subscribes to.
     pub fn subscriptions(&self) -> usize {
         self.subscriptions
     }
 
-    /// Bytes of requests that are not answered, as they came.
+    /// Returns the bytes of unanswered requests, as received.
     pub fn held_bytes(&self) -> usize {
         self.requests_bytes
     }
@@ -357,7 +361,7 @@ impl HatSession {
         Ok(())
     }
 
-    /// The account of a client, for people; `None` if it has none and needs one.
+    /// Returns the account of a client, for people; `None` if it has none and needs one.
     fn account(&self, name: &str, token: Option<&str>) -> Option<String> {
         let access = &self.settings.access;
         if !access.is_closed() {
@@ -375,7 +379,8 @@ impl HatSession {
         })
     }
 
-    /// The event that tells that a client has come or gone, if one is to. There is none for a name that is too long for a type.
+    /// Returns the event of a client's connection or disconnection, if announcements are enabled. A name that is too
+    /// long for a type has no event.
     fn announcement(&self, name: &str, text: &'static str) -> Option<Registration> {
         if !self.settings.announces || self.status != Status::Operational {
             return None;
@@ -419,7 +424,7 @@ impl HatSession {
         self.requests.push_back(QueuedRequest { conversation, bytes, welcome, state });
     }
 
-    /// Hands on the next request, if it may be done beside those that the shell does.
+    /// Returns the next request that may be processed beside those that the shell processes.
     fn next_request(&mut self) -> Option<HatAction> {
         let mut under_way = None;
         for (number, request) in (self.first..).zip(&mut self.requests) {
@@ -433,7 +438,7 @@ impl HatSession {
                 under_way = Some(kind);
                 continue;
             }
-            // Answers to questions may be large: the next one is asked when it is seen whether the client takes them.
+            // Answers to queries may be large. The next query waits until the client is known to take its answers.
             if under_way.is_some_and(|other| other != kind || kind == HatRequestKind::Query) {
                 return None;
             }
@@ -451,12 +456,12 @@ impl HatSession {
         None
     }
 
-    /// Where a request stands among those without an answer, if it is one of them.
+    /// Returns the index of a request among the unanswered ones, if it is not answered yet.
     fn place(&self, request: RequestId) -> Option<usize> {
         request.0.checked_sub(self.first).and_then(|place| usize::try_from(place).ok())
     }
 
-    /// A request of this kind that the shell does.
+    /// Returns a request of this kind that the shell processes.
     fn asked(&mut self, request: RequestId, kind: HatRequestKind) -> &mut QueuedRequest {
         let place = self.place(request);
         let request = place.and_then(|place| self.requests.get_mut(place)).expect("a request is answered once");
@@ -467,7 +472,7 @@ impl HatSession {
         request
     }
 
-    /// Says what can be said in order; then, if the server stops and nothing is left, that it has.
+    /// Sends the answers that are due in order. If the server stops and no request is left, sends the final status.
     fn flush(&mut self, out: &mut OutputBuffer) {
         while let Some(QueuedRequest { state: HatRequestState::Done(_), .. }) = self.requests.front() {
             let Some(QueuedRequest { conversation, bytes, welcome, state: HatRequestState::Done(said) }) =
@@ -495,7 +500,7 @@ impl HatSession {
         }
     }
 
-    /// Tells the status to a client that has been told another one.
+    /// Sends the status to a client that has received an earlier one.
     fn send_status(&mut self, out: &mut OutputBuffer) {
         if matches!(self.stage, HatSessionState::Welcome | HatSessionState::Stopping) {
             let conversation = self.new_conversation();
@@ -508,7 +513,7 @@ impl HatSession {
         self.asks.push_back(HatAction::Close);
     }
 
-    /// The one that begins with the next message.
+    /// Returns the conversation that begins with the next message.
     fn new_conversation(&self) -> Conversation {
         Conversation { first: self.sent + 1, is_own: true }
     }
@@ -525,7 +530,7 @@ impl HatSession {
     }
 }
 
-/// A name as one subtype: what no subtype holds is written as in a URL, and then `%` is too.
+/// Returns a name as one subtype: characters that a subtype cannot hold are escaped as in a URL, and then `%` is too.
 fn subtype(name: &str) -> String {
     let is_reserved = |c: char| matches!(c, '?' | '*' | '/');
     if !name.contains(is_reserved) {

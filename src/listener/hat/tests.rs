@@ -1,4 +1,4 @@
-//! Whole conversations with the listener, with a journal in memory behind it.
+//! Complete sessions with the listener, with a journal in memory behind it.
 
 use super::chatter::{Conversation, PING};
 use super::client_message::{EventSubscription, HatClientMessage, Init};
@@ -26,12 +26,12 @@ struct World {
     sequencer: EventSequencer,
     journal: MemoryJournal,
     subscription: EventSubscription,
-    /// The time of what is registered, one session after the other; then the last one.
+    /// Times of the registrations, one for each session; the last one repeats.
     times: Vec<Timestamp>,
-    /// Asks that are answered by the tests themselves.
+    /// Requests that the tests answer themselves.
     held: Option<Vec<HatAction>>,
     is_closed: bool,
-    /// How many messages the client has sent.
+    /// Number of messages that the client has sent.
     sent: i128,
 }
 
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// With a client that is welcome and subscribes to nothing, without events of the server's own.
+    /// Creates a world whose client is accepted and subscribes to nothing, without events of the server's own.
     fn welcome(settings: Settings) -> World {
         let mut world = World::new(Settings { announces: false, ..settings });
         let welcome = [HatServerMessage::Init(Ok(Status::Operational))];
@@ -79,7 +79,7 @@ impl World {
         events
     }
 
-    /// Bytes from the client, at this time.
+    /// Delivers bytes of the client at this time.
     fn push(&mut self, now: Instant, bytes: &[u8]) -> Result<(), HatFault> {
         self.parser.push(bytes);
         while !self.session.is_full()
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// The client's next message, in a conversation of its own.
+    /// Returns the client's next message, in a conversation of its own.
     fn frame(&mut self, is_last: bool, type_name: &str, body: &[u8]) -> Vec<u8> {
         self.sent += 1;
         let conversation = Conversation { first: self.sent, is_own: true };
@@ -126,13 +126,13 @@ impl World {
         self.push(Instant::ZERO, &frame)
     }
 
-    /// What the listener says when the client says this and wants an answer.
+    /// Sends a message that wants an answer, and returns the listener's output.
     fn talk(&mut self, said: HatClientMessage) -> Vec<HatServerMessage> {
         assert_eq!(self.say(false, &said), Ok(()));
         self.said()
     }
 
-    /// What the listener has said since the last call: numbers, conversations and marks apart.
+    /// Returns the listener's messages since the last call, after checking numbers, conversations and marks.
     fn said(&mut self) -> Vec<HatServerMessage> {
         let bytes = self.out.take();
         let mut parser = ChatterParser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
@@ -147,7 +147,7 @@ impl World {
     }
 }
 
-/// What the bus decides where there is one.
+/// Matches subscriptions, which is the task of the bus elsewhere.
 fn is_wanted(subscription: &EventSubscription, event: &Event) -> bool {
     subscription.server.is_none_or(|server| server == event.id.server)
         && subscription.patterns.iter().any(|pattern| pattern.matches(&event.event_type))
@@ -177,7 +177,7 @@ fn ids(said: &[HatServerMessage]) -> Vec<String> {
     events.iter().map(|event| event.id.to_string()).collect()
 }
 
-/// The session that was recorded with the reference: `>` is the client, `<` the server. `@` stands before what follows
+/// The session that was recorded with the reference: `>` is the client, `<` the server. `@` abbreviates the prefix
 /// `HatEventer.` in the type of a message.
 const RECORDED: &str = "
 > 012a 8181010100 @MsgInitReq 8e 84 67772f31 80 818281618 12a 80 00
@@ -196,7 +196,7 @@ const RECORDED: &str = "
 < 0147 8686000101 @MsgQueryRes aa 81 81 81 81 83 85 6576656e74 81 31 86 656e67696e65 0658051d88 2f3ac5 80
        81 81 89 225354415254454422 01";
 
-/// The bytes of a text as above.
+/// Returns the bytes of a text in the form above.
 fn bytes(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut digits = String::new();
@@ -220,7 +220,7 @@ fn hex(digits: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
 }
 
-/// The world of the recording: the server had told that it started, when the client came.
+/// Creates the world of the recording: the server had announced that it started before the client connected.
 fn recorded_world() -> World {
     let mut world = World::new(Settings::default());
     let time = |bytes: &[u8]| {
@@ -313,7 +313,7 @@ fn who_has_no_token_is_told_so() {
             assert_eq!(world.session.take_final_registrations(), [[]; 0]);
         }
     }
-    // Where nobody needs one, any will do.
+    // Without accounts, any token is accepted.
     let mut world = World::new(Settings::default());
     let welcome = [HatServerMessage::Init(Ok(Status::Operational))];
     assert_eq!(world.talk(HatClientMessage::Init(init("n", Some("secret"), &[]))), welcome);
@@ -342,7 +342,7 @@ fn what_is_said_at_the_wrong_time_ends_the_connection() {
         let frame = world.frame(false, type_name, b"");
         assert_eq!(world.push(Instant::ZERO, &frame), Err(fault));
     }
-    // An ack of nothing does no harm.
+    // An unexpected acknowledgement does no harm.
     assert_eq!((world.say(true, &HatClientMessage::EventsAck), world.said()), (Ok(()), vec![]));
 }
 
@@ -372,7 +372,7 @@ fn a_client_of_which_nothing_is_heard_is_asked_and_then_gone() {
     world.push(secs(39), &pong).unwrap();
     check(&mut world, secs(59), Ok(&[HatServerMessage::Ping]));
     check(&mut world, secs(79), Err(HatFault::Idle));
-    // What was not read is not held against the client.
+    // A client does not time out while its messages are not read.
     let mut world = World::welcome(Settings { requests_max: 1, ..Settings::default() });
     world.held = Some(Vec::new());
     assert_eq!(world.talk(registering(&["a"])), []);
@@ -381,7 +381,7 @@ fn a_client_of_which_nothing_is_heard_is_asked_and_then_gone() {
     world.session.on_registered(RequestId(1), None, &mut world.out);
     assert_eq!(world.said(), [HatServerMessage::Registered(None)]);
     check(&mut world, secs(60), Ok(&[HatServerMessage::Ping]));
-    // Nor what it cannot say because it has yet to read a large answer.
+    // Nor does it time out while it has yet to read a large answer.
     assert_eq!(world.session.on_deadline(secs(80), false, &mut world.out), Ok(()));
     assert_eq!(world.said(), []);
     check(&mut world, secs(100), Ok(&[HatServerMessage::Ping]));
@@ -411,7 +411,7 @@ fn a_client_comes_when_that_is_stored_and_leaves_a_farewell() {
         };
         let registrations = vec![event("\"CONNECTED\"")];
         assert_eq!(world.held, Some(vec![HatAction::Register { request: RequestId(0), registrations }]));
-        // It may go on at once, and is answered in order.
+        // The client may continue at once, and is answered in order.
         assert_eq!(said, []);
         assert_eq!(world.talk(HatClientMessage::Register(Ok(vec![]))), []);
         world.session.on_registered(RequestId(0), None, &mut world.out);
@@ -452,11 +452,11 @@ fn requests_are_answered_in_order_and_questions_wait_for_registrations() {
     world.session.on_registered(RequestId(2), Some(vec![]), &mut world.out);
     assert_eq!((world.said(), asked(&mut world)), (vec![], vec![]));
     world.session.on_registered(RequestId(1), None, &mut world.out);
-    // Nobody waits for the second one.
+    // The client waits for no answer to the second one.
     assert_eq!((world.said(), asked(&mut world)), (vec![HatServerMessage::Registered(None)], vec![3]));
     assert!(!world.session.is_full());
     world.session.on_answered(RequestId(3), answer(true), &mut world.out);
-    // The next one may wait until the client has taken the answer.
+    // The next query may wait until the client has taken the answer.
     assert_eq!(world.session.poll_request(false), None);
     assert_eq!((world.said(), asked(&mut world)), (vec![HatServerMessage::QueryPage(answer(true))], vec![4]));
     world.session.on_answered(RequestId(4), answer(false), &mut world.out);
@@ -466,7 +466,7 @@ fn requests_are_answered_in_order_and_questions_wait_for_registrations() {
     assert_eq!((world.said(), world.session.held_bytes()), (vec![HatServerMessage::Registered(None)], 0));
 }
 
-/// Registrations that wait behind a question when the client goes are done without an answer.
+/// Registrations that wait behind a query when the client disconnects are made without an answer.
 #[test]
 fn what_a_client_registered_before_it_left_is_registered() {
     let mut world = World::welcome(Settings::default());
@@ -490,13 +490,13 @@ fn requests_that_wait_have_a_limit_in_bytes() {
     assert_eq!((world.session.held_bytes(), world.session.is_full()), (16, false));
     world.say(false, &registering(&["a"])).unwrap();
     assert!(world.session.is_full());
-    // What comes then stays with the parser.
+    // Later messages stay with the parser.
     world.say(false, &registering(&["b"])).unwrap();
     assert_eq!(world.held.as_ref().unwrap().len(), 2);
     assert!(0 < world.parser.held_bytes());
 }
 
-/// The body of a registration of one event.
+/// Returns the body of a registration of one event.
 fn body(subtypes: &[&str], rest: &[u8]) -> Vec<u8> {
     let mut body = BytesMut::new();
     sbs::put_count(&mut body, 1);
@@ -523,9 +523,9 @@ fn what_cannot_be_registered_fails_as_a_whole() {
         body(&["a"], b"\x80\x81\x81\x82{]"),
         body(&["a"], b"\x80\x81\x81\x83NaN"),
         body(&["a"], &[b"\x80\x81\x80\x81n\x00\xaa", &[0; 42][..]].concat()),
-        // One that could be, and one that could not.
+        // The first event is valid, and the second one is not.
         [b"\x82\x81\x81a\x80\x80", &body(&["?"], none)[1..]].concat(),
-        // Of so many the rest is not looked at.
+        // The rest of too many events is not read.
         b"\x83\x80\x80\x80\xff\xff\xff\xff\xff\xff\xff\xff".to_vec(),
     ] {
         let frame = world.frame(false, "HatEventer.MsgRegisterReq", &body);
@@ -537,7 +537,7 @@ fn what_cannot_be_registered_fails_as_a_whole() {
         assert_eq!((world.push(Instant::ZERO, &frame), world.said()), (Ok(()), vec![]));
         world.held = Some(Vec::new());
     }
-    // The longest that is allowed, without a payload and with one.
+    // The longest body that is allowed, without a payload and with one.
     for body in
         [body(&[&"a".repeat(255)], none), body(&["", "a.b", "ž"], &[b"\x80\x81\x80\x80\xac", &[0; 44][..]].concat())]
     {
@@ -595,7 +595,7 @@ fn what_has_no_form_ends_the_connection_and_says_where() {
         ("HatEventer.MsgRegisterReq", &b""[..], 0, SbsErrorKind::Short),
         ("HatEventer.MsgRegisterReq", b"\x82\x80\x80\x80\x80", 0, SbsErrorKind::Length(2)),
         ("HatEventer.MsgRegisterReq", b"\x81\x80\x80\x82", 3, SbsErrorKind::Choice(2)),
-        // A part that cannot be registered does not hide one without form.
+        // An event that cannot be registered does not hide a malformed one.
         ("HatEventer.MsgRegisterReq", b"\x82\x80\x80\x80\x81\x81?\x80\x82", 8, SbsErrorKind::Choice(2)),
         ("HatEventer.MsgRegisterReq", b"\x81\x81\x81\xff\x80\x80", 2, SbsErrorKind::Text),
         ("HatEventer.MsgRegisterReq", b"\x80\x80", 1, SbsErrorKind::Trailing),
@@ -625,7 +625,7 @@ fn a_client_is_told_of_its_subscriptions_as_many_events_as_a_session_has() {
     );
     assert_eq!(ids(&world.talk(registering(&["x"]))), ["1/2/1"]);
     assert_eq!(world.session.subscriptions(), 2);
-    // Without an answer, the events alone.
+    // Without an answer, the client receives the events alone.
     world.say(true, &registering(&["a/c"])).unwrap();
     let said = world.said();
     assert_eq!((said.len(), ids(&said)), (1, vec!["1/3/1".to_owned()]));
@@ -640,7 +640,7 @@ fn connection_is_an_event_with_hat_events() {
     }
 }
 
-/// What a question of these bytes is.
+/// Decodes a query from these bytes.
 fn asked(body: &[u8]) -> Result<Option<Query>, HatFault> {
     let conversation = Conversation { first: 1, is_own: true };
     let message = ChatterMessage { id: 1, conversation, is_last: false, type_name: "HatEventer.MsgQueryReq", body };
@@ -677,10 +677,10 @@ fn types_that_are_asked_for_are_those_that_there_can_be() {
     check(&[], Ok(&[]));
     check(&[&["a", "?"], &["*"], &["?", "", "*"]], Ok(&["a/?", "*", "?//*"]));
     check(&[&[], &["*", "a"], &["a?"], &["a/b"]], Ok(&[]));
-    // There is no type to which the `*` adds something.
+    // The `*` adds no further type to these patterns.
     check(&[&deep, &[&"b".repeat(255), "*"]], Ok(&[&all.join("/"), &"b".repeat(255)]));
     check(&[&[&deep[..], &["*"]].concat(), &["a"; 33], &[&"b".repeat(256), "*"]], Ok(&[]));
-    // What holds a `?` has a limit of its own.
+    // Patterns with a `?` have a limit of their own.
     let wide = ["?"; 32];
     check(&[&wide, &all, &["?", "a"], &wide], Ok(&[&wide.join("/"), &all.join("/"), "?/a", &wide.join("/")]));
     check(&[&wide, &wide, &["a", "b", "?"]], Err(HatFault::Wildcards { subtypes: 67, max: 66 }));
@@ -722,7 +722,7 @@ fn a_series_has_the_bounds_of_the_reference() {
     );
     check([None, None, Some((0, 7)), Some((0, 6))], None, None, None);
     check([Some((0, 7)), Some((0, 6)), None, None], None, None, None);
-    // Before and behind all years.
+    // Times before and after all valid years.
     let (early, late) = (Some((-1 << 62, 0)), Some((1 << 62, 0)));
     let whole = span(Some(Timestamp::MIN), Some(Timestamp::MAX));
     check([early, late, early, late], None, None, Some(Series { time: whole, source_time: whole, ..all() }));
@@ -733,7 +733,7 @@ fn a_series_has_the_bounds_of_the_reference() {
     for (limit, expected) in [(0, 0), (-5, 0), (5, 5), (1 << 65, usize::MAX)] {
         check(none, Some(limit), None, Some(Series { limit: Some(expected), ..all() }));
     }
-    // Nothing stands behind what is not there.
+    // A query after an unknown event finds nothing.
     let most: Id = [u32::MAX.into(), u64::MAX.into(), u64::MAX.into()];
     let after = Some("4294967295/18446744073709551615/18446744073709551615".parse().unwrap());
     check(none, None, Some(most), Some(Series { after, ..all() }));
@@ -771,7 +771,7 @@ fn the_events_of_a_server_follow_an_id_that_none_of_them_needs_to_have() {
     assert_eq!(asked(&body(7, None, Some([8, 1, 1]))), Err(fault));
 }
 
-/// What clients and servers say comes back, all of it.
+/// Every message of clients and servers survives encoding and decoding.
 #[test]
 fn every_message_comes_back() {
     fn message<'a>(type_name: &'a str, body: &'a [u8]) -> ChatterMessage<'a> {
@@ -840,7 +840,7 @@ fn a_server_that_stops_answers_what_it_was_asked_and_says_that_it_stands_by() {
     assert_eq!(world.talk(registering(&["a"])), []);
     world.session.on_stop(&mut world.out);
     assert_eq!(world.said(), [HatServerMessage::Status(Status::Stopping)]);
-    // Nothing more is registered.
+    // The server registers no further events.
     assert_eq!(world.talk(registering(&["b"])), []);
     let held = world.held.take().unwrap();
     assert!(
@@ -858,7 +858,7 @@ fn a_server_that_stops_answers_what_it_was_asked_and_says_that_it_stands_by() {
         HatServerMessage::Status(Status::Standby),
     ];
     assert_eq!((&world.said()[..], world.is_closed), (&said[..], true));
-    // Nothing is heard or said any more.
+    // The session neither handles nor sends further messages.
     assert_eq!((world.talk(HatClientMessage::Ping), world.session.deadline()), (vec![], None));
     for is_known in [false, true] {
         let mut world = World::new(Settings::default());

@@ -1,4 +1,4 @@
-//! What messages are made of: types, times, ids and events.
+//! Components of messages: types, times, ids and events.
 //!
 //! ```text
 //! type         array of texts
@@ -17,24 +17,24 @@ use crate::subject::event_type::{EventType, TypeError, TypePattern};
 use bytes::{Bytes, BytesMut};
 use std::fmt;
 
-/// So many bytes of an event's headers on the bus at most, the name of its payload's type apart.
+/// Maximum bytes of an event's headers on the bus, without the name of its payload's type.
 const HEADERS_BYTES_MAX: usize = 256;
 const SECOND_MICROS: i128 = 1_000_000;
 
-/// Why an event cannot be registered.
+/// The reason why an event cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegistrationError {
-    /// Its type is none.
+    /// Its type is invalid.
     Type(TypeError),
-    /// Its source timestamp lies outside of the years 0000 to 9999. Holds microseconds since 1970.
+    /// Its source timestamp is outside the years 0000 to 9999. Holds microseconds since 1970.
     SourceTime(i128),
-    /// Its payload is called JSON and is not.
+    /// Its payload claims to be JSON and is not.
     Json(JsonError),
     /// Its payload is too large.
     TooLarge {
-        /// So many bytes, the name of its type included,
+        /// Bytes of the payload, the name of its type included.
         bytes: usize,
-        /// of at most so many.
+        /// Maximum bytes.
         bytes_max: usize,
     },
 }
@@ -56,7 +56,8 @@ impl fmt::Display for RegistrationError {
 
 impl std::error::Error for RegistrationError {}
 
-/// Reads a list of texts in place of what is there. Of one that is longer than that of any pattern no more than shows this is kept.
+/// Reads a list of texts into `list`, replacing its content. Of a list longer than any pattern, only enough elements
+/// are stored to show that it is too long.
 pub(super) fn subtypes<'a>(reader: &mut SbsReader<'a>, list: &mut Vec<&'a str>) -> Result<(), SbsError> {
     list.clear();
     for _ in 0..reader.count(1)? {
@@ -74,9 +75,9 @@ fn put_type(out: &mut BytesMut, event_type: &EventType) {
     event_type.subtypes().for_each(|subtype| put_text(out, &subtype));
 }
 
-/// Appends a type that is asked for.
+/// Appends the pattern of a type.
 pub(super) fn put_pattern(out: &mut BytesMut, pattern: &TypePattern) {
-    // No subtype holds a '/'.
+    // A subtype contains no '/'.
     let text = pattern.to_string();
     put_count(out, text.split('/').count());
     text.split('/').for_each(|subtype| put_text(out, subtype));
@@ -87,7 +88,7 @@ pub(super) fn micros(reader: &mut SbsReader<'_>) -> Result<i128, SbsError> {
     Ok(reader.integer()? * SECOND_MICROS + reader.integer()?)
 }
 
-/// The time so many microseconds after 1970, if there is one.
+/// Returns the time this number of microseconds after 1970, if it is in range.
 pub(super) fn time(micros: i128) -> Option<Timestamp> {
     Timestamp::from_micros(i64::try_from(micros).ok()?).ok()
 }
@@ -99,7 +100,7 @@ pub(super) fn put_time(out: &mut BytesMut, time: Timestamp) {
     put_integer(out, micros.rem_euclid(SECOND_MICROS));
 }
 
-/// Reads server, session and instance, whether an event can have them or not.
+/// Reads server, session and instance, even if no event can have them.
 pub(super) fn id(reader: &mut SbsReader<'_>) -> Result<[i128; 3], SbsError> {
     Ok([reader.integer()?, reader.integer()?, reader.integer()?])
 }
@@ -111,7 +112,8 @@ pub(super) fn put_id(out: &mut BytesMut, id: EventId) {
     put_integer(out, id.instance.into());
 }
 
-/// Reads an event to be registered, which is of at most so many bytes as a message on the bus. `list` is scratch.
+/// Reads an event to be registered, of at most `message_bytes_max` bytes as a message on the bus. `list` is scratch
+/// space.
 pub(super) fn registration<'a>(
     reader: &mut SbsReader<'a>,
     message_bytes_max: usize,
@@ -130,12 +132,12 @@ pub(super) fn registration<'a>(
     Ok(checked())
 }
 
-/// Reads a payload of at most so many bytes, the name of its type included.
+/// Reads a payload of at most `bytes_max` bytes, the name of its type included.
 fn payload(reader: &mut SbsReader<'_>, bytes_max: usize) -> Result<Result<Payload, RegistrationError>, SbsError> {
     let is_binary = reader.choice(2)? == 0;
     let type_name = if is_binary { reader.text()? } else { "" };
     let bytes = if is_binary { reader.bytes()? } else { reader.text()?.as_bytes() };
-    // A byte of the name is written as three at most.
+    // A byte of the name is encoded as at most three.
     let size = bytes.len() + 3 * type_name.len();
     if bytes_max < size {
         return Ok(Err(RegistrationError::TooLarge { bytes: size, bytes_max }));
@@ -174,7 +176,8 @@ fn put_content(out: &mut BytesMut, source_timestamp: Option<Timestamp>, payload:
 
 /// Reads events.
 pub(super) fn events(reader: &mut SbsReader<'_>) -> Result<Vec<Event>, SbsError> {
-    // Three numbers, a type, a time of two numbers, no source timestamp, no payload.
+    // An event has at least three numbers, a type, a time of two numbers, and markers for no source timestamp and no
+    // payload.
     let count = reader.count(8)?;
     let mut list = Vec::new();
     (0..count).map(|_| event(reader, &mut list)).collect()

@@ -1,5 +1,5 @@
-//! Every transcript runs whole, byte by byte and in random cuts and must give the same frames; every frame decodes to
-//! what was encoded; no bytes whatsoever panic.
+//! Every transcript runs whole, byte by byte and in random cuts, and must give the same frames. Every frame decodes to
+//! the encoded value. No input panics.
 
 use super::*;
 use crate::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
@@ -316,7 +316,7 @@ fn delivery(rng: &mut Rng) -> Delivery {
     Delivery { offset, ..Delivery::new(message(rng), publisher(rng), seq, verdict) }
 }
 
-/// Messages as they come in one datagram, all with a meta part or none.
+/// Returns messages as they arrive in one datagram, all with a meta part or none.
 fn message_run(rng: &mut Rng) -> Deliveries {
     let first = message(rng);
     let payload = |rng: &mut Rng| vec![1; usize::try_from(rng.below(200)).unwrap()].into();
@@ -410,7 +410,7 @@ fn to_client(rng: &mut Rng) -> PeerFrame {
     }
 }
 
-/// Feeds `bytes` in pieces as long as `cut` says and gathers all frames and the fault, if one comes.
+/// Feeds `bytes` in pieces of the lengths that `cut` returns. Returns all frames and the fault, if any.
 fn run<T>(
     mut bytes: &[u8],
     mut cut: impl FnMut() -> usize,
@@ -450,7 +450,7 @@ fn run_caller(bytes: &[u8], cut: impl FnMut() -> usize) -> (Vec<PeerFrame>, Opti
     })
 }
 
-/// Runs a client's bytes whole, byte by byte and in random cuts; the same must come out.
+/// Runs a client's bytes whole, byte by byte and in random cuts; the results must be equal.
 fn check_listener(bytes: &[u8]) -> (Vec<ClientFrame>, Option<LocalFault>) {
     let whole = run_listener(bytes, || usize::MAX);
     assert_eq!(run_listener(bytes, || 1), whole);
@@ -542,7 +542,7 @@ fn malformed_frames_are_named_and_end_the_conversation() {
     }
     let stranger = b"\0\0\0\x08\x01HTTP/1.";
     assert_eq!(check_listener(stranger), (vec![], Some(LocalFault::Malformed(FrameError::Value("magic")))));
-    // A length beyond the limit ends it at once, before any of the frame has come; "GET " is such a length.
+    // A length beyond the limit ends the conversation at once, before the frame arrives; "GET " is such a length.
     let long = FrameError::TooLong { bytes: 0x4745_5420, bytes_max: GREETING_BYTES_MAX };
     assert_eq!(check_listener(b"GET / HTTP/1.1\r\n"), (vec![], Some(LocalFault::Malformed(long))));
 

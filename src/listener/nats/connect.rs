@@ -1,24 +1,24 @@
-//! What a client says about itself, and whether that lets it in.
+//! Parsing of CONNECT and authentication of the client.
 
 use super::{AuthenticationFailure, ConnectFault, nkey};
 use crate::listener::access::{Access, Account, Credentials, is_equal};
 use serde_json::Value;
 
-/// Characters of a client's name for itself that are kept.
+/// Maximum number of characters of a client's name; the rest is cut off.
 const NAME_CHARS_MAX: usize = 128;
 
-/// What a client wants. What a further CONNECT does not name stays.
+/// Options of a client. A further CONNECT leaves options that it does not name unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConnectOptions {
-    /// Everything that is right is answered, too.
+    /// True if the client wants a `+OK` for each successful operation.
     pub(super) verbose: bool,
-    /// What it publishes comes back to its own subscriptions.
+    /// True if the client's messages are delivered to its own subscriptions.
     pub(super) echo: bool,
-    /// It knows headers.
+    /// True if the client supports headers.
     pub(super) headers: bool,
-    /// It is to be told when nobody can answer.
+    /// True if the client wants a notification when a request has no receivers.
     pub(super) no_responders: bool,
-    /// It takes INFO at any time.
+    /// True if the client accepts INFO at any time.
     pub(super) takes_info: bool,
 }
 
@@ -28,10 +28,10 @@ impl Default for ConnectOptions {
     }
 }
 
-/// What a client says once.
+/// Identity and credentials in one CONNECT.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// Its name for itself.
+    /// Name that the client gave itself.
     pub(super) name: String,
     user: String,
     password: String,
@@ -41,8 +41,8 @@ pub(super) struct Identity {
     has_jwt: bool,
 }
 
-/// Reads the object behind CONNECT. Members are known in upper and lower case, those that are null stay as they were, and those
-/// that nobody knows are left alone, all as nats-server does it.
+/// Reads the object after CONNECT. As in nats-server, the case of names is ignored, null members leave the option
+/// unchanged, and unknown members are ignored.
 pub(super) fn read(json: &[u8], options: &mut ConnectOptions) -> Result<Identity, ConnectFault> {
     let text = String::from_utf8_lossy(json);
     let value: Value = serde_json::from_str(&text)
@@ -97,17 +97,18 @@ fn protocol(value: &Value) -> Result<bool, ConnectFault> {
     }
 }
 
-/// A name that does no harm where it is shown.
+/// Returns the name without control characters, cut to the maximum length.
 fn name_of(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect()
 }
 
-/// Whether somebody may prove with a key who it is.
+/// Returns whether an account authenticates with a key.
 pub(super) fn has_nkeys(access: &Access) -> bool {
     access.accounts.iter().any(|account| matches!(account.credentials, Credentials::Nkey(_)))
 }
 
-/// The account that the client has proven to be. Every account is tried, so that the time says nothing about which there are.
+/// Returns the account whose credentials the client has proven. Every account is checked, so that the time reveals
+/// nothing about the accounts.
 pub(super) fn authenticate<'a>(
     access: &'a Access,
     identity: &Identity,
@@ -126,7 +127,7 @@ pub(super) fn authenticate<'a>(
 fn is_proven(credentials: &Credentials, identity: &Identity, nonce: &str) -> bool {
     match credentials {
         Credentials::User { name, password } => {
-            // Not `&&`: both are compared, whatever the first says.
+            // The operator is not `&&`, so that both comparisons always run.
             is_equal(name, identity.user.as_bytes()) & is_equal(password, identity.password.as_bytes())
         }
         Credentials::Token(token) => is_equal(token, identity.token.as_bytes()),
@@ -137,7 +138,7 @@ fn is_proven(credentials: &Credentials, identity: &Identity, nonce: &str) -> boo
     }
 }
 
-/// What people are told about who a client is.
+/// Returns the name of the account as shown to people.
 pub(super) fn account_label(account: &Account) -> String {
     match &account.credentials {
         Credentials::User { name, .. } => name.clone(),

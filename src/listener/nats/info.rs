@@ -1,4 +1,4 @@
-//! What the server says about itself.
+//! The INFO line of the server.
 
 use super::{Settings, Tls, VERSION};
 use crate::listener::session_request::ConnectionInfo;
@@ -8,16 +8,17 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 
-/// Letters of a server's id, as those of real ones.
+/// Alphabet of a server id, as in nats-server.
 const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-/// Characters of a server's id.
+/// Length of a server id, in characters.
 const ID_BYTES: usize = 56;
 
-/// Value of `go`, where nats-server names the toolchain that built it: client libraries require the field and show it as text.
+/// Value of `go`, where nats-server names the toolchain that built it. Client libraries require the field and show it
+/// as text.
 const TOOLCHAIN: &str = "rust";
 
-/// The object behind INFO, in the order of nats-server 2.10. `git_commit` and `xkey`, which released builds of nats-server send, are
-/// left out: the build records no commit, and this server has no curve key for an auth callout.
+/// The object after INFO, in the field order of nats-server 2.10. It omits `git_commit` and `xkey`, which released
+/// builds of nats-server send. The build records no commit, and this server has no curve key for an auth callout.
 #[derive(Serialize)]
 struct ServerInfoJson<'a> {
     server_id: String,
@@ -48,7 +49,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// The line for this client; `is_stopping` says that it had better go elsewhere.
+/// Returns the INFO line for this client. `is_stopping` asks the client to reconnect elsewhere.
 pub(super) fn line(settings: &Settings, hello: &ConnectionInfo, is_stopping: bool) -> Vec<u8> {
     let info = ServerInfoJson {
         server_id: server_id(settings.epoch),
@@ -74,16 +75,16 @@ pub(super) fn line(settings: &Settings, hello: &ConnectionInfo, is_stopping: boo
     line
 }
 
-/// The text that a client signs.
+/// Returns the nonce that a client signs.
 pub(super) fn nonce(hello: &ConnectionInfo) -> String {
     URL_SAFE_NO_PAD.encode(hello.nonce)
 }
 
-/// An id in the form of nats-server's; each epoch has another one.
+/// Returns an id in the form of nats-server; each epoch has a different one.
 fn server_id(epoch: Epoch) -> String {
     let mut id = String::with_capacity(ID_BYTES);
     id.push('N');
-    // The epoch itself, in 13 letters, and then what follows from it.
+    // The first 13 letters encode the epoch; the others are derived from it.
     let mark = |bits: u64| 1 << 64 | u128::from(bits);
     let (mut bits, mut rest) = (mark(epoch.bits()), Rng::new(epoch.bits()));
     while id.len() < ID_BYTES {

@@ -1,7 +1,7 @@
-//! Messages on their way to a client: MSG and HMSG.
+//! Encoding of messages to a client: MSG and HMSG.
 //!
-//! What all messages of a call have in common is written once, and the line of a message again only where it differs from that of
-//! the one before.
+//! The common part of all messages of a call is encoded once. The line of a message is encoded again only if it
+//! differs from the previous one.
 
 use super::subscriptions::NatsSubscriptions;
 use crate::listener::output_buffer::{OutputBuffer, SHARE_BYTES};
@@ -12,54 +12,54 @@ use std::ops::Range;
 
 /// The first line of headers.
 pub(super) const HEADERS_LINE: &[u8] = b"NATS/1.0\r\n";
-/// How a first line begins that says more than the version: a status, which stands in the headers of a message as it came.
+/// Start of a first line with a status. Such a line is part of the message's headers as published.
 pub(super) const STATUS: &[u8] = b"NATS/1.0 ";
-/// How the names of headers begin that only the bus writes.
+/// Prefix of the names of headers that only the bus writes.
 pub(super) const RESERVED_PREFIX: &[u8] = b"Seqcast-";
 
-/// What a client gets of a message beside its payload.
+/// Parts of a message that a client receives in addition to its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeaderMode {
-    /// Nothing.
+    /// No headers.
     Plain,
-    /// Its headers.
+    /// The headers of the message.
     Headers,
-    /// Its headers, and what the bus knows about it.
+    /// The headers of the message and the metadata of the bus.
     Annotated,
 }
 
-/// A subscription that gets the messages.
+/// A subscription that receives the messages.
 #[derive(Debug)]
 struct DeliveryTarget {
     sub: SubId,
-    /// Where in the prefixes its `HMSG subject sid ` stands.
+    /// Range of its `HMSG subject sid ` in the prefixes.
     prefix: Range<usize>,
-    /// How many it may still get.
+    /// Maximum number of messages that it may still receive.
     left: u64,
     written: u64,
-    /// What was lost before its first one.
+    /// Number of messages lost before its first one in this call.
     lost: Option<Count>,
 }
 
-/// Writes messages; keeps its memory from call to call.
+/// Encoder of messages. It reuses its memory between calls.
 #[derive(Debug, Default)]
 pub(super) struct MessageWriter {
-    /// Whether what follows is that of this call.
+    /// True if the fields below are valid for this call.
     is_prepared: bool,
     targets: Vec<DeliveryTarget>,
     prefixes: Vec<u8>,
-    /// The last line that was written, if it had neither reply subject nor headers: its target and the size of its payload.
+    /// Target and payload size of the last line written, if that line has neither a reply subject nor headers.
     last: Option<(usize, usize)>,
     line: Vec<u8>,
-    /// The headers of this message, up to those of the publisher.
+    /// Headers of the present message that precede those of the publisher.
     headers: Vec<u8>,
-    /// What the bus says about every message of the call.
+    /// Headers of the bus that all messages of the call share.
     known: Vec<u8>,
 }
 
 impl MessageWriter {
-    /// Writes the messages for those of the subscriptions that the client has. Gives how many were written, all
-    /// subscriptions together; `ended` is called with each subscription that got the last one it wanted.
+    /// Writes the messages for those of the subscriptions that the client has. Returns the total number of messages
+    /// written for all of them. Calls `ended` with each subscription that has received its last message.
     pub(super) fn write(
         &mut self,
         subs: &mut NatsSubscriptions,
@@ -95,7 +95,7 @@ impl MessageWriter {
         self.last = None;
     }
 
-    /// What does not change from message to message; all are of one subject and one publisher.
+    /// Encodes the parts that all messages of the call share. All messages have the same subject and publisher.
     fn prepare(&mut self, subs: &mut NatsSubscriptions, to: &[SubId], delivery: &DeliveryRef<'_>, form: HeaderMode) {
         self.is_prepared = true;
         for id in to {
@@ -158,7 +158,7 @@ impl MessageWriter {
         }
     }
 
-    /// Makes `MSG subject sid [reply] size`.
+    /// Builds `MSG subject sid [reply] size`.
     #[inline]
     fn line(&mut self, index: usize, delivery: &DeliveryRef<'_>) {
         let payload_bytes = delivery.payload.len();
@@ -168,14 +168,15 @@ impl MessageWriter {
         self.last = Some((index, payload_bytes)).filter(|_| delivery.reply.is_empty());
         let prefix = self.targets[index].prefix.clone();
         self.line.clear();
-        // Without the H.
+        // Skips the H of the prefix.
         self.line.extend_from_slice(&self.prefixes[prefix.start + 1..prefix.end]);
         put_reply(&mut self.line, delivery.reply);
         put_number(&mut self.line, payload_bytes as u64);
         self.line.extend_from_slice(b"\r\n");
     }
 
-    /// Makes `HMSG subject sid [reply] headers all`, and the first of the headers; gives the others and what ends them.
+    /// Builds `HMSG subject sid [reply] headers all` and the first part of the headers. Returns the rest of the
+    /// headers and their terminator.
     fn line_with_headers<'a>(
         &mut self,
         index: usize,
@@ -206,7 +207,7 @@ impl MessageWriter {
     }
 }
 
-/// The first line of a message's headers as NATS has them, and the others.
+/// Returns the first line of a message's headers in NATS form, and the remaining headers.
 fn first_line(block: &[u8]) -> (&[u8], &[u8]) {
     let status_bytes = match block.strip_prefix(STATUS) {
         Some(_) => block.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1),
@@ -222,7 +223,7 @@ fn put_publisher(text: &mut Vec<u8>, publisher: &Publisher) {
     put_header(text, "Epoch", format_args!("{}", publisher.epoch));
 }
 
-/// What the bus says about one message.
+/// Writes the metadata of the bus for one message.
 fn put_delivery_headers(text: &mut Vec<u8>, delivery: &DeliveryRef<'_>, lost: Option<Count>) {
     if let Some(seq) = delivery.seq {
         text.extend_from_slice(b"Seqcast-Seq: ");
@@ -255,7 +256,7 @@ fn put_reply(line: &mut Vec<u8>, reply: &[u8]) {
     }
 }
 
-/// The number in decimal.
+/// Appends the number in decimal.
 #[inline]
 pub(super) fn put_number(line: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];

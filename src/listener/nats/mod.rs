@@ -1,8 +1,8 @@
-//! The NATS listener: the client protocol of nats-server, as unmodified client libraries speak it, in front of the bus.
+//! The NATS listener: the client protocol of nats-server for unmodified client libraries.
 //!
-//! [`NatsParser`] cuts a client's bytes into [`NatsCommand`]s, [`NatsSession`] answers them or turns them into what is asked of the peer, and
-//! writes what the peer delivers. `docs/listeners.md` says what is served and what is not. JetStream, accounts with subjects of their own,
-//! clusters and leaf nodes are deliberately absent.
+//! [`NatsParser`] splits a client's bytes into [`NatsCommand`]s. [`NatsSession`] answers them or turns them into
+//! requests to the peer, and writes the peer's deliveries. `docs/listeners.md` lists the supported features.
+//! JetStream, accounts with separate subject spaces, clusters and leaf nodes are deliberately absent.
 
 mod connect;
 mod info;
@@ -23,44 +23,47 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-/// The version of the protocol that is claimed: that of a server whose core is served completely. Clients read features from it.
+/// Protocol version that INFO announces. This listener implements the core of that server version completely. Clients
+/// derive features from it.
 pub const VERSION: &str = "2.10.0";
 
-/// What nats-server tells a client that has not proven who it is, whatever the reason.
+/// Text of the error that nats-server sends to an unauthenticated client for any reason.
 const AUTHORIZATION_VIOLATION: &str = "Authorization Violation";
 
-/// What the listener needs to know, and its limits.
+/// Configuration and limits of the listener.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The peer, which clients see as the name of the server.
+    /// Name of the peer, which clients see as the name of the server.
     pub peer: PeerName,
-    /// Its run, which makes the server's id.
+    /// Epoch of the peer, from which the server id is derived.
     pub epoch: Epoch,
-    /// Who may use the listener.
+    /// Accounts that may use the listener.
     pub access: Access,
-    /// What clients are told about encryption; the shell does it.
+    /// Encryption that INFO announces; the shell performs it.
     pub tls: Tls,
-    /// Bytes of a line behind its first word; a longer one is an error that ends the connection.
+    /// Maximum number of bytes of a line after its first word. A longer line is an error and ends the connection.
     pub line_bytes_max: usize,
-    /// Bytes of headers and payload of a message; a larger one is an error that ends the connection, before it is read.
+    /// Maximum number of bytes of the headers and payload of a message. A larger message is an error and ends the
+    /// connection before it is read.
     pub payload_bytes_max: usize,
-    /// Bytes of a line behind its first word before the client has proven who it is, where it has to: a longer one is an error that
-    /// ends the connection.
+    /// Maximum number of bytes of a line after its first word from an unauthenticated client. A longer line is an
+    /// error and ends the connection.
     pub unauthenticated_bytes_max: usize,
-    /// Bytes of a client's name for a subscription; one with a longer name is refused with an error.
+    /// Maximum number of bytes of a client's subscription id. A subscription with a longer id is refused with an
+    /// error.
     pub sid_bytes_max: usize,
-    /// Subscriptions of one client; one more is refused with an error.
+    /// Maximum number of subscriptions of one client. A further subscription is refused with an error.
     pub subscriptions_max: usize,
-    /// How long a client may take to prove who it is, where it has to; then the connection ends with an error.
+    /// Time that an unauthenticated client has to authenticate. After it, the connection ends with an error.
     pub auth_time: Duration,
-    /// How long nothing may be heard of a client before it is asked whether it is there.
+    /// Time without data from the client after which the listener sends PING.
     pub ping_interval: Duration,
-    /// Such questions without an answer; instead of one more, the connection ends with an error.
+    /// Maximum number of unanswered PINGs. Instead of a further PING, the connection ends with an error.
     pub pings_max: u32,
 }
 
 impl Settings {
-    /// The limits of nats-server, for a peer that anybody may use.
+    /// Returns the limits of nats-server, for a peer that needs no authentication.
     pub fn new(peer: PeerName, epoch: Epoch) -> Settings {
         Settings {
             peer,
@@ -79,91 +82,92 @@ impl Settings {
     }
 }
 
-/// Whether connections are encrypted.
+/// Encryption of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tls {
-    /// They are not.
+    /// Connections are not encrypted.
     #[default]
     None,
-    /// They may be, as the client likes.
+    /// The client may encrypt the connection.
     Available,
-    /// They must be.
+    /// The client must encrypt the connection.
     Required,
 }
 
-/// Why a connection ends: [`NatsSession::on_fault`] tells the client.
+/// Reason for the end of a connection. [`NatsSession::on_fault`] reports it to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NatsFault {
-    /// A line begins with no operation that clients have, or a payload is not followed by CR LF.
+    /// A line does not begin with an operation of clients, or a payload is not followed by CR LF.
     UnknownOperation,
     /// A line is longer than the limit.
     LineTooLong,
     /// Headers and payload of a message are larger than the limit.
     PayloadTooLong {
-        /// Their size.
+        /// Size of headers and payload, in bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit, in bytes.
         bytes_max: usize,
     },
     /// An operation has too few or too many arguments.
     Arguments(Op),
-    /// The size in a PUB or HPUB is no number of at most nine digits, or the headers are larger than the whole.
+    /// The size in a PUB or HPUB is not a number of at most nine digits, or the headers are larger than the total
+    /// size.
     Size(Op),
-    /// HPUB of a client that has not said that it knows headers.
+    /// HPUB from a client that has not announced header support.
     NoHeaders,
-    /// The object behind CONNECT cannot be read.
+    /// The object after CONNECT cannot be read.
     Connect(ConnectFault),
-    /// The client has not proven who it is.
+    /// The client is not authenticated.
     Unauthorized(AuthenticationFailure),
-    /// The client took too long to prove who it is.
+    /// The client did not authenticate in time.
     AuthTimeout,
-    /// The client has not answered for too long.
+    /// The client has left too many PINGs unanswered.
     Stale,
-    /// The connection must be encrypted and is not.
+    /// The connection is not encrypted, but must be.
     NotEncrypted,
-    /// The client sent an error of its own, after which it expects nothing.
+    /// The client sent an error of its own and expects no reply.
     ClientError,
 }
 
-/// What is wrong with the object behind CONNECT.
+/// Fault of the object after CONNECT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectFault {
-    /// It is no JSON; where, by line and column.
+    /// The text is not JSON; the position of the error is given by line and column.
     Json {
         /// The line.
         line: usize,
         /// The column.
         column: usize,
     },
-    /// It is no object.
+    /// The value is not an object.
     NoObject,
     /// A member is of the wrong type.
     Member {
-        /// Which one.
+        /// Name of the member.
         name: &'static str,
-        /// What it must be.
+        /// Type that the member must have.
         wanted: &'static str,
     },
-    /// A protocol that is neither 0 nor 1.
+    /// The protocol is neither 0 nor 1.
     Protocol,
-    /// `no_responders` without `headers`.
+    /// `no_responders` is set without `headers`.
     NoRespondersNeedHeaders,
 }
 
-/// Why a client is not let in.
+/// Reason why a client is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthenticationFailure {
-    /// It began with something else than CONNECT.
+    /// The client sent a command before CONNECT.
     NotConnected,
-    /// No account has these credentials.
+    /// No account matches the credentials.
     Wrong,
-    /// It came with a JWT.
+    /// The client sent a JWT.
     Jwt,
 }
 
 impl NatsFault {
-    /// Text of the `-ERR` line, without the quotes: that of nats-server where it has one. Client libraries compare the whole text, so it
-    /// never says more.
+    /// Returns the text of the `-ERR` line without the quotes: that of nats-server where it has one. Client libraries
+    /// compare the whole text, so it contains nothing more.
     pub(crate) fn protocol_text(&self) -> Cow<'static, str> {
         match self {
             NatsFault::Unauthorized(_) => AUTHORIZATION_VIOLATION.into(),
@@ -173,7 +177,7 @@ impl NatsFault {
 }
 
 impl fmt::Display for NatsFault {
-    /// Writes the reason for the log: the text of the `-ERR` line, and behind it what the client must not be told.
+    /// Writes the reason for the log: the text of the `-ERR` line, followed by details that the client must not see.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NatsFault::UnknownOperation => write!(f, "Unknown Protocol Operation"),

@@ -1,25 +1,25 @@
-//! Public keys as NATS writes them, and what is signed with their other half.
+//! NATS public keys (nkeys), and verification of signatures.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;
 
-/// Characters of a key: 35 bytes in base 32.
+/// Length of a key as text, in characters: 35 bytes in base 32.
 const TEXT_BYTES: usize = 56;
 /// The first byte of a user's key; it makes the text begin with `U`.
 const USER: u8 = 20 << 3;
 /// Bytes of an Ed25519 public key.
 const KEY_BYTES: usize = 32;
 
-/// Why a text is no user's public key.
+/// Reason why a text is not a user's public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NkeyError {
-    /// Not 56 characters of `A-Z` and `2-7`.
+    /// The text does not have 56 characters of `A-Z` and `2-7`.
     Text,
-    /// A key of something else than a user, or a secret one.
+    /// The key is not a user's key, or it is a secret key.
     Kind,
-    /// The check value does not fit: a character is wrong.
+    /// The checksum does not match: a character is wrong.
     Check,
 }
 
@@ -35,10 +35,10 @@ impl fmt::Display for NkeyError {
 
 impl std::error::Error for NkeyError {}
 
-/// The key in the text `U…`.
+/// Decodes the key from the text `U…`.
 ///
 /// # Errors
-/// Says what makes it none.
+/// Returns the reason why the text is not such a key.
 pub fn decode(text: &str) -> Result<[u8; KEY_BYTES], NkeyError> {
     let bytes = base32(text).ok_or(NkeyError::Text)?;
     let (content, check) = bytes.split_at(1 + KEY_BYTES);
@@ -51,7 +51,7 @@ pub fn decode(text: &str) -> Result<[u8; KEY_BYTES], NkeyError> {
     Ok(content[1..].try_into().expect("as long as a key"))
 }
 
-/// The text of a user's key, as [`decode`] reads it.
+/// Encodes a user's key as text, the inverse of [`decode`].
 pub fn encode(key: &[u8; KEY_BYTES]) -> String {
     let mut bytes = vec![USER];
     bytes.extend_from_slice(key);
@@ -64,7 +64,7 @@ pub fn encode(key: &[u8; KEY_BYTES]) -> String {
     letters.map(char::from).collect()
 }
 
-/// Whether the signature, in either form of base 64, is that of the text by this key.
+/// Returns whether `signature` is a valid signature of `text` by this key. Both base 64 alphabets are accepted.
 pub(super) fn is_signed(key: &[u8; KEY_BYTES], text: &str, signature: &str) -> bool {
     let signature: String = signature
         .trim_end_matches('=')
@@ -99,7 +99,7 @@ fn base32(text: &str) -> Option<[u8; TEXT_BYTES * 5 / 8]> {
     Some(bytes)
 }
 
-/// CRC-16 with polynomial 0x1021 from 0 (XMODEM).
+/// Computes the CRC-16 with polynomial 0x1021 and initial value 0 (XMODEM).
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 })

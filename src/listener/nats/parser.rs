@@ -1,42 +1,41 @@
-//! Cuts a client's bytes into commands.
+//! Splits a client's bytes into commands.
 //!
-//! Every command lies in the parser's buffer and is looked at there. What a command means, and whether its subject is one, is the
-//! session's business.
+//! Every command is borrowed from the parser's buffer. The session interprets commands and validates their subjects.
 
 use super::{AuthenticationFailure, NatsFault, Settings};
 use crate::listener::buffer::Buffer;
 use std::fmt;
 use std::mem;
 
-/// An empty buffer keeps this much memory; more goes back, so that idle clients cost little.
+/// Maximum memory, in bytes, that an empty buffer keeps. The parser releases more, so that idle clients cost little.
 const KEPT_BYTES: usize = 1024;
-/// Digits of a size; a message has at most 8 MiB.
+/// Maximum number of digits of a size; a message has at most 8 MiB.
 const SIZE_DIGITS_MAX: usize = 9;
-/// Arguments that are told apart: one more than any operation has.
+/// Maximum number of arguments that are parsed: one more than any operation has.
 const ARGUMENTS_MAX: usize = 6;
 
 /// An operation of the protocol that clients have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Who the client is and what it wants.
+    /// Sends the client's identity and options.
     Connect,
-    /// Publish.
+    /// Publishes a message.
     Pub,
-    /// Publish with headers.
+    /// Publishes a message with headers.
     Hpub,
-    /// Subscribe.
+    /// Begins a subscription.
     Sub,
-    /// End a subscription.
+    /// Ends a subscription.
     Unsub,
-    /// Is the other side there?
+    /// Checks whether the other side is alive.
     Ping,
-    /// It is.
+    /// Answers PING.
     Pong,
-    /// What servers say; without meaning from a client.
+    /// Information that only servers send; ignored from a client.
     Info,
-    /// Something was right.
+    /// Confirms an operation.
     Ok,
-    /// Something was wrong.
+    /// Reports an error.
     Err,
 }
 
@@ -59,7 +58,7 @@ impl Op {
         OPS.iter().find(|(_, op)| *op == self).expect("every operation has a name").0
     }
 
-    /// What follows it.
+    /// Returns the syntax of the operation.
     pub(super) fn usage(self) -> &'static str {
         match self {
             Op::Pub => "PUB <subject> [reply] <bytes>",
@@ -71,12 +70,12 @@ impl Op {
         }
     }
 
-    /// Whether the rest of the line does not matter, whatever it is.
+    /// Returns whether the rest of the line is ignored.
     fn takes_anything(self) -> bool {
         matches!(self, Op::Ping | Op::Pong | Op::Ok)
     }
 
-    /// Whether a space must follow.
+    /// Returns whether a space must follow the name.
     fn needs_space(self) -> bool {
         !self.takes_anything() && self != Op::Connect
     }
@@ -88,7 +87,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// A command of a client, where it was read.
+/// A command of a client, borrowed from the parser's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NatsCommand<'a> {
     /// CONNECT with its JSON.
@@ -97,25 +96,25 @@ pub enum NatsCommand<'a> {
     Pub(Pub<'a>),
     /// SUB.
     Sub {
-        /// Its subject, with wildcards.
+        /// Subject, which may contain wildcards.
         subject: &'a [u8],
-        /// Its queue group.
+        /// Queue group.
         queue: Option<&'a [u8]>,
-        /// The client's name for it.
+        /// The client's id of the subscription.
         sid: &'a [u8],
     },
     /// UNSUB.
     Unsub {
-        /// The client's name for the subscription.
+        /// The client's id of the subscription.
         sid: &'a [u8],
-        /// After how many messages, counted from its beginning; 0 for at once.
+        /// Number of messages after which the subscription ends, counted from its beginning; 0 for immediately.
         max: u64,
     },
     /// PING.
     Ping,
     /// PONG.
     Pong,
-    /// What has no meaning from a client, and is ignored as nats-server does.
+    /// A command without meaning from a client. The session ignores it, as nats-server does.
     Ignored,
     /// The client sent -ERR.
     Err,
@@ -124,39 +123,40 @@ pub enum NatsCommand<'a> {
 /// A message that a client publishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pub<'a> {
-    /// What on.
+    /// Subject of the message.
     pub subject: &'a [u8],
-    /// Where an answer is wanted.
+    /// Reply subject, if an answer is wanted.
     pub reply: Option<&'a [u8]>,
-    /// The headers, from the line with the version to the empty one; `None` with PUB.
+    /// Headers, from the version line to the empty line; `None` for PUB.
     pub headers: Option<&'a [u8]>,
-    /// The content.
+    /// Payload.
     pub payload: &'a [u8],
 }
 
 impl NatsCommand<'_> {
-    /// Whether it is a message, for which there must be room.
+    /// Returns whether the command publishes a message. Such a command may be backpressured.
     pub fn is_publish(&self) -> bool {
         matches!(self, NatsCommand::Pub(_))
     }
 
-    /// Whether it begins or ends a subscription.
+    /// Returns whether the command begins or ends a subscription.
     pub fn is_subscribe(&self) -> bool {
         matches!(self, NatsCommand::Sub { .. } | NatsCommand::Unsub { .. })
     }
 }
 
-/// A client's bytes until they are whole commands. Holds one command that has begun, and what was pushed with it.
+/// Buffers a client's bytes until they form complete commands. It holds at most one incomplete command and the bytes
+/// pushed with it.
 #[derive(Debug)]
 pub struct NatsParser {
     buffer: Buffer,
-    /// Bytes of the command that was given last, and is still there.
+    /// Bytes of the last returned command, which is still in the buffer.
     given_bytes: usize,
-    /// Bytes of the next one in which no line ends.
+    /// Bytes of the next command that were searched and contain no line end.
     searched: usize,
-    /// Bytes that the next command has, as far as its line has told.
+    /// Total bytes of the next command, as far as its line is known; 0 if unknown.
     wanted: usize,
-    /// Whether anything but CONNECT is allowed.
+    /// True if commands other than CONNECT are allowed.
     is_admitted: bool,
     line_bytes_max: usize,
     unauthenticated_bytes_max: usize,
@@ -164,7 +164,7 @@ pub struct NatsParser {
 }
 
 impl NatsParser {
-    /// Nothing has come yet.
+    /// Creates a parser with an empty buffer.
     pub fn new(settings: &Settings) -> NatsParser {
         NatsParser {
             buffer: Buffer::new(KEPT_BYTES),
@@ -178,15 +178,16 @@ impl NatsParser {
         }
     }
 
-    /// Takes bytes as they came. Whatever [`next`](NatsParser::next) has given before is gone, unless it is kept.
+    /// Adds received bytes. The following call of [`next`](NatsParser::next) drops the command that it returned last,
+    /// unless that is kept.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.push(bytes);
     }
 
-    /// The next whole command; `None` until more bytes come.
+    /// Returns the next complete command, or `None` until more bytes arrive.
     ///
     /// # Errors
-    /// The bytes are no command, or one that is not allowed. Nothing that comes behind them means anything.
+    /// The bytes are not a command, or the command is not allowed. The parser cannot continue after an error.
     #[expect(clippy::should_implement_trait, reason = "what is given borrows from the parser")]
     pub fn next(&mut self) -> Result<Option<NatsCommand<'_>>, NatsFault> {
         self.buffer.skip(mem::take(&mut self.given_bytes));
@@ -202,7 +203,7 @@ impl NatsParser {
         let Some(line_end) = line_end(&rest[self.searched..]).map(|at| self.searched + at) else {
             self.searched = rest.len();
             return match word {
-                // What may be the CR of the end, and a space.
+                // The limit leaves room for a space and for the CR of the line end.
                 OpMatch::Complete(_, word_bytes) if line_bytes_max + 2 < rest.len() - word_bytes => {
                     Err(NatsFault::LineTooLong)
                 }
@@ -235,27 +236,27 @@ impl NatsParser {
         Ok(Some(command))
     }
 
-    /// The command that was given last is given once more.
+    /// Makes the parser return the last command once more.
     pub fn keep(&mut self) {
         self.given_bytes = 0;
     }
 
-    /// The client has proven who it is.
+    /// Ends the limits of unauthenticated clients.
     pub fn admit(&mut self) {
         self.is_admitted = true;
     }
 
-    /// Bytes that are held; of a large buffer all that it has.
+    /// Returns the number of held bytes. A large buffer counts with its whole capacity.
     pub fn held_bytes(&self) -> usize {
         self.buffer.held_bytes()
     }
 }
 
-/// What a line begins with.
+/// Result of matching the start of a line with the operations.
 enum OpMatch {
-    /// The start of an operation's name.
+    /// The bytes are a prefix of an operation's name.
     Partial,
-    /// An operation, and how long its name is.
+    /// An operation and the length of its name, in bytes.
     Complete(Op, usize),
 }
 
@@ -274,7 +275,7 @@ fn word(bytes: &[u8]) -> Result<OpMatch, NatsFault> {
     Err(NatsFault::UnknownOperation)
 }
 
-/// Where the first LF stands. Eight bytes at a time, because all that comes goes through here.
+/// Returns the index of the first LF. It compares eight bytes at a time, because all received bytes pass through it.
 fn line_end(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const LINE_FEEDS: u64 = u64::from_ne_bytes([b'\n'; 8]);
@@ -290,7 +291,7 @@ fn line_end(bytes: &[u8]) -> Option<usize> {
     rest.iter().position(|byte| *byte == b'\n').map(|at| words.len() * 8 + at)
 }
 
-/// The arguments of a line, as many as any operation has and one more.
+/// The arguments of a line, up to one more than any operation has.
 struct Arguments<'a> {
     all: [&'a [u8]; ARGUMENTS_MAX],
     count: usize,
@@ -330,13 +331,13 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// What the line of a PUB or HPUB says.
+/// Parsed line of a PUB or HPUB.
 struct PubLine<'a> {
     subject: &'a [u8],
     reply: Option<&'a [u8]>,
-    /// Bytes of the headers, with HPUB.
+    /// Bytes of the headers; `None` for PUB.
     header_bytes: Option<usize>,
-    /// Bytes of headers and payload.
+    /// Bytes of headers and payload together.
     bytes: usize,
 }
 
@@ -359,7 +360,7 @@ impl<'a> PubLine<'a> {
         Ok(PubLine { subject, reply, header_bytes, bytes })
     }
 
-    /// The whole command; `content` ends with what must be CR LF.
+    /// Returns the complete command. `content` must end with CR LF.
     #[inline]
     fn with(self, content: &'a [u8]) -> Result<Pub<'a>, NatsFault> {
         let content = content.strip_suffix(b"\r\n").ok_or(NatsFault::UnknownOperation)?;
@@ -371,7 +372,7 @@ impl<'a> PubLine<'a> {
     }
 }
 
-/// A size of at most nine digits.
+/// Parses a size of at most nine digits.
 #[inline]
 fn size(text: &[u8]) -> Option<usize> {
     if text.is_empty() || SIZE_DIGITS_MAX < text.len() || !text.iter().all(u8::is_ascii_digit) {
@@ -380,7 +381,7 @@ fn size(text: &[u8]) -> Option<usize> {
     Some(text.iter().fold(0, |size, digit| size * 10 + usize::from(digit - b'0')))
 }
 
-/// A command that is a line and nothing more.
+/// Parses a command that consists of a single line.
 fn plain(op: Op, line: &[u8]) -> Result<NatsCommand<'_>, NatsFault> {
     match op {
         Op::Connect => return Ok(NatsCommand::Connect(line.trim_ascii())),
@@ -395,7 +396,7 @@ fn plain(op: Op, line: &[u8]) -> Result<NatsCommand<'_>, NatsFault> {
         (Op::Sub, [subject, sid]) => Ok(NatsCommand::Sub { subject, queue: None, sid }),
         (Op::Sub, [subject, queue, sid]) => Ok(NatsCommand::Sub { subject, queue: Some(queue), sid }),
         (Op::Unsub, [sid]) => Ok(NatsCommand::Unsub { sid, max: 0 }),
-        // As nats-server reads it: what is no number ends the subscription at once.
+        // As in nats-server, a value that is not a number ends the subscription at once.
         (Op::Unsub, [sid, max]) => Ok(NatsCommand::Unsub { sid, max: size(max).unwrap_or(0) as u64 }),
         _ => Err(NatsFault::Arguments(op)),
     }

@@ -1,4 +1,4 @@
-//! A client's connection: what it has said, what it is told.
+//! State of a NATS connection: it handles the client's commands and writes its output.
 
 use super::connect::{self, ConnectOptions};
 use super::info;
@@ -20,11 +20,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The first question whether a client is there comes no later than this, as with nats-server.
+/// Maximum delay of the first PING before its random spread, as in nats-server.
 const FIRST_PING: Duration = Duration::from_secs(2);
-/// The first question comes up to this part of its time later, so that clients that came together are not asked together.
+/// Divisor of the first delay that bounds the random spread of the first PING. Clients that connect together are thus
+/// not pinged together.
 const SPREAD_PART: u64 = 5;
-/// Headers up to this size are remembered, for the next message with the same ones.
+/// Maximum size, in bytes, of headers that are cached for the next message with equal headers.
 const HEADERS_KEPT_BYTES: usize = 512;
 
 /// The state of a connection.
@@ -35,31 +36,31 @@ pub struct NatsSession {
     options: ConnectOptions,
     name: String,
     is_admitted: bool,
-    /// Whether its messages carry what the bus knows about them, if it knows headers.
+    /// True if messages carry headers with the metadata of the bus, provided that the client supports headers.
     is_annotated: bool,
     asks: VecDeque<SessionRequest<'static>>,
     subs: NatsSubscriptions,
     writer: MessageWriter,
-    /// Whether anything was asked of the peer since it last answered.
+    /// True if a publish, subscribe or unsubscribe request was sent to the peer since the last PING.
     has_pending_request: bool,
-    /// Whether a `+OK` waits for that.
+    /// True if a `+OK` is due once the peer answers.
     is_ok_pending: bool,
-    /// Whether a PING does.
+    /// True if a PONG is due once the peer answers.
     is_pinged: bool,
-    /// The last subject that was published on.
+    /// Subject of the last published message.
     subject: Option<Subject>,
-    /// The last headers, as the client sent them and as they are published.
+    /// Last headers, as the client sent them and as they are published.
     headers: Option<(Bytes, Headers)>,
     since: Instant,
     last_received: Instant,
     next_ping: Instant,
     was_pinged: bool,
-    /// Questions whether the client is there that it has not answered.
+    /// Number of PINGs that the client has not answered.
     pings: u32,
 }
 
 impl NatsSession {
-    /// A client has connected.
+    /// Creates the session of a new connection.
     pub fn new(settings: Arc<Settings>, hello: &ConnectionInfo, now: Instant) -> NatsSession {
         let is_open = !settings.access.is_closed();
         let first = settings.ping_interval.min(FIRST_PING);
@@ -92,15 +93,15 @@ impl NatsSession {
         session
     }
 
-    /// Greets the client.
+    /// Writes the greeting.
     pub fn on_open(&mut self, out: &mut OutputBuffer) {
         out.put(&info::line(&self.settings, &self.hello, false));
     }
 
-    /// Answers a command, or says what it asks of the peer.
+    /// Answers a command, or returns its request to the peer.
     ///
     /// # Errors
-    /// The command ends the connection; [`on_fault`](NatsSession::on_fault) says so to the client.
+    /// The command ends the connection; [`on_fault`](NatsSession::on_fault) reports the fault to the client.
     #[inline]
     pub fn on_command<'a>(
         &mut self,
@@ -127,7 +128,7 @@ impl NatsSession {
         }
     }
 
-    /// What else the last command, or the last deliveries, ask of the peer.
+    /// Returns a further request to the peer from the last command or the last deliveries.
     pub fn poll_request(&mut self) -> Option<SessionRequest<'static>> {
         let ask = self.asks.pop_front();
         if self.asks.is_empty() && ask.is_some() {
@@ -136,14 +137,14 @@ impl NatsSession {
         ask
     }
 
-    /// Tells the client why the connection ends.
+    /// Reports to the client the reason for the end of the connection.
     pub fn on_fault(&mut self, fault: &NatsFault, out: &mut OutputBuffer) {
         if *fault != NatsFault::ClientError {
             put_error(out, fault.protocol_text());
         }
     }
 
-    /// The peer does not do what it was asked to; with `sub`, this subscription is not there.
+    /// Handles a refusal by the peer. The subscription `sub`, if given, does not exist.
     pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut OutputBuffer) {
         if let Some(sub) = sub {
             self.subs.remove(sub);
@@ -164,8 +165,8 @@ impl NatsSession {
         }
     }
 
-    /// A message was published that so many receive; `reply` is where an answer was wanted. Without any receiver, the client is
-    /// told that none will come, if that is certain.
+    /// Handles the receiver count of a published message with the reply subject `reply`. If it is certain that the
+    /// message has no receivers, the client is notified, provided that it asked for this.
     pub fn on_published(&mut self, reply: Option<&Subject>, receivers: ReceiverCount, out: &mut OutputBuffer) {
         let Some(reply) = reply.filter(|_| receivers.count == 0 && receivers.is_certain) else { return };
         if !self.options.no_responders {
@@ -178,8 +179,8 @@ impl NatsSession {
         }
     }
 
-    /// The peer has done all that it was asked to: that is said, if the client wants it, and a PING before which something was asked
-    /// is answered.
+    /// Handles the answer of the peer after all earlier requests. Writes the pending `+OK`, and answers a PING that
+    /// followed requests.
     pub fn on_counts(&mut self, _counts: &[ReceiverCount], out: &mut OutputBuffer) {
         self.send_ok(out);
         if std::mem::take(&mut self.is_pinged) {
@@ -187,18 +188,18 @@ impl NatsSession {
         }
     }
 
-    /// This protocol asks for no list.
+    /// Does nothing, because this protocol does not request a list.
     pub fn on_subscription_list(&mut self, _listed: &[ListedSubscription], _out: &mut OutputBuffer) -> usize {
         0
     }
 
-    /// This protocol asks for no facts.
+    /// Does nothing, because this protocol does not request facts.
     pub fn on_server_facts(&mut self, _facts: &ServerFacts, _out: &mut OutputBuffer) {}
 
-    /// Nor for other clients.
+    /// Does nothing, because this protocol does not request the list of clients.
     pub fn on_clients(&mut self, _clients: &[ClientFacts], _out: &mut OutputBuffer) {}
 
-    /// Writes messages for the client's subscriptions; gives how many were written, all subscriptions together.
+    /// Writes messages for the client's subscriptions. Returns the total number of messages written for all of them.
     pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         let form = match (self.options.headers, self.is_annotated) {
             (false, _) => HeaderMode::Plain,
@@ -210,29 +211,29 @@ impl NatsSession {
         self.writer.write(&mut self.subs, subs, deliveries, form, out, ended)
     }
 
-    /// So many messages of these subscriptions are lost before their next one.
+    /// Records that `lost` messages of each of these subscriptions are lost before its next message.
     pub fn on_lost(&mut self, subs: &[SubId], lost: Count) {
         if self.is_annotated {
             subs.iter().for_each(|sub| self.subs.on_lost(*sub, lost));
         }
     }
 
-    /// The peer is about to stop: the client is told to go elsewhere.
+    /// Reports to the client that the peer is about to stop and that it should reconnect elsewhere.
     pub fn on_stop(&mut self, out: &mut OutputBuffer) {
         if self.options.takes_info {
             out.put(&info::line(&self.settings, &self.hello, true));
         }
     }
 
-    /// When [`on_deadline`](NatsSession::on_deadline) is next worth calling.
+    /// Returns the time of the next necessary call of [`on_deadline`](NatsSession::on_deadline).
     pub fn deadline(&self) -> Option<Instant> {
         Some(if self.is_admitted { self.next_ping } else { self.since + self.settings.auth_time })
     }
 
-    /// Time has passed.
+    /// Handles the deadline if it has passed.
     ///
     /// # Errors
-    /// The client took too long, and the connection ends.
+    /// The client exceeded a time limit, and the connection ends.
     pub fn on_deadline(&mut self, now: Instant, out: &mut OutputBuffer) -> Result<(), NatsFault> {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Ok(());
@@ -240,7 +241,7 @@ impl NatsSession {
         if !self.is_admitted {
             return Err(NatsFault::AuthTimeout);
         }
-        // The first one tells whether the client answers at all; later ones are only for those that are silent.
+        // The first PING checks that the client answers at all. Later PINGs are sent only to silent clients.
         if !self.was_pinged || self.settings.ping_interval <= now.since(self.last_received) {
             if self.settings.pings_max <= self.pings {
                 return Err(NatsFault::Stale);
@@ -253,17 +254,17 @@ impl NatsSession {
         Ok(())
     }
 
-    /// Whether the client has proven who it is, or needs not.
+    /// Returns whether the client is authenticated, or needs no authentication.
     pub fn is_admitted(&self) -> bool {
         self.is_admitted
     }
 
-    /// Its subscriptions.
+    /// Returns the number of subscriptions.
     pub fn subscriptions(&self) -> usize {
         self.subs.len()
     }
 
-    /// Whether this is one of them.
+    /// Returns whether the session has this subscription.
     pub fn has_subscription(&self, sub: SubId) -> bool {
         self.subs.get(sub).is_some()
     }
@@ -298,7 +299,8 @@ impl NatsSession {
             out.put(b"PONG\r\n");
             return None;
         }
-        // A PONG says that what came before has been done, so it waits for the peer's answer to a question about nothing.
+        // A PONG confirms that earlier commands are complete. It therefore waits for the peer's answer to a count
+        // request without subjects.
         self.is_pinged = true;
         Some(SessionRequest::Count { subjects: Vec::new() })
     }
@@ -341,7 +343,7 @@ impl NatsSession {
         Ok(Some(SessionRequest::Publish(Publish { subject, reply, headers, payload, wants_receivers })))
     }
 
-    /// The subject with this text, which is looked at only if it is another one than that of the last message.
+    /// Returns the subject with this text. It is parsed only if it differs from the subject of the last message.
     #[inline]
     fn subject(&mut self, text: &[u8]) -> Option<Subject> {
         if let Some(last) = self.subject.as_ref().filter(|last| last.as_bytes() == text) {
@@ -352,7 +354,7 @@ impl NatsSession {
         Some(subject)
     }
 
-    /// What is published of these headers.
+    /// Returns the headers to publish for this text; `None` if they are invalid.
     fn headers(&mut self, text: &[u8]) -> Option<Headers> {
         if let Some((_, headers)) = self.headers.as_ref().filter(|(last, _)| last == text) {
             return Some(headers.clone());
@@ -385,7 +387,7 @@ impl NatsSession {
             return None;
         }
         if self.subs.has(sid) {
-            // As nats-server does it: the first one stays.
+            // As in nats-server, the first subscription remains.
             self.confirm(out);
             return None;
         }
@@ -406,7 +408,8 @@ impl NatsSession {
         ended.map(|sub| SessionRequest::Unsubscribe { sub })
     }
 
-    /// Says that something was right when the peer has done it, if the client wants that, and the peer does not refuse it.
+    /// Schedules a `+OK` for a verbose client. It is sent once the peer has completed the operation, unless the peer
+    /// refuses it.
     #[inline]
     fn confirm_when_done(&mut self) {
         if self.options.verbose {
@@ -421,7 +424,7 @@ impl NatsSession {
         }
     }
 
-    /// Says that something was right, if the client wants that.
+    /// Writes `+OK` to a verbose client.
     #[inline]
     fn confirm(&mut self, out: &mut OutputBuffer) {
         if self.options.verbose {
@@ -434,14 +437,14 @@ fn put_error(out: &mut OutputBuffer, text: impl fmt::Display) {
     out.put(format!("-ERR '{text}'\r\n").as_bytes());
 }
 
-/// A number that nobody knows beforehand.
+/// Returns an unpredictable number.
 fn seed(hello: &ConnectionInfo) -> u64 {
     let (half, _) = hello.nonce.split_first_chunk().expect("16 bytes");
     u64::from_le_bytes(*half)
 }
 
-/// Headers as the bus carries them: without the line with the version, unless that says more, without the empty line at the end, and
-/// without what only the bus may say. `None` if they are none.
+/// Converts headers to the form of the bus. It removes a version line without a status, the final empty line, and
+/// fields reserved for the bus. Returns `None` if the headers are invalid.
 fn published(text: &[u8]) -> Option<Headers> {
     let text = text.strip_suffix(b"\r\n")?;
     let lines = text.strip_prefix(HEADERS_LINE).or_else(|| Some(text).filter(|text| text.starts_with(STATUS)))?;
@@ -457,7 +460,8 @@ fn published(text: &[u8]) -> Option<Headers> {
     Some(Headers::from_block(block.into()))
 }
 
-/// Whether a library could read the line as a field that only the bus writes: some trim names, some take a CR for the end of a line.
+/// Returns whether a library could read the line as a field reserved for the bus. Some libraries trim names, and some
+/// treat CR as the end of a line.
 fn is_own(line: &[u8]) -> bool {
     line.split(|byte| *byte == b'\r').any(|part| {
         let name = part.trim_ascii_start();

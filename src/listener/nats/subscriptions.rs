@@ -6,38 +6,39 @@ use crate::subject::{Pattern, Subject};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Steps that looking for who waits for an answer may take.
+/// Maximum number of matching steps to find the subscription that waits for an answer.
 const STEPS_MAX: usize = 10_000;
 
 /// A subscription.
 #[derive(Clone, Debug)]
 pub(super) struct NatsSubscription {
-    /// The client's name for it.
+    /// The client's id of the subscription.
     pub(super) sid: Arc<[u8]>,
     pattern: Pattern,
     is_queue: bool,
-    /// Messages that it got.
+    /// Number of messages delivered.
     delivered: u64,
-    /// It ends after so many; 0 if it does not.
+    /// Number of messages after which the subscription ends; 0 for no limit.
     max: u64,
 }
 
 impl NatsSubscription {
-    /// How many messages it may still get.
+    /// Returns the maximum number of messages that it may still receive.
     pub(super) fn left(&self) -> u64 {
         if self.max == 0 { u64::MAX } else { self.max.saturating_sub(self.delivered) }
     }
 }
 
-/// All of them. A number is not given twice, so that what still comes for one that has ended reaches no other.
+/// All subscriptions of the client. New numbers skip those in use, and numbers are reused only after the counter
+/// wraps. Late deliveries for an ended subscription thus reach no other.
 #[derive(Debug, Default)]
 pub(super) struct NatsSubscriptions {
     by_id: BTreeMap<SubId, NatsSubscription>,
     by_sid: BTreeMap<Arc<[u8]>, SubId>,
     last: u32,
-    /// What was lost of each since it last got a message.
+    /// Number of messages lost for each subscription since its last message.
     lost: BTreeMap<SubId, Count>,
-    /// Who waits for which answers; from the first time on that it is asked.
+    /// Index of the subscriptions that wait for answers; built at the first lookup.
     waiting: Option<Box<Tree<SubId>>>,
 }
 
@@ -46,12 +47,12 @@ impl NatsSubscriptions {
         self.by_id.len()
     }
 
-    /// Whether the client has one by this name.
+    /// Returns whether the client has a subscription with this id.
     pub(super) fn has(&self, sid: &[u8]) -> bool {
         self.by_sid.contains_key(sid)
     }
 
-    /// Adds one, which has another name than the others.
+    /// Adds a subscription, whose id must not be in use.
     pub(super) fn add(&mut self, sid: &[u8], pattern: Pattern, is_queue: bool) -> SubId {
         self.last = self.last.wrapping_add(1);
         while self.by_id.contains_key(&SubId(self.last)) {
@@ -79,7 +80,8 @@ impl NatsSubscriptions {
         }
     }
 
-    /// The one by this name is to end after `max` messages, those included that it has got; 0 for at once. Gives it if it has ended.
+    /// Ends the subscription after `max` messages, including those already delivered; 0 ends it at once. Returns the
+    /// subscription if it has ended.
     pub(super) fn limit(&mut self, sid: &[u8], max: u64) -> Option<SubId> {
         let id = *self.by_sid.get(sid)?;
         let sub = self.by_id.get_mut(&id).expect("every name stands for one");
@@ -87,7 +89,7 @@ impl NatsSubscriptions {
         self.end(id, max == 0)
     }
 
-    /// The subscription got so many messages. Gives it if it has ended with them.
+    /// Counts `count` delivered messages. Returns the subscription if they end it.
     pub(super) fn on_delivered(&mut self, id: SubId, count: u64) -> Option<SubId> {
         self.by_id.get_mut(&id)?.delivered += count;
         self.end(id, false)
@@ -101,7 +103,7 @@ impl NatsSubscriptions {
         Some(id)
     }
 
-    /// So many messages of the subscription are lost before its next one.
+    /// Adds `lost` messages to those lost before the subscription's next message.
     pub(super) fn on_lost(&mut self, id: SubId, lost: Count) {
         if !self.by_id.contains_key(&id) {
             return;
@@ -111,13 +113,13 @@ impl NatsSubscriptions {
         self.lost.insert(id, sum);
     }
 
-    /// What was lost since the subscription got its last message, or was asked for.
+    /// Returns and clears the losses since the subscription's last message or the last call.
     pub(super) fn take_lost(&mut self, id: SubId) -> Option<Count> {
         if self.lost.is_empty() { None } else { self.lost.remove(&id) }
     }
 
-    /// The one of them that waits for answers on this subject: one that names it, else one with wildcards. Those of queue groups
-    /// do not count, as with nats-server. `seed` makes the table unpredictable.
+    /// Returns a subscription that waits for answers on this subject. One that names the subject precedes one with
+    /// wildcards. As in nats-server, members of queue groups do not count. `seed` makes the table unpredictable.
     pub(super) fn waiting(&mut self, reply: &Subject, seed: u64) -> Option<&NatsSubscription> {
         let by_id = &self.by_id;
         let tree = self.waiting.get_or_insert_with(|| {
@@ -128,7 +130,7 @@ impl NatsSubscriptions {
             Box::new(tree)
         });
         let mut found = Vec::new();
-        // What was found until the steps were used up is as good.
+        // If the steps are used up, the subscriptions found until then are sufficient.
         tree.matches_within(reply, &mut found, STEPS_MAX);
         let subs = || found.iter().filter_map(|id| by_id.get(id));
         subs().find(|sub| sub.pattern.as_str() == reply.as_str()).or_else(|| subs().next())

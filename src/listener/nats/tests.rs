@@ -1,5 +1,5 @@
-//! Transcripts: what a client sends, and what it is told. Each is played whole, byte by byte, and in random cuts. What they expect is
-//! what nats-server 2.9.10 was seen to answer, except where a comment says so.
+//! Transcripts of a client's input and the expected output. Each is played whole, byte by byte, and with random
+//! splits. The expected output was recorded from nats-server 2.9.10, except where a comment states otherwise.
 
 use super::*;
 use crate::listener::access::{Account, Credentials};
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A CONNECT as libraries send it.
+/// A CONNECT as client libraries send it.
 const QUIET: &str = r#"CONNECT {"verbose":false,"headers":true,"no_responders":true}|"#;
 
 fn settings() -> Settings {
@@ -44,7 +44,7 @@ fn seconds(count: u64) -> Instant {
     Instant::from_nanos(count * 1_000_000_000)
 }
 
-/// A client at a peer that has no other.
+/// A client of a peer that has no other clients.
 struct Alone {
     parser: NatsParser,
     session: NatsSession,
@@ -52,9 +52,9 @@ struct Alone {
     wanted: BTreeMap<SubId, SubscriptionFilter>,
     asked: Vec<String>,
     is_over: bool,
-    /// Whether it gets its own messages.
+    /// True if the client receives its own messages.
     has_echo: bool,
-    /// Whether each message is refused once for want of room.
+    /// True if each message is refused once because of backpressure.
     is_tight: bool,
 }
 
@@ -73,7 +73,7 @@ impl Alone {
         }
     }
 
-    /// A client that has said this.
+    /// Creates a client that has already sent this text.
     fn after(settings: &Settings, said: &str) -> Alone {
         let mut alone = Alone::new(settings);
         alone.push(&bytes(said));
@@ -131,7 +131,7 @@ impl Alone {
             while let Some(ask) = session.poll_request() {
                 carry_out(ask, session);
             }
-            // The daemon hands on what the client itself has published when it has done all that was asked.
+            // The daemon delivers the client's own messages after it has handled all requests.
             for (subs, deliveries) in own {
                 session.on_deliveries(&subs, &deliveries, out);
                 while let Some(ask) = session.poll_request() {
@@ -153,7 +153,7 @@ impl Alone {
     }
 }
 
-/// Does what is asked, as a peer without others does it.
+/// Handles a request as a peer without other peers does.
 fn carry_out(
     ask: SessionRequest<'_>,
     session: &mut NatsSession,
@@ -203,7 +203,7 @@ fn bytes(text: &str) -> Vec<u8> {
     text.replace('|', "\r\n").into_bytes()
 }
 
-/// Plays what a client sends in all ways of cutting it, and compares what it is told: `|` stands for CR LF.
+/// Plays a client's input with all kinds of splits, and compares the output. `|` means CR LF.
 fn check(settings: &Settings, sent: &[u8], expected: &str) {
     let play = |cuts: &mut dyn FnMut() -> usize, is_tight: bool| {
         let (mut alone, mut rest) = (Alone::new(settings), sent);
@@ -274,7 +274,7 @@ fn what_is_published_comes_to_who_subscribed() {
             ("SUB a 1|PUB a 001|x|", "MSG a 1 1|x|"),
             ("SUB a.* 1|SUB a.> x-y|PUB a.b 1|x|PUB a.b.c 1|y|", "MSG a.b 1 1|x|MSG a.b x-y 1|x|MSG a.b.c x-y 1|y|"),
             ("SUB a q 1|SUB a q 2|SUB a r 3|SUB a 4|PUB a 1|x|", "MSG a 1 1|x|MSG a 3 1|x|MSG a 4 1|x|"),
-            // The second subscription with a name in use is none.
+            // A second subscription with an id in use is ignored.
             ("SUB a 1|SUB b 1|PUB a 1|x|PUB b 1|y|UNSUB 1|PUB a 1|x|", "MSG a 1 1|x|"),
             ("PUB a 2|hixPING|", "-ERR 'Unknown Protocol Operation'|(closed)"),
             ("PUB a 2|hi\nPING|", "-ERR 'Unknown Protocol Operation'|(closed)"),
@@ -286,7 +286,7 @@ fn what_is_published_comes_to_who_subscribed() {
     check_all(&settings(), QUIET, &[(&whole, "PONG|")]);
 }
 
-/// Where nats-server closes without a word, or carries what the bus cannot, there is an error here.
+/// This listener reports an error where nats-server closes silently, or accepts content that the bus cannot carry.
 #[test]
 fn what_cannot_be_read_or_carried_is_an_error() {
     let end = |what: &str| format!("-ERR 'Parser Error: {what}'|(closed)");
@@ -390,10 +390,10 @@ fn who_asks_nobody_is_told() {
                 "PUB nobody r 1|1|SUB r.> q 1|PUB nobody r.x 1|1|SUB r.* 2|PUB nobody r.x 1|1|",
                 "HMSG r.x 2 16 16|NATS/1.0 503|||",
             ),
-            // It does not count as one of the messages after which a subscription ends.
+            // The notification does not count as one of the messages after which a subscription ends.
             ("SUB r 1|UNSUB 1 1|PUB nobody r 1|1|PUB nobody r 1|1|", &"HMSG r 1 16 16|NATS/1.0 503|||".repeat(2)),
             ("SUB r 1|SUB somebody 2|PUB somebody r 1|1|PUB nobody 1|1|", "MSG somebody 2 r 1|1|"),
-            // Who does not want its own messages is none of their receivers, until it wants them again.
+            // A client without echo is not a receiver of its own messages, until it enables echo again.
             (
                 r#"SUB r 1|SUB a 2|CONNECT {"echo":false}|PUB a r 1|1|CONNECT {"echo":true}|PUB a r 1|2|"#,
                 "HMSG r 1 16 16|NATS/1.0 503|||MSG a 2 r 1|2|",
@@ -424,9 +424,9 @@ fn headers_travel_to_those_that_know_them() {
             ("SUB a 1|HPUB a 0 2|hi|", "MSG a 1 2|hi|"),
             ("SUB a 1|HPUB a 26 28|NATS/1.0 503 foo|A: b||hi|", "HMSG a 1 26 28|NATS/1.0 503 foo|A: b||hi|"),
             ("SUB a 1|HPUB a 16 16|NATS/1.0 100|||", "HMSG a 1 16 16|NATS/1.0 100|||"),
-            // nats-server carries headers without any field.
+            // nats-server delivers headers without any field.
             ("SUB a 1|HPUB a 12 14|NATS/1.0||hi|", "MSG a 1 2|hi|"),
-            // What only the bus may say is taken out.
+            // Fields reserved for the bus are removed.
             (
                 "SUB a 1|HPUB a 45 47|NATS/1.0|A: b|sEQCAST-Lost: 7|C: d|e:||hi|HPUB a 24 26|NATS/1.0|Seqcast-a:||hi|",
                 "HMSG a 1 28 30|NATS/1.0|A: b|C: d|e:||hi|MSG a 1 2|hi|",
@@ -479,7 +479,7 @@ fn connect_is_read_as_nats_server_reads_it() {
         &settings(),
         QUIET,
         &[
-            // What a second one does not name stays as it was.
+            // A second CONNECT leaves options that it does not name unchanged.
             ("CONNECT {}|PING|", "PONG|"),
             (r#"CONNECT {"verbose":true}|PING|"#, "+OK|PONG|"),
             (r#"CONNECT {"echo":false}|SUB a 1|SUB r 2|PUB a r 1|1|PING|"#, "HMSG r 2 16 16|NATS/1.0 503|||PONG|"),
@@ -519,7 +519,7 @@ fn who_has_to_prove_who_it_is_does_so_first() {
         &[
             (r#"{"auth_token":"t"}|PING|"#, "+OK|PONG|"),
             (r#"{"auth_token":"x"}|PING|"#, violation),
-            // A token that is no token opens nothing.
+            // An empty token never matches.
             (r#"{"auth_token":""}|PING|"#, violation),
             (r#"{"user":"t","pass":"t"}|PING|"#, violation),
         ],
@@ -530,7 +530,7 @@ fn who_has_to_prove_who_it_is_does_so_first() {
     assert!(!Alone::new(&with_password()).session.is_admitted());
 }
 
-/// Client libraries compare the whole text of an error, so the reason stands in the log alone.
+/// Client libraries compare the whole text of an error, so only the log contains the reason.
 #[test]
 fn refused_jwt_is_named_in_the_log_only() {
     let command = NatsCommand::Connect(br#"{"jwt":"eyJ0","sig":"x"}"#);
@@ -543,7 +543,7 @@ fn refused_jwt_is_named_in_the_log_only() {
     assert_ne!(fault.to_string(), NatsFault::Unauthorized(AuthenticationFailure::Wrong).to_string());
 }
 
-/// The text of a public key as NATS writes it.
+/// Encodes a public key as NATS text.
 fn nkey_text(prefix: u8, key: &[u8]) -> String {
     let mut content = vec![prefix];
     content.extend_from_slice(key);
@@ -566,7 +566,7 @@ fn a_key_opens_the_listener_to_who_can_sign_with_it() {
     let key: [u8; 32] = pair.public_key().as_ref().try_into().unwrap();
     let text = nkey_text(20 << 3, &key);
     assert!(text.starts_with('U') && nkey::decode(&text) == Ok(key), "{text}");
-    // From the documentation of NATS.
+    // The key is from the documentation of NATS.
     let known = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
     assert_eq!(nkey_text(20 << 3, &nkey::decode(known).unwrap()), known);
     for (text, expected) in [
@@ -633,7 +633,7 @@ fn who_is_silent_is_asked_and_then_left() {
         assert_eq!(alone.told() + &fault, expected, "after {secs} s");
         alone.session.deadline().unwrap()
     };
-    // The first question comes after 2 s to 2.4 s.
+    // The first PING is sent after 2 s to 2.4 s.
     let first = step(1, "", "");
     assert!(seconds(2) <= first && first <= Instant::from_nanos(2_400_000_000), "{first:?}");
     assert_eq!(step(3, "", "PING|"), seconds(123));
@@ -656,7 +656,7 @@ fn who_is_silent_is_asked_and_then_left() {
     assert_eq!(stranger.told(), "-ERR 'Authentication Timeout'|");
 }
 
-/// A PING is a barrier: its answer says that the peer has done what came before.
+/// A PING is a barrier: its answer confirms that the peer has completed earlier commands.
 #[test]
 fn a_pong_waits_for_the_peer() {
     let mut session = NatsSession::new(Arc::new(settings()), &hello(), Instant::ZERO);
@@ -680,7 +680,7 @@ fn a_pong_waits_for_the_peer() {
     assert_eq!(step(false), (false, 6, 0), "nothing was asked since");
 }
 
-/// In verbose mode an operation is answered once, whoever refuses it.
+/// In verbose mode an operation is answered once, whether the listener or the peer refuses it.
 #[test]
 fn what_the_peer_refuses_is_not_said_to_be_right() {
     let mut session = NatsSession::new(Arc::new(settings()), &hello(), Instant::ZERO);
@@ -723,7 +723,7 @@ fn what_the_peer_refuses_the_client_is_told() {
     assert_eq!(refuse(None, Refusal::Stopping), (told("Server Shutdown"), 2, false));
 }
 
-/// Headers that are shared instead of copied.
+/// Tests headers that are shared instead of copied.
 #[test]
 fn large_headers_are_written_as_small_ones_are() {
     let large = "x".repeat(20_000);
@@ -799,7 +799,7 @@ fn who_asks_for_it_is_told_what_the_bus_knows() {
     alone.session.on_deliveries(&[SubId(2)], &repaired.into(), &mut alone.out);
     let expected = hmsg("2", &format!(" 503|{from}Seqcast-Repaired: true|Seqcast-Lost: 1|A: b|"), "p");
     assert_eq!(alone.told(), expected);
-    // Told once.
+    // The loss is reported only once.
     alone.session.on_deliveries(&[SubId(2)], &direct(message("p", "", None)).into(), &mut alone.out);
     assert_eq!(alone.told(), hmsg("2", &format!("|{from}"), "p"));
 
@@ -811,8 +811,9 @@ fn who_asks_for_it_is_told_what_the_bus_knows() {
     assert_eq!(alone.told(), hmsg("1", &format!("|{from}"), "p"));
 }
 
-/// Recordings of nats-py 2.16.0 and @nats-io/transport-node 3.4.0 in front of nats-server: a service in a queue group, requests to it and to
-/// nobody, headers, a subscription that ends by itself, a request in the old style, and a drain.
+/// Recordings of nats-py 2.16.0 and @nats-io/transport-node 3.4.0 in front of nats-server. They cover a service in a
+/// queue group, requests to it and to no responder, and headers. They also cover a subscription that ends by itself,
+/// a request in the old style, and a drain.
 #[test]
 fn what_real_clients_were_seen_to_send_is_answered_as_nats_server_answered() {
     let python = [
@@ -852,7 +853,7 @@ fn what_real_clients_were_seen_to_send_is_answered_as_nats_server_answered() {
     check(&settings(), &bytes(&javascript.concat()), &answers.concat());
 }
 
-/// Nothing is held but what is not yet whole, and an idle client holds nothing.
+/// The parser holds only bytes of incomplete commands, and an idle client holds none.
 #[test]
 fn a_parser_holds_no_more_than_it_must() {
     let mut parser = NatsParser::new(&settings());

@@ -1,15 +1,15 @@
-//! Commands about commands and about the configuration, answered from what is written down here.
+//! Commands about commands and about the configuration, answered from constant tables.
 
 use super::command_table::{CommandEntry, CommandId, ENTRIES, named};
 use super::parser::RedisCommand;
 use super::reply::ReplyWriter;
 use crate::subject::glob::Glob;
 
-/// What `CONFIG GET` knows: what load generators and libraries look at before they work.
+/// Options that `CONFIG GET` knows, because load generators and libraries read them before they work.
 const CONFIG: [(&str, &str); 5] =
     [("appendonly", "no"), ("databases", "16"), ("maxmemory", "0"), ("save", ""), ("timeout", "0")];
 
-/// Answers a command that needs nothing but its arguments.
+/// Answers a command that depends only on its arguments.
 pub(super) fn run(id: CommandId, command: RedisCommand<'_>, reply: &mut ReplyWriter<'_>) {
     let all = || ENTRIES.iter().filter(|entry| !entry.is_sub());
     match id {
@@ -18,7 +18,7 @@ pub(super) fn run(id: CommandId, command: RedisCommand<'_>, reply: &mut ReplyWri
             all().for_each(|entry| describe(entry, reply));
         }
         CommandId::CommandCount => reply.integer(all().count() as u64),
-        // Nothing is told that the manual of Redis does not tell better.
+        // The map is empty, because the manual of Redis describes the commands.
         CommandId::CommandDocs => reply.map(0),
         CommandId::CommandInfo if command.len() == 2 => run(CommandId::CommandAll, command, reply),
         CommandId::CommandInfo => {
@@ -42,7 +42,7 @@ pub(super) fn run(id: CommandId, command: RedisCommand<'_>, reply: &mut ReplyWri
     }
 }
 
-/// A command in the ten fields of `COMMAND INFO`; no command has keys.
+/// Writes a command with the ten fields of `COMMAND INFO`; no command has keys.
 fn describe(entry: &CommandEntry, reply: &mut ReplyWriter<'_>) {
     reply.array(10);
     reply.bulk(entry.name.as_bytes());
@@ -93,10 +93,10 @@ fn config_get(command: RedisCommand<'_>, reply: &mut ReplyWriter<'_>) {
     }
 }
 
-/// Patterns that `CONFIG GET` looks at; more are not.
+/// Maximum number of patterns of a `CONFIG GET` that are evaluated; further ones are ignored.
 const CONFIG_GLOBS_MAX: usize = 64;
 
-/// The subcommands of a command.
+/// Writes the subcommands of a command.
 fn help(command: RedisCommand<'_>, reply: &mut ReplyWriter<'_>) {
     let of = command.arg(0).to_ascii_lowercase();
     let is_part =

@@ -1,4 +1,4 @@
-//! `CLIENT`: what a client is called, who else is there, and who is to go.
+//! `CLIENT`: the name of a client, the list of clients, and closing the connections of clients.
 
 use super::command_table::CommandId;
 use super::parser::{RedisCommand, number};
@@ -9,18 +9,19 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-/// Which clients are meant: those of which all that is there is true.
+/// Filter for clients. A client matches if all given conditions hold.
 #[derive(Debug, Default)]
 pub(super) struct ClientFilter {
-    /// Their number is one of these.
+    /// Numbers of the clients.
     ids: Option<BTreeSet<u32>>,
-    /// They come from here, as text.
+    /// Remote address of the clients, as text.
     from: Option<Vec<u8>>,
-    /// The listener listens here for them, as text.
+    /// Local address of the listener, as text.
     listen: Option<Vec<u8>>,
-    /// Whether they have subscriptions; `None` inside for a kind that no client here is.
+    /// True for clients with subscriptions, false for those without. The inner `None` is a type that no client here
+    /// has.
     is_subscriber: Option<Option<bool>>,
-    /// Not the one that asks.
+    /// True to exclude the client that sent the command.
     is_other: bool,
 }
 
@@ -41,11 +42,11 @@ fn is_subscriber(client: &ClientFacts) -> bool {
     client.resp.subscriptions != [0; 3]
 }
 
-/// The longest name of a client in bytes.
+/// Maximum length of a client's name, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 const SYNTAX: &str = "ERR syntax error";
 
-/// A client's name for itself, or the error that is due.
+/// Returns the name that a client gives itself, or the error reply.
 pub(super) fn name(text: &[u8]) -> Result<String, String> {
     if NAME_BYTES_MAX < text.len() {
         return Err(format!("ERR Client names have at most {NAME_BYTES_MAX} bytes."));
@@ -56,7 +57,7 @@ pub(super) fn name(text: &[u8]) -> Result<String, String> {
     }
 }
 
-/// `normal`, `pubsub`, and what no client here is.
+/// Parses a client type: false for `normal`, true for `pubsub`, and `None` for types that no client here has.
 fn kind(text: &[u8]) -> Result<Option<bool>, Vec<u8>> {
     match &text.to_ascii_lowercase()[..] {
         b"normal" => Ok(Some(false)),
@@ -67,7 +68,7 @@ fn kind(text: &[u8]) -> Result<Option<bool>, Vec<u8>> {
 }
 
 fn id(text: &[u8]) -> Option<u32> {
-    // A number that is too large for a client stands for none.
+    // A number that is too large for a client matches no client.
     number(text).filter(|id| 0 < *id).map(|id| u32::try_from(id).unwrap_or(u32::MAX))
 }
 
@@ -101,7 +102,7 @@ impl RedisSession {
         }
     }
 
-    /// What libraries say about themselves is taken note of by nobody.
+    /// Checks the option and discards the library's name or version.
     fn client_setinfo(&self, command: RedisCommand<'_>, out: &mut OutputBuffer) {
         let option = command.arg(2);
         if !option.eq_ignore_ascii_case(b"LIB-NAME") && !option.eq_ignore_ascii_case(b"LIB-VER") {
@@ -126,8 +127,8 @@ impl RedisSession {
         fitting.map(|client| self.line(client)).collect()
     }
 
-    /// Returns the line of a client in `CLIENT LIST`: the fields of redis-server in its order, then those of this project. Sizes that
-    /// have no counterpart here are 0.
+    /// Returns the line of a client in `CLIENT LIST`: the fields of redis-server in its order, then those of this
+    /// project. Sizes without a counterpart here are 0.
     fn line(&self, client: &ClientFacts) -> String {
         let RespState { last_command, idle_secs, version, subscriptions: [sub, psub, ssub] } = client.resp;
         let name = if client.id == self.client { &self.name } else { &client.name };
@@ -148,7 +149,7 @@ impl RedisSession {
         line
     }
 
-    /// Ends those that are meant; the answer is their number, or whether there was one.
+    /// Closes the connections of the matching clients. The reply is their number, or whether there was one.
     pub(super) fn kill(
         &mut self,
         clients: &[ClientFacts],
@@ -189,7 +190,7 @@ fn list_filter(command: RedisCommand<'_>) -> Result<ClientFilter, Vec<u8>> {
 }
 
 fn kill_filter(command: RedisCommand<'_>) -> Result<ClientFilter, Vec<u8>> {
-    // The old form names an address, and means the own one too.
+    // The old form names an address and includes the caller's own connection.
     if command.len() == 3 {
         return Ok(ClientFilter { from: Some(command.arg(2).to_vec()), ..ClientFilter::default() });
     }

@@ -1,8 +1,8 @@
-//! The commands there are, and what is said about those there are not.
+//! Table of the supported commands, and the errors for unsupported ones.
 
 use super::parser::RedisCommand;
 
-/// What a command does.
+/// Action of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandId {
     Auth,
@@ -49,12 +49,12 @@ pub(super) enum CommandId {
 /// A command.
 #[derive(Debug)]
 pub(super) struct CommandEntry {
-    /// In small letters; that of a subcommand with its command and `|` in front.
+    /// Name in lowercase; a subcommand has its command and `|` as a prefix.
     pub(super) name: &'static str,
-    /// Its arguments, its name included; at least so many if this is negative.
+    /// Number of arguments including the name; a negative value means at least its absolute value.
     pub(super) arity: i64,
     pub(super) id: CommandId,
-    /// Its group, as `COMMAND INFO` names it.
+    /// Command group, as in `COMMAND INFO`.
     pub(super) category: &'static str,
 }
 
@@ -62,7 +62,7 @@ const fn entry(name: &'static str, arity: i64, id: CommandId, category: &'static
     CommandEntry { name, arity, id, category }
 }
 
-/// The commands; those with subcommands are followed by them.
+/// The commands; each is followed by its subcommands.
 pub(super) static ENTRIES: [CommandEntry; 49] = [
     entry("auth", -2, CommandId::Auth, "@connection"),
     entry("client", -2, CommandId::Container, "@connection"),
@@ -116,17 +116,17 @@ pub(super) static ENTRIES: [CommandEntry; 49] = [
 ];
 
 impl CommandEntry {
-    /// Whether it is part of a command.
+    /// Returns whether it is a subcommand.
     pub(super) fn is_sub(&self) -> bool {
         self.name.contains('|')
     }
 
-    /// Whether clients may use it that have not proven who they are.
+    /// Returns whether unauthenticated clients may use it.
     pub(super) fn is_allowed_unauthenticated(&self) -> bool {
         matches!(self.id, CommandId::Auth | CommandId::Hello | CommandId::Quit | CommandId::Reset)
     }
 
-    /// Whether a client of RESP2 may use it while it has subscriptions.
+    /// Returns whether a RESP2 client may use it while it has subscriptions.
     pub(super) fn is_for_subscribers(&self) -> bool {
         use CommandId::{
             Ping, Psubscribe, Punsubscribe, Quit, Reset, Ssubscribe, Subscribe, Sunsubscribe, Unsubscribe,
@@ -137,7 +137,7 @@ impl CommandEntry {
         )
     }
 
-    /// Returns the error that is due if the command has too few arguments or too many, or lacks its subcommand.
+    /// Returns the error reply if the number of arguments is wrong or the subcommand is missing.
     pub(super) fn check_arity(&self, command: &RedisCommand<'_>) -> Result<(), Vec<u8>> {
         let wanted = usize::try_from(self.arity.unsigned_abs()).unwrap_or(usize::MAX);
         let fits = if self.arity < 0 { wanted <= command.len() } else { wanted == command.len() };
@@ -145,12 +145,12 @@ impl CommandEntry {
     }
 }
 
-/// A command by its name; subcommands have a `|` in it.
+/// Returns a command by its name; the name of a subcommand contains a `|`.
 pub(super) fn named(name: &[u8]) -> Option<&'static CommandEntry> {
     ENTRIES.iter().find(|entry| entry.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Returns the entry of a command or of its subcommand, whatever its arguments, or the error that is due if there is none.
+/// Returns the entry of a command or subcommand without checking its arguments, or the error reply if none exists.
 pub(super) fn find(command: &RedisCommand<'_>) -> Result<&'static CommandEntry, Vec<u8>> {
     let entry = named(command.arg(0)).filter(|entry| !entry.is_sub()).ok_or_else(|| unknown(command))?;
     let has_subs = matches!(entry.id, CommandId::Container | CommandId::CommandAll);
@@ -169,12 +169,12 @@ fn sub(of: &CommandEntry, name: &[u8]) -> Result<&'static CommandEntry, Vec<u8>>
     })
 }
 
-/// The error for a command with too few arguments or too many.
+/// Returns the error reply for a wrong number of arguments.
 pub(super) fn wrong_number(name: &str) -> Vec<u8> {
     format!("ERR wrong number of arguments for '{name}' command").into_bytes()
 }
 
-/// As much of a name or of arguments is repeated in an error.
+/// Maximum number of bytes of a name or of arguments repeated in an error.
 const TEXT_BYTES: usize = 128;
 
 fn unknown(command: &RedisCommand<'_>) -> Vec<u8> {

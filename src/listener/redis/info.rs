@@ -1,13 +1,13 @@
-//! `INFO` and `HELLO`: what client libraries look at before they work.
+//! Answers to `INFO` and `HELLO`, which client libraries request before they work.
 
 use super::reply::ReplyWriter;
 use super::session::RedisSession;
 use crate::listener::session_request::ServerFacts;
 
-/// The version of Redis that this listener behaves like; libraries decide by it what they ask for.
+/// Version of Redis that this listener implements. Libraries use it to select their commands.
 const VERSION: &str = "7.0.15";
 
-/// The answer to `HELLO`.
+/// Writes the answer to `HELLO`.
 pub(super) fn hello(client: u32, is_resp3: bool, reply: &mut ReplyWriter<'_>) {
     reply.map(7);
     for (key, value) in [("server", "redis"), ("version", VERSION)] {
@@ -26,7 +26,7 @@ pub(super) fn hello(client: u32, is_resp3: bool, reply: &mut ReplyWriter<'_>) {
     reply.array(0);
 }
 
-/// The answer to `INFO`: the sections asked for, or all of them.
+/// Returns the answer to `INFO`: the requested sections, or all of them.
 pub(super) fn text(facts: &ServerFacts, sections: &[Vec<u8>], session: &RedisSession) -> String {
     let is_for_all = |section: &Vec<u8>| [&b"default"[..], b"all", b"everything"].contains(&&section[..]);
     let is_all = sections.is_empty() || sections.iter().any(is_for_all);

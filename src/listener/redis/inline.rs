@@ -1,10 +1,10 @@
-//! Commands typed as a line of text: words between spaces, with quotation marks as in a shell.
+//! Parser for inline commands: a line of words between spaces, with quotation marks as in a shell.
 
 use super::RedisFault;
 use super::parser::ArgumentRange;
 
-/// Takes the words of a line apart: their bytes one after the other, and where each of them is. Between `"` the escapes `\n`,
-/// `\r`, `\t`, `\b`, `\a` and `\x41` are known, between `'` only `\'`.
+/// Splits a line into words. Appends their bytes to `bytes` and their ranges to `spans`. Between `"` it decodes the
+/// escapes `\n`, `\r`, `\t`, `\b`, `\a` and `\x41`; between `'` only `\'`.
 pub(super) fn split(line: &[u8], bytes: &mut Vec<u8>, spans: &mut Vec<ArgumentRange>) -> Result<(), RedisFault> {
     let mut rest = line;
     loop {
@@ -18,7 +18,7 @@ pub(super) fn split(line: &[u8], bytes: &mut Vec<u8>, spans: &mut Vec<ArgumentRa
     }
 }
 
-/// Appends the word at the start; gives what is behind it.
+/// Appends the word at the start and returns the rest.
 fn word<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], RedisFault> {
     while let [first, behind @ ..] = rest {
         match first {
@@ -35,7 +35,7 @@ fn word<'a>(mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], RedisFa
     Ok(rest)
 }
 
-/// Appends what is before the closing mark; gives what is behind it.
+/// Appends the bytes before the closing mark and returns the rest after it.
 fn quoted<'a>(mark: u8, mut rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], RedisFault> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     loop {

@@ -1,8 +1,8 @@
-//! The Redis listener: RESP2 and RESP3, publish and subscribe, and what client libraries ask before they do.
+//! The Redis listener: RESP2 and RESP3, publish and subscribe, and the commands that client libraries send first.
 //!
-//! A channel is a subject by the rule of [`channel`](crate::subject::channel). There are no keys here: every command about them
-//! is refused as one that is unknown. Only the payload of a message can be told in this protocol; its headers and its reply
-//! subject cannot. `docs/listeners.md` says what each command does.
+//! [`channel`](crate::subject::channel) maps a channel to a subject. There are no keys: every command about keys is
+//! refused as unknown. The protocol carries only the payload of a message, without its headers and its reply subject.
+//! `docs/listeners.md` describes each command.
 
 mod admin;
 mod client;
@@ -23,35 +23,37 @@ use crate::listener::access::Access;
 use std::fmt;
 use std::time::Duration;
 
-/// What the listener allows.
+/// Access rules and limits of the listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Who may use it.
+    /// Accounts that may use the listener.
     pub access: Access,
-    /// The largest argument in bytes. A larger one is a protocol error, and the connection is closed.
+    /// Maximum size of an argument, in bytes. A larger one is a protocol error and ends the connection.
     pub payload_bytes_max: usize,
-    /// The largest command in bytes, all arguments and their lengths together. The same.
+    /// Maximum size of a command, in bytes, with all arguments and their lengths. A larger one ends the connection.
     pub command_bytes_max: usize,
-    /// The most arguments of a command. The same.
+    /// Maximum number of arguments of a command. A larger number ends the connection.
     pub arguments_max: usize,
-    /// The longest inline command in bytes. The same.
+    /// Maximum length of an inline command, in bytes. A longer one ends the connection.
     pub line_bytes_max: usize,
-    /// The most arguments of a command of a client that has not proven who it is. The same.
+    /// Maximum number of arguments of a command from an unauthenticated client. A larger number ends the connection.
     pub stranger_arguments_max: usize,
-    /// The largest argument of such a client in bytes. The same.
+    /// Maximum size of an argument from an unauthenticated client, in bytes. A larger one ends the connection.
     pub unauthenticated_bytes_max: usize,
-    /// The most subscriptions of a client. The command that would make more gets an error and makes none.
+    /// Maximum number of subscriptions of a client. A command that would exceed it gets an error and begins no
+    /// subscription.
     pub subscriptions_max: usize,
-    /// How long a client may take to prove who it is. Then it gets an error, and the connection is closed.
+    /// Time that a client has to authenticate. After it, the client gets an error and the connection is closed.
     pub auth_time: Duration,
-    /// So many wrong passwords close the connection.
+    /// Number of wrong passwords after which the connection is closed.
     pub auth_attempts_max: u32,
-    /// Whether every client must encrypt its connection; the shell sees to that.
+    /// True if every client must encrypt its connection; the shell enforces it.
     pub is_encrypted: bool,
 }
 
 impl Default for Settings {
-    /// Everyone may use it; limits as in Redis 7, and lower ones where those are for gigabytes.
+    /// Returns settings without authentication, with the limits of Redis 7. Limits are lower where Redis allows
+    /// gigabytes.
     fn default() -> Settings {
         Settings {
             access: Access::default(),
@@ -69,16 +71,16 @@ impl Default for Settings {
     }
 }
 
-/// Why a connection ends.
+/// Reason for the end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RedisFault {
-    /// The number of arguments is none, or above the limit.
+    /// The number of arguments is invalid or above the limit.
     Arguments,
-    /// The length of an argument is none, or above the limit.
+    /// The length of an argument is invalid or above the limit.
     Bulk,
-    /// A client that has not proven who it is sends more arguments than it may.
+    /// An unauthenticated client sent more arguments than allowed.
     StrangerArguments,
-    /// A client that has not proven who it is sends a longer argument than it may.
+    /// An unauthenticated client sent a longer argument than allowed.
     StrangerBulk,
     /// An argument begins with this byte instead of `$`.
     Expected(u8),
@@ -88,17 +90,17 @@ pub enum RedisFault {
     BulkDigits,
     /// An inline command is too long.
     Line,
-    /// In an inline command a quotation mark is not closed, or something follows at once where it is.
+    /// An inline command has an unclosed quotation mark, or a closing mark without a space after it.
     Quotes,
-    /// The arguments of a command are too long together.
+    /// The total length of a command's arguments exceeds the limit.
     Command,
-    /// A request of HTTP: somebody uses a browser to get at this listener. It gets no answer.
+    /// The client sent an HTTP request, so a browser may be abused to reach this listener. It gets no answer.
     Http,
-    /// The client did not prove in time who it is.
+    /// The client did not authenticate in time.
     AuthTime,
     /// The client has sent too many wrong passwords.
     Passwords,
-    /// The connection must be encrypted and is not.
+    /// The connection is not encrypted, but must be.
     NotEncrypted,
 }
 

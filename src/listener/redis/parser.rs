@@ -1,12 +1,12 @@
-//! Bytes to commands: arrays of byte strings, or lines of text.
+//! Parser for commands: arrays of byte strings, or lines of text.
 //!
-//! What has been read of a command that is not whole yet is remembered, so that bytes that come one by one cost no more than
-//! those that come at once. A length is checked before anything is done by it, and nothing is allocated by it.
+//! The parser remembers its progress in an incomplete command, so that bytes that arrive singly cost no more than a
+//! whole command. A length is checked before it is used, and never causes an allocation.
 
 use super::{RedisFault, Settings, inline};
 use crate::listener::buffer::{Buffer, LARGE_BYTES, held_bytes};
 
-/// Where an argument is, from the start of the command.
+/// Range of an argument, in bytes from the start of the command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArgumentRange {
     start: u32,
@@ -20,7 +20,7 @@ impl ArgumentRange {
     }
 }
 
-/// A command where it was read.
+/// A command, borrowed from the parser's buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct RedisCommand<'a> {
     bytes: &'a [u8],
@@ -28,76 +28,76 @@ pub struct RedisCommand<'a> {
 }
 
 impl<'a> RedisCommand<'a> {
-    /// Whether it publishes a message.
+    /// Returns whether the command publishes a message.
     pub fn is_publish(&self) -> bool {
         self.is(b"PUBLISH") || self.is(b"SPUBLISH")
     }
 
-    /// Whether it begins or ends subscriptions.
+    /// Returns whether the command begins or ends subscriptions.
     pub fn is_subscribe(&self) -> bool {
         const NAMES: [&[u8]; 6] =
             [b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"SUNSUBSCRIBE"];
         NAMES.iter().any(|name| self.is(name))
     }
 
-    /// Whether this is its name, in capital letters or small ones.
+    /// Returns whether the command has this name, ignoring case.
     #[inline]
     pub(super) fn is(&self, name: &[u8]) -> bool {
         self.arg(0).eq_ignore_ascii_case(name)
     }
 
-    /// How many arguments, its name included; there is always that.
+    /// Returns the number of arguments including the name; at least 1.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// An argument that there is.
+    /// Returns an argument that exists.
     #[inline]
     pub(super) fn arg(&self, index: usize) -> &'a [u8] {
         let ArgumentRange { start, end } = self.spans[index];
         &self.bytes[start as usize..end as usize]
     }
 
-    /// The arguments from this one on.
+    /// Returns the arguments from index `from` on.
     pub(super) fn args(self, from: usize) -> impl Iterator<Item = &'a [u8]> {
         (from..self.len()).map(move |index| self.arg(index))
     }
 }
 
-/// The longest number of arguments or length of one in bytes; the real ones have at most ten digits.
+/// Maximum length, in bytes, of a number of arguments or of an argument's length. Valid ones have at most ten digits.
 const DIGITS_MAX: usize = 32;
-/// A buffer of up to so many bytes is kept while nothing is in it: a client that does nothing costs little.
+/// Maximum capacity, in bytes, that an empty buffer keeps. It keeps the cost of idle clients low.
 const IDLE_BYTES: usize = 4096;
 
-/// What has come and is not a whole command yet.
+/// Buffers received bytes until they form a complete command.
 #[derive(Debug)]
 pub struct RedisParser {
     buffer: Buffer,
-    /// From the start of the command: what lies before it has been read.
+    /// Offset of the first unparsed byte from the start of the command.
     at: usize,
-    /// Arguments that are still to come; `None` before their number is known.
+    /// Number of arguments still to come; `None` before their number is known.
     left: Option<usize>,
-    /// Where arguments are: in `buffer`, or in `words`.
+    /// Ranges of the arguments in `buffer` or in `words`.
     spans: Vec<ArgumentRange>,
-    /// The words of an inline command; empty for others.
+    /// Words of an inline command; empty for other commands.
     words: Vec<u8>,
     is_inline: bool,
-    /// A whole command lies there and was handed out,
+    /// True if a complete command is buffered and was returned.
     is_whole: bool,
-    /// and is to be handed out once more.
+    /// True if that command is returned once more.
     is_kept: bool,
     arguments_max: usize,
     bulk_bytes_max: usize,
     line_bytes_max: usize,
     command_bytes_max: usize,
     is_unauthenticated: bool,
-    /// What ends once the client is no stranger any more: arguments and bytes.
+    /// Limits after authentication: number of arguments, and bytes of an argument.
     admitted_max: (usize, usize),
 }
 
 impl RedisParser {
-    /// Of a connection that begins.
+    /// Creates the parser of a new connection.
     pub fn new(settings: &Settings) -> RedisParser {
         let mut parser = RedisParser {
             buffer: Buffer::new(IDLE_BYTES),
@@ -121,26 +121,27 @@ impl RedisParser {
         parser
     }
 
-    /// The client has proven who it is: the limits of strangers end.
+    /// Ends the limits of unauthenticated clients.
     pub fn admit(&mut self) {
         self.is_unauthenticated = false;
         (self.arguments_max, self.bulk_bytes_max) = self.admitted_max;
     }
 
-    /// Takes bytes as they came.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.push(bytes);
     }
 
-    /// The command just given is given once more.
+    /// Makes the parser return the last command once more.
     pub fn keep(&mut self) {
         self.is_kept = self.is_whole;
     }
 
-    /// The next command, or `None` if more bytes are needed. The bytes of a command are dropped by the following call.
+    /// Returns the next command, or `None` if more bytes are needed. The following call drops the bytes of the
+    /// command.
     ///
     /// # Errors
-    /// The bytes mean nothing; the connection ends.
+    /// The bytes are not a valid command; the connection ends.
     #[expect(clippy::should_implement_trait, reason = "what is given is borrowed from the parser")]
     pub fn next(&mut self) -> Result<Option<RedisCommand<'_>>, RedisFault> {
         if !std::mem::take(&mut self.is_kept) {
@@ -158,7 +159,7 @@ impl RedisParser {
         Ok(Some(RedisCommand { bytes, spans: &self.spans }))
     }
 
-    /// Bytes that are held; of a large buffer all that it has.
+    /// Returns the number of held bytes. A large buffer counts with its whole capacity.
     pub fn held_bytes(&self) -> usize {
         let spans = |count: usize| count * size_of::<ArgumentRange>();
         self.buffer.held_bytes()
@@ -174,7 +175,7 @@ impl RedisParser {
         self.is_inline = false;
     }
 
-    /// Gives back the memory of a large command that is done with, though another one has begun.
+    /// Releases the memory of a large, consumed command, even if another one has begun.
     fn shrink(&mut self) {
         if LARGE_BYTES < self.spans.capacity() * size_of::<ArgumentRange>() {
             self.spans = Vec::new();
@@ -184,7 +185,7 @@ impl RedisParser {
         }
     }
 
-    /// Gives back the memory of commands that are done with, where nothing follows.
+    /// Releases the memory of consumed commands if no further bytes are buffered.
     fn release(&mut self) {
         if !self.buffer.rest().is_empty() {
             return;
@@ -197,7 +198,7 @@ impl RedisParser {
         }
     }
 
-    /// Reads on; whether a whole command lies there.
+    /// Parses further bytes. Returns whether a complete command is buffered.
     fn advance(&mut self) -> Result<bool, RedisFault> {
         loop {
             let whole = match self.left {
@@ -215,7 +216,7 @@ impl RedisParser {
         }
     }
 
-    /// The number of arguments; whether it is there.
+    /// Parses the number of arguments. Returns whether it was complete.
     fn count(&mut self) -> Result<bool, RedisFault> {
         let Some((digits, end)) = self.digits(self.at, RedisFault::ArgumentsDigits)? else { return Ok(false) };
         let count = number(digits).filter(|count| *count <= i64::from(i32::MAX)).ok_or(RedisFault::Arguments)?;
@@ -232,7 +233,7 @@ impl RedisParser {
         Ok(true)
     }
 
-    /// The next argument, of so many that are still to come; whether it is there.
+    /// Parses the next of `left` remaining arguments. Returns whether it was complete.
     #[inline]
     fn bulk(&mut self, left: usize) -> Result<bool, RedisFault> {
         match self.buffer.rest().get(self.at) {
@@ -253,7 +254,7 @@ impl RedisParser {
         if self.command_bytes_max < end + 2 {
             return Err(RedisFault::Command);
         }
-        // The two bytes behind it are not looked at, as in Redis.
+        // As in Redis, the two bytes after the argument are not checked.
         if self.buffer.rest().len() < end + 2 {
             return Ok(false);
         }
@@ -263,8 +264,8 @@ impl RedisParser {
         Ok(true)
     }
 
-    /// The digits behind the byte at this place of the command, and where what is behind them begins; `None` if their end is
-    /// not there yet.
+    /// Returns the digits after the byte at offset `at` of the command, and the offset after their line end. Returns
+    /// `None` if the line end has not arrived.
     #[inline]
     fn digits(&self, at: usize, too_long: RedisFault) -> Result<Option<(&[u8], usize)>, RedisFault> {
         let text = &self.buffer.rest()[at + 1..];
@@ -276,7 +277,7 @@ impl RedisParser {
         }
     }
 
-    /// A command in a line of text; whether its end is there.
+    /// Parses an inline command. Returns whether its line end was found.
     fn line(&mut self) -> Result<bool, RedisFault> {
         let text = self.buffer.rest();
         let end = text[self.at..].iter().position(|byte| *byte == b'\n').map(|end| self.at + end);
@@ -300,7 +301,7 @@ impl RedisParser {
     }
 }
 
-/// A decimal number without `+` and without zeros in front.
+/// Parses a decimal number without `+` and without leading zeros.
 #[inline]
 pub(super) fn number(text: &[u8]) -> Option<i64> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);

@@ -1,4 +1,4 @@
-//! Subscriptions of a client, and the messages that go to them.
+//! Subscriptions of a client, and encoding of the messages for them.
 
 use super::reply::{push, put_bulk, put_head};
 use crate::listener::output_buffer::OutputBuffer;
@@ -9,7 +9,7 @@ use crate::subject::{Pattern, Subject, SubjectError, channel};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// How a subscription was made.
+/// Command that made a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SubscriptionKind {
     /// `SUBSCRIBE`.
@@ -21,7 +21,7 @@ pub(super) enum SubscriptionKind {
 }
 
 impl SubscriptionKind {
-    /// The words for its beginning and end.
+    /// Returns the push types for the beginning and the end of a subscription.
     pub(super) fn push_types(self) -> [&'static str; 2] {
         match self {
             SubscriptionKind::Channel => ["subscribe", "unsubscribe"],
@@ -34,7 +34,8 @@ impl SubscriptionKind {
 /// The subscriptions of a client.
 #[derive(Debug, Default)]
 pub(super) struct RedisSubscriptions {
-    /// By kind and name; no number is given twice, because messages for the one that had it may be on their way.
+    /// Subscriptions by kind and name. Numbers are not reused before the counter wraps, because messages for an ended
+    /// subscription may still arrive.
     names: BTreeMap<(SubscriptionKind, Bytes), SubId>,
     ids: BTreeMap<SubId, (SubscriptionKind, Bytes)>,
     globs: usize,
@@ -47,7 +48,7 @@ impl RedisSubscriptions {
         self.ids.len()
     }
 
-    /// The number that replies about this kind hold.
+    /// Returns the number of subscriptions that replies about this kind contain.
     pub(super) fn count(&self, kind: SubscriptionKind) -> usize {
         match kind {
             SubscriptionKind::Channel | SubscriptionKind::Glob => self.len() - self.shards,
@@ -55,7 +56,7 @@ impl RedisSubscriptions {
         }
     }
 
-    /// Channels, globs and shard channels.
+    /// Returns the number of channels, of globs and of shard channels.
     pub(super) fn counts(&self) -> [usize; 3] {
         [self.len() - self.globs - self.shards, self.globs, self.shards]
     }
@@ -68,7 +69,7 @@ impl RedisSubscriptions {
         self.ids.contains_key(&sub)
     }
 
-    /// One more, which is not there yet.
+    /// Adds a subscription that must not exist yet.
     pub(super) fn add(&mut self, kind: SubscriptionKind, name: Bytes) -> SubId {
         loop {
             self.last = self.last.wrapping_add(1);
@@ -96,7 +97,7 @@ impl RedisSubscriptions {
         self.ids.get(&sub).cloned()
     }
 
-    /// The names of all of a kind.
+    /// Returns the names of all subscriptions of a kind.
     pub(super) fn names(&self, kind: SubscriptionKind) -> Vec<Bytes> {
         self.names
             .range((kind, Bytes::new())..)
@@ -105,14 +106,15 @@ impl RedisSubscriptions {
             .collect()
     }
 
-    /// Ends all.
+    /// Removes all subscriptions and returns them.
     pub(super) fn clear(&mut self) -> impl Iterator<Item = SubId> + use<> {
         let last = self.last;
         let ids = std::mem::replace(self, RedisSubscriptions { last, ..RedisSubscriptions::default() }).ids;
         ids.into_keys()
     }
 
-    /// What stands before the payload of every message on the subject, for each of these subscriptions that is there.
+    /// Returns the bytes before the payload of every message on the subject, for each of these subscriptions that
+    /// exists.
     fn heads(&self, subs: &[SubId], subject: &Subject, is_resp3: bool) -> Vec<Vec<u8>> {
         let mut found: Vec<_> = subs.iter().filter_map(|sub| self.ids.get(sub)).collect();
         if 1 < found.len() {
@@ -123,14 +125,14 @@ impl RedisSubscriptions {
     }
 }
 
-/// What stands before the payload of a message.
+/// Returns the bytes before the payload of a message.
 fn head(kind: SubscriptionKind, name: &[u8], channel: &[u8], is_resp3: bool) -> Vec<u8> {
     let (word, len): (&[u8], usize) = match kind {
         SubscriptionKind::Channel => (b"message", 3),
         SubscriptionKind::Glob => (b"pmessage", 4),
         SubscriptionKind::Shard => (b"smessage", 3),
     };
-    // The length of the payload finds room too.
+    // The capacity includes the length of the payload.
     let mut head = Vec::with_capacity(64 + name.len() + channel.len());
     put_head(&mut head, push(is_resp3), len);
     put_bulk(&mut head, word);
@@ -141,10 +143,10 @@ fn head(kind: SubscriptionKind, name: &[u8], channel: &[u8], is_resp3: bool) -> 
     head
 }
 
-/// A payload of so many bytes is shared by its receivers instead of copied.
+/// Minimum average payload size, in bytes, at which payloads are shared by their receivers instead of copied.
 const SHARE_BYTES: usize = 8 * 1024;
 
-/// Writes the messages to each of these subscriptions; gives how many that were.
+/// Writes the messages to each of these subscriptions. Returns the number of messages written.
 pub(super) fn deliver(
     subs: &RedisSubscriptions,
     of: &[SubId],
@@ -169,9 +171,9 @@ pub(super) fn deliver(
     written
 }
 
-/// What stands before payloads of one length; made anew when the length changes.
+/// Bytes before payloads of one length; rebuilt when the length changes.
 struct PushHeaders {
-    /// Each with the length behind it, if one is known, and where that begins.
+    /// Each header with the payload length, if it is known, and the offset of that length.
     heads: Vec<(Vec<u8>, usize)>,
     payload_bytes: Option<usize>,
 }
@@ -184,7 +186,7 @@ impl PushHeaders {
         }
     }
 
-    /// Writes one message to all; gives to how many.
+    /// Writes one message to all subscriptions. Returns the number of subscriptions.
     #[inline]
     fn put(&mut self, payload_bytes: usize, out: &mut OutputBuffer, payload: impl Fn(&mut OutputBuffer)) -> usize {
         if self.payload_bytes != Some(payload_bytes) {
@@ -203,7 +205,7 @@ impl PushHeaders {
     }
 }
 
-/// What was lost before it could be delivered, summed.
+/// Total number of messages that were lost before delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LossCounter {
     min: u64,
@@ -221,7 +223,7 @@ impl LossCounter {
     }
 }
 
-/// What a subscription to this name gets, or the error that is due.
+/// Returns the filter of a subscription to this name, or the error reply.
 pub(super) fn want(kind: SubscriptionKind, name: &Bytes) -> Result<SubscriptionFilter, String> {
     if kind != SubscriptionKind::Glob {
         return channel::to_subject(name)
@@ -233,7 +235,7 @@ pub(super) fn want(kind: SubscriptionKind, name: &Bytes) -> Result<SubscriptionF
     Ok(SubscriptionFilter { pattern, glob: Some(glob), queue: None })
 }
 
-/// The error for a channel that no subject can stand for.
+/// Returns the error reply for a channel that cannot be mapped to a subject.
 pub(super) fn no_channel(error: &SubjectError) -> String {
     format!("ERR no such channel can be: {error}")
 }

@@ -1,12 +1,12 @@
-//! Answers, in either version of the protocol.
+//! Encoding of replies in both versions of the protocol.
 
 use crate::listener::output_buffer::OutputBuffer;
 
-/// Where the answers to a command go.
+/// Writer for the replies to a command.
 pub(super) struct ReplyWriter<'a> {
     out: &'a mut OutputBuffer,
     is_resp3: bool,
-    /// The client wants no answer to this command (`CLIENT REPLY`).
+    /// True if the client disabled the reply to this command (`CLIENT REPLY`).
     is_muted: bool,
 }
 
@@ -22,7 +22,7 @@ impl<'a> ReplyWriter<'a> {
         }
     }
 
-    /// A kind, a number and the end of the line.
+    /// Writes a type byte, a number and the end of the line.
     #[inline]
     fn head(&mut self, kind: u8, value: u64) {
         let mut text = [0; 24];
@@ -40,7 +40,7 @@ impl<'a> ReplyWriter<'a> {
         self.put(b"+OK\r\n");
     }
 
-    /// An error, its code in front; ends of lines in it become spaces.
+    /// Writes an error, which begins with its code. Line ends in the text become spaces.
     pub(super) fn error(&mut self, text: impl AsRef<[u8]>) {
         let text: Vec<u8> =
             text.as_ref().iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }).collect();
@@ -54,7 +54,7 @@ impl<'a> ReplyWriter<'a> {
         self.head(b':', value);
     }
 
-    /// A negative number.
+    /// Writes an integer that may be negative.
     pub(super) fn negative(&mut self, value: i64) {
         self.put(format!(":{value}\r\n").as_bytes());
     }
@@ -65,7 +65,7 @@ impl<'a> ReplyWriter<'a> {
         self.put(b"\r\n");
     }
 
-    /// A text for people.
+    /// Writes a text for people.
     pub(super) fn text(&mut self, text: &str) {
         if !self.is_resp3 {
             return self.bulk(text.as_bytes());
@@ -88,12 +88,13 @@ impl<'a> ReplyWriter<'a> {
         self.head(if self.is_resp3 { b'~' } else { b'*' }, len as u64);
     }
 
-    /// Begins a map of so many pairs.
+    /// Begins a map of `len` pairs.
     pub(super) fn map(&mut self, len: usize) {
         if self.is_resp3 { self.head(b'%', len as u64) } else { self.array(2 * len) }
     }
 
-    /// Word of a subscription, which no `CLIENT REPLY` keeps back: its kind, its name, and how many there are now.
+    /// Writes the confirmation of a subscription: its kind, its name and the current number. `CLIENT REPLY` does not
+    /// suppress it.
     pub(super) fn subscription(&mut self, kind: &str, name: Option<&[u8]>, count: usize) {
         let is_muted = std::mem::take(&mut self.is_muted);
         self.head(push(self.is_resp3), 3);
@@ -107,12 +108,12 @@ impl<'a> ReplyWriter<'a> {
     }
 }
 
-/// The byte with which something begins that is no answer.
+/// Returns the first byte of a push message.
 pub(super) fn push(is_resp3: bool) -> u8 {
     if is_resp3 { b'>' } else { b'*' }
 }
 
-/// Writes a kind, a number and the end of the line to the end of the text; gives where it begins.
+/// Writes a type byte, a number and the end of the line at the end of `text`. Returns the start offset.
 #[inline]
 fn head(text: &mut [u8; 24], kind: u8, mut value: u64) -> usize {
     let mut at = text.len() - 2;
@@ -130,7 +131,7 @@ fn head(text: &mut [u8; 24], kind: u8, mut value: u64) -> usize {
     at
 }
 
-/// Appends a kind, a number and the end of the line.
+/// Appends a type byte, a number and the end of the line.
 #[inline]
 pub(super) fn put_head(bytes: &mut Vec<u8>, kind: u8, value: usize) {
     let mut text = [0; 24];
@@ -138,7 +139,7 @@ pub(super) fn put_head(bytes: &mut Vec<u8>, kind: u8, value: usize) {
     bytes.extend_from_slice(&text[start..]);
 }
 
-/// Appends a byte string.
+/// Appends a byte string with its length.
 pub(super) fn put_bulk(bytes: &mut Vec<u8>, content: &[u8]) {
     put_head(bytes, b'$', content.len());
     bytes.extend_from_slice(content);

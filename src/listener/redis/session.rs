@@ -1,4 +1,4 @@
-//! What a connection is and may do: who the client is, which version of the protocol it speaks, what it waits for.
+//! State of a Redis connection: its account, its protocol version and the pending answer.
 
 use super::command_table::{CommandEntry, CommandId, find, wrong_number};
 use super::parser::{RedisCommand, number};
@@ -21,36 +21,36 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Steps that choosing channels for a list takes at most: some 50 ms.
+/// Maximum number of glob matching steps to select the channels of a list, about 50 ms.
 const LIST_STEPS_MAX: usize = 20_000_000;
 
-/// Which commands are answered (`CLIENT REPLY`).
+/// Commands that are answered (`CLIENT REPLY`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplyMode {
     All,
-    /// All but the next one.
+    /// All commands except the next one.
     SkipNext,
-    /// All but this one.
+    /// All commands except the present one.
     Skip,
     None,
 }
 
-/// What the client's last command waits for.
+/// Answer from the peer that the client's last command waits for.
 #[derive(Debug)]
 pub(super) enum PendingReply {
     Nothing,
     ReceiverCount,
-    /// The channels, and the place of each in the answer if it is a subject.
+    /// Channels, and the index of each in the peer's answer if it maps to a subject.
     Counts(Vec<(Bytes, Option<usize>)>),
     Channels(Option<Glob>),
     Patterns,
     Info(Vec<Vec<u8>>),
     Clients(client::ClientFilter),
-    /// Whether the answer is their number.
+    /// The flag is true if the reply is the number of closed connections.
     Kill(client::ClientFilter, bool),
 }
 
-/// A connection.
+/// Session of one Redis connection.
 #[derive(Debug)]
 pub struct RedisSession {
     settings: Arc<Settings>,
@@ -58,17 +58,17 @@ pub struct RedisSession {
     pub(super) listen: SocketAddr,
     pub(super) is_resp3: bool,
     pub(super) name: String,
-    /// `None` before the client has proven who it is.
+    /// Account; `None` before authentication.
     pub(super) account: Option<String>,
     wrong_passwords: u32,
-    /// When a client that has not proven who it is must have.
+    /// Deadline for the authentication of the client.
     auth_deadline: Instant,
     answers: ReplyMode,
     pub(super) subs: RedisSubscriptions,
     pub(super) lost: LossCounter,
     pub(super) pending: PendingReply,
     pub(super) asks: VecDeque<SessionRequest<'static>>,
-    /// The channel last published on, and its subject.
+    /// Channel of the last published message, and its subject.
     recent: Option<(Vec<u8>, Subject)>,
     /// Name of the last command, or `None` before the first one and after an unknown one.
     last_command: Option<&'static str>,
@@ -77,9 +77,9 @@ pub struct RedisSession {
     is_closing: bool,
 }
 
-/// The user that a password alone stands for.
+/// User name that an `AUTH` with only a password implies.
 const DEFAULT: &str = "default";
-/// Sections that `INFO` is asked for at once; more are not looked at.
+/// Maximum number of sections of an `INFO` that are evaluated; further ones are ignored.
 const SECTIONS_MAX: usize = 64;
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const HELLO_FIRST: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> \
@@ -87,7 +87,7 @@ const HELLO_FIRST: &str = "NOAUTH HELLO must be called with the client already a
                            same time";
 
 impl RedisSession {
-    /// A connection that begins.
+    /// Creates the session of a new connection.
     pub fn new(settings: Arc<Settings>, hello: &ConnectionInfo, now: Instant) -> RedisSession {
         let is_closed = settings.access.is_closed();
         RedisSession {
@@ -111,17 +111,18 @@ impl RedisSession {
         }
     }
 
-    /// The connection stands. This protocol has no greeting.
+    /// Handles the opened connection. This protocol has no greeting.
     pub fn on_open(&mut self, _: &mut OutputBuffer) {
         if let Some(account) = &self.account {
             self.asks.push_back(SessionRequest::Admitted { account: account.clone() });
         }
     }
 
-    /// The client's next command. What it asks of the peer is the answer and what [`poll_request`](RedisSession::poll_request) gives then.
+    /// Handles the client's next command. Returns its first request to the peer;
+    /// [`poll_request`](RedisSession::poll_request) returns the others.
     ///
     /// # Errors
-    /// The connection ends.
+    /// The command ends the connection.
     #[inline]
     pub fn on_command<'a>(
         &mut self,
@@ -166,28 +167,28 @@ impl RedisSession {
         Ok(self.asks.pop_front())
     }
 
-    /// A further ask of the last command.
+    /// Returns a further request of the last command to the peer.
     pub fn poll_request(&mut self) -> Option<SessionRequest<'static>> {
         self.asks.pop_front()
     }
 
-    /// The connection ends; writes the protocol's word for why.
+    /// Writes the error that ends the connection.
     pub fn on_fault(&mut self, fault: &RedisFault, out: &mut OutputBuffer) {
         self.is_closing = true;
         match fault {
-            // Nothing that a browser could show.
+            // The browser gets no answer that it could show.
             RedisFault::Http => {}
             RedisFault::Passwords => ReplyWriter::new(out, self.is_resp3, false).error(WRONG_PASSWORD),
             fault => ReplyWriter::new(out, self.is_resp3, false).error(format!("ERR {fault}")),
         }
     }
 
-    /// The peer refused the last ask; a subscription with this number is not there.
+    /// Handles the peer's refusal of the last request. A subscription with this number does not exist.
     pub fn on_refused(&mut self, sub: Option<SubId>, refusal: &Refusal, out: &mut OutputBuffer) {
         let text = refused(refusal);
         self.pending = PendingReply::Nothing;
         self.reply(out).error(text);
-        // It has been confirmed: the client hears that it has ended.
+        // The subscription was already confirmed, so the client is notified that it has ended.
         if let Some((kind, name)) = sub.and_then(|sub| self.subs.by_id(sub)) {
             self.subs.remove(kind, &name);
             let count = self.subs.count(kind);
@@ -195,7 +196,7 @@ impl RedisSession {
         }
     }
 
-    /// The message was published, and has so many receivers.
+    /// Handles the number of receivers of the published message.
     #[inline]
     pub fn on_published(&mut self, _: Option<&Subject>, receivers: ReceiverCount, out: &mut OutputBuffer) {
         if let PendingReply::ReceiverCount = self.take_pending() {
@@ -203,7 +204,7 @@ impl RedisSession {
         }
     }
 
-    /// The answer to [`SessionRequest::Count`].
+    /// Handles the answer to [`SessionRequest::Count`].
     pub fn on_counts(&mut self, counts: &[ReceiverCount], out: &mut OutputBuffer) {
         let PendingReply::Counts(channels) = self.take_pending() else { return };
         let mut reply = self.reply(out);
@@ -214,7 +215,7 @@ impl RedisSession {
         }
     }
 
-    /// The answer to [`SessionRequest::List`]. Gives the steps of matching that it took.
+    /// Handles the answer to [`SessionRequest::List`]. Returns the number of matching steps that were used.
     pub fn on_subscription_list(&mut self, listed: &[ListedSubscription], out: &mut OutputBuffer) -> usize {
         match self.take_pending() {
             PendingReply::Patterns => {
@@ -244,7 +245,7 @@ impl RedisSession {
         }
     }
 
-    /// The answer to [`SessionRequest::ServerFacts`].
+    /// Handles the answer to [`SessionRequest::ServerFacts`].
     pub fn on_server_facts(&mut self, facts: &ServerFacts, out: &mut OutputBuffer) {
         if let PendingReply::Info(sections) = self.take_pending() {
             let text = info::text(facts, &sections, self);
@@ -252,7 +253,7 @@ impl RedisSession {
         }
     }
 
-    /// The answer to [`SessionRequest::Clients`].
+    /// Handles the answer to [`SessionRequest::Clients`].
     pub fn on_clients(&mut self, clients: &[ClientFacts], out: &mut OutputBuffer) {
         match self.take_pending() {
             PendingReply::Clients(filter) => {
@@ -264,43 +265,44 @@ impl RedisSession {
         }
     }
 
-    /// Messages for these subscriptions; gives how many were written.
+    /// Writes messages for these subscriptions. Returns the number of messages written.
     pub fn on_deliveries(&mut self, subs: &[SubId], deliveries: &Deliveries, out: &mut OutputBuffer) -> usize {
         if self.is_closing { 0 } else { deliver(&self.subs, subs, deliveries, self.is_resp3, out) }
     }
 
-    /// Messages that were lost for the client, all subscriptions together.
+    /// Returns the number of messages lost for the client, over all subscriptions.
     pub fn lost(&self) -> Count {
         self.lost.count()
     }
 
-    /// So many messages of each of these subscriptions are lost. The protocol has no word for it: `CLIENT INFO` shows the sum.
+    /// Counts `lost` messages for each of these subscriptions. The protocol cannot report a loss; `CLIENT INFO` shows
+    /// the sum.
     pub fn on_lost(&mut self, subs: &[SubId], lost: Count) {
         subs.iter().for_each(|_| self.lost.add(lost));
     }
 
-    /// The peer is about to stop. The protocol has no word for it.
+    /// Does nothing, because the protocol cannot report that the peer is about to stop.
     pub fn on_stop(&mut self, _: &mut OutputBuffer) {}
 
-    /// When [`on_deadline`](RedisSession::on_deadline) is due.
+    /// Returns the deadline for [`on_deadline`](RedisSession::on_deadline).
     pub fn deadline(&self) -> Option<Instant> {
         (!self.is_admitted()).then_some(self.auth_deadline)
     }
 
-    /// Time has passed.
+    /// Handles the deadline if it has passed.
     ///
     /// # Errors
-    /// The client did not prove in time who it is.
+    /// The client did not authenticate in time.
     pub fn on_deadline(&mut self, now: Instant, _: &mut OutputBuffer) -> Result<(), RedisFault> {
         if self.deadline().is_some_and(|deadline| deadline <= now) { Err(RedisFault::AuthTime) } else { Ok(()) }
     }
 
-    /// Whether the client has proven who it is, or needs not.
+    /// Returns whether the client is authenticated, or needs no authentication.
     pub fn is_admitted(&self) -> bool {
         self.account.is_some()
     }
 
-    /// Returns what `CLIENT LIST` shows of this connection to every client.
+    /// Returns the state of this connection that `CLIENT LIST` shows to every client.
     pub fn resp_state(&self, now: Instant) -> RespState {
         RespState {
             last_command: self.last_command,
@@ -310,17 +312,17 @@ impl RedisSession {
         }
     }
 
-    /// The subscriptions there are.
+    /// Returns the number of subscriptions.
     pub fn subscriptions(&self) -> usize {
         self.subs.len()
     }
 
-    /// Whether this is one of them.
+    /// Returns whether the session has this subscription.
     pub fn has_subscription(&self, sub: SubId) -> bool {
         self.subs.has_id(sub)
     }
 
-    /// Where the answer to the present command goes.
+    /// Returns the writer for the reply to the present command.
     #[inline]
     pub(super) fn reply<'a>(&self, out: &'a mut OutputBuffer) -> ReplyWriter<'a> {
         ReplyWriter::new(out, self.is_resp3, matches!(self.answers, ReplyMode::Skip | ReplyMode::None))
@@ -331,12 +333,12 @@ impl RedisSession {
         std::mem::replace(&mut self.pending, PendingReply::Nothing)
     }
 
-    /// Whether the connection is for messages alone: one of RESP2 with subscriptions is.
+    /// Returns whether the connection is in subscriber mode: a RESP2 connection with subscriptions.
     fn is_subscriber(&self) -> bool {
         !self.is_resp3 && 0 < self.subs.len()
     }
 
-    /// Ends the connection once all is written.
+    /// Closes the connection once all output is written.
     pub(super) fn close(&mut self) {
         self.is_closing = true;
         self.asks.push_back(SessionRequest::Close);
@@ -456,10 +458,10 @@ impl RedisSession {
         Ok(())
     }
 
-    /// Whether name and password are those of an account.
+    /// Returns whether the name and password belong to an account, and records the account if they do.
     fn log_in(&mut self, name: &[u8], password: &[u8]) -> Result<bool, RedisFault> {
         let access = &self.settings.access;
-        // Every account is looked at, so that the time it takes does not tell where one was right.
+        // Every account is checked, so that the time does not reveal which account matched.
         let fits = |account: &Account| match &account.credentials {
             Credentials::User { name: user, password: word } => is_equal(user, name) & is_equal(word, password),
             Credentials::Token(word) => (name == DEFAULT.as_bytes()) & is_equal(word, password),
@@ -542,7 +544,7 @@ impl RedisSession {
         }
         self.answers = ReplyMode::All;
         self.is_resp3 = false;
-        // Who has not proven who it is gains no time.
+        // An unauthenticated client gains no time.
         if self.settings.access.is_closed() && self.account.take().is_some() {
             self.auth_deadline = now + self.settings.auth_time;
         }
@@ -563,7 +565,7 @@ impl RedisSession {
         }
     }
 
-    /// All of the subscriptions or, if one of them cannot be, none.
+    /// Begins all subscriptions, or none if one of them is invalid.
     fn subscribe(&mut self, kind: SubscriptionKind, command: RedisCommand<'_>, out: &mut OutputBuffer) {
         let mut wanted = Vec::with_capacity(command.len() - 1);
         let mut added = BTreeSet::new();
@@ -591,7 +593,7 @@ impl RedisSession {
         }
     }
 
-    /// The subscriptions that are named, or all of this kind.
+    /// Ends the named subscriptions, or all of this kind.
     fn unsubscribe(&mut self, kind: SubscriptionKind, command: RedisCommand<'_>, out: &mut OutputBuffer) {
         let names: Vec<Bytes> = match command.len() {
             1 => self.subs.names(kind),
@@ -619,7 +621,7 @@ impl RedisSession {
             (CommandId::PubsubNumsub, _) => {
                 let (mut channels, mut subjects) = (Vec::new(), Vec::new());
                 for name in command.args(2) {
-                    // What is no subject has no subscriptions.
+                    // A name that maps to no subject has no subscriptions.
                     let subject = channel::to_subject(name).ok();
                     channels.push((Bytes::copy_from_slice(name), subject.as_ref().map(|_| subjects.len())));
                     subjects.extend(subject);
@@ -647,7 +649,7 @@ impl RedisSession {
     }
 }
 
-/// The channels that the glob chooses, `None` if finding that out takes too long; and the steps that it took.
+/// Returns the channels that match the glob, or `None` if the step limit is exhausted, and the number of steps used.
 fn chosen(mut channels: BTreeSet<Vec<u8>>, glob: Option<&Glob>) -> (Option<BTreeSet<Vec<u8>>>, usize) {
     let Some(glob) = glob else { return (Some(channels), 0) };
     let mut left = LIST_STEPS_MAX;
@@ -684,7 +686,7 @@ fn select(command: RedisCommand<'_>, reply: &mut ReplyWriter<'_>) {
     }
 }
 
-/// There are no keys, so nothing is to be done.
+/// Replies OK without effect, because there are no keys.
 fn flush(command: RedisCommand<'_>, reply: &mut ReplyWriter<'_>) {
     let is_known = |word: &[u8]| word.eq_ignore_ascii_case(b"ASYNC") || word.eq_ignore_ascii_case(b"SYNC");
     if command.len() <= 2 && command.args(1).all(is_known) { reply.ok() } else { reply.error("ERR syntax error") }

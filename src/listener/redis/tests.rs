@@ -1,4 +1,5 @@
-//! Transcripts, played whole, byte by byte and in random cuts against a shell that is the whole LAN; limits; what is asked.
+//! Transcripts of commands and replies, limits, and requests to the peer. Transcripts are played whole, byte by byte
+//! and with random splits, against a shell that is the whole LAN.
 
 use super::*;
 use crate::listener::access::{Account, Credentials};
@@ -16,19 +17,20 @@ use crate::time::Instant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a server of the same version answered is answered here, however the bytes are cut.
+/// The replies equal those recorded from a server of the same version, for any segmentation of the bytes.
 #[test]
 fn answers_are_those_of_redis() {
     transcripts(include_str!("recorded.txt"));
 }
 
-/// Where this listener differs from Redis, on purpose.
+/// These replies differ from those of Redis on purpose.
 #[test]
 fn answers_that_are_this_listeners_own() {
     transcripts(include_str!("own.txt"));
 }
 
-/// Each line of `recorded_clients.txt` is what a client sent and the line that redis-server had for it in `CLIENT LIST` then.
+/// Each line of `recorded_clients.txt` has the input of a client and the line of redis-server for it in `CLIENT
+/// LIST`.
 #[test]
 fn client_lines_have_the_fields_of_redis() {
     let recorded = include_str!("recorded_clients.txt");
@@ -81,7 +83,7 @@ fn what_is_too_long_ends_the_connection() {
             assert_eq!(outcome, Err(fault.clone()), "{}", bytes[..20.min(bytes.len())].escape_ascii());
         }
     }
-    // The longest that may be.
+    // This is the longest allowed line.
     let mut shell = Shell::new(&Settings::default());
     assert_eq!(shell.feed(&long("PING ", 65_530, "\r\n")), Ok(()));
     assert!(shell.out.take().starts_with(b"$65530\r\n111"));
@@ -104,7 +106,8 @@ fn a_stranger_has_so_much_time_and_so_many_passwords() {
     assert_eq!((shell.session.deadline(), shell.log.as_slice()), (None, &["admitted default".to_owned()][..]));
     assert_eq!(shell.session.on_deadline(due, &mut shell.out), Ok(()));
 
-    // `RESET` begins anew for who was in, and gives no more time to who was not.
+    // `RESET` restarts the authentication time of an authenticated client, but gives no more time to an
+    // unauthenticated one.
     let later = Instant::ZERO + Duration::from_secs(5);
     let mut shell = Shell::new(&settings);
     shell.now = later;
@@ -165,7 +168,7 @@ fn what_is_asked_of_the_peer() {
         "PUBLISH a..b x\r\nPUBLISH a..b y\r\nHELLO 3 SETNAME n\r\nCLIENT SETNAME m\r\nPUBSUB NUMSUB a '' b\r\nQUIT\r\nPING\r\n",
         &["admitted default", "publish a.%.b x", "publish a.%.b y", "named n", "named m", "count a % b", "close"],
     );
-    // `INFO`, which libraries ask for with every connection, takes no look at every client.
+    // Libraries send `INFO` on every connection, so it must not scan all clients.
     check_asks("INFO\r\nCLIENT LIST\r\n", &["admitted default", "facts", "clients"]);
     check_asks("CLIENT KILL TYPE normal SKIPME no\r\n", &["admitted default", "clients", "close", "kill 9"]);
 }
@@ -222,7 +225,7 @@ fn messages_of_a_run_go_to_all_that_match_one_after_the_other() {
         let messages: Vec<_> =
             payloads.iter().map(|payload| Message::new("a".parse().unwrap(), payload.to_string())).collect();
         let deliveries = Deliveries::run_of(&messages, Seq::new(1 << 35 | 1).unwrap(), publisher(), Verdict::First);
-        // A number that is no more, and an order that is not the one in which they were made.
+        // The list contains a number that does not exist, and its order is not that of creation.
         let written =
             shell.session.on_deliveries(&[SubId(4), SubId(2), SubId(77), SubId(1)], &deliveries, &mut shell.out);
         assert_eq!(written, 3 * payloads.len());
@@ -244,7 +247,7 @@ fn messages_of_a_run_go_to_all_that_match_one_after_the_other() {
 #[test]
 fn losses_are_summed_and_shown() {
     let mut shell = Shell::new(&Settings::default());
-    // What two subscriptions would have got is lost for both.
+    // A message lost for two subscriptions counts twice.
     shell.session.on_lost(&[SubId(1), SubId(2)], Count::Exact(2));
     shell.session.on_lost(&[SubId(1)], Count::Between { min: 1, max: 4 });
     shell.feed(b"INFO seqcast\r\n").unwrap();
@@ -269,7 +272,7 @@ fn choosing_channels_for_a_list_takes_a_bounded_time() {
     assert!(listed(1000, "*7").starts_with("*100\r\n$254\r\naaa"));
 }
 
-/// Plays every transcript whole, byte by byte and in random cuts.
+/// Plays every transcript whole, byte by byte and with random splits.
 fn transcripts(text: &str) {
     let mut rng = Rng::new(1);
     let mut count = 0;
@@ -347,9 +350,9 @@ struct Shell {
     session: RedisSession,
     out: OutputBuffer,
     subs: BTreeMap<SubId, SubscriptionFilter>,
-    /// What was asked, as text.
+    /// Requests to the peer, as text.
     log: Vec<String>,
-    /// What every subscription and message is answered with.
+    /// Refusal of every subscription and message, if set.
     refusal: Option<Refusal>,
     is_closed: bool,
     now: Instant,

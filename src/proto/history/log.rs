@@ -1,9 +1,9 @@
-//! The log of all events: records of one or more of them one after the other, in segments, in the order of time.
+//! The log of all events: records of one or more of them in sequence, in segments, in the order of time.
 //!
-//! A segment is filled once. Records that are no longer wanted stay in it as garbage until the whole segment goes, or until
-//! it is *packed*: its live records move, in order, to the end of the segment before, or into a smaller one in its
-//! place. So the order of time holds over the whole log, and the oldest records are always in the first segment.
-//! Which records are live, the table of subjects knows.
+//! A segment is filled once. Dead records stay in it as garbage until the whole segment is released, or until it is
+//! *packed*. Packing moves its live records, in order, to the end of the segment before, or into a smaller one in its
+//! place. The order of time therefore holds over the whole log, and the oldest records are always in the first segment.
+//! The table of subjects knows which records are live.
 
 use super::subjects::{RecordLocation, SlotId, SubjectTable};
 use crate::seqno::Seq;
@@ -13,15 +13,15 @@ use std::mem::size_of;
 /// Bytes of a record before its entries:
 /// slot 4, bytes 4, content bytes 4, count 2, event 1, meta 1, offset 4, seq 8, instant 8, wall 8.
 pub(super) const HEAD_BYTES: usize = 44;
-/// The end of the list of segments.
+/// End of the list of segments.
 const NONE: u32 = u32::MAX;
-/// What the allocator is taken to need for each piece of memory, beside the bytes asked for.
+/// Assumed overhead of the allocator for each allocation, in bytes.
 const ALLOCATION_BYTES: usize = 16;
-/// A segment is packed only if at least one part in so many of it is garbage.
+/// Divisor of a segment's bytes: it is packed only if at least this fraction of it is garbage.
 const GARBAGE_PARTS: usize = 4;
 
-/// The head of a record: a run of events of one subject that were published at one time, with numbers and offsets that
-/// follow each other. Behind it stand the events as the entries of a RUN on the wire.
+/// Head of a record: a run of events of one subject that were published at one time, with consecutive numbers and
+/// offsets. The events follow it as the entries of a RUN on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogRecord {
     pub slot: SlotId,
@@ -29,15 +29,15 @@ pub(super) struct LogRecord {
     pub bytes: u32,
     /// Bytes of payload, headers and reply subject of its events.
     pub content_bytes: u32,
-    /// Events; at least 1.
+    /// Number of events; at least 1.
     pub count: u16,
-    /// Whether they are journalled events.
+    /// True if they are journalled events.
     pub event: bool,
-    /// Whether each entry has a meta part.
+    /// True if each entry has a meta part.
     pub meta: bool,
-    /// The offset of the first.
+    /// Offset of the first event.
     pub offset: u32,
-    /// The number of the first.
+    /// Sequence number of the first event.
     pub seq: Seq,
     pub instant: Instant,
     pub wall: WallTime,
@@ -76,17 +76,17 @@ impl LogRecord {
         }
     }
 
-    /// Bytes of its events, as they count.
+    /// Returns the bytes of its events, as they count.
     pub fn counted_bytes(&self) -> usize {
         usize::from(self.count) * EVENT_BYTES + self.content_bytes as usize
     }
 }
 
-/// Bytes that an event counts beside its payload, headers and reply subject.
+/// Bytes that an event counts besides its payload, headers and reply subject.
 pub(super) const EVENT_BYTES: usize = 42;
 
 struct HistorySegment {
-    /// The records; never more than the capacity that it was made with.
+    /// Records; never more than the capacity that it was made with.
     bytes: Vec<u8>,
     /// Bytes of the records that are live.
     live_bytes: usize,
@@ -94,10 +94,10 @@ struct HistorySegment {
     after: u32,
 }
 
-/// See the head of this file.
+/// Log described at the head of this file.
 pub(super) struct HistoryLog {
     segments: Vec<HistorySegment>,
-    /// The oldest segment, and the one that is being filled.
+    /// Oldest segment, and the one that is being filled.
     first: u32,
     last: u32,
     /// Segments without records and memory, linked by `after`.
@@ -110,7 +110,7 @@ pub(super) struct HistoryLog {
 }
 
 impl HistoryLog {
-    /// An empty log. A segment has `segment_bytes`, or as many as its only record needs.
+    /// Creates an empty log. A segment has `segment_bytes`, or the bytes that its only record needs if they are more.
     pub fn new(segment_bytes: usize) -> HistoryLog {
         HistoryLog {
             segments: Vec::new(),
@@ -124,28 +124,28 @@ impl HistoryLog {
         }
     }
 
-    /// Bytes allocated, with an allowance for the allocator.
+    /// Returns the bytes allocated, with an allowance for the allocator.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether so much is garbage that packing is due although there is room.
+    /// Returns whether the garbage makes packing due although there is room.
     pub fn is_wasteful(&self) -> bool {
         2 * self.live_bytes + 16 * self.segment_bytes < self.bytes
     }
 
-    /// The oldest segment.
+    /// Returns the oldest segment.
     pub fn first(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)
     }
 
-    /// Whether a record of `bytes` fits into the segment that is being filled.
+    /// Returns whether a record of `bytes` fits into the segment that is being filled.
     pub fn has_room(&self, bytes: usize) -> bool {
         let last = self.segments.get(self.last as usize);
         last.is_some_and(|last| bytes <= last.bytes.capacity() - last.bytes.len())
     }
 
-    /// The bytes that a new segment for a record of `bytes` allocates.
+    /// Returns the bytes that a new segment for a record of `bytes` allocates.
     pub fn open_bytes(&self, bytes: usize) -> usize {
         let list = if self.unused == NONE && self.segments.len() == self.segments.capacity() {
             self.segments_next() * size_of::<HistorySegment>()
@@ -158,7 +158,7 @@ impl HistoryLog {
     /// Begins a new segment, with room for a record of `bytes`.
     pub fn open(&mut self, bytes: usize) {
         let before = self.last;
-        // What is left unused at its end is given back, if it is much.
+        // The unused rest at its end is freed, if it is large.
         if let Some(last) = self.segments.get_mut(before as usize)
             && self.segment_bytes / 8 < last.bytes.capacity() - last.bytes.len()
         {
@@ -196,13 +196,13 @@ impl HistoryLog {
             None => (self.first, self.dead_bytes) = (id, 0),
         }
         self.last = id;
-        // One that holds nothing any more.
+        // The segment holds no live record any more.
         if before != NONE && self.segments[before as usize].live_bytes == 0 {
             self.release(before);
         }
     }
 
-    /// Appends a record, whose entries are put behind its head; there must be room for it.
+    /// Appends a record, whose entries `put` writes behind its head; there must be room for it.
     pub fn append(&mut self, record: &LogRecord, put: impl FnOnce(&mut Vec<u8>)) -> RecordLocation {
         let bytes = record.bytes as usize;
         let segment = &mut self.segments[self.last as usize];
@@ -216,7 +216,7 @@ impl HistoryLog {
         RecordLocation { segment: self.last, at: at as u32 }
     }
 
-    /// The head of a record, and the entries that follow it.
+    /// Returns the head of a record, and the entries that follow it.
     pub fn record(&self, place: RecordLocation) -> (LogRecord, &[u8]) {
         let bytes = &self.segments[place.segment as usize].bytes[place.at as usize..];
         let (head, rest) = bytes.split_first_chunk().expect("records begin with a head");
@@ -224,19 +224,19 @@ impl HistoryLog {
         (record, &rest[..record.bytes as usize - HEAD_BYTES])
     }
 
-    /// When the events of a record were recorded.
+    /// Returns the time at which the events of a record were recorded.
     pub fn instant(&self, place: RecordLocation) -> Instant {
         self.record(place).0.instant
     }
 
-    /// The record in `segment` that begins at byte `at`, or `None` at its end.
+    /// Returns the record in `segment` that begins at byte `at`, or `None` at its end.
     pub fn record_at(&self, segment: u32, at: usize) -> Option<(RecordLocation, LogRecord)> {
         let head = self.segments[segment as usize].bytes.get(at..)?.first_chunk()?;
         let record = LogRecord::decode(head);
         Some((RecordLocation { segment, at: at as u32 }, record))
     }
 
-    /// A record of so many bytes has become garbage. A segment of nothing but garbage goes.
+    /// Marks a record of `bytes` as garbage. A segment of nothing but garbage is released.
     pub fn discard(&mut self, place: RecordLocation, bytes: usize) {
         let segment = &mut self.segments[place.segment as usize];
         segment.live_bytes -= bytes;
@@ -248,14 +248,14 @@ impl HistoryLog {
             self.release(place.segment);
             return;
         }
-        // Filled anew from its start.
+        // The segment is filled again from its start.
         segment.bytes.clear();
         if self.first == self.last {
             self.dead_bytes = 0;
         }
     }
 
-    /// The oldest record that is live, once the dead ones before it are passed over; at most `steps` of them.
+    /// Returns the oldest live record, after skipping at most `steps` dead ones before it.
     pub fn oldest(&mut self, subjects: &SubjectTable, steps: usize) -> Option<(RecordLocation, LogRecord)> {
         let first = self.first()?;
         for _ in 0..steps {
@@ -268,7 +268,7 @@ impl HistoryLog {
         None
     }
 
-    /// Packs the segment with the most garbage, if it is enough to be worth it. False if there is none.
+    /// Packs the segment with the most garbage, if it has enough. Returns false if there is none.
     pub fn compact(&mut self, subjects: &mut SubjectTable) -> bool {
         let mut most = None;
         let mut id = self.first;
@@ -317,7 +317,7 @@ impl HistoryLog {
         }
     }
 
-    /// Takes a segment out whose records are all dead or have moved.
+    /// Removes a segment whose records are all dead or have moved.
     fn release(&mut self, id: u32) {
         let unused = HistorySegment { bytes: Vec::new(), live_bytes: 0, before: NONE, after: self.unused };
         let segment = std::mem::replace(&mut self.segments[id as usize], unused);
@@ -339,14 +339,14 @@ impl HistoryLog {
     }
 }
 
-/// Whether the subject still points to this record.
+/// Returns whether the subject still points to this record.
 fn is_live(subjects: &SubjectTable, place: RecordLocation, record: &LogRecord) -> bool {
     subjects.get(record.slot).is_some_and(|slot| slot.holds(record.offset, place))
 }
 
 #[cfg(test)]
 impl HistoryLog {
-    /// Every record, live or not, in order.
+    /// Returns every record, live or not, in order.
     pub fn records(&self) -> Vec<(RecordLocation, LogRecord)> {
         let mut all = Vec::new();
         let mut id = self.first;
@@ -361,7 +361,7 @@ impl HistoryLog {
         all
     }
 
-    /// What `bytes` has to be, counted anew.
+    /// Returns the value that `bytes` must have, computed from the segments.
     pub fn allocated_bytes(&self) -> usize {
         let segment = |segment: &HistorySegment| match segment.bytes.capacity() {
             0 => 0,

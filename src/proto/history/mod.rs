@@ -1,10 +1,11 @@
 //! The history: the most recent events of each subject that this peer publishes, for polls (seed 000) and for repair
 //! (reliability.md A7, the second way).
 //!
-//! Events stand in the records of one `log`, those of one subject that are published together in one record, and the places of
-//! the records are kept with their subject in a table (`subjects`). Recording an event is at most one look-up and one copy. Bounds hold for each subject (count, bytes, time, by the first rule whose
-//! pattern matches) and for the whole (bytes, all tables included); at each of them the oldest events leave first. A subject without
-//! events leaves the table. The offsets of a subject's events follow each other without a gap.
+//! The `log` stores events in records; events of one subject published together share a record. A table (`subjects`)
+//! keeps the locations of the records with their subject. Recording an event takes at most one look-up and one copy.
+//! Limits apply to each subject (count, bytes, time, by the first pattern that matches) and to the whole (bytes, all
+//! tables included). At each limit the oldest events leave first. A subject without events leaves the table. The
+//! offsets of a subject's events follow each other without a gap.
 
 mod log;
 mod retained;
@@ -26,75 +27,76 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use subjects::{Slot, SlotId, SubjectTable};
 
-/// The largest message that is kept, in bytes of payload, headers and reply subject: an answer with this message alone
-/// is no larger than a message may be.
+/// Maximum size of a retained message, in bytes of payload, headers and reply subject. An answer with this message
+/// alone is no larger than a message may be.
 pub const EVENT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 1024;
 
-/// The smallest and the largest segment of the log. Small ones waste less at the ends, large ones are fewer.
+/// Minimum and maximum size of a segment of the log, in bytes. Small ones waste less at the ends; large ones are fewer.
 const SEGMENT_BYTES: (usize, usize) = (4 * 1024, 128 * 1024);
-/// The log has about so many segments.
+/// Approximate number of segments of the log.
 const SEGMENTS: usize = 512;
-/// The most events and bytes of one record. Looking for one of them goes from the first.
+/// Maximum number of events and bytes of one record. The search for an event in it starts at the first.
 const RUN_COUNT_MAX: usize = 32;
 const RUN_BYTES_MAX: usize = 2 * 1024;
-/// And no more than one part in so many of what a subject may keep: the oldest run goes as one.
+/// Divisor of a subject's limits: a record takes at most this fraction of them, because the oldest run leaves as a
+/// whole.
 const RUN_SHARE: usize = 4;
-/// No event may take more than one part in so many of the whole history.
+/// Divisor of the limit of the whole history: an event takes at most this fraction of it.
 const SHARE: usize = 4;
-/// Subjects that are remembered for having no history.
+/// Maximum number of subjects that are remembered as having no history.
 const OFF_MAX: usize = 4096;
-/// Records that leave for their age with one call of `on_tick`; bounds the pause.
+/// Maximum number of records that one call of `on_tick` expires; bounds the pause.
 const EXPIRE_STEPS: usize = 4096;
-/// Subjects that one call of `list` looks at; bounds the pause.
+/// Maximum number of subjects that one call of `list` visits; bounds the pause.
 const LIST_STEPS: usize = 4096;
 
-/// The bounds of the history.
+/// Limits of the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistorySettings {
-    /// M: events of each subject; at least 2, or 0 for none.
+    /// M: maximum number of events of each subject; at least 2, or 0 for none.
     pub count_max: u32,
-    /// Bytes of the events of each subject: payload, headers, reply subject and 42 bytes each.
+    /// Maximum bytes of the events of each subject: payload, headers, reply subject and 42 bytes each.
     pub bytes_max: usize,
-    /// How long an event stays.
+    /// Maximum age of an event.
     pub time: Duration,
-    /// Bytes of all events, subjects and tables together.
+    /// Maximum bytes of all events, subjects and tables together.
     pub total_bytes_max: usize,
-    /// Other bounds for some subjects; the first whose pattern matches holds.
+    /// Other limits for some subjects; the first rule whose pattern matches applies.
     pub overrides: Vec<HistoryRule>,
 }
 
-/// Bounds for the subjects that match a pattern.
+/// Limits for the subjects that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryRule {
-    /// Which subjects.
+    /// Pattern of the subjects.
     pub pattern: Pattern,
-    /// M: events of each subject; at least 2, or 0 for none.
+    /// M: maximum number of events of each subject; at least 2, or 0 for none.
     pub count_max: u32,
-    /// Bytes of the events of each subject, as in [`HistorySettings::bytes_max`].
+    /// Maximum bytes of the events of each subject, as in [`HistorySettings::bytes_max`].
     pub bytes_max: usize,
-    /// How long an event stays.
+    /// Maximum age of an event.
     pub time: Duration,
 }
 
-/// An event, as it is given out.
+/// An event, as it is given to readers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryEvent {
-    /// Its number.
+    /// Its sequence number.
     pub seq: Seq,
     /// Its offset.
     pub offset: u32,
-    /// When it was published.
+    /// Time of publication.
     pub time: WallTime,
-    /// What was published.
+    /// The published message.
     pub message: Message,
 }
 
-/// Which part of what is kept of a subject, from its newest event back.
+/// Selected part of a subject's retained events, from the newest backwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// At most so many events.
+    /// Maximum number of events.
     pub newest: Option<u32>,
-    /// No older than this, by the publisher's own clock.
+    /// Maximum age of events, by the publisher's own clock.
     pub age: Option<Duration>,
 }
 
@@ -103,107 +105,109 @@ pub struct Selection {
 pub struct ListedSubject {
     /// The subject.
     pub subject: Subject,
-    /// What was selected of it.
+    /// Span of its selected events.
     pub span: HistorySpan,
 }
 
-/// Some subjects in the history.
+/// Part of a listing of the history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// The subjects, in no particular order.
     pub listed: Vec<ListedSubject>,
-    /// Where to go on, unless that was all.
+    /// Start of the next listing, unless this was the last.
     pub next: Option<u32>,
 }
 
-/// What is kept of one subject, for people.
+/// Retained events of one subject, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryRow {
     /// The subject.
     pub subject: Subject,
-    /// The events.
+    /// Span of the events.
     pub span: HistorySpan,
-    /// How many events.
+    /// Number of events.
     pub count: u64,
     /// Bytes of the events, as in [`HistorySettings::bytes_max`].
     pub bytes: u64,
-    /// When the oldest was published.
+    /// Publication time of the oldest.
     pub oldest: WallTime,
-    /// When the newest was published.
+    /// Publication time of the newest.
     pub newest: WallTime,
 }
 
-/// The whole history, for people.
+/// Totals of the history, for display.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoryTotals {
-    /// Subjects with events.
+    /// Number of subjects with events.
     pub subjects: u64,
-    /// Events. Some may not be given out any more, and leave soon.
+    /// Number of events. Some may be expired for readers and leave soon.
     pub events: u64,
     /// Bytes allocated for events, subjects and tables.
     pub bytes: u64,
-    /// The limit of those.
+    /// Limit of those bytes.
     pub bytes_max: u64,
-    /// Events that left for the bounds of their subject in count and bytes, or because the subject's offsets began anew.
+    /// Events that left because of their subject's limits in count and bytes, or because the subject's offsets began
+    /// anew.
     pub replaced: u64,
-    /// Events that left for their age.
+    /// Events that left because of their age.
     pub expired: u64,
-    /// Events that left for the limit of all bytes.
+    /// Events that left because of the limit of all bytes.
     pub evicted: u64,
-    /// Messages that were too large to be kept; nothing before them is kept either.
+    /// Messages that were too large to be retained; nothing before them is retained either.
     pub too_large: u64,
 }
 
-/// The bounds of one rule.
+/// Limits of one rule.
 #[derive(Clone, Copy)]
 struct HistoryLimits {
     count_max: usize,
     bytes_max: usize,
-    /// Of each event.
+    /// Maximum bytes of each event.
     event_bytes_max: usize,
     time: Duration,
-    /// Events of one record, and bytes of their content if there are several: an event that may be too large is alone.
+    /// Maximum number of events of one record, and of their content bytes if there are several. An event that may be
+    /// too large is alone.
     run_count_max: usize,
     run_bytes_max: usize,
 }
 
-/// What is to be recorded together.
+/// Entries to be recorded together.
 #[derive(Clone, Copy)]
 struct Entries {
-    /// At least 1.
+    /// Number of entries, at least 1.
     count: u16,
     /// Bytes of payload, headers and reply subject.
     content_bytes: usize,
-    /// Bytes in all.
+    /// Total bytes.
     bytes: usize,
     event: bool,
     meta: bool,
 }
 
-/// See the head of this file.
+/// History described at the head of this file.
 pub struct History {
     subjects: SubjectTable,
     log: HistoryLog,
-    /// The patterns of the rules, in order.
+    /// Patterns of the rules, in order.
     patterns: Box<[Pattern]>,
-    /// The bounds for all other subjects, then those of the rules.
+    /// Limits for all other subjects, then those of the rules.
     limits: Box<[HistoryLimits]>,
-    /// The longest time of all rules.
+    /// Longest time of all rules.
     time_max: Duration,
     total_bytes_max: usize,
-    /// Hashes of subjects without a history, each in the place that its lowest bits name; empty if all have one.
+    /// Hashes of subjects without a history, each at the index that its lowest bits name; empty if all have one.
     off: Box<[u64]>,
     is_off: bool,
-    /// The subject recorded last: often it is the next one, too.
+    /// Slot of the subject recorded last, which is often recorded next, too.
     recent: Option<(SlotId, Option<u64>)>,
-    /// Until then nothing is too old for all rules.
+    /// Time before which no event is too old for all rules.
     fresh_until: Instant,
     now: Instant,
     totals: HistoryTotals,
 }
 
 impl History {
-    /// An empty history; `seed` makes the hash unpredictable.
+    /// Creates an empty history; `seed` makes the hash unpredictable.
     ///
     /// # Panics
     /// If a rule has a count of 1, or there are more than 65,000 rules.
@@ -224,7 +228,7 @@ impl History {
         let limits: Box<[HistoryLimits]> = std::iter::once(default).chain(rules).collect();
         assert!(limits.len() <= 65_000, "rules have numbers of 16 bits");
         let some_off = limits.iter().any(|limits| limits.count_max == 0);
-        // A hash in a place that it does not belong to stands for none.
+        // A hash at an index that it does not belong to marks an empty entry.
         let off = if some_off { (0..OFF_MAX as u64).map(|at| !at).collect() } else { Box::default() };
         let segment_bytes = (settings.total_bytes_max / SEGMENTS).clamp(SEGMENT_BYTES.0, SEGMENT_BYTES.1);
         History {
@@ -243,19 +247,19 @@ impl History {
         }
     }
 
-    /// Whether no subject has a history.
+    /// Returns whether no subject has a history.
     pub fn is_off(&self) -> bool {
         self.is_off
     }
 
-    /// Keeps a message that was given this number and this offset. If the offset does not follow that of the
-    /// subject's last message, the subject was created anew and what was kept of it before goes.
+    /// Retains a message with this number and offset. If the offset does not follow that of the subject's last message,
+    /// the subject was created anew, and its earlier events are dropped.
     pub fn record(&mut self, now: ClockReading, seq: Seq, offset: u32, message: &Message) {
         self.record_in(SubjectRunKey::from(&message.subject), None, now, seq, offset, message.into());
     }
 
-    /// The same of a message that belongs to a streak. Gives the number of the subject's slot, if it has one: with it the subject
-    /// is found sooner the next time, if it still stands there.
+    /// Does the same for a message of a subject run. Returns the subject's slot, if it has one, as a hint that speeds
+    /// up the next look-up.
     pub fn record_in(
         &mut self,
         key: SubjectRunKey<'_>,
@@ -277,8 +281,8 @@ impl History {
         Some(id.0)
     }
 
-    /// Keeps `count` messages of one subject that were published at one time: plain ones, whose numbers and offsets follow
-    /// each other. `entries` is what stands of them in a RUN.
+    /// Retains `count` plain messages of one subject that were published at one time, with consecutive numbers and
+    /// offsets. `entries` are their entries in a RUN.
     pub fn record_run(
         &mut self,
         key: SubjectRunKey<'_>,
@@ -316,8 +320,8 @@ impl History {
         }
     }
 
-    /// The slot of the subject, made if need be; perhaps the one that is given. `None` if it has no history, or there is no room
-    /// for one.
+    /// Returns the slot of the subject, adding it if needed; perhaps the given one. `None` if it has no history, or
+    /// there is no room for it.
     fn slot_of(
         &mut self,
         (key, slot): (SubjectRunKey<'_>, Option<SlotId>),
@@ -344,7 +348,7 @@ impl History {
         Some(id)
     }
 
-    /// The slot of a subject, made if need be. `None` if it has no history, or there is no room for one.
+    /// Returns the slot of a subject, adding it if needed. `None` if it has no history, or there is no room for it.
     fn enter(&mut self, text: &[u8], offset: u32, seq: Seq) -> Option<SlotId> {
         let hash = self.subjects.hash(text);
         if let Some(id) = self.subjects.find(hash, text) {
@@ -359,7 +363,8 @@ impl History {
         Some(self.subjects.insert(hash, text, rule, offset, seq))
     }
 
-    /// Appends to the subject in this slot. If that is too large for one of the bounds, nothing before it is kept either.
+    /// Appends to the subject in this slot. If that exceeds one of the limits by itself, no earlier events are retained
+    /// either.
     fn append(
         &mut self,
         now: ClockReading,
@@ -377,7 +382,7 @@ impl History {
         }
     }
 
-    /// False if it is too large.
+    /// Appends as [`History::append`] does. Returns false if the entries are too large.
     fn try_append(
         &mut self,
         now: ClockReading,
@@ -427,7 +432,7 @@ impl History {
             }
             self.log.open(bytes);
         }
-        // Making room may take events of this very subject, and the segment just opened is never taken.
+        // Making room may evict events of this very subject, but never the segment just opened.
         let push_bytes = self.subjects.push_bytes(id);
         if push_bytes != 0 && !self.make_room(push_bytes, Some(id)) {
             self.totals.evicted += u64::from(entries.count);
@@ -440,8 +445,8 @@ impl History {
         true
     }
 
-    /// Takes the oldest runs of a subject of which nothing is to be given out any more once there are so many events more,
-    /// which count so many bytes: the younger ones fill its bounds.
+    /// Removes the oldest runs of a subject that exceed its limits once `coming` events of `coming_bytes` bytes are
+    /// added.
     fn replace(&mut self, id: SlotId, coming: usize, coming_bytes: usize) {
         loop {
             let slot = self.subjects.slot(id);
@@ -461,7 +466,7 @@ impl History {
         }
     }
 
-    /// The rule of a subject that is not in the table; `None` if it has no history.
+    /// Returns the rule of a subject that is not in the table; `None` if it has no history.
     fn rule_of(&mut self, hash: u64, text: &[u8]) -> Option<u16> {
         let place = hash as usize % OFF_MAX;
         if self.off.get(place) == Some(&hash) {
@@ -475,8 +480,9 @@ impl History {
         Some(rule as u16)
     }
 
-    /// Frees memory until `bytes` more are within the limit: packs what is half empty, else gives up the oldest segment.
-    /// The slot `retained` stays even without events. False if there is nothing more to free.
+    /// Frees memory until `bytes` more are within the limit. It compacts a segment with much garbage if there is one,
+    /// and otherwise evicts the oldest segment. The slot `retained` stays even without events. Returns false if there
+    /// is nothing more to free.
     fn make_room(&mut self, bytes: usize, retained: Option<SlotId>) -> bool {
         while self.total_bytes_max < self.bytes() + bytes {
             if !self.log.compact(&mut self.subjects) && !self.evict_segment(retained) {
@@ -486,11 +492,11 @@ impl History {
         true
     }
 
-    /// Gives up all events in the oldest segment. False if there is none, or it holds no event.
+    /// Evicts all events in the oldest segment. Returns false if there is none, or it holds no event.
     fn evict_segment(&mut self, retained: Option<SlotId>) -> bool {
         let Some(first) = self.log.first() else { return false };
         let mut evicted = false;
-        // The segment goes, or is emptied, with the last of its events.
+        // The log removes or empties the segment with the last of its events.
         while let Some((place, record)) = self.log.oldest(&self.subjects, usize::MAX)
             && place.segment == first
         {
@@ -504,7 +510,7 @@ impl History {
         evicted
     }
 
-    /// Takes the oldest run from a subject and says how many events that were; `None` if there is none.
+    /// Removes the oldest run from a subject and returns the number of its events; `None` if there is none.
     fn take_oldest(&mut self, id: SlotId) -> Option<u64> {
         let place = self.subjects.slot(id).runs().front()?.place;
         let (record, _) = self.log.record(place);
@@ -520,7 +526,7 @@ impl History {
         }
     }
 
-    /// Takes the events from a subject that are older than `time`.
+    /// Removes the events of a subject that are older than `time`.
     fn expire(&mut self, id: SlotId, time: Duration) {
         while let Some(oldest) = self.subjects.slot(id).runs().front()
             && self.log.instant(oldest.place) + time < self.now
@@ -529,9 +535,9 @@ impl History {
         }
     }
 
-    /// Lets events leave that are older than all rules allow, a limited number with each call. To be called once per turn of the
-    /// loop; costs nothing when there is nothing to do. Events that are too old by their own rule are not given
-    /// out in any case.
+    /// Removes events that are older than all rules allow, a limited number with each call. The peer calls it once per
+    /// turn of the loop; it costs nothing when nothing is due. Readers never get events that are too old by their own
+    /// rule.
     pub fn on_tick(&mut self, now: Instant) {
         self.now = self.now.max(now);
         if self.now <= self.fresh_until {
@@ -540,7 +546,7 @@ impl History {
         for _ in 0..EXPIRE_STEPS {
             let Some((_, record)) = self.log.oldest(&self.subjects, EXPIRE_STEPS) else { return };
             if self.now <= record.instant + self.time_max {
-                // What comes later is younger.
+                // Later records are younger.
                 self.fresh_until = record.instant + self.time_max;
                 return;
             }
@@ -549,12 +555,12 @@ impl History {
         }
     }
 
-    /// Bytes allocated for events, subjects and tables, with an allowance for the allocator.
+    /// Returns the bytes allocated for events, subjects and tables, with an allowance for the allocator.
     pub fn bytes(&self) -> usize {
         self.subjects.bytes() + self.log.bytes()
     }
 
-    /// What is kept of a subject; `None` if that is nothing.
+    /// Returns the retained events of a subject; `None` if there are none.
     pub fn retained(&self, subject: &[u8]) -> Option<RetainedEvents<'_>> {
         if self.is_off {
             return None;
@@ -563,9 +569,9 @@ impl History {
         RetainedEvents::new(self, self.subjects.slot(id))
     }
 
-    /// Up to `limit` subjects that match `pattern`, with what is selected of them. `from` is 0 at first, then what the
-    /// listing before gave as next. A subject that is in the history all the time is listed exactly once. One call looks at a limited
-    /// number of subjects, so a listing that is not the last may hold few, or none.
+    /// Returns up to `limit` subjects that match `pattern`, with their selected spans. `from` is 0 at first, then the
+    /// `next` of the previous listing. A subject that is in the history throughout is listed exactly once. One call
+    /// visits a limited number of subjects, so a listing that is not the last may hold few, or none.
     pub fn list(&self, pattern: &Pattern, selection: Selection, from: u32, limit: usize) -> Listing {
         let listed = |slot| {
             let span = RetainedEvents::new(self, slot)?.select(selection)?;
@@ -593,7 +599,8 @@ impl History {
         listing
     }
 
-    /// The first `limit` subjects that match, in their order, for people, and how many more there are. Looks at all.
+    /// Returns the first `limit` subjects that match, in order, for display, and the number of further ones. Visits all
+    /// subjects.
     pub fn rows(&self, pattern: &Pattern, limit: usize) -> (Vec<HistoryRow>, u64) {
         let mut first: BTreeMap<&[u8], &Slot> = BTreeMap::new();
         let mut omitted = 0;
@@ -618,7 +625,8 @@ impl History {
         (first.into_values().filter_map(row).collect(), omitted)
     }
 
-    /// The bytes that each event of a subject counts, from the oldest, those included that are not given out any more.
+    /// Returns the bytes that each event of a subject counts, from the oldest, including events that readers no longer
+    /// get.
     fn counted(&self, slot: &Slot) -> impl Iterator<Item = usize> {
         slot.runs().iter().flat_map(|run| {
             let (record, entries) = self.log.record(run.place);
@@ -631,7 +639,7 @@ impl History {
         })
     }
 
-    /// The whole history, for people.
+    /// Returns the totals of the history, for display.
     pub fn totals(&self) -> HistoryTotals {
         HistoryTotals { subjects: self.subjects.len() as u64, bytes: self.bytes() as u64, ..self.totals }
     }

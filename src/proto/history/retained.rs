@@ -1,4 +1,4 @@
-//! What is kept of a subject, for whoever reads it: what is too old or beyond the bounds left out.
+//! The reader's view of a subject's retained events, without those that are too old or beyond the limits.
 
 use super::log::LogRecord;
 use super::subjects::{EventRun, Slot};
@@ -8,14 +8,14 @@ use crate::seqno::Seq;
 use crate::time::{Instant, WallTime};
 use crate::wire::entry::{self, EntryParts};
 
-/// What is kept of one subject: at least one event, none of them too old.
+/// Retained events of one subject: at least one, none of them too old.
 #[derive(Clone, Copy)]
 pub struct RetainedEvents<'a> {
     history: &'a History,
     slot: &'a Slot,
-    /// Events at the front that are too old.
+    /// Number of events at the front that are too old.
     pub(super) skipped: usize,
-    /// The events.
+    /// Span of the events.
     pub span: HistorySpan,
 }
 
@@ -33,7 +33,7 @@ impl<'a> RetainedEvents<'a> {
             skipped = slot.count_before(young);
         }
         skipped = skipped.max(slot.len().saturating_sub(limits.count_max));
-        // The oldest run may hold events beyond the bound.
+        // The oldest run may hold events beyond the limit.
         if limits.bytes_max < slot.bytes {
             let mut bytes = slot.bytes;
             let is_beyond = |counted: &usize| {
@@ -56,17 +56,17 @@ impl<'a> RetainedEvents<'a> {
         Some(retained)
     }
 
-    /// How many events; at least 1.
+    /// Returns the number of events; at least 1.
     pub fn len(&self) -> usize {
         self.slot.len() - self.skipped
     }
 
-    /// Never: what is kept is at least one event.
+    /// Returns false: there is at least one event.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The event with this index, from the oldest.
+    /// Returns the event with this index, from the oldest.
     ///
     /// # Panics
     /// If there are fewer events.
@@ -84,22 +84,22 @@ impl<'a> RetainedEvents<'a> {
         RetainedEvent { seq, offset: record.offset.wrapping_add(within as u32), time, event, reply, headers, payload }
     }
 
-    /// The index of the event after the one with offset `n`; beyond the last if there is none.
+    /// Returns the index of the event after the one with offset `n`; beyond the last if there is none.
     pub fn index_after(&self, n: u32) -> usize {
         n.wrapping_add(1).wrapping_sub(self.span.first) as usize
     }
 
-    /// The index of the first event whose number is `seq` or higher.
+    /// Returns the index of the first event whose number is `seq` or higher.
     pub fn index_of(&self, seq: Seq) -> usize {
         partition(self.len(), |index| self.held(index).seq < seq)
     }
 
-    /// The index after the last event whose number is `seq` or lower.
+    /// Returns the index after the last event whose number is `seq` or lower.
     pub fn index_past(&self, seq: Seq) -> usize {
         partition(self.len(), |index| self.held(index).seq <= seq)
     }
 
-    /// The part that is selected, if it has any event.
+    /// Returns the selected part, if it has any event.
     pub fn select(&self, selection: Selection) -> Option<HistorySpan> {
         let newest = selection.newest.map_or(0, |newest| self.len().saturating_sub(newest as usize));
         let young = selection.age.map_or(0, |age| {
@@ -119,16 +119,16 @@ impl<'a> RetainedEvents<'a> {
     }
 }
 
-/// An event where it lies in the log.
+/// An event at its location in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetainedEvent<'a> {
-    /// Its number.
+    /// Its sequence number.
     pub seq: Seq,
     /// Its offset.
     pub offset: u32,
-    /// When it was published.
+    /// Time of publication.
     pub time: WallTime,
-    /// Whether it is a journalled event.
+    /// True if it is a journalled event.
     pub event: bool,
     /// The reply subject; empty if there is none.
     pub reply: &'a [u8],
@@ -139,7 +139,7 @@ pub struct RetainedEvent<'a> {
 }
 
 impl RetainedEvent<'_> {
-    /// Bytes of payload, headers and reply subject.
+    /// Returns the bytes of payload, headers and reply subject.
     pub fn body_bytes(&self) -> usize {
         self.reply.len() + self.headers.len() + self.payload.len()
     }
@@ -147,7 +147,7 @@ impl RetainedEvent<'_> {
 
 #[cfg(test)]
 impl RetainedEvent<'_> {
-    /// A copy of it, as it is read from an answer.
+    /// Returns a copy of the event, as a client reads it from an answer.
     pub fn event(&self, subject: &crate::subject::Subject) -> super::HistoryEvent {
         use crate::message::{Headers, Message};
         use bytes::Bytes;
@@ -163,7 +163,7 @@ impl RetainedEvent<'_> {
     }
 }
 
-/// How many of the first numbers below `len` fulfil a condition that none fulfils after one that does not.
+/// Returns the number of indices below `len` that fulfil `condition`, which must hold for a prefix of them.
 fn partition(len: usize, condition: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, len);
     while low < high {

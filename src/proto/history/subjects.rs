@@ -1,9 +1,9 @@
-//! The table of subjects that have events in the history: a subject to its slot, and in the slot the place of each run of
+//! Table of subjects with events in the history. It maps a subject to its slot, which keeps the location of each run of
 //! events.
 //!
-//! A slot keeps its number as long as its subject stays, for the log's records name it. Slots stand in chunks; a chunk
-//! without subjects is given back, and new subjects go into the lowest chunk with room, so that the memory of a flood of
-//! subjects does not stay. The index is cut into shards that grow one at a time.
+//! A slot keeps its number while its subject stays, because the log's records name it. Slots are allocated in chunks. A
+//! chunk without subjects is freed, and new subjects go into the lowest chunk with room. A flood of subjects therefore
+//! does not retain memory. The index is cut into shards that grow one at a time.
 
 use crate::seqno::Seq;
 use foldhash::quality::FixedState;
@@ -12,21 +12,21 @@ use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::mem::size_of;
 
-/// Shards of the index: bounds the longest pause for growth to 1/64 of the subjects.
+/// Number of shards of the index; it bounds the longest pause for growth to 1/64 of the subjects.
 const SHARDS: usize = 64;
-/// Slots in a chunk: what the table grows by.
+/// Number of slots in a chunk, the unit of growth.
 const CHUNK: usize = 256;
-/// What the allocator is taken to need for each piece of memory, beside the bytes asked for.
+/// Assumed overhead of the allocator for each allocation, in bytes.
 const ALLOCATION_BYTES: usize = 16;
-/// The smallest list of runs that is ever made smaller.
+/// Minimum size of a list of runs that is ever shrunk.
 const RUNS_SHRUNK_MIN: usize = 16;
 
-/// Where a record stands in the log.
+/// Location of a record in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordLocation {
     /// The segment.
     pub segment: u32,
-    /// The byte of the segment at which it begins.
+    /// Byte of the segment at which it begins.
     pub at: u32,
 }
 
@@ -34,86 +34,86 @@ pub(super) struct RecordLocation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EventRun {
     pub place: RecordLocation,
-    /// The offset of the first of them.
+    /// Offset of the first of them.
     pub offset: u32,
 }
 
-/// The number of a subject in the table.
+/// Number of a subject's slot in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotId(pub u32);
 
-/// One subject.
+/// A subject with its events.
 pub(super) struct Slot {
     text: Box<[u8]>,
     hash: u64,
-    /// The events, from the oldest to the newest, whose offsets follow each other.
+    /// Runs of events, from the oldest to the newest, whose offsets follow each other.
     runs: VecDeque<EventRun>,
-    /// The number of the newest event.
+    /// Sequence number of the newest event.
     pub last_seq: Seq,
     /// Bytes of the events, as they count.
     pub bytes: usize,
-    /// The offset of the oldest event; or of the one to come, if there is none.
+    /// Offset of the oldest event, or of the next one if there is none.
     first: u32,
-    /// The offset of the one to come.
+    /// Offset of the next event.
     next: u32,
-    /// Which limits hold.
+    /// Index of the limits that apply.
     pub rule: u16,
 }
 
 impl Slot {
-    /// The subject.
+    /// Returns the subject.
     pub fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// How many events.
+    /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.next.wrapping_sub(self.first) as usize
     }
 
-    /// The runs, from the oldest.
+    /// Returns the runs, from the oldest.
     pub fn runs(&self) -> &VecDeque<EventRun> {
         &self.runs
     }
 
-    /// How many events a run of this subject has.
+    /// Returns the number of events of a run.
     pub fn count_of(&self, index: usize) -> usize {
         let end = self.runs.get(index + 1).map_or(self.next, |run| run.offset);
         end.wrapping_sub(self.runs[index].offset) as usize
     }
 
-    /// How many events there are before this run.
+    /// Returns the number of events before this run.
     pub fn count_before(&self, index: usize) -> usize {
         self.runs[index].offset.wrapping_sub(self.first) as usize
     }
 
-    /// The run that the event with this index, from the oldest, is in, and its index there.
+    /// Returns the run of the event with this index, from the oldest, and the event's index in it.
     pub fn find(&self, index: usize) -> (EventRun, usize) {
         let run = self.runs.partition_point(|run| run.offset.wrapping_sub(self.first) as usize <= index) - 1;
         (self.runs[run], index - self.count_before(run))
     }
 
-    /// The offset of the event that comes next.
+    /// Returns the offset of the next event.
     pub fn next_offset(&self) -> u32 {
         self.next
     }
 
-    /// Says which offset comes next, of a subject without events.
+    /// Sets the offset of the next event of a subject without events.
     pub fn begin_at(&mut self, offset: u32) {
         assert!(self.runs.is_empty(), "offsets follow each other");
         (self.first, self.next) = (offset, offset);
     }
 
-    /// Whether `place` is that of the run with this first offset.
+    /// Returns whether `place` is that of the run with this first offset.
     pub fn holds(&self, offset: u32, place: RecordLocation) -> bool {
         self.index_of(offset).is_some_and(|index| self.runs[index].place == place)
     }
 
-    /// The run with this first offset.
+    /// Returns the index of the run with this first offset.
     fn index_of(&self, offset: u32) -> Option<usize> {
         // Offsets count modulo 2^32; there are fewer events than that.
         let wanted = offset.wrapping_sub(self.first);
-        // Who asks goes through the log from its oldest record: it is the first run, or has left already.
+        // The caller visits the log from its oldest record: the run is the first one, or has left already.
         if wanted == 0 || self.len() <= wanted as usize {
             return (wanted == 0 && !self.runs.is_empty()).then_some(0);
         }
@@ -121,35 +121,36 @@ impl Slot {
     }
 }
 
-/// Some slots, or none and no memory.
+/// A number of slots, or an empty chunk without memory.
 #[derive(Default)]
 struct SlotChunk {
     slots: Box<[Option<Slot>]>,
-    /// A bit for each slot in use.
+    /// One bit for each slot, set if it is in use.
     used: [u64; CHUNK / 64],
 }
 
 impl SlotChunk {
-    /// The first slot that is not in use.
+    /// Returns the first slot that is not in use.
     fn vacant(&self) -> Option<usize> {
         let word = self.used.iter().position(|word| *word != u64::MAX)?;
         Some(word * 64 + self.used[word].trailing_ones() as usize)
     }
 }
 
-/// See the head of this file.
+/// Table described at the head of this file.
 pub(super) struct SubjectTable {
     hasher: FixedState,
     shards: Box<[HashTable<SlotId>]>,
     chunks: Vec<SlotChunk>,
-    /// No chunk below this one has room.
+    /// Lower bound of the chunks with room.
     roomy: usize,
     len: usize,
     bytes: usize,
 }
 
 impl SubjectTable {
-    /// An empty table; `seed` makes the places in the index unpredictable for whoever chooses the subjects.
+    /// Creates an empty table; `seed` makes the locations in the index unpredictable for those that choose the
+    /// subjects.
     pub fn new(seed: u64) -> SubjectTable {
         SubjectTable {
             hasher: FixedState::with_seed(seed),
@@ -161,22 +162,22 @@ impl SubjectTable {
         }
     }
 
-    /// Subjects in the table.
+    /// Returns the number of subjects.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes allocated, with an allowance for the allocator: what grows with subjects and events.
+    /// Returns the bytes allocated for subjects and events, with an allowance for the allocator.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The hash that the other functions want.
+    /// Returns the hash that the other functions expect.
     pub fn hash(&self, text: &[u8]) -> u64 {
         self.hasher.hash_one(text)
     }
 
-    /// The slot of a subject.
+    /// Returns the slot of a subject.
     pub fn find(&self, hash: u64, text: &[u8]) -> Option<SlotId> {
         self.shards[shard_of(hash)]
             .find(hash, |id| {
@@ -186,20 +187,20 @@ impl SubjectTable {
             .copied()
     }
 
-    /// The slot with this number.
+    /// Returns the slot with this number.
     pub fn slot(&self, id: SlotId) -> &Slot {
         slot_at(&self.chunks, id)
     }
 
-    /// The slot with this number, to change what is public of it.
+    /// Returns the slot with this number, for changes of its public fields.
     pub fn slot_mut(&mut self, id: SlotId) -> &mut Slot {
         slot_at_mut(&mut self.chunks, id)
     }
 
-    /// The most bytes that one more subject can allocate.
+    /// Returns the maximum number of bytes that one more subject can allocate.
     pub fn insert_bytes(&self, hash: u64, text: &[u8]) -> usize {
         let shard = &self.shards[shard_of(hash)];
-        // While a shard grows, the old and the new one exist side by side.
+        // While a shard grows, the old and the new one exist together.
         let index = if shard.len() < shard.capacity() { 0 } else { (2 * shard.allocation_size()).max(64) };
         index + chunk_bytes() + text.len() + ALLOCATION_BYTES
     }
@@ -259,13 +260,14 @@ impl SubjectTable {
         self.bytes = self.bytes - before + shard.allocation_size();
     }
 
-    /// The bytes that one more run of a subject will allocate here, for the old list and the new one exist side by side.
+    /// Returns the bytes that one more run of a subject will allocate here; the old and the new list exist together
+    /// meanwhile.
     pub fn push_bytes(&self, id: SlotId) -> usize {
         let runs = &self.slot(id).runs;
         if runs.len() < runs.capacity() { 0 } else { runs_next(runs) * size_of::<EventRun>() + ALLOCATION_BYTES }
     }
 
-    /// Adds the newest events of a subject: so many, up to this number, which count so many bytes.
+    /// Adds the newest `count` events of a subject, up to the number `last_seq`, which count `bytes`.
     pub fn push(&mut self, id: SlotId, place: RecordLocation, count: u16, last_seq: Seq, bytes: usize) {
         let slot = slot_at_mut(&mut self.chunks, id);
         if slot.runs.len() == slot.runs.capacity() {
@@ -279,7 +281,7 @@ impl SubjectTable {
         slot.bytes += bytes;
     }
 
-    /// Takes the oldest run from a subject, whose events count so many bytes.
+    /// Removes the oldest run of a subject, whose events count `bytes`.
     pub fn pop(&mut self, id: SlotId, bytes: usize) {
         let slot = slot_at_mut(&mut self.chunks, id);
         slot.runs.pop_front().expect("the oldest run was looked at before");
@@ -292,20 +294,20 @@ impl SubjectTable {
         }
     }
 
-    /// A run has moved within the log.
+    /// Updates the location of a run that has moved within the log.
     pub fn relocate(&mut self, id: SlotId, offset: u32, place: RecordLocation) {
         let slot = slot_at_mut(&mut self.chunks, id);
         let index = slot.index_of(offset).expect("only what is live moves");
         slot.runs[index].place = place;
     }
 
-    /// The slot with this number, if it is in use.
+    /// Returns the slot with this number, if it is in use.
     pub fn get(&self, id: SlotId) -> Option<&Slot> {
         self.chunks.get(id.0 as usize / CHUNK)?.slots.get(id.0 as usize % CHUNK)?.as_ref()
     }
 
-    /// Up to `steps` places for subjects from number `from` on, with the subjects that are in them; and where to
-    /// go on, unless that was the end.
+    /// Returns the subjects in up to `steps` slots from number `from` on, and the start of the next scan unless this
+    /// was the end.
     pub fn scan(&self, from: u32, steps: usize) -> (impl Iterator<Item = (SlotId, &Slot)>, Option<u32>) {
         let end = self.chunks.len() * CHUNK;
         let start = (from as usize).min(end);
@@ -317,13 +319,13 @@ impl SubjectTable {
         (slots, (stop < end).then_some(stop as u32))
     }
 
-    /// All subjects, in no particular order, which yet is the same in each run.
+    /// Returns all subjects. The order is arbitrary, yet the same in each run.
     pub fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.chunks.iter().flat_map(|chunk| chunk.slots.iter().flatten())
     }
 }
 
-/// The number of runs to make room for next: one alone, then a quarter more, so that little is unused.
+/// Returns the next number of runs to reserve: one alone, then a quarter more, so that little is unused.
 fn runs_next(runs: &VecDeque<EventRun>) -> usize {
     match runs.capacity() {
         0 => 1,
@@ -342,7 +344,8 @@ fn chunk_bytes() -> usize {
     CHUNK * size_of::<Option<Slot>>() + ALLOCATION_BYTES
 }
 
-/// From bits that the shard's own table does not use: it takes the lowest for the bucket and the highest seven as tag.
+/// Returns the shard of a hash. It uses bits that the shard's own table does not: that takes the lowest for the bucket
+/// and the highest seven as tag.
 fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }
@@ -355,12 +358,12 @@ fn slot_at_mut(chunks: &mut [SlotChunk], id: SlotId) -> &mut Slot {
     chunks[id.0 as usize / CHUNK].slots[id.0 as usize % CHUNK].as_mut().expect("only slots in use have numbers")
 }
 
-// What a subject costs beyond its text and its runs.
+// Size of a subject beyond its text and its runs.
 const _: () = assert!(size_of::<Option<Slot>>() <= 88);
 
 #[cfg(test)]
 impl SubjectTable {
-    /// What `bytes` has to be, counted anew.
+    /// Returns the value that `bytes` must have, computed from the tables.
     pub fn allocated_bytes(&self) -> usize {
         let chunk = |chunk: &SlotChunk| if chunk.slots.is_empty() { 0 } else { chunk_bytes() };
         let slot = |slot: &Slot| slot.text.len() + ALLOCATION_BYTES + runs_bytes(&slot.runs);

@@ -1,4 +1,5 @@
-//! The history against a slow twin that keeps a list for each subject, against its limits, and through the seed's polls.
+//! The history against a slow twin that keeps a list for each subject, against its limits, and through the polls of the
+//! seed.
 
 use super::*;
 use crate::message::{Dseq, Epoch, Headers};
@@ -29,7 +30,7 @@ fn seq(frame: u64, count: u64) -> Seq {
     Seq::new((frame << 35) + count).unwrap()
 }
 
-/// A message whose content names it.
+/// Returns a message whose content names it.
 fn message(name: &str, text: &str) -> Message {
     Message::new(subject(name), text.to_owned())
 }
@@ -42,13 +43,13 @@ fn record(history: &mut History, name: &str, first: u32, count: u32) {
     }
 }
 
-/// The parts of the answer to a question, as others read them.
+/// Returns the parts of the answer to a question, as clients read them.
 fn ask(history: &History, question: &Question) -> Vec<AnswerContent> {
     let parts = question::answer(history, Epoch::new(5).unwrap(), Dseq(1), &question.encode());
     parts.iter().map(|part| Answer::decode(part).unwrap().content).collect()
 }
 
-/// The answer to a poll with offset `n` for up to `count` events.
+/// Returns the answer to a poll with offset `n` for up to `count` events.
 fn poll_many(history: &History, name: &str, n: u32, count: u16) -> PollAnswer {
     let poll = Poll { subject: subject(name), offset: n, count };
     match &ask(history, &Question::Poll(vec![poll]))[..] {
@@ -57,7 +58,7 @@ fn poll_many(history: &History, name: &str, n: u32, count: u16) -> PollAnswer {
     }
 }
 
-/// The case of a poll with offset `n`, what is kept, and the offset of the event that is given out.
+/// Returns the case of a poll with offset `n`, the retained span, and the offset of the returned event.
 fn poll(history: &History, name: &str, n: u32) -> (PollCase, Option<HistorySpan>, Option<u32>) {
     let answer = poll_many(history, name, n, 1);
     (answer.case, answer.span, answer.events.first().map(|event| event.offset))
@@ -92,7 +93,7 @@ fn a_history_that_is_off_keeps_nothing() {
     assert_eq!((history.totals().events, history.retained(b"a").is_none()), (0, true));
 }
 
-/// The events that are left of five with these limits.
+/// Returns the number of events left of five with these limits.
 fn count_retained_of_five(limits: &HistorySettings, after: u64) -> u64 {
     let mut history = History::new(limits, 1);
     for offset in 0..5 {
@@ -316,8 +317,8 @@ impl Twin {
     }
 }
 
-/// What is kept is always what the twin keeps, or, once the limit of all bytes was reached, the newest part of it over all
-/// subjects.
+/// The retained events equal the twin's. Once the limit of all bytes is reached, they are the newest part of those over
+/// all subjects.
 /// Proves: W92
 #[test]
 fn the_history_is_its_twin() {
@@ -350,7 +351,7 @@ fn the_history_is_its_twin() {
                     let bytes = [0, 10, 100, rng.below(6000)][rng.below(4) as usize];
                     Message::new(subject(&name), vec![step as u8; bytes as usize])
                 };
-                // Some are published together.
+                // Some messages are published together.
                 let mut messages = vec![message()];
                 if step % 5 == 0 {
                     messages.extend((0..step / 5 % 90).map(|_| message()));
@@ -362,7 +363,7 @@ fn the_history_is_its_twin() {
                 let limits = history.limits[rule.map_or(0, |rule| rule + 1)];
                 let now = at(nanos);
                 if let [message] = &messages[..] {
-                    // Where the subject may stand: from before, or anywhere.
+                    // The slot hint is absent, an earlier one, or arbitrary.
                     let slot = [None, slots.get(&name).copied(), Some(rng.below(300) as u32)][rng.below(3) as usize];
                     let key = SubjectRunKey::from(&message.subject);
                     let slot = history.record_in(key, slot, now, seq(1, first), *offset, message.into());
@@ -427,7 +428,7 @@ fn check_subject(history: &History, twin: &Twin, name: &str, is_tight: bool, con
     }
 }
 
-/// Nothing is missing that is newer than anything kept.
+/// Checks that no missing event is newer than any retained one.
 fn assert_oldest_first(history: &History, twin: &Twin) {
     let (mut missing, mut retained) = (Instant::ZERO, Instant::from_nanos(u64::MAX));
     for (name, list) in &twin.lists {
@@ -440,7 +441,7 @@ fn assert_oldest_first(history: &History, twin: &Twin) {
     assert!(missing <= retained, "{missing:?} {retained:?}");
 }
 
-/// The tables agree with each other.
+/// Checks that the tables agree with each other.
 fn assert_consistent(history: &History) {
     let slots = || history.subjects.iter();
     assert_eq!(slots().count(), history.subjects.len());

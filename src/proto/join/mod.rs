@@ -1,12 +1,13 @@
-//! Late join: what a subscriber does to begin in a known place with every publisher, and to get what was published before.
+//! Late join: a subscriber begins at a known point of every publisher's stream, and gets messages published earlier.
 //!
-//! [`Join`] runs on the side of the client. It asks each known publisher's history for its subjects, and in a recovery
-//! phase of seed 000 for the events of each, from n0 to n1. What comes live of that publisher meanwhile is held; then the
-//! seam is closed: what the history has given already is dropped, and nothing between is missed in silence.
+//! [`Join`] runs in the client. It asks each known publisher's history for its subjects, and in a recovery phase of
+//! seed 000 for the events of each, from n0 to n1. It holds live messages of that publisher meanwhile. Then it splices
+//! both: it drops live messages that the history supplied, and reports every loss in between.
 //!
-//! The seam holds because the subscription was active before the question. What the publisher had multicast by the time of its
-//! answer is in its history, as far as that keeps it; whatever it sends later is first heard of later, and so is owed to
-//! the subscription. What was under way meanwhile comes from either side, or from both; numbers tell which.
+//! The splice is complete because the subscription was active before the question. Messages that the publisher had
+//! multicast by the time of its answer are in its history, as far as that retains them. Later messages are first heard
+//! later, and so are owed to the subscription. Messages in flight come from either side, or from both; their numbers
+//! tell which are duplicates.
 
 mod part;
 mod splice;
@@ -25,26 +26,26 @@ use splice::Splices;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-/// Questions without an answer at the same time: each answer has about one megabyte at most.
+/// Maximum number of unanswered questions at a time: each answer has at most about one megabyte.
 const ASKED_MAX: usize = 8;
-/// Subjects in one question of kind LIST.
+/// Maximum number of subjects in one question of kind LIST.
 const LIST_MAX: u16 = 1024;
-/// Subjects in one question of kind POLL.
+/// Maximum number of subjects in one question of kind POLL.
 const POLL_MAX: usize = 256;
-/// How often a question is asked that stays without answer, or whose answer brings nothing new.
+/// Number of attempts for a question that stays unanswered, or whose answer brings nothing new.
 const ATTEMPTS: u32 = 3;
-/// Live events that are held for publishers whose histories are being read, and their bytes. Then no more are to be
-/// handed in.
+/// Maximum number of live events held while histories are read, and of their bytes. Beyond it the caller must pass no
+/// more.
 const HELD_MAX: (usize, usize) = (65_536, 64 << 20);
-/// Subjects of all publishers together that are asked for.
+/// Maximum number of subjects of all publishers together.
 const SUBJECTS_MAX: usize = 1_000_000;
 
-/// Why nothing, or not all, came from a publisher's history.
+/// Reason for which a publisher's history supplied nothing, or not everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinFailure {
-    /// A question stayed without answer.
+    /// A question stayed unanswered.
     QuestionFailure(QuestionFailure),
-    /// It refused.
+    /// The publisher refused.
     Refused(Refused),
     /// There are more subjects than one subscription can begin with: 1,000,000.
     TooManySubjects,
@@ -62,95 +63,96 @@ impl fmt::Display for JoinFailure {
     }
 }
 
-/// Where a subscription begins with one publisher.
+/// Start of a subscription with one publisher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Baseline {
     /// The publisher.
     pub publisher: Publisher,
-    /// The highest datagram that it had multicast when it answered: everything later is delivered, or told as missing.
+    /// Highest datagram that it had multicast when it answered: everything later is delivered, or reported as missing.
     /// `None` if it has not answered.
     pub after: Option<Dseq>,
-    /// Messages of its history that were handed on.
+    /// Number of messages delivered from its history.
     pub replayed: u64,
-    /// Why there are none, or not all that were asked for.
+    /// Reason for which messages that were requested are missing, or all of them.
     pub unjoined: Option<JoinFailure>,
 }
 
-/// Where a subscription begins: with all publishers that were known when it was made.
+/// Start of a subscription with all publishers that were known when it was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Joined {
-    /// In the order in which they became known.
+    /// Baselines in the order in which the publishers became known.
     pub baselines: Vec<Baseline>,
 }
 
 impl Joined {
-    /// Whether every publisher has said where the subscription begins.
+    /// Returns whether every publisher has reported its baseline.
     pub fn is_established(&self) -> bool {
         self.baselines.iter().all(|baseline| baseline.after.is_some())
     }
 
-    /// Messages of all histories that were handed on.
+    /// Returns the number of messages delivered from all histories.
     pub fn replayed(&self) -> u64 {
         self.baselines.iter().map(|baseline| baseline.replayed).sum()
     }
 }
 
-/// What a subscriber gets.
+/// An event for the subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JoinEvent {
     /// A message, from a history or live.
     Message(Delivery),
     /// A loss, in a history or live.
     Loss(Loss),
-    /// The subscription has begun with all publishers that were known when it was made; all that follows is live, but for
-    /// the histories of publishers that become known later.
+    /// The subscription has begun with all publishers that were known when it was made. Later events are live, except
+    /// for the histories of publishers that become known later.
     Joined(Joined),
 }
 
-/// A publisher.
+/// State of one publisher.
 #[derive(Debug)]
 struct JoinSource {
     baseline: Baseline,
-    /// The pattern whose subjects are being listed; beyond the last one all are.
+    /// Index of the pattern whose subjects are being listed; all are listed if it is beyond the last.
     pattern: usize,
-    /// Where to go on listing.
+    /// Start of the next listing.
     from: u32,
-    /// Subjects to be polled, and those that the present question is about.
+    /// Subjects to be polled, and those of the current question.
     parts: VecDeque<SubjectReplay>,
     asked: Vec<SubjectReplay>,
     is_asked: bool,
-    /// The number of the next part of the answer.
+    /// Number of the next part of the answer.
     part: u16,
     attempts: u32,
-    /// Whether the question at hand has brought anything new.
+    /// True if the current question has brought anything new.
     has_progress: bool,
     is_done: bool,
-    /// What came live meanwhile.
+    /// Live events received meanwhile.
     held: VecDeque<JoinEvent>,
 }
 
-/// See the head of this file. Nothing in it waits: it gives questions, takes answers and live events, and gives events.
+/// Join described at the head of this file. It performs no I/O: it returns questions and events, and takes answers and
+/// live events.
 #[derive(Debug)]
 pub struct Join {
     patterns: Vec<Pattern>,
-    /// What is wanted of the histories; `None` for nothing but the place where it begins.
+    /// Selection from the histories; `None` for the baseline alone.
     selection: Option<Selection>,
     sources: BTreeMap<Epoch, JoinSource>,
-    /// In the order in which they became known.
+    /// Epochs in the order in which they became known.
     order: Vec<Epoch>,
-    /// Whether all publishers that were known at first have been named.
+    /// True if all publishers that were known at first have been named.
     is_complete: bool,
     is_reported: bool,
     events: VecDeque<JoinEvent>,
     splices: Splices,
-    /// Events that are held, and their bytes.
+    /// Number of held events, and their bytes.
     held: (usize, usize),
     mutants: Mutants,
 }
 
 impl Join {
-    /// A subscription to `patterns` that has just become active. `selection` is what is wanted of the histories; with `None`
-    /// that is nothing, and publishers only confirm where it begins.
+    /// Creates the join of a subscription to `patterns` that has just become active. `selection` is the wanted part of
+    /// the histories. With `None` publishers only confirm the baseline.
     pub fn new(patterns: Vec<Pattern>, selection: Option<Selection>) -> Join {
         Join {
             patterns,
@@ -166,12 +168,12 @@ impl Join {
         }
     }
 
-    /// The same with a deliberate mistake, in tests of the oracle.
+    /// Returns the same join with a deliberate mistake, for tests of the oracle.
     pub fn mutated(self, mutants: Mutants) -> Join {
         Join { mutants, ..self }
     }
 
-    /// A publisher is known; `None`: those that were known when the subscription was made have all been named.
+    /// Adds a known publisher. `None` means that all publishers known when the subscription was made have been named.
     pub fn on_publisher(&mut self, publisher: Option<Publisher>) {
         let Some(publisher) = publisher else {
             self.is_complete = true;
@@ -198,13 +200,13 @@ impl Join {
         self.order.push(epoch);
     }
 
-    /// The next question to ask, and whom; its answer goes to [`Join::on_answer`]. Events are to be taken first, so that
-    /// a slow reader is not given more than it reads.
+    /// Returns the next question and its peer; the answer goes to [`Join::on_answer`]. The caller takes events first,
+    /// so that a slow reader is not given more than it reads.
     pub fn poll_question(&mut self) -> Option<(Epoch, Question)> {
         if ASKED_MAX <= self.sources.values().filter(|source| source.is_asked).count() {
             return None;
         }
-        // Where each of them begins comes before what was there before.
+        // All baselines are requested before any retained messages.
         let is_new = |source: &JoinSource| source.is_due() && source.baseline.after.is_none();
         let may_poll = self.events.is_empty() && !self.sources.values().any(is_new);
         let source =
@@ -213,7 +215,7 @@ impl Join {
         let epoch = source.baseline.publisher.epoch;
         if source.parts.is_empty() {
             let pattern = self.patterns[source.pattern].clone();
-            // A place to begin needs no more of the answer than its head.
+            // A baseline needs only the head of the answer.
             let selection = self.selection.unwrap_or(Selection { newest: Some(1), age: None });
             let limit = if self.selection.is_some() { LIST_MAX } else { 1 };
             return Some((epoch, Question::List { pattern, selection, from: source.from, limit }));
@@ -223,26 +225,26 @@ impl Join {
         Some((epoch, Question::Poll(source.asked.iter().map(SubjectReplay::poll).collect())))
     }
 
-    /// The question that was given last for a publisher could not be asked: it is given again.
+    /// Requeues the last question for a publisher, which could not be sent.
     pub fn requeue(&mut self, from: Epoch) {
         if let Some(source) = self.sources.get_mut(&from) {
             source.retry_question();
         }
     }
 
-    /// A part of an answer of a publisher, or why there is none. What came live before it has to be handed in before.
-    /// `now` dates what is found to be lost. Gives whether further parts of this answer are awaited.
+    /// Handles a part of an answer of a publisher, or the failure of a question. The caller passes earlier live events
+    /// first. `now` dates losses. Returns whether further parts of this answer are awaited.
     pub fn on_answer(&mut self, now: WallTime, from: Epoch, answer: Result<Answer, QuestionFailure>) -> bool {
         let attempts_max = self.attempts_max();
         let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_asked) else { return false };
         let answer = match answer {
-            // A part that is missing was lost on its way, and the question with it.
+            // A missing part was lost on its way, and the question with it.
             Ok(answer) if answer.part != source.part => Err(QuestionFailure::Timeout),
             answer => answer,
         };
         match answer {
             Ok(Answer { content: AnswerContent::Refused(reason), high, .. }) => {
-                // One that keeps no history says where it stands all the same.
+                // A publisher without a history reports its position regardless.
                 source.baseline.after.get_or_insert(high);
                 let is_reported = reason != Refused::Off || self.selection.is_some();
                 self.fail(now, from, is_reported.then_some(JoinFailure::Refused(reason)));
@@ -273,7 +275,7 @@ impl Join {
         self.is_asked(from)
     }
 
-    /// One that becomes known later is not waited for as long.
+    /// Publishers that become known later get fewer attempts.
     fn attempts_max(&self) -> u32 {
         if self.is_reported { 1 } else { ATTEMPTS }
     }
@@ -282,7 +284,7 @@ impl Join {
         self.sources.get(&epoch).is_some_and(|source| source.is_asked)
     }
 
-    /// The way to the publishers has ended: nothing more is asked.
+    /// Ends the join when the connection to the publishers has ended: it asks nothing more.
     pub fn abandon(&mut self, now: WallTime) {
         for epoch in self.order.clone() {
             if self.sources.get(&epoch).is_some_and(|source| !source.is_done) {
@@ -292,27 +294,27 @@ impl Join {
         self.on_publisher(None);
     }
 
-    /// What there is to hand on.
+    /// Returns the next event for the subscriber.
     pub fn poll_event(&mut self) -> Option<JoinEvent> {
         self.events.pop_front()
     }
 
-    /// Whether there is nothing to hand on.
+    /// Returns whether there is no event for the subscriber.
     pub fn has_no_event(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// Whether the history of some publisher is still being read, or some may not have been named yet.
+    /// Returns whether a publisher's history is still being read, or some publishers may not have been named yet.
     pub fn is_joining(&self) -> bool {
         !self.is_complete || self.sources.values().any(|source| !source.is_done)
     }
 
-    /// Whether so much is held that no more live events are to be handed in for now.
+    /// Returns whether the held events are at their limit, so that the caller must pass no more live events for now.
     pub fn is_full(&self) -> bool {
         HELD_MAX.0 <= self.held.0 || HELD_MAX.1 <= self.held.1
     }
 
-    /// Takes a message that came live.
+    /// Handles a live message.
     pub fn on_message(&mut self, now: WallTime, delivery: Delivery) {
         let epoch = delivery.publisher.epoch;
         match self.sources.get_mut(&epoch).filter(|source| !source.is_done) {
@@ -324,7 +326,7 @@ impl Join {
         }
     }
 
-    /// Takes a loss that was told live.
+    /// Handles a live loss.
     pub fn on_loss(&mut self, loss: Loss) {
         match self.sources.get_mut(&loss.publisher.epoch).filter(|source| !source.is_done) {
             Some(source) => {
@@ -335,19 +337,20 @@ impl Join {
         }
     }
 
-    /// Live messages were dropped because the subscriber did not read fast enough: what is missing at a seam may be those.
+    /// Records that live messages were dropped because of the subscriber: messages missing at a splice may be those.
     pub fn on_dropped(&mut self) {
         self.splices.on_dropped();
     }
 
-    /// All that came live has been handed in: what did not come from a history that was read to its end, nor live, is lost.
+    /// Handles the point at which all live events were passed: messages missing from a fully read history and from the
+    /// live stream are lost.
     pub fn on_idle(&mut self, now: WallTime) {
         if !self.is_joining() {
             self.splices.on_idle(now, &mut self.events);
         }
     }
 
-    /// Where the subscription begins, as soon as every publisher known at first has answered or will not.
+    /// Returns the baselines, as soon as every publisher known at first has answered or will not.
     pub fn baselines(&self) -> Option<Joined> {
         let is_settled = |source: &JoinSource| source.is_done || source.baseline.after.is_some();
         (self.is_complete && self.sources.values().all(is_settled)).then(|| self.joined())
@@ -364,7 +367,7 @@ impl Join {
         }
     }
 
-    /// Takes the subjects of a part of a listing.
+    /// Handles the subjects of a part of a listing.
     fn on_listed(
         &mut self,
         from: Epoch,
@@ -408,7 +411,7 @@ impl Join {
         Ok(())
     }
 
-    /// Takes a part of the answers to the polls at hand.
+    /// Handles a part of the answers to the current polls.
     fn on_polled(
         &mut self,
         now: WallTime,
@@ -449,14 +452,14 @@ impl Join {
             if ATTEMPTS <= source.attempts {
                 return Err(MALFORMED);
             }
-            // What is not all there is asked for again, before anything else.
+            // The join repeats unfinished polls before anything else.
             source.retry_question();
             source.is_done = source.has_all(&self.patterns);
         }
         Ok(())
     }
 
-    /// Nothing more comes of a publisher's history: what was listed and has not come may still come live, or is lost.
+    /// Ends a publisher's history after a failure: listed events that have not come may still come live, or are lost.
     fn fail(&mut self, now: WallTime, from: Epoch, unjoined: Option<JoinFailure>) {
         let Some(source) = self.sources.get_mut(&from) else { return };
         source.retry_question();
@@ -476,7 +479,7 @@ impl Join {
         self.finish_if_done(now, from);
     }
 
-    /// A publisher's history has been read: what came live meanwhile follows.
+    /// Delivers the held live events once a publisher's history has been read.
     fn finish_if_done(&mut self, now: WallTime, from: Epoch) {
         let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_done) else { return };
         for event in std::mem::take(&mut source.held) {
@@ -494,21 +497,21 @@ impl Join {
     }
 }
 
-/// An answer that does not fit the question.
+/// Failure for an answer that does not fit the question.
 const MALFORMED: JoinFailure = JoinFailure::QuestionFailure(QuestionFailure::Malformed);
 
 impl JoinSource {
-    /// Whether there is something to ask it now.
+    /// Returns whether there is a question to send to it now.
     fn is_due(&self) -> bool {
         !self.is_done && !self.is_asked
     }
 
-    /// Whether all subjects of the patterns have been listed, and all their events have come.
+    /// Returns whether all subjects of the patterns have been listed, and all their events have come.
     fn has_all(&self, patterns: &[Pattern]) -> bool {
         patterns.len() <= self.pattern && self.parts.is_empty()
     }
 
-    /// The question at hand is over. What is not all there is asked for again.
+    /// Ends the current question, and requeues its unfinished subjects.
     fn retry_question(&mut self) {
         self.is_asked = false;
         for part in std::mem::take(&mut self.asked).into_iter().rev().filter(|part| !part.is_done()) {

@@ -1,4 +1,4 @@
-//! The recovery phase of one subject: its events from n0 to n1, in order, or word of those that are gone.
+//! Recovery phase of one subject: its events from n0 to n1, in order, or reports of their loss.
 
 use super::JoinEvent;
 use super::splice::ReplayGap;
@@ -11,33 +11,33 @@ use crate::subject::Subject;
 use crate::time::WallTime;
 use std::collections::VecDeque;
 
-/// What is wanted of one subject.
+/// Replay of one subject.
 #[derive(Debug)]
 pub(super) struct SubjectReplay {
     pub(super) subject: Subject,
-    /// The offset of the event before the next one, to poll with.
+    /// Offset of the event before the next one, to poll with.
     offset: u32,
-    /// What was listed: n1 ends the phase.
+    /// Listed span: n1 ends the phase.
     span: HistorySpan,
-    /// The number of the last event that came, or was told to be lost.
+    /// Sequence number of the last event that came, or was reported as lost.
     seq: Option<Seq>,
-    /// Events told as lost since the last one that came.
+    /// Number of events reported as lost since the last one that came.
     pub(super) lost: u64,
     is_done: bool,
 }
 
-/// What an answer led to.
+/// Outcome of an answer.
 pub(super) enum ReplayOutcome {
-    /// These events, in order.
+    /// Events to deliver, in order.
     Events(Vec<JoinEvent>),
-    /// Nothing more comes.
+    /// The end of the replay, with the remaining gap.
     ReplayGap(Option<ReplayGap>),
-    /// It is no answer to the poll.
+    /// The answer does not fit the poll.
     Misfit,
 }
 
 impl SubjectReplay {
-    /// `None` if the span cannot be.
+    /// Creates the replay of a subject; `None` if the span is impossible.
     pub(super) fn new(subject: Subject, span: HistorySpan) -> Option<SubjectReplay> {
         let offset = Modulus::WIRE.predecessor(span.first);
         let HistorySpan { first_seq, last_seq, .. } = span;
@@ -53,7 +53,7 @@ impl SubjectReplay {
         self.is_done
     }
 
-    /// How many events are still to come.
+    /// Returns the number of outstanding events.
     pub(super) fn left(&self) -> u64 {
         Modulus::WIRE.distance(self.offset, self.span.last)
     }
@@ -63,7 +63,7 @@ impl SubjectReplay {
         Poll { subject: self.subject.clone(), offset: self.offset, count }
     }
 
-    /// Takes the answer to the poll. `held` is what came live of this publisher meanwhile.
+    /// Handles the answer to the poll. `held` are the live events of this publisher received meanwhile.
     pub(super) fn on_answer(
         &mut self,
         answer: PollAnswer,
@@ -84,7 +84,7 @@ impl SubjectReplay {
                 }
                 ReplayOutcome::Events(events)
             }
-            // The history has moved on; if its subject began anew, nothing of what was listed is left.
+            // The history has advanced; if its subject began anew, none of the listed events are left.
             (PollCase::Recovery, Some(span))
                 if span.first_seq <= self.span.last_seq && (1..self.left()).contains(&self.gone_before(&span)) =>
             {
@@ -104,7 +104,7 @@ impl SubjectReplay {
         Delivery { message, publisher, seq: Some(seq), offset, verdict, repaired: false, replayed: true }
     }
 
-    /// What is said of the next event. That it is the next one its offset says, whatever its number.
+    /// Returns the verdict on the next event. Its offset, not its number, shows that it is the next one.
     fn verdict(&mut self) -> Verdict {
         match (std::mem::take(&mut self.lost), self.seq) {
             (0, None) => Verdict::First,
@@ -113,17 +113,18 @@ impl SubjectReplay {
         }
     }
 
-    /// How many of the events that are still to come lie before a span.
+    /// Returns the number of outstanding events before a span.
     fn gone_before(&self, span: &HistorySpan) -> u64 {
         Modulus::WIRE.distance(Modulus::WIRE.successor(self.offset), span.first)
     }
 
-    /// The number of the next event, if it is of the same frame as the one before.
+    /// Returns the number of the next event, if it is of the same frame as the one before.
     fn next(&self) -> Seq {
         self.seq.map_or(self.span.first_seq, |seq| seq.forward(1).unwrap_or(seq))
     }
 
-    /// The events before a span have left the history. Some may have come live meanwhile; the others are lost.
+    /// Skips the events before a span, which have left the history. Some may have come live meanwhile; the others are
+    /// lost.
     fn skip_to(
         &mut self,
         span: &HistorySpan,
@@ -135,7 +136,7 @@ impl SubjectReplay {
         self.offset = Modulus::WIRE.predecessor(span.first);
         let before = Seq::new(span.first_seq.raw() - 1);
         let Some(last) = before.filter(|last| last.frame() == first.frame() && first <= *last) else {
-            // They end with their frame, or in a later one.
+            // The events end with their frame, or in a later one.
             let last = before.or_else(|| first.forward(gone - 1)).unwrap_or(first).max(first);
             return vec![self.lose(first, last, gone, publisher, now)];
         };
@@ -148,7 +149,7 @@ impl SubjectReplay {
                 events.push(self.lose(next, last, seq.count() - next.count(), publisher, now));
             }
             delivery.verdict = self.verdict();
-            // It stands in for the one that was to come from the history.
+            // It replaces the event that was to come from the history.
             delivery.replayed = true;
             self.seq = Some(seq);
             next = seq.forward(1).unwrap_or(seq);
@@ -168,7 +169,7 @@ impl SubjectReplay {
         JoinEvent::Loss(Loss { publisher, what, reason, cause, at })
     }
 
-    /// Nothing more comes from the history: what is left of it.
+    /// Ends the replay and returns the remaining gap.
     pub(super) fn abandon(&mut self, publisher: &Publisher, reason: Reason) -> Option<ReplayGap> {
         let count = self.left();
         self.is_done = true;
@@ -177,7 +178,7 @@ impl SubjectReplay {
     }
 }
 
-/// Takes out what came live of a subject with numbers from `first` to `last`, in order.
+/// Removes and returns the live messages of a subject with numbers from `first` to `last`, in order.
 fn rescue(held: &mut VecDeque<JoinEvent>, subject: &Subject, first: Seq, last: Seq) -> Vec<Delivery> {
     let is_it = |event: &JoinEvent| {
         matches!(event, JoinEvent::Message(delivery) if delivery.message.subject == *subject

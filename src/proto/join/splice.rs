@@ -1,4 +1,4 @@
-//! Where histories end and the live stream goes on.
+//! Splices of histories with the live stream.
 
 use super::JoinEvent;
 use crate::message::{Cause, Count, Delivery, Epoch, Loss, LossScope, Publisher, Reason, Verdict};
@@ -7,7 +7,7 @@ use crate::subject::Subject;
 use crate::time::WallTime;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What was listed of a subject and did not come from the history; it may still come live.
+/// Listed events of a subject that did not come from the history; they may still come live.
 #[derive(Clone, Debug)]
 pub(super) struct ReplayGap {
     pub(super) publisher: Publisher,
@@ -17,20 +17,21 @@ pub(super) struct ReplayGap {
     pub(super) reason: Reason,
 }
 
-/// One subject of one publisher.
+/// State of one subject of one publisher.
 #[derive(Clone, Debug)]
 struct Splice {
-    /// The raw form of the last number that came, was told as lost or is not wanted; it need not be one that exists.
+    /// Raw form of the last number that came, was reported as lost or is not wanted; that number need not exist.
     until: u64,
-    /// What of the history is not there; `until` is just below it.
+    /// Gap of the history; `until` is just below it.
     unreplayed: Option<ReplayGap>,
-    /// Messages told as lost since the last one that came.
+    /// Number of messages reported as lost since the last one that came.
     reported: Count,
-    /// Whether live messages may have been dropped since it began, because the subscriber was slow.
+    /// True if live messages may have been dropped since it began, because the subscriber was slow.
     has_dropped: bool,
 }
 
-/// For each subject of each publisher what is not wanted from the live stream any more, until that has passed it.
+/// For each subject of each publisher, the numbers not wanted from the live stream any more, until that has passed
+/// them.
 #[derive(Debug, Default)]
 pub(super) struct Splices {
     map: BTreeMap<(Epoch, Subject), Splice>,
@@ -42,7 +43,8 @@ impl Splices {
         self.map.len()
     }
 
-    /// The history is asked for a subject up to the number with this raw form; false if it was before.
+    /// Begins a subject whose history is read up to the number with this raw form. Returns false if it has begun
+    /// before.
     pub(super) fn begin(&mut self, epoch: Epoch, subject: &Subject, until: u64) -> bool {
         let key = (epoch, subject.detached());
         if self.map.contains_key(&key) {
@@ -53,7 +55,8 @@ impl Splices {
         true
     }
 
-    /// The rest of what was listed does not come from the history; `reported` messages just before it were told as lost.
+    /// Adds the listed events that do not come from the history. `reported` messages just before them were reported as
+    /// lost.
     pub(super) fn add_gap(&mut self, subject: &Subject, unreplayed: ReplayGap, reported: u64) {
         if let Some(splice) = self.map.get_mut(&(unreplayed.publisher.epoch, subject.clone())) {
             self.unreplayed += usize::from(splice.unreplayed.is_none());
@@ -67,7 +70,7 @@ impl Splices {
         self.map.values_mut().for_each(|splice| splice.has_dropped = true);
     }
 
-    /// Everything that came live so far has been seen: what is still owed is lost.
+    /// Reports all outstanding gaps as lost, after all live events so far were seen.
     pub(super) fn on_idle(&mut self, at: WallTime, out: &mut VecDeque<JoinEvent>) {
         if self.unreplayed == 0 {
             return;
@@ -80,7 +83,7 @@ impl Splices {
         }
     }
 
-    /// Takes a live message: drops it if the history had it, and tells what is missing before it.
+    /// Handles a live message: drops it if the history supplied it, and reports missing messages before it.
     pub(super) fn on_message(&mut self, at: WallTime, mut delivery: Delivery, out: &mut VecDeque<JoinEvent>) {
         let Some(seq) = delivery.seq.filter(|_| !self.map.is_empty()) else {
             return out.push_back(JoinEvent::Message(delivery));
@@ -95,10 +98,10 @@ impl Splices {
             out.extend(splice.settle(&key.1, unreplayed, seq, at));
         }
         let Some(mut splice) = self.map.remove(&key) else { return };
-        // What is published here cannot be lost here.
+        // Messages published by this peer cannot be lost here.
         let is_counted = splice.is_in_frame_of(seq) && !splice.has_dropped;
         if !matches!(delivery.verdict, Verdict::Direct | Verdict::Unnumbered) {
-            // The live stream may not know of them: to it the subject begins with this message.
+            // The live stream may not know of these losses: to it the subject begins with this message.
             if is_counted && let Some(missing) = missing_before(&splice, &delivery.publisher, seq) {
                 out.push_back(splice.report_all(&key.1, &missing, at));
             }
@@ -111,7 +114,7 @@ impl Splices {
         out.push_back(JoinEvent::Message(delivery));
     }
 
-    /// Takes a live loss: what of it the history had is not lost.
+    /// Handles a live loss, without the part that the history supplied.
     pub(super) fn on_loss(&mut self, mut loss: Loss, out: &mut VecDeque<JoinEvent>) {
         let at = loss.at;
         if let LossScope::Messages { subject, first, last, count } = &mut loss.what
@@ -132,7 +135,7 @@ impl Splices {
                     Count::Exact(all.saturating_sub(next.count() - first.count()))
                 }
                 all if overlaps => Count::from_bounds(0, all.max()),
-                // What lies between is missing as well, though the live stream does not know of it.
+                // The messages in between are missing as well, though the live stream does not know of them.
                 Count::Exact(all) if in_frame && !splice.has_dropped => {
                     Count::Exact(all + (first.count() - next.count()))
                 }
@@ -149,7 +152,7 @@ impl Splices {
 }
 
 impl Splice {
-    /// Whether the number is of the frame in which the history ended.
+    /// Returns whether the number is of the frame in which the history ended.
     fn is_in_frame_of(&self, seq: Seq) -> bool {
         Seq::new(self.until.saturating_add(1)).is_some_and(|next| next.frame() == seq.frame())
     }
@@ -158,12 +161,12 @@ impl Splice {
         self.reported = Count::from_bounds(self.reported.min() + count.min(), self.reported.max() + count.max());
     }
 
-    /// Tells that all of this is lost.
+    /// Reports the whole gap as lost.
     fn report_all(&mut self, subject: &Subject, lost: &ReplayGap, at: WallTime) -> JoinEvent {
         self.report_count(subject, lost, Count::Exact(lost.count), at)
     }
 
-    /// Tells that so many of this are lost.
+    /// Reports `count` messages of the gap as lost.
     fn report_count(&mut self, subject: &Subject, lost: &ReplayGap, count: Count, at: WallTime) -> JoinEvent {
         self.until = lost.last.raw();
         self.add(count);
@@ -172,7 +175,8 @@ impl Splice {
         JoinEvent::Loss(Loss { publisher, what, reason, cause: Cause::Network, at })
     }
 
-    /// The live stream goes on with `seq`: what is owed below it is lost, and the rest is the live stream's to tell.
+    /// Settles a gap when the live stream continues with `seq`: messages below it are lost; the live stream reports the
+    /// rest.
     fn settle(&mut self, subject: &Subject, unreplayed: ReplayGap, seq: Seq, at: WallTime) -> Option<JoinEvent> {
         if unreplayed.last < seq {
             return Some(self.report_all(subject, &unreplayed, at));
@@ -180,7 +184,7 @@ impl Splice {
         if seq <= unreplayed.first {
             return None;
         }
-        // Numbers are without gaps in a frame only.
+        // Numbers are without gaps only within a frame.
         let count = if seq.frame() == unreplayed.first.frame() {
             Count::Exact((seq.count() - unreplayed.first.count()).min(unreplayed.count))
         } else if seq.frame() == unreplayed.last.frame() {
@@ -197,7 +201,7 @@ impl Splice {
     }
 }
 
-/// What is missing of the same frame before a message.
+/// Returns the messages of the same frame that are missing before `seq`.
 fn missing_before(splice: &Splice, publisher: &Publisher, seq: Seq) -> Option<ReplayGap> {
     let first = Seq::new(splice.until.saturating_add(1)).filter(|first| *first < seq)?;
     let (publisher, count) = (publisher.clone(), seq.count() - first.count());

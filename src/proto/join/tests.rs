@@ -1,4 +1,4 @@
-//! Joins against real histories, with chance between them.
+//! Joins against real histories, with random events between them.
 
 use super::*;
 use crate::message::{Cause, Count, Dseq, LossScope, Message, Verdict};
@@ -25,7 +25,7 @@ fn number(count: u64) -> Seq {
     Seq::from_parts(Frame::new(7).unwrap(), count).unwrap()
 }
 
-/// A publisher: its history, how often it published on each subject, and what comes live of it.
+/// A publisher: its history, the number of its messages on each subject, and its live events.
 struct Source {
     publisher: Publisher,
     history: History,
@@ -34,7 +34,7 @@ struct Source {
     instant: Instant,
     high: u64,
     live: VecDeque<JoinEvent>,
-    /// Live messages of each subject that were lost since the last one, and whether there was one.
+    /// Number of live messages of each subject lost since the last one, and whether there was one.
     gaps: Vec<(u64, bool)>,
 }
 
@@ -59,7 +59,7 @@ impl Source {
         }
     }
 
-    /// Publishes a message, which comes live or is lost on the way or was under way before.
+    /// Publishes a message that arrives live, is lost, or was in flight before.
     fn publish(&mut self, rng: &mut Rng, is_live: bool, loss: u64) {
         let index = rng.below(self.counts.len() as u64) as usize;
         self.counts[index] += 1;
@@ -78,7 +78,7 @@ impl Source {
             return;
         }
         let missing = std::mem::take(lost);
-        // To the live stream the first message of a subject that comes has nothing before it.
+        // To the live stream the first received message of a subject has no predecessor.
         let verdict = match (std::mem::replace(has_come, true), missing) {
             (false, _) => Verdict::First,
             (true, 0) => Verdict::Next,
@@ -104,7 +104,7 @@ impl Source {
     }
 }
 
-/// What a subscriber got of one subject: each number once, as a message or as lost.
+/// Messages that a subscriber got of one subject: each number once, as a message or as lost.
 #[derive(Default)]
 struct Got {
     last: Option<u64>,
@@ -125,13 +125,13 @@ struct Reader {
     got: BTreeMap<(Epoch, Subject), Got>,
     joined: Option<Joined>,
     lost: u64,
-    /// Each number that came live, and each that was told as lost.
+    /// Numbers that came live, and numbers that were reported as lost.
     live: BTreeSet<(Epoch, Subject, u64)>,
     told: BTreeSet<(Epoch, Subject, u64)>,
 }
 
 impl Reader {
-    /// Hands in what came live of a publisher.
+    /// Passes the live events of a publisher to the join.
     fn hand_in(&mut self, join: &mut Join, source: &mut Source) {
         for event in source.live.drain(..) {
             match event {
@@ -175,8 +175,8 @@ impl Reader {
     }
 }
 
-/// Subscribers that join in the middle, with messages under way, lost live, leaving the history, and questions that stay
-/// without answer: each number comes once, from where the history begins to the last one, or is told as lost.
+/// Subscribers join in the middle, with messages in flight, live losses, expiring history, and unanswered questions.
+/// Each number arrives once, from the start of the history to the last one, or is reported as lost.
 /// Proves: W96
 #[test]
 fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
@@ -241,7 +241,7 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
         }
         assert!(reader.joined.is_some() && join.baselines() == reader.joined, "{seed}");
         for source in &mut sources {
-            // The last message of each subject comes, so that what is lost before it is known.
+            // The last message of each subject arrives, so that earlier losses become known.
             (0..200).for_each(|_| source.publish(&mut rng, true, 0));
             reader.hand_in(&mut join, source);
             join.on_idle(WallTime::EPOCH);
@@ -261,7 +261,7 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
     assert!(5_000 < replayed && 50_000 < live && 1_000 < lost, "{replayed} {live} {lost}");
 }
 
-/// A join with one publisher, whose first question has been asked.
+/// Returns a join with one publisher, whose first question has been sent.
 fn begun(selection: Option<Selection>) -> (Join, Publisher) {
     let mut join = Join::new(vec!["a.>".parse().unwrap()], selection);
     let source = publisher(3);
@@ -290,7 +290,7 @@ fn a_confirmed_start_asks_once_and_hands_on_nothing_old() {
     join.on_answer(WallTime::EPOCH, from.epoch, Ok(answered(&from, listed)));
     let baseline = only_baseline(&mut join);
     assert_eq!(baseline, Baseline { publisher: from, after: Some(Dseq(42)), replayed: 0, unjoined: None });
-    // Who becomes known later is not asked any more: its messages are owed from first contact on.
+    // The join asks no publisher that becomes known later: its messages are owed from first contact on.
     join.on_publisher(Some(publisher(4)));
     assert!(!join.is_joining() && join.poll_question().is_none());
 }
@@ -353,7 +353,7 @@ fn answers_that_do_not_fit_end_the_asking() {
         let (mut join, from) = begun(Some(Selection::default()));
         join.on_answer(WallTime::EPOCH, from.epoch, Ok(answered(&from, content)));
         assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::QuestionFailure(QuestionFailure::Malformed)));
-        // Nor does a stray one disturb it afterwards.
+        // A stray answer does not disturb the join afterwards either.
         join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Timeout));
         assert_eq!(join.poll_event(), None);
     }

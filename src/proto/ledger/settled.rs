@@ -1,35 +1,35 @@
-//! The ranges of a ledger that were given up on, and what later messages prove about the messages in them (R12).
+//! Ranges of a ledger that were given up, and later proofs about the messages in them (R12).
 //!
-//! The oldest ranges are forgotten above a limit; what was unexplained in them stays counted.
+//! Above a limit the oldest ranges are forgotten; their unexplained messages stay counted.
 
 use super::earlier;
 use crate::message::{Count, Dseq, MissingDatagrams, Reason};
 use crate::time::Instant;
 use std::collections::VecDeque;
 
-/// A range that was given up on. What was in it may still be proven by later messages.
+/// A range that was given up. Later messages may still prove its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SettledRange {
     /// First datagram.
     pub first: Dseq,
     /// Last datagram.
     pub last: Dseq,
-    /// Messages begun in it, as its neighbours say.
+    /// Number of messages begun in it, according to its neighbours.
     pub messages: u64,
-    /// Of these, messages that nothing has explained yet.
+    /// Number of these messages that are unexplained.
     pub unexplained: u64,
-    /// Its messages were sent later than this, less the latency.
+    /// Lower bound of the send time of its messages, less the latency.
     pub since: Instant,
-    /// Datagrams of it that this host's kernel dropped.
+    /// Number of its datagrams that this host's kernel dropped.
     pub overrun: u64,
-    /// Why it was given up.
+    /// Reason for which it was given up.
     pub reason: Reason,
-    /// The datagram arrived, or its content is known; only a message in it has no number.
+    /// True if the datagram arrived, or its content is known; only a message in it has no number.
     pub is_content: bool,
 }
 
 impl SettledRange {
-    /// A datagram with a message that has no number to name it by: a large one that begins in it, or a lost one.
+    /// Returns the range of a datagram with an unnumbered message: a large one that begins in it, or a lost one.
     pub fn of_content(dseq: Dseq, now: Instant, reason: Reason) -> SettledRange {
         SettledRange {
             first: dseq,
@@ -43,7 +43,8 @@ impl SettledRange {
         }
     }
 
-    /// The datagrams up to `last`, with `messages` begun in them, which were sent before the first contact.
+    /// Returns the range of the datagrams up to `last`, with `messages` begun in them, which were sent before the first
+    /// contact.
     pub fn before_contact(last: Dseq, messages: u64) -> SettledRange {
         SettledRange {
             first: Dseq(1),
@@ -57,37 +58,37 @@ impl SettledRange {
         }
     }
 
-    /// Number of its missing datagrams, and how many of them the kernel dropped.
+    /// Returns the number of its missing datagrams, and of those that the kernel dropped.
     pub fn missing(&self) -> MissingDatagrams {
-        // One that stands for content that is known is not missing.
+        // A range of known content is not missing.
         MissingDatagrams { datagrams: if self.is_content { 0 } else { self.datagrams() }, overrun: self.overrun }
     }
 
-    /// Number of its datagrams, missing or not.
+    /// Returns the number of its datagrams, missing or not.
     pub(super) fn datagrams(&self) -> u64 {
         self.last.0 - self.first.0 + 1
     }
 }
 
-/// What is missing between two datagrams that arrived.
+/// Missing messages between two datagrams that arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnexplainedMessages {
-    /// Messages in settled ranges that nothing has explained yet.
+    /// Number of unexplained messages in settled ranges.
     pub messages: u64,
-    /// Of these, messages that may have been sent before `recent`.
+    /// Number of these that may have been sent before `recent`.
     pub old: u64,
-    /// Why the last of those ranges was given up.
+    /// Reason for which the last of those ranges was given up.
     pub reason: Option<Reason>,
-    /// The messages were sent later than this, less the latency.
+    /// Lower bound of the send time of the messages, less the latency.
     pub since: Option<Instant>,
 }
 
-/// What an explanation changes.
+/// Effect of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Explanation {
-    /// There were that many messages; otherwise the numbers of the subject and the counts of the datagrams disagree.
+    /// True if the ranges held enough messages; otherwise the subject's numbers and the datagrams' counts disagree.
     pub agrees: bool,
-    /// Datagrams whose messages are now all explained: they were unverified and are lost.
+    /// Number of datagrams whose messages are now all explained: they were unverified and are lost.
     pub datagrams: u64,
 }
 
@@ -96,28 +97,28 @@ pub(super) struct Explanation {
 pub(super) struct Retraction {
     pub lost: u64,
     pub unverified: u64,
-    /// Datagrams that stay, and whose messages are now all explained: they were unverified and are lost.
+    /// Number of datagrams that stay, and whose messages are now all explained: they were unverified and are lost.
     pub explained: u64,
 }
 
-/// The settled ranges of one ledger, oldest first.
+/// Settled ranges of one ledger, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct SettledRanges {
     ranges: VecDeque<SettledRange>,
-    /// The sum of `unexplained` over `ranges`.
+    /// Sum of `unexplained` over `ranges`.
     unexplained: u64,
     /// Unexplained messages of ranges that left because of the limit, all at or before `forgotten_to`.
     forgotten: u64,
     forgotten_to: Dseq,
-    /// Datagrams of those ranges.
+    /// Missing datagrams of those ranges.
     forgotten_missing: MissingDatagrams,
-    /// Messages proven lost that lie in one of several ranges, it is not known which.
+    /// Number of messages proven lost that lie in an unknown one of several ranges.
     floating: u64,
     ranges_max: usize,
 }
 
 impl SettledRanges {
-    /// No range; all of them will lie above `baseline`.
+    /// Creates an empty list; all ranges will lie above `baseline`.
     pub fn new(baseline: Dseq, ranges_max: usize) -> SettledRanges {
         SettledRanges {
             ranges: VecDeque::new(),
@@ -130,12 +131,12 @@ impl SettledRanges {
         }
     }
 
-    /// The highest datagram of a range that is forgotten, or the baseline.
+    /// Returns the highest datagram of a forgotten range, or the baseline.
     pub fn forgotten_to(&self) -> Dseq {
         self.forgotten_to
     }
 
-    /// Messages that nothing has explained yet.
+    /// Returns the number of unexplained messages.
     pub fn unexplained(&self) -> u64 {
         (self.unexplained + self.forgotten).saturating_sub(self.floating)
     }
@@ -154,13 +155,13 @@ impl SettledRanges {
         self.ranges.push_back(range);
     }
 
-    /// The range in which this datagram lies.
+    /// Returns the range in which this datagram lies.
     pub fn at(&self, dseq: Dseq) -> Option<&SettledRange> {
         let at = self.ranges.partition_point(|range| range.last < dseq);
         self.ranges.get(at).filter(|range| range.first <= dseq)
     }
 
-    /// Takes back what was settled of datagrams above `high`: `messages` at most stand in what stays of the range at `high`.
+    /// Takes back the settled datagrams above `high`. At most `messages` remain in the rest of the range at `high`.
     pub fn retract(&mut self, high: Dseq, messages: u64) -> Retraction {
         let mut retracted = Retraction::default();
         while let Some(range) = self.ranges.back_mut().filter(|range| high < range.last) {
@@ -184,7 +185,7 @@ impl SettledRanges {
         retracted
     }
 
-    /// How many messages of a range just settled nothing has explained yet, though the limit may have taken it already.
+    /// Returns the number of unexplained messages of a range just settled, though the limit may have taken it already.
     pub fn unexplained_in(&self, settled: &SettledRange) -> Count {
         let at = self.ranges.partition_point(|range| range.first < settled.first);
         let kept = self.ranges.get(at).filter(|range| range.first == settled.first);
@@ -192,7 +193,7 @@ impl SettledRanges {
         Count::from_bounds(most.saturating_sub(self.floating), most)
     }
 
-    /// What is missing between two datagrams that arrived; `recent` divides old from recent.
+    /// Returns the missing messages between two datagrams that arrived; `recent` separates old from recent ones.
     pub fn unexplained_between(&self, after: Dseq, before: Dseq, recent: Instant) -> UnexplainedMessages {
         let mut sum = UnexplainedMessages::default();
         if after < self.forgotten_to {
@@ -222,7 +223,7 @@ impl SettledRanges {
         self.ranges.range(at..).take_while(move |range| range.last < before)
     }
 
-    /// `messages` that stood in the settled ranges between two datagrams are now known (R12).
+    /// Explains `messages` in the settled ranges between two datagrams that are now known (R12).
     pub fn explain(&mut self, after: Dseq, before: Dseq, messages: u64) -> Explanation {
         let sum = self.unexplained_between(after, before, Instant::ZERO).messages;
         if sum < messages {
@@ -258,7 +259,7 @@ impl SettledRanges {
         if range.unexplained == 0 { range.datagrams() } else { 0 }
     }
 
-    /// When floating messages account for all that is unexplained, every range is explained.
+    /// Explains every range when the floating messages account for all unexplained ones.
     fn balance(&mut self) -> Explanation {
         if self.floating == 0 || self.floating < self.unexplained + self.forgotten {
             return Explanation { agrees: true, datagrams: 0 };
@@ -271,7 +272,7 @@ impl SettledRanges {
         Explanation { agrees, datagrams }
     }
 
-    /// The sum over the ranges is what is kept as the sum.
+    /// Checks that the stored sum is that of the ranges.
     pub fn assert_invariants(&self) {
         assert_eq!(self.unexplained, self.ranges.iter().map(|range| range.unexplained).sum::<u64>());
     }

@@ -1,11 +1,13 @@
 //! Pacing: a publisher sends no faster than its receivers can take it.
 //!
-//! Each receiver tells how far it has come and how much more it has room for ([`ReceiveWindow`], [`ReceiveProgress`]; RECEIVER_REPORT on the
-//! wire). A publisher sends until the first of them has no room left ([`Pacer`], [`PacedReceiver`]), and keeps what is sealed
-//! beyond that; the next report lets it go on. So it runs at the speed of the slowest, without a clock and whatever the
-//! delay of the network. Nor does it run away from what a receiver still asks for: only so far that it can be sent again. Who
-//! allows less than the floor for longer than the patience is left behind: it is not waited for until it has come close again,
-//! and what it misses is accounted for as always.
+//! Each receiver reports its progress and its window ([`ReceiveWindow`], [`ReceiveProgress`]; RECEIVER_REPORT on the
+//! wire). A publisher sends until one receiver's window is used up ([`Pacer`], [`PacedReceiver`]). It holds sealed
+//! datagrams beyond that until the next report. The publisher therefore runs at the speed of the slowest receiver,
+//! without a clock and whatever the delay of the network. It also stays so close to requested datagrams that it can
+//! still resend them.
+//!
+//! A receiver that allows less than the floor for longer than the patience is left behind. The publisher does not wait
+//! for it until it has caught up; its losses are accounted for as always.
 
 mod receive_window;
 #[cfg(test)]
@@ -23,129 +25,132 @@ use crate::wire::{DATAGRAM_BYTES_MAX, Range, ReceiverReport, WINDOW_DATAGRAM_BYT
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a receiver may hold up a publisher below the floor. Longer than programs on a busy host are kept from running
-/// mostly, shorter than people notice.
+/// Time for which a receiver may hold up a publisher below the floor. Busy hosts seldom delay a program for longer, and
+/// people do not notice it.
 pub const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A receiver that is left behind twice within this time counts again only after a rest.
 const REST_MEMORY: Duration = Duration::from_secs(10);
-/// That rest: whatever it reports, it holds up a publisher below the floor for a tenth of the time at most.
+/// Duration of that rest. A receiver thus holds up a publisher below the floor for at most a tenth of the time.
 const REST: Duration = Duration::from_millis(9 * 200);
 
-/// How long what a receiver still asks for may hold up a publisher without coming on: it has been asked for many times by then.
+/// Time for which requested datagrams may hold up a publisher without progress; by then they were requested many times.
 const RESEND_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The window of a receiver that has not reported yet, in bytes as windows count: what the receive buffer holds that Linux
-/// grants without being asked.
+/// Window of a receiver that has not reported yet, in bytes as windows count: the receive buffer that Linux grants by
+/// default.
 pub const FIRST_WINDOW_BYTES: u64 = 64 << 10;
 
-/// A publisher that has just started does not know who is there, and sends a first window at most. So long it takes until those
-/// that are there have answered: the HELLOs are said at 0, 20 and 60 ms.
+/// Time after the start during which a publisher sends at most a first window, because it does not know its receivers.
+/// By its end they have answered: the HELLOs leave at 0, 20 and 60 ms.
 const COLD_TIME: Duration = Duration::from_millis(100);
 
-/// A newcomer whose address is not proven is waited for during this time: a few times what the proof takes where much is lost.
+/// Time for which a publisher waits for a newcomer with an unproven address: a few times what the proof takes under
+/// heavy loss.
 const PROOF_TIME: Duration = Duration::from_millis(200);
 
-/// Milliseconds a second during which newcomers are waited for before their addresses are proven, and so many at once. So whoever
-/// invents newcomers holds up a publisher for a tenth of the time at most.
+/// Refill in milliseconds per second, and burst, of the time for which publishers wait for unproven newcomers. Invented
+/// newcomers therefore hold up a publisher for at most a tenth of the time.
 const PROOF_MILLIS_PER_SECOND: u64 = 100;
 const PROOF_MILLIS_BURST: u64 = 2000;
 
-/// Bytes of datagrams that are kept back before publishers are held up.
+/// Bytes of held datagrams from which publishers are backpressured.
 const HELD_BYTES_MAX: usize = 256 << 10;
 
-/// Of so many datagrams it is known how much was sent up to each; who has read none of them is as far behind as can be.
+/// Number of recent datagrams whose cumulative byte offset is remembered. A receiver older than that counts as fully
+/// behind.
 const MARKS_MAX: usize = 65_536;
 
-/// Under a rate, what it gives in one part in so many of a second may be sent at once, for a timer wakes once in a millisecond;
-/// and so many bytes at least.
+/// Burst size under a fixed rate, as a fraction of one second's budget, because a timer wakes once in a millisecond;
+/// and its minimum in bytes.
 const BURSTS_PER_SECOND: u64 = 250;
 const BURST_BYTES_MIN: u64 = 16 << 10;
 
-/// The share of the window that is used is looked at again after so long, and after so many datagrams.
+/// Minimum time, and minimum number of datagrams, between two updates of the used share of the window.
 const SHARE_TIME: Duration = Duration::from_millis(100);
 const SHARE_DATAGRAMS: u64 = 64;
-/// All of the window; and how little of it may be used.
+/// The whole window as a share, and the smallest share.
 const SHARE_ALL: u64 = 256;
 const SHARE_MIN: u64 = 32;
 
-/// How fast to send.
+/// Sending rate policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As fast as the system takes it, whatever receivers say.
+    /// As fast as the system accepts datagrams, regardless of the receivers' reports.
     Off,
     /// As fast as the receivers can take it.
     Auto,
-    /// The same, and at most so many bytes of UDP payload a second.
+    /// As `Auto`, and at most this number of bytes of UDP payload per second.
     Rate(u64),
 }
 
-/// What is set of pacing.
+/// Settings of pacing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaceSettings {
-    /// How fast to send.
+    /// Sending rate policy.
     pub pace: Pace,
-    /// Bytes a second, as windows count, below which receivers are not waited for; 0: only who takes nothing at all is not.
+    /// Bytes per second, as windows count, below which the publisher does not wait for a receiver. At 0 it ignores only
+    /// receivers that take nothing.
     pub floor: u64,
-    /// What this peer's receive buffer holds, in bytes as windows count.
+    /// Capacity of this peer's receive buffer, in bytes as windows count.
     pub room_bytes: u64,
-    /// The window before the first report: [`FIRST_WINDOW_BYTES`]. Smaller only to test.
+    /// Window before the first report: [`FIRST_WINDOW_BYTES`]. Only tests use less.
     pub first_bytes: u64,
 }
 
 impl PaceSettings {
-    /// `pace: auto` for receive buffers that hold so many bytes.
+    /// Returns the settings `pace: auto` for receive buffers of `room_bytes`.
     pub fn auto(room_bytes: u64) -> PaceSettings {
         PaceSettings { pace: Pace::Auto, floor: 1 << 20, room_bytes, first_bytes: FIRST_WINDOW_BYTES }
     }
 }
 
-/// Bytes that a datagram counts in windows.
+/// Returns the bytes that a datagram counts in windows.
 pub fn cost(bytes: usize) -> u64 {
     bytes as u64 + WINDOW_DATAGRAM_BYTES
 }
 
-/// A receiver that is not waited for.
+/// A receiver for which the publisher does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaggingReceiver {
-    /// Since when.
+    /// Time at which it was left behind.
     pub since: Instant,
-    /// Whether it had ever reported.
+    /// True if it had ever reported.
     pub has_reported: bool,
 }
 
-/// What a member can take of this peer's multicasts.
+/// Pacing state of one receiver of this peer's multicasts.
 #[derive(Clone, Debug)]
 pub struct PacedReceiver {
-    /// How much may have been sent altogether before it must be heard of again: it has no room for more.
+    /// Cumulative byte offset up to which its window lets this peer send before the next report.
     limit: u64,
-    /// The same, because of what it asks for.
+    /// The same, because of the datagrams that it requests.
     resend_limit: u64,
-    /// How far that had come when it last came on by much, and when that was.
+    /// Cumulative offset of its last considerable progress, and the time of that progress.
     progress: (u64, Instant),
-    /// The control datagram that carried its last report.
+    /// Control datagram that carried its last report.
     reported: NewestControl,
     /// Its last report.
     report: Option<ReceiverReport>,
     left: Option<LaggingReceiver>,
-    /// Until when it is waited for although its address is not proven; `None` if it is proven.
+    /// Time until which this peer waits for it although its address is unproven; `None` if it is proven.
     unproven_until: Option<Instant>,
-    /// How often it was left behind.
+    /// Number of times it was left behind.
     times_left: u64,
-    /// Time at which it was left behind last.
+    /// Time at which it was last left behind.
     left_at: Option<Instant>,
     /// Time before which it does not count again.
     rest_until: Instant,
-    /// Datagrams that it has asked for, each counted once: the highest, and how many since the share was looked at.
+    /// Highest requested datagram, and the number requested since the last update of the share, each counted once.
     asked: (Dseq, u64),
-    /// The part of its windows that is used, of [`SHARE_ALL`]: less while much of what is sent to it gets lost.
+    /// Used part of its windows, of [`SHARE_ALL`]: less while much of what it is sent gets lost.
     share: u64,
-    /// When that was looked at last, and the datagrams sent by then.
+    /// Time of the last update of the share, and the number of the next datagram at that time.
     shared: (Instant, u64),
 }
 
 impl PacedReceiver {
-    /// One that has not reported yet, and whose address is not proven.
+    /// Creates a receiver that has not reported yet and whose address is unproven.
     pub fn new(now: Instant, pacer: &mut Pacer) -> PacedReceiver {
         PacedReceiver {
             limit: pacer.sent + pacer.settings.first_bytes,
@@ -164,45 +169,44 @@ impl PacedReceiver {
         }
     }
 
-    /// Its address is proven.
+    /// Records that its address is proven.
     pub fn on_proven(&mut self) {
         self.unproven_until = None;
     }
 
-    /// Whether this peer waits for it: nobody may hold up a publisher in the name of others.
+    /// Returns whether this peer waits for it: nobody may hold up a publisher in the name of others.
     fn is_waited_for(&self, now: Instant) -> bool {
         // Rule: pace-proven
         self.left.is_none() && self.unproven_until.is_none_or(|until| now < until)
     }
 
-    /// Since when and why it is not waited for, if it was too slow.
+    /// Returns the time since which it is left behind, if it was too slow.
     pub fn left_behind(&self) -> Option<LaggingReceiver> {
         self.left
     }
 
-    /// How much may have been sent altogether before it must be heard of again, for whatever reason.
+    /// Returns the cumulative byte offset up to which this receiver lets this peer send.
     fn least(&self) -> u64 {
         self.limit.min(self.resend_limit)
     }
 
-    /// Whether it has let this peer come no further than that by now, in spite of all patience. Something has been held since
-    /// `held`.
+    /// Returns whether its limit is below `line` in spite of all patience. Datagrams have been held since `held`.
     fn is_below(&self, line: u64, now: Instant, held: Instant) -> bool {
         let is_stuck = || RESEND_PATIENCE <= now.since(self.progress.1.max(held));
         self.limit < line || self.resend_limit < line && is_stuck()
     }
 
-    /// How often it was left behind so far.
+    /// Returns the number of times it was left behind.
     pub fn times_left(&self) -> u64 {
         self.times_left
     }
 
-    /// What it reported last.
+    /// Returns its last report.
     pub fn report(&self) -> Option<&ReceiverReport> {
         self.report.as_ref()
     }
 
-    /// It asks for datagrams again, of those up to `high` that were sent.
+    /// Counts the datagrams that it requests, of those up to `high` that were sent.
     pub fn on_asked(&mut self, ranges: &[Range], high: Dseq) {
         for range in ranges {
             let (first, last) = (range.first.0.max(self.asked.0.0 + 1), range.last.min(high));
@@ -212,8 +216,8 @@ impl PacedReceiver {
         }
     }
 
-    /// Uses less of the window while more than a quarter of what is sent is asked for again: what lies between has less
-    /// room than the receiver. Less loss than that is none that slower sending would help.
+    /// Shrinks the used share while the receiver requests more than a quarter of the datagrams: the path has less
+    /// capacity than the receiver. Slower sending does not help against less loss than that.
     fn update_share(&mut self, now: Instant, next: u64) {
         let sent = next - self.shared.1;
         if now.since(self.shared.0) < SHARE_TIME || sent < SHARE_DATAGRAMS {
@@ -227,62 +231,63 @@ impl PacedReceiver {
     }
 }
 
-/// What a report says that is news.
+/// Effect of a new report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportEffect {
-    /// The member is waited for from now on, and was not before.
+    /// True if the publisher waits for the member again.
     pub is_back: bool,
-    /// How much may be sent must be reckoned anew: the member was, or is, the slowest.
+    /// True if the allowance must be recomputed: the member was, or is, the slowest.
     pub matters: bool,
 }
 
-/// While something is held: until when receivers are waited for, and how far each must have let this peer come by then.
+/// Deadline until which receivers are waited for while datagrams are held, and the limit that each must reach by then.
 #[derive(Clone, Copy, Debug)]
 struct PacingWait {
     until: Instant,
     line: u64,
 }
 
-/// How much may be sent to the group, and what waits for that.
+/// Allowance of this peer for multicasts, and the datagrams held until it rises.
 #[derive(Debug)]
 pub struct Pacer {
     settings: PaceSettings,
-    /// How far to be ahead of what is still asked for, at most.
+    /// Maximum distance in bytes from the oldest datagram that receivers still request.
     ahead_bytes: u64,
     /// Bytes sent so far, as windows count.
     sent: u64,
-    /// When the last datagram was sent.
+    /// Time of the last datagram.
     sent_at: Option<Instant>,
-    /// How much was sent up to and including each of the last datagrams.
+    /// Cumulative byte offset at the end of each of the last datagrams.
     marks: VecDeque<u64>,
-    /// The number of the datagram that is sent next.
+    /// Number of the next datagram.
     next: u64,
-    /// How much may be sent altogether; and whether that is so because of what is asked for.
+    /// Cumulative byte offset up to which this peer may send; and whether requested datagrams are what limits it.
     allowance: u64,
     is_behind: bool,
-    /// Until when, and up to how much, this peer does not know who is there.
+    /// End of the cold start, and the byte offset permitted until then, while this peer does not know its receivers.
     cold: Option<(Instant, u64)>,
     bucket: Option<TokenBucket>,
-    /// Milliseconds during which newcomers are waited for before their addresses are proven, and until when the last of them is.
+    /// Budget in milliseconds for waiting for unproven newcomers, and the time until which the last of them is waited
+    /// for.
     proof_millis: TokenBucket,
     newcomer_until: Option<Instant>,
     wait: Option<PacingWait>,
     held: VecDeque<SealedDatagram>,
     held_bytes: usize,
-    /// Since when something is held without a break.
+    /// Time since which datagrams have been held without a break.
     held_since: Option<Instant>,
 }
 
 impl Pacer {
-    /// Nothing sent yet, by a peer that has just started. It keeps `resend_bytes` of what it sent to send it again.
+    /// Creates the pacer of a peer that has just started. It keeps `resend_bytes` of sent data for resends.
     pub fn new(settings: &PaceSettings, resend_bytes: usize, now: Instant) -> Pacer {
         let cold = settings.first_bytes;
         Pacer { cold: Some((now + COLD_TIME, cold)), allowance: cold, ..Pacer::resumed(settings, resend_bytes, now) }
     }
 
-    /// Nothing sent yet, by a peer that knows the others.
+    /// Creates the pacer of a peer that knows the others and has sent nothing yet.
     pub fn resumed(settings: &PaceSettings, resend_bytes: usize, now: Instant) -> Pacer {
-        // Half of it: the rest is for what is sent until the receiver has been heard, and for who is not waited for any more.
+        // The other half is for data sent before a report arrives, and for receivers that are left behind.
         let ahead_bytes = match resend_bytes as u64 / 2 {
             0 => u64::MAX,
             half => half.max(settings.first_bytes),
@@ -309,8 +314,8 @@ impl Pacer {
         pacer
     }
 
-    /// A newcomer has room for a first window only. Says until when it is waited for before its address is proven. Time during which
-    /// others are waited for anyway costs nothing.
+    /// Admits a newcomer and returns the time until which it is waited for before its address is proven. Its limit is
+    /// one first window. Time during which others are waited for anyway costs nothing.
     fn admit_newcomer(&mut self, now: Instant) -> Instant {
         self.proof_millis.refill(now, PROOF_MILLIS_PER_SECOND, PROOF_MILLIS_BURST);
         let until = now + PROOF_TIME;
@@ -324,12 +329,13 @@ impl Pacer {
         until
     }
 
-    /// Whether receivers are heeded at all.
+    /// Returns whether receivers limit the rate at all.
     pub fn is_on(&self) -> bool {
         self.settings.pace != Pace::Off
     }
 
-    /// Whether a datagram may be sent now. It may go over the limit by itself, so that the smallest window lets one pass.
+    /// Returns whether a datagram may be sent now. It may exceed the limit by itself, so that the smallest window lets
+    /// one pass.
     pub fn is_open(&mut self, now: Instant) -> bool {
         if !self.is_on() {
             return true;
@@ -341,27 +347,27 @@ impl Pacer {
         self.bucket.as_ref().is_none_or(|bucket| bucket.has(DATAGRAM_BYTES_MAX as u64))
     }
 
-    /// Whether this peer shares the room of receive buffers, its own among them.
+    /// Returns whether this peer shares receive buffers, its own among them.
     pub fn is_active(&self, now: Instant) -> bool {
         self.sent_at.is_some_and(|at| now.since(at) <= ACTIVE)
     }
 
-    /// Whether nothing is held.
+    /// Returns whether no datagram is held.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Whether so much is held that publishers should wait.
+    /// Returns whether publishers are backpressured because of the bytes held.
     pub fn is_long(&self) -> bool {
         HELD_BYTES_MAX <= self.held_bytes
     }
 
-    /// The first datagram that is held, if there is one.
+    /// Returns the first held datagram, if there is one.
     pub fn first_held(&self) -> Option<&SealedDatagram> {
         self.held.front()
     }
 
-    /// Keeps a datagram until it may be sent.
+    /// Holds a datagram until it may be sent.
     pub fn hold(&mut self, now: Instant, sealed: SealedDatagram) {
         self.held_bytes += sealed.bytes.len();
         self.held.push_back(sealed);
@@ -371,7 +377,7 @@ impl Pacer {
         }
     }
 
-    /// Takes out the first datagram that is held, whether it may be sent or not.
+    /// Removes the first held datagram, whether it may be sent or not.
     pub fn pop(&mut self) -> Option<SealedDatagram> {
         let sealed = self.held.pop_front()?;
         self.held_bytes -= sealed.bytes.len();
@@ -381,13 +387,13 @@ impl Pacer {
         Some(sealed)
     }
 
-    /// The next datagram is sent.
+    /// Records that the next datagram is sent.
     pub fn on_sent(&mut self, now: Instant, dseq: Dseq, bytes: usize) {
         assert_eq!(dseq.0, self.next, "datagrams leave in the order of their numbers");
         self.next += 1;
         self.sent_at = Some(now);
         self.on_resent(bytes);
-        // What leaves out of turn, at a stop, may find too few.
+        // A datagram that leaves out of turn, at a stop, may find too few tokens.
         if let Some(bucket) = self.bucket.as_mut().filter(|bucket| bucket.has(bytes as u64)) {
             bucket.take(bytes as u64);
         }
@@ -397,12 +403,12 @@ impl Pacer {
         self.marks.push_back(self.sent);
     }
 
-    /// A datagram is sent to the group once more: it needs room like any other.
+    /// Records that a datagram is resent to the group: it uses the window like any other.
     pub fn on_resent(&mut self, bytes: usize) {
         self.sent += cost(bytes);
     }
 
-    /// How much was sent up to a datagram; `None` if that was too long ago to know.
+    /// Returns the cumulative byte offset at the end of a datagram; `None` if that is no longer remembered.
     fn sent_up_to(&self, dseq: Dseq) -> Option<u64> {
         if self.next <= dseq.0 + 1 {
             return Some(self.sent);
@@ -415,7 +421,8 @@ impl Pacer {
         self.marks.get(at).copied()
     }
 
-    /// A member reports in a control datagram of this number and uptime in milliseconds; `None` if that is old news.
+    /// Applies a member's report from a control datagram with this number and uptime in milliseconds. Returns `None` if
+    /// the report is stale.
     pub fn on_report(
         &mut self,
         now: Instant,
@@ -431,7 +438,7 @@ impl Pacer {
         receiver.report = Some(report);
         let before = receiver.least();
         if let Some(sent) = self.sent_up_to(report.taken) {
-            // Where there is room, there is some for a datagram.
+            // A window above 0 always has room for one datagram.
             let window = (report.window / SHARE_ALL).saturating_mul(receiver.share).max(report.window.min(1));
             receiver.limit = sent.saturating_add(window);
         }
@@ -443,15 +450,15 @@ impl Pacer {
         Some(ReportEffect { is_back, matters: is_back || before.min(receiver.least()) <= self.allowance })
     }
 
-    /// A receiver still asks for what was sent from a datagram on: this peer must not send so much more that it has it no more.
+    /// Limits this peer to the datagrams that it can send without losing those that the receiver still requests.
     fn on_awaited(&mut self, now: Instant, receiver: &mut PacedReceiver, awaited: Option<Dseq>) {
         // Rule: pace-resends
         receiver.resend_limit = match awaited.filter(|dseq| dseq.0 < self.next) {
-            // If that was too long ago to know, no more is sent at all.
+            // If the offset is no longer remembered, this peer sends nothing more.
             Some(dseq) => self.sent_up_to(Dseq(dseq.0 - 1)).unwrap_or(0).saturating_add(self.ahead_bytes),
             None => u64::MAX,
         };
-        // What comes on by less than the floor, or to and fro, does not come on.
+        // An advance of less than one step (at most the floor), or a move back and forth, is no progress.
         let step = self.settings.floor.min(self.ahead_bytes / 16).max(1);
         let reached = receiver.resend_limit.min(self.sent.saturating_add(self.ahead_bytes));
         if receiver.progress.0.saturating_add(step) <= reached {
@@ -459,7 +466,7 @@ impl Pacer {
         }
     }
 
-    /// Reckons anew how much may be sent: what all `receivers` allow that are waited for.
+    /// Recomputes the allowance from the limits of all `receivers` that this peer waits for.
     pub fn update_allowance<'a>(&mut self, now: Instant, receivers: impl Iterator<Item = &'a PacedReceiver>) {
         // Rule: pace
         self.cold = self.cold.filter(|(until, _)| now < *until);
@@ -471,12 +478,12 @@ impl Pacer {
         (self.allowance, self.is_behind) = (room.min(resends), resends < room);
     }
 
-    /// Whether something is held only because of what receivers still ask for.
+    /// Returns whether datagrams are held only because of what receivers still request.
     pub fn waits_for_resends(&self) -> bool {
         self.is_behind && !self.held.is_empty() && self.allowance <= self.sent
     }
 
-    /// Whether `receiver` has held up this peer below the floor for too long. If so, it is left behind.
+    /// Leaves `receiver` behind if it has held up this peer below the floor for too long. Returns whether it did.
     pub fn exclude_if_lagging(&self, now: Instant, receiver: &mut PacedReceiver) -> bool {
         // Rule: left-behind
         let held = self.held_since.unwrap_or(now);
@@ -492,7 +499,7 @@ impl Pacer {
         is_slow
     }
 
-    /// Begins to wait anew if the wait is over.
+    /// Begins a new wait if the current one is over.
     pub fn on_tick(&mut self, now: Instant) {
         if self.wait.is_some_and(|wait| wait.until <= now) {
             self.wait = Some(self.wait_from(now));
@@ -508,7 +515,7 @@ impl Pacer {
         PacingWait { until: now + PATIENCE, line: self.sent + bytes.max(1) }
     }
 
-    /// When to look again, if something is held.
+    /// Returns the time of the next check, if datagrams are held.
     pub fn deadline(&self) -> Option<Instant> {
         let wait = self.wait?;
         let cold = self.cold.map(|(until, _)| until);
@@ -523,7 +530,7 @@ impl Pacer {
 
     fn refill(&mut self, now: Instant) {
         if let (Pace::Rate(rate), Some(bucket)) = (self.settings.pace, &mut self.bucket) {
-            // There are tokens for the largest datagram before any is sent.
+            // The bucket can hold tokens for the largest datagram.
             let burst = DATAGRAM_BYTES_MAX as u64 + (rate / BURSTS_PER_SECOND).max(BURST_BYTES_MIN);
             bucket.refill(now, rate, burst);
         }

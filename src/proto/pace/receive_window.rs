@@ -1,47 +1,48 @@
-//! The receiver's side of pacing: how much room there is, and whom to tell of it when.
+//! The receiver's side of pacing: the size of the advertised window and the schedule of the reports that carry it.
 
 use super::{PATIENCE, PaceSettings, RESEND_PATIENCE, cost};
 use crate::message::Dseq;
 use crate::time::{Instant, nanos};
 use std::time::Duration;
 
-/// A publisher counts as one of those that share the room for so long after a report to it.
+/// Time after a report during which its publisher counts as active, that is, as one of those that share the buffer.
 pub(super) const ACTIVE: Duration = Duration::from_millis(100);
 
-/// A report is told to a publisher at most once in this time for each receiver that it has: so reports cost it a limited
-/// part of its time however many there are.
+/// Minimum interval between two reports to a publisher, for each of its receivers. It bounds the time that a publisher
+/// spends on reports, whatever their number.
 const REPORT_INTERVAL: Duration = Duration::from_micros(20);
 
-/// After the last datagram a report is told again with the heartbeats that follow for so long: it may have been lost.
+/// Time after the last datagram during which every heartbeat repeats the report, because the last report may have been
+/// lost.
 const REPEAT: Duration = Duration::from_millis(200);
 
-/// A report is due when one part in this many of the window was taken since the last one.
+/// A report is due when the receiver has taken this fraction (1/`PARTS`) of the window since the last report.
 const PARTS: u64 = 4;
 
-/// All of the room; and how little of it is told however much was dropped.
+/// The whole buffer as a scale, and the smallest scale that drops can lead to.
 const SCALE_ALL: u64 = 1024;
 const SCALE_MIN: u64 = 32;
-/// The room told is halved at most once in this time: what was sent for the room before comes for a while.
+/// Minimum interval between two halvings of the scale: datagrams sent under the old window still arrive for a while.
 const CUT_INTERVAL: Duration = Duration::from_millis(20);
-/// How fast it grows again: parts of [`SCALE_ALL`] in a second, up to what was too much lately; and beyond that.
+/// Growth of the scale in parts of [`SCALE_ALL`] per second: up to the last proven scale, and beyond it.
 const GROWTH: u64 = 1024;
 const GROWTH_BEYOND: u64 = 64;
-/// Milliseconds in which the slower growth is one.
+/// Milliseconds in which the slower growth adds one part.
 const GROWTH_STEP: u64 = 1000_u64.div_ceil(GROWTH_BEYOND);
 
-/// A datagram that was skipped counts like the one that came after it, for so many at most.
+/// Maximum number of skipped datagrams that are charged; each costs as much as the datagram after them.
 const SKIPPED_MAX: u64 = 1024;
 
-/// From this fullness of the fullest local queue on less room is told: what is on its way and the queue have the same size, about.
+/// Queue fullness from which the window shrinks: the datagrams in flight and the queue have about the same size.
 const BACKLOG_MIN: u64 = SCALE_ALL / 4;
-/// From here on none is: what is left is for what comes at once all the same.
+/// Queue fullness from which the window is zero. The rest of the queue is for datagrams that arrive regardless.
 const BACKLOG_FULL: u64 = SCALE_ALL / 16 * 15;
-/// From here on a queue whose reader takes less than the floor is not heeded any more.
+/// Queue fullness from which a queue is ignored if its reader takes less than the floor.
 const BACKLOG_LONG: u64 = SCALE_ALL / 4 * 3;
-/// While no room was told because of it, the queues are looked at once in this time: who reads them tells nobody.
+/// Interval at which the peer checks the queues while they close the window: readers do not report what they read.
 const BACKLOG_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Whether the room has become something else than what was told.
+/// Change of the available window against the advertised one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowChange {
     /// About the same.
@@ -52,35 +53,36 @@ pub enum WindowChange {
     More,
 }
 
-/// How much this peer can take of all publishers together.
+/// Receive window of this peer, shared by all publishers.
 #[derive(Clone, Debug)]
 pub struct ReceiveWindow {
     bytes: u64,
-    /// The part of it that is told, of [`SCALE_ALL`]: less after the system has dropped something.
+    /// Advertised part of the buffer, of [`SCALE_ALL`]. It falls when the system has dropped datagrams.
     scale: u64,
-    /// What was not too much, as far as known.
+    /// Largest scale that has caused no drops, as far as is known.
     proven: u64,
-    /// When the scale was reckoned last, and when it was halved last.
+    /// Time of the last update of the scale, and time of its last halving.
     scaled: Instant,
     cut: Option<Instant>,
-    /// Publishers that share it, as told last.
+    /// Number of publishers that share the buffer, as last advertised.
     sharers: usize,
-    /// Bytes taken by multicast so far.
+    /// Bytes received by multicast.
     taken: u64,
-    /// What the readers of local queues leave of the room, of [`SCALE_ALL`]; and how much of it was told last.
+    /// Part of the buffer that the readers of local queues permit, of [`SCALE_ALL`]; and the part last advertised.
     readers: u64,
     advertised: u64,
-    /// Since when a queue is long, and what was taken by then; when the queues were looked at last.
+    /// Start of the current measurement of a long queue and the bytes received by then; time of the last check of the
+    /// queues.
     long: Option<(Instant, u64)>,
     looked: Instant,
-    /// Whether that queue is not heeded.
+    /// True if the long queue is ignored.
     is_hopeless: bool,
-    /// What is to be taken of publishers in [`PATIENCE`] at least.
+    /// Minimum number of bytes to take from publishers within [`PATIENCE`].
     floor_bytes: u64,
 }
 
 impl ReceiveWindow {
-    /// Nothing dropped yet.
+    /// Creates the window of a peer that has dropped nothing yet.
     pub fn new(settings: &PaceSettings, now: Instant) -> ReceiveWindow {
         let (scale, proven) = (SCALE_ALL, SCALE_ALL);
         ReceiveWindow {
@@ -100,7 +102,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// The system dropped something for want of room. True if that makes the windows smaller.
+    /// Notes that the system dropped datagrams because the buffer was full. Returns true if the windows become smaller.
     pub fn on_overrun(&mut self, now: Instant) -> bool {
         self.grow(now);
         if self.cut.is_some_and(|cut| now.since(cut) < CUT_INTERVAL) {
@@ -112,13 +114,13 @@ impl ReceiveWindow {
         true
     }
 
-    /// So many bytes were taken by multicast.
+    /// Counts bytes received by multicast.
     pub fn on_received(&mut self, bytes: usize) {
         self.taken += bytes as u64;
     }
 
-    /// The fullest queue of a local subscription is so full, of 1,024. Its reader is waited for like a receiver: while it
-    /// takes as much as the floor.
+    /// Updates the window from the fullness of the fullest local queue, of 1,024. The peer waits for its reader as for
+    /// a receiver: while it takes at least the floor.
     pub fn on_backlog(&mut self, now: Instant, fullness: u64) -> WindowChange {
         self.looked = now;
         if fullness < BACKLOG_LONG {
@@ -146,36 +148,37 @@ impl ReceiveWindow {
         change
     }
 
-    /// Whether less room is told because of the queues.
+    /// Returns whether local queues make the window smaller.
     pub fn is_short(&self) -> bool {
         self.readers < SCALE_ALL
     }
 
-    /// When to look at the queues again, while nobody may send because of them.
+    /// Returns the time of the next check of the queues, while they close the window.
     pub fn deadline(&self) -> Option<Instant> {
         (self.advertised == 0).then_some(self.looked + BACKLOG_INTERVAL)
     }
 
-    /// As [`ReceiveWindow::window`], and it is told.
+    /// Returns [`ReceiveWindow::window`] and records that it is advertised.
     pub fn tell(&mut self, now: Instant, sharers: usize) -> u64 {
         self.advertised = self.readers;
         self.window(now, sharers)
     }
 
-    /// The window to tell to each of so many publishers that share the room; 0 only while a local queue is full.
+    /// Returns the window to advertise to each of `sharers` publishers. It is 0 only while a local queue is full.
     pub fn window(&mut self, now: Instant, sharers: usize) -> u64 {
         self.grow(now);
         let bytes = self.bytes / SCALE_ALL * self.scale / sharers.max(1) as u64;
         (bytes * self.readers / SCALE_ALL).max(self.readers.min(1))
     }
 
-    /// So many publishers share the room. True if they are more than before, so that each must be told of less.
+    /// Updates the number of publishers that share the buffer. Returns true if it grew, so that each needs a smaller
+    /// window.
     pub fn on_sharers(&mut self, sharers: usize) -> bool {
         std::mem::replace(&mut self.sharers, sharers) < sharers
     }
 
     fn grow(&mut self, now: Instant) {
-        // In whole steps of the slower growth: what is less waits for the next call.
+        // Counts whole steps of the slower growth; the remainder waits for the next call.
         let mut millis = nanos(now.since(self.scaled)) / 1_000_000 / GROWTH_STEP * GROWTH_STEP;
         self.scaled = self.scaled + Duration::from_millis(millis);
         for (most, growth) in [(self.proven, GROWTH), (SCALE_ALL, GROWTH_BEYOND)] {
@@ -188,36 +191,36 @@ impl ReceiveWindow {
     }
 }
 
-/// What was taken of one publisher's multicasts, and what it was told of that.
+/// Progress of this peer in one publisher's multicast stream, and the state of its reports.
 #[derive(Clone, Debug)]
 pub struct ReceiveProgress {
-    /// The highest datagram taken.
+    /// Highest datagram taken.
     high: Dseq,
-    /// The highest datagram told of.
+    /// Highest datagram reported.
     advertised: Dseq,
-    /// When that was.
+    /// Time of the last report.
     reported_at: Option<Instant>,
-    /// Bytes taken since then, and how many make the next report due.
+    /// Bytes taken since then, and the number of bytes that makes the next report due.
     unreported: u64,
     due_bytes: u64,
-    /// What the largest datagram so far counts.
+    /// Cost of the largest datagram so far, in bytes as windows count.
     largest: u64,
-    /// The window before the first report.
+    /// Window before the first report, in bytes.
     first_bytes: u64,
-    /// When the last datagram of data came.
+    /// Arrival of the last data datagram.
     data_at: Instant,
-    /// Whether a report is due as soon as the last one is old enough.
+    /// True if a report is due as soon as the minimum interval has passed.
     is_due: bool,
-    /// Whether less room was told because of local queues.
+    /// True if the last advertised window was smaller because of local queues.
     is_short: bool,
-    /// The lowest datagram that is asked for, as told last; and when it became another one.
+    /// Lowest requested datagram, as last reported; and the time at which it changed.
     awaited: Option<Dseq>,
     changed: Option<Instant>,
 }
 
 impl ReceiveProgress {
-    /// Nothing taken yet of a publisher that had sent up to `below` at the first contact. It takes this peer to have the first
-    /// window beyond that.
+    /// Creates the progress for a publisher that had sent up to `below` at the first contact. The publisher assumes the
+    /// first window beyond that.
     pub fn new(settings: &PaceSettings, below: Dseq) -> ReceiveProgress {
         ReceiveProgress {
             high: below,
@@ -235,15 +238,15 @@ impl ReceiveProgress {
         }
     }
 
-    /// The highest datagram taken.
+    /// Returns the highest datagram taken.
     pub fn high(&self) -> Dseq {
         self.high
     }
 
-    /// A datagram of data came by multicast. True if a report is due.
+    /// Records a data datagram received by multicast. Returns true if a report is due.
     pub fn on_data(&mut self, now: Instant, dseq: Dseq, bytes: usize) -> bool {
         let cost = cost(bytes);
-        // What was skipped took its share of the window, wherever it was lost.
+        // Skipped datagrams used their share of the window, wherever they were lost.
         let steps = dseq.0.saturating_sub(self.high.0).clamp(1, SKIPPED_MAX);
         self.unreported += cost * steps;
         self.largest = self.largest.max(cost);
@@ -252,25 +255,28 @@ impl ReceiveProgress {
         self.due_bytes <= self.unreported
     }
 
-    /// A word came by multicast that names the highest datagram: what was sent up to it has been taken, or will not come.
-    /// True if a report is due: if much may be untold, or if the last report may have been lost.
+    /// Records a control message received by multicast that names the highest datagram. All datagrams up to it have
+    /// been taken or will not come. Returns true if a report is due: if much may be unreported, or if the last report
+    /// may have been lost.
     pub fn on_control(&mut self, now: Instant, high: Dseq) -> bool {
         self.high = self.high.max(high);
         let unreported = (self.high.0 - self.advertised.0).saturating_mul(self.largest);
-        // A publisher that waits for what was asked for sends no data until it knows that it has come.
+        // A publisher that waits for requested datagrams sends no data until a report confirms their arrival.
         let is_waited_for = self.changed.is_some_and(|at| now.since(at) <= RESEND_PATIENCE);
         self.first_bytes / PARTS <= unreported
             || now.since(self.data_at) <= REPEAT && self.is_active(now)
             || is_waited_for
     }
 
-    /// The publisher has sent no more than this: what told of more was wrong.
+    /// Corrects the progress when the publisher has sent no more than `high`: a control message that named more was
+    /// wrong.
     pub fn rewind_to(&mut self, high: Dseq) {
         (self.high, self.advertised) = (self.high.min(high), self.advertised.min(high));
     }
 
-    /// This is the lowest datagram that is asked for. A report is due if the publisher was not told that one is and goes on, or may
-    /// wait for that and it is less far back now: by half at least, or for long enough that it would seem stuck.
+    /// Records the lowest requested datagram. A report is due if the publisher sends on without knowing of the request.
+    /// A report is also due if the publisher may wait for the request and its distance has halved, or the last report
+    /// is old.
     pub fn on_awaited(&mut self, now: Instant, awaited: Option<Dseq>) {
         self.is_due |= match self.awaited {
             None => awaited.is_some() && self.first_bytes / PARTS <= self.unreported,
@@ -283,39 +289,40 @@ impl ReceiveProgress {
         };
     }
 
-    /// How many datagrams there are from one that is asked for on.
+    /// Returns the number of datagrams from the requested one to the highest.
     fn lag(&self, awaited: Option<Dseq>) -> u64 {
         awaited.map_or(0, |awaited| (self.high.0 + 1).saturating_sub(awaited.0))
     }
 
-    /// Whether the publisher shares the room.
+    /// Returns whether the publisher shares the buffer.
     pub fn is_active(&self, now: Instant) -> bool {
         self.reported_at.is_some_and(|at| now.since(at) <= ACTIVE)
     }
 
-    /// A report is due, as soon as the last one is old enough.
+    /// Schedules a report for when the minimum interval has passed.
     pub fn schedule_report(&mut self) {
         self.is_due = true;
     }
 
-    /// No report is due any more: the publisher has gone.
+    /// Cancels the report: the publisher has left.
     pub fn cancel_report(&mut self) {
         self.is_due = false;
     }
 
-    /// When the report that is due may be told, where the publisher has so many receivers; `None` if none is due.
+    /// Returns the earliest time of the report that is due to a publisher with this number of receivers; `None` if none
+    /// is due.
     pub fn deadline(&self, receivers: usize) -> Option<Instant> {
         let interval = REPORT_INTERVAL * u32::try_from(receivers).unwrap_or(u32::MAX);
         let next = self.reported_at.map_or(Instant::ZERO, |at| at + interval);
         self.is_due.then_some(next)
     }
 
-    /// Whether less room was told because of local queues.
+    /// Returns whether the last advertised window was smaller because of local queues.
     pub fn is_short(&self) -> bool {
         self.is_short
     }
 
-    /// A report is told with this window, which may be small because of local queues, and this datagram that is asked for.
+    /// Records a sent report with its window, whether local queues made it smaller, and the lowest requested datagram.
     pub fn on_reported(&mut self, now: Instant, (window, is_short): (u64, bool), awaited: Option<Dseq>) {
         self.is_short = is_short;
         if std::mem::replace(&mut self.awaited, awaited) != awaited {

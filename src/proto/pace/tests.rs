@@ -1,4 +1,4 @@
-//! Tests of pacing's parts: the publisher's reckoning, and the receiver's.
+//! Tests of the parts of pacing: the publisher's allowance, and the receiver's window.
 
 use super::*;
 use crate::message::Epoch;
@@ -36,7 +36,7 @@ impl Story {
         Story { pacer, receivers, sealed: 0, sent: 0, reports: 0 }
     }
 
-    /// Seals some more, sends what may be sent, and says up to which datagram that is.
+    /// Seals further datagrams, sends those that may be sent, and returns the number of the last one sent.
     fn send(&mut self, now: Instant, datagrams: u64) -> u64 {
         self.pacer.update_allowance(now, self.receivers.iter());
         for _ in 0..datagrams {
@@ -69,7 +69,7 @@ impl Story {
         self.pacer.on_report(now, &mut self.receivers[receiver], (self.reports, 0), report)
     }
 
-    /// Time passes; says who is left behind now.
+    /// Advances the time; returns the receivers that are left behind now.
     fn tick(&mut self, now: Instant) -> Vec<usize> {
         let left = (0..self.receivers.len())
             .filter(|at| self.pacer.exclude_if_lagging(now, &mut self.receivers[*at]))
@@ -149,7 +149,7 @@ fn a_rate_is_kept_and_begins_with_a_small_burst() {
 fn who_allows_less_than_the_floor_is_left_behind_until_it_has_come_close() {
     let mut story = Story::new(Pace::Auto, 3);
     story.send(at(0), 10_000);
-    // The first reports nothing, the second takes 1 MB/s, the third has room.
+    // The first receiver reports nothing, the second takes 1 MB/s, the third has room.
     let mut told = Vec::new();
     for millis in (10..=400).step_by(10) {
         story.report(at(millis), 1, story.sent, 10_000);
@@ -167,8 +167,8 @@ fn who_allows_less_than_the_floor_is_left_behind_until_it_has_come_close() {
     assert_eq!(story.receivers[1].left_behind(), None);
 }
 
-/// A receiver that does all it can to hold up a publisher: it comes back as soon as it may, then has no room, or a little more than
-/// it must have.
+/// A receiver tries to hold up a publisher as far as possible. It comes back as soon as it may, then has no room, or
+/// little more than the minimum.
 /// Proves: W133
 #[test]
 fn one_receiver_holds_up_a_publisher_no_more_than_the_floor() {
@@ -189,7 +189,7 @@ fn one_receiver_holds_up_a_publisher_no_more_than_the_floor() {
 
 #[test]
 fn receiver_below_the_floor_is_left_behind() {
-    // It takes 1 MB/s.
+    // The receiver takes 1 MB/s.
     for (pace_floor, is_left) in [(10_000_000, true), (0, false)] {
         let mut story = Story::of(&PaceSettings { floor: pace_floor, ..settings(Pace::Auto) }, 1);
         story.send(at(0), 10_000);
@@ -216,7 +216,7 @@ fn no_more_is_sent_than_can_be_sent_again_while_something_is_asked_for() {
     story.report_awaited(at(2), 0, (152, 4_000_000), None);
     assert_eq!(story.send(at(2), 0), 152 + 2000, "all that there is room for");
     assert!(!story.pacer.waits_for_resends());
-    // What was never sent is no reason to wait, nor is anything where nothing is sent again.
+    // A request for a datagram that was never sent does not stop the publisher, nor does any request without resends.
     story.report_awaited(at(3), 0, (2152, 200_000), Some(9_000));
     assert_eq!(story.send(at(3), 0), 2252);
     story.pacer.ahead_bytes = Pacer::resumed(&settings(Pace::Auto), 0, at(3)).ahead_bytes;
@@ -231,7 +231,7 @@ fn who_asks_in_vain_for_too_long_is_left_behind() {
     story.send(at(0), 10_000);
     let mut told = Vec::new();
     for millis in (10..=3000).step_by(10) {
-        // It comes on every half a second, and then not at all.
+        // The receiver progresses every half second, and then not at all.
         let awaited = 50 * (millis / 500).min(3) + 3;
         story.report_awaited(at(millis), 0, (story.sent, 4_000_000), Some(awaited));
         story.send(at(millis), 0);
@@ -292,7 +292,7 @@ fn much_loss_on_the_way_makes_the_window_smaller_and_little_does_not() {
             .map(|dseq| Range { first: Dseq(dseq), last: Dseq(dseq) })
             .collect();
         story.receivers[0].on_asked(&ranges, Dseq(last));
-        // Asked once more, and for what was never sent.
+        // The same ranges are requested again, and a range that was never sent.
         story.receivers[0].on_asked(&ranges, Dseq(last));
         story.receivers[0].on_asked(&[Range { first: Dseq(last + 1), last: Dseq(1 << 40) }], Dseq(last));
         story.report(now, 0, last, 1_000_000);
@@ -319,7 +319,7 @@ fn drops_halve_the_room_and_it_grows_again() {
     let (soon, late) = (room.window(at(500), 1) >> 10, room.window(at(20_000), 1));
     assert!((380..450).contains(&soon), "{soon}");
     assert_eq!(late, 1 << 20);
-    // However often it is looked at: it makes no difference to the growth.
+    // The growth does not depend on the number of queries.
     let mut looked_at = ReceiveWindow::new(&settings(Pace::Auto), at(0));
     assert!(looked_at.on_overrun(at(10)));
     let last = (11..20_000).map(|millis| looked_at.window(at(millis), 1)).last();
@@ -339,7 +339,7 @@ fn readers_of_local_queues_are_waited_for_while_they_take_as_much_as_the_floor()
     assert_eq!(room.deadline(), Some(at(3)));
     assert_eq!((room.on_backlog(at(3), 940), room.tell(at(3), 1) >> 10), (WindowChange::More, 29));
     assert_eq!(room.deadline(), None, "what is sent for that brings the next look");
-    // It reads 20 MB/s, then 5.
+    // The reader takes 20 MB/s, then 5.
     for millis in (10..=1000).step_by(10) {
         room.on_received(200_000);
         room.on_backlog(at(millis), 1024);

@@ -1,4 +1,4 @@
-//! What this peer says of itself: HELLO, heartbeats, BYE, and a new epoch when the frames ran out.
+//! Announcements of this peer: HELLO, heartbeats, BYE, and a new epoch when the frames ran out.
 
 use super::{BYES, HELLOS, Peer, inbox_of};
 use crate::message::{Dseq, Epoch, Reason};
@@ -16,13 +16,14 @@ use bytes::Bytes;
 use std::net::SocketAddr;
 
 impl Peer {
-    /// Whether one more datagram may go to the address of a member ([`Member::spend_send_credit`]); takes the room for it.
+    /// Returns whether one more datagram may be sent to the address of a member ([`Member::spend_send_credit`]), and
+    /// spends the credit.
     pub(super) fn may_send_to(&mut self, epoch: Epoch) -> bool {
         let peers = self.members.len() as u64;
         self.members.get_mut(&epoch).is_some_and(|member| member.spend_send_credit(peers, &mut self.rng))
     }
 
-    /// Says a word to the group, or to one member, padded to `bytes`.
+    /// Sends an announcement to the group, or to one member, padded to `bytes`.
     pub(super) fn send_announcement(&mut self, now: ClockReading, word: AnnounceKind, to: Option<Epoch>, bytes: usize) {
         let address = to.and_then(|epoch| self.members.get(&epoch)).map(|member| member.address);
         let datagram = self.word(now, word, to, bytes);
@@ -30,7 +31,7 @@ impl Peer {
     }
 
     pub(super) fn word(&mut self, now: ClockReading, word: AnnounceKind, to: Option<Epoch>, bytes: usize) -> Bytes {
-        // Any other word would take the BYE back (W54, W56).
+        // Any other announcement would revoke the BYE (W54, W56).
         let word = if self.has_sent_bye() { AnnounceKind::Bye } else { word };
         let token = to
             .and_then(|epoch| self.members.get_mut(&epoch))
@@ -72,7 +73,7 @@ impl Peer {
         self.control.datagram(now.instant, &self.origin, count, &record, bytes)
     }
 
-    /// Asks whoever is at an address, and may not be known yet, for a word.
+    /// Requests an announcement from an address whose peer may be unknown.
     pub(super) fn send_hello(&mut self, now: ClockReading, address: SocketAddr) {
         if self.has_sent_bye() {
             return;
@@ -84,11 +85,11 @@ impl Peer {
 
     pub(super) fn beat(&mut self, now: ClockReading) {
         let silent = self.settings.mutants.is(Mutant::NoHeartbeat);
-        // Who stops goes on while something has yet to leave.
+        // A stopping peer continues its heartbeats while datagrams are held.
         let is_over = self.stop.is_some() && !self.has_queued();
         if !is_over && self.beat.take_due(now.instant) {
             if self.hellos == HELLOS {
-                // The entries follow the first HELLO, before which nobody would take them.
+                // Peers accept the entries only after the first HELLO.
                 self.interest.local_interest().reannounce();
                 self.news.on_first_hello(now.instant);
             }
@@ -117,11 +118,11 @@ impl Peer {
         }
     }
 
-    /// The frames of this epoch ran out: ends it in order and begins a new one (R10).
+    /// Ends this epoch, whose frames ran out, in order and begins a new one (R10).
     pub(super) fn begin_epoch(&mut self, now: ClockReading) {
         self.flush(now);
         self.flush_queued(now);
-        // Directed streams are between two epochs: what is still awaited of those to this one will not be told later.
+        // Directed streams end with the epoch: outstanding data of those to this peer is settled now.
         for epoch in self.members.keys().copied().collect::<Vec<_>>() {
             self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.end(ctx, Reason::PublisherGone, out));
         }

@@ -1,5 +1,5 @@
-//! Messages that are published one after the other like the first of them: they are packed at once, and numbered, recorded
-//! and delivered to local clients all together.
+//! Batches of consecutive messages like the first: they are packed at once. The peer numbers, records and delivers them
+//! to local clients together.
 
 use super::Peer;
 use crate::message::{ClientId, MessageRef, Verdict};
@@ -13,38 +13,38 @@ use crate::wire::{Run, entry};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Messages that were packed like the one before them and are to be numbered and recorded like it, all at once.
+/// Messages packed like the one before them, to be numbered and recorded together.
 #[derive(Debug)]
 pub(super) struct PublishBatch {
-    /// When all of them are published.
+    /// Publish time of all of them.
     pub(super) now: ClockReading,
-    /// The number and the offset of the first.
+    /// Sequence number and offset of the first.
     pub(super) seq: Seq,
     pub(super) offset: u32,
     pub(super) count: u64,
-    /// How many more there may be.
+    /// Number of messages that still fit.
     pub(super) left: u64,
-    /// Where the first stands in the open datagram.
+    /// Position of the first in the open datagram.
     pub(super) at: usize,
-    /// Who publishes all of them, if its own subscriptions do not get them.
+    /// Publishing client, if its own subscriptions do not get its messages.
     pub(super) except: Option<ClientId>,
-    /// Who gets them here, and the one before them.
+    /// Local delivery of the batch and of the message before it.
     pub(super) local: Option<LocalDelivery>,
 }
 
-/// Where the messages of a batch go within this peer.
+/// Local subscriptions that get the messages of a batch.
 #[derive(Debug)]
 pub(super) struct LocalDelivery {
     matched: Arc<MatchSet>,
     subject: Subject,
-    /// The number of the one before the batch, which is delivered with it.
+    /// Sequence number of the message before the batch, which is delivered with it.
     seq: Option<Seq>,
-    /// Where that stands.
+    /// Position of that message in the open datagram.
     at: usize,
 }
 
 impl PublishBatch {
-    /// The message before the batch, and all that are in it, go to subscriptions of this peer too.
+    /// Begins local delivery of the message before the batch and of all messages in it.
     pub(super) fn begin_local(&mut self, message: MessageRef<'_>, matched: Arc<MatchSet>, seq: Option<Seq>) {
         let at = self.at - entry::bytes_of(message);
         self.local = Some(LocalDelivery { matched, subject: message.subject.clone(), seq, at });
@@ -52,7 +52,7 @@ impl PublishBatch {
 }
 
 impl Peer {
-    /// Publishes with the message before, if that can be.
+    /// Adds a message to the current batch, if possible. Returns whether it did.
     #[inline]
     pub(super) fn extend(&mut self, now: ClockReading, client: ClientId, subject: &Subject, payload: &[u8]) -> bool {
         if self.batch.as_ref().is_none_or(|batch| batch.except != self.except(client)) {
@@ -72,8 +72,8 @@ impl Peer {
         fits
     }
 
-    /// Numbers, records and delivers what was published since the last message that went the slow way. To be called before
-    /// it is looked at from outside; all inputs but messages to publish begin with it.
+    /// Numbers, records and delivers the batch of messages published since the last separate one. The caller calls it
+    /// before inspecting the peer; every input other than a publish request begins with it.
     pub fn settle(&mut self) {
         let Some(PublishBatch { now, seq, offset, count, at, local, .. }) = self.batch.take() else { return };
         // Modulo 2^32, as is the count that is cut here.
@@ -90,7 +90,7 @@ impl Peer {
         }
     }
 
-    /// Hands what a client of this peer has published to others of its clients.
+    /// Delivers messages that a client of this peer published to the local subscriptions.
     pub(super) fn deliver_local(&mut self, matched: &MatchSet, deliveries: Deliveries) {
         let messages = deliveries.len() as u64;
         self.counters.messages_local += messages;

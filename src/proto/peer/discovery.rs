@@ -1,4 +1,5 @@
-//! News of publishers for subscriptions that begin with their histories: who is known, and when all are.
+//! Publisher discovery for subscriptions that begin with publishers' histories: which publishers are known, and when
+//! all are.
 
 use super::Peer;
 use crate::message::{ClientId, Epoch, Publisher};
@@ -8,34 +9,34 @@ use crate::time::{ClockReading, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A peer that has listened for so long has been answered by those that heard its HELLOs; the last of these is said after
-/// 140 ms.
+/// Listening time after which all peers that heard this peer's HELLOs have answered. The last HELLO is sent after 140
+/// ms.
 const DISCOVERY: Duration = Duration::from_millis(500);
 
-/// Who spares messages is not waited for longer than this until it knows a subscription.
+/// Maximum time to wait until suppressing peers know a subscription.
 pub const CONFIRMATION_MAX: Duration = Duration::from_secs(2);
 
 /// Longest time that a flush waits for peers that suppress nothing. A question is repeated after 20, 60 and 140 ms.
 pub const FLUSH_MAX: Duration = Duration::from_millis(250);
 
-/// The subscriptions that are told of publishers.
+/// Subscriptions that are notified of publishers.
 #[derive(Debug)]
 pub(super) struct PublisherDiscovery {
-    /// When each of them began.
+    /// Time at which each of them began.
     since: BTreeMap<Target, Instant>,
-    /// Whom each need not be told of any more, while that member is not forgotten.
+    /// Members that each target need not be notified of again, until the member is forgotten.
     told: BTreeSet<(Target, Epoch)>,
-    /// Those that have yet to be told that all are named: from which version of the subscriptions here they stand, and until
-    /// when they wait for those that spare messages to know that.
+    /// Targets not yet notified that all publishers are named: each with its version of the subscriptions here, and the
+    /// deadline of its wait for confirmations from suppressing peers.
     waiting: Vec<(Target, u64, Instant)>,
-    /// When all that are there can be known.
+    /// Time at which all present peers can be known.
     discovered: Instant,
-    /// Whether that has passed.
+    /// True if that time has passed.
     pub(super) is_discovered: bool,
 }
 
 impl PublisherDiscovery {
-    /// None yet, of a peer that begins to listen now.
+    /// Creates an empty discovery for a peer that begins to listen now.
     pub(super) fn new(now: Instant) -> PublisherDiscovery {
         PublisherDiscovery {
             since: BTreeMap::new(),
@@ -46,7 +47,7 @@ impl PublisherDiscovery {
         }
     }
 
-    /// The first HELLO leaves now, which the other peers answer.
+    /// Restarts the discovery time when the first HELLO leaves, which the other peers answer.
     pub(super) fn on_first_hello(&mut self, now: Instant) {
         self.discovered = now + DISCOVERY;
     }
@@ -63,17 +64,18 @@ impl PublisherDiscovery {
         self.waiting.retain(|(target, ..)| target.client != client);
     }
 
-    /// A member is forgotten.
+    /// Forgets a member.
     pub(super) fn forget(&mut self, epoch: Epoch) {
         self.told.retain(|(_, told)| *told != epoch);
     }
 
-    /// When all that are there can be known, until they are.
+    /// Returns the time at which all present peers can be known, until it has passed.
     pub(super) fn discovery(&self) -> Option<Instant> {
         (!self.is_discovered).then_some(self.discovered)
     }
 
-    /// When all that are there can be known, or nobody waits for their confirmation any longer, if somebody waits for that.
+    /// Returns the next deadline of the waiting targets, if there are any: discovery first, then the end of the wait
+    /// for confirmations.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let until = self.waiting.iter().map(|(.., until)| *until).min()?;
         Some(if self.is_discovered { until.max(self.discovered) } else { self.discovered })
@@ -86,7 +88,7 @@ impl Peer {
         self.news.discovery()
     }
 
-    /// A subscription wants news: who is known now, this peer first.
+    /// Begins to notify a subscription of publishers: first of those known now, beginning with this peer.
     pub(super) fn begin_discovery(&mut self, now: ClockReading, target: Target) {
         if self.news.since.contains_key(&target) {
             return;
@@ -108,7 +110,8 @@ impl Peer {
         self.on_discovery_tick(now);
     }
 
-    /// Those that are there have had the time to answer.
+    /// Ends the discovery once the present peers have had time to answer, and notifies targets that all publishers are
+    /// named.
     pub(super) fn on_discovery_tick(&mut self, now: ClockReading) {
         if self.news.discovered <= now.instant {
             self.news.is_discovered = true;
@@ -123,8 +126,9 @@ impl Peer {
         }
     }
 
-    /// A publisher is heard, for the first time or again: told to those that are not owed everything of it anyway. One that
-    /// was known until `absent` and then forgotten is none that they have yet to learn of.
+    /// Notifies subscriptions of a publisher that is heard, for the first time or again. Subscriptions that are owed
+    /// all of its messages anyway are excluded. A publisher that was known until `absent` and then forgotten is not new
+    /// to subscriptions older than that.
     pub(super) fn notify_discovery(&mut self, epoch: Epoch, absent: Option<Instant>) {
         let Some(member) = self.members.get(&epoch) else { return };
         let birth = member.bcast.birth();

@@ -16,20 +16,21 @@ use crate::time::{ClockReading, Instant};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Questions without an answer, of all clients together and for repair.
+/// Maximum number of unanswered questions, of all clients together and for repair.
 const QUESTIONS_MAX: usize = 65_536;
-/// As many of them are left to repair, however much clients ask.
+/// Number of them reserved for repair, however many questions clients have.
 const REPAIR_QUESTIONS_MAX: usize = QUESTIONS_MAX / 2;
 /// Questions of a peer that wait until its address is proven, or until it may be answered again.
 const PARKED_MAX: usize = 16;
-/// How long the history may take to answer a question of repair; it is asked again long before.
+/// Timeout of a question of repair; repair repeats it long before.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bytes a second that answers to one peer may take.
+/// Bytes per second that answers to one peer may take.
 const ANSWER_RATE: u64 = 64 << 20;
-/// How far ahead of that rate answers may be. Then questions wait; who polls in good faith waits for answers and has few.
+/// Maximum lead of answers over that rate, beyond which questions wait. A client in good faith waits for its answers
+/// and has few questions.
 const ANSWERS_AHEAD: Duration = Duration::from_millis(250);
 
-/// Messages to be asked of a publisher's history, as part of repair.
+/// Messages to fetch from a publisher's history, as part of repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RepairFetch {
     pub epoch: Epoch,
@@ -39,18 +40,18 @@ pub(super) struct RepairFetch {
     pub last: Seq,
 }
 
-/// Who waits for an answer.
+/// Recipient of an answer.
 #[derive(Clone, Debug)]
 pub(super) enum AnswerRecipient {
-    /// A client, under its own number for the question.
+    /// A client, with its own number for the question.
     Client(ClientId, u64),
     /// A client that polls by a request in text.
     Text(TextPoll),
-    /// A datagram that is being rebuilt, and what was asked for it.
+    /// A datagram that is being rebuilt, and its fetches.
     Repair(Dseq, Vec<question::Fetch>),
 }
 
-/// A question that has no answer yet.
+/// A question without an answer.
 #[derive(Clone, Debug)]
 pub(super) struct PendingQuestion {
     peer: Epoch,
@@ -89,7 +90,7 @@ impl Peer {
         }
     }
 
-    /// An answer to a client, a part of one, or word that none will come.
+    /// Handles an answer, a part of one, or the failure of the question.
     fn on_answer(&mut self, now: ClockReading, asker: AnswerRecipient, mut answer: Result<Answer, QuestionFailure>) {
         if let Ok(answer) = &mut answer {
             answer.content.unstamp();
@@ -97,7 +98,7 @@ impl Peer {
         match asker {
             AnswerRecipient::Client(client, id) => self.effects.push_back(Effect::Answered { client, id, answer }),
             AnswerRecipient::Text(asker) => self.on_text_answer(now, &asker, answer),
-            // What is not fetched is asked for again.
+            // Repair repeats a failed fetch.
             AnswerRecipient::Repair(..) => {}
         }
     }
@@ -120,7 +121,7 @@ impl Peer {
         self.send_to(now, peer, (&Message { reply, ..Message::new(subject, payload) }).into());
     }
 
-    /// Asks the histories of publishers for what repair needs of them.
+    /// Fetches the messages that repair needs from the histories of publishers.
     pub(super) fn fetch(&mut self, now: ClockReading) {
         let mut fetches = std::mem::take(&mut self.fetches).into_iter().peekable();
         while let Some(RepairFetch { epoch, dseq, subject, first, last }) = fetches.next() {
@@ -143,7 +144,7 @@ impl Peer {
         }
     }
 
-    /// A message came on a subject of this peer's inbox that is for itself.
+    /// Handles a message for this peer itself, on a subject of its inbox.
     pub(super) fn on_service(&mut self, now: ClockReading, from: Epoch, message: Message) {
         let rest = message.subject.as_str().strip_prefix(self.inbox.as_str()).unwrap_or_default();
         if rest == HISTORY {
@@ -181,7 +182,7 @@ impl Peer {
             _ => Vec::new(),
         };
         for (item, answer) in answers {
-            // A part of a range is asked for again when the rest of the datagram is.
+            // Repair fetches the rest of a range again with the rest of the datagram.
             if answer.as_ref().is_some_and(|answer| answer.more) {
                 continue;
             }
@@ -193,9 +194,9 @@ impl Peer {
         }
     }
 
-    /// Another peer asks this peer's history.
+    /// Handles another peer's question to this peer's history.
     fn on_question(&mut self, now: ClockReading, from: Epoch, message: Message) {
-        // An answer goes to nobody but who asked.
+        // An answer goes to the peer that asked only.
         let reply = message.reply.clone().filter(|reply| {
             reply.as_str().strip_prefix(inbox_of(from).as_str()).is_some_and(|rest| rest.starts_with(ANSWERS))
         });
@@ -235,18 +236,18 @@ impl Peer {
     }
 
     fn answer_question(&mut self, now: ClockReading, payload: &Bytes) -> Vec<Bytes> {
-        // What is in the history by now must not travel in a later datagram than the answer says.
+        // Messages that are in the history now must not travel in a later datagram than the answer states.
         self.flush(now);
         question::answer(&self.history, self.origin.epoch, self.multicast.high(), payload)
     }
 
-    /// When the next question is given up, or the next one that waits is answered.
+    /// Returns the next timeout of a question, or the next time at which a waiting question is answered.
     pub(super) fn question_deadline(&self) -> Option<Instant> {
         let waiting = self.members.values().filter(|member| member.has_questions_waiting());
         waiting.map(|member| member.answers_due).chain(self.question_timeout).min()
     }
 
-    /// Answers questions that waited for the rate, and gives up those that were not answered in time.
+    /// Answers questions that waited for the rate, and fails those that were not answered in time.
     pub(super) fn on_question_tick(&mut self, now: ClockReading) {
         let is_due = |member: &&mut Member| member.has_questions_waiting() && member.answers_due <= now.instant;
         let due = self.members.values_mut().filter(is_due);
@@ -272,13 +273,13 @@ impl Peer {
         }
     }
 
-    /// A peer ended: what it was asked stays without answer.
+    /// Fails the questions to a peer that ended.
     pub(super) fn fail_questions(&mut self, now: ClockReading, peer: Epoch) {
         let due: Vec<u64> = self.questions.iter().filter(|(_, asked)| asked.peer == peer).map(|(id, _)| *id).collect();
         due.into_iter().for_each(|id| self.fail_question(now, id, QuestionFailure::Gone));
     }
 
-    /// A client is gone, and its questions with it.
+    /// Discards the questions of a client that is gone.
     pub(super) fn discard_questions(&mut self, client: ClientId) {
         self.questions.retain(|_, asked| match &asked.asker {
             AnswerRecipient::Client(asker, _) | AnswerRecipient::Text(TextPoll { client: asker, .. }) => {

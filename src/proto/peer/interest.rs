@@ -1,4 +1,5 @@
-//! What clients subscribe to, among peers: this peer tells what its own do, asks others for what it missed, and answers them.
+//! Exchange of subscriptions among peers: this peer announces those of its clients, requests missed ones and answers
+//! requests.
 
 use super::Peer;
 use super::receive::ControlSource;
@@ -15,22 +16,22 @@ use crate::wire::{Announce, Header, Interest, InterestRequest, Record};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Datagrams with news for all in each span.
+/// Maximum number of datagrams per span with changes for the whole group.
 const ANNOUNCEMENTS_MAX: u32 = 16;
-/// The span.
+/// Duration of a span.
 const ANNOUNCEMENT_SPAN: Duration = Duration::from_millis(10);
-/// Datagrams that answer one request.
+/// Maximum number of datagrams that answer one request.
 const ANSWERS_MAX: usize = 32;
-/// Time between two datagrams of answers to one peer that are sent although the budget for answers is spent. Repair alone must
-/// not keep what a peer knows of the subscriptions here out of date.
+/// Interval between answer datagrams to one peer that are sent although the answer budget is spent. Repair alone must
+/// not keep a peer's knowledge of the subscriptions here out of date.
 const RESERVED_INTERVAL: Duration = Duration::from_millis(100);
 
-/// When others are told of this peer's subscriptions.
+/// Rate limit of the announcements of this peer's subscriptions.
 #[derive(Debug)]
 pub(super) struct InterestPacing {
-    /// When the present span began.
+    /// Start of the current span.
     began: Instant,
-    /// Datagrams sent in it.
+    /// Number of datagrams sent in it.
     datagrams: u32,
 }
 
@@ -41,7 +42,7 @@ impl InterestPacing {
 }
 
 impl Peer {
-    /// What an announcement says of subscriptions.
+    /// Handles the subscription part of an announcement.
     pub(super) fn on_interest_word(&mut self, now: ClockReading, header: &Header, announce: &Announce) {
         let epoch = header.epoch;
         if !self.members.get(&epoch).is_some_and(Member::is_alive) {
@@ -55,7 +56,7 @@ impl Peer {
         self.on_interest_sync(now, epoch, announce.interest, announce.interest_known.filter(|_| is_ours));
     }
 
-    /// A peer tells what its clients subscribe to.
+    /// Handles a peer's advertised subscriptions.
     pub(super) fn on_interest_record(
         &mut self,
         now: ClockReading,
@@ -80,7 +81,7 @@ impl Peer {
         }
     }
 
-    /// A peer asks what this one's clients subscribe to.
+    /// Handles a peer's request for the subscriptions of this peer's clients.
     pub(super) fn on_interest_request(
         &mut self,
         now: ClockReading,
@@ -128,7 +129,7 @@ impl Peer {
         }
     }
 
-    /// Tells what has changed, and asks for what is missing.
+    /// Announces changes, and requests missing subscriptions.
     pub(super) fn on_interest_tick(&mut self, now: ClockReading) {
         if self.stop.is_some() {
             return;
@@ -149,7 +150,7 @@ impl Peer {
         }
     }
 
-    /// News of this peer's subscriptions, while there is anybody to be told.
+    /// Announces changes of this peer's subscriptions, while there is a peer to receive them.
     fn announce_interest(&mut self, now: ClockReading) {
         if !self.has_unsent_interest() {
             return;
@@ -173,7 +174,7 @@ impl Peer {
         self.interest.has_changes() && self.members.values().any(Member::is_alive)
     }
 
-    /// When something of this is due.
+    /// Returns the time of the next interest tick.
     pub(super) fn interest_deadline(&self) -> Option<Instant> {
         let is_full = ANNOUNCEMENTS_MAX <= self.interest_pacing.datagrams;
         let news = self.has_unsent_interest().then(|| match is_full {
@@ -185,8 +186,8 @@ impl Peer {
         all.filter(|_| self.stop.is_none())
     }
 
-    /// Returns how many subscriptions a message on the subject would go to, as far as is known: those of a queue group counted once,
-    /// those of `except` and of peers that cannot be reached not at all.
+    /// Returns the number of known subscriptions that a message on the subject would reach. A queue group counts once;
+    /// subscriptions of `except` and of unreachable peers do not count.
     pub(super) fn count_receivers(&mut self, subject: &Subject, except: Option<ClientId>) -> u64 {
         // This peer itself answers a poll.
         if is_text_poll(subject) {
@@ -209,7 +210,7 @@ impl Peer {
         self.news.is_discovered && others.all(|member| self.remote_interest.is_known(member.epoch()))
     }
 
-    /// What the clients of other peers subscribe to, as far as is known.
+    /// Returns the known subscriptions of the clients of other peers.
     pub fn remote_rows(&self) -> Vec<RemoteRow> {
         let row = |entry: &RemoteEntry| {
             Some(RemoteRow {

@@ -1,5 +1,5 @@
-//! Members whose multicasts do not arrive: told, and the group joined anew (reliability.md 3.4). What they send is known
-//! from their unicast words, and had by unicast.
+//! Handling of members whose multicasts do not arrive: a notification, and a rejoin of the group (reliability.md 3.4).
+//! Their unicast announcements show what they send, and this peer gets it by unicast.
 
 use super::Peer;
 use crate::message::{Dseq, Epoch, Reason};
@@ -13,7 +13,7 @@ use crate::wire::{Header, Kind};
 use std::net::SocketAddr;
 
 impl Peer {
-    /// A datagram that is for this peer came by some path and has so many bytes.
+    /// Records the path of a datagram for this peer.
     pub(super) fn on_path(
         &mut self,
         now: ClockReading,
@@ -38,7 +38,7 @@ impl Peer {
         }
     }
 
-    /// Whether a member is heard by multicast, as it must be by now.
+    /// Checks whether the multicasts of a member arrive, when the check is due.
     pub(super) fn on_liveness_tick(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let was_dead = member.liveness.is_dead();
@@ -56,7 +56,7 @@ impl Peer {
             }
             self.tell(epoch, MemberEvent::MulticastDead);
         }
-        // Several members may be found one after the other.
+        // Several members may be found one after the other; one rejoin suffices for them.
         if self.rejoined.is_none_or(|at| REJOIN_INTERVAL / 2 <= now.instant.since(at)) {
             self.rejoined = Some(now.instant);
             self.counters.rejoins += 1;

@@ -1,4 +1,4 @@
-//! `Peer`: takes an [`Input`], asks its parts, and alone makes [`Effect`]s.
+//! `Peer`: takes an [`Input`], consults its parts, and is the only producer of [`Effect`]s.
 
 mod announcements;
 mod batch;
@@ -45,42 +45,42 @@ use crate::time::{ClockReading, Instant};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// How many of the first words after the start are HELLOs.
+/// Number of the first announcements after the start that are HELLOs.
 const HELLOS: u8 = 4;
 /// BYEs are sent at 0, +20 and +60 ms.
 const BYES: u8 = 3;
-/// A peer that stops stays for this long after the last BYE and the last request.
+/// Time for which a stopping peer stays after the last BYE and the last request.
 const LINGER_QUIET: Duration = Duration::from_millis(100);
-/// How long a graceful stop waits for receivers to take what is held for them; then it leaves all the same.
+/// Maximum time for which a graceful stop holds datagrams for its receivers. The peer then sends them regardless.
 const STOP_DRAIN_TIME: Duration = Duration::from_secs(1);
-/// Kernel drops that no gap explained within this time belonged to somebody else's datagrams.
+/// Age at which kernel drops that no gap explained are attributed to datagrams of others.
 const OVERRUN_AGE_MAX: Duration = Duration::from_secs(2);
 
 /// One peer of the bus: the whole protocol, without I/O.
 ///
-/// Hand in [`Input`]s, then drain [`Peer::poll_effect`] to `None`; call with [`Input::Tick`] at
-/// [`Peer::poll_deadline`] and whenever there is nothing more to hand in.
+/// The caller passes [`Input`]s to [`Peer::handle`], then drains [`Peer::poll_effect`] to `None`. It passes
+/// [`Input::Tick`] at [`Peer::poll_deadline`] and whenever it has no other input.
 pub struct Peer {
     settings: Settings,
     origin: Origin,
     rng: Rng,
-    /// Whoever started after this instant was never heard before its first contact.
+    /// Start of listening: a peer that started later cannot have been heard before its first contact.
     listening_since: Instant,
-    /// The prefix of subjects that belong to this peer alone.
+    /// Prefix of the subjects that belong to this peer alone.
     inbox: String,
     interest: InterestTable,
-    /// What the clients of other peers subscribe to.
+    /// Subscriptions of the clients of other peers.
     remote_interest: RemoteInterest,
-    /// When others are told of this peer's subscriptions.
+    /// Rate limit of the announcements of this peer's subscriptions.
     interest_pacing: InterestPacing,
-    /// What keeps it from sparing messages that nobody wants.
+    /// State that decides whether this peer may suppress messages without subscribers.
     suppression: Suppression,
     pub_window: PubWindow,
     sub_window: SubWindow,
     multicast: SendStream,
-    /// When that may leave, and what waits for it.
+    /// Pacer of the multicast stream, with the datagrams that it holds.
     pacer: Pacer,
-    /// How much this peer can take of others.
+    /// Window that this peer advertises to publishers.
     receive_window: ReceiveWindow,
     control: Control,
     beat: HeartbeatTimer,
@@ -88,42 +88,42 @@ pub struct Peer {
     cookie: u64,
     members: BTreeMap<Epoch, Member>,
     departed_members: DepartedMembers,
-    /// Data of epochs that have yet to say a word.
+    /// Data of epochs that have sent no announcement yet.
     pending_data: BTreeMap<Epoch, PendingEpoch>,
-    /// Datagrams that can be sent again.
+    /// Datagrams that can be resent.
     ring: Ring,
-    /// Who asked for them.
+    /// Requests for them.
     resends: Resends,
-    /// The last messages of each subject.
+    /// Retained messages of each subject.
     history: History,
-    /// What is to be asked of the histories of publishers, as part of repair.
+    /// Fetches from the histories of publishers that repair needs.
     fetches: Vec<RepairFetch>,
-    /// Questions to histories that have no answer yet.
+    /// Questions to histories that are still unanswered.
     questions: BTreeMap<u64, PendingQuestion>,
-    /// The number of the last question.
+    /// Number of the last question.
     question: u64,
-    /// When the next question is given up, at the earliest.
+    /// Earliest deadline of an unanswered question, or an earlier time.
     question_timeout: Option<Instant>,
-    /// Since when the next datagrams for multicast and for unicast have lain in their sockets at most, if that is told.
+    /// Earliest arrival of the next multicast and the next unicast datagram in their sockets, if reported.
     earliest_arrival: [Option<Instant>; 2],
-    /// When the datagram at hand arrived, at the earliest: a peer that did not run for a while gets it late. Once its
-    /// sender is known, not later than it can have been sent.
+    /// Earliest arrival of the current datagram: a peer that did not run for a while reads it late. Once the sender is
+    /// known, it is at most the time of sending.
     arrived: Instant,
     uids: u32,
-    /// Subscriptions that are told of publishers.
+    /// Subscriptions that are notified of publishers.
     news: PublisherDiscovery,
-    /// Kernel drops that no gap explains yet, and when the last of them was told.
+    /// Kernel drops that no gap explains yet, and the time of the last report of drops.
     overrun: (u64, Instant),
-    /// When the group was last joined anew.
+    /// Time of the last rejoin of the group.
     rejoined: Option<Instant>,
-    /// Peers whose directed datagram is open.
+    /// Peers with an open directed datagram.
     open: Vec<Epoch>,
-    /// When the oldest open datagram got its first record.
+    /// Time of the first record of the oldest open datagram.
     opened: Option<Instant>,
     stop: Option<Stop>,
     subject_runs: SubjectRuns,
     batch: Option<PublishBatch>,
-    /// Where the messages of the present streak go.
+    /// Route of the messages of the current subject run.
     route: Route,
     /// Clients whose own subscriptions do not get what they publish.
     no_echo_clients: BTreeSet<ClientId>,
@@ -133,23 +133,23 @@ pub struct Peer {
     sealed: Vec<SealedDatagram>,
 }
 
-/// A graceful stop on its way.
+/// Progress of a graceful stop.
 #[derive(Clone, Copy, Debug)]
 struct Stop {
     byes: u8,
     beat: HeartbeatTimer,
-    /// Until when what is kept back may wait. The first BYE follows it.
+    /// Deadline until which datagrams may be held. The first BYE follows it.
     hold_until: Instant,
-    /// When the last BYE was said or the last request came.
+    /// Time of the last BYE or the last request, whichever is later.
     quiet_since: Instant,
-    /// When it is over, whoever asks.
+    /// Deadline of the stop, even if receivers still request datagrams.
     until: Instant,
     is_over: bool,
 }
 
 impl Peer {
-    /// A peer that begins to listen and to say HELLO now. `epoch` is 64 fresh random bits; `rng` supplies what else is
-    /// left to chance.
+    /// Creates a peer that begins to listen and to send HELLOs now. `epoch` is 64 fresh random bits; `rng` supplies all
+    /// other randomness.
     pub fn new(settings: Settings, epoch: Epoch, mut rng: Rng, now: ClockReading) -> Peer {
         Peer {
             origin: Origin { group: settings.group, epoch, started: now.instant },
@@ -206,21 +206,21 @@ impl Peer {
         }
     }
 
-    /// Takes one input. `now` never goes backwards from call to call.
+    /// Handles one input. `now` never goes backwards from call to call.
     pub fn handle(&mut self, now: ClockReading, input: Input) {
-        // What is published one after the other is settled together.
+        // Consecutive publish requests are settled together.
         if !matches!(input, Input::ClientRequest { request: ClientRequest::Publish(_), .. }) {
             self.settle();
             self.suppression.reset_certainty();
         }
         match input {
-            // Nothing is said after the stop.
+            // A stopped peer handles no datagrams and no ticks.
             Input::Datagram { .. } | Input::Tick if self.is_stopped() => {}
             Input::Datagram { from, path, bytes } => self.on_datagram(now, from, path, bytes),
             Input::Overrun { path, drops, datagrams_max } => {
                 self.counters.kernel_drops += drops;
                 self.overrun = (self.overrun.0 + datagrams_max, now.instant);
-                // What is sent to this peer alone says nothing of how much it can take of the group.
+                // Drops of unicast datagrams do not limit how much this peer can take of the group.
                 if path == Path::Multicast {
                     self.on_overrun(now.instant);
                 }
@@ -242,13 +242,14 @@ impl Peer {
         }
     }
 
-    /// What is to be done next, or `None` when all is said. Messages published one after the other are sent, and delivered to
-    /// clients of this peer, together: with the next input that is none to publish, a tick at the latest.
+    /// Returns the next effect, or `None` if there are no more. Consecutive published messages are sent, and delivered
+    /// to clients of this peer, together: with the next input other than a publish request, at the latest with a tick.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// When to call with [`Input::Tick`] at the latest; earlier is harmless. In the past while a datagram is open.
+    /// Returns the latest time for the next [`Input::Tick`]; an earlier tick is harmless. It is in the past while a
+    /// datagram is open.
     pub fn poll_deadline(&self) -> Option<Instant> {
         if self.is_stopped() {
             return None;
@@ -281,27 +282,27 @@ impl Peer {
             .min()
     }
 
-    /// This run.
+    /// Returns the epoch of this run.
     pub fn epoch(&self) -> Epoch {
         self.origin.epoch
     }
 
-    /// How it was set up.
+    /// Returns the settings of this peer.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Counters of the whole peer.
+    /// Returns the counters of the whole peer.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// `show loss`: a row for each publisher, in the order of first contact.
+    /// `show loss`: returns a row for each publisher, in the order of first contact.
     pub fn loss_rows(&self) -> Vec<LossRow> {
         self.by_uid(Member::loss_row)
     }
 
-    /// `show loss --outbound`: what others say they missed of this peer's multicast stream.
+    /// `show loss --outbound`: returns the losses of this peer's multicast stream that other peers report.
     pub fn outbound_rows(&self) -> Vec<OutboundRow> {
         let row = |member: &Member| {
             Some(OutboundRow { receiver: member.publisher.clone(), report: member.report?, at: member.reported? })
@@ -309,22 +310,24 @@ impl Peer {
         self.by_uid(row).into_iter().flatten().collect()
     }
 
-    /// `show history`: the first `limit` subjects that match and are kept, in their order, and how many more there are.
+    /// `show history`: returns the first `limit` retained subjects that match, in order, and the number of further
+    /// ones.
     pub fn history_rows(&self, pattern: &Pattern, limit: usize) -> (Vec<HistoryRow>, u64) {
         self.history.rows(pattern, limit)
     }
 
-    /// The sums of the history.
+    /// Returns the totals of the history.
     pub fn history_totals(&self) -> HistoryTotals {
         self.history.totals()
     }
 
-    /// What others asked this peer to send again, and what they got.
+    /// Returns the counters of received resend requests and their answers.
     pub fn resend_counters(&self) -> &ResendCounters {
         self.resends.counters()
     }
 
-    /// Checks the ledger and the reorder buffer of every stream that is heard, as is done for one stream after each change of it.
+    /// Checks the ledger and the reorder buffer of every stream. The peer does the same for one stream after each
+    /// change.
     ///
     /// # Panics
     ///
@@ -337,7 +340,7 @@ impl Peer {
         }
     }
 
-    /// `show peers`: in the order of first contact.
+    /// `show peers`: returns a row for each member, in the order of first contact.
     pub fn member_rows(&self, now: ClockReading) -> Vec<MemberRow> {
         self.by_uid(|member| member.row(now.instant))
     }
@@ -348,12 +351,12 @@ impl Peer {
         members.into_iter().map(row).collect()
     }
 
-    /// `show subs`.
+    /// `show subs`: returns a row for each subscription.
     pub fn sub_rows(&self) -> Vec<SubRow> {
         self.interest.rows()
     }
 
-    /// `show seqno`: the first `limit` streams published, then as many received.
+    /// `show seqno`: returns up to `limit` published streams, then up to `limit` received ones.
     pub fn seqno_rows(&self, limit: usize) -> Vec<SeqnoRow> {
         let publishers: BTreeMap<u32, &Publisher> =
             self.members.values().map(|member| (member.publisher.uid, &member.publisher)).collect();
@@ -365,18 +368,18 @@ impl Peer {
         published.take(limit).chain(received.take(limit)).collect()
     }
 
-    /// `show windows`: publication, then subscription.
+    /// `show windows`: returns the publication window, then the subscription window.
     pub fn window_rows(&self) -> [WindowRow; 2] {
         [self.pub_window.row(), self.sub_window.row()]
     }
 
-    /// Checks what must hold after every input; panics if it does not.
+    /// Checks the invariants that hold after every input; panics if one does not.
     pub fn assert_invariants(&self) {
         self.members.values().flat_map(Member::sides).for_each(|side| side.assert_invariants());
         self.remote_interest.assert_invariants();
     }
 
-    /// Whether it has stopped, and has said so.
+    /// Returns whether the stop is complete, with all BYEs sent.
     fn is_stopped(&self) -> bool {
         self.stop.is_some_and(|stop| stop.is_over)
     }
@@ -391,10 +394,10 @@ impl Peer {
     }
 }
 
-/// The prefix of subjects that belong to one peer alone: `_INBOX.<epoch in 16 hexadecimal digits>.…`.
+/// Prefix of the subjects that belong to one peer alone: `_INBOX.<epoch in 16 hexadecimal digits>.…`.
 pub const INBOX_PREFIX: &str = "_INBOX.";
 
-/// The prefix of the subjects that belong to the peer of this epoch alone.
+/// Returns the prefix of the subjects that belong to the peer of this epoch alone.
 pub fn inbox_of(epoch: Epoch) -> String {
     format!("{INBOX_PREFIX}{epoch}.")
 }

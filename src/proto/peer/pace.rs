@@ -1,4 +1,4 @@
-//! Pacing: what leaves for the group when, and what this peer tells publishers of its room.
+//! Pacing: the schedule of datagrams for the group, and this peer's reports to publishers.
 
 use super::Peer;
 use super::receive::ControlSource;
@@ -13,18 +13,18 @@ use crate::time::{ClockReading, Instant};
 use crate::wire::{Header, ReceiverReport, Record};
 
 impl Peer {
-    /// Whether publishers should wait: as much is sealed as may be kept back, because receivers have no room for it or a rate is
-    /// kept. Messages are taken all the same.
+    /// Returns whether publishers are backpressured: the sealed datagrams fill the pacer, because of receivers or a
+    /// rate. The peer still accepts messages.
     pub fn is_publish_blocked(&self) -> bool {
         self.pacer.is_long()
     }
 
-    /// Whether something is sealed that has yet to leave.
+    /// Returns whether sealed datagrams are held.
     pub fn has_queued(&self) -> bool {
         !self.pacer.is_empty()
     }
 
-    /// The last datagram of the multicast stream that has left, and the messages begun up to it.
+    /// Returns the last sent datagram of the multicast stream, and the number of messages begun up to it.
     pub(super) fn sent(&self) -> (Dseq, u64) {
         match self.pacer.first_held() {
             Some(first) => (Dseq(first.dseq.0 - 1), first.before),
@@ -32,7 +32,7 @@ impl Peer {
         }
     }
 
-    /// Sends what was sealed to the group, or keeps it until it may leave.
+    /// Sends sealed datagrams to the group, or holds them until they may leave.
     pub(super) fn send_paced(&mut self, now: ClockReading) {
         let mut sealed = std::mem::take(&mut self.sealed);
         for datagram in sealed.drain(..) {
@@ -45,14 +45,14 @@ impl Peer {
         self.sealed = sealed;
     }
 
-    /// Sends what was kept, as far as it may leave now.
+    /// Sends held datagrams, as far as they may leave now.
     pub(super) fn send_queued(&mut self, now: ClockReading) {
         while !self.pacer.is_empty() && self.pacer.is_open(now.instant) {
             self.send_next_queued(now);
         }
     }
 
-    /// Sends all that was kept: there is no more time to wait.
+    /// Sends all held datagrams, because there is no more time to wait.
     pub(super) fn flush_queued(&mut self, now: ClockReading) {
         while !self.pacer.is_empty() {
             self.send_next_queued(now);
@@ -73,14 +73,14 @@ impl Peer {
         self.send(None, bytes);
     }
 
-    /// What may be sent is reckoned anew: from whom it depends has changed, or what one of them says.
+    /// Recomputes the allowance after a change of the receivers or of their reports.
     pub(super) fn update_pace(&mut self, now: Instant) {
         let is_deaf = self.settings.mutants.is(Mutant::PacerDeaf);
         let counts = |member: &&Member| member.state == MemberState::Up && !is_deaf;
         self.pacer.update_allowance(now, self.members.values().filter(counts).map(|member| &member.receiver));
     }
 
-    /// A receiver says how far it has come, and how much room it has.
+    /// Handles a receiver's report of its progress and its window.
     pub(super) fn on_receiver_report(
         &mut self,
         now: ClockReading,
@@ -89,7 +89,7 @@ impl Peer {
         report: ReceiverReport,
     ) {
         let own = self.origin.epoch;
-        // It can only have taken what has left.
+        // A receiver can only have taken what has left.
         let taken = report.taken.min(self.sent().0);
         let stays_left = self.settings.mutants.is(Mutant::LeftForGood);
         let epoch = header.epoch;
@@ -119,14 +119,14 @@ impl Peer {
             self.update_pace(now.instant);
             self.send_queued(now);
         }
-        // Who reports wants to be waited for, and has to prove its address first.
+        // A receiver that reports wants to be waited for, and must prove its address first.
         let is_proven = self.members.get(&epoch).is_some_and(|member| member.is_proven);
         if !is_proven && self.may_send_to(epoch) {
             self.send_early_heartbeat(now, epoch);
         }
     }
 
-    /// Time passes for what is kept: who holds it up for too long is left behind.
+    /// Leaves receivers behind that have held up this peer for too long, and sends what may leave.
     pub(super) fn on_pace_tick(&mut self, now: ClockReading) {
         if self.pacer.is_empty() {
             return;
@@ -145,7 +145,7 @@ impl Peer {
         self.pacer.on_tick(now.instant);
     }
 
-    /// Something of a member was taken from the group's receive buffer, after which a report to it is due.
+    /// Schedules a report to a member after its datagrams were taken from the group's receive buffer.
     pub(super) fn schedule_report_now(&mut self, now: Instant, epoch: Epoch) {
         if let Some(member) = self.members.get_mut(&epoch) {
             member.receive_progress.schedule_report();
@@ -153,7 +153,7 @@ impl Peer {
         self.report_if_due(now, epoch);
     }
 
-    /// Ticks are rare while much comes.
+    /// Sends a report that is due at once, because ticks are rare under load.
     fn report_if_due(&mut self, now: Instant, epoch: Epoch) {
         let deadline = self.members.get(&epoch).and_then(|member| member.receive_progress.deadline(self.members.len()));
         if deadline.is_some_and(|at| at <= now) {
@@ -161,14 +161,14 @@ impl Peer {
         }
     }
 
-    /// Tells a publisher how much was taken of what it sent, and how much more there is room for.
+    /// Reports to a publisher the progress in its stream and the window.
     fn send_receiver_report(&mut self, now: Instant, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if !member.is_alive() {
             return member.receive_progress.cancel_report();
         }
         let active = |member: &&Member| member.epoch() != epoch && member.receive_progress.is_active(now);
-        // What this peer sends comes back to its own buffer.
+        // This peer's own multicasts come back to its own buffer.
         let sharers = 1 + self.members.values().filter(active).count() + usize::from(self.pacer.is_active(now));
         let dropped = self.counters.kernel_drops;
         let wants_repair = self.wants_repair();
@@ -188,7 +188,7 @@ impl Peer {
         }
     }
 
-    /// A publisher is known from now on. Where there is less room than it takes for granted, it is told before it sends.
+    /// Schedules a report to a new publisher if the window is smaller than the first window that it assumes.
     pub(super) fn on_publisher(&mut self, now: Instant, epoch: Epoch) {
         let is_tiny = self.receive_window.window(now, 1) < self.settings.pace.first_bytes;
         if is_tiny && let Some(member) = self.members.get_mut(&epoch) {
@@ -196,7 +196,7 @@ impl Peer {
         }
     }
 
-    /// There is less room than publishers were told: each is told anew, but for one that knows.
+    /// Schedules reports of the smaller window to all active publishers except `but`.
     fn schedule_other_reports(&mut self, now: Instant, but: Epoch) {
         let others = self.members.values_mut().filter(|member| member.epoch() != but);
         others
@@ -204,7 +204,7 @@ impl Peer {
             .for_each(|member| member.receive_progress.schedule_report());
     }
 
-    /// The system dropped datagrams for want of room.
+    /// Shrinks the windows after the system dropped datagrams because the buffer was full.
     pub(super) fn on_overrun(&mut self, now: Instant) {
         if self.receive_window.on_overrun(now) {
             self.members
@@ -214,7 +214,8 @@ impl Peer {
         }
     }
 
-    /// The queues of local subscriptions have so much: those to whom little room was told because of that may get more.
+    /// Updates the window from the fullness of local queues. Publishers that got a smaller window because of them may
+    /// get a larger one.
     pub(super) fn on_backlog(&mut self, now: Instant, fullness: u64) {
         match self.receive_window.on_backlog(now, fullness) {
             WindowChange::None => {}
@@ -228,12 +229,12 @@ impl Peer {
         }
     }
 
-    /// Whether this peer wants what it misses sent again.
+    /// Returns whether this peer wants missed datagrams resent.
     fn wants_repair(&self) -> bool {
         self.settings.repairs() && !self.interest.is_empty(DeliveryMode::Repair)
     }
 
-    /// Some of what a member was asked for has come, or will not come.
+    /// Updates the reports to a member after requested datagrams have come, or will not come.
     pub(super) fn note_awaited(&mut self, now: Instant, epoch: Epoch) {
         let wants_repair = self.wants_repair();
         if let Some(member) = self.members.get_mut(&epoch) {
@@ -242,7 +243,7 @@ impl Peer {
         self.report_if_due(now, epoch);
     }
 
-    /// Tells the reports that are due.
+    /// Sends the reports that are due.
     pub(super) fn on_report_tick(&mut self, now: Instant) {
         let (receivers, wants_repair) = (self.members.len(), self.wants_repair());
         for member in self.members.values_mut() {

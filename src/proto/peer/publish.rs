@@ -1,4 +1,4 @@
-//! What local clients ask for, and what leaves because of it.
+//! Requests of local clients, and the datagrams that they cause.
 
 use super::batch::PublishBatch;
 use super::history_service::AnswerRecipient;
@@ -55,7 +55,8 @@ impl Peer {
         }
     }
 
-    /// The subscriptions changed: the live sides of all members begin or end with those that need them.
+    /// Handles a change of the subscriptions: the live sides of all members begin or end with the subscriptions that
+    /// need them.
     pub(super) fn on_interest(&mut self, now: ClockReading) {
         let is_wanted = !self.interest.is_empty(DeliveryMode::Live);
         for member in self.members.values_mut() {
@@ -66,7 +67,7 @@ impl Peer {
         }
     }
 
-    /// Publishes a message, as [`ClientRequest::Publish`] does; cheaper for whoever has it anyway.
+    /// Publishes a message, as [`ClientRequest::Publish`] does, without a request object.
     #[inline]
     pub fn publish(&mut self, now: ClockReading, client: ClientId, message: &Message) {
         if MessageRef::from(message).is_plain() && self.extend(now, client, &message.subject, &message.payload) {
@@ -76,7 +77,7 @@ impl Peer {
         self.publish_alone(now, client, message.into(), &|| message.clone());
     }
 
-    /// Publishes a message of nothing but subject and payload, which are copied where they are to be.
+    /// Publishes a message of subject and payload only. Both are copied directly to their final place.
     #[inline]
     pub fn publish_payload(&mut self, now: ClockReading, client: ClientId, subject: &Subject, payload: &[u8]) {
         if self.extend(now, client, subject, payload) {
@@ -87,25 +88,25 @@ impl Peer {
         self.publish_alone(now, client, MessageRef::new(subject, payload), &whole);
     }
 
-    /// What [`Peer::has_transmitted`] is to be asked: the end of what has been published to the group so far.
+    /// Returns the end of what has been published to the group so far, for [`Peer::has_transmitted`].
     pub fn published(&self) -> PublishedPosition {
         let Dseq(high) = self.multicast.high();
         PublishedPosition { epoch: self.origin.epoch, last: Dseq(high + u64::from(self.multicast.is_open())) }
     }
 
-    /// Whether what was published to the group by then has been handed out to be sent, after the next tick: whatever was
-    /// published since.
+    /// Returns whether everything published to the group up to `published` has been handed out for sending after the
+    /// next tick, regardless of later messages.
     pub fn has_transmitted(&self, published: PublishedPosition) -> bool {
-        // With a new epoch everything of the old one has left.
+        // All data of the old epoch leaves before a new one begins.
         published.epoch != self.origin.epoch || published.last <= self.sent().0
     }
 
-    /// Whether something is to be done outside.
+    /// Returns whether effects are pending.
     pub fn has_effects(&self) -> bool {
         !self.effects.is_empty()
     }
 
-    /// `whole` makes a message to keep.
+    /// Publishes one message outside a batch. `whole` creates an owned copy of it.
     fn publish_alone(
         &mut self,
         now: ClockReading,
@@ -155,13 +156,14 @@ impl Peer {
         }
     }
 
-    /// Whose own subscriptions do not get what the client publishes.
+    /// Returns the client if its own subscriptions do not get what it publishes.
     #[inline]
     pub(super) fn except(&self, client: ClientId) -> Option<ClientId> {
         self.no_echo_clients.contains(&client).then_some(client)
     }
 
-    /// The local subscriptions to a subject, whatever their mode, but for those of one client; `None` if there are none.
+    /// Returns the local subscriptions to a subject, whatever their mode, without those of one client; `None` if there
+    /// are none.
     pub(super) fn local_matches(&mut self, subject: &Subject, except: Option<ClientId>) -> Option<Arc<MatchSet>> {
         let matched = self.interest.matches_any(subject)?;
         match except {
@@ -170,14 +172,14 @@ impl Peer {
         }
     }
 
-    /// How often the subscriptions here, and those elsewhere, have changed.
+    /// Returns the change counters of the subscriptions here and of those elsewhere.
     fn interest_changes(&self) -> (u64, u64) {
         (self.interest.changes(), self.remote_interest.changes())
     }
 
-    /// How many subscriptions a message of the client on the subject would go to, as far as is known, those of a queue group counted
-    /// once; and whether 0 is the truth, because the subscriptions of all peers are known: who is silent does not count. Cheap for
-    /// what was published last.
+    /// Returns the number of known subscriptions that a message of the client on the subject would reach; a queue group
+    /// counts once. The flag is true if the subscriptions of all reachable peers are known, so that 0 is certain. The
+    /// call is cheap for the subject published last.
     pub fn receivers(&mut self, client: ClientId, subject: &Subject) -> (u64, bool) {
         let except = self.except(client);
         let is_same = (self.route.changes, self.route.except) == (self.interest_changes(), except);
@@ -192,7 +194,7 @@ impl Peer {
         (count, 0 < count || self.knows_all_interest())
     }
 
-    /// The same with headers, of which not all may be the client's to write, or with queue groups.
+    /// Publishes a message with headers, some of which the client may not write, or to queue groups.
     fn publish_shared(
         &mut self,
         now: ClockReading,
@@ -208,7 +210,7 @@ impl Peer {
         let (stamped, own) = shares.headers(message.headers);
         let numbered = self.send_routed(now, key, MessageRef { headers: &stamped, ..message });
         self.count_assignments(shares.peers(), self.owner().is_some());
-        // Each message has its own shares.
+        // Each message has its own recipients.
         self.batch = None;
         let Some(local) = local else { return };
         let mut whole = whole();
@@ -221,21 +223,22 @@ impl Peer {
         self.deliver_own_assignments(&shares, numbered, &whole);
     }
 
-    /// A message of this peer's own, with its number and its offset in the history if it has them.
+    /// Returns the delivery of a message of this peer's own, with its sequence number and history offset if it has
+    /// them.
     pub(super) fn own_delivery(&self, message: Message, numbered: Option<(Seq, u32)>) -> Delivery {
         let (seq, offset) = numbered.unzip();
         Delivery { offset, ..Delivery::new(message, self.own_publisher(), seq, Verdict::Direct) }
     }
 
-    /// The peer that the present subject belongs to, if it is there: this one or another.
+    /// Returns the peer that the current subject belongs to, if it is present: this one or another.
     fn owner(&self) -> Option<Epoch> {
         let is_there =
             |owner: &Epoch| *owner == self.origin.epoch || self.members.get(owner).is_some_and(Member::is_alive);
         self.route.owner.filter(is_there)
     }
 
-    /// Sends a message to whom its subject means, if there may be anybody. Gives its number and its offset, if it went to all and
-    /// there was room for them.
+    /// Sends a message to the peers that its subject addresses, if there may be any. Returns its sequence number and
+    /// history offset if it went to the group and the window had room.
     fn send_routed(
         &mut self,
         now: ClockReading,
@@ -257,7 +260,8 @@ impl Peer {
         }
     }
 
-    /// Sends to the group. Gives the message's number and its offset in the history, if there was room for them.
+    /// Sends to the group. Returns the message's sequence number and its offset in the history, if the window had room
+    /// for them.
     pub(super) fn send_to_all(
         &mut self,
         now: ClockReading,
@@ -310,7 +314,7 @@ impl Peer {
         self.send_sealed(now, Some(owner));
     }
 
-    /// Sends what was sealed to the group, or to one member.
+    /// Sends the sealed datagrams to the group, or to one member.
     pub(super) fn send_sealed(&mut self, now: ClockReading, to: Option<Epoch>) {
         if self.sealed.is_empty() {
             return;
@@ -344,7 +348,7 @@ impl Peer {
         }
     }
 
-    /// Seals whatever is open.
+    /// Seals all open datagrams.
     pub(super) fn flush(&mut self, now: ClockReading) {
         self.opened = None;
         self.multicast.seal(now.instant, &self.origin, &mut self.sealed);
@@ -358,30 +362,30 @@ impl Peer {
     }
 }
 
-/// What follows from a subject for the messages on it, as long as the subscriptions stay.
+/// Route of the messages on a subject, valid until subscriptions change.
 #[derive(Debug, Default)]
 pub(super) struct Route {
-    /// Whether it is one of a poll, if an answer is wanted.
+    /// True if the subject is that of a poll in text, if an answer is wanted.
     is_poll: bool,
-    /// Whose inbox it is in.
+    /// Owner of the inbox that contains the subject.
     owner: Option<Epoch>,
-    /// The local subscriptions to it,
+    /// Local subscriptions to it,
     local: Option<Arc<MatchSet>>,
     /// without those of this client, which publishes.
     except: Option<ClientId>,
     /// The queue groups that want it.
     groups: Option<Arc<[QueueGroup]>>,
-    /// How many receive it, once that was asked.
+    /// Number of receiving subscriptions, once it was requested.
     pub(super) receivers: Option<u64>,
-    /// Whether somebody elsewhere wants it, as far as is known, or whatever nobody wants is sent.
+    /// True if a remote subscription is known to match, or if this peer suppresses nothing.
     is_wanted: bool,
-    /// How often the subscriptions here, and those elsewhere, had changed.
+    /// Change counters of the subscriptions here and elsewhere at the time of routing.
     changes: (u64, u64),
 }
 
-/// The epoch that an inbox subject names.
+/// Returns the epoch that an inbox subject names.
 fn inbox_owner(subject: &Subject) -> Option<Epoch> {
-    // Most subjects are in no inbox, which their first bytes tell.
+    // Most subjects are in no inbox, as their first bytes show.
     if !subject.as_bytes().starts_with(INBOX_PREFIX.as_bytes()) {
         return None;
     }

@@ -1,7 +1,8 @@
-//! Queue groups: of all subscriptions on the LAN that share the name of a group and match the subject, one gets the message.
+//! Queue groups: of all subscriptions on the LAN with the same group name and a matching subject, one gets the message.
 //!
-//! The publishing peer chooses the peer whose member gets it, and names that in a stamp before the headers; the chosen peer chooses
-//! the member. A peer whose last member has left meanwhile returns the message to the publisher (docs/listeners.md, "Queue groups").
+//! The publishing peer chooses the peer whose member gets it, and names it in a stamp before the headers. The chosen
+//! peer chooses the member. A peer whose last member has left meanwhile returns the message to the publisher
+//! (docs/listeners.md, "Queue groups").
 
 use super::Peer;
 use crate::message::{Count, Delivery, DeliveryMode, Epoch, Headers, Message, Queue, Verdict};
@@ -20,7 +21,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where the members of a queue group are that want a subject, and how many of them.
+/// Members of a queue group that match a subject: their peers and their numbers.
 #[derive(Debug)]
 pub(super) struct QueueGroup {
     queue: Queue,
@@ -28,7 +29,7 @@ pub(super) struct QueueGroup {
     others: GroupPeers,
 }
 
-/// Other peers, and how many members each has.
+/// Other peers, and the number of members of each.
 #[derive(Debug, Default)]
 pub(super) struct GroupPeers(BTreeMap<Epoch, u64>);
 
@@ -37,8 +38,8 @@ impl GroupPeers {
         *self.0.entry(epoch).or_default() += u64::from(members);
     }
 
-    /// Chooses one of those that are `eligible`, each as often as it has members, or `Some(None)` if the choice falls on one of
-    /// `own` others. Returns `None` if there is nobody to choose.
+    /// Chooses one of the `eligible` peers, weighted by their members. Returns `Some(None)` if the choice falls on one
+    /// of the `own` members here, and `None` if there is no candidate.
     pub(super) fn choose(&self, own: u64, eligible: impl Fn(Epoch) -> bool, rng: &mut Rng) -> Option<Option<Epoch>> {
         let others = || self.0.iter().filter(|(epoch, _)| eligible(**epoch));
         let all = own + others().map(|(_, members)| members).sum::<u64>();
@@ -56,12 +57,12 @@ impl GroupPeers {
     }
 }
 
-/// Who gets a message as a member of a queue group.
+/// Chosen recipients of a message, one for each queue group.
 #[derive(Debug, Default)]
 pub(super) struct QueueRecipients {
-    /// At which peers.
+    /// Recipients at other peers.
     stamps: Vec<(Epoch, Queue)>,
-    /// Here.
+    /// Recipients at this peer.
     own: Vec<Arc<MatchSet>>,
 }
 
@@ -71,8 +72,8 @@ impl QueueRecipients {
         self.stamps.iter().map(|(epoch, _)| *epoch)
     }
 
-    /// The headers to send: these, without lines that only peers may write, after the stamps. Those without the stamps are the
-    /// second.
+    /// Returns the headers to send: `headers` without lines that only peers may write, after the stamps. The second
+    /// value has no stamps.
     pub(super) fn headers<'a>(&self, headers: &'a [u8]) -> (Cow<'a, [u8]>, Cow<'a, [u8]>) {
         let own = if headers.is_empty() { headers.into() } else { queue::without_field(headers) };
         if self.stamps.is_empty() {
@@ -84,7 +85,7 @@ impl QueueRecipients {
 }
 
 impl Peer {
-    /// The queue groups that want a subject; `None` if there are none.
+    /// Returns the queue groups that match a subject; `None` if there are none.
     pub(super) fn groups_of(&mut self, subject: &Subject, local: Option<&MatchSet>) -> Option<Arc<[QueueGroup]>> {
         let mut groups: BTreeMap<Queue, (u64, GroupPeers)> = BTreeMap::new();
         for (queue, members) in local.into_iter().flat_map(MatchSet::queues) {
@@ -100,7 +101,8 @@ impl Peer {
         (!groups.is_empty()).then(|| groups.into())
     }
 
-    /// Chooses a member of each group for a message; of those at other peers only at `only`, if the message goes there alone.
+    /// Chooses a member of each group for a message. If the message goes to `only` alone, other remote peers are not
+    /// eligible.
     pub(super) fn choose_recipients(
         &mut self,
         groups: &[QueueGroup],
@@ -129,7 +131,7 @@ impl Peer {
         shares
     }
 
-    /// Hands the chosen members of this peer what one of its clients has published.
+    /// Delivers a message that a client of this peer published to the chosen members of this peer.
     pub(super) fn deliver_own_assignments(
         &mut self,
         shares: &QueueRecipients,
@@ -141,8 +143,8 @@ impl Peer {
         }
     }
 
-    /// Hands messages of another peer to those that get all of them, and to the members that were chosen, some of either. Gives how
-    /// many messages somebody got.
+    /// Delivers messages of another peer to plain subscriptions and to the chosen members. Returns the number of
+    /// messages that were delivered at all.
     pub(super) fn deliver_with_queues(
         &mut self,
         now: ClockReading,
@@ -192,7 +194,7 @@ impl Peer {
         messages
     }
 
-    /// Hands a message of another peer to the members here that its stamps mean. Gives whether there was one.
+    /// Delivers a message of another peer to the members here that its stamps name. Returns whether there was one.
     fn deliver_assignment(
         &mut self,
         now: ClockReading,
@@ -203,7 +205,7 @@ impl Peer {
     ) -> bool {
         let mut is_taken = false;
         let directed = delivery.verdict == Verdict::Direct;
-        // Members are owed their share only.
+        // The accounting of losses owes members only their own messages.
         if let Verdict::Skip(count) = delivery.verdict {
             delivery.verdict = Verdict::Skip(Count::from_bounds(0, count.max()));
         }
@@ -226,7 +228,8 @@ impl Peer {
         is_taken
     }
 
-    /// Nobody here wants these messages any more, and some of them were for members of queue groups here.
+    /// Handles messages that no subscription here wants any more, some of them assigned to members of queue groups
+    /// here.
     pub(super) fn on_unserved(&mut self, now: ClockReading, from: Epoch, item: StreamItem, directed: bool) {
         item.for_each(|mut message| {
             let block = std::mem::take(&mut message.headers);
@@ -240,11 +243,11 @@ impl Peer {
         });
     }
 
-    /// The stamps that mean members here, one for each group.
+    /// Returns the stamps that name this peer, one for each group.
     fn own_stamps<'a>(&self, headers: &'a Headers, directed: bool) -> Vec<QueueStamp<'a>> {
         let mut own: Vec<QueueStamp<'a>> = Vec::new();
         for stamp in queue::stamps(headers.block()) {
-            // What is handed over goes to one peer alone.
+            // A message that another peer returned or reassigned goes to one peer alone.
             let is_ours = stamp.epoch == self.origin.epoch && (directed || stamp.publisher.is_none());
             if is_ours && own.iter().all(|other| other.name != stamp.name) {
                 own.push(stamp);
@@ -253,7 +256,7 @@ impl Peer {
         own
     }
 
-    /// Hands on messages of other peers.
+    /// Delivers messages of other peers.
     pub(super) fn deliver_remote(&mut self, to: &MatchSet, deliveries: Deliveries) {
         let messages = deliveries.len() as u64;
         self.effects.push_back(Effect::Deliver { to: to.targets.clone(), deliveries });
@@ -261,8 +264,8 @@ impl Peer {
         self.count_deliveries(to, messages);
     }
 
-    /// The local subscriptions that get a message of this peer itself on a subject: of each queue group one. `None` if there are
-    /// none.
+    /// Returns the local subscriptions that get a message of this peer itself on a subject, with one member of each
+    /// queue group. `None` if there are none.
     pub fn targets(&mut self, subject: &Subject) -> Option<Targets> {
         let matched = self.interest.matches_any(subject)?;
         if !matched.has_queues() {

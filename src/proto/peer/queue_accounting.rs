@@ -12,7 +12,7 @@ use crate::wire::queue::{self, QueueStamp};
 use crate::wire::{Announce, QueueReport};
 use std::collections::BTreeSet;
 
-/// The index of a stream in pairs of counts: the multicast stream first.
+/// Returns the index of a stream in pairs of counts: the multicast stream first.
 fn index_of(is_directed: bool) -> usize {
     usize::from(is_directed)
 }
@@ -36,7 +36,7 @@ impl Peer {
         }
     }
 
-    /// Notes what can be reported to the sender of a stream.
+    /// Notes the settled datagrams that can be reported to the sender of a stream.
     pub(super) fn record_settled(&mut self, epoch: Epoch, side: Side) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         match side {
@@ -52,7 +52,7 @@ impl Peer {
         (self.interest.has_had_queues() && !is_mute).then(|| Box::new(queue_ledger::report(&member.shares)))
     }
 
-    /// A member reports what became of the messages that were assigned to it.
+    /// Handles a member's report on the messages that were assigned to it.
     pub(super) fn on_queue_report(&mut self, epoch: Epoch, announce: &Announce) {
         let Some(report) = &announce.queue else { return };
         let Some(member) = self.members.get_mut(&epoch) else { return };
@@ -62,7 +62,7 @@ impl Peer {
         self.counters.queue_lost += lost;
     }
 
-    /// No report is awaited from a member any more: what it did not confirm may not have been served.
+    /// Stops waiting for a member's report: assignments that it did not confirm may be unserved.
     pub(super) fn expire_assignments(&mut self, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let uncertain: u64 = member.assigned.iter_mut().map(Assignments::abandon).sum();
@@ -70,7 +70,7 @@ impl Peer {
         self.counters.queue_uncertain += uncertain;
     }
 
-    /// The same for a member that has said BYE, once its last report had the time to come.
+    /// Does the same for a member that has sent BYE, once its last report had the time to arrive.
     pub(super) fn expire_departed_assignments(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
         let is_due = member.ended.is_some_and(|ended| ended + LAST_REPORT_TIME <= now.instant);
@@ -79,7 +79,8 @@ impl Peer {
         }
     }
 
-    /// The last member of the group here has left: the message goes back to its publisher, who assigns it to another member.
+    /// Returns a message to its publisher after the last member of the group here has left. The publisher assigns it to
+    /// another member.
     pub(super) fn return_assignment(
         &mut self,
         now: ClockReading,
@@ -100,7 +101,7 @@ impl Peer {
         self.send_to(now, from, MessageRef { headers: &headers, ..message.into() });
     }
 
-    /// A message comes back from a peer to which this one assigned it: another member gets it, here or elsewhere.
+    /// Reassigns a message that another peer returned to another member, here or elsewhere.
     pub(super) fn reassign(&mut self, now: ClockReading, from: Epoch, message: Message, stamp: &QueueStamp<'_>) {
         let queue = std::str::from_utf8(stamp.name).ok().and_then(|name| name.parse::<Queue>().ok());
         let (Some(queue), Some(member)) = (queue, self.members.get_mut(&from)) else { return };
@@ -140,7 +141,8 @@ impl Peer {
         }
     }
 
-    /// Returns the publisher of a message that another peer has handed over: nothing but the epoch if it is not known here.
+    /// Returns the publisher of a message that another peer has handed over; only the epoch if the publisher is unknown
+    /// here.
     pub(super) fn publisher_of(&self, epoch: Epoch) -> Publisher {
         match self.members.get(&epoch) {
             _ if epoch == self.origin.epoch => self.own_publisher(),
@@ -149,7 +151,7 @@ impl Peer {
         }
     }
 
-    /// Gives up the assignments to all members: this peer begins a new epoch, and its streams begin anew.
+    /// Expires the assignments to all members: this peer begins a new epoch with new streams.
     pub(super) fn expire_all_assignments(&mut self) {
         let epochs: BTreeSet<Epoch> = self.members.keys().copied().collect();
         epochs.into_iter().for_each(|epoch| self.expire_assignments(epoch));

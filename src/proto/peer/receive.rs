@@ -15,16 +15,16 @@ use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// Bytes of the data of all epochs that wait for their words.
+/// Maximum number of bytes of deferred data of all epochs without an announcement.
 const PENDING_EPOCH_BYTES_MAX: usize = 4 << 20;
-/// Epochs of one IP address that are not proven fill at most this part of the room for peers: a quarter.
+/// Divisor of the member table that bounds the unproven epochs of one IP address: a quarter of the table.
 const UNPROVEN_SHARE: usize = 4;
-/// Number of such epochs that have room in any case.
+/// Number of such epochs that are admitted in any case.
 const UNPROVEN_MIN: usize = 16;
-/// Epochs whose data waits.
+/// Maximum number of epochs with deferred data.
 const PENDING_EPOCHS_MAX: usize = 64;
-/// The HELLOs of one peer are answered at most this often, and one that is not known is greeted: less than the 20 ms between the
-/// first two.
+/// Minimum interval between two answers to the HELLOs of one peer, and between two HELLOs to an unknown one. It is
+/// shorter than the 20 ms between the first two HELLOs.
 const ANSWER_INTERVAL: Duration = Duration::from_millis(15);
 
 impl Peer {
@@ -49,7 +49,7 @@ impl Peer {
         } else if header.receiver.is_some_and(|receiver| receiver != self.origin.epoch) {
             self.counters.discard_not_for_us += 1;
         } else if header.kind == Kind::Control && datagram.records.is_empty() {
-            // Nothing in it is known, so its number says nothing either (wire.md W20).
+            // No record in it is known, so its number proves nothing either (wire.md W20).
         } else if header.kind == Kind::Control && !self.accepts_control(now, &header, from) {
             self.counters.discard_quarantined += 1;
         } else if header.kind == Kind::Control {
@@ -63,7 +63,8 @@ impl Peer {
         self.publish_advisories(now, Some(header.epoch), false);
     }
 
-    /// Whether the number of a control datagram is plausible; that of an epoch which is not known, or not from there, is.
+    /// Returns whether the number of a control datagram is plausible. It is for an unknown epoch, or one known at
+    /// another address.
     fn accepts_control(&mut self, now: ClockReading, header: &Header, from: SocketAddr) -> bool {
         let member = self.members.get_mut(&header.epoch).filter(|member| member.address == from);
         member.is_none_or(|member| member.control.admits(now.instant, header.number, header.uptime_ms))
@@ -107,7 +108,7 @@ impl Peer {
         self.accept(now, header, records);
     }
 
-    /// Finds or makes the member that a datagram is from. False if the datagram is to be discarded.
+    /// Finds or adds the member that a datagram is from. Returns false if the datagram is to be discarded.
     pub(super) fn find_or_add_member(
         &mut self,
         now: ClockReading,
@@ -136,7 +137,7 @@ impl Peer {
         let pending_data = self.pending_data.remove(&epoch).filter(|pending_data| pending_data.from == from);
         let mut followers = pending_data.map_or(Vec::new(), |pending_data| pending_data.datagrams);
         followers.sort_by_key(|(_, header, _)| header.number);
-        // What was heard first counts, whenever the word came.
+        // The lowest contact counts, whenever the announcement arrived.
         let lowest =
             followers.iter().map(|(_, header, _)| Contact::of_data(header)).min_by_key(|contact| contact.below);
         let contact = match lowest {
@@ -192,8 +193,8 @@ impl Peer {
         true
     }
 
-    /// The uptime of a control datagram is that of its sending, whatever else it says: kept for the data of an epoch that
-    /// has yet to introduce itself.
+    /// Notes the uptime of a control datagram, which is that of its sending, for the deferred data of an epoch without
+    /// an announcement.
     fn note_uptime(&mut self, now: ClockReading, from: SocketAddr, header: &Header) {
         let arrived = self.arrived;
         if !self.members.contains_key(&header.epoch)
@@ -204,8 +205,8 @@ impl Peer {
         }
     }
 
-    /// A stranger says something to this peer, which it can only heed once it knows it: asks for its word, with no more bytes
-    /// than came.
+    /// Requests an announcement from an unknown peer whose control message cannot be handled before it is a member. The
+    /// request has no more bytes than the message.
     fn send_hello_to_unknown(&mut self, now: ClockReading, source: ControlSource, header: &Header, record: &Record) {
         let told = match record {
             Record::ResendRequest(request) => Some(request.epoch),
@@ -225,7 +226,7 @@ impl Peer {
         }
     }
 
-    /// What waits for the word of an epoch that has yet to introduce itself; `None` if too many do.
+    /// Returns the deferred state of an epoch without an announcement; `None` if there are too many.
     fn pending_epoch(&mut self, now: ClockReading, epoch: Epoch, from: SocketAddr) -> Option<&mut PendingEpoch> {
         if PENDING_EPOCHS_MAX <= self.pending_data.len() && !self.pending_data.contains_key(&epoch) {
             return None;
@@ -233,8 +234,9 @@ impl Peer {
         Some(self.pending_data.entry(epoch).or_insert_with(|| PendingEpoch::new(from, now.instant)))
     }
 
-    /// Keeps the data of an epoch that claims to be younger than this peer until its own fresh word says so: the
-    /// datagram may be an old one sent again, whose uptime is that of its sealing. False if it need not wait.
+    /// Defers the data of an epoch that claims to be younger than this peer until its announcement confirms that. The
+    /// datagram may be a replayed old one, whose uptime is that of its sealing. Returns false if there is no need to
+    /// wait.
     fn defer_until_announced(
         &mut self,
         now: ClockReading,
@@ -265,7 +267,8 @@ impl Peer {
         }
         pending_data.bytes += bytes;
         pending_data.datagrams.push((arrived, *header, records.to_vec()));
-        // Asks for its word once, with no more bytes than came. All peers may have heard a multicast, so few of them ask.
+        // One HELLO requests its announcement, with no more bytes than came. All peers may have heard a multicast, so
+        // few of them send one.
         if pending_data.hello_sent_at.is_none() && HELLO_BYTES <= bytes {
             pending_data.hello_sent_at = is_among_few.then_some(now.instant);
             if is_among_few {
@@ -275,13 +278,14 @@ impl Peer {
         true
     }
 
-    /// When data that waits for a word is taken as it is: a publisher that sends has said more than one by then.
+    /// Returns the time at which deferred data is accepted without an announcement. A publisher that sends has made
+    /// more than one by then.
     pub(super) fn pending_epoch_deadline(&self) -> Option<Instant> {
         self.pending_data.values().map(|pending_data| pending_data.since + self.settings.heartbeat * 2).min()
     }
 
-    /// Takes the data for which no word came. Unless another control datagram told the uptime of now, this peer does not count as
-    /// older than the epoch.
+    /// Accepts deferred data without an announcement. Unless another control datagram gave the current uptime, this
+    /// peer does not count as older than the epoch.
     pub(super) fn on_pending_epoch_tick(&mut self, now: ClockReading) {
         while self.pending_epoch_deadline().is_some_and(|deadline| deadline <= now.instant) {
             let Some((&epoch, pending_data)) =
@@ -291,7 +295,7 @@ impl Peer {
             };
             let (from, uptime) = (pending_data.from, pending_data.uptime);
             match pending_data.datagrams.first() {
-                // So many datagrams before this one are implausible without a word.
+                // A number above `JUMP_MAX` is implausible without an announcement.
                 Some((_, header, _)) if uptime.is_none() && JUMP_MAX < header.number => {
                     self.counters.discard_quarantined += 1;
                     self.pending_data.remove(&epoch);
@@ -308,8 +312,8 @@ impl Peer {
         }
     }
 
-    /// Returns whether an epoch of this IP address may be followed. If too many epochs there are not proven, one that ended or that
-    /// looks forged makes room, so that one host that forges epochs keeps nobody else out.
+    /// Returns whether an epoch of this IP address may be added. If too many epochs there are unproven, one that ended
+    /// or looks forged is evicted. One host that forges epochs therefore excludes no other host.
     fn has_address_slot(&mut self, now: ClockReading, ip: IpAddr) -> bool {
         let unproven = || self.members.values().filter(|member| !member.is_proven && member.address.ip() == ip);
         if unproven().count() < (self.settings.peers_max / UNPROVEN_SHARE).max(UNPROVEN_MIN) {
@@ -318,8 +322,8 @@ impl Peer {
         self.evict_member(now, |member| !member.is_proven && member.address.ip() == ip)
     }
 
-    /// Drops the member that ended longest ago, of those that are meant; if none has, the stranger of which nothing more was heard for the longest time, so that
-    /// forged epochs do not keep a newcomer out.
+    /// Evicts the eligible member that ended longest ago. If none has ended, evicts the unproven one that has been
+    /// silent longest, so that forged epochs do not exclude a newcomer.
     fn evict_member(&mut self, now: ClockReading, is_meant: impl Fn(&Member) -> bool) -> bool {
         let meant = || self.members.values().filter(|member| is_meant(member));
         let ended = meant().filter_map(|member| Some((member.ended?, member.epoch()))).min();
@@ -330,8 +334,8 @@ impl Peer {
         ended.or_else(stranger).map(|(_, epoch)| self.forget(now, epoch)).is_some()
     }
 
-    /// Quarantines an implausible jump (A10). `None`: do not go on; otherwise a datagram held back before that is now
-    /// confirmed, if there is one.
+    /// Quarantines an implausible jump (A10). Returns `None` if the datagram must wait; otherwise a quarantined
+    /// datagram that is now confirmed, if there is one.
     pub(super) fn check_jump(
         &mut self,
         header: &Header,
@@ -364,7 +368,7 @@ impl Peer {
         }
     }
 
-    /// Takes a data datagram of a known member.
+    /// Handles a data datagram of a known member.
     pub(super) fn accept(&mut self, now: ClockReading, header: Header, records: Vec<Record>) {
         let dseq = Dseq(header.number);
         let directed = header.kind == Kind::Directed;
@@ -373,7 +377,7 @@ impl Peer {
         }
         let is_back = |member: &Member| matches!(member.state, MemberState::Silent | MemberState::Crashed);
         if self.members.get(&header.epoch).is_some_and(is_back) {
-            // Before anything of it is delivered.
+            // The notification precedes all deliveries of its messages.
             self.notify_discovery(header.epoch, None);
         }
         let has_live = self.members.get(&header.epoch).is_some_and(|member| member.live.is_some());
@@ -391,7 +395,7 @@ impl Peer {
         let counter = match accept {
             Some(Acceptance::Fresh | Acceptance::Filled | Acceptance::Repaired) => {
                 // Rule: silence
-                // A directed datagram says nothing of how far the multicast stream has come.
+                // A directed datagram shows nothing of the multicast stream.
                 if !directed {
                     self.on_heard(now, header.epoch);
                     self.note_awaited(now.instant, header.epoch);
@@ -406,7 +410,7 @@ impl Peer {
         *counter += 1;
     }
 
-    /// Ends gaps early while too much is held for them (A7).
+    /// Settles gaps early while too many bytes are held for them (A7).
     pub(super) fn limit_held(&mut self, now: ClockReading, epoch: Epoch, side: Side) {
         let of_side = |member: &mut Member| member.side(side).map_or(0, |(recv, ..)| recv.held_bytes());
         while self.members.get_mut(&epoch).map_or(0, of_side) != 0 {
@@ -417,8 +421,8 @@ impl Peer {
         }
     }
 
-    /// An epoch that said BYE goes on if `is_proof` holds: then somebody else said that BYE. What came in between is awaited like
-    /// any other gap.
+    /// Reopens an epoch that sent BYE if `is_proof` shows that its BYE was forged. Missing data in between is awaited
+    /// like any other gap.
     fn reopen_if_left(&mut self, now: ClockReading, epoch: Epoch, is_proof: impl FnOnce(&Member) -> bool) {
         let Some(member) = self.members.get_mut(&epoch).filter(|member| member.state == MemberState::Left) else {
             return;
@@ -436,7 +440,7 @@ impl Peer {
         self.notify_discovery(epoch, None);
     }
 
-    /// Something new came from a member.
+    /// Handles a sign of life of a member.
     pub(super) fn on_heard(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         member.on_contact(now.instant);
@@ -454,7 +458,7 @@ impl Peer {
             }
             member.state = MemberState::Up;
             member.ended = None;
-            // It counts again.
+            // The member counts as a receiver again.
             self.update_pace(now.instant);
             self.on_present(epoch);
             self.tell(epoch, MemberEvent::Resumed);
@@ -497,11 +501,11 @@ impl Peer {
         if !self.find_or_add_member(now, source.from, epoch, Contact::of_announce(header, &announce), Some(&announce)) {
             return;
         }
-        // After its BYE an epoch says no other word.
+        // After its BYE an epoch sends no other announcement.
         self.reopen_if_left(now, epoch, |member| !bye && member.control.number() < header.number);
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let left = member.state == MemberState::Left;
-        // A later BYE may be the one that tells of the directed stream.
+        // A later BYE may be the one that announces the directed stream.
         if header.number <= member.control.number() || (left && !bye) {
             self.counters.discard_stale_control += 1;
             if self.settings.mutants.is(Mutant::StaleHeartbeatRefreshes) {
@@ -540,7 +544,7 @@ impl Peer {
         }
     }
 
-    /// What an announcement says of the highest datagrams.
+    /// Handles the highest datagrams of an announcement.
     pub(super) fn on_high(&mut self, now: ClockReading, header: &Header, announce: &Announce) {
         let Some(held_back) = self.check_jump(header, announce.high, None) else { return };
         if let Some((earlier, records)) = held_back {
@@ -549,7 +553,8 @@ impl Peer {
         let (epoch, high, count) = (header.epoch, announce.high, header.count);
         self.with_stream(now, epoch, Side::Live, |recv, ctx, out| recv.on_control(ctx, high, count, out));
         let fits = self.with_stream(now, epoch, Side::Bcast, |recv, ctx, out| recv.on_control(ctx, high, count, out));
-        // Word of the directed stream to a former run of this peer, or to one at the same address, is not about us.
+        // An announcement of the directed stream to a former run of this peer, or to one at its address, does not
+        // concern this run.
         let is_ours = announce.directed_receiver == Some(self.origin.epoch);
         let (high, count) = (announce.directed_high, announce.directed_count);
         let known = self.members.get(&epoch).map_or(Dseq(0), |member| member.ptp.ledger().high());
@@ -576,8 +581,9 @@ impl Peer {
         }
     }
 
-    /// Takes former runs of the peer of this epoch out of queue choices and receiver counts. Their streams are not touched. One that
-    /// is heard again counts again, so a forged name costs an honest peer its turn until its next datagram.
+    /// Excludes former runs of the peer of this epoch from queue choices and receiver counts, without touching their
+    /// streams. One that is heard again counts again. A forged name therefore costs an honest peer its turn only until
+    /// its next datagram.
     fn supersede_former_runs(&mut self, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
         let others = self.members.values().filter(|other| other.epoch() != epoch && other.is_reachable());
@@ -591,9 +597,9 @@ impl Peer {
         }
     }
 
-    /// The same address means the same socket: an earlier run of a peer whose word came has ended (R1), unless it was heard
-    /// since this one was heard before, or within a beat and a half. For datagrams that were under way for seconds make an
-    /// earlier run look like the later one.
+    /// Ends earlier runs at the address of a peer that sent an announcement, because the same address means the same
+    /// socket (R1). A run is kept if it was heard at or after `heard_before`, or within a beat and a half. Long-delayed
+    /// datagrams make an earlier run look like the later one.
     fn end_departed_members(&mut self, now: ClockReading, epoch: Epoch, heard_before: Instant) {
         // Rule: epoch
         let Some(member) = self.members.get(&epoch).filter(|_| heard_before < now.instant) else { return };
@@ -608,7 +614,7 @@ impl Peer {
         departed_members.into_iter().for_each(|departed| self.end(now, departed, Reason::Crashed));
     }
 
-    /// Other epochs with the name of this one: its former runs, or a second peer of that name.
+    /// Handles other epochs with the name of this one: former runs, or a second peer of that name.
     pub(super) fn note_namesakes(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
         let (name, started) = (member.publisher.name.clone(), member.started);
@@ -652,17 +658,17 @@ impl Peer {
     }
 }
 
-/// Data of an epoch whose word has yet to come.
+/// Deferred data of an epoch without an announcement.
 #[derive(Debug)]
 pub(super) struct PendingEpoch {
     from: SocketAddr,
     since: Instant,
-    /// How long it had been running when it said something else, and when that arrived.
+    /// Uptime in another control datagram of the epoch, and the arrival of that datagram.
     uptime: Option<(u32, Instant)>,
-    /// Time of the last HELLO that asked for its word.
+    /// Time of the last HELLO that requested its announcement.
     hello_sent_at: Option<Instant>,
     bytes: usize,
-    /// With the time when each arrived.
+    /// Deferred datagrams, each with its time of arrival.
     datagrams: Vec<(Instant, Header, Vec<Record>)>,
 }
 
@@ -672,7 +678,7 @@ impl PendingEpoch {
     }
 }
 
-/// Where a control datagram came from.
+/// Origin of a control datagram.
 #[derive(Clone, Copy)]
 pub(super) struct ControlSource {
     pub(super) from: SocketAddr,

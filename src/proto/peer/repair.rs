@@ -1,5 +1,5 @@
-//! Repair: what this peer asks others for, what it answers them, and the proof of an address that comes before any
-//! answer (reliability.md R5, R6, A9, 5.6).
+//! Repair: this peer's requests, its answers, and the proof of an address that precedes any answer (reliability.md R5,
+//! R6, A9, 5.6).
 
 use super::Peer;
 use crate::message::{DeliveryMode, Dseq, Epoch};
@@ -14,12 +14,12 @@ use crate::wire::{Announce, Expired, Header, Manifest, Range, Record, ResendRequ
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The least time between two words to a member out of turn. Where an address is proven only after some of them were
-/// lost, nothing is repaired meanwhile, so it is shorter than the first waits between requests.
+/// Minimum interval between early heartbeats to a member. An address may be proven only after some of them were lost,
+/// and nothing is repaired meanwhile. The interval is therefore shorter than the first waits between requests.
 const EARLY_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(4);
 
 impl Peer {
-    /// What the addressee's own words say of addresses: it has sent back a token, or has one to be sent back.
+    /// Handles the tokens of an announcement: one that the member has sent back, or one to be sent back.
     pub(super) fn on_proof(&mut self, now: ClockReading, epoch: Epoch, announce: &Announce) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         // Rule: proof
@@ -42,7 +42,7 @@ impl Peer {
         }
     }
 
-    /// Says a word to a member out of turn, but not often.
+    /// Sends a heartbeat to a member out of turn, at most once per interval.
     pub(super) fn send_early_heartbeat(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if member.announced_at.is_none_or(|at| EARLY_HEARTBEAT_INTERVAL <= now.instant.since(at)) {
@@ -51,7 +51,7 @@ impl Peer {
         }
     }
 
-    /// Asks a publisher for what is missing of its streams and due to be asked for.
+    /// Requests missing datagrams of a publisher's streams that are due to be requested.
     pub(super) fn send_resend_requests(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if member.request_deadline().is_none_or(|at| now.instant < at) {
@@ -74,7 +74,7 @@ impl Peer {
             };
             recv.send_due_requests(now.instant, send_resend_requests, &mut outcomes);
             if !ranges.is_empty() {
-                // Where nothing is wanted in mode repair, it is enough to know what was in the datagrams (A4).
+                // Without subscriptions in mode repair, the manifests of the datagrams suffice (A4).
                 let manifests_only = only_manifests && !directed;
                 requests.push(ResendRequest { epoch, directed, manifests_only, unicast, ranges });
             }
@@ -100,7 +100,7 @@ impl Peer {
         self.send(Some(address), bytes);
     }
 
-    /// The member that a control datagram is from, if the epoch is known and bound to that address.
+    /// Returns the member that a control datagram is from, if the epoch is known and bound to that address.
     pub(super) fn member_at(&mut self, source: ControlSource, header: &Header) -> Option<&mut Member> {
         let member = self.members.get_mut(&header.epoch).filter(|member| member.address == source.from);
         if member.is_none() {
@@ -109,7 +109,7 @@ impl Peer {
         member
     }
 
-    /// A receiver asks for datagrams.
+    /// Handles a receiver's request for datagrams.
     pub(super) fn on_resend_request(
         &mut self,
         now: ClockReading,
@@ -143,7 +143,7 @@ impl Peer {
         self.answer_requests(now);
     }
 
-    /// Sends what was asked for, as far as the budgets allow.
+    /// Sends the answers to requests, as far as the budgets allow.
     pub(super) fn answer_requests(&mut self, now: ClockReading) {
         self.resends.pause_live(now.instant, self.pacer.waits_for_resends());
         loop {
@@ -180,7 +180,7 @@ impl Peer {
         }
     }
 
-    /// A publisher says what was in datagrams that it cannot send again.
+    /// Handles a publisher's manifests of datagrams that it cannot resend.
     pub(super) fn on_manifest(
         &mut self,
         now: ClockReading,
@@ -199,7 +199,7 @@ impl Peer {
         self.fetch(now);
     }
 
-    /// A publisher has nothing of some datagrams any more.
+    /// Handles a publisher's report of datagrams of which it has nothing any more.
     pub(super) fn on_expired(&mut self, now: ClockReading, source: ControlSource, header: &Header, expired: &Expired) {
         if self.member_at(source, header).is_none() {
             return;
@@ -216,7 +216,7 @@ impl Peer {
         self.with_stream(now, header.epoch, side, |recv, ctx, out| recv.on_expired(ctx, last, out));
     }
 
-    /// Whether receivers may still ask a peer that is stopping.
+    /// Returns whether receivers may still request datagrams of a peer that is stopping.
     pub(super) fn has_receivers(&self) -> bool {
         0 < self.sent().0.0
             && self.members.values().any(|member| matches!(member.state, MemberState::Up | MemberState::Silent))

@@ -1,4 +1,4 @@
-//! From what the streams decided to effects: deliveries, losses, advisories.
+//! Conversion of the outcomes of streams to effects: deliveries, losses, advisories.
 
 use super::Peer;
 use super::history_service::RepairFetch;
@@ -18,7 +18,7 @@ use crate::subject::Subject;
 use crate::time::ClockReading;
 
 impl Peer {
-    /// Lets a stream work and turns what it decided into effects.
+    /// Runs `act` on a stream and turns its outcomes into effects.
     pub(super) fn with_stream<T>(
         &mut self,
         now: ClockReading,
@@ -30,7 +30,7 @@ impl Peer {
         let member = self.members.get_mut(&epoch)?;
         let recent = member.recent(now.instant);
         let (state, publisher) = (member.state, member.publisher.clone());
-        // What is not asked for does not wait for the publisher to be heard.
+        // A gap that is not requested does not wait for the publisher to be heard.
         let is_repaired = self.settings.repairs() && side != Side::Live;
         let settled_to = if is_repaired { now.instant.min(member.awaited_until()) } else { now.instant };
         let is_awaited = match side {
@@ -38,7 +38,7 @@ impl Peer {
             _ => is_repaired && !self.settings.mutants.is(Mutant::GiveUpSoon),
         };
         let (recv, uid, losses) = member.side(side)?;
-        // What the kernel dropped explains the gaps of both sides, which see the same datagrams.
+        // Kernel drops explain the gaps of both sides, which see the same datagrams.
         let mut overrun = self.overrun.0;
         let mut outcomes = std::mem::take(&mut self.outcomes);
         let mut ctx = ReceiveContext {
@@ -160,7 +160,7 @@ impl Peer {
         }
     }
 
-    /// Reports that nobody can tell whether the subscriptions here are owed what an epoch sent before its first contact.
+    /// Reports that the data which an epoch sent before its first contact is unverified for the subscriptions here.
     pub(super) fn report_before_contact(&mut self, now: ClockReading, epoch: Epoch, contact: Contact) {
         let range = SettledRange::before_contact(contact.below, contact.count);
         for side in [Side::Bcast, Side::Live] {
@@ -194,7 +194,7 @@ impl Peer {
         }
     }
 
-    /// Publishes the advisories that are due, of one member or of all.
+    /// Publishes the due advisories of one member or of all.
     pub(super) fn publish_advisories(&mut self, now: ClockReading, only: Option<Epoch>, flush: bool) {
         let (interval, scid) = (self.settings.advisory_interval, self.settings.group);
         let mut due = Vec::new();
@@ -223,7 +223,7 @@ impl Peer {
     }
 }
 
-/// Checks a stream's ledger and reorder buffer after a change, at the same cost whatever they hold.
+/// Checks a stream's ledger and reorder buffer after a change, at a constant cost.
 ///
 /// # Panics
 ///
@@ -250,7 +250,7 @@ fn panic_broken_stream(publisher: &Publisher, side: Side, recv: &RecvStream) -> 
     )
 }
 
-/// Why something is lost or unverified, if this tells so.
+/// Returns the reason of a loss or of unverified datagrams, for outcomes that have one.
 fn reason_of(outcome: &StreamOutcome) -> Option<Reason> {
     match outcome {
         StreamOutcome::Lost { reason, .. } | StreamOutcome::Inbox { reason, .. } => Some(*reason),

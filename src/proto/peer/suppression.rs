@@ -1,8 +1,9 @@
-//! What nobody wants is not sent (`interest: on`): when that is certain, and whether those that spare know what clients here
-//! subscribe to (docs/wire.md 10.7).
+//! Publish suppression (`interest: on`): a message that no peer subscribes to is not sent. This module decides when
+//! that is certain, and whether suppressing peers know the subscriptions here (docs/wire.md 10.7).
 //!
-//! What is not sent takes no number, so nobody can miss it. For that no subscription may be overlooked: a peer that was told that
-//! its own are known is sent what they match until it says BYE, also when it is silent, given up or forgotten meanwhile.
+//! A suppressed message takes no number, so no receiver can miss it. No subscription may therefore be overlooked. Some
+//! peers were told that their subscriptions are known. Each of them is sent matching messages until its BYE, even if it
+//! is silent, given up or forgotten.
 
 use super::Peer;
 use crate::message::{Epoch, PeerName};
@@ -17,23 +18,23 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A peer that has sent everything for so many heartbeat intervals has been heard by, and has heard, whoever is there.
+/// Heartbeat intervals without suppression after the start. By then this peer and all others have heard each other.
 const SUSPEND_HEARTBEATS: u32 = 5;
-/// Answers of many peers to one are so far apart on average.
+/// Average distance between the answers of many peers to one.
 const ANSWER_SPREAD: Duration = Duration::from_micros(200);
 
-/// What keeps this peer from sparing messages.
+/// State that decides whether this peer may suppress messages.
 #[derive(Debug)]
 pub(super) struct Suppression {
-    /// Everything is sent before this.
+    /// Time before which this peer suppresses nothing.
     from: Instant,
-    /// Whether all that others want is known, if that was found out since something happened.
+    /// True if the subscriptions of all others are known; `None` if that was not determined since the last input.
     is_certain: Option<bool>,
-    /// Who those were that are not there and may come back.
+    /// Peers that are absent and may come back.
     lost: BTreeMap<Epoch, AbsentPeer>,
 }
 
-/// A peer that is not there and may come back.
+/// A peer that is absent and may come back.
 #[derive(Debug)]
 struct AbsentPeer {
     name: Option<PeerName>,
@@ -48,8 +49,8 @@ impl AbsentPeer {
         AbsentPeer { name: publisher.name.clone(), address: *address, started: *started, last_heard: *last_heard }
     }
 
-    /// Whether `other` is a later run of the same peer: heard first when this one was heard no more, at its address, or on its
-    /// host under its name.
+    /// Returns whether `other` is a later run of the same peer: first heard after this one was last heard, and at its
+    /// address or on its host under its name.
     fn is_followed_by(&self, other: &Member) -> bool {
         let is_namesake = other.address.ip() == self.address.ip() && other.publisher.name == self.name;
         (other.address == self.address || is_namesake)
@@ -63,30 +64,31 @@ impl Suppression {
         Suppression { from: now + heartbeat * SUSPEND_HEARTBEATS, is_certain: None, lost: BTreeMap::new() }
     }
 
-    /// Something happened.
+    /// Discards the cached certainty after an input.
     pub(super) fn reset_certainty(&mut self) {
         self.is_certain = None;
     }
 
-    /// Everything is sent until then.
+    /// Suspends suppression until a time.
     pub(super) fn suspend_until(&mut self, until: Instant) {
         self.from = self.from.max(until);
     }
 
-    /// A new epoch begins, of which nobody has heard.
+    /// Suspends suppression for a new epoch, which no peer has heard of.
     pub(super) fn on_own_epoch(&mut self, now: Instant, heartbeat: Duration) {
         self.suspend_until(now + heartbeat * SUSPEND_HEARTBEATS);
     }
 }
 
 impl Peer {
-    /// The version of the last change of the subscriptions here, for [`Peer::confirmed`].
+    /// Returns the version of the last change of the subscriptions here, for [`Peer::confirmed`].
     pub fn subscriptions_version(&self) -> u64 {
         self.interest.version()
     }
 
-    /// Up to which version every peer that is heard and spares messages knows the subscriptions here: what they match it has
-    /// sent since. A peer that spares messages itself takes others to do so before it has heard of them.
+    /// Returns the subscription version that every suppressing peer that is up has confirmed. Such a peer has sent all
+    /// matching messages since. A peer that suppresses messages itself assumes the same of members it has not heard
+    /// from.
     pub fn confirmed(&self) -> u64 {
         let version = self.interest.version();
         if self.settings.spares && !self.news.is_discovered {
@@ -97,14 +99,14 @@ impl Peer {
         known.min().unwrap_or(version)
     }
 
-    /// Somebody has waited long enough for this version of the subscriptions to be confirmed: those that have not done so are not
-    /// waited for until they confirm more.
+    /// Stops waiting for peers that have not confirmed this version of the subscriptions in time, until they confirm a
+    /// later one.
     pub fn skip_confirmation(&mut self, version: u64) {
         let late = self.members.values_mut().filter(|member| member.interest_sync.is_awaited(version));
         late.for_each(|member| member.interest_sync.abandon());
     }
 
-    /// Asks every peer that is up to say that it knows the subscriptions here. Returns whether one of them has yet to say so.
+    /// Asks every peer that is up to confirm the subscriptions here. Returns whether a confirmation is outstanding.
     pub fn flush_subscriptions(&mut self, now: ClockReading) -> bool {
         let version = self.interest.version();
         let up = self.members.values_mut().filter(|member| member.state == MemberState::Up);
@@ -112,26 +114,26 @@ impl Peer {
         self.is_flushing(version)
     }
 
-    /// Returns whether a peer that is up has yet to say that it knows this version, after [`Peer::flush_subscriptions`].
+    /// Returns whether a peer that is up has yet to confirm this version, after [`Peer::flush_subscriptions`].
     pub fn is_flushing(&self, version: u64) -> bool {
         let mut up = self.members.values().filter(|member| member.state == MemberState::Up);
         up.any(|member| member.interest_sync.is_flushing(version))
     }
 
-    /// Ends the waiting for peers that have not answered a flush in time.
+    /// Ends the wait for peers that have not answered a flush in time.
     pub fn end_flush(&mut self) {
         self.members.values_mut().for_each(|member| member.interest_sync.end_flush());
     }
 
-    /// What an announcement of this peer says of subscriptions.
+    /// Returns the part of an announcement of this peer that concerns subscriptions.
     pub(super) fn interest_word(&self, to: Option<&Member>) -> InterestWord {
         let version = self.interest.version();
         let asks = to.is_some_and(|member| member.interest_sync.is_awaited(version));
         InterestWord { version, spares: self.settings.spares, asks }
     }
 
-    /// A member says whether it spares messages and, if the word is for this peer alone, up to which version it knows the
-    /// subscriptions here.
+    /// Handles a member's report of whether it suppresses messages. A report to this peer alone also confirms a version
+    /// of the subscriptions here.
     pub(super) fn on_interest_sync(
         &mut self,
         now: ClockReading,
@@ -143,7 +145,7 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         member.interest_sync.on_control(word.is_some_and(|word| word.spares));
         match known {
-            // Nobody can know what was not told.
+            // A peer cannot confirm a version that was never announced.
             Some(known) if version < known => self.counters.discard_contradiction += 1,
             Some(known) => {
                 member.interest_sync.on_confirmed(known, version);
@@ -155,7 +157,7 @@ impl Peer {
         }
     }
 
-    /// A member is to be told that its subscriptions are known, if they are, and it is proven that it is where it says.
+    /// Schedules the confirmation to a member that its subscriptions are known, if they are and its address is proven.
     pub(super) fn schedule_confirmation(&mut self, now: ClockReading, epoch: Epoch) {
         // Rule: proof
         let is_proven = self.members.get(&epoch).is_some_and(|member| member.is_proven);
@@ -170,7 +172,7 @@ impl Peer {
         }
     }
 
-    /// Asks those that spare messages and have yet to say that they know the subscriptions here, and tells others the same.
+    /// Requests outstanding confirmations from suppressing peers, and sends those that are due to others.
     pub(super) fn on_suppression_tick(&mut self, now: ClockReading) {
         if self.stop.is_some() {
             return;
@@ -187,14 +189,14 @@ impl Peer {
         }
     }
 
-    /// When something of this is due.
+    /// Returns the time of the next suppression tick.
     pub(super) fn suppression_deadline(&self) -> Option<Instant> {
         let up = self.members.values().filter(|member| member.state == MemberState::Up);
         let discovery = self.news.discovery().filter(|_| self.settings.spares);
         up.filter_map(|member| member.interest_sync.deadline()).chain(discovery).min().filter(|_| self.stop.is_none())
     }
 
-    /// Whether a message on the subject, which matches no entry of others, is not sent.
+    /// Returns whether a message that matches no remote subscription is certainly unwanted and may be suppressed.
     pub(super) fn is_certain(&mut self, now: ClockReading) -> bool {
         if let Some(is_certain) = self.suppression.is_certain {
             return is_certain;
@@ -219,18 +221,18 @@ impl Peer {
             && self.remote_interest.lost().all(|epoch| !self.remote_interest.is_short(epoch))
     }
 
-    /// Whether a message on the subject is to be sent for somebody elsewhere, as far as is known.
+    /// Returns whether a message on the subject matches a known remote subscription, or this peer suppresses nothing.
     pub(super) fn is_wanted(&mut self, subject: &Subject) -> bool {
         !self.settings.spares || self.remote_interest.is_wanted(subject)
     }
 
-    /// A member was given up without a BYE: unless a later run of it is there, what it wanted is sent as before.
+    /// Retains the subscriptions of a member that was given up without a BYE, unless a later run of it is present.
     pub(super) fn retain_interest(&mut self, epoch: Epoch) {
         let Some(member) = self.members.get(&epoch) else { return };
         let lost = AbsentPeer::of(member);
         let is_followed =
             self.members.values().any(|other| other.epoch() != epoch && other.is_alive() && lost.is_followed_by(other));
-        // Who was told nothing was promised nothing.
+        // A member that was told nothing was promised nothing.
         let is_owed = self.settings.spares && self.remote_interest.was_reported(epoch);
         if !is_owed || is_followed || self.settings.mutants.is(Mutant::SpareForgets) {
             return self.remote_interest.end(epoch);
@@ -239,21 +241,21 @@ impl Peer {
         self.remote_interest.lose(epoch);
     }
 
-    /// A member is forgotten: nothing of it stays but what was lost with it.
+    /// Drops the subscriptions of a forgotten member, unless it is recorded as absent.
     pub(super) fn evict_interest(&mut self, epoch: Epoch) {
         if !self.suppression.lost.contains_key(&epoch) {
             self.remote_interest.end(epoch);
         }
     }
 
-    /// An epoch that had been lost ended for certain, or can be remembered no longer.
+    /// Discards an absent epoch that has certainly ended, or that can be remembered no longer.
     pub(super) fn discard_absent(&mut self, epoch: Epoch) {
         if self.suppression.lost.remove(&epoch).is_some() {
             self.remote_interest.end(epoch);
         }
     }
 
-    /// A member is heard, perhaps again: it is not lost, and former runs of it are not to come back.
+    /// Handles the return of a member: it is no longer absent, and its former runs will not come back.
     pub(super) fn on_present(&mut self, epoch: Epoch) {
         if self.suppression.lost.is_empty() {
             return;

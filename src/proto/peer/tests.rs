@@ -89,7 +89,7 @@ impl Host {
         self.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
     }
 
-    /// Publishes `subjects` as one datagram and gives it.
+    /// Publishes `subjects` as one datagram and returns it.
     fn publish(&mut self, millis: u64, subjects: &str) -> Bytes {
         for subject in subjects.split(' ') {
             let request = ClientRequest::Publish(Message::new(subject.parse().unwrap(), &b"x"[..]));
@@ -101,14 +101,14 @@ impl Host {
         sent.remove(0)
     }
 
-    /// Publishes one message of `payload` bytes and gives its datagrams.
+    /// Publishes one message of `payload` bytes and returns its datagrams.
     fn publish_large(&mut self, millis: u64, subject: &str, payload: usize) -> Vec<Bytes> {
         let request = ClientRequest::Publish(Message::new(subject.parse().unwrap(), vec![7; payload]));
         self.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
         self.tick(millis)
     }
 
-    /// Passes time and gives what was multicast.
+    /// Advances the time and returns the multicasts.
     fn tick(&mut self, millis: u64) -> Vec<Bytes> {
         self.peer.handle(at(millis), Input::Tick);
         self.drain()
@@ -127,7 +127,7 @@ impl Host {
         self.peer.handle(at(millis), input);
     }
 
-    /// What clients were told: messages as `subject`, `subject+n` for n missing before it, losses in words.
+    /// Returns the reports to clients: messages as `subject`, `subject+n` for n missing before it, losses in words.
     fn told(&mut self) -> Vec<String> {
         let deliver = |delivery: Delivery| match delivery.verdict {
             Verdict::Skip(count) => format!("{}+{count}", delivery.message.subject),
@@ -154,7 +154,7 @@ impl Host {
     }
 }
 
-/// What an effect delivers.
+/// Returns the deliveries of an effect.
 fn delivered(effect: Effect) -> Vec<Delivery> {
     if let Effect::Deliver { deliveries, .. } = effect { deliveries.collect() } else { Vec::new() }
 }
@@ -164,12 +164,12 @@ fn at(millis: u64) -> ClockReading {
     ClockReading { instant: Instant::from_nanos(nanos), wall: WallTime::from_nanos(1_700_000_000_000_000_000 + nanos) }
 }
 
-/// A subscriber of `pattern` that began at 0, and a publisher that began at `millis`, whose HELLO was heard.
+/// Returns a subscriber of `pattern` that began at 0, and a publisher that began at `millis`, whose HELLO was heard.
 fn pair(pattern: &str, millis: u64) -> (Host, Host) {
     pair_of(settings("S.test"), pattern, millis)
 }
 
-/// The same with these settings of the subscriber.
+/// Does the same with these settings of the subscriber.
 fn pair_of(settings: Settings, pattern: &str, millis: u64) -> (Host, Host) {
     let mut subscriber = Host::of(settings, 1, 0);
     subscriber.subscribe(0, pattern);
@@ -215,7 +215,7 @@ fn a_loss_is_exact_as_soon_as_the_next_message_of_the_subject_proves_it() {
 }
 
 impl Host {
-    /// Passes time; effects stay to be asked for.
+    /// Advances the time; the effects remain in the peer.
     fn tick_quietly(&mut self, millis: u64) {
         self.peer.handle(at(millis), Input::Tick);
     }
@@ -349,7 +349,7 @@ fn what_came_before_a_subscription_is_no_loss_though_something_older_came_after_
 fn what_came_before_a_subscription_is_no_loss_though_it_came_in_the_same_instant() {
     let (mut s, mut p) = pair("b", 1000);
     let (large, next, last) = (p.publish_large(1004, "a", 2000), p.publish(1004, "a"), p.publish(1005, "a"));
-    // The large message will never be whole.
+    // The large message will never be complete.
     s.hear(1004, p.address, &large[1]);
     s.hear(1004, p.address, &next);
     let request = ClientRequest::Subscribe {
@@ -435,8 +435,8 @@ fn a_large_message_that_began_is_lost_beside_what_is_missing_before_it() {
     let large = p.publish_large(1005, "a", 3000);
     s.hear(1001, p.address, &small[0]);
     s.told();
-    // Two frames after the first message, each linked to the one before it: of the last but one both are missing, and
-    // of the first, whose end nobody knows, one.
+    // Two frames come after the first message, each linked to the one before it: both messages of the last but one
+    // frame are missing, and one of the first frame, whose end is unknown.
     s.hear(1005, p.address, &large[0]);
     s.hear(1005, p.address, &large[2]);
     s.tick_quietly(1012);
@@ -611,8 +611,8 @@ fn what_the_inbox_had_no_room_for_does_not_make_publishers_slow() {
     assert_eq!(window_after(Path::Multicast) * 2, window_after(Path::Unicast));
 }
 
-/// Effects of a loss of two datagrams, of which the kernel of S dropped so many: the causes in reports and in advisories, of
-/// S and then of the publisher.
+/// Returns the effects of a loss of two datagrams, `overrun` of which the kernel of S dropped: the causes in reports
+/// and in advisories, of S and then of the publisher.
 fn causes(overrun: u64) -> [Vec<Cause>; 3] {
     let (mut s, mut p) = pair("a", 1000);
     s.tick(1000).iter().for_each(|hello| p.hear(1000, s.address, hello));
@@ -789,7 +789,8 @@ fn a_name_in_use_by_two_live_peers_is_told() {
     assert_eq!(told.len(), 2, "each of the two once");
 }
 
-/// How long a silent peer is remembered, and how long after that its end: longer than this and it is a stranger.
+/// Time for which a silent peer is remembered, plus the time after which an ended one is forgotten. A peer silent for
+/// longer is unknown.
 const FORGOTTEN: u64 = 2 * 60_000 + 4000;
 
 /// Proves: W80
@@ -820,7 +821,7 @@ fn old_heartbeat_of_forgotten_epoch_owes_nothing_again() {
     for millis in [1001, 1002] {
         s.hear(millis, p.address, &p.publish(millis, "a"));
     }
-    // Sealed before the third datagram and under way until the epoch was forgotten.
+    // The heartbeat is sealed before the third datagram and in flight until the epoch is forgotten.
     let late = p.tick(1022).pop().expect("a heartbeat after 20 ms");
     s.hear(1030, p.address, &p.publish(1030, "a"));
     assert_eq!(s.told(), ["a", "a", "a"]);
@@ -909,7 +910,7 @@ fn a_datagram_of_an_earlier_run_that_was_under_way_for_seconds_does_not_end_the_
     let mut p = Host { address: departed.address, ..Host::new("P.test", 3, 6_000) };
     for millis in (6_000..9_000).step_by(20) {
         p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
-        // What was sent in its half second comes after two more, first some, then all at once.
+        // Datagrams sent in this half second arrive after two later ones, first some, then all at once.
         match millis {
             7_500 => s.hear(millis, p.address, &late),
             7_540 => s.hear(millis, p.address, &words[0]),
@@ -954,7 +955,7 @@ fn without_repair_a_gap_is_settled_though_the_multicasts_are_not_heard() {
 }
 
 impl Host {
-    /// Publishes to one peer's inbox and gives the datagram.
+    /// Publishes to one peer's inbox and returns the datagram.
     fn direct(&mut self, millis: u64, inbox: &str) -> Bytes {
         let request = ClientRequest::Publish(Message::new(inbox.parse().unwrap(), &b"x"[..]));
         self.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
@@ -970,9 +971,9 @@ impl Host {
 /// Proves: W70
 #[test]
 fn a_peer_that_did_not_run_for_a_while_is_not_older_for_that() {
-    // The publisher starts first, and publishes before the subscriber listens. Its word says that it has been running for
-    // 60 ms. If that arrived at 60 and lay unread, the datagram is not owed; if it arrived only just now, the publisher
-    // started after the subscriber.
+    // The publisher starts first, and publishes before the subscriber listens. Its announcement reports an uptime of 60
+    // ms. If that arrived at 60 and remained unread, the datagram is not owed. If it arrived only just now, the
+    // publisher started after the subscriber.
     let mut p = Host::new("P.test", 2, 0);
     let _before = p.publish(20, "a");
     let heard = p.tick(60).pop().expect("a word is due");
@@ -1008,7 +1009,8 @@ fn a_publisher_that_sends_is_asked_for_its_word_once_whatever_else_it_said_befor
     assert_eq!(greetings, [0, 1, 0]);
 }
 
-/// A publisher since 2,000, its first `count` datagrams from `millis` on, and a subscriber since 5,000 that knows of none.
+/// Returns a publisher, its first datagrams and a subscriber. The publisher runs since 2,000 and sends `count`
+/// datagrams from `millis` on. The subscriber runs since 5,000 and knows none of them.
 fn published_before_anybody_listened(millis: u64, count: u64) -> (Host, Vec<Bytes>, Host) {
     let mut p = Host::new("P.test", 2, 2_000);
     p.tick(2_000);
@@ -1023,7 +1025,7 @@ fn published_before_anybody_listened(millis: u64, count: u64) -> (Host, Vec<Byte
 #[test]
 fn what_lies_between_a_datagram_that_was_under_way_for_seconds_and_a_fresh_one_may_be_older_than_a_subscription() {
     let (mut p, old, mut s) = published_before_anybody_listened(3_000, 4);
-    // All that S hears at first is what somebody else had P send again.
+    // S first hears only a datagram that P resent at the request of another peer.
     s.hear(6_000, p.address, &old[0]);
     let fresh = p.publish(6_001, "a");
     s.hear(6_001, p.address, &fresh);

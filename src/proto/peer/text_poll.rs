@@ -1,4 +1,4 @@
-//! Polls of this peer's clients: which peer they mean; and polls as any client can make them, as a request in text on
+//! Target resolution for polls of this peer's clients, and polls in text. Any client can send one as a request on
 //! `_POLL.<peer>.<subject>` (docs/local-protocol.md, "Polls as requests").
 
 use super::Peer;
@@ -13,21 +13,21 @@ use crate::time::ClockReading;
 use bytes::Bytes;
 use std::time::Duration;
 
-/// The prefix of subjects on which a request is a poll.
+/// Prefix of subjects on which a request is a poll.
 const PREFIX: &str = "_POLL.";
-/// How long a poll in text waits for its answer: less than the two seconds that a request waits by default.
+/// Timeout of a poll in text: less than the default timeout of a request, two seconds.
 const TIMEOUT: Duration = Duration::from_millis(1500);
-/// The most events that a poll in text can ask for: each is a message to the client.
+/// Maximum number of events of a poll in text; each is a message to the client.
 const COUNT_MAX: u16 = 256;
 
-/// A poll in text that has no answer yet: who gets it, and where.
+/// A poll in text without an answer: its client and its reply subject.
 #[derive(Clone, Debug)]
 pub(super) struct TextPoll {
     pub client: ClientId,
     reply: Subject,
 }
 
-/// Why a poll in text cannot even be asked.
+/// Reason for which a poll in text cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TextPollError {
     Subject,
@@ -36,7 +36,7 @@ enum TextPollError {
 }
 
 impl TextPollError {
-    /// The name in the header, and the text for people.
+    /// Returns the name in the header, and the text for people.
     fn texts(self) -> (&'static str, &'static str) {
         match self {
             TextPollError::Subject => ("subject", "a subject must follow the peer: _POLL.B_test.demo.hello"),
@@ -46,12 +46,13 @@ impl TextPollError {
     }
 }
 
-/// Whether a message on this subject is a poll in text, if it wants an answer: it goes to the peer itself and nobody else.
+/// Returns whether a message on this subject is a poll in text, if it has a reply subject. Only the peer itself
+/// receives such a message.
 pub(super) fn is_text_poll(subject: &Subject) -> bool {
     subject.as_bytes().starts_with(PREFIX.as_bytes())
 }
 
-/// Whom a poll in text means, and what it asks.
+/// Returns the peer that a poll in text addresses, and the poll.
 fn read(message: &Message) -> Result<(&str, Poll), TextPollError> {
     let rest = message.subject.as_str().strip_prefix(PREFIX).unwrap_or_default();
     let (peer, subject) = rest.split_once('.').ok_or(TextPollError::Subject)?;
@@ -67,10 +68,10 @@ fn read(message: &Message) -> Result<(&str, Poll), TextPollError> {
 }
 
 impl Peer {
-    /// The run of the peer that a client means; a name means the only live peer with it, which may be this one.
+    /// Returns the run of the peer that a client names. A name means the only live peer with it, which may be this one.
     ///
     /// # Errors
-    /// Nobody has the name, several have it, or who had it has left. An epoch is taken as it is.
+    /// No peer or several have the name, or the peer with the name has left. An epoch is returned as it is.
     pub fn resolve(&self, peer: &PeerRef) -> Result<Epoch, QuestionFailure> {
         match peer {
             PeerRef::Epoch(epoch) => Ok(*epoch),
@@ -78,7 +79,7 @@ impl Peer {
         }
     }
 
-    /// The run of the peer that a token of a subject means, where names have '_' in the place of '.'.
+    /// Returns the run of the peer that a token of a subject names, where '_' replaces '.'.
     fn resolve_token(&self, token: &str) -> Result<Epoch, QuestionFailure> {
         match token.parse() {
             Ok(PeerRef::Epoch(epoch)) => Ok(epoch),
@@ -86,7 +87,7 @@ impl Peer {
         }
     }
 
-    /// The only live peer whose name is the one that is meant.
+    /// Returns the only live peer whose name matches.
     fn resolve_unique(&self, is_meant: impl Fn(&PeerName) -> bool) -> Result<Epoch, QuestionFailure> {
         let named = self.members.values().filter(|member| member.publisher.name.as_ref().is_some_and(&is_meant));
         let (mut only, mut has_gone) = (is_meant(&self.settings.name).then_some(self.origin.epoch), false);
@@ -100,7 +101,7 @@ impl Peer {
         only.ok_or(if has_gone { QuestionFailure::Gone } else { QuestionFailure::UnknownPeer })
     }
 
-    /// A client polls by a request.
+    /// Handles a client's request that is a poll.
     pub(super) fn on_text_poll(&mut self, now: ClockReading, client: ClientId, message: &Message) {
         let Some(reply) = message.reply.clone() else { return };
         let asker = TextPoll { client, reply };
@@ -119,7 +120,7 @@ impl Peer {
         }
     }
 
-    /// The answer to a poll in text, or word that none will come: one message or more to the reply subject.
+    /// Sends the answer to a poll in text, or the failure: one or more messages to the reply subject.
     pub(super) fn on_text_answer(
         &mut self,
         now: ClockReading,
@@ -165,7 +166,7 @@ impl Peer {
         }
     }
 
-    /// Hands on an event with its own header fields behind those of the answer.
+    /// Sends an event with its own header fields behind those of the answer.
     fn reply_event(
         &mut self,
         now: ClockReading,
@@ -205,7 +206,7 @@ impl Peer {
     }
 }
 
-/// Header fields of an answer, each with the prefix that keeps them apart from an event's own.
+/// Returns the header fields of an answer, each with the prefix that separates them from an event's own.
 fn headers(fields: &[(&str, &str)]) -> Headers {
     let keys: Vec<String> = fields.iter().map(|(key, _)| format!("Seqcast-{key}")).collect();
     let pairs = keys.iter().zip(fields).map(|(key, (_, value))| (key.as_str(), *value));

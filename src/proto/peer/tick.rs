@@ -1,4 +1,4 @@
-//! What time brings: gaps settled, silence, forgetting, the graceful stop.
+//! Timers of the peer: settling of gaps, silence of members, expiry of members, the graceful stop.
 
 use super::{BYES, LINGER_QUIET, OVERRUN_AGE_MAX, Peer, STOP_DRAIN_TIME, Stop};
 use crate::message::{Epoch, Reason};
@@ -10,13 +10,13 @@ use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
 
 impl Peer {
-    /// An epoch ended: by BYE, or it was given up.
+    /// Ends an epoch that sent BYE or was given up.
     pub(super) fn end(&mut self, now: ClockReading, epoch: Epoch, reason: Reason) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         member.ended = Some(now.instant);
         if reason == Reason::PublisherGone {
             member.state = MemberState::Left;
-            // It may go on under a new epoch, of which nothing has been heard yet.
+            // The member may continue under a new epoch, of which nothing has been heard yet.
             self.suppression.suspend_until(now.instant + member.heartbeat);
             self.remote_interest.end(epoch);
             self.tell(epoch, MemberEvent::Left);
@@ -33,7 +33,7 @@ impl Peer {
         }
     }
 
-    /// Nothing more will come of a member: what is awaited of it is settled.
+    /// Settles all outstanding data of a member that will send no more.
     fn end_streams(&mut self, now: ClockReading, epoch: Epoch, reason: Reason) {
         for side in Side::ALL {
             self.with_stream(now, epoch, side, |recv, ctx, out| recv.end(ctx, reason, out));
@@ -108,7 +108,7 @@ impl Peer {
         }
     }
 
-    /// Lets go of a member that has ended; what was to be told of it is told first.
+    /// Removes a member that has ended, after publishing its advisories.
     pub(super) fn forget(&mut self, now: ClockReading, epoch: Epoch) {
         self.end_streams(now, epoch, Reason::PublisherGone);
         self.expire_assignments(epoch);
@@ -131,7 +131,7 @@ impl Peer {
         self.flush(now);
         let beat = HeartbeatTimer::starting(now.instant, self.settings.heartbeat);
         let linger = self.settings.recovery.linger;
-        // What is held must leave, and the end be told, before whoever runs the peer loses patience.
+        // Held datagrams must leave, and the end must be announced, while the operator of the peer still waits.
         let (hold_until, until) = (now.instant + (linger / 2).min(STOP_DRAIN_TIME), now.instant + linger);
         self.stop = Some(Stop { byes: BYES, beat, hold_until, quiet_since: now.instant, until, is_over: false });
         self.on_stop_tick(now);
@@ -148,7 +148,7 @@ impl Peer {
         if 0 < stop.byes && stop.beat.take_due(now.instant) {
             stop.byes -= 1;
             stop.quiet_since = now.instant;
-            // Each peer is told alone how much was directed to it, before all are told what was multicast.
+            // Each peer first gets a BYE with its directed stream, then all get one with the multicast stream.
             let alive: Vec<Epoch> = self.members.values().filter(|m| m.is_alive()).map(Member::epoch).collect();
             for epoch in alive {
                 if self.may_send_to(epoch) {
@@ -166,7 +166,7 @@ impl Peer {
         }
     }
 
-    /// Until when a peer that has said its last BYE stays to answer receivers: as long as they ask, but not for ever.
+    /// Returns the time until which a peer stays after its last BYE to answer requests, which is bounded.
     pub(super) fn linger_deadline(&self, stop: &Stop) -> Instant {
         if !self.has_receivers() {
             return stop.quiet_since;

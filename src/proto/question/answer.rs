@@ -1,4 +1,5 @@
-//! Answers questions from the history, in parts of limited size. Events go straight from the log into the payload.
+//! Answers to questions from the history, in parts of limited size. Events are copied straight from the log into the
+//! payload.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -14,15 +15,15 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 /// Bytes of an answer before its body.
 const HEAD_BYTES: usize = 20;
-/// Room for the first items of an answer; to allocate as much as a part can have costs more than to make a short one.
+/// Initial capacity for the items of an answer, in bytes. Allocating a whole part would cost more than a short answer.
 const FIRST_BYTES: usize = 1024;
 /// Bytes of a span.
 const SPAN_BYTES: usize = 24;
 /// Bytes of an event before its entry.
 pub(super) const EVENT_HEAD_BYTES: usize = 21;
 
-/// Answers a question from the history: the payloads of all parts, in their order, at least one. `epoch` is this run of the
-/// peer, `high` the highest datagram that it has multicast.
+/// Answers a question from the history: returns the payloads of all parts, in order, at least one. `epoch` is this run
+/// of the peer, `high` the highest datagram that it has multicast.
 pub fn answer(history: &History, epoch: Epoch, high: Dseq, question: &Bytes) -> Vec<Bytes> {
     let question = match Question::decode(question) {
         _ if history.is_off() => return refuse(epoch, high, Refused::Off),
@@ -99,7 +100,7 @@ pub(super) fn put_span(out: &mut BytesMut, span: &HistorySpan) {
     out.put_u64(span.last_seq.raw());
 }
 
-/// Bytes of an event.
+/// Returns the bytes of an event.
 fn event_bytes(held: &RetainedEvent<'_>) -> usize {
     let meta = if has_meta(held) { 1 + varint_bytes(held.headers.len()) } else { 0 };
     EVENT_HEAD_BYTES + varint_bytes(held.payload.len()) + meta + held.body_bytes()
@@ -124,17 +125,17 @@ pub(super) fn put_event(out: &mut BytesMut, held: &RetainedEvent<'_>) {
     out.put_slice(held.payload);
 }
 
-/// The answer to one question, cut into parts.
+/// Answer to one question, cut into parts.
 struct AnswerParts {
     epoch: Epoch,
     high: Dseq,
     kind: u8,
     done: Vec<Bytes>,
     done_bytes: usize,
-    /// The items of the open part.
+    /// Items of the open part.
     items: BytesMut,
     count: u16,
-    /// Items in the parts that are done.
+    /// Number of items in the finished parts.
     first: u16,
     subjects: SubjectWriter,
 }
@@ -154,7 +155,7 @@ impl AnswerParts {
         }
     }
 
-    /// Adds an answer with those events in `range` that have room, `count_max` at most. False if it is the last one
+    /// Adds an answer with the events in `range` that fit, at most `count_max`. Returns false if it is the last one
     /// that this answer takes.
     fn put_answer(
         &mut self,

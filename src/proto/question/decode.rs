@@ -1,4 +1,4 @@
-//! Reads questions and answers. Every length is compared with what is there by the reader of the wire.
+//! Decoder of questions and answers. The reader of the wire compares every length with the bytes present.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
@@ -16,7 +16,7 @@ use crate::wire::{self, EntryMeta, Reader};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Reads a payload, whose subjects may refer to the one before.
+/// Reader of a payload whose subjects may refer to the one before.
 struct FieldReader<'a> {
     reader: Reader<'a>,
     subject: Option<Subject>,
@@ -70,7 +70,7 @@ impl<'a> FieldReader<'a> {
         Ok(HistoryEvent { seq, offset, time, message })
     }
 
-    /// A count and so many events, each of which follows the one before.
+    /// Reads a count and that number of events, each of which follows the one before.
     fn events(&mut self, subject: &Subject) -> Result<Vec<HistoryEvent>, HistoryDecodeError> {
         let count = self.reader.u16()?;
         let mut events: Vec<HistoryEvent> = Vec::new();
@@ -94,7 +94,7 @@ impl Question {
     /// Reads the payload of a question. Its subjects are slices of it.
     ///
     /// # Errors
-    /// Says what is wrong with the bytes.
+    /// Returns the reason if the bytes are invalid.
     pub fn decode(payload: &Bytes) -> Result<Question, HistoryDecodeError> {
         let mut fields = FieldReader::new(payload);
         let kind = fields.reader.u8()?;
@@ -129,7 +129,7 @@ impl Question {
     }
 }
 
-/// A count and so many items.
+/// Reads a count and that number of items.
 fn items<T>(
     fields: &mut FieldReader<'_>,
     mut item: impl FnMut(&mut FieldReader<'_>) -> Result<T, HistoryDecodeError>,
@@ -141,7 +141,7 @@ fn items<T>(
     if ITEMS_MAX < usize::from(count) {
         return Err(HistoryDecodeError::TooMany(count));
     }
-    // Grows with what is there, not with what the count claims.
+    // The list grows with the bytes present, not with the claimed count.
     let mut all = Vec::new();
     for _ in 0..count {
         all.push(item(fields)?);
@@ -153,7 +153,7 @@ impl Answer {
     /// Reads the payload of one part of an answer. Its messages are slices of it.
     ///
     /// # Errors
-    /// Says what is wrong with the bytes.
+    /// Returns the reason if the bytes are invalid.
     pub fn decode(payload: &Bytes) -> Result<Answer, HistoryDecodeError> {
         let mut fields = FieldReader::new(payload);
         let (kind, flags) = (fields.reader.u8()?, fields.reader.u8()?);
@@ -195,7 +195,7 @@ impl Answer {
     }
 }
 
-/// What the answers to polls and fetches have in common.
+/// Common fields of the answers to polls and fetches.
 struct AnswerHeader {
     number: u8,
     more: bool,

@@ -1,4 +1,4 @@
-//! Writes an answer that was read, as the peer that was asked wrote it: for a client of this peer that reads for itself.
+//! Encoder of a decoded answer, as the answering peer wrote it: for a client of this peer that decodes for itself.
 
 use super::answer::{put_event, put_head, put_span};
 use super::{

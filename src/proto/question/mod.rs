@@ -1,8 +1,8 @@
-//! Questions to a peer's history, and its answers: the payloads of messages on `_INBOX.<epoch>.HISTORY` and of those that come
-//! back (docs/wire.md, "History service"; seed 000).
+//! Questions to a peer's history, and its answers: the payloads of messages on `_INBOX.<epoch>.HISTORY` and of the
+//! replies (docs/wire.md, "History service"; seed 000).
 //!
-//! A payload has no version of its own; a kind that is not known is refused. All numbers are big-endian. A subject is a
-//! length of one byte and its bytes; length 0 stands for the subject before it in the same payload.
+//! A payload has no version of its own; an unknown kind is refused. All numbers are big-endian. A subject is encoded as
+//! a length of one byte and its bytes; length 0 means the preceding subject in the same payload.
 //!
 //! ```text
 //! question = kind u8 · body
@@ -39,43 +39,43 @@ use crate::wire::{self, queue};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::fmt;
 
-/// Polls or fetches in one question.
+/// Maximum number of polls or fetches in one question.
 pub const ITEMS_MAX: usize = 4096;
-/// Subjects that one question of kind LIST gets.
+/// Maximum number of subjects that one question of kind LIST gets.
 pub const LISTED_MAX: u16 = 4096;
-/// Bytes of one part of an answer, unless a single event needs more: a message of few datagrams.
+/// Maximum bytes of one part of an answer, unless a single event needs more: a message of few datagrams.
 pub const PART_BYTES_MAX: usize = 48 * 1024;
-/// When the parts of an answer have more bytes than this, what is left of the question stays without answer.
+/// Bytes of the parts of an answer after which the rest of the question stays unanswered.
 pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 const POLL: u8 = 0x01;
 const FETCH: u8 = 0x02;
 const LIST: u8 = 0x03;
-/// Set in the kind of an answer.
+/// Bit that is set in the kind of an answer.
 const ANSWER: u8 = 0x80;
 const REFUSED: u8 = 0xff;
 
 const FLAG_LAST: u8 = 0x01;
 const FLAG_NEXT: u8 = 0x02;
-/// The bits of a case byte that hold the number of the case; 0 in a FETCH.
+/// Bits of a case byte that hold the number of the case; 0 in a FETCH.
 const CASE_BITS: u8 = 0x03;
 const FLAG_SPAN: u8 = 0x04;
 const FLAG_MORE: u8 = 0x08;
 const FLAG_EVENT: u8 = 0x08;
 const FLAG_META: u8 = 0x10;
 
-/// One poll: what follows an offset of a subject?
+/// One poll for the events that follow an offset of a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Poll {
     /// The subject.
     pub subject: Subject,
-    /// n: the offset of the last event that the client has, or 0.
+    /// n: offset of the last event that the client has, or 0.
     pub offset: u32,
-    /// The most events that are wanted; at least 1.
+    /// Maximum number of events; at least 1.
     pub count: u16,
 }
 
-/// One range of numbers of a subject that is wanted.
+/// One requested range of numbers of a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// The subject.
@@ -86,22 +86,22 @@ pub struct Fetch {
     pub last: Seq,
 }
 
-/// What a peer can be asked about its history.
+/// Question to a peer's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// The polls of seed 000; 1 to [`ITEMS_MAX`].
     Poll(Vec<Poll>),
     /// Events by number, the second way of repair; 1 to [`ITEMS_MAX`].
     Fetch(Vec<Fetch>),
-    /// Which subjects there are.
+    /// A listing of subjects.
     List {
-        /// Of these.
+        /// Pattern of the subjects.
         pattern: Pattern,
-        /// Of each subject only this part; one without events in it is left out.
+        /// Selected part of each subject; a subject without events in it is left out.
         selection: Selection,
-        /// 0, or what the answer before gave as next.
+        /// 0, or the `next` of the previous answer.
         from: u32,
-        /// The most subjects that are wanted, at least 1; the answer has no more than [`LISTED_MAX`].
+        /// Maximum number of subjects, at least 1; the answer has no more than [`LISTED_MAX`].
         limit: u16,
     },
 }
@@ -109,13 +109,13 @@ pub enum Question {
 /// One part of the answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The run of the publisher that answers.
+    /// Epoch of the answering publisher.
     pub epoch: Epoch,
-    /// The highest datagram that it has multicast at this time: what is published later comes in a later one.
+    /// Highest datagram that it has multicast at this time: later messages are in later datagrams.
     pub high: Dseq,
-    /// Which part, from 0.
+    /// Number of the part, from 0.
     pub part: u16,
-    /// Whether it is the last part.
+    /// True if it is the last part.
     pub last: bool,
     /// The answer.
     pub content: AnswerContent,
@@ -124,33 +124,33 @@ pub struct Answer {
 /// The content of an answer, by the kind of the question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerContent {
-    /// Answers to some polls, in their order.
+    /// Answers to some polls, in order.
     Poll {
         /// The index in the question of the first one.
         first: u16,
-        /// The answers. If the last part does not reach the end of the question, the rest has to be asked again.
+        /// The answers. If the last part does not reach the end of the question, the client must ask the rest again.
         answers: Vec<PollAnswer>,
     },
-    /// Answers to some fetches, in their order; as with polls.
+    /// Answers to some fetches, in order; the rule for polls applies.
     Fetch {
         /// The index in the question of the first one.
         first: u16,
         /// The answers.
         answers: Vec<FetchAnswer>,
     },
-    /// Some subjects.
+    /// A part of a listing.
     List {
-        /// The subjects, with what was selected of each.
+        /// Subjects, with the selected span of each.
         listed: Vec<ListedSubject>,
-        /// In the last part: where to go on, unless that was all.
+        /// In the last part: start of the next listing, unless that was all.
         next: Option<u32>,
     },
-    /// The question is not answered.
+    /// A refusal of the question.
     Refused(Refused),
 }
 
 impl AnswerContent {
-    /// Takes the stamps of queue groups from the messages, which clients do not get.
+    /// Removes the stamps of queue groups from the messages, because clients do not get them.
     pub(crate) fn unstamp(&mut self) {
         let unstamp = |event: &mut HistoryEvent| {
             if queue::is_stamped(event.message.headers.block()) {
@@ -174,13 +174,13 @@ impl AnswerContent {
 pub struct PollAnswer {
     /// The subject.
     pub subject: Subject,
-    /// Which case of the seed.
+    /// Case of the seed.
     pub case: PollCase,
-    /// What the history holds of the subject now; `None` if nothing.
+    /// Span that the history retains of the subject now; `None` if nothing.
     pub span: Option<HistorySpan>,
-    /// In case 1 the next event, and those that follow it as far as they were wanted and there was room; else none.
+    /// In case 1 the next event and its successors, up to the requested count and the room in the part; else none.
     pub events: Vec<HistoryEvent>,
-    /// Whether more events follow than are here.
+    /// True if more events follow than are here.
     pub more: bool,
 }
 
@@ -189,22 +189,22 @@ pub struct PollAnswer {
 pub struct FetchAnswer {
     /// The subject.
     pub subject: Subject,
-    /// What the history holds of the subject now: numbers below its first are gone. `None` if all are.
+    /// Span that the history retains of the subject now: numbers below its first are gone. `None` if all are.
     pub span: Option<HistorySpan>,
-    /// The events in the range, from the lowest number, as far as there was room.
+    /// Events in the range, from the lowest number, up to the room in the part.
     pub events: Vec<HistoryEvent>,
-    /// Whether the range has more events than are here.
+    /// True if the range has more events than are here.
     pub more: bool,
 }
 
-/// Why a question is not answered.
+/// Reason for which a question is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It cannot be read.
+    /// The question cannot be read.
     Malformed,
-    /// Its kind is not known.
+    /// Its kind is unknown.
     Unknown,
-    /// More than [`ITEMS_MAX`] polls or fetches.
+    /// It has more than [`ITEMS_MAX`] polls or fetches.
     TooMany,
     /// This peer keeps no history.
     Off,
@@ -213,7 +213,7 @@ pub enum Refused {
 impl Refused {
     const ALL: [Refused; 4] = [Refused::Malformed, Refused::Unknown, Refused::TooMany, Refused::Off];
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     fn code(self) -> u8 {
         match self {
             Refused::Malformed => 1,
@@ -235,16 +235,16 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Why bytes are no question or answer.
+/// Reason for which bytes are no valid question or answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HistoryDecodeError {
     /// A field cannot be read.
     Field(wire::Malformed),
     /// A kind that does not exist.
     Kind(u8),
-    /// The pattern is none.
+    /// The pattern is invalid.
     Pattern(SubjectError),
-    /// Nothing is asked: no items, no events or no subjects wanted.
+    /// The question is empty: it wants no items, no events or no subjects.
     Nothing,
     /// More than [`ITEMS_MAX`] items; holds the number.
     TooMany(u16),
@@ -252,7 +252,7 @@ pub enum HistoryDecodeError {
     Range,
     /// A subject of length 0 that follows none.
     NoSubject,
-    /// Flags that do not exist or a case that does not fit what comes with it.
+    /// Flags that do not exist or a case that contradicts its fields.
     PollCase(u8),
     /// Events that do not follow each other.
     Order,
@@ -329,7 +329,7 @@ impl Question {
     }
 }
 
-/// The subject that stands before, to be written once.
+/// Writer of subjects that writes a repeated subject only once.
 #[derive(Default)]
 struct SubjectWriter {
     before: Vec<u8>,

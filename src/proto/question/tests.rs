@@ -1,4 +1,4 @@
-//! Questions and answers there and back, and every limit of an answer.
+//! Round trips of questions and answers, and every limit of an answer.
 
 use super::answer::EVENT_HEAD_BYTES;
 use super::*;
@@ -56,7 +56,7 @@ fn ask(history: &History, question: &Question) -> Vec<Answer> {
     answers
 }
 
-/// The answers to polls of all parts.
+/// Returns the answers to polls of all parts.
 fn polled(history: &History, polls: Vec<Poll>) -> Vec<PollAnswer> {
     let mut all = Vec::new();
     for answer in ask(history, &Question::Poll(polls)) {
@@ -156,7 +156,7 @@ fn polls_are_answered_as_the_history_says() {
     assert_eq!(answers[1].events, events);
 }
 
-/// 8-byte questions get at most one event of each subject, many to a part.
+/// Questions of 8 bytes get at most one event of each subject, many to a part.
 /// Proves: W97
 #[test]
 fn long_answers_are_cut_into_parts_and_none_is_lost() {
@@ -168,7 +168,7 @@ fn long_answers_are_cut_into_parts_and_none_is_lost() {
     for (n, answer) in answers.iter().enumerate() {
         assert_eq!((answer.events[0].offset as usize, answer.more), (n, n != 3999));
     }
-    // One question for all of it: what fits one part, and the word that there is more.
+    // One question for everything gets the events that fit one part, and the flag that there are more.
     let [answer] = &polled(&history, vec![poll("a.b.c", u32::MAX, u16::MAX)])[..] else { panic!("one answer") };
     let bytes = answer.events.len() * (EVENT_HEAD_BYTES + 1 + 100);
     assert!(answer.more && PART_BYTES_MAX - 200 < bytes && bytes < PART_BYTES_MAX, "{bytes} bytes");
@@ -187,7 +187,7 @@ fn an_event_larger_than_a_part_has_a_part_of_its_own_and_the_whole_is_bounded() 
     let answers = polled(&history, polls(2));
     let lens: Vec<usize> = answers.iter().map(|answer| answer.events.len()).collect();
     assert_eq!(lens, [1, 1, 1, 1]);
-    // 1 MiB is exceeded by the sixth large one; what comes after is asked again.
+    // The sixth large event exceeds 1 MiB; the client asks the rest again.
     assert_eq!(polled(&history, polls(20)).len(), 12);
 }
 
@@ -203,7 +203,7 @@ fn fetches_give_the_range_and_what_is_left_of_it() {
         fetch("a", 6, 900),
         fetch("none", 1, 1),
         Fetch { subject: subject("a"), first: Seq::new(1).unwrap(), last: Seq::new(u64::MAX).unwrap() },
-        // Up to the end of the frame before.
+        // The range ends with the frame before.
         Fetch { subject: subject("a"), first: Seq::new(1).unwrap(), last: Seq::new((3 << 35) - 1).unwrap() },
     ]);
     let answers = ask(&history, &question);
@@ -244,7 +244,7 @@ fn lists_go_on_where_they_stopped() {
     assert_eq!(seen.len(), 6000, "each once");
 }
 
-/// The bytes of an example of docs/wire.md, section 13.3.
+/// Returns the bytes of an example of docs/wire.md, section 13.3.
 fn example(name: &str) -> Bytes {
     let page = include_str!("../../../docs/wire.md");
     let (_, rest) = page.split_once(&format!("```payload {name}\n")).expect("an example");

@@ -1,7 +1,8 @@
-//! Large messages that the history is asked for: once each, however many of their datagrams are being rebuilt.
+//! Large messages to fetch from the history: each is requested once, regardless of the number of its datagrams being
+//! rebuilt.
 //!
-//! A message is named by the datagram in which it begins. It is asked for once that is accounted for, so that what comes has
-//! a place; until then, and until the answer, everything that is rebuilt and has a part of it waits.
+//! A message is identified by the datagram in which it begins. It is requested once that datagram is accounted for, so
+//! that the fetched message has a position. Until the answer, every datagram being rebuilt with a part of it waits.
 
 use super::{RETRY_INTERVAL, RetryTimer};
 use crate::message::Dseq;
@@ -11,12 +12,13 @@ use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Bytes that are asked for at a time, or one message: an answer that waits behind others is not asked for in vain meanwhile.
+/// Maximum bytes requested at a time, unless one message is larger. Without it, answers queued behind others would be
+/// requested again in vain.
 const ASKED_BYTES_MAX: usize = 1 << 20;
-/// An answer may take so long for each byte (8 MiB/s, of a network of 100 Mbit/s) before it is asked for again.
+/// Time per byte that an answer may take before it is requested again (8 MiB/s, of a network of 100 Mbit/s).
 const NANOS_PER_BYTE: u64 = 120;
 
-/// What names a message to its history, and how much it is.
+/// Identity of a message in its history, and its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageKey {
     /// The subject.
@@ -27,41 +29,42 @@ pub struct MessageKey {
     pub bytes: usize,
 }
 
-/// One of them.
+/// A large message to fetch.
 #[derive(Clone, Debug)]
 struct LargeMessage {
     name: MessageKey,
-    /// The datagrams being rebuilt that have a part of it; at least one.
+    /// Datagrams being rebuilt that have a part of it; at least one.
     waiting: BTreeSet<Dseq>,
     state: FetchState,
 }
 
 #[derive(Clone, Debug)]
 enum FetchState {
-    /// The datagram in which it begins is missing, and nothing is known of that yet.
+    /// The datagram in which it begins is missing, and its content is still unknown.
     Headless,
-    /// It is asked for when there is room.
+    /// It is requested when there is room.
     Queued,
-    /// It was asked for.
+    /// It was requested.
     Asked(RetryTimer),
 }
 
-/// All of one stream, each with a datagram that is being rebuilt.
+/// Large messages of one stream, each with a datagram that is being rebuilt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LargeMessages {
     by_first: BTreeMap<Dseq, LargeMessage>,
     queued: BTreeSet<Dseq>,
-    /// Bytes of those that were asked for.
+    /// Bytes of the requested messages.
     asked_bytes: usize,
 }
 
 impl LargeMessages {
-    /// The message that begins in this datagram.
+    /// Returns the message that begins in this datagram.
     pub(super) fn name(&self, first: Dseq) -> Option<&MessageKey> {
         self.by_first.get(&first).map(|large| &large.name)
     }
 
-    /// A datagram that is being rebuilt has a part of a message. `has_head` says whether the beginning is accounted for.
+    /// Adds a datagram being rebuilt that has a part of a message. `has_head` is true if the beginning is accounted
+    /// for.
     pub(super) fn join(&mut self, first: Dseq, dseq: Dseq, name: &MessageKey, has_head: bool) {
         let new = || LargeMessage { name: name.clone(), waiting: BTreeSet::new(), state: FetchState::Headless };
         self.by_first.entry(first).or_insert_with(new).waiting.insert(dseq);
@@ -70,7 +73,7 @@ impl LargeMessages {
         }
     }
 
-    /// The beginning of the message arrived, or what was in its datagram is known.
+    /// Handles the arrival of the message's beginning, or of the content of its datagram.
     pub(super) fn on_head(&mut self, first: Dseq) {
         if let Some(large) = self.by_first.get_mut(&first)
             && matches!(large.state, FetchState::Headless)
@@ -80,7 +83,7 @@ impl LargeMessages {
         }
     }
 
-    /// A datagram with a part of the message is not rebuilt any more. When none is, nothing needs to be fetched.
+    /// Removes a datagram with a part of the message that is not rebuilt any more. The last one cancels the fetch.
     pub(super) fn leave(&mut self, first: Dseq, dseq: Dseq) {
         if let Some(large) = self.by_first.get_mut(&first) {
             large.waiting.remove(&dseq);
@@ -90,7 +93,7 @@ impl LargeMessages {
         }
     }
 
-    /// It is decided what becomes of the message. Gives the datagrams that waited for it.
+    /// Removes a message whose outcome is decided. Returns the datagrams that waited for it.
     pub(super) fn remove(&mut self, first: Dseq) -> Option<BTreeSet<Dseq>> {
         let large = self.by_first.remove(&first)?;
         self.queued.remove(&first);
@@ -100,20 +103,20 @@ impl LargeMessages {
         Some(large.waiting)
     }
 
-    /// A message whose beginning was not accounted for, and now lies below what is settled.
+    /// Returns a message whose beginning was not accounted for, and now lies below the settled frontier.
     pub(super) fn headless_below(&self, frontier: Dseq) -> Option<Dseq> {
         let is_headless = |large: &LargeMessage| matches!(large.state, FetchState::Headless);
         self.by_first.range(..frontier).find(|(_, large)| is_headless(large)).map(|(first, _)| *first)
     }
 
-    /// The first of those that wait for their turn, if there is room for it.
+    /// Returns the first queued message, if there is room for it.
     fn next(&self) -> Option<Dseq> {
         let first = self.queued.first()?;
         let bytes = self.by_first.get(first).map_or(0, |large| large.name.bytes);
         (self.asked_bytes == 0 || self.asked_bytes + bytes <= ASKED_BYTES_MAX).then_some(*first)
     }
 
-    /// When the history is to be asked for something, at the earliest: at once, if it is the turn of a message.
+    /// Returns the earliest time of the next request to the history: at once, if a queued message has room.
     pub(super) fn request_deadline(&self) -> Option<Instant> {
         if self.next().is_some() {
             return Some(Instant::ZERO);
@@ -125,7 +128,7 @@ impl LargeMessages {
         self.by_first.values().filter_map(at).min()
     }
 
-    /// Calls `ask` with each message that the history is to be asked for now.
+    /// Calls `ask` with each message to request from the history now.
     pub(super) fn send_due_requests(&mut self, now: Instant, mut ask: impl FnMut(Dseq, &MessageKey)) {
         for (first, large) in &mut self.by_first {
             if let FetchState::Asked(retry) = &mut large.state
@@ -144,7 +147,7 @@ impl LargeMessages {
         }
     }
 
-    /// Each message is waited for by datagrams for which `waits`, and the sums are right.
+    /// Checks that datagrams for which `waits` holds wait for each message, and that the sums are right.
     pub(super) fn assert_invariants(&self, waits: impl Fn(Dseq, Dseq) -> bool) {
         let (mut queued, mut asked_bytes) = (BTreeSet::new(), 0);
         for (first, large) in &self.by_first {

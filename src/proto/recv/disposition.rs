@@ -1,4 +1,4 @@
-//! What becomes of an item of a stream.
+//! Disposition of an item of a stream.
 
 use super::item::{Arrival, StreamItem};
 use super::{ReceiveContext, StreamKind, StreamOutcome};
@@ -6,28 +6,28 @@ use crate::message::{DeliveryMode, Verdict};
 use crate::proto::interest::MatchSet;
 use std::sync::Arc;
 
-/// What becomes of an item.
+/// Disposition of an item.
 pub(super) enum Disposition {
-    /// It has to wait.
+    /// The item must wait.
     Waits,
-    /// Nothing: nobody wants it, or it came before, or what it stands for has been told.
+    /// The item is dropped: no subscription wants it, or it is a repetition, or its loss has been reported.
     Done,
-    /// It is for this peer itself.
+    /// The item is for this peer itself.
     Service,
-    /// It is for a member of a queue group that is not here any more.
+    /// The item is for a departed member of a queue group.
     Unserved,
-    /// All but its first `repeated` messages are handed on.
+    /// All but the first `repeated` messages are delivered.
     Deliver { repeated: usize, verdict: Verdict, offset: Option<u32>, matched: Arc<MatchSet> },
 }
 
-/// What becomes of an item that no subscription here wants.
+/// Returns the disposition of an item that no subscription here wants.
 pub(super) fn unwanted(ctx: &ReceiveContext<'_>, item: &StreamItem) -> Disposition {
     // Members of queue groups are in mode repair.
     let is_unserved = ctx.mode == DeliveryMode::Repair && item.is_for_member(ctx.own);
     if is_unserved { Disposition::Unserved } else { Disposition::Done }
 }
 
-/// Hands on an item that does not wait.
+/// Delivers an item that need not wait.
 #[inline]
 pub(super) fn push_delivery(
     kind: StreamKind,

@@ -1,4 +1,4 @@
-//! What becomes of a stream in which somebody else sent datagrams in the publisher's name.
+//! Correction of a stream in which another sender forged datagrams in the publisher's name.
 
 use super::item::{Arrival, StreamItem};
 use super::{ReceiveContext, RecvStream, StreamKind, StreamOutcome};
@@ -8,7 +8,7 @@ use crate::proto::ledger::{ForgedRange, Ledger, NumberClaim, SettledRange};
 use crate::proto::window::SubEntry;
 
 impl RecvStream {
-    /// A datagram contradicts the ledger. Whether the ledger was wrong, and now lets it in.
+    /// Handles a datagram that contradicts the ledger. Returns whether the ledger was wrong and now accepts it.
     pub(super) fn is_corrected(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
@@ -24,7 +24,8 @@ impl RecvStream {
         is_wrong
     }
 
-    /// Word of the highest datagram contradicts the ledger. Whether the ledger was wrong, and now agrees.
+    /// Handles an announced highest datagram that contradicts the ledger. Returns whether the ledger was wrong and now
+    /// agrees.
     pub(super) fn is_corrected_by_word(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
@@ -39,8 +40,8 @@ impl RecvStream {
         is_wrong
     }
 
-    /// Datagrams were accepted that the publisher did not send. What waits for others is told or handed on, and the stream goes on at
-    /// `dseq`; what the publisher sent in their place is told as unverified.
+    /// Corrects a stream that accepted forged datagrams. Items that wait for others are reported or delivered, and the
+    /// stream continues at `dseq`. The publisher's datagrams in their place are reported as unverified.
     fn correct(&mut self, ctx: &mut ReceiveContext<'_>, (dseq, before): (Dseq, u64), out: &mut Vec<StreamOutcome>) {
         self.drop_held_from(dseq);
         self.ledger.retract_from(dseq, before);
@@ -69,7 +70,7 @@ impl RecvStream {
         }
     }
 
-    /// Forgets what is held of datagrams from `dseq` on, which the publisher has yet to send.
+    /// Drops the items held of datagrams from `dseq` on, which the publisher has yet to send.
     fn drop_held_from(&mut self, dseq: Dseq) {
         for datagram in self.held.drop_from(dseq) {
             self.partially_lost.remove(&datagram);
@@ -77,8 +78,8 @@ impl RecvStream {
         }
     }
 
-    /// Whether what is remembered of a subject is not the publisher's own: it is from before a correction, or says that a number was
-    /// used before which a later datagram uses. The datagram remembered is then told as unverified.
+    /// Returns whether the window entry of a subject is not the publisher's own. Either it is older than a correction,
+    /// or a later datagram uses its number again. In the latter case its datagram is reported as unverified.
     pub(super) fn is_untrue(
         &self,
         ctx: &mut ReceiveContext<'_>,

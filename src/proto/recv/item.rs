@@ -1,4 +1,4 @@
-//! What is judged as one: a run, a large message, or what stands for messages that will not come.
+//! Units of judgement: a run, a large message, or a placeholder for messages that will not come.
 
 use crate::message::{Epoch, Message, MissingDatagrams, Reason};
 use crate::proto::continuity::SeqPosition;
@@ -7,56 +7,56 @@ use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{Run, queue};
 
-/// Something in a datagram that is judged as one.
+/// Part of a datagram that is judged as one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamItem {
     /// Messages of one subject.
     Run(Run),
     /// A large message.
     ReassembledMessage(ReassembledMessage),
-    /// A large message that will never be whole.
+    /// A large message that will never be complete.
     AbandonedMessage(AbandonedMessage),
-    /// Messages of a datagram that the publisher does not have any more, from its history.
+    /// Messages from the publisher's history, whose datagram it no longer has.
     FetchedMessages(FetchedMessages),
-    /// Messages of such a datagram that it does not have either.
+    /// Messages of such a datagram that its history does not have either.
     GoneMessages(GoneMessages),
 }
 
 /// Messages from the history, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchedMessages {
-    /// The number of the first, and the link to what was before.
+    /// Sequence number of the first, and its link to earlier messages.
     pub place: SeqPosition,
-    /// One or more of one subject.
+    /// One or more messages of one subject.
     pub messages: Vec<Message>,
 }
 
-/// Messages known to have been sent that will not come any more.
+/// Messages that were sent and will not come any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoneMessages {
     /// The subject.
     pub subject: Subject,
-    /// The number of the first; `None` if the publisher gave none.
+    /// Sequence number of the first; `None` if the publisher gave none.
     pub place: Option<SeqPosition>,
-    /// How many.
+    /// Number of messages.
     pub count: u64,
-    /// Why.
+    /// Reason of the loss.
     pub reason: Reason,
-    /// They were sent later than this, less the latency.
+    /// Lower bound of their send time, less the latency.
     pub since: Instant,
     /// Their datagram, as a missing one.
     pub missing: MissingDatagrams,
 }
 
 impl FetchedMessages {
-    /// Bytes of the messages.
+    /// Returns the bytes of the messages.
     pub fn bytes(&self) -> usize {
         self.messages.iter().map(Message::body_bytes).sum()
     }
 }
 
 impl GoneMessages {
-    /// Without the first `repeated`, which were received after all.
+    /// Returns the remainder without the first `repeated` messages, which were received after all.
     pub(super) fn skip(self, repeated: u64) -> GoneMessages {
         let seq =
             |place: SeqPosition| Some(SeqPosition { seq: place.seq.forward(repeated)?, stamp: None, chain: None });
@@ -64,12 +64,12 @@ impl GoneMessages {
     }
 }
 
-/// How an item came.
+/// Origin of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
-    /// When its datagram was first known to exist.
+    /// Time at which its datagram was first known to exist.
     pub(super) reached: Instant,
-    /// Whether it was asked for.
+    /// True if it was requested.
     pub(super) repaired: bool,
 }
 
@@ -84,7 +84,7 @@ impl StreamItem {
         }
     }
 
-    /// The number of the first message; `None` if the publisher gave none.
+    /// Returns the sequence number of the first message; `None` if the publisher gave none.
     pub fn place(&self) -> Option<SeqPosition> {
         match self {
             StreamItem::Run(run) => run.first.map(|seq| SeqPosition { seq, stamp: run.stamp, chain: run.chain }),
@@ -95,17 +95,17 @@ impl StreamItem {
         }
     }
 
-    /// Whether it stands for messages that are lost.
+    /// Returns whether it represents messages that are lost.
     pub(super) fn is_absent(&self) -> bool {
         matches!(self, StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_))
     }
 
-    /// Whether it is a doomed message whose beginning did not arrive.
+    /// Returns whether it is an abandoned message whose beginning did not arrive.
     pub(super) fn is_headless(&self) -> bool {
         matches!(self, StreamItem::AbandonedMessage(AbandonedMessage { begun: false, .. }))
     }
 
-    /// How many messages it has.
+    /// Returns the number of its messages.
     pub fn count(&self) -> u64 {
         match self {
             StreamItem::Run(run) => u64::from(run.count),
@@ -115,7 +115,7 @@ impl StreamItem {
         }
     }
 
-    /// Whether a message of it is for a member of a queue group at this peer.
+    /// Returns whether one of its messages is for a member of a queue group at this peer.
     pub(super) fn is_for_member(&self, own: Epoch) -> bool {
         let names_it =
             |headers: &[u8]| queue::is_stamped(headers) && queue::stamps(headers).any(|stamp| stamp.epoch == own);
@@ -139,7 +139,7 @@ impl StreamItem {
         }
     }
 
-    /// Bytes of the messages.
+    /// Returns the bytes of the messages.
     pub fn bytes(&self) -> usize {
         match self {
             StreamItem::Run(run) => run.entry_bytes(),

@@ -1,4 +1,4 @@
-//! What a stream needs for one input, and what it decides.
+//! Context of a stream for one input, and the outcomes that it produces.
 
 use super::item::StreamItem;
 use crate::message::{Count, DeliveryMode, Dseq, Epoch, Message, MissingDatagrams, Reason, Verdict};
@@ -13,78 +13,79 @@ use crate::subject::Subject;
 use crate::time::{ClockReading, Instant};
 use std::sync::Arc;
 
-/// What a stream needs of its surroundings for one input.
+/// Context of a stream for one input.
 pub struct ReceiveContext<'a> {
     /// The time.
     pub now: ClockReading,
     /// The publisher's number in the subscription window.
     pub uid: u32,
-    /// The last number of each stream.
+    /// Last sequence number of each stream.
     pub window: &'a mut SubWindow,
-    /// What was sought before of the run at hand.
+    /// Result of the look-up of the current run.
     pub lookup: Option<RunLookup>,
-    /// Who wants what.
+    /// Local subscriptions.
     pub interest: &'a mut InterestTable,
-    /// Whose subscriptions count.
+    /// Mode of the subscriptions that count.
     pub mode: DeliveryMode,
-    /// The prefix of subjects that belong to this peer alone.
+    /// Prefix of the subjects that belong to this peer alone.
     pub inbox: &'a str,
-    /// This run, as stamps of queue groups name it.
+    /// Epoch of this run, as stamps of queue groups name it.
     pub own: Epoch,
     /// Counters of the whole peer.
     pub counters: &'a mut Counters,
     /// Counters of this publisher.
     pub losses: &'a mut LossCounters,
-    /// When the datagram at hand arrived, at the earliest, and not later than it can have been sent.
+    /// Earliest arrival of the current datagram, at most the time at which it can have been sent.
     pub arrived: Instant,
-    /// When a gap found now is settled.
+    /// Time at which a gap found now is settled.
     pub deadline: Instant,
-    /// Gaps due until then are settled: now, or when the publisher was last heard, for its silence does not count (A1).
+    /// Deadline up to which gaps are settled: now, or the time at which the publisher was last heard, for its silence
+    /// does not count (A1).
     pub settled_to: Instant,
-    /// Why a gap is settled then.
+    /// Reason with which a gap is settled then.
     pub reason: Reason,
-    /// Receivers of the multicast stream, as far as known.
+    /// Receivers of the multicast stream, as far as is known.
     pub receivers: usize,
     /// Kernel drops that no gap explains yet.
     pub overrun: &'a mut u64,
-    /// What was sent after this instant is younger than the publisher's window time, so a subject that it re-created
-    /// cannot have been in it (R11).
+    /// Start of the publisher's window time. A subject that it re-created after this instant cannot have been in its
+    /// window (R11).
     pub recent: Instant,
-    /// Messages that a frame holds before the count wraps.
+    /// Number of messages that a frame holds before the count wraps.
     pub frame_messages_max: u64,
     /// Deliberate mistakes, in tests of the oracle.
     pub mutants: Mutants,
 }
 
-/// What is looked up of a run before it is judged: all runs of a datagram one after the other, so that their memory is waited for
-/// together.
+/// Result of a look-up for a run before it is judged. All runs of a datagram are looked up one after the other, so that
+/// their memory accesses overlap.
 #[derive(Clone, Debug)]
 pub struct RunLookup {
-    /// Who wants it.
+    /// Subscriptions that match it.
     pub matched: Option<Arc<MatchSet>>,
-    /// Where its stream stands in the window, if somebody wants it and it stands there.
+    /// Location of its stream in the window, if a subscription matches and the stream has an entry.
     pub place: Option<StreamIndex>,
 }
 
-/// What a stream decided.
+/// Outcome of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamOutcome {
-    /// Hand on these messages.
+    /// Messages to deliver.
     Deliver {
-        /// A run, or a large message made whole.
+        /// A run, or a reassembled large message.
         item: StreamItem,
         /// Messages at its front that were received before.
         repeated: usize,
-        /// Whether they were missing at first, and asked for.
+        /// True if they were missing at first, and were requested.
         repaired: bool,
-        /// The verdict on the first one handed on; the others follow it.
+        /// Verdict on the first one delivered; the others follow it.
         verdict: Verdict,
-        /// The offset of the first message of their frame in the history, if it is known.
+        /// Offset of the first message of their frame in the history, if it is known.
         offset: Option<u32>,
-        /// Who wants them.
+        /// Subscriptions that match them.
         matched: Arc<MatchSet>,
     },
-    /// Messages of a subject are lost.
+    /// Lost messages of a subject.
     Lost {
         /// The subject.
         subject: Subject,
@@ -92,25 +93,25 @@ pub enum StreamOutcome {
         first: Seq,
         /// The highest number.
         last: Seq,
-        /// How many.
+        /// Number of lost messages.
         count: Count,
-        /// Subscriptions that began later than this are owed at most so many.
+        /// Instant after which a subscription must have begun to be owed at most `count` messages.
         since: Instant,
-        /// Who wants them.
+        /// Subscriptions that match them.
         matched: Arc<MatchSet>,
-        /// Why.
+        /// Reason of the loss.
         reason: Reason,
-        /// The missing datagrams that held them, by the last one of each range.
+        /// Missing datagrams that held them, by the last one of each range.
         missing: Vec<(Dseq, MissingDatagrams)>,
     },
-    /// Datagrams are missing and their content is not known.
+    /// Missing datagrams whose content is unknown.
     Unverified {
         /// The range.
         range: SettledRange,
-        /// Messages in it that nothing has explained.
+        /// Messages in it that are unexplained.
         messages: Count,
     },
-    /// Ask the publisher's history for messages whose datagram it does not have any more.
+    /// Messages to fetch from the publisher's history, because it no longer has their datagram.
     Fetch {
         /// The datagram.
         dseq: Dseq,
@@ -121,22 +122,22 @@ pub enum StreamOutcome {
         /// The highest number, of the same frame.
         last: Seq,
     },
-    /// Messages that nobody here wants any more, though one of them is for a member of a queue group here.
+    /// Messages without subscriptions here, one of them for a member of a queue group here.
     Unserved {
         /// The messages.
         item: StreamItem,
-        /// Whether they were sent to this peer alone.
+        /// True if they were sent to this peer alone.
         directed: bool,
     },
     /// A question to this peer's history, or an answer to one of its own.
     Service(Message),
-    /// Messages directed to this peer are lost.
+    /// Lost messages that were directed to this peer.
     Inbox {
-        /// How many.
+        /// Number of lost messages.
         messages: u64,
-        /// Why.
+        /// Reason of the loss.
         reason: Reason,
-        /// The missing datagrams that held them.
+        /// Missing datagrams that held them.
         missing: MissingDatagrams,
     },
 }

@@ -1,10 +1,10 @@
-//! What arrived and has to wait for an earlier datagram: in the order of the stream, and by subject.
+//! Items that arrived and wait for an earlier datagram: in the order of the stream, and by subject.
 //!
-//! A held item can be handed on when every gap before it is settled, or when it follows the last message of its subject
-//! (reliability.md A3). So nothing needs to be judged again but what lies below the lowest gap, and the first item of
-//! a subject after another one of that subject was handed on: the numbers of a subject rise in the order of the stream,
-//! so while that one has to wait, the later ones have to. What a datagram that was missing costs is then what it releases,
-//! however much is held.
+//! A held item can be delivered in two cases (reliability.md A3): every gap before it is settled, or it follows the
+//! last message of its subject. Two kinds of items are therefore judged again: those below the lowest gap, and the
+//! first held item of a subject after a delivery. The numbers of a subject rise in the order of the stream. While its
+//! first item waits, the later ones must wait. The cost of a missing datagram is thus that of the items it releases,
+//! regardless of the number held.
 
 use super::item::{Arrival, StreamItem};
 use crate::message::Dseq;
@@ -13,22 +13,23 @@ use foldhash::quality::FixedState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
-/// Place of an item within its datagram: record by record.
+/// Position of an item: its datagram, and the index of its record there.
 pub(super) type Position = (Dseq, u32);
 
-/// A subject with numbers, by its hash. Two subjects that share one wait for each other at worst until the gap is settled.
+/// Hash of a subject with numbers. At worst, two subjects with the same hash wait for each other until the gap is
+/// settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SubjectKey(u64);
 
-/// Everything held of one stream.
+/// Held items of one stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReorderBuffer {
     items: BTreeMap<Position, (Arrival, StreamItem)>,
-    /// The items that have numbers.
+    /// Items that have numbers.
     by_subject: BTreeSet<(SubjectKey, Position)>,
-    /// The large messages that will never be whole.
+    /// Large messages that will never be complete.
     doomed: BTreeSet<Position>,
-    /// The items to judge again though a gap before them is open.
+    /// Items to judge again although a gap before them is open.
     due: BTreeSet<Position>,
     bytes: usize,
 }
@@ -38,17 +39,17 @@ impl ReorderBuffer {
         self.items.is_empty()
     }
 
-    /// Bytes of the messages.
+    /// Returns the bytes of the messages.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether anything of this datagram is held.
+    /// Returns whether an item of this datagram is held.
     pub(super) fn has(&self, dseq: Dseq) -> bool {
         self.items.range((dseq, 0)..=(dseq, u32::MAX)).next().is_some()
     }
 
-    /// Holds an item that has just been judged: it has to wait.
+    /// Holds an item that was judged to wait.
     pub(super) fn insert(&mut self, at: Position, arrival: Arrival, item: StreamItem) {
         let (key, is_doomed) = (key_of(&item), matches!(item, StreamItem::AbandonedMessage(_)));
         self.bytes += item.bytes();
@@ -63,17 +64,17 @@ impl ReorderBuffer {
         }
     }
 
-    /// Something else than the last number of its subject has changed for the item held at `at`.
+    /// Marks the item at `at` to be judged again, after a change other than the last number of its subject.
     pub(super) fn judge_again(&mut self, at: Position) {
         self.due.insert(at);
     }
 
-    /// What names the items that may follow this one, if there can be any.
+    /// Returns the key of the items that may follow this one, if there can be any.
     pub(super) fn followers_of(&self, item: &StreamItem) -> Option<SubjectKey> {
         if self.by_subject.is_empty() { None } else { key_of(item) }
     }
 
-    /// An item was handed on, or dropped: the first one held of its subject may now follow.
+    /// Marks the first held item of a subject to be judged again, after an item was delivered or dropped.
     pub(super) fn on_gone(&mut self, followers: Option<SubjectKey>) {
         let Some(key) = followers else { return };
         let lowest = (key, (Dseq(0), 0));
@@ -82,7 +83,7 @@ impl ReorderBuffer {
         }
     }
 
-    /// The beginning of a message that was given up before arrived: no missing datagram accounts for it.
+    /// Handles the late beginning of an abandoned message: no missing datagram accounts for it.
     pub(super) fn on_late_head(&mut self, dseq: Dseq) {
         for at in &self.doomed {
             if let Some((_, StreamItem::AbandonedMessage(doomed))) = self.items.get_mut(at)
@@ -94,8 +95,8 @@ impl ReorderBuffer {
         }
     }
 
-    /// Takes out the next item to judge, in the order of the stream: everything below `frontier`, then what may follow the
-    /// last message of its subject. One that still has to wait is inserted again.
+    /// Removes the next item to judge, in the order of the stream: first all below `frontier`, then those marked. The
+    /// caller inserts an item again that still must wait.
     pub(super) fn pop(&mut self, frontier: Dseq) -> Option<(Position, Arrival, StreamItem)> {
         let first = self.items.first_key_value().map(|(at, _)| *at).filter(|at| at.0 < frontier);
         let at = match first {
@@ -110,7 +111,7 @@ impl ReorderBuffer {
         Some((at, arrival, item))
     }
 
-    /// An item that was held at `at` is so no more.
+    /// Removes the item at `at` from the indices.
     fn unindex(&mut self, at: Position, item: &StreamItem) {
         self.bytes -= item.bytes();
         if let Some(key) = key_of(item) {
@@ -121,8 +122,8 @@ impl ReorderBuffer {
         }
     }
 
-    /// Returns whether the invariants hold that can be seen without going through the items. The ledger says that
-    /// `datagrams` are held.
+    /// Returns whether the invariants hold that are checked without visiting the items. The ledger counts `datagrams`
+    /// held datagrams.
     #[inline]
     pub(super) fn is_intact(&self, datagrams: u64) -> bool {
         let items = self.items.len();
@@ -147,13 +148,13 @@ impl ReorderBuffer {
         )
     }
 
-    /// How many datagrams anything is held of.
+    /// Returns the number of datagrams with held items.
     pub(super) fn datagrams(&self) -> u64 {
         let mut last = None;
         self.items.keys().filter(|(dseq, _)| last.replace(*dseq) != Some(*dseq)).count() as u64
     }
 
-    /// Drops what is held of datagrams from `dseq` on, and names these datagrams.
+    /// Drops the items of datagrams from `dseq` on, and returns these datagrams.
     pub(super) fn drop_from(&mut self, dseq: Dseq) -> Vec<Dseq> {
         let mut datagrams = Vec::new();
         for (at, (_, item)) in self.items.split_off(&(dseq, 0)) {
@@ -166,7 +167,7 @@ impl ReorderBuffer {
         datagrams
     }
 
-    /// The indices name what is held and nothing else.
+    /// Checks that the indices name exactly the held items.
     pub(super) fn assert_invariants(&self) {
         let items = || self.items.iter().map(|(at, (_, item))| (*at, item));
         let keys: BTreeSet<_> = items().filter_map(|(at, item)| Some((key_of(item)?, at))).collect();
@@ -180,7 +181,7 @@ impl ReorderBuffer {
 
 #[cfg(test)]
 impl ReorderBuffer {
-    /// Whatever is held is judged again, as if nothing were known of what has changed.
+    /// Marks all held items to be judged again, as if all changes were unknown.
     pub(super) fn judge_all_again(&mut self) {
         self.due = self.items.keys().copied().collect();
     }
@@ -190,7 +191,7 @@ impl ReorderBuffer {
         self.bytes += 7;
     }
 
-    /// How many large messages that will never be whole are held.
+    /// Returns the number of held large messages that will never be complete.
     pub(super) fn doomed(&self) -> usize {
         self.doomed.len()
     }

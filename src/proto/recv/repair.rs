@@ -1,4 +1,4 @@
-//! What is got back of datagrams that cannot be sent again, and when to ask for something.
+//! Recovery of datagrams that cannot be resent, and the schedule of requests.
 
 use super::item::{Arrival, FetchedMessages, StreamItem};
 use super::{ReceiveContext, RecvStream, StreamOutcome, found};
@@ -13,7 +13,7 @@ use crate::wire::{Content, ContentKind, Manifest};
 use std::time::Duration;
 
 impl RecvStream {
-    /// What the publisher has to say of datagrams that it cannot send again: what was in each of them.
+    /// Handles the publisher's manifests of datagrams that it cannot resend.
     pub fn on_manifest(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
@@ -42,8 +42,9 @@ impl RecvStream {
         contents: Vec<Content>,
         out: &mut Vec<StreamOutcome>,
     ) {
-        // A subscription that began after the gap was found is owed nothing of it. The publisher may have been asked for the
-        // manifest alone because no other subscription stood then, so its history must not be held against its ring.
+        // A subscription that began after the gap was found is owed nothing of it. If there was no other subscription
+        // then, this peer may have requested the manifest alone. The publisher's history must therefore not be judged
+        // by its ring.
         let missed_at = self.ledger.found(dseq).unwrap_or(ctx.now.instant);
         let is_later = ctx.mutants.is(Mutant::ReportToLaterSubscriptions);
         let rebuild = Rebuild::new(ctx.now.instant, (dseq, before), contents, |content| {
@@ -66,8 +67,8 @@ impl RecvStream {
         }
     }
 
-    /// Whether the history can be asked for what is wanted of datagram `dseq`: for large messages if that is owed, was not
-    /// given up, and has a beginning that arrived or may yet be accounted for.
+    /// Returns whether the history can supply the wanted content of datagram `dseq`. A large message must be owed, must
+    /// not be given up, and its beginning must have arrived or may yet be accounted for.
     fn can_be_fetched(&self, dseq: Dseq, content: &Content) -> bool {
         let ContentKind::Part { index, .. } = content.what else { return true };
         let first = Dseq(dseq.0.saturating_sub(u64::from(index)));
@@ -80,8 +81,8 @@ impl RecvStream {
         }
     }
 
-    /// The publisher's history answered: these are the messages from `first` to `last` that it still has, for a datagram or
-    /// for the large message that begins there.
+    /// Handles the publisher's history answer: the messages from `first` to `last` that it still has. They are for a
+    /// datagram, or for the large message that begins there.
     pub fn on_fetched(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
@@ -96,7 +97,7 @@ impl RecvStream {
         if let Some(fetched) = self.rebuilds.on_fetched(dseq, (subject, first, last), messages) {
             self.place_large(ctx, dseq, fetched, out);
         }
-        // Its fragments are needed no more; a limit on them must not report a message that is here.
+        // Its fragments are needed no more; a limit on them must not report a message that was fetched.
         if self.rebuilds.has_fetched(dseq) {
             self.reassembly.remove(dseq);
         }
@@ -105,7 +106,8 @@ impl RecvStream {
         self.complete_ready(ctx, out);
     }
 
-    /// A large message that begins at the end of datagram `first`, which arrived, came whole from the history.
+    /// Places a large message that begins at the end of datagram `first`, which arrived, and that the history supplied
+    /// whole.
     pub(super) fn place_large(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
@@ -113,7 +115,7 @@ impl RecvStream {
         fetched: FetchedMessages,
         out: &mut Vec<StreamOutcome>,
     ) {
-        // What was given up meanwhile is told already.
+        // A message given up meanwhile is reported already.
         if self.reassembly.has_head(first, fetched.place.seq)
             && let Some((place, reached)) = self.reassembly.on_fetched(first)
         {
@@ -128,14 +130,14 @@ impl RecvStream {
         }
     }
 
-    /// Hands on the datagrams that waited for a large message and wait for nothing any more.
+    /// Completes the datagrams that waited for a large message and wait for nothing any more.
     pub(super) fn complete_ready(&mut self, ctx: &mut ReceiveContext<'_>, out: &mut Vec<StreamOutcome>) {
         while let Some((dseq, rebuild)) = self.rebuilds.take_ready() {
             self.complete(ctx, dseq, rebuild, out);
         }
     }
 
-    /// Everything wanted of a datagram is there, or known to be lost.
+    /// Completes a datagram of which all wanted messages are present, or known to be lost.
     pub(super) fn complete(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
@@ -145,7 +147,7 @@ impl RecvStream {
     ) {
         let counts = (rebuild.before(), rebuild.messages());
         let missing = self.ledger.missing_at(dseq);
-        // Nothing arrives now: when the datagram at hand was sent, or the last one, says nothing of this one.
+        // Nothing arrives now: the send times of the current and the last datagram do not apply to this one.
         let found = found(&mut self.nak_scheduler, ctx);
         let accept = self.ledger.on_datagram(&mut GapContext { arrived: found.now, ..found }, dseq, counts);
         debug_assert!(matches!(accept, Acceptance::Filled | Acceptance::Repaired), "{accept:?}");
@@ -153,7 +155,7 @@ impl RecvStream {
         let since = self.ledger.since();
         self.held.on_late_head(dseq);
         for (first, reason) in rebuild.missing_heads() {
-            // What came whole, and waits for the rest of the datagram in which it begins, lacks nothing.
+            // A message fetched whole that waits for the rest of its first datagram lacks nothing.
             if !self.rebuilds.has_fetched(first) {
                 self.reassembly.on_fragment_gone(first, reason);
             }
@@ -163,7 +165,7 @@ impl RecvStream {
         }
         let items = rebuild.into_items(dseq, (since, missing), |first| self.reassembly.on_head_known(first));
         self.rebuilds.drop_large(dseq);
-        // Large messages that end here for want of it come before what begins here.
+        // Large messages that end here because it is lost precede those that begin here.
         self.hold_abandoned_below_frontier();
         let is_wanted = |item: &StreamItem| matches!(item, StreamItem::GoneMessages(gone) if ctx.interest.matches(&gone.subject, ctx.mode).is_some());
         if items.iter().any(is_wanted) {
@@ -189,18 +191,18 @@ impl RecvStream {
         }
     }
 
-    /// The publisher has nothing of the datagrams up to `last` any more.
+    /// Handles the publisher's report that it has nothing of the datagrams up to `last` any more.
     pub fn on_expired(&mut self, ctx: &mut ReceiveContext<'_>, last: Dseq, out: &mut Vec<StreamOutcome>) {
         self.ledger.on_gone(last);
         self.on_deadline(ctx, out);
     }
 
-    /// When the publisher is to be asked for something next, at the earliest.
+    /// Returns the earliest time of the next request to the publisher.
     pub fn request_deadline(&self) -> Option<Instant> {
         self.ledger.request_deadline().into_iter().chain(self.rebuilds.request_deadline()).min()
     }
 
-    /// Calls `ask` with each range of datagrams to ask for now, until it has no room.
+    /// Calls `ask` with each range of datagrams to request now, until `ask` has no room.
     pub fn send_due_requests(
         &mut self,
         now: Instant,
@@ -213,27 +215,27 @@ impl RecvStream {
         });
     }
 
-    /// The publisher was not heard for a while that does not count (A1).
+    /// Postpones repair by a silence of the publisher that does not count (A1).
     pub fn postpone(&mut self, now: Instant, by: Duration) {
         if self.nak_scheduler.is_on() {
             self.ledger.postpone(now, by);
         }
     }
 
-    /// The publisher is gone without a word: what is missing may only be late.
+    /// Hastens repair after the publisher ended without a BYE: missing datagrams may only be late.
     pub fn expedite(&mut self, deadline: Instant) {
         self.ledger.expedite(deadline);
     }
 
-    /// The publisher is there after all: what can be repaired is awaited until `deadline` again.
+    /// Resumes repair of a publisher that is present after all: repairable gaps are awaited until `deadline` again.
     pub fn resume(&mut self, now: Instant, deadline: Instant) {
         if self.nak_scheduler.is_on() {
             self.ledger.resume(now, deadline, &mut self.nak_scheduler);
         }
     }
 
-    /// When the next gap is settled, if the publisher was heard until `alive_until`: what is asked for is awaited for
-    /// longer while it is not.
+    /// Returns the time at which the next gap is settled, if the publisher was heard until `alive_until`. Requested
+    /// datagrams are awaited for longer while the publisher is silent.
     pub fn settle_deadline(&self, alive_until: Instant) -> Option<Instant> {
         self.ledger.deadline().filter(|at| !self.nak_scheduler.is_on() || *at <= alive_until)
     }

@@ -1,4 +1,4 @@
-//! Streams with faults, received twice: as the product does, and by looking at everything held again each time.
+//! Streams with faults, received twice: as in production, and with all held items judged again each time.
 
 use super::*;
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
@@ -20,7 +20,7 @@ use bytes::Bytes;
 use std::time::Duration;
 
 impl RecvStream {
-    /// Breaks the ledger, as a fault of this program would.
+    /// Breaks the ledger, as a bug would.
     pub(crate) fn break_ledger(&mut self) {
         self.ledger.break_states();
     }
@@ -31,7 +31,7 @@ impl RecvStream {
     }
 }
 
-/// What is handed on when a gap is filled is what a look at everything held would hand on, in the same order.
+/// A filled gap releases the same items, in the same order, as judging all held items again would.
 /// Proves: W83
 #[test]
 fn nothing_is_released_but_what_a_look_at_everything_would_release() {
@@ -55,12 +55,12 @@ fn nothing_is_released_but_what_a_look_at_everything_would_release() {
         }
         assert_eq!((receiver.recv.held.is_empty(), receiver.counters.inconsistent), (true, 0), "seed {seed}");
     }
-    // The streams show what there is to see.
+    // The streams cover these cases.
     assert!(10_000 < seen.delivered && 300 < seen.lost && 100 < seen.unverified && 100 < seen.fetched, "{seen:?}");
     assert!(1_000 < seen.overtook && 20 < seen.doomed && 30 < seen.held_most && 50 < seen.large, "{seen:?}");
 }
 
-/// What is rebuilt comes when its gap was found, however old the datagram is that came last.
+/// A rebuilt datagram counts from the discovery of its gap, however old the last received datagram is.
 #[test]
 fn what_is_rebuilt_is_for_whoever_wanted_it_when_it_was_missed() {
     let settings = settings("A.pub");
@@ -97,8 +97,8 @@ fn what_is_rebuilt_is_for_whoever_wanted_it_when_it_was_missed() {
     assert_eq!(receiver.outcomes.iter().filter_map(targets).collect::<Vec<_>>(), [1, 2, 2]);
 }
 
-/// A message that came whole from the history waits for the rest of the datagram in which it begins. A fragment of it that comes
-/// meanwhile finds no room, which must not report it as lost: here no window remembers that it was delivered.
+/// A message that was fetched whole waits for the rest of its first datagram. One of its fragments arrives meanwhile
+/// and exceeds the limit, which must not report the message as lost. No window remembers its delivery here.
 #[test]
 fn fetched_message_is_not_lost_to_the_reassembly_limit() {
     let (mut window, mut sealed) = (PubWindow::new(settings("A.pub").pub_window, 40, 1), Vec::new());
@@ -153,7 +153,7 @@ fn fetched_message_is_not_lost_to_the_reassembly_limit() {
     assert_eq!(seen, ["t.0 delivered", "t.0 delivered", "t.1 delivered", "t.2 delivered"]);
 }
 
-/// Across a frame without a chain, more may be missing than is proven if something old is.
+/// Across a frame without a chain, more messages may be missing than are proven if some of them are old.
 /// Proves: W87, W81
 #[test]
 fn unchained_frame_counts_only_old_ranges() {
@@ -167,7 +167,7 @@ fn unchained_frame_counts_only_old_ranges() {
     }
 }
 
-/// What came of all streams.
+/// Totals over all streams.
 #[derive(Debug, Default)]
 struct Seen {
     delivered: usize,
@@ -179,7 +179,7 @@ struct Seen {
     /// Deliveries while an earlier gap was open.
     overtook: usize,
     doomed: usize,
-    /// Datagrams held at a time.
+    /// Maximum number of datagrams held at a time.
     held_most: u64,
 }
 
@@ -204,23 +204,23 @@ impl Seen {
     }
 }
 
-/// What a stream receives.
+/// Input of a stream.
 #[derive(Clone, Copy, Debug)]
 enum Input {
     /// The datagram of this index arrives.
     Datagram(usize),
-    /// Word that all up to it exist.
+    /// An announcement that all datagrams up to it exist.
     Word(usize),
-    /// The publisher says what was in it, and has this many of its messages in its history.
+    /// The publisher's manifest of it, with this number of its messages in the history.
     Manifest(usize, usize),
-    /// It has nothing of those up to it.
+    /// The publisher has nothing of the datagrams up to it.
     Expired(usize),
     Overflow,
     Time,
     End,
 }
 
-/// The datagrams of a publisher: a few subjects, some of them wanted, frames that run over, and large messages.
+/// Returns the datagrams of a publisher: a few subjects, some of them wanted, frames that overflow, and large messages.
 fn stream(rng: &mut Rng) -> Vec<Bytes> {
     let settings = settings("A.pub");
     let mut window = PubWindow::new(settings.pub_window, rng.between(3, 40), rng.next_u64());
@@ -252,7 +252,7 @@ fn stream(rng: &mut Rng) -> Vec<Bytes> {
     sealed.into_iter().map(|datagram| datagram.bytes).collect()
 }
 
-/// The datagrams in their order but for those that are late, come twice, come back on request, or never.
+/// Returns the datagrams in order, except those that are late, duplicated, resent on request, or lost.
 fn inputs(rng: &mut Rng, datagrams: &[Bytes]) -> Vec<(u64, Input)> {
     let missing = [0.02, 0.2, 0.6][rng.below(3) as usize];
     let mut inputs = Vec::new();
@@ -279,17 +279,17 @@ fn inputs(rng: &mut Rng, datagrams: &[Bytes]) -> Vec<(u64, Input)> {
     inputs
 }
 
-/// Bytes of a large message as the history gives it.
+/// Bytes of a large message in the history.
 const LARGE: usize = 1000;
 
-/// One stream and what it needs.
+/// A stream and its surroundings.
 struct Receiver {
     recv: RecvStream,
-    /// How old the datagram at hand is.
+    /// Age of the current datagram.
     age: Duration,
-    /// How much of what is asked for the history has.
+    /// Number of messages that the history retains of each requested range.
     kept: usize,
-    /// What it has yet to answer.
+    /// Unanswered requests to the history.
     asked: Vec<(Dseq, Subject, Seq, Seq)>,
     window: SubWindow,
     interest: InterestTable,
@@ -395,8 +395,8 @@ impl Receiver {
         }
     }
 
-    /// The publisher's history is asked for what is due, and answers now and then: it has the first `kept` messages of each
-    /// range.
+    /// Sends due requests to the publisher's history, which answers now and then: it has the first `kept` messages of
+    /// each range.
     fn fetch(&mut self, millis: u64, known: usize) {
         self.with(millis, |recv, ctx, out| {
             recv.rebuilds.send_due_requests(ctx.now.instant, |dseq, subject, first, last| {

@@ -1,4 +1,5 @@
-//! What one peer tells and another takes, over a network that loses, repeats and reorders, against a map.
+//! Announcements of one peer and the table of another, over a network that loses, repeats and reorders, compared with a
+//! map.
 
 use super::*;
 use crate::proto::local_interest::LocalInterest;
@@ -16,12 +17,12 @@ fn at(millis: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(millis)
 }
 
-/// An address of this number.
+/// Returns an address with this number.
 fn address(number: u8) -> IpAddr {
     [192, 0, 2, number].into()
 }
 
-/// What is on its way, with the number of its control datagram.
+/// A packet in flight, with the number of its control datagram.
 #[derive(Clone)]
 enum Packet {
     Record(u64, Interest),
@@ -33,7 +34,7 @@ struct World {
     rng: Rng,
     told: LocalInterest,
     remote_interest: RemoteInterest,
-    /// What is true at each version, from 0.
+    /// True subscriptions at each version, from 0.
     truth: Vec<BTreeMap<SubscriptionFilter, u32>>,
     number: u64,
     millis: u64,
@@ -94,7 +95,7 @@ impl World {
         }
     }
 
-    /// Whether what is known is what was true then.
+    /// Checks that the known subscriptions are the true ones of their version.
     fn check(&mut self, seed: u64) -> Result<(), String> {
         self.remote_interest.assert_invariants();
         if !self.remote_interest.is_known(owner()) {

@@ -1,82 +1,83 @@
-//! How much may be spent on answers: token buckets, in whole numbers.
+//! Budget for answers: token buckets, in integers.
 //!
-//! The rate is a quarter of what the peer sends anyway, or a fixed least rate if that is more (reliability.md 5.6).
+//! The rate is a quarter of the live rate, or a fixed minimum rate if that is higher (reliability.md 5.6).
 
 use crate::time::{Instant, nanos};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What may be spent at once after a pause, in bytes: 256 KiB (reliability.md 5.6).
+/// Maximum burst after a pause, in bytes: 256 KiB (reliability.md 5.6).
 pub const BURST_BYTES: u64 = 256 * 1024;
 
-/// Answers may take one part in this many of the live rate.
+/// Divisor of the live rate: answers may take this fraction of it.
 const SHARE: u64 = 4;
 
-/// The live rate is the average over this many slots: one second in all, so that what was sent in a short burst can
-/// be repaired after it.
+/// Number of slots over which the live rate is averaged: one second in total, so that a short burst can be repaired
+/// after it.
 const SLOTS: usize = 20;
-/// One slot. The rate is the same throughout.
+/// Duration of one slot, in which the rate is constant.
 pub const SLOT: Duration = Duration::from_millis(50);
 const SLOTS_PER_SECOND: u64 = 20;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Tokens that come at a rate up to a limit. Rate and limit are arguments, since they change with what else goes on.
+/// Token bucket. Rate and limit are arguments, because they change with the other traffic.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
-    /// Tokens times 10^9: what a rate of one token in a second gives each nanosecond.
+    /// Tokens times 10^9: the amount that a rate of one token per second adds each nanosecond.
     level: u64,
     at: Instant,
 }
 
 impl TokenBucket {
-    /// A full one.
+    /// Returns a full bucket.
     pub fn full(now: Instant) -> TokenBucket {
         TokenBucket { level: u64::MAX, at: now }
     }
 
-    /// Adds what has come since the last time, at `rate` tokens a second, up to `burst` tokens.
+    /// Adds the tokens since the last refill, at `rate` tokens per second, up to `burst` tokens.
     pub fn refill(&mut self, now: Instant, rate: u64, burst: u64) {
         let come = rate.saturating_mul(nanos(now.since(self.at)));
         self.level = self.level.saturating_add(come).min(burst.saturating_mul(NANOS_PER_SECOND));
         self.at = self.at.max(now);
     }
 
-    /// Whether there are so many tokens.
+    /// Returns whether the bucket has `tokens` tokens.
     pub fn has(&self, tokens: u64) -> bool {
         tokens.saturating_mul(NANOS_PER_SECOND) <= self.level
     }
 
-    /// Takes so many tokens, which must be there.
+    /// Takes `tokens` tokens, which must be there.
     pub fn take(&mut self, tokens: u64) {
         assert!(self.has(tokens), "tokens are taken after they have come");
         self.level -= tokens * NANOS_PER_SECOND;
     }
 
-    /// When there will be so many tokens at `rate` a second, which is not 0; not before the last refill.
+    /// Returns the time at which the bucket has `tokens` tokens at `rate` per second, which is not 0; never before the
+    /// last refill.
     pub fn ready_at(&self, tokens: u64, rate: u64) -> Instant {
         let lacking = tokens.saturating_mul(NANOS_PER_SECOND).saturating_sub(self.level);
         self.at + Duration::from_nanos(lacking.div_ceil(rate))
     }
 }
 
-/// The budget of all answers together.
+/// Budget of all answers together.
 #[derive(Clone, Debug)]
 pub struct ResendBudget {
     bucket: TokenBucket,
     rate_min: u64,
-    /// The live bytes of each of the last slots, the open one last.
+    /// Live bytes of each of the last slots, the open one last.
     slots: VecDeque<u64>,
-    /// When the open slot ends.
+    /// End of the open slot.
     slot_end: Instant,
-    /// The sum of all slots but the open one: the rate in bytes a second.
+    /// Sum of all slots but the open one: the rate in bytes per second.
     live_rate: u64,
-    /// The live rate when live data began to wait for answers to be sent, while it does.
+    /// Live rate at the time when live data began to wait for answers, while it waits.
     paused_rate: Option<u64>,
 }
 
 impl ResendBudget {
-    /// A full one; at least `rate_min` bytes a second come, and at least 1.
+    /// Returns a full budget that gets at least `rate_min` bytes per second, and at least 1.
     pub fn new(now: Instant, rate_min: u64) -> ResendBudget {
         let slots = VecDeque::from(vec![0; SLOTS + 1]);
         ResendBudget {
@@ -89,27 +90,27 @@ impl ResendBudget {
         }
     }
 
-    /// Live data of so many bytes was sent.
+    /// Counts `bytes` of live data.
     pub fn on_sent(&mut self, now: Instant, bytes: usize) {
         self.advance(now);
         *self.slots.back_mut().expect("there is always an open slot") += bytes as u64;
     }
 
-    /// Whether live data waits for answers to be sent from now on. While it does, the rate does not fall because of that.
+    /// Sets whether live data waits for answers. While it waits, the rate does not fall because of that.
     pub fn pause(&mut self, now: Instant, is_paused: bool) {
         self.advance(now);
         self.paused_rate = is_paused.then(|| self.paused_rate.unwrap_or(self.live_rate));
     }
 
-    /// The bytes a second that answers may take: constant within a slot.
+    /// Returns the rate of answers in bytes per second, constant within a slot.
     pub fn rate(&self) -> u64 {
         // Rule: budget
         self.rate_min.max(self.live_rate.max(self.paused_rate.unwrap_or(0)) / SHARE)
     }
 
-    /// Closes the slots that have ended. What comes in each comes at its own rate.
+    /// Closes the slots that have ended, and refills each at its own rate.
     fn advance(&mut self, now: Instant) {
-        // After so many slots without data nothing changes any more.
+        // After `SLOTS` + 1 slots without data the budget no longer changes.
         for _ in 0..=SLOTS {
             if now < self.slot_end {
                 return;
@@ -127,7 +128,7 @@ impl ResendBudget {
         }
     }
 
-    /// Brings the tokens up to now, and says whether `bytes` may be spent.
+    /// Refills the bucket up to now, and returns whether `bytes` may be spent.
     pub fn has(&mut self, now: Instant, bytes: u64) -> bool {
         self.advance(now);
         self.bucket.refill(now, self.rate(), BURST_BYTES);
@@ -139,7 +140,7 @@ impl ResendBudget {
         self.bucket.take(bytes);
     }
 
-    /// When `bytes` may be spent, if the rate stays as it is.
+    /// Returns the time at which `bytes` may be spent, if the rate stays the same.
     pub fn ready_at(&self, bytes: u64) -> Instant {
         self.bucket.ready_at(bytes, self.rate())
     }
@@ -156,8 +157,9 @@ mod tests {
         Instant::from_nanos(micros * 1000)
     }
 
-    /// Whoever spends whenever it may, over any span of time: no more than a burst and what a quarter of the live
-    /// rate, or the least rate, gives in it. The twin knows all that was sent and adds it up anew each time.
+    /// Checks that a spender without restraint never exceeds, over any span of time, one burst plus a quarter of the
+    /// live rate. The minimum rate replaces that quarter if it is higher. The twin remembers all sent bytes and adds
+    /// them up each time.
     /// Proves: W114, budget
     #[test]
     fn no_span_of_time_sees_more_than_the_rate_and_a_burst() {

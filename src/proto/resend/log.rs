@@ -1,23 +1,24 @@
-//! A bounded log of numbered byte strings: the newest are kept, the oldest leave, and it owns every byte it counts.
+//! A bounded log of numbered byte strings: it keeps the newest, evicts the oldest, and owns every byte it counts.
 //!
-//! The strings are copied into segments, so that a short one cannot keep a long allocation alive, and nothing is
-//! allocated for each. A segment leaves as a whole when room is needed, and its memory serves the next one.
+//! The strings are copied into segments. A short one therefore cannot keep a long allocation alive, and an entry needs
+//! no allocation of its own. A segment is evicted as a whole, and its memory is reused for the next one.
 
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::mem::size_of;
 use std::time::Duration;
 
-/// The largest segment, in bytes. A full log has sixteen segments at least; this many bytes leave at once at most.
+/// Maximum size of a segment, in bytes. A full log has at least sixteen segments and evicts at most this number of
+/// bytes at once.
 const SEGMENT_BYTES_MAX: usize = 256 * 1024;
 
-/// The first segment of a log has this many bytes, so that one hardly used costs little; later ones grow with it.
+/// Size of the first segment of a log, in bytes, so that a little-used log is small; later segments grow with the log.
 const SEGMENT_BYTES_MIN: usize = 2048;
 
-/// Bytes for each entry that is reserved with a segment; more entries make its list grow.
+/// Bytes of a segment for each entry reserved with it; the list of entries grows beyond that.
 const BYTES_PER_ENTRY: usize = 512;
 
-/// Where an entry ends in its segment, and what is told of it, relative to the segment's start.
+/// End of an entry in its segment, with its time and `before` value relative to the segment's start.
 #[derive(Clone, Copy, Debug)]
 struct LogEntry {
     end: u32,
@@ -42,14 +43,14 @@ impl LogSegment {
         LogSegment { first: 0, started: Instant::ZERO, before: 0, entries, bytes: Vec::with_capacity(bytes) }
     }
 
-    /// Empties it for entries from the number `first` on.
+    /// Empties the segment for entries from the number `first` on.
     fn restart(mut self, now: Instant, first: u64, before: u64) -> LogSegment {
         self.entries.clear();
         self.bytes.clear();
         LogSegment { first, started: now, before, ..self }
     }
 
-    /// What stands for an entry, or `None` if it does not fit in here.
+    /// Returns the log entry for a byte string, or `None` if it does not fit in this segment.
     fn entry(&self, now: Instant, before: u64, bytes: usize) -> Option<LogEntry> {
         let end = self.bytes.len() + bytes;
         if self.bytes.capacity() < end {
@@ -63,7 +64,7 @@ impl LogSegment {
         })
     }
 
-    /// When the entry was written, at most a millisecond later than in truth.
+    /// Returns the time at which the entry was written, at most a millisecond too late.
     fn time(&self, entry: &LogEntry) -> Instant {
         self.started + Duration::from_millis(u64::from(entry.millis))
     }
@@ -79,47 +80,47 @@ impl LogSegment {
     }
 }
 
-/// The entries reserved with a segment of so many bytes.
+/// Returns the number of entries reserved with a segment of this size.
 fn entries_in(bytes: usize) -> usize {
     (bytes / BYTES_PER_ENTRY).max(1)
 }
 
-/// The log.
+/// Log described at the head of this file.
 #[derive(Debug)]
 pub struct DatagramLog {
     segments: VecDeque<LogSegment>,
-    /// Entries at the start of the first segment that have left already.
+    /// Entries at the start of the first segment that were already removed.
     left: usize,
-    /// The number of the next entry.
+    /// Number of the next entry.
     next: u64,
-    /// What the segments have allocated.
+    /// Bytes allocated by the segments.
     heap_bytes: usize,
     bytes_max: usize,
 }
 
 impl DatagramLog {
-    /// An empty log of at most `bytes_max` bytes, whose first entry will have the number `next`.
+    /// Creates an empty log of at most `bytes_max` bytes, whose first entry will have the number `next`.
     pub fn new(bytes_max: usize, next: u64) -> DatagramLog {
         DatagramLog { segments: VecDeque::new(), left: 0, next, heap_bytes: 0, bytes_max }
     }
 
-    /// The number of the oldest entry; that of the next one if there is none.
+    /// Returns the number of the oldest entry, or that of the next one if there is none.
     pub fn trail(&self) -> u64 {
         self.segments.front().map_or(self.next, |segment| segment.first + self.left as u64)
     }
 
-    /// The number that the next entry will have.
+    /// Returns the number of the next entry.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The bytes of memory that the log has allocated; never above its limit.
+    /// Returns the bytes of memory that the log has allocated, which never exceed its limit.
     pub fn bytes(&self) -> usize {
         self.heap_bytes + self.segments.capacity() * size_of::<LogSegment>()
     }
 
-    /// Appends an entry and gives it the next number. `before` never falls; `now` neither.
-    /// The oldest leave as room is needed; an entry larger than the log leaves at once, and all before it.
+    /// Appends an entry with the next number. Neither `before` nor `now` ever decreases. The oldest entries are evicted
+    /// for it; an entry larger than the log evicts all entries and is not kept.
     pub fn push(&mut self, now: Instant, before: u64, bytes: &[u8]) {
         let number = self.next;
         self.next += 1;
@@ -143,7 +144,7 @@ impl DatagramLog {
         while self.bytes_max < self.bytes() && self.pop().is_some() {}
     }
 
-    /// An empty segment with room for an entry, for which the oldest have left; `None` if there can be none.
+    /// Returns an empty segment that fits an entry, evicting the oldest entries for it; `None` if there can be none.
     fn room(&mut self, entry_bytes: usize) -> Option<LogSegment> {
         let bytes_max = (self.bytes_max / 16).min(SEGMENT_BYTES_MAX);
         let bytes = self.heap_bytes.max(SEGMENT_BYTES_MIN).min(bytes_max).max(entry_bytes);
@@ -156,7 +157,7 @@ impl DatagramLog {
         Some(left.filter(fits).unwrap_or_else(|| LogSegment::new(bytes)))
     }
 
-    /// The oldest segment leaves. An empty log keeps no memory at all.
+    /// Removes the oldest segment. An empty log keeps no memory at all.
     fn pop(&mut self) -> Option<LogSegment> {
         let segment = self.segments.pop_front()?;
         self.heap_bytes -= segment.heap_bytes();
@@ -167,7 +168,7 @@ impl DatagramLog {
         Some(segment)
     }
 
-    /// Lets go of all entries written `time` ago or earlier, at most a millisecond late.
+    /// Removes all entries written `time` ago or earlier, at most a millisecond late.
     pub fn expire(&mut self, now: Instant, time: Duration) {
         while let Some(segment) = self.segments.front() {
             let is_over = |entry: &LogEntry| segment.time(entry) + time <= now;
@@ -182,7 +183,7 @@ impl DatagramLog {
         }
     }
 
-    /// The entry with this number, and what was told of it.
+    /// Returns the entry with this number, and its `before` value.
     pub fn find(&self, number: u64) -> Option<(u64, &[u8])> {
         if number < self.trail() || self.next <= number {
             return None;
@@ -192,7 +193,7 @@ impl DatagramLog {
         segment.get(usize::try_from(number - segment.first).ok()?)
     }
 
-    /// What is counted is what is there.
+    /// Checks that the counted bytes are the allocated ones.
     pub fn assert_invariants(&self) {
         assert_eq!(self.heap_bytes, self.segments.iter().map(LogSegment::heap_bytes).sum::<usize>());
         assert!(self.bytes() <= self.bytes_max, "{} of at most {} bytes", self.bytes(), self.bytes_max);
@@ -215,7 +216,7 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    /// The obviously right twin: a plain list, of which the log holds the end, unchanged.
+    /// Compares the log with a plain list, of which the log holds the end, unchanged.
     #[test]
     fn random_logs_hold_the_end_of_a_plain_list() {
         for seed in 0..200 {

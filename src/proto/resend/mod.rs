@@ -1,8 +1,8 @@
-//! The publisher's side of repair: what others ask for again, and what they get (reliability.md R6, A9; 5.6).
+//! The publisher's side of repair: requests of others and the answers to them (reliability.md R6, A9; 5.6).
 //!
-//! What is asked is kept as ranges for each requester, so that a request costs what it has bytes, not what it spans.
-//! Answers are made one by one as the budget allows, the oldest first. Whether a requester may be answered at all (its
-//! address is proven) is decided above, as is where an answer is sent.
+//! Requested datagrams are kept as ranges for each requester. The cost of a request depends on its bytes, not on its
+//! span. Answers are made one by one as the budget allows, the oldest first. The caller decides whether a requester may
+//! be answered (its address is proven) and where an answer is sent.
 
 mod budget;
 mod log;
@@ -26,110 +26,111 @@ use recently_resent::RecentlyResent;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// After a resend, a request for the same datagram was under way already; that of Aeron (reliability.md 1).
+/// Time after a resend within which a request for the same datagram had left before it arrived; Aeron's value
+/// (reliability.md 1).
 pub const LINGER: Duration = Duration::from_millis(10);
 
-/// The same after a resend to the asker alone: shorter than the least time between two of its requests, 5 ms less a
-/// quarter (A1), so that one that asks again gets it again.
+/// The same after a resend to the requester alone. It is shorter than the least time between two of its requests, 5 ms
+/// less a quarter (A1). A repeated request is therefore answered again.
 pub const LINGER_ALONE: Duration = Duration::from_millis(3);
 
-/// How long an answer is remembered, so that a second asker makes the next one multicast: longer than the longest
-/// time between two requests for the same datagram, 640 ms (A1).
+/// Time for which an answer is remembered, so that a second requester makes the next one multicast. It exceeds the
+/// longest time between two requests for the same datagram, 640 ms (A1).
 const RESENT_TIME: Duration = Duration::from_secs(1);
 
-/// The answers that are remembered.
+/// Maximum number of remembered answers.
 const RESENT_MAX: usize = 4096;
 
-/// Ranges of one kind that are kept for all requesters together, and within that for each of them at least and at
-/// most. The lowest are kept; who asked for more asks again.
+/// Maximum number of ranges of one kind for all requesters together, and minimum and maximum for each of them within
+/// that. The lowest are kept; a requester of more must repeat its request.
 const RANGES_MAX: usize = 65_536;
 const RANGES_EACH_MIN: usize = 64;
 const RANGES_EACH_MAX: usize = 1024;
 
-/// Requests of one requester that are looked at: so many a second, and so many at once.
+/// Accepted requests of one requester: rate per second, and burst.
 const REQUESTS_PER_SECOND: u64 = 1000;
 const REQUESTS_BURST: u64 = 256;
 
-/// What a requester may be sent: so many times what was sent live, for answers get lost like anything else.
+/// Credit of a requester, as a multiple of the live bytes, because answers get lost like other datagrams.
 const CREDIT_TIMES: u64 = 4;
 
-/// A manifest may be so many bytes longer than the datagram it stands for.
+/// Maximum number of bytes by which a manifest exceeds its datagram.
 const MANIFEST_BYTES_MORE: usize = 24;
 
-// After a pause there are tokens enough for the largest answer.
+// A full bucket suffices for the largest answer.
 const _: () = assert!((DATAGRAM_BYTES_MAX + MANIFEST_BYTES_MORE) as u64 <= BURST_BYTES);
 
-/// Bytes of an EXPIRED datagram before its ranges, at most, and of each range.
+/// Maximum number of bytes of an EXPIRED datagram before its ranges, and bytes of each range.
 const EXPIRED_BYTES: usize = 58;
 const EXPIRED_RANGE_BYTES: usize = 16;
 
-/// The limits of answering.
+/// Limits of answers to requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResendSettings {
-    /// Bytes a second that answers may take even if less than four times as much is sent anyway; 0 counts as 1.
+    /// Minimum rate of answers in bytes per second, even if a quarter of the live rate is less; 0 counts as 1.
     pub rate_min: u64,
-    /// The largest datagram, in bytes.
+    /// Size of the largest datagram, in bytes.
     pub datagram_bytes_max: usize,
-    /// The most requesters that are known at a time; the requests of others are refused.
+    /// Maximum number of requesters known at a time; requests of others are refused.
     pub requesters_max: usize,
-    /// Bytes of the datagrams that are kept to be sent again: what one requester can miss at once.
+    /// Bytes of the datagrams that are kept for resends: as many as one requester can miss at once.
     pub kept_bytes: u64,
 }
 
-/// Whom a resend is for.
+/// Receiver of a resend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResendTarget {
-    /// By unicast for this one alone.
+    /// By unicast, to this member alone.
     Member(Epoch),
-    /// By multicast: more than one asked.
+    /// By multicast, because several members requested it.
     Group,
 }
 
-/// What a request is answered with.
+/// Answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResendAnswer {
     /// The datagram, byte for byte as it was sent.
     Resend {
-        /// For whom.
+        /// Its receiver.
         to: ResendTarget,
-        /// Whether it is of the directed stream to the requester.
+        /// True if it is of the directed stream to the requester.
         directed: bool,
         /// Its number in the stream.
         dseq: Dseq,
         /// The datagram.
         bytes: Bytes,
     },
-    /// What datagrams of the multicast stream held.
+    /// Contents of datagrams of the multicast stream.
     Manifest {
-        /// For whom.
+        /// Its receiver.
         to: Epoch,
         /// The record to send.
         manifest: Manifest,
     },
-    /// Nothing is known of these any more.
+    /// Datagrams of which nothing is known any more.
     Expired {
-        /// For whom.
+        /// Its receiver.
         to: Epoch,
         /// The record to send.
         expired: Expired,
     },
 }
 
-/// What became of the datagrams that a request named; in datagrams, but for `beyond_high`.
+/// Outcome of a request, in datagrams except for `beyond_high`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestOutcome {
-    /// To be answered, some perhaps asked for before.
+    /// Datagrams to be answered, some perhaps requested before.
     pub accepted: u64,
     /// Ranges that end with datagrams not sent yet; these are never missing.
     pub beyond_high: u64,
-    /// Just answered, so the request was under way already.
+    /// Datagrams just answered: the request had left before the answer arrived.
     pub suppressed: u64,
-    /// Beyond the limits; or all, if the request was refused.
+    /// Datagrams beyond the limits; all of them if the request was refused.
     pub refused: u64,
 }
 
 counters! {
-    /// What was asked and answered so far. All of it only rises.
+    /// Counters of requests and answers; they never fall.
     #[derive(Copy)]
     ResendCounters, "resend_":
     /// Requests received, those refused included.
@@ -156,40 +157,41 @@ counters! {
     waits,
 }
 
-/// The bytes that one requester may be sent: no more than it can miss, however often it asks. It grows with what is sent live.
+/// Bytes that one requester may still be sent. Repeated requests do not raise it; it grows with the live bytes.
 #[derive(Clone, Copy, Debug)]
 struct Credit {
     bytes: u64,
-    /// All bytes that had been sent live when it last grew.
+    /// Live bytes sent when the credit last grew.
     sent: u64,
 }
 
 impl Credit {
-    /// That of a requester that may miss all that was sent, and is still kept. `sent` bytes were sent live so far.
+    /// Returns the credit of a requester that may miss everything sent and still kept. `sent` is the number of live
+    /// bytes so far.
     fn new(sent: u64, most: u64) -> Credit {
         Credit { bytes: BURST_BYTES, sent: 0 }.grown(sent, most)
     }
 
-    /// The credit after `sent` bytes were sent live altogether; `most` at the most.
+    /// Returns the credit after `sent` live bytes in total, at most `most`.
     fn grown(self, sent: u64, most: u64) -> Credit {
         let more = (sent - self.sent).saturating_mul(CREDIT_TIMES);
         Credit { bytes: self.bytes.saturating_add(more).min(most), sent }
     }
 }
 
-/// Who asks, and for what.
+/// State of a requester and its outstanding requests.
 #[derive(Debug)]
 struct Requester {
     bucket: TokenBucket,
     requests: TokenBucket,
     credit: Credit,
-    /// Whether it hears no multicasts, by its last request.
+    /// True if it receives no multicasts, according to its last request.
     is_deaf: bool,
     /// Datagrams of the directed stream to it.
     directed: Ranges,
     /// Datagrams of the multicast stream.
     datagrams: Ranges,
-    /// Datagrams of the multicast stream of which only the content is wanted.
+    /// Datagrams of the multicast stream of which it wants only the content.
     contents: Ranges,
 }
 
@@ -200,12 +202,12 @@ impl Requester {
         Requester { bucket, requests, credit, is_deaf: false, directed: none(), datagrams: none(), contents: none() }
     }
 
-    /// Forgets what it wants, and says how many datagrams that were.
+    /// Discards its requests, and returns the number of datagrams in them.
     fn clear(&mut self) -> u64 {
         [&mut self.directed, &mut self.datagrams, &mut self.contents].into_iter().map(|wanted| wanted.truncate(0)).sum()
     }
 
-    /// The lowest datagram wanted. Directed streams are short and come before any.
+    /// Returns the lowest requested datagram. Directed streams are short and come first.
     fn first(&self) -> Option<u64> {
         if !self.directed.is_empty() {
             return Some(0);
@@ -213,8 +215,8 @@ impl Requester {
         [self.datagrams.first(), self.contents.first()].into_iter().flatten().min()
     }
 
-    /// A datagram was sent to where it gets it. Taken from the middle of a range, it divides it: says how many
-    /// datagrams are now beyond the limit.
+    /// Removes a datagram that was just sent to it. A removal from the middle of a range splits it; returns the number
+    /// of datagrams that now exceed the limit.
     fn on_resent(&mut self, stream: Option<Epoch>, dseq: Dseq) -> u64 {
         let without = |wanted: &mut Ranges| {
             wanted.remove(dseq.0);
@@ -227,22 +229,22 @@ impl Requester {
     }
 }
 
-/// What was asked for and is still to be answered, over all streams of this peer.
+/// Unanswered requests, over all streams of this peer.
 #[derive(Debug)]
 pub struct Resends {
     settings: ResendSettings,
     budget: ResendBudget,
     requesters: BTreeMap<Epoch, Requester>,
     recently_resent: RecentlyResent,
-    /// When the next answer may be made; `None` if nothing is asked for.
+    /// Time of the next answer; `None` if there is no request.
     next: Option<Instant>,
-    /// All bytes that were sent live.
+    /// Total live bytes sent.
     sent: u64,
     counters: ResendCounters,
 }
 
 impl Resends {
-    /// Nothing asked for yet.
+    /// Creates the state without requests.
     pub fn new(settings: ResendSettings, now: Instant) -> Resends {
         Resends {
             settings,
@@ -255,33 +257,33 @@ impl Resends {
         }
     }
 
-    /// What was asked and answered so far.
+    /// Returns the counters of requests and answers.
     pub fn counters(&self) -> &ResendCounters {
         &self.counters
     }
 
-    /// Whether everything asked for is answered.
+    /// Returns whether all requests are answered.
     pub fn is_idle(&self) -> bool {
         self.requesters.values().all(|requester| requester.first().is_none())
     }
 
-    /// When to poll for an answer next; early is harmless.
+    /// Returns the time of the next poll for an answer; an earlier poll is harmless.
     pub fn deadline(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Live data of so many bytes was sent: first transmissions, of whatever stream.
+    /// Counts `bytes` of live data: first transmissions, of any stream.
     pub fn on_sent(&mut self, now: Instant, bytes: usize) {
         self.sent += bytes as u64;
         self.budget.on_sent(now, bytes);
     }
 
-    /// The most credit that a requester can have.
+    /// Returns the maximum credit of a requester.
     fn credit_max(&self) -> u64 {
         BURST_BYTES + self.settings.kept_bytes.saturating_mul(CREDIT_TIMES)
     }
 
-    /// Whether so many bytes may be spent on another answer; if so, they are.
+    /// Spends `bytes` of the budget on an answer, if it has them. Returns whether it did.
     pub fn spend(&mut self, now: Instant, bytes: usize) -> bool {
         let has = self.budget.has(now, bytes as u64);
         if has {
@@ -290,19 +292,19 @@ impl Resends {
         has
     }
 
-    /// Whether live data waits until what is asked for has been sent.
+    /// Sets whether live data waits until requested datagrams have been sent.
     pub fn pause_live(&mut self, now: Instant, is_paused: bool) {
         self.budget.pause(now, is_paused);
     }
 
-    /// A member is gone, and what it asked for with it.
+    /// Discards the requests of a member that is gone.
     pub fn forget(&mut self, epoch: Epoch) {
         self.requesters.remove(&epoch);
-        // The others' shares have grown.
+        // The shares of the others have grown.
         self.next = self.next.map(|_| Instant::ZERO);
     }
 
-    /// A proven member asks; `high` is the last datagram of the stream that it asks about.
+    /// Accepts the request of a proven member. `high` is the last datagram of the requested stream.
     pub fn on_request(&mut self, now: Instant, from: Epoch, request: &ResendRequest, high: Dseq) -> RequestOutcome {
         self.counters.requests += 1;
         let mut asked = RequestOutcome::default();
@@ -348,7 +350,7 @@ impl Resends {
         asked.accepted = asked.accepted.saturating_sub(asked.suppressed + asked.refused);
         self.counters.beyond_high += asked.beyond_high;
         self.counters.suppressed += asked.suppressed;
-        // Whoever asks for what is long gone names any number of datagrams, at no cost.
+        // A request for datagrams that are long gone can name any number of them at no cost.
         self.counters.over_limit = self.counters.over_limit.saturating_add(asked.refused);
         if requester.first().is_some() {
             self.next = Some(now);
@@ -356,8 +358,8 @@ impl Resends {
         asked
     }
 
-    /// The next answer, if one is due and the budget allows it. `ring` is the memory of the multicast stream,
-    /// `directed` finds that of the directed stream to a member.
+    /// Returns the next answer, if one is due and the budget allows it. `ring` is the memory of the multicast stream;
+    /// `directed` returns that of the directed stream to a member.
     pub fn poll_answer<'a>(
         &mut self,
         now: Instant,
@@ -394,20 +396,20 @@ impl Resends {
         requester.bucket.take(bytes as u64);
         requester.credit.bytes = requester.credit.bytes.saturating_sub(bytes as u64);
         if requester.credit.bytes < answer_bytes_max {
-            // Whoever still misses them asks again, and may have more when more was sent.
+            // A requester that still misses them repeats its request, and may get more when more was sent.
             self.counters.over_limit = self.counters.over_limit.saturating_add(requester.clear());
         }
         self.counters.bytes += bytes as u64;
         Some(answer)
     }
 
-    /// The most bytes that any answer can have. None is made before there are tokens for so many.
+    /// Returns the maximum bytes of an answer. An answer is made only when the budget has tokens for this number.
     fn answer_bytes_max(&self) -> u64 {
         (self.settings.datagram_bytes_max + MANIFEST_BYTES_MORE) as u64
     }
 
-    /// Who is answered next: among those whose share is not used up, who wants the oldest datagram. The share is an
-    /// equal one, so that whoever wants little gets it soon, however much the others want.
+    /// Chooses the requester to answer next: of those with unspent shares, the one that wants the oldest datagram.
+    /// Shares are equal, so that a small request is answered soon, however large the others are.
     fn choose(&mut self, now: Instant) -> Option<Epoch> {
         let waiting = self.requesters.values().filter(|requester| requester.first().is_some()).count() as u64;
         if waiting == 0 {
@@ -440,14 +442,14 @@ impl Resends {
         }
     }
 
-    /// Nothing more until `ready`, or until the live rate may have changed.
+    /// Delays further answers until `ready`, or until the live rate may have changed.
     fn wait(&mut self, now: Instant, ready: Instant) -> Option<Epoch> {
         self.counters.waits += 1;
         self.next = Some(ready.min(now + budget::SLOT));
         None
     }
 
-    /// The datagram itself.
+    /// Returns the answer that resends the datagram itself.
     fn resend(
         &mut self,
         now: Instant,
@@ -462,7 +464,7 @@ impl Resends {
         let to = match self.recently_resent.target_of(now, place) {
             // Rule: blackhole
             _ if is_deaf => ResendTarget::Member(from),
-            // Who asks after a multicast may be one who hears none.
+            // A requester that repeats its request after a multicast may not receive multicasts.
             Some(ResendTarget::Group) => ResendTarget::Member(from),
             Some(ResendTarget::Member(last)) if last != from => ResendTarget::Group,
             _ if stream.is_none() && self.is_wanted_beside(from, dseq) => ResendTarget::Group,
@@ -472,7 +474,7 @@ impl Resends {
             ResendTarget::Member(_) => self.counters.resent_unicast += 1,
             ResendTarget::Group => self.counters.resent_multicast += 1,
         }
-        // What only one can have says nothing of how many miss it.
+        // A unicast answer shows nothing of how many receivers miss the datagram.
         if !is_deaf {
             self.recently_resent.remember(now, place, to);
         }
@@ -486,13 +488,14 @@ impl Resends {
         (ResendAnswer::Resend { to, directed: stream.is_some(), dseq, bytes }, sent)
     }
 
-    /// Whether another one wants this datagram of the multicast stream.
+    /// Returns whether another requester wants this datagram of the multicast stream.
     fn is_wanted_beside(&self, from: Epoch, dseq: Dseq) -> bool {
         let hears = |epoch: &Epoch, requester: &Requester| *epoch != from && !requester.is_deaf;
         self.requesters.iter().any(|(epoch, one)| hears(epoch, one) && one.datagrams.contains(dseq.0))
     }
 
-    /// Word that everything is gone that `from` wants of a stream below `end`, or as much as one datagram can say.
+    /// Returns an EXPIRED record for the datagrams below `end` that `from` wants of a stream, up to the size of one
+    /// datagram.
     fn expire(&mut self, from: Epoch, stream: Option<Epoch>, end: Dseq) -> (ResendAnswer, usize) {
         let ranges_max = Expired::ranges_max(self.settings.datagram_bytes_max);
         let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
@@ -518,7 +521,8 @@ impl Resends {
         (ResendAnswer::Expired { to: from, expired: Expired { receiver: stream, ranges } }, sent)
     }
 
-    /// What `dseq` held and the datagrams that follow it, as far as `from` wants that or can have no more.
+    /// Returns the manifests of `dseq` and of the datagrams that follow it, as far as `from` wants them or the
+    /// datagrams are gone.
     fn answer_manifest(&mut self, from: Epoch, dseq: Dseq, ring: &Ring) -> (ResendAnswer, usize) {
         let requester = self.requesters.get_mut(&from).expect("it was chosen among them");
         let mut builder = None;
@@ -541,7 +545,7 @@ impl Resends {
         (ResendAnswer::Manifest { to: from, manifest: builder.finish() }, sent)
     }
 
-    /// The limits hold.
+    /// Checks the limits.
     pub fn assert_invariants(&self) {
         self.recently_resent.assert_invariants();
         assert!(self.requesters.len() <= self.settings.requesters_max);

@@ -2,45 +2,45 @@
 
 use std::collections::VecDeque;
 
-/// The set. Its memory grows with the ranges, whatever their length.
+/// A set of numbers. Its memory grows with the number of ranges, not with their length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
     ranges: VecDeque<(u64, u64)>,
 }
 
 impl Ranges {
-    /// Whether it has no number.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The lowest number.
+    /// Returns the lowest number.
     pub fn first(&self) -> Option<u64> {
         self.ranges.front().map(|(first, _)| *first)
     }
 
-    /// How many ranges it is made of.
+    /// Returns the number of ranges.
     pub fn count(&self) -> usize {
         self.ranges.len()
     }
 
-    /// The ranges, ascending: the first and the last number of each.
+    /// Returns the ranges in ascending order: the first and the last number of each.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.ranges.iter().copied()
     }
 
-    /// Whether it has this number.
+    /// Returns whether the set contains this number.
     pub fn contains(&self, number: u64) -> bool {
         let at = self.ranges.partition_point(|(_, last)| *last < number);
         self.ranges.get(at).is_some_and(|(first, _)| *first <= number)
     }
 
-    /// Adds the numbers `first..=last`; none if that is empty. `last` is below `u64::MAX`.
+    /// Adds the numbers `first..=last`; none if that range is empty. `last` is below `u64::MAX`.
     pub fn insert(&mut self, first: u64, last: u64) {
         if last < first {
             return;
         }
-        // From here on to `to`, ranges overlap the new one or touch it.
+        // From here to `to`, ranges overlap the new one or touch it.
         let from = self.ranges.partition_point(|(_, end)| end + 1 < first);
         let to = self.ranges.partition_point(|(start, _)| *start <= last + 1);
         if to <= from {
@@ -51,7 +51,7 @@ impl Ranges {
         self.ranges.drain(from + 1..to);
     }
 
-    /// Takes a number out. False if it was not there.
+    /// Removes a number. Returns false if the set did not contain it.
     pub fn remove(&mut self, number: u64) -> bool {
         let at = self.ranges.partition_point(|(_, last)| *last < number);
         let Some((first, last)) = self.ranges.get(at).copied().filter(|(first, _)| *first <= number) else {
@@ -69,7 +69,7 @@ impl Ranges {
         true
     }
 
-    /// Takes out the lowest range, or as much of it as lies below `end`.
+    /// Removes and returns the lowest range, or the part of it below `end`.
     pub fn pop_below(&mut self, end: u64) -> Option<(u64, u64)> {
         let (first, last) = self.ranges.front().copied().filter(|(first, _)| *first < end)?;
         if last < end {
@@ -80,7 +80,7 @@ impl Ranges {
         Some((first, end - 1))
     }
 
-    /// Drops the highest ranges beyond a number of ranges, and says how many numbers they had.
+    /// Drops the highest ranges beyond `count` ranges, and returns the number of numbers in them.
     pub fn truncate(&mut self, count: usize) -> u64 {
         let mut dropped = 0;
         while count < self.ranges.len() {
@@ -97,7 +97,7 @@ mod tests {
     use crate::rng::Rng;
     use std::collections::BTreeSet;
 
-    /// The obviously right twin: every number by itself.
+    /// Compares the set with a plain one, which stores every number by itself.
     #[test]
     fn random_ranges_agree_with_a_plain_set() {
         for seed in 0..300 {

@@ -1,4 +1,5 @@
-//! Which datagrams were just resent, and to whom: what a second asker, and one who asks too soon, are known by (A9).
+//! Datagrams that were just resent, and their receivers. They identify a second requester, and a request that comes too
+//! soon (A9).
 
 use super::ranges::Ranges;
 use super::{LINGER, LINGER_ALONE, RESENT_MAX, RESENT_TIME, ResendTarget};
@@ -7,19 +8,19 @@ use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// A datagram of the multicast stream, or of the directed stream to a member.
+/// Position in the multicast stream, or in the directed stream to a member.
 pub type StreamPosition = (Option<Epoch>, u64);
 
-/// The resends that are remembered, the latest of each datagram.
+/// Remembered resends, the latest of each datagram.
 #[derive(Debug, Default)]
 pub struct RecentlyResent {
     resent: BTreeMap<StreamPosition, (ResendTarget, Instant)>,
-    /// In the order of time; some of them not the latest of their datagram.
+    /// Resends in the order of time; some are not the latest of their datagram.
     order: VecDeque<(StreamPosition, Instant)>,
 }
 
 impl RecentlyResent {
-    /// A datagram was resent.
+    /// Remembers the resend of a datagram.
     pub fn remember(&mut self, now: Instant, place: StreamPosition, to: ResendTarget) {
         self.resent.insert(place, (to, now));
         self.order.push_back((place, now));
@@ -34,13 +35,13 @@ impl RecentlyResent {
         }
     }
 
-    /// To whom a datagram was resent last, if that is remembered.
+    /// Returns the receiver of the last resend of a datagram, if that is remembered.
     pub fn target_of(&self, now: Instant, place: StreamPosition) -> Option<ResendTarget> {
         self.resent.get(&place).filter(|(_, at)| now < *at + RESENT_TIME).map(|(to, _)| *to)
     }
 
-    /// Adds to `wanted` the numbers of `first..=last` that were not just resent where `from` gets them, and says how
-    /// many were. Costs as much as the memory has of them.
+    /// Adds to `wanted` the numbers of `first..=last` that `from` was not just resent, and returns the number of
+    /// suppressed ones. The cost grows with the remembered resends in the range.
     pub fn select_wanted(
         &self,
         now: Instant,
@@ -68,7 +69,7 @@ impl RecentlyResent {
         suppressed
     }
 
-    /// The limits hold, and nothing is kept that will never leave.
+    /// Checks the limits, and that every resend will be forgotten.
     pub fn assert_invariants(&self) {
         assert!(self.resent.len() <= self.order.len() && self.order.len() <= RESENT_MAX);
     }

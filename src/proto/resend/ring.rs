@@ -1,7 +1,7 @@
-//! What was sent in a stream, for a while: the datagrams, and for longer what they held (R6, A7).
+//! Memory of a stream's recent datagrams, and for longer of their contents (R6, A7).
 //!
-//! Datagrams are copied in, so the ring owns what it counts: a short datagram does not keep alive the allocation that it
-//! was packed in. Their manifests are written at the same time, while the bytes are at hand, into a log of their own.
+//! Datagrams are copied into the ring, so that it owns the memory it counts: a short datagram does not keep its
+//! original allocation alive. Their manifests are written at the same time into a log of their own.
 
 use super::log::DatagramLog;
 use crate::message::Dseq;
@@ -10,45 +10,46 @@ use crate::wire::{Content, contents_of, decode_contents, put_contents};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Manifests are kept this many times as long as datagrams (R6).
+/// Factor by which manifests are kept longer than datagrams (R6).
 const MANIFEST_TIMES: u32 = 10;
 
-/// The limits of one stream's memory.
+/// Limits of one stream's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSettings {
-    /// Bytes of memory for datagrams, all that keeps them included: 12 bytes each and some for each sixteenth of
-    /// the ring. The oldest leave beyond it. 0 keeps none.
+    /// Maximum bytes of memory for datagrams, with the overhead of storage: 12 bytes each and a small amount for each
+    /// sixteenth of the ring. The oldest leave beyond it. 0 keeps none.
     pub bytes_max: usize,
-    /// How long a datagram is kept at most.
+    /// Maximum age of a datagram.
     pub time: Duration,
-    /// Bytes of memory for manifests, which are kept ten times as long; the oldest leave beyond it. 0 keeps none,
-    /// as for directed streams.
+    /// Maximum bytes of memory for manifests, which are kept ten times as long. The oldest leave beyond it. 0 keeps
+    /// none, as for directed streams.
     pub manifest_bytes_max: usize,
 }
 
-/// What is left of a datagram.
+/// Remembered part of a datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RingContent {
-    /// All of it: the bytes as they were sent.
+    /// The whole datagram, with the bytes as they were sent.
     Datagram(Bytes),
-    /// What it held, and the number of messages begun in all datagrams before it.
+    /// Contents of the datagram, and the number of messages begun in all datagrams before it.
     Manifest(u64, Vec<Content>),
     /// Nothing.
     Expired,
 }
 
-/// The memory of one stream.
+/// Memory of one stream.
 #[derive(Debug)]
 pub struct Ring {
     settings: RingSettings,
     datagrams: DatagramLog,
     manifests: DatagramLog,
-    /// The manifest of one datagram, on its way into its log.
+    /// Buffer for the manifest of one datagram.
     scratch: Vec<u8>,
 }
 
 impl Ring {
-    /// The memory of a stream whose last datagram so far was `high`, and not remembered; 0 for a new stream.
+    /// Creates the memory of a stream whose last datagram so far was `high`, which is not remembered; 0 for a new
+    /// stream.
     pub fn new(settings: RingSettings, high: Dseq) -> Ring {
         let next = high.next().0;
         Ring {
@@ -59,7 +60,7 @@ impl Ring {
         }
     }
 
-    /// A datagram was sealed, before which `before` messages were begun in the stream.
+    /// Adds a sealed datagram, before which `before` messages were begun in the stream.
     ///
     /// # Panics
     /// If its number is not the next one.
@@ -76,24 +77,24 @@ impl Ring {
         self.scratch.clear();
     }
 
-    /// Lets go of what was kept for its time. The cost is that of what leaves.
+    /// Removes expired datagrams and manifests. The cost grows with the number removed.
     pub fn on_tick(&mut self, now: Instant) {
         let time = self.settings.time;
         self.datagrams.expire(now, time);
         self.manifests.expire(now, time.saturating_mul(MANIFEST_TIMES));
     }
 
-    /// The oldest datagram that can be resent; the one after the last if none can.
+    /// Returns the oldest datagram that can be resent; the one after the last if none can.
     pub fn trail(&self) -> Dseq {
         Dseq(self.datagrams.trail())
     }
 
-    /// The oldest datagram whose content is known; the one after the last if there is none.
+    /// Returns the oldest datagram whose content is known; the one after the last if there is none.
     pub fn manifest_trail(&self) -> Dseq {
         Dseq(self.datagrams.trail().min(self.manifests.trail()))
     }
 
-    /// What is left of a datagram.
+    /// Returns the remembered part of a datagram.
     pub fn find(&self, dseq: Dseq) -> RingContent {
         if let Some((_, bytes)) = self.datagrams.find(dseq.0) {
             return RingContent::Datagram(Bytes::copy_from_slice(bytes));
@@ -101,7 +102,8 @@ impl Ring {
         self.contents(dseq).map_or(RingContent::Expired, |(before, contents)| RingContent::Manifest(before, contents))
     }
 
-    /// What a datagram held, and the number of messages begun before it; `None` if that is not known any more.
+    /// Returns the contents of a datagram and the number of messages begun before it; `None` if they are no longer
+    /// known.
     pub fn contents(&self, dseq: Dseq) -> Option<(u64, Vec<Content>)> {
         if let Some((before, bytes)) = self.manifests.find(dseq.0) {
             return Some((before, decode_contents(&Bytes::copy_from_slice(bytes))));
@@ -110,12 +112,12 @@ impl Ring {
         Some((before, contents_of(&Bytes::copy_from_slice(bytes))))
     }
 
-    /// The bytes of memory in use.
+    /// Returns the bytes of memory in use.
     pub fn bytes(&self) -> usize {
         self.datagrams.bytes() + self.manifests.bytes() + self.scratch.capacity()
     }
 
-    /// The limits hold, and both memories are of the same stream.
+    /// Checks the limits, and that both memories are of the same stream.
     pub fn assert_invariants(&self) {
         self.datagrams.assert_invariants();
         self.manifests.assert_invariants();

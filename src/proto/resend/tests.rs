@@ -21,7 +21,7 @@ fn epoch(bits: u64) -> Epoch {
     Epoch::new(bits).expect("not 0")
 }
 
-/// A publisher's stream: the ring under test, and the obviously right twin, a list of all that was sent.
+/// A publisher's stream: the ring under test, and its twin, a list of all sent datagrams.
 struct Stream {
     send: SendStream,
     ring: Ring,
@@ -53,7 +53,7 @@ impl Stream {
         }
     }
 
-    /// So many datagrams of about `bytes` each.
+    /// Creates a stream of `datagrams` datagrams of about `bytes` each.
     fn of(datagrams: usize, bytes: usize, settings: RingSettings) -> Stream {
         let mut stream = Stream::new(None, settings);
         let mut rng = Rng::new(1);
@@ -71,7 +71,7 @@ impl Stream {
         &self.sent[dseq.0 as usize - 1].1
     }
 
-    /// What was in a datagram, read from the datagram itself.
+    /// Returns the contents of a datagram, read from the datagram itself.
     fn contents(&self, dseq: Dseq) -> (u64, Vec<Content>) {
         let (before, bytes) = &self.sent[dseq.0 as usize - 1];
         (*before, contents_of(bytes))
@@ -107,7 +107,7 @@ fn drain(resends: &mut Resends, now: Instant, ring: &Ring) -> Vec<ResendAnswer> 
     std::iter::from_fn(|| resends.poll_answer(now, ring, |_| None)).collect()
 }
 
-/// Each answer as text: whom, and which datagrams.
+/// Returns each answer as text: its receiver and its datagrams.
 fn told(answers: &[ResendAnswer]) -> String {
     let text = |answer: &ResendAnswer| match answer {
         ResendAnswer::Resend { to: ResendTarget::Group, dseq, .. } => format!("group {dseq}"),
@@ -123,7 +123,7 @@ fn told(answers: &[ResendAnswer]) -> String {
     answers.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// One line of a story: at this time in microseconds, this one asks for these ranges; then what is answered.
+/// Runs one line of a story: at this time in microseconds, this requester asks for these ranges. Returns the answers.
 fn ask(resends: &mut Resends, stream: &Stream, micros: u64, from: u64, list: &[(u64, u64)]) -> String {
     resends.on_request(at(micros), epoch(from), &request(list), stream.high());
     told(&drain(resends, at(micros), &stream.ring))
@@ -234,7 +234,7 @@ fn the_first_asker_gets_a_unicast_the_second_makes_it_a_multicast() {
     assert_eq!(ask(&mut resends, &stream, 1_100_000, 0xb, &[(9, 9)]), "b 9", "forgotten after a second");
     assert_eq!(resends.counters().suppressed, 2 + 1 + 1);
     assert!(resends.is_idle());
-    // Two at once.
+    // Two requesters ask at once.
     resends.on_request(at(2_200_000), epoch(0xa), &request(&[(7, 8)]), stream.high());
     resends.on_request(at(2_200_000), epoch(0xb), &request(&[(8, 9)]), stream.high());
     assert!(!resends.is_idle());
@@ -245,7 +245,8 @@ fn the_first_asker_gets_a_unicast_the_second_makes_it_a_multicast() {
     resends.assert_invariants();
 }
 
-/// A loss at the source: everybody asks, each after a while of its own, until it hears an answer.
+/// After a loss at the source every receiver requests the datagram, each after a delay of its own, until it gets an
+/// answer.
 /// Proves: suppress
 #[test]
 fn a_thousand_askers_of_one_datagram_cost_two_resends() {
@@ -293,7 +294,7 @@ fn what_is_gone_is_told_by_manifest_or_as_expired() {
         trail + 1
     );
     assert_eq!(ask(&mut resends, &stream, 0, 0xa, &list), expected);
-    // All content there is, in as few datagrams as it fits.
+    // The requester gets all known contents, in the minimum number of datagrams.
     let all = ResendRequest { manifests_only: true, ..request(&[(manifests, 4000)]) };
     let asked = resends.on_request(at(1), epoch(0xa), &all, stream.high());
     assert_eq!(asked, RequestOutcome { accepted: 4001 - manifests, ..RequestOutcome::default() });
@@ -310,7 +311,7 @@ fn what_is_gone_is_told_by_manifest_or_as_expired() {
     }
     assert_eq!(next, 4001);
     assert!(answers.len() as u64 <= (4001 - manifests).div_ceil(60), "{} manifests", answers.len());
-    // Many ranges of what is gone, as many as fit a datagram.
+    // The requester gets ranges of expired datagrams, up to the limit of a datagram.
     let gaps: Vec<_> = (1..=90).map(|at| (2 * at, 2 * at)).collect();
     resends.on_request(at(2), epoch(0xa), &request(&gaps), stream.high());
     let answers = drain(&mut resends, at(2), &stream.ring);
@@ -361,7 +362,7 @@ fn directed_streams_are_answered_to_their_receiver_alone() {
     assert_eq!(told(&answers), format!("a expired 3-4 {0}-{0}", trail - 1), "the others are under way");
 }
 
-/// The obviously right twin: each number that somebody wants by itself, and every resend ever made.
+/// The twin: each wanted number by itself, and every resend ever made.
 #[derive(Default)]
 struct Twin {
     datagrams: BTreeMap<Epoch, BTreeSet<u64>>,
@@ -406,7 +407,7 @@ impl Twin {
         self.datagrams.iter().filter(|(_, wanted)| wanted.contains(&number)).map(|(from, _)| *from).collect()
     }
 
-    /// Takes the numbers that an answer is about from what was wanted, and checks that it is the right one.
+    /// Removes the numbers of an answer from the wanted ones, and checks that it is the right answer.
     fn on_answer(&mut self, now: Instant, answer: &ResendAnswer, stream: &Stream) {
         let (trail, manifests) = (stream.ring.trail().0, stream.ring.manifest_trail().0);
         match answer {
@@ -428,7 +429,7 @@ impl Twin {
                     }
                 }
                 for (_, wanted) in self.datagrams.iter_mut().chain(&mut self.contents).filter(|(from, _)| {
-                    // Who wants to know the content knows it too.
+                    // A requester of the contents learns them from the datagram, too.
                     *to == ResendTarget::Group || *to == ResendTarget::Member(**from)
                 }) {
                     wanted.remove(&dseq.0);
@@ -541,7 +542,7 @@ fn a_storm_of_requests_stays_within_a_quarter_of_the_live_rate() {
         let rate = if from < 1000 { 1000 } else { 5000 };
         assert!(sent(from, from + 100) <= 100 * rate + 1400, "{from}: {} bytes in 100 ms", sent(from, from + 100));
     }
-    // And it is used: nearly all of it while there is demand.
+    // The budget is used: nearly all of it while there is demand.
     assert!(
         900_000 <= sent(100, 1000) * 10 / 9 && 4_300_000 <= sent(2050, 3000),
         "{} {}",
@@ -568,7 +569,7 @@ fn answers_without_live_data_keep_the_resend_rate() {
     }
 }
 
-/// 63 members each ask for a part of the history of their own, or all for all of it; one more asks for little.
+/// 63 members each request a part of the history of their own, or all request all of it; one more requests little.
 /// Proves: W114, budget
 #[test]
 fn who_wants_much_does_not_delay_who_wants_little() {
@@ -620,7 +621,7 @@ fn absurd_requests_cost_what_they_have_bytes() {
     assert_eq!(asked, RequestOutcome { accepted: 3000, beyond_high: 1, ..RequestOutcome::default() });
     let asked = resends.on_request(at(0), epoch(2), &request(&[(1 << 40, 1 << 62)]), high);
     assert_eq!(asked, RequestOutcome { beyond_high: 1, ..RequestOutcome::default() });
-    // Thousands of ranges: what is beyond the limit is refused, the oldest is kept.
+    // Of thousands of ranges, those beyond the limit are refused, and the oldest are kept.
     let odd: Vec<_> = (0..1500).map(|at| (2 * at + 1, 2 * at + 1)).collect();
     resends.on_request(at(0), epoch(3), &request(&odd[200..]), high);
     let asked = resends.on_request(at(0), epoch(3), &request(&odd[..200]), high);
@@ -645,7 +646,7 @@ fn absurd_requests_cost_what_they_have_bytes() {
     assert_eq!(told(&drain(&mut resends, at(400_000_000), &stream.ring)), "1 expired 1-3000");
 }
 
-/// Numbers that lie far apart, resent one by one from the middle of others' ranges, divide these.
+/// Resends of distant numbers from the middle of others' ranges split these ranges.
 #[test]
 fn no_play_of_requests_makes_what_is_kept_grow() {
     let stream = Stream::of(9000, 72, FAR);
@@ -696,7 +697,7 @@ fn floods_of_requests_are_refused_and_counted() {
     assert_eq!(looked_at as u64, REQUESTS_BURST + 99, "in 0.1 s");
     assert_eq!(resends.counters().requests_refused, 100_000 - looked_at as u64);
     assert!(resends.counters().bytes <= BURST_BYTES + 1);
-    // Others are heard all the same, up to the limit on requesters.
+    // Other requesters are still served, up to the limit on requesters.
     assert_eq!(resends.on_request(at(100_000), epoch(2), &request(&[(7, 7)]), stream.high()).accepted, 1);
     let refused = resends.on_request(at(100_000), epoch(3), &request(&[(7, 9)]), stream.high());
     assert_eq!(refused, RequestOutcome { refused: 3, ..RequestOutcome::default() });
@@ -727,7 +728,7 @@ fn requester_gets_no_more_than_it_can_miss() {
     resends.on_sent(at(20_000_000), 50_000);
     let bytes = flood(&mut resends, 1, 20_000_000);
     assert!((198_000..=202_000).contains(&bytes), "{bytes} after 50,000 more");
-    // What others used up is no matter.
+    // The credit that others used up makes no difference.
     assert!(LIVE < flood(&mut resends, 2, 40_000_000));
     resends.assert_invariants();
 }

@@ -1,13 +1,13 @@
 //! The publication and the subscription window: the last number of each stream, bounded by size and time (seed 002).
 //!
-//! A window has two generations. When the current one is larger than `bytes` (or an entry was refused) and at least
-//! `time` old, a rotation makes it the previous one, and what was the previous one before leaves. Use of an entry moves it into the current
-//! generation, so only entries that were idle for at least `time` ever leave (reliability.md A8, R11). Those that have to
-//! leave do so a few at a time with each call of `rotate_if_due`, so that no rotation of a large window stops
-//! the peer; an entry that is used before its turn stays.
+//! A window has two generations. A rotation is due when the current one is larger than `bytes` (or an entry was
+//! refused) and at least `time` old. It makes the current generation the previous one, and evicts the entries of the
+//! previous one. Use of an entry moves it into the current generation, so only entries that were idle for at least
+//! `time` are evicted (reliability.md A8, R11). Each call of `rotate_if_due` evicts a limited number of entries, so
+//! that no rotation of a large window stops the peer. An entry that is used before its turn stays.
 //!
-//! `bytes_max` is a hard limit: beyond it no new entry is made, while those that exist go on. No loss is missed for it,
-//! because detection lives in the datagrams (R9).
+//! `bytes_max` is a hard limit: beyond it no new entry is made, while existing ones remain. No loss is missed because
+//! of it, because detection relies on the datagrams (R9).
 
 mod table;
 
@@ -25,46 +25,46 @@ use std::collections::BTreeSet;
 use std::mem::size_of;
 use table::{EntryIndex, Sweep, WindowEntry, WindowTable};
 
-/// The least number of entries that one call of `rotate_if_due` looks at while a rotation is under way.
+/// Minimum number of entries that one call of `rotate_if_due` visits during a rotation.
 const SWEEP_STEPS: usize = 2048;
-/// The most calls of `rotate_if_due` that one rotation takes.
+/// Maximum number of calls of `rotate_if_due` that one rotation takes.
 const SWEEP_CALLS: usize = 64;
 
-/// What to write into a message that is to be published.
+/// Numbering of a message to be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbering {
-    /// A number of its own.
+    /// A sequence number of its own.
     Numbered {
         /// The number.
         seq: Seq,
         /// The offset in the subject's history, modulo 2^32 (seed 000). A subject that is new, or comes back after it
         /// left the window, starts at a random one; a full frame does not interrupt the counting.
         offset: u32,
-        /// With the first message of a frame: its date and the offset in the history.
+        /// Date of the frame and offset in the history, with the first message of a frame.
         stamp: Option<Stamp>,
-        /// The last number of the frame before, if the count ran over.
+        /// Last number of the frame before, if the count overflowed.
         chain: Option<Seq>,
     },
-    /// No memory is left for another subject: the message goes out without a number (R9).
+    /// No memory is left for another subject: the message is sent without a number (R9).
     Unnumbered,
-    /// No frame is left (after 2116, or after the clock was there): the peer must begin a new epoch (R10).
+    /// No frame is left (after 2116, or after the clock reached that time): the peer must begin a new epoch (R10).
     FramesExhausted,
 }
 
-/// The last number of each subject that this peer publishes, and the frames of new ones.
+/// Last number of each subject that this peer publishes, and the frames of new ones.
 pub struct PubWindow {
     streams: RotatingTable<PubEntry>,
     frame_messages_max: u64,
-    /// The highest frame of all entries that have left in this epoch.
+    /// Highest frame of all entries that were evicted in this epoch.
     floor: Option<Frame>,
-    /// Where the subject numbered last stands, unless it was new; until the next rotation.
+    /// Index of the subject numbered last, unless it was new; valid until the next rotation.
     numbered: Option<EntryIndex>,
     mutants: Mutants,
 }
 
 impl PubWindow {
-    /// An empty window. A frame holds `frame_messages_max` messages, at least 1 and at most 2^35 - 1; `seed` makes
-    /// the hash unpredictable.
+    /// Creates an empty window. A frame holds `frame_messages_max` messages, at least 1 and at most 2^35 - 1; `seed`
+    /// makes the hash unpredictable.
     pub fn new(settings: WindowSettings, frame_messages_max: u64, seed: u64) -> PubWindow {
         let frame_messages_max = frame_messages_max.clamp(1, COUNT_MAX);
         PubWindow {
@@ -76,13 +76,13 @@ impl PubWindow {
         }
     }
 
-    /// The same window with a deliberate mistake, for the tests of the simulator's oracle.
+    /// Returns the same window with a deliberate mistake, for the tests of the simulator's oracle.
     pub fn mutated(self, mutants: Mutants) -> PubWindow {
         PubWindow { mutants, ..self }
     }
 
-    /// Gives the next number of `subject`. A clock that is set back never lowers one: a new frame comes after every
-    /// frame that has left the window (R10).
+    /// Returns the next number of `subject`. A clock that is set back never lowers a number: a new frame follows every
+    /// frame that was evicted from the window (R10).
     pub fn number<'a>(&mut self, subject: impl Into<SubjectRunKey<'a>>, now: ClockReading, rng: &mut Rng) -> Numbering {
         let key = subject.into();
         let stamp = |frame: Frame, offset| Stamp { time: now.wall.max(frame.start()), offset };
@@ -96,7 +96,7 @@ impl PubWindow {
             }
             let clock = Frame::at(now.wall);
             // Rule: frame
-            // The next frame says which number it continues.
+            // The first message of the next frame names the number that it continues.
             let Some(next) = last.frame().next() else { return Numbering::FramesExhausted };
             let frame = clock.max(next);
             entry.last = frame.first();
@@ -106,7 +106,7 @@ impl PubWindow {
             return Numbering::Numbered { seq, offset, stamp: Some(stamp(frame, offset)), chain: Some(last) };
         }
         // Rule: frame
-        // Above the floor, so that nothing that is new looks repeated.
+        // The frame is above the floor, so that no new message looks repeated.
         let clock = Frame::at(now.wall);
         let frame = match self.floor.map(Frame::next) {
             None => clock,
@@ -123,25 +123,25 @@ impl PubWindow {
         Numbering::Numbered { seq, offset, stamp: Some(stamp(frame, offset)), chain: None }
     }
 
-    /// What was noted for the subject numbered last. Where that lies is for whoever noted it to check.
+    /// Returns the note of the subject numbered last. Its author must check that it still applies.
     pub fn noted(&mut self) -> Option<u32> {
         let [a, b, c] = self.streams.table.entry_mut(self.numbered?).note;
         ([a, b, c] != NO_NOTE).then_some(u32::from_le_bytes([a, b, c, 0]))
     }
 
-    /// Notes a number of 24 bits for the subject numbered last; one that is larger, or for a new subject, is not kept.
+    /// Notes a number of 24 bits for the subject numbered last. A larger number, or one for a new subject, is not kept.
     pub fn note(&mut self, number: u32) {
         if let ([a, b, c, 0], Some(place)) = (number.to_le_bytes(), self.numbered) {
             self.streams.table.entry_mut(place).note = [a, b, c];
         }
     }
 
-    /// How many messages may follow one with this number in its frame.
+    /// Returns the number of messages that may follow one with this number in its frame.
     pub fn room_after(&self, seq: Seq) -> u64 {
         self.frame_messages_max.saturating_sub(seq.count())
     }
 
-    /// Takes `count` numbers that follow the last one of the subject, of those for which there is room in its frame.
+    /// Advances the subject by `count` numbers, for which its frame must have room.
     ///
     /// # Panics
     /// If the subject has no number yet, or there is no room.
@@ -150,61 +150,61 @@ impl PubWindow {
         entry.last = entry.last.forward(count).expect("there is room in the frame");
     }
 
-    /// Rotates if size and time ask for it, and lets a limited number of idle entries leave. To be called once
-    /// per turn of the loop; costs nothing when there is nothing to do.
+    /// Starts a due rotation, and evicts a limited number of idle entries. The peer calls it once per turn of the loop;
+    /// it costs nothing when nothing is due.
     pub fn rotate_if_due(&mut self, now: Instant) {
         let floor = &mut self.floor;
         self.numbered = None;
         self.streams.rotate_if_due(now, |entry| *floor = (*floor).max(Some(entry.last.frame())));
     }
 
-    /// Size and history of the window.
+    /// Returns the size and the history of the window.
     pub fn row(&self) -> WindowRow {
         self.streams.row()
     }
 
-    /// All subjects with the last number given, in no particular order, which yet is the same in each run.
+    /// Returns all subjects with their last numbers. The order is arbitrary, yet the same in each run.
     pub fn iter(&self) -> impl Iterator<Item = (Subject, Seq)> {
         self.streams.table.iter().map(|(text, entry)| (subject_of(text), entry.last))
     }
 }
 
-/// What loss accounting keeps of one stream.
+/// Loss accounting state of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubEntry {
-    /// The last number received.
+    /// Last number received.
     pub last: Seq,
-    /// The datagram it came in.
+    /// Datagram that held it.
     pub dseq: Dseq,
-    /// When.
+    /// Time of its arrival.
     pub at: Instant,
-    /// The offset of the first message of its frame in the publisher's history; `None` if that was not told.
+    /// Offset of the first message of its frame in the publisher's history; `None` if that is unknown.
     pub offset: Option<u32>,
 }
 
-/// Where an entry of the subscription window stands.
+/// Index of an entry of the subscription window.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamIndex(EntryIndex);
 
-/// The last number received of each (publisher, subject).
+/// Last number received of each (publisher, subject).
 pub struct SubWindow {
     streams: RotatingTable<SubSlot>,
 }
 
 impl SubWindow {
-    /// An empty window; `seed` makes the hash unpredictable.
+    /// Creates an empty window; `seed` makes the hash unpredictable.
     pub fn new(settings: WindowSettings, seed: u64) -> SubWindow {
         SubWindow { streams: RotatingTable::new(settings, seed) }
     }
 
-    /// Where the entry of a stream stands, until one leaves. Several that are sought one after the other are waited for together:
-    /// none depends on what another finds in memory.
+    /// Returns the index of a stream's entry, valid until the next eviction. Consecutive look-ups overlap their memory
+    /// accesses, because none depends on the result of another.
     pub fn seek(&mut self, publisher: u32, subject: &Subject) -> Option<StreamIndex> {
         self.streams.seek(publisher, subject.as_bytes()).map(StreamIndex)
     }
 
-    /// The entry of a stream and where it stands, if there is one; it then stays for another `time` at least. `sought` is where it
-    /// was found before, if it was.
+    /// Returns the entry of a stream and its index, if there is one, and keeps it for at least another `time`. `sought`
+    /// is its index from an earlier look-up, if there was one.
     pub fn find(
         &mut self,
         publisher: u32,
@@ -221,12 +221,12 @@ impl SubWindow {
         Some((StreamIndex(place), self.streams.table.entry_mut(place).entry))
     }
 
-    /// Replaces an entry that was found, since when nothing was called but this.
+    /// Replaces a found entry. The caller makes no other call in between.
     pub fn renew(&mut self, place: StreamIndex, entry: SubEntry) {
         self.streams.table.entry_mut(place.0).entry = entry;
     }
 
-    /// Adds an entry, or replaces the one that is there. False, and nothing done, if the hard limit allows no new one.
+    /// Adds or replaces an entry. Returns false without a change if the hard limit allows no new one.
     pub fn insert(&mut self, publisher: u32, subject: &Subject, entry: SubEntry) -> bool {
         if let Some(slot) = self.streams.touch(publisher, subject.into()) {
             slot.entry = entry;
@@ -235,10 +235,10 @@ impl SubWindow {
         self.streams.insert(subject.as_bytes(), SubSlot { entry, publisher, generation: 0 })
     }
 
-    /// Rotates if size and time ask for it, and lets a limited number of idle entries leave. To be called once
-    /// per turn of the loop; costs nothing when there is nothing to do.
+    /// Starts a due rotation, and evicts a limited number of idle entries. The peer calls it once per turn of the loop;
+    /// it costs nothing when nothing is due.
     ///
-    /// Gives the publishers whose entries left in this very call, ascending, each once.
+    /// Returns the publishers of the entries evicted in this very call, ascending, each once.
     pub fn rotate_if_due(&mut self, now: Instant) -> Vec<u32> {
         let mut publishers = BTreeSet::new();
         self.streams.rotate_if_due(now, |slot| {
@@ -247,34 +247,34 @@ impl SubWindow {
         publishers.into_iter().collect()
     }
 
-    /// Size and history of the window.
+    /// Returns the size and the history of the window.
     pub fn row(&self) -> WindowRow {
         self.streams.row()
     }
 
-    /// All streams, in no particular order, which yet is the same in each run.
+    /// Returns all streams. The order is arbitrary, yet the same in each run.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Subject, SubEntry)> {
         self.streams.table.iter().map(|(text, slot)| (slot.publisher, subject_of(text), slot.entry))
     }
 }
 
-/// The publisher in the keys of the publication window.
+/// Publisher in the keys of the publication window.
 const OWN: u32 = 0;
 
 #[derive(Clone, Copy)]
 struct PubEntry {
     last: Seq,
-    /// The offset of the first message of the current frame.
+    /// Offset of the first message of the current frame.
     offset: u32,
     generation: u8,
-    /// What somebody else wants to find again with the subject; `NO_NOTE` if nobody does.
+    /// Note that a user of the window attached to the subject; `NO_NOTE` if there is none.
     note: [u8; 3],
 }
 
 const NO_NOTE: [u8; 3] = [0xff; 3];
 
 impl PubEntry {
-    /// The offset of the last message; modulo 2^32, as are the counts of messages that are cut here.
+    /// Returns the offset of the last message modulo 2^32, like the truncated message counts.
     fn offset_last(&self) -> u32 {
         self.offset.wrapping_add((self.last.count() - 1) as u32)
     }
@@ -287,7 +287,7 @@ struct SubSlot {
     generation: u8,
 }
 
-// The limits of 48 and 128 bytes beyond the subject's bytes rest on these.
+// The limits of 48 and 128 bytes beyond the subject's bytes depend on these sizes.
 const _: () = assert!(size_of::<PubEntry>() == 16 && size_of::<SubSlot>() == 40);
 
 impl WindowEntry for PubEntry {
@@ -318,41 +318,41 @@ impl WindowEntry for SubSlot {
     }
 }
 
-/// The entry used last.
+/// Entry used last.
 #[derive(Clone, Copy)]
 struct RecentEntry {
     place: EntryIndex,
-    /// The streak it was used for; streaks are of one publisher.
+    /// Subject run that it was used for; subject runs are of one publisher.
     subject_run: Option<u64>,
 }
 
-/// Whether entries are looked up in the order in which they were added, as they are for who publishes on its subjects in turn.
-/// Then the next one is known before its hash is.
+/// Tracker of look-ups in the order in which entries were added, as by a publisher that uses its subjects in turn. The
+/// next entry is then known before its hash is.
 #[derive(Clone, Copy, Default)]
 struct LookupOrder {
-    /// The one found last.
+    /// Entry found last.
     last: Option<EntryIndex>,
-    /// Whether it stood behind the one before.
+    /// True if it directly followed the one before.
     holds: bool,
 }
 
 /// A table with two generations.
 struct RotatingTable<E> {
     table: WindowTable<E>,
-    /// Where the entry used last stood: often it is the next one, too.
+    /// Index of the entry used last, which is often used next, too.
     recent: Option<RecentEntry>,
     order: LookupOrder,
     settings: WindowSettings,
-    /// The current generation; the one before it is the previous one. Counts modulo 256.
+    /// Number of the current generation, modulo 256; its predecessor is the previous generation.
     generation: u8,
     /// Bytes of the entries in the current generation.
     current_bytes: usize,
-    /// Whether the hard limit has refused an entry since the last rotation: the previous generation may hold so much
+    /// True if the hard limit has refused an entry since the last rotation. The previous generation may be so large
     /// that the current one can never reach its size.
     refused: bool,
-    /// When the window last rotated, or when it was first asked to.
+    /// Time of the last rotation, or of the first call.
     rotated: Option<Instant>,
-    /// The rotation under way, and how many entries each call looks at.
+    /// Rotation in progress, and the number of entries that each call visits.
     sweep: Option<(Sweep, usize)>,
     rotations: u64,
     evicted: u64,
@@ -375,13 +375,13 @@ impl<E: WindowEntry> RotatingTable<E> {
         }
     }
 
-    /// The entry, moved into the current generation.
+    /// Returns the entry, moved into the current generation.
     fn touch(&mut self, publisher: u32, key: SubjectRunKey<'_>) -> Option<&mut E> {
         let place = self.place(publisher, key)?;
         Some(self.table.entry_mut(place))
     }
 
-    /// Where the entry stands, moved into the current generation; until the next rotation.
+    /// Returns the index of the entry, moved into the current generation; valid until the next rotation.
     fn place(&mut self, publisher: u32, key: SubjectRunKey<'_>) -> Option<EntryIndex> {
         let (text, subject_run) = (key.text(), key.subject_run());
         let recent = match self.recent {
@@ -402,7 +402,7 @@ impl<E: WindowEntry> RotatingTable<E> {
         }
     }
 
-    /// Where the entry stands; it stays in its generation.
+    /// Returns the index of the entry, which stays in its generation.
     fn seek(&mut self, publisher: u32, text: &[u8]) -> Option<EntryIndex> {
         let next = self.order.last.and_then(EntryIndex::next);
         let is_next = |place: &EntryIndex| self.order.holds && self.table.is_at(*place, publisher, text);
@@ -444,7 +444,7 @@ impl<E: WindowEntry> RotatingTable<E> {
         let more = self.table.sweep(sweep, *steps, |entry| {
             let leaves = !kept.contains(&entry.generation());
             if leaves {
-                // What stays may move.
+                // Remaining entries may move.
                 *recent = None;
                 *evicted += 1;
                 left(entry);

@@ -1,45 +1,45 @@
 //! The compact table under both windows: (publisher, subject) to a small entry.
 //!
-//! Entries of subjects of like length stand together in a *class*, densely, in small chunks: a removed entry is
-//! replaced by the last one of its class, so there are no holes, no free lists and nothing to compact. An index of four
-//! bytes an entry leads from the hash to the place. The index is cut into shards that grow one at a time: growing
-//! moves a sixty-fourth of the entries at once, and needs that much memory twice.
+//! Entries with subjects of similar length form a *class*, densely, in small chunks. The last entry of a class replaces
+//! a removed one, so there are no holes, no free lists and no compaction. An index of four bytes per entry maps the
+//! hash to the location. The index is cut into shards that grow one at a time: growth moves a sixty-fourth of the
+//! entries at once, and needs that memory twice.
 //!
-//! Removing all entries that fulfil a condition goes in steps, see [`WindowTable::sweep`].
+//! Removal of all entries that meet a condition proceeds in steps, see [`WindowTable::sweep`].
 
 use foldhash::quality::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 use std::mem::size_of;
 
-/// Shards of the index: bounds the longest pause for growth to 1/64 of the entries.
+/// Number of shards of the index; it bounds the longest pause for growth to 1/64 of the entries.
 const SHARDS: usize = 64;
-/// Subject bytes are stored with their length in multiples of this many bytes; larger ones waste more on padding,
-/// smaller ones more on half-empty chunks.
+/// Granularity in bytes of the stored length of subjects. Larger values waste more on padding, smaller ones more on
+/// half-empty chunks.
 const GRAIN: usize = 8;
 /// Classes by subject length: 0..=7 bytes, 8..=15, …, 248..=255.
 const CLASSES: usize = 256 / GRAIN;
-/// Entries in a chunk: what the table grows by.
+/// Number of entries in a chunk, the unit of growth.
 const CHUNK: usize = 32;
-/// Bits of a [`EntryIndex`] that count within the class; the others name the class.
+/// Bits of an [`EntryIndex`] that count within the class; the others name the class.
 const SLOT_BITS: u32 = 27;
-/// About what an entry needs in the index: five bytes at a load between 7/16 and 7/8.
+/// Approximate bytes of an entry in the index: five bytes at a load between 7/16 and 7/8.
 const INDEX_BYTES: usize = 9;
 
 const _: () = assert!(CLASSES <= 1 << (32 - SLOT_BITS));
 const _: () = assert!(crate::subject::SUBJECT_BYTES_MAX / GRAIN < CLASSES);
 
-/// What the windows keep of a subject.
+/// Entry of a subject in a window.
 pub(super) trait WindowEntry: Copy {
-    /// The publisher, which is part of the key.
+    /// Returns the publisher, which is part of the key.
     fn publisher(&self) -> u32;
-    /// The generation of the window that the entry was last used in.
+    /// Returns the generation of the window in which the entry was last used.
     fn generation(&self) -> u8;
-    /// Notes the generation.
+    /// Sets the generation.
     fn enter(&mut self, generation: u8);
 }
 
-/// Where an entry stands; valid until the next removal.
+/// Index of an entry; valid until the next removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryIndex(u32);
 
@@ -48,7 +48,7 @@ impl EntryIndex {
         EntryIndex((class << SLOT_BITS | slot) as u32)
     }
 
-    /// The one behind it in its class: there stands what was added after it, unless entries have left.
+    /// Returns the next index in the class. Its entry was added after this one, unless entries were removed.
     pub fn next(self) -> Option<EntryIndex> {
         let slot = self.slot() + 1;
         (slot < 1 << SLOT_BITS).then(|| EntryIndex::new(self.class(), slot))
@@ -63,26 +63,26 @@ impl EntryIndex {
     }
 }
 
-/// Entries in slots; the texts beside them, each with its length in front, padded to the stride of the class.
+/// Entries in slots. The texts are stored beside them, each after its length, padded to the stride of the class.
 struct EntryChunk<E> {
     entries: Box<[E]>,
     texts: Box<[u8]>,
 }
 
 struct LengthClass<E> {
-    /// Entries in use; all in front.
+    /// Number of entries in use; all are in front.
     len: usize,
     chunks: Vec<EntryChunk<E>>,
 }
 
-/// How far a [`WindowTable::sweep`] has come.
+/// Progress of a [`WindowTable::sweep`].
 pub(super) struct Sweep {
     class: usize,
-    /// Slots of the class that are not yet looked at: those below this number.
+    /// Number of slots of the class not visited yet, from the front.
     left: usize,
 }
 
-/// See the head of this file.
+/// Table described at the head of this file.
 pub(super) struct WindowTable<E> {
     hasher: FixedState,
     shards: Box<[HashTable<EntryIndex>]>,
@@ -94,8 +94,8 @@ pub(super) struct WindowTable<E> {
 }
 
 impl<E: WindowEntry> WindowTable<E> {
-    /// An empty table that never allocates more than `bytes_max` bytes for its entries. `seed` makes the places
-    /// in the index unpredictable for whoever chooses the subjects.
+    /// Creates an empty table that never allocates more than `bytes_max` bytes for its entries. `seed` makes the
+    /// locations in the index unpredictable for those that choose the subjects.
     pub fn new(bytes_max: usize, seed: u64) -> WindowTable<E> {
         WindowTable {
             hasher: FixedState::with_seed(seed),
@@ -107,22 +107,22 @@ impl<E: WindowEntry> WindowTable<E> {
         }
     }
 
-    /// Entries in the table.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes allocated for entries, texts and index: what grows with the entries. The empty table needs 4 KiB beside.
+    /// Returns the bytes allocated for entries, texts and index. The empty table needs a further 4 KiB.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// About the bytes that one entry needs.
+    /// Returns the approximate bytes that one entry needs.
     pub fn entry_bytes(text: &[u8]) -> usize {
         size_of::<E>() + stride(class_of(text)) + INDEX_BYTES
     }
 
-    /// Where the entry of (`publisher`, `text`) stands, whose hash this is.
+    /// Returns the index of the entry of (`publisher`, `text`), whose hash is `hash`.
     pub fn find(&self, hash: u64, publisher: u32, text: &[u8]) -> Option<EntryIndex> {
         let class = class_of(text);
         self.shards[shard_of(hash)]
@@ -135,7 +135,7 @@ impl<E: WindowEntry> WindowTable<E> {
             .copied()
     }
 
-    /// Whether the entry of (`publisher`, `text`) stands at `place`, which may be of any time.
+    /// Returns whether the entry of (`publisher`, `text`) is at `place`, which may be outdated.
     pub fn is_at(&self, place: EntryIndex, publisher: u32, text: &[u8]) -> bool {
         place.slot() < self.classes[place.class()].len && {
             let (entry, found) = self.at(place);
@@ -143,16 +143,17 @@ impl<E: WindowEntry> WindowTable<E> {
         }
     }
 
-    /// The entry at `place`.
+    /// Returns the entry at `place`.
     pub fn entry_mut(&mut self, place: EntryIndex) -> &mut E {
         &mut self.classes[place.class()].chunks[place.slot() / CHUNK].entries[place.slot() % CHUNK]
     }
 
-    /// Adds an entry that is not in the table yet, whose hash this is. False, and nothing done, if the limit does not allow it.
+    /// Adds an entry with this hash that is not in the table yet. Returns false without a change if the limit does not
+    /// allow it.
     pub fn insert(&mut self, hash: u64, text: &[u8], entry: E) -> bool {
         let class = class_of(text);
         let shard = &mut self.shards[shard_of(hash)];
-        // While the index grows, the old and the new one exist side by side.
+        // While the index grows, the old and the new one exist together.
         let index_bytes = if shard.len() < shard.capacity() { 0 } else { (2 * shard.allocation_size()).max(64) };
         let slot = self.classes[class].len;
         let chunk_bytes = self.classes[class].growth(class);
@@ -169,14 +170,13 @@ impl<E: WindowEntry> WindowTable<E> {
         true
     }
 
-    /// Starts to look at all entries.
+    /// Starts a sweep of all entries.
     pub fn start_sweep(&self) -> Sweep {
         Sweep { class: 0, left: self.classes[0].len }
     }
 
-    /// Looks at up to `steps` further entries, in a fixed order, and removes those for which `leaves` is true.
-    /// False when all entries that stood in the table at the start have been looked at; entries that were added since
-    /// may be passed over.
+    /// Visits up to `steps` further entries, in a fixed order, and removes those for which `leaves` is true. Returns
+    /// false when all entries present at the start have been visited; it may skip entries that were added since.
     pub fn sweep(&mut self, sweep: &mut Sweep, steps: usize, mut leaves: impl FnMut(&E) -> bool) -> bool {
         for _ in 0..steps {
             while sweep.left == 0 {
@@ -186,7 +186,7 @@ impl<E: WindowEntry> WindowTable<E> {
                 sweep.class += 1;
                 sweep.left = self.classes[sweep.class].len;
             }
-            // From the back: what moves into a hole has already been looked at.
+            // The sweep goes from back to front, so an entry that moves into a hole was already visited.
             sweep.left -= 1;
             let place = EntryIndex::new(sweep.class, sweep.left);
             if leaves(self.at(place).0) {
@@ -196,7 +196,7 @@ impl<E: WindowEntry> WindowTable<E> {
         true
     }
 
-    /// All entries with their texts, in an order that depends only on what was done to the table.
+    /// Returns all entries with their texts, in an order that depends only on the operations on the table.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &E)> {
         self.classes.iter().enumerate().flat_map(move |(class, content)| {
             (0..content.len).map(move |slot| {
@@ -235,7 +235,7 @@ impl<E: WindowEntry> WindowTable<E> {
         at(&self.classes, place)
     }
 
-    /// The hash that the other functions want.
+    /// Returns the hash that the other functions expect.
     pub fn hash(&self, publisher: u32, text: &[u8]) -> u64 {
         self.hasher.hash_one((publisher, text))
     }
@@ -246,7 +246,7 @@ impl<E: WindowEntry> WindowTable<E> {
 }
 
 impl<E: WindowEntry> LengthClass<E> {
-    /// Bytes that one more entry will allocate.
+    /// Returns the bytes that one more entry will allocate.
     fn growth(&self, class: usize) -> usize {
         if self.len < self.chunks.len() * CHUNK {
             return 0;
@@ -255,12 +255,12 @@ impl<E: WindowEntry> LengthClass<E> {
         chunk_bytes::<E>(class) + list * size_of::<EntryChunk<E>>()
     }
 
-    /// The number of chunks to make room for next: an eighth more, so that little is unused.
+    /// Returns the next number of chunks to reserve: an eighth more, so that little is unused.
     fn chunks_next(&self) -> usize {
         self.chunks.len() + self.chunks.len() / 8 + 1
     }
 
-    /// Appends an entry; gives the bytes allocated.
+    /// Appends an entry; returns the bytes allocated.
     fn push(&mut self, class: usize, text: &[u8], entry: E) -> usize {
         let mut bytes = 0;
         if self.len == self.chunks.len() * CHUNK {
@@ -281,7 +281,7 @@ impl<E: WindowEntry> LengthClass<E> {
         bytes
     }
 
-    /// Moves the last entry into `slot`; gives the bytes freed.
+    /// Moves the last entry into `slot`; returns the bytes freed.
     fn swap_remove(&mut self, class: usize, slot: usize) -> usize {
         let (last, stride) = (self.len - 1, stride(class));
         if slot != last {
@@ -308,7 +308,7 @@ fn class_of(text: &[u8]) -> usize {
     text.len() / GRAIN
 }
 
-/// Bytes of a text with its length and its padding.
+/// Returns the bytes of a text with its length and its padding.
 fn stride(class: usize) -> usize {
     (class + 1) * GRAIN
 }
@@ -317,7 +317,8 @@ fn chunk_bytes<E>(class: usize) -> usize {
     CHUNK * (size_of::<E>() + stride(class))
 }
 
-/// From bits that the shard's own table does not use: it takes the lowest for the bucket and the highest seven as tag.
+/// Returns the shard of a hash. It uses bits that the shard's own table does not: that takes the lowest for the bucket
+/// and the highest seven as tag.
 fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }

@@ -23,9 +23,10 @@ fn subject(text: &str) -> Subject {
     text.parse().unwrap()
 }
 
-/// Tells a story line by line: `<instant s> <wall s> <subject>` numbers a message and compares with what follows `=>`:
-/// `frame/count`, then `@time` of a stamp in frames or seconds, then `+n` for the offset from the first one drawn, then
-/// `<chain`. The offset of each message must be that of the one before plus one, from the one of a stamp. `<instant s> rotate` asks for a rotation.
+/// Runs a story line by line. `<instant s> <wall s> <subject>` numbers a message and compares the result with the text
+/// after `=>`: `frame/count`, then `@time` of a stamp in frames or seconds, then `+n` for the offset from the first one
+/// drawn, then `<chain`. The offset of each message must be that of the one before plus one, from the one of a stamp.
+/// `<instant s> rotate` requests a rotation.
 fn check(bytes: usize, bytes_max: usize, frame_messages_max: u64, story: &str) {
     let mut window = PubWindow::new(settings(bytes, bytes_max), frame_messages_max, 7);
     let mut rng = Rng::new(7);
@@ -88,7 +89,7 @@ fn the_first_message_of_a_subject_is_dated_and_the_next_ones_follow() {
     );
 }
 
-/// R10: a full frame is followed by a later one that names the number it continues, and the offset goes on.
+/// R10: a full frame is followed by a later one that names the number it continues, and the offset continues.
 /// Proves: W40, W91
 #[test]
 fn the_count_runs_over_into_a_chained_frame() {
@@ -181,7 +182,7 @@ fn the_last_frame_is_used_and_then_none_is_left() {
     "
         ),
     );
-    // Once a subject of the last frame has left, no new subject can be numbered; those that live go on.
+    // Once a subject of the last frame has left, no new subject can be numbered; existing ones continue.
     check(
         0,
         1 << 20,
@@ -201,7 +202,7 @@ fn the_last_frame_is_used_and_then_none_is_left() {
     );
 }
 
-/// R11: an entry that is used within each `time` never leaves, whatever the size; one that is not leaves.
+/// R11: an entry that is used within each `time` never leaves, whatever the size; an entry that is not used leaves.
 /// Proves: W42, evict
 #[test]
 fn only_idle_entries_leave() {
@@ -221,7 +222,7 @@ fn only_idle_entries_leave() {
     assert_eq!((row.subjects, row.rotations, row.evicted), (1, 19, 1));
 }
 
-/// A8: beyond the hard limit there are no new entries, those that exist go on, and idle ones make room even if the
+/// A8: beyond the hard limit there are no new entries, existing ones continue, and idle ones make room even if the
 /// current generation stays small.
 /// Proves: W43
 #[test]
@@ -252,7 +253,8 @@ fn beyond_the_hard_limit_new_subjects_go_unnumbered_until_idle_ones_leave() {
     assert!(matches!(number(&mut window, first_refused, 21), Numbering::Numbered { stamp: Some(_), .. }));
 }
 
-/// Whether a subject that is published once is still in the window after this time, in which another one is published.
+/// Returns whether a subject that is published once is still in the window after this time, in which another one is
+/// published.
 fn keeps_idle_published_subject(settings: WindowSettings, secs: u64) -> bool {
     let (mut window, mut rng) = (PubWindow::new(settings, u64::MAX, 1), Rng::new(1));
     window.rotate_if_due(Instant::ZERO);
@@ -264,7 +266,8 @@ fn keeps_idle_published_subject(settings: WindowSettings, secs: u64) -> bool {
     window.iter().any(|(name, _)| name == subject("idle"))
 }
 
-/// Whether a subject that is received once is still in the window after this time, in which another one is received.
+/// Returns whether a subject that is received once is still in the window after this time, in which another one is
+/// received.
 fn keeps_idle_subscribed_subject(settings: WindowSettings, secs: u64) -> bool {
     let mut window = SubWindow::new(settings, 1);
     window.rotate_if_due(Instant::ZERO);
@@ -383,7 +386,7 @@ fn the_publication_window_is_its_twin() {
                 (Numbering::Unnumbered, None) => {}
                 (numbering, known) => panic!("{context}: {numbering:?} where the twin has {known:?}"),
             }
-            // What is noted for a subject stays with it; for a new one nothing is.
+            // The note of a subject stays with it; a new subject has none.
             let note = known.and_then(|_| notes.get(&name).copied());
             assert_eq!(window.noted(), note, "{context}");
             window.note([step, 1 << 24][step as usize % 2]);

@@ -1,4 +1,4 @@
-//! Reports of losses against what the oracle knows (O2, O3, O5, O6, O8).
+//! Checks reports of losses against the oracle's knowledge (O2, O3, O5, O6, O8).
 
 use super::StreamChecker;
 use crate::message::{Count, Loss, Reason};
@@ -17,7 +17,7 @@ impl StreamChecker<'_> {
         let missing = range.len() as u64;
         let fits = match count {
             Count::Exact(exact) => exact == missing,
-            // One that came later than the last message before may be owed none of them.
+            // A subscription that began after the last message before may be owed none of them.
             Count::Between { max, .. } => missing <= max,
         };
         if !fits {
@@ -34,10 +34,10 @@ impl StreamChecker<'_> {
             self.on_lost_to(sub, subject, range, count, loss.reason);
         }
         if to.is_empty() {
-            // Members of queue groups are told, whom the books do not name.
+            // The report goes to members of queue groups, which have no message states.
             self.track_mut().reported_members.extend(range);
         }
-        // One loss is told twice if some subscriptions are owed less of it than others.
+        // A loss is reported twice if some subscriptions are owed less of it than others.
         let track = self.track_mut();
         let same = track.reported_last == Some((at, subject, range[0]));
         let (min, max) = if same { track.reported_bounds } else { (0, 0) };
@@ -81,7 +81,7 @@ impl StreamChecker<'_> {
             self.wrong("O2", format!("messages {found_before:?} {text}"));
         }
         let all = owed.len() as u64;
-        // A frame without a link says nothing of the frame before it.
+        // A frame without a link gives no information about the frame before it.
         let frame = |message: usize| self.sent(message).seq.map(crate::seqno::Seq::frame);
         let early: Vec<usize> = owed.iter().copied().filter(|m| *m < low && frame(*m) == frame(low)).collect();
         let forgets = self.oracle.runs[self.run].settings.sub_window.bytes < 1 << 20;
@@ -103,13 +103,13 @@ impl StreamChecker<'_> {
         *self.track_mut().last(sub, subject) = before.max(high + 1);
     }
 
-    /// O3: a message told as lost is really missing.
+    /// Checks O3: a message reported as lost is really missing.
     fn check_missing(&mut self, message: usize, reason: Reason) {
         let sent = self.sent(message);
         let missing = |dseq: u64| !self.had_read(dseq) || self.track().declared(dseq).is_some();
         let first_missing = (sent.first..=sent.last).find(|dseq| missing(*dseq));
         let arrived = first_missing.is_none();
-        // A gap without a message that begins in it is settled without a word; what comes after that is late.
+        // A gap in which no message begins is settled without a report; a datagram of it that comes later is late.
         let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
         let late = |dseq: u64| self.track().came_late(dseq, taken);
         let late = (sent.first..=sent.last).any(|dseq| late(dseq) || self.track().is_doubtful(dseq));
@@ -131,14 +131,14 @@ impl StreamChecker<'_> {
         }
     }
 
-    /// What is wrong if a message is given up now of which none of the datagrams that are missing, or may have been
-    /// rebuilt, was due. A large one is given up as soon as one of them is, though that may come later.
+    /// Returns the error if a message is given up now before any of its datagrams was due, missing or possibly
+    /// rebuilt ones. A large message is given up as soon as one of them is, though that may come later.
     fn never_due(&self, sent: &MessageTrace) -> Option<String> {
         let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
         let given_up = |dseq: &u64| {
             let (track, dseq) = (self.track(), *dseq);
             let is_told = track.declared(dseq).is_some() || track.may_be_rebuilt(dseq);
-            // A gap in which nothing begins is settled without a word.
+            // A gap in which no message begins is settled without a report.
             !self.had_read(dseq) || is_told || track.came_late(dseq, taken)
         };
         let mut first = None;
@@ -148,20 +148,21 @@ impl StreamChecker<'_> {
         first
     }
 
-    /// Whether the epoch was told as crashed while this datagram was awaited, and heard again later. What is missing was
-    /// given up then, however much later the numbers of a subject tell what was in it.
+    /// Returns whether the epoch was reported as crashed while this datagram was awaited, and heard again later. The
+    /// missing datagrams were given up then, however much later the numbers of a subject reveal their content.
     fn gave_up_with_epoch(&self, dseq: u64) -> bool {
         let found = self.track().found(dseq);
         self.track().ends.iter().any(|end| found <= end.at)
     }
 
-    /// O3: nothing is given up before its time.
+    /// Checks O3: nothing is given up before its time.
     fn check_grace(&mut self, dseq: u64, reason: Reason) {
         let text = self.too_early(dseq, Some(reason));
         text.into_iter().for_each(|text| self.wrong("O3", text));
     }
 
-    /// What is wrong if a datagram is given up now. The reason is that of this very datagram, if that is known.
+    /// Returns the error if a datagram is given up now before its time. `reason` is that of this very datagram, if
+    /// known.
     fn too_early(&self, dseq: u64, reason: Option<Reason>) -> Option<String> {
         let run = &self.oracle.runs[self.run];
         if reason == Some(Reason::Overflow) || run.is_limited() {
@@ -205,7 +206,8 @@ impl StreamChecker<'_> {
         if reason == Reason::Start {
             return self.on_age_unknown(first, last, count);
         }
-        // Where anything of the datagram without a number was handed on, it came, and word is of its large message.
+        // If a message without a number was delivered from the datagram, the datagram came. Then the report is about
+        // its large message.
         let broken = self.broken(first, last, count);
         let came = broken.is_some() && self.unnumbered(first).into_iter().any(|message| self.is_delivered(message));
         if first == last && !came && self.is_rebuilt(first, count) {
@@ -217,10 +219,10 @@ impl StreamChecker<'_> {
         self.check_unverified_count(first, last, count);
         for dseq in first..=last {
             let (arrived, read) = (self.track().arrived(dseq), self.track().read(dseq));
-            // What a limit or word of the publisher ends is told before the rest of a batch is read.
+            // A gap that a limit or a report of the publisher ends is reported before the rest of a batch is read.
             let at_once = matches!(reason, Reason::Overflow | Reason::Expired);
             let unread = !at_once && arrived < at && self.oracle.runs[self.run].paused(arrived, at) == 0;
-            // What came before the first word waited for it, and was taken after that one after the other.
+            // Datagrams before the first announcement waited for it, and were taken after that one after the other.
             let waited = reason == Reason::Overflow && at <= self.track().word_at || self.track().is_doubtful(dseq);
             if self.had_read(dseq) && !waited || unread {
                 let taken = self.oracle.runs[self.run].taken_within(&self.truth().streams[self.stream].settings);
@@ -244,7 +246,8 @@ impl StreamChecker<'_> {
         }
     }
 
-    /// O5: what was sent before the first contact is unverified only if no word told the age of the epoch before.
+    /// Checks O5: data from before the first contact is unverified only if no earlier announcement gave the age of
+    /// the epoch.
     fn on_age_unknown(&mut self, first: u64, last: u64, count: Count) {
         let all = self.truth().streams[self.stream].bcast.begun_in(first, last).len() as u64;
         if first != 1 || count.min() != 0 || count.max() != all {
@@ -263,8 +266,8 @@ impl StreamChecker<'_> {
         self.track_mut().is_age_unknown = true;
     }
 
-    /// The large message without a number that a report of one datagram is about: it begins there, in a datagram that
-    /// came, so nothing else can be unknown of it.
+    /// Returns the large message without a number that a report of one datagram is about. It begins there, in a
+    /// datagram that came, so nothing else of it can be unknown.
     fn broken(&self, first: u64, last: u64, count: Count) -> Option<usize> {
         let message = self.truth().streams[self.stream].bcast.begun_in(first, first).last()?;
         let sent = self.sent(message);
@@ -290,8 +293,8 @@ impl StreamChecker<'_> {
         self.track().states.iter().any(|of| of.get(message) == Some(&MessageState::Delivered))
     }
 
-    /// Messages without a number in a datagram whose content the publisher told: only these are unverified, and not
-    /// the whole datagram.
+    /// Returns messages without a number in a datagram whose content the publisher reported. Only these are
+    /// unverified, and not the whole datagram.
     fn unnumbered(&self, dseq: u64) -> Vec<usize> {
         let range = self.truth().streams[self.stream].bcast.begun_in(dseq, dseq);
         range.filter(|message| self.sent(*message).seq.is_none()).collect()
@@ -320,7 +323,7 @@ impl StreamChecker<'_> {
         }
     }
 
-    /// Messages that begin in the range and are not yet told as lost.
+    /// Checks the count of messages that begin in the range and are not yet reported as lost.
     fn check_unverified_count(&mut self, first: u64, last: u64, count: Count) {
         let flow = &self.truth().streams[self.stream].bcast;
         let range = flow.begun_in(first, last);
@@ -341,8 +344,9 @@ impl StreamChecker<'_> {
         }
     }
 
-    /// Whether the numbers of its subject may tell that a missing message is no loss of this receiver: some subscription wants the
-    /// subject, so these numbers are followed, and each one that does began too late to be owed the message.
+    /// Returns whether the numbers of its subject may show that a missing message is no loss of this receiver. Some
+    /// subscription matches the subject, so these numbers are followed, and each matching one is not owed the
+    /// message.
     fn is_known_unowed(&self, message: usize) -> bool {
         let (run, stream) = (&self.oracle.runs[self.run], &self.truth().streams[self.stream]);
         let sent = self.sent(message);
@@ -353,19 +357,20 @@ impl StreamChecker<'_> {
         is_followed && wanting.all(|sub| !self.oracle.is_owed(self.run, sub, stream, self.track(), &sent))
     }
 
-    /// O5, R4: nothing from before the baseline is told, unless some subscription may be older than the epoch.
+    /// Checks O5, R4: nothing from before the baseline is reported, unless some subscription may be older than the
+    /// epoch.
     fn check_baseline(&mut self, dseq: u64) {
         let (run, track) = (&self.oracle.runs[self.run], self.track());
         let born = self.truth().streams[self.stream].born;
-        // Of what waited for the first word the lowest is the baseline, whichever came first.
+        // Of the datagrams that waited for the first announcement the lowest is the baseline, whichever came first.
         let is_above_early = (1..dseq).any(|low| track.read(low) != NEVER && track.read(low) <= track.word_at);
-        // At the edge of being forgotten the receiver may still go on with its ledger.
+        // A receiver that is about to forget the publisher may still continue its ledger.
         if born <= run.born && !track.returned && !is_above_early {
             self.wrong("O2", format!("datagram {dseq} is from before this peer listened"));
         }
     }
 
-    /// O8: how long it took.
+    /// Checks O8: the time until the report.
     fn on_settled(&mut self, dseq: u64, reason: Reason) {
         if self.track().declared(dseq).is_some() || reason == Reason::Overflow {
             return;

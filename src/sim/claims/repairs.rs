@@ -1,4 +1,5 @@
-//! What must have been repaired (O9): nothing is given up that the publisher still has, once it can be asked.
+//! Checks for gaps that must have been repaired (O9): nothing is given up that the publisher still has, once it can
+//! be asked.
 
 use super::StreamChecker;
 use crate::message::Reason;
@@ -7,20 +8,20 @@ use crate::sim::scenario::MILLIS;
 use crate::sim::truth::{MessageTrace, NEVER};
 use std::time::Duration;
 
-/// The longest time between two requests for the same datagram (A1).
+/// Maximum time between two requests for the same datagram (A1).
 const AGAIN_MAX: u64 = 640 * MILLIS;
-/// The longest random wait before the first request.
+/// Maximum random wait before the first request.
 const BACKOFF_MAX: u64 = 100 * MILLIS;
-/// Copies that a round of asking may need: words that prove the address, request, answer, with time for each turn.
+/// Number of copies that a round of requests may need: address proof, request, answer, with time for each turn.
 const COPIES: u64 = 8;
-/// Who is silent for so long in a scenario is not forgotten by publishers that remember for longer.
+/// Longer than any silence in a scenario. Publishers that remember for at least this time forget no receiver.
 const FORGETS: Duration = Duration::from_secs(60);
-/// Publishers that may spend so many bytes a second on answers have answered whatever can be asked of them.
+/// Budget for answers, in bytes a second, with which a publisher can answer all requests in time.
 const RATE: u64 = 1 << 20;
 
 impl StreamChecker<'_> {
-    /// O9: a datagram that is given up for its deadline now, long after all network faults have ended, is one that the
-    /// publisher may have let go of.
+    /// Checks O9. If a datagram is given up for its deadline long after all network faults have ended, the publisher
+    /// may have evicted it.
     pub(super) fn check_repaired_after_heal(&mut self, dseq: u64, reason: Reason) {
         if reason == Reason::Deadline && self.can_be_repaired(dseq) {
             let stream = &self.truth().streams[self.stream];
@@ -33,14 +34,14 @@ impl StreamChecker<'_> {
         }
     }
 
-    /// When this receiver proved its address to the publisher.
+    /// Returns the time at which this receiver proved its address to the publisher.
     fn proved(&self) -> u64 {
         let publisher = &self.oracle.runs[self.truth().streams[self.stream].run];
         let own = self.oracle.runs[self.run].stream;
         publisher.tracks.get(own).and_then(Option::as_ref).map_or(NEVER, |track| track.proved)
     }
 
-    /// Whether the publisher was asked for the datagram in vain, though it can have had no reason not to answer.
+    /// Returns whether the publisher was asked for the datagram in vain, though it had no reason not to answer.
     fn can_be_repaired(&self, dseq: u64) -> bool {
         let (run, stream) = (&self.oracle.runs[self.run], &self.truth().streams[self.stream]);
         let publisher = &self.oracle.runs[stream.run];
@@ -49,8 +50,8 @@ impl StreamChecker<'_> {
         if known == NEVER || run.is_limited() || !run.repairs() {
             return false;
         }
-        // The first request of one whose address is not proven is what makes it so, and a publisher that forgot who was silent
-        // wants it proven again.
+        // If the address is not proven, the first request only starts the proof. A publisher that forgot a silent
+        // receiver wants the address proven again.
         let may_forget = publisher.settings.forget < FORGETS;
         let proven = if self.proved() <= self.oracle.healed && !may_forget { 0 } else { round };
         let due = known + run.reorder_grace() + BACKOFF_MAX + round + proven;
@@ -64,13 +65,13 @@ impl StreamChecker<'_> {
             && !stream.may_be_gone(self.at, dseq).0
     }
 
-    /// O9, the second way: a message whose datagrams could not all be sent again, and of which all the others came or were
-    /// told, is not lost as long as the history of its subject has it.
+    /// Checks the second part of O9. Some datagrams of a message could not be retransmitted, and all the others came
+    /// or were reported. It is not lost as long as the history of its subject has it.
     pub(super) fn check_fetched(&mut self, message: usize, sent: &MessageTrace, reason: Reason) {
         let (stream, track) = (&self.truth().streams[self.stream], self.track());
         let run = &self.oracle.runs[self.run];
-        // A manifest that comes after its datagrams were given up changes nothing. Those in which no message begins are given
-        // up without a word.
+        // A manifest that comes after its datagrams were given up changes nothing. Datagrams in which no message
+        // begins are given up without a report.
         let given_up = |dseq: u64| track.declared(dseq).map_or(NEVER, |told| told.at);
         let due = |dseq: u64| track.found(dseq).saturating_add(run.grace() * 999 / 1000);
         let is_told = |dseq: u64| {
@@ -96,7 +97,8 @@ impl StreamChecker<'_> {
         }
     }
 
-    /// Whether a subscription that still stands wanted a message before it was sent. Nothing is fetched for others.
+    /// Returns whether a subscription that still exists wanted a message before it was sent. Nothing is fetched for
+    /// others.
     fn was_wanted(&self, sent: &MessageTrace) -> bool {
         let subject = &self.truth().subjects[sent.subject];
         self.oracle.runs[self.run]

@@ -6,7 +6,7 @@ use crate::seqno::Seq;
 use crate::wire::{self, Builder, Content, ContentKind, Datagram, Entry, Fragment, Header, Manifest, Record};
 use bytes::Bytes;
 
-/// A datagram as it comes, and with its check value repaired. Whatever decodes encodes back.
+/// Decodes a datagram as it comes, and with its check value repaired. Any datagram that decodes encodes back.
 pub fn decode(bytes: &[u8]) {
     // Damage is refused or, one time in 2^32, read; either way without harm.
     if let Ok(datagram) = wire::decode(Bytes::copy_from_slice(bytes)) {
@@ -17,7 +17,7 @@ pub fn decode(bytes: &[u8]) {
     }
 }
 
-/// A message with all that the wire carries of it.
+/// A message with everything that the wire carries of it.
 #[derive(Clone, Debug, PartialEq)]
 struct EncodedMessage {
     message: Message,
@@ -53,7 +53,7 @@ fn check_datagram(datagram: &Datagram, bytes: usize) {
     }
 }
 
-/// Fills the same manifest anew.
+/// Checks a manifest by building it anew.
 fn check_manifest(manifest: &Manifest) {
     let mut builder = wire::ManifestBuilder::new(wire::DATAGRAM_BYTES_MAX, manifest.first, manifest.before);
     for contents in &manifest.datagrams {
@@ -62,7 +62,7 @@ fn check_manifest(manifest: &Manifest) {
     assert_eq!(builder.finish(), *manifest);
 }
 
-/// A manifest tells of a sealed datagram what decoding finds in it, also after it was kept.
+/// Checks that a manifest of a sealed datagram reports the records that decoding finds in it, also after it was kept.
 fn check_contents(sealed: &Bytes, records: &[Record]) {
     let expected: Vec<Content> = records.iter().map(content).collect();
     assert_eq!(wire::contents_of(sealed), expected);
@@ -116,7 +116,7 @@ fn is_control(record: &Record) -> bool {
     }
 }
 
-/// Encodes the messages anew, in as many datagrams as it takes, and compares what comes out.
+/// Encodes the messages anew, in as many datagrams as needed, and compares the result.
 fn check_messages(header: &Header, sent: &[EncodedMessage]) {
     let mut builder = Builder::new(wire::DATAGRAM_BYTES_MAX);
     let mut received = Vec::new();
@@ -159,7 +159,8 @@ fn check_fragment(header: &Header, fragment: &Fragment) {
     let sealed = builder.seal(header);
     let datagram = wire::decode(sealed.clone()).expect("what is encoded decodes");
     check_contents(&sealed, &datagram.records);
-    // A directed datagram's header leaves the same room that the builder keeps; the other one has eight bytes to spare.
+    // A directed datagram's header leaves the same room that the builder keeps; the other one has eight bytes to
+    // spare.
     if taken == fragment.chunk.len() {
         assert_eq!(datagram.records, [Record::Fragment(fragment.clone())]);
     }

@@ -1,4 +1,5 @@
-//! Target `hat`: the bytes of a connection of the Hat listener, with a journal behind it that answers at once or at any time.
+//! Target `hat`: the bytes of a connection of the Hat listener, with a journal behind it that answers at once or at
+//! any time.
 
 use super::script::Script;
 use crate::event::model::{Event, Registration};
@@ -31,7 +32,8 @@ const TYPES: [&str; 9] = [
 
 const REQUESTS_MAX: usize = 4;
 
-/// The first byte says who may come in, whether what follows are frames or messages to be framed, and how the stream is cut.
+/// Runs the target. The first byte chooses the accepted clients, whether frames or messages to be framed follow, and
+/// how the stream is cut.
 ///
 /// A message to be framed is a byte for its type and marks, one for the length of its body, and the body.
 pub fn hat(bytes: &[u8]) {
@@ -90,10 +92,10 @@ fn settings(is_closed: bool, announces: bool) -> Settings {
     }
 }
 
-/// What the listener said, with the conversation as the client names it.
+/// Messages of the listener, with the conversation as the client names it.
 type SessionOutput = Vec<(Conversation, HatServerMessage)>;
 
-/// The answers to requests.
+/// Returns the answers to requests.
 fn answers(said: &SessionOutput) -> Vec<&(Conversation, HatServerMessage)> {
     let is_answer = |said: &&(Conversation, HatServerMessage)| {
         matches!(said.1, HatServerMessage::Init(_) | HatServerMessage::Registered(_) | HatServerMessage::QueryPage(_))
@@ -107,11 +109,11 @@ struct HatWorld {
     out: OutputBuffer,
     sequencer: EventSequencer,
     journal: MemoryJournal,
-    /// Decides when the journal answers; at once, if there is none.
+    /// Source of the times at which the journal answers; it answers at once if there is none.
     delays: Option<Rng>,
-    /// What it has done, or what is to be told then, and not told.
+    /// Requests that the journal has served, with their replies that are yet to be reported.
     late: Vec<(RequestId, DeferredReply)>,
-    /// What the client is told of, once it is welcome.
+    /// The client's event subscription, once the client is welcome.
     subscription: Option<EventSubscription>,
     is_over: bool,
 }
@@ -136,7 +138,7 @@ impl HatWorld {
         }
     }
 
-    /// Why it ended, if the client is at fault, and what was said.
+    /// Plays a stream. Returns the client's fault that ended it, if any, and the output of the listener.
     fn play(mut self, stream: &[u8], cut_bytes: usize) -> (Option<HatFault>, SessionOutput) {
         let mut parser = ChatterParser::new(&self.settings);
         let mut fault = None;
@@ -160,7 +162,7 @@ impl HatWorld {
     }
 
     fn stop(&mut self) {
-        // One who is not welcome yet is not answered any more.
+        // Before its welcome, a client gets no more answers.
         while self.subscription.is_none() && !self.late.is_empty() {
             self.answer_one();
         }
@@ -217,7 +219,7 @@ impl HatWorld {
         }
     }
 
-    /// `None` now and then, but for the same registrations in each play.
+    /// Returns `None` now and then, but for the same registrations in each play.
     fn register(&mut self, registrations: Vec<Registration>) -> Option<Vec<Event>> {
         assert!(self.session.is_admitted() && !registrations.is_empty());
         assert!(registrations.len() <= self.settings.registrations_max);
@@ -258,7 +260,7 @@ impl HatWorld {
     }
 }
 
-/// Panics unless what the message says, if it says something, is read again from what a client would write.
+/// Panics unless the content of a message is the same after it is written as a client would write it and read again.
 fn comes_back(message: &ChatterMessage<'_>, settings: &Settings) {
     let again =
         ChatterMessage::decode(&message.frame()[1 + usize::from(message.frame()[0])..]).map(|again| again == *message);

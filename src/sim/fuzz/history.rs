@@ -12,10 +12,10 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Bytes that a segment of the log, and what grows at once, may have beyond the limit.
+/// Bytes by which a segment of the log, and buffers that grow at once, may exceed the limit.
 const GROWTH_BYTES: usize = 64 * 1024;
 
-/// The first byte says what the others are: a question, a part of an answer, or a list of operations.
+/// Runs the target. The first byte chooses the kind of the others: a question, a part of an answer, or operations.
 pub fn history(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     match script.u8() % 3 {
@@ -25,7 +25,7 @@ pub fn history(bytes: &[u8]) {
     }
 }
 
-/// A history that holds some events of some subjects.
+/// Returns a history that holds some events of some subjects.
 fn filled() -> History {
     let settings = HistorySettings {
         count_max: 20,
@@ -45,7 +45,8 @@ fn filled() -> History {
     history
 }
 
-/// Whatever is asked, there is an answer, its parts can be read, and none but those of a single event are too large.
+/// Checks that every question has an answer whose parts can be read. Only a part with a single event may be too
+/// large.
 fn check_question(history: &History, payload: &Bytes) {
     if let Ok(question) = Question::decode(payload) {
         assert_eq!(Question::decode(&question.encode()), Ok(question));
@@ -64,7 +65,8 @@ fn check_question(history: &History, payload: &Bytes) {
     }
 }
 
-/// A poll with the offset of the newest event of a subject gives none, if the history is on and has room for it.
+/// Checks that a poll with the offset of the newest event of a subject returns none, if the history is on and has
+/// room for it.
 fn check_newest(history: &History, subject: Subject, offset: u32, seq: Seq) {
     let question = Question::Poll(vec![Poll { subject, offset, count: 1 }]);
     let parts = question::answer(history, Epoch::new(1).expect("not 0"), Dseq(7), &question.encode());
@@ -79,7 +81,7 @@ fn check_newest(history: &History, subject: Subject, offset: u32, seq: Seq) {
     }
 }
 
-/// What is read of an answer is no larger than the answer.
+/// Checks that the decoded events are no larger than the answer.
 fn check_answer(payload: &Bytes) {
     let Ok(answer) = Answer::decode(payload) else { return };
     let events = match answer.content {
@@ -91,7 +93,7 @@ fn check_answer(payload: &Bytes) {
     assert!(body_bytes <= payload.len(), "messages do not grow by decoding");
 }
 
-/// Records, time and questions against a history with small limits.
+/// Runs records, time and questions against a history with small limits.
 fn check_operations(script: &mut Script<'_>) {
     let (count, other) = (u32::from(script.u8()) + 2, u32::from(script.u8()) + 2);
     let settings = HistorySettings {

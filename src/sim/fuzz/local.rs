@@ -10,7 +10,8 @@ use std::fmt::Debug;
 /// Bytes of the length before every frame.
 const LENGTH_BYTES: usize = 4;
 
-/// The first byte says which end, whether lengths and greeting are repaired, and how the stream is cut.
+/// Runs the target. The first byte chooses the end, whether lengths and greeting are repaired, and how the stream is
+/// cut.
 pub fn local(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let choices = script.u8();
@@ -51,7 +52,7 @@ pub fn local(bytes: &[u8]) {
     }
 }
 
-/// What the other end says first.
+/// Writes the first frames of the other end.
 fn greet(to_peer: bool, stream: &mut BytesMut) {
     if to_peer {
         return ClientFrame::Hello { version: VERSION, name: "fuzz".into() }.encode(stream);
@@ -69,7 +70,7 @@ fn greet(to_peer: bool, stream: &mut BytesMut) {
     PeerFrame::Welcome(welcome).encode(stream);
 }
 
-/// However the stream is cut, the same frames come out, and each encodes to what decodes to the same.
+/// Checks that the same frames result however the stream is cut, and that each survives encoding and decoding.
 fn check<End, Frame: Debug + PartialEq, Malformed: Debug>(
     stream: &[u8],
     cut_bytes: usize,

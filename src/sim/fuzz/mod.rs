@@ -25,9 +25,9 @@ use bytes::Bytes;
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct FuzzTarget {
-    /// Its name, and that of its corpus.
+    /// The name of the target and of its corpus.
     pub name: &'static str,
-    /// Takes an input; panics if something is wrong.
+    /// The function that takes an input and panics if something is wrong.
     pub body: fn(&[u8]),
 }
 
@@ -45,7 +45,7 @@ pub const TARGETS: [FuzzTarget; 7] = [
 /// Bytes of the check value at the end of a datagram.
 const CHECK_BYTES: usize = 4;
 
-/// The same datagram with a check value that fits: what a sender makes of it.
+/// Returns the datagram with a correct check value, as a sender makes it.
 fn repaired(bytes: &[u8]) -> Bytes {
     let content = bytes.get(..bytes.len().saturating_sub(CHECK_BYTES)).unwrap_or_default();
     [content, &crc32c::crc32c(content).to_be_bytes()].concat().into()

@@ -1,7 +1,9 @@
-//! Target `nats`: the bytes of a connection by the NATS protocol, cut anywhere, with deliveries, losses and refusals in between.
+//! Target `nats`: the bytes of a connection by the NATS protocol, cut anywhere, with deliveries, losses and refusals
+//! in between.
 //!
-//! Whatever comes, the parser and the session do not panic, what the client is told is read without an error by a strict reader,
-//! nothing is asked of the peer before the client has proven who it is, and no more is held than one command and what came with it.
+//! For any input the parser and the session do not panic, and a strict reader reads their output without an error.
+//! The session requests nothing of the peer before the client is authenticated. It holds no more than one command and
+//! the bytes that came with it.
 
 use super::script::Script;
 use crate::listener::access::{Access, Account, Credentials};
@@ -20,14 +22,15 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The limits are small, so that they are reached.
+/// A small limit, so that it is reached.
 const LINE_BYTES_MAX: usize = 256;
 const PAYLOAD_BYTES_MAX: usize = 512;
 const SUBSCRIPTIONS_MAX: usize = 8;
-/// The largest part that is pushed at once.
+/// Maximum number of bytes that are pushed at once.
 const PART_BYTES_MAX: usize = 64;
 
-/// The first byte chooses the listener, the second how the stream is cut and what happens between the parts.
+/// Runs the target. The first byte chooses the listener, the second how the stream is cut and the events between the
+/// parts.
 pub fn nats(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let (choices, seed) = (script.u8(), script.u8());
@@ -71,7 +74,7 @@ fn epoch() -> Epoch {
     Epoch::new(1).expect("not zero")
 }
 
-/// A connection, and what the shell knows of it.
+/// A connection, and the state that the shell keeps for it.
 struct Client {
     parser: NatsParser,
     session: NatsSession,
@@ -124,7 +127,7 @@ impl Client {
                 Ok(ask) => ask,
                 Err(fault) => return self.end(&fault),
             };
-            // What is published borrows from the parser, and is done with before the next command.
+            // A publication borrows from the parser, and is finished before the next command.
             if let Some(SessionRequest::Publish(publish)) = &first {
                 assert!(self.is_admitted, "a stranger publishes");
                 let bytes = publish.payload.len() + publish.headers.block().len();
@@ -178,7 +181,7 @@ impl Client {
         assert!(self.subs.len() <= SUBSCRIPTIONS_MAX);
     }
 
-    /// Something comes from the peer, or time passes.
+    /// Lets an event come from the peer, or time pass.
     fn disturb(&mut self, rng: &mut crate::rng::Rng) {
         let last = self.subs.last().map_or(1, |sub| sub.0);
         let subs: Vec<SubId> = (0..rng.below(3)).map(|_| SubId(rng.between(1, u64::from(last)) as u32)).collect();
@@ -220,7 +223,7 @@ fn is_own(key: &str) -> bool {
     key.len() >= 8 && key.as_bytes()[..8].eq_ignore_ascii_case(b"seqcast-")
 }
 
-/// A message as any peer may send it; its headers need not be headers.
+/// Returns a message as any peer may send it; its headers need not be headers.
 fn delivery(rng: &mut crate::rng::Rng) -> Delivery {
     let subject = |rng: &mut crate::rng::Rng| -> Subject {
         ["a", "a.b", "r.x"][rng.below(3) as usize].parse().expect("a subject")
@@ -247,7 +250,7 @@ fn delivery(rng: &mut crate::rng::Rng) -> Delivery {
     }
 }
 
-/// Reads what a client is told, and takes nothing that the protocol does not have.
+/// Reader of the session's output, which rejects everything that the protocol does not have.
 #[derive(Default)]
 struct ReplyReader {
     bytes: Vec<u8>,
@@ -261,14 +264,14 @@ impl ReplyReader {
         }
     }
 
-    /// Nothing more comes.
+    /// Checks the output at its end.
     fn end(&mut self, bytes: Vec<u8>) {
         self.push(bytes);
         assert!(self.bytes.is_empty(), "ends with {:?}", String::from_utf8_lossy(&self.bytes));
     }
 }
 
-/// How long the first thing is that the client is told; `None` if there is no whole one.
+/// Returns the length of the first protocol message in the output; `None` if none is complete.
 fn read(bytes: &[u8]) -> Option<usize> {
     let line_end = bytes.windows(2).position(|two| two == b"\r\n")?;
     // The client's names for its subscriptions need not be text.

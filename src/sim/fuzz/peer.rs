@@ -1,4 +1,4 @@
-//! Target `peer`: bytes to inputs of a real core, and its effects checked.
+//! Target `peer`: turns bytes into inputs of a real core, and checks its effects.
 //!
 //! The input is a list of operations on one [`Peer`]. A second one publishes honestly; its datagrams are delivered,
 //! dropped, repeated, reordered and damaged as the bytes say. Forged datagrams of other epochs come between them.
@@ -33,13 +33,13 @@ const OURS: u64 = 1;
 /// The epoch of the honest publisher; the forged ones follow.
 const HONEST: u64 = 2;
 const EPOCHS: u64 = 6;
-/// Every operation has so many bytes, used or not, so that a change of one leaves the others alone.
+/// Bytes of every operation, used or not, so that a change of one leaves the others alone.
 const OPERATION_BYTES: usize = 16;
-/// Ticks at one instant after which nothing may be due any more.
+/// Number of ticks at one instant after which nothing may be due any more.
 const TICKS_MAX: u32 = 8;
-/// The smallest datagrams there are, so that large messages are many of them.
+/// Minimum datagram size, so that large messages take many datagrams.
 const DATAGRAM_BYTES: usize = 576;
-/// Datagrams of the honest publisher that are under way.
+/// Maximum number of datagrams of the honest publisher in transit.
 const UNDER_WAY_MAX: usize = 64;
 const SUBJECTS: [&str; 6] =
     ["a", "a.b", "a.b.c", "RSF.REC.PAC.NaE", "_INBOX.0000000000000001.7", "_INBOX.0000000000000002.7"];
@@ -57,7 +57,7 @@ pub fn peer(bytes: &[u8]) {
         world.step(&mut choices, &mut script);
         world.settle();
     }
-    // Whatever happened, time passes and everything comes to rest.
+    // Finally time passes and everything comes to rest.
     for millis in [10, 4_000, 20_000, 100_000] {
         world.tick(millis);
         world.settle();
@@ -68,26 +68,26 @@ struct PeerWorld {
     now: ClockReading,
     peer: Peer,
     honest: Peer,
-    /// Datagrams of the honest publisher that are under way.
+    /// Datagrams of the honest publisher in transit.
     under_way: Vec<Bytes>,
     /// The last number and count of each forged stream.
     forged: BTreeMap<(u64, Kind), (u64, u64)>,
     sent: ForgedSender,
     /// The last token that the peer sent to each epoch.
     tokens: BTreeMap<u64, u64>,
-    /// Whether the honest publisher hears the peer.
+    /// True if the honest publisher hears the peer.
     is_heard: bool,
-    /// Whether nothing was forged or damaged so far.
+    /// True if nothing was forged or damaged so far.
     is_honest: bool,
 }
 
-/// What the peer has sent so far, to check the numbers of what it sends next.
+/// The datagrams that the peer has sent so far, which the numbers of the next ones are checked against.
 struct ForgedSender {
     epoch: Epoch,
     control: u64,
     /// Number and count of the next datagram of each stream; the group's has no receiver.
     streams: BTreeMap<Option<Epoch>, (u64, u64)>,
-    /// Every datagram of those streams, which a resend must repeat.
+    /// Every datagram of those streams, which a retransmission must repeat.
     datagrams: BTreeMap<(Option<Epoch>, u64), Bytes>,
     has_stopped: bool,
 }
@@ -145,7 +145,7 @@ impl PeerWorld {
         self.now.instant = self.now.instant + Duration::from_millis(millis);
         self.now.wall = WallTime::from_nanos(self.now.wall.as_nanos().saturating_add(millis * 1_000_000));
         self.honest.handle(self.now, Input::Tick);
-        // What became due long ago may follow from each other: silent, then given up, then forgotten.
+        // Overdue timers may follow from each other: silent, then given up, then forgotten.
         for _ in 0..TICKS_MAX {
             self.peer.handle(self.now, Input::Tick);
             if self.peer.poll_deadline().is_none_or(|deadline| self.now.instant < deadline) {
@@ -196,7 +196,7 @@ impl PeerWorld {
         self.hear(address(from), true, bytes);
     }
 
-    /// A header that continues a forged stream, skips some of it, or claims anything.
+    /// Returns a header that continues a forged stream, skips some of it, or claims anything.
     fn forge_header(&mut self, script: &mut Script<'_>, kind: Kind, messages: u64) -> Header {
         self.is_honest = false;
         let epoch_number = HONEST + u64::from(script.u8()) % (EPOCHS - HONEST + 1);
@@ -256,7 +256,7 @@ impl PeerWorld {
         self.hear(address(header.epoch.bits()), script.flag(), bytes);
     }
 
-    /// A request, a manifest or word of what is gone, of a forged epoch.
+    /// Sends a request, a manifest or a report of expiry, of a forged epoch.
     fn forge_repair(&mut self, script: &mut Script<'_>) {
         let header = self.forge_header(script, Kind::Control, 0);
         let last = self.forged.get(&(header.epoch.bits(), Kind::Data)).copied().unwrap_or((0, 0));
@@ -300,7 +300,7 @@ impl PeerWorld {
         self.hear(address(header.epoch.bits()), script.flag(), bytes);
     }
 
-    /// A good header, and then any bytes.
+    /// Sends a good header, and then any bytes.
     fn forge_records(&mut self, script: &mut Script<'_>, rest: &mut Script<'_>) {
         let kind = script.choose(&[Kind::Data, Kind::Directed]);
         let header = self.forge_header(script, kind, 1);
@@ -375,7 +375,7 @@ impl PeerWorld {
         }
     }
 
-    /// The tokens in what the peer says to one other: a forged epoch may give them back.
+    /// Records the tokens in a control message of the peer to another one: a forged epoch may echo them.
     fn note_tokens(&mut self, records: &[Record]) {
         for record in records {
             if let Record::Heartbeat(announce) | Record::Hello(Hello { announce, .. }) = record
@@ -386,7 +386,7 @@ impl PeerWorld {
         }
     }
 
-    /// What the peer sends keeps the rules of the wire.
+    /// Checks that a datagram that the peer sends keeps the rules of the wire.
     fn check_sent(&mut self, to: Option<SocketAddr>, bytes: Bytes) {
         assert!(!self.sent.has_stopped, "nothing is sent after the stop");
         assert!(bytes.len() <= DATAGRAM_BYTES);
@@ -476,7 +476,7 @@ fn epoch(number: u64) -> Epoch {
     Epoch::new(number).expect("epochs are numbered from 1")
 }
 
-/// Where the peer of this epoch sends from; the last two share an address.
+/// Returns the address from which the peer of this epoch sends; the last two share an address.
 fn address(epoch: u64) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, epoch.min(EPOCHS - 1) as u8], 9_000))
 }
@@ -509,7 +509,8 @@ fn message(script: &mut Script<'_>) -> Message {
     message
 }
 
-/// Headers with stamps for a member of a queue group here, and one elsewhere; handed over by another peer, or not.
+/// Returns headers with stamps for a member of a queue group here, and one elsewhere; handed over by another peer, or
+/// not.
 fn stamped(is_handed: bool, headers: &Headers) -> Headers {
     let queue = "q".parse().expect("a name");
     let publisher = is_handed.then(|| epoch(HONEST + 1));
@@ -517,7 +518,7 @@ fn stamped(is_handed: bool, headers: &Headers) -> Headers {
     Headers::from_block(wire::queue::stamped(&stamps, publisher, headers.block()).into())
 }
 
-/// The number of a message, and what goes with the first one of a frame.
+/// Returns the number of a message, and the fields that go with the first one of a frame.
 fn numbers(script: &mut Script<'_>) -> (Option<Seq>, Option<Stamp>, Option<Seq>) {
     let shape = script.u8();
     if shape & 0x80 != 0 {

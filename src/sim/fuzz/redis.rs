@@ -15,7 +15,8 @@ use crate::time::Instant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The first byte says who may come in, what the peer refuses, and how the stream is cut; the rest is what the client sends.
+/// Runs the target. The first byte chooses the accepted clients, the refusals of the peer, and how the stream is cut.
+/// The rest is the client's input.
 pub fn redis(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let choices = script.u8();
@@ -36,7 +37,7 @@ struct RedisWorld {
     subs: BTreeMap<SubId, SubscriptionFilter>,
     refuses: bool,
     is_over: bool,
-    /// What was asked, as text.
+    /// The commands, as text.
     asked: Vec<String>,
 }
 
@@ -69,7 +70,7 @@ impl RedisWorld {
         }
     }
 
-    /// What was asked and why it ended, however the stream is cut; and what was written.
+    /// Plays a stream. Returns the commands and the final fault, which do not depend on the cuts, and the output.
     fn play(mut self, stream: &[u8], cut_bytes: usize) -> ((Vec<String>, Option<RedisFault>), Vec<u8>) {
         let mut parser = std::mem::replace(&mut self.parser, RedisParser::new(&self.settings));
         let mut fault = None;
@@ -92,7 +93,7 @@ impl RedisWorld {
     fn read(&mut self, parser: &mut RedisParser) -> Result<(), RedisFault> {
         let mut is_kept = false;
         while let Some(command) = parser.next()? {
-            // Every publication is put off once, as if there were no room.
+            // Every publication is postponed once, as if there were no room.
             if command.is_publish() && !is_kept {
                 parser.keep();
                 is_kept = true;
@@ -151,7 +152,7 @@ impl RedisWorld {
         }
     }
 
-    /// A message and a loss for every subscription, and one that is none.
+    /// Delivers a message and a loss for every subscription, and one that is none.
     fn deliver(&mut self) {
         let subs: Vec<SubId> = self.subs.keys().copied().chain([SubId(u32::MAX)]).collect();
         let subject: Subject = "a.%20.b".parse().expect("a subject");
@@ -200,7 +201,7 @@ fn read_strictly(mut bytes: &[u8]) {
     }
 }
 
-/// What is behind the value at the start.
+/// Returns the bytes behind the value at the start.
 fn value(bytes: &[u8], depth: usize) -> &[u8] {
     assert!(depth < 8, "values in values in values");
     let end = bytes.windows(2).position(|two| two == b"\r\n").expect("an end of the line");

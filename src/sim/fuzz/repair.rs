@@ -1,5 +1,5 @@
-//! Records of repair as nobody honest sends them: requests, manifests and word of what is gone; and what is told and asked of
-//! subscriptions.
+//! Malformed and false repair records that no honest peer sends: requests, manifests, reports of expiry, and reports
+//! and questions about subscriptions.
 
 use super::script::Script;
 use crate::message::{Dseq, Epoch, SubscriptionFilter};
@@ -11,8 +11,9 @@ use crate::wire::{
     ResendRequest,
 };
 
-/// The record that a script spells. `ours` is the epoch of the peer under test, `last` the number of the last datagram that
-/// the sender of the record sent, and messages begun up to it; `subjects` are what it may tell of.
+/// Returns the record that a script spells. `ours` is the epoch of the peer under test. `last` is the number of the
+/// last datagram that the sender of the record sent, and of messages begun up to it. `subjects` are those that the
+/// record may name.
 pub(super) fn record(script: &mut Script<'_>, ours: Epoch, last: (u64, u64), subjects: &[&str]) -> Record {
     let is_ours = script.u8() < 0xe0;
     let other = Epoch::new(ours.bits() + 1).expect("not zero");
@@ -38,7 +39,7 @@ pub(super) fn record(script: &mut Script<'_>, ours: Epoch, last: (u64, u64), sub
     }
 }
 
-/// What is told, or asked, of subscriptions.
+/// Returns a record that advertises subscriptions, or asks for them.
 fn interest(script: &mut Script<'_>, epoch: Epoch, subjects: &[&str]) -> Record {
     const VERSIONS: [u64; 6] = [0, 1, 2, 5, 1 << 40, NUMBER_LIMIT - 2];
     let after = script.choose(&VERSIONS);
@@ -64,7 +65,7 @@ fn interest(script: &mut Script<'_>, epoch: Epoch, subjects: &[&str]) -> Record 
     Record::Interest(Interest { after, upto, high, base, entries })
 }
 
-/// One to four ranges from about `from` on: short ones, and some up to the end of all numbers.
+/// Returns one to four ranges from about `from` on: short ones, and some up to the end of all numbers.
 fn ranges(script: &mut Script<'_>, from: u64) -> Vec<Range> {
     let mut next = from.saturating_sub(u64::from(script.u8() % 16)).max(1);
     let mut ranges = Vec::new();
@@ -84,7 +85,7 @@ fn ranges(script: &mut Script<'_>, from: u64) -> Vec<Range> {
     ranges
 }
 
-/// What some datagrams around the last one are said to have held.
+/// Returns a manifest that claims some content for datagrams around the last one.
 fn manifest(script: &mut Script<'_>, (high, count): (u64, u64), subjects: &[&str]) -> Manifest {
     let back = u64::from(script.u8() % 8);
     let first = (high + 1).saturating_sub(back).max(1);

@@ -1,6 +1,6 @@
-//! Bytes as a list of choices.
+//! A fuzz input read as a list of choices.
 
-/// What is left of the input; reads 0 past its end.
+/// The rest of the input; reads 0 past its end.
 pub(super) struct Script<'a> {
     bytes: &'a [u8],
 }
@@ -10,12 +10,12 @@ impl<'a> Script<'a> {
         Script { bytes }
     }
 
-    /// Whether all choices are made.
+    /// Returns whether all choices are made.
     pub(super) fn is_done(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The next up to `count` bytes.
+    /// Returns the next bytes, at most `count`.
     pub(super) fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.bytes.split_at(count.min(self.bytes.len()));
         self.bytes = rest;
@@ -30,12 +30,12 @@ impl<'a> Script<'a> {
         u16::from_be_bytes([self.u8(), self.u8()])
     }
 
-    /// True for odd bytes.
+    /// Returns true for odd bytes.
     pub(super) fn flag(&mut self) -> bool {
         self.u8() & 1 == 1
     }
 
-    /// One of `choices`, by one byte.
+    /// Returns one of `choices`, chosen by one byte.
     pub(super) fn choose<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[usize::from(self.u8()) % choices.len()]
     }

@@ -1,7 +1,8 @@
-//! What peers know of each other's subscriptions, and what they leave out because of it: nothing that somebody was told to get.
+//! The knowledge of peers about each other's subscriptions, and suppression: no message is suppressed that a peer is
+//! entitled to.
 //!
-//! The oracle counts the changes of each peer's subscriptions itself, and reads from the datagrams which of them other peers
-//! say that they know.
+//! The oracle counts the changes of each peer's subscriptions itself. It reads from the datagrams which of these
+//! changes other peers confirm.
 
 use super::{Oracle, PeerRun};
 use crate::message::{ClientId, Queue, SubscriptionFilter};
@@ -14,19 +15,19 @@ use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, nanos};
 use std::collections::BTreeMap;
 
-/// A member of a queue group, now or before.
+/// A present or former member of a queue group.
 #[derive(Debug)]
 pub(crate) struct QueueMember {
     pub target: Target,
     pub pattern: Pattern,
     pub queue: Queue,
     pub end: u64,
-    /// With which change of the subscriptions it began.
+    /// Version of the subscriptions at which the membership began.
     pub version: u64,
 }
 
 impl PeerRun {
-    /// One subscription more or less.
+    /// Counts a change of the subscriptions and returns the new version.
     pub(super) fn change(&mut self) -> u64 {
         self.version += 1;
         self.version
@@ -34,13 +35,13 @@ impl PeerRun {
 }
 
 impl Oracle {
-    /// Up to which version a stream has said to know the subscriptions of a run.
+    /// Returns the highest version of a run's subscriptions that a stream has confirmed.
     fn confirmed_version(&self, stream: usize, run: usize) -> u64 {
         let epoch = self.truth.streams[self.runs[run].stream].epoch;
         self.truth.streams[stream].known.get(&epoch.bits()).copied().unwrap_or(0)
     }
 
-    /// A peer has said something: of its own subscriptions, and of those of others.
+    /// Checks an announcement of a peer: its own subscription version, and the versions that it confirms for others.
     pub(super) fn check_interest_word(&mut self, run: usize) {
         let stream = self.runs[run].stream;
         let Some((version, known)) = self.truth.streams[stream].interest_said.take() else { return };
@@ -59,8 +60,8 @@ impl Oracle {
         }
     }
 
-    /// Whether a message that a run publishes now must be sent: a subscription elsewhere wants it, and the publisher has said to
-    /// know that; or it has just started.
+    /// Returns whether a message that a run publishes now must be sent. It must if the publisher has just started, or
+    /// if it has confirmed a subscription elsewhere that matches.
     pub(super) fn must_be_sent(&mut self, run: usize, subject: &Subject) -> bool {
         let stream = self.runs[run].stream;
         let PeerRun { host, born, ref settings, .. } = self.runs[run];
@@ -84,12 +85,13 @@ impl Oracle {
         })
     }
 
-    /// A peer says up to which version all that spare messages know its subscriptions: all that it hears have said so.
+    /// Checks the version that a peer reports as confirmed by all suppressing peers: all that it hears have confirmed
+    /// it.
     pub(crate) fn check_confirmed(&mut self, run: usize, confirmed: u64, heard: &[u64]) {
         for epoch in heard {
             let stream = self.truth.streams.iter().position(|stream| stream.epoch.bits() == *epoch);
             let Some(stream) = stream.filter(|stream| self.truth.streams[*stream].settings.spares) else { continue };
-            // Who has not said a word is not taken to spare anything by those that do not themselves.
+            // A peer that does not suppress itself regards silent peers as not suppressing either.
             let is_named = self.runs[run].track(stream).word_at != NEVER || self.runs[run].settings.spares;
             self.figures.cross_checks += 1;
             let known = self.confirmed_version(stream, run);
@@ -101,7 +103,7 @@ impl Oracle {
         }
     }
 
-    /// What peers that have been together for long know of each other at the end.
+    /// Checks at the end what peers that have been together for long know of each other.
     pub(crate) fn check_views(&mut self, at: u64, peers: &mut [(usize, ClockReading, &mut Peer)]) {
         if self.healed == NEVER {
             return;
@@ -130,7 +132,7 @@ impl Oracle {
         }
     }
 
-    /// What the subscriptions of a run want, and how many want the same.
+    /// Returns the subscription filters of a run, each with its number of subscriptions.
     fn wanted(&self, run: usize) -> BTreeMap<SubscriptionFilter, u64> {
         let mut wanted: BTreeMap<SubscriptionFilter, u64> = BTreeMap::new();
         for side in self.sides(run) {
@@ -145,7 +147,7 @@ impl Oracle {
         wanted
     }
 
-    /// Where nobody is silent, each peer knows how many get a message.
+    /// Checks that each peer knows the number of receivers of a message, provided that no peer is silent.
     fn check_receivers(&mut self, (run, now): (usize, ClockReading), peer: &mut Peer, runs: &[(usize, u64)]) {
         let rows = peer.member_rows(now);
         let is_whole = rows.iter().all(|row| row.state == MemberState::Up || row.state == MemberState::Left);

@@ -1,5 +1,5 @@
-//! Whether it is said, and rightly, that the multicasts of a publisher do not arrive while its unicast words do
-//! (reliability.md 3.4).
+//! Checks that a peer reports, and rightly, that the multicasts of a publisher do not arrive while its unicast
+//! control messages do (reliability.md 3.4).
 
 use crate::proto::effect::{MemberEvent, Path};
 use crate::sim::oracle::Oracle;
@@ -7,19 +7,19 @@ use crate::sim::scenario::MILLIS;
 use crate::sim::truth::{ControlContent, DatagramId};
 use crate::time::nanos;
 
-/// What one receiver heard of one publisher.
+/// Datagrams that one receiver heard of one publisher.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PathObservation {
-    /// When something came by multicast last.
+    /// Time of the last multicast.
     multicast: u64,
-    /// The first and the last of the unicast words that came since then, each soon enough after the one before.
+    /// Times of the first and the last unicast control message since then, each soon enough after the one before.
     words: Option<(u64, u64)>,
-    /// Whether its multicasts are told not to arrive.
+    /// True if its multicasts are reported as not arriving.
     is_dead: bool,
 }
 
 impl Oracle {
-    /// A whole datagram is read that came by some path.
+    /// Records that a whole datagram is read that came by some path.
     pub(super) fn on_path(&mut self, at: u64, run: usize, note: DatagramId, path: Path) {
         let (stream, control, receiver) = match note {
             DatagramId::Data { stream, .. } | DatagramId::Directed { stream, .. } => (stream, 0, None),
@@ -43,7 +43,7 @@ impl Oracle {
         }
         let goes_on = track.paths.words.filter(|(_, last)| at - last <= heartbeat * 29 / 20);
         let (first, last) = goes_on.unwrap_or((at, at));
-        // One heartbeat may be lost by multicast: the words must have gone on for longer.
+        // One heartbeat may be lost by multicast: the unicast control messages must have continued for longer.
         let lasted = first + heartbeat * 1002 / 1000 <= last;
         track.paths.words = Some((first, at));
         let due = first + heartbeat * 9 / 4 + heartbeat / 500 + 2 * MILLIS;
@@ -53,7 +53,7 @@ impl Oracle {
         }
     }
 
-    /// A peer says that the multicasts of another do not arrive, or do so again.
+    /// Checks a peer's report that the multicasts of another do not arrive, or arrive again.
     pub(crate) fn on_path_event(&mut self, at: u64, run: usize, stream: usize, event: MemberEvent) {
         let heartbeat = nanos(self.truth.streams[stream].settings.heartbeat);
         let paths = &mut self.runs[run].track(stream).paths;
@@ -65,7 +65,7 @@ impl Oracle {
                 !was_dead && heartbeat * 3 / 4 * 999 / 1000 <= since
             }
             MemberEvent::Up => {
-                // Met anew, after it had been forgotten.
+                // The peer was discovered anew after it had been forgotten.
                 paths.is_dead = false;
                 true
             }
@@ -81,7 +81,7 @@ impl Oracle {
         }
     }
 
-    /// A peer joins the group anew: it misses somebody's multicasts.
+    /// Checks that a peer that joins the group anew misses the multicasts of some publisher.
     pub fn on_rejoin(&mut self, run: usize) {
         self.figures.rejoins += 1;
         if !self.runs[run].tracks.iter().flatten().any(|track| track.paths.is_dead) {

@@ -1,4 +1,5 @@
-//! Queue groups: no message goes to two members of one, wherever they are, and once nothing changes any more each goes to one.
+//! Queue groups: no message goes to two members of a group, wherever they are. Once nothing changes any more, each
+//! message goes to one member.
 
 use super::interest::QueueMember;
 use super::{NEVER, Oracle, PeerRun};
@@ -13,16 +14,16 @@ use std::collections::BTreeSet;
 /// Number of large messages in reassembly at a time that no scenario exceeds while nothing is lost.
 const REASSEMBLY_SETS_ENOUGH: usize = 64;
 
-/// The first of the clients that are in queue groups; all above are too.
+/// Lowest client number in a queue group; all clients above it are in queue groups too.
 pub(crate) const QUEUE_CLIENT: u32 = 70;
 
-/// Whether a subscription is a member of a queue group.
+/// Returns whether a subscription is a member of a queue group.
 pub(crate) fn is_member(target: &Target) -> bool {
     QUEUE_CLIENT <= target.client.0
 }
 
 impl Oracle {
-    /// A client joins a queue group.
+    /// Records that a client joins a queue group.
     pub fn on_queue_join(&mut self, at: u64, run: usize, target: Target, pattern: &Pattern, queue: &Queue) {
         if self.runs[run].members.iter().any(|member| member.end == NEVER && member.target == target) {
             return;
@@ -33,7 +34,7 @@ impl Oracle {
         self.queues_changed = at;
     }
 
-    /// A client leaves its queue group.
+    /// Records that a client leaves its queue group.
     pub fn on_queue_leave(&mut self, at: u64, run: usize, target: Target) {
         let member = self.runs[run].members.iter_mut().find(|member| member.end == NEVER && member.target == target);
         if let Some(member) = member {
@@ -43,7 +44,7 @@ impl Oracle {
         }
     }
 
-    /// A member of a queue group gets a message.
+    /// Checks a delivery to a member of a queue group.
     pub(crate) fn on_queue_delivery(&mut self, run: usize, target: Target, delivery: &Delivery) {
         self.figures.shares += 1;
         let id = match self.truth.identify(&delivery.message) {
@@ -76,7 +77,8 @@ impl Oracle {
         }
     }
 
-    /// A message that members got, and no other subscription before them, counts once as repaired; whose stream one that was handed over came by, nothing here tells.
+    /// Counts a message that members got, and no other subscription before them, once as repaired. The stream of a
+    /// handed-over message is unknown here.
     fn on_queue_repair(&mut self, run: usize, id: usize, delivery: &Delivery) {
         self.runs[run].is_handed |= delivery.verdict == Verdict::Direct;
         let stream = self.truth.stream(delivery.publisher.epoch);
@@ -86,7 +88,7 @@ impl Oracle {
         }
     }
 
-    /// A member of a queue group is told of a loss: what is missing may have been others' share.
+    /// Checks a loss reported to a member of a queue group: the missing messages may have been other members' share.
     pub(crate) fn on_queue_loss(&mut self, run: usize, loss: &Loss) {
         if let LossScope::Messages { count, .. } = &loss.what
             && 0 < count.min()
@@ -95,7 +97,7 @@ impl Oracle {
         }
     }
 
-    /// Every assignment to a member at another peer is served, or its publisher counts it.
+    /// Checks that every assignment to a member at another peer is delivered, or counted by its publisher.
     pub(crate) fn check_assignments(&mut self, peers: &[(usize, &Peer)]) {
         if self.healed == NEVER || self.cells != 0 {
             return;
@@ -125,16 +127,17 @@ impl Oracle {
         }
     }
 
-    /// Messages published when nothing had changed for long went to one member each.
+    /// Checks that messages published after a long time without changes went to one member each.
     pub(crate) fn check_queue_deliveries(&mut self, alive: &[usize]) {
-        // A message that a limit ends early is lost, though its datagrams arrive. Its publisher counts it (`check_assignments`).
+        // A message that a limit ends early is lost, though its datagrams arrive. Its publisher counts it
+        // (`check_assignments`).
         let may_lose = |run: &PeerRun| run.is_limited() || run.settings.reassembly_sets_max < REASSEMBLY_SETS_ENOUGH;
         if self.healed == NEVER || self.cells != 0 || self.runs.iter().any(may_lose) {
             return;
         }
         let heartbeat = self.truth.streams.iter().map(|stream| nanos(stream.settings.heartbeat)).max().unwrap_or(0);
         let lives = self.runs.iter().flat_map(|run| [Some(run.born), Some(run.ended).filter(|end| *end != NEVER)]);
-        // Nobody knows the subscriptions of an epoch that has just begun, also if its run is older.
+        // No peer knows the subscriptions of an epoch that has just begun, even if its run is older.
         let epochs = self.truth.streams.iter().map(|stream| stream.born);
         let last = lives.flatten().chain(epochs).chain([self.queues_changed, self.healed]).max().unwrap_or(0);
         let stable = last + heartbeat * 7 / 2 + 2 * SECOND;

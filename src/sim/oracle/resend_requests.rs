@@ -1,4 +1,4 @@
-//! What peers ask each other for, and whom they answer (R5, 5.6).
+//! Requests between peers, and the peers that may be answered (R5, 5.6).
 
 use crate::sim::oracle::Oracle;
 use crate::sim::truth::{ControlContent, DatagramId, NEVER};
@@ -6,7 +6,7 @@ use crate::wire::ResendRequest;
 use std::net::SocketAddr;
 
 impl Oracle {
-    /// A word gives back a token: if it is the one that was sent there, the address is proven.
+    /// Handles an echoed token: if it is the one that was sent to that address, the address is proven.
     pub(super) fn on_echo(&mut self, at: u64, run: usize, note: DatagramId, from: SocketAddr) {
         let DatagramId::Control { stream, says: ControlContent::Word { echo: Some((receiver, token)), .. }, .. } = note
         else {
@@ -24,7 +24,7 @@ impl Oracle {
         }
     }
 
-    /// 5.6: nothing is answered to an address that was not proven by a round trip.
+    /// Checks 5.6: nothing is answered to an address that was not proven by a round trip.
     pub(super) fn check_proof(&mut self, run: usize, to: SocketAddr, note: DatagramId) {
         if self.truth.is_answer && !self.runs[run].proven.contains(&to) {
             self.findings
@@ -32,7 +32,7 @@ impl Oracle {
         }
     }
 
-    /// R5: datagrams are asked for after the reorder grace, and only if they are missing.
+    /// Checks R5: datagrams are requested after the reorder grace, and only if they are missing.
     pub(super) fn on_request(&mut self, at: u64, run: usize, request: &ResendRequest) {
         let Some(stream) = self.truth.stream(request.epoch) else {
             return self.findings.add("R5", format!("run {run} asks an epoch that is not: {request:?}"));

@@ -1,6 +1,6 @@
-//! The sides of a run: its subscriptions in mode repair, and those in mode live. The latter are judged as those of a second
-//! receiver on the same host, which reads the same datagrams and asks for nothing (A4): their losses are their own, exact,
-//! and told a grace after the gap was found.
+//! The sides of a run: its subscriptions in mode repair, and those in mode live. The latter are judged as those of a
+//! second receiver on the same host, which reads the same datagrams and requests nothing (A4). Their losses are their
+//! own, exact, and reported a grace after the gap was found.
 
 use super::{Oracle, PeerRun};
 use crate::message::DeliveryMode;
@@ -8,7 +8,7 @@ use crate::proto::Settings;
 use crate::proto::effect::Target;
 
 impl Oracle {
-    /// A run that has just started may have subscriptions in mode live.
+    /// Adds the live side of a run that has just started, if it may have subscriptions in mode live.
     pub fn add_live_side(&mut self, run: usize) {
         let PeerRun { born, host, stream, ref settings, .. } = self.runs[run];
         let settings = Settings { reliability: settings.recovery.grace, ..settings.clone() };
@@ -16,27 +16,27 @@ impl Oracle {
         self.runs.push(PeerRun::new(born, host, (run, stream), settings));
     }
 
-    /// A run and its live side.
+    /// Returns a run and its live side.
     pub(crate) fn sides(&self, run: usize) -> impl Iterator<Item = usize> + use<> {
         std::iter::once(run).chain(self.runs[run].live)
     }
 
-    /// The side of a run that has the subscriptions of this mode.
+    /// Returns the side of a run that has the subscriptions of this mode.
     pub(super) fn side_of(&self, run: usize, mode: DeliveryMode) -> usize {
         self.runs[run].live.filter(|_| mode == DeliveryMode::Live).unwrap_or(run)
     }
 
-    /// The side of a run that has this very subscription, if it stands.
+    /// Returns the side of a run that has this very subscription, if it exists.
     pub(crate) fn side_with(&self, run: usize, target: Target) -> Option<usize> {
         self.sides(run).find(|side| self.runs[*side].find(target).is_some())
     }
 
-    /// The run that this is a side of.
+    /// Returns the run to which this side belongs.
     pub(crate) fn main(&self, run: usize) -> &PeerRun {
         &self.runs[self.runs[run].main]
     }
 
-    /// Whether a stream is a run's own.
+    /// Returns whether a stream is a run's own.
     pub(crate) fn is_own(&self, run: usize, stream: usize) -> bool {
         self.truth.streams[stream].run == self.runs[run].main
     }

@@ -5,28 +5,28 @@ use crate::sim::scenario::SECOND;
 use crate::sim::truth::{MessageTrace, NEVER};
 use std::collections::HashSet;
 
-/// What a subscription knows of a message.
+/// Outcome of a message at a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MessageState {
     Nothing,
     Delivered,
-    /// Told as lost; whether because a limit was reached.
+    /// It is reported as lost. The flag is set if a limit was the reason.
     Lost {
         overflow: bool,
     },
-    /// Within a loss whose number is an interval; whether because a limit was reached.
+    /// It is within a loss whose number is an interval. The flag is set if a limit was the reason.
     Maybe {
         overflow: bool,
     },
 }
 
-/// What a receiver said of a datagram, or of a message by the datagram in which it begins.
+/// A receiver's report of a datagram, or of a message by the datagram in which it begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GapReport {
     pub at: u64,
-    /// Which clients were told, as a bit set.
+    /// The clients that got the report, as a bit set.
     pub clients: u64,
-    /// Whether because a limit was reached.
+    /// True if a limit was the reason.
     pub by_limit: bool,
 }
 
@@ -36,26 +36,27 @@ pub(crate) struct SilencePeriod {
     pub from: u64,
     pub until: u64,
     pub after: u64,
-    /// Whether what ended it had been under way for seconds.
+    /// True if the datagram that ended it had been in transit for seconds.
     pub misled: bool,
 }
 
-/// Word that an epoch ended: after which datagram nothing is known, and up to which if it came back.
+/// A report that an epoch ended: the datagram after which nothing is known, and the last unknown one if the epoch
+/// came back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EpochEnd {
     pub at: u64,
     pub after: u64,
     pub upto: u64,
-    /// When something that had been under way for seconds made it seem alive again.
+    /// Time at which a datagram that had been in transit for seconds made it seem alive again.
     pub misled: Option<u64>,
 }
 
-/// Times at which a publisher counted as heard, apart and in order.
+/// Times at which a publisher counted as heard, disjoint and in order.
 #[derive(Debug, Default)]
 pub(crate) struct HeardIntervals(Vec<(u64, u64)>);
 
 impl HeardIntervals {
-    /// From `at` on, for so long.
+    /// Adds the interval of `nanos` from `at` on.
     pub(super) fn add(&mut self, at: u64, nanos: u64) {
         let until = at.saturating_add(nanos);
         match self.0.last_mut() {
@@ -64,14 +65,14 @@ impl HeardIntervals {
         }
     }
 
-    /// For how long between two times.
+    /// Returns the time heard between two times.
     pub fn between(&self, from: u64, to: u64) -> u64 {
         let first = self.0.partition_point(|(_, end)| *end <= from);
         let part = |(start, end): &(u64, u64)| to.min(*end).saturating_sub(from.max(*start));
         self.0[first..].iter().take_while(|(start, _)| *start < to).map(part).sum()
     }
 
-    /// When it was heard for so long since `from`.
+    /// Returns the time at which the publisher has been heard for `nanos` since `from`.
     pub fn after(&self, from: u64, nanos: u64) -> u64 {
         let first = self.0.partition_point(|(_, end)| *end <= from);
         let mut left = nanos;
@@ -89,68 +90,74 @@ impl HeardIntervals {
 /// One receiver's view of one stream.
 #[derive(Debug)]
 pub(crate) struct Track {
-    /// When the receiver first read something of the stream, and the datagram up to which nothing need be owed.
+    /// Time at which the receiver first read something of the stream, and the datagram up to which nothing need be
+    /// owed.
     pub contact: Option<(u64, u64)>,
-    /// How long before that its socket was last known to be empty: so much younger it must think itself.
+    /// Time between the last known emptiness of its socket and the contact; the receiver must assume that it is
+    /// younger by this.
     pub doubt: u64,
-    /// For each datagram, when its first whole copy reached the receive buffer.
+    /// For each datagram, the time at which its first whole copy reached the receive buffer.
     pub arrived: Vec<u64>,
-    /// For each datagram, when the first whole copy was read.
+    /// For each datagram, the time at which the first whole copy was read.
     pub read: Vec<u64>,
-    /// For each datagram, when its last copy arrived or would have.
+    /// For each datagram, the time at which its last copy arrived or would have.
     pub gone: Vec<u64>,
-    /// What was heard of it by which path.
+    /// Datagrams heard of it, by path.
     pub paths: PathObservation,
-    /// When the receiver of this track's stream proved its address to this run.
+    /// Time at which the receiver of this track's stream proved its address to this run.
     pub proved: u64,
-    /// For each datagram, when its manifest was read.
+    /// For each datagram, the time at which its manifest was read.
     pub manifest_read_at: Vec<u64>,
-    /// When word was read that nothing is known any more of datagrams up to some.
+    /// Reports of expiry: the time of reading, and the datagram up to which nothing is known any more.
     pub expired: Vec<(u64, u64)>,
-    /// For each datagram, how many messages without a number were told to be gone of it.
+    /// For each datagram, the number of its messages without a number that were reported as gone.
     pub rebuilt: Vec<u64>,
     pub declared: Vec<Option<GapReport>>,
-    /// For each message: large ones without a number that were told by the datagram in which they began.
+    /// For each message, its report if it is a large one without a number, reported by the datagram in which it
+    /// began.
     pub broken: Vec<Option<GapReport>>,
-    /// When the receiver learnt of a higher datagram: (time, datagram), both rising.
+    /// Times at which the receiver learnt of a higher datagram: (time, datagram), both rising.
     pub highs: Vec<(u64, u64)>,
     pub control: u64,
-    /// When something was last read that must, or may, count as a sign of life.
+    /// Time of the last datagram read that must, or may, count as a sign of life.
     pub sign_sure: u64,
-    /// When the publisher counted as heard, for certain and at the most: a beat and a half from each sign of life (A1).
+    /// Times at which the publisher counted as heard, for certain and at most: a beat and a half from each sign of
+    /// life (A1).
     pub heard: HeardIntervals,
     pub heard_most: HeardIntervals,
-    /// When its first word was read.
+    /// Time at which its first announcement was read.
     pub word_at: u64,
-    /// The datagram before the lowest one read before that: of what waits for the first word, the lowest is the baseline.
+    /// The datagram before the lowest one read before the first announcement. Of those that wait for it, the lowest
+    /// is the baseline.
     pub early_low: u64,
-    /// Bytes of datagrams read before that, and those that may have found no room to wait for it.
+    /// Bytes of datagrams read before the first announcement, and those that may have found no room to wait for it.
     pub early_bytes: usize,
     pub doubtful: Vec<u64>,
     pub silences: Vec<SilencePeriod>,
-    /// Signs of life that had been under way for seconds. In open mode nobody can tell (A10), so they close what was told
-    /// of a silence, and what they do not account for is told again one T_silent later.
+    /// Signs of life that had been in transit for seconds. In open mode no receiver can tell (A10), so they close a
+    /// reported silence. Any silence that they do not account for is reported again one T_silent later.
     pub misled: Vec<u64>,
-    /// When something was read that may count as a sign of life.
+    /// Times at which something was read that may count as a sign of life.
     pub signs: Vec<u64>,
-    /// When it was told as crashed.
+    /// Reports of its crash.
     pub ends: Vec<EpochEnd>,
-    /// Whether what was sent before the first contact was reported as unverified, since no word had told the age of the epoch.
+    /// True if datagrams sent before the first contact were reported as unverified, since no announcement had given
+    /// the age of the epoch.
     pub is_age_unknown: bool,
-    /// Whether it came back after it had been forgotten, so that only what followed its return is owed.
+    /// True if it came back after it had been forgotten, so that only datagrams after its return are owed.
     pub returned: bool,
     pub bye_read: bool,
-    /// For each subscription and message.
+    /// For each subscription and message, the outcome.
     pub states: Vec<Vec<MessageState>>,
     /// For each subscription and subject: one more than the last message delivered or lost.
     pub last: Vec<Vec<usize>>,
-    /// For each message: when it was first delivered or told as missing to anybody.
+    /// For each message, the time at which it was first delivered or reported as missing to any client.
     pub covered: Vec<u64>,
     /// Sums of reports and of advisories: lower, upper bound of lost, upper bound of unverified, inbox.
     pub told: [u64; 4],
-    /// Messages that only members of queue groups were told to be lost.
+    /// Messages reported as lost only to members of queue groups.
     pub reported_members: HashSet<usize>,
-    /// The last loss told: when, of which subject, from which message, and its bounds.
+    /// The last reported loss: time, subject, first message, and bounds.
     pub reported_last: Option<(u64, usize, usize)>,
     pub reported_bounds: (u64, u64),
     pub advised: [u64; 4],
@@ -159,11 +166,11 @@ pub(crate) struct Track {
     pub repaired: u64,
     /// Directed messages delivered.
     pub direct: u64,
-    /// Directed messages told as lost.
+    /// Directed messages reported as lost.
     pub inbox: u64,
     /// One more than the last of them.
     pub direct_last: usize,
-    /// For each directed datagram, whether it was read.
+    /// For each directed datagram, true if it was read.
     pub direct_read: Vec<bool>,
 }
 
@@ -216,7 +223,7 @@ impl Default for Track {
     }
 }
 
-/// The entry for a datagram or message, which are counted from `first`.
+/// Returns the entry for a datagram or message, which are counted from `first`.
 pub(crate) fn slot<T: Clone>(list: &mut Vec<T>, index: usize, empty: T) -> &mut T {
     if list.len() <= index {
         list.resize(index + 1, empty);
@@ -237,25 +244,26 @@ impl Track {
         self.gone.get(dseq as usize - 1).copied().unwrap_or(0)
     }
 
-    /// When the manifest of a datagram was read.
+    /// Returns the time at which the manifest of a datagram was read.
     pub fn manifest_read_at(&self, dseq: u64) -> u64 {
         self.manifest_read_at.get(dseq as usize - 1).copied().unwrap_or(NEVER)
     }
 
-    /// Whether the manifest of a datagram was read before the datagram itself: what was in it may come from the history.
+    /// Returns whether the manifest of a datagram was read before the datagram itself: its content may come from the
+    /// history.
     pub fn may_be_rebuilt(&self, dseq: u64) -> bool {
         let manifest_read_at = self.manifest_read_at(dseq);
         manifest_read_at != NEVER && manifest_read_at <= self.read(dseq)
     }
 
-    /// Whether a message may come from the history: what is known of any of its datagrams is enough, if that in which it
-    /// begins is accounted for.
+    /// Returns whether a message may come from the history. One reported datagram of it is enough, if that in which
+    /// it begins is accounted for.
     pub fn may_be_fetched(&self, sent: &MessageTrace) -> bool {
         let is_begun = self.read(sent.first) != NEVER || self.may_be_rebuilt(sent.first);
         is_begun && (sent.first..=sent.last).any(|dseq| self.may_be_rebuilt(dseq))
     }
 
-    /// Whether word that nothing is known of a datagram was read before its manifest: then it was given up.
+    /// Returns whether the expiry of a datagram was reported before its manifest was read: then it was given up.
     pub fn expired_first(&self, dseq: u64) -> bool {
         let manifest_read_at = self.manifest_read_at(dseq);
         self.expired.iter().any(|(at, last)| dseq <= *last && *at <= manifest_read_at)
@@ -295,12 +303,12 @@ impl Track {
         slot(slot(&mut self.last, sub, Vec::new()), subject, 0)
     }
 
-    /// The highest datagram that the receiver knows of.
+    /// Returns the highest datagram that the receiver knows of.
     pub fn high(&self) -> u64 {
         self.highs.last().map_or(0, |(_, high)| *high)
     }
 
-    /// When the receiver first learnt that a datagram exists.
+    /// Returns the time at which the receiver first learnt that a datagram exists.
     pub fn found(&self, dseq: u64) -> u64 {
         let at = self.highs.partition_point(|(_, high)| *high < dseq);
         self.highs.get(at).map_or(NEVER, |(at, _)| *at)
@@ -312,7 +320,7 @@ impl Track {
         }
     }
 
-    /// Something new of the stream was read, after which datagrams up to `high` are known.
+    /// Records that something new of the stream was read, after which datagrams up to `high` are known.
     pub(super) fn record_contact(&mut self, at: u64, high: u64, forget: u64, (arrived, is_late): (Option<u64>, bool)) {
         if self.contact.is_none() {
             self.doubt = arrived.map_or(0, |arrived| at - arrived);
@@ -322,28 +330,30 @@ impl Track {
             return;
         };
         if at < end.at + forget / 1000 * 999 {
-            // Still remembered, by any clock: the ledger goes on.
+            // It is still remembered, by any clock: the ledger continues.
             end.upto = end.after;
             end.misled = is_late.then_some(at);
         } else {
             end.upto = high;
             self.contact = Some((at, high));
             self.returned = true;
-            // What is counted of it begins anew.
+            // Its counts begin anew.
             (self.told, self.advised) = ([0; 4], [0; 4]);
             self.last.clear();
             self.repaired = 0;
         }
     }
 
-    /// When the receiver found that a datagram exists, at the latest: what came before the first word may have waited.
+    /// Returns the latest time at which the receiver found that a datagram exists: data before the first announcement
+    /// may have waited.
     pub fn found_late(&self, dseq: u64) -> u64 {
         let found = self.found(dseq);
         if found == NEVER { NEVER } else { found.max(self.word_at.min(found + 3 * SECOND)) }
     }
 
-    /// Until when a silence may stay untold that was due at `due`, `whole` after the last sign of life, if nothing is known of
-    /// a datagram until `known`: signs that do not tell of it, such as what is sent again, put it off.
+    /// Returns the time until which a silence may stay unreported. It was due at `due`, `whole` after the last sign
+    /// of life, and a datagram is unknown until `known`. Signs of life that do not announce the datagram, such as
+    /// retransmissions, postpone the report.
     pub fn put_off(&self, mut due: u64, known: u64, whole: u64) -> u64 {
         loop {
             let signs = self.signs.partition_point(|at| *at <= due && *at < known);
@@ -354,12 +364,12 @@ impl Track {
         }
     }
 
-    /// Whether a datagram that was read may not have been taken.
+    /// Returns whether a datagram that was read may not have been taken.
     pub fn is_doubtful(&self, dseq: u64) -> bool {
         self.doubtful.contains(&dseq)
     }
 
-    /// Whether a datagram came more than `grace` after word of it.
+    /// Returns whether a datagram came more than `grace` after its first announcement.
     pub fn came_late(&self, dseq: u64, grace: u64) -> bool {
         self.read(dseq) != NEVER && self.found(dseq) != NEVER && self.found(dseq) + grace <= self.read(dseq)
     }

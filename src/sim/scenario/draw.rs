@@ -1,4 +1,4 @@
-//! What is drawn once for a whole scenario: settings, hosts, patterns, traffic, weather.
+//! Draws of the values for a whole scenario: settings, hosts, patterns, traffic, weather.
 
 use super::{FaultKind, Faults, HostSpec, MICROS, MILLIS, NetworkConditions, SECOND, Traffic, WALL_START};
 use crate::message::DeliveryMode;
@@ -11,10 +11,10 @@ use crate::rng::Rng;
 use crate::time::nanos;
 use std::time::Duration;
 
-/// Room for everything.
+/// Receive buffer in bytes that has room for everything.
 pub(super) const ROOM_BYTES: u64 = 4 << 20;
 
-/// How fast peers send, and how much each takes. What is kept back for a rate leaves within two seconds.
+/// Draws the send rates and the receive windows. Datagrams that a rate delays leave within two seconds.
 pub(super) fn draw_pace(rng: &mut Rng) -> PaceSettings {
     let pace = match rng.below(6) {
         0 => Pace::Off,

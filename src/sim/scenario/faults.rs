@@ -16,7 +16,7 @@ macro_rules! faults {
             /// Every kind, in the order of declaration.
             pub const ALL: &'static [FaultKind] = &[$(FaultKind::$name,)+];
 
-            /// The name in tables.
+            /// Returns the name in tables.
             pub fn as_str(self) -> &'static str {
                 match self { $(FaultKind::$name => stringify!($name),)+ }
             }
@@ -57,11 +57,11 @@ faults! {
     ClockSeconds,
     /// A wall clock steps by up to a day either way.
     ClockHours,
-    /// A wall clock says 1970.
+    /// A wall clock is set to 1970.
     Clock1970,
-    /// A wall clock says 2115.
+    /// A wall clock is set to 2115.
     Clock2115,
-    /// A wall clock stands beyond the last frame (2116), so a peer that needs another frame begins a new epoch.
+    /// A wall clock is beyond the last frame (2116), so a peer that needs another frame begins a new epoch.
     ClockBeyond,
     /// Boot clocks run up to 500 ppm fast or slow.
     Skew,
@@ -81,59 +81,59 @@ faults! {
     Large,
     /// Bytes are flipped and datagrams cut in flight.
     Corrupt,
-    /// Datagrams of strangers and garbage arrive.
+    /// Foreign datagrams and garbage arrive.
     Garbage,
     /// Requests and replies between two peers.
     Directed,
     /// A receive buffer of few datagrams, and a reader that is late.
     Overrun,
-    /// A process stands still for up to 5 s.
+    /// A process pauses for up to 5 s.
     Pause,
     /// Old packets arrive again, seconds later.
     Replay,
     /// Epochs are forgotten after a short silence.
     ShortForget,
-    /// Nothing is asked for again.
+    /// Nothing is requested again.
     NoRepair,
-    /// Few datagrams can be sent again.
+    /// Few datagrams can be retransmitted.
     TinyRing,
-    /// Little or nothing is known of datagrams that cannot be sent again.
+    /// Publishers know little or nothing of datagrams that they cannot retransmit.
     TinyManifests,
-    /// Few messages of each subject are kept, or none.
+    /// Publishers retain few messages of each subject, or none.
     TinyHistory,
-    /// What is sent again may take a few kilobytes a second.
+    /// Retransmissions are limited to a few kilobytes a second.
     SlowResends,
     /// A switch forgets that a peer is in the group: multicasts of another one do not reach it until it joins anew.
     Snooping,
     /// Some subscriptions are in mode live.
     Live,
-    /// Some peers do not send what nobody wants.
+    /// Some peers suppress messages without a subscriber.
     Spare,
     /// Some clients are members of queue groups.
     Queues,
 }
 
-/// Which kinds of fault are on; kept in files by their names.
+/// The active kinds of fault; kept in files by their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults(u64);
 
 impl Faults {
-    /// These kinds.
+    /// Returns the set of these kinds.
     pub fn of(kinds: &[FaultKind]) -> Faults {
         kinds.iter().fold(Faults::default(), |sum, kind| sum.with(*kind))
     }
 
-    /// Whether `kind` is on.
+    /// Returns whether `kind` is on.
     pub fn has(self, kind: FaultKind) -> bool {
         self.0 >> (kind as u32) & 1 == 1
     }
 
-    /// With `kind` on as well.
+    /// Returns the set with `kind` on as well.
     pub fn with(self, kind: FaultKind) -> Faults {
         Faults(self.0 | 1 << (kind as u32))
     }
 
-    /// With `kind` off.
+    /// Returns the set with `kind` off.
     pub fn without(self, kind: FaultKind) -> Faults {
         Faults(self.0 & !(1 << (kind as u32)))
     }

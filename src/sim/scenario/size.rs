@@ -1,9 +1,9 @@
-//! How large a scenario is: most are ordinary, some are long, some are busy (docs/simulator.md has the costs).
+//! The size of a scenario: most are ordinary, some are long, some are busy (docs/simulator.md has the costs).
 
 use super::{FaultKind, Faults, SECOND};
 use crate::rng::Rng;
 
-/// One scenario in so many is long, and one in so many is busy.
+/// One scenario out of this number is long, and one out of this number is busy.
 const LONG_SHARE: u64 = 16;
 const BUSY_SHARE: u64 = 64;
 
@@ -12,14 +12,15 @@ const BUSY_SHARE: u64 = 64;
 pub(super) enum ScenarioSize {
     /// Two to five hosts for about a minute.
     Ordinary,
-    /// Two to four hosts for about an hour, with few events, epochs and subscriptions that come and go, and clocks that drift.
+    /// Two to four hosts for about an hour, with few events, epochs and subscriptions that come and go, and clocks
+    /// that drift.
     Long,
     /// 20 to 50 hosts for some seconds.
     Busy,
 }
 
 impl ScenarioSize {
-    /// The size of the scenario of a seed.
+    /// Draws the size of the scenario of a seed.
     pub(super) fn draw(seed: u64) -> ScenarioSize {
         let mut rng = Rng::new(seed ^ 0x5_12e5);
         if rng.below(LONG_SHARE) == 0 {
@@ -31,7 +32,7 @@ impl ScenarioSize {
         }
     }
 
-    /// What belongs to this size beside the faults that are drawn.
+    /// Returns the drawn faults; for a long scenario with some of the kinds that suit it.
     pub(super) fn with_faults(self, seed: u64, faults: Faults) -> Faults {
         if self != ScenarioSize::Long {
             return faults;
@@ -42,7 +43,7 @@ impl ScenarioSize {
         kinds.into_iter().fold(faults, |sum, kind| if rng.chance(0.6) { sum.with(kind) } else { sum })
     }
 
-    /// Number of hosts; `ordinary` of an ordinary scenario.
+    /// Returns the number of hosts; `ordinary` of an ordinary scenario.
     pub(super) fn hosts(self, rng: &mut Rng, ordinary: usize) -> usize {
         match self {
             ScenarioSize::Ordinary => ordinary,
@@ -51,7 +52,7 @@ impl ScenarioSize {
         }
     }
 
-    /// When the faults end, in nanoseconds; `ordinary` in an ordinary scenario.
+    /// Returns the time in nanoseconds at which the faults end; `ordinary` in an ordinary scenario.
     pub(super) fn heal_at(self, rng: &mut Rng, ordinary: u64) -> u64 {
         match self {
             ScenarioSize::Ordinary => ordinary,
@@ -60,7 +61,7 @@ impl ScenarioSize {
         }
     }
 
-    /// The time between two things that happen at a host is this many times that of an ordinary scenario.
+    /// Returns the factor of the time between two events at a host, relative to an ordinary scenario.
     pub(super) fn interval_factor(self) -> u64 {
         match self {
             ScenarioSize::Ordinary => 1,
@@ -69,12 +70,12 @@ impl ScenarioSize {
         }
     }
 
-    /// The probability that a host's peer ends once more, where any end.
+    /// Returns the probability that a host's peer ends once more, if any end.
     pub(super) fn next_life(self) -> f64 {
         if self == ScenarioSize::Long { 0.9 } else { 0.6 }
     }
 
-    /// A host that joins late starts within this many seconds.
+    /// Returns the range in seconds within which a host that joins late starts.
     pub(super) fn late_start(self) -> (u64, u64) {
         match self {
             ScenarioSize::Ordinary => (5, 40),

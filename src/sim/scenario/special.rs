@@ -10,27 +10,27 @@ use crate::proto::{Recovery, Settings};
 use crate::rng::Rng;
 use std::time::Duration;
 
-/// A subscription to all that is sent.
+/// A subscription to everything that is sent.
 const SUBSCRIBE_ALL: Action = Action::Subscribe { client: 0, sub: 0, pattern: 0, mode: DeliveryMode::Repair };
 
-/// Cells of the implosion: each receiver hears the publisher and the receivers of its own cell.
+/// Number of cells of the implosion: each receiver hears the publisher and the receivers of its own cell.
 const CELLS: usize = 50;
 
-/// How fast a receiver of a flood is.
+/// Speed of a receiver of a flood.
 #[derive(Clone, Copy, Debug)]
 pub struct Speed {
-    /// Bytes that it reads in a second; 0: any number.
+    /// Bytes that it reads in a second; 0 for no limit.
     pub bytes_per_second: u64,
     /// Bytes that its receive buffer holds.
     pub buffer_bytes: u64,
 }
 
-/// Below this many bytes a second, publishers of floods do not wait for receivers.
+/// Send rate in bytes a second below which publishers of floods do not wait for receivers.
 pub const FLOOR: u64 = 10_000_000;
 
 impl Scenario {
-    /// Bursts, each with a pause of 1 to 2 s after it, between eight peers under 5 % loss and nothing else: what is lost
-    /// at the end of a burst is found by the heartbeats alone.
+    /// Draws bursts, each with a pause of 1 to 2 s after it, between eight peers under 5 % loss and nothing else. A
+    /// loss at the end of a burst is found by the heartbeats alone.
     pub fn of_tails(seed: u64) -> Scenario {
         let mut scenario = Scenario::draw_with(seed, Faults::default(), Mutants::default());
         let mut rng = Rng::new(seed);
@@ -66,9 +66,9 @@ impl Scenario {
         scenario
     }
 
-    /// One publisher and `receivers` of all it sends, in a network that loses nothing but some datagrams at the source:
-    /// those are missing everywhere at once. Each receiver knows of one in 50 of the others only, which costs little here and
-    /// makes it wait for a shorter time than it would if it knew of all, so that more of them ask.
+    /// Draws one publisher and `receivers` of all it sends. The network loses nothing but some datagrams at the
+    /// source, which are missing everywhere at once. Each receiver knows only one in 50 of the others. That costs
+    /// little here and shortens its wait compared with a receiver that knows all, so that more of them ask.
     pub fn of_implosion(seed: u64, receivers: usize) -> Scenario {
         let settings = |settings: &Settings| Settings { reliability: Duration::from_secs(2), ..settings.clone() };
         let mut scenario = Scenario::of_one_publisher(seed, receivers, settings);
@@ -81,11 +81,12 @@ impl Scenario {
         scenario
     }
 
-    /// One publisher that sends on, and `receivers` that lose different datagrams, are cut off for up to 2 s, and then all
-    /// ask at once for what they miss. What is sent again may take a quarter of what is sent, so that takes its time.
+    /// Draws one publisher that keeps sending, and `receivers` that lose different datagrams. They are cut off for up
+    /// to 2 s, and then all ask at once for their missing datagrams. Retransmissions may take a quarter of what is
+    /// sent, so repair takes time.
     pub fn of_storm(seed: u64, receivers: usize) -> Scenario {
         let settings = |settings: &Settings| {
-            // All that is sent is kept, so that nothing waits for those that ask.
+            // Everything sent is kept for retransmission, so that nothing waits for the receivers that ask.
             let ring = RingSettings { bytes_max: 64 << 20, ..settings.recovery.ring };
             let recovery = Recovery { resend_rate_min: 1, ring, ..settings.recovery.clone() };
             Settings { reliability: Duration::from_secs(40), recovery, ..settings.clone() }
@@ -103,14 +104,14 @@ impl Scenario {
         scenario
     }
 
-    /// A publisher that floods `receivers` which are there two seconds before it, with so many datagrams of 8 kB, as soon as it has
-    /// started.
+    /// Draws a publisher that floods `receivers`, which start two seconds earlier. It sends `datagrams` of 8 kB as
+    /// soon as it has started.
     pub fn of_flood(seed: u64, receivers: &[Speed], datagrams: u32) -> Scenario {
         Scenario::of_floods(seed, receivers, &[(0, 2 * SECOND, datagrams)], Mutants::default())
     }
 
-    /// Receivers with host 0, which publishes, and floods: a host, when, and how many datagrams. All peers are the
-    /// same but for their speeds.
+    /// Draws receivers with host 0, which publishes, and floods: host, time, and number of datagrams of each. All
+    /// peers are the same but for their speeds.
     pub fn of_floods(seed: u64, receivers: &[Speed], floods: &[(usize, u64, u32)], mutants: Mutants) -> Scenario {
         let settings = |settings: &Settings| {
             let ring = RingSettings { bytes_max: 64 << 20, ..settings.recovery.ring };
@@ -128,7 +129,7 @@ impl Scenario {
             let room_bytes = host.buffer_bytes.min(ROOM_BYTES) / 8 * 7;
             host.settings.pace = PaceSettings { floor: FLOOR, ..PaceSettings::auto(room_bytes) };
         }
-        // Datagrams that overtake each other make what is read look like more than it is.
+        // Reordered datagrams make the read bytes look more than they are.
         scenario.weather = NetworkConditions { jitter: 0, ..scenario.weather };
         scenario.traffic = Traffic { payload_max: 8000, ..scenario.traffic };
         for (host, at, datagrams) in floods {
@@ -139,14 +140,14 @@ impl Scenario {
         scenario
     }
 
-    /// Each copy of a datagram is lost with this probability, and publishers keep so many bytes to send them again.
+    /// Lets each copy of a datagram be lost with this probability. Publishers keep `resend_bytes` for retransmission.
     pub fn with_loss(mut self, loss: f64, resend_bytes: usize) -> Scenario {
         self.weather.loss = loss;
         self.hosts.iter_mut().for_each(|host| host.settings.recovery.ring.bytes_max = resend_bytes);
         self
     }
 
-    /// A host stands still for a while.
+    /// Lets a host pause for a while.
     pub fn with_pause(mut self, host: usize, at: u64, nanos: u64) -> Scenario {
         self.faults = self.faults.with(FaultKind::Pause);
         self.plan(at, host, Action::Pause(nanos));
@@ -154,7 +155,7 @@ impl Scenario {
         self
     }
 
-    /// Receivers on a fast network that are there two seconds before their only publisher, host 0.
+    /// Draws receivers on a fast network that start two seconds before their only publisher, host 0.
     fn of_one_publisher(seed: u64, receivers: usize, settings: impl Fn(&Settings) -> Settings) -> Scenario {
         let mut scenario = Scenario::draw_with(seed, Faults::default(), Mutants::default());
         let mut rng = Rng::new(seed);

@@ -1,4 +1,5 @@
-//! Scenarios as text: those that once failed are kept as they were drawn, since a later generator draws others from their seeds.
+//! Scenarios as text. Those that once failed are kept as they were drawn, since a later generator draws others from
+//! their seeds.
 //!
 //! The text is JSON. A field that is unknown or misspelt is an error. A field that a later version adds needs a
 //! `#[serde(default)]` with the value that the older scenarios ran with, so that their files stay readable.
@@ -14,16 +15,16 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 impl Scenario {
-    /// The scenario in a text that [`Scenario::to_text`] wrote.
+    /// Parses a text that [`Scenario::to_text`] wrote.
     ///
     /// # Errors
     ///
-    /// The line and column of the first thing that is not as it should be.
+    /// The line and column of the first syntax or field error.
     pub fn from_text(text: &str) -> Result<Scenario, serde_json::Error> {
         serde_json::from_str(text)
     }
 
-    /// This scenario as text, without its mutant: one line for each event, host and group of fields.
+    /// Returns this scenario as text, without its mutant: one line for each event, host and group of fields.
     pub fn to_text(&self) -> String {
         let json = serde_json::to_string(self).expect("a scenario has no maps and no failing parts");
         let json = json.replace("},{\"at\":", "},\n{\"at\":").replace("},{\"skew_ppm\":", "},\n{\"skew_ppm\":");
@@ -129,12 +130,12 @@ pub(super) struct KeptSettings {
     advisory_subjects_max: usize,
     #[serde(with = "KeptPaceSettings")]
     pace: PaceSettings,
-    // What once failed is run with the protocol as it is.
+    // Kept scenarios run with the unmodified protocol.
     #[serde(skip)]
     mutants: Mutants,
 }
 
-/// The name of a peer as text.
+/// Text form of a peer's name.
 mod peer_name {
     use crate::message::PeerName;
     use serde::de::Error;

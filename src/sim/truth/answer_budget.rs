@@ -1,44 +1,44 @@
-//! What a publisher may spend on answers: a quarter of what it sends anyway, or its least rate, and a burst (5.6).
+//! Budget of a publisher for answers: a quarter of its other traffic or its minimum rate, plus a burst (5.6).
 
 use crate::sim::scenario::{MILLIS, SECOND};
 use std::collections::VecDeque;
 
-/// What may be spent at once after a pause, in bytes.
+/// Bytes that may be spent at once after a pause.
 const BURST: i64 = 256 << 10;
-/// For the rounding of clocks and rates.
+/// Tolerance in bytes for the rounding of clocks and rates.
 const SLACK: i64 = 4 << 10;
-/// What was sent gives its quarter within so many nanoseconds: a second, and the slot that it is counted in.
+/// Nanoseconds within which first transmissions earn their quarter: a second, and the slot in which they are counted.
 const WINDOW: u64 = SECOND + 60 * MILLIS;
 
-/// The meter of one publisher: compares the sums of every span of time.
+/// The meter of one publisher. It compares the sums of every time span.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerBudget {
-    /// The least rate, in bytes a second.
+    /// The minimum rate in bytes a second.
     rate: u64,
     since: u64,
     answers: u64,
     sent: u64,
-    /// When something was sent lately, and the sum up to it.
+    /// Times of recent first transmissions, each with the running sum of bytes up to it.
     recent: VecDeque<(u64, u64)>,
-    /// The sum of what was sent before that.
+    /// Running sum of bytes sent before `recent`.
     before: u64,
-    /// The lowest that the answers were below what had come before them; every span may begin there.
+    /// Minimum of answers sent minus budget earned so far; every time span may begin there.
     low: Option<i64>,
 }
 
 impl AnswerBudget {
-    /// Of a publisher that begins now and may send `rate` bytes of answers a second at least.
+    /// Creates the meter of a publisher that begins at `at` and may always send `rate` bytes of answers a second.
     pub fn new(at: u64, rate: u64) -> AnswerBudget {
         AnswerBudget { rate: rate.max(1), since: at, ..AnswerBudget::default() }
     }
 
-    /// Data of so many bytes is sent for the first time.
+    /// Records that `bytes` of data are sent for the first time.
     pub fn on_first(&mut self, at: u64, bytes: usize) {
         self.sent += bytes as u64;
         self.recent.push_back((at, self.sent));
     }
 
-    /// An answer of so many bytes is sent. By how many bytes it is too much, if it is.
+    /// Records an answer of `bytes`. Returns the number of bytes by which it exceeds the budget, if it does.
     pub fn on_answer(&mut self, at: u64, bytes: usize) -> Option<i64> {
         while let Some((_, sum)) = self.recent.front().filter(|(sent, _)| sent + WINDOW <= at) {
             self.before = *sum;

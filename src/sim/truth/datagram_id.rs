@@ -1,36 +1,36 @@
-//! What tells one datagram from all others, and what the oracle reads in a control datagram.
+//! The identity of a datagram, and the content that the oracle reads from a control datagram.
 
-/// What a control datagram says.
+/// The content of a control datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlContent {
-    /// It announces its sender. Nothing else is a sign of life.
+    /// An announcement by the sender. Nothing else is a sign of life.
     Word {
         /// The last dseq.
         high: u64,
-        /// Whether it is a BYE.
+        /// True for a BYE.
         bye: bool,
-        /// The one receiver that it is for, if it is.
+        /// The receiver, if the datagram is for a single one.
         receiver: Option<u64>,
-        /// The token that it gives back, if it is for one receiver and has one: receiver and token.
+        /// The receiver and the token echoed to it, if the datagram is for a single receiver and has a token.
         echo: Option<(u64, u64)>,
     },
-    /// What was in datagrams.
+    /// A report of the content of datagrams.
     Manifest {
         /// The first.
         first: u64,
         /// The last.
         last: u64,
     },
-    /// Nothing is known any more of datagrams up to this one of the multicast stream.
+    /// A report that nothing is known any more of datagrams up to this one of the multicast stream.
     Expired {
-        /// The last that was asked for.
+        /// The last requested dseq.
         last: u64,
     },
-    /// Something else.
+    /// Any other control message.
     Other,
 }
 
-/// What a datagram that travels is.
+/// The identity of a datagram in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatagramId {
     /// A datagram of a multicast stream.
@@ -55,9 +55,9 @@ pub enum DatagramId {
         stream: usize,
         /// Its counter.
         number: u64,
-        /// What it says.
+        /// Its content.
         says: ControlContent,
     },
-    /// Not of any known epoch, or not decodable.
+    /// A datagram of no known epoch, or one that cannot be decoded.
     Unidentified,
 }

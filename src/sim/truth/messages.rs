@@ -1,4 +1,5 @@
-//! Messages in what was sealed: each as it was published, in its turn, and left out only where it may be.
+//! Messages in sealed datagrams: each must be as it was published, in its turn, and omitted only where that is
+//! allowed.
 
 use super::{EpochTrace, GroundTruth, PublishedMessage, StreamTrace};
 use crate::message::{Epoch, Message, Queue};
@@ -9,7 +10,7 @@ use crate::wire::{Announce, queue};
 use std::time::Duration;
 
 impl GroundTruth {
-    /// A whole message was sealed: it must be the next one published.
+    /// Records that a whole message was sealed: it must be the next one published.
     pub(super) fn on_message(
         &mut self,
         whose: (usize, Option<u64>),
@@ -25,7 +26,7 @@ impl GroundTruth {
         }
         let is_handed = queue::stamps(message.headers.block()).any(|stamp| stamp.publisher.is_some());
         if receiver.is_some() && is_handed {
-            // Another's, for a member of a queue group.
+            // A message of another run, for a member of a queue group.
             flow.services += 1;
             return;
         }
@@ -42,7 +43,8 @@ impl GroundTruth {
                     out.add("publish", format!("message {id} on {} sent out of turn", message.subject));
                 }
                 flow.published_last = Some(id);
-                // A datagram may be kept back for less than its uptime can show. Its messages were there when they were published.
+                // A pacer may delay a datagram for less than its uptime can show. Its messages existed when they were
+                // published.
                 if let Some(sent) =
                     flow.messages.last_mut().filter(|_| self.streams[stream].settings.pace.pace != Pace::Off)
                 {
@@ -60,7 +62,8 @@ impl GroundTruth {
 }
 
 impl GroundTruth {
-    /// A run has sent this message to all: those that it published before and has not sent it never will.
+    /// Records that a run has sent this message to the group. Its earlier messages that are still unsent are never
+    /// sent.
     fn on_sent_in_turn(&mut self, run: usize, id: usize, out: &mut Findings) {
         while let Some(first) = self.unsent[run].front().copied().filter(|first| *first <= id) {
             self.unsent[run].pop_front();
@@ -78,7 +81,7 @@ impl GroundTruth {
         }
     }
 
-    /// A run that lives has sent all that it is going to send.
+    /// Records that a live run has sent everything that it will ever send.
     pub fn finish_run(&mut self, run: usize, out: &mut Findings) {
         for id in self.unsent.get_mut(run).map(std::mem::take).unwrap_or_default() {
             self.on_left_out(id, out);
@@ -87,13 +90,13 @@ impl GroundTruth {
 }
 
 impl EpochTrace {
-    /// What an announcement says of subscriptions.
+    /// Checks the advertised subscriptions of an announcement.
     pub(super) fn on_interest(&mut self, announce: &Announce, out: &mut Findings) {
         let Some(word) = announce.interest else { return };
         let known = announce.directed_receiver.map(Epoch::bits).zip(announce.interest_known);
         if let Some((receiver, version)) = known {
             let before = self.known.entry(receiver).or_default();
-            // Who was forgotten begins anew.
+            // The version of a receiver that was forgotten begins anew.
             if 0 < version && version < *before && Duration::from_secs(60) <= self.settings.forget {
                 out.add("interest", format!("{} knew {before} changes and now {version}", self.epoch));
             }
@@ -103,13 +106,13 @@ impl EpochTrace {
     }
 }
 
-/// Whether a directed message is a question to a history, or an answer of one.
+/// Returns whether a directed message is a question to a history, or an answer of one.
 fn is_service(subject: &Subject) -> bool {
     let rest = subject.as_str().strip_prefix("_INBOX.").and_then(|rest| rest.split_once('.'));
     rest.is_some_and(|(_, rest)| rest == "HISTORY" || rest.starts_with("H."))
 }
 
-/// Whether it is an answer.
+/// Returns whether a directed message is an answer of a history.
 fn is_history_answer(subject: &Subject) -> bool {
     is_service(subject) && !subject.as_str().ends_with("HISTORY")
 }

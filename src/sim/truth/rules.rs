@@ -1,4 +1,4 @@
-//! What the bytes that leave a peer must be: numbers, heartbeats, and what is said of datagrams that are asked for again
+//! Rules for the bytes that leave a peer: numbers, heartbeats, and reports about datagrams that are requested again
 //! (R1 to R3, R6, R9 to R11).
 
 use super::{EpochTrace, GroundTruth, NEVER, StreamTrace};
@@ -13,7 +13,7 @@ use crate::wire::{self, Announce, Expired, Header, Kind, Manifest};
 use hashbrown::HashMap;
 
 impl GroundTruth {
-    /// The number of a message against the last one of its subject (seed 002; R10, R11, A11).
+    /// Checks the number of a message against the last one of its subject (seed 002; R10, R11, A11).
     #[expect(clippy::too_many_arguments, reason = "one message with its place in the stream")]
     pub(super) fn check_number(
         &self,
@@ -46,7 +46,8 @@ impl GroundTruth {
                 last < seq && seq.count() == 1 && (chain == Some(last) || chain.is_none() && forgot)
             }
         };
-        // What was kept back was dated by an earlier clock. Its uptime tells so to a millisecond, its messages' publication exactly.
+        // A paced datagram carries the time of an earlier clock. Its uptime shows that to a millisecond, the
+        // publication time of its messages exactly.
         let wall = WallTime::from_nanos(now.wall.as_nanos().saturating_sub(2 * MILLIS));
         let oldest = self.unsent.get(self.streams[stream].run).and_then(|unsent| unsent.front());
         let is_waiting = oldest.is_some_and(|id| self.published[*id].at < at);
@@ -62,8 +63,8 @@ impl GroundTruth {
 }
 
 impl StreamTrace {
-    /// Whether a memory of so many bytes, which keeps each datagram for so long, may have let go of a datagram at `at`.
-    /// What it needs besides the bytes themselves is guessed high.
+    /// Returns whether a buffer of `bytes_max` bytes that keeps each datagram for `time` may have evicted a datagram
+    /// at `at`. The overhead beside the bytes themselves is estimated high.
     pub(super) fn may_be_gone(&self, at: u64, dseq: u64, bytes_max: usize, time: u64) -> bool {
         let Some(sealed) = self.datagrams.get(dseq as usize - 1) else { return false };
         let before = if dseq < 2 { 0 } else { self.bytes_to[dseq as usize - 2] };
@@ -75,7 +76,7 @@ impl StreamTrace {
 }
 
 impl EpochTrace {
-    /// R1: after its BYE an epoch says no other word.
+    /// Checks R1: after its BYE an epoch sends no other announcement.
     pub(super) fn note_word(&mut self, bye: bool, is_strict: bool, out: &mut Findings) {
         if is_strict && self.said_bye && !bye {
             out.add("R1", format!("epoch {} says another word after its BYE", self.epoch));
@@ -83,14 +84,14 @@ impl EpochTrace {
         self.said_bye |= bye;
     }
 
-    /// R3: heartbeats at +20, 60, 140, 300 ms … after the last datagram.
+    /// Checks R3: heartbeats leave at +20, 60, 140, 300 ms … after the last datagram.
     pub(super) fn check_beat(&self, at: u64, out: &mut Findings) {
         if !self.said_bye && self.beat.0 + 4 * MILLIS < at {
             out.add("R3", format!("epoch {} owed a heartbeat {} ms ago", self.epoch, (at - self.beat.0) / MILLIS));
         }
     }
 
-    /// When a datagram that leaves now was sealed, at the earliest.
+    /// Returns the earliest time at which a datagram that leaves now was sealed.
     pub(super) fn sealed_at(&self, at: u64, now: ClockReading, header: &Header) -> u64 {
         let uptime = now.instant.since(self.started.instant).as_millis() as u64;
         match uptime.saturating_sub(header.uptime_ms.into()) {
@@ -112,7 +113,7 @@ impl EpochTrace {
             self.check_beat(at, out);
         }
         let uptime = now.instant.since(self.started.instant).as_millis() as u64;
-        // A datagram of the group may have been kept back since it was sealed.
+        // A datagram of the group may have waited for the pacer since it was sealed.
         let may_wait = header.kind == Kind::Data && self.settings.pace.pace != Pace::Off;
         let is_dated = u64::from(header.uptime_ms) <= uptime + 1 && (may_wait || self.sealed_at(at, now, header) == at);
         if !is_dated || header.group != self.settings.group {
@@ -126,12 +127,12 @@ impl EpochTrace {
         }
     }
 
-    /// Whether this is one of the last two tokens that were sent to a receiver.
+    /// Returns whether this is one of the last two tokens that were sent to a receiver.
     pub fn is_token(&self, receiver: u64, token: u64) -> bool {
         self.tokens.get(&receiver).is_some_and(|(last, former)| token == *last || Some(token) == *former)
     }
 
-    /// Whether the publisher may have let go of a datagram, and of its manifest.
+    /// Returns whether the publisher may have evicted a datagram, and whether it may have evicted its manifest.
     pub fn may_be_gone(&self, at: u64, dseq: u64) -> (bool, bool) {
         let ring = &self.settings.recovery.ring;
         let time = nanos(ring.time);
@@ -139,8 +140,9 @@ impl EpochTrace {
         (datagram, datagram && self.bcast.may_be_gone(at, dseq, ring.manifest_bytes_max, time.saturating_mul(10)))
     }
 
-    /// Whether a message may have left the history of its subject. What it needs besides the bytes of the messages is
-    /// guessed high. `kept_back` are messages, and their bytes, that are in the history already and have yet to leave.
+    /// Returns whether a message may have left the history of its subject. The overhead beside the bytes of the
+    /// messages is estimated high. `kept_back` counts the messages, and their bytes, that are in the history already
+    /// and have yet to leave.
     pub fn may_be_forgotten(&self, message: usize, kept_back: (usize, usize)) -> bool {
         let settings = &self.settings.recovery.history;
         let sent = self.bcast.messages[message];
@@ -157,8 +159,8 @@ impl EpochTrace {
                 < (message..self.bcast.messages.len()).map(|at| bytes(&at)).sum::<usize>() + more
     }
 
-    /// R6: a manifest tells what was in datagrams that the publisher may have let go of, or was asked about, and nothing
-    /// else.
+    /// Checks R6: a manifest reports only datagrams that the publisher may have evicted, or that a receiver asked
+    /// about.
     pub(super) fn check_manifest(
         &self,
         at: u64,
@@ -196,13 +198,13 @@ impl EpochTrace {
         }
     }
 
-    /// R6: what is told to be gone may be gone.
+    /// Checks R6: datagrams reported as expired may have been evicted.
     pub(super) fn check_expired(&self, at: u64, expired: &Expired, out: &mut Findings) {
         let ring = &self.settings.recovery.ring;
         for range in &expired.ranges {
             let gone = match expired.receiver {
                 None => self.may_be_gone(at, range.last.0).1,
-                // Who was forgotten and came back finds nothing of what was sent to it before.
+                // A receiver that was forgotten and came back can request nothing that was sent to it before.
                 Some(_) if nanos(self.settings.forget) < 30_000 * MILLIS => true,
                 Some(receiver) => self.directed_to(receiver.bits()).is_some_and(|flow| {
                     flow.may_be_gone(at, range.last.0, ring.bytes_max.min(256 << 10), nanos(ring.time))

@@ -1,4 +1,4 @@
-//! What the applications of a host publish: bursts that take their time, and floods that take what they get.
+//! Publications by the applications of a host: bursts spread over time, and floods limited by backpressure alone.
 
 use super::{WRITER_CLIENT, World, WorldStep};
 use crate::message::{ClientId, Epoch, Headers, Message};
@@ -7,7 +7,8 @@ use crate::proto::peer::Peer;
 use crate::sim::scenario::{MICROS, MILLIS};
 use bytes::Bytes;
 
-/// What an application that floods publishes at once at most, and how often it does: 1 GB/s with datagrams of 8 kB.
+/// Maximum number of datagrams that a flooding application publishes at once, and its interval: 1 GB/s with datagrams
+/// of 8 kB.
 const FLOOD_DATAGRAMS: u32 = 8;
 const FLOOD_INTERVAL: u64 = 64 * MICROS;
 
@@ -27,7 +28,7 @@ impl World<'_> {
         self.push(self.now, WorldStep::Flood(host));
     }
 
-    /// Publishes the messages of one datagram, and plans the next one of the burst.
+    /// Publishes the messages of one datagram, and schedules the next one of the burst.
     pub(super) fn publish_datagram(&mut self, host: usize) {
         let machine = &mut self.machines[host];
         if machine.peer.is_none() || machine.is_stopping || machine.burst == 0 {
@@ -38,7 +39,7 @@ impl World<'_> {
             let until = machine.paused_until;
             return self.push(until, WorldStep::Publish(host));
         }
-        // As the shell does it, applications wait; they give up when all falls silent.
+        // As in the shell, applications wait; they give up when all falls silent.
         if machine.peer.as_ref().is_some_and(Peer::is_publish_blocked) {
             if self.scenario.quiet_at() <= self.now {
                 machine.burst = 0;
@@ -59,7 +60,7 @@ impl World<'_> {
         }
     }
 
-    /// Publishes datagrams of one message each until the peer wants to be spared, or all are out.
+    /// Publishes datagrams of one message each until the peer applies backpressure, or all are sent.
     pub(super) fn flood(&mut self, host: usize) {
         let machine = &mut self.machines[host];
         let Some(peer) = machine.peer.as_ref().filter(|_| self.now >= machine.paused_until && !machine.is_stopping)

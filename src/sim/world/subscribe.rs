@@ -1,4 +1,4 @@
-//! What the clients of a host subscribe to, and what they are told of losses.
+//! Subscriptions of the clients of a host, and the losses reported to them.
 
 use super::{JOIN_CLIENT, World, target};
 use crate::message::{DeliveryMode, Loss, Queue, SubscriptionFilter};
@@ -18,7 +18,7 @@ impl World<'_> {
         self.input(host, Input::ClientRequest { client: target.client, request });
     }
 
-    /// A client joins late.
+    /// Lets a client join late.
     pub(super) fn join(&mut self, host: usize, pattern: usize, newest: Option<u32>, mode: DeliveryMode) {
         let machine = &mut self.machines[host];
         if machine.peer.is_none() || machine.is_stopping {
@@ -33,7 +33,7 @@ impl World<'_> {
         self.input(host, Input::ClientRequest { client: target.client, request });
     }
 
-    /// A client becomes the member of a queue group, if it is not one of any.
+    /// Lets a client join a queue group, unless it is a member of one already.
     pub(super) fn join_queue(&mut self, host: usize, member: u32, pattern: usize, queue: u32) {
         if self.machines[host].members.contains_key(&member) {
             return;
@@ -66,7 +66,7 @@ impl World<'_> {
         }
     }
 
-    /// Shows a report of a loss to the oracle. Members of queue groups are owed their share only.
+    /// Passes a report of a loss to the oracle. Members of queue groups are owed their share only.
     pub(super) fn report_loss(&mut self, run: usize, to: &[Target], loss: &Loss) {
         let (members, plain): (Vec<Target>, Vec<Target>) = to.iter().partition(|target| is_member(target));
         if !members.is_empty() {
@@ -75,7 +75,7 @@ impl World<'_> {
         self.oracle.on_report(self.now, run, &plain, loss);
     }
 
-    /// What the peers that run know of each other at the end.
+    /// Checks at the end what the running peers know of each other.
     pub(super) fn check_views(&mut self) {
         let at = self.now;
         let peers = self.machines.iter_mut().map(|machine| (machine.run, machine.now(at), machine.peer.as_mut()));

@@ -1,4 +1,5 @@
-//! Tests of what repair and pacing add: requests, manifests, EXPIRED, RECEIVER_REPORT, and the fields of announcements.
+//! Tests of repair and pacing on the wire: requests, manifests, EXPIRED, RECEIVER_REPORT, and the fields of
+//! announcements.
 
 use super::*;
 use crate::subject::SubjectError;
@@ -78,7 +79,7 @@ fn a_manifest_is_filled_to_the_size_of_a_datagram() {
             with.push(contents.clone());
             let bytes = encode_control(&header(Kind::Control), &record(with), 0).len();
             let is_taken = builder.push(&contents);
-            // The first is always taken, and may be a little longer than the datagram was.
+            // The first one is always taken, and may be slightly longer than the datagram was.
             assert_eq!(is_taken, bytes <= bytes_max || pushed.is_empty(), "seed {seed}: {bytes} of {bytes_max}");
             if !is_taken {
                 break;
@@ -106,7 +107,7 @@ fn two_long_subjects_without_payload_make_the_longest_manifest() {
     assert_eq!((sealed.len(), bytes), (576 - 8, 576 + 8));
 }
 
-/// What a record held, by its decoded form.
+/// Returns the content of a record, from its decoded form.
 fn content(record: &Record) -> Content {
     match record {
         Record::Run(run) => Content {
@@ -127,7 +128,7 @@ fn content(record: &Record) -> Content {
     }
 }
 
-/// A datagram with messages, often with a part of one at an end; and how many messages it began.
+/// Returns a datagram with messages, often with a part of one at an end, and the number of messages begun in it.
 fn data(rng: &mut Rng, bytes_max: usize, kind: Kind) -> (Bytes, u64) {
     let mut builder = Builder::new(bytes_max);
     let large = following(rng, None);
@@ -218,7 +219,7 @@ fn announcement(rng: &mut Rng) -> Record {
     }
 }
 
-/// Everything that a unicast heartbeat can carry.
+/// Returns a unicast heartbeat with all fields.
 pub(super) fn heartbeat_with_fields() -> Record {
     let report = Report { missing: 12, repaired: 9, pending: 1, unverified: 1, lost_min: 2, lost_max: 3, overrun: 0 };
     Record::Heartbeat(Announce {
@@ -246,7 +247,8 @@ pub(super) fn example_directed_request() -> Record {
     Record::ResendRequest(ResendRequest { epoch, directed: true, manifests_only: false, unicast: false, ranges })
 }
 
-/// Three datagrams: one of two runs and the first part of a message, its second part, and one that held nothing.
+/// Returns the manifest of three datagrams: one of two runs and the first part of a message, its second part, and an
+/// empty one.
 pub(super) fn example_manifest() -> Record {
     let run = |raw: Option<u64>, count: u16| Content {
         subject: "a.b".parse().unwrap(),
@@ -425,7 +427,7 @@ fn a_record_cut_short_is_refused_though_its_length_fits() {
         if header.kind != Kind::Control || name == "hello" {
             continue;
         }
-        // A field less is a shorter announcement; a report that is cut is none.
+        // A cut between fields gives a valid shorter announcement; a truncated report is invalid.
         let fields: &[usize] = match name {
             "heartbeat-fields" => &[63, 74, 85, 136, 148],
             "heartbeat-queue" => &[63, 114, 125],
@@ -466,7 +468,7 @@ fn any_byte_anywhere_is_refused_or_encodes_back() {
 /// Proves: W158
 #[test]
 fn a_manifest_of_hostile_size_costs_no_more_than_its_bytes() {
-    // The most entries that a datagram has room for, and the most datagrams: 4 and 2 bytes each.
+    // Maximum number of entries that fit a datagram, and maximum number of datagrams: 4 and 2 bytes each.
     let entry = "04 00 0001";
     let entries = (DATAGRAM_BYTES_MAX - 200) / 4;
     let body = format!("0000000000000007 000000000000002a 0001 {entries:04x} 04 01 61 0001");

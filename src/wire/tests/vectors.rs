@@ -1,10 +1,10 @@
-//! Vectors of `docs/wire.md` that need more than one record: stamped messages, a whole fragmented message, and datagrams that
-//! are discarded with the reason.
+//! Vectors of `docs/wire.md` that need more than one record: stamped messages, a whole fragmented message, and
+//! discarded datagrams with the reason.
 
 use super::*;
 use crate::message::Queue;
 
-/// A message that a queue group of another peer gets: in the multicast stream, and returned or assigned again.
+/// Returns a message for a queue group of another peer: in the multicast stream, and returned or assigned again.
 pub(super) fn stamped(kind: Kind) -> Example {
     let queue: Queue = "q".parse().unwrap();
     let publisher = (kind == Kind::Directed).then_some(header(kind).epoch);
@@ -16,7 +16,8 @@ pub(super) fn stamped(kind: Kind) -> Example {
     of_messages(name, kind, vec![Sent { message, seq, stamp: None, chain: None }])
 }
 
-/// A message with a reply subject that begins a frame: what fits into one datagram of 576 bytes, and the rest in the next.
+/// Returns a message with a reply subject that begins a frame: the part that fits one datagram of 576 bytes, and the
+/// rest.
 pub(super) fn whole_message() -> [Example; 2] {
     let sent = whole();
     let (meta, body) = body_of((&sent.message).into());
@@ -53,7 +54,8 @@ fn whole() -> Sent {
     }
 }
 
-/// A unicast heartbeat of a peer whose clients were members of a queue group, and whose receive buffer overflowed.
+/// Returns a unicast heartbeat of a peer whose clients were members of a queue group, and whose receive buffer
+/// overflowed.
 pub(super) fn heartbeat_with_queue() -> Record {
     let report = Report { missing: 12, repaired: 9, pending: 0, unverified: 1, lost_min: 2, lost_max: 2, overrun: 2 };
     let queue = QueueReport {

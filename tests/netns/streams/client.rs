@@ -1,4 +1,4 @@
-//! Producers and consumers of event streams that go on whatever happens, and note what they were told.
+//! Producers and consumers of event streams that continue after any failure, and record the answers that they got.
 
 use super::World;
 use super::oracle::{Attempt, Key, Step};
@@ -12,21 +12,21 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Where a peer takes clients, on its own host.
+/// Listener of a peer for clients on its own host.
 const LISTENER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8181);
-/// How long one waits for a message before looking whether all is over.
+/// Time to wait for a message before checking whether the run is over.
 const WAIT: Duration = Duration::from_millis(200);
-/// How long an answer may take before its connection is given up: longer than a peer waits for its disk.
+/// Number of waits for an answer after which its connection is given up: longer than a peer waits for its disk.
 const ANSWER_WAITS: u32 = 150;
-/// Before one connects again, and between two polls.
+/// Pause before a new connection, and between two polls.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a consumer stays away at most.
+/// Maximum absence of a consumer in milliseconds.
 const AWAY_MS: u64 = 8000;
 /// Calls of a producer at a time.
 const BURST: u64 = 16;
 pub const TYPES: [&str; 3] = ["A", "B", "C"];
 
-/// How a consumer gets its events.
+/// The way in which a consumer gets its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Poll,
@@ -46,7 +46,7 @@ fn connect(host: Host) -> io::Result<WebSocket> {
     host.within(|| WebSocket::connect(LISTENER, "/main", WAIT))
 }
 
-/// The next message, unless none comes for too long, or nobody needs any. `None` is the end.
+/// Returns the next message, unless none comes for too long, or none is needed any more. `None` is the end.
 fn read(socket: &mut WebSocket, waits: u32, is_over: impl Fn() -> bool) -> io::Result<Option<Value>> {
     for _ in 0..waits {
         match socket.read() {
@@ -65,11 +65,11 @@ fn push(socket: &mut WebSocket, rid: u64, function: &str, parameters: &Value) {
     socket.push(&call.to_string());
 }
 
-/// Adds events until producers are to end. What is under way then is waited for.
+/// Adds events until producers must end. Then it waits for the pending calls.
 pub fn produce(world: &World, number: usize, host: Host, peer: usize, mut rng: Rng) {
     let mut next = 0;
     while world.adds() {
-        // A connection that ends, however it does, is followed by another one.
+        // A connection that ends, for whatever reason, is followed by another one.
         if let Ok(mut socket) = connect(host) {
             let ended = produce_over(world, &mut socket, (number, peer), &mut next, &mut rng);
             world.note_end(ended);
@@ -108,7 +108,7 @@ fn produce_over(
     Ok(())
 }
 
-/// Reads events until all is over.
+/// Reads events until the run is over.
 pub fn consume(world: &World, place: usize, host: Host, consumer: Consumer, mut rng: Rng) {
     while !world.is_over() {
         if let Ok(mut socket) = connect(host) {
@@ -125,7 +125,7 @@ pub fn consume(world: &World, place: usize, host: Host, consumer: Consumer, mut 
     }
 }
 
-/// Registers, which changes nothing when it is done already.
+/// Registers a consumer, which changes nothing if it is registered already.
 pub fn register(host: Host, consumer: Consumer) {
     let mut socket = connect(host).expect("the peer takes clients");
     push(&mut socket, 0, "push:1.1:registerConsumer", &json!({ "component": consumer.component }));
@@ -133,7 +133,7 @@ pub fn register(host: Host, consumer: Consumer) {
     assert_eq!(answer["r"], true, "{answer}");
 }
 
-/// Id and key of an event.
+/// Returns id and key of an event.
 fn event(event: &Value) -> io::Result<Step> {
     let read = || {
         let (id, data) = (event["id"].as_str()?.parse().ok()?, &event["data"]);
@@ -143,7 +143,7 @@ fn event(event: &Value) -> io::Result<Step> {
     read().ok_or_else(|| io::Error::other(format!("no event: {event}")))
 }
 
-/// Takes the events of a group; now and then it is killed in the midst of it, and gives false.
+/// Takes the events of a group; now and then the consumer is killed in the midst of it, and the result is false.
 fn take(world: &World, place: usize, events: &[Value], rng: &mut Rng) -> io::Result<bool> {
     let is_killed = world.adds() && rng.chance(0.02);
     let count = if is_killed { rng.below(events.len() as u64) as usize } else { events.len() };
@@ -157,13 +157,13 @@ fn list(of: &Value) -> io::Result<&Vec<Value>> {
     of.as_array().ok_or_else(|| io::Error::other(format!("no list: {of}")))
 }
 
-/// The number that an id on the wire is.
+/// Returns the number of an id on the wire.
 fn number(id: &Value) -> Option<u64> {
     id.as_str()?.parse().ok()
 }
 
 fn poll(world: &World, place: usize, socket: &mut WebSocket, consumer: Consumer, rng: &mut Rng) -> io::Result<()> {
-    // Who comes again may know where it was, or not.
+    // A consumer that reconnects may know its position, or not.
     let mut last = rng.chance(0.5).then(|| world.position(place)).filter(|last| 0 < *last);
     for rid in 0.. {
         let said = last.map(|last: u64| last.to_string());
@@ -192,7 +192,7 @@ fn poll(world: &World, place: usize, socket: &mut WebSocket, consumer: Consumer,
 fn receive(world: &World, place: usize, socket: &mut WebSocket, consumer: Consumer, rng: &mut Rng) -> io::Result<()> {
     let parameters = json!({ "component": consumer.component, "want": consumer.want });
     push(socket, 0, "push:1.1:readyToReceive", &parameters);
-    // Groups that came before one that was refused came again.
+    // Groups that preceded a refused one came again.
     let mut held: BTreeMap<u64, Value> = BTreeMap::new();
     let mut expected = 0;
     loop {

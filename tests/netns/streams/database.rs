@@ -1,4 +1,5 @@
-//! A PostgreSQL server outside of the namespaces, since it does not run as the root that one is in there, that is killed now and then.
+//! A PostgreSQL server that is killed now and then. It runs outside of the namespaces, because it refuses to run as
+//! root, which the user in there is.
 
 use super::{now, secs};
 use crate::support::TempDir;
@@ -10,7 +11,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Where it is told how to come to it.
+/// Environment variable with the address of the server.
 pub const URL: &str = "STREAM_CHECK_POSTGRES";
 
 /// The server, until this is dropped.
@@ -25,7 +26,7 @@ pub fn start() -> (Vec<(&'static str, String)>, Database) {
     let dir = TempDir::new();
     let server = PostgresServer::start(dir.path());
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("a directory of our own");
-    // By its socket, which is there in every network namespace.
+    // The address is its socket, which is there in every network namespace.
     let socket = dir.path().display().to_string().replace('/', "%2F");
     let url = format!("postgres://postgres@{socket}:{}/postgres", server.port());
     let (end, ended) = sync_channel(1);
@@ -42,7 +43,7 @@ pub fn start() -> (Vec<(&'static str, String)>, Database) {
                 return kills;
             }
         }
-        // It serves until everybody has everything.
+        // It serves until all consumers have everything.
         let _ = ended.recv();
         kills
     });

@@ -1,39 +1,40 @@
-//! What consumers of event streams were given, held against what producers added: nothing lost, nothing twice, all in order.
+//! Oracle of event streams: it compares the events that consumers read with those that producers added. Nothing may
+//! be lost or doubled, and all must be in order.
 //!
 //! | rule | is broken by |
 //! |---|---|
 //! | every acknowledged event is read by every reliable consumer that wants its type | [`Wrong::Lost`] |
-//! | what one consumer reads, all others read that want it, at all peers | [`Wrong::Lost`] |
-//! | what is read first has rising ids, and the events of a producer come as it added them | [`Wrong::Reordered`] |
-//! | an event has one id at a peer, that which its producer was told | [`Wrong::Doubled`], [`Wrong::Mistaken`] |
-//! | what was read comes again only after a connection has ended or a group was refused, from some place on, in the same order | [`Wrong::Repeated`] |
-//! | it never comes again if the peer has answered that it is accepted | [`Wrong::Repeated`] |
-//! | nothing is read that nobody added, or that is not wanted | [`Wrong::Invented`] |
+//! | an event that one consumer reads is read by all others that want it, at all peers | [`Wrong::Lost`] |
+//! | ids rise at the first reading, and the events of a producer come as it added them | [`Wrong::Reordered`] |
+//! | an event has one id at a peer, that which its producer got | [`Wrong::Doubled`], [`Wrong::Mistaken`] |
+//! | events repeat only after a lost connection or a refused group, from some position on, in order | [`Wrong::Repeated`] |
+//! | an event never repeats if the peer has answered that it is accepted | [`Wrong::Repeated`] |
+//! | no event is read that no producer added, or that the consumer does not want | [`Wrong::Invented`] |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// An event: of which producer, and the how manieth of it.
+/// Key of an event: its producer, and its number among the events of that producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub producer: usize,
     pub number: u64,
 }
 
-/// What happens to a consumer.
+/// An event in the life of a consumer.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// It has a connection anew.
+    /// It has a new connection.
     Connected,
     /// It has refused what it read last.
     Refused,
     /// It reads an event.
     Event { id: u64, key: Key },
-    /// The peer has answered that all up to there is accepted.
+    /// The peer has confirmed that all events up to this id are accepted.
     Accepted(u64),
 }
 
-/// What must not be.
+/// A violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
     Lost(Key),
@@ -61,28 +62,28 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// What one consumer has read, judged as far as it can be alone.
+/// Events that one consumer has read, judged as far as that is possible without the others.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// What came, without what came again; ids rise.
+    /// Events in order, without repetitions; ids rise.
     seen: Vec<(u64, Key)>,
     keys: BTreeSet<Key>,
-    /// Of each producer the last event.
+    /// The last event of each producer.
     last: BTreeMap<usize, u64>,
-    /// Where in `seen` it reads: before the end while things come again.
+    /// Read position in `seen`; before the end while events are repeated.
     place: usize,
-    /// The next event may be any that came before.
+    /// True if the next event may be any that came before.
     may_repeat: bool,
     accepted: u64,
 }
 
 impl Reader {
-    /// The last id that it has read.
+    /// Returns the last id that it has read.
     pub fn position(&self) -> u64 {
         self.seen.last().map_or(0, |(id, _)| *id)
     }
 
-    /// How many events it has read, without those that came again.
+    /// Returns the number of events that it has read, without repetitions.
     pub fn count(&self) -> usize {
         self.seen.len()
     }
@@ -112,7 +113,7 @@ impl Reader {
             return Err(Wrong::Doubled(key));
         }
         let before = self.last.get(&key.producer);
-        // Something new comes in the midst of what comes again, or before what has come.
+        // Something new comes in the midst of a repetition, or before what has come.
         let is_early = !may_repeat && self.place < self.seen.len() || id < self.position();
         if is_early || before.is_some_and(|before| key.number < *before) {
             return Err(Wrong::Reordered(key));
@@ -125,15 +126,15 @@ impl Reader {
     }
 }
 
-/// An event that somebody tried to add.
+/// An event that a producer tried to add.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     pub kind: &'static str,
-    /// The peer, and the id that it has answered with.
+    /// The peer, and the id with which it has answered.
     pub acknowledged: Option<(usize, u64)>,
 }
 
-/// What was tried.
+/// All attempts.
 pub type Ledger = BTreeMap<Key, Attempt>;
 
 /// A consumer: its peer, the types that it wants, and what it has read.
@@ -149,12 +150,12 @@ impl Account<'_> {
     }
 }
 
-/// How many events have not come to consumers that must still get them.
+/// Returns the number of events that have yet to come to consumers.
 pub fn missing(ledger: &Ledger, accounts: &[Account<'_>]) -> usize {
     judge(ledger, accounts).iter().filter(|(_, wrong)| matches!(wrong, Wrong::Lost(_))).count()
 }
 
-/// What is wrong with all of it when everything has come to rest, with the place of the consumer.
+/// Returns all violations when everything has come to rest, each with the index of the consumer.
 pub fn judge(ledger: &Ledger, accounts: &[Account<'_>]) -> Vec<(usize, Wrong)> {
     let mut wrongs = Vec::new();
     let mut ids: BTreeMap<(usize, u64), Key> = BTreeMap::new();
@@ -191,7 +192,7 @@ pub fn judge(ledger: &Ledger, accounts: &[Account<'_>]) -> Vec<(usize, Wrong)> {
 mod tests {
     use super::*;
 
-    /// Number of the event, which is that of the only producer; its id is ten times that.
+    /// Returns the step of reading event `number` of the only producer; its id is ten times that.
     fn event(number: u64) -> Step {
         Step::Event { id: 10 * number, key: key(number) }
     }
@@ -241,7 +242,7 @@ mod tests {
         check(&[event(2), Step::Event { id: 30, key: key(1) }], Err(Wrong::Reordered(key(1))));
     }
 
-    /// Events 1 to 4 were added at peer 0, 2 is of another type, 4 was not acknowledged.
+    /// Returns the attempts: events 1 to 4 were added at peer 0, 2 is of another type, 4 was not acknowledged.
     fn ledger() -> Ledger {
         let attempt = |number: u64| {
             let kind = if number == 2 { "B" } else { "A" };
@@ -250,7 +251,7 @@ mod tests {
         (1..=4).map(attempt).collect()
     }
 
-    /// A consumer at a peer, what it wants, and what happens to it.
+    /// A consumer at a peer, the types that it wants, and its steps.
     struct Story<'a>(usize, Option<&'a [&'static str]>, &'a [Step]);
 
     fn judged(stories: &[Story<'_>]) -> Vec<(usize, Wrong)> {
@@ -265,10 +266,10 @@ mod tests {
     fn what_all_have_read_is_good() {
         let (all, some) = ([event(1), event(2), event(3)], [event(1), event(3)]);
         assert_eq!(judged(&[Story(0, None, &all), Story(0, Some(&["A"]), &some)]), []);
-        // At another peer it has other ids, and may stand in another order than that of other producers.
+        // At another peer it has other ids, and may have another order relative to other producers.
         let there = [1, 2, 3].map(|number| Step::Event { id: number, key: key(number) });
         assert_eq!(judged(&[Story(0, None, &all), Story(1, None, &there)]), []);
-        // What is not acknowledged may be there, for all or for nobody.
+        // An event that is not acknowledged may exist, for all consumers or for none.
         let more = [event(1), event(2), event(3), event(4)];
         assert_eq!(judged(&[Story(0, None, &more), Story(0, Some(&["B"]), &[event(2)])]), []);
         assert_eq!(judged(&[Story(0, None, &more), Story(0, None, &all)]), [(1, Wrong::Lost(key(4)))]);

@@ -1,4 +1,4 @@
-//! What the programs of the bench do with the bus.
+//! The programs of the bench that use the bus.
 
 pub mod peer;
 pub mod ping;

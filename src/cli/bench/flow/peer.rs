@@ -20,9 +20,9 @@ use crate::config::Config;
 use crate::daemon::drop_rule::DropRule;
 use crate::subject::{Pattern, Subject};
 
-/// How long a peer may take to send what was published.
+/// Time limit for a peer to send all published messages.
 const FLUSH_TIME: Duration = Duration::from_secs(30);
-/// How long to wait for room before looking what else there is.
+/// Maximum wait for room in the queue between two checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The bus.
@@ -37,7 +37,7 @@ pub enum BenchPeer {
 
 /// A daemon and the directory of its socket.
 pub struct DaemonProcess {
-    /// `None` once it has ended.
+    /// The process; `None` once it has ended.
     process: Option<Process>,
     pid: u32,
     directory: PathBuf,
@@ -48,7 +48,7 @@ impl Drop for DaemonProcess {
         if let Some(mut process) = self.process.take() {
             process.send(ProcessCommand::Stop);
         }
-        // What is left lies among the temporary files.
+        // A directory that cannot be removed remains among the temporary files.
         drop(std::fs::remove_dir_all(&self.directory));
     }
 }
@@ -57,7 +57,7 @@ impl BenchPeer {
     /// Starts a peer, or a daemon and attaches to it.
     ///
     /// # Errors
-    /// What is in the way.
+    /// Returns why the peer cannot start.
     pub fn open(values: &PeerSettings, path: BenchPath, drop: Option<Dropped>) -> Result<BenchPeer, CommandFailure> {
         let config = values.config()?;
         match path {
@@ -72,7 +72,7 @@ impl BenchPeer {
         }
     }
 
-    /// Publishes a message. False if the bus takes no more for the moment.
+    /// Publishes a message. Returns false if the bus is backpressured.
     ///
     /// # Errors
     /// The peer is gone.
@@ -86,7 +86,7 @@ impl BenchPeer {
         outcome.map_err(failed)
     }
 
-    /// Subscribes to all of these as one stream.
+    /// Subscribes to all of these patterns as one stream.
     ///
     /// # Errors
     /// The peer refuses.
@@ -118,16 +118,17 @@ impl BenchPeer {
         Ok(())
     }
 
-    /// How late [`BenchPeer::drive`] may end: who must be punctual makes turns without waiting for that long.
+    /// Returns the maximum time by which [`BenchPeer::drive`] ends late. A punctual caller makes turns without waiting
+    /// for that long.
     pub fn timer_slack(&self) -> Duration {
         match self {
-            // The timer of a peer goes off at whole milliseconds.
+            // The timer of a peer expires at whole milliseconds.
             BenchPeer::Driven(..) => Duration::from_millis(3),
             BenchPeer::Threaded(_) | BenchPeer::Attached(..) => Duration::from_micros(100),
         }
     }
 
-    /// Takes the events that are there, waiting for at most `wait` if there are none, and says how many there were.
+    /// Takes the available events, waiting at most `wait` if there are none, and returns their number.
     ///
     /// # Errors
     /// The peer is gone.
@@ -149,7 +150,7 @@ impl BenchPeer {
         Ok(1 + subscription.drain(each).map_err(failed)?)
     }
 
-    /// Waits until all that was published has left.
+    /// Waits until all published messages have left.
     ///
     /// # Errors
     /// The peer is stuck or gone.
@@ -160,7 +161,7 @@ impl BenchPeer {
         }
     }
 
-    /// What the peer says of itself: the report of this name.
+    /// Returns the peer's report of this name.
     ///
     /// # Errors
     /// The peer is gone.
@@ -171,18 +172,18 @@ impl BenchPeer {
         }
     }
 
-    /// How many other peers it knows.
+    /// Returns the number of other peers that it knows.
     ///
     /// # Errors
-    /// As [`BenchPeer::show`].
+    /// The same as of [`BenchPeer::show`].
     pub fn peers(&mut self) -> Result<usize, CommandFailure> {
         Ok(self.show("peers")?["rows"].as_array().map_or(0, Vec::len))
     }
 
-    /// What it found where it runs.
+    /// Returns the facts about its machine and its sockets.
     ///
     /// # Errors
-    /// As [`BenchPeer::show`].
+    /// The same as of [`BenchPeer::show`].
     pub fn ready(&mut self) -> Result<ReadyReport, CommandFailure> {
         let status = self.show("status")?["status"].take();
         Ok(ReadyReport {
@@ -195,7 +196,8 @@ impl BenchPeer {
         })
     }
 
-    /// Processor time of this program and of its daemon in nanoseconds, and the memory of the process that holds the peer.
+    /// Returns the processor time of this program and of its daemon in nanoseconds, and the memory of the process that
+    /// holds the peer.
     pub fn resource_usage(&self) -> (u64, u64) {
         match self {
             BenchPeer::Driven(..) | BenchPeer::Threaded(_) => resource_usage(),
@@ -205,7 +207,7 @@ impl BenchPeer {
         }
     }
 
-    /// Stops the peer: what was published leaves, the others are told.
+    /// Stops the peer: published messages leave, and the other peers are notified.
     ///
     /// # Errors
     /// The peer is broken.
@@ -220,10 +222,10 @@ impl BenchPeer {
     }
 }
 
-/// What a peer says of its window of published subjects (`pub`) or received ones (`sub`).
+/// Returns a peer's report of its window of published subjects (`pub`) or received ones (`sub`).
 ///
 /// # Errors
-/// As [`BenchPeer::show`].
+/// The same as of [`BenchPeer::show`].
 pub fn window(peer: &mut BenchPeer, which: &str) -> Result<Window, CommandFailure> {
     let answer = peer.show("windows")?;
     let row = answer["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["window"] == which));
@@ -232,7 +234,7 @@ pub fn window(peer: &mut BenchPeer, which: &str) -> Result<Window, CommandFailur
 }
 
 /// Subscribes through another client of the same peer, which waits for the peer's answers in a thread of its own while
-/// this one drives it: a driven peer itself makes a stream of each pattern.
+/// this one drives it. A driven peer itself would make a stream of each pattern.
 fn subscribe_driven(
     embedded: &mut EmbeddedPeer,
     bus: &Bus,
@@ -274,13 +276,13 @@ fn attach(values: &PeerSettings, drop: Option<Dropped>) -> Result<BenchPeer, Com
     Ok(BenchPeer::Attached(connect::attach(&socket, "bench")?, daemon))
 }
 
-/// Is a daemon until it is told to end.
+/// Runs a daemon until a command ends it.
 ///
 /// # Errors
-/// What is in the way of its start.
+/// Returns why the daemon cannot start.
 pub fn serve(job: &DaemonJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let config: Config = job.values.config()?;
-    // Its socket may come to be after the other process wanted the directory to go.
+    // Its socket may appear after the other process tried to remove the directory.
     config.socket.parent().into_iter().for_each(remove_at_end);
     let bus = Bus::embed_with(&config, &options(job.drop, true)).map_err(failed)?;
     let mut peer = BenchPeer::Threaded(bus);
@@ -290,7 +292,7 @@ pub fn serve(job: &DaemonJob, line: &mut ControlChannel<'_>) -> Result<(), Comma
     peer.close()
 }
 
-/// What goes wrong while the bench runs is a failure, whatever it is.
+/// Turns any error into a failure: whatever goes wrong while the bench runs is one.
 fn failed(error: impl std::fmt::Display) -> CommandFailure {
     CommandFailure::new(Exit::Failed, error)
 }

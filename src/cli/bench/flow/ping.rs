@@ -1,4 +1,4 @@
-//! Two programs that throw a message to and fro: how long one way takes is half of what both take.
+//! Two programs that send a message to and fro: the one-way latency is half of the round trip.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use crate::cli::bench::role::ControlChannel;
 use crate::cli::exit::CommandFailure;
 use crate::daemon::clock::Clock;
 
-/// Thrown there, and back.
+/// Subject of the message, and of its way back.
 const PING: &str = "bench.ping";
 const PONG: &str = "bench.pong";
-/// A message that is not back by then is given up.
+/// Time after which a message that is not back counts as lost.
 const LOST_TIME: Duration = Duration::from_secs(2);
-/// How long to wait for events before looking what else there is.
+/// Maximum wait for events between two checks for commands.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Throws one message after the other and measures.
+/// Sends one message after the other and measures.
 ///
 /// # Errors
-/// What is in the way.
+/// The peer, or the measurement, fails.
 pub fn ping(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let mut peer = BenchPeer::open(&job.values, job.path, None)?;
     let subscription = peer.subscribe(vec![PONG.parse().expect("a pattern")])?;
@@ -60,12 +60,12 @@ pub fn ping(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandF
     peer.close()
 }
 
-/// How long to wait for an event at a time.
+/// Returns the maximum wait for one event.
 fn wait(job: &PingJob) -> Duration {
     if job.is_busy { Duration::ZERO } else { POLL_INTERVAL }
 }
 
-/// Waits until message `number` is back. False if it is not in time.
+/// Waits until message `number` is back. Returns false if it is not back in time.
 fn await_pong(
     peer: &mut BenchPeer,
     subscription: &Subscription,
@@ -86,10 +86,10 @@ fn await_pong(
     }
 }
 
-/// Throws back whatever comes.
+/// Sends every message back.
 ///
 /// # Errors
-/// What is in the way.
+/// The peer, or the measurement, fails.
 pub fn pong(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let mut peer = BenchPeer::open(&job.values, job.path, None)?;
     let subscription = peer.subscribe(vec![PING.parse().expect("a pattern")])?;

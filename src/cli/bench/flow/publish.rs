@@ -11,28 +11,29 @@ use crate::daemon::clock::Clock;
 use crate::subject::Subject;
 use crate::time::Instant;
 
-/// Messages published between two turns of a peer that this thread drives, at most.
+/// Maximum number of messages published between two turns of a peer that this thread drives.
 const BURST: u64 = 1024;
-/// The same in bytes of payload.
+/// The same limit in bytes of payload.
 const BURST_BYTES: u64 = 512 * 1024;
-/// For so long after its start a peer sends little, as it may not know all receivers yet: that is not what is measured.
+/// Time after its start in which a peer sends little, as it may not know all receivers yet. The bench does not measure
+/// it.
 const SETTLE_TIME: Duration = Duration::from_millis(150);
-/// How long meeting the other peers may take.
+/// Time limit for discovering the other peers.
 const PEER_DISCOVERY_TIME: Duration = Duration::from_secs(20);
-/// How long a peer is left to itself at most.
+/// Maximum time for which a peer is not driven.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// What the subjects begin with.
+/// Prefix of the subjects.
 pub const SUBJECT_PREFIX: &str = "bench.load";
 
-/// Subject number `n`.
+/// Returns subject number `n`.
 pub fn subject(n: u64) -> Subject {
     format!("{SUBJECT_PREFIX}.{n:x}").parse().expect("letters, dots and digits")
 }
 
-/// Publishes as the job says; then keeps the peer alive until it is told to end.
+/// Publishes as the job specifies; then keeps the peer alive until a command ends it.
 ///
 /// # Errors
-/// What is in the way.
+/// The peer, or publishing, fails.
 pub fn run(job: &PublishJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let subjects: Vec<Subject> = (0..job.load.subjects).map(subject).collect();
     let mut peer = BenchPeer::open(&job.values, job.path, None)?;
@@ -59,17 +60,17 @@ pub fn run(job: &PublishJob, line: &mut ControlChannel<'_>) -> Result<(), Comman
         rss_bytes,
         window,
     }))?;
-    // Who misses something asks for it, and heartbeats tell what was last.
+    // Receivers still request missing datagrams, and heartbeats report the last one.
     while line.try_receive() != Some(ProcessCommand::Stop) {
         peer.drive(POLL_INTERVAL)?;
     }
     peer.close()
 }
 
-/// Waits until so many other peers are known.
+/// Waits until `subscribers` other peers are known.
 ///
 /// # Errors
-/// They are not in time.
+/// The peers are not known in time.
 pub fn wait_for_peers(peer: &mut BenchPeer, subscribers: usize) -> Result<(), CommandFailure> {
     let deadline = Clock::now().instant + PEER_DISCOVERY_TIME;
     loop {
@@ -86,7 +87,7 @@ pub fn wait_for_peers(peer: &mut BenchPeer, subscribers: usize) -> Result<(), Co
     }
 }
 
-/// Publishes; gives how many, and how often the bus took no more.
+/// Publishes; returns the number of messages, and the number of times that the bus was backpressured.
 fn publish(
     peer: &mut BenchPeer,
     load: &Load,
@@ -106,7 +107,7 @@ fn publish(
         }
         let due = load.rate.map_or(u64::MAX, |rate| 1 + (now.since(start).as_secs_f64() * rate) as u64);
         for _ in 0..due.saturating_sub(sent).min(burst) {
-            // One that the bus did not take waits.
+            // A message that the bus did not accept is published again.
             if !is_full {
                 subject = round.next().expect("there is a subject");
                 payloads.make(due_at(load, start, sent).unwrap_or(now).as_nanos());
@@ -128,7 +129,7 @@ fn publish(
     Ok((sent, held_up))
 }
 
-/// When message `number` is due, if there is a rate.
+/// Returns the time at which message `number` is due, if there is a rate.
 fn due_at(load: &Load, start: Instant, number: u64) -> Option<Instant> {
     load.rate.map(|rate| start + Duration::from_secs_f64(number as f64 / rate))
 }

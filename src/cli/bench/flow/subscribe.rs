@@ -1,4 +1,4 @@
-//! A program that reads as fast as it can, and holds what comes against what was published.
+//! A program that reads as fast as it can, and compares the received messages with the published ones.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ use crate::daemon::clock::Clock;
 use crate::subject::Pattern;
 use crate::time::Instant;
 
-/// How long to wait for events before looking what else there is.
+/// Maximum wait for events between two checks for commands.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// How often to look whether everything is accounted for, once nothing comes any more.
+/// Interval between checks whether everything is accounted for, once no more messages arrive.
 const QUIET_TIME: Duration = Duration::from_millis(100);
-/// How long what is missing may take to be explained.
+/// Time limit for the explanation of missing messages.
 const SETTLE_TIME: Duration = Duration::from_secs(30);
 
-/// What came.
+/// The received messages.
 struct ReceiveTally {
     checker: SequenceChecker,
     repaired: u64,
     dropped: u64,
-    /// Of all messages, and of the repaired ones, if they say when they were due.
+    /// Latencies of all messages, and of the repaired ones, if the payloads contain their due time.
     latencies: Option<[Latencies; 2]>,
 }
 
@@ -49,13 +49,13 @@ impl ReceiveTally {
                 }
             }
             NoticeRef::Dropped(count) => self.dropped += count,
-            // The peer's own account has them, with what is not yet certain.
+            // The peer's own account contains them, with the unverified ones.
             NoticeRef::Loss(_) | NoticeRef::Joined(_) => {}
         }
     }
 }
 
-/// What the peer says of the messages that did not come.
+/// The peer's account of the messages that were not delivered.
 #[derive(Clone, Copy, Default)]
 struct Losses {
     lost: u64,
@@ -77,10 +77,10 @@ impl Losses {
     }
 }
 
-/// Reads until everything that was published has come, or is accounted for.
+/// Reads until every published message has been delivered, or is accounted for.
 ///
 /// # Errors
-/// What is in the way.
+/// The peer, or reading, fails.
 pub fn run(job: &SubscribeJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let mut peer = BenchPeer::open(&job.values, job.path, job.drop)?;
     let patterns: Vec<Pattern> = match job.is_each {
@@ -132,7 +132,7 @@ pub fn run(job: &SubscribeJob, line: &mut ControlChannel<'_>) -> Result<(), Comm
     peer.close()
 }
 
-/// Takes the rest.
+/// Reads the remaining messages.
 fn settle(
     peer: &mut BenchPeer,
     subscription: &Subscription,
@@ -159,7 +159,7 @@ fn settle(
             last = now;
         }
     }
-    // What comes now is too much, and shows as such.
+    // A message that arrives now is one too many, and shows as such.
     peer.receive(subscription, POLL_INTERVAL, |event| tally.record(event))?;
     if !is_missing(tally) {
         losses = Losses::of(peer)?;

@@ -1,4 +1,4 @@
-//! Many buffers in one system call, and nothing else: `sendmmsg` and `recvmmsg` on buffers that are used again.
+//! Many buffers in one system call: `sendmmsg` and `recvmmsg` on buffers that are reused.
 
 use std::io;
 use std::mem;
@@ -7,28 +7,28 @@ use std::ptr;
 
 use socket2::Socket;
 
-/// Buffers in one system call.
+/// Maximum number of buffers in one system call.
 pub const BUFFERS: usize = 64;
-/// Larger than any UDP datagram, so that none is ever cut.
+/// Buffer size above that of any UDP datagram, so that none is ever truncated.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
 /// Buffers to send.
 #[derive(Debug)]
 pub struct SendBuffers {
-    /// What each holds; all of it is sent.
+    /// The buffers; each is sent completely.
     pub buffers: Vec<Vec<u8>>,
 }
 
 impl SendBuffers {
-    /// So many buffers of so many bytes.
+    /// Creates `count` buffers of `bytes` bytes.
     pub fn new(count: usize, bytes: usize) -> SendBuffers {
         SendBuffers { buffers: vec![vec![0; bytes]; count.clamp(1, BUFFERS)] }
     }
 
-    /// Sends them all, waiting for room.
+    /// Sends all buffers, waiting for room.
     ///
     /// # Errors
-    /// What the kernel says of the first one that it refuses.
+    /// Returns the kernel's error for the first buffer that it refuses.
     pub fn send(&mut self, socket: &Socket) -> io::Result<()> {
         let mut slices: Vec<libc::iovec> = self
             .buffers
@@ -58,23 +58,24 @@ impl SendBuffers {
 #[derive(Debug)]
 pub struct ReceiveBuffers {
     buffers: Vec<Vec<u8>>,
-    /// Bytes in each, and in each datagram but the last if it holds several.
+    /// Bytes in each buffer, and in each of its datagrams but the last if it contains several.
     filled: Vec<(usize, Option<usize>)>,
-    /// Datagrams that the kernel has dropped at the socket so far, as it told with the last one.
+    /// Number of datagrams that the kernel has dropped at the socket so far, as reported with the last one.
     pub drops: u32,
 }
 
 impl ReceiveBuffers {
-    /// So many buffers, each for the largest datagram.
+    /// Creates `count` buffers, each for the largest datagram.
     pub fn new(count: usize) -> ReceiveBuffers {
         let count = count.clamp(1, BUFFERS);
         ReceiveBuffers { buffers: vec![vec![0; RECEIVE_BYTES]; count], filled: Vec::with_capacity(count), drops: 0 }
     }
 
-    /// Receives what is there; waits for the first as long as the socket is set to. Nothing came if there is no datagram.
+    /// Receives the available datagrams; waits for the first according to the timeout of the socket. Without a
+    /// datagram the result is empty.
     ///
     /// # Errors
-    /// What the kernel says, except that nothing came in time.
+    /// Returns the kernel's error, except that nothing came in time.
     pub fn receive(&mut self, socket: &Socket) -> io::Result<()> {
         self.filled.clear();
         let mut controls = [const { MmsgControlBuffer([0; 64]) }; BUFFERS];
@@ -118,7 +119,7 @@ impl ReceiveBuffers {
         Ok(())
     }
 
-    /// What the last call received: the datagrams of each buffer.
+    /// Returns the datagrams of each buffer of the last call.
     pub fn datagrams(&self) -> impl Iterator<Item = std::slice::Chunks<'_, u8>> {
         self.buffers
             .iter()
@@ -127,11 +128,11 @@ impl ReceiveBuffers {
     }
 }
 
-/// Room for the control messages that a socket may be asked for, aligned as the kernel wants it.
+/// Space for the control messages that a socket may request, with the kernel's alignment.
 #[repr(C, align(8))]
 struct MmsgControlBuffer([u8; 64]);
 
-/// The size of the datagrams in a buffer, if it holds several, and the count of drops, if it is told.
+/// Returns the size of the datagrams in a buffer, if it contains several, and the count of drops, if it is reported.
 fn parse_control(header: &libc::msghdr) -> (Option<usize>, Option<u32>) {
     let (mut segment, mut drops) = (None, None);
     // SAFETY: the kernel has filled `msg_control` with `msg_controllen` bytes of well-formed control messages.

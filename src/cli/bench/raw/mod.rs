@@ -1,4 +1,4 @@
-//! What the kernel carries without the bus: bare datagrams over the same group, with payloads as distinct and as
+//! The rates of the kernel without the bus: bare datagrams over the same group. Their payloads are as distinct and as
 //! thoroughly checked as those of messages.
 
 mod mmsg;

@@ -16,9 +16,9 @@ use crate::cli::bench::role::ControlChannel;
 use crate::cli::exit::CommandFailure;
 use crate::daemon::clock::Clock;
 
-/// A datagram that is not back by then is given up.
+/// Time after which a datagram that is not back counts as lost.
 const LOST_TIME: Duration = Duration::from_millis(200);
-/// Larger than any UDP datagram.
+/// Buffer size above that of any UDP datagram.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Both sockets of one side.
@@ -30,7 +30,7 @@ struct SocketPair {
 }
 
 impl SocketPair {
-    /// Opens them: `there` is the port to send to, `here` the one to hear.
+    /// Opens both sockets: one sends to the group at the port `there`, the other receives at the port `here`.
     fn open(job: &PingJob, is_ping: bool, line: &mut ControlChannel<'_>) -> Result<SocketPair, CommandFailure> {
         let config = job.values.config()?;
         let chosen = interface(&config)?;
@@ -61,7 +61,7 @@ impl SocketPair {
         }
     }
 
-    /// The next datagram; `None` if none is there, or none came within [`LOST_TIME`].
+    /// Returns the next datagram; `None` if none is there, or none came within [`LOST_TIME`].
     fn receive(&mut self) -> Result<Option<&[u8]>, CommandFailure> {
         match self.from.read(&mut self.buffer) {
             Ok(bytes) => Ok(Some(&self.buffer[..bytes])),
@@ -71,10 +71,10 @@ impl SocketPair {
     }
 }
 
-/// Throws one datagram after the other and measures.
+/// Sends one datagram after the other and measures.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// The kernel refuses a step.
 pub fn ping(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let mut sides = SocketPair::open(job, true, line)?;
     line.wait();
@@ -109,10 +109,10 @@ pub fn ping(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandF
     Ok(())
 }
 
-/// Throws back whatever comes.
+/// Sends every datagram back.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// The kernel refuses a step.
 pub fn pong(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let mut sides = SocketPair::open(job, false, line)?;
     let mut idle = 0_u32;
@@ -124,7 +124,7 @@ pub fn pong(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandF
             continue;
         }
         idle = idle.wrapping_add(1);
-        // A busy one looks for words now and then only.
+        // A busy process checks for commands only now and then.
         if (!sides.is_busy || idle.is_multiple_of(CONTROL_CHECK_SPINS))
             && line.try_receive() == Some(ProcessCommand::Stop)
         {
@@ -133,5 +133,5 @@ pub fn pong(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandF
     }
 }
 
-/// Vain looks at the socket between two looks for words.
+/// Number of unsuccessful reads of the socket between two checks for commands.
 const CONTROL_CHECK_SPINS: u32 = 1024;

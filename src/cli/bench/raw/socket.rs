@@ -10,28 +10,29 @@ use crate::cli::exit::{CommandFailure, Exit};
 use crate::config::Config;
 use crate::daemon::interface::{ChosenInterface, Family, choose};
 
-/// Wanted of the kernel for the receive buffer, in bytes. Without privileges it grants `net.core.rmem_max`.
+/// Requested size of the receive buffer, in bytes. Without privileges the kernel grants `net.core.rmem_max`.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
-/// Wanted for the send buffer, in bytes.
+/// Requested size of the send buffer, in bytes.
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 
-/// The interface that the configuration means.
+/// Returns the interface that the configuration selects.
 ///
 /// # Errors
-/// There is none.
+/// There is no such interface.
 pub fn interface(config: &Config) -> Result<ChosenInterface, CommandFailure> {
     choose(&config.interface, Family::of(config.group)).map_err(|error| CommandFailure::new(Exit::Unreachable, error))
 }
 
-/// A socket that hears the group at this port, and the receive buffer that the kernel granted it in bytes.
+/// Opens a socket that receives the group at this port. Returns it with the receive buffer that the kernel granted, in
+/// bytes.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// The kernel refuses a step.
 pub fn receiver(config: &Config, chosen: &ChosenInterface, port: u16) -> Result<(Socket, u64), CommandFailure> {
     let open = || {
         let address = scoped(config.group, port, chosen.index);
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-        // Several receivers of a fan-out hear the same group.
+        // Several receivers of a fan-out receive the same group.
         socket.set_reuse_address(true)?;
         let wanted = RECEIVE_BUFFER_BYTES.max(config.receive_buffer);
         setsockopt(&socket, sockopt::RcvBufForce, &wanted)
@@ -47,17 +48,17 @@ pub fn receiver(config: &Config, chosen: &ChosenInterface, port: u16) -> Result<
                 socket.join_multicast_v6(&group, chosen.index)?;
             }
         }
-        // The kernel doubles what was asked for, for its own bookkeeping.
+        // The kernel doubles the requested size, for its own bookkeeping.
         let granted = socket.recv_buffer_size()? / 2;
         Ok((socket, granted as u64))
     };
     open().map_err(|error| refused("receive raw datagrams", &error))
 }
 
-/// A socket that sends to the group at this port.
+/// Opens a socket that sends to the group at this port.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// The kernel refuses a step.
 pub fn sender(config: &Config, chosen: &ChosenInterface, port: u16) -> Result<Socket, CommandFailure> {
     let open = || {
         let group = scoped(config.group, port, chosen.index);
@@ -84,12 +85,12 @@ pub fn sender(config: &Config, chosen: &ChosenInterface, port: u16) -> Result<So
     open().map_err(|error| refused("send raw datagrams", &error))
 }
 
-/// The port next to one.
+/// Returns the port next to one.
 pub fn beside(port: u16) -> u16 {
     port.checked_add(1).unwrap_or(port - 1)
 }
 
-/// A failure to do `what`.
+/// Returns a failure to do `what`.
 pub fn refused(what: &str, error: &io::Error) -> CommandFailure {
     CommandFailure::new(Exit::Failed, format!("cannot {what}: {error}"))
 }

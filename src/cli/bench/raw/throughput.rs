@@ -1,4 +1,4 @@
-//! Raw datagrams a second.
+//! Rates of raw datagrams.
 
 use std::io;
 use std::time::Duration;
@@ -16,24 +16,25 @@ use crate::cli::bench::role::{ControlChannel, resource_usage};
 use crate::cli::exit::CommandFailure;
 use crate::daemon::clock::Clock;
 
-/// How long the receiver waits for the last datagrams.
+/// Time that the receiver waits for the last datagrams.
 const QUIET_TIME: Duration = Duration::from_millis(100);
-/// Datagrams in one buffer that kernels divide, the new ones (6.9 and later) and the others (`UDP_MAX_SEGMENTS`).
+/// Maximum number of datagrams into which kernels divide a buffer: the new ones (6.9 and later) and the others
+/// (`UDP_MAX_SEGMENTS`).
 const SEGMENTS: [usize; 2] = [128, 64];
-/// The most bytes of such a buffer: those of the largest datagram over IPv4.
+/// Size limit of such a buffer: that of the largest datagram over IPv4.
 const SEGMENTS_BYTES_MAX: usize = 65_507;
-/// Divided buffers in one system call: about a mebibyte of the largest.
+/// Number of divided buffers in one system call: about a mebibyte of the largest.
 const DIVIDED_BUFFERS: usize = 16;
 
-/// Sends for as long as the job says.
+/// Sends for the duration of the job.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// The kernel refuses a step.
 pub fn send(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let config = job.values.config()?;
     let chosen = interface(&config)?;
     let socket = sender(&config, &chosen, config.port)?;
-    // Nobody hears the port beside.
+    // Nobody receives at the port beside.
     let trial = sender(&config, &chosen, beside(config.port))?;
     let segments = match divide(&trial, job).and_then(|segments| divide_into(&socket, job, segments)) {
         Ok(segments) => segments,
@@ -68,7 +69,7 @@ pub fn send(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFa
     line.report(&ProcessReport::SendReport(SendReport { sent, seconds, cpu_ns, rss_bytes, ..SendReport::default() }))
 }
 
-/// How many datagrams the kernel divides a buffer into, found by trying.
+/// Returns the number of datagrams into which the kernel divides a buffer, found by trying.
 fn divide(trial: &Socket, job: &RawJob) -> io::Result<usize> {
     if job.mode == RawMode::Plain {
         return Ok(1);
@@ -88,7 +89,7 @@ fn divide(trial: &Socket, job: &RawJob) -> io::Result<usize> {
     Err(refusal)
 }
 
-/// Has the kernel divide what is sent, if there are to be several in a buffer.
+/// Makes the kernel divide sent buffers, if they are to contain several datagrams.
 fn divide_into(socket: &Socket, job: &RawJob, segments: usize) -> io::Result<usize> {
     if 1 < segments {
         let bytes = i32::try_from(job.bytes).expect("datagrams have less than 64 KiB");
@@ -97,10 +98,10 @@ fn divide_into(socket: &Socket, job: &RawJob, segments: usize) -> io::Result<usi
     Ok(segments)
 }
 
-/// Receives until nothing comes any more after the sender's end.
+/// Receives until no more datagrams arrive after the sender's end.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// The kernel refuses a step.
 pub fn receive(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let config = job.values.config()?;
     let chosen = interface(&config)?;
@@ -125,7 +126,7 @@ pub fn receive(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), Comman
     }))?;
     line.wait();
     let mut batch = ReceiveBuffers::new(if job.mode == RawMode::GsoGro { DIVIDED_BUFFERS } else { BUFFERS });
-    // Nobody promises an order of raw datagrams: on a virtual cable those that two processors took on overtake each other.
+    // Raw datagrams have no guaranteed order: on a virtual cable those of two processors overtake each other.
     let mut checker = SequenceChecker::new(ANY_ORDER);
     let (mut meter, mut most) = (RateMeter::new(Duration::from_nanos(job.span_ns), 0), 0);
     let mut is_over = false;

@@ -1,4 +1,4 @@
-//! Puts events behind the others, and what has gathered there into the orders.
+//! Appends events to the journal, and moves the tail into the index tables.
 
 use super::signed;
 use super::trim::RetentionUsage;
@@ -11,10 +11,10 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use std::collections::BTreeMap;
 
-/// Types whose numbers are remembered.
+/// Maximum number of types whose numbers are cached.
 const TYPES_MAX: usize = 65_536;
-/// The orders and the sums of types take the tail, and `filled` says so. Ids and times nearly rise as events arrive; only types need sorting, or each event
-/// would have another page than the one before.
+/// Adds the tail to the index tables and the sums of types, and advances `filled`. Ids and times almost rise with the
+/// arrival. Only types need sorting, since otherwise each event would touch another page than the previous one.
 const INDEX_TAIL: [&str; 6] = [
     "INSERT INTO by_id SELECT server, session, instance, arrival FROM event WHERE (SELECT arrival FROM filled) < arrival",
     "INSERT INTO by_type SELECT type, time, arrival FROM event \
@@ -29,16 +29,16 @@ const INDEX_TAIL: [&str; 6] = [
     "UPDATE filled SET arrival = max(arrival, (SELECT coalesce(max(arrival), 0) FROM event))",
 ];
 
-/// What the writer knows of the file.
+/// The writer's cached knowledge of the file.
 #[derive(Debug, Default)]
 pub(super) struct WriterCache {
     /// Numbers of types.
     types: HashMap<Subject, i64>,
-    /// The arrival of the next event.
+    /// Arrival number of the next event.
     next: i64,
-    /// The ids of the tail.
+    /// Ids of the events in the tail.
     tail: HashSet<EventId>,
-    /// No event of a server with a greater id is stored.
+    /// Upper bound of the stored event ids, per server.
     last: BTreeMap<ServerId, EventId>,
 }
 
@@ -64,7 +64,7 @@ impl WriterCache {
         Ok(WriterCache { types: HashMap::default(), next, tail, last })
     }
 
-    /// Whether the event is stored.
+    /// Returns whether the event is stored.
     fn is_stored(&self, transaction: &Transaction<'_>, id: EventId) -> Result<bool, StoreError> {
         if self.last.get(&id.server).is_none_or(|last| *last < id) {
             return Ok(false);
@@ -77,12 +77,12 @@ impl WriterCache {
         Ok(find.exists(params![id.server.0, signed(id.session)?, signed(id.instance)?])?)
     }
 
-    /// The type has no number any more.
+    /// Removes a type from the cache after its row was deleted.
     pub(super) fn remove_type(&mut self, subject: &Subject) {
         self.types.remove(subject);
     }
 
-    /// The number of a type; gives it one if it has none.
+    /// Returns the number of a type; assigns one if it has none.
     fn type_number(&mut self, transaction: &Transaction<'_>, subject: &Subject) -> Result<i64, StoreError> {
         if let Some(number) = self.types.get(subject) {
             return Ok(*number);
@@ -107,7 +107,7 @@ impl WriterCache {
     }
 }
 
-/// Stores the events that are not there yet, and gives how many were not. After an error nothing is known.
+/// Stores the events that are not stored yet, and returns their number. After an error the cache is invalid.
 pub(super) fn append(
     connection: &mut Connection,
     known: &mut WriterCache,
@@ -171,7 +171,7 @@ fn insert(transaction: &Transaction<'_>, known: &mut WriterCache, events: &[Even
     Ok(())
 }
 
-/// Puts the tail into the orders, and adds it to what is kept, if that is known.
+/// Moves the tail into the index tables, and adds it to the retention usage if that is known.
 pub(super) fn index_tail(
     transaction: &Transaction<'_>,
     known: &mut WriterCache,

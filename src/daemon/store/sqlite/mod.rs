@@ -2,19 +2,19 @@
 //!
 //! | table | a row is |
 //! |---|---|
-//! | `event` | an event; `arrival` is the order in which this peer learned of them. A JSON payload is text, a binary one a blob, with its type's name in `payload_type` |
-//! | `type` | an event type of which there are events, as the subject on which its events travel; how many of them are in the orders, the bytes of their payloads, and a time before which none is |
-//! | `server` | a server with the last session of it that was ever stored |
-//! | `by_id`, `by_type`, `by_time`, `by_source_time` | where an event stands in that order |
-//! | `filled` | the one row: these four hold the events up to this arrival |
-//! | `drawn` | the one row, if `server-id` is `auto`: the number that was drawn for the server whose file this is |
+//! | `event` | an event; `arrival` is the order in which this peer received the events. A JSON payload is text, a binary one a blob, with its type's name in `payload_type` |
+//! | `type` | an event type that has events, as their subject; the number of its events in the index tables, the bytes of their payloads, and a lower bound of their times |
+//! | `server` | a server with its last session that was ever stored |
+//! | `by_id`, `by_type`, `by_time`, `by_source_time` | an index entry: the position of an event in that order |
+//! | `filled` | the one row: the index tables hold the events up to this arrival |
+//! | `drawn` | the one row, if `server-id` is `auto`: the number drawn for the server that owns this file |
 //!
-//! Times are microseconds since 1970. What was appended is in the file, and survives a crash of the host, when [`Journal::append`]
-//! returns: WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>).
+//! Times are microseconds since 1970. Appended events survive a crash of the host once [`Journal::append`] returns:
+//! WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>).
 //!
-//! An append writes rows behind the last one, and nothing else. The orders, whose places are all over the file, get the last few
-//! thousand events at once, so that a page is written once for many of them; questions go through what
-//! is not there yet (the tail) one by one.
+//! An append only writes rows behind the last one. The positions in the index tables are scattered over the file. The
+//! index tables therefore get the last few thousand events at once, so that one page write covers many of them.
+//! Queries scan the events that are not indexed yet (the tail) one by one.
 
 mod append;
 mod query;
@@ -38,10 +38,10 @@ use trim::RetentionUsage;
 
 /// "sqca".
 const SIGNATURE: FileSignature = FileSignature { application_id: 0x7371_6361, version: 2 };
-/// From so many events on the tail goes into the orders. A question goes through the tail, which takes it a fraction of a
-/// millisecond; an append that fills the orders takes some milliseconds more.
+/// Number of events in the tail from which it is moved into the index tables. Scanning the tail takes a query a
+/// fraction of a millisecond. An append that fills the index tables takes some milliseconds more.
 const TAIL_EVENTS: usize = 4096;
-/// Prepared statements that are kept.
+/// Maximum number of cached prepared statements.
 const STATEMENT_CACHE_SIZE: usize = 64;
 
 const SCHEMA: &str = "
@@ -84,22 +84,23 @@ const SCHEMA: &str = "
 #[derive(Debug)]
 pub struct SqliteJournal {
     connection: Connection,
-    /// What is known of the file without reading it; unknown after an append that was rolled back.
+    /// Cached knowledge of the file; `None` after an append that was rolled back.
     cache: Option<WriterCache>,
-    /// What retention knows of the file, once it was asked for and as long as nothing was rolled back that changed it.
+    /// Retention usage; `None` until retention runs, and after a rollback of a change to it.
     usage: Option<RetentionUsage>,
-    /// From so many events on the tail goes into the orders.
+    /// Number of events in the tail from which it is moved into the index tables.
     tail_events: usize,
-    /// Given back when the connection is closed.
+    /// Released when the connection is closed.
     _lock: File,
 }
 
 impl SqliteJournal {
-    /// Opens the file, or makes it. Nobody else can, until this is dropped or its process has ended: a file beside it, with `-lock`
-    /// behind its name, is locked, and stays there.
+    /// Opens the file, or creates it. The process holds it exclusively until this is dropped or the process ends. It
+    /// locks a file with the suffix `-lock` beside it, which remains there.
     ///
     /// # Errors
-    /// It is in use, none of ours, damaged, of another version, or the system refuses it; nothing is changed then.
+    /// The file is in use, not a journal, damaged, of another version, or the system refuses it. Nothing is changed
+    /// then.
     pub fn open(path: &Path) -> Result<SqliteJournal, JournalOpenError> {
         let lock = lock(path)?;
         let file_error = |file_error| JournalOpenError::file_error(path, SIGNATURE, file_error);
@@ -115,7 +116,8 @@ impl SqliteJournal {
         configure(&connection).map_err(failed)?;
         SIGNATURE.create_tables(&mut connection, SCHEMA).map_err(failed)?;
         let cache = WriterCache::read(&connection).map_err(failed)?;
-        // What a crash has left in the WAL goes into the file, so that nobody deletes it. On a full disk it stays.
+        // The checkpoint moves the WAL that a crash has left into the file, so that nobody deletes it. On a full disk
+        // it stays.
         match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0)) {
             Ok(false) => {}
             Ok(true) => {
@@ -126,7 +128,7 @@ impl SqliteJournal {
         Ok(SqliteJournal { connection, cache: Some(cache), usage: None, tail_events: TAIL_EVENTS, _lock: lock })
     }
 
-    /// What is known, to be put back when what is done with it succeeds.
+    /// Takes the cache out; the caller puts it back when its operation succeeds.
     fn take_cache(&mut self) -> Result<WriterCache, StoreError> {
         match self.cache.take() {
             Some(cache) => Ok(cache),
@@ -134,7 +136,8 @@ impl SqliteJournal {
         }
     }
 
-    /// Of each server of which there are events, or were, the last event of its last session that is stored; instance 0 if none is.
+    /// Returns, for each server that has or had events, the last stored event of its last session. Its instance is 0
+    /// if none is stored.
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
@@ -156,8 +159,8 @@ impl SqliteJournal {
         Ok(last)
     }
 
-    /// The number that was drawn for the server whose file this is. The first time it is the one given here, and is in the file, come what
-    /// may, before this returns: a new file is a new server, since its sessions begin anew.
+    /// Returns the number drawn for the server that owns this file. The first call stores `drawn` durably before it
+    /// returns. A new file is a new server, since its sessions start again.
     ///
     /// # Errors
     /// The file cannot be read or written, or is damaged.
@@ -171,10 +174,10 @@ impl SqliteJournal {
         Ok(found.map_or(drawn, ServerId))
     }
 
-    /// A second view of the same file, for questions only.
+    /// Opens a second, read-only connection to the same file.
     ///
     /// # Errors
-    /// The system refuses it.
+    /// The system refuses to open the file.
     pub fn reader(path: &Path) -> Result<SqliteReader, JournalOpenError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let failed = |error| JournalOpenError::of_sqlite(path, error);
@@ -184,14 +187,14 @@ impl SqliteJournal {
     }
 }
 
-/// A view of a journal that another thread writes. It sees what was appended before it is asked.
+/// A view of a journal that another thread writes. It sees everything appended before the query.
 #[derive(Debug)]
 pub struct SqliteReader {
     connection: Connection,
 }
 
 impl SqliteReader {
-    /// Does a slice of the work for an answer. Whether that was the last one.
+    /// Runs a slice of a query. Returns whether it was the last one.
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
@@ -199,15 +202,16 @@ impl SqliteReader {
         search.advance(&mut self.connection)
     }
 
-    /// Whether the journal has, or had, what an answered question names.
+    /// Checks that the journal has, or had, the event or server that an answered query names.
     ///
     /// # Errors
-    /// [`StoreError::NoEvent`] and [`StoreError::NoServer`] if nothing was found because it has not; or the file cannot be read.
+    /// [`StoreError::NoEvent`] or [`StoreError::NoServer`] if the query found nothing because it has not. Otherwise
+    /// the file cannot be read.
     pub fn check_names(&mut self, search: &QueryCursor) -> Result<(), StoreError> {
         search.check_names(&self.connection)
     }
 
-    /// Answers a question that makes sense, however long that takes.
+    /// Answers a valid query in one go, without a time limit.
     ///
     /// # Errors
     /// The file cannot be read, or is damaged.
@@ -237,7 +241,7 @@ impl Journal for SqliteJournal {
         Ok(appended)
     }
 
-    /// What is removed leaves room in the file for what is appended; the file gets no shorter.
+    /// Removal frees space in the file for later appends; the file does not shrink.
     fn trim(&mut self, retention: &Retention, now: Timestamp, budget: usize) -> Result<Vec<u64>, StoreError> {
         let mut cache = self.take_cache()?;
         let removed = trim::trim(&mut self.connection, &mut cache, &mut self.usage, retention, (now, budget))?;
@@ -250,7 +254,8 @@ impl Journal for SqliteJournal {
     }
 }
 
-/// Locks the file beside it, not itself: to close a file takes away the locks that SQLite has on it in this process.
+/// Locks a file beside the journal, not the journal itself: closing a file would release the locks that SQLite holds
+/// on it in this process.
 fn lock(path: &Path) -> Result<File, JournalOpenError> {
     let system = |error| JournalOpenError::of_system(path, error);
     let file =
@@ -271,7 +276,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "wal_autocheckpoint", 8192)
 }
 
-/// A part of an id as SQLite counts: to 2^63 - 1.
+/// Converts a part of an id to SQLite's signed integer; the maximum is 2^63 - 1.
 fn signed(number: u64) -> Result<i64, StoreError> {
     i64::try_from(number).map_err(|_| StoreError::Range)
 }

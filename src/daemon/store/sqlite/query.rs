@@ -1,5 +1,5 @@
-//! Answers questions: finds places in the orders and in the tail, and reads the events that stand there. A slice at a time, so that one
-//! question, which may have to look at the whole journal, does not keep others from being answered.
+//! Answers queries: finds positions in the index tables and in the tail, and reads the events there. It works in
+//! slices, so that a query that has to scan the whole journal does not block others.
 
 use super::series::{MERGED_TYPES_MAX, SeriesPosition, SeriesScan};
 use super::signed;
@@ -15,18 +15,18 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, params};
 use std::collections::{BTreeSet, HashMap};
 
-/// Rows that are looked at in a slice: a slice takes some milliseconds.
+/// Rows examined per slice; a slice takes some milliseconds.
 const SLICE_ROWS: usize = 8192;
-/// The same of a question whose patterns are costly to look up.
+/// Minimum rows per slice of a query whose patterns are expensive to match.
 const SLICE_ROWS_MIN: usize = 64;
-/// Events that are read in a slice of a series.
+/// Maximum number of events read in a slice of a series.
 const SLICE_EVENTS: usize = 1024;
-/// Rows that finding and reading the latest event of a type counts for: about as long.
+/// Cost of finding and reading the latest event of a type, in rows.
 const LATEST_ROWS: usize = 32;
-/// The tail, of the table `event`.
+/// Condition that selects the tail of the table `event`.
 pub(super) const IS_TAIL: &str = "(SELECT arrival FROM filled) < i.arrival";
 
-/// A question on its way to its answer. What is appended or removed on its way may be in the answer or not.
+/// The progress of a query. Events appended or removed meanwhile may or may not be in the answer.
 #[derive(Debug)]
 pub struct QueryCursor {
     query: Query,
@@ -38,14 +38,14 @@ pub struct QueryCursor {
 
 #[derive(Debug)]
 enum QueryStage {
-    /// Goes through the types: for the latest event of each, or for whether they are few.
+    /// Scans the types: for the latest event of each, or to find out whether they are few.
     TypeFilter(TypeCursor, BTreeSet<i64>),
-    /// Goes through places behind the last one that was looked at. The types that are meant are these, if they are few.
+    /// Scans positions behind the last one examined. The set holds the selected types, if they are few.
     Positions(Option<BTreeSet<i64>>, Option<SeriesPosition>),
 }
 
 impl QueryCursor {
-    /// For the answer to a question that makes sense.
+    /// Starts a valid query.
     pub fn new(query: Query) -> QueryCursor {
         let (types, stage) = match &query {
             Query::Latest(types) => (types.as_deref(), QueryStage::TypeFilter(TypeCursor::default(), BTreeSet::new())),
@@ -59,13 +59,13 @@ impl QueryCursor {
         QueryCursor { query, types, stage, page, slice_rows }
     }
 
-    /// With slices of so many rows.
+    /// Starts a query with slices of `slice_rows` rows.
     #[cfg(test)]
     pub(super) fn with_slices(query: Query, slice_rows: usize) -> QueryCursor {
         QueryCursor { slice_rows, ..QueryCursor::new(query) }
     }
 
-    /// Does a slice of the work, by what is in the file now. Whether that was the last one.
+    /// Runs a slice against the current content of the file. Returns whether it was the last one.
     pub(super) fn advance(&mut self, connection: &mut Connection) -> Result<bool, StoreError> {
         let snapshot = connection.transaction()?;
         let rows = self.slice_rows;
@@ -80,7 +80,7 @@ impl QueryCursor {
         Ok(is_done)
     }
 
-    /// Whether what the question names is there, if nothing was found.
+    /// Checks that the event or server that the query names exists, if nothing was found.
     pub(super) fn check_names(&self, connection: &Connection) -> Result<(), StoreError> {
         match &self.query {
             Query::Series(Series { after: Some(id), .. })
@@ -97,20 +97,20 @@ impl QueryCursor {
         }
     }
 
-    /// The answer, when the work is done.
+    /// Returns the answer of a finished query.
     pub fn end(self) -> QueryPage {
         self.page.end()
     }
 }
 
-/// Answers a question at once.
+/// Answers a query in one go.
 pub(super) fn answer(connection: &mut Connection, query: &Query) -> Result<QueryPage, StoreError> {
     let mut search = QueryCursor::new(query.clone());
     while !search.advance(connection)? {}
     Ok(search.end())
 }
 
-/// Reads the events with these arrivals, as many as the answer takes. Whether it takes more.
+/// Reads the events with these arrivals until the page is full. Returns whether the page takes more.
 fn take(
     connection: &Connection,
     arrivals: impl Iterator<Item = i64>,
@@ -130,7 +130,7 @@ fn take(
     Ok(true)
 }
 
-/// The arrival of the event; `None` if it is not stored.
+/// Returns the arrival of the event; `None` if it is not stored.
 pub(super) fn arrival(connection: &Connection, id: EventId) -> Result<Option<i64>, StoreError> {
     let (Ok(session), Ok(instance)) = (signed(id.session), signed(id.instance)) else { return Ok(None) };
     let mut find = connection.prepare_cached(&format!(
@@ -175,7 +175,7 @@ fn of_server(
 ) -> Result<bool, StoreError> {
     let place = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let (session, instance) = of_server.after.map_or((0, 0), |after| (place(after.session), place(after.instance)));
-    // One more than is wanted, which tells whether there are more.
+    // One more than needed, which shows whether there are more.
     let wanted = page.remaining() + 1;
     let mut places: Vec<SeriesPosition> = Vec::new();
     for (table, condition) in [("by_id", "true"), ("event", IS_TAIL)] {
@@ -225,7 +225,7 @@ fn series(
             return Ok(true);
         }
     }
-    // One more than is wanted, which tells whether there are more.
+    // One more than needed, which shows whether there are more.
     let wanted = page.remaining().saturating_add(1).min(SLICE_EVENTS);
     let (places, end) = finding.places(*behind, wanted, rows)?;
     if !take(connection, places.iter().take(wanted).map(|(.., arrival)| *arrival), page)? {
@@ -235,7 +235,7 @@ fn series(
     Ok(behind.is_none())
 }
 
-/// The event of a row that [`take`] reads.
+/// Decodes a row that [`take`] reads.
 fn event(row: &Row<'_>) -> Result<Event, StoreError> {
     let server = u32::try_from(row.get::<_, i64>(0)?).map_err(|_| StoreError::damaged("a server"))?;
     let id = EventId { server: ServerId(server), session: unsigned(row.get(1)?)?, instance: unsigned(row.get(2)?)? };

@@ -1,4 +1,4 @@
-//! Finds the places of a series, in the orders and in the tail.
+//! Finds the positions of a series, in the index tables and in the tail.
 
 use super::query::{IS_TAIL, arrival, event_type, timestamp};
 use super::types::TypeFilter;
@@ -10,31 +10,31 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 use std::collections::BTreeSet;
 
-/// Types of one question that are looked up one by one; for more of them all events are gone through.
+/// Maximum number of types that a query looks up one by one; for more types it scans all events.
 pub(super) const MERGED_TYPES_MAX: usize = 256;
-/// Rows of a part that are looked at in a slice, however many parts there are.
+/// Minimum rows of a partition examined in a slice, regardless of the number of partitions.
 const PARTITION_ROWS_MIN: usize = 16;
 
-/// Where an event stands: what orders it, what decides between equals, and its arrival.
+/// Position of an event in a series: the ordering time, the tie-breaker, and its arrival.
 pub(super) type SeriesPosition = (i64, i64, i64);
 
-/// Where to look for the places of a series.
+/// Index partition that is searched for positions of a series.
 #[derive(Clone, Copy)]
 enum SeriesPartition {
-    /// In the order of its time.
+    /// All events, ordered by time.
     All,
-    /// In the order of the time, among the events of this type.
+    /// The events of this type, ordered by time.
     Type(i64),
 }
 
-/// What is looked for.
+/// Scan state of a series query.
 pub(super) struct SeriesScan<'a> {
     connection: &'a Connection,
     series: &'a Series,
     types: &'a TypeFilter,
-    /// The numbers of all types that are meant, if they are few.
+    /// Numbers of all selected types, if they are few.
     selected_types: Option<&'a BTreeSet<i64>>,
-    /// Whether types with these numbers are meant, as far as it was looked up.
+    /// Selection results cached by type number: true if the type is selected.
     known: HashMap<i64, bool>,
 }
 
@@ -48,7 +48,7 @@ impl<'a> SeriesScan<'a> {
         SeriesScan { connection, series, types, selected_types, known: HashMap::new() }
     }
 
-    /// The place of an event in the series; `None` if it is not in it.
+    /// Returns the position of an event in the series; `None` if the series does not contain it.
     pub(super) fn place(&mut self, id: EventId) -> Result<Option<SeriesPosition>, StoreError> {
         let Some(arrival) = arrival(self.connection, id)? else { return Ok(None) };
         let mut find =
@@ -57,8 +57,8 @@ impl<'a> SeriesScan<'a> {
         rows.next()?.map_or(Ok(None), |row| self.matching_position(row))
     }
 
-    /// The first places behind one, at most so many and found in about so many rows, those of the tail apart; and the place up to
-    /// which they are all, if there may be more.
+    /// Returns the first positions behind `behind`: at most `wanted`, from about `rows` rows, not counting the tail.
+    /// Also returns the position up to which they are complete, if there may be more.
     pub(super) fn places(
         &mut self,
         behind: Option<SeriesPosition>,
@@ -90,12 +90,12 @@ impl<'a> SeriesScan<'a> {
         Ok((places, end))
     }
 
-    /// Whether the place stands behind the other one in the series.
+    /// Returns whether `place` comes after `other` in the series.
     fn is_behind(&self, place: SeriesPosition, other: SeriesPosition) -> bool {
         if self.series.is_descending { place < other } else { other < place }
     }
 
-    /// The places in the tail.
+    /// Returns the positions in the tail.
     fn tail(&mut self, behind: Option<SeriesPosition>) -> Result<Vec<SeriesPosition>, StoreError> {
         let sql = format!("SELECT time, arrival, type, source_time FROM event i WHERE {IS_TAIL}");
         let mut find = self.connection.prepare_cached(&sql)?;
@@ -108,7 +108,8 @@ impl<'a> SeriesScan<'a> {
         Ok(places)
     }
 
-    /// Adds the first places in a part. Gives up to which place these are all, if there may be more.
+    /// Adds the first positions of a partition. Returns the position up to which they are complete, if there may be
+    /// more.
     fn part(
         &mut self,
         part: SeriesPartition,
@@ -136,7 +137,8 @@ impl<'a> SeriesScan<'a> {
         Ok(None)
     }
 
-    /// The place of the event of a row, which has its time, arrival, type and source time, if it is meant.
+    /// Returns the position of a row's event, if the series contains it. The row holds time, arrival, type and source
+    /// time.
     fn matching_position(&mut self, row: &Row<'_>) -> Result<Option<SeriesPosition>, StoreError> {
         let (time, source_time) = (row.get(0)?, row.get::<_, Option<i64>>(3)?);
         let key = if self.series.by == SeriesOrder::Time { Some(time) } else { source_time };
@@ -162,8 +164,9 @@ impl<'a> SeriesScan<'a> {
         Ok(is_type_matched)
     }
 
-    /// The question for rows of a part, and its values. It has no condition but for where the rows begin and end in the order, so that it
-    /// looks at no more than it gives. What is named `i` is the order, and `e` the event, for what the order does not know of it.
+    /// Builds the SQL query for rows of a partition, and its values. Its only condition is the range in the order, so
+    /// that it examines no more rows than it returns. The alias `i` is the index table; `e` is the event, for columns
+    /// that the index lacks.
     fn sql(&self, part: SeriesPartition, behind: Option<SeriesPosition>, rows_max: usize) -> (String, Vec<Value>) {
         let series = self.series;
         let is_by_time = series.by == SeriesOrder::Time;
@@ -197,7 +200,7 @@ impl<'a> SeriesScan<'a> {
             false => (">", "ASC", span.from, span.to),
             true => ("<", "DESC", span.to, span.from),
         };
-        // Beside the place the first bound says nothing, and could lead SQLite to look from there on.
+        // Beside the position the first bound is redundant, and SQLite might start its scan there.
         match (behind, from) {
             (Some((at, time, arrival)), _) => {
                 let places = vec!["?"; order.len()].join(", ");

@@ -1,4 +1,4 @@
-//! The journal in a file against its twin in memory, and against files that are none of ours.
+//! Tests of the journal file against its twin in memory, and with files that are not ours.
 
 mod crash;
 mod vfs;
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A directory that goes away with it.
+/// A directory that is deleted on drop.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -27,7 +27,7 @@ impl Dir {
         Dir::below(&std::env::temp_dir())
     }
 
-    /// In memory, where the system has such a place: for what is to be fast and needs no disk.
+    /// Creates a directory in memory, if the system has one: for tests that must be fast and need no disk.
     fn in_memory() -> Dir {
         let memory = Path::new("/dev/shm");
         if memory.is_dir() { Dir::below(memory) } else { Dir::new() }
@@ -128,7 +128,7 @@ fn it_answers_as_its_twin_in_memory_does() {
         let mut twin = MemoryJournal::default();
         let mut journal = SqliteJournal::open(&dir.file()).unwrap();
         let mut reader = SqliteJournal::reader(&dir.file()).unwrap();
-        // In some histories the tail is emptied often, in some never.
+        // Some histories empty the tail often, some never.
         let tail_events = 1 << rng.below(9);
         journal.tail_events = tail_events;
         let retention = draw_retention(&mut rng);
@@ -139,7 +139,7 @@ fn it_answers_as_its_twin_in_memory_does() {
                 let requested = (0..rng.below(4)).map(|_| registration(&mut rng)).collect();
                 events.extend(server.register(at(rng.below(6) as i64 - 3), requested));
             }
-            // Some come again, alone or with new ones.
+            // Some events are appended again, alone or with new ones.
             if !twin.events().is_empty() && rng.chance(0.3) {
                 let again = twin.events()[rng.below(twin.events().len() as u64) as usize].clone();
                 events.insert(0, again);
@@ -178,7 +178,8 @@ fn it_answers_as_its_twin_in_memory_does() {
     assert!(10_000 < found && 300 < removed, "{found} events found, {removed} removed");
 }
 
-/// Behind the last event of each server it is followed again; that may be in the tail, in the orders, or removed.
+/// A follower resumes behind the last event of each server. That event may be in the tail, in the index tables, or
+/// removed.
 #[test]
 fn the_last_event_of_each_server_is_known_when_it_is_opened() {
     let dir = Dir::in_memory();
@@ -205,7 +206,8 @@ fn the_last_event_of_each_server_is_known_when_it_is_opened() {
     check(&mut SqliteJournal::open(&dir.file()).unwrap(), [last(1, 0), last(2, 7)]);
 }
 
-/// The answer to a question in slices of so many rows, and how many these were. `between` is called with how many were done.
+/// Answers a query in slices of `slice_rows` rows; returns the number of slices too. `between` is called with the
+/// number of slices done.
 fn in_slices(
     reader: &mut SqliteReader,
     query: &Query,
@@ -222,7 +224,7 @@ fn in_slices(
     (search.end(), slices)
 }
 
-/// Questions that go through the whole journal, and find little or nothing, do it a little at a time.
+/// Queries that scan the whole journal and find little or nothing run in small slices.
 #[test]
 fn what_costs_much_is_done_in_slices() {
     let dir = Dir::in_memory();
@@ -232,7 +234,7 @@ fn what_costs_much_is_done_in_slices() {
         source_timestamp: Some(at(number % 7)),
         payload: None,
     };
-    // All of one time, so that only arrivals tell where they stand.
+    // All events have the same time, so that only the arrival orders them.
     let events =
         EventSequencer::new(ServerId(1), 0, Timestamp::MIN).register(at(5), (0..5000).map(registration).collect());
     journal.append(&events).unwrap();
@@ -247,7 +249,7 @@ fn what_costs_much_is_done_in_slices() {
         (Query::Series(Series { source_time: late, is_descending: true, ..Series::default() }), 0, 50),
         (Query::Series(Series { time: late, by: SeriesOrder::SourceTime, ..Series::default() }), 0, 50),
         (Query::Series(Series { types: types(&["*"]), limit: Some(4), ..Series::default() }), 4, 3),
-        // What is found by its type is not gone through.
+        // A type that is looked up directly needs no scan.
         (Query::Latest(types(&["a/17", "none/1"])), 1, 1),
         (Query::Series(Series { types: types(&["none"]), by: SeriesOrder::SourceTime, ..Series::default() }), 0, 1),
         (Query::Series(Series { types: types(&["a/17"]), ..Series::default() }), 1, 1),
@@ -258,7 +260,7 @@ fn what_costs_much_is_done_in_slices() {
     }
 }
 
-/// What was there when the question came is in the answer once, whatever is appended meanwhile.
+/// Events that were stored when the query arrived are in the answer once, whatever is appended meanwhile.
 #[test]
 fn slices_give_each_event_once_while_others_are_appended() {
     let dir = Dir::in_memory();
@@ -342,7 +344,7 @@ fn an_answer_has_limits_of_its_own() {
     assert_eq!((answer.events.len(), answer.more_follows), (3, true));
 }
 
-/// The file must be refused with this text, and stay as it is.
+/// Checks that the file is refused with this text, and stays unchanged.
 fn refused(dir: &Dir, part: &str) {
     let before = fs::read(dir.file()).unwrap();
     let error = SqliteJournal::open(&dir.file()).unwrap_err().to_string();
@@ -357,16 +359,16 @@ fn what_is_no_whole_journal_of_ours_is_refused_and_left_alone() {
     refused(&dir, "is no journal of events");
     fs::write(dir.file(), "x").unwrap();
     refused(&dir, "is no journal of events");
-    // A crash right after the file was made.
+    // A crash occurred right after the file was created.
     fs::write(dir.file(), "").unwrap();
     drop(SqliteJournal::open(&dir.file()).unwrap());
-    // Someone else's database.
+    // The file is another program's database.
     fs::remove_file(dir.file()).unwrap();
     let other = Connection::open(dir.file()).unwrap();
     other.execute_batch("CREATE TABLE event (x)").unwrap();
     drop(other);
     refused(&dir, "is no journal of events");
-    // Of another version of the program.
+    // The file is of another version of the program.
     fs::remove_file(dir.file()).unwrap();
     SqliteJournal::open(&dir.file()).unwrap().append(&some_events(2000)).unwrap();
     let later = Connection::open(dir.file()).unwrap();
@@ -377,7 +379,7 @@ fn what_is_no_whole_journal_of_ours_is_refused_and_left_alone() {
     back.pragma_update(None, "user_version", SIGNATURE.version).unwrap();
     drop(back);
     assert_eq!(SqliteJournal::open(&dir.file()).unwrap().query(&Query::Latest(None)).unwrap().events.len(), 1);
-    // Cut off.
+    // The file is truncated.
     let whole = fs::read(dir.file()).unwrap();
     for (missing, part) in [(100, "bytes; nothing was changed"), (5000, "is damaged")] {
         fs::write(dir.file(), &whole[..whole.len() - missing]).unwrap();
@@ -389,7 +391,8 @@ fn what_is_no_whole_journal_of_ours_is_refused_and_left_alone() {
     SqliteJournal::open(&dir.file()).unwrap();
 }
 
-/// What a crash of the process leaves: the file with its WAL. Pages are cut off the file that are in no WAL, or in the WAL too.
+/// A crash of the process leaves the file with its WAL. Pages are cut off the file that are in no WAL, or in the WAL
+/// too.
 #[test]
 fn a_cut_file_is_refused_unless_its_wal_has_what_it_lacks() {
     let (dir, crashed) = (Dir::new(), Dir::new());
@@ -400,7 +403,7 @@ fn a_cut_file_is_refused_unless_its_wal_has_what_it_lacks() {
     let before = fs::metadata(dir.file()).unwrap().len();
     journal.append(&events[2000..]).unwrap();
     let wal = fs::read(sibling_path(&dir.file(), "-wal")).unwrap();
-    // All is in the file as well.
+    // The file contains everything as well.
     journal.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
     let whole = fs::read(dir.file()).unwrap();
     assert!(before + 200_000 < whole.len() as u64);
@@ -422,7 +425,7 @@ fn a_cut_file_is_refused_unless_its_wal_has_what_it_lacks() {
         refused(&crashed, "bytes; nothing was changed");
         assert!(fs::read(sibling_path(&crashed.file(), "-wal")).unwrap() == wal, "the WAL was changed");
     }
-    // Of a file that is empty, or gone, SQLite would delete the WAL.
+    // SQLite would delete the WAL of a file that is empty or missing.
     for file in [Some(&[][..]), None] {
         leave(file);
         let error = SqliteJournal::open(&crashed.file()).unwrap_err().to_string();
@@ -431,7 +434,7 @@ fn a_cut_file_is_refused_unless_its_wal_has_what_it_lacks() {
     }
 }
 
-/// SQLite would go back to what stands before the change, without a word.
+/// Without the check SQLite would silently revert to the state before the change.
 #[test]
 fn a_changed_wal_is_refused_and_left_alone() {
     let (dir, crashed) = (Dir::new(), Dir::new());
@@ -479,7 +482,7 @@ fn damage_is_told_when_it_is_met_and_nothing_panics() {
     assert!(50 < told, "damage was told {told} times");
 }
 
-/// The rows of types go with their last events, and none has the number of one that was there before.
+/// The row of a type is deleted with its last event, and no new type gets a number that was used before.
 #[test]
 fn types_of_which_nothing_is_left_are_removed() {
     let dir = Dir::new();
@@ -517,7 +520,7 @@ fn types_of_which_nothing_is_left_are_removed() {
     assert_eq!(journal.query(&Query::Latest(None)).unwrap().events.len(), 50);
 }
 
-/// Numbers that no program of ours has written.
+/// The rows contain numbers that no version of this program writes.
 #[test]
 fn sums_that_cannot_be_are_told_as_damage() {
     let rule = Rule { pattern: TypePattern::all(), age: None, count: Some(3), bytes: None };
@@ -569,7 +572,7 @@ fn only_one_journal_has_a_file_at_a_time() {
     let dir = Dir::new();
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
     assert!(matches!(SqliteJournal::open(&dir.file()), Err(JournalOpenError::InUse(path)) if path == dir.file()));
-    // Whoever only reads may.
+    // A reader may open it.
     journal.append(&some_events(1)).unwrap();
     assert_eq!(SqliteJournal::reader(&dir.file()).unwrap().query(&Query::Latest(None)).unwrap().events.len(), 1);
     drop(journal);

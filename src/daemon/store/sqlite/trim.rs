@@ -1,4 +1,4 @@
-//! Removes what a journal shall not keep.
+//! Removes events that the retention rules do not keep.
 
 use super::append::{WriterCache, index_tail};
 use super::query::{event_type, timestamp, unsigned};
@@ -11,17 +11,17 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Stands for an arrival that was not looked up yet; before all others.
+/// Placeholder for an arrival that was not looked up yet; sorts before all others.
 const UNKNOWN: i64 = i64::MIN;
-/// What the tail adds to each of its types.
+/// Usage that the tail adds to each of its types.
 const TAIL_USAGE: &str = "SELECT t.subject, t.number, t.events, t.first, count(*), sum(coalesce(octet_length(e.payload), 0)), min(e.time) \
     FROM event e JOIN type t ON t.number = e.type WHERE (SELECT arrival FROM filled) < e.arrival GROUP BY e.type";
 
-/// What of the events in the orders belongs to each rule, so that nobody has to go through all types for it.
+/// Usage of the indexed events by retention rule, so that no operation has to scan all types.
 #[derive(Debug)]
 pub(super) struct RetentionUsage {
     retention: Retention,
-    /// In the order of the rules.
+    /// Usage per rule, in the order of the rules.
     rules: Vec<RuleUsage>,
 }
 
@@ -29,21 +29,22 @@ pub(super) struct RetentionUsage {
 struct RuleUsage {
     events: u64,
     bytes: u64,
-    /// Of each type, by its number, the time and arrival of its earliest event. Where an earlier one has come since, both are there.
+    /// Time and arrival of the earliest event of each type, with the type number. If an earlier event arrived since,
+    /// both entries are there.
     heads: BinaryHeap<Reverse<(i64, i64, i64)>>,
 }
 
-/// What is removed of a type.
+/// Events removed from one type.
 #[derive(Default)]
 struct TypeRemoval {
     events: i64,
     bytes: i64,
-    /// The time of the earliest that is left, if one is.
+    /// Time of the earliest remaining event, if any.
     first: Option<i64>,
 }
 
 impl RetentionUsage {
-    /// Goes through all types: a microsecond or two for each.
+    /// Reads the usage of all types, which takes a microsecond or two per type.
     fn read(connection: &Connection, retention: &Retention) -> Result<RetentionUsage, StoreError> {
         let rules = retention.rules.iter().map(|_| RuleUsage::default()).collect();
         let mut usage = RetentionUsage { retention: retention.clone(), rules };
@@ -56,7 +57,7 @@ impl RetentionUsage {
         Ok(usage)
     }
 
-    /// Adds what the tail has, before it goes into the orders.
+    /// Adds the usage of the tail before it moves into the index tables.
     pub(super) fn add_tail(&mut self, transaction: &Transaction<'_>) -> Result<(), StoreError> {
         let mut tail = transaction.prepare_cached(TAIL_USAGE)?;
         let mut rows = tail.query([])?;
@@ -69,7 +70,7 @@ impl RetentionUsage {
         Ok(())
     }
 
-    /// Adds events and bytes of a type, and the time of its earliest event, if that is new, with its number.
+    /// Adds events and bytes of a type. `head` is the time of its earliest event with the type number, if that is new.
     fn add(&mut self, subject: ValueRef<'_>, more: [i64; 2], head: Option<(i64, i64)>) -> Result<(), StoreError> {
         let Some(rule) = self.retention.rule(&event_type(subject)?) else { return Ok(()) };
         let usage = &mut self.rules[rule];
@@ -85,9 +86,10 @@ fn damaged() -> StoreError {
     StoreError::damaged("a count of events or bytes")
 }
 
-/// Removes so many events at most, and gives how many of each rule. After an error nothing is known, and nothing of what is kept.
+/// Removes at most `budget` events and returns the number removed by each rule. After an error the caches are invalid.
 ///
-/// An event that goes costs some ten microseconds. Types of which nothing is left go as well; their numbers do not come again.
+/// Removing an event takes about ten microseconds. Types without events are removed as well; their numbers are not
+/// reused.
 pub(super) fn trim(
     connection: &mut Connection,
     cache: &mut WriterCache,
@@ -117,7 +119,7 @@ pub(super) fn trim(
     Ok(counts)
 }
 
-/// Removes events of one rule, the earliest first. Gives how many.
+/// Removes events of one rule, the earliest first. Returns their number.
 fn trim_rule(
     transaction: &Transaction<'_>,
     rule: &Rule,
@@ -157,7 +159,7 @@ fn trim_rule(
     Ok(count)
 }
 
-/// Notes in the row of a type what was removed of it; removes the row if nothing is left.
+/// Updates the row of a type after a removal; deletes the row if no event is left.
 fn update_type_row(
     transaction: &Transaction<'_>,
     cache: &mut WriterCache,
@@ -182,7 +184,7 @@ fn update_type_row(
     Ok(())
 }
 
-/// Removes an event from everywhere. Gives how many bytes its payload had.
+/// Removes an event from all tables. Returns the bytes of its payload.
 fn remove(transaction: &Transaction<'_>, number: i64, time: i64, arrival: i64) -> Result<i64, StoreError> {
     let mut delete = transaction.prepare_cached(
         "DELETE FROM event WHERE arrival = ? RETURNING server, session, instance, source_time, coalesce(octet_length(payload), 0)",

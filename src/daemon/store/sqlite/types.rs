@@ -1,4 +1,4 @@
-//! Which of the types in a journal a question means.
+//! Selects the types in a journal that match a query.
 
 use super::query::event_type;
 use crate::daemon::clock::random_u64;
@@ -7,21 +7,21 @@ use crate::event::pattern_index::PatternIndex;
 use crate::subject::event_type::{EventType, TypePattern};
 use rusqlite::Connection;
 
-/// Steps of looking up a type that take about as long as a row.
+/// Number of pattern-matching steps that cost about as much as reading a row.
 const ROW_STEPS: usize = 128;
 
-/// The types that a question means.
+/// The types that a query selects.
 #[derive(Debug)]
 pub(super) struct TypeFilter {
-    /// What they match, each once; `None` for all.
+    /// Index of the query's patterns, without duplicates; `None` for all types.
     pattern_index: Option<PatternIndex<()>>,
-    /// Where they stand in the order of subjects; ascending, and none within another.
+    /// Ranges of the patterns in the order of subjects; ascending, and none within another.
     ranges: Vec<SubjectRange>,
-    /// Subtypes of the patterns that hold a `?`: how many steps it takes at most to look up a type.
+    /// Number of subtypes of the patterns with a `?`: the maximum number of steps to match a type.
     steps: usize,
 }
 
-/// The subjects that begin with a text, or the one that is it.
+/// The subjects with a prefix, or the one subject that equals it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SubjectRange {
     prefix: String,
@@ -34,7 +34,7 @@ impl SubjectRange {
     }
 }
 
-/// How far the types have been gone through: to which range, and behind which type of it.
+/// Progress of a scan over the types: the range, and the last type examined in it.
 #[derive(Debug, Default)]
 pub(super) struct TypeCursor {
     range: usize,
@@ -42,7 +42,7 @@ pub(super) struct TypeCursor {
 }
 
 impl TypeFilter {
-    /// Those that one of the patterns matches, or all.
+    /// Selects the types that match one of the patterns, or all.
     pub(super) fn new(patterns: Option<&[TypePattern]>) -> TypeFilter {
         let Some(patterns) = patterns else {
             return TypeFilter {
@@ -66,17 +66,17 @@ impl TypeFilter {
         TypeFilter { pattern_index: Some(pattern_index), ranges, steps }
     }
 
-    /// Whether all types are meant.
+    /// Returns whether all types are selected.
     pub(super) fn is_unrestricted(&self) -> bool {
         self.pattern_index.is_none()
     }
 
-    /// How many times longer than that of a row looking up a type may take.
+    /// Returns the maximum cost of matching a type, in rows.
     pub(super) fn rows(&self) -> usize {
         1 + self.steps / ROW_STEPS
     }
 
-    /// Whether this one is.
+    /// Returns whether the type is selected.
     pub(super) fn is_match(&self, event_type: &EventType) -> bool {
         self.pattern_index.as_ref().is_none_or(|pattern_index| {
             let mut found = Vec::new();
@@ -85,8 +85,9 @@ impl TypeFilter {
         })
     }
 
-    /// Calls `each` with the numbers of those that the journal knows, in the order of their subjects, until it says that this is enough, or
-    /// so many rows were looked at. What `each` looks at beside, it takes off. False if there may be more.
+    /// Calls `each` with the numbers of the selected types that the journal knows, in the order of their subjects. It
+    /// stops when `each` returns false or `rows_left` is used up; `each` subtracts the rows it examines itself.
+    /// Returns false if there may be more types.
     pub(super) fn scan(
         &self,
         connection: &Connection,
@@ -109,7 +110,7 @@ impl TypeFilter {
                 if !range.contains(event_type.subject().as_str()) {
                     break;
                 }
-                // The one that it goes on behind comes once more.
+                // The type at which the previous slice stopped is returned once more.
                 let is_new = at.behind.as_ref() != Some(&event_type);
                 if is_new && self.is_match(&event_type) && !each(row.get(0)?, rows_left)? {
                     return Ok(true);

@@ -1,4 +1,4 @@
-//! An archive as lines of JSON: the first says of which stream it is, each other one is an event, or says that some are missing.
+//! An archive as lines of JSON. The first line names the stream; each other line is an event, or records a gap.
 
 use super::super::error::{StreamFault, StreamStorageError};
 use super::{ArchiveGap, ArchiveSource, ArchiveStore, foreign_archive};
@@ -10,11 +10,11 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// Of the lines; a file of any other is refused.
+/// Version of the lines; a file of any other version is refused.
 const VERSION: u64 = 1;
-/// What is read at a time where the last line is looked for.
+/// Bytes read at a time in the search for the last line.
 const CHUNK: u64 = 64 << 10;
-/// The longest first line, in bytes.
+/// Maximum length of the first line, in bytes.
 const HEAD_BYTES_MAX: u64 = 4096;
 
 /// An archive in a file of lines.
@@ -22,7 +22,7 @@ const HEAD_BYTES_MAX: u64 = 4096;
 pub(super) struct LinesArchive {
     file: File,
     path: PathBuf,
-    /// Of all whole lines, in bytes.
+    /// Length of all complete lines, in bytes.
     length: u64,
     last: StreamId,
 }
@@ -39,7 +39,7 @@ struct ArchiveEventLine<'a> {
 
 impl LinesArchive {
     pub(super) fn open(path: &Path, source: &ArchiveSource, after: StreamId) -> Result<LinesArchive, StreamFault> {
-        // To open a pipe would be to wait for what one writes to it.
+        // Opening a pipe would block until another process writes to it.
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             return Err(StreamFault::Foreign("no regular file".into()));
         }
@@ -69,7 +69,7 @@ impl LinesArchive {
         Ok(LinesArchive { file, path, length, last })
     }
 
-    /// Writes the first line; `head` is what is left of one that a crash has torn.
+    /// Writes the first line; `head` is the rest of a first line that a crash has torn.
     fn begin(mut self, head: &[u8], source: &ArchiveSource) -> Result<LinesArchive, StreamFault> {
         let line = json!({
             "type": "archive",
@@ -83,13 +83,13 @@ impl LinesArchive {
             return Err(StreamFault::Foreign("another kind of file".into()));
         }
         self.write(format!("{line}\n").as_bytes())?;
-        // The name of a new file is in the directory.
+        // The directory is synchronized, so that it durably contains the name of a new file.
         let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
         Ok(self)
     }
 
-    /// Appends whole lines, all or none of them.
+    /// Appends complete lines, all or none of them.
     fn write(&mut self, lines: &[u8]) -> Result<(), StreamFault> {
         let mut write = || -> io::Result<()> {
             self.file.set_len(self.length)?;
@@ -98,7 +98,7 @@ impl LinesArchive {
             self.file.sync_all()
         };
         if let Err(error) = write() {
-            // If it cannot be taken back, it is cut off, or found to be stored, when the archive is opened again.
+            // If truncation fails, the next open of the archive cuts the lines off, or finds them stored.
             drop(self.file.set_len(self.length));
             return Err(error.into());
         }
@@ -120,7 +120,7 @@ impl ArchiveStore for LinesArchive {
         let Some(last) = events.last() else { return Ok(()) };
         let mut lines = Vec::new();
         for event in events {
-            // A line feed in a JSON text stands between its parts only, where a blank does as well.
+            // In a JSON text a line feed only occurs between tokens, where a blank is equivalent.
             let data = event.data.as_str().replace(['\n', '\r'], " ");
             let line = ArchiveEventLine {
                 r#type: "event",
@@ -167,7 +167,7 @@ impl ArchiveStore for LinesArchive {
     }
 }
 
-/// Whether that can be what is left of such a first line, whatever place it began behind.
+/// Returns whether `head` can be the rest of such a first line, with any start position.
 fn is_torn(head: &[u8], line: &[u8]) -> bool {
     const BEGINNING: &[u8] = b"{\"after\":\"";
     let rest = |text: &[u8]| {
@@ -180,7 +180,7 @@ fn is_torn(head: &[u8], line: &[u8]) -> bool {
     }
 }
 
-/// Whether the first line says that it is an archive of this stream.
+/// Checks that the first line names an archive of this stream.
 fn check(head: &[u8], source: &ArchiveSource) -> Result<(), StreamFault> {
     let head: Value = serde_json::from_slice(head).unwrap_or_default();
     let (Some(stream), Some(server)) = (head["stream"].as_str(), head["server"].as_u64()) else {
@@ -204,7 +204,7 @@ fn id_of(value: &Value) -> Option<StreamId> {
     }
 }
 
-/// Up to where an archive goes that ends with this line.
+/// Returns the id up to which an archive with this last line goes.
 fn last_of(line: &[u8]) -> Option<StreamId> {
     let line: Value = serde_json::from_slice(line).ok()?;
     match line["type"].as_str()? {
@@ -215,13 +215,13 @@ fn last_of(line: &[u8]) -> Option<StreamId> {
     }
 }
 
-/// Where the last whole line ends; there is one.
+/// Returns the end of the last complete line, which must exist.
 fn end_of_lines(file: &mut File) -> io::Result<u64> {
     let length = file.metadata()?.len();
     start_of_line(file, length)
 }
 
-/// Where the line begins that holds what stands before `end`.
+/// Returns the start of the line that contains the byte before `end`.
 fn start_of_line(file: &mut File, end: u64) -> io::Result<u64> {
     let mut end = end;
     let mut chunk = Vec::new();

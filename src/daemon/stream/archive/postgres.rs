@@ -1,8 +1,8 @@
-//! Archives in a PostgreSQL database, which holds those of as many streams as one likes.
+//! Archives in a PostgreSQL database, which can hold archives of any number of streams.
 //!
 //! | table | a row is |
 //! |---|---|
-//! | `stream_archive` | an archive: of which stream of which server it is, and behind which event it begins |
+//! | `stream_archive` | an archive: its stream and server, and the event behind which it begins |
 //! | `stream_archive_event` | an event |
 //! | `stream_archive_gap` | events that are missing |
 
@@ -13,7 +13,7 @@ use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamId;
 use postgres::{Client, Config, GenericClient, NoTls, Transaction};
 
-/// Whoever makes the tables waits for others that do. The number is `sqar`.
+/// Creates the tables. The lock serializes processes that create them at the same time; its number is `sqar`.
 const TABLES: &str = r#"
     BEGIN;
     SELECT pg_advisory_xact_lock(1936810354);
@@ -31,7 +31,7 @@ const TABLES: &str = r#"
     COMMIT;
 "#;
 
-/// No answer takes so long. What was synchronized with the disk is stored.
+/// Session settings. The timeouts exceed the time of any step. A committed write is synchronized with the disk.
 const SETTINGS: &str = "SET synchronous_commit = on; SET statement_timeout = '60s'; SET lock_timeout = '10s'";
 
 const LAST: &str = "SELECT greatest(a.after, (SELECT max(id) FROM stream_archive_event WHERE archive = a.number), \
@@ -73,7 +73,7 @@ impl PostgresArchive {
         StreamStorageError { at: self.at.clone(), fault }
     }
 
-    /// Does something as a whole, or not at all, if nobody else has written meanwhile.
+    /// Runs a step as one transaction, if no other process has written since.
     fn change(
         &mut self,
         end: StreamId,

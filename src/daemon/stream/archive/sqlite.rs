@@ -2,11 +2,11 @@
 //!
 //! | table | a row is |
 //! |---|---|
-//! | `archive` | of which stream of which server it is, and behind which event it begins; one row |
+//! | `archive` | its stream and server, and the event behind which it begins; one row |
 //! | `event` | an event |
 //! | `gap` | events that are missing |
 //!
-//! What is stored survives a crash of the host: WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>).
+//! Stored events survive a crash of the host: WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>).
 
 use super::super::error::{StreamFault, StreamStorageError};
 use super::super::sqlite::file_error;
@@ -69,7 +69,7 @@ impl SqliteArchive {
         Ok(SqliteArchive { connection, path: path.to_owned(), last })
     }
 
-    /// Does something as a whole, or not at all, if nobody else has written meanwhile.
+    /// Runs a step as one transaction, if no other process has written since.
     fn change(
         &mut self,
         end: StreamId,

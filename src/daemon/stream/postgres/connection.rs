@@ -1,4 +1,4 @@
-//! A connection to a PostgreSQL server: its address, how it is made, the limits of time for all that is asked over it, and what errors mean.
+//! A connection to a PostgreSQL server: its address, its setup, its timeouts, and the meaning of its errors.
 
 use super::schema;
 use crate::daemon::stream::error::StreamFault;
@@ -14,19 +14,20 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, WrongType};
 use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
 
-/// How long it may take until a connection can be used.
+/// Maximum time until a connection can be used.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// How long the server may take for a step, beside the time for what is sent and what is read.
+/// Maximum time for the server to answer a step, in addition to the transfer time.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
-/// What is sent and read takes that long, at most, for each byte: 1 MB/s.
+/// Maximum transfer time per byte sent or read: 1 MB/s.
 const BYTE_TIME: Duration = Duration::from_micros(1);
-/// What is said when it takes longer.
+/// Error text of a step that exceeds its time.
 pub(super) const NO_ANSWER: &str = "no answer in time";
-/// When the system asks whether the server is still there, and how often until it is not.
+/// TCP keepalive: idle time, interval, and number of unanswered probes until the server counts as dead.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(2), 3);
 
-/// Each session ends what takes too long on its own side, too: what a peer that is gone holds, others wait for. Plans are made once, and go by keys:
-/// the server knows little of tables that grow and shrink all the time.
+/// Session settings. The server also ends a session that takes too long, since other peers wait for the locks of a
+/// peer that is gone. Plans are made once, and use keys: the server's statistics are poor for tables that grow and
+/// shrink all the time.
 const SETTINGS: &str = "
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
     SET statement_timeout = '8s';
@@ -39,10 +40,10 @@ const SETTINGS: &str = "
     SET jit = off;
 ";
 
-/// Where a database is.
+/// Address of a database.
 pub(in crate::daemon::stream) struct PostgresAddress {
     pub(in crate::daemon::stream) config: Config,
-    /// For people: without user and password.
+    /// Address for messages, without user and password.
     pub(in crate::daemon::stream) at: String,
 }
 
@@ -50,7 +51,7 @@ impl PostgresAddress {
     /// Reads `postgres://[user[:password]@]host[:port][/database][?parameters]`.
     ///
     /// # Errors
-    /// Says what it should be, and nothing of what it is: any part may be one of a password.
+    /// The text states the expected form, and nothing of the address: any part may belong to a password.
     pub(in crate::daemon::stream) fn parse(url: &str) -> Result<PostgresAddress, StreamFault> {
         const NO_TLS: &str = "connections to PostgreSQL are not encrypted: leave sslmode out, and use a network that you trust or a tunnel";
         const FORM: &str = "the address of a PostgreSQL database is postgres://USER:PASSWORD@HOST:PORT/DATABASE; \
@@ -78,7 +79,7 @@ impl PostgresAddress {
             return Err(wrong(FORM));
         }
         let database = config.get_dbname().unwrap_or("");
-        // Of a password with a / that is not written as %2F.
+        // The address has a password with a `/` that is not written as %2F.
         if database.contains('@') {
             return Err(wrong(FORM));
         }
@@ -95,27 +96,27 @@ impl PostgresAddress {
             .keepalives_idle(idle)
             .keepalives_interval(interval)
             .keepalives_retries(retries)
-            // What follows another server cannot be written to.
+            // A read-only replica cannot be used.
             .target_session_attrs(TargetSessionAttrs::ReadWrite);
         Ok(PostgresAddress { config, at })
     }
 }
 
-/// A connection, and what drives it.
+/// A connection, and the runtime that drives it.
 pub(super) struct PostgresConnection {
-    // What asks goes before what drives it.
+    // The session must be dropped before the runtime.
     session: PostgresSession,
     runtime: Runtime,
 }
 
 impl PostgresConnection {
-    /// Connects; `makes` says whether our tables are made if they are not there.
+    /// Connects; `makes` says whether missing tables are created.
     pub(super) fn connect(address: &PostgresAddress, makes: bool) -> Result<PostgresConnection, StreamFault> {
         let system = |error: io::Error| StreamFault::Other(error.to_string());
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(system)?;
         let connect = async {
             let (client, connection) = address.config.connect(NoTls).await?;
-            // How it ends, whoever asks hears.
+            // The requests of the session report the end of the connection.
             tokio::spawn(async { drop(connection.await) });
             let session = PostgresSession { client, statements: RefCell::default() };
             session.simple(SETTINGS).await?;
@@ -126,14 +127,15 @@ impl PostgresConnection {
         match connected.unwrap_or_else(|_| Err(StreamFault::Unreachable(NO_ANSWER.into()))) {
             Ok(session) => Ok(PostgresConnection { session, runtime }),
             Err(fault) => {
-                // A name that is still being looked up is not waited for.
+                // A pending name lookup is not waited for.
                 runtime.shutdown_background();
                 Err(fault)
             }
         }
     }
 
-    /// Does something that sends and reads so many bytes at most, or not much more. After [`StreamFault::Unreachable`] nothing more comes of the connection.
+    /// Runs a step that sends and reads about `bytes` bytes at most. After [`StreamFault::Unreachable`] the connection
+    /// is unusable.
     pub(super) fn run<T, E: From<StreamFault>>(
         &mut self,
         bytes: usize,
@@ -146,10 +148,10 @@ impl PostgresConnection {
     }
 }
 
-/// What is asked over a connection.
+/// The session that sends statements over a connection.
 pub(super) struct PostgresSession {
     client: Client,
-    /// What was asked before, by its text.
+    /// Prepared statements, by their text.
     statements: RefCell<BTreeMap<&'static str, Statement>>,
 }
 
@@ -164,7 +166,7 @@ impl PostgresSession {
         Ok(statement)
     }
 
-    /// The rows that come of a statement.
+    /// Returns the rows of a statement.
     pub(super) async fn rows(
         &self,
         sql: &'static str,
@@ -173,12 +175,12 @@ impl PostgresSession {
         Ok(self.client.query(&self.statement(sql).await?, values).await?)
     }
 
-    /// How many rows a statement has changed.
+    /// Returns the number of rows that a statement has changed.
     pub(super) async fn change(&self, sql: &'static str, values: &[&(dyn ToSql + Sync)]) -> Result<u64, StreamFault> {
         Ok(self.client.execute(&self.statement(sql).await?, values).await?)
     }
 
-    /// Several statements at once. The first that fails is the last that is done.
+    /// Runs several statements at once. The first failure stops the rest.
     pub(super) async fn simple(&self, sql: &str) -> Result<(), StreamFault> {
         Ok(self.client.batch_execute(sql).await?)
     }
@@ -214,7 +216,7 @@ impl From<Error> for StreamFault {
             SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => return StreamFault::Damaged(words),
             _ => {}
         }
-        // Of connections, of who may come, of intervention.
+        // The codes are those of connections, of authorization, and of operator intervention.
         match code.code().get(..2) {
             Some("08" | "28" | "57") => StreamFault::Unreachable(words),
             _ => StreamFault::Other(words),
@@ -222,7 +224,7 @@ impl From<Error> for StreamFault {
     }
 }
 
-/// A column of a row.
+/// Returns a column of a row.
 pub(super) fn column<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, index: usize) -> Result<T, StreamFault> {
     row.try_get(index).map_err(|error| StreamFault::Foreign(format!("column {}: {error}", row.columns()[index].name())))
 }

@@ -1,4 +1,4 @@
-//! What applications post in their own transactions: rows of `seqcast_outbox`, as in SQLite.
+//! Events that applications post in their own transactions: rows of `seqcast_outbox`, as in SQLite.
 
 use super::connection::{PostgresSession, column};
 use crate::daemon::stream::column_values::{timestamp, unsigned};
@@ -10,13 +10,14 @@ use crate::event::timestamp::Timestamp;
 use bytes::Bytes;
 use tokio_postgres::Row;
 
-/// Adds an event to a stream within the caller's transaction (003, section 3.2.1): it stands there, and everybody gets it, exactly if the
-/// transaction commits, as soon as a peer runs that serves the stream from this database (`stream-store`). It gets its id then: what was
-/// committed when a peer looked comes before what was committed later.
+/// Adds an event to a stream within the caller's transaction (003, section 3.2.1). The event is delivered exactly if
+/// the transaction commits, as soon as a peer runs that serves the stream from this database (`stream-store`). It gets
+/// its id then: events committed before the peer looked precede events committed later.
 ///
 /// # Errors
-/// The server refuses it: the tables are not there ([`PostgresStreams::open`](super::PostgresStreams::open) makes them, as a peer does when it
-/// starts), or the data is no JSON to it. The transaction can only be rolled back then.
+/// The server refuses it, and the transaction can only be rolled back. Either the tables do not exist, or the server
+/// does not accept the data as JSON. [`PostgresStreams::open`](super::PostgresStreams::open) creates the tables, as a
+/// peer does when it starts.
 pub fn add_event_in(
     transaction: &mut postgres::Transaction<'_>,
     stream: &StreamName,
@@ -27,13 +28,13 @@ pub fn add_event_in(
     transaction.execute(post, &[&stream.as_str(), &kind.as_str(), &data.as_str()]).map(drop)
 }
 
-/// Whether nothing is posted for these streams that nobody has claimed.
+/// Returns whether these streams have no posted event that is unclaimed.
 pub(super) async fn is_empty(session: &PostgresSession, names: &[&str]) -> Result<bool, StreamFault> {
     let find = "SELECT 1 FROM seqcast_outbox WHERE server IS NULL AND refused IS NULL AND stream = ANY ($1) LIMIT 1";
     Ok(session.rows(find, &[&names]).await?.is_empty())
 }
 
-/// Claims what nobody has; not what an application is about to change.
+/// Claims unclaimed rows, except those that an application is changing.
 pub(super) async fn claim(
     session: &PostgresSession,
     server: ServerId,
@@ -72,7 +73,7 @@ pub(super) async fn claim(
     Ok(claimed)
 }
 
-/// What the server has claimed.
+/// Returns the rows that the server has claimed.
 pub(super) async fn claimed(
     session: &PostgresSession,
     server: ServerId,
@@ -84,13 +85,13 @@ pub(super) async fn claimed(
     rows.iter().map(|row| posted(row)?.map_err(StreamFault::Damaged)).collect()
 }
 
-/// It can never be registered.
+/// Marks a row that can never be registered.
 pub(super) async fn quarantine(session: &PostgresSession, number: i64, why: &str) -> Result<(), StreamFault> {
     session.change("UPDATE seqcast_outbox SET refused = $2 WHERE number = $1", &[&number, &why]).await?;
     Ok(())
 }
 
-/// They stand in their stream.
+/// Removes the rows of events that are in their stream now.
 pub(super) async fn done(
     session: &PostgresSession,
     server: ServerId,
@@ -103,7 +104,7 @@ pub(super) async fn done(
     Ok(())
 }
 
-/// A row, or why it can be no event, though the table took it.
+/// Converts a row. Returns the reason if it is no valid event, although the table accepted it.
 fn posted(row: &Row) -> Result<Result<PostedEvent, String>, StreamFault> {
     let number = unsigned(column(row, 0)?)?;
     let stream = column::<&str>(row, 1)?.parse::<StreamName>();

@@ -1,4 +1,4 @@
-//! The rows in PostgreSQL: how each is found, written, and what it means.
+//! The rows in PostgreSQL: how each is found and written, and its meaning.
 
 use super::connection::{PostgresSession, column};
 use crate::daemon::stream::column_values::{damaged, id, signed, timestamp, unsigned};
@@ -12,17 +12,17 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
 
-/// Events, and bytes of data, that are added by one statement.
+/// Maximum number of events, and bytes of data, that one statement adds.
 const STATEMENT_LIMITS: (usize, usize) = (4096, 16 << 20);
 
-/// A stream, as it stands in its row.
+/// The row of a stream.
 #[derive(Clone, Copy)]
 pub(super) struct StreamRecord {
     pub(super) number: i64,
     pub(super) contents: Contents,
 }
 
-/// `None` if nothing was ever done with it.
+/// Finds the row of a stream; `None` if the stream was never used.
 pub(super) async fn find(session: &PostgresSession, stream: &StreamName) -> Result<Option<StreamRecord>, StreamFault> {
     let find = "SELECT number, last, events, bytes FROM seqcast_streams WHERE name = $1";
     let rows = session.rows(find, &[&stream.as_str()]).await?;
@@ -91,7 +91,7 @@ pub(super) async fn cover(session: &PostgresSession, number: i64, places: &[Even
     Ok(())
 }
 
-/// Adds events under the ids behind `last`.
+/// Adds events with the ids after `last`.
 pub(super) async fn insert(
     session: &PostgresSession,
     number: i64,
@@ -182,7 +182,7 @@ pub(super) async fn put_consumer(session: &PostgresSession, stream: i64, row: &C
     Ok(())
 }
 
-/// Fills the page, which begins behind its place.
+/// Fills the page, which begins behind its position.
 pub(super) async fn read(
     session: &PostgresSession,
     found: &StreamRecord,
@@ -190,7 +190,7 @@ pub(super) async fn read(
     kinds: Option<&[&str]>,
     mut room: PageBudget,
 ) -> Result<StreamPage, StreamFault> {
-    // No more than fits, and one event that shows where it ends; it may be a large one.
+    // Reads the events that fit, and one more that shows where the page ends; that one may be large.
     let part = "SELECT id, type, data, time, server, session, instance FROM ( \
             SELECT *, sum(octet_length(data)) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS total FROM seqcast_events \
             WHERE stream = $1 AND $2 < id AND id <= $3 AND ($4::text[] IS NULL OR type = ANY ($4)) ORDER BY id LIMIT $5 \
@@ -215,7 +215,7 @@ pub(super) async fn read(
             };
             from = event.id.number();
             if !page.take(event, &mut room) {
-                // What stands before it, and is kept, was passed.
+                // The retained events before it were passed.
                 if start < from - 1 {
                     page.covered = page.covered.max(id(signed(from - 1)?)?);
                 }
@@ -229,7 +229,7 @@ pub(super) async fn read(
             return Ok(page);
         }
     }
-    // What came in between is behind that.
+    // Events added meanwhile come after that.
     page.covered = page.covered.max(last);
     Ok(page)
 }

@@ -1,16 +1,16 @@
-//! The tables in PostgreSQL, and whether they are there.
+//! The tables in PostgreSQL, and the check that they exist.
 
 use super::connection::{PostgresSession, column};
 use crate::daemon::stream::error::StreamFault;
 
-/// Of the tables; those of any other are refused.
+/// Version of the tables; those of any other version are refused.
 const VERSION: i64 = 1;
 
-/// Whoever makes the tables of a database waits for others that do. The number is `seqs`.
+/// Serializes processes that create the tables of a database. The first number is `seqs`.
 const LOCK_SCHEMA: &str = "BEGIN; SELECT pg_advisory_xact_lock(1936027507, 0)";
 
-/// Data of events are `text`, not `json` as those that applications post: what a server takes for JSON differs (how deep it may be), and an event that one refused would be in the way
-/// of all that follow. What sorts does so by bytes, as everywhere else.
+/// Data of events are `text`, unlike the `json` of posted events. Servers differ in the JSON that they accept (the
+/// depth, for example), and a refused event would block all that follow. Sorting is by bytes, as everywhere else.
 const TABLES: &str = r#"
     CREATE TABLE seqcast_version (one bigint PRIMARY KEY CHECK (one = 1), version bigint NOT NULL);
     INSERT INTO seqcast_version VALUES (1, 1);
@@ -43,7 +43,7 @@ const TABLES: &str = r#"
     CREATE INDEX seqcast_outbox_claimed ON seqcast_outbox (server, stream, stamp) WHERE refused IS NULL;
 "#;
 
-/// Whether our tables are there and of our version; makes them if they are not, and if `makes` says so.
+/// Checks that our tables exist with our version. Creates missing tables if `makes` is set.
 pub(super) async fn check(session: &PostgresSession, makes: bool) -> Result<(), StreamFault> {
     if tables_exist(session).await? {
         return Ok(());

@@ -1,4 +1,5 @@
-//! The store beside its twin in memory, on a real server: shared, restarted, killed, hung, and what must not be taken for a store.
+//! The store against its twin in memory, on a real server: shared, restarted, killed, hung, and databases that must be
+//! refused.
 
 use super::*;
 use crate::daemon::stream::tests::{at, check_batches, check_beside_twin, new_event, sid};
@@ -48,7 +49,7 @@ fn event(rng: &mut Rng, server: u32, session: u64) -> NewEvent {
 
 const ALL: PageBudget = PageBudget { events: 1000, bytes: 1 << 20 };
 
-/// Whatever is asked of it, it answers as its twin does, also after it was opened again.
+/// It answers every request as its twin does, also after it was opened again.
 #[test]
 fn it_does_what_its_twin_in_memory_does() {
     let dir = Dir::new("twin");
@@ -95,7 +96,8 @@ fn data_of_any_kind_come_back_as_they_were() {
     assert!(found == texts);
 }
 
-/// What two add at the same time is read in the order of its ids, and nobody who has read an id finds one before it later.
+/// Events that two writers add at the same time are read in id order. A reader of an id never finds a smaller new one
+/// later.
 #[test]
 fn ids_are_seen_in_their_order_whoever_adds() {
     const EACH: u64 = 300;
@@ -105,7 +107,7 @@ fn ids_are_seen_in_their_order_whoever_adds() {
     let add = |number: u32| {
         let url = &url;
         move || {
-            // Both make the tables, too.
+            // Both create the tables, too.
             let mut store = open(url);
             let mut rng = Rng::new(number.into());
             for session in 1..=EACH {
@@ -147,7 +149,7 @@ fn what_was_answered_outlives_the_server_and_the_store_goes_on_with_the_next_one
     store.begin();
     next(&mut store, 2).unwrap();
     server.kill();
-    // All of the batch is lost, and that is said of each step and of the whole.
+    // All of the batch is lost, and each step and the commit report that.
     assert!(matches!(next(&mut store, 3), Err(StreamStoreError::Store(error)) if error.is_transient()));
     assert!(store.contents(&main_stream()).unwrap_err().is_transient());
     assert!(store.commit().unwrap_err().is_transient());
@@ -157,7 +159,7 @@ fn what_was_answered_outlives_the_server_and_the_store_goes_on_with_the_next_one
     wait::wait_until("the store connects again", || store.contents(&main_stream()).is_ok());
     assert_eq!(store.contents(&main_stream()).unwrap().last, sid(1));
     assert_eq!(next(&mut store, 2), Ok(vec![Some(sid(2))]));
-    // A restart between two steps is nothing that anybody hears of.
+    // A restart between two steps stays unnoticed.
     let server = server.again();
     assert_eq!(store.register(&main_stream(), &who, at(1)), Ok(None));
     let _server = server.again();
@@ -223,7 +225,7 @@ fn what_is_no_store_is_refused_and_no_password_is_told() {
     refused(&format!("postgres://nobody:s3cret@127.0.0.1:{port}/postgres"), "\"nobody\" does not exist");
     server.sql("CREATE DATABASE old ENCODING 'LATIN1' TEMPLATE template0");
     refused(&format!("postgres://postgres@127.0.0.1:{port}/old"), "UTF8 is needed");
-    // An application's own database is as good as another.
+    // The database of an application can be used as well.
     server.sql("CREATE TABLE theirs (x int)");
     let mut store = open(&server.url());
     server.sql("UPDATE seqcast_version SET version = 2");

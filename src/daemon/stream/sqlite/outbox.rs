@@ -1,8 +1,8 @@
-//! What applications post in their own transactions: rows of `seqcast_outbox`, which a peer claims, registers in its journal under a source
-//! timestamp that tells them apart, and removes when they are fed into their stream.
+//! Events that applications post in their own transactions: rows of `seqcast_outbox`. A peer claims a row, registers
+//! it in its journal under a distinct source timestamp, and removes it once it is fed into its stream.
 //!
-//! Any program can post: `INSERT INTO seqcast_outbox (stream, type, data) VALUES ('main', 'DEPOSIT', '{"amount":"10.00"}')`. The table refuses
-//! what cannot be an event.
+//! Any program can post: `INSERT INTO seqcast_outbox (stream, type, data) VALUES ('main', 'DEPOSIT',
+//! '{"amount":"10.00"}')`. The table refuses data that cannot be an event.
 
 use super::{StreamFault, damaged, timestamp, unsigned};
 use crate::event::model::{Json, ServerId};
@@ -15,12 +15,14 @@ use rusqlite::{Connection, Row, Transaction, params};
 const UNCLAIMED: &str = "SELECT number, stream, type, data, stamp FROM seqcast_outbox WHERE server IS NULL AND refused IS NULL AND \
     stream IN (SELECT value FROM json_each(?)) ORDER BY number LIMIT ?";
 
-/// Adds an event to a stream within the caller's transaction (003, section 3.2.1): it stands there, and everybody gets it, exactly if the
-/// transaction commits, as soon as a peer runs that serves the stream from this file (`stream-store`). It gets its id then, in the order of the commits.
+/// Adds an event to a stream within the caller's transaction (003, section 3.2.1). The event is delivered exactly if
+/// the transaction commits, as soon as a peer runs that serves the stream from this file (`stream-store`). It gets its
+/// id then, in the order of the commits.
 ///
 /// # Errors
-/// SQLite refuses it: the tables are not there ([`SqliteStreams::open`](super::SqliteStreams::open) makes them, as a peer does when it
-/// starts), the file is locked or full, or the data is no JSON to it. Nothing was added then.
+/// SQLite refuses it, and nothing was added. Either the tables do not exist, the file is locked or full, or SQLite does
+/// not accept the data as JSON. [`SqliteStreams::open`](super::SqliteStreams::open) creates the tables, as a peer does
+/// when it starts.
 pub fn add_event_in(
     transaction: &Transaction<'_>,
     stream: &StreamName,
@@ -33,18 +35,18 @@ pub fn add_event_in(
     Ok(())
 }
 
-/// These streams, as the statements take them.
+/// Returns the names of streams in the form that the statements take.
 pub(super) fn names(streams: &[StreamName]) -> String {
     let names: Vec<&str> = streams.iter().map(StreamName::as_str).collect();
     serde_json::to_string(&names).expect("short words")
 }
 
-/// Whether nothing is posted for these streams that nobody has claimed.
+/// Returns whether these streams have no posted event that is unclaimed.
 pub(super) fn is_empty(connection: &Connection, names: &str) -> Result<bool, StreamFault> {
     Ok(!connection.prepare_cached(UNCLAIMED)?.exists(params![names, 1])?)
 }
 
-/// Claims what nobody has.
+/// Claims unclaimed rows.
 pub(super) fn claim(
     connection: &Connection,
     server: ServerId,
@@ -80,7 +82,7 @@ pub(super) fn claim(
     Ok(claimed)
 }
 
-/// What the server has claimed.
+/// Returns the rows that the server has claimed.
 pub(super) fn claimed(
     connection: &Connection,
     server: ServerId,
@@ -98,7 +100,7 @@ pub(super) fn claimed(
     Ok(claimed)
 }
 
-/// It can never be registered.
+/// Marks a row that can never be registered.
 pub(super) fn quarantine(connection: &Connection, number: i64, why: &str) -> Result<(), StreamFault> {
     connection
         .prepare_cached("UPDATE seqcast_outbox SET refused = ? WHERE number = ?")?
@@ -106,7 +108,7 @@ pub(super) fn quarantine(connection: &Connection, number: i64, why: &str) -> Res
     Ok(())
 }
 
-/// It stands in its stream.
+/// Removes the row of an event that is in its stream now.
 pub(super) fn done(
     connection: &Connection,
     server: ServerId,
@@ -119,12 +121,12 @@ pub(super) fn done(
     Ok(())
 }
 
-/// A row, or why it can be no event, though the table took it.
+/// Converts a row. Returns the reason if it is no valid event, although the table accepted it.
 fn posted(row: &Row<'_>) -> Result<Result<PostedEvent, String>, StreamFault> {
     let number = unsigned(row.get(0)?)?;
     let stream = row.get_ref(1)?.as_str().map_err(|_| damaged("a stream"))?.parse();
     let kind = row.get_ref(2)?.as_str().map_err(|_| damaged("a type"))?.parse();
-    // SQLite takes for text what is none.
+    // SQLite stores text that is not valid UTF-8.
     let data = row.get_ref(3)?.as_bytes().map_err(|_| damaged("data"))?;
     let data = Json::from_bytes(Bytes::copy_from_slice(data));
     let stamp = row.get::<_, Option<i64>>(4)?.map_or(Ok(Timestamp::MIN), timestamp)?;

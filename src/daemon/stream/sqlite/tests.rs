@@ -1,4 +1,4 @@
-//! The store beside its twin in memory, and what must not be taken for a store.
+//! The store against its twin in memory, and files that must be refused.
 
 use super::*;
 use crate::daemon::stream::tests::{at, check_batches, check_beside_twin, new_event, sid};
@@ -26,7 +26,7 @@ impl Drop for Dir {
     }
 }
 
-/// Whatever is asked of it, it answers as its twin does, also after it was opened again.
+/// It answers every request as its twin does, also after it was opened again.
 #[test]
 fn it_does_what_its_twin_in_memory_does() {
     let dir = Dir::new("twin");
@@ -56,7 +56,7 @@ fn what_is_no_store_is_refused_and_left_alone() {
     fs::write(dir.file(), "no data base at all, but a text").unwrap();
     refused("another kind of file");
     fs::remove_file(dir.file()).unwrap();
-    // An application's own file is as good as another.
+    // The file of an application can be used as well.
     let application = Connection::open(dir.file()).unwrap();
     application.execute_batch("PRAGMA application_id = 77; CREATE TABLE theirs (x)").unwrap();
     drop(SqliteStreams::open(&dir.file()).unwrap());
@@ -108,7 +108,7 @@ fn damage_is_told_when_it_is_met_and_nothing_panics() {
     }
 }
 
-/// SQLite takes for JSON what is no UTF-8: it is set aside, and is not in the way of what comes behind it.
+/// SQLite accepts JSON that is not UTF-8: such a row is set aside, and does not block the rows after it.
 #[test]
 fn what_is_no_text_is_set_aside() {
     let dir = Dir::new("latin");

@@ -1,25 +1,25 @@
-//! Hashes of states that tell no difference where there is none: between stamps, and between workers.
+//! Hashes of states that ignore irrelevant differences between stamps, and between workers.
 //!
-//! What a worker does depends on which stamps are equal, and on their generations. So states that differ in the counts alone are one:
-//! each stamp is hashed as its generation and its place among the stamps of the state, by first appearance. What workers do does
-//! not depend on their names either, as long as these differ.
+//! A worker's steps depend on the equality of stamps, and on their generations. So states that differ in the counts
+//! alone are one. Each stamp is hashed as its generation and its position among the stamps of the state, by first
+//! appearance. Workers' steps do not depend on their names either, if these differ.
 
 use std::hash::Hasher;
 
-/// The least number of a stamp; no other number in a state is as large.
+/// Minimum number of a stamp; no other number in a state is as large.
 const STAMP_MIN: u64 = 1 << 38;
 
-/// The bits of a stamp that are its generation.
+/// Bits of a stamp that are its generation.
 const GENERATION: u64 = !(STAMP_MIN - 1);
 
-/// Which states are one.
+/// The relation under which states are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alike {
-    /// Only equal ones.
+    /// Equal states only.
     Same,
-    /// Those that differ in the numbers of stamps.
+    /// States that differ in the numbers of stamps.
     Stamps,
-    /// Those that differ in the numbers of stamps and in the names of workers.
+    /// States that differ in the numbers of stamps and in the names of workers.
     Workers,
 }
 

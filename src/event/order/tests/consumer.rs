@@ -1,4 +1,4 @@
-//! The consumer: effect by effect, and against a twin that looks through everything that ever came.
+//! Tests of the consumer, effect by effect and against a twin that examines all events received so far.
 
 use crate::event::order::consumer::{ConsumerEffect, OrderConsumer, Settings};
 use crate::event::order::name::Object;
@@ -20,13 +20,14 @@ fn object(name: &str) -> Object {
     Object::new(name).unwrap()
 }
 
-/// The stamp with this count in generation `count / 1000 + 1`.
+/// Returns the stamp with this count in generation `count / 1000 + 1`.
 fn stamp(count: u64) -> OrderStamp {
     let generation = Generation::new(u32::try_from(count / 1000 + 1).unwrap()).unwrap();
     OrderStamp::from_number(OrderStamp::begin(generation).number() + count).unwrap()
 }
 
-/// `x 7<5 @3` is event 7 of object x, with prev 5, sent by token 3; `x 7` is the first event, of token 1.
+/// Parses an event. `x 7<5 @3` is event 7 of object x, with prev 5, sent by token 3; `x 7` is the first event, of token
+/// 1.
 fn event(text: &str) -> OrderedEvent {
     let (name, rest) = text.split_once(' ').unwrap();
     let (ids, token) = rest.split_once(" @").unwrap_or((rest, "1"));
@@ -36,7 +37,7 @@ fn event(text: &str) -> OrderedEvent {
     OrderedEvent { object: object(name), id: number(id), prev: prev.map(number), token: number(token), payload }
 }
 
-/// What an effect is in short.
+/// Returns a short text for an effect.
 fn shown(effect: &ConsumerEffect) -> String {
     let count = |stamp: &OrderStamp| stamp.count();
     match effect {
@@ -54,7 +55,8 @@ fn shown(effect: &ConsumerEffect) -> String {
     }
 }
 
-/// A story: `30: x 7<5` is an event at 30 ms, `30: gone x 5` is word that this one cannot be had, `30:` is time that passes.
+/// Runs a story: `30: x 7<5` is an event at 30 ms, `30: gone x 5` reports that this one cannot be fetched, `30:` is
+/// time that passes.
 fn check(settings: &Settings, story: &[(&str, &[&str])]) {
     let mut consumer = OrderConsumer::new(settings.clone(), 0);
     for (line, expected) in story {
@@ -100,7 +102,7 @@ fn what_is_missing_is_asked_for_and_given_up() {
             ("50:", &[]),
             ("51:", &["x missing 7 after 5", "x 9"]),
             ("52: x 7<5", &[]),
-            // Before the one that was fetched another one is missing, and cannot be had.
+            // Another event before the fetched one is missing, and cannot be fetched.
             ("60: x 20<18", &[]),
             ("65:", &["x fetch 18 until 110"]),
             ("70: x 18<16", &[]),
@@ -119,12 +121,12 @@ fn an_owner_of_before_is_refused_and_one_that_was_overtaken_is_not() {
         &[
             ("0: x 5<3 @2", &["x 5"]),
             ("1: x 12<9 @10", &[]),
-            // By the owner before, stamped while it was one.
+            // The previous owner stamped it while it was the owner.
             ("1: x 9<5 @2", &["x 9", "x 12"]),
-            // By the owner before, after the next one.
+            // The previous owner stamped it after the next owner began.
             ("2: x 14<12 @2", &["x refused 14 @2"]),
             ("3: x 15<12 @10", &["x 15"]),
-            // What another one had stamped, sent again.
+            // An event that another owner had stamped is sent again.
             ("4: x 16<15 @20", &["x 16"]),
             ("4: x 16<15 @10", &[]),
         ],
@@ -171,7 +173,7 @@ fn memory_has_limits() {
     );
 }
 
-/// What a consumer is, without an index: all that came is kept, and looked through again and again.
+/// A consumer without an index: it keeps all events received, and scans them again for each step.
 struct Twin {
     came: Vec<OrderedEvent>,
     last: Option<OrderStamp>,
@@ -180,7 +182,8 @@ struct Twin {
 }
 
 impl Twin {
-    /// Deadlines count only if `is_over` says that nothing else comes at this time.
+    /// Delivers events and reports gaps. Deadlines count only if `is_over` is true, so that no other event arrives at
+    /// this time.
     fn settle(&mut self, now_ms: u64, is_over: bool, out: &mut Vec<String>) {
         loop {
             let waiting = self.came.iter().filter(|event| self.last.is_none_or(|last| last < event.id));
@@ -216,7 +219,7 @@ impl Twin {
     }
 }
 
-/// Events of one object: a chain with owners that change, of which some are lost, come twice, or late.
+/// Draws events of one object: a chain with changing owners. Some events are lost, duplicated or late.
 fn draw(rng: &mut Rng, name: &str) -> (Vec<OrderedEvent>, Vec<(u64, OrderedEvent)>) {
     let (mut id, mut token, mut prev) = (1, 1, None);
     let mut chain = Vec::new();

@@ -1,42 +1,42 @@
-//! Goes through all states of a scenario, each once.
+//! Explores all states of a scenario, each once.
 
 use super::canon::Alike;
 use super::world::{Fixed, Move, Scenario, World};
 use std::collections::HashSet;
 
-/// What was seen on the way.
+/// Statistics of an exploration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub states: usize,
-    /// States in which nobody who runs has anything to do.
+    /// States in which no running participant has anything to do.
     pub quiet: usize,
 }
 
 struct Explore {
     alike: Alike,
     visited: HashSet<u128>,
-    /// How many states there are if those that differ in names and numbers are one.
+    /// States, with those merged that differ in names and numbers only.
     fewest: HashSet<u128>,
     quiet: usize,
     path: Vec<Move>,
 }
 
 /// # Errors
-/// Says what is wrong, and after which moves.
+/// Returns the violation, and the moves that lead to it.
 pub fn explore(scenario: &Scenario) -> Result<Seen, String> {
     let mut names = scenario.workers.to_vec();
     names.sort_unstable();
     names.dedup();
-    // What the state may go back to has names too, and two workers of one name are not alike.
+    // Saved states contain names too, and two workers of one name are not alike.
     let are_alike = scenario.losses == 0 && names.len() == scenario.workers.len();
     let alike = if are_alike { Alike::Workers } else { Alike::Stamps };
     explore_with(scenario, alike).map(|(seen, _)| seen)
 }
 
-/// Gives also how many states there are if those that differ in names and numbers are one.
+/// Explores a scenario. Also returns the number of states if those that differ in names and numbers are merged.
 ///
 /// # Errors
-/// As `explore`.
+/// The errors are those of `explore`.
 pub fn explore_with(scenario: &Scenario, alike: Alike) -> Result<(Seen, usize), String> {
     let world = World::new(&Fixed::new(scenario));
     let (visited, fewest) = (HashSet::new(), HashSet::new());

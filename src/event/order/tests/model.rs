@@ -1,15 +1,17 @@
-//! All states of a few workers, objects and events, with crashes, leases that end, and a store that loses its state.
+//! Explores all states of a few workers, objects and events, with crashes, leases that end, and a store that loses its
+//! state.
 //!
-//! After every step the seed's four invariants hold (the first one also counts an owner), and Q1 to Q5 of this module. From every state
-//! in which nobody has anything to do, one more worker and time are enough to send all that was pushed.
+//! After every step the seed's four invariants hold (the first one also counts an owner), and so do Q1 to Q5 of this
+//! module. Consider any state in which no participant has anything to do. One more worker and time are then enough to
+//! send all that was pushed.
 
 use super::canon::Alike;
 use super::explore::{explore, explore_with};
 use super::world::{LEASE_MS, Scenario};
 use crate::event::order::mutant::OrderMutants;
 
-/// Once with single steps, and once as workers do them. So many states at least of single steps, so that the model cannot become empty
-/// unnoticed.
+/// Explores a scenario once with single steps, and once as workers do them. `states_min` is the minimum number of
+/// states with single steps, so that the model cannot become empty unnoticed.
 fn check(states_min: usize, scenario: &Scenario) {
     for (mutants, states_min) in
         [(OrderMutants::default().stepwise(), states_min), (OrderMutants::default(), states_min / 5)]
@@ -24,7 +26,7 @@ fn check(states_min: usize, scenario: &Scenario) {
     }
 }
 
-/// Three workers: a crash at any step with a restart, and a crash at any step whose lease ends.
+/// Checks three workers: a crash at any step with a restart, and a crash at any step whose lease ends.
 fn check_three(restarted_min: usize, taken_over_min: usize, pushes: &'static [(&'static str, usize)]) {
     let three = Scenario { workers: &["A", "B", "C"], pushes, crashes: 1, ..Scenario::default() };
     check(restarted_min, &Scenario { restarts: 1, ..three.clone() });
@@ -41,14 +43,14 @@ fn three_workers_and_events_of_three_objects() {
     check_three(15_000, 200_000, &[("x", 0), ("y", 0), ("z", 0)]);
 }
 
-/// Two workers, one of which crashes and is started again, or is taken over from.
+/// Checks two workers, one of which crashes and is restarted, or is taken over.
 fn check_batches(batch_max: usize, pushes: &'static [(&'static str, usize)]) {
     let scenario = Scenario { workers: &["A", "B"], pushes, crashes: 1, batch_max, ..Scenario::default() };
     check(5_000, &Scenario { restarts: 1, ..scenario.clone() });
     check(5_000, &Scenario { ticks: 1, ..scenario });
 }
 
-/// As in the seed.
+/// Batches have one event, as in the seed.
 #[test]
 fn batches_of_one_event() {
     check_batches(1, &[("x", 1), ("x", 0), ("y", 0)]);
@@ -124,7 +126,7 @@ fn the_state_goes_back() {
     check(10_000, &Scenario { pushes: &[("x", 1)], crashes: 1, ticks: 1, ..scenario });
 }
 
-/// What is left out because it is like something else leads nowhere else.
+/// States that are merged because they are alike lead to states that are alike.
 #[test]
 fn alike_states_lead_to_alike_states() {
     let scenario = Scenario { workers: &["A", "B"], pushes: &[("x", 1)], crashes: 1, ticks: 1, ..Scenario::default() };

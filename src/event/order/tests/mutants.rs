@@ -1,11 +1,11 @@
-//! Proves that the model can fail: each deliberate mistake is noticed, and by what it breaks. Workers do single steps here, unless the
-//! mistake is looked for in the step from one event to the next.
+//! Proves that the model can fail: it detects each deliberate mistake by the invariant that the mistake breaks. Workers
+//! do single steps here, unless the mistake concerns the step from one event to the next.
 
 use super::explore::explore;
 use super::world::Scenario;
 use crate::event::order::mutant::{OrderMutant, OrderMutants};
 
-/// Goes through a scenario of two workers with the mistake; gives what is wrong first.
+/// Explores a scenario of two workers with the mistake; returns the first violation.
 fn hunt(mutant: OrderMutant, mutants: OrderMutants, scenario: &Scenario) -> String {
     let scenario = Scenario { mutants, ..scenario.clone() };
     explore(&scenario).map_or_else(|text| text, |seen| panic!("{mutant:?} was not noticed: {seen:?}"))
@@ -22,7 +22,7 @@ fn two() -> Scenario {
     }
 }
 
-/// With an object for each of the two.
+/// Returns a scenario with an object for each of the two workers.
 fn apart() -> Scenario {
     Scenario { pushes: &[("x", 1), ("y", 1)], crashes: 0, ..two() }
 }
@@ -101,7 +101,7 @@ fn the_events_of_a_batch_name_the_one_before_it() {
 
 #[test]
 fn the_ids_of_a_batch_are_given_out_again() {
-    // Who drew the batch has seen more of them than the store knows of.
+    // The worker that drew the batch has seen more ids than the store knows.
     check(OrderMutant::IdsUnreserved, &two(), "a loss is told, and there was none");
 }
 

@@ -1,4 +1,4 @@
-//! A worker step by step against a store in memory: what it asks for, in which order, and what it tells.
+//! Tests of a worker step by step against a store in memory: its actions, their order, and its reports.
 
 use crate::event::order::memory::MemoryStore;
 use crate::event::order::mutant::OrderMutants;
@@ -17,7 +17,7 @@ fn worker(name: &str, mark: Option<OrderStamp>) -> Worker {
     Worker::new(Settings { name: WorkerName::new(name).unwrap(), lease_ms: LEASE_MS }, mark)
 }
 
-/// The stamp with this count in the first generation.
+/// Returns the stamp with this count in the first generation.
 fn stamp(count: u64) -> OrderStamp {
     OrderStamp::from_number(OrderStamp::begin(Generation::new(1).unwrap()).number() + count).unwrap()
 }
@@ -38,7 +38,7 @@ fn push_to(store: &mut MemoryStore, object: &str, events: &[&'static str]) {
     }
 }
 
-/// A step in a word; ids as the count of their generation.
+/// Returns a short text for a step; ids are written as the count of their generation.
 fn shown(step: &WorkerAction) -> String {
     match step {
         WorkerAction::Apply(StoreOp::Look) => "look".to_owned(),
@@ -70,7 +70,7 @@ fn shown(step: &WorkerAction) -> String {
     }
 }
 
-/// Lets the worker go on until it waits, stops, or sends and `is_sent` does not hold.
+/// Runs the worker until it waits, stops, or sends while `is_sent` is false.
 fn run(worker: &mut Worker, store: &mut MemoryStore, now_ms: u64, is_sent: bool) -> String {
     let mut steps = Vec::new();
     loop {
@@ -98,7 +98,7 @@ fn the_steps_are_those_of_the_seed() {
     let expected = "take, claim, next, send 3 - @2, send 4 3 @2, record, next, drop, take, claim, next, drop, \
                     take, wait 100";
     assert_eq!(run(&mut stepwise, &mut store.clone(), 1, true), expected);
-    // With batches of one event, as in the seed.
+    // Batches have one event, as in the seed.
     let mut single = store.clone().with_batches_of(1);
     let expected = "take, claim, next, send 3 - @2, record, next, send 4 3 @2, record, next, drop, take, claim, next, drop, \
                     take, wait 100";
@@ -108,7 +108,7 @@ fn the_steps_are_those_of_the_seed() {
     assert_eq!((a.object(), a.mark().map(OrderStamp::count)), (None, Some(4)));
 }
 
-/// From one batch to the next is what the single steps are, one after the other, but for stamps that these give out for nothing.
+/// The combined step has the effect of the single steps, apart from stamps that the single steps give out in vain.
 #[test]
 fn the_step_from_one_batch_to_the_next_is_the_single_steps() {
     for objects in [vec!["x"], vec!["x", "x"], vec!["x", "y"], vec!["x", "x", "y"], vec!["x", "y", "x", "y", "x"]] {
@@ -133,7 +133,7 @@ fn the_step_from_one_batch_to_the_next_is_the_single_steps() {
                     step => panic!("{step:?}"),
                 }
             }
-            // Stamps as their places among all that were sent.
+            // Stamps are compared by their positions among all that were sent.
             let place = |id: OrderStamp| sent.iter().position(|event| event.id == id);
             let told: Vec<_> = sent.iter().map(|event| (event.object.clone(), event.prev.map(place))).collect();
             let lasts: Vec<_> = ["x", "y"].map(|name| store.last(&Object::new(name).unwrap()).map(place)).into();
@@ -195,14 +195,14 @@ fn a_lease_is_renewed_between_the_events_of_a_batch() {
     let (mut store, mut a) = (MemoryStore::default(), worker("A", None));
     push(&mut store, &["one", "two", "three"]);
     assert!(run(&mut a, &mut store, 0, false).ends_with("send 3 - @2"));
-    // Not the one that is being sent.
+    // This is not the event being sent.
     a.on_sent(stamp(4));
     assert_eq!(run(&mut a, &mut store, 10, false), "wait 50");
     a.on_sent(stamp(3));
     assert_eq!(run(&mut a, &mut store, 10, false), "send 4 3 @2");
     a.on_sent(stamp(4));
     assert_eq!(run(&mut a, &mut store, 60, false), "renew, send 5 4 @2");
-    // One of before.
+    // This is an earlier event.
     a.on_sent(stamp(4));
     assert_eq!(run(&mut a, &mut store, 60, false), "wait 110");
     let steps = run(&mut worker("B", None), &mut store, 160, true);
@@ -215,7 +215,7 @@ fn who_is_taken_over_is_told_and_goes_on_with_something_else() {
     let (mut store, mut a, mut b) = (MemoryStore::default(), worker("A", None), worker("B", None));
     push(&mut store, &["one", "two"]);
     assert!(run(&mut a, &mut store, 0, false).ends_with("send 3 - @2"));
-    // The same ids and prevs, by another token; 6 is that of the taking over.
+    // The event has the same id and prev, but another token; 6 is that of the takeover.
     assert_eq!(run(&mut b, &mut store, 100, false), "look, open, take over, claim, send 3 - @7");
     a.on_sent(stamp(3));
     let expected = "renew, x taken over, open, take over, take, claim, drop, take, wait 200";
@@ -238,7 +238,7 @@ fn of_two_workers_with_one_name_the_newer_one_runs() {
     assert_eq!(old.poll_step(3), WorkerAction::WorkerEnd(WorkerEnd::Superseded));
 }
 
-/// At any step: the store did it, or did not, and the worker does not know.
+/// The outcome of any step may be unknown: the store may or may not have done it.
 #[test]
 fn an_outcome_that_is_not_known_repeats_nothing_but_the_sending() {
     for fails_at in 0..12 {
@@ -291,12 +291,12 @@ fn a_state_that_went_back_is_told() {
     let expected = "take over, look, lost 1 found 1, begin 2, open, take over, take, claim, next, send 3 - @2, \
                     advance, wait 200";
     assert_eq!(run(&mut a, &mut store, 100, true), expected);
-    // A backup, which does not know that it is one: whoever remembers more notices.
+    // The state is a backup that does not know it: a worker that remembers a higher stamp detects it.
     let mut store = earlier.clone();
     assert!(run(&mut worker("B", mark), &mut store, 0, true).starts_with("look, lost 1 found 1, begin 2, open"));
-    // Everything is gone.
+    // The whole state is lost.
     store.rewind(MemoryStore::default());
     assert!(run(&mut worker("C", mark), &mut store, 0, true).starts_with("look, lost 1 found 0, begin 2, open"));
-    // Somebody else has begun already.
+    // Another worker has begun a generation already.
     assert!(run(&mut worker("D", mark), &mut store, 0, true).starts_with("look, lost 1 found 2, open"));
 }

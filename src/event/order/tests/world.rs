@@ -1,4 +1,5 @@
-//! A store, workers that may crash at any step, a front end, and what was sent: one state of the model and what can happen next.
+//! One state of the model, with a store, workers that may crash at any step, a front end and the sent events. It also
+//! defines the next moves.
 
 use super::canon::{Alike, Canon};
 use crate::event::order::memory::{MemoryStore, ObjectLease};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 pub const LEASE_MS: u64 = 10;
 
-/// What may happen, and how often.
+/// Parameters of a model: possible moves and their maximum numbers.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The names of the workers that run; two may be the same.
@@ -23,18 +24,18 @@ pub struct Scenario {
     pub crashes: u8,
     /// Starts of workers that crashed or stopped.
     pub restarts: u8,
-    /// How often a worker is told to end.
+    /// Number of times that a worker is asked to end.
     pub ends: u8,
-    /// How often time passes, and by how much.
+    /// Number of times that time passes, and the step in milliseconds.
     pub ticks: u8,
     pub tick_ms: u64,
-    /// How often the store goes back to what it was at any time before.
+    /// Number of times that the store goes back to any earlier state.
     pub losses: u8,
-    /// Whether workers have begun before all else.
+    /// True if workers have begun before all other moves.
     pub is_warm: bool,
-    /// Whether sending takes time, so that it may be under way when something else happens.
+    /// True if sending takes time, so that other moves may happen during it.
     pub is_slow: bool,
-    /// Events of a batch at most.
+    /// Maximum number of events of a batch.
     pub batch_max: usize,
     pub mutants: OrderMutants,
 }
@@ -58,10 +59,10 @@ impl Default for Scenario {
     }
 }
 
-/// An event of the scenario: the object, and its place in the object's order.
+/// An event of the scenario: the object, and its position in the object's order.
 type Place = (usize, usize);
 
-/// What never changes while a scenario runs.
+/// The constants of a scenario.
 #[derive(Debug)]
 pub struct Fixed {
     pub scenario: Scenario,
@@ -69,7 +70,7 @@ pub struct Fixed {
     objects: Vec<Object>,
     /// The events of each object in the order of the queue.
     events: Vec<Vec<Bytes>>,
-    /// Of each push: the object, its first event, and how many there are.
+    /// For each push: the object, its first event, and the number of events.
     pushes: Vec<(usize, usize, usize)>,
 }
 
@@ -103,12 +104,12 @@ impl Fixed {
     }
 }
 
-/// What is known of an object's events that were sent.
+/// Events of an object that were sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Sent {
-    /// Of each id in the order of first sendings: the place of its event, and its prev.
+    /// Ids in the order of first sendings, with the position of the event and its prev.
     ids: Vec<(OrderStamp, usize, Option<OrderStamp>)>,
-    /// The place of the event that is to be sent next.
+    /// Position of the event that is to be sent next.
     next: usize,
     /// The highest token seen.
     token: Option<OrderStamp>,
@@ -117,11 +118,11 @@ struct Sent {
 #[derive(Clone, Debug, Hash)]
 struct Slot {
     worker: Option<Worker>,
-    /// The generation that it knew when the state went back, until it is told of that.
+    /// Generation that it knew when the state went back, until it learns of that.
     untold: Option<Generation>,
 }
 
-/// What the store was at some time, with what had been pushed and sent.
+/// A saved store, with what had been pushed and sent.
 #[derive(Clone, Debug, Hash)]
 struct Saved {
     store: MemoryStore,
@@ -147,20 +148,20 @@ pub struct World {
     sent: Vec<Sent>,
 }
 
-/// What can happen next.
+/// A move that can happen next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
     /// The front end pushes the next main event with its subevents.
     Push,
     /// This worker does its next step.
     WorkerAction(usize),
-    /// What this worker sends is sent.
+    /// The event that this worker sends is sent.
     Sent(usize),
-    /// This worker is told that there is something to take, and does its next step.
+    /// This worker learns that an object may be taken, and does its next step.
     Wake(usize),
     Crash(usize),
     Restart(usize),
-    /// This worker is told to end.
+    /// This worker is asked to end.
     End(usize),
     Tick,
     /// From here on the store may go back to this state.
@@ -195,7 +196,7 @@ impl World {
         world
     }
 
-    /// A number for all states that are alike.
+    /// Returns one number for all states that are alike.
     pub fn digest(&self, alike: Alike) -> u128 {
         let mut all = Canon::new(alike);
         (self.pushed, self.now_ms, &self.sent).hash(&mut all);
@@ -232,13 +233,13 @@ impl World {
         for object in &self.fixed.objects {
             self.store.owner(object).is_some_and(|owner| owner.worker == *name).hash(state);
         }
-        // How a token that is going to be sent compares with those that were is not seen by which are equal.
+        // The equality of stamps does not show how a token to be sent compares with those sent before.
         if let Some((object, token)) = self.sends_next(index) {
             (Some(token) < self.sent[self.object(&object)].token).hash(state);
         }
     }
 
-    /// Of a worker that sends, or is going to go on with its batch: the object and the token.
+    /// Returns object and token of a worker that sends, or is about to continue its batch.
     fn sends_next(&self, index: usize) -> Option<(Object, OrderStamp)> {
         self.slots[index].worker.as_ref()?.object()?;
         let mut after = self.clone();
@@ -267,7 +268,7 @@ impl World {
         self.slots[index].worker.clone().map(|mut worker| worker.poll_step(self.now_ms))
     }
 
-    /// Everything that can happen next.
+    /// Returns all moves that can happen next.
     pub fn moves(&self) -> Vec<Move> {
         let mut moves = Vec::new();
         if self.pushed < self.fixed.pushes.len() {
@@ -295,7 +296,7 @@ impl World {
                 moves.push(Move::End(index));
             }
         }
-        // Time matters only to what has a lease.
+        // Time matters only if a lease exists.
         if 0 < self.ticks && self.holds().next().is_some() {
             moves.push(Move::Tick);
         }
@@ -305,13 +306,13 @@ impl World {
         moves
     }
 
-    /// Whether nothing is left to do for anybody who runs.
+    /// Returns whether no running participant has anything to do.
     pub fn is_quiet(&self, moves: &[Move]) -> bool {
         !moves.iter().any(|next| matches!(next, Move::Push | Move::WorkerAction(_) | Move::Sent(_) | Move::Wake(_)))
     }
 
     /// # Errors
-    /// Says what is wrong about it, or about the state after it.
+    /// Returns the violation in this state, or in the state after it.
     pub fn make(&mut self, next: Move) -> Result<(), String> {
         match next {
             Move::Push => self.push()?,
@@ -355,7 +356,7 @@ impl World {
         outcome
     }
 
-    /// The front end goes on as a program does that still has what it pushed.
+    /// Pushes as a program does that still has what it pushed.
     fn push(&mut self) -> Result<(), String> {
         let (object, first, count) = self.fixed.pushes[self.pushed];
         let events = &self.fixed.events[object][first..first + count];
@@ -433,7 +434,7 @@ impl World {
     }
 
     fn finish(&mut self, index: usize) {
-        // Whichever it is that is being sent.
+        // Only the id that is being sent has an effect.
         let ids: Vec<OrderStamp> = self.sent.iter().flat_map(|sent| &sent.ids).map(|(id, ..)| *id).collect();
         ids.into_iter().for_each(|id| self.worker(index).on_sent(id));
     }
@@ -455,9 +456,9 @@ impl World {
         self.store.workers().filter_map(|(name, kept)| Some((name, kept.hold.as_ref()?)))
     }
 
-    // ---- what must hold
+    // ---- invariants
 
-    /// Q2, Q3 and Q4 of what is sent; of what was stamped in a history that is lost, only Q3.
+    /// Checks Q2, Q3 and Q4 of a sent event. For an event stamped in a lost history, checks only Q3.
     fn on_send(&mut self, event: &OrderedEvent, is_lost: bool) -> Result<(), String> {
         let wrong = |text: &str| Err(format!("{text}: {event:?}"));
         let object = self.object(&event.object);
@@ -506,7 +507,7 @@ impl World {
         Ok(())
     }
 
-    /// Q4 and Q5 of a step on the store.
+    /// Checks Q4 and Q5 of a step on the store.
     fn check_step(&self, before: &MemoryStore, op: &StoreOp, outcome: &OpOutcome) -> Result<(), String> {
         let StoreOp::WorkerOp { by, session, act } = op else { return Ok(()) };
         let wrong = |text: &str| Err(format!("{text}: {op:?} {outcome:?}"));
@@ -539,7 +540,7 @@ impl World {
         }
     }
 
-    /// The four invariants of the seed, Q1 and Q5 of the state.
+    /// Checks the four invariants of the seed, and Q1 and Q5 of the state.
     fn check(&self) -> Result<(), String> {
         for (index, object) in self.fixed.objects.iter().enumerate() {
             self.check_object(index, object).map_err(|text| format!("{object}: {text}"))?;
@@ -602,10 +603,10 @@ impl World {
         Ok(())
     }
 
-    /// From here one more worker, and time, are enough to send everything that was pushed.
+    /// Checks that from here one more worker, and time, are enough to send everything that was pushed.
     ///
     /// # Errors
-    /// Says what is left.
+    /// Returns the events that are left.
     pub fn check_healed(&self) -> Result<(), String> {
         let mut world = self.clone();
         let name = WorkerName::new("Z").expect("a name");

@@ -1,4 +1,4 @@
-//! A pusher with a stream, a consumer and a network that are made up.
+//! Tests of a pusher with a simulated stream, consumer and network.
 
 use super::*;
 use crate::event::model::{EventId, Json, ServerId};
@@ -53,7 +53,7 @@ fn events_are_sent_at_once_to_who_has_none_and_in_groups_to_who_has_some() {
     pusher.on_events_added();
     assert_eq!(steps(&mut pusher, at(1)), [reads(5, 3, &[])]);
     pusher.on_page(at(1), page(&[6], 6, false));
-    // The consumer has a group: this one waits for others, but not for long.
+    // The consumer has a group: the next event waits for others, but not for long.
     assert_eq!(steps(&mut pusher, at(1)), []);
     assert_eq!(pusher.deadline(), Some(at(11)));
     pusher.on_events_added();
@@ -61,14 +61,14 @@ fn events_are_sent_at_once_to_who_has_none_and_in_groups_to_who_has_some() {
     pusher.on_page(at(5), page(&[7], 7, false));
     assert_eq!(steps(&mut pusher, at(10)), []);
     assert_eq!(steps(&mut pusher, at(11)), [sends(1, &[6, 7])]);
-    // So many groups and no more.
+    // The maximum number of groups is pending.
     pusher.on_events_added();
     assert_eq!(steps(&mut pusher, at(100)), []);
     pusher.on_answer(at(100), 1, true);
     assert_eq!(steps(&mut pusher, at(100)), [], "the first one is not accepted yet");
     pusher.on_answer(at(101), 0, true);
     assert_eq!(steps(&mut pusher, at(101)), [PusherAction::Accept(id(7)), reads(7, 3, &[])]);
-    // More than fits: sent at once.
+    // A full group is sent at once.
     pusher.on_page(at(101), page(&[8, 9, 10], 10, true));
     assert_eq!(steps(&mut pusher, at(101)), [sends(2, &[8, 9, 10]), reads(10, 3, &[])]);
     pusher.on_page(at(102), page(&[11, 12, 13], 13, true));
@@ -165,7 +165,7 @@ fn a_group_that_is_not_accepted_is_sent_again_under_its_number() {
         now = now + Duration::from_millis(millis);
         assert_eq!(steps(&mut pusher, now), [sends(0, &[1])]);
     }
-    // What was not asked does not count.
+    // An answer to an unknown group is ignored.
     pusher.on_answer(now, 1, true);
     assert_eq!(steps(&mut pusher, now), []);
     pusher.on_answer(now, 0, true);
@@ -185,8 +185,8 @@ fn numbers_that_fit_no_message_are_not_given() {
     assert_eq!(pusher.poll(at(50)), Some(PusherAction::Close));
 }
 
-/// A consumer that accepts, refuses and leaves as it likes, again and again, gets every event that it wants, in order; what was accepted
-/// never comes again, and what is told to be accepted was.
+/// A consumer accepts, refuses and disconnects at random, repeatedly. It gets every event that it wants, in order. No
+/// accepted event is sent again, and every reported position was accepted.
 #[test]
 fn nothing_is_lost_whatever_the_consumer_does() {
     for seed in 0..300 {
@@ -199,7 +199,7 @@ fn nothing_is_lost_whatever_the_consumer_does() {
             let settings = Settings { groups_max: 1 + rng.below(3) as usize, ..SETTINGS };
             let mut pusher = Pusher::new(settings, id(accepted));
             let (mut seqs, mut unanswered): (Vec<u32>, Vec<(u32, Vec<u64>)>) = (Vec::new(), Vec::new());
-            // What the consumer has accepted on this connection, by number.
+            // Groups that the consumer has accepted on this connection, by number.
             let mut taken: Vec<(u32, Vec<u64>)> = Vec::new();
             for _ in 0..rng.between(1, 40) {
                 now += rng.below(20);
@@ -249,7 +249,7 @@ fn nothing_is_lost_whatever_the_consumer_does() {
                     pusher.on_answer(at(now), seq, is_accepted);
                 }
             }
-            // It brings what it has accepted into order, as far as there is no gap.
+            // The consumer orders the groups it has accepted, up to the first gap.
             taken.sort();
             let whole = taken.iter().enumerate().take_while(|(index, (seq, _))| *index == *seq as usize);
             delivered.extend(whole.flat_map(|(_, (_, numbers))| numbers.clone()));

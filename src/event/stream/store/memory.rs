@@ -1,4 +1,4 @@
-//! A store of streams in memory: what the others are compared with.
+//! A store of streams in memory, the reference for the other stores.
 
 use super::{
     ConsumerRow, Contents, MissedRange, NewEvent, Policy, PostedEvent, StreamLimits, StreamStore, StreamStoreError,
@@ -21,7 +21,7 @@ pub struct MemoryStreams {
 
 #[derive(Clone, Debug)]
 struct PostEntry {
-    /// Its stamp counts once it is claimed.
+    /// The posted event; its stamp is valid once it is claimed.
     posted: PostedEvent,
     claimed: Option<ServerId>,
     is_quarantined: bool,
@@ -48,7 +48,7 @@ impl MemoryStream {
         self.events.iter().map(|event| event.data.bytes().len() as u64).sum()
     }
 
-    /// How many of the oldest events are read by everyone, or beyond the limits.
+    /// Returns the number of the oldest events that all consumers have accepted, or that exceed the limits.
     fn removable(&self, limits: &StreamLimits, now: Timestamp) -> usize {
         let active = self.consumers.values().filter(|reader| reader.lapsed.is_none());
         let floor = active.map(|reader| reader.position).min();
@@ -62,7 +62,7 @@ impl MemoryStream {
         self.events.iter().take_while(is_removable).count()
     }
 
-    /// Before the first event that is kept.
+    /// Returns the position before the first retained event.
     fn start(&self) -> StreamId {
         let before = |event: &StreamEvent| StreamId::from_number(event.id.number() - 1).expect("less than an id");
         self.events.first().map_or(self.last, before)
@@ -94,7 +94,7 @@ impl MemoryStreams {
         self.streams.entry(name.clone()).or_default()
     }
 
-    /// As an application does within a transaction.
+    /// Posts an event, as an application does within a transaction.
     pub fn post(&mut self, stream: &StreamName, kind: &StreamType, data: &Json) {
         self.posts += 1;
         let (stream, kind, data) = (stream.clone(), kind.clone(), data.clone());

@@ -1,4 +1,4 @@
-//! What a desk is asked for the shell to do, and how it is set up.
+//! Effects that the stream service requests of the shell, and its settings.
 
 #[cfg(doc)]
 use super::StreamService;
@@ -14,97 +14,97 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection.
+/// Id of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// How streams are served.
+/// Settings of the stream service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The streams; calls name them by their place here.
+    /// The streams; calls name them by their index here.
     pub streams: Vec<StreamSettings>,
-    /// Whether other peers may serve the same streams from the same store. Each event is fed by the one that is first.
+    /// True if other peers may serve the same streams from the same store. The first peer feeds an event.
     pub is_shared: bool,
-    /// Groups that a consumer has not accepted, at most.
+    /// Maximum number of groups that a consumer has not accepted.
     pub groups_max: usize,
-    /// How long an event waits for others at most before it is pushed.
+    /// Maximum time that an event waits for others before it is pushed.
     pub delay: Duration,
 }
 
-/// What is to be done.
+/// An effect that the service requests of the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamEffect {
-    /// Register these, as a session of their own; [`StreamService::on_registered`] hears of it.
+    /// Register these events in a session of their own; [`StreamService::on_registered`] takes the result.
     Register {
-        /// Which request.
+        /// Number of the request.
         number: u64,
-        /// What; at least one.
+        /// The registrations, at least one.
         registrations: Vec<Registration>,
     },
     /// Find events in the journal; [`StreamService::on_found`] takes them.
     Find {
-        /// For this stream.
+        /// Index of the stream.
         stream: usize,
-        /// Of the server of this id, behind it.
+        /// Position behind which events are wanted, in the journal of its server.
         after: EventId,
     },
-    /// A call is done.
+    /// A call is completed.
     CallResult {
-        /// Of this connection.
+        /// Connection of the call.
         conn: ConnectionId,
-        /// Which call.
+        /// Id of the call.
         call: CallId,
-        /// What came of it.
+        /// Its result.
         done: Result<CallResult, CallFault>,
     },
-    /// A request of a program is answered.
+    /// A request of an attached program is answered.
     Answered {
-        /// Which request.
+        /// Number of the request.
         number: u64,
-        /// What came of it.
+        /// Its result.
         answer: Result<StreamAnswer, StreamRefusal>,
     },
-    /// A group is to be pushed; [`StreamService::on_answer`] hears of the answer.
+    /// Push a group; [`StreamService::on_answer`] takes the consumer's answer.
     Group {
-        /// Over this connection.
+        /// Connection of the consumer.
         conn: ConnectionId,
-        /// To this consumer.
+        /// Id of the consumer's push.
         push: PushId,
-        /// The version of its interface.
+        /// Version of its interface.
         version: Version,
-        /// The number of the group.
+        /// Number of the group.
         seq: u32,
-        /// The events.
+        /// Its events.
         events: Arc<Vec<StreamEvent>>,
     },
-    /// Nothing more is pushed to this consumer; if it wants more, it has to come again.
+    /// Pushing to this consumer has ended; the consumer must reconnect to continue.
     PushEnd {
-        /// Over this connection.
+        /// Connection of the consumer.
         conn: ConnectionId,
-        /// To this consumer.
+        /// Id of the consumer's push.
         push: PushId,
-        /// Whether the connection is to be closed, so that the consumer notices.
+        /// True if the connection must be closed, so that the consumer notices.
         is_closed: bool,
     },
-    /// People are to be told.
+    /// Report a notice to people.
     StreamNotice(StreamNotice),
 }
 
-/// What people are told.
+/// A notice for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamNotice {
-    /// A consumer has lapsed, or missed more since.
+    /// A consumer has lapsed, or has missed more events since.
     Lapsed {
-        /// Of this stream.
+        /// The stream.
         stream: StreamName,
-        /// Who.
+        /// The consumer.
         consumer: Consumer,
-        /// What it missed now.
+        /// Events missed now.
         missed: MissedRange,
     },
-    /// What was posted is never registered: its number, and why.
+    /// A posted event is never registered: its number, and the reason.
     SetAside(u64, String),
-    /// The store failed; it is tried again.
+    /// The store failed; the operation is retried.
     Failed(String),
 }
 

@@ -1,5 +1,4 @@
-//! How streams are fed: from the journals of the servers, as far as each was looked through; and what a store that is shared gets from
-//! other peers.
+//! Feeding of streams from the journals of servers, and, in a shared store, from other peers.
 
 use super::{
     FED_MAX, Feed, LIVE_WAITING, PendingAdd, PushMode, PushedConsumer, RETRY_TIME, StreamService, is_wanted, start,
@@ -18,11 +17,11 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Fetched events that are remembered until they stand in all streams.
+/// Maximum number of fetched events that are remembered until all streams contain them.
 const FETCHED_MAX: usize = 65_536;
 
 impl StreamService {
-    /// The journal holds events of this server that it did not hold before.
+    /// Records that the journal holds new events of this server.
     pub fn on_events_added(&mut self, server: ServerId) {
         for stream in &mut self.streams {
             let feed = Feed { covered: start(server), is_asked: false, has_news: true };
@@ -30,7 +29,7 @@ impl StreamService {
         }
     }
 
-    /// These events did not come by the bus as they were registered: they are fetched, and news follow.
+    /// Records events that were fetched rather than received from the bus. [`StreamService::on_events_added`] follows.
     pub fn on_fetched(&mut self, events: &[FetchedEvent]) {
         self.fetched.extend(events.iter().map(|fetched| (fetched.id, fetched.is_lost)));
         while FETCHED_MAX < self.fetched.len() {
@@ -38,7 +37,7 @@ impl StreamService {
         }
     }
 
-    /// What was fetched and stands in all streams is remembered no longer.
+    /// Forgets the fetched events that all streams have passed.
     fn prune_fetched(&mut self, server: ServerId) {
         if self.fetched.is_empty() {
             return;
@@ -51,7 +50,7 @@ impl StreamService {
         }
     }
 
-    /// What the journal holds behind a place; `None` if it could not be looked at.
+    /// Takes the journal's events behind a position; `None` if the journal could not be read.
     pub fn on_found<S>(&mut self, store: &mut S, now: Instant, stream: usize, after: EventId, found: Option<QueryPage>)
     where
         S: StreamStore + ?Sized,
@@ -60,7 +59,7 @@ impl StreamService {
         let Some(feed) = self.streams[stream].feeds.get_mut(&after.server) else { return };
         feed.is_asked = false;
         if after != feed.covered {
-            // It was asked before something was taken back.
+            // The query precedes a rollback.
             feed.has_news = true;
             return;
         }
@@ -76,7 +75,7 @@ impl StreamService {
         let settings = &self.streams[stream].settings;
         let (ids, new): (Vec<EventId>, Vec<NewEvent>) =
             events.iter().filter_map(|event| Some((event.id, new_event(settings, event)?))).unzip();
-        // What a stream that is nearly full does not take as a whole, it takes in part.
+        // A nearly full stream takes a part of the events if it cannot take all.
         let (mut count, mut place) = (new.len(), covered);
         let added = loop {
             match store.add(&settings.name, &new[..count], &[place], &settings.limits) {
@@ -106,7 +105,7 @@ impl StreamService {
                 }
                 let StreamSettings { name, limits, .. } = &self.streams[stream].settings;
                 let is_limited = limits.policy == Policy::Lapse && limits.bytes.is_some();
-                // What cannot be read is trimmed later.
+                // If the size cannot be read, trimming follows later.
                 let bytes = if is_limited { store.contents(name).map_or(0, |contents| contents.bytes) } else { 0 };
                 if limits.bytes.is_some_and(|max| max < bytes) {
                     self.trim_due = now;
@@ -127,11 +126,11 @@ impl StreamService {
         }
     }
 
-    /// Whether another peer that shares the store has looked through the journal of a server up to there, so that nothing is left to be done.
+    /// Returns whether another peer that shares the store has already fed the journal of a server up to `covered`.
     fn skip_fed<S: StreamStore + ?Sized>(&mut self, store: &mut S, stream: usize, covered: EventId) -> bool {
         let of = &mut self.streams[stream];
         let (Some(feed), true) = (of.feeds.get_mut(&covered.server), self.settings.is_shared) else { return false };
-        // What cannot be read now is found out when it is added.
+        // A read error is detected when events are added.
         let places = if covered.server == self.server { None } else { store.covered(&of.settings.name).ok() };
         let place = places.into_iter().flatten().find(|place| place.server == covered.server && covered <= *place);
         if let Some(place) = place {
@@ -140,7 +139,7 @@ impl StreamService {
         place.is_some()
     }
 
-    /// After a turn that was taken back: what was fed in it another peer may have fed meanwhile, under another id.
+    /// Looks up events fed in a turn that was rolled back. Another peer may have fed them meanwhile, under another id.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -166,14 +165,15 @@ impl StreamService {
         Ok(())
     }
 
-    /// The id of an event of this server that another peer has fed, if somebody may wait for it.
+    /// Returns the id of an event of this server that another peer has fed, if a caller may wait for it.
     fn find<S: StreamStore + ?Sized>(&self, store: &mut S, stream: usize, origin: EventId) -> Option<StreamId> {
         let is_awaited = self.unfed.contains_key(&(stream, origin)) || !self.registering.is_empty();
         let name = &self.streams[stream].settings.name;
         if origin.server == self.server && is_awaited { store.find(name, origin).ok().flatten() } else { None }
     }
 
-    /// What was added up to there and does not stand in the stream by now never will: the journal lost it, or removed it before.
+    /// Fails all calls whose events are not in the stream although it is fed up to `place`. The journal lost these
+    /// events, or removed them before.
     pub(super) fn fail_missing(&mut self, stream: usize, place: EventId) {
         let lost = self.unfed.range((stream, start(place.server))..=(stream, place)).map(|(key, _)| *key);
         for key in lost.collect::<Vec<_>>() {
@@ -185,7 +185,7 @@ impl StreamService {
         }
     }
 
-    /// What was added cannot be put into the stream now: nobody waits until it can.
+    /// Fails all calls whose events cannot be put into the stream now, so that no caller waits until they can.
     pub(super) fn fail_unfed(&mut self, stream: usize, why: &str) {
         let (failed, rest) = std::mem::take(&mut self.unfed).into_iter().partition(|((of, _), _)| *of == stream);
         self.unfed = rest;
@@ -217,23 +217,23 @@ impl StreamService {
             }
         }
         if self.settings.is_shared {
-            // It is found with those of others, in the order of the ids.
+            // The poll of the shared store finds it with the events of other peers, in the order of the ids.
             self.shared_poll_due = Instant::ZERO;
         } else {
             self.on_new(stream, &StreamEvent { id, kind, data, time, origin });
         }
     }
 
-    /// The stream has one more event.
+    /// Notifies the pushes of a new event in the stream.
     fn on_new(&mut self, stream: usize, event: &StreamEvent) {
         let fetched = self.fetched.get(&event.origin).copied();
         for (place, push) in self.pushes.iter_mut().filter(|(_, push)| push.stream == stream) {
             match &mut push.mode {
                 PushMode::Reliable(pusher) => pusher.on_events_added(),
                 PushMode::Live(_) if !is_wanted(push.want.as_ref(), &event.kind) => continue,
-                // The bus has lost it, and the journal has it: a live consumer is told that something is missing.
+                // The bus has lost it, and the journal has it: a live consumer must learn that an event is missing.
                 PushMode::Live(pusher) if fetched == Some(true) => pusher.on_loss(),
-                // It may have been registered long before anybody heard of its server, or have waited in the journal.
+                // The event may be older than the consumer: its server was unknown, or it waited in the journal.
                 PushMode::Live(_)
                     if (fetched == Some(false) || event.origin.server == self.server) && event.time < push.since =>
                 {
@@ -245,7 +245,7 @@ impl StreamService {
         }
     }
 
-    /// What others have added to a store that is shared.
+    /// Finds events that other peers have added to a shared store.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -281,7 +281,8 @@ impl StreamService {
     }
 }
 
-/// What an event is in a stream, if it stands there: its last subtype must be a type that streams have, and its payload JSON, or nothing, which is null.
+/// Returns the stream's form of an event that belongs to it. The last subtype must be a valid stream type. The payload
+/// must be JSON, or absent, which becomes null.
 fn new_event(settings: &StreamSettings, event: &Event) -> Option<NewEvent> {
     let subtypes: Vec<_> = event.event_type.subtypes().collect();
     let last = subtypes.last()?;

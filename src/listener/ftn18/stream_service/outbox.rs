@@ -1,7 +1,8 @@
-//! What applications have posted in transactions of their own: claimed, registered, and done with once it is fed into its stream.
+//! Events that applications have posted in transactions of their own. The service claims them, registers them, and
+//! removes them when they are fed into their streams.
 //!
-//! A peer may end at any step. So each event is registered under a source timestamp that was stored with the claim: when the peer has looked
-//! through its journal again, what is claimed and still posted was never registered.
+//! A peer may end at any step. So each event is registered under a source timestamp that was stored with the claim.
+//! Once the peer has read its journal again, an event that is claimed and still posted was never registered.
 
 use super::{JournalRegistration, RETRY_TIME, ServedStream, StreamService};
 use crate::event::model::{EventId, Payload, Registration};
@@ -16,33 +17,33 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
-/// How often one looks for what is posted.
+/// Polling interval for posted events.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Events of a stream that are claimed and do not stand in it yet, at most.
+/// Maximum number of events of a stream that are claimed and not in it yet.
 const WAITING_MAX: usize = 1024;
-/// Bytes of their data that are registered at a time, unless it is one event.
+/// Maximum bytes of data registered at a time, unless it is one event.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What is on its way.
+/// State of posted events in progress.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// The last event of this server that the journal held at the start.
+    /// Last event of this server that the journal held at the start.
     held: EventId,
-    /// What is claimed: the place of the stream, and the stamp.
+    /// Claimed events: the index of the stream, and the stamp.
     waiting: BTreeSet<(usize, Timestamp)>,
-    /// What stands in its stream as soon as that is stored.
+    /// Claimed events that are in their streams once the turn is stored.
     fed: Vec<(usize, Timestamp)>,
-    /// What is to be registered, each part as a session, one after the other: so it keeps its order whatever is refused.
+    /// Batches to register, each as one session, one after the other. Their order is kept even if one is refused.
     queue: VecDeque<Vec<PostedEvent>>,
-    /// Whether a part is being registered.
+    /// True while a batch is being registered.
     is_registering: bool,
-    /// A part was refused, and rests from now on,
+    /// True if a batch was refused; the outbox pauses from the next run on,
     is_refused: bool,
-    /// until then.
+    /// Time until which registration pauses.
     paused_until: Instant,
-    /// Never to be registered, and why.
+    /// Events that are never registered, and the reasons.
     rejected: Vec<(PostedEvent, String)>,
-    /// The last stamp: none is given twice, however the clock goes.
+    /// Last stamp: none is given twice, however the clock moves.
     stamp: Timestamp,
     due: Instant,
 }
@@ -67,24 +68,24 @@ impl Outbox {
         self.due
     }
 
-    /// An event of this server with that source timestamp is fed.
+    /// Records that an event of this server with that source timestamp is fed.
     pub(super) fn on_fed(&mut self, stream: usize, stamp: Option<Timestamp>) {
         self.fed.extend(stamp.map(|stamp| (stream, stamp)));
     }
 
-    /// What was posted is registered.
+    /// Records that the pending batch is registered.
     pub(super) fn on_registered(&mut self) {
         (self.is_registering, self.due) = (false, Instant::ZERO);
     }
 
-    /// What was posted is not registered.
+    /// Takes back a batch that was refused.
     pub(super) fn on_refused(&mut self, posted: Vec<PostedEvent>, refusal: EventRefusal) {
         (self.is_registering, self.due) = (false, Instant::ZERO);
         match refusal.kind {
             EventRefusalKind::Invalid if posted.len() == 1 => {
                 self.rejected.extend(posted.into_iter().map(|posted| (posted, refusal.text.clone())));
             }
-            // It is one of them, and the others are none the worse.
+            // One of the events is invalid: each is now registered by itself.
             EventRefusalKind::Invalid => {
                 posted.into_iter().rev().for_each(|posted| self.queue.push_front(vec![posted]))
             }
@@ -98,7 +99,7 @@ impl Outbox {
         }
     }
 
-    /// What was fed is not stored, and perhaps nor is what was claimed; that is found again.
+    /// Discards fed and claimed events of a turn that was not stored; later turns find them again.
     pub(super) fn roll_back(&mut self) {
         self.fed.clear();
         for batch in std::mem::take(&mut self.queue) {
@@ -111,7 +112,7 @@ impl Outbox {
         self.waiting.retain(|(_, stamp)| !stamps.contains(stamp));
     }
 
-    /// Has it registered, when it is its turn.
+    /// Queues claimed events in batches.
     fn enqueue(&mut self, stream: impl Fn(&PostedEvent) -> usize, claimed: Vec<PostedEvent>) {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         for posted in claimed {
@@ -130,14 +131,14 @@ impl Outbox {
 }
 
 impl StreamService {
-    /// What was fed in former turns is stored by now.
+    /// Removes the events fed in earlier turns, which are stored by now.
     pub(super) fn commit_outbox(&mut self) {
         for fed in self.outbox.fed.drain(..) {
             self.outbox.waiting.remove(&fed);
         }
     }
 
-    /// Registers what is posted.
+    /// Claims and registers posted events.
     pub(super) fn run_outbox<S>(&mut self, store: &mut S, now: ClockReading)
     where
         S: StreamStore + ?Sized,
@@ -209,7 +210,8 @@ impl StreamService {
         self.outbox.enqueue(place, claimed);
     }
 
-    /// Once the journal is looked through, what was claimed before and is still posted is registered, unless it is being so.
+    /// Registers the events that were claimed before and are still posted, unless that is in progress. It does so once
+    /// the journal has been read up to its end at the start.
     fn check<S: StreamStore + ?Sized>(&mut self, store: &mut S, stream: usize) -> Result<(), S::Error> {
         let of = &mut self.streams[stream];
         let covered = of.feeds.get(&self.server).map_or(super::start(self.server), |feed| feed.covered);
@@ -219,7 +221,7 @@ impl StreamService {
         let claimed = store.claimed(self.server, &of.settings.name)?;
         of.is_checked = true;
         let stamps: BTreeSet<Timestamp> = claimed.iter().map(|posted| posted.stamp).collect();
-        // What was fed in this turn may come back.
+        // A rollback may bring back the events fed in this turn.
         let Outbox { waiting, fed, .. } = &mut self.outbox;
         waiting.retain(|(place, stamp)| *place != stream || stamps.contains(stamp) || fed.contains(&(stream, *stamp)));
         let is_new = |posted: &PostedEvent| !self.outbox.waiting.contains(&(stream, posted.stamp));
@@ -242,7 +244,7 @@ impl StreamService {
         self.effects.push_back(StreamEffect::Register { number, registrations });
     }
 
-    /// What was claimed in a turn that could not be stored is not to be registered: gives whether it is such.
+    /// Cancels a registration claimed in a turn that could not be stored. Returns whether the number belongs to one.
     pub(super) fn cancel_claim(&mut self, number: u64) -> bool {
         let is_posted = matches!(self.registering.get(&number), Some(JournalRegistration::PostedEvent(_)));
         if is_posted && let Some(JournalRegistration::PostedEvent(batch)) = self.registering.remove(&number) {

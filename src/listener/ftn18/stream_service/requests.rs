@@ -1,4 +1,5 @@
-//! What programs ask that are attached to the peer: the same as clients of the listener, and what those who look after streams want to know.
+//! Requests of programs attached to the peer: those that clients of the listener have, and those of operators of
+//! streams.
 
 use super::search::{SearchRequester, StreamSearch};
 use super::{CONSUMERS_MAX, ConnectionId, StreamEffect, StreamService, refused, register};
@@ -15,13 +16,13 @@ use crate::listener::stream::{
 use crate::time::ClockReading;
 use std::fmt;
 
-/// As whom those add events who ask; no connection has this number.
+/// Connection id of attached programs; no connection has it.
 const LOCAL_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
-/// Events of one answer, in bytes: many answers may wait together.
+/// Maximum bytes of events of one answer: many answers may wait together.
 const EVENTS_BYTES: usize = 1 << 20;
 
 impl StreamService {
-    /// Somebody asks; the answer has this number, which nobody else who waits has.
+    /// Handles a request. The number of the answer is unique among the pending requests.
     pub fn on_request<S>(&mut self, store: &mut S, now: ClockReading, number: u64, request: StreamRequest)
     where
         S: StreamStore + ?Sized,
@@ -48,7 +49,7 @@ impl StreamService {
         self.effects.push_back(StreamEffect::Answered { number, answer });
     }
 
-    /// The place of the stream in the settings.
+    /// Returns the index of the stream in the settings.
     fn place(&self, stream: Option<&StreamName>) -> Result<usize, StreamRefusal> {
         let is_it = |name: &StreamName| stream.is_none_or(|wanted| wanted == name);
         self.streams.iter().position(|stream| is_it(&stream.settings.name)).ok_or_else(|| {
@@ -128,7 +129,7 @@ impl StreamService {
         }
     }
 
-    /// Whoever is pushed to under this name has to come again, if it was known.
+    /// Ends the pushes and searches of a consumer, which must reconnect. Fails if the consumer is unknown.
     fn disconnect_consumer(&mut self, stream: usize, consumer: Consumer, is_known: bool) -> Result<(), StreamRefusal> {
         if !is_known {
             return Err(unregistered(&self.streams[stream].settings.name, &consumer));
@@ -143,7 +144,7 @@ impl StreamService {
     }
 }
 
-/// What was done for one who asks, as an answer.
+/// Turns the result of an attached program's call into an answer.
 pub(super) fn into_answer(effect: StreamEffect) -> StreamEffect {
     match effect {
         StreamEffect::CallResult { conn: LOCAL_CONNECTION, call, done } => {
@@ -158,7 +159,7 @@ pub(super) fn into_answer(effect: StreamEffect) -> StreamEffect {
     }
 }
 
-/// What was done could not be stored: nothing of it is told, but why.
+/// Replaces a result that could not be stored by the reason.
 pub(super) fn fail(effect: &mut StreamEffect, why: &str) {
     match effect {
         StreamEffect::CallResult { done: done @ Ok(CallResult::Added(_)), .. } => {
@@ -180,7 +181,7 @@ fn room(events_max: u32) -> PageBudget {
     PageBudget { events, bytes: EVENTS_BYTES }
 }
 
-/// Before the first event that is kept.
+/// Returns the position before the first retained event.
 fn start<S>(store: &mut S, name: &StreamName, last: StreamId) -> Result<StreamId, StreamRefusal>
 where
     S: StreamStore + ?Sized,
@@ -247,7 +248,7 @@ mod tests {
     use crate::event::stream::store::{Policy, StreamLimits};
     use crate::listener::stream::{StreamEvents, StreamRequest};
 
-    /// What somebody who asks hears.
+    /// Returns the answer to a request of an attached program.
     #[track_caller]
     fn ask(world: &mut World, stream: &str, what: StreamOperation) -> Result<StreamAnswer, StreamRefusal> {
         let stream = Some(stream).filter(|stream| !stream.is_empty()).map(|stream| stream.parse().unwrap());
@@ -388,7 +389,7 @@ mod tests {
         assert_eq!(ask(&mut world, "", StreamOperation::Remove(it)), Ok(StreamAnswer::Removed));
     }
 
-    /// Who is pushed to hears of it: its connection is closed.
+    /// A consumer with an active push learns it, since its connection is closed.
     #[test]
     fn a_consumer_that_is_reset_or_removed_is_pushed_to_no_more() {
         let mut world = World::new(StreamLimits::default());

@@ -1,4 +1,5 @@
-//! Events that somebody asks for: found in parts of the stream, one in each turn, so that nobody waits long for one who looks for what is rare.
+//! Searches for events. Each turn reads one part of the stream, so that a search for rare events does not delay other
+//! calls.
 
 use super::requests::{refusal, unavailable};
 use super::{ConnectionId, StreamService, refused};
@@ -12,7 +13,7 @@ use crate::listener::stream::{StreamAnswer, StreamEvents};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Who waits for the events.
+/// The requester of a search.
 #[derive(Debug)]
 pub(super) enum SearchRequester {
     /// A client that polls as this consumer.
@@ -23,17 +24,17 @@ pub(super) enum SearchRequester {
     Read(u64),
 }
 
-/// What is looked for.
+/// A search for events.
 #[derive(Debug)]
 pub(super) struct StreamSearch {
     pub(super) requester: SearchRequester,
-    /// The place of the stream in the settings.
+    /// Index of the stream in the settings.
     pub(super) stream: usize,
     pub(super) want: Option<BTreeSet<StreamType>>,
     pub(super) room: PageBudget,
-    /// Behind this; of a consumer that is registered, behind what it has accepted, if that is later.
+    /// Position after which events are wanted. For a registered consumer it is the accepted position, if that is later.
     pub(super) after: StreamId,
-    /// Up to where nothing was found.
+    /// Position up to which nothing was found.
     passed: StreamId,
 }
 
@@ -48,7 +49,7 @@ impl StreamSearch {
         StreamSearch { requester, stream, want, room, after, passed: after }
     }
 
-    /// The consumer that accepts what is passed, if there is one.
+    /// Returns the consumer that accepts skipped events, if it is a registered one.
     pub(super) fn registered(&self) -> Option<&Consumer> {
         match &self.requester {
             SearchRequester::Call(_, _, consumer) | SearchRequester::Poll(_, consumer) => {
@@ -60,7 +61,7 @@ impl StreamSearch {
 }
 
 impl StreamService {
-    /// Begins to search; of a consumer that is registered everything up to `after` is accepted first.
+    /// Begins a search. A registered consumer first accepts everything up to `after`.
     pub(super) fn search<S>(&mut self, store: &mut S, mut search: StreamSearch, now: Timestamp)
     where
         S: StreamStore + ?Sized,
@@ -76,7 +77,7 @@ impl StreamService {
         self.continue_search(store, search, now);
     }
 
-    /// The next part for the one who has waited longest.
+    /// Runs the next part of the search that has waited longest.
     pub(super) fn run_searches<S>(&mut self, store: &mut S, now: Timestamp)
     where
         S: StreamStore + ?Sized,
@@ -98,7 +99,7 @@ impl StreamService {
             Err(error) => return self.fail_search(search, StreamStoreError::Store(error)),
         };
         let StreamPage { events, covered, more_follows } = page;
-        // What it does not want is delivered (003, section 2.2.3).
+        // Skipped events that are not wanted count as delivered (003, section 2.2.3).
         let passed = match events.first() {
             Some(first) => StreamId::from_number(first.id.number() - 1).expect("less than an id"),
             None => covered,
@@ -110,7 +111,7 @@ impl StreamService {
         {
             return self.fail_search(search, why);
         }
-        // Who wants no event at all gets none.
+        // A search for zero events ends at once.
         if events.is_empty() && more_follows && 0 < search.room.events {
             search.passed = covered;
             return self.searches.push_back(search);
@@ -128,7 +129,7 @@ impl StreamService {
                     done: Ok(CallResult::Events(events)),
                 });
             }
-            // It accepts what it got, and no more.
+            // The consumer accepts only the events that it got.
             SearchRequester::Poll(number, _) => (number, events.last().map_or(after, |event| event.id)),
             SearchRequester::Read(number) => (number, covered),
         };
@@ -153,7 +154,7 @@ impl StreamService {
         self.effects.push_back(failed);
     }
 
-    /// What was read so far does not count any more for these: they are to be asked again.
+    /// Ends the matching searches with an error, since their results so far are invalid. The requesters must retry.
     pub(super) fn end_searches(&mut self, why: &str, is_one: impl Fn(&StreamSearch) -> bool) {
         for search in std::mem::take(&mut self.searches) {
             if is_one(&search) {

@@ -1,4 +1,4 @@
-//! A desk with a journal, a store and connections that are made up.
+//! A stream service with a simulated journal, store and connections.
 
 use super::*;
 use crate::event::follow::FetchedEvent;
@@ -19,14 +19,14 @@ mod posted;
 const OWN: ServerId = ServerId(1);
 const ROOM: usize = 1 << 20;
 
-/// A desk and what is around it.
+/// A stream service and its environment.
 pub(super) struct World {
     pub(super) stream_service: StreamService,
     pub(super) store: MemoryStreams,
     pub(super) now: ClockReading,
     /// The journals of servers: event types and ids, in the order of the ids.
     journal: Vec<Event>,
-    /// What was told and not looked at yet.
+    /// Effects that the test has not examined yet.
     pub(super) told: Vec<StreamEffect>,
     calls: u64,
 }
@@ -53,7 +53,7 @@ impl World {
         World { stream_service, store, now: at(0), journal: Vec::new(), told: Vec::new(), calls: 0 }
     }
 
-    /// Does what is to be done until nothing is left; registers, and finds, as the peer does.
+    /// Runs all effects until none is left; registers and finds events as the peer does.
     pub(super) fn run(&mut self) {
         loop {
             self.stream_service.run(&mut self.store, self.now);
@@ -89,7 +89,7 @@ impl World {
         );
     }
 
-    /// The journal gets a session of this server; gives the id of its first event.
+    /// Appends a session of this server to the journal. Returns the id of its first event.
     fn append_session(&mut self, registrations: Vec<Registration>) -> EventId {
         let mut first = None;
         for (registration, instance) in registrations.into_iter().zip(1..) {
@@ -101,7 +101,7 @@ impl World {
         first.expect("a session has events")
     }
 
-    /// The journal gets an event.
+    /// Appends an event to the journal.
     fn append(&mut self, server: ServerId, event_type: &str, payload: Option<Payload>) -> EventId {
         let last = self.journal.iter().filter(|event| event.id.server == server).map(|event| event.id.session).max();
         let id = EventId { server, session: 1 + last.unwrap_or(0), instance: 1 };
@@ -116,7 +116,7 @@ impl World {
         id
     }
 
-    /// One that nothing has been called or asked with.
+    /// Returns a number that no call or request has used.
     pub(super) fn number(&mut self) -> u64 {
         self.calls += 1;
         self.calls
@@ -130,7 +130,7 @@ impl World {
         call
     }
 
-    /// What a call comes to.
+    /// Returns the result of a call.
     #[track_caller]
     fn done(&mut self, stream: usize, what: Call) -> Result<CallResult, CallFault> {
         let call = self.call(1, stream, "alice", what);
@@ -172,7 +172,7 @@ impl World {
         self.call(conn, 0, "alice", what);
     }
 
-    /// The groups that were pushed: over which connection, with which number, and what.
+    /// Returns the pushed groups: connection, push, number of the group, and ids of the events.
     pub(super) fn groups(&mut self) -> Vec<(ConnectionId, PushId, u32, Vec<u64>)> {
         let (groups, rest) =
             std::mem::take(&mut self.told).into_iter().partition(|told| matches!(told, StreamEffect::Group { .. }));
@@ -232,18 +232,18 @@ fn what_is_added_is_polled_and_accepted() {
     let ids = [world.add(0, "A", "1"), world.add(0, "B", "{\"x\":1.50}"), world.add(0, "A", "null")];
     assert_eq!(ids, [1, 2, 3]);
     let all = strings(&[(1, "A 1"), (2, "B {\"x\":1.50}"), (3, "A null")]);
-    // Reading alone accepts nothing.
+    // Reading alone accepts no event.
     assert_eq!(world.poll(0, "C", None, None), all);
     assert_eq!(world.poll(0, "C", None, None), all);
     assert_eq!(world.poll(0, "C", Some(1), None), all[1..]);
     assert_eq!(world.poll(0, "C", None, None), all[1..], "what was accepted stays so");
-    // Neither back, nor beyond the end.
+    // The position moves neither back nor beyond the end.
     assert_eq!(world.poll(0, "C", Some(99), None), []);
     assert_eq!(world.add(0, "A", "4"), 4);
     assert_eq!(world.poll(0, "C", Some(1), None), strings(&[(4, "A 4")]));
-    // Whoever is live is not registered, and gets what is kept.
+    // A live consumer is not registered, and gets the retained events.
     assert_eq!(world.poll(0, "LIVE", None, Some(&["B"])), all[1..2]);
-    // What the only consumer has accepted goes.
+    // Events that the only consumer has accepted are removed.
     world.later(2000);
     assert_eq!(world.poll(0, "LIVE", None, None), strings(&[(4, "A 4")]));
 }
@@ -278,7 +278,7 @@ fn streams_hold_what_their_types_say_from_all_servers_each_with_ids_of_its_own()
     assert_eq!(world.poll(0, "LIVE", None, None), strings(&[(1, "A 1"), (2, "B null")]));
     let all = strings(&[(1, "A 1"), (2, "LEVEL 5"), (3, "B null"), (4, "B 7"), (5, "C 8")]);
     assert_eq!(world.poll(1, "LIVE", None, None), all);
-    // Begun anew, it goes on where it was.
+    // A restarted service continues from its position.
     let held: Vec<EventId> = world.journal.iter().map(|event| event.id).collect();
     world.stream_service = StreamService::new(&mut world.store, settings(StreamLimits::default()), OWN, &held).unwrap();
     world.run();
@@ -309,7 +309,7 @@ fn groups_are_pushed_and_what_is_accepted_counts() {
     world.stream_service.on_answer(world.now.instant, conn, push, 0, true);
     world.run();
     assert_eq!(world.position("C"), 2);
-    // Over another connection, it gets again what it has not accepted, and the first one nothing.
+    // Over another connection, the consumer gets again what it has not accepted, and the first connection gets nothing.
     world.ready(2, "C", None);
     assert!(world.told.contains(&StreamEffect::PushEnd { conn, push, is_closed: false }));
     assert_eq!(world.groups(), [(ConnectionId(2), PushId(1), 0, vec![3, 4])]);
@@ -319,7 +319,7 @@ fn groups_are_pushed_and_what_is_accepted_counts() {
     world.stream_service.on_close(ConnectionId(2));
     world.add(0, "A", "5");
     assert_eq!(world.groups(), []);
-    // Polling goes on where pushing ended.
+    // Polling continues where pushing ended.
     assert_eq!(world.poll(0, "C", Some(4), None), strings(&[(5, "A 5")]));
 }
 
@@ -348,7 +348,7 @@ fn a_consumer_that_lapses_hears_which_events_it_missed() {
     world.ready(1, "C", None);
     (1..=9).for_each(|number| assert_eq!(world.add(0, "A", "1"), number));
     world.later(1000);
-    // At once, and what comes behind it once a second.
+    // The first notice comes at once, and later ones once a second.
     let told: Vec<(StreamName, Consumer, MissedRange)> = std::mem::take(&mut world.told)
         .into_iter()
         .filter_map(|effect| match effect {
@@ -381,7 +381,7 @@ fn a_stream_that_is_full_takes_nothing_before_something_is_accepted() {
     (1..=3).for_each(|number| assert_eq!(world.add(0, "A", "1"), number));
     let add = || Call::Add { kind: "A".parse().unwrap(), data: json("1") };
     is_fault(world.done(0, add()), FaultName::DefenseRejected, "the stream main is full");
-    // What comes from elsewhere waits.
+    // Events of other servers wait.
     world.append(ServerId(9), "main/A", None);
     world.later(1000);
     world.later(1000);
@@ -392,7 +392,7 @@ fn a_stream_that_is_full_takes_nothing_before_something_is_accepted() {
     assert_eq!(world.poll(0, "C", Some(3), None), strings(&[(4, "A null")]));
 }
 
-/// The disk is full when all that was done is to be stored: nothing of it is told, and nothing is left out when it is done again.
+/// The disk is full at the commit. No result is sent, and nothing is left out when the work is repeated.
 #[test]
 fn what_could_not_be_stored_is_done_again_and_nothing_is_left_out() {
     let mut world = World::new(StreamLimits::default());
@@ -412,7 +412,7 @@ fn what_could_not_be_stored_is_done_again_and_nothing_is_left_out() {
     world.stream_service.run(&mut world.store, world.now);
     world.store = before;
     world.stream_service.roll_back(&mut world.store, "the disk is full").unwrap();
-    // What was asked behind it is asked all the same, and does not count.
+    // A search of the journal issued before the rollback is still answered, and its answer is ignored.
     world.run();
     assert_eq!(world.groups(), []);
     assert_eq!(world.told, [StreamEffect::PushEnd { conn: ConnectionId(1), push: PushId(0), is_closed: true }]);
@@ -440,7 +440,7 @@ fn a_stream_has_so_many_consumers_at_most() {
 }
 
 impl World {
-    /// Puts an event of the type B behind many of the type A into the first stream, and gives its id.
+    /// Puts an event of type B behind many of type A into the first stream, and returns its id.
     fn fill(&mut self) -> u64 {
         let name: StreamName = "main".parse().unwrap();
         let event = |(session, kind): (u64, &str)| NewEvent {
@@ -458,7 +458,7 @@ impl World {
     }
 }
 
-/// Who waits for a search that is ended is told, and nobody goes on with it.
+/// The requester of a search that was ended gets an error, and the search does not continue.
 #[test]
 fn a_search_ends_when_its_ground_is_gone() {
     let mut world = World::new(StreamLimits::default());
@@ -496,7 +496,7 @@ fn a_search_ends_when_its_ground_is_gone() {
     assert_eq!(world.position("C"), 0, "what was reset stays so");
 }
 
-/// Who looks for what is rare passes a part of the stream in each turn, and others do not wait for that.
+/// A search for rare events passes a part of the stream in each turn, and other calls do not wait for it.
 #[test]
 fn a_search_holds_nobody_up() {
     let mut world = World::new(StreamLimits::default());
@@ -545,7 +545,8 @@ fn a_search_holds_nobody_up() {
     assert_eq!((world.position("C"), world.position("D")), (last - 1, 3 * PASSED_MAX));
 }
 
-/// Who added an event is told that it is not in the stream yet, when the journal cannot be read; it comes later, and once.
+/// A caller learns that its event is not in the stream yet when the journal cannot be read. The event is fed later, and
+/// once.
 #[test]
 fn nobody_waits_for_a_journal_that_cannot_be_read() {
     let mut world = World::new(StreamLimits::default());
@@ -572,7 +573,7 @@ fn nobody_waits_for_a_journal_that_cannot_be_read() {
     assert_eq!(world.poll(0, "LIVE", None, None), [(1, "A 1".to_owned())]);
 }
 
-/// More than the stream takes came at once: it takes what it can, and the rest when there is room.
+/// More events arrive at once than the stream takes: it takes what fits, and the rest when space is available.
 #[test]
 fn a_stream_takes_in_part_what_it_does_not_take_as_a_whole() {
     let mut world = World::new(StreamLimits { bytes: Some(2), policy: Policy::Block, ..StreamLimits::default() });
@@ -600,7 +601,7 @@ fn who_adds_what_the_journal_does_not_give_back_is_told() {
     let Some(StreamEffect::Register { number, .. }) = world.stream_service.poll_effect() else {
         panic!("nothing is registered")
     };
-    // It was removed before it was found; what came behind it was not.
+    // The first event was removed before it was found; the one behind it was not.
     let lost = world.append(OWN, "main/A", None);
     world.append(OWN, "main/A", None);
     world.journal.remove(0);
@@ -614,7 +615,7 @@ fn who_adds_what_the_journal_does_not_give_back_is_told() {
     );
 }
 
-/// Whatever comes first: that an event is registered, or that it stands in the stream.
+/// An event may be confirmed as registered before or after it is in the stream.
 #[test]
 fn who_adds_is_told_the_id_whatever_comes_first() {
     for seed in 0..200 {
@@ -644,7 +645,7 @@ fn who_adds_is_told_the_id_whatever_comes_first() {
                 }
             }
             if !registered.is_empty() && rng.chance(0.5) {
-                // One hears of them in their order.
+                // Confirmations arrive in the order of the events.
                 let (number, id) = registered.remove(0);
                 world.stream_service.on_registered(number, Ok(id));
             }

@@ -1,4 +1,4 @@
-//! Messages that are settled together leave, are numbered and are kept like those that are settled one by one.
+//! Batches: messages that are settled together are sent, numbered and retained like those that are settled one by one.
 
 use super::*;
 use crate::message::Headers;
@@ -75,7 +75,8 @@ fn twins(settings: impl Fn() -> Settings) {
     }
 }
 
-/// What is to be done; deliveries apart, one by one, for they may come later together.
+/// Returns the effects of both hosts, but for deliveries, which it collects one by one because they may come later
+/// together.
 fn effects(together: &mut Host, alone: &mut Host, delivered: &mut [Vec<(Targets, Delivery)>; 2]) -> [Vec<Effect>; 2] {
     let mut hosts = [together, alone].into_iter().zip(delivered);
     [(); 2].map(|()| {

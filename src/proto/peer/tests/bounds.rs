@@ -1,17 +1,17 @@
-//! What one datagram of an address that has proven nothing may cost that address, and the peers that hear it.
+//! Costs of one datagram from an unproven address, for that address and for the peers that hear it.
 
 use super::*;
 use crate::message::{Dseq, Queue};
 use crate::proto::send::AnnounceKind;
 use crate::wire::{Announce, Header, InterestRequest, Kind, Range, ReceiverReport, Record, ResendRequest};
 
-/// Datagrams to an address that has proven nothing, for each datagram from there.
+/// Maximum number of datagrams to an unproven address, for each datagram from there.
 const MOST: usize = 3;
 
-/// What a forged datagram claims.
+/// Claim of a forged datagram.
 type Claim = fn(&mut Header, &mut Announce);
 
-/// A datagram that somebody sends in the name of `victim`, which knows nothing of it and never answers.
+/// Returns a datagram forged in the name of `victim`, which knows nothing of it and never answers.
 fn forged(victim: &mut Host, change: impl FnOnce(&mut Header, &mut Announce)) -> Bytes {
     let datagram = wire::decode(victim.peer.word(at(1000), AnnounceKind::Heartbeat, None, 0)).unwrap();
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
@@ -20,7 +20,7 @@ fn forged(victim: &mut Host, change: impl FnOnce(&mut Header, &mut Announce)) ->
     wire::encode_control(&header, &Record::Heartbeat(announce), 0)
 }
 
-/// Passes 100 s and returns the datagrams that go to `address`.
+/// Advances the time by 100 s and returns the sizes of the datagrams to `address`.
 fn sent_to(host: &mut Host, address: SocketAddr) -> Vec<usize> {
     let mut sent = Vec::new();
     for millis in (1000..101_000).step_by(5) {
@@ -36,7 +36,7 @@ fn sent_to(host: &mut Host, address: SocketAddr) -> Vec<usize> {
     sent
 }
 
-/// A subscriber that runs since 0 s.
+/// Returns a subscriber that runs since 0 s.
 fn subscriber() -> Host {
     let mut host = Host::new("S.test", 1, 0);
     host.subscribe(0, ">");
@@ -98,11 +98,11 @@ fn one_forged_multicast_is_answered_by_few_of_many_peers() {
     let mut victim = Host::new("victim", 7777, 0);
     let bytes = forged(&mut victim, |header, announce| (header.count, announce.high) = (1000, Dseq(1000)));
     let answers = answers_of_many(victim.address, &bytes);
-    // Eight answer each of the three times, on the average; 192 would be all.
+    // Eight peers answer each of the three times, on average; 192 would be all.
     assert!((1..=48).contains(&answers), "{answers}");
 }
 
-/// Data of an epoch that looks younger waits for its word, and is large enough for a HELLO to ask for that.
+/// Data of an epoch that looks younger waits for its announcement, and is large enough for a HELLO that requests it.
 /// Proves: W159
 #[test]
 fn forged_data_is_greeted_by_few_of_many_peers() {
@@ -115,7 +115,7 @@ fn forged_data_is_greeted_by_few_of_many_peers() {
 /// Proves: W160
 #[test]
 fn forged_epochs_keep_no_newcomer_out() {
-    // Two datagrams each, so that none of them looks like one that was forged once.
+    // Each epoch sends two datagrams, so that none looks like a forged one that was heard once.
     for datagrams in [1, 2] {
         forged_epochs_leave_room(datagrams);
     }
@@ -143,7 +143,7 @@ fn forged_epochs_leave_room(datagrams: u64) {
     assert!(host.peer.member_rows(at(3100)).len() <= 1024);
 }
 
-/// Unicast datagrams that a host has to send.
+/// Returns the pending unicast datagrams of a host.
 fn unicasts(host: &mut Host) -> Vec<Bytes> {
     let unicast = |effect| if let Effect::Unicast { bytes, .. } = effect { Some(bytes) } else { None };
     host.drain().into_iter().filter_map(unicast).collect()
@@ -190,12 +190,12 @@ fn queue_names_refuse_ascii_space_and_control_only() {
     }
 }
 
-/// `host` is sent a datagram by unicast.
+/// Passes a unicast datagram to `host`.
 fn hear_alone(host: &mut Host, millis: u64, from: SocketAddr, bytes: &Bytes) {
     host.peer.handle(at(millis), Input::Datagram { from, path: Path::Unicast, bytes: bytes.clone() });
 }
 
-/// `receiver` tells `host` that it has read up to `taken` and has room for one byte. Returns what that is answered with.
+/// Reports to `host` that `receiver` has read up to `taken` and has room for one byte. Returns the answers.
 fn report(host: &mut Host, receiver: &mut Host, taken: u64, millis: u64) -> Vec<Bytes> {
     let report = ReceiverReport { epoch: host.peer.epoch(), taken: Dseq(taken), window: 1, awaited: None, dropped: 0 };
     let (now, record) = (at(millis).instant, Record::ReceiverReport(report));
@@ -204,7 +204,7 @@ fn report(host: &mut Host, receiver: &mut Host, taken: u64, millis: u64) -> Vec<
     unicasts(host)
 }
 
-/// Whether some of 100 datagrams is kept back.
+/// Returns whether some of 100 datagrams are held.
 fn is_publish_blocked(host: &mut Host) -> bool {
     (0..100).for_each(|_| drop(host.publish_large(3000, "a", 1000)));
     host.peer.has_queued()

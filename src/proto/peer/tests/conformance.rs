@@ -10,7 +10,7 @@ use crate::wire::{
 /// Room that a question leaves for its answer.
 const QUESTION_BYTES: usize = 256;
 
-/// The HELLOs among multicast datagrams: whether an answer is wanted, and whether there is room for one.
+/// Returns the HELLOs among multicast datagrams: whether each wants an answer, and whether it has room for one.
 fn hellos(datagrams: &[Bytes]) -> Vec<(bool, bool)> {
     let hello = |bytes: &Bytes| match &wire::decode(bytes.clone()).unwrap().records[..] {
         [Record::Hello(hello), ..] => Some((hello.wants_reply, QUESTION_BYTES <= bytes.len())),
@@ -19,7 +19,7 @@ fn hellos(datagrams: &[Bytes]) -> Vec<(bool, bool)> {
     datagrams.iter().filter_map(hello).collect()
 }
 
-/// The unicast datagrams that a host has to send, with their first record.
+/// Returns the pending unicast datagrams of a host, with their first record.
 fn unicasts(host: &mut Host) -> Vec<(SocketAddr, usize, Record)> {
     let unicast = |effect| match effect {
         Effect::Unicast { to, bytes } => Some((to, bytes.len(), wire::decode(bytes).unwrap().records.remove(0))),
@@ -32,13 +32,13 @@ fn unicast(host: &mut Host, millis: u64, from: SocketAddr, bytes: Bytes) {
     host.peer.handle(at(millis), Input::Datagram { from, path: Path::Unicast, bytes });
 }
 
-/// A control datagram of `from` with this record.
+/// Returns a control datagram of `from` with this record.
 fn control(from: &mut Host, millis: u64, record: &Record) -> Bytes {
     let peer = &mut from.peer;
     peer.control.datagram(at(millis).instant, &peer.origin, 0, record, 0)
 }
 
-/// A heartbeat of `from` with these changes.
+/// Returns a heartbeat of `from` with these changes.
 fn heartbeat(from: &mut Host, millis: u64, change: impl FnOnce(&mut Announce)) -> Bytes {
     let datagram = wire::decode(from.peer.word(at(millis), AnnounceKind::Heartbeat, None, 0)).unwrap();
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
@@ -46,7 +46,7 @@ fn heartbeat(from: &mut Host, millis: u64, change: impl FnOnce(&mut Announce)) -
     wire::encode_control(&datagram.header, &Record::Heartbeat(announce), 0)
 }
 
-/// A subscriber and a publisher that know each other.
+/// Returns a subscriber and a publisher that know each other.
 fn acquainted(pattern: &str) -> (Host, Host) {
     let (mut s, mut p) = pair(pattern, 1000);
     s.tick(1000).iter().for_each(|hello| p.hear(1000, s.address, hello));
@@ -136,7 +136,7 @@ fn directed_messages_need_no_seq() {
     let Record::Run(run) = &wire::decode(first.clone()).unwrap().records[0] else { panic!("a run") };
     assert_eq!(run.first, None);
     s.hear(1100, p.address, &first);
-    // What stands there all the same is ignored: the two have the same one.
+    // The receiver ignores a sequence number in a directed message: the two have the same one.
     for number in [2, 3] {
         let (kind, epoch, receiver) = (Kind::Directed, p.peer.epoch(), Some(s.peer.epoch()));
         let header = Header { kind, group: 7500, epoch, number, count: number - 1, uptime_ms: 101, receiver };
@@ -279,7 +279,7 @@ fn forgotten_subject_begins_again_and_gap_is_reported() {
     let (mut s, mut p) = pair_of(Settings { sub_window: window, ..settings("S.test") }, ">", 1000);
     let first = p.publish(1001, "a");
     s.hear(1001, p.address, &first);
-    // Another subject goes on, so the window rotates.
+    // Another subject continues, so the window rotates.
     for millis in (2000..8000).step_by(1000) {
         let other = p.publish(millis, "b");
         s.hear(millis, p.address, &other);

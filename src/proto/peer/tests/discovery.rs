@@ -1,15 +1,15 @@
-//! News of publishers for subscriptions that begin with their histories.
+//! Publisher discovery for subscriptions that begin with publishers' histories.
 
 use super::*;
 
-/// Subscribes with news.
+/// Subscribes with discovery.
 fn subscribe(host: &mut Host, millis: u64, sub: u32) {
     let (sub, pattern) = (SubId(sub), "a.>".parse::<Pattern>().unwrap().into());
     let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: true };
     host.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
 }
 
-/// Whom the subscriptions were told of: `sub:uid`, or `sub:all`.
+/// Returns the notifications of subscriptions: `sub:uid`, or `sub:all`.
 fn known(host: &mut Host) -> String {
     let known = host.drain().into_iter().filter_map(|effect| match effect {
         Effect::PublisherKnown { to, publisher } => {
@@ -54,12 +54,12 @@ fn of_a_publisher_that_began_later_nothing_is_to_be_fetched() {
     assert_eq!(known(&mut host), "", "all of it is owed");
     subscribe(&mut host, 6_500, 2);
     assert_eq!(known(&mut host), "2:0 2:1 2:all");
-    // One that was there before the subscription and is heard only now.
+    // This publisher started before the subscription and is heard only now.
     let mut earlier = Host::new("E.test", 3, 1_000);
     earlier.tick(1_000);
     meet(&mut host, &mut earlier, 7_000);
     assert_eq!(known(&mut host), "1:2 2:2");
-    // Those whose subscriptions have ended are not told.
+    // Ended subscriptions are not notified.
     host.peer.handle(
         at(7_001),
         Input::ClientRequest { client: CLIENT, request: ClientRequest::Unsubscribe { sub: SubId(1) } },

@@ -1,11 +1,12 @@
-//! Datagrams that a neighbour forges from the address of an honest publisher, or that a publisher sends which is merely wrong: one
-//! of them costs no message without a report, and the receiver recovers.
+//! Datagrams that a neighbour forges from the address of an honest publisher, or that a faulty publisher sends. One of
+//! them costs no message without a report, and the receiver recovers.
 
 use super::*;
 use crate::proto::send::AnnounceKind;
 use crate::wire::{Announce, Header, Record};
 
-/// A heartbeat as the publisher would send it at this time, changed by somebody else: the publisher knows nothing of it.
+/// Returns a heartbeat that another sender forged from the publisher's own at this time; the publisher knows nothing of
+/// it.
 fn forged(p: &mut Host, millis: u64, change: impl FnOnce(&mut Header, &mut Announce)) -> Bytes {
     forged_as(p, millis, Record::Heartbeat, change)
 }
@@ -25,8 +26,8 @@ fn forged_as(
     wire::encode_control(&header, &record(announce), 0)
 }
 
-/// A publisher that sends a message each 100 ms to a subscriber, from `from` to `to`, with its heartbeats. Returns what clients of the
-/// subscriber were told.
+/// Runs a publisher that sends a message each 100 ms to a subscriber, from `from` to `to`, with its heartbeats. Returns
+/// the reports to clients of the subscriber.
 fn run(s: &mut Host, p: &mut Host, from: u64, to: u64) -> Vec<String> {
     for millis in (from..to).step_by(20) {
         if millis.is_multiple_of(100) {
@@ -39,7 +40,7 @@ fn run(s: &mut Host, p: &mut Host, from: u64, to: u64) -> Vec<String> {
     s.told()
 }
 
-/// So many deliveries of the subject, and nothing else.
+/// Returns `count` deliveries of the subject, and nothing else.
 fn deliveries(count: usize) -> Vec<String> {
     vec!["a".to_owned(); count]
 }
@@ -108,7 +109,7 @@ fn forged_control_number_makes_no_later_word_old() {
     let bytes = forged(&mut p, 2000, |header, _| header.number = (1 << 63) - 1);
     s.hear(2000, p.address, &bytes);
     assert_eq!(s.peer.counters().discard_quarantined, 1);
-    // The last message is lost, and only a heartbeat tells of it.
+    // The last message is lost, and only a heartbeat announces it.
     let _lost = p.publish(2100, "a");
     for millis in (2120..2300).step_by(20) {
         p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
@@ -117,7 +118,7 @@ fn forged_control_number_makes_no_later_word_old() {
     assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the tail is not blind");
 }
 
-/// A number that is plausible is taken; two honest words behind it prove that it was forged.
+/// A plausible forged number is accepted; two honest announcements after it prove that it was forged.
 /// Proves: W60, W161
 #[test]
 fn plausible_forged_control_number_silences_nobody() {
@@ -189,8 +190,8 @@ fn forged_high_without_repair_is_reported_and_costs_nothing_more() {
     s.peer.assert_invariants();
 }
 
-/// A datagram that somebody sends in the publisher's name instead of its next one: `subjects` are published by a peer that did the same
-/// as the publisher until now.
+/// Returns a datagram that another sender forges in place of the publisher's next one. A peer with the same history as
+/// the publisher publishes `subjects` in it.
 fn forged_data(published: u64, subjects: &str) -> Bytes {
     let mut twin = Host::new("P.test", 2, 1000);
     twin.tick(1000);
@@ -200,7 +201,7 @@ fn forged_data(published: u64, subjects: &str) -> Bytes {
     twin.publish(1500, subjects)
 }
 
-/// The same, of as many empty messages as given.
+/// Does the same with `count` empty messages.
 fn forged_data_of_empty_messages(published: u64, count: usize) -> Bytes {
     let mut twin = Host::of(Settings { datagram_bytes_max: 65_507, ..settings("P.test") }, 2, 1000);
     twin.tick(1000);
@@ -217,7 +218,7 @@ fn forged_data_of_empty_messages(published: u64, count: usize) -> Bytes {
     sent.remove(0)
 }
 
-/// A subscriber and a publisher, three of whose messages have come.
+/// Returns a subscriber and a publisher, three of whose messages have arrived.
 fn pair_with_three() -> (Host, Host) {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 1000));
     s.subscribe(0, "a");
@@ -249,7 +250,8 @@ fn forged_data_costs_what_is_told(count: usize) {
         s.hear(millis, p.address, &data);
         told.extend(s.told());
     }
-    // The forged datagram stands for the first of 20, and the second one, which contradicts it, is discarded until the third agrees.
+    // The forged datagram replaces the first of 20. The second one, which contradicts it, is discarded until the third
+    // agrees.
     assert_eq!(told[0], "unverified 4-5 0..2");
     assert_eq!(told[1..], deliveries(18));
     let counters = s.peer.counters();
@@ -301,7 +303,7 @@ fn forged_number_of_subject_withholds_no_later_message() {
     s.subscribe(0, "a");
     p.tick(1000).iter().for_each(|word| s.hear(1000, p.address, word));
     twin.tick(1000);
-    // As many messages as in the publisher's own datagrams, but one more of them on this subject.
+    // The twin has the same number of messages as the publisher's own datagrams, but one more of them on this subject.
     twin.publish(1001, "a a");
     for (millis, subjects) in [(1001, "a b"), (1002, "a")] {
         let data = p.publish(millis, subjects);
@@ -315,7 +317,7 @@ fn forged_number_of_subject_withholds_no_later_message() {
     assert_eq!(s.told(), ["unverified 3-3 0..1", "a", "a"]);
 }
 
-/// A publisher that knows the inbox of a subscriber, and three of whose directed messages have come.
+/// Returns a publisher that knows the inbox of a subscriber, and three of whose directed messages have arrived.
 fn pair_with_directed() -> (Host, Host, String) {
     let mut settings = settings("S.test");
     settings.reliability = Duration::from_secs(1);
@@ -328,7 +330,7 @@ fn pair_with_directed() -> (Host, Host, String) {
     (s, p, inbox)
 }
 
-/// Sends three directed messages, then a word, and returns what the subscriber's client was told within 5 s.
+/// Sends three directed messages, then a heartbeat, and returns the reports to the subscriber's client within 5 s.
 fn direct(s: &mut Host, p: &mut Host, inbox: &str, from: u64) -> Vec<String> {
     for millis in from..from + 3 {
         let data = p.direct(millis, inbox);
@@ -370,7 +372,7 @@ fn forged_directed_data_costs_what_is_told() {
     s.hear(7000, p.address, &forged);
     let told: Vec<String> =
         [7010, 13_000, 19_000].iter().flat_map(|from| direct(&mut s, &mut p, &inbox, *from)).collect();
-    // The tenth of them is the forged one: nothing tells it from the publisher's own.
+    // The tenth of them is the forged one, which cannot be distinguished from the publisher's own.
     let delivered = told.iter().filter(|told| **told == inbox).count();
     assert_eq!(9 - delivered as u64, s.peer.loss_rows()[0].ibx_loss.count, "{told:?}");
     assert!(6 <= delivered, "{told:?}");
@@ -390,7 +392,7 @@ fn forged_high_is_not_reported_as_read() {
     assert_eq!(read(&s), p.peer.sent().0);
 }
 
-/// A datagram of data that nobody could have sent: it is the first one, and names messages before it. Or it is far ahead.
+/// A publisher cannot have sent this data: it is the first datagram, and names messages before it. Or it is far ahead.
 /// Proves: W64
 #[test]
 fn forged_first_contact_by_data_reports_nothing() {

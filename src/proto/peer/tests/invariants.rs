@@ -1,4 +1,4 @@
-//! A stream whose state is wrong ends the peer at the next change, before a number of it is reported.
+//! Invariants: a stream with a wrong state ends the peer at the next change, before one of its numbers is reported.
 
 use super::*;
 use crate::proto::members::Side;

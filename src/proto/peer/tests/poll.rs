@@ -1,10 +1,10 @@
-//! Polls in text: what a client of any protocol gets for a request on `_POLL.<peer>.<subject>`.
+//! Polls in text: the answer to a request on `_POLL.<peer>.<subject>` by a client of any protocol.
 
 use super::*;
 use crate::message::Headers;
 use crate::proto::question::{Poll, Question};
 
-/// Where B.test wants its answers: a subject of its own inbox, which the group does not see.
+/// Reply subject of B.test: a subject of its own inbox, which the group does not see.
 const REPLY: &str = "_INBOX.0000000000000002.1.1";
 
 /// Two peers: A.test in epoch 1, which publishes, and B.test in epoch 2, whose client asks.
@@ -12,7 +12,7 @@ struct Pair {
     hosts: [Host; 2],
     millis: u64,
     got: Vec<Message>,
-    /// Whole answers to questions of B's client.
+    /// Number of complete answers to questions of B's client.
     answered: u64,
     multicast: Vec<Bytes>,
 }
@@ -36,7 +36,7 @@ impl Pair {
         pair
     }
 
-    /// Passes time; every datagram arrives.
+    /// Advances the time; every datagram arrives.
     fn run(&mut self, millis: u64) {
         let end = self.millis + millis;
         while self.millis < end {
@@ -77,7 +77,7 @@ impl Pair {
         self.hosts[host].peer.handle(at(self.millis), Input::ClientRequest { client: CLIENT, request });
     }
 
-    /// What B's client is answered: the fields without their prefix, and the payload.
+    /// Returns the answers to B's client: the fields without their prefix, and the payload.
     fn poll(&mut self, subject: &str, payload: &str, headers: &[(&str, &str)]) -> Vec<String> {
         let reply = Some(REPLY.parse().unwrap());
         let headers = Headers::from_pairs(headers.iter().copied()).unwrap();
@@ -95,7 +95,7 @@ impl Pair {
     }
 }
 
-/// The value of a field in an answer.
+/// Returns the value of a field in an answer.
 fn field<'a>(answer: &'a str, key: &str) -> &'a str {
     let start = answer.find(&format!("{key}=")).expect("the field is there") + key.len() + 1;
     answer[start..].split(' ').next().unwrap()

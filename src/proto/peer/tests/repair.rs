@@ -1,4 +1,4 @@
-//! Repair between a few peers on a wire that drops what a test says.
+//! Repair between a few peers on a wire that drops the copies a test selects.
 
 mod interest;
 mod queue;
@@ -19,12 +19,12 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// The epoch of its sender.
+    /// Returns the epoch of its sender.
     fn epoch(&self) -> Epoch {
         wire::decode(self.bytes.clone()).unwrap().header.epoch
     }
 
-    /// The number of a datagram of multicast data.
+    /// Returns the number of a datagram of multicast data.
     fn dseq(&self) -> Option<u64> {
         let header = wire::decode(self.bytes.clone()).unwrap().header;
         (header.kind == Kind::Data).then_some(header.number)
@@ -41,9 +41,9 @@ struct Lan {
     millis: u64,
     told: Vec<Vec<String>>,
     repaired: u64,
-    /// News of multicasts, with the host that told it.
+    /// Events of multicast liveness, each with the host that reported it.
     events: Vec<(usize, &'static str)>,
-    /// What each client of each host got, the verdicts on it, and the losses it was told.
+    /// Messages, verdicts and losses that each client of each host got.
     given: Vec<(usize, ClientId, Message)>,
     verdicts: Vec<(ClientId, Verdict)>,
     losses: Vec<(usize, Target, LossScope)>,
@@ -51,14 +51,15 @@ struct Lan {
 }
 
 impl Lan {
-    /// `count` peers with these settings; host 0 began at 1000 and publishes, the others began at 0 and want `a`.
+    /// Creates `count` peers with these settings; host 0 began at 1000 and publishes, the others began at 0 and want
+    /// `a`.
     fn new(count: usize, change: impl Fn(&mut Settings)) -> Lan {
         let mut lan = Lan::unmet(count, change);
         lan.run(1000, |_| false);
         lan
     }
 
-    /// The same before anybody has said a word.
+    /// Does the same before any peer has sent an announcement.
     fn unmet(count: usize, change: impl Fn(&mut Settings)) -> Lan {
         let hosts = (0..count).map(|n| {
             let number = n as u64 + 1;
@@ -105,7 +106,7 @@ impl Lan {
         self.hosts[0].peer.handle(at(self.millis), Input::Tick);
     }
 
-    /// Lets time pass, millisecond by millisecond; copies that `drops` are lost.
+    /// Advances the time, millisecond by millisecond; copies for which `drops` holds are lost.
     fn run(&mut self, millis: u64, mut drops: impl FnMut(&Copy) -> bool) {
         for _ in 0..millis {
             self.settle(&mut drops);
@@ -265,7 +266,7 @@ fn a_loss_at_the_source_costs_few_requests_and_two_resends() {
     let mut first = true;
     lan.run(300, |copy| {
         requests += u32::from(copy.records().iter().any(|record| matches!(record, Record::ResendRequest(_))));
-        // The multicast of the first datagram reaches nobody; later copies are resends.
+        // No receiver gets the multicast of the first datagram; later copies are resends.
         let lost = copy.path == Path::Multicast && copy.dseq() == Some(1) && first;
         first &= copy.dseq() != Some(2);
         lost
@@ -384,8 +385,8 @@ fn large_messages_are_repaired_fragment_by_fragment() {
     assert_eq!(lan.hosts[0].peer.counters().history_questions, 0);
 }
 
-/// A small message, a large one in datagrams 2 to 5, a small one at the end of 5, and one more. The datagrams of `missing`
-/// are lost and not in the ring any more. What is told, after how many questions to the history.
+/// Runs a small message, a large one in datagrams 2 to 5, a small one at the end of 5, and one more. The datagrams of
+/// `missing` are lost and not in the ring any more. Returns the reports, and the number of questions to the history.
 fn large_from_the_history(missing: &[u64], change: impl Fn(&mut Settings)) -> (String, u64) {
     let mut lan = Lan::new(2, |settings| {
         settings.recovery.ring.bytes_max = 0;
@@ -432,10 +433,10 @@ fn a_large_message_that_is_gone_is_lost_once() {
         let (told, _) = large_from_the_history(missing, |settings| settings.recovery.history.count_max = 0);
         assert_eq!(told, "1, lost 2-2 1 EXPIRED, 3, 4", "{missing:?}");
     }
-    // What follows it in the datagram of its end is lost after it.
+    // Messages after it in its last datagram are lost after it.
     let (told, _) = large_from_the_history(&[5], |settings| settings.recovery.history.count_max = 0);
     assert_eq!(told, "1, lost 2-2 1 EXPIRED, lost 3-3 1 EXPIRED, 4");
-    // The history has let go of it, but not of what followed it.
+    // The history has dropped it, but not the message after it.
     let (told, _) = large_from_the_history(&[2, 5], |settings| settings.recovery.history.count_max = 2);
     assert_eq!(told, "1, lost 2-2 1 EXPIRED, 3r, 4");
 }
@@ -465,7 +466,7 @@ fn a_large_message_waits_for_word_of_its_beginning() {
     assert_eq!(lan.hosts[0].peer.counters().history_questions, 0);
     lan.run(480, &mut lost);
     assert_eq!((lan.told(1).as_str(), lan.hosts[0].peer.counters().history_questions), ("1r, 2", 1));
-    // Where nothing is ever known of it, the message is given up with it.
+    // If its content never becomes known, the message is given up with it.
     lan.publish_bytes("a", 5000);
     lan.publish("a");
     lan.run(3000, |copy| {
@@ -512,7 +513,7 @@ fn datagrams_of_a_large_message_that_come_after_all_end_its_fetch_or_change_noth
             if is_lost {
                 copies.push(copy.bytes.clone());
             }
-            // What the first datagram held does not become known, so nothing is handed on meanwhile.
+            // The content of the first datagram stays unknown, so nothing is delivered meanwhile.
             let is_directed = wire::decode(copy.bytes.clone()).unwrap().header.kind == Kind::Directed;
             let is_of_first =
                 |record: &Record| matches!(record, Record::Manifest(manifest) if manifest.first == Dseq(1));
@@ -554,7 +555,7 @@ fn a_large_message_that_is_wanted_later_is_not_counted_twice() {
     let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
     lan.publish("a");
     lan.publish_bytes("b", 5000);
-    // The history does not answer, so what was in the second datagram is known long before the first is settled.
+    // The history does not answer, so the content of the second datagram is known long before the first is settled.
     let lost = |copy: &Copy| match wire::decode(copy.bytes.clone()).unwrap().header.kind {
         Kind::Data => copy.path == Path::Multicast && matches!(copy.dseq(), Some(1 | 2)),
         kind => kind == Kind::Directed,
@@ -604,7 +605,8 @@ fn gap_found_before_subscription_is_not_its_loss() {
     for _ in 0..4 {
         lan.publish("a");
     }
-    // The second is missing, and the publisher is asked what was in it, since no subscription wants the datagram itself.
+    // The second is missing, and the publisher is asked for its manifest, since no subscription wants the datagram
+    // itself.
     lan.run(20, |copy| {
         let is_missed = copy.dseq() == Some(2);
         missed = missed.clone().or(is_missed.then(|| copy.bytes.clone()));
@@ -612,7 +614,8 @@ fn gap_found_before_subscription_is_not_its_loss() {
     });
     assert_eq!(lan.told(1), "1, lost 2-2 1 DISABLED, 3, 4, 5");
 
-    // Its manifest comes after a subscription began that wants more: the history has let go of the message, the ring has not.
+    // Its manifest comes after a subscription began that wants more: the history has dropped the message, the ring has
+    // not.
     let now = lan.millis;
     lan.hosts[1].subscribe_as(now, 2, "a", DeliveryMode::Repair);
     let datagrams = vec![wire::contents_of(&missed.unwrap())];
@@ -634,7 +637,7 @@ fn an_address_that_was_not_proven_gets_no_more_than_it_sent() {
     let mut lan = Lan::new(2, |_| {});
     lan.publish("a");
     lan.run(100, |_| false);
-    // A third peer that hears all and says one HELLO, but never gets anything and so proves nothing.
+    // A third peer hears everything and sends one HELLO, but never receives an answer and so proves nothing.
     let stranger = SocketAddr::from(([127, 0, 0, 9], 9));
     let mut third = Host { address: stranger, ..Host::new("x.test", 9, lan.millis) };
     let hello = third.tick(lan.millis).remove(0);

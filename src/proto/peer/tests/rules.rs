@@ -3,19 +3,19 @@
 use super::*;
 use crate::wire::{Announce, Header, Kind, Record};
 
-/// Replaces the check value after a change of the bytes.
+/// Replaces the checksum after a change of the bytes.
 fn sealed(mut bytes: Vec<u8>) -> Bytes {
     let check = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(&check.to_be_bytes());
     bytes.into()
 }
 
-/// The datagram with this record of four bytes at its end.
+/// Returns the datagram with this record of four bytes at its end.
 fn with_record(bytes: &Bytes, record: [u8; 4]) -> Bytes {
     sealed([&bytes[..bytes.len() - 4], &record].concat())
 }
 
-/// A CONTROL datagram of the publisher without records.
+/// Returns a CONTROL datagram of the publisher without records.
 fn recordless(p: &Host, number: u64) -> Bytes {
     let (kind, group, epoch) = (Kind::Control, 7500, p.peer.epoch());
     let header = Header { kind, group, epoch, number, count: 0, uptime_ms: 10, receiver: None };
@@ -30,7 +30,7 @@ fn announce(p: &Host) -> Announce {
     hello.announce.clone()
 }
 
-/// Unicast datagrams among the effects, with their only record.
+/// Returns the unicast datagrams among the effects, with their only record.
 fn unicasts(effects: Vec<Effect>) -> Vec<(SocketAddr, Record)> {
     let unicast = |effect| match effect {
         Effect::Unicast { to, bytes } => Some((to, wire::decode(bytes).unwrap().records.remove(0))),
@@ -101,7 +101,7 @@ fn silent_unproven_peer_gets_three_datagrams() {
         let beats = unicasts(s.drain());
         heard.extend(beats.iter().filter(|(to, _)| *to == p.address).map(|_| millis));
     }
-    // The first of the three answered what `pair` let it hear.
+    // The first of the three answered the datagrams that `pair` passed to it.
     assert_eq!(heard, [2000, 3000]);
 }
 

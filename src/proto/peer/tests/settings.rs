@@ -6,7 +6,7 @@ fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// A publisher with these settings that begins at 1000, whose HELLO the subscriber hears.
+/// Returns a publisher with these settings that begins at 1000, whose HELLO the subscriber hears.
 fn publisher_of(settings: Settings, subscriber: &mut Host) -> Host {
     let mut publisher = Host::of(settings, 2, 1000);
     publisher.tick(1000).iter().for_each(|hello| subscriber.hear(1000, publisher.address, hello));
@@ -14,7 +14,7 @@ fn publisher_of(settings: Settings, subscriber: &mut Host) -> Host {
     publisher
 }
 
-/// A subscriber of `a` that begins at 0.
+/// Returns a subscriber of `a` that begins at 0.
 fn subscriber() -> Host {
     let mut host = Host::new("S.test", 1, 0);
     host.subscribe(0, "a");

@@ -1,5 +1,5 @@
-//! The timed transcript of `docs/wire.md`: two peers, and a wire with a latency of one millisecond that loses one datagram. After a
-//! change of what peers send, the failure of the test prints the block anew.
+//! The timed transcript of `docs/wire.md`: two peers, and a wire with a latency of one millisecond that loses one
+//! datagram. After a change of the peers' datagrams, the failing test prints the new block.
 
 use super::*;
 use crate::wire::{Kind, Record};
@@ -13,7 +13,7 @@ const END: u64 = 245;
 /// Hexadecimal digits in a line.
 const DIGITS: usize = 112;
 
-/// A datagram on its way.
+/// A datagram in flight.
 struct Flight {
     arrival: u64,
     to: usize,
@@ -21,7 +21,7 @@ struct Flight {
     bytes: Bytes,
 }
 
-/// The publisher and the subscriber, and what was written of them.
+/// The publisher, the subscriber, and their transcript.
 struct Transcript {
     hosts: [Host; 2],
     flights: Vec<Flight>,

@@ -1,4 +1,5 @@
-//! A NATS client on async-nats that does what the tests say: a JSON object a line in, a JSON object a line out.
+//! A NATS client on async-nats that performs the commands of the tests: a JSON object a line in, a JSON object a line
+//! out.
 
 use async_nats::{Client, ConnectOptions, Event, HeaderMap, Message, RequestErrorKind};
 use futures_util::StreamExt;
@@ -20,7 +21,7 @@ async fn main() -> Outcome<()> {
     let server = std::env::args().nth(1).ok_or("the server's address is missing")?;
     let on_event = |event| async move {
         match event {
-            // The first connection is told below.
+            // The first connection is reported below.
             Event::Connected => tell(&json!({ "event": "reconnected" })),
             Event::ServerError(error) => tell(&json!({ "event": "error", "text": error.to_string() })),
             _ => {}

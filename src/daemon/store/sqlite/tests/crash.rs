@@ -1,7 +1,7 @@
-//! Crashes of the host, made up: a journal appends and removes while all that it does to its files is noted, and from the notes what
-//! a disk could hold at any moment is made. What was synced is there; of what was written since, any sectors are, in any order,
-//! and of the files created and deleted since, the first few. More images than usual:
-//! `CRASH_IMAGES=100000 cargo test --release --lib crash`.
+//! Simulated crashes of the host. A journal appends and removes events while all its file operations are recorded.
+//! From the record the test builds images that a disk could hold at any moment. Synchronized data is there; of the
+//! data written since, any sectors are, in any order. Of the files created and deleted since, the first few are. More
+//! images than usual: `CRASH_IMAGES=100000 cargo test --release --lib crash`.
 
 use super::vfs::{Op, Watch};
 use super::{Dir, at, draw_retention, registration};
@@ -16,7 +16,7 @@ use std::fs;
 
 const IMAGES: usize = 2_000;
 const IMAGES_OF_A_RUN: usize = 100;
-/// What a disk writes whole, in bytes.
+/// Size of a write that a disk does atomically, in bytes.
 const SECTOR: usize = 512;
 
 #[test]
@@ -32,7 +32,7 @@ fn what_was_told_as_stored_survives_a_crash_of_the_host() {
             }
         }
     }
-    // Some images hold what had been asked for and not been told yet.
+    // Some images contain operations that were requested and not yet acknowledged.
     assert!(0 < beyond);
 }
 
@@ -48,22 +48,22 @@ fn a_disk_or_a_journal_that_does_not_sync_is_found_out() {
     }
 }
 
-/// What a journal did, and what it should hold.
+/// Record of a journal's operations, and its expected states.
 struct Run {
     rng: Rng,
     ops: Vec<Op>,
-    /// What it held, after each append and each removal.
+    /// Content of the journal after each append and each removal.
     states: Vec<MemoryJournal>,
-    /// After so many operations it was asked for each of the states, and told it.
+    /// Number of file operations at which each state was requested, and at which it was acknowledged.
     asked_at: Vec<usize>,
     told_at: Vec<usize>,
-    /// What the states answer.
+    /// Expected answers of the states.
     answers: BTreeMap<usize, Vec<QueryPage>>,
     dir: Dir,
 }
 
 impl Run {
-    /// Opens a journal a few times, appends to it and removes from it.
+    /// Opens a journal several times, appends to it and removes from it.
     fn new(seed: u64, synchronous: &str) -> Run {
         let (dir, mut rng) = (Dir::in_memory(), Rng::new(seed));
         let watch = Watch::new(&dir.0);
@@ -100,7 +100,7 @@ impl Run {
         Run { rng, ops, states, asked_at, told_at, answers: BTreeMap::new(), dir: Dir::in_memory() }
     }
 
-    /// Makes an image, and looks at it. Whether it holds more than was told, or what is wrong.
+    /// Builds an image and checks it. Returns whether it holds more than was acknowledged, or the fault.
     fn check(&mut self, is_honest: bool) -> Result<bool, String> {
         let crash = self.rng.below(self.ops.len() as u64 + 1) as usize;
         for entry in fs::read_dir(&self.dir.0).unwrap() {
@@ -112,7 +112,7 @@ impl Run {
         let last = |list: &[usize]| list.iter().rposition(|ops| *ops <= crash).expect("the first is 0");
         let (told, asked) = (last(&self.told_at), last(&self.asked_at));
         let mut journal = SqliteJournal::open(&self.dir.file()).map_err(|error| error.to_string())?;
-        // Whole appends and removals: the state that was told, or the one that was asked for since.
+        // Appends and removals are atomic: the acknowledged state, or one that was requested since.
         let states: Vec<usize> = (told..=asked).collect();
         let mut wrong = String::new();
         for state in states {
@@ -124,7 +124,7 @@ impl Run {
         Err(format!("after {told} were told of {asked}: {wrong}"))
     }
 
-    /// The journal answers as it did in that state.
+    /// Checks that the journal answers as it did in that state.
     fn check_state(&mut self, journal: &mut SqliteJournal, state: usize) -> Result<(), String> {
         let queries = [
             Query::Latest(None),
@@ -146,7 +146,7 @@ impl Run {
         Ok(())
     }
 
-    /// The file is whole, and ids go on behind the last one.
+    /// Checks that the file is intact, and that new ids continue behind the last one.
     fn check_goes_on(&mut self, journal: &mut SqliteJournal, state: usize) -> Result<(), String> {
         let integrity: String =
             journal.connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).map_err(|e| e.to_string())?;
@@ -169,7 +169,7 @@ impl Run {
     }
 }
 
-/// What a disk could hold after these operations, by name. One that is not honest forgets what it was told to sync.
+/// Builds the files that a disk could hold after these operations, by name. A dishonest disk ignores syncs.
 fn image(ops: &[Op], is_honest: bool, rng: &mut Rng) -> BTreeMap<String, Vec<u8>> {
     let mut files: BTreeMap<usize, (Vec<u8>, Vec<&Op>)> = BTreeMap::new();
     let (mut names, mut names_since) = (BTreeMap::new(), Vec::new());
@@ -187,7 +187,8 @@ fn image(ops: &[Op], is_honest: bool, rng: &mut Rng) -> BTreeMap<String, Vec<u8>
     }
     let kept = rng.below(names_since.len() as u64 + 1) as usize;
     names_since.into_iter().take(kept).for_each(|op| rename(&mut names, op));
-    // How much of what was not synced is there: often nothing or all, or it is no matter of chance what a part does.
+    // Share of the unsynchronized parts that are on the disk: often none or all. Otherwise each part is drawn at
+    // random.
     let share = [0.0, 0.1, 0.5, 0.9, 1.0][rng.below(5) as usize];
     let is_ordered = rng.chance(0.5);
     let mut content = |file| {
@@ -221,7 +222,7 @@ fn apply(content: &mut Vec<u8>, op: &Op) {
     }
 }
 
-/// The operation in parts that a disk does whole.
+/// Splits the operation into parts that a disk does atomically.
 fn sectors(op: &Op) -> Vec<Op> {
     let Op::Write { file, at, bytes } = op else { return vec![op.clone()] };
     let (mut parts, mut from) = (Vec::new(), 0);

@@ -1,5 +1,5 @@
-//! SQLite's access to files, with a log of what it changes. It does what the system's does; in a directory that is watched, it also
-//! notes each write, truncation, sync, creation and deletion.
+//! A SQLite VFS that logs file changes. It forwards to the system's VFS. In a watched directory it also records each
+//! write, truncation, sync, creation and deletion.
 
 use rusqlite::ffi;
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-/// What was done to the files of a directory.
+/// A file operation in a watched directory.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// A name stands for a file that was not there before.
+    /// A new file was created under a name.
     Create {
         name: String,
         file: usize,
@@ -27,15 +27,15 @@ pub enum Op {
         file: usize,
         length: usize,
     },
-    /// All of the file is on the disk.
+    /// The whole file is on the disk.
     Sync {
         file: usize,
     },
-    /// All names are.
+    /// All names are on the disk.
     SyncNames,
 }
 
-/// A directory that is watched as long as this lives.
+/// A directory that is watched until this is dropped.
 pub struct Watch(PathBuf);
 
 impl Watch {
@@ -45,14 +45,14 @@ impl Watch {
         Watch(dir.to_owned())
     }
 
-    /// How many operations there were.
+    /// Returns the number of operations so far.
     pub fn count(&self) -> usize {
         watched().logs[&self.0].ops.len()
     }
 }
 
 impl Watch {
-    /// Ends it, and gives what was done.
+    /// Stops watching, and returns the operations.
     pub fn end(self) -> Vec<Op> {
         watched().logs.remove(&self.0).expect("watched until now").ops
     }
@@ -69,7 +69,8 @@ struct Log {
 struct Open {
     dir: PathBuf,
     file: usize,
-    /// The first sync of it syncs the names too: so the system's access does with a log that it may have created.
+    /// True if the first sync of the file also syncs the names, as the system's VFS does for a log that it may have
+    /// created.
     syncs_names: bool,
     theirs: &'static ffi::sqlite3_io_methods,
 }
@@ -77,12 +78,12 @@ struct Open {
 #[derive(Default)]
 struct Watched {
     logs: BTreeMap<PathBuf, Log>,
-    /// By the address of SQLite's handle.
+    /// Open files by the address of SQLite's handle.
     open: BTreeMap<usize, Open>,
 }
 
 impl Watched {
-    /// Notes an operation on an open file, if its directory is still watched.
+    /// Records an operation on an open file, if its directory is still watched.
     fn note(&mut self, handle: *mut ffi::sqlite3_file, op: impl FnOnce(usize) -> Op) {
         let Some(open) = self.open.get_mut(&handle.addr()) else { return };
         let Some(log) = self.logs.get_mut(&open.dir) else { return };
@@ -101,7 +102,7 @@ fn watched() -> MutexGuard<'static, Watched> {
     WATCHED.lock().unwrap()
 }
 
-/// How the system opens and deletes.
+/// The system's functions to open and delete files.
 struct System {
     open: Option<OpenFn>,
     delete: Option<DeleteFn>,
@@ -118,13 +119,14 @@ type DeleteFn = unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *const c_char, c_int
 
 static SYSTEM: OnceLock<System> = OnceLock::new();
 
-/// Makes it the access of all files opened from now on.
+/// Registers this VFS for all files opened from now on.
 fn register() {
     SYSTEM.get_or_init(|| {
-        // SAFETY: SQLite initializes itself; its default access is there for ever, and may be copied, as its functions get the copy.
+        // SAFETY: SQLite initializes itself; its default VFS lives for ever, and may be copied, as its functions get
+        // the copy.
         let vfs = unsafe { *ffi::sqlite3_vfs_find(std::ptr::null()) };
         let ours = ffi::sqlite3_vfs { zName: c"watched".as_ptr(), xOpen: Some(open), xDelete: Some(delete), ..vfs };
-        // SAFETY: what is registered is leaked, so it stays where it is.
+        // SAFETY: the registered value is leaked, so its address stays valid.
         let code = unsafe { ffi::sqlite3_vfs_register(Box::leak(Box::new(ours)), 1) };
         assert_eq!(code, ffi::SQLITE_OK);
         System { open: vfs.xOpen, delete: vfs.xDelete }
@@ -135,12 +137,12 @@ fn system() -> &'static System {
     SYSTEM.wait()
 }
 
-/// The methods that the system gave an open file.
+/// Returns the methods that the system gave an open file.
 fn theirs(handle: *mut ffi::sqlite3_file) -> &'static ffi::sqlite3_io_methods {
     watched().open[&handle.addr()].theirs
 }
 
-/// The directory and the name of a path, if it has one and is watched.
+/// Returns the directory and the name of a path, if it has one and is watched.
 ///
 /// # Safety
 /// `path` is null or a text that ends with 0.
@@ -148,7 +150,7 @@ unsafe fn place(path: *const c_char) -> Option<(PathBuf, String)> {
     if path.is_null() {
         return None;
     }
-    // SAFETY: the caller says so.
+    // SAFETY: the caller guarantees it.
     let path = Path::new(unsafe { CStr::from_ptr(path) }.to_str().ok()?);
     let (dir, name) = (path.parent()?.to_owned(), path.file_name()?.to_str()?.to_owned());
     watched().logs.contains_key(&dir).then_some((dir, name))
@@ -161,7 +163,7 @@ unsafe extern "C" fn open(
     flags: c_int,
     out_flags: *mut c_int,
 ) -> c_int {
-    // SAFETY: SQLite's arguments go on as they came.
+    // SAFETY: SQLite's arguments are forwarded unchanged.
     let code = unsafe { (system().open.unwrap())(vfs, path, handle, flags, out_flags) };
     // SAFETY: SQLite's paths end with 0.
     let place = unsafe { place(path) };
@@ -180,7 +182,8 @@ unsafe extern "C" fn open(
         xClose: Some(close),
         ..*theirs
     });
-    // SAFETY: the handle is whole, and ours live for ever; those of the system that are among them get the handle that the system made.
+    // SAFETY: the handle is valid, and our methods live for ever; the system's methods among them get the handle that
+    // the system made.
     unsafe { (*handle).pMethods = ours };
     let mut watched = watched();
     let log = watched.logs.get_mut(&dir).expect("looked up above");
@@ -196,7 +199,7 @@ unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn delete(vfs: *mut ffi::sqlite3_vfs, path: *const c_char, syncs_names: c_int) -> c_int {
-    // SAFETY: SQLite's arguments go on as they came.
+    // SAFETY: SQLite's arguments are forwarded unchanged.
     let code = unsafe { (system().delete.unwrap())(vfs, path, syncs_names) };
     // SAFETY: SQLite's paths end with 0.
     if let Some((dir, name)) = unsafe { place(path) }
@@ -219,21 +222,21 @@ unsafe extern "C" fn write(
     length: c_int,
     at: ffi::sqlite3_int64,
 ) -> c_int {
-    // SAFETY: SQLite hands over so many bytes at this place.
+    // SAFETY: SQLite passes a pointer to `length` bytes.
     let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length as usize) }.to_vec();
     watched().note(handle, |file| Op::Write { file, at: at as usize, bytes });
-    // SAFETY: SQLite's arguments go on as they came.
+    // SAFETY: SQLite's arguments are forwarded unchanged.
     unsafe { theirs(handle).xWrite.unwrap()(handle, from, length, at) }
 }
 
 unsafe extern "C" fn truncate(handle: *mut ffi::sqlite3_file, length: ffi::sqlite3_int64) -> c_int {
     watched().note(handle, |file| Op::Truncate { file, length: length as usize });
-    // SAFETY: SQLite's arguments go on as they came.
+    // SAFETY: SQLite's arguments are forwarded unchanged.
     unsafe { theirs(handle).xTruncate.unwrap()(handle, length) }
 }
 
 unsafe extern "C" fn sync(handle: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
-    // SAFETY: SQLite's arguments go on as they came.
+    // SAFETY: SQLite's arguments are forwarded unchanged.
     let code = unsafe { theirs(handle).xSync.unwrap()(handle, flags) };
     watched().note(handle, |file| Op::Sync { file });
     code
@@ -242,6 +245,6 @@ unsafe extern "C" fn sync(handle: *mut ffi::sqlite3_file, flags: c_int) -> c_int
 unsafe extern "C" fn close(handle: *mut ffi::sqlite3_file) -> c_int {
     let theirs = theirs(handle);
     watched().open.remove(&handle.addr());
-    // SAFETY: SQLite's arguments go on as they came.
+    // SAFETY: SQLite's arguments are forwarded unchanged.
     unsafe { theirs.xClose.unwrap()(handle) }
 }

@@ -1,4 +1,4 @@
-//! What applications post, whatever fails meanwhile; what live consumers get of what was fetched; peers that share a store.
+//! Tests of posted events under failures, of fetched events for live consumers, and of peers that share a store.
 
 use super::*;
 use crate::event::refusal::EventRefusal;
@@ -12,14 +12,14 @@ impl World {
         self.store.post(&main_stream(), &"A".parse().unwrap(), &json(data));
     }
 
-    /// The data of all that stands in the stream.
+    /// Returns the data of all events in the stream.
     fn all(&mut self) -> Vec<String> {
         let room = PageBudget { events: usize::MAX, bytes: usize::MAX };
         let page = self.store.read(&main_stream(), StreamId::START, None, room).unwrap();
         page.events.iter().map(|event| event.data.as_str().to_owned()).collect()
     }
 
-    /// Another run of the peer, with what is stored.
+    /// Starts another run of the peer with the stored state.
     fn restart(&mut self) {
         let held = self.journal.iter().rev().find(|event| event.id.server == OWN).map(|event| event.id);
         self.stream_service =
@@ -94,8 +94,8 @@ fn a_stream_that_is_full_leaves_what_is_posted_where_it_is() {
     assert_eq!(world.journal.len(), 3);
 }
 
-/// Runs a history in which turns are not stored, though the store may have done it, requests are refused or lost, and the peer ends at any
-/// step. Gives how many events were posted.
+/// Runs a history with failures: turns whose commit fails or only seems to fail, refused or lost requests, and ends of
+/// the peer at any step. Returns the number of posted events.
 fn posts(seed: u64) -> usize {
     let mut rng = Rng::new(seed);
     let mut world = World::new(StreamLimits::default());
@@ -155,19 +155,19 @@ fn what_is_posted_is_never_lost_and_never_twice_and_keeps_its_order_whatever_fai
 fn who_is_live_is_told_of_what_the_bus_has_lost() {
     let mut world = World::new(StreamLimits::default());
     let other = ServerId(9);
-    // Registered long before anybody heard of the server.
+    // The event was registered long before its server was known here.
     let old = world.append(other, "main/A", None);
     world.stream_service.on_fetched(&[FetchedEvent { id: old, is_lost: false }]);
     world.now = at(5_000);
     world.ready(1, "LIVE", Some(&["A"]));
     assert_eq!(world.groups(), []);
-    // Registered just now, and fetched since nobody had announced it.
+    // The event was registered just now, and fetched because it was not announced.
     let new = world.append(other, "main/A", None);
     world.stream_service.on_fetched(&[FetchedEvent { id: new, is_lost: false }]);
     world.run();
     assert_eq!(world.groups(), [(ConnectionId(1), PushId(0), 0, vec![2])]);
     world.stream_service.on_answer(world.now.instant, ConnectionId(1), PushId(0), 0, true);
-    // Lost on the bus: a number is missing. What is lost of other types is no matter of this consumer.
+    // Events were lost on the bus: a number is missing. Losses of other types do not concern this consumer.
     let lost = [world.append(other, "main/A", None), world.append(other, "main/A", None)];
     world.stream_service.on_fetched(&lost.map(|id| FetchedEvent { id, is_lost: true }));
     world.append(other, "main/A", None);
@@ -180,7 +180,7 @@ fn who_is_live_is_told_of_what_the_bus_has_lost() {
     world.run();
     assert_eq!(world.groups(), [(ConnectionId(1), PushId(0), 3, vec![7])]);
     assert!(world.stream_service.fetched.is_empty());
-    // A reliable consumer gets all of it.
+    // A reliable consumer gets all events.
     world.register("C").unwrap();
     assert_eq!(world.poll(0, "C", None, None).len(), 7);
 }
@@ -208,12 +208,12 @@ fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
             second.on_found(&mut world.store, world.now.instant, stream, after, found);
         }
     };
-    // What the other one has registered is fed by it; this one has it in its journal, too.
+    // The other peer feeds the event; this one has it in its journal, too.
     world.append(other, "main/A", None);
     second.on_events_added(other);
     feed(&mut second, &mut world);
     world.run();
-    // Registered here, and fed by the other one before anybody here has looked: whoever added it is told the id all the same.
+    // This peer registers the event, and the other one feeds it before this one looks. The caller still gets the id.
     let what = Call::Add { kind: "A".parse().unwrap(), data: json("2") };
     world.stream_service.on_call(
         &mut world.store,
@@ -237,7 +237,7 @@ fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
         "{:?}",
         world.told
     );
-    // Nobody shares what this server has registered.
+    // No other peer serves the events of this server.
     let alone = ServerId(5);
     world.append(alone, "main/A", None);
     world.later(20);
@@ -252,7 +252,7 @@ fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
     assert_eq!(world.all().len(), 3);
 }
 
-/// A turn is taken back, and before the peer looks again another one has fed what it had: under another id.
+/// A turn is rolled back. Before the peer looks again, another one has fed the same event under another id.
 #[test]
 fn who_shares_a_store_tells_the_id_that_is_stored() {
     for is_registered in [false, true] {
@@ -281,7 +281,7 @@ fn who_shares_a_store_tells_the_id_that_is_stored() {
         let finds: Vec<StreamEffect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
         if is_registered {
             world.stream_service.on_registered(number, Ok(id));
-            // Something else fails.
+            // Another operation fails.
         } else {
             for find in finds {
                 let StreamEffect::Find { stream, after } = find else { panic!("{find:?}") };

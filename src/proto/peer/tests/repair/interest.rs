@@ -1,4 +1,4 @@
-//! What peers know of each other's subscriptions.
+//! Exchange of subscriptions between peers.
 
 use super::*;
 use crate::message::{SubId, SubscriptionFilter};
@@ -9,7 +9,7 @@ fn subject(text: &str) -> Subject {
     text.parse().unwrap()
 }
 
-/// What one host knows of another: pattern and count of each entry, and whether that is all.
+/// Returns the known subscriptions of another host: pattern and count of each entry, and whether they are complete.
 fn known(lan: &Lan, host: usize, other: usize) -> (Vec<(String, u32)>, bool) {
     let epoch = lan.hosts[other].peer.epoch();
     let rows = lan.hosts[host].peer.remote_rows();
@@ -69,7 +69,7 @@ fn receivers_of_what_is_published_again_and_again_are_counted_once_until_somethi
     lan.run(1, |_| false);
     assert_eq!(lan.hosts[0].peer.receivers(ClientId(1), &subject("a")), (4, true));
     assert_eq!(publish(&mut lan, "a"), (4, true));
-    // What is asked of another subject is no answer about this one.
+    // A count for another subject says nothing about this one.
     assert_eq!(lan.hosts[0].peer.receivers(ClientId(1), &subject("b")), (1, true));
     assert_eq!(publish(&mut lan, "a"), (4, true));
     assert_eq!(publish(&mut lan, "b"), (1, true));
@@ -91,7 +91,7 @@ fn lost_news_is_asked_for() {
     subscribe(&mut lan, 1, 1, "b", None);
     lan.run(1, news);
     assert_eq!(known(&lan, 0, 1).0, [("a".to_owned(), 1)]);
-    // The next word tells that there is more.
+    // The next announcement shows that there is more.
     let told = |lan: &Lan| known(lan, 0, 1) == (vec![("a".to_owned(), 1), ("b".to_owned(), 1)], true);
     lan.run(1100, news);
     assert!(told(&lan));
@@ -144,7 +144,7 @@ fn spent_budget_still_answers_requests_for_subscriptions() {
             settings.recovery.resend_rate_min = 1;
             settings.mutants = mutants;
         });
-        // Repair has taken everything.
+        // Repair has spent the whole budget.
         let (instant, peer) = (at(lan.millis).instant, &mut lan.hosts[1].peer);
         while peer.resends.spend(instant, 100) {}
         subscribe(&mut lan, 1, 1, "b", None);

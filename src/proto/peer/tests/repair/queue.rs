@@ -1,4 +1,4 @@
-//! Queue groups: who gets what, while members come and go.
+//! Queue groups: the recipients of messages, while members come and go.
 
 use super::*;
 use crate::message::{Headers, SubId, SubscriptionFilter};
@@ -11,7 +11,7 @@ fn wanted(pattern: &str, queue: Option<&str>) -> SubscriptionFilter {
 }
 
 impl Lan {
-    /// Peers that know of each other, of which nobody wants anything.
+    /// Creates peers that know each other, without subscriptions.
     fn of_queues(count: usize, change: impl Fn(&mut Settings)) -> Lan {
         let mut lan = Lan::new(count, change);
         for host in 1..count {
@@ -39,7 +39,7 @@ impl Lan {
         self.hosts[host].peer.handle(at(self.millis), Input::Tick);
     }
 
-    /// Who got what: host and client, and payload. Checks that no headers but `headers` were among it.
+    /// Returns the recipients, by host and client, and their payloads. Checks that there were no headers but `headers`.
     fn given(&mut self, headers: &str) -> Vec<((usize, u32), String)> {
         let given = std::mem::take(&mut self.given);
         let row = |(host, client, message): (usize, ClientId, Message)| {
@@ -99,7 +99,7 @@ fn who_does_not_want_its_own_messages_is_neither_their_receiver_nor_chosen_for_t
     given.sort();
     let expected = [(0, 8), (1, 6), (1, 7)].map(|who| vec![(who, "x".to_owned()); 50]).concat();
     assert_eq!(given, expected);
-    // What others publish it gets like anybody.
+    // The member gets messages of other publishers like any other.
     lan.send(1, "a.b", "", "other");
     lan.run(50, |_| false);
     assert!(lan.given("").contains(&((0, CLIENT.0), "other".to_owned())));
@@ -175,7 +175,7 @@ fn members_that_the_publisher_does_not_know_get_nothing_and_nothing_that_a_clien
     lan.send(0, "a", "Seqcast-Queue: 0000000000000002 q\r\nk: v\r\nseqcast-queue: x\r\n", "x");
     lan.run(2, is_news);
     assert_eq!(lan.given("k: v\r\n"), [((1, 2), "x".to_owned())]);
-    // Without headers it goes in a batch, and still to nobody else.
+    // Without headers the message goes in a batch, and still to no other member.
     (0..3).for_each(|number| lan.send(0, "a", "", &number.to_string()));
     lan.run(2, is_news);
     assert_eq!(lan.given("").into_iter().map(|(who, _)| who).collect::<Vec<_>>(), [(1, 2); 3]);
@@ -383,8 +383,8 @@ fn the_largest_message_goes_to_a_member_and_histories_give_it_unstamped() {
     }
 }
 
-/// Members come and go, or datagrams are lost, or both. Returns how many messages were given twice, and by how many those given to
-/// nobody differ from those counted.
+/// Lets members come and go, or loses datagrams, or both. Returns the number of messages delivered twice, and the
+/// difference between those delivered to nobody and those counted.
 fn churn(seed: u64, (changes, loss): (bool, bool), mutants: Mutants) -> (usize, usize) {
     let mut rng = Rng::new(seed);
     let mut lan = Lan::of_queues(4, |settings| settings.mutants = mutants);
@@ -409,7 +409,7 @@ fn churn(seed: u64, (changes, loss): (bool, bool), mutants: Mutants) -> (usize, 
             _ => {}
         }
         let host = rng.below(4) as usize;
-        // The publisher is told so if it knows of no member.
+        // The publisher knows if it has no member.
         if lan.hosts[host].peer.receivers(CLIENT, &"a".parse().unwrap()).0 != 0 {
             published.push(number.to_string());
         }

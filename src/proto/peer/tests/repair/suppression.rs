@@ -1,10 +1,10 @@
-//! What nobody wants is not sent, and nobody misses anything by that.
+//! Suppression: messages without subscribers are not sent, and no receiver misses anything because of that.
 
 use super::queue::is_news;
 use super::*;
 use crate::wire::Header;
 
-/// Hosts that spare messages, and have sent all for long enough.
+/// Returns suppressing hosts, after the time in which they must send everything.
 fn suppression(count: usize) -> Lan {
     let mut lan = Lan::new(count, |settings| settings.spares = true);
     lan.run(5_000, |_| false);
@@ -16,7 +16,7 @@ impl Lan {
         self.hosts[0].peer.sent().0.0
     }
 
-    /// Publishes at the first host; how many datagrams that took.
+    /// Publishes at the first host; returns the number of datagrams that it took.
     fn cost(&mut self, subject: &str) -> u64 {
         let before = self.high();
         self.publish(subject);
@@ -36,7 +36,7 @@ impl Lan {
     }
 }
 
-/// Whether a copy is from this host.
+/// Returns whether a copy is from this host.
 fn is_from(copy: &Copy, host: u64) -> bool {
     let Header { epoch, .. } = wire::decode(copy.bytes.clone()).unwrap().header;
     epoch.bits() == host + 1
@@ -77,7 +77,7 @@ fn a_subscription_is_confirmed_when_those_that_spare_know_it() {
     lan.run(2, |_| false);
     assert!(version <= lan.hosts[1].peer.confirmed());
     assert_eq!(lan.cost("x"), 1);
-    // Neither the news comes nor what others say of it: both are repeated.
+    // Neither the announcement nor the confirmations arrive: both are repeated.
     let version = lan.want(1, 2, "y", false);
     lan.run(30, |copy| is_news(copy) || is_from(copy, 0));
     assert!(lan.hosts[1].peer.confirmed() < version);
@@ -149,7 +149,7 @@ fn nothing_is_spared_while_something_may_be_wanted() {
     assert_eq!(lan.cost("x"), 1, "there is news");
     lan.run(3_000, |_| false);
     assert_eq!(lan.cost("x"), 0);
-    // Something comes of a peer that has not said a word.
+    // A peer that has sent no announcement is heard.
     let stranger = Host::new("C.test", 9, lan.millis).publish(lan.millis, "a");
     let address = SocketAddr::from(([127, 0, 0, 1], 9099));
     lan.hosts[0].hear(lan.millis, address, &stranger);
@@ -176,7 +176,7 @@ fn whoever_was_told_that_its_subscriptions_are_known_gets_what_it_wants_though_i
     lan.run(3_000, |_| false);
     assert_eq!((lan.cost("a"), lan.cost("x")), (1, 0));
     assert_eq!(lan.hosts[0].peer.receivers(CLIENT, &"a".parse().unwrap()), (1, true));
-    // Who says BYE wants nothing more.
+    // A peer that sends BYE wants nothing more.
     lan.hosts[1].peer.handle(at(lan.millis), Input::Stop);
     assert_eq!(lan.cost("a"), 1, "it may go on under a new epoch");
     lan.run(1_100, |_| false);
@@ -267,7 +267,7 @@ fn a_subscription_with_news_waits_for_those_that_spare_but_not_for_long() {
     lan.want(1, 1, "x", true);
     assert_eq!(known(&mut lan), 0);
     let began = lan.millis;
-    // Nothing that this host says arrives, and nothing that it is told.
+    // No datagram from this host arrives, and none to it.
     let mut host = lan.hosts.pop().unwrap();
     while host.drain().iter().all(|effect| !matches!(effect, Effect::PublisherKnown { publisher: None, .. })) {
         lan.millis += 1;
