@@ -16,7 +16,7 @@ mod tests;
 pub use item::{FetchedMessages, GoneMessages, StreamItem};
 pub use outcome::{ReceiveContext, RunLookup, StreamOutcome};
 
-use crate::message::{Count, Dseq, MissingDatagrams, Reason, Verdict};
+use crate::message::{Count, Dseq, Reason, Verdict};
 use crate::proto::continuity::{Continuity, SeqPosition, Skip, UnprovenLoss};
 use crate::proto::fragment::{AbandonedMessage, FragmentOutcome, Reassembly};
 use crate::proto::interest::MatchSet;
@@ -505,67 +505,6 @@ impl RecvStream {
         match owed.filter(|_| !item.is_absent()) {
             Some(matched) => Disposition::Deliver { repeated: repeated as usize, verdict, offset, matched },
             None => unwanted(ctx, item),
-        }
-    }
-
-    fn judge_unnumbered(
-        &mut self,
-        ctx: &mut ReceiveContext<'_>,
-        (dseq, arrival): (Dseq, Arrival),
-        item: &StreamItem,
-        matched: Arc<MatchSet>,
-        settled: bool,
-        out: &mut Vec<StreamOutcome>,
-    ) -> Disposition {
-        if !settled {
-            return Disposition::Waits;
-        }
-        let verdict = if self.kind == StreamKind::Ptp { Verdict::Direct } else { Verdict::Unnumbered };
-        let owed = matched.at(arrival.reached);
-        match item {
-            StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_)
-                if owed.is_none() && self.kind != StreamKind::Ptp => {}
-            StreamItem::AbandonedMessage(doomed) if !doomed.begun => {} // counted among the messages of its first datagram
-            StreamItem::AbandonedMessage(doomed) if self.kind == StreamKind::Ptp => {
-                ctx.losses.ibx_loss.add(1, ctx.now.wall);
-                out.push(StreamOutcome::Inbox {
-                    messages: 1,
-                    reason: doomed.reason(ctx.reason),
-                    missing: MissingDatagrams::default(),
-                });
-            }
-            StreamItem::AbandonedMessage(doomed) => {
-                // A missing datagram may still arrive; a message begun in this one is certain.
-                let range = SettledRange::of_content(doomed.first, ctx.now.instant, doomed.reason(ctx.reason));
-                out.push(StreamOutcome::Unverified { range, messages: Count::Exact(1) });
-            }
-            StreamItem::GoneMessages(gone) => {
-                let range = SettledRange::of_content(dseq, ctx.now.instant, gone.reason);
-                out.push(StreamOutcome::Unverified { range, messages: Count::Exact(gone.count) });
-            }
-            _ => {
-                return match owed {
-                    Some(matched) => Disposition::Deliver { repeated: 0, verdict, offset: None, matched },
-                    None => unwanted(ctx, item),
-                };
-            }
-        }
-        Disposition::Done
-    }
-
-    /// Returns the messages missing before the first received message of a subject, which need not be the first one
-    /// sent. They are owed if this peer wanted the subject before the publisher started and would remember earlier
-    /// messages.
-    fn missing_since_birth(&self, place: &SeqPosition, matched: &MatchSet, interrupted: bool) -> Option<Skip> {
-        match self.kind {
-            StreamKind::Bcast { birth: Some(birth) } if matched.oldest <= birth && !self.evicted && !interrupted => {
-                if place.stamp.is_some() {
-                    None
-                } else {
-                    place.missing_of_frame()
-                }
-            }
-            _ => None,
         }
     }
 

@@ -28,7 +28,7 @@ const PROOFS: &[Proof<'_>] = &[
     ("resend-rate", "src/proto/resend/tests.rs", "answers_without_live_data_keep_the_resend_rate"),
     ("pace", "tests/local.rs", "who_publishes_nothing_is_served_while_publishers_wait"),
     ("pace-floor", "src/proto/pace/tests.rs", "receiver_below_the_floor_is_left_behind"),
-    ("interest", "src/proto/peer/tests/repair/spare.rs", "unwanted_messages_are_sent_without_interest"),
+    ("interest", "src/proto/peer/tests/repair/suppression.rs", "unwanted_messages_are_sent_without_interest"),
     ("history-count", "src/proto/history/tests.rs", "events_are_kept_up_to_their_count"),
     ("history-subject-size", "src/proto/history/tests.rs", "subject_size_bounds_its_events"),
     ("history-time", "src/proto/history/tests.rs", "events_are_kept_for_the_history_time"),

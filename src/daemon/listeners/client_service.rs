@@ -670,8 +670,7 @@ impl Engine {
                 return;
             }
             if let Some(connection) = self.clients.listener(id) {
-                let from = connection.from;
-                let open = &mut self.listeners.open[connection.listener];
+                let (open, from) = (&mut self.listeners.open[connection.listener], connection.from);
                 open.counts.evicted += 1;
                 if open.counts.evicted.is_power_of_two() {
                     let (protocol, evicted) = (open.settings.protocol(), open.counts.evicted);

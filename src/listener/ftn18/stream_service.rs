@@ -7,12 +7,14 @@
 //! transactions, and sends answers only after the commit.
 
 mod effect;
+mod faults;
 mod feed;
 mod outbox;
 mod requests;
 mod search;
 
 pub use effect::{ConnectionId, Settings, StreamEffect, StreamNotice};
+use faults::{internal, refused};
 use outbox::Outbox;
 use search::{SearchRequester, StreamSearch};
 
@@ -26,9 +28,7 @@ use crate::event::stream::live_pusher::{self, LivePusher};
 use crate::event::stream::model::{LIST_EVENTS_MAX, PageBudget};
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType, UserName};
 use crate::event::stream::push::{self, Pusher, PusherAction};
-use crate::event::stream::store::{
-    ConsumerRow, MissedRange, PostedEvent, StreamSettings, StreamStore, StreamStoreError,
-};
+use crate::event::stream::store::{ConsumerRow, MissedRange, PostedEvent, StreamSettings, StreamStore};
 use crate::event::timestamp::Timestamp;
 use crate::subject::event_type::EventType;
 use crate::time::{ClockReading, Instant};
@@ -680,28 +680,6 @@ where
 
 fn is_wanted(want: Option<&BTreeSet<StreamType>>, kind: &StreamType) -> bool {
     want.is_none_or(|want| want.contains(kind))
-}
-
-fn internal(error: impl fmt::Display) -> CallFault {
-    CallFault::new(FaultName::InternalError, error.to_string())
-}
-
-fn refused<E: fmt::Display>(consumer: &Consumer, why: StreamStoreError<E>) -> CallFault {
-    match why {
-        StreamStoreError::NotRegistered => CallFault::new(
-            FaultName::NotRegistered,
-            format!("{consumer} is not registered: call registerConsumer first"),
-        ),
-        StreamStoreError::Lapsed(MissedRange { first, last, count }) => CallFault::new(
-            FaultName::NotRegistered,
-            format!(
-                "{consumer} has lapsed: {count} events, {first} to {last}, were not accepted in time and are gone; call \
-                 registerConsumer to go on behind them"
-            ),
-        ),
-        StreamStoreError::Full => CallFault::new(FaultName::InternalError, "no further event can be added"),
-        StreamStoreError::Store(error) => internal(error),
-    }
 }
 
 #[cfg(test)]
