@@ -4,6 +4,7 @@
 //! Each check is a function of text that returns complaints, and is tested on small texts of its own.
 
 mod comments;
+mod documents;
 mod keys;
 mod names;
 mod rules;
