@@ -567,8 +567,8 @@ too large    | 7
         assert!(shown(json!([listener])).ends_with(
             "
 listener | address        | tls | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
------+----------------+-----+----------+---------+----------+---------+--------+--------------+--------+------+--------
-nats | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |      7 |            4 |      5 |    6 |       8
+---------+----------------+-----+----------+---------+----------+---------+--------+--------------+--------+------+--------
+nats     | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |      7 |            4 |      5 |    6 |       8
 "
         ));
         assert!(!shown(json!([])).contains("listener"));
@@ -579,9 +579,9 @@ nats | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |      7 |
         let status = json!({ "show": "status", "status": { "listeners": [], "streams": streams } });
         assert!(text(&ShowReport::Status, &status).ends_with(
             "
-listener  | address        | tls      | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
-------+----------------+----------+----------+---------+----------+---------+--------+--------------+--------+------+--------
-ftn18 | 127.0.0.1:8181 | required |        0 |       1 |        2 |       0 |      - |            - |      - |    - |       1
+listener | address        | tls      | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
+---------+----------------+----------+----------+---------+----------+---------+--------+--------------+--------+------+--------
+ftn18    | 127.0.0.1:8181 | required |        0 |       1 |        2 |       0 |      - |            - |      - |    - |       1
 "
         ));
     }

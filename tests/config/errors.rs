@@ -322,9 +322,9 @@ param.yaml:5:29: client-subscriptions-max: subscriptions-max (1000000) is less t
     5 |   client-subscriptions-max: 10,000,000
       |                             ^^^^^^^^^^
       = raise subscriptions-max to 10000000, or lower client-subscriptions-max
-param.yaml:6:16: listener-memory: listener-memory (2 mb) is less than four times client-queue-size (64 mb): what one client of a listener may hold must fit
+param.yaml:6:20: listener-memory: listener-memory (2 mb) is less than four times client-queue-size (64 mb): what one client of a listener may hold must fit
     6 |   listener-memory: 2 mb
-      |                ^^^^
+      |                    ^^^^
       = raise listener-memory to 64 mb, or lower client-queue-size"#,
     },
     Case {
