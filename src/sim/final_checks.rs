@@ -5,7 +5,7 @@ use crate::proto::peer::Peer;
 use crate::proto::stats::LossRow;
 use crate::sim::oracle::{MessageState, ObservedSubscription, Oracle, PeerRun, Track};
 use crate::sim::scenario::{MILLIS, SECOND, is_heard};
-use crate::sim::truth::{EpochTrace, MessageTrace, NEVER};
+use crate::sim::truth::{DatagramTrace, EpochTrace, MessageTrace, NEVER};
 use crate::wire::Report;
 
 /// The outcome of an owed message at a subscription.
@@ -110,7 +110,10 @@ impl Oracle {
         // Datagrams of a silent publisher are awaited until it is heard or forgotten.
         let settled = states.pending == 0 && states.held == 0 || !(lives || track.bye_read);
         self.figures.pending += if lives { states.pending } else { 0 };
-        let knows_all = states.high.0 == high || !(lives || track.bye_read);
+        // A pacer may let a datagram leave just before the end of the run.
+        let is_due = |sent: &DatagramTrace| sent.at + self.silence_bound(&self.runs[run], truth) <= at;
+        let due = truth.bcast.datagrams.iter().rposition(is_due).map_or(0, |index| index as u64 + 1);
+        let knows_all = due <= states.high.0 || !(lives || track.bye_read);
         let (grace, repairs) = (self.runs[run].reorder_grace(), self.runs[run].repairs());
         // A datagram that came within the grace must have been taken. One that never came cannot have been.
         let (mut sure, mut most) = (0, 0);

@@ -170,7 +170,7 @@ fn last(batch: &[StampedEvent]) -> OrderStamp {
 }
 
 fn shown(outcome: OpOutcome) -> StoreSnapshot {
-    let OpOutcome::StoreSnapshot(shown) = outcome else { panic!("{outcome:?} of a look at everything") };
+    let OpOutcome::Shown(shown) = outcome else { panic!("{outcome:?} of a look at everything") };
     shown
 }
 

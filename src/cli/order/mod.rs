@@ -325,7 +325,7 @@ const OBJECTS: [Column; 4] = [
 fn show(options: &OrderShowOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let mut store = open(&options.store, false)?;
     let op = StoreOp::Show { objects: options.objects.clone(), queued_max: options.limit };
-    let OpOutcome::StoreSnapshot(shown) = store.apply(&op).map_err(failure)? else {
+    let OpOutcome::Shown(shown) = store.apply(&op).map_err(failure)? else {
         unreachable!("the outcome of looking is what there is")
     };
     if options.json {

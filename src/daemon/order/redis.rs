@@ -380,13 +380,13 @@ fn outcome(value: Value) -> Option<OpOutcome> {
         b"empty" => OpOutcome::Empty,
         b"none ended" => OpOutcome::NoneEnded { first_ms: parts.number()? },
         b"claimed" => OpOutcome::Claimed { token: parts.stamp()??, unfinished: parts.batch()? },
-        b"owned" => OpOutcome::OwnedObject,
+        b"owned" => OpOutcome::Owned,
         b"next" => OpOutcome::Next(parts.events()?),
         b"emptied" => OpOutcome::Emptied,
         b"advanced" => OpOutcome::Advanced { object: parts.object()??, token: parts.stamp()??, batch: parts.events()? },
         b"paused" => OpOutcome::Paused,
         b"done" => OpOutcome::Done,
-        b"shown" => OpOutcome::StoreSnapshot(shown(&mut parts)?),
+        b"shown" => OpOutcome::Shown(shown(&mut parts)?),
         _ => return None,
     })
 }

@@ -199,7 +199,7 @@ impl<'t> StepTransaction<'t> {
         let mark = match op {
             StoreOp::Look => return Ok(self.look()),
             StoreOp::Show { objects, queued_max } => {
-                return self.show(objects, *queued_max).map(OpOutcome::StoreSnapshot);
+                return self.show(objects, *queued_max).map(OpOutcome::Shown);
             }
             StoreOp::Begin { found, generation } => return self.begin_generation(*found, *generation),
             StoreOp::Push { mark, .. } => *mark,
@@ -323,7 +323,7 @@ impl<'t> StepTransaction<'t> {
         match act {
             WorkerOp::Take => Ok(self.take(by)?.map_or(OpOutcome::Empty, |object| OpOutcome::Taken { object })),
             WorkerOp::TakeOver => self.take_over(by),
-            WorkerOp::Claim { .. } if owner.is_some() && !is_owner => Ok(OpOutcome::OwnedObject),
+            WorkerOp::Claim { .. } if owner.is_some() && !is_owner => Ok(OpOutcome::Owned),
             WorkerOp::Claim { object } => self.claim(by, object),
             WorkerOp::Next { object, .. } => {
                 Ok(self.dequeue_batch(by, object)?.map_or(OpOutcome::Emptied, OpOutcome::Next))

@@ -296,7 +296,7 @@ impl MemoryStore {
         self.renew_lease(by);
         let is_others = self.owners.get(object).is_some_and(|owner| owner.worker != by.worker);
         if is_others && !self.mutants.is(OrderMutant::ClaimOwned) {
-            return OpOutcome::OwnedObject;
+            return OpOutcome::Owned;
         }
         let token = self.grant_ownership(by, object);
         let mut batch = std::mem::take(&mut self.renew_lease(by).batch);
@@ -442,7 +442,7 @@ impl Store for MemoryStore {
         let mark = match op {
             StoreOp::Look => return Ok(self.look()),
             StoreOp::Show { objects, queued_max } => {
-                return Ok(OpOutcome::StoreSnapshot(self.show(objects, *queued_max)));
+                return Ok(OpOutcome::Shown(self.show(objects, *queued_max)));
             }
             StoreOp::Begin { found, generation } => return Ok(self.begin(*found, *generation)),
             StoreOp::Push { mark, .. } => *mark,

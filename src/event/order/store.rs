@@ -94,7 +94,7 @@ pub enum StoreOp {
         /// The step.
         act: WorkerOp,
     },
-    /// Reads the contents of the state for people. Outcome: `StoreSnapshot`, whatever the generation of the state.
+    /// Reads the contents of the state for people. Outcome: `Shown`, whatever the generation of the state.
     Show {
         /// Objects to include in any case.
         objects: Vec<Object>,
@@ -126,7 +126,7 @@ pub enum WorkerOp {
     /// `NoneEnded`.
     TakeOver,
     /// Becomes owner of the object taken, if it has no owner or this worker is the owner already. Outcome: `Claimed` or
-    /// `OwnedObject`.
+    /// `Owned`.
     Claim {
         /// The object taken.
         object: Object,
@@ -241,7 +241,7 @@ pub enum OpOutcome {
     },
     /// Another worker is the object's owner. It will process all queued events, because it gives up the ownership only
     /// when the queue is empty.
-    OwnedObject,
+    Owned,
     /// The object's next events, at least one.
     Next(Vec<StampedEvent>),
     /// The worker has recorded its batch and holds and owns this object, with its next events.
@@ -260,7 +260,7 @@ pub enum OpOutcome {
     /// The step was done.
     Done,
     /// The contents of the state.
-    StoreSnapshot(StoreSnapshot),
+    Shown(StoreSnapshot),
 }
 
 /// Contents of the shared state, for people.

@@ -281,7 +281,7 @@ impl Worker {
                     false => self.send(now_ms, owned, unfinished),
                 }
             }
-            (WorkerState::Claiming { object }, OpOutcome::OwnedObject) => WorkerState::Dropping { object },
+            (WorkerState::Claiming { object }, OpOutcome::Owned) => WorkerState::Dropping { object },
             (WorkerState::Drawing(owned), OpOutcome::Next(batch)) => self.send(now_ms, owned, batch),
             (WorkerState::Drawing(owned), OpOutcome::Emptied) => WorkerState::Dropping { object: owned.object },
             (WorkerState::Recording { .. }, OpOutcome::Advanced { object, token, batch }) => {
