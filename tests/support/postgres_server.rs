@@ -88,9 +88,15 @@ impl PostgresServer {
         if done.status.success() { Ok(text(&done.stdout)) } else { Err(text(&done.stderr)) }
     }
 
-    /// Kills it at once, as a crash of its host would end it.
+    /// Kills it at once with the processes that serve its connections, as a crash of its host would end it. Those outlive their parent
+    /// for a moment otherwise.
     pub fn kill(&mut self) {
+        let children =
+            Command::new("pgrep").args(["-P", &self.child.id().to_string()]).output().expect("procps is installed");
         self.child.kill().expect("a process of our own");
+        for process in String::from_utf8_lossy(&children.stdout).split_whitespace() {
+            signal("KILL", process.parse().expect("a process number"));
+        }
         self.child.wait().expect("a process of our own");
     }
 
