@@ -96,6 +96,8 @@ struct PeerTable {
     fresh: Option<PendingTable>,
     /// Time since which the table is behind the announced version without progress.
     behind: Option<Instant>,
+    /// Time at which its entries last exceeded a limit, until there is room again.
+    overflowed: Option<Instant>,
     /// Earliest time of the next request to the peer.
     ask_at: Instant,
     interval: Duration,
@@ -120,6 +122,7 @@ impl PeerTable {
             places: BTreeSet::new(),
             fresh: None,
             behind: None,
+            overflowed: None,
             ask_at: Instant::ZERO,
             interval: ASK_INTERVAL,
         }
@@ -147,7 +150,7 @@ impl PeerTable {
         if self.is_known() || self.high.is_none() {
             (self.behind, self.interval) = (None, ASK_INTERVAL);
         } else if self.behind.is_none() || is_progress {
-            (self.behind, self.interval) = (Some(now), ASK_INTERVAL);
+            (self.behind, self.interval, self.overflowed) = (Some(now), ASK_INTERVAL, None);
             if is_progress {
                 self.ask_at = now + ASK_INTERVAL;
             }
@@ -224,7 +227,7 @@ impl RemoteInterest {
         let Some(table) = self.tables.get_mut(&epoch) else { return taken };
         match taken {
             RecordOutcome::Overflow => {
-                table.behind = Some(now);
+                (table.behind, table.overflowed) = (Some(now), Some(now));
                 (table.ask_at, table.interval) = (now + OVERFLOW_INTERVAL, OVERFLOW_INTERVAL);
             }
             _ => table.note_behind(now, taken == RecordOutcome::News),
@@ -269,17 +272,29 @@ impl RemoteInterest {
             record.entries.into_iter().for_each(|entry| self.put(epoch, entry));
         }
         self.switch_table(epoch);
-        // Entries of present peers take precedence.
-        while self.len_max < self.len + self.len_fresh
-            && let Some(lost) = self.lost.iter().copied().find(|lost| self.has_entries(*lost))
-        {
-            self.empty(lost);
+        if self.make_room(epoch) {
+            return taken;
         }
-        if self.len_max < self.len + self.len_fresh || self.is_share_exceeded(epoch) {
-            self.empty(epoch);
-            return RecordOutcome::Overflow;
+        self.empty(epoch);
+        RecordOutcome::Overflow
+    }
+
+    /// Makes room for the entries of a present peer and returns whether that succeeded. The entries of absent,
+    /// unreachable and replaced peers give way, among them those of its own address if the share of that is exceeded.
+    fn make_room(&mut self, epoch: Epoch) -> bool {
+        loop {
+            let is_room_exceeded = self.len_max < self.len + self.len_fresh;
+            if !is_room_exceeded && !self.is_share_exceeded(epoch) {
+                return true;
+            }
+            let source = self.tables.get(&epoch).and_then(|table| table.source);
+            let gives_way = |other: &Epoch| {
+                let table = self.tables.get(other).filter(|table| 0 < table.len());
+                *other != epoch && table.is_some_and(|table| is_room_exceeded || table.source == source)
+            };
+            let Some(other) = self.lost.iter().chain(&self.unreachable).copied().find(gives_way) else { return false };
+            self.empty(other);
         }
-        taken
     }
 
     /// Returns whether the peers at this peer's address exceed the share of one address.
@@ -293,8 +308,13 @@ impl RemoteInterest {
         share < at_source.map(PeerTable::len).sum()
     }
 
-    fn has_entries(&self, epoch: Epoch) -> bool {
-        self.tables.get(&epoch).is_some_and(|table| !table.places.is_empty() || table.fresh.is_some())
+    /// Allows a new request to peers whose entries exceeded a limit, because there is room again.
+    fn on_room(&mut self) {
+        for table in self.tables.values_mut() {
+            if let Some(overflowed) = table.overflowed.take() {
+                (table.ask_at, table.interval) = (overflowed + ASK_INTERVAL_MAX, ASK_INTERVAL_MAX);
+            }
+        }
     }
 
     /// Switches to the new table if it is as complete as the old one, and drops it if it is not needed.
@@ -347,9 +367,11 @@ impl RemoteInterest {
     pub fn end(&mut self, epoch: Epoch) {
         self.restore(epoch);
         self.unreachable.remove(&epoch);
-        if self.tables.contains_key(&epoch) {
-            self.empty(epoch);
-            self.tables.remove(&epoch);
+        let had_entries = self.tables.get(&epoch).is_some_and(|table| 0 < table.len());
+        self.empty(epoch);
+        self.tables.remove(&epoch);
+        if had_entries {
+            self.on_room();
         }
     }
 
