@@ -29,10 +29,12 @@ use std::time::Duration;
 /// people do not notice it.
 pub const PATIENCE: Duration = Duration::from_millis(200);
 
-/// A receiver that is left behind twice within this time counts again only after a rest.
+/// A receiver that is left behind again within this time of its return, or of the last time, counts again only after a
+/// rest.
 const REST_MEMORY: Duration = Duration::from_secs(10);
-/// Duration of that rest. A receiver thus holds up a publisher below the floor for at most a tenth of the time.
-const REST: Duration = Duration::from_millis(9 * 200);
+/// Duration of that rest, in multiples of the time for which it held up the publisher. A receiver thus holds up a
+/// publisher below the floor for at most a tenth of the time.
+const REST_MULTIPLE: u32 = 9;
 
 /// Time for which requested datagrams may hold up a publisher without progress; by then they were requested many times.
 const RESEND_PATIENCE: Duration = Duration::from_secs(1);
@@ -492,8 +494,11 @@ impl Pacer {
         if is_slow {
             receiver.left = Some(LaggingReceiver { since: now, has_reported: receiver.report.is_some() });
             receiver.times_left += 1;
-            if receiver.left_at.replace(now).is_some_and(|at| now.since(at) <= REST_MEMORY) {
-                receiver.rest_until = now + REST;
+            let last = receiver.left_at.replace(now).map(|at| at.max(receiver.rest_until));
+            if last.is_some_and(|last| now.since(last) <= REST_MEMORY) {
+                let is_window_small = self.wait.is_some_and(|wait| receiver.limit < wait.line);
+                let patience = if is_window_small { PATIENCE } else { RESEND_PATIENCE };
+                receiver.rest_until = now + patience * REST_MULTIPLE;
             }
         }
         is_slow
