@@ -4,14 +4,14 @@
 //! The uptime of an honest peer never falls while its numbers rise. So a lower number with a later uptime proves that
 //! one of two datagrams was forged. A late or replayed datagram has the earlier uptime too.
 
-use crate::time::Instant;
+use crate::time::{Instant, nanos};
 use std::time::Duration;
 
 /// Largest plausible jump of the number. A peer sends at least one and at most some thousands of control datagrams a
 /// second.
 const JUMP_MAX: u64 = 1 << 20;
-/// Maximum lead of the uptime over the receiver's clock since the datagram with the shortest transit, which may have
-/// waited to be read. One forged datagram makes the honest ones look old for that time at most.
+/// Maximum lead of an uptime over the reference. The datagram that set the reference may have waited to be read. One
+/// forged datagram makes the honest ones look old for that time at most.
 const AHEAD_MAX: Duration = Duration::from_secs(60);
 /// Divisor of the maximum clock drift between the two hosts: at most one part in this number.
 const DRIFT_PART: u32 = 1000;
@@ -22,8 +22,8 @@ pub struct NewestControl {
     number: u64,
     /// Uptime in milliseconds at which that datagram was sealed, as it claims.
     uptime_ms: u32,
-    /// Uptime and read time of the accepted datagram with the shortest transit.
-    quickest: (u32, Instant),
+    /// Reference: an uptime, and the time at which the peer had it at the latest.
+    reference: (u32, Instant),
     /// Number of a datagram that contradicts it. A second one that follows this is accepted.
     claim: Option<u64>,
     /// True if a second datagram has confirmed the first number.
@@ -40,15 +40,20 @@ impl NewestControl {
     pub fn accept(&mut self, now: Instant, number: u64, uptime_ms: u32) {
         let was_none = self.number == 0;
         (self.number, self.uptime_ms) = (number, uptime_ms);
-        let (uptime, elapsed) = self.since_quickest(now, uptime_ms);
-        if was_none || elapsed <= uptime + elapsed / DRIFT_PART {
-            self.quickest = (uptime_ms, now);
+        let (uptime, elapsed) = self.since_reference(now, uptime_ms);
+        if was_none {
+            self.reference = (uptime_ms, now);
+        } else if elapsed <= uptime + elapsed / DRIFT_PART {
+            // A datagram that was under way for less time sets the reference. A forged one seems to be such a datagram,
+            // so the reference advances by at most twice the time that has passed.
+            let uptime_max = u64::from(self.reference.0) + 2 * (nanos(elapsed) / 1_000_000);
+            self.reference = (uptime_ms.min(u32::try_from(uptime_max).unwrap_or(u32::MAX)), now);
         }
     }
 
-    /// Returns the uptime's lead over that of the quickest datagram, and the time that has passed since that was read.
-    fn since_quickest(self, now: Instant, uptime_ms: u32) -> (Duration, Duration) {
-        let (uptime_then, at) = self.quickest;
+    /// Returns the time by which the uptime is later than that of the reference, and the time since the reference.
+    fn since_reference(self, now: Instant, uptime_ms: u32) -> (Duration, Duration) {
+        let (uptime_then, at) = self.reference;
         (Duration::from_millis(u64::from(uptime_ms.saturating_sub(uptime_then))), now.since(at))
     }
 
@@ -65,7 +70,7 @@ impl NewestControl {
         if self.number == 0 {
             return true;
         }
-        let (uptime, elapsed) = self.since_quickest(now, uptime_ms);
+        let (uptime, elapsed) = self.since_reference(now, uptime_ms);
         let is_far = self.number.saturating_add(JUMP_MAX) < number
             || elapsed + elapsed / DRIFT_PART + AHEAD_MAX < uptime
             || !self.is_confirmed && number.saturating_add(JUMP_MAX) < self.number;
@@ -78,7 +83,7 @@ impl NewestControl {
         let agrees = |claim: u64| claim < number && number - claim <= JUMP_MAX;
         if self.claim.is_some_and(agrees) {
             (self.number, self.claim, self.is_confirmed) = (number - 1, None, true);
-            self.quickest = (uptime_ms, now);
+            self.reference = (uptime_ms, now);
             return true;
         }
         self.claim = Some(number);
@@ -138,6 +143,28 @@ mod tests {
         assert!(newest.admits(at(91_200), 11, 1_200));
         newest.accept(at(91_200), 11, 1_200);
         assert!(newest.admits(at(91_300), 12, 91_300) && newest.number() == 11);
+    }
+
+    /// Proves: W60
+    #[test]
+    fn forged_uptime_within_the_bound_is_no_reference_for_the_next() {
+        let mut newest = newest();
+        assert!(newest.admits(at(1_000), 11, 61_000));
+        newest.accept(at(1_000), 11, 61_000);
+        assert!(!newest.admits(at(1_000), 12, 121_000), "it is quarantined");
+        // The peer itself is heard again once its uptime is later.
+        assert!(newest.admits(at(61_100), 700, 61_100));
+        newest.accept(at(61_100), 700, 61_100);
+        assert_eq!(newest.number(), 700);
+    }
+
+    /// Proves: W60
+    #[test]
+    fn datagram_without_uptime_sets_no_reference() {
+        let mut newest = newest();
+        assert!(newest.admits(at(1_000), 11, 0));
+        newest.accept(at(1_000), 11, 0);
+        assert!(newest.admits(at(90_000), 12, 90_000), "an honest datagram leads by nothing");
     }
 
     /// Proves: W60
