@@ -371,7 +371,8 @@ fn fate(
     // A message whose datagrams all came in time must have been delivered. At the end of the run it may still wait
     // for what is missing before it: a replay can bring back a publisher that counted as crashed.
     let taken = receiver.taken_within(&truth.settings);
-    let hold = if sub.end == NEVER { receiver.grace() } else { 0 };
+    let has_come_back = track.ends.last().is_some_and(|end| end.upto != NEVER);
+    let hold = if sub.end == NEVER && has_come_back { receiver.grace() } else { 0 };
     let in_time = |dseq: u64| {
         let read = track.read(dseq);
         read != NEVER
