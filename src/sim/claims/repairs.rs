@@ -6,6 +6,7 @@ use crate::message::Reason;
 use crate::sim::oracle::PeerRun;
 use crate::sim::scenario::MILLIS;
 use crate::sim::truth::{MessageTrace, NEVER};
+use crate::time::nanos;
 use std::time::Duration;
 
 /// Maximum time between two requests for the same datagram (A1).
@@ -18,6 +19,8 @@ const COPIES: u64 = 8;
 const FORGETS: Duration = Duration::from_secs(60);
 /// Budget for answers, in bytes a second, with which a publisher can answer all requests in time.
 const RATE: u64 = 1 << 20;
+/// Number of peers that answer the first multicast of an unproven address on average (W159).
+const ANSWERING_PEERS: u64 = 8;
 
 impl StreamChecker<'_> {
     /// Checks O9. If a datagram is given up for its deadline long after all network faults have ended, the publisher
@@ -41,6 +44,13 @@ impl StreamChecker<'_> {
         publisher.tracks.get(own).and_then(Option::as_ref).map_or(NEVER, |track| track.proved)
     }
 
+    /// Returns the number of announcements that a receiver may leave unanswered before it proves its address: a few peers
+    /// answer the first one, and each later one is answered by twice as many (W159).
+    fn announcements_before_answer(&self) -> u64 {
+        let rounds = (self.oracle.runs.len() as u64).div_ceil(ANSWERING_PEERS);
+        u64::from(rounds.next_power_of_two().ilog2())
+    }
+
     /// Returns whether the publisher was asked for the datagram in vain, though it had no reason not to answer.
     fn can_be_repaired(&self, dseq: u64) -> bool {
         let (run, stream) = (&self.oracle.runs[self.run], &self.truth().streams[self.stream]);
@@ -53,7 +63,12 @@ impl StreamChecker<'_> {
         // If the address is not proven, the first request only starts the proof. A publisher that forgot a silent
         // receiver wants the address proven again.
         let may_forget = publisher.settings.forget < FORGETS;
-        let proven = if self.proved() <= self.oracle.healed && !may_forget { 0 } else { round };
+        let is_proven = self.proved() <= self.oracle.healed && !may_forget;
+        let proven = if is_proven {
+            0
+        } else {
+            round + self.announcements_before_answer() * nanos(publisher.settings.heartbeat)
+        };
         let due = known + run.reorder_grace() + BACKOFF_MAX + round + proven;
         let stood_still = |run: &PeerRun| 0 < run.paused(known, self.at);
         due < self.at
