@@ -11,7 +11,7 @@
 //! use std::time::Duration;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let bits = seqcast::daemon::clock::random_u64().to_be_bytes();
+//! # let bits = seqcast::clock::random_u64().to_be_bytes();
 //! // Without a configuration a peer stays on the loopback interface.
 //! let mut config = Config::default();
 //! # config.port = 30_000 + u16::from_be_bytes([bits[0], bits[1]]) % 2_000;
@@ -40,16 +40,19 @@
 //! | [`time`], [`rng`], [`subject`], [`seqno`], [`offset`], [`message`] | values; nothing that lives on |
 //! | [`wire`] | the bytes of datagrams and records |
 //! | [`proto`] | the protocol, as state machines without I/O |
+//! | [`clock`] | the only reader of the system's clocks and of its randomness |
 //! | [`event`] | what an event is, its order, its way over the bus, and who asked for it; without I/O |
 //! | [`listener`] | client protocols, without I/O |
+//! | [`storage`] | the event journal, the streams and the order of events in SQLite, PostgreSQL and Redis |
 //! | [`config`] | YAML to a checked configuration |
-//! | [`daemon`] | the loop around the core: sockets, clocks, clients, log |
+//! | [`daemon`] | the loop around the core: sockets, clients, services, log |
 //! | [`bus`] | the library |
 //! | [`sim`] | many cores on one simulated network, and an oracle |
 //! | [`cli`] | the command line |
 
 pub mod bus;
 pub mod cli;
+pub mod clock;
 pub mod config;
 pub mod daemon;
 pub mod event;
@@ -60,6 +63,7 @@ pub mod proto;
 pub mod rng;
 pub mod seqno;
 pub mod sim;
+pub mod storage;
 pub mod subject;
 pub mod time;
 pub mod wire;

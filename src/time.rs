@@ -1,7 +1,7 @@
 //! Points in time as plain values, independent of any clock.
 //!
-//! Every state machine takes [`ClockReading`] as its first argument. The shell (`daemon::clock`) or the simulator reads
-//! the clock.
+//! Every state machine takes [`ClockReading`] as its first argument. The shell, by [`clock`](crate::clock), or the
+//! simulator reads the clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};

@@ -4,13 +4,13 @@
 
 use crate::support::TempDir;
 use seqcast::daemon::clock::Clock;
-use seqcast::daemon::store::error::JournalOpenError;
-use seqcast::daemon::store::sqlite::SqliteJournal;
-use seqcast::daemon::store::writer::{AppendOp, JournalWriter};
 use seqcast::event::model::{EventId, Payload, Registration, ServerId};
 use seqcast::event::sequencer::EventSequencer;
 use seqcast::event::store::{Journal, Query, ServerQuery};
 use seqcast::rng::Rng;
+use seqcast::storage::journal::error::JournalOpenError;
+use seqcast::storage::journal::sqlite::SqliteJournal;
+use seqcast::storage::journal::writer::{AppendOp, JournalWriter};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -8,7 +8,7 @@ use crate::daemon::events::EventRequester;
 use crate::daemon::mailbox::{AnswerSender, EngineCommand, Mailbox, PushError};
 use crate::daemon::parts::{PartReceiver, part_channel};
 use crate::daemon::queue::SubscriptionQueue;
-use crate::daemon::stream::requests::StreamRequester;
+use crate::daemon::stream_service::requests::StreamRequester;
 use crate::listener::event::{EventRequest, PARTS_MAX};
 use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;

@@ -19,8 +19,8 @@ use crate::bus::{
 use crate::config::Config;
 use crate::daemon::clock::Clock;
 use crate::daemon::listeners::ListenerError;
-use crate::daemon::stream::http::HttpError;
-use crate::daemon::stream::peer_streams as streams;
+use crate::daemon::stream_service::http::HttpError;
+use crate::daemon::stream_service::peer_streams as streams;
 use crate::message::Message;
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;

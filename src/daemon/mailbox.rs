@@ -5,7 +5,7 @@
 use crate::daemon::events::{EventCompletion, EventRequestCost, EventRequester};
 use crate::daemon::parts::{PartReceiver, PartSender, part_channel};
 use crate::daemon::queue::SubscriptionQueue;
-use crate::daemon::stream::requests::{StreamRequester, StreamServiceEvent};
+use crate::daemon::stream_service::requests::{StreamRequester, StreamServiceEvent};
 use crate::event::refusal::EventRefusal;
 use crate::listener::event::EventRequest;
 use crate::listener::refusal::RefusalReason;

@@ -1,9 +1,8 @@
-//! The shell around the core: the only code that touches clocks, sockets and the disk.
+//! The shell around the core: the engine with its sockets and clients, and the services attached to it.
 
 pub(crate) mod advisories;
 pub mod batch;
 pub(crate) mod clients;
-pub mod clock;
 pub(crate) mod confirm;
 pub mod drop_rule;
 pub(crate) mod engine;
@@ -16,7 +15,6 @@ pub mod log;
 mod log_file;
 pub(crate) mod mailbox;
 pub mod multicast;
-pub mod order;
 pub(crate) mod outbox;
 pub(crate) mod parts;
 pub mod queue;
@@ -27,10 +25,10 @@ pub(crate) mod serve;
 pub mod show;
 pub(crate) mod shutdown;
 pub(crate) mod signals;
-mod sqlite_file;
 pub mod start;
-pub mod store;
-pub mod stream;
+pub mod stream_service;
 pub(crate) mod timer;
 pub(crate) mod transmit_queue;
 mod unserved_report;
+
+pub use crate::clock;

@@ -6,7 +6,7 @@ use crate::daemon::engine::{Engine, FlushWaiter};
 use crate::daemon::events::EventRequester;
 use crate::daemon::flow::ReadOutcome;
 use crate::daemon::receiver_waits::ReceiverWaiter;
-use crate::daemon::stream::requests::StreamRequester;
+use crate::daemon::stream_service::requests::StreamRequester;
 use crate::listener::frame::{ClientFrame, FRAME_BYTES_MAX, PeerFrame, VERSION, Welcome};
 use crate::listener::local::LocalFault;
 use crate::listener::publish_run::PublishRun;

@@ -19,7 +19,7 @@ use crate::daemon::self_test::{self, SelfTestError};
 use crate::daemon::serve::SCRATCH_BYTES;
 use crate::daemon::shutdown::Phase;
 use crate::daemon::signals::Signals;
-use crate::daemon::stream::peer_streams;
+use crate::daemon::stream_service::peer_streams;
 use crate::daemon::timer::Timer;
 use crate::daemon::transmit_queue::TransmitQueue;
 use crate::daemon::unserved_report::UnservedReport;

@@ -5,8 +5,6 @@ use super::{REDIS_PREFIX, apply};
 use crate::support::TempDir;
 use crate::support::redis_server::RedisServer;
 use bytes::Bytes;
-use seqcast::daemon::order::redis::RedisStore;
-use seqcast::daemon::order::sqlite::SqliteStore;
 use seqcast::event::order::memory::MemoryStore;
 use seqcast::event::order::name::{Object, WorkerName};
 use seqcast::event::order::stamp::{Generation, OrderStamp};
@@ -15,6 +13,8 @@ use seqcast::event::order::store::{
     WorkerContext, WorkerOp,
 };
 use seqcast::rng::Rng;
+use seqcast::storage::order::redis::RedisStore;
+use seqcast::storage::order::sqlite::SqliteStore;
 use std::collections::BTreeMap;
 
 /// Names that would break a store that does not keep them apart.

@@ -7,13 +7,13 @@ use crate::support::redis_server::{DURABLE, RedisServer};
 use crate::support::wait::wait_until;
 use bytes::Bytes;
 use rusqlite::Connection;
-use seqcast::daemon::order::error::{OrderError, OrderFault};
-use seqcast::daemon::order::front_end::{FrontEnd, Push, StateLoss};
-use seqcast::daemon::order::redis::RedisStore;
-use seqcast::daemon::order::sqlite::SqliteStore;
 use seqcast::event::order::name::Object;
 use seqcast::event::order::stamp::{Generation, OrderStamp};
 use seqcast::event::order::store::{OpOutcome, Store, StoreOp};
+use seqcast::storage::order::error::{OrderError, OrderFault};
+use seqcast::storage::order::front_end::{FrontEnd, Push, StateLoss};
+use seqcast::storage::order::redis::RedisStore;
+use seqcast::storage::order::sqlite::SqliteStore;
 use std::fs;
 use std::time::Duration;
 

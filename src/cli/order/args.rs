@@ -8,8 +8,8 @@ use clap::{Args, Subcommand};
 use crate::cli::args::BusOptions;
 use crate::cli::help;
 use crate::cli::value;
-use crate::daemon::order::redis::PREFIX;
 use crate::event::order::name::{Object, WorkerName};
+use crate::storage::order::redis::PREFIX;
 use crate::subject::event_type::EventType;
 
 /// `seqcast order`.

@@ -23,11 +23,6 @@ use super::table::{Column, TextTable};
 use super::{config, connect};
 use crate::bus::{Bus, EventError};
 use crate::daemon::clock::Clock;
-use crate::daemon::order::error::{OrderError, OrderFault};
-use crate::daemon::order::front_end::{FrontEnd, Push, StateLoss};
-use crate::daemon::order::redis::RedisStore;
-use crate::daemon::order::sqlite::SqliteStore;
-use crate::daemon::order::worker_run::{WorkerNotice, WorkerRun};
 use crate::event::model::{Payload, Registration};
 use crate::event::order::message::event_type;
 use crate::event::order::stamp::{Generation, OrderStamp};
@@ -35,6 +30,11 @@ use crate::event::order::store::{OpOutcome, Store, StoreOp, StoreSnapshot};
 use crate::event::order::worker::{OrderedEvent, Settings, WorkerAdvisory, WorkerEnd};
 use crate::event::refusal::EventRefusalKind;
 use crate::message::Message;
+use crate::storage::order::error::{OrderError, OrderFault};
+use crate::storage::order::front_end::{FrontEnd, Push, StateLoss};
+use crate::storage::order::redis::RedisStore;
+use crate::storage::order::sqlite::SqliteStore;
+use crate::storage::order::worker_run::{WorkerNotice, WorkerRun};
 
 /// File name of the shared state in the data directory.
 const STORE_FILE: &str = "order.db";

@@ -13,12 +13,12 @@ use crate::cli::exit::{CommandFailure, Exit};
 use crate::cli::output::{Output, note, pluralize};
 use crate::cli::pacer::Progress;
 use crate::daemon::clock::Clock;
-use crate::daemon::stream::archive::{ArchiveGap, ArchiveSource, ArchiveStore, open};
-use crate::daemon::stream::error::StreamStorageError as StoreError;
 use crate::event::stream::model::LIST_EVENTS_MAX;
 use crate::event::stream::name::{Consumer, StreamId, StreamName};
 use crate::event::stream::store::{ConsumerRow, MissedRange};
 use crate::event::timestamp::Timestamp;
+use crate::storage::streams::archive::{ArchiveGap, ArchiveSource, ArchiveStore, open};
+use crate::storage::streams::error::StreamStorageError as StoreError;
 use crate::time::Instant;
 
 /// Time to wait when nothing is new.

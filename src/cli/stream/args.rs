@@ -10,8 +10,8 @@ use crate::cli::args::BusOptions;
 use crate::cli::help;
 use crate::cli::value;
 use crate::config::StreamStoreLocation;
-use crate::daemon::stream::archive::ArchiveBackend;
 use crate::event::stream::name::{Component, Consumer, StreamId, StreamName, StreamType, UserName};
+use crate::storage::streams::archive::ArchiveBackend;
 
 /// `seqcast stream`.
 #[derive(Args, Clone, Debug)]

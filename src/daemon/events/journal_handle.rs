@@ -1,14 +1,14 @@
 //! Opens the journal: the directory, the server number, the file, its threads.
 
 use crate::daemon::clock::random_u64;
-use crate::daemon::store::error::{JournalOpenError, StoreError};
-use crate::daemon::store::reader::JournalReader;
-use crate::daemon::store::sqlite::SqliteJournal;
-use crate::daemon::store::writer::JournalWriter;
 use crate::event::model::{EventId, ServerId};
 use crate::event::sequencer::EventSequencer;
 use crate::event::store::Journal;
 use crate::event::store::retention::Retention;
+use crate::storage::journal::error::{JournalOpenError, StoreError};
+use crate::storage::journal::reader::JournalReader;
+use crate::storage::journal::sqlite::SqliteJournal;
+use crate::storage::journal::writer::JournalWriter;
 use std::fmt;
 use std::fs::DirBuilder;
 use std::io;

@@ -5,11 +5,8 @@ use super::{notify_streams, push};
 use crate::daemon::clock::Clock;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::daemon::queue::{Notice, PopError, QueueItem, QueueLimits, SubscriptionQueue};
-use crate::daemon::store::error::StoreError;
-use crate::daemon::store::reader::JournalReader;
-use crate::daemon::store::writer::{AppendOp, JournalWriter};
-use crate::daemon::stream::input_queue::InputSender;
-use crate::daemon::stream::service_thread::StreamInput;
+use crate::daemon::stream_service::input_queue::InputSender;
+use crate::daemon::stream_service::service_thread::StreamInput;
 use crate::event::follow::{
     Announcement, Follower, FollowerAction, INSTANCE_END, ReplicationPage, ReplicationRequest, ServerStatus, parts,
 };
@@ -24,6 +21,9 @@ use crate::listener::journal::{
 };
 use crate::message::{ClientId, Delivery, Epoch, Message, PeerName};
 use crate::proto::peer::inbox_of;
+use crate::storage::journal::error::StoreError;
+use crate::storage::journal::reader::JournalReader;
+use crate::storage::journal::writer::{AppendOp, JournalWriter};
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};

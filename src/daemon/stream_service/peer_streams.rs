@@ -1,0 +1,229 @@
+//! The streams of a peer: opened when the peer starts, and fed from its journal.
+
+use super::http::{self, HttpError, HttpServer};
+use super::input_queue::{InputLimits, InputReceiver, InputSender, inputs};
+use super::requests::{StreamRequests, StreamServiceEvent};
+use super::service_thread::{JournalAccess, StreamInput, StreamServiceHandle};
+use crate::config::{Config, StreamStoreLocation};
+use crate::daemon::clients::ClientTransport;
+use crate::daemon::engine::Engine;
+use crate::daemon::events::EventRequester;
+use crate::daemon::mailbox::{EngineCommand, Mailbox};
+use crate::daemon::start::Options;
+use crate::event::model::{EventId, Registration, ServerId};
+use crate::event::refusal::EventRefusal;
+use crate::event::store::{Query, QueryPage, ServerQuery};
+use crate::event::stream::name::{Consumer, StreamName};
+use crate::event::stream::store::MissedRange;
+use crate::listener::access::Access;
+use crate::listener::event::EventRequest;
+use crate::listener::ftn18::call::LIST_BYTES;
+use crate::listener::ftn18::stream_service;
+use crate::message::ClientId;
+use crate::storage::journal::error::StoreError;
+use crate::storage::journal::reader::JournalReader;
+use crate::storage::streams::error::StreamStorageError;
+use crate::storage::streams::postgres::PostgresStreams;
+use crate::storage::streams::sqlite::SqliteStreams;
+use crate::storage::streams::store::BatchStore;
+use crate::time::ClockReading;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// File name of the streams in the data directory.
+const STREAMS_FILE: &str = "streams.db";
+/// Client as which the journal is queried. It is no real client, so that no query is cancelled with one.
+const QUERY_CLIENT: ClientId = ClientId(u32::MAX);
+/// Maximum time for which the stream service waits for room in the mailbox.
+const MAILBOX_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Reason why a peer has no streams.
+#[derive(Debug)]
+pub enum StreamsOpenError {
+    /// The streams cannot be stored.
+    Store(StreamStorageError),
+    /// Clients cannot connect to the streams.
+    Http(HttpError),
+}
+
+impl fmt::Display for StreamsOpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StreamsOpenError::Store(error) => error.fmt(f),
+            StreamsOpenError::Http(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StreamsOpenError {}
+
+/// The journal that streams are fed from.
+pub(crate) struct JournalSource {
+    /// The server whose events are registered here.
+    pub(crate) server: ServerId,
+    /// For each server, the last event in the journal.
+    pub(crate) held: Vec<EventId>,
+    pub(crate) reader: Arc<JournalReader>,
+    /// The client as which events are registered.
+    pub(crate) client: ClientId,
+    pub(crate) mailbox: Arc<Mailbox>,
+}
+
+/// The streams. The HTTP server is dropped before the stream service, so that no client calls it any more.
+#[derive(Debug)]
+pub(crate) struct PeerStreams {
+    http: HttpServer,
+    /// Number of accounts that may connect.
+    accounts: usize,
+    /// TLS mode for the status: whether clients must or may encrypt.
+    tls: Option<&'static str>,
+    pub(crate) stream_requests: StreamRequests,
+    _streams: StreamServiceHandle,
+}
+
+impl PeerStreams {
+    /// Opens the configured streams. Reports of journal growth also arrive through `channel`.
+    fn open(
+        config: &Config,
+        address: SocketAddr,
+        journal: JournalSource,
+        channel: (InputSender, InputReceiver),
+    ) -> Result<PeerStreams, StreamsOpenError> {
+        let store = open(config).map_err(StreamsOpenError::Store)?;
+        let settings = stream_service::Settings {
+            streams: config.streams.clone(),
+            is_shared: store.is_shared(),
+            groups_max: config.stream_groups,
+            delay: config.stream_delay,
+        };
+        let inputs = channel.0.clone();
+        let JournalSource { server, held, reader, client, mailbox } = journal;
+        let events = PeerJournal { reader, client, mailbox, inputs: inputs.clone(), is_mailbox_full: false };
+        let streams = StreamServiceHandle::start(store, settings, (server, &held), Box::new(events), channel);
+        let streams = streams.map_err(StreamsOpenError::Store)?;
+        let is_trusted = config.ftn18_trusted || address.ip().is_loopback();
+        let settings = http::Settings {
+            address,
+            access: Arc::new(Access { accounts: config.accounts.clone(), headers: false }),
+            streams: config.streams.iter().map(|stream| stream.name.clone()).collect(),
+            clients_max: config.listener_client_max,
+            // Several polls can be answered, whatever limit is configured.
+            bytes_max: config.listener_memory.max(4 * LIST_BYTES),
+            is_trusted,
+            tls: config.ftn18_tls.clone(),
+        };
+        let http = HttpServer::start(settings, inputs.clone()).map_err(StreamsOpenError::Http)?;
+        tracing::info!(address = %http.address(), accounts = config.accounts.len(), trusted = is_trusted, "ftn18 listener open");
+        let is_open = config.accounts.is_empty() && !address.ip().is_loopback();
+        if config.ftn18_open && is_open {
+            tracing::warn!(address = %http.address(), "anyone who reaches the ftn18 listener can use it");
+        }
+        let tls = config.ftn18_tls.as_ref().map(|tls| if tls.is_optional { "optional" } else { "required" });
+        let accounts = config.accounts.len();
+        Ok(PeerStreams { http, accounts, tls, stream_requests: StreamRequests::new(inputs), _streams: streams })
+    }
+
+    /// Returns the part of `show status`.
+    pub(crate) fn status(&self) -> Value {
+        let counts = self.http.counts();
+        let (bytes, evicted) = self.http.held();
+        json!({
+            "listener": "ftn18",
+            "tls": self.tls,
+            "accounts": self.accounts,
+            "address": self.http.address().to_string(),
+            "clients": counts.clients.load(Ordering::Relaxed),
+            "accepted": counts.accepted.load(Ordering::Relaxed),
+            "malformed": counts.malformed.load(Ordering::Relaxed),
+            "busy": counts.busy.load(Ordering::Relaxed),
+            "refused": counts.refused.load(Ordering::Relaxed),
+            "ended": counts.ended(),
+            "requests": counts.requests.load(Ordering::Relaxed),
+            "bytes": bytes,
+            "evicted": evicted,
+            "websockets": counts.websockets.load(Ordering::Relaxed),
+        })
+    }
+}
+
+fn open(config: &Config) -> Result<Box<dyn BatchStore>, StreamStorageError> {
+    Ok(match &config.stream_store {
+        StreamStoreLocation::Auto => Box::new(SqliteStreams::open(&config.data_dir.join(STREAMS_FILE))?),
+        StreamStoreLocation::File(path) => Box::new(SqliteStreams::open(path)?),
+        StreamStoreLocation::Postgres(url) => Box::new(PostgresStreams::open(url)?),
+    })
+}
+
+impl Engine {
+    /// Opens the streams if clients can connect to them. The journal must be open, and not yet shared with other
+    /// peers.
+    pub(crate) fn open_streams(
+        &mut self,
+        now: ClockReading,
+        config: &Config,
+        options: &Options,
+    ) -> Result<(), StreamsOpenError> {
+        let (true, Some(address)) = (options.serve, config.ftn18) else { return Ok(()) };
+        let client = self.clients.add(now, "streams".into(), ClientTransport::Embedded(BTreeMap::new()));
+        let Some(journal) = self.events.for_streams(client, &self.mailbox) else { return Ok(()) };
+        let channel = inputs(InputLimits::USUAL);
+        let stream_inputs = channel.0.clone();
+        let streams = PeerStreams::open(config, address, journal, channel)?;
+        self.events.serve_streams(streams, stream_inputs);
+        Ok(())
+    }
+}
+
+/// The journal of the peer, as the stream service sees it.
+struct PeerJournal {
+    reader: Arc<JournalReader>,
+    client: ClientId,
+    mailbox: Arc<Mailbox>,
+    inputs: InputSender,
+    /// True if the mailbox had no room at the last registration.
+    is_mailbox_full: bool,
+}
+
+impl JournalAccess for PeerJournal {
+    fn register(&mut self, number: u64, registrations: Vec<Registration>) {
+        let asker = EventRequester::Streams { client: self.client, number, inputs: self.inputs.clone() };
+        let request = EventRequest::Register(registrations);
+        // Only the first of many registrations waits: a stopping peer takes none.
+        let patience = if self.is_mailbox_full { Duration::ZERO } else { MAILBOX_PATIENCE };
+        self.is_mailbox_full = self.mailbox.push(EngineCommand::AskEvents { asker, request }, patience).is_err();
+        if self.is_mailbox_full {
+            drop(self.inputs.push(StreamInput::Registered { number, registered: Err(EventRefusal::busy()) }));
+        }
+    }
+
+    fn report_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: MissedRange) {
+        let lapsed = StreamServiceEvent::Lapsed { stream, consumer, missed };
+        // If the engine has ended, nobody receives it.
+        drop(self.mailbox.push(EngineCommand::StreamServiceEvent(Box::new(lapsed)), Duration::ZERO));
+    }
+
+    fn find(&mut self, stream: usize, after: EventId) {
+        let query = Query::Server(ServerQuery { server: after.server, after: Some(after), limit: None });
+        let inputs = self.inputs.clone();
+        let callback = move |found: Result<QueryPage, StoreError>| {
+            let found = match found {
+                Ok(found) => Some(found),
+                Err(StoreError::NoServer(..)) => Some(QueryPage::default()),
+                Err(error) => {
+                    tracing::warn!(%error, "the journal could not be read for the streams");
+                    None
+                }
+            };
+            // If the thread has ended, it waits for nothing.
+            drop(inputs.push(StreamInput::Found { stream, after, found }));
+        };
+        if !self.reader.request(QUERY_CLIENT, query, Box::new(callback)) {
+            drop(self.inputs.push(StreamInput::Found { stream, after, found: None }));
+        }
+    }
+}

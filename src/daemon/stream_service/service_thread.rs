@@ -1,0 +1,379 @@
+//! The thread that serves streams. Inputs that arrive meanwhile are processed together, stored together, and then
+//! answered.
+
+use super::input_queue::{InputReceiver, InputSender};
+use crate::clock::Clock;
+use crate::event::follow::FetchedEvent;
+use crate::event::model::{EventId, Registration, ServerId};
+use crate::event::refusal::EventRefusal;
+use crate::event::store::QueryPage;
+use crate::event::stream::model::StreamEvent;
+use crate::event::stream::name::{Consumer, StreamName, UserName};
+use crate::event::stream::store::MissedRange;
+use crate::listener::ftn18::call::{Call, Version};
+use crate::listener::ftn18::fault::{CallFault, FaultName};
+use crate::listener::ftn18::session::{CallId, CallResult, PushId};
+use crate::listener::ftn18::stream_service::{ConnectionId, Settings, StreamEffect, StreamNotice, StreamService};
+use crate::listener::stream::{StreamAnswer, StreamRefusal, StreamRefusalKind, StreamRequest};
+use crate::storage::streams::error::{StreamFault, StreamStorageError};
+use crate::storage::streams::store::BatchStore;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Maximum number of inputs per turn.
+const INPUTS_PER_TURN: usize = 4096;
+/// Pause before a failed read is retried.
+const RETRY_TIME: Duration = Duration::from_secs(1);
+
+/// An input to the stream service.
+pub enum StreamInput {
+    /// A client has connected; the callback takes its messages.
+    Opened(ConnectionId, ClientCallback),
+    /// A client calls.
+    Called {
+        /// The client.
+        conn: ConnectionId,
+        /// Its number for the call.
+        call: CallId,
+        /// Index of the stream in the settings.
+        stream: usize,
+        /// The user of the client.
+        user: UserName,
+        /// The call.
+        what: Call,
+    },
+    /// A client has answered a group.
+    Answered {
+        /// The client.
+        conn: ConnectionId,
+        /// Its consumer.
+        push: PushId,
+        /// Number of the group.
+        seq: u32,
+        /// True if the client accepts the group.
+        is_accepted: bool,
+    },
+    /// A client is gone.
+    Closed(ConnectionId),
+    /// A program sends a request; the callback takes the answer.
+    Requested(StreamRequest, AnswerCallback),
+    /// The outcome of a registration.
+    Registered {
+        /// Number of the registration.
+        number: u64,
+        /// Id of the event, or the refusal.
+        registered: Result<EventId, EventRefusal>,
+    },
+    /// These events were fetched, because they did not arrive on the bus when they were registered. They are stored
+    /// next.
+    FetchedEvent(Vec<FetchedEvent>),
+    /// The journal holds more events of this server.
+    JournalGrown(ServerId),
+    /// The result of a journal query.
+    Found {
+        /// Index of the stream.
+        stream: usize,
+        /// The event behind which the query began.
+        after: EventId,
+        /// `None` if the journal could not be read.
+        found: Option<QueryPage>,
+    },
+    /// The thread stops.
+    Stop,
+}
+
+/// A message to a client.
+#[derive(Clone, Debug)]
+pub enum ClientMessage {
+    /// The result of a call.
+    CallResult(CallId, Result<CallResult, CallFault>),
+    /// A group is pushed.
+    Group {
+        /// The consumer.
+        push: PushId,
+        /// Version of the consumer's interface.
+        version: Version,
+        /// Number of the group.
+        seq: u32,
+        /// The events.
+        events: Arc<Vec<StreamEvent>>,
+    },
+    /// The push to a consumer ends.
+    PushEnd {
+        /// The consumer.
+        push: PushId,
+        /// True if the connection is to be closed.
+        is_closed: bool,
+    },
+}
+
+/// Callback that takes the messages to a client. It must not block.
+pub type ClientCallback = Box<dyn Fn(ClientMessage) + Send>;
+
+/// Callback that takes the answer to a request. It must not block.
+pub type AnswerCallback = Box<dyn FnOnce(Result<StreamAnswer, StreamRefusal>) + Send>;
+
+/// The journal of the peer, as the stream service sees it. Results arrive as inputs.
+pub trait JournalAccess: Send {
+    /// Registers events as a session: [`StreamInput::Registered`] follows.
+    fn register(&mut self, number: u64, registrations: Vec<Registration>);
+
+    /// Finds the events of a server behind `after`: [`StreamInput::Found`] follows.
+    fn find(&mut self, stream: usize, after: EventId);
+
+    /// Notifies programs that a consumer has lapsed.
+    fn report_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: MissedRange);
+}
+
+/// Handle of the thread. Dropping it stops the thread after all earlier inputs.
+#[derive(Debug)]
+pub struct StreamServiceHandle {
+    inputs: InputSender,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for StreamInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StreamInput::Opened(conn, _) => f.debug_tuple("Opened").field(conn).finish_non_exhaustive(),
+            StreamInput::Called { conn, call, stream, user, what } => {
+                f.debug_tuple("Called").field(conn).field(call).field(stream).field(user).field(what).finish()
+            }
+            StreamInput::Answered { conn, push, seq, is_accepted } => {
+                f.debug_tuple("Answered").field(conn).field(push).field(seq).field(is_accepted).finish()
+            }
+            StreamInput::Closed(conn) => f.debug_tuple("Closed").field(conn).finish(),
+            StreamInput::Requested(request, _) => f.debug_tuple("Asked").field(request).finish_non_exhaustive(),
+            StreamInput::Registered { number, registered } => {
+                f.debug_tuple("Registered").field(number).field(registered).finish()
+            }
+            StreamInput::FetchedEvent(events) => f.debug_tuple("Fetched").field(&events.len()).finish(),
+            StreamInput::JournalGrown(server) => f.debug_tuple("News").field(server).finish(),
+            StreamInput::Found { stream, after, .. } => {
+                f.debug_tuple("Found").field(stream).field(after).finish_non_exhaustive()
+            }
+            StreamInput::Stop => f.write_str("Stop"),
+        }
+    }
+}
+
+impl StreamServiceHandle {
+    /// Serves these streams of the server. The journal holds events up to `held`.
+    ///
+    /// # Errors
+    /// The store cannot be read, or the system cannot create the thread.
+    pub fn start(
+        mut store: Box<dyn BatchStore>,
+        settings: Settings,
+        (server, held): (ServerId, &[EventId]),
+        events: Box<dyn JournalAccess>,
+        (sender, receiver): (InputSender, InputReceiver),
+    ) -> Result<StreamServiceHandle, StreamStorageError> {
+        let stream_service = StreamService::new(&mut *store, settings, server, held)?;
+        let at = store.place();
+        let serving = StreamServiceLoop {
+            stream_service,
+            store,
+            events,
+            inputs: receiver,
+            clients: BTreeMap::new(),
+            pending_answers: BTreeMap::new(),
+            next_number: 0,
+        };
+        let failed = |error: io::Error| StreamStorageError { at, fault: StreamFault::Other(error.to_string()) };
+        let thread = thread::Builder::new().name("streams".into()).spawn(move || serving.run()).map_err(failed)?;
+        Ok(StreamServiceHandle { inputs: sender, thread: Some(thread) })
+    }
+}
+
+impl Drop for StreamServiceHandle {
+    fn drop(&mut self) {
+        // A thread that panicked has already reported the fault.
+        drop(self.inputs.push(StreamInput::Stop));
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+struct StreamServiceLoop {
+    stream_service: StreamService,
+    store: Box<dyn BatchStore>,
+    events: Box<dyn JournalAccess>,
+    inputs: InputReceiver,
+    clients: BTreeMap<ConnectionId, ClientCallback>,
+    /// Callbacks of requests without an answer yet, by number.
+    pending_answers: BTreeMap<u64, AnswerCallback>,
+    /// Number of the next one.
+    next_number: u64,
+}
+
+impl StreamServiceLoop {
+    fn run(mut self) {
+        loop {
+            let wait = self.stream_service.deadline().since(Clock::now().instant);
+            let mut next = self.inputs.pop_wait(wait);
+            self.store.begin();
+            let mut goes_on = true;
+            let mut taken = 0;
+            while let Some(input) = next {
+                goes_on &= self.take(input);
+                taken += 1;
+                next = if taken < INPUTS_PER_TURN { self.inputs.pop() } else { None };
+            }
+            self.stream_service.run(&mut *self.store, Clock::now());
+            if let Err(error) = self.store.commit() {
+                tracing::warn!(%error, "streams could not be stored");
+                goes_on &= self.roll_back(error);
+            }
+            self.flush_effects();
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// Returns to the stored state, once it can be read again. Until then calls are answered with the fault, and
+    /// events wait in the journal. Returns false if the thread must stop.
+    fn roll_back(&mut self, error: StreamStorageError) -> bool {
+        let mut why = error.to_string();
+        let mut is_away = false;
+        while let Err(again) = self.stream_service.roll_back(&mut *self.store, &why) {
+            why = again.to_string();
+            if !is_away {
+                is_away = true;
+                tracing::error!(error = %again, "streams cannot be read; this is tried again until they can");
+            }
+            self.flush_failed_effects(&why);
+            let until = Clock::now().instant + RETRY_TIME;
+            loop {
+                let Some(input) = self.inputs.pop_wait(until.since(Clock::now().instant)) else { break };
+                if !self.refuse(input, &why) {
+                    return false;
+                }
+            }
+        }
+        if is_away {
+            tracing::info!("streams can be read again");
+        }
+        true
+    }
+
+    /// Handles an input without the store. Returns false if the thread must stop.
+    fn refuse(&mut self, input: StreamInput, why: &str) -> bool {
+        match input {
+            StreamInput::Called { conn, call, .. } => {
+                if let Some(client) = self.clients.get(&conn) {
+                    client(ClientMessage::CallResult(call, Err(CallFault::new(FaultName::InternalError, why))));
+                }
+                true
+            }
+            StreamInput::Requested(_, answered) => {
+                answered(Err(StreamRefusal::new(StreamRefusalKind::Unavailable, why)));
+                true
+            }
+            // A later query finds the events again.
+            StreamInput::Found { stream, after, .. } => self.take(StreamInput::Found { stream, after, found: None }),
+            StreamInput::Opened(..)
+            | StreamInput::Answered { .. }
+            | StreamInput::Closed(_)
+            | StreamInput::Registered { .. }
+            | StreamInput::FetchedEvent(_)
+            | StreamInput::JournalGrown(_)
+            | StreamInput::Stop => self.take(input),
+        }
+    }
+
+    /// Flushes the pending effects; those that depend on the failed store become errors.
+    fn flush_failed_effects(&mut self, why: &str) {
+        self.flush_effects_with(|effect| match effect {
+            StreamEffect::CallResult { conn, call, done: Ok(_) } => {
+                Some(StreamEffect::CallResult { conn, call, done: Err(CallFault::new(FaultName::InternalError, why)) })
+            }
+            StreamEffect::Answered { number, answer: Ok(_) } => {
+                let refusal = StreamRefusal::new(StreamRefusalKind::Unavailable, why);
+                Some(StreamEffect::Answered { number, answer: Err(refusal) })
+            }
+            // A consumer that is pushed to registers again.
+            StreamEffect::Group { .. } => None,
+            effect => Some(effect),
+        });
+    }
+
+    /// Handles an input. Returns false if the thread must stop.
+    fn take(&mut self, input: StreamInput) -> bool {
+        let now = Clock::now();
+        match input {
+            StreamInput::Opened(conn, told) => drop(self.clients.insert(conn, told)),
+            StreamInput::Called { conn, call, stream, user, what } => {
+                self.stream_service.on_call(&mut *self.store, now, (conn, call), stream, user, what);
+            }
+            StreamInput::Answered { conn, push, seq, is_accepted } => {
+                self.stream_service.on_answer(now.instant, conn, push, seq, is_accepted);
+            }
+            StreamInput::Closed(conn) => {
+                self.stream_service.on_close(conn);
+                self.clients.remove(&conn);
+            }
+            StreamInput::Requested(request, answered) => {
+                let number = self.next_number;
+                self.next_number += 1;
+                self.pending_answers.insert(number, answered);
+                self.stream_service.on_request(&mut *self.store, now, number, request);
+            }
+            StreamInput::Registered { number, registered } => self.stream_service.on_registered(number, registered),
+            StreamInput::FetchedEvent(events) => self.stream_service.on_fetched(&events),
+            StreamInput::JournalGrown(server) => self.stream_service.on_events_added(server),
+            StreamInput::Found { stream, after, found } => {
+                self.stream_service.on_found(&mut *self.store, now.instant, stream, after, found);
+            }
+            StreamInput::Stop => return false,
+        }
+        true
+    }
+
+    fn flush_effects(&mut self) {
+        self.flush_effects_with(Some);
+    }
+
+    fn flush_effects_with(&mut self, becomes: impl Fn(StreamEffect) -> Option<StreamEffect>) {
+        while let Some(effect) = self.stream_service.poll_effect() {
+            let Some(effect) = becomes(effect) else { continue };
+            let (conn, told) = match effect {
+                StreamEffect::Register { number, registrations } => {
+                    self.events.register(number, registrations);
+                    continue;
+                }
+                StreamEffect::Find { stream, after } => {
+                    self.events.find(stream, after);
+                    continue;
+                }
+                StreamEffect::StreamNotice(notice) => {
+                    tracing::warn!("{notice}");
+                    if let StreamNotice::Lapsed { stream, consumer, missed } = notice {
+                        self.events.report_lapse(stream, consumer, missed);
+                    }
+                    continue;
+                }
+                StreamEffect::Answered { number, answer } => {
+                    if let Some(answered) = self.pending_answers.remove(&number) {
+                        answered(answer);
+                    }
+                    continue;
+                }
+                StreamEffect::CallResult { conn, call, done } => (conn, ClientMessage::CallResult(call, done)),
+                StreamEffect::Group { conn, push, version, seq, events } => {
+                    (conn, ClientMessage::Group { push, version, seq, events })
+                }
+                StreamEffect::PushEnd { conn, push, is_closed } => (conn, ClientMessage::PushEnd { push, is_closed }),
+            };
+            if let Some(client) = self.clients.get(&conn) {
+                client(told);
+            }
+        }
+    }
+}

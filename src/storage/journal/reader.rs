@@ -1,0 +1,300 @@
+//! The thread that answers queries of a journal, so that no other thread waits for the disk. Requesters take turns.
+//! Each turn runs one slice of the requester's first query, so a requester waits for at most one slice of each other
+//! requester.
+
+use super::error::StoreError;
+use super::sqlite::{QueryCursor, SqliteReader};
+use crate::event::store::{Query, QueryPage};
+use crate::message::ClientId;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Maximum number of pending queries of one requester; further ones are refused.
+const CLIENT_QUERIES_MAX: usize = 1024;
+/// Maximum number of pending queries of all requesters.
+const WAITING_MAX: usize = 65_536;
+
+/// Callback that receives the answer on the reader thread.
+pub type QueryCallback = Box<dyn FnOnce(Result<QueryPage, StoreError>) + Send>;
+
+/// The query thread of a journal. Dropping it discards the pending queries unanswered.
+#[derive(Debug)]
+pub struct JournalReader {
+    questions: Arc<QueryQueue>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl JournalReader {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system cannot create the thread.
+    pub fn start(reader: SqliteReader) -> io::Result<JournalReader> {
+        let questions = Arc::new(QueryQueue::default());
+        let run = {
+            let questions = Arc::clone(&questions);
+            move || questions.run(reader)
+        };
+        let thread = thread::Builder::new().name("journal-reader".into()).spawn(run)?;
+        Ok(JournalReader { questions, thread: Some(thread) })
+    }
+
+    /// Enqueues a valid query. Returns false, without calling `callback`, if too many queries are pending.
+    pub fn request(&self, asker: ClientId, query: Query, callback: QueryCallback) -> bool {
+        let mut state = self.questions.lock();
+        let own = state.waiting.get(&asker).map_or(0, VecDeque::len);
+        if CLIENT_QUERIES_MAX <= own || WAITING_MAX <= state.count {
+            return false;
+        }
+        state.count += 1;
+        state
+            .waiting
+            .entry(asker)
+            .or_default()
+            .push_back(PendingQuery { work: QueryProgress::Queued(query), callback });
+        // A requester whose query is running gets its next turn when the slice is done.
+        if own == 0 && state.in_progress != Some(asker) {
+            state.turns.push_back(asker);
+        }
+        drop(state);
+        self.questions.work_available.notify_one();
+        true
+    }
+
+    /// Removes the queries of a requester that is gone, and returns their number. They are not answered.
+    pub fn cancel_queries(&self, asker: ClientId) -> usize {
+        let mut state = self.questions.lock();
+        let waiting = state.waiting.remove(&asker).map_or(0, |questions| questions.len());
+        state.turns.retain(|other| *other != asker);
+        state.count -= waiting;
+        let in_progress = state.in_progress.take_if(|other| *other == asker);
+        waiting + usize::from(in_progress.is_some())
+    }
+}
+
+impl Drop for JournalReader {
+    fn drop(&mut self) {
+        self.questions.lock().is_closed = true;
+        self.questions.work_available.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has already reported the fault.
+            drop(thread.join());
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct QueryQueue {
+    state: Mutex<QueryQueueState>,
+    work_available: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct QueryQueueState {
+    /// Pending queries of each requester that has any, without the one that runs.
+    waiting: BTreeMap<ClientId, VecDeque<PendingQuery>>,
+    /// Number of pending queries.
+    count: usize,
+    /// Requesters with pending queries, in the order of their turns.
+    turns: VecDeque<ClientId>,
+    /// Requester of the running query; `None` if that requester is gone.
+    in_progress: Option<ClientId>,
+    is_closed: bool,
+}
+
+struct PendingQuery {
+    work: QueryProgress,
+    callback: QueryCallback,
+}
+
+#[derive(Debug)]
+enum QueryProgress {
+    Queued(Query),
+    Started(Box<QueryCursor>),
+}
+
+impl fmt::Debug for PendingQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Question").field("work", &self.work).finish_non_exhaustive()
+    }
+}
+
+impl QueryQueue {
+    fn lock(&self) -> MutexGuard<'_, QueryQueueState> {
+        // No code panics while it holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, mut reader: SqliteReader) {
+        while let Some((asker, PendingQuery { work, callback })) = self.next() {
+            let mut search = match work {
+                QueryProgress::Queued(query) => Box::new(QueryCursor::new(query)),
+                QueryProgress::Started(search) => search,
+            };
+            let outcome = match reader.advance(&mut search) {
+                Ok(true) => reader.check_names(&search).map(|()| true),
+                outcome => outcome,
+            };
+            let mut state = self.lock();
+            if state.in_progress.take().is_none() {
+                // The requester is gone.
+                continue;
+            }
+            let answered = match outcome {
+                Ok(false) => {
+                    state.count += 1;
+                    state
+                        .waiting
+                        .entry(asker)
+                        .or_default()
+                        .push_front(PendingQuery { work: QueryProgress::Started(search), callback });
+                    None
+                }
+                outcome => Some((callback, outcome.map(|_| search.end()))),
+            };
+            if state.waiting.contains_key(&asker) {
+                state.turns.push_back(asker);
+            }
+            drop(state);
+            if let Some((callback, answer)) = answered {
+                callback(answer);
+            }
+        }
+    }
+
+    /// Waits for the first query of the next requester in turn. Returns `None` once the reader is dropped.
+    fn next(&self) -> Option<(ClientId, PendingQuery)> {
+        let has_nothing = |state: &mut QueryQueueState| state.turns.is_empty() && !state.is_closed;
+        let mut state =
+            self.work_available.wait_while(self.lock(), has_nothing).unwrap_or_else(PoisonError::into_inner);
+        if state.is_closed {
+            return None;
+        }
+        let asker = state.turns.pop_front()?;
+        let questions = state.waiting.get_mut(&asker).expect("who has a turn has a question");
+        let question = questions.pop_front().expect("who has a turn has a question");
+        if questions.is_empty() {
+            state.waiting.remove(&asker);
+        }
+        state.count -= 1;
+        state.in_progress = Some(asker);
+        Some((asker, question))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::model::{Registration, ServerId};
+    use crate::event::sequencer::EventSequencer;
+    use crate::event::store::{Journal, Series, TimeSpan};
+    use crate::event::timestamp::Timestamp;
+    use crate::storage::journal::sqlite::SqliteJournal;
+    use crossbeam_channel::{Receiver, bounded};
+    use std::fs;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    const EVENTS: usize = 40_000;
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A directory that is deleted on drop.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Place {
+            let dir = std::env::temp_dir().join(format!("seqcast-reader-{}-{name}", std::process::id()));
+            fs::create_dir(&dir).unwrap();
+            let registration = Registration { event_type: "a".parse().unwrap(), source_timestamp: None, payload: None };
+            let events = EventSequencer::new(ServerId(1), 0, Timestamp::MIN)
+                .register(Timestamp::MIN, vec![registration; EVENTS]);
+            SqliteJournal::open(&dir.join("events.db")).unwrap().append(&events).unwrap();
+            Place(dir)
+        }
+
+        fn reader(&self) -> JournalReader {
+            JournalReader::start(SqliteJournal::reader(&self.0.join("events.db")).unwrap()).unwrap()
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    /// Returns a query that takes several slices and finds nothing.
+    fn long() -> Query {
+        let source_time = TimeSpan { from: Some(Timestamp::MAX), to: None };
+        Query::Series(Series { source_time, ..Series::default() })
+    }
+
+    /// The requesters of a test, with the channel of their answers.
+    struct Askers {
+        reader: JournalReader,
+        callback: Receiver<(ClientId, usize)>,
+        hears: crossbeam_channel::Sender<(ClientId, usize)>,
+    }
+
+    impl Askers {
+        fn new(place: &Place) -> Askers {
+            let (hears, callback) = bounded(4 * CLIENT_QUERIES_MAX);
+            Askers { reader: place.reader(), callback, hears }
+        }
+
+        fn request(&self, asker: u32, query: Query) -> bool {
+            let (asker, hears) = (ClientId(asker), self.hears.clone());
+            let callback = move |answer: Result<QueryPage, StoreError>| {
+                hears.send((asker, answer.unwrap().events.len())).unwrap();
+            };
+            self.reader.request(asker, query, Box::new(callback))
+        }
+
+        fn next(&self) -> (u32, usize) {
+            let (asker, found) = self.callback.recv_timeout(PATIENCE).expect("an answer");
+            (asker.0, found)
+        }
+    }
+
+    #[test]
+    fn who_asks_much_does_not_keep_others_from_being_answered() {
+        let place = Place::new("turns");
+        let askers = Askers::new(&place);
+        let taken = (0..2 * CLIENT_QUERIES_MAX).filter(|_| askers.request(1, long())).count();
+        assert!(
+            CLIENT_QUERIES_MAX <= taken && taken <= CLIENT_QUERIES_MAX + 8,
+            "{taken}, as some are answered meanwhile"
+        );
+        assert!(askers.request(2, Query::Latest(None)) && askers.request(2, Query::Latest(None)));
+        let mut before = 0;
+        let mut answers = Vec::new();
+        while answers.len() < 2 {
+            match askers.next() {
+                (1, found) => (before, _) = (before + 1, assert_eq!(found, 0)),
+                (_, found) => answers.push(found),
+            }
+        }
+        assert_eq!(answers, [1, 1]);
+        assert!(before < 8, "{before} of the long ones came first");
+        // A requester that is gone takes no time from the others. One of its queries may be running right now.
+        let forgotten = askers.reader.cancel_queries(ClientId(1));
+        assert!(askers.request(3, Query::Latest(None)));
+        let rest = std::iter::from_fn(|| Some(askers.next())).take_while(|(asker, _)| *asker == 1).count();
+        assert_eq!(before + rest + forgotten, taken);
+        assert!(askers.request(1, long()), "there is room again");
+        assert_eq!((askers.next(), askers.reader.cancel_queries(ClientId(1))), ((1, 0), 0));
+    }
+
+    #[test]
+    fn a_reader_that_is_dropped_does_not_end_its_work_first() {
+        let place = Place::new("dropped");
+        let askers = Askers::new(&place);
+        (0..CLIENT_QUERIES_MAX).for_each(|_| assert!(askers.request(1, long())));
+        drop(askers.reader);
+        drop(askers.hears);
+        assert!(askers.callback.iter().count() < CLIENT_QUERIES_MAX / 2);
+    }
+}

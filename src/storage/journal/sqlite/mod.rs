@@ -1,0 +1,285 @@
+//! The journal of events in a SQLite file, which `sqlite3` opens as well.
+//!
+//! | table | a row is |
+//! |---|---|
+//! | `event` | an event; `arrival` is the order in which this peer received the events. A JSON payload is text, a binary one a blob, with its type's name in `payload_type` |
+//! | `type` | an event type that has events, as their subject; the number of its events in the index tables, the bytes of their payloads, and a lower bound of their times |
+//! | `server` | a server with its last session that was ever stored |
+//! | `by_id`, `by_type`, `by_time`, `by_source_time` | an index entry: the position of an event in that order |
+//! | `filled` | the one row: the index tables hold the events up to this arrival |
+//! | `drawn` | the one row, if `server-id` is `auto`: the number drawn for the server that owns this file |
+//!
+//! Times are microseconds since 1970. Appended events survive a crash of the host once [`Journal::append`] returns:
+//! WAL with `synchronous=FULL` (<https://sqlite.org/wal.html>).
+//!
+//! An append only writes rows behind the last one. The positions in the index tables are scattered over the file. The
+//! index tables therefore get the last few thousand events at once, so that one page write covers many of them.
+//! Queries scan the events that are not indexed yet (the tail) one by one.
+
+mod append;
+mod query;
+mod series;
+mod trim;
+mod types;
+
+pub use query::QueryCursor;
+
+use super::error::{JournalOpenError, StoreError};
+use crate::event::model::{Event, EventId, ServerId};
+use crate::event::store::retention::Retention;
+use crate::event::store::{Journal, LastSession, Query, QueryPage};
+use crate::event::timestamp::Timestamp;
+use crate::storage::sqlite_file::{FileSignature, check_header, is_wal_damaged, sibling_path};
+use append::WriterCache;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
+use std::fs::{File, TryLockError};
+use std::path::Path;
+use trim::RetentionUsage;
+
+/// "sqca".
+const SIGNATURE: FileSignature = FileSignature { application_id: 0x7371_6361, version: 2 };
+/// Number of events in the tail from which it is moved into the index tables. Scanning the tail takes a query a
+/// fraction of a millisecond. An append that fills the index tables takes some milliseconds more.
+const TAIL_EVENTS: usize = 4096;
+/// Maximum number of cached prepared statements.
+const STATEMENT_CACHE_SIZE: usize = 64;
+
+const SCHEMA: &str = "
+    CREATE TABLE type (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        subject TEXT NOT NULL UNIQUE,
+        events INTEGER NOT NULL DEFAULT 0,
+        bytes INTEGER NOT NULL DEFAULT 0,
+        first INTEGER NOT NULL DEFAULT 9223372036854775807
+    ) STRICT;
+    CREATE TABLE server (id INTEGER PRIMARY KEY, session INTEGER NOT NULL, time INTEGER NOT NULL) STRICT;
+    CREATE TABLE event (
+        arrival INTEGER PRIMARY KEY,
+        server INTEGER NOT NULL,
+        session INTEGER NOT NULL,
+        instance INTEGER NOT NULL,
+        type INTEGER NOT NULL,
+        time INTEGER NOT NULL,
+        source_time INTEGER,
+        payload_type TEXT,
+        payload ANY
+    ) STRICT;
+    CREATE TABLE by_id (
+        server INTEGER, session INTEGER, instance INTEGER, arrival INTEGER NOT NULL,
+        PRIMARY KEY (server, session, instance)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE by_type (
+        type INTEGER, time INTEGER, arrival INTEGER, PRIMARY KEY (type, time, arrival)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE by_time (time INTEGER, arrival INTEGER, PRIMARY KEY (time, arrival)) STRICT, WITHOUT ROWID;
+    CREATE TABLE by_source_time (
+        source_time INTEGER, time INTEGER, arrival INTEGER, PRIMARY KEY (source_time, time, arrival)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE filled (arrival INTEGER NOT NULL) STRICT;
+    INSERT INTO filled VALUES (0);
+    CREATE TABLE drawn (one INTEGER PRIMARY KEY CHECK (one = 1), server INTEGER NOT NULL) STRICT;
+";
+
+/// A journal in a file.
+#[derive(Debug)]
+pub struct SqliteJournal {
+    connection: Connection,
+    /// Cached knowledge of the file; `None` after an append that was rolled back.
+    cache: Option<WriterCache>,
+    /// Retention usage; `None` until retention runs, and after a rollback of a change to it.
+    usage: Option<RetentionUsage>,
+    /// Number of events in the tail from which it is moved into the index tables.
+    tail_events: usize,
+    /// Released when the connection is closed.
+    _lock: File,
+}
+
+impl SqliteJournal {
+    /// Opens the file, or creates it. The process holds it exclusively until this is dropped or the process ends. It
+    /// locks a file with the suffix `-lock` beside it, which remains there.
+    ///
+    /// # Errors
+    /// The file is in use, not a journal, damaged, of another version, or the system refuses it. Nothing is changed
+    /// then.
+    pub fn open(path: &Path) -> Result<SqliteJournal, JournalOpenError> {
+        let lock = lock(path)?;
+        let file_error = |file_error| JournalOpenError::file_error(path, SIGNATURE, file_error);
+        check_header(path).map_err(file_error)?;
+        if is_wal_damaged(path).map_err(|error| JournalOpenError::of_system(path, error))? {
+            let why = "in its -wal file stands something else than what was written".to_owned();
+            return Err(JournalOpenError::Damaged { path: path.to_owned(), why });
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let failed = |error| JournalOpenError::of_sqlite(path, error);
+        let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        SIGNATURE.check(path, &connection).map_err(file_error)?;
+        configure(&connection).map_err(failed)?;
+        SIGNATURE.create_tables(&mut connection, SCHEMA).map_err(failed)?;
+        let cache = WriterCache::read(&connection).map_err(failed)?;
+        // The checkpoint moves the WAL that a crash has left into the file, so that nobody deletes it. On a full disk
+        // it stays.
+        match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0)) {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::warn!(path = %path.display(), "somebody reads the journal: its -wal stays a part of it")
+            }
+            Err(error) => tracing::warn!(%error, path = %path.display(), "the -wal of the journal stays a part of it"),
+        }
+        Ok(SqliteJournal { connection, cache: Some(cache), usage: None, tail_events: TAIL_EVENTS, _lock: lock })
+    }
+
+    /// Takes the cache out; the caller puts it back when its operation succeeds.
+    fn take_cache(&mut self) -> Result<WriterCache, StoreError> {
+        match self.cache.take() {
+            Some(cache) => Ok(cache),
+            None => Ok(WriterCache::read(&self.connection)?),
+        }
+    }
+
+    /// Returns, for each server that has or had events, the last stored event of its last session. Its instance is 0
+    /// if none is stored.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is damaged.
+    pub fn last_events(&mut self) -> Result<Vec<EventId>, StoreError> {
+        let of = |table, condition| {
+            format!(
+                "(SELECT coalesce(max(instance), 0) FROM {table} i \
+                 WHERE i.server = s.id AND i.session = s.session AND {condition})"
+            )
+        };
+        let (filled, tail) = (of("by_id", "true"), of("event", query::IS_TAIL));
+        let mut find = self.connection.prepare(&format!("SELECT id, session, max({filled}, {tail}) FROM server s"))?;
+        let mut rows = find.query([])?;
+        let mut last = Vec::new();
+        while let Some(row) = rows.next()? {
+            let (session, instance) = (query::unsigned(row.get(1)?)?, query::unsigned(row.get(2)?)?);
+            last.push(EventId { server: ServerId(row.get(0)?), session, instance });
+        }
+        Ok(last)
+    }
+
+    /// Returns the number drawn for the server that owns this file. The first call stores `drawn` durably before it
+    /// returns. A new file is a new server, since its sessions start again.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or is damaged.
+    pub fn drawn_server(&mut self, drawn: ServerId) -> Result<ServerId, StoreError> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let found = transaction.query_row("SELECT server FROM drawn", [], |row| row.get(0)).optional()?;
+        if found.is_none() {
+            transaction.execute("INSERT INTO drawn VALUES (1, ?)", [drawn.0])?;
+        }
+        transaction.commit()?;
+        Ok(found.map_or(drawn, ServerId))
+    }
+
+    /// Opens a second, read-only connection to the same file.
+    ///
+    /// # Errors
+    /// The system refuses to open the file.
+    pub fn reader(path: &Path) -> Result<SqliteReader, JournalOpenError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let failed = |error| JournalOpenError::of_sqlite(path, error);
+        let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_SIZE);
+        Ok(SqliteReader { connection })
+    }
+}
+
+/// A view of a journal that another thread writes. It sees everything appended before the query.
+#[derive(Debug)]
+pub struct SqliteReader {
+    connection: Connection,
+}
+
+impl SqliteReader {
+    /// Runs a slice of a query. Returns whether it was the last one.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is damaged.
+    pub fn advance(&mut self, search: &mut QueryCursor) -> Result<bool, StoreError> {
+        search.advance(&mut self.connection)
+    }
+
+    /// Checks that the journal has, or had, the event or server that an answered query names.
+    ///
+    /// # Errors
+    /// [`StoreError::NoEvent`] or [`StoreError::NoServer`] if the query found nothing because it has not. Otherwise
+    /// the file cannot be read.
+    pub fn check_names(&mut self, search: &QueryCursor) -> Result<(), StoreError> {
+        search.check_names(&self.connection)
+    }
+
+    /// Answers a valid query in one go, without a time limit.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is damaged.
+    pub fn query(&mut self, query: &Query) -> Result<QueryPage, StoreError> {
+        query::answer(&mut self.connection, query)
+    }
+}
+
+impl Journal for SqliteJournal {
+    type Error = StoreError;
+
+    fn last_session(&mut self, server: ServerId) -> Result<LastSession, StoreError> {
+        let mut found = self.connection.prepare_cached("SELECT session, time FROM server WHERE id = ?")?;
+        let mut rows = found.query([server.0])?;
+        match rows.next()? {
+            Some(row) => {
+                Ok(LastSession { session: query::unsigned(row.get(0)?)?, timestamp: query::timestamp(row.get(1)?)? })
+            }
+            None => Ok(LastSession::NONE),
+        }
+    }
+
+    fn append(&mut self, events: &[Event]) -> Result<usize, StoreError> {
+        let mut cache = self.take_cache()?;
+        let appended = append::append(&mut self.connection, &mut cache, &mut self.usage, self.tail_events, events)?;
+        self.cache = Some(cache);
+        Ok(appended)
+    }
+
+    /// Removal frees space in the file for later appends; the file does not shrink.
+    fn trim(&mut self, retention: &Retention, now: Timestamp, budget: usize) -> Result<Vec<u64>, StoreError> {
+        let mut cache = self.take_cache()?;
+        let removed = trim::trim(&mut self.connection, &mut cache, &mut self.usage, retention, (now, budget))?;
+        self.cache = Some(cache);
+        Ok(removed)
+    }
+
+    fn query(&mut self, query: &Query) -> Result<QueryPage, StoreError> {
+        query::answer(&mut self.connection, query)
+    }
+}
+
+/// Locks a file beside the journal, not the journal itself: closing a file would release the locks that SQLite holds
+/// on it in this process.
+fn lock(path: &Path) -> Result<File, JournalOpenError> {
+    let system = |error| JournalOpenError::of_system(path, error);
+    let file =
+        File::options().create(true).truncate(false).write(true).open(sibling_path(path, "-lock")).map_err(system)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(JournalOpenError::InUse(path.to_owned())),
+        Err(TryLockError::Error(error)) => Err(system(error)),
+    }
+}
+
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE_SIZE);
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "cache_size", -32_768)?;
+    connection.pragma_update(None, "wal_autocheckpoint", 8192)
+}
+
+/// Converts a part of an id to SQLite's signed integer; the maximum is 2^63 - 1.
+fn signed(number: u64) -> Result<i64, StoreError> {
+    i64::try_from(number).map_err(|_| StoreError::Range)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,512 @@
+//! The thread that appends to a journal. Pending requests are stored together and share the wait for the disk (group
+//! commit). While one batch is written, the next one gathers. Between batches the thread removes a few events that the
+//! retention rules do not keep.
+
+use super::error::StoreError;
+use crate::clock::Clock;
+use crate::event::model::{Event, Payload, Registration};
+use crate::event::sequencer::EventSequencer;
+use crate::event::store::Journal;
+use crate::event::store::retention::Retention;
+use crate::event::timestamp::Timestamp;
+use crate::time::Instant;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Maximum number of pending requests; more are refused. This slows down the requester instead of filling the memory.
+const WAITING_MAX: usize = 65_536;
+/// Maximum number of requests in a batch.
+const BATCH_REQUESTS: usize = 4096;
+/// Payload bytes from which a batch takes no further request.
+const BATCH_BYTES: usize = 4 << 20;
+/// Interval between retention runs while nothing is left to remove.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+/// Target time of one removal; a batch may have to wait for it.
+const TRIM_TIME: Duration = Duration::from_millis(5);
+/// Minimum and maximum number of events removed at a time. The number adapts to the disk so that a removal takes about
+/// [`TRIM_TIME`]. It is at least twice the number of events appended since the last run, so that more events leave
+/// than arrive.
+const TRIM_EVENTS: [usize; 2] = [256, 16_384];
+
+/// A request to store events.
+#[derive(Debug)]
+pub enum AppendOp {
+    /// New events of this server, which assigns their ids and the timestamp. All of them form one session; an empty
+    /// list forms none.
+    Register {
+        /// The events to register.
+        requested: Vec<Registration>,
+        /// The current time.
+        now: Timestamp,
+    },
+    /// Events created by other servers, in id order per server. Events already stored are skipped.
+    Follow(Vec<Event>),
+}
+
+impl AppendOp {
+    fn bytes(&self) -> usize {
+        match self {
+            AppendOp::Register { requested, .. } => {
+                requested.iter().filter_map(|one| one.payload.as_ref()).map(Payload::size).sum()
+            }
+            AppendOp::Follow(events) => events.iter().map(Event::payload_size).sum(),
+        }
+    }
+}
+
+/// Callback that receives the outcome of a request on the writer thread. On success the events survive a crash of the
+/// host; on an error none of them is stored.
+pub type AppendCallback = Box<dyn FnOnce(Result<Vec<Event>, StoreError>) + Send>;
+
+struct AppendRequest {
+    append: AppendOp,
+    done: CallbackGuard,
+}
+
+/// Guard of a callback. It reports [`StoreError::Ended`] if it is dropped without an outcome, because the thread
+/// panics.
+struct CallbackGuard(Option<AppendCallback>);
+
+impl CallbackGuard {
+    fn complete(mut self, what: Result<Vec<Event>, StoreError>) {
+        self.take()(what);
+    }
+
+    fn take(&mut self) -> AppendCallback {
+        self.0.take().expect("it is taken once, by what consumes this")
+    }
+}
+
+impl Drop for CallbackGuard {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.take() {
+            done(Err(StoreError::Ended));
+        }
+    }
+}
+
+/// The writer thread of a journal. Dropping it first stores all pending requests.
+#[derive(Debug)]
+pub struct JournalWriter {
+    requests: Option<Sender<AppendRequest>>,
+    trimmed: Arc<TrimCounters>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Counters of retention. They only rise.
+#[derive(Debug, Default)]
+pub struct TrimCounters {
+    /// Events removed by each rule, in the order of the rules.
+    pub removed: Vec<AtomicU64>,
+    /// Number of removals that the journal refused.
+    pub failed: AtomicU64,
+}
+
+/// A refused request.
+pub struct AppendError {
+    /// The reason: [`StoreError::Busy`] if the caller can retry, [`StoreError::Ended`] if not.
+    pub error: StoreError,
+    /// The refused request.
+    pub append: AppendOp,
+    /// Its callback.
+    pub done: AppendCallback,
+}
+
+impl fmt::Debug for AppendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AppendError { error, append, .. } = self;
+        f.debug_struct("NotTaken").field("error", error).field("append", append).finish_non_exhaustive()
+    }
+}
+
+impl JournalWriter {
+    /// Starts the thread of a journal that keeps all events for ever. `sequencer` continues behind the journal's last
+    /// session.
+    ///
+    /// # Errors
+    /// The system cannot create the thread.
+    pub fn start<J>(journal: J, sequencer: EventSequencer) -> io::Result<JournalWriter>
+    where
+        J: Journal<Error = StoreError> + Send + 'static,
+    {
+        JournalWriter::start_retaining(journal, sequencer, Retention::default())
+    }
+
+    /// Starts the thread of a journal that removes events by `retention`.
+    ///
+    /// # Errors
+    /// The system cannot create the thread.
+    pub fn start_retaining<J>(journal: J, sequencer: EventSequencer, retention: Retention) -> io::Result<JournalWriter>
+    where
+        J: Journal<Error = StoreError> + Send + 'static,
+    {
+        let (sender, requests) = bounded(WAITING_MAX);
+        let removed = retention.rules.iter().map(|_| AtomicU64::new(0)).collect();
+        let trimmed = Arc::new(TrimCounters { removed, failed: AtomicU64::new(0) });
+        let trim = TrimSchedule {
+            retention,
+            trimmed: Arc::clone(&trimmed),
+            due: Clock::now().instant,
+            events: TRIM_EVENTS[0],
+            appended: 0,
+        };
+        let run = move || {
+            let rest = requests.clone();
+            let batches = WriterThread { journal, sequencer, requests, trim };
+            if catch_unwind(AssertUnwindSafe(|| batches.run())).is_err() {
+                // The thread has reported the panic. Pending and later requests receive [`StoreError::Ended`].
+                rest.iter().for_each(drop);
+            }
+        };
+        let thread = thread::Builder::new().name("journal".into()).spawn(run)?;
+        Ok(JournalWriter { requests: Some(sender), trimmed, thread: Some(thread) })
+    }
+
+    /// Returns the counters of retention.
+    pub fn trimmed(&self) -> &TrimCounters {
+        &self.trimmed
+    }
+
+    /// Enqueues a request.
+    ///
+    /// # Errors
+    /// Too many requests are pending, or the thread has ended.
+    pub fn append(&self, append: AppendOp, done: AppendCallback) -> Result<(), AppendError> {
+        let requests = self.requests.as_ref().expect("open until it is dropped");
+        let request = AppendRequest { append, done: CallbackGuard(Some(done)) };
+        let (error, AppendRequest { append, mut done }) = match requests.try_send(request) {
+            Ok(()) => return Ok(()),
+            Err(TrySendError::Full(back)) => (StoreError::Busy, back),
+            Err(TrySendError::Disconnected(back)) => (StoreError::Ended, back),
+        };
+        Err(AppendError { error, append, done: done.take() })
+    }
+}
+
+impl Drop for JournalWriter {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has already reported the fault.
+            drop(thread.join());
+        }
+    }
+}
+
+struct WriterThread<J> {
+    journal: J,
+    sequencer: EventSequencer,
+    requests: Receiver<AppendRequest>,
+    trim: TrimSchedule,
+}
+
+/// Schedule of the removal of events that the retention rules do not keep.
+struct TrimSchedule {
+    retention: Retention,
+    trimmed: Arc<TrimCounters>,
+    due: Instant,
+    /// Number of events removed at a time.
+    events: usize,
+    /// Events appended since the last removal.
+    appended: usize,
+}
+
+impl TrimSchedule {
+    /// Removes some events, if the removal is due.
+    fn run<J: Journal<Error = StoreError>>(&mut self, journal: &mut J) {
+        let now = Clock::now();
+        if self.retention.rules.is_empty() || now.instant < self.due {
+            return;
+        }
+        let budget = self.events.max(2 * self.appended);
+        self.appended = 0;
+        self.due = now.instant + TRIM_INTERVAL;
+        let removed = match journal.trim(&self.retention, now.wall.into(), budget) {
+            Ok(removed) => removed,
+            Err(error) => {
+                let failed = 1 + self.trimmed.failed.fetch_add(1, Ordering::Relaxed);
+                if failed.is_power_of_two() {
+                    tracing::warn!(%error, failed, "nothing could be removed from the journal");
+                }
+                return;
+            }
+        };
+        if removed.iter().sum::<u64>() == budget as u64 {
+            // There may be more events to remove.
+            self.due = now.instant;
+            let took = Clock::now().instant.since(now.instant);
+            let events = if took < TRIM_TIME { 2 * self.events } else { self.events / 2 };
+            self.events = events.clamp(TRIM_EVENTS[0], TRIM_EVENTS[1]);
+        }
+        for (sum, count) in self.trimmed.removed.iter().zip(removed) {
+            sum.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<J: Journal<Error = StoreError>> WriterThread<J> {
+    fn run(mut self) {
+        let mut batch = Vec::new();
+        loop {
+            let first = match self.next() {
+                Ok(first) => first,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.trim.run(&mut self.journal);
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let mut bytes = first.append.bytes();
+            batch.push(first);
+            while batch.len() < BATCH_REQUESTS
+                && bytes < BATCH_BYTES
+                && let Ok(next) = self.requests.try_recv()
+            {
+                bytes += next.append.bytes();
+                batch.push(next);
+            }
+            self.store(&mut batch);
+            self.trim.run(&mut self.journal);
+        }
+    }
+
+    /// Waits for the next request, at most until a removal is due.
+    fn next(&self) -> Result<AppendRequest, RecvTimeoutError> {
+        if self.trim.retention.rules.is_empty() {
+            return self.requests.recv().map_err(|_| RecvTimeoutError::Disconnected);
+        }
+        self.requests.recv_timeout(self.trim.due.since(Clock::now().instant))
+    }
+
+    /// Stores all requests of the batch or none, and reports the outcome to each.
+    fn store(&mut self, batch: &mut Vec<AppendRequest>) {
+        let before = self.sequencer.session();
+        let (mut events, mut waiting) = (Vec::new(), Vec::with_capacity(batch.len()));
+        for AppendRequest { append, done } in batch.drain(..) {
+            let start = events.len();
+            let is_storable = match append {
+                AppendOp::Register { requested, now } => {
+                    events.extend(self.sequencer.register(now, requested));
+                    true
+                }
+                // An event that cannot be stored must not prevent the others from being stored.
+                AppendOp::Follow(followed) if !followed.iter().all(is_storable) => false,
+                AppendOp::Follow(followed) => {
+                    events.extend(followed);
+                    true
+                }
+            };
+            waiting.push((done, is_storable.then(|| events.len() - start)));
+        }
+        let appended = self.journal.append(&events);
+        self.trim.appended += *appended.as_ref().unwrap_or(&0);
+        if appended.is_err() && before < self.sequencer.session() {
+            self.sequencer.roll_back(before + 1);
+        }
+        let mut events = events.into_iter();
+        for (done, count) in waiting {
+            done.complete(match (count, &appended) {
+                (None, _) => Err(StoreError::Range),
+                (Some(count), Ok(_)) => Ok(events.by_ref().take(count).collect()),
+                (Some(_), Err(error)) => Err(error.clone()),
+            });
+        }
+    }
+}
+
+/// Returns whether the numbers of its id are below 2^63.
+fn is_storable(event: &Event) -> bool {
+    i64::try_from(event.id.session.max(event.id.instance)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::model::ServerId;
+    use crate::event::store::memory::MemoryJournal;
+    use crate::event::store::retention::Rule;
+    use crate::event::store::{LastSession, Query, QueryPage};
+    use crate::rng::Rng;
+    use std::sync::{Arc, Mutex};
+
+    /// A journal that fails at random, and blocks while it is locked.
+    struct Flaky {
+        journal: Arc<Mutex<MemoryJournal>>,
+        rng: Rng,
+        failure: f64,
+    }
+
+    impl Journal for Flaky {
+        type Error = StoreError;
+
+        fn last_session(&mut self, _: ServerId) -> Result<LastSession, StoreError> {
+            Ok(LastSession::NONE)
+        }
+
+        fn append(&mut self, events: &[Event]) -> Result<usize, StoreError> {
+            let mut journal = self.journal.lock().unwrap();
+            if self.rng.chance(self.failure) { Err(StoreError::Full) } else { Ok(journal.append(events).unwrap()) }
+        }
+
+        fn trim(&mut self, retention: &Retention, now: Timestamp, budget: usize) -> Result<Vec<u64>, StoreError> {
+            Ok(self.journal.lock().unwrap().trim(retention, now, budget).unwrap())
+        }
+
+        fn query(&mut self, query: &Query) -> Result<QueryPage, StoreError> {
+            Ok(self.journal.lock().unwrap().query(query).unwrap())
+        }
+    }
+
+    fn start(failure: f64) -> (JournalWriter, Arc<Mutex<MemoryJournal>>) {
+        let journal = Arc::new(Mutex::new(MemoryJournal::default()));
+        let flaky = Flaky { journal: Arc::clone(&journal), rng: Rng::new(3), failure };
+        (JournalWriter::start(flaky, EventSequencer::new(ServerId(1), 0, Timestamp::MIN)).unwrap(), journal)
+    }
+
+    fn registrations(types: &[&str]) -> AppendOp {
+        let one =
+            |text: &&str| Registration { event_type: text.parse().unwrap(), source_timestamp: None, payload: None };
+        AppendOp::Register { requested: types.iter().map(one).collect(), now: Timestamp::MIN }
+    }
+
+    type Heard = Arc<Mutex<Vec<Result<Vec<String>, StoreError>>>>;
+
+    fn hears(heard: &Heard) -> AppendCallback {
+        let heard = Arc::clone(heard);
+        Box::new(move |what| {
+            let ids = what.map(|events| events.iter().map(|event| event.id.to_string()).collect());
+            heard.lock().unwrap().push(ids);
+        })
+    }
+
+    #[test]
+    fn requests_are_stored_in_their_order_and_told_when_they_are() {
+        let (writer, journal) = start(0.0);
+        let heard = Heard::default();
+        {
+            // All requests are pending while the journal is blocked, and form one or two batches.
+            let _locked = journal.lock().unwrap();
+            for append in [registrations(&["a", "b"]), registrations(&[]), registrations(&["c"])] {
+                writer.append(append, hears(&heard)).unwrap();
+            }
+        }
+        drop(writer);
+        let ids = |ids: &[&str]| Ok(ids.iter().map(|id| (*id).to_owned()).collect());
+        assert_eq!(*heard.lock().unwrap(), [ids(&["1/1/1", "1/1/2"]), ids(&[]), ids(&["1/2/1"])]);
+        assert_eq!(journal.lock().unwrap().events().len(), 3);
+    }
+
+    #[test]
+    fn what_was_not_stored_takes_no_session() {
+        let (writer, journal) = start(0.4);
+        let heard = Heard::default();
+        for _ in 0..400 {
+            writer.append(registrations(&["a"]), hears(&heard)).unwrap();
+        }
+        drop(writer);
+        let stored: Vec<String> = journal.lock().unwrap().events().iter().map(|event| event.id.to_string()).collect();
+        let heard = heard.lock().unwrap();
+        assert_eq!(heard.len(), 400);
+        let told: Vec<String> = heard.iter().filter_map(|heard| heard.as_ref().ok()).flatten().cloned().collect();
+        assert_eq!(told, stored);
+        let expected: Vec<String> = (1..=stored.len()).map(|session| format!("1/{session}/1")).collect();
+        assert_eq!(stored, expected);
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_stored_does_not_keep_others_from_it() {
+        let (writer, _) = start(0.0);
+        let heard = Heard::default();
+        let mut events = EventSequencer::new(ServerId(2), 0, Timestamp::MIN).register(
+            Timestamp::MIN,
+            vec![Registration { event_type: "a".parse().unwrap(), source_timestamp: None, payload: None }],
+        );
+        writer.append(AppendOp::Follow(events.clone()), hears(&heard)).unwrap();
+        events[0].id.session = 1 << 63;
+        writer.append(AppendOp::Follow(events), hears(&heard)).unwrap();
+        drop(writer);
+        assert_eq!(*heard.lock().unwrap(), [Ok(vec!["2/1/1".to_owned()]), Err(StoreError::Range)]);
+    }
+
+    #[test]
+    fn what_shall_not_be_kept_is_removed_and_counted() {
+        let journal = Arc::new(Mutex::new(MemoryJournal::default()));
+        let flaky = Flaky { journal: Arc::clone(&journal), rng: Rng::new(3), failure: 0.0 };
+        let rule = |pattern: &str, count| Rule {
+            pattern: pattern.parse().unwrap(),
+            age: None,
+            count: Some(count),
+            bytes: None,
+        };
+        let retention = Retention { rules: vec![rule("a", 30), rule("*", 5)] };
+        let sequencer = EventSequencer::new(ServerId(1), 0, Timestamp::MIN);
+        let writer = JournalWriter::start_retaining(flaky, sequencer, retention).unwrap();
+        for _ in 0..100 {
+            writer.append(registrations(&["a", "b", "c"]), Box::new(|done| drop(done.unwrap()))).unwrap();
+        }
+        let removed = || writer.trimmed().removed.iter().map(|sum| sum.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let begun = Clock::now().instant;
+        while removed() != [70, 195] {
+            assert!(Clock::now().instant.since(begun) < Duration::from_secs(30), "{:?} removed", removed());
+            thread::yield_now();
+        }
+        assert_eq!(journal.lock().unwrap().events().len(), 35);
+        assert_eq!(writer.trimmed().failed.load(Ordering::Relaxed), 0);
+    }
+
+    /// Requests handed in before, during and after a panic of the thread are all answered.
+    #[test]
+    fn a_thread_that_panics_leaves_nobody_without_an_answer() {
+        let (writer, journal) = start(0.0);
+        let heard = Heard::default();
+        let taken = thread::scope(|scope| {
+            let (writer, heard) = (&writer, &heard);
+            // Panicking with the lock poisons it, so the journal panics when it locks.
+            let panicking = scope.spawn(move || {
+                let _locked = journal.lock().unwrap();
+                for _ in 0..3 {
+                    writer.append(registrations(&["a"]), hears(heard)).unwrap();
+                }
+                panic!("on purpose");
+            });
+            assert!(panicking.join().is_err());
+            (0..1000).for_each(|_| writer.append(registrations(&["a"]), hears(heard)).unwrap());
+            1003
+        });
+        let begun = Clock::now().instant;
+        while heard.lock().unwrap().len() < taken {
+            assert!(Clock::now().instant.since(begun) < Duration::from_secs(30), "{taken} taken, {heard:?} told");
+            thread::yield_now();
+        }
+        assert!(heard.lock().unwrap().iter().all(|heard| *heard == Err(StoreError::Ended)));
+    }
+
+    #[test]
+    fn too_many_that_wait_are_refused_and_can_come_again() {
+        let (writer, journal) = start(0.0);
+        let heard = Heard::default();
+        let locked = journal.lock().unwrap();
+        let mut taken = 0;
+        let busy = loop {
+            match writer.append(registrations(&["a"]), hears(&heard)) {
+                Ok(()) => taken += 1,
+                Err(busy) => break busy,
+            }
+        };
+        assert!(WAITING_MAX <= taken && taken <= WAITING_MAX + BATCH_REQUESTS, "{taken}");
+        assert_eq!(busy.error, StoreError::Busy);
+        drop(locked);
+        let AppendError { mut append, mut done, .. } = busy;
+        while let Err(busy) = writer.append(append, done) {
+            (append, done) = (busy.append, busy.done);
+        }
+        drop(writer);
+        assert_eq!(heard.lock().unwrap().len(), taken + 1);
+    }
+}

@@ -1,0 +1,9 @@
+//! Stores on disks and servers: the journal of events, the streams of seed 003, and the state of the order of events.
+//!
+//! They implement the traits of [`event`](crate::event) in SQLite, PostgreSQL and Redis, and know no engine, no mailbox
+//! and no listener. The services of the daemon carry questions and answers between the threads here and the engine.
+
+pub mod journal;
+pub mod order;
+mod sqlite_file;
+pub mod streams;

@@ -1,0 +1,208 @@
+//! Runs a worker on a store: sends its events, waits when nothing is queued, and retries while the store fails.
+
+use super::error::OrderError;
+use crate::clock::Clock;
+use crate::event::order::stamp::OrderStamp;
+use crate::event::order::store::{OpOutcome, Store, StoreOp, WorkerOp};
+use crate::event::order::worker::{OrderedEvent, Settings, Worker, WorkerAction, WorkerAdvisory, WorkerEnd};
+use crate::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// First pause when nothing is queued or something failed; each further pause is twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// Longest pause when nothing is queued. No notification announces a push, so an event may wait this long.
+const IDLE_PAUSE_MAX: Duration = Duration::from_millis(20);
+/// Longest pause while the store fails, and while the sender does not take an event.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Maximum delay until a stopping worker notices the stop.
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A notification of a running worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkerNotice {
+    /// An advisory about the shared state, or about the object that the worker holds.
+    WorkerAdvisory(WorkerAdvisory),
+    /// The store fails; the worker retries until its patience ends. Reported once.
+    Unreachable(OrderError),
+    /// The store works again.
+    Recovered,
+}
+
+/// A worker with its callbacks.
+#[derive(Debug)]
+pub struct WorkerRun<'a, Send, Notify> {
+    /// Settings of the worker.
+    pub settings: Settings,
+    /// The highest stamp stored by an earlier run, if any.
+    pub mark: Option<OrderStamp>,
+    /// Maximum time for which the store may fail in a row.
+    pub patience: Duration,
+    /// Sends an event as durably as required, and returns whether it was sent. If not, it is called again. It may
+    /// receive the same event more than once, and should take less than half a lease.
+    pub send: Send,
+    /// Receives the notifications.
+    pub notify: Notify,
+    /// Set when the worker has to stop. It finishes its current object and takes no other. If an event is not taken
+    /// then, it stops without sending it.
+    pub is_ending: &'a AtomicBool,
+}
+
+/// Outcome of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkerExit {
+    /// The reason.
+    pub stop: WorkerEnd,
+    /// The highest stamp seen; the caller stores it for the next run.
+    pub mark: Option<OrderStamp>,
+}
+
+impl<Send, Notify> WorkerRun<'_, Send, Notify>
+where
+    Send: FnMut(&OrderedEvent) -> bool,
+    Notify: FnMut(WorkerNotice),
+{
+    /// Runs until the worker is stopped, or another worker of the same name has begun.
+    ///
+    /// # Errors
+    /// The store failed for longer than the patience, or with a permanent fault. Another worker takes over the object
+    /// when the lease ends, or this worker resumes it when it is started again.
+    pub fn run<S: Store<Error = OrderError>>(mut self, store: &mut S) -> Result<WorkerExit, OrderError> {
+        let mut worker = Worker::new(self.settings.clone(), self.mark);
+        let mut retries = RetryBackoff::new(self.patience);
+        let mut unsent = None;
+        let mut idle = PAUSE_MIN;
+        loop {
+            if self.is_ending.load(Ordering::Relaxed) {
+                worker.on_end();
+            }
+            match worker.poll_step(now_ms()) {
+                WorkerAction::Apply(op) => {
+                    let applied = store.apply(&op);
+                    // The event is only retried while the worker holds the object.
+                    if !(is_renewal(&op) && applied == Ok(OpOutcome::Done)) {
+                        unsent = None;
+                    }
+                    match applied {
+                        Ok(outcome) => {
+                            if !matches!(outcome, OpOutcome::Empty) {
+                                idle = PAUSE_MIN;
+                            }
+                            worker.on_outcome(now_ms(), outcome);
+                            if retries.succeeded() {
+                                (self.notify)(WorkerNotice::Recovered);
+                            }
+                        }
+                        Err(error) => self.on_error(&mut worker, &mut retries, error)?,
+                    }
+                }
+                WorkerAction::Send(event) => match (self.send)(&event) {
+                    true => worker.on_sent(event.id),
+                    // The event stays in process, for the next run of this worker or for another one.
+                    false if self.is_ending.load(Ordering::Relaxed) => {
+                        return Ok(WorkerExit { stop: WorkerEnd::Ended, mark: worker.mark() });
+                    }
+                    false => unsent = Some((event, PAUSE_MIN)),
+                },
+                WorkerAction::Report(advice) => (self.notify)(WorkerNotice::WorkerAdvisory(advice)),
+                WorkerAction::Wait { until_ms } => {
+                    let left = Duration::from_millis(until_ms.saturating_sub(now_ms()));
+                    match &mut unsent {
+                        Some((event, pause)) => {
+                            self.wait(left.min(*pause));
+                            *pause = (*pause * 2).min(RETRY_PAUSE_MAX);
+                            if (self.send)(event) {
+                                worker.on_sent(event.id);
+                                unsent = None;
+                            } else if self.is_ending.load(Ordering::Relaxed) {
+                                return Ok(WorkerExit { stop: WorkerEnd::Ended, mark: worker.mark() });
+                            }
+                        }
+                        None => {
+                            self.wait(left.min(idle));
+                            idle = (idle * 2).min(IDLE_PAUSE_MAX);
+                            worker.on_push();
+                        }
+                    }
+                }
+                WorkerAction::WorkerEnd(stop) => return Ok(WorkerExit { stop, mark: worker.mark() }),
+            }
+        }
+    }
+
+    fn on_error(
+        &mut self,
+        worker: &mut Worker,
+        retries: &mut RetryBackoff,
+        error: OrderError,
+    ) -> Result<(), OrderError> {
+        let is_first = retries.is_fresh();
+        match retries.failed(&error) {
+            Some(pause) if !self.is_ending.load(Ordering::Relaxed) => {
+                if is_first {
+                    (self.notify)(WorkerNotice::Unreachable(error));
+                }
+                worker.on_unknown();
+                self.wait(pause);
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Waits for `pause`, or until the stop is noticed.
+    fn wait(&self, pause: Duration) {
+        let mut left = pause;
+        while !left.is_zero() && !self.is_ending.load(Ordering::Relaxed) {
+            let part = left.min(END_CHECK_INTERVAL);
+            thread::sleep(part);
+            left -= part;
+        }
+    }
+}
+
+fn is_renewal(op: &StoreOp) -> bool {
+    matches!(op, StoreOp::WorkerOp { act: WorkerOp::Renew { .. }, .. })
+}
+
+/// Returns the current time in milliseconds since 1970-01-01 UTC.
+pub(super) fn now_ms() -> u64 {
+    Clock::now().wall.as_nanos() / 1_000_000
+}
+
+/// Retry schedule of a failing operation.
+#[derive(Debug)]
+pub(super) struct RetryBackoff {
+    patience: Duration,
+    since: Option<Instant>,
+    pause: Duration,
+}
+
+impl RetryBackoff {
+    pub(super) fn new(patience: Duration) -> RetryBackoff {
+        RetryBackoff { patience, since: None, pause: PAUSE_MIN }
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.since.is_none()
+    }
+
+    /// Returns the pause before the next try; `None` if there is no further try.
+    pub(super) fn failed(&mut self, error: &OrderError) -> Option<Duration> {
+        let now = Clock::now().instant;
+        let since = *self.since.get_or_insert(now);
+        if !error.is_transient() || self.patience <= now.since(since) {
+            return None;
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(RETRY_PAUSE_MAX);
+        Some(pause)
+    }
+
+    /// Records a success. Returns whether the operation had failed before.
+    fn succeeded(&mut self) -> bool {
+        self.pause = PAUSE_MIN;
+        self.since.take().is_some()
+    }
+}

@@ -1,0 +1,230 @@
+//! A connection to a PostgreSQL server: its address, its setup, its timeouts, and the meaning of its errors.
+
+use super::schema;
+use crate::storage::streams::error::StreamFault;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::io;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, WrongType};
+use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
+
+/// Maximum time until a connection can be used.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// Maximum time for the server to answer a step, in addition to the transfer time.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// Maximum transfer time per byte sent or read: 1 MB/s.
+const BYTE_TIME: Duration = Duration::from_micros(1);
+/// Error text of a step that exceeds its time.
+pub(super) const NO_ANSWER: &str = "no answer in time";
+/// TCP keepalive: idle time, interval, and number of unanswered probes until the server counts as dead.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(2), 3);
+
+/// Session settings. The server also ends a session that takes too long, since other peers wait for the locks of a
+/// peer that is gone. Plans are made once, and use keys: the server's statistics are poor for tables that grow and
+/// shrink all the time.
+const SETTINGS: &str = "
+    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
+    SET statement_timeout = '8s';
+    SET lock_timeout = '5s';
+    SET idle_in_transaction_session_timeout = '10s';
+    SET default_transaction_isolation = 'read committed';
+    SET plan_cache_mode = force_generic_plan;
+    SET enable_seqscan = off;
+    SET enable_bitmapscan = off;
+    SET jit = off;
+";
+
+/// Address of a database.
+pub(in crate::storage::streams) struct PostgresAddress {
+    pub(in crate::storage::streams) config: Config,
+    /// Address for messages, without user and password.
+    pub(in crate::storage::streams) at: String,
+}
+
+impl PostgresAddress {
+    /// Reads `postgres://[user[:password]@]host[:port][/database][?parameters]`.
+    ///
+    /// # Errors
+    /// The text states the expected form, and nothing of the address: any part may belong to a password.
+    pub(in crate::storage::streams) fn parse(url: &str) -> Result<PostgresAddress, StreamFault> {
+        const NO_TLS: &str = "connections to PostgreSQL are not encrypted: leave sslmode out, and use a network that you trust or a tunnel";
+        const FORM: &str = "the address of a PostgreSQL database is postgres://USER:PASSWORD@HOST:PORT/DATABASE; \
+            in a password, %xx stands for what is no letter or digit";
+        let wrong = |why: &str| StreamFault::Other(why.into());
+        if ["require", "verify-ca", "verify-full"].iter().any(|mode| url.contains(&format!("sslmode={mode}"))) {
+            return Err(wrong(NO_TLS));
+        }
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(wrong(FORM));
+        }
+        let mut config: Config = url.parse().map_err(|_| wrong(FORM))?;
+        let host = |host: &Host| match host {
+            Host::Tcp(name) if name.contains('@') => Err(wrong(FORM)),
+            Host::Tcp(name) if name.contains(':') => Ok(format!("[{name}]")),
+            Host::Tcp(name) => Ok(name.clone()),
+            Host::Unix(dir) => Ok(dir.display().to_string()),
+        };
+        let ports = config.get_ports();
+        let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+        let hosts = config.get_hosts().iter().enumerate();
+        let hosts = hosts.map(|(index, of)| Ok(format!("{}:{}", host(of)?, port(index))));
+        let hosts = hosts.collect::<Result<Vec<String>, StreamFault>>()?;
+        if hosts.is_empty() {
+            return Err(wrong(FORM));
+        }
+        let database = config.get_dbname().unwrap_or("");
+        // The address has a password with a `/` that is not written as %2F.
+        if database.contains('@') {
+            return Err(wrong(FORM));
+        }
+        let at = format!("postgres://{}/{database}", hosts.join(","));
+        if config.get_application_name().is_none() {
+            config.application_name("seqcast");
+        }
+        let (idle, interval, retries) = KEEPALIVE;
+        config
+            .connect_timeout(CONNECT_TIME)
+            .ssl_mode(SslMode::Disable)
+            .tcp_user_timeout(ANSWER_TIME)
+            .keepalives(true)
+            .keepalives_idle(idle)
+            .keepalives_interval(interval)
+            .keepalives_retries(retries)
+            // A read-only replica cannot be used.
+            .target_session_attrs(TargetSessionAttrs::ReadWrite);
+        Ok(PostgresAddress { config, at })
+    }
+}
+
+/// A connection, and the runtime that drives it.
+pub(super) struct PostgresConnection {
+    // The session must be dropped before the runtime.
+    session: PostgresSession,
+    runtime: Runtime,
+}
+
+impl PostgresConnection {
+    /// Connects; `makes` says whether missing tables are created.
+    pub(super) fn connect(address: &PostgresAddress, makes: bool) -> Result<PostgresConnection, StreamFault> {
+        let system = |error: io::Error| StreamFault::Other(error.to_string());
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(system)?;
+        let connect = async {
+            let (client, connection) = address.config.connect(NoTls).await?;
+            // The requests of the session report the end of the connection.
+            tokio::spawn(async { drop(connection.await) });
+            let session = PostgresSession { client, statements: RefCell::default() };
+            session.simple(SETTINGS).await?;
+            schema::check(&session, makes).await?;
+            Ok(session)
+        };
+        let connected = runtime.block_on(async { timeout(CONNECT_TIME, connect).await });
+        match connected.unwrap_or_else(|_| Err(StreamFault::Unreachable(NO_ANSWER.into()))) {
+            Ok(session) => Ok(PostgresConnection { session, runtime }),
+            Err(fault) => {
+                // A pending name lookup is not waited for.
+                runtime.shutdown_background();
+                Err(fault)
+            }
+        }
+    }
+
+    /// Runs a step that sends and reads about `bytes` bytes at most. After [`StreamFault::Unreachable`] the connection
+    /// is unusable.
+    pub(super) fn run<T, E: From<StreamFault>>(
+        &mut self,
+        bytes: usize,
+        step: impl AsyncFnOnce(&PostgresSession) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let time = ANSWER_TIME + BYTE_TIME.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
+        let PostgresConnection { session, runtime } = self;
+        let done = runtime.block_on(async { timeout(time, step(session)).await });
+        done.unwrap_or_else(|_| Err(StreamFault::Unreachable(NO_ANSWER.into()).into()))
+    }
+}
+
+/// The session that sends statements over a connection.
+pub(super) struct PostgresSession {
+    client: Client,
+    /// Prepared statements, by their text.
+    statements: RefCell<BTreeMap<&'static str, Statement>>,
+}
+
+impl PostgresSession {
+    async fn statement(&self, sql: &'static str) -> Result<Statement, StreamFault> {
+        let known = self.statements.borrow().get(sql).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let statement = self.client.prepare(sql).await?;
+        self.statements.borrow_mut().insert(sql, statement.clone());
+        Ok(statement)
+    }
+
+    /// Returns the rows of a statement.
+    pub(super) async fn rows(
+        &self,
+        sql: &'static str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, StreamFault> {
+        Ok(self.client.query(&self.statement(sql).await?, values).await?)
+    }
+
+    /// Returns the number of rows that a statement has changed.
+    pub(super) async fn change(&self, sql: &'static str, values: &[&(dyn ToSql + Sync)]) -> Result<u64, StreamFault> {
+        Ok(self.client.execute(&self.statement(sql).await?, values).await?)
+    }
+
+    /// Runs several statements at once. The first failure stops the rest.
+    pub(super) async fn simple(&self, sql: &str) -> Result<(), StreamFault> {
+        Ok(self.client.batch_execute(sql).await?)
+    }
+}
+
+impl From<Error> for StreamFault {
+    fn from(error: Error) -> StreamFault {
+        let Some(of_server) = error.as_db_error() else {
+            let cause = error.source();
+            return match cause {
+                Some(cause) if cause.is::<WrongType>() => StreamFault::Foreign(format!("{error}: {cause}")),
+                Some(cause) => StreamFault::Unreachable(format!("{error}: {cause}")),
+                None => StreamFault::Unreachable(error.to_string()),
+            };
+        };
+        let (code, words) = (of_server.code(), of_server.message().to_owned());
+        match *code {
+            SqlState::DISK_FULL | SqlState::OUT_OF_MEMORY => return StreamFault::Full(words),
+            SqlState::LOCK_NOT_AVAILABLE
+            | SqlState::QUERY_CANCELED
+            | SqlState::T_R_SERIALIZATION_FAILURE
+            | SqlState::T_R_DEADLOCK_DETECTED => return StreamFault::Busy,
+            SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::WRONG_OBJECT_TYPE => {
+                return StreamFault::Foreign(words);
+            }
+            SqlState::ADMIN_SHUTDOWN
+            | SqlState::CRASH_SHUTDOWN
+            | SqlState::CANNOT_CONNECT_NOW
+            | SqlState::TOO_MANY_CONNECTIONS
+            | SqlState::UNDEFINED_DATABASE
+            | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT
+            | SqlState::READ_ONLY_SQL_TRANSACTION => return StreamFault::Unreachable(words),
+            SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => return StreamFault::Damaged(words),
+            _ => {}
+        }
+        // The codes are those of connections, of authorization, and of operator intervention.
+        match code.code().get(..2) {
+            Some("08" | "28" | "57") => StreamFault::Unreachable(words),
+            _ => StreamFault::Other(words),
+        }
+    }
+}
+
+/// Returns a column of a row.
+pub(super) fn column<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, index: usize) -> Result<T, StreamFault> {
+    row.try_get(index).map_err(|error| StreamFault::Foreign(format!("column {}: {error}", row.columns()[index].name())))
+}
