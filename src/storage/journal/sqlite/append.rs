@@ -1,143 +1,47 @@
-//! Appends events to the journal, and moves the tail into the index tables.
+//! Appends events to the journal.
 
-use super::signed;
-use super::trim::RetentionUsage;
-use crate::event::model::{Event, EventId, Payload, ServerId};
+use super::index::{WriterCache, index_tail};
+use super::row::signed;
+use super::usage::RetentionUsage;
+use crate::event::model::{Event, Payload};
 use crate::event::timestamp::Timestamp;
 use crate::storage::journal::error::StoreError;
-use crate::subject::Subject;
-use foldhash::{HashMap, HashSet};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use std::collections::BTreeMap;
 
-/// Maximum number of types whose numbers are cached.
-const TYPES_MAX: usize = 65_536;
-/// Adds the tail to the index tables and the sums of types, and advances `filled`. Ids and times almost rise with the
-/// arrival. Only types need sorting, since otherwise each event would touch another page than the previous one.
-const INDEX_TAIL: [&str; 6] = [
-    "INSERT INTO by_id SELECT server, session, instance, arrival FROM event WHERE (SELECT arrival FROM filled) < arrival",
-    "INSERT INTO by_type SELECT type, time, arrival FROM event \
-     WHERE (SELECT arrival FROM filled) < arrival ORDER BY type, time, arrival",
-    "INSERT INTO by_time SELECT time, arrival FROM event WHERE (SELECT arrival FROM filled) < arrival",
-    "INSERT INTO by_source_time SELECT source_time, time, arrival FROM event \
-     WHERE (SELECT arrival FROM filled) < arrival AND source_time IS NOT NULL",
-    "UPDATE type SET events = events + more, bytes = bytes + more_bytes, first = min(first, earliest) FROM ( \
-         SELECT type, count(*) AS more, sum(coalesce(octet_length(payload), 0)) AS more_bytes, min(time) AS earliest \
-         FROM event WHERE (SELECT arrival FROM filled) < arrival GROUP BY type \
-     ) AS tail WHERE number = tail.type",
-    "UPDATE filled SET arrival = max(arrival, (SELECT coalesce(max(arrival), 0) FROM event))",
-];
-
-/// The writer's cached knowledge of the file.
-#[derive(Debug, Default)]
-pub(super) struct WriterCache {
-    /// Numbers of types.
-    types: HashMap<Subject, i64>,
-    /// Arrival number of the next event.
-    next: i64,
-    /// Ids of the events in the tail.
-    tail: HashSet<EventId>,
-    /// Upper bound of the stored event ids, per server.
-    last: BTreeMap<ServerId, EventId>,
-}
-
-impl WriterCache {
-    pub(super) fn read(connection: &Connection) -> rusqlite::Result<WriterCache> {
-        let next = connection.query_row(
-            "SELECT 1 + max((SELECT coalesce(max(arrival), 0) FROM event), (SELECT arrival FROM filled))",
-            [],
-            |row| row.get(0),
-        )?;
-        let mut servers = connection.prepare("SELECT id, session FROM server")?;
-        let last = servers.query_map([], |row| {
-            let server = ServerId(row.get(0)?);
-            Ok((server, EventId { server, session: row.get::<_, i64>(1)?.unsigned_abs(), instance: u64::MAX }))
-        })?;
-        let mut events = connection
-            .prepare("SELECT server, session, instance FROM event WHERE (SELECT arrival FROM filled) < arrival")?;
-        let tail = events.query_map([], |row| {
-            let (session, instance) = (row.get::<_, i64>(1)?.unsigned_abs(), row.get::<_, i64>(2)?.unsigned_abs());
-            Ok(EventId { server: ServerId(row.get(0)?), session, instance })
-        })?;
-        let (last, tail) = (last.collect::<Result<_, _>>()?, tail.collect::<Result<_, _>>()?);
-        Ok(WriterCache { types: HashMap::default(), next, tail, last })
-    }
-
-    /// Returns whether the event is stored.
-    fn is_stored(&self, transaction: &Transaction<'_>, id: EventId) -> Result<bool, StoreError> {
-        if self.last.get(&id.server).is_none_or(|last| *last < id) {
-            return Ok(false);
-        }
-        if self.tail.contains(&id) {
-            return Ok(true);
-        }
-        let mut find =
-            transaction.prepare_cached("SELECT 1 FROM by_id WHERE server = ? AND session = ? AND instance = ?")?;
-        Ok(find.exists(params![id.server.0, signed(id.session)?, signed(id.instance)?])?)
-    }
-
-    /// Removes a type from the cache after its row was deleted.
-    pub(super) fn remove_type(&mut self, subject: &Subject) {
-        self.types.remove(subject);
-    }
-
-    /// Returns the number of a type; assigns one if it has none.
-    fn type_number(&mut self, transaction: &Transaction<'_>, subject: &Subject) -> Result<i64, StoreError> {
-        if let Some(number) = self.types.get(subject) {
-            return Ok(*number);
-        }
-        let known = |transaction: &Transaction<'_>| -> rusqlite::Result<Option<i64>> {
-            let mut find = transaction.prepare_cached("SELECT number FROM type WHERE subject = ?")?;
-            let mut rows = find.query([subject.as_str()])?;
-            rows.next()?.map(|row| row.get(0)).transpose()
-        };
-        let number = match known(transaction)? {
-            Some(number) => number,
-            None => {
-                transaction.prepare_cached("INSERT INTO type (subject) VALUES (?)")?.execute([subject.as_str()])?;
-                transaction.last_insert_rowid()
-            }
-        };
-        if TYPES_MAX <= self.types.len() {
-            self.types.clear();
-        }
-        self.types.insert(subject.detached(), number);
-        Ok(number)
-    }
-}
-
 /// Stores the events that are not stored yet, and returns their number. After an error the cache is invalid.
 pub(super) fn append(
     connection: &mut Connection,
-    known: &mut WriterCache,
+    cache: &mut WriterCache,
     usage: &mut Option<RetentionUsage>,
     tail_events: usize,
     events: &[Event],
 ) -> Result<usize, StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let before = known.next;
-    insert(&transaction, known, events)?;
-    if tail_events <= known.tail.len() {
+    let before = cache.next;
+    insert(&transaction, cache, events)?;
+    if tail_events <= cache.tail.len() {
         let mut taken = usage.take();
-        index_tail(&transaction, known, taken.as_mut())?;
+        index_tail(&transaction, cache, taken.as_mut())?;
         transaction.commit()?;
         *usage = taken;
     } else {
         transaction.commit()?;
     }
-    Ok(usize::try_from(known.next - before).expect("as many as there are events, at most"))
+    Ok(usize::try_from(cache.next - before).expect("as many as there are events, at most"))
 }
 
-fn insert(transaction: &Transaction<'_>, known: &mut WriterCache, events: &[Event]) -> Result<(), StoreError> {
+/// Inserts the events that are not stored yet behind the last one.
+fn insert(transaction: &Transaction<'_>, cache: &mut WriterCache, events: &[Event]) -> Result<(), StoreError> {
     let mut insert = transaction.prepare_cached("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     let mut servers = BTreeMap::new();
     for event in events {
         let (session, instance) = (signed(event.id.session)?, signed(event.id.instance)?);
-        if known.is_stored(transaction, event.id)? {
+        if cache.is_stored(transaction, event.id)? {
             continue;
         }
-        let number = known.type_number(transaction, event.event_type.subject())?;
+        let number = cache.type_number(transaction, event.event_type.subject())?;
         let (payload_type, payload) = match &event.payload {
             None => (None, ValueRef::Null),
             Some(Payload::Json(json)) => (None, ValueRef::Text(json.bytes())),
@@ -145,7 +49,7 @@ fn insert(transaction: &Transaction<'_>, known: &mut WriterCache, events: &[Even
         };
         let time = event.timestamp.as_micros();
         insert.execute(params![
-            known.next,
+            cache.next,
             event.id.server.0,
             session,
             instance,
@@ -155,10 +59,7 @@ fn insert(transaction: &Transaction<'_>, known: &mut WriterCache, events: &[Even
             payload_type,
             ToSqlOutput::Borrowed(payload),
         ])?;
-        known.next = known.next.checked_add(1).ok_or_else(|| StoreError::damaged("an arrival"))?;
-        known.tail.insert(event.id);
-        let last = known.last.entry(event.id.server).or_insert(event.id);
-        *last = event.id.max(*last);
+        cache.add(event.id)?;
         servers.insert(event.id.server, (session, time));
     }
     let mut upsert = transaction.prepare_cached(
@@ -168,24 +69,5 @@ fn insert(transaction: &Transaction<'_>, known: &mut WriterCache, events: &[Even
     for (server, (session, time)) in servers {
         upsert.execute(params![server.0, session, time])?;
     }
-    Ok(())
-}
-
-/// Moves the tail into the index tables, and adds it to the retention usage if that is known.
-pub(super) fn index_tail(
-    transaction: &Transaction<'_>,
-    known: &mut WriterCache,
-    usage: Option<&mut RetentionUsage>,
-) -> Result<(), StoreError> {
-    if known.tail.is_empty() {
-        return Ok(());
-    }
-    if let Some(usage) = usage {
-        usage.add_tail(transaction)?;
-    }
-    for sql in INDEX_TAIL {
-        transaction.prepare_cached(sql)?.execute([])?;
-    }
-    known.tail.clear();
     Ok(())
 }

@@ -17,10 +17,13 @@
 //! Queries scan the events that are not indexed yet (the tail) one by one.
 
 mod append;
+mod index;
 mod query;
+mod row;
 mod series;
 mod trim;
 mod types;
+mod usage;
 
 pub use query::QueryCursor;
 
@@ -30,11 +33,12 @@ use crate::event::store::retention::Retention;
 use crate::event::store::{Journal, LastSession, Query, QueryPage};
 use crate::event::timestamp::Timestamp;
 use crate::storage::sqlite_file::{FileSignature, check_header, is_wal_damaged, sibling_path};
-use append::WriterCache;
+use index::WriterCache;
+use row::{timestamp, unsigned};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 use std::fs::{File, TryLockError};
 use std::path::Path;
-use trim::RetentionUsage;
+use usage::RetentionUsage;
 
 /// "sqca".
 const SIGNATURE: FileSignature = FileSignature { application_id: 0x7371_6361, version: 2 };
@@ -123,7 +127,9 @@ impl SqliteJournal {
             Ok(true) => {
                 tracing::warn!(path = %path.display(), "somebody reads the journal: its -wal stays a part of it")
             }
-            Err(error) => tracing::warn!(%error, path = %path.display(), "the -wal of the journal stays a part of it"),
+            Err(error) => {
+                tracing::warn!(%error, path = %path.display(), "the -wal of the journal stays a part of it")
+            }
         }
         Ok(SqliteJournal { connection, cache: Some(cache), usage: None, tail_events: TAIL_EVENTS, _lock: lock })
     }
@@ -148,12 +154,12 @@ impl SqliteJournal {
                  WHERE i.server = s.id AND i.session = s.session AND {condition})"
             )
         };
-        let (filled, tail) = (of("by_id", "true"), of("event", query::IS_TAIL));
+        let (filled, tail) = (of("by_id", "true"), of("event", index::IS_TAIL));
         let mut find = self.connection.prepare(&format!("SELECT id, session, max({filled}, {tail}) FROM server s"))?;
         let mut rows = find.query([])?;
         let mut last = Vec::new();
         while let Some(row) = rows.next()? {
-            let (session, instance) = (query::unsigned(row.get(1)?)?, query::unsigned(row.get(2)?)?);
+            let (session, instance) = (unsigned(row.get(1)?)?, unsigned(row.get(2)?)?);
             last.push(EventId { server: ServerId(row.get(0)?), session, instance });
         }
         Ok(last)
@@ -227,9 +233,7 @@ impl Journal for SqliteJournal {
         let mut found = self.connection.prepare_cached("SELECT session, time FROM server WHERE id = ?")?;
         let mut rows = found.query([server.0])?;
         match rows.next()? {
-            Some(row) => {
-                Ok(LastSession { session: query::unsigned(row.get(0)?)?, timestamp: query::timestamp(row.get(1)?)? })
-            }
+            Some(row) => Ok(LastSession { session: unsigned(row.get(0)?)?, timestamp: timestamp(row.get(1)?)? }),
             None => Ok(LastSession::NONE),
         }
     }
@@ -244,7 +248,7 @@ impl Journal for SqliteJournal {
     /// Removal frees space in the file for later appends; the file does not shrink.
     fn trim(&mut self, retention: &Retention, now: Timestamp, budget: usize) -> Result<Vec<u64>, StoreError> {
         let mut cache = self.take_cache()?;
-        let removed = trim::trim(&mut self.connection, &mut cache, &mut self.usage, retention, (now, budget))?;
+        let removed = trim::trim(&mut self.connection, &mut cache, &mut self.usage, retention, now, budget)?;
         self.cache = Some(cache);
         Ok(removed)
     }
@@ -274,11 +278,6 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "cache_size", -32_768)?;
     connection.pragma_update(None, "wal_autocheckpoint", 8192)
-}
-
-/// Converts a part of an id to SQLite's signed integer; the maximum is 2^63 - 1.
-fn signed(number: u64) -> Result<i64, StoreError> {
-    i64::try_from(number).map_err(|_| StoreError::Range)
 }
 
 #[cfg(test)]

@@ -1,18 +1,14 @@
 //! Answers queries: finds positions in the index tables and in the tail, and reads the events there. It works in
 //! slices, so that a query that has to scan the whole journal does not block others.
 
+use super::index::{IS_TAIL, arrival};
+use super::row::{EVENT_COLUMNS, event};
 use super::series::{MERGED_TYPES_MAX, SeriesPosition, SeriesScan};
-use super::signed;
 use super::types::{TypeCursor, TypeFilter};
-use crate::event::model::{Event, EventId, Json, Payload, ServerId};
+use crate::event::model::ServerId;
 use crate::event::store::{Query, QueryPage, QueryPageBuilder, Series, ServerQuery};
-use crate::event::timestamp::Timestamp;
 use crate::storage::journal::error::StoreError;
-use crate::subject::Subject;
-use crate::subject::event_type::EventType;
-use bytes::Bytes;
-use rusqlite::types::ValueRef;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, params};
 use std::collections::{BTreeSet, HashMap};
 
 /// Rows examined per slice; a slice takes some milliseconds.
@@ -23,8 +19,6 @@ const SLICE_ROWS_MIN: usize = 64;
 const SLICE_EVENTS: usize = 1024;
 /// Cost of finding and reading the latest event of a type, in rows.
 const LATEST_ROWS: usize = 32;
-/// Condition that selects the tail of the table `event`.
-pub(super) const IS_TAIL: &str = "(SELECT arrival FROM filled) < i.arrival";
 
 /// The progress of a query. Events appended or removed meanwhile may or may not be in the answer.
 #[derive(Debug)]
@@ -36,10 +30,11 @@ pub struct QueryCursor {
     slice_rows: usize,
 }
 
+/// What a query scans next.
 #[derive(Debug)]
 enum QueryStage {
     /// Scans the types: for the latest event of each, or to find out whether they are few.
-    TypeFilter(TypeCursor, BTreeSet<i64>),
+    Types(TypeCursor, BTreeSet<i64>),
     /// Scans positions behind the last one examined. The set holds the selected types, if they are few.
     Positions(Option<BTreeSet<i64>>, Option<SeriesPosition>),
 }
@@ -48,9 +43,9 @@ impl QueryCursor {
     /// Starts a valid query.
     pub fn new(query: Query) -> QueryCursor {
         let (types, stage) = match &query {
-            Query::Latest(types) => (types.as_deref(), QueryStage::TypeFilter(TypeCursor::default(), BTreeSet::new())),
+            Query::Latest(types) => (types.as_deref(), QueryStage::Types(TypeCursor::default(), BTreeSet::new())),
             Query::Series(Series { types: Some(types), .. }) => {
-                (Some(&**types), QueryStage::TypeFilter(TypeCursor::default(), BTreeSet::new()))
+                (Some(&**types), QueryStage::Types(TypeCursor::default(), BTreeSet::new()))
             }
             Query::Series(Series { types: None, .. }) | Query::Server(_) => (None, QueryStage::Positions(None, None)),
         };
@@ -116,10 +111,9 @@ fn take(
     arrivals: impl Iterator<Item = i64>,
     page: &mut QueryPageBuilder,
 ) -> Result<bool, StoreError> {
-    let mut find = connection.prepare_cached(
-        "SELECT e.server, e.session, e.instance, t.subject, e.time, e.source_time, e.payload_type, e.payload \
-         FROM event e JOIN type t ON t.number = e.type WHERE e.arrival = ?",
-    )?;
+    let mut find = connection.prepare_cached(&format!(
+        "SELECT {EVENT_COLUMNS} FROM event e JOIN type t ON t.number = e.type WHERE e.arrival = ?"
+    ))?;
     for arrival in arrivals {
         let mut rows = find.query([arrival])?;
         let row = rows.next()?.ok_or_else(|| StoreError::damaged("an arrival"))?;
@@ -130,17 +124,7 @@ fn take(
     Ok(true)
 }
 
-/// Returns the arrival of the event; `None` if it is not stored.
-pub(super) fn arrival(connection: &Connection, id: EventId) -> Result<Option<i64>, StoreError> {
-    let (Ok(session), Ok(instance)) = (signed(id.session), signed(id.instance)) else { return Ok(None) };
-    let mut find = connection.prepare_cached(&format!(
-        "SELECT arrival FROM by_id WHERE server = ?1 AND session = ?2 AND instance = ?3 \
-         UNION ALL SELECT arrival FROM event i WHERE {IS_TAIL} AND server = ?1 AND session = ?2 AND instance = ?3"
-    ))?;
-    let mut rows = find.query(params![id.server.0, session, instance])?;
-    Ok(rows.next()?.map(|row| row.get(0)).transpose()?)
-}
-
+/// Adds the latest event of each type to the page. Returns whether the query is done.
 fn latest(
     connection: &Connection,
     types: &TypeFilter,
@@ -148,7 +132,7 @@ fn latest(
     page: &mut QueryPageBuilder,
     mut rows_left: usize,
 ) -> Result<bool, StoreError> {
-    let QueryStage::TypeFilter(at, _) = stage else { unreachable!("it looks for types only") };
+    let QueryStage::Types(at, _) = stage else { unreachable!("it looks for types only") };
     let mut in_tail: HashMap<i64, (i64, i64)> = HashMap::new();
     let mut tail = connection.prepare_cached(&format!("SELECT type, time, arrival FROM event i WHERE {IS_TAIL}"))?;
     let mut rows = tail.query([])?;
@@ -168,6 +152,7 @@ fn latest(
     })
 }
 
+/// Adds the events of a server to the page, in the order of their ids.
 fn of_server(
     connection: &Connection,
     of_server: &ServerQuery,
@@ -177,7 +162,7 @@ fn of_server(
     let (session, instance) = of_server.after.map_or((0, 0), |after| (place(after.session), place(after.instance)));
     // One more than needed, which shows whether there are more.
     let wanted = page.remaining() + 1;
-    let mut places: Vec<SeriesPosition> = Vec::new();
+    let mut places: Vec<(i64, i64, i64)> = Vec::new();
     for (table, condition) in [("by_id", "true"), ("event", IS_TAIL)] {
         let mut find = connection.prepare_cached(&format!(
             "SELECT session, instance, arrival FROM {table} i WHERE {condition} AND server = ? \
@@ -193,6 +178,7 @@ fn of_server(
     Ok(true)
 }
 
+/// Adds events of a series to the page, in a slice of `rows` rows. Returns whether the query is done.
 fn series(
     connection: &Connection,
     series: &Series,
@@ -201,7 +187,7 @@ fn series(
     page: &mut QueryPageBuilder,
     mut rows: usize,
 ) -> Result<bool, StoreError> {
-    if let QueryStage::TypeFilter(at, found) = stage {
+    if let QueryStage::Types(at, found) = stage {
         let is_done = types.scan(connection, at, &mut rows, |number, _| {
             found.insert(number);
             Ok(found.len() <= MERGED_TYPES_MAX)
@@ -228,47 +214,9 @@ fn series(
     // One more than needed, which shows whether there are more.
     let wanted = page.remaining().saturating_add(1).min(SLICE_EVENTS);
     let (places, end) = finding.places(*behind, wanted, rows)?;
-    if !take(connection, places.iter().take(wanted).map(|(.., arrival)| *arrival), page)? {
+    if !take(connection, places.iter().take(wanted).map(|place| place.arrival), page)? {
         return Ok(true);
     }
     *behind = if wanted < places.len() { Some(places[wanted - 1]) } else { end };
     Ok(behind.is_none())
-}
-
-/// Decodes a row that [`take`] reads.
-fn event(row: &Row<'_>) -> Result<Event, StoreError> {
-    let server = u32::try_from(row.get::<_, i64>(0)?).map_err(|_| StoreError::damaged("a server"))?;
-    let id = EventId { server: ServerId(server), session: unsigned(row.get(1)?)?, instance: unsigned(row.get(2)?)? };
-    let payload = match (row.get_ref(7)?, row.get::<_, Option<String>>(6)?) {
-        (ValueRef::Null, None) => None,
-        (ValueRef::Text(text), None) => {
-            let json =
-                Json::from_stored(Bytes::copy_from_slice(text)).map_err(|_| StoreError::damaged("a JSON payload"))?;
-            Some(Payload::Json(json))
-        }
-        (ValueRef::Blob(bytes), Some(type_name)) => {
-            Some(Payload::Binary { type_name: type_name.into(), bytes: Bytes::copy_from_slice(bytes) })
-        }
-        _ => return Err(StoreError::damaged("a payload")),
-    };
-    Ok(Event {
-        id,
-        event_type: event_type(row.get_ref(3)?)?,
-        timestamp: timestamp(row.get(4)?)?,
-        source_timestamp: row.get::<_, Option<i64>>(5)?.map(timestamp).transpose()?,
-        payload,
-    })
-}
-
-pub(super) fn event_type(value: ValueRef<'_>) -> Result<EventType, StoreError> {
-    let subject = value.as_bytes().ok().and_then(|bytes| Subject::from_bytes(Bytes::copy_from_slice(bytes)).ok());
-    subject.and_then(|subject| EventType::of_subject(&subject)).ok_or_else(|| StoreError::damaged("an event type"))
-}
-
-pub(super) fn timestamp(micros: i64) -> Result<Timestamp, StoreError> {
-    Timestamp::from_micros(micros).map_err(|_| StoreError::damaged("a time"))
-}
-
-pub(super) fn unsigned(number: i64) -> Result<u64, StoreError> {
-    u64::try_from(number).map_err(|_| StoreError::damaged("an id"))
 }

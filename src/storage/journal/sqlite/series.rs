@@ -1,6 +1,7 @@
 //! Finds the positions of a series, in the index tables and in the tail.
 
-use super::query::{IS_TAIL, arrival, event_type, timestamp};
+use super::index::{IS_TAIL, arrival};
+use super::row::{event_type, timestamp};
 use super::types::TypeFilter;
 use crate::event::model::EventId;
 use crate::event::store::{Series, SeriesOrder};
@@ -15,8 +16,15 @@ pub(super) const MERGED_TYPES_MAX: usize = 256;
 /// Minimum rows of a partition examined in a slice, regardless of the number of partitions.
 const PARTITION_ROWS_MIN: usize = 16;
 
-/// Position of an event in a series: the ordering time, the tie-breaker, and its arrival.
-pub(super) type SeriesPosition = (i64, i64, i64);
+/// Position of an event in a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SeriesPosition {
+    /// Time by which the series is ordered.
+    pub(super) key: i64,
+    /// Time of the event.
+    pub(super) time: i64,
+    pub(super) arrival: i64,
+}
 
 /// Index partition that is searched for positions of a series.
 #[derive(Clone, Copy)]
@@ -131,7 +139,7 @@ impl<'a> SeriesScan<'a> {
             if found == wanted || count == rows_max {
                 let (time, arrival) = (row.get(0)?, row.get(1)?);
                 let key = if self.series.by == SeriesOrder::Time { time } else { row.get(3)? };
-                return Ok(Some((key, time, arrival)));
+                return Ok(Some(SeriesPosition { key, time, arrival }));
             }
         }
         Ok(None)
@@ -146,7 +154,7 @@ impl<'a> SeriesScan<'a> {
             && self.series.source_time.contains(source_time.map(timestamp).transpose()?);
         let Some(key) = key.filter(|_| is_in_time) else { return Ok(None) };
         let is_type_matched = self.types.is_unrestricted() || self.is_type_matched(row.get(2)?)?;
-        Ok(if is_type_matched { Some((key, time, row.get(1)?)) } else { None })
+        Ok(if is_type_matched { Some(SeriesPosition { key, time, arrival: row.get(1)? }) } else { None })
     }
 
     fn is_type_matched(&mut self, number: i64) -> Result<bool, StoreError> {
@@ -202,7 +210,7 @@ impl<'a> SeriesScan<'a> {
         };
         // Beside the position the first bound is redundant, and SQLite might start its scan there.
         match (behind, from) {
-            (Some((at, time, arrival)), _) => {
+            (Some(SeriesPosition { key: at, time, arrival }), _) => {
                 let places = vec!["?"; order.len()].join(", ");
                 sql.push_str(&format!(" AND ({}) {is_after} ({places})", order.join(", ")));
                 let place = [at, time, arrival];

@@ -1,38 +1,15 @@
 //! Removes events that the retention rules do not keep.
 
-use super::append::{WriterCache, index_tail};
-use super::query::{event_type, timestamp, unsigned};
+use super::index::{WriterCache, index_tail};
+use super::row::timestamp;
+use super::usage::{RetentionUsage, RuleUsage, TypeHead, UNKNOWN_ARRIVAL, damaged_count};
 use crate::event::store::retention::{Retention, Rule};
 use crate::event::timestamp::Timestamp;
 use crate::storage::journal::error::StoreError;
 use crate::subject::Subject;
-use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
-
-/// Placeholder for an arrival that was not looked up yet; sorts before all others.
-const UNKNOWN: i64 = i64::MIN;
-/// Usage that the tail adds to each of its types.
-const TAIL_USAGE: &str = "SELECT t.subject, t.number, t.events, t.first, count(*), sum(coalesce(octet_length(e.payload), 0)), min(e.time) \
-    FROM event e JOIN type t ON t.number = e.type WHERE (SELECT arrival FROM filled) < e.arrival GROUP BY e.type";
-
-/// Usage of the indexed events by retention rule, so that no operation has to scan all types.
-#[derive(Debug)]
-pub(super) struct RetentionUsage {
-    retention: Retention,
-    /// Usage per rule, in the order of the rules.
-    rules: Vec<RuleUsage>,
-}
-
-#[derive(Debug, Default)]
-struct RuleUsage {
-    events: u64,
-    bytes: u64,
-    /// Time and arrival of the earliest event of each type, with the type number. If an earlier event arrived since,
-    /// both entries are there.
-    heads: BinaryHeap<Reverse<(i64, i64, i64)>>,
-}
+use std::collections::BTreeMap;
 
 /// Events removed from one type.
 #[derive(Default)]
@@ -41,49 +18,6 @@ struct TypeRemoval {
     bytes: i64,
     /// Time of the earliest remaining event, if any.
     first: Option<i64>,
-}
-
-impl RetentionUsage {
-    /// Reads the usage of all types, which takes a microsecond or two per type.
-    fn read(connection: &Connection, retention: &Retention) -> Result<RetentionUsage, StoreError> {
-        let rules = retention.rules.iter().map(|_| RuleUsage::default()).collect();
-        let mut usage = RetentionUsage { retention: retention.clone(), rules };
-        let mut types =
-            connection.prepare_cached("SELECT subject, number, events, bytes, first FROM type WHERE 0 < events")?;
-        let mut rows = types.query([])?;
-        while let Some(row) = rows.next()? {
-            usage.add(row.get_ref(0)?, [row.get(2)?, row.get(3)?], Some((row.get(4)?, row.get(1)?)))?;
-        }
-        Ok(usage)
-    }
-
-    /// Adds the usage of the tail before it moves into the index tables.
-    pub(super) fn add_tail(&mut self, transaction: &Transaction<'_>) -> Result<(), StoreError> {
-        let mut tail = transaction.prepare_cached(TAIL_USAGE)?;
-        let mut rows = tail.query([])?;
-        while let Some(row) = rows.next()? {
-            let (number, events, first) = (row.get(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?);
-            let earliest = row.get(6)?;
-            let head = (events == 0 || earliest < first).then_some((earliest, number));
-            self.add(row.get_ref(0)?, [row.get(4)?, row.get(5)?], head)?;
-        }
-        Ok(())
-    }
-
-    /// Adds events and bytes of a type. `head` is the time of its earliest event with the type number, if that is new.
-    fn add(&mut self, subject: ValueRef<'_>, more: [i64; 2], head: Option<(i64, i64)>) -> Result<(), StoreError> {
-        let Some(rule) = self.retention.rule(&event_type(subject)?) else { return Ok(()) };
-        let usage = &mut self.rules[rule];
-        let [events, bytes] = more;
-        usage.events = usage.events.checked_add(unsigned(events)?).ok_or_else(damaged)?;
-        usage.bytes = usage.bytes.checked_add(unsigned(bytes)?).ok_or_else(damaged)?;
-        usage.heads.extend(head.map(|(time, number)| Reverse((time, UNKNOWN, number))));
-        Ok(())
-    }
-}
-
-fn damaged() -> StoreError {
-    StoreError::damaged("a count of events or bytes")
 }
 
 /// Removes at most `budget` events and returns the number removed by each rule. After an error the caches are invalid.
@@ -95,7 +29,8 @@ pub(super) fn trim(
     cache: &mut WriterCache,
     usage: &mut Option<RetentionUsage>,
     retention: &Retention,
-    (now, budget): (Timestamp, usize),
+    now: Timestamp,
+    budget: usize,
 ) -> Result<Vec<u64>, StoreError> {
     let mut taken = usage.take().filter(|usage| usage.retention == *retention);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -132,27 +67,26 @@ fn trim_rule(
         .prepare_cached("SELECT time, arrival FROM by_type WHERE type = ? ORDER BY time, arrival LIMIT 1")?;
     let mut count = 0;
     while count < budget
-        && let Some(head) = usage.heads.peek().copied()
-        && rule.is_exceeded(now, timestamp(head.0.0)?, usage.events, usage.bytes)
+        && let Some(Reverse(head)) = usage.heads.peek().copied()
+        && rule.is_exceeded(now, timestamp(head.time)?, usage.events, usage.bytes)
     {
-        while usage.heads.peek() == Some(&head) {
+        while usage.heads.peek() == Some(&Reverse(head)) {
             usage.heads.pop();
         }
-        let Reverse((time, arrival, number)) = head;
-        if arrival != UNKNOWN {
-            let freed = remove(transaction, number, time, arrival)?;
-            let removed = types.entry(number).or_default();
+        if head.arrival != UNKNOWN_ARRIVAL {
+            let freed = remove(transaction, head)?;
+            let removed = types.entry(head.number).or_default();
             (removed.events, removed.bytes, removed.first) = (removed.events + 1, removed.bytes + freed, None);
-            usage.events = usage.events.checked_sub(1).ok_or_else(damaged)?;
-            usage.bytes = usage.bytes.checked_sub(freed.unsigned_abs()).ok_or_else(damaged)?;
+            usage.events = usage.events.checked_sub(1).ok_or_else(damaged_count)?;
+            usage.bytes = usage.bytes.checked_sub(freed.unsigned_abs()).ok_or_else(damaged_count)?;
             count += 1;
         }
-        let mut rows = earliest.query([number])?;
+        let mut rows = earliest.query([head.number])?;
         if let Some(row) = rows.next()? {
-            let time = row.get(0)?;
-            usage.heads.push(Reverse((time, row.get(1)?, number)));
-            if let Some(removed) = types.get_mut(&number) {
-                removed.first = Some(time);
+            let next = TypeHead { time: row.get(0)?, arrival: row.get(1)?, number: head.number };
+            usage.heads.push(Reverse(next));
+            if let Some(removed) = types.get_mut(&head.number) {
+                removed.first = Some(next.time);
             }
         }
     }
@@ -174,7 +108,7 @@ fn update_type_row(
         Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?))
     })?;
     if events < 0 || bytes < 0 || removed.first.is_none() && (events, bytes) != (0, 0) {
-        return Err(damaged());
+        return Err(damaged_count());
     }
     if removed.first.is_none() {
         transaction.prepare_cached("DELETE FROM type WHERE number = ?")?.execute([number])?;
@@ -185,7 +119,8 @@ fn update_type_row(
 }
 
 /// Removes an event from all tables. Returns the bytes of its payload.
-fn remove(transaction: &Transaction<'_>, number: i64, time: i64, arrival: i64) -> Result<i64, StoreError> {
+fn remove(transaction: &Transaction<'_>, event: TypeHead) -> Result<i64, StoreError> {
+    let TypeHead { time, arrival, number } = event;
     let mut delete = transaction.prepare_cached(
         "DELETE FROM event WHERE arrival = ? RETURNING server, session, instance, source_time, coalesce(octet_length(payload), 0)",
     )?;

@@ -1,6 +1,6 @@
 //! Selects the types in a journal that match a query.
 
-use super::query::event_type;
+use super::row::event_type;
 use crate::clock::random_u64;
 use crate::event::pattern_index::PatternIndex;
 use crate::storage::journal::error::StoreError;
