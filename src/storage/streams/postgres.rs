@@ -46,9 +46,16 @@ const BEGIN: &str =
 pub struct PostgresStreams {
     address: PostgresAddress,
     connection: Option<PostgresConnection>,
-    /// Time before which no new connection is tried, and the fault of the last try.
-    backoff: Option<(Instant, StreamFault)>,
+    /// Pause after a connection that failed.
+    backoff: Option<ReconnectPause>,
     batch: PostgresBatch,
+}
+
+/// Pause before an unreachable server is tried again.
+struct ReconnectPause {
+    until: Instant,
+    /// Fault of the last try.
+    fault: StreamFault,
 }
 
 /// State of a batch of steps that are committed together.
@@ -86,7 +93,7 @@ impl PostgresStreams {
     pub fn open(url: &str) -> Result<PostgresStreams, StreamStorageError> {
         let address =
             PostgresAddress::parse(url).map_err(|fault| StreamStorageError { at: "postgres".into(), fault })?;
-        let connection = PostgresConnection::connect(&address, true)
+        let connection = PostgresConnection::connect(&address, schema::create)
             .map_err(|fault| StreamStorageError { at: address.at.clone(), fault })?;
         Ok(PostgresStreams { address, connection: Some(connection), backoff: None, batch: PostgresBatch::Inactive })
     }
@@ -99,13 +106,14 @@ impl PostgresStreams {
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
-                let is_backing_off = |(until, _): &&(Instant, StreamFault)| Clock::now().instant < *until;
-                if let Some((_, fault)) = self.backoff.as_ref().filter(is_backing_off) {
-                    return Err(fault.clone());
+                if let Some(pause) = self.backoff.as_ref().filter(|pause| Clock::now().instant < pause.until) {
+                    return Err(pause.fault.clone());
                 }
-                let connected = PostgresConnection::connect(&self.address, false);
-                self.backoff =
-                    connected.as_ref().err().map(|fault| (Clock::now().instant + RECONNECT_INTERVAL, fault.clone()));
+                let connected = PostgresConnection::connect(&self.address, schema::check);
+                self.backoff = connected.as_ref().err().map(|fault| ReconnectPause {
+                    until: Clock::now().instant + RECONNECT_INTERVAL,
+                    fault: fault.clone(),
+                });
                 connected?
             }
         };
@@ -494,5 +502,4 @@ impl StreamStore for PostgresStreams {
 }
 
 #[cfg(test)]
-#[path = "postgres/tests.rs"]
 mod tests;

@@ -14,58 +14,27 @@
 //! wait for the disk.
 
 mod outbox;
+mod rows;
+mod schema;
 
 pub use outbox::add_event_in;
 
-use super::column_values::{damaged, id, signed, timestamp, unsigned};
+use super::column_values::{StreamRecord, id, signed};
 use super::error::{StepError, StreamFault, StreamStorageError};
 use super::store::BatchStore;
-use crate::event::model::{EventId, Json, ServerId};
-use crate::event::stream::model::{PASSED_MAX, PageBudget, StreamEvent, StreamPage};
+use crate::event::model::{EventId, ServerId};
+use crate::event::stream::model::{PageBudget, StreamPage};
 use crate::event::stream::name::{Consumer, StreamId, StreamName, StreamType};
 use crate::event::stream::store::{
-    ConsumerRow, Contents, MissedRange, NewEvent, Policy, PostedEvent, StreamLimits, StreamStore, StreamStoreError,
-    TrimReport,
+    ConsumerRow, Contents, NewEvent, PostedEvent, StreamLimits, StreamStore, StreamStoreError, TrimReport,
 };
 use crate::event::timestamp::Timestamp;
-use crate::storage::sqlite_file::{SqliteFileError, check_header, is_corruption, retry_busy};
-use bytes::Bytes;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, TransactionBehavior, params};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::storage::sqlite_file::{SqliteFileError, check_header, is_corruption};
+use rows::{consumer, consumers, covered, find, find_or_create, put_consumer, read, trim, update_contents};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
+use schema::VERSION;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-
-/// Version of the tables; a file of any other version is refused.
-const VERSION: i64 = 1;
-/// Prefix of the application ids of our other files: "sq".
-const OTHER_APPLICATION_PREFIX: i32 = 0x7371;
-
-const SCHEMA: &str = "
-    CREATE TABLE seqcast_version (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL) STRICT;
-    INSERT INTO seqcast_version VALUES (1, 1);
-    CREATE TABLE seqcast_streams (
-        number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, last INTEGER NOT NULL, events INTEGER NOT NULL, bytes INTEGER NOT NULL
-    ) STRICT;
-    CREATE TABLE seqcast_events (
-        stream INTEGER, id INTEGER, type TEXT NOT NULL, data TEXT NOT NULL, time INTEGER NOT NULL,
-        server INTEGER NOT NULL, session INTEGER NOT NULL, instance INTEGER NOT NULL, PRIMARY KEY (stream, id)
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE seqcast_covered (
-        stream INTEGER, server INTEGER, session INTEGER NOT NULL, instance INTEGER NOT NULL, PRIMARY KEY (stream, server)
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE seqcast_consumers (
-        stream INTEGER, user TEXT, component TEXT, position INTEGER NOT NULL,
-        missed_first INTEGER, missed_last INTEGER, missed_count INTEGER,
-        registered INTEGER NOT NULL, heard INTEGER NOT NULL, PRIMARY KEY (stream, user, component)
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE seqcast_outbox (
-        number INTEGER PRIMARY KEY AUTOINCREMENT CHECK (0 < number),
-        stream TEXT NOT NULL CHECK (length(stream) BETWEEN 1 AND 32),
-        type TEXT NOT NULL CHECK (length(type) BETWEEN 1 AND 16 AND type NOT GLOB '*[^A-Z_]*'),
-        data TEXT NOT NULL CHECK (json_valid(data)),
-        server INTEGER, stamp INTEGER, refused TEXT
-    ) STRICT;
-    CREATE INDEX seqcast_outbox_claimed ON seqcast_outbox (server, stream, stamp) WHERE refused IS NULL;
-";
 
 impl From<rusqlite::Error> for StreamFault {
     fn from(error: rusqlite::Error) -> StreamFault {
@@ -120,30 +89,7 @@ impl SqliteStreams {
     pub fn open(path: &Path) -> Result<SqliteStreams, StreamStorageError> {
         let wrong = |fault| StreamStorageError { at: path.display().to_string(), fault };
         check_header(path).map_err(|why| wrong(file_error(why)))?;
-        let open = || -> Result<Connection, StreamFault> {
-            let flags =
-                OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let mut connection = Connection::open_with_flags(path, flags)?;
-            connection.busy_handler(Some(retry_busy))?;
-            connection.set_prepared_statement_cache_capacity(64);
-            let application: i32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-            if application >> 16 == OTHER_APPLICATION_PREFIX {
-                return Err(StreamFault::Foreign("a journal, an archive or a shared state of ours".into()));
-            }
-            let is_ours = check_version(&connection)?;
-            connection.pragma_update(None, "journal_mode", "WAL")?;
-            connection.pragma_update(None, "synchronous", "FULL")?;
-            if !is_ours {
-                // Another process may be creating them too.
-                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                if !check_version(&transaction)? {
-                    transaction.execute_batch(SCHEMA)?;
-                }
-                transaction.commit()?;
-            }
-            Ok(connection)
-        };
-        let connection = open().map_err(wrong)?;
+        let connection = schema::open(path).map_err(wrong)?;
         Ok(SqliteStreams { connection, path: path.to_owned(), batch: SqliteBatch::Inactive })
     }
 
@@ -218,124 +164,8 @@ pub(super) fn file_error(why: SqliteFileError) -> StreamFault {
     }
 }
 
-/// Returns whether our tables exist; an error if they are of another version, or not ours.
-fn check_version(connection: &Connection) -> Result<bool, StreamFault> {
-    let names = "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'seqcast_*' AND type = 'table'";
-    if connection.query_row(names, [], |row| row.get::<_, i64>(0))? == 0 {
-        return Ok(false);
-    }
-    let found = connection.query_row("SELECT version FROM seqcast_version", [], |row| row.get(0));
-    match found.map_err(|error| StreamFault::Foreign(format!("seqcast_version: {error}")))? {
-        VERSION => Ok(true),
-        found => Err(StreamFault::Version { found, known: VERSION }),
-    }
-}
-
 fn rolled_back() -> StreamFault {
     StreamFault::Full("what was done together with it was taken back".into())
-}
-
-fn event_id(row: &Row<'_>, from: usize) -> Result<EventId, StreamFault> {
-    let (session, instance) = (unsigned(row.get(from + 1)?)?, unsigned(row.get(from + 2)?)?);
-    Ok(EventId { server: ServerId(row.get(from)?), session, instance })
-}
-
-/// Finds number and contents of a stream; `None` if the stream was never used.
-fn find(connection: &Connection, stream: &StreamName) -> Result<Option<(i64, Contents)>, StreamFault> {
-    let mut find =
-        connection.prepare_cached("SELECT number, last, events, bytes FROM seqcast_streams WHERE name = ?")?;
-    let mut rows = find.query([stream.as_str()])?;
-    let Some(row) = rows.next()? else { return Ok(None) };
-    let (events, bytes) = (unsigned(row.get(2)?)?, unsigned(row.get(3)?)?);
-    Ok(Some((row.get(0)?, Contents { last: id(row.get(1)?)?, events, bytes })))
-}
-
-fn find_or_create(connection: &Connection, stream: &StreamName) -> Result<(i64, Contents), StreamFault> {
-    if let Some(found) = find(connection, stream)? {
-        return Ok(found);
-    }
-    connection
-        .prepare_cached("INSERT INTO seqcast_streams (name, last, events, bytes) VALUES (?, 0, 0, 0)")?
-        .execute([stream.as_str()])?;
-    Ok((connection.last_insert_rowid(), Contents::default()))
-}
-
-fn update_contents(connection: &Connection, stream: i64, contents: &Contents) -> Result<(), StreamFault> {
-    connection
-        .prepare_cached("UPDATE seqcast_streams SET last = ?, events = ?, bytes = ? WHERE number = ?")?
-        .execute(params![signed(contents.last.number())?, signed(contents.events)?, signed(contents.bytes)?, stream])?;
-    Ok(())
-}
-
-fn covered(connection: &Connection, stream: i64) -> Result<BTreeMap<ServerId, EventId>, StreamFault> {
-    let mut find =
-        connection.prepare_cached("SELECT server, session, instance FROM seqcast_covered WHERE stream = ?")?;
-    let mut rows = find.query([stream])?;
-    let mut places = BTreeMap::new();
-    while let Some(row) = rows.next()? {
-        let place = event_id(row, 0)?;
-        places.insert(place.server, place);
-    }
-    Ok(places)
-}
-
-fn consumer_row(row: &Row<'_>, of: &Contents) -> Result<ConsumerRow, StreamFault> {
-    let name = |text: String| text.parse().map_err(|_| damaged("a user"));
-    let component = |text: String| text.parse().map_err(|_| damaged("a component"));
-    let missed = |first: Option<i64>| -> Result<Option<MissedRange>, StreamFault> {
-        let Some(first) = first else { return Ok(None) };
-        Ok(Some(MissedRange { first: id(first)?, last: id(row.get(4)?)?, count: unsigned(row.get(5)?)? }))
-    };
-    let position = id(row.get(2)?)?;
-    Ok(ConsumerRow {
-        consumer: Consumer { user: name(row.get(0)?)?, component: component(row.get(1)?)? },
-        position,
-        lapsed: missed(row.get(3)?)?,
-        registered: timestamp(row.get(6)?)?,
-        heard: timestamp(row.get(7)?)?,
-        behind: of.behind(position),
-    })
-}
-
-const CONSUMER: &str = "SELECT user, component, position, missed_first, missed_last, missed_count, registered, heard \
-    FROM seqcast_consumers WHERE stream = ?1";
-
-fn consumer(
-    connection: &Connection,
-    (stream, of): (i64, &Contents),
-    consumer: &Consumer,
-) -> Result<Option<ConsumerRow>, StreamFault> {
-    let mut find = connection.prepare_cached(&format!("{CONSUMER} AND user = ?2 AND component = ?3"))?;
-    let mut rows = find.query(params![stream, consumer.user.as_str(), consumer.component.as_str()])?;
-    rows.next()?.map(|row| consumer_row(row, of)).transpose()
-}
-
-fn consumers(connection: &Connection, (stream, of): (i64, &Contents)) -> Result<Vec<ConsumerRow>, StreamFault> {
-    let mut find = connection.prepare_cached(&format!("{CONSUMER} ORDER BY user, component"))?;
-    let mut rows = find.query([stream])?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next()? {
-        found.push(consumer_row(row, of)?);
-    }
-    Ok(found)
-}
-
-fn put_consumer(connection: &Connection, stream: i64, row: &ConsumerRow) -> Result<(), StreamFault> {
-    let missed = |of: fn(&MissedRange) -> u64| row.lapsed.as_ref().map(|missed| signed(of(missed))).transpose();
-    connection.prepare_cached("REPLACE INTO seqcast_consumers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?.execute(
-        params![
-            stream,
-            row.consumer.user.as_str(),
-            row.consumer.component.as_str(),
-            signed(row.position.number())?,
-            missed(|missed| missed.first.number())?,
-            missed(|missed| missed.last.number())?,
-            missed(|missed| missed.count)?,
-            row.registered.as_micros(),
-            row.heard.as_micros(),
-        ],
-    )?;
-    Ok(())
 }
 
 impl BatchStore for SqliteStreams {
@@ -374,7 +204,7 @@ impl StreamStore for SqliteStreams {
 
     fn covered(&mut self, stream: &StreamName) -> Result<Vec<EventId>, StreamStorageError> {
         self.read_only(|connection| match find(connection, stream)? {
-            Some((number, _)) => Ok(covered(connection, number)?.into_values().collect()),
+            Some(record) => Ok(covered(connection, record.number)?.into_values().collect()),
             None => Ok(Vec::new()),
         })
     }
@@ -387,7 +217,7 @@ impl StreamStore for SqliteStreams {
         limits: &StreamLimits,
     ) -> Result<Vec<Option<StreamId>>, StreamStoreError<StreamStorageError>> {
         self.change(|connection| {
-            let (number, mut contents) = find_or_create(connection, stream)?;
+            let StreamRecord { number, mut contents } = find_or_create(connection, stream)?;
             let mut known = covered(connection, number)?;
             let mut insert = connection.prepare_cached("INSERT INTO seqcast_events VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?;
             let (mut ids, mut changed) = (Vec::with_capacity(events.len()), BTreeSet::new());
@@ -430,7 +260,7 @@ impl StreamStore for SqliteStreams {
                 let place = known[&server];
                 cover.execute(params![number, server.0, signed(place.session)?, signed(place.instance)?])?;
             }
-            update_contents(connection, number, &contents)?;
+            update_contents(connection, StreamRecord { number, contents })?;
             Ok(ids)
         })
     }
@@ -440,41 +270,11 @@ impl StreamStore for SqliteStreams {
         stream: &StreamName,
         after: StreamId,
         want: Option<&BTreeSet<StreamType>>,
-        mut room: PageBudget,
+        room: PageBudget,
     ) -> Result<StreamPage, StreamStorageError> {
-        self.read_only(|connection| {
-            let (mut page, mut passed) = (StreamPage::new(after), 0);
-            let Some((number, contents)) = find(connection, stream)? else { return Ok(page) };
-            let mut read = connection.prepare_cached(
-                "SELECT id, type, data, time, server, session, instance FROM seqcast_events \
-                 WHERE stream = ? AND ? < id ORDER BY id",
-            )?;
-            let mut rows = read.query(params![number, signed(after.number())?])?;
-            while let Some(row) = rows.next()? {
-                let (found, kind) = (id(row.get(0)?)?, row.get_ref(1)?.as_str().map_err(|_| damaged("a type"))?);
-                if want.is_none_or(|want| want.contains(kind)) {
-                    let data = Bytes::from(row.get::<_, String>(2)?);
-                    let event = StreamEvent {
-                        id: found,
-                        kind: kind.parse().map_err(|_| damaged("a type"))?,
-                        data: Json::from_stored(data).map_err(|_| damaged("JSON"))?,
-                        time: timestamp(row.get(3)?)?,
-                        origin: event_id(row, 4)?,
-                    };
-                    if !page.take(event, &mut room) {
-                        return Ok(page);
-                    }
-                } else if passed == PASSED_MAX {
-                    page.more_follows = true;
-                    return Ok(page);
-                } else {
-                    passed += 1;
-                }
-                page.covered = found;
-            }
-            // Events added meanwhile come after that.
-            page.covered = page.covered.max(contents.last);
-            Ok(page)
+        self.read_only(|connection| match find(connection, stream)? {
+            Some(record) => read(connection, record, after, want, room),
+            None => Ok(StreamPage::new(after)),
         })
     }
 
@@ -485,10 +285,10 @@ impl StreamStore for SqliteStreams {
         now: Timestamp,
     ) -> Result<Option<ConsumerRow>, StreamStorageError> {
         self.change_unconditionally(|connection| {
-            let (number, contents) = find_or_create(connection, stream)?;
-            let before = consumer(connection, (number, &contents), who)?;
-            let row = ConsumerRow::registered(before.as_ref(), who, &contents, now);
-            put_consumer(connection, number, &row)?;
+            let record = find_or_create(connection, stream)?;
+            let before = consumer(connection, record, who)?;
+            let row = ConsumerRow::registered(before.as_ref(), who, &record.contents, now);
+            put_consumer(connection, record.number, &row)?;
             Ok(before)
         })
     }
@@ -501,33 +301,31 @@ impl StreamStore for SqliteStreams {
         now: Timestamp,
     ) -> Result<StreamId, StreamStoreError<StreamStorageError>> {
         self.change(|connection| {
-            let Some((number, contents)) = find(connection, stream)? else {
-                return Err(StreamStoreError::NotRegistered);
-            };
-            let mut row = consumer(connection, (number, &contents), who)?.ok_or(StreamStoreError::NotRegistered)?;
+            let Some(record) = find(connection, stream)? else { return Err(StreamStoreError::NotRegistered) };
+            let mut row = consumer(connection, record, who)?.ok_or(StreamStoreError::NotRegistered)?;
             if let Some(missed) = row.lapsed {
                 return Err(StreamStoreError::Lapsed(missed));
             }
-            row.position = accepted.min(contents.last).max(row.position);
+            row.position = accepted.min(record.contents.last).max(row.position);
             row.heard = now;
-            put_consumer(connection, number, &row)?;
+            put_consumer(connection, record.number, &row)?;
             Ok(row.position)
         })
     }
 
     fn reset(&mut self, stream: &StreamName, who: &Consumer, position: StreamId) -> Result<bool, StreamStorageError> {
         self.change_unconditionally(|connection| {
-            let Some((number, contents)) = find(connection, stream)? else { return Ok(false) };
-            let Some(row) = consumer(connection, (number, &contents), who)? else { return Ok(false) };
-            let row = ConsumerRow { position: position.min(contents.last), lapsed: None, ..row };
-            put_consumer(connection, number, &row)?;
+            let Some(record) = find(connection, stream)? else { return Ok(false) };
+            let Some(row) = consumer(connection, record, who)? else { return Ok(false) };
+            let row = ConsumerRow { position: position.min(record.contents.last), lapsed: None, ..row };
+            put_consumer(connection, record.number, &row)?;
             Ok(true)
         })
     }
 
     fn remove(&mut self, stream: &StreamName, who: &Consumer) -> Result<bool, StreamStorageError> {
         self.change_unconditionally(|connection| {
-            let Some((number, _)) = find(connection, stream)? else { return Ok(false) };
+            let Some(StreamRecord { number, .. }) = find(connection, stream)? else { return Ok(false) };
             let mut remove = connection
                 .prepare_cached("DELETE FROM seqcast_consumers WHERE stream = ? AND user = ? AND component = ?")?;
             Ok(0 < remove.execute(params![number, who.user.as_str(), who.component.as_str()])?)
@@ -536,14 +334,14 @@ impl StreamStore for SqliteStreams {
 
     fn consumers(&mut self, stream: &StreamName) -> Result<Vec<ConsumerRow>, StreamStorageError> {
         self.read_only(|connection| {
-            let Some((number, contents)) = find(connection, stream)? else { return Ok(Vec::new()) };
-            consumers(connection, (number, &contents))
+            let Some(record) = find(connection, stream)? else { return Ok(Vec::new()) };
+            consumers(connection, record)
         })
     }
 
     fn find(&mut self, stream: &StreamName, origin: EventId) -> Result<Option<StreamId>, StreamStorageError> {
         self.read_only(|connection| {
-            let Some((number, _)) = find(connection, stream)? else { return Ok(None) };
+            let Some(StreamRecord { number, .. }) = find(connection, stream)? else { return Ok(None) };
             let mut find = connection.prepare_cached(
                 "SELECT id FROM seqcast_events WHERE stream = ? AND server = ? AND session = ? AND instance = ? ORDER BY id DESC LIMIT 1",
             )?;
@@ -577,7 +375,7 @@ impl StreamStore for SqliteStreams {
     }
 
     fn contents(&mut self, stream: &StreamName) -> Result<Contents, StreamStorageError> {
-        self.read_only(|connection| Ok(find(connection, stream)?.map_or(Contents::default(), |(_, contents)| contents)))
+        self.read_only(|connection| Ok(find(connection, stream)?.map_or(Contents::default(), |record| record.contents)))
     }
 
     fn trim(
@@ -588,64 +386,11 @@ impl StreamStore for SqliteStreams {
         budget: usize,
     ) -> Result<TrimReport, StreamStorageError> {
         self.change_unconditionally(|connection| {
-            let Some((number, contents)) = find(connection, stream)? else { return Ok(TrimReport::default()) };
-            Ok(trim(connection, (number, contents), limits, now, budget)?)
+            let Some(record) = find(connection, stream)? else { return Ok(TrimReport::default()) };
+            Ok(trim(connection, record, limits, now, budget)?)
         })
     }
 }
 
-fn trim(
-    connection: &Connection,
-    (number, mut contents): (i64, Contents),
-    limits: &StreamLimits,
-    now: Timestamp,
-    budget: usize,
-) -> Result<TrimReport, StreamFault> {
-    let mut trimmed = TrimReport::default();
-    let readers = consumers(connection, (number, &contents))?;
-    let active = readers.iter().filter(|row| row.lapsed.is_none());
-    let floor = active.map(|row| row.position).min();
-    let before = contents;
-    let mut end = None;
-    {
-        let mut oldest = connection.prepare_cached(
-            "SELECT id, time, octet_length(data) FROM seqcast_events WHERE stream = ? ORDER BY id LIMIT ?",
-        )?;
-        let mut rows = oldest.query(params![number, i64::try_from(budget).unwrap_or(i64::MAX)])?;
-        while let Some(row) = rows.next()? {
-            let (found, time, bytes) = (id(row.get(0)?)?, timestamp(row.get(1)?)?, unsigned(row.get(2)?)?);
-            let is_read = floor.is_some_and(|floor| found <= floor);
-            let is_much = limits.bytes.is_some_and(|max| max < contents.bytes);
-            let is_excess = limits.policy == Policy::Lapse && (limits.is_old(now, time) || is_much);
-            if !is_read && !is_excess {
-                break;
-            }
-            contents.events = contents.events.checked_sub(1).ok_or_else(|| damaged("a count of events"))?;
-            contents.bytes = contents.bytes.checked_sub(bytes).ok_or_else(|| damaged("a count of bytes"))?;
-            end = Some(found);
-        }
-    }
-    let Some(end) = end else { return Ok(trimmed) };
-    for row in readers.into_iter().filter(|row| row.position < end) {
-        let mut gone = connection
-            .prepare_cached("SELECT min(id), count(*) FROM seqcast_events WHERE stream = ? AND ? < id AND id <= ?")?;
-        let bounds = params![number, signed(row.position.number())?, signed(end.number())?];
-        let (first, count) =
-            gone.query_row(bounds, |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?)))?;
-        let Some(first) = first else { continue };
-        let missed = MissedRange { first: id(first)?, last: end, count: unsigned(count)? };
-        let lapsed = Some(row.lapsed.map_or(missed, |before| before.and(missed)));
-        trimmed.missed.push((row.consumer.clone(), missed));
-        put_consumer(connection, number, &ConsumerRow { lapsed, position: end, ..row })?;
-    }
-    connection
-        .prepare_cached("DELETE FROM seqcast_events WHERE stream = ? AND id <= ?")?
-        .execute(params![number, signed(end.number())?])?;
-    update_contents(connection, number, &contents)?;
-    trimmed.removed = before.events - contents.events;
-    Ok(trimmed)
-}
-
 #[cfg(test)]
-#[path = "sqlite/tests.rs"]
 mod tests;

@@ -1,6 +1,5 @@
 //! A connection to a PostgreSQL server: its address, its setup, its timeouts, and the meaning of its errors.
 
-use super::schema;
 use crate::storage::streams::error::StreamFault;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,8 +21,12 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 const BYTE_TIME: Duration = Duration::from_micros(1);
 /// Error text of a step that exceeds its time.
 pub(super) const NO_ANSWER: &str = "no answer in time";
-/// TCP keepalive: idle time, interval, and number of unanswered probes until the server counts as dead.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(2), 3);
+/// Idle time after which the first TCP keepalive probe is sent.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+/// Time between two keepalive probes.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// Number of unanswered probes after which the server counts as dead.
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// Session settings. The server also ends a session that takes too long, since other peers wait for the locks of a
 /// peer that is gone. Plans are made once, and use keys: the server's statistics are poor for tables that grow and
@@ -87,15 +90,14 @@ impl PostgresAddress {
         if config.get_application_name().is_none() {
             config.application_name("seqcast");
         }
-        let (idle, interval, retries) = KEEPALIVE;
         config
             .connect_timeout(CONNECT_TIME)
             .ssl_mode(SslMode::Disable)
             .tcp_user_timeout(ANSWER_TIME)
             .keepalives(true)
-            .keepalives_idle(idle)
-            .keepalives_interval(interval)
-            .keepalives_retries(retries)
+            .keepalives_idle(KEEPALIVE_IDLE)
+            .keepalives_interval(KEEPALIVE_INTERVAL)
+            .keepalives_retries(KEEPALIVE_PROBES)
             // A read-only replica cannot be used.
             .target_session_attrs(TargetSessionAttrs::ReadWrite);
         Ok(PostgresAddress { config, at })
@@ -110,8 +112,11 @@ pub(super) struct PostgresConnection {
 }
 
 impl PostgresConnection {
-    /// Connects; `makes` says whether missing tables are created.
-    pub(super) fn connect(address: &PostgresAddress, makes: bool) -> Result<PostgresConnection, StreamFault> {
+    /// Connects, and runs `check` before the connection is used.
+    pub(super) fn connect(
+        address: &PostgresAddress,
+        check: impl AsyncFnOnce(&PostgresSession) -> Result<(), StreamFault>,
+    ) -> Result<PostgresConnection, StreamFault> {
         let system = |error: io::Error| StreamFault::Other(error.to_string());
         let runtime = Builder::new_current_thread().enable_io().enable_time().build().map_err(system)?;
         let connect = async {
@@ -120,7 +125,7 @@ impl PostgresConnection {
             tokio::spawn(async { drop(connection.await) });
             let session = PostgresSession { client, statements: RefCell::default() };
             session.simple(SETTINGS).await?;
-            schema::check(&session, makes).await?;
+            check(&session).await?;
             Ok(session)
         };
         let connected = runtime.block_on(async { timeout(CONNECT_TIME, connect).await });

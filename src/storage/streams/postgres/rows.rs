@@ -6,21 +6,16 @@ use crate::event::stream::model::{PASSED_MAX, PageBudget, StreamEvent, StreamPag
 use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::{ConsumerRow, Contents, MissedRange, NewEvent, Policy, StreamLimits, TrimReport};
 use crate::event::timestamp::Timestamp;
-use crate::storage::streams::column_values::{damaged, id, signed, timestamp, unsigned};
+use crate::storage::streams::column_values::{StreamRecord, damaged, id, signed, timestamp, unsigned};
 use crate::storage::streams::error::StreamFault;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use tokio_postgres::Row;
 
-/// Maximum number of events, and bytes of data, that one statement adds.
-const STATEMENT_LIMITS: (usize, usize) = (4096, 16 << 20);
-
-/// The row of a stream.
-#[derive(Clone, Copy)]
-pub(super) struct StreamRecord {
-    pub(super) number: i64,
-    pub(super) contents: Contents,
-}
+/// Maximum number of events that one statement adds.
+const STATEMENT_EVENTS_MAX: usize = 4096;
+/// Maximum bytes of data that one statement adds.
+const STATEMENT_BYTES_MAX: usize = 16 << 20;
 
 /// Finds the row of a stream; `None` if the stream was never used.
 pub(super) async fn find(session: &PostgresSession, stream: &StreamName) -> Result<Option<StreamRecord>, StreamFault> {
@@ -49,10 +44,8 @@ pub(super) async fn find_or_create(
         .ok_or_else(|| StreamFault::Foreign("seqcast_streams: a row that was made is not there".into()))
 }
 
-pub(super) async fn update_contents(
-    session: &PostgresSession,
-    StreamRecord { number, contents }: StreamRecord,
-) -> Result<(), StreamFault> {
+pub(super) async fn update_contents(session: &PostgresSession, record: StreamRecord) -> Result<(), StreamFault> {
+    let StreamRecord { number, contents } = record;
     let values = (signed(contents.last.number())?, signed(contents.events)?, signed(contents.bytes)?);
     let update_contents = "UPDATE seqcast_streams SET last = $2, events = $3, bytes = $4 WHERE number = $1";
     session.change(update_contents, &[&number, &values.0, &values.1, &values.2]).await?;
@@ -104,9 +97,9 @@ pub(super) async fn insert(
         let mut bytes = 0;
         let fits = |event: &&&NewEvent| {
             bytes += event.data.bytes().len();
-            bytes <= STATEMENT_LIMITS.1
+            bytes <= STATEMENT_BYTES_MAX
         };
-        let count = events.iter().take(STATEMENT_LIMITS.0).take_while(fits).count().max(1);
+        let count = events.iter().take(STATEMENT_EVENTS_MAX).take_while(fits).count().max(1);
         let (part, rest) = events.split_at(count);
         let of = |of: fn(&NewEvent) -> u64| part.iter().map(|event| signed(of(event))).collect::<Result<Vec<_>, _>>();
         let ids: Vec<i64> = (last + 1..).take(count).collect();
@@ -199,8 +192,10 @@ pub(super) async fn read(
     let mut from = page.covered.number().max(start);
     while from < last.number() {
         let end = if kinds.is_some() { last.number().min(from + PASSED_MAX) } else { last.number() };
-        let (limit, bytes) =
-            (room.events.saturating_add(1).min(STATEMENT_LIMITS.0) as i64, room.bytes.min(STATEMENT_LIMITS.1) as i64);
+        let (limit, bytes) = (
+            room.events.saturating_add(1).min(STATEMENT_EVENTS_MAX) as i64,
+            room.bytes.min(STATEMENT_BYTES_MAX) as i64,
+        );
         let rows = session.rows(part, &[&found.number, &signed(from)?, &signed(end)?, &kinds, &limit, &bytes]).await?;
         let mut read = 0;
         for row in &rows {

@@ -43,13 +43,10 @@ const TABLES: &str = r#"
     CREATE INDEX seqcast_outbox_claimed ON seqcast_outbox (server, stream, stamp) WHERE refused IS NULL;
 "#;
 
-/// Checks that our tables exist with our version. Creates missing tables if `makes` is set.
-pub(super) async fn check(session: &PostgresSession, makes: bool) -> Result<(), StreamFault> {
+/// Creates our tables if they do not exist.
+pub(super) async fn create(session: &PostgresSession) -> Result<(), StreamFault> {
     if tables_exist(session).await? {
         return Ok(());
-    }
-    if !makes {
-        return Err(StreamFault::Foreign("the tables of streams that were there are gone".into()));
     }
     session.simple(LOCK_SCHEMA).await?;
     if !tables_exist(session).await? {
@@ -58,6 +55,15 @@ pub(super) async fn check(session: &PostgresSession, makes: bool) -> Result<(), 
     session.simple("COMMIT").await
 }
 
+/// Checks that our tables still exist.
+pub(super) async fn check(session: &PostgresSession) -> Result<(), StreamFault> {
+    match tables_exist(session).await? {
+        true => Ok(()),
+        false => Err(StreamFault::Foreign("the tables of streams that were there are gone".into())),
+    }
+}
+
+/// Returns whether our tables exist; an error if they are of another version, or not ours.
 async fn tables_exist(session: &PostgresSession) -> Result<bool, StreamFault> {
     const INSPECT_SCHEMA: &str = "SELECT current_setting('server_encoding'), \
         (SELECT count(*) FROM pg_tables WHERE schemaname = ANY (current_schemas(false)) AND tablename LIKE 'seqcast\\_%')";

@@ -4,11 +4,12 @@
 //! Any program can post: `INSERT INTO seqcast_outbox (stream, type, data) VALUES ('main', 'DEPOSIT',
 //! '{"amount":"10.00"}')`. The table refuses data that cannot be an event.
 
-use super::{StreamFault, damaged, timestamp, unsigned};
 use crate::event::model::{Json, ServerId};
 use crate::event::stream::name::{StreamName, StreamType};
 use crate::event::stream::store::PostedEvent;
 use crate::event::timestamp::Timestamp;
+use crate::storage::streams::column_values::{damaged, timestamp, unsigned};
+use crate::storage::streams::error::StreamFault;
 use bytes::Bytes;
 use rusqlite::{Connection, Row, Transaction, params};
 
