@@ -4,7 +4,7 @@ use super::replication::LocalServer;
 use super::{EventCompletion, EventRequester, EventsError, JournalReply, answers, unavailable};
 use crate::daemon::engine::Engine;
 use crate::daemon::listeners::connection::ListenerConnection;
-use crate::daemon::stream_service::service_thread::StreamInput;
+use crate::daemon::stream_service::input::StreamInput;
 use crate::event::model::{Event, EventId, Json, Payload, Registration};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};
 use crate::listener::client::{ClientSession, Protocol};

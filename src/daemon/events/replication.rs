@@ -5,8 +5,8 @@ use super::{notify_streams, push};
 use crate::daemon::clock::Clock;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::daemon::queue::{Notice, PopError, QueueItem, QueueLimits, SubscriptionQueue};
+use crate::daemon::stream_service::input::StreamInput;
 use crate::daemon::stream_service::input_queue::InputSender;
-use crate::daemon::stream_service::service_thread::StreamInput;
 use crate::event::follow::{
     Announcement, Follower, FollowerAction, INSTANCE_END, ReplicationPage, ReplicationRequest, ServerStatus, parts,
 };

@@ -3,7 +3,7 @@
 //! An input from a client is refused when too many wait, and the client is notified. All other inputs are always
 //! taken, because their number is bounded elsewhere; see [`InputSender::push`].
 
-use super::service_thread::StreamInput;
+use super::input::StreamInput;
 use crate::event::model::ServerId;
 use crate::listener::ftn18::call::Call;
 use std::collections::{BTreeSet, VecDeque};
@@ -66,11 +66,22 @@ pub struct InputSender(Arc<InputQueue>);
 #[derive(Debug)]
 pub struct InputReceiver(Arc<InputQueue>);
 
-/// Creates a queue. It exists before the stream service, so that other threads can hold its sender.
-pub fn inputs(limits: InputLimits) -> (InputSender, InputReceiver) {
-    let (state, arrived, space_available) = (Mutex::default(), Condvar::new(), Condvar::new());
-    let queue = Arc::new(InputQueue { limits, state, arrived, space_available });
-    (InputSender(Arc::clone(&queue)), InputReceiver(queue))
+/// Both ends of a queue.
+#[derive(Debug)]
+pub struct InputChannel {
+    /// Its sender, which can be cloned.
+    pub sender: InputSender,
+    /// Its receiver.
+    pub receiver: InputReceiver,
+}
+
+impl InputChannel {
+    /// Creates a queue. It exists before the stream service, so that other threads can hold its sender.
+    pub fn new(limits: InputLimits) -> InputChannel {
+        let (state, arrived, space_available) = (Mutex::default(), Condvar::new(), Condvar::new());
+        let queue = Arc::new(InputQueue { limits, state, arrived, space_available });
+        InputChannel { sender: InputSender(Arc::clone(&queue)), receiver: InputReceiver(queue) }
+    }
 }
 
 /// Returns the bytes that an input counts; `None` if it does not count.
@@ -217,7 +228,8 @@ mod tests {
 
     #[test]
     fn full_queue_refuses_clients_and_takes_ends() {
-        let (inputs, receiver) = inputs(InputLimits { count_max: 2, bytes_max: 1 << 20 });
+        let InputChannel { sender: inputs, receiver } =
+            InputChannel::new(InputLimits { count_max: 2, bytes_max: 1 << 20 });
         assert_eq!([1, 2, 3].map(|number| inputs.push(opened(number)).is_ok()), [true, true, false]);
         assert_eq!(inputs.push(opened(3)), Err(InputPushError::Full));
         assert_eq!(inputs.push(StreamInput::Closed(ConnectionId(1))), Ok(()));
@@ -229,15 +241,16 @@ mod tests {
 
     #[test]
     fn full_bytes_refuse_more_than_one_call() {
-        let (inputs, receiver) = inputs(InputLimits { count_max: 9, bytes_max: CALL_BYTES });
+        let InputChannel { sender: inputs, receiver } =
+            InputChannel::new(InputLimits { count_max: 9, bytes_max: CALL_BYTES });
         assert_eq!([1, 2].map(|number| inputs.push(opened(number)).is_ok()), [true, false]);
         drop(receiver.pop());
         assert_eq!(inputs.push(opened(2)), Ok(()));
     }
 
     #[test]
-    fn news_of_one_server_wait_once() {
-        let (inputs, receiver) = inputs(InputLimits { count_max: 0, bytes_max: 0 });
+    fn growth_of_one_server_is_queued_once() {
+        let InputChannel { sender: inputs, receiver } = InputChannel::new(InputLimits { count_max: 0, bytes_max: 0 });
         for server in [1, 1, 2, 1] {
             inputs.push(StreamInput::JournalGrown(ServerId(server))).unwrap();
         }
@@ -250,12 +263,13 @@ mod tests {
         };
         assert_eq!(servers(&receiver), [1, 2]);
         inputs.push(StreamInput::JournalGrown(ServerId(1))).unwrap();
-        assert_eq!(servers(&receiver), [1], "what is new after it was taken is told again");
+        assert_eq!(servers(&receiver), [1], "what is new after it was taken is reported again");
     }
 
     #[test]
     fn fetched_events_wait_for_room() {
-        let (inputs, receiver) = inputs(InputLimits { count_max: 1, bytes_max: 1 << 20 });
+        let InputChannel { sender: inputs, receiver } =
+            InputChannel::new(InputLimits { count_max: 1, bytes_max: 1 << 20 });
         inputs.push(opened(1)).unwrap();
         assert_eq!(inputs.push(fetched()), Err(InputPushError::Full));
         let waiting = thread::spawn({

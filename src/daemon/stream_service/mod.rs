@@ -2,8 +2,8 @@
 
 mod client_memory;
 pub mod http;
+pub mod input;
 pub mod input_queue;
 pub mod peer_streams;
 pub(crate) mod requests;
 pub mod service_thread;
-mod websocket;

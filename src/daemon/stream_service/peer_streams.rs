@@ -1,9 +1,10 @@
 //! The streams of a peer: opened when the peer starts, and fed from its journal.
 
 use super::http::{self, HttpError, HttpServer};
-use super::input_queue::{InputLimits, InputReceiver, InputSender, inputs};
+use super::input::StreamInput;
+use super::input_queue::{InputChannel, InputLimits, InputSender};
 use super::requests::{StreamRequests, StreamServiceEvent};
-use super::service_thread::{JournalAccess, StreamInput, StreamServiceHandle};
+use super::service_thread::{JournalAccess, StreamServiceHandle};
 use crate::config::{Config, StreamStoreLocation};
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::engine::Engine;
@@ -92,7 +93,7 @@ impl PeerStreams {
         config: &Config,
         address: SocketAddr,
         journal: JournalSource,
-        channel: (InputSender, InputReceiver),
+        channel: InputChannel,
     ) -> Result<PeerStreams, StreamsOpenError> {
         let store = open(config).map_err(StreamsOpenError::Store)?;
         let settings = stream_service::Settings {
@@ -101,10 +102,10 @@ impl PeerStreams {
             groups_max: config.stream_groups,
             delay: config.stream_delay,
         };
-        let inputs = channel.0.clone();
+        let inputs = channel.sender.clone();
         let JournalSource { server, held, reader, client, mailbox } = journal;
         let events = PeerJournal { reader, client, mailbox, inputs: inputs.clone(), is_mailbox_full: false };
-        let streams = StreamServiceHandle::start(store, settings, (server, &held), Box::new(events), channel);
+        let streams = StreamServiceHandle::start(store, settings, server, &held, Box::new(events), channel);
         let streams = streams.map_err(StreamsOpenError::Store)?;
         let is_trusted = config.ftn18_trusted || address.ip().is_loopback();
         let settings = http::Settings {
@@ -171,8 +172,8 @@ impl Engine {
         let (true, Some(address)) = (options.serve, config.ftn18) else { return Ok(()) };
         let client = self.clients.add(now, "streams".into(), ClientTransport::Embedded(BTreeMap::new()));
         let Some(journal) = self.events.for_streams(client, &self.mailbox) else { return Ok(()) };
-        let channel = inputs(InputLimits::USUAL);
-        let stream_inputs = channel.0.clone();
+        let channel = InputChannel::new(InputLimits::USUAL);
+        let stream_inputs = channel.sender.clone();
         let streams = PeerStreams::open(config, address, journal, channel)?;
         self.events.serve_streams(streams, stream_inputs);
         Ok(())

@@ -1,7 +1,7 @@
 //! Stream requests of programs: from the engine to the stream service, and back through the mailbox.
 
+use super::input::{AnswerCallback, StreamInput};
 use super::input_queue::InputSender;
-use super::service_thread::{AnswerCallback, StreamInput};
 use crate::daemon::advisories;
 use crate::daemon::engine::Engine;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};

@@ -1,26 +1,19 @@
 //! The thread that serves streams. Inputs that arrive meanwhile are processed together, stored together, and then
 //! answered.
 
-use super::input_queue::{InputReceiver, InputSender};
+use super::input::{AnswerCallback, ClientCallback, ClientMessage, StreamInput};
+use super::input_queue::{InputChannel, InputReceiver, InputSender};
 use crate::clock::Clock;
-use crate::event::follow::FetchedEvent;
 use crate::event::model::{EventId, Registration, ServerId};
-use crate::event::refusal::EventRefusal;
-use crate::event::store::QueryPage;
-use crate::event::stream::model::StreamEvent;
-use crate::event::stream::name::{Consumer, StreamName, UserName};
+use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::MissedRange;
-use crate::listener::ftn18::call::{Call, Version};
 use crate::listener::ftn18::fault::{CallFault, FaultName};
-use crate::listener::ftn18::session::{CallId, CallResult, PushId};
 use crate::listener::ftn18::stream_service::{ConnectionId, Settings, StreamEffect, StreamNotice, StreamService};
-use crate::listener::stream::{StreamAnswer, StreamRefusal, StreamRefusalKind, StreamRequest};
+use crate::listener::stream::{StreamRefusal, StreamRefusalKind};
 use crate::storage::streams::error::{StreamFault, StreamStorageError};
 use crate::storage::streams::store::BatchStore;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -28,94 +21,6 @@ use std::time::Duration;
 const INPUTS_PER_TURN: usize = 4096;
 /// Pause before a failed read is retried.
 const RETRY_TIME: Duration = Duration::from_secs(1);
-
-/// An input to the stream service.
-pub enum StreamInput {
-    /// A client has connected; the callback takes its messages.
-    Opened(ConnectionId, ClientCallback),
-    /// A client calls.
-    Called {
-        /// The client.
-        conn: ConnectionId,
-        /// Its number for the call.
-        call: CallId,
-        /// Index of the stream in the settings.
-        stream: usize,
-        /// The user of the client.
-        user: UserName,
-        /// The call.
-        what: Call,
-    },
-    /// A client has answered a group.
-    Answered {
-        /// The client.
-        conn: ConnectionId,
-        /// Its consumer.
-        push: PushId,
-        /// Number of the group.
-        seq: u32,
-        /// True if the client accepts the group.
-        is_accepted: bool,
-    },
-    /// A client is gone.
-    Closed(ConnectionId),
-    /// A program sends a request; the callback takes the answer.
-    Requested(StreamRequest, AnswerCallback),
-    /// The outcome of a registration.
-    Registered {
-        /// Number of the registration.
-        number: u64,
-        /// Id of the event, or the refusal.
-        registered: Result<EventId, EventRefusal>,
-    },
-    /// These events were fetched, because they did not arrive on the bus when they were registered. They are stored
-    /// next.
-    FetchedEvent(Vec<FetchedEvent>),
-    /// The journal holds more events of this server.
-    JournalGrown(ServerId),
-    /// The result of a journal query.
-    Found {
-        /// Index of the stream.
-        stream: usize,
-        /// The event behind which the query began.
-        after: EventId,
-        /// `None` if the journal could not be read.
-        found: Option<QueryPage>,
-    },
-    /// The thread stops.
-    Stop,
-}
-
-/// A message to a client.
-#[derive(Clone, Debug)]
-pub enum ClientMessage {
-    /// The result of a call.
-    CallResult(CallId, Result<CallResult, CallFault>),
-    /// A group is pushed.
-    Group {
-        /// The consumer.
-        push: PushId,
-        /// Version of the consumer's interface.
-        version: Version,
-        /// Number of the group.
-        seq: u32,
-        /// The events.
-        events: Arc<Vec<StreamEvent>>,
-    },
-    /// The push to a consumer ends.
-    PushEnd {
-        /// The consumer.
-        push: PushId,
-        /// True if the connection is to be closed.
-        is_closed: bool,
-    },
-}
-
-/// Callback that takes the messages to a client. It must not block.
-pub type ClientCallback = Box<dyn Fn(ClientMessage) + Send>;
-
-/// Callback that takes the answer to a request. It must not block.
-pub type AnswerCallback = Box<dyn FnOnce(Result<StreamAnswer, StreamRefusal>) + Send>;
 
 /// The journal of the peer, as the stream service sees it. Results arrive as inputs.
 pub trait JournalAccess: Send {
@@ -136,42 +41,18 @@ pub struct StreamServiceHandle {
     thread: Option<JoinHandle<()>>,
 }
 
-impl fmt::Debug for StreamInput {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StreamInput::Opened(conn, _) => f.debug_tuple("Opened").field(conn).finish_non_exhaustive(),
-            StreamInput::Called { conn, call, stream, user, what } => {
-                f.debug_tuple("Called").field(conn).field(call).field(stream).field(user).field(what).finish()
-            }
-            StreamInput::Answered { conn, push, seq, is_accepted } => {
-                f.debug_tuple("Answered").field(conn).field(push).field(seq).field(is_accepted).finish()
-            }
-            StreamInput::Closed(conn) => f.debug_tuple("Closed").field(conn).finish(),
-            StreamInput::Requested(request, _) => f.debug_tuple("Asked").field(request).finish_non_exhaustive(),
-            StreamInput::Registered { number, registered } => {
-                f.debug_tuple("Registered").field(number).field(registered).finish()
-            }
-            StreamInput::FetchedEvent(events) => f.debug_tuple("Fetched").field(&events.len()).finish(),
-            StreamInput::JournalGrown(server) => f.debug_tuple("News").field(server).finish(),
-            StreamInput::Found { stream, after, .. } => {
-                f.debug_tuple("Found").field(stream).field(after).finish_non_exhaustive()
-            }
-            StreamInput::Stop => f.write_str("Stop"),
-        }
-    }
-}
-
 impl StreamServiceHandle {
-    /// Serves these streams of the server. The journal holds events up to `held`.
+    /// Serves the streams of the settings. `server` registers their events, and the journal holds events up to `held`.
     ///
     /// # Errors
     /// The store cannot be read, or the system cannot create the thread.
     pub fn start(
         mut store: Box<dyn BatchStore>,
         settings: Settings,
-        (server, held): (ServerId, &[EventId]),
+        server: ServerId,
+        held: &[EventId],
         events: Box<dyn JournalAccess>,
-        (sender, receiver): (InputSender, InputReceiver),
+        channel: InputChannel,
     ) -> Result<StreamServiceHandle, StreamStorageError> {
         let stream_service = StreamService::new(&mut *store, settings, server, held)?;
         let at = store.place();
@@ -179,14 +60,14 @@ impl StreamServiceHandle {
             stream_service,
             store,
             events,
-            inputs: receiver,
+            inputs: channel.receiver,
             clients: BTreeMap::new(),
             pending_answers: BTreeMap::new(),
             next_number: 0,
         };
         let failed = |error: io::Error| StreamStorageError { at, fault: StreamFault::Other(error.to_string()) };
         let thread = thread::Builder::new().name("streams".into()).spawn(move || serving.run()).map_err(failed)?;
-        Ok(StreamServiceHandle { inputs: sender, thread: Some(thread) })
+        Ok(StreamServiceHandle { inputs: channel.sender, thread: Some(thread) })
     }
 }
 
@@ -200,6 +81,7 @@ impl Drop for StreamServiceHandle {
     }
 }
 
+/// The state of the thread.
 struct StreamServiceLoop {
     stream_service: StreamService,
     store: Box<dyn BatchStore>,

@@ -1,10 +1,10 @@
 //! The WebSockets of the FTN18 listener: messages in both directions, and the closing of each connection (RFC 6455,
 //! section 5.5.1).
 
-use super::http::{
-    BUSY, BYTE_TIME, ConnectionGuard, HttpCounts, Overload, PING_TIME, RequestContext, STALLED, StreamClient,
-};
-use super::service_thread::ClientMessage;
+use super::client::{AccountedMessage, Overload, StreamClient};
+use super::context::{BUSY, BYTE_TIME, PING_TIME, RequestContext, STALLED};
+use super::counts::{ConnectionGuard, HttpCounts};
+use crate::daemon::stream_service::input::ClientMessage;
 use crate::listener::ftn18::call::MESSAGE_BYTES;
 use crate::listener::ftn18::session::CallOutput;
 use axum::body::Bytes;
@@ -142,7 +142,7 @@ async fn exchange(
     stream: usize,
 ) -> Result<std::convert::Infallible, CloseReason> {
     let mut session = context.session(true);
-    let (client, mut told) = StreamClient::open(context).ok_or(CloseReason::Overload)?;
+    let (client, mut messages) = StreamClient::open(context).ok_or(CloseReason::Overload)?;
     let mut is_pinged = false;
     // Memory held by the client: the answer that is sent next, and the groups that it has not answered.
     let (mut answer, mut groups) = (None, BTreeMap::new());
@@ -157,21 +157,24 @@ async fn exchange(
         }
         drop(answer.take());
         tokio::select! {
-            what = told.recv() => match what.ok_or(CloseReason::Stopping)? {
-                (ClientMessage::CallResult(call, done), held) => {
-                    session.on_done(call, done);
-                    answer = held;
+            what = messages.recv() => {
+                let AccountedMessage { message, reservation } = what.ok_or(CloseReason::Stopping)?;
+                match message {
+                    ClientMessage::CallResult(call, done) => {
+                        session.on_done(call, done);
+                        answer = reservation;
+                    }
+                    ClientMessage::Group { push, version, seq, events } => {
+                        session.on_group(push, version, seq, &events);
+                        groups.insert((push, seq), reservation);
+                    }
+                    ClientMessage::PushEnd { is_closed: true, .. } => return Err(CloseReason::Replaced),
+                    ClientMessage::PushEnd { push, .. } => {
+                        session.on_push_end(push);
+                        groups.retain(|(of, _), _| *of != push);
+                    }
                 }
-                (ClientMessage::Group { push, version, seq, events }, held) => {
-                    session.on_group(push, version, seq, &events);
-                    groups.insert((push, seq), held);
-                }
-                (ClientMessage::PushEnd { is_closed: true, .. }, _) => return Err(CloseReason::Replaced),
-                (ClientMessage::PushEnd { push, .. }, _) => {
-                    session.on_push_end(push);
-                    groups.retain(|(of, _), _| *of != push);
-                }
-            },
+            }
             message = socket.recv(), if !session.is_full() => {
                 is_pinged = false;
                 let bytes = match message.ok_or(CloseReason::Client)?.map_err(CloseReason::of)? {

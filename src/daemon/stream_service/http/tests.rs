@@ -1,0 +1,113 @@
+//! The server without its stream service: refusals, and clients that do not read.
+
+use super::answer::post;
+use super::client::{CLIENT_QUEUE_MAX, StreamClient};
+use super::context::BUSY;
+use super::*;
+use crate::daemon::stream_service::input::{ClientMessage, StreamInput};
+use crate::daemon::stream_service::input_queue::{InputChannel, InputLimits, InputReceiver};
+use crate::listener::ftn18::session::{CallId, CallResult};
+use axum::body::Bytes;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Creates a server that takes at most `count_max` inputs, with the receiver in place of its stream service.
+fn context(count_max: usize) -> (RequestContext, InputReceiver) {
+    let InputChannel { sender: inputs, receiver } = InputChannel::new(InputLimits { count_max, bytes_max: 1 << 20 });
+    let (_, end) = watch::channel(());
+    let settings = Settings {
+        address: ([127, 0, 0, 1], 0).into(),
+        access: Arc::default(),
+        streams: vec!["main".parse().unwrap()],
+        clients_max: 1,
+        bytes_max: 1 << 20,
+        is_trusted: true,
+        tls: None,
+    };
+    let memory = ClientMemory::new(1 << 20);
+    let account = memory.account();
+    let shared = HttpShared { settings, inputs, next: AtomicU64::new(0), counts: Arc::default(), end, memory };
+    (RequestContext { shared: Arc::new(shared), is_secure: true, account }, receiver)
+}
+
+fn posted(context: &RequestContext) -> Option<Bytes> {
+    let body = r#"{"f":"futoin.evt.gen:1.1:addEvent","p":{"type":"A","data":1},"sec":"alice:any"}"#;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(post(context, Ok(body), 0))
+}
+
+#[test]
+fn call_beyond_input_limit_is_answered_busy() {
+    let (context, _receiver) = context(1);
+    let answer = posted(&context).expect("the client was taken, its call was not");
+    let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!((&answer["e"], &answer["edesc"]), (&"DefenseRejected".into(), &BUSY.into()));
+    assert_eq!(posted(&context), None, "there is no place for the next client");
+    assert_eq!(context.shared.counts.busy.load(Ordering::Relaxed), 2);
+}
+
+/// A connection on which a request has arrived, and whose client acknowledges nothing: the system times out.
+struct Unacknowledged(&'static [u8]);
+
+impl AsyncRead for Unacknowledged {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.0.is_empty() {
+            return Poll::Pending;
+        }
+        into.put_slice(std::mem::take(&mut self.0));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Unacknowledged {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn client_that_takes_no_answer_counts_as_stalled() {
+    let (context, _receiver) = context(1);
+    let counts = Arc::clone(&context.shared.counts);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let stream = Unacknowledged(b"GET /no-such-stream HTTP/1.1\r\nHost: a\r\n\r\n");
+    runtime.block_on(serve_connection_http(TokioIo::new(stream), context));
+    assert_eq!(counts.ended(), BTreeMap::from([(STALLED, 1)]));
+}
+
+#[test]
+fn malformed_message_is_counted_and_next_one_served() {
+    let (context, receiver) = context(8);
+    let (client, _messages) = StreamClient::open(&context).unwrap();
+    assert!(matches!(receiver.pop(), Some(StreamInput::Opened(..))));
+    let mut session = context.session(true);
+    session.on_message("{\"f\"");
+    session.on_message(r#"{"f":"futoin.evt.gen:1.1:addEvent","p":{"type":"A","data":1},"sec":"alice:any"}"#);
+    while let Some(output) = session.poll_output() {
+        assert_eq!(client.call(output, 0, &mut session), Ok(None));
+    }
+    assert_eq!(context.shared.counts.malformed.load(Ordering::Relaxed), 1);
+    assert!(matches!(receiver.pop(), Some(StreamInput::Called { .. })));
+}
+
+#[test]
+fn client_that_reads_nothing_is_ended() {
+    let (context, receiver) = context(1);
+    let (_client, mut messages) = StreamClient::open(&context).unwrap();
+    let Some(StreamInput::Opened(_, notify)) = receiver.pop() else { panic!("a client") };
+    (0..CLIENT_QUEUE_MAX).for_each(|_| notify(ClientMessage::CallResult(CallId(0), Ok(CallResult::Accepted))));
+    assert!(!context.account.is_slow());
+    notify(ClientMessage::CallResult(CallId(0), Ok(CallResult::Accepted)));
+    assert!(context.account.is_slow());
+    assert_eq!(std::iter::from_fn(|| messages.try_recv().ok()).count(), CLIENT_QUEUE_MAX);
+}
