@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_most_goes_once() {
+    fn client_that_holds_most_is_evicted_once() {
         let memory = ClientMemory::new(100);
         let mut accounts: Vec<Arc<MemoryAccount>> = (0..3).map(|_| memory.account()).collect();
         let told =
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn large_answers_let_go_give_memory_back_once() {
+    fn released_answers_trim_the_allocator_once() {
         let memory = ClientMemory::new(1 << 30);
         let account = memory.account();
         let held = account.reserve(FREED_BYTES_MIN - 1);

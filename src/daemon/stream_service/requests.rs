@@ -154,7 +154,7 @@ impl AnswerGuard {
 
 impl Drop for AnswerGuard {
     fn drop(&mut self) {
-        let text = "the peer serves its event streams no more: see its log";
+        let text = "the peer no longer serves its event streams: see its log";
         self.send_answer(Err(StreamRefusal::new(StreamRefusalKind::Unavailable, text)));
     }
 }

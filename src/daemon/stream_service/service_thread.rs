@@ -128,7 +128,7 @@ impl StreamServiceLoop {
             why = again.to_string();
             if !is_away {
                 is_away = true;
-                tracing::error!(error = %again, "streams cannot be read; this is tried again until they can");
+                tracing::error!(error = %again, "streams cannot be read; the peer retries until they can");
             }
             self.flush_failed_effects(&why);
             let until = Clock::now().instant + RETRY_TIME;

@@ -154,7 +154,7 @@ pub enum StoreError {
 impl StoreError {
     /// Returns the error for a value that no version of this program writes.
     pub(super) fn damaged(what: &str) -> StoreError {
-        StoreError::Damaged(format!("it holds {what} that cannot be one"))
+        StoreError::Damaged(format!("it holds {what} with an invalid value"))
     }
 }
 
@@ -180,13 +180,13 @@ impl fmt::Display for StoreError {
             StoreError::Full => write!(f, "no room on the disk of the journal: make room, then try again"),
             StoreError::Damaged(why) => write!(
                 f,
-                "the journal, events.db in the peer's data-dir, is damaged ({why}), and this was not done: stop the peer, then begin anew or restore a copy as \
+                "the journal, events.db in the peer's data-dir, is damaged ({why}), and this was not done: stop the peer, then start a new journal or restore a copy as \
                  docs/events.md says"
             ),
             StoreError::Range => write!(f, "an id in which a number is 2^63 or more cannot be stored"),
             StoreError::NoEvent(id) => write!(
                 f,
-                "the journal does not hold the event {id}, or not any more: ask from a time on, not from an event"
+                "the journal does not hold the event {id}, or no longer: query from a time instead of an event"
             ),
             StoreError::NoServer(server, known) => {
                 write!(f, "the journal has no events of server {server}; it has ")?;
@@ -202,12 +202,12 @@ impl fmt::Display for StoreError {
                 "the journal refused this ({error}): look at its disk and at the rights of its directory, then try again"
             ),
             StoreError::Busy => {
-                write!(f, "too many requests wait for the journal: wait for answers before asking more")
+                write!(f, "too many requests wait for the journal: wait for answers before sending more")
             }
             StoreError::Ended => write!(
                 f,
-                "the thread of the journal has ended (see what the peer has told on standard error); whether this was stored is not \
-                 known: restart the peer, then look"
+                "the thread of the journal has ended (see the standard error of the peer); whether this was stored is \
+                 unknown: restart the peer, then check"
             ),
         }
     }

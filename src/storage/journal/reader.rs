@@ -23,7 +23,7 @@ pub type QueryCallback = Box<dyn FnOnce(Result<QueryPage, StoreError>) + Send>;
 /// The query thread of a journal. Dropping it discards the pending queries unanswered.
 #[derive(Debug)]
 pub struct JournalReader {
-    questions: Arc<QueryQueue>,
+    queries: Arc<QueryQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -33,18 +33,18 @@ impl JournalReader {
     /// # Errors
     /// The system cannot create the thread.
     pub fn start(reader: SqliteReader) -> io::Result<JournalReader> {
-        let questions = Arc::new(QueryQueue::default());
+        let queries = Arc::new(QueryQueue::default());
         let run = {
-            let questions = Arc::clone(&questions);
-            move || questions.run(reader)
+            let queries = Arc::clone(&queries);
+            move || queries.run(reader)
         };
         let thread = thread::Builder::new().name("journal-reader".into()).spawn(run)?;
-        Ok(JournalReader { questions, thread: Some(thread) })
+        Ok(JournalReader { queries, thread: Some(thread) })
     }
 
     /// Enqueues a valid query. Returns false, without calling `callback`, if too many queries are pending.
     pub fn request(&self, asker: ClientId, query: Query, callback: QueryCallback) -> bool {
-        let mut state = self.questions.lock();
+        let mut state = self.queries.lock();
         let own = state.waiting.get(&asker).map_or(0, VecDeque::len);
         if CLIENT_QUERIES_MAX <= own || WAITING_MAX <= state.count {
             return false;
@@ -60,14 +60,14 @@ impl JournalReader {
             state.turns.push_back(asker);
         }
         drop(state);
-        self.questions.work_available.notify_one();
+        self.queries.work_available.notify_one();
         true
     }
 
     /// Removes the queries of a requester that is gone, and returns their number. They are not answered.
     pub fn cancel_queries(&self, asker: ClientId) -> usize {
-        let mut state = self.questions.lock();
-        let waiting = state.waiting.remove(&asker).map_or(0, |questions| questions.len());
+        let mut state = self.queries.lock();
+        let waiting = state.waiting.remove(&asker).map_or(0, |queries| queries.len());
         state.turns.retain(|other| *other != asker);
         state.count -= waiting;
         let in_progress = state.in_progress.take_if(|other| *other == asker);
@@ -77,8 +77,8 @@ impl JournalReader {
 
 impl Drop for JournalReader {
     fn drop(&mut self) {
-        self.questions.lock().is_closed = true;
-        self.questions.work_available.notify_one();
+        self.queries.lock().is_closed = true;
+        self.queries.work_available.notify_one();
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has already reported the fault.
             drop(thread.join());
@@ -118,7 +118,7 @@ enum QueryProgress {
 
 impl fmt::Debug for PendingQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Question").field("work", &self.work).finish_non_exhaustive()
+        f.debug_struct("PendingQuery").field("work", &self.work).finish_non_exhaustive()
     }
 }
 
@@ -167,21 +167,20 @@ impl QueryQueue {
 
     /// Waits for the first query of the next requester in turn. Returns `None` once the reader is dropped.
     fn next(&self) -> Option<(ClientId, PendingQuery)> {
-        let has_nothing = |state: &mut QueryQueueState| state.turns.is_empty() && !state.is_closed;
-        let mut state =
-            self.work_available.wait_while(self.lock(), has_nothing).unwrap_or_else(PoisonError::into_inner);
+        let is_empty = |state: &mut QueryQueueState| state.turns.is_empty() && !state.is_closed;
+        let mut state = self.work_available.wait_while(self.lock(), is_empty).unwrap_or_else(PoisonError::into_inner);
         if state.is_closed {
             return None;
         }
         let asker = state.turns.pop_front()?;
-        let questions = state.waiting.get_mut(&asker).expect("who has a turn has a question");
-        let question = questions.pop_front().expect("who has a turn has a question");
-        if questions.is_empty() {
+        let queries = state.waiting.get_mut(&asker).expect("a requester with a turn has a query");
+        let query = queries.pop_front().expect("a requester with a turn has a query");
+        if queries.is_empty() {
             state.waiting.remove(&asker);
         }
         state.count -= 1;
         state.in_progress = Some(asker);
-        Some((asker, question))
+        Some((asker, query))
     }
 }
 
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_much_does_not_keep_others_from_being_answered() {
+    fn busy_client_delays_others_by_one_slice() {
         let place = Place::new("turns");
         let askers = Askers::new(&place);
         let taken = (0..2 * CLIENT_QUERIES_MAX).filter(|_| askers.request(1, long())).count();
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_dropped_does_not_end_its_work_first() {
+    fn dropped_reader_discards_pending_queries() {
         let place = Place::new("dropped");
         let askers = Askers::new(&place);
         (0..CLIENT_QUERIES_MAX).for_each(|_| assert!(askers.request(1, long())));

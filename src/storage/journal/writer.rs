@@ -79,7 +79,7 @@ impl CallbackGuard {
     }
 
     fn take(&mut self) -> AppendCallback {
-        self.0.take().expect("it is taken once, by what consumes this")
+        self.0.take().expect("each method that takes it consumes the guard")
     }
 }
 
@@ -121,7 +121,7 @@ pub struct AppendError {
 impl fmt::Debug for AppendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let AppendError { error, append, .. } = self;
-        f.debug_struct("NotTaken").field("error", error).field("append", append).finish_non_exhaustive()
+        f.debug_struct("AppendError").field("error", error).field("append", append).finish_non_exhaustive()
     }
 }
 
@@ -232,7 +232,7 @@ impl TrimSchedule {
             Err(error) => {
                 let failed = 1 + self.trimmed.failed.fetch_add(1, Ordering::Relaxed);
                 if failed.is_power_of_two() {
-                    tracing::warn!(%error, failed, "nothing could be removed from the journal");
+                    tracing::warn!(%error, failed, "events beyond the retention could not be removed from the journal");
                 }
                 return;
             }
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_stored_in_their_order_and_told_when_they_are() {
+    fn requests_are_stored_and_reported_in_order() {
         let (writer, journal) = start(0.0);
         let heard = Heard::default();
         {
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_stored_takes_no_session() {
+    fn failed_append_uses_no_session() {
         let (writer, journal) = start(0.4);
         let heard = Heard::default();
         for _ in 0..400 {
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_cannot_be_stored_does_not_keep_others_from_it() {
+    fn unstorable_event_fails_alone() {
         let (writer, _) = start(0.0);
         let heard = Heard::default();
         let mut events = EventSequencer::new(ServerId(2), 0, Timestamp::MIN).register(
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shall_not_be_kept_is_removed_and_counted() {
+    fn events_beyond_retention_are_removed_and_counted() {
         let journal = Arc::new(Mutex::new(MemoryJournal::default()));
         let flaky = Flaky { journal: Arc::clone(&journal), rng: Rng::new(3), failure: 0.0 };
         let rule = |pattern: &str, count| Rule {
@@ -462,7 +462,7 @@ mod tests {
 
     /// Requests handed in before, during and after a panic of the thread are all answered.
     #[test]
-    fn a_thread_that_panics_leaves_nobody_without_an_answer() {
+    fn panicked_writer_answers_every_request() {
         let (writer, journal) = start(0.0);
         let heard = Heard::default();
         let taken = thread::scope(|scope| {
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_that_wait_are_refused_and_can_come_again() {
+    fn request_beyond_the_limit_can_be_retried() {
         let (writer, journal) = start(0.0);
         let heard = Heard::default();
         let locked = journal.lock().unwrap();

@@ -74,18 +74,18 @@ impl fmt::Display for OrderError {
         match &self.fault {
             OrderFault::Address(why) => write!(f, "{why}: write redis://[user:password@]host[:port][/database]"),
             OrderFault::Unreachable(why) => {
-                write!(f, "{at} cannot be reached ({why}): nothing was done; start it, or mend the way")
+                write!(f, "{at} cannot be reached ({why}): nothing was done; start its server, or check the network")
             }
             OrderFault::Unknown(why) => {
-                write!(f, "{at} did not answer ({why}): the step may have been done or not; look before doing it again")
+                write!(f, "{at} did not answer ({why}): the step may have been done or not; check before repeating it")
             }
             OrderFault::Denied(why) => {
-                write!(f, "{at} lets nobody in with these credentials ({why}): mend the address")
+                write!(f, "{at} refuses these credentials ({why}): correct the address")
             }
             OrderFault::Foreign(what) => {
                 write!(
                     f,
-                    "{at} holds other data where the order is kept ({what}): nothing was changed; choose another place"
+                    "{at} holds other data where the order is kept ({what}): nothing was changed; choose another location"
                 )
             }
             OrderFault::Version { found, known } => write!(
@@ -95,9 +95,9 @@ impl fmt::Display for OrderError {
             OrderFault::ReadOnly => write!(f, "{at} is a replica: nothing was done; name the primary"),
             OrderFault::Full(why) => write!(f, "{at} has no room ({why}): nothing was done; make room, then try again"),
             OrderFault::Misconfigured(why) => write!(f, "{at} {why}"),
-            OrderFault::Busy => write!(f, "{at} is busy with something else: nothing was done; try again"),
+            OrderFault::Busy => write!(f, "{at} is busy with other work: nothing was done; try again"),
             OrderFault::Damaged(why) => {
-                write!(f, "{at} is damaged ({why}): nothing was changed; restore a copy, or begin anew")
+                write!(f, "{at} is damaged ({why}): nothing was changed; restore a copy, or start a new one")
             }
             OrderFault::Replaced => {
                 write!(f, "{at} was moved or replaced while it was open: nothing was done; start again")

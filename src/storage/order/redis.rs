@@ -178,7 +178,7 @@ fn misconfiguration(info: &str) -> Option<&'static str> {
         return Some("is a cluster, which the order cannot use: name a single primary");
     }
     let evicts = of("maxmemory") != "0" && of("maxmemory_policy").starts_with("allkeys");
-    evicts.then_some("throws keys away when its memory is full: set maxmemory-policy to noeviction")
+    evicts.then_some("evicts keys when its memory is full: set maxmemory-policy to noeviction")
 }
 
 /// Converts an error to a fault; `is_sent` if the step may have reached the server.
@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_names_a_server_and_its_password_is_told_to_nobody() {
+    fn address_is_shown_without_its_password() {
         let store = RedisStore::new("redis://ann:secret@example.org:7000/3", PREFIX).unwrap();
         assert_eq!(store.at, "redis://example.org:7000/3");
         assert!(!format!("{store:?}").contains("secret"));
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_may_throw_keys_away_or_is_a_cluster_is_refused() {
+    fn evicting_server_or_cluster_is_refused() {
         let info = |memory: &str, policy: &str, cluster: &str| {
             format!("# Memory\r\nmaxmemory:{memory}\r\nmaxmemory_policy:{policy}\r\ncluster_enabled:{cluster}\r\n")
         };
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_script_of_ours_answers_is_refused() {
+    fn unexpected_reply_is_refused() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let stamp = OrderStamp::from_number;
         let of = |id, prev, payload| StampedEvent { id: stamp(id).unwrap(), prev, payload };

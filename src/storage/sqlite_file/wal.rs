@@ -124,7 +124,7 @@ mod tests {
 
     /// SQLite itself reports the number of pages, after each cut.
     #[test]
-    fn a_wal_cut_anywhere_holds_what_sqlite_finds_in_it() {
+    fn cut_wal_holds_what_sqlite_reads() {
         let dir = std::env::temp_dir().join(format!("seqcast-wal-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         let (made, cut) = (dir.join("made"), dir.join("cut"));
@@ -166,7 +166,7 @@ mod tests {
 
     /// Changes any byte, except in the last transactions and in the remains of a crash behind them.
     #[test]
-    fn a_change_before_the_last_transactions_is_damage() {
+    fn change_before_the_last_transactions_is_damage() {
         let dir = std::env::temp_dir().join(format!("seqcast-wal-damage-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         let made = dir.join("made");

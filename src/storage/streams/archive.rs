@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_goes_on_where_it_ended() {
+    fn reopened_archive_continues_where_it_ended() {
         for format in FORMATS {
             let fresh = Fresh::new(&format!("goes-{format:?}"));
             let opened = || open(&fresh.path(), format, &source(), id(4)).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_archive_of_the_stream_is_left_alone() {
+    fn archive_of_another_stream_is_refused_unchanged() {
         for format in FORMATS {
             let fresh = Fresh::new(&format!("other-{format:?}"));
             open(&fresh.path(), format, &source(), StreamId::START).unwrap().store(&events(1..=2)).unwrap();
@@ -225,7 +225,7 @@ mod tests {
 
     /// Whatever part of the last line a crash has left, events stored before remain, and a torn event is stored again.
     #[test]
-    fn a_torn_last_line_is_cut_off() {
+    fn torn_last_line_is_cut_off() {
         let fresh = Fresh::new("torn");
         let opened = || open(&fresh.path(), ArchiveBackend::Lines, &source(), StreamId::START).unwrap();
         opened().store(&events(1..=2)).unwrap();
@@ -247,7 +247,7 @@ mod tests {
 
     /// Opening a pipe would block for ever.
     #[test]
-    fn a_pipe_is_no_archive() {
+    fn pipe_is_refused_as_an_archive() {
         let fresh = Fresh::new("pipe");
         assert!(Command::new("mkfifo").arg(fresh.path()).status().unwrap().success());
         for format in FORMATS {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn one_writes_at_a_time() {
+    fn second_writer_is_refused() {
         for format in FORMATS {
             let fresh = Fresh::new(&format!("two-{format:?}"));
             let mut first = open(&fresh.path(), format, &source(), StreamId::START).unwrap();

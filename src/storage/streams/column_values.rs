@@ -15,7 +15,7 @@ pub(super) struct StreamRecord {
 
 /// Returns the fault of a value that no version of this program writes.
 pub(super) fn damaged(what: &str) -> StreamFault {
-    StreamFault::Damaged(format!("it holds {what} that cannot be one"))
+    StreamFault::Damaged(format!("it holds {what} with an invalid value"))
 }
 
 /// Encodes a number of an id, or a count.

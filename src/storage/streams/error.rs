@@ -68,15 +68,17 @@ impl fmt::Display for StreamStorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = &self.at;
         match &self.fault {
-            StreamFault::Unreachable(why) => write!(f, "{at} cannot be used ({why}): start it, or mend the way to it"),
+            StreamFault::Unreachable(why) => {
+                write!(f, "{at} cannot be used ({why}): start its server, or check the path and the network")
+            }
             StreamFault::Full(why) => {
                 write!(f, "{at} has no room ({why}): nothing was changed; make room, then try again")
             }
-            StreamFault::Busy => write!(f, "{at} is held by others for too long: nothing was changed; try again"),
+            StreamFault::Busy => write!(f, "other processes hold {at} for too long: nothing was changed; try again"),
             StreamFault::Foreign(what) => {
                 write!(
                     f,
-                    "{at} holds other data where streams are kept ({what}): nothing was changed; choose another place"
+                    "{at} holds other data where streams are kept ({what}): nothing was changed; choose another location"
                 )
             }
             StreamFault::Version { found, known } => write!(
@@ -84,7 +86,7 @@ impl fmt::Display for StreamStorageError {
                 "the streams in {at} have version {found}, this program knows {known}: start the program that wrote them"
             ),
             StreamFault::Damaged(why) => {
-                write!(f, "{at} is damaged ({why}): nothing was changed; restore a copy, or begin anew")
+                write!(f, "{at} is damaged ({why}): nothing was changed; restore a copy, or start a new one")
             }
             StreamFault::Other(why) => write!(f, "{at}: {why}"),
         }

@@ -211,7 +211,7 @@ impl PostgresStreams {
                 Err(StreamFault::Unreachable(why)) if done.is_ok() => Err(unknown(&why).into()),
                 Err(fault) if done.is_ok() => Err(fault.into()),
                 // The connection is not used any more.
-                Err(_) => Err(StreamFault::Unreachable("what was begun could not be taken back".into()).into()),
+                Err(_) => Err(StreamFault::Unreachable("the step could not be rolled back".into()).into()),
                 Ok(()) => done,
             }
         });
@@ -254,7 +254,7 @@ impl PostgresStreams {
 
 /// Returns the fault for a missing answer to the end of a transaction.
 fn unknown(why: &str) -> StreamFault {
-    StreamFault::Unreachable(format!("{why}; it is not known whether what was done last is stored"))
+    StreamFault::Unreachable(format!("{why}; it is unknown whether the last step is stored"))
 }
 
 impl BatchStore for PostgresStreams {

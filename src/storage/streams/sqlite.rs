@@ -165,7 +165,7 @@ pub(super) fn file_error(why: SqliteFileError) -> StreamFault {
 }
 
 fn rolled_back() -> StreamFault {
-    StreamFault::Full("what was done together with it was taken back".into())
+    StreamFault::Full("the steps of its batch were rolled back".into())
 }
 
 impl BatchStore for SqliteStreams {

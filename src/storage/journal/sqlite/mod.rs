@@ -110,7 +110,7 @@ impl SqliteJournal {
         let file_error = |file_error| JournalOpenError::file_error(path, SIGNATURE, file_error);
         check_header(path).map_err(file_error)?;
         if is_wal_damaged(path).map_err(|error| JournalOpenError::of_system(path, error))? {
-            let why = "in its -wal file stands something else than what was written".to_owned();
+            let why = "its -wal file does not hold what was written".to_owned();
             return Err(JournalOpenError::Damaged { path: path.to_owned(), why });
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -125,10 +125,10 @@ impl SqliteJournal {
         match connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0)) {
             Ok(false) => {}
             Ok(true) => {
-                tracing::warn!(path = %path.display(), "somebody reads the journal: its -wal stays a part of it")
+                tracing::warn!(path = %path.display(), "another process reads the journal; its -wal remains a part of it")
             }
             Err(error) => {
-                tracing::warn!(%error, path = %path.display(), "the -wal of the journal stays a part of it")
+                tracing::warn!(%error, path = %path.display(), "the -wal of the journal remains a part of it")
             }
         }
         Ok(SqliteJournal { connection, cache: Some(cache), usage: None, tail_events: TAIL_EVENTS, _lock: lock })

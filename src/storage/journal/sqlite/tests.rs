@@ -121,7 +121,7 @@ fn draw_retention(rng: &mut Rng) -> Retention {
 }
 
 #[test]
-fn it_answers_as_its_twin_in_memory_does() {
+fn random_history_is_answered_as_in_memory() {
     let (mut found, mut removed) = (0, 0);
     for seed in 0..12 {
         let (dir, mut rng, mut slices) = (Dir::new(), Rng::new(seed), Rng::new(seed));
@@ -181,7 +181,7 @@ fn it_answers_as_its_twin_in_memory_does() {
 /// A follower resumes behind the last event of each server. That event may be in the tail, in the index tables, or
 /// removed.
 #[test]
-fn the_last_event_of_each_server_is_known_when_it_is_opened() {
+fn opened_journal_knows_last_event_of_each_server() {
     let dir = Dir::in_memory();
     let registration = Registration { event_type: "a".parse().unwrap(), source_timestamp: None, payload: None };
     let session = |server, count| {
@@ -226,7 +226,7 @@ fn in_slices(
 
 /// Queries that scan the whole journal and find little or nothing run in small slices.
 #[test]
-fn what_costs_much_is_done_in_slices() {
+fn expensive_query_runs_in_slices() {
     let dir = Dir::in_memory();
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
     let registration = |number: i64| Registration {
@@ -262,7 +262,7 @@ fn what_costs_much_is_done_in_slices() {
 
 /// Events that were stored when the query arrived are in the answer once, whatever is appended meanwhile.
 #[test]
-fn slices_give_each_event_once_while_others_are_appended() {
+fn appends_between_slices_repeat_no_event() {
     let dir = Dir::in_memory();
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
     journal.tail_events = 64;
@@ -297,7 +297,7 @@ fn some_events(count: usize) -> Vec<Event> {
 }
 
 #[test]
-fn many_types_are_gone_through_in_the_same_order() {
+fn many_types_are_scanned_in_the_same_order() {
     let dir = Dir::new();
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
     let mut twin = MemoryJournal::default();
@@ -326,7 +326,7 @@ fn many_types_are_gone_through_in_the_same_order() {
 }
 
 #[test]
-fn an_answer_has_limits_of_its_own() {
+fn answer_ends_at_its_own_limits() {
     let dir = Dir::new();
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
     journal.append(&some_events(crate::event::store::ANSWER_EVENTS_MAX + 1)).unwrap();
@@ -353,7 +353,7 @@ fn refused(dir: &Dir, part: &str) {
 }
 
 #[test]
-fn what_is_no_whole_journal_of_ours_is_refused_and_left_alone() {
+fn foreign_or_incomplete_file_is_refused_unchanged() {
     let dir = Dir::new();
     fs::write(dir.file(), "parameters:\n  port: 7501\n").unwrap();
     refused(&dir, "is no journal of events");
@@ -394,7 +394,7 @@ fn what_is_no_whole_journal_of_ours_is_refused_and_left_alone() {
 /// A crash of the process leaves the file with its WAL. Pages are cut off the file that are in no WAL, or in the WAL
 /// too.
 #[test]
-fn a_cut_file_is_refused_unless_its_wal_has_what_it_lacks() {
+fn cut_file_opens_only_with_its_wal() {
     let (dir, crashed) = (Dir::new(), Dir::new());
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
     let events = some_events(3000);
@@ -436,7 +436,7 @@ fn a_cut_file_is_refused_unless_its_wal_has_what_it_lacks() {
 
 /// Without the check SQLite would silently revert to the state before the change.
 #[test]
-fn a_changed_wal_is_refused_and_left_alone() {
+fn changed_wal_is_refused_unchanged() {
     let (dir, crashed) = (Dir::new(), Dir::new());
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
     for session in 1..=5 {
@@ -448,7 +448,7 @@ fn a_changed_wal_is_refused_and_left_alone() {
     fs::copy(dir.file(), crashed.file()).unwrap();
     wal[5000] ^= 1;
     fs::write(sibling_path(&crashed.file(), "-wal"), &wal).unwrap();
-    refused(&crashed, "-wal file stands something else than what was written); nothing was changed");
+    refused(&crashed, "its -wal file does not hold what was written); nothing was changed");
     assert!(fs::read(sibling_path(&crashed.file(), "-wal")).unwrap() == wal, "the WAL was changed");
     wal[5000] ^= 1;
     fs::write(sibling_path(&crashed.file(), "-wal"), &wal).unwrap();
@@ -457,7 +457,7 @@ fn a_changed_wal_is_refused_and_left_alone() {
 }
 
 #[test]
-fn damage_is_told_when_it_is_met_and_nothing_panics() {
+fn damage_is_reported_without_a_panic() {
     let dir = Dir::new();
     SqliteJournal::open(&dir.file()).unwrap().append(&some_events(500)).unwrap();
     let whole = fs::read(dir.file()).unwrap();
@@ -484,7 +484,7 @@ fn damage_is_told_when_it_is_met_and_nothing_panics() {
 
 /// The row of a type is deleted with its last event, and no new type gets a number that was used before.
 #[test]
-fn types_of_which_nothing_is_left_are_removed() {
+fn types_without_events_are_removed() {
     let dir = Dir::new();
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
     let mut sequencer = EventSequencer::new(ServerId(1), 0, Timestamp::MIN);
@@ -522,7 +522,7 @@ fn types_of_which_nothing_is_left_are_removed() {
 
 /// The rows contain numbers that no version of this program writes.
 #[test]
-fn sums_that_cannot_be_are_told_as_damage() {
+fn impossible_sums_are_reported_as_damage() {
     let rule = Rule { pattern: TypePattern::all(), age: None, count: Some(3), bytes: None };
     let retention = Retention { rules: vec![rule] };
     for (set, is_corruption) in [
@@ -548,11 +548,11 @@ fn sums_that_cannot_be_are_told_as_damage() {
     drop(journal);
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
     let told = journal.append(&some_events(1)).unwrap_err().to_string();
-    assert!(told.contains("it holds an arrival that cannot be one") && told.contains("restore a copy"), "{told}");
+    assert!(told.contains("it holds an arrival with an invalid value") && told.contains("restore a copy"), "{told}");
 }
 
 #[test]
-fn a_full_disk_refuses_what_is_appended_whole_and_takes_it_later() {
+fn full_disk_refuses_an_append_as_a_whole() {
     let dir = Dir::new();
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
     let events = some_events(1000);
@@ -568,7 +568,7 @@ fn a_full_disk_refuses_what_is_appended_whole_and_takes_it_later() {
 }
 
 #[test]
-fn only_one_journal_has_a_file_at_a_time() {
+fn open_journal_locks_its_file() {
     let dir = Dir::new();
     let mut journal = SqliteJournal::open(&dir.file()).unwrap();
     assert!(matches!(SqliteJournal::open(&dir.file()), Err(JournalOpenError::InUse(path)) if path == dir.file()));

@@ -61,7 +61,8 @@ impl LinesArchive {
         let mut line = vec![0; usize::try_from(length - start).expect("a line fits the memory")];
         file.seek(SeekFrom::Start(start))?;
         file.read_exact(&mut line)?;
-        let last = last_of(&line).ok_or_else(|| StreamFault::Damaged("its last whole line is none of ours".into()))?;
+        let last =
+            last_of(&line).ok_or_else(|| StreamFault::Damaged("its last complete line is not of an archive".into()))?;
         if length < file.metadata()?.len() {
             file.set_len(length)?;
             file.sync_all()?;

@@ -41,7 +41,7 @@ pub(super) async fn find_or_create(
     session.change(make, &[&stream.as_str()]).await?;
     find(session, stream)
         .await?
-        .ok_or_else(|| StreamFault::Foreign("seqcast_streams: a row that was made is not there".into()))
+        .ok_or_else(|| StreamFault::Foreign("seqcast_streams: an inserted row is missing".into()))
 }
 
 pub(super) async fn update_contents(session: &PostgresSession, record: StreamRecord) -> Result<(), StreamFault> {

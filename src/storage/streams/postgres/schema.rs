@@ -59,7 +59,7 @@ pub(super) async fn create(session: &PostgresSession) -> Result<(), StreamFault>
 pub(super) async fn check(session: &PostgresSession) -> Result<(), StreamFault> {
     match tables_exist(session).await? {
         true => Ok(()),
-        false => Err(StreamFault::Foreign("the tables of streams that were there are gone".into())),
+        false => Err(StreamFault::Foreign("the tables of streams no longer exist".into())),
     }
 }
 

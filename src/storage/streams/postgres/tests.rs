@@ -51,7 +51,7 @@ const ALL: PageBudget = PageBudget { events: 1000, bytes: 1 << 20 };
 
 /// It answers every request as its twin does, also after it was opened again.
 #[test]
-fn it_does_what_its_twin_in_memory_does() {
+fn random_steps_match_the_store_in_memory() {
     let dir = Dir::new("twin");
     let server = PostgresServer::start(dir.path());
     let urls: Vec<String> = (0..15).map(|seed| server.schema(&format!("s{seed}"))).collect();
@@ -66,7 +66,7 @@ fn it_does_what_its_twin_in_memory_does() {
 }
 
 #[test]
-fn data_of_any_kind_come_back_as_they_were() {
+fn data_of_any_kind_are_read_unchanged() {
     let dir = Dir::new("data");
     let server = PostgresServer::start(dir.path());
     let mut store = open(&server.url());
@@ -99,7 +99,7 @@ fn data_of_any_kind_come_back_as_they_were() {
 /// Events that two writers add at the same time are read in id order. A reader of an id never finds a smaller new one
 /// later.
 #[test]
-fn ids_are_seen_in_their_order_whoever_adds() {
+fn concurrent_writers_make_ids_visible_in_order() {
     const EACH: u64 = 300;
     let dir = Dir::new("order");
     let server = PostgresServer::start(dir.path());
@@ -136,7 +136,7 @@ fn ids_are_seen_in_their_order_whoever_adds() {
 }
 
 #[test]
-fn what_was_answered_outlives_the_server_and_the_store_goes_on_with_the_next_one() {
+fn restarted_server_holds_every_answered_step() {
     let dir = Dir::new("kill");
     let mut server = PostgresServer::start(dir.path());
     let mut store = open(&server.url());
@@ -170,7 +170,7 @@ fn what_was_answered_outlives_the_server_and_the_store_goes_on_with_the_next_one
 }
 
 #[test]
-fn nobody_waits_for_ever() {
+fn silent_server_fails_a_step_in_time() {
     let dir = Dir::new("hang");
     let server = PostgresServer::start(dir.path());
     let (mut one, mut two) = (open(&server.url()), open(&server.url()));
@@ -199,7 +199,7 @@ fn nobody_waits_for_ever() {
 }
 
 #[test]
-fn what_is_no_store_is_refused_and_no_password_is_told() {
+fn foreign_database_is_refused_without_its_password() {
     let dir = Dir::new("refused");
     let server = PostgresServer::start(dir.path());
     let refused = |url: &str, part: &str| {

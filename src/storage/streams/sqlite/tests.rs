@@ -28,7 +28,7 @@ impl Drop for Dir {
 
 /// It answers every request as its twin does, also after it was opened again.
 #[test]
-fn it_does_what_its_twin_in_memory_does() {
+fn random_steps_match_the_store_in_memory() {
     let dir = Dir::new("twin");
     let open = |seed: u64| SqliteStreams::open(&dir.0.join(seed.to_string())).unwrap();
     check_beside_twin(40, open, |store, _, stream, kind, data| {
@@ -39,13 +39,13 @@ fn it_does_what_its_twin_in_memory_does() {
 }
 
 #[test]
-fn several_steps_are_stored_together_and_one_that_is_refused_changes_nothing() {
+fn refused_step_leaves_its_batch_intact() {
     let dir = Dir::new("together");
     check_batches(|| SqliteStreams::open(&dir.file()).unwrap());
 }
 
 #[test]
-fn what_is_no_store_is_refused_and_left_alone() {
+fn foreign_file_is_refused_unchanged() {
     let dir = Dir::new("refused");
     let refused = |part: &str| {
         let before = fs::read(dir.file()).unwrap();
@@ -70,7 +70,7 @@ fn what_is_no_store_is_refused_and_left_alone() {
 }
 
 #[test]
-fn damage_is_told_when_it_is_met_and_nothing_panics() {
+fn damage_is_reported_without_a_panic() {
     let dir = Dir::new("damage");
     let (stream, who): (StreamName, Consumer) = ("main".parse().unwrap(), "a:X".parse().unwrap());
     let mut rng = Rng::new(2);
@@ -110,7 +110,7 @@ fn damage_is_told_when_it_is_met_and_nothing_panics() {
 
 /// SQLite accepts JSON that is not UTF-8: such a row is set aside, and does not block the rows after it.
 #[test]
-fn what_is_no_text_is_set_aside() {
+fn data_that_is_not_utf8_is_quarantined() {
     let dir = Dir::new("latin");
     let mut store = SqliteStreams::open(&dir.file()).unwrap();
     let application = Connection::open(dir.file()).unwrap();

@@ -20,7 +20,7 @@ const IMAGES_OF_A_RUN: usize = 100;
 const SECTOR: usize = 512;
 
 #[test]
-fn what_was_told_as_stored_survives_a_crash_of_the_host() {
+fn acknowledged_events_survive_a_crash_of_the_host() {
     let images = std::env::var("CRASH_IMAGES").map_or(IMAGES, |text| text.parse().expect("a number"));
     let mut beyond = 0;
     for seed in 0..images.div_ceil(IMAGES_OF_A_RUN) as u64 {
@@ -37,7 +37,7 @@ fn what_was_told_as_stored_survives_a_crash_of_the_host() {
 }
 
 #[test]
-fn a_disk_or_a_journal_that_does_not_sync_is_found_out() {
+fn missing_sync_is_detected() {
     for (synchronous, is_honest) in [("FULL", false), ("NORMAL", true), ("OFF", true)] {
         let mut failures = 0;
         for seed in 0..4 {
