@@ -140,7 +140,7 @@ fn core(subjects: usize) -> bool {
         let now = now(2 + step);
         let (asked, ()) = allocations(|| {
             for message in round.by_ref().take(BURST) {
-                publisher.publish(now, client, message);
+                publisher.publish(now, client, message).expect("it is small");
             }
             publisher.handle(now, Input::Tick);
             while let Some(effect) = publisher.poll_effect() {

@@ -250,7 +250,7 @@ fn ledger(figures: &mut Figures) {
     let mut millis = 1;
     let mut datagrams: Vec<Bytes> = Vec::with_capacity(DATAGRAMS);
     for _ in 0..DATAGRAMS {
-        publisher.publish(now(millis), client, &message);
+        publisher.publish(now(millis), client, &message).expect("it is small");
         publisher.handle(now(millis), Input::Tick);
         while let Some(effect) = publisher.poll_effect() {
             if let Effect::Multicast(bytes) = effect {
@@ -540,7 +540,7 @@ fn local(figures: &mut Figures) {
             for _ in 0..TURNS {
                 millis += 1;
                 for _ in 0..EACH {
-                    publisher.publish_payload(now(millis), client, &subject, &payload);
+                    publisher.publish_payload(now(millis), client, &subject, &payload).expect("it is small");
                 }
                 publisher.handle(now(millis), Input::Tick);
                 while let Some(effect) = publisher.poll_effect() {

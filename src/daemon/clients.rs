@@ -13,7 +13,7 @@ use crate::listener::frame::PeerFrame;
 use crate::listener::output_buffer::COMMON_BYTES;
 use crate::listener::session_request::ClientFacts;
 use crate::listener::value::delivery_body;
-use crate::message::{ClientId, Count, Delivery, Loss, LossScope, Publisher, SubId};
+use crate::message::{ClientId, Delivery, Loss, LossScope, Publisher, SubId};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Target;
 use crate::time::{ClockReading, Instant};
@@ -26,9 +26,6 @@ use std::time::Duration;
 const FILLING_MAX: usize = 16;
 /// Minimum fullness, in parts of 1,024, at which a queue is checked again without a new delivery: an eighth.
 const FULLNESS_MIN: u64 = 128;
-/// Maximum number of subscriptions in the postponed deliveries of the listener client being served; beyond it they are
-/// delivered at once. Each subscription takes little memory, but a client may have very many.
-const POSTPONED_SUBS_MAX: usize = 64 * 1024;
 /// Maximum number of client writes that may precede a multicast.
 const WRITES_FEW: usize = 8;
 /// Minimum time between two log lines about the same slow client.
@@ -58,23 +55,8 @@ pub(crate) enum ClientTransport {
     Attached(Box<Connection>),
     /// In the same process, with a queue for each subscription.
     Embedded(BTreeMap<SubId, Arc<SubscriptionQueue>>),
-    /// Connected through a listener; `None` while the engine serves it.
-    Listener(Option<Box<ListenerConnection>>),
-}
-
-/// A delivery to a listener client that is postponed while the engine serves the client.
-#[derive(Debug)]
-struct PostponedDelivery {
-    subs: Vec<SubId>,
-    what: PostponedContent,
-}
-
-#[derive(Debug)]
-enum PostponedContent {
-    /// Messages.
-    Messages(Box<Deliveries>),
-    /// Number of messages lost.
-    Lost(Count),
+    /// Connected through a listener.
+    Listener(Box<ListenerConnection>),
 }
 
 #[derive(Debug)]
@@ -92,10 +74,6 @@ pub(crate) struct Clients {
     subs: Vec<SubId>,
     /// The attached clients, in the order of their numbers.
     attached: Vec<ClientId>,
-    /// Postponed deliveries for the listener client being served.
-    postponed: Vec<PostponedDelivery>,
-    /// Number of subscriptions in all postponed deliveries.
-    postponed_subs: usize,
     /// Delivery state shared by all listener clients.
     pub(crate) listener_delivery: ListenerDelivery,
 }
@@ -113,8 +91,6 @@ impl Clients {
             filling: Vec::new(),
             subs: Vec::new(),
             attached: Vec::new(),
-            postponed: Vec::new(),
-            postponed_subs: 0,
             listener_delivery: ListenerDelivery::new(listener_memory),
         }
     }
@@ -167,60 +143,40 @@ impl Clients {
         }
     }
 
-    /// Returns the connection of a listener client, unless the engine serves it.
+    /// Returns the connection of a listener client.
     pub(crate) fn listener(&mut self, id: ClientId) -> Option<&mut ListenerConnection> {
         match &mut self.map.get_mut(&id)?.kind {
-            ClientTransport::Listener(connection) => connection.as_deref_mut(),
+            ClientTransport::Listener(connection) => Some(connection),
             ClientTransport::Attached(_) | ClientTransport::Embedded(_) => None,
         }
     }
 
-    /// Returns the connection state of a client with a stream, unless the engine serves it.
+    /// Returns the connection state of a client with a stream.
     pub(crate) fn flow(&mut self, id: ClientId) -> Option<&mut ConnectionState> {
         match &mut self.map.get_mut(&id)?.kind {
             ClientTransport::Attached(connection) => Some(&mut connection.flow),
-            ClientTransport::Listener(connection) => connection.as_deref_mut().map(|connection| &mut connection.flow),
+            ClientTransport::Listener(connection) => Some(&mut connection.flow),
             ClientTransport::Embedded(_) => None,
         }
     }
 
-    /// Takes the connection of a listener client in order to serve it. [`Clients::put_listener`] must follow before
-    /// another one is taken.
-    pub(crate) fn take_listener(&mut self, id: ClientId) -> Option<Box<ListenerConnection>> {
-        match &mut self.map.get_mut(&id)?.kind {
-            ClientTransport::Listener(connection) => connection.take(),
-            ClientTransport::Attached(_) | ClientTransport::Embedded(_) => None,
-        }
-    }
-
-    /// Puts the connection back and delivers what was postponed meanwhile.
-    pub(crate) fn put_listener(&mut self, now: ClockReading, id: ClientId, mut connection: Box<ListenerConnection>) {
-        self.deliver_postponed(now, id, &mut connection);
+    /// Accounts for what a listener client holds after it was served, and schedules a write of its output.
+    pub(crate) fn on_served(&mut self, id: ClientId) {
         let Some(client) = self.map.get_mut(&id) else { return };
-        self.listener_delivery.memory.note(&mut connection);
+        let ClientTransport::Listener(connection) = &mut client.kind else { return };
+        self.listener_delivery.memory.note(connection);
         if connection.has_output() || connection.flow.is_closing {
             client.mark_dirty_answers(id, &mut self.dirty_answers);
         }
-        client.kind = ClientTransport::Listener(Some(connection));
     }
 
-    /// Returns whether the postponed deliveries exceed their limit and should be delivered.
-    pub(crate) fn exceeds_postponed_limit(&self) -> bool {
-        POSTPONED_SUBS_MAX < self.postponed_subs
-    }
-
-    /// Delivers the postponed deliveries to the connection being served.
-    pub(crate) fn deliver_postponed(&mut self, now: ClockReading, id: ClientId, connection: &mut ListenerConnection) {
-        self.postponed_subs = 0;
-        for PostponedDelivery { subs, what } in std::mem::take(&mut self.postponed) {
-            match what {
-                PostponedContent::Lost(count) => self.listener_delivery.report_loss(id, connection, &subs, count),
-                PostponedContent::Messages(deliveries) => {
-                    let pushed = self.listener_delivery.deliver(id, connection, self.map.len(), &subs, &deliveries);
-                    if let Some(client) = self.map.get_mut(&id) {
-                        client.on_pushed(now, id, pushed, &mut self.dirty);
-                    }
-                }
+    /// Writes the output of a listener client at once if the memory of all of them is scarce. A failure is detected by
+    /// the next write of the same turn.
+    pub(crate) fn write_if_memory_is_scarce(&mut self, id: ClientId) {
+        if let Some(ClientTransport::Listener(connection)) = self.map.get_mut(&id).map(|client| &mut client.kind) {
+            self.listener_delivery.memory.note(connection);
+            if self.listener_delivery.memory.is_scarce() {
+                self.listener_delivery.write(id, connection);
             }
         }
     }
@@ -234,7 +190,7 @@ impl Clients {
     /// cannot take it.
     pub(crate) fn take_drop_advisory(&mut self, id: ClientId, me: &Publisher, scid: u16) -> Option<Delivery> {
         let clients = self.map.len();
-        let ClientTransport::Listener(Some(connection)) = &mut self.map.get_mut(&id)?.kind else { return None };
+        let ClientTransport::Listener(connection) = &mut self.map.get_mut(&id)?.kind else { return None };
         let can_report_drops =
             connection.can_report_drops() && self.listener_delivery.memory.has_share(connection, clients);
         can_report_drops.then(|| connection.lost.take(me, scid))
@@ -247,23 +203,20 @@ impl Clients {
         }
     }
 
-    /// Returns the facts about the clients of this connection's listener, or about one of them. `away` is the
-    /// connection being served.
+    /// Returns the facts about the clients of the listener with this index, or about one of them.
     pub(crate) fn listener_facts(
         &self,
         now: ClockReading,
-        id: ClientId,
-        away: &ListenerConnection,
+        listener: usize,
         only: Option<ClientId>,
     ) -> Vec<ClientFacts> {
-        let facts = |(other, client): (&ClientId, &ClientEntry)| {
+        let facts = |(id, client): (&ClientId, &ClientEntry)| {
             let connection = match &client.kind {
-                ClientTransport::Listener(Some(connection)) if connection.listener == away.listener => connection,
-                ClientTransport::Listener(None) if *other == id => away,
+                ClientTransport::Listener(connection) if connection.listener == listener => connection,
                 _ => return None,
             };
             Some(ClientFacts {
-                id: other.0,
+                id: id.0,
                 from: connection.from,
                 name: client.name.clone(),
                 age_secs: now.instant.since(client.connected).as_secs(),
@@ -284,7 +237,7 @@ impl Clients {
     pub(crate) fn remove(&mut self, id: ClientId) -> Option<ClientEntry> {
         let mut client = self.map.remove(&id)?;
         self.attached.retain(|other| *other != id);
-        if let ClientTransport::Listener(Some(connection)) = &mut client.kind {
+        if let ClientTransport::Listener(connection) = &mut client.kind {
             self.listener_delivery.memory.release(connection);
         }
         if let ClientTransport::Embedded(queues) = &client.kind {
@@ -315,8 +268,8 @@ impl Clients {
     pub(crate) fn queued(&self) -> usize {
         let queued = |client: &ClientEntry| match &client.kind {
             ClientTransport::Attached(connection) => connection.outbox.fill().0,
-            ClientTransport::Listener(Some(connection)) => connection.fill().0,
-            ClientTransport::Listener(None) | ClientTransport::Embedded(_) => 0,
+            ClientTransport::Listener(connection) => connection.fill().0,
+            ClientTransport::Embedded(_) => 0,
         };
         self.map.values().map(queued).sum()
     }
@@ -324,8 +277,8 @@ impl Clients {
     /// Returns the listener clients with the bytes that each holds, in descending order.
     pub(crate) fn by_held_bytes(&self) -> Vec<(usize, ClientId)> {
         let held = |(id, client): (&ClientId, &ClientEntry)| match &client.kind {
-            ClientTransport::Listener(Some(connection)) => Some((connection.held_bytes(), *id)),
-            ClientTransport::Listener(None) | ClientTransport::Attached(_) | ClientTransport::Embedded(_) => None,
+            ClientTransport::Listener(connection) => Some((connection.held_bytes(), *id)),
+            ClientTransport::Attached(_) | ClientTransport::Embedded(_) => None,
         };
         let mut rows: Vec<(usize, ClientId)> = self.map.iter().filter_map(held).collect();
         rows.sort_unstable_by(|a, b| b.cmp(a));
@@ -346,8 +299,8 @@ impl Clients {
             let fullness = match map.get(&target.client).map(|client| &client.kind) {
                 Some(ClientTransport::Embedded(queues)) => queues.get(&target.sub).map_or(0, |queue| queue.fullness()),
                 Some(ClientTransport::Attached(connection)) => connection.outbox.fullness(),
-                Some(ClientTransport::Listener(Some(connection))) => connection.fullness(),
-                Some(ClientTransport::Listener(None)) | None => 0,
+                Some(ClientTransport::Listener(connection)) => connection.fullness(),
+                None => 0,
             };
             fullest = fullest.max(fullness);
             FULLNESS_MIN <= fullness
@@ -410,17 +363,9 @@ impl Clients {
         let Some(client) = self.map.get_mut(&id) else { return };
         self.subs.clear();
         self.subs.extend(group.iter().map(|target| target.sub));
-        match &mut client.kind {
-            ClientTransport::Listener(Some(connection)) => {
-                let pushed = self.listener_delivery.deliver(id, connection, clients, &self.subs, deliveries);
-                client.on_pushed(now, id, pushed, &mut self.dirty);
-            }
-            ClientTransport::Listener(None) => {
-                let what = PostponedContent::Messages(Box::new(deliveries.clone()));
-                self.postponed_subs += self.subs.len();
-                self.postponed.push(PostponedDelivery { subs: self.subs.clone(), what });
-            }
-            ClientTransport::Attached(_) | ClientTransport::Embedded(_) => {}
+        if let ClientTransport::Listener(connection) = &mut client.kind {
+            let pushed = self.listener_delivery.deliver(id, connection, clients, &self.subs, deliveries);
+            client.on_pushed(now, id, pushed, &mut self.dirty);
         }
     }
 
@@ -466,15 +411,7 @@ impl Clients {
                     // The advisory reports losses without known subjects.
                     let LossScope::Messages { count, .. } = loss.what else { continue };
                     let subs: Vec<SubId> = group.iter().map(|target| target.sub).collect();
-                    match connection {
-                        Some(connection) => {
-                            self.listener_delivery.report_loss(group[0].client, connection, &subs, count)
-                        }
-                        None => {
-                            self.postponed_subs += subs.len();
-                            self.postponed.push(PostponedDelivery { subs, what: PostponedContent::Lost(count) });
-                        }
-                    }
+                    self.listener_delivery.report_loss(group[0].client, connection, &subs, count);
                 }
             }
         }
@@ -539,8 +476,8 @@ impl Clients {
         let Some(client) = self.map.get_mut(&id) else { return };
         let goes_on = match &mut client.kind {
             ClientTransport::Attached(connection) => connection.write(),
-            ClientTransport::Listener(Some(connection)) => self.listener_delivery.write(id, connection),
-            ClientTransport::Listener(None) | ClientTransport::Embedded(_) => true,
+            ClientTransport::Listener(connection) => self.listener_delivery.write(id, connection),
+            ClientTransport::Embedded(_) => true,
         };
         if !goes_on {
             ended.push(id);
@@ -560,11 +497,11 @@ impl Clients {
                 connection.flow.is_writable = true;
                 !connection.outbox.is_empty()
             }
-            ClientTransport::Listener(Some(connection)) => {
+            ClientTransport::Listener(connection) => {
                 connection.flow.is_writable = true;
                 connection.has_output() || connection.flow.is_closing
             }
-            ClientTransport::Listener(None) | ClientTransport::Embedded(_) => false,
+            ClientTransport::Embedded(_) => false,
         };
         if has_output {
             client.mark_dirty_answers(id, &mut self.dirty_answers);
@@ -614,13 +551,11 @@ impl ClientEntry {
 
     fn row(&self, now: ClockReading, id: ClientId) -> ClientRow {
         let listener = match &self.kind {
-            ClientTransport::Listener(Some(connection)) => Some(connection),
-            _ => None,
+            ClientTransport::Listener(connection) => Some(connection),
+            ClientTransport::Attached(_) | ClientTransport::Embedded(_) => None,
         };
         let (embedded, pid, (queued, bytes, dropped)) = match &self.kind {
-            ClientTransport::Listener(connection) => {
-                (false, None, connection.as_ref().map_or((0, 0, 0), |connection| connection.fill()))
-            }
+            ClientTransport::Listener(connection) => (false, None, connection.fill()),
             ClientTransport::Attached(connection) => (false, connection.pid, connection.outbox.fill()),
             ClientTransport::Embedded(queues) => {
                 let fills = queues.values().map(|queue| queue.fill());

@@ -118,8 +118,6 @@ pub(crate) struct Engine {
     pub(super) next_question: u64,
     /// True if embedded clients are served before attached ones in this turn.
     pub(super) is_commands_turn: bool,
-    /// The refusal of the request being handled.
-    pub(super) refused: Option<Refusal>,
     /// Source address of each publisher's datagrams. An epoch is bound to its address.
     pub(super) hosts: BTreeMap<Epoch, IpAddr>,
     pub(super) dropper: Option<Dropper>,
@@ -208,8 +206,8 @@ impl Engine {
     pub(crate) fn publish(&mut self, now: ClockReading, client: ClientId, message: &Message) -> bool {
         let has_room = self.ensure_send_capacity();
         if has_room {
-            self.peer.publish(now, client, message);
-            self.on_published(now, client);
+            let published = self.peer.publish(now, client, message);
+            self.on_published(now, client, published);
         }
         has_room
     }
@@ -225,8 +223,8 @@ impl Engine {
     ) -> bool {
         let has_room = self.ensure_send_capacity();
         if has_room {
-            self.peer.publish_payload(now, client, subject, payload);
-            self.on_published(now, client);
+            let published = self.peer.publish_payload(now, client, subject, payload);
+            self.on_published(now, client, published);
         }
         has_room
     }
@@ -240,10 +238,14 @@ impl Engine {
         !self.transmit_queue.is_backlogged() && !self.peer.is_publish_blocked()
     }
 
+    /// Handles the outcome of a publish request of a client.
     #[inline]
-    pub(super) fn on_published(&mut self, now: ClockReading, client: ClientId) {
+    pub(super) fn on_published(&mut self, now: ClockReading, client: ClientId, published: Result<(), Refusal>) {
         if self.peer.has_effects() {
             self.apply_effects(now);
+        }
+        if let Err(refusal) = published {
+            self.report_refusal(client, None, &refusal);
         }
         if let Some((recent, count)) = &mut self.published
             && *recent == client
@@ -279,13 +281,12 @@ impl Engine {
         };
         queues.insert(sub, queue);
         let mode = mode.unwrap_or(self.default_mode(&wanted));
-        match self.request(now, client, ClientRequest::Subscribe { sub, wanted, mode, news }) {
-            None => Ok(()),
-            Some(refusal) => {
-                self.end_queue(client, sub);
-                Err(refusal)
-            }
+        let subscribed = self.request(now, client, ClientRequest::Subscribe { sub, wanted, mode, news });
+        if let Err(refusal) = &subscribed {
+            self.report_refusal(client, Some(sub), refusal);
+            self.end_queue(client, sub);
         }
+        subscribed
     }
 
     /// Returns the delivery mode of a subscription that names none.
@@ -295,7 +296,7 @@ impl Engine {
 
     /// Ends a subscription of an embedded client.
     pub(crate) fn unsubscribe(&mut self, now: ClockReading, client: ClientId, sub: SubId) {
-        self.request(now, client, ClientRequest::Unsubscribe { sub });
+        self.request_or_report(now, client, ClientRequest::Unsubscribe { sub });
         self.receiver_waits.end(client, Some(Target { client, sub }));
         self.end_confirmation(client, Some(sub));
         self.end_queue(client, sub);
@@ -338,7 +339,7 @@ impl Engine {
         let timeout = timeout.min(ANSWER_TIME_MAX);
         match self.peer.resolve(peer) {
             Ok(peer) => {
-                self.request(now, client, ClientRequest::Ask { id, peer, question, timeout });
+                self.request_or_report(now, client, ClientRequest::Ask { id, peer, question, timeout });
             }
             Err(reason) => self.on_answered(client, id, Err(reason)),
         }
@@ -368,8 +369,8 @@ impl Engine {
                     tracing::debug!(%error, client = id.0, "deregister");
                 }
             }
-            ClientTransport::Listener(Some(connection)) => self.on_listener_disconnect(now, id, connection),
-            ClientTransport::Listener(None) | ClientTransport::Embedded(_) => {}
+            ClientTransport::Listener(connection) => self.on_listener_disconnect(now, id, connection),
+            ClientTransport::Embedded(_) => {}
         }
         tracing::debug!(client = id.0, name = client.name, "client disconnected");
         self.pending_questions.retain(|(client, _), _| *client != id);
@@ -381,12 +382,23 @@ impl Engine {
         self.is_acceptable = true;
     }
 
-    /// Passes a request to the core and applies the effects. Returns the refusal if the core refused the request.
-    pub(super) fn request(&mut self, now: ClockReading, client: ClientId, request: ClientRequest) -> Option<Refusal> {
-        self.refused = None;
-        self.peer.handle(now, Input::ClientRequest { client, request });
+    /// Passes a request to the core and applies the effects.
+    pub(super) fn request(
+        &mut self,
+        now: ClockReading,
+        client: ClientId,
+        request: ClientRequest,
+    ) -> Result<(), Refusal> {
+        let outcome = self.peer.request(now, client, request);
         self.apply_effects(now);
-        self.refused.take()
+        outcome
+    }
+
+    /// Passes a request to the core as [`Engine::request`] does, and reports a refusal to the client.
+    pub(super) fn request_or_report(&mut self, now: ClockReading, client: ClientId, request: ClientRequest) {
+        if let Err(refusal) = self.request(now, client, request) {
+            self.report_refusal(client, None, &refusal);
+        }
     }
 
     /// Answers a `show` query about the peer.
@@ -517,7 +529,7 @@ impl Engine {
                     let delivery = advisories::delivery(&advisory, host, self.me());
                     self.clients.deliver(now, &to, delivery.into());
                 }
-                Effect::Refuse { client, sub, refusal } => self.on_refused(client, sub, refusal),
+                Effect::Refuse { client, sub, refusal } => self.report_refusal(client, sub, &refusal),
                 Effect::Member { publisher, event } => log::member(&publisher, event),
                 Effect::NewEpoch(epoch) => tracing::warn!(%epoch, "new epoch: the frames of the old one ran out"),
                 Effect::Answered { client, id, answer } => self.on_answered(client, id, answer),
@@ -567,7 +579,7 @@ impl Engine {
             self.report_flushed();
         }
         self.report_slow_clients(now);
-        self.serve_deferred_asks(now);
+        self.serve_deferred_requests(now);
         let ended = self.clients.write();
         self.detach_all(now, ended);
         self.evict(now);

@@ -71,6 +71,21 @@ impl ReceiverWaits {
         self.waits.retain(|one| !is_over(&one.waiter));
     }
 
+    /// Adds a wait of a listener client until it is certain that its message on `subject` has no receiver. The client
+    /// awaits an answer on `reply`.
+    pub(crate) fn await_absence(&mut self, now: Instant, client: ClientId, reply: Subject, subject: Subject) {
+        if self.has_room(client) {
+            let (waiter, condition) = (ReceiverWaiter::Listener(client, reply), ReceiverCondition::Absent);
+            self.push(now, ReceiverWait { waiter, condition, subject, until: now + CERTAIN_TIME });
+        }
+    }
+
+    /// Returns whether one more wait of this client has room.
+    fn has_room(&self, client: ClientId) -> bool {
+        let of_client = self.waits.iter().filter(|one| one.waiter.client() == client).count();
+        self.waits.len() < WAITS_MAX && of_client < CLIENT_WAITS_MAX
+    }
+
     fn push(&mut self, now: Instant, one: ReceiverWait) {
         let interval = match one.condition {
             ReceiverCondition::Absent => CERTAIN_INTERVAL,
@@ -96,8 +111,7 @@ impl Engine {
             ReceiverCondition::Absent => CERTAIN_TIME.min(timeout),
             ReceiverCondition::Present => timeout,
         };
-        let of_client = self.receiver_waits.waits.iter().filter(|one| one.waiter.client() == waiter.client()).count();
-        if self.receiver_waits.waits.len() < WAITS_MAX && of_client < CLIENT_WAITS_MAX {
+        if self.receiver_waits.has_room(waiter.client()) {
             self.check_receivers(now, ReceiverWait { waiter, condition, subject, until: now.instant + timeout });
         }
     }

@@ -124,7 +124,7 @@ impl Engine {
                 if let Some(client) = self.clients.client(id) {
                     client.published += 1;
                 }
-                self.request(now, id, ClientRequest::Publish(message));
+                self.request_or_report(now, id, ClientRequest::Publish(message));
             }
             ClientFrame::PublishRun(mut run) => {
                 if let Some(subject) = self.clients.connection(id).and_then(|connection| connection.subject.as_ref()) {
@@ -135,12 +135,13 @@ impl Engine {
             ClientFrame::Subscribe { sub, pattern, queue, mode, news } => {
                 let wanted = SubscriptionFilter { pattern, glob: None, queue };
                 let mode = mode.unwrap_or(self.default_mode(&wanted));
-                if self.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, news }).is_none() {
-                    self.confirm(now, Subscriber::Attached(id, sub));
+                match self.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, news }) {
+                    Ok(()) => _ = self.confirm(now, Subscriber::Attached(id, sub)),
+                    Err(refusal) => self.report_refusal(id, Some(sub), &refusal),
                 }
             }
             ClientFrame::Unsubscribe { sub } => {
-                self.request(now, id, ClientRequest::Unsubscribe { sub });
+                self.request_or_report(now, id, ClientRequest::Unsubscribe { sub });
                 self.receiver_waits.end(id, Some(Target { client: id, sub }));
                 self.end_confirmation(id, Some(sub));
                 if let Some(connection) = self.clients.connection(id) {
@@ -201,18 +202,16 @@ impl Engine {
         }
     }
 
-    /// Handles a refusal of the core: an attached client gets it at once. For other clients the caller of the request
-    /// reports it.
-    pub(super) fn on_refused(&mut self, id: ClientId, sub: Option<SubId>, refusal: Refusal) {
+    /// Reports a refusal of the core to an attached client. Sessions of listener clients and callers of embedded
+    /// clients get it from the request itself.
+    pub(super) fn report_refusal(&mut self, id: ClientId, sub: Option<SubId>, refusal: &Refusal) {
         match self.clients.client(id).map(|client| &client.kind) {
             Some(ClientTransport::Attached(_)) => {
-                self.clients.answer(id, &PeerFrame::Refused(RequestRefusal { sub, why: why(&refusal) }));
+                self.clients.answer(id, &PeerFrame::Refused(RequestRefusal { sub, why: why(refusal) }));
             }
             Some(ClientTransport::Embedded(_)) => tracing::debug!(client = id.0, ?refusal, "request refused"),
-            // The caller that made the request notifies the session.
             Some(ClientTransport::Listener(_)) | None => {}
         }
-        self.refused = Some(refusal);
     }
 }
 

@@ -178,7 +178,6 @@ impl Engine {
             pending_questions: BTreeMap::new(),
             next_question: 0,
             is_commands_turn: false,
-            refused: None,
             hosts: BTreeMap::new(),
             dropper: options.drop.map(Dropper::new),
             unserved_report: UnservedReport::default(),

@@ -25,15 +25,16 @@ impl Engine {
         }
     }
 
-    /// Starts an event request of the listener client that is being served, like [`Engine::request_events`].
+    /// Starts an event request of a listener client, like [`Engine::request_events`].
     pub(crate) fn request_listener_events(
         &mut self,
         now: ClockReading,
-        (client, number): (ClientId, u64),
-        connection: &mut ListenerConnection,
+        client: ClientId,
+        number: u64,
         request: EventRequest,
     ) {
         if let Err(refusal) = self.start_events_request(now, &EventRequester::Listener(client, number), request) {
+            let Some(connection) = self.clients.listener(client) else { return };
             let ClientSession::Hat(session) = &mut connection.session else {
                 unreachable!("others ask nothing about events")
             };
@@ -230,17 +231,12 @@ impl Engine {
 
     /// Passes a message to a client, and handles its resulting requests.
     fn with_hat_client(&mut self, now: ClockReading, id: ClientId, say: impl FnOnce(&mut ListenerConnection)) {
-        let Some(mut connection) = self.clients.take_listener(id) else { return };
-        say(&mut connection);
-        self.drain_asks(now, id, &mut connection);
+        let Some(connection) = self.clients.listener(id) else { return };
+        say(connection);
+        self.drain_requests(now, id);
         // An answer or a session may be large, and a turn may have one for each of many clients.
-        let listener_delivery = &mut self.clients.listener_delivery;
-        listener_delivery.memory.note(&mut connection);
-        if listener_delivery.memory.is_scarce() {
-            // The next write of the same turn detects any failure.
-            listener_delivery.write(id, &mut connection);
-        }
-        self.clients.put_listener(now, id, connection);
+        self.clients.write_if_memory_is_scarce(id);
+        self.clients.on_served(id);
         self.listeners.note(&mut self.clients, id);
         self.schedule_wake(now, id);
         self.evict(now);

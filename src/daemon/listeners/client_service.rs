@@ -9,17 +9,17 @@ use crate::daemon::confirm::Subscriber;
 use crate::daemon::engine::Engine;
 use crate::daemon::flow::ReadOutcome;
 use crate::daemon::receive::client_token;
-use crate::daemon::receiver_waits::ReceiverWaiter;
+use crate::daemon::receiver_waits::ReceiverWaits;
 use crate::daemon::serve::TURN_BYTES;
 use crate::daemon::shutdown::Phase;
 use crate::listener::client::{ClientFault, ClientSession};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{
-    ConnectionInfo, JournalRequest, ListedSubscription, Publish, ReceiverCondition, ReceiverCount, ServerFacts,
-    SessionRequest,
+    ConnectionInfo, JournalRequest, ListedSubscription, Publish, ReceiverCount, ServerFacts, SessionRequest,
 };
 use crate::message::{ClientId, Message};
 use crate::proto::effect::{ClientRequest, Target};
+use crate::proto::peer::Peer;
 use crate::subject::Subject;
 use crate::time::ClockReading;
 use bytes::Bytes;
@@ -131,21 +131,22 @@ impl Engine {
             connection.account = Some(String::new());
         }
         connection.write();
+        connection.is_unauthenticated = !connection.is_authenticated();
+        let is_unauthenticated = connection.is_unauthenticated;
+        let protocol = open.settings.protocol();
         self.listeners.clients += 1;
-        let protocol = self.listeners.open[listener].settings.protocol();
-        self.clients.add(now, String::new(), ClientTransport::Listener(None));
+        self.clients.add(now, String::new(), ClientTransport::Listener(Box::new(connection)));
         if let Some(client) = self.clients.client(id) {
             client.origin = Some((protocol, from));
         }
         self.listeners.ready.push_back(id);
-        connection.is_unauthenticated = !connection.is_authenticated();
-        if connection.is_unauthenticated {
-            self.prune_authenticated();
+        if is_unauthenticated {
             self.listeners.unauthenticated_count += 1;
             self.listeners.unauthenticated.push_back(id);
+            self.prune_authenticated();
         }
-        self.drain_asks(now, id, &mut connection);
-        self.clients.put_listener(now, id, Box::new(connection));
+        self.drain_requests(now, id);
+        self.clients.on_served(id);
         self.schedule_wake(now, id);
     }
 
@@ -163,12 +164,22 @@ impl Engine {
         }
     }
 
-    /// Marks the client as authenticated if it is now.
-    fn mark_authenticated(&mut self, connection: &mut ListenerConnection) {
+    /// Records the effects of a client's turn on its schedule, its encryption and its authentication.
+    fn finish_turn(&mut self, now: ClockReading, id: ClientId, turn: Turn) {
+        let Some(connection) = self.clients.listener(id) else { return };
+        connection.is_scheduled = turn != Turn::Idle;
+        connection.note_encryption(now.instant);
         if connection.is_unauthenticated && connection.is_authenticated() {
             connection.is_unauthenticated = false;
             self.listeners.unauthenticated_count -= 1;
         }
+        self.clients.on_served(id);
+        match turn {
+            Turn::More | Turn::Spent => self.listeners.ready.push_back(id),
+            Turn::HeldUp => self.listeners.held_up.push(id),
+            Turn::Idle => {}
+        }
+        self.schedule_wake(now, id);
     }
 
     /// Removes departed and authenticated clients from the list of unauthenticated ones when they are the majority.
@@ -243,39 +254,25 @@ impl Engine {
                 return;
             }
             let Some(id) = self.listeners.ready.pop_front() else { return };
-            let Some(mut connection) = self.clients.take_listener(id) else { continue };
-            let (turn, cost) = self.serve_client(now, id, &mut connection, budget.min(READ_BYTES));
+            let (turn, cost) = self.serve_client(now, id, budget.min(READ_BYTES));
             budget = budget.saturating_sub(cost);
-            connection.is_scheduled = turn != Turn::Idle;
-            connection.note_encryption(now.instant);
-            self.mark_authenticated(&mut connection);
-            self.clients.put_listener(now, id, connection);
-            match turn {
-                Turn::More | Turn::Spent => self.listeners.ready.push_back(id),
-                Turn::HeldUp => self.listeners.held_up.push(id),
-                Turn::Idle => {}
-            }
-            self.schedule_wake(now, id);
+            self.finish_turn(now, id, turn);
         }
     }
 
     /// Processes commands and reads alternately, until nothing is left or the budget is used up. Returns the cost as
     /// well.
-    fn serve_client(
-        &mut self,
-        now: ClockReading,
-        id: ClientId,
-        connection: &mut Box<ListenerConnection>,
-        budget: usize,
-    ) -> (Turn, usize) {
+    fn serve_client(&mut self, now: ClockReading, id: ClientId, budget: usize) -> (Turn, usize) {
+        let Some(connection) = self.clients.listener(id) else { return (Turn::Idle, 0) };
         // The cost includes input that was read before and not processed.
         let mut cost =
             if connection.flow.has_buffered_input { connection.parser.held_bytes().min(READ_BYTES) } else { 0 };
         loop {
-            match self.process_client_commands(now, id, connection, budget, &mut cost) {
+            match self.process_client_commands(now, id, budget, &mut cost) {
                 Turn::More => {}
                 turn => return (turn, cost),
             }
+            let Some(connection) = self.clients.listener(id) else { return (Turn::Idle, cost) };
             if connection.flow.is_closing || !connection.flow.is_readable {
                 return (Turn::Idle, cost);
             }
@@ -292,7 +289,7 @@ impl Engine {
                 ReadOutcome::Nothing => return (Turn::Idle, cost),
                 ReadOutcome::End if connection.stream.is_refused => {
                     let protocol = self.listeners.open[connection.listener].settings.protocol();
-                    return (self.on_listener_fault(id, connection, &ClientFault::not_encrypted(protocol)), cost);
+                    return (self.on_listener_fault(id, &ClientFault::not_encrypted(protocol)), cost);
                 }
                 // Its requests before the end are answered first, if it still reads.
                 ReadOutcome::End => {
@@ -305,16 +302,11 @@ impl Engine {
 
     /// Processes the commands that were read, and adds the cost of answering them to `cost`. Returns [`Turn::More`]
     /// when it needs more bytes.
-    fn process_client_commands(
-        &mut self,
-        now: ClockReading,
-        id: ClientId,
-        connection: &mut ListenerConnection,
-        budget: usize,
-        cost: &mut usize,
-    ) -> Turn {
+    fn process_client_commands(&mut self, now: ClockReading, id: ClientId, budget: usize, cost: &mut usize) -> Turn {
         let mut is_settled = true;
         loop {
+            let is_publish_blocked = self.discovery_end.is_some() || !self.ensure_send_capacity();
+            let Some(connection) = self.clients.listener(id) else { return Turn::Idle };
             connection.flow.has_buffered_input = true;
             if connection.flow.is_closing || connection.unwritten.is_backpressured() || connection.session.is_full() {
                 return Turn::Idle;
@@ -325,14 +317,14 @@ impl Engine {
                     connection.flow.has_buffered_input = false;
                     return Turn::More;
                 }
-                Err(fault) => return self.on_listener_fault(id, connection, &fault),
+                Err(fault) => return self.on_listener_fault(id, &fault),
             };
             if connection.unconfirmed.is_some() && !command.is_subscribe() {
                 connection.parser.keep();
                 return Turn::Idle;
             }
             if command.is_publish() {
-                if self.discovery_end.is_some() || !self.ensure_send_capacity() {
+                if is_publish_blocked {
                     connection.parser.keep();
                     return Turn::HeldUp;
                 }
@@ -341,28 +333,24 @@ impl Engine {
                 // The client receives its own earlier messages before the answer to a later request.
                 connection.parser.keep();
                 self.settle(now);
-                self.clients.deliver_postponed(now, id, connection);
                 is_settled = true;
                 continue;
             }
             let ListenerConnection { session, unwritten, .. } = connection;
             let out = &mut unwritten.out;
-            let ask = match session.on_command(now.instant, command, out) {
+            let request = match session.on_command(now.instant, command, out) {
                 Ok(Some(SessionRequest::Publish(publish))) => {
-                    self.publish_at_listener(now, id, publish, session, out);
+                    publish_for_session(&mut self.peer, &mut self.receiver_waits, now, id, publish, session, out);
                     connection.unwritten.note_answers();
-                    self.drain_asks(now, id, connection);
-                    if self.clients.exceeds_postponed_limit() {
-                        self.clients.deliver_postponed(now, id, connection);
-                    }
+                    self.on_session_published(now, id);
                     continue;
                 }
-                Ok(ask) => ask.map(SessionRequest::detached),
-                Err(fault) => return self.on_listener_fault(id, connection, &fault),
+                Ok(request) => request.map(SessionRequest::detached),
+                Err(fault) => return self.on_listener_fault(id, &fault),
             };
             connection.unwritten.note_answers();
-            let first = ask.map_or(0, |ask| self.on_ask(now, id, connection, ask));
-            let asked = first + self.drain_asks(now, id, connection);
+            let first = request.map_or(0, |request| self.on_session_request(now, id, request));
+            let asked = first + self.drain_requests(now, id);
             *cost += asked;
             if 0 < asked && budget <= *cost {
                 return Turn::Spent;
@@ -371,10 +359,10 @@ impl Engine {
     }
 
     /// Serves the remaining requests of a client's session. Returns their cost.
-    pub(crate) fn drain_asks(&mut self, now: ClockReading, id: ClientId, connection: &mut ListenerConnection) -> usize {
+    pub(crate) fn drain_requests(&mut self, now: ClockReading, id: ClientId) -> usize {
         let mut cost = 0;
-        while let Some(ask) = connection.poll_request() {
-            cost += self.on_ask(now, id, connection, ask);
+        while let Some(request) = self.clients.listener(id).and_then(ListenerConnection::poll_request) {
+            cost += self.on_session_request(now, id, request);
         }
         cost
     }
@@ -389,7 +377,8 @@ impl Engine {
 
     /// Counts and logs a refusal whose reason the client's protocol cannot report. Each kind has its own count, so that
     /// the first refusal of a new kind is always logged.
-    fn on_listener_refusal(&mut self, id: ClientId, connection: &ListenerConnection, kind: &'static str, reason: &str) {
+    fn on_listener_refusal(&mut self, id: ClientId, kind: &'static str, reason: &str) {
+        let Some(connection) = self.clients.listener(id) else { return };
         let open = &mut self.listeners.open[connection.listener];
         if let Some(refusals) = open.counts.count_refusal(kind) {
             let protocol = open.settings.protocol();
@@ -398,65 +387,28 @@ impl Engine {
     }
 
     /// Serves the requests of sessions that result from deliveries.
-    pub(crate) fn serve_deferred_asks(&mut self, now: ClockReading) {
-        while let Some((id, ask)) = self.clients.listener_delivery.deferred_asks.pop_front() {
-            let Some(mut connection) = self.clients.take_listener(id) else { continue };
-            self.on_ask(now, id, &mut connection, ask);
-            self.clients.put_listener(now, id, connection);
+    pub(crate) fn serve_deferred_requests(&mut self, now: ClockReading) {
+        while let Some((id, request)) = self.clients.listener_delivery.deferred_requests.pop_front() {
+            self.on_session_request(now, id, request);
+            self.clients.on_served(id);
         }
     }
 
     /// Resumes clients that are no longer backpressured by unread answers.
     pub(crate) fn resume_at_listeners(&mut self, now: ClockReading) {
         for id in std::mem::take(&mut self.clients.listener_delivery.resumed) {
-            if let Some(mut connection) = self.clients.take_listener(id) {
-                self.drain_asks(now, id, &mut connection);
-                self.clients.put_listener(now, id, connection);
-            }
+            self.drain_requests(now, id);
+            self.clients.on_served(id);
             self.listeners.note(&mut self.clients, id);
         }
     }
 
-    fn publish_at_listener(
-        &mut self,
-        now: ClockReading,
-        id: ClientId,
-        publish: Publish<'_>,
-        session: &mut ClientSession,
-        out: &mut OutputBuffer,
-    ) {
-        let Publish { subject, reply, headers, payload, wants_receivers } = publish;
-        self.refused = None;
-        if reply.is_none() && headers.is_empty() {
-            self.peer.publish_payload(now, id, &subject, payload);
-        } else {
-            let message = Message {
-                reply: reply.clone(),
-                headers,
-                ..Message::new(subject.clone(), Bytes::copy_from_slice(payload))
-            };
-            self.peer.publish(now, id, &message);
-        }
+    /// Counts a message that a session has published, and applies its effects. Requests of the session come first.
+    fn on_session_published(&mut self, now: ClockReading, id: ClientId) {
         self.listeners.published += 1;
-        self.on_published(now, id);
-        if let Some(refusal) = self.refused.take() {
-            return session.on_refused(None, &refusal, out);
-        }
-        if wants_receivers {
-            let receivers = self.receivers(id, &subject);
-            match reply {
-                Some(reply) if receivers.count == 0 && !receivers.is_certain => {
-                    self.begin_await(
-                        now,
-                        ReceiverWaiter::Listener(id, reply),
-                        ReceiverCondition::Absent,
-                        subject,
-                        Duration::MAX,
-                    );
-                }
-                reply => session.on_published(reply.as_ref(), receivers, out),
-            }
-        }
+        self.drain_requests(now, id);
+        // The session has been notified of a refusal.
+        self.on_published(now, id, Ok(()));
     }
 
     /// Returns the receivers of a message of this client on `subject`.
@@ -466,57 +418,56 @@ impl Engine {
     }
 
     /// Serves a request of a session. Returns its cost beyond the command, in bytes read.
-    fn on_ask(
-        &mut self,
-        now: ClockReading,
-        id: ClientId,
-        connection: &mut ListenerConnection,
-        ask: SessionRequest<'static>,
-    ) -> usize {
+    fn on_session_request(&mut self, now: ClockReading, id: ClientId, request: SessionRequest<'static>) -> usize {
+        let Some(connection) = self.clients.listener(id) else { return 0 };
         let mut rows = 0;
-        match ask {
+        match request {
             SessionRequest::Publish(publish) => {
                 let ListenerConnection { session, unwritten, .. } = connection;
-                self.publish_at_listener(now, id, publish, session, &mut unwritten.out);
+                let out = &mut unwritten.out;
+                publish_for_session(&mut self.peer, &mut self.receiver_waits, now, id, publish, session, out);
                 connection.unwritten.note_answers();
+                self.on_session_published(now, id);
             }
             SessionRequest::Subscribe { sub, wanted } => {
                 let mode = self.default_mode(&wanted);
-                match self.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, news: false }) {
-                    Some(refusal) => connection.answer(|session, out| session.on_refused(Some(sub), &refusal, out)),
-                    None => {
-                        let awaited = self.confirm(now, Subscriber::Listener(id));
-                        connection.unconfirmed = awaited.or(connection.unconfirmed);
-                    }
+                let subscribed = self.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, news: false });
+                let awaited = subscribed.is_ok().then(|| self.confirm(now, Subscriber::Listener(id))).flatten();
+                let Some(connection) = self.clients.listener(id) else { return 0 };
+                connection.unconfirmed = awaited.or(connection.unconfirmed);
+                if let Err(refusal) = subscribed {
+                    connection.answer(|session, out| session.on_refused(Some(sub), &refusal, out));
                 }
             }
             SessionRequest::Unsubscribe { sub } => {
-                self.request(now, id, ClientRequest::Unsubscribe { sub });
+                self.request_or_report(now, id, ClientRequest::Unsubscribe { sub });
             }
             SessionRequest::Echo(is_on) => {
-                self.request(now, id, ClientRequest::Echo(is_on));
+                self.request_or_report(now, id, ClientRequest::Echo(is_on));
             }
             SessionRequest::Count { subjects } => {
                 let counts: Vec<ReceiverCount> = subjects.iter().map(|subject| self.receivers(id, subject)).collect();
                 let found: u64 = counts.iter().map(|receivers| receivers.count).sum();
                 rows = counts.len() + usize::try_from(found).unwrap_or(ROWS_MAX).min(ROWS_MAX);
-                connection.answer(|session, out| session.on_counts(&counts, out));
+                self.answer_session(id, |session, out| session.on_counts(&counts, out));
             }
             SessionRequest::List => {
                 let listed: Vec<ListedSubscription> =
                     self.peer.sub_rows().into_iter().map(|row| ListedSubscription { wanted: row.wanted }).collect();
                 rows = listed.len();
-                let steps = connection.answer(|session, out| session.on_subscription_list(&listed, out));
-                rows += steps / ROW_STEPS;
+                let steps = self.answer_session(id, |session, out| session.on_subscription_list(&listed, out));
+                rows += steps.unwrap_or(0) / ROW_STEPS;
             }
             SessionRequest::ServerFacts => {
-                let facts = self.facts(now, connection);
-                connection.answer(|session, out| session.on_server_facts(&facts, out));
+                let listener = connection.listener;
+                let facts = self.facts(now, listener);
+                self.answer_session(id, |session, out| session.on_server_facts(&facts, out));
             }
             SessionRequest::Clients { only } => {
-                let clients = self.clients.listener_facts(now, id, connection, only.map(ClientId));
+                let listener = connection.listener;
+                let clients = self.clients.listener_facts(now, listener, only.map(ClientId));
                 rows = if only.is_some() { 1 } else { self.clients.len() };
-                connection.answer(|session, out| session.on_clients(&clients, out));
+                self.answer_session(id, |session, out| session.on_clients(&clients, out));
             }
             SessionRequest::Admitted { account } => {
                 connection.parser.admit();
@@ -531,13 +482,13 @@ impl Engine {
                 }
             }
             SessionRequest::Events(JournalRequest { id: number, request }) => {
-                self.request_listener_events(now, (id, number), connection, request)
+                self.request_listener_events(now, id, number, request)
             }
-            SessionRequest::Refused { kind, reason } => self.on_listener_refusal(id, connection, kind, &reason),
+            SessionRequest::Refused { kind, reason } => self.on_listener_refusal(id, kind, &reason),
             SessionRequest::Kill { client } if client == id.0 => connection.flow.is_closing = true,
             SessionRequest::Kill { client } => {
-                let other = ClientId(client);
-                if self.clients.listener(other).is_some_and(|other| other.listener == connection.listener) {
+                let (other, listener) = (ClientId(client), connection.listener);
+                if self.clients.listener(other).is_some_and(|other| other.listener == listener) {
                     self.detach(now, other);
                 }
             }
@@ -546,9 +497,18 @@ impl Engine {
         rows * ROW_BYTES
     }
 
-    /// Returns the facts about the peer that a listener reports.
-    fn facts(&self, now: ClockReading, connection: &ListenerConnection) -> ServerFacts {
-        let open = &self.listeners.open[connection.listener];
+    /// Lets the session of a client write an answer, if the client is still there.
+    fn answer_session<T>(
+        &mut self,
+        id: ClientId,
+        write: impl FnOnce(&mut ClientSession, &mut OutputBuffer) -> T,
+    ) -> Option<T> {
+        self.clients.listener(id).map(|connection| connection.answer(write))
+    }
+
+    /// Returns the facts about the peer that the listener with this index reports.
+    fn facts(&self, now: ClockReading, listener: usize) -> ServerFacts {
+        let open = &self.listeners.open[listener];
         ServerFacts {
             peer: self.peer.settings().name.clone(),
             epoch: self.peer.epoch().to_string(),
@@ -563,7 +523,8 @@ impl Engine {
         }
     }
 
-    fn on_listener_fault(&mut self, id: ClientId, connection: &mut ListenerConnection, fault: &ClientFault) -> Turn {
+    fn on_listener_fault(&mut self, id: ClientId, fault: &ClientFault) -> Turn {
+        let Some(connection) = self.clients.listener(id) else { return Turn::Idle };
         let open = &mut self.listeners.open[connection.listener];
         open.counts.faults += 1;
         // A flood of faulty clients must not become a flood of log lines.
@@ -581,7 +542,7 @@ impl Engine {
 
     /// Serves a client whose deadline may have come.
     fn serve_deadline(&mut self, now: ClockReading, id: ClientId) {
-        let Some(mut connection) = self.clients.take_listener(id) else { return };
+        let Some(connection) = self.clients.listener(id) else { return };
         connection.wake = None;
         // Nothing can be sent to the client before the end of its handshake.
         let is_due = connection.deadline().is_some_and(|deadline| deadline <= now.instant);
@@ -599,10 +560,10 @@ impl Engine {
             false => None,
         };
         if let Some(fault) = fault {
-            self.on_listener_fault(id, &mut connection, &fault);
+            self.on_listener_fault(id, &fault);
         }
-        self.drain_asks(now, id, &mut connection);
-        self.clients.put_listener(now, id, connection);
+        self.drain_requests(now, id);
+        self.clients.on_served(id);
         if is_over {
             self.detach(now, id);
         }
@@ -689,6 +650,36 @@ impl Engine {
                 connection.unconfirmed = None;
                 self.clients.schedule_write(id);
             }
+        }
+    }
+}
+
+/// Publishes a message of a session, and notifies the session of a refusal or of the receivers.
+fn publish_for_session(
+    peer: &mut Peer,
+    waits: &mut ReceiverWaits,
+    now: ClockReading,
+    id: ClientId,
+    publish: Publish<'_>,
+    session: &mut ClientSession,
+    out: &mut OutputBuffer,
+) {
+    let Publish { subject, reply, headers, payload, wants_receivers } = publish;
+    let published = if reply.is_none() && headers.is_empty() {
+        peer.publish_payload(now, id, &subject, payload)
+    } else {
+        let payload = Bytes::copy_from_slice(payload);
+        let message = Message { reply: reply.clone(), headers, ..Message::new(subject.clone(), payload) };
+        peer.publish(now, id, &message)
+    };
+    if let Err(refusal) = published {
+        return session.on_refused(None, &refusal, out);
+    }
+    if wants_receivers {
+        let (count, is_certain) = peer.receivers(id, &subject);
+        match reply {
+            Some(reply) if count == 0 && !is_certain => waits.await_absence(now.instant, id, reply, subject),
+            reply => session.on_published(reply.as_ref(), ReceiverCount { count, is_certain }, out),
         }
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct ListenerDelivery {
     /// Clients that began to lose messages.
     pub(crate) slow: Vec<ClientId>,
     /// Requests of their sessions that result from deliveries.
-    pub(crate) deferred_asks: VecDeque<(ClientId, SessionRequest<'static>)>,
+    pub(crate) deferred_requests: VecDeque<(ClientId, SessionRequest<'static>)>,
     /// Clients that are no longer backpressured, because they have taken their answers.
     pub(crate) resumed: Vec<ClientId>,
 }
@@ -30,7 +30,7 @@ impl ListenerDelivery {
             memory: ListenerMemory::new(memory),
             dropped: 0,
             slow: Vec::new(),
-            deferred_asks: VecDeque::new(),
+            deferred_requests: VecDeque::new(),
             resumed: Vec::new(),
         }
     }
@@ -54,7 +54,7 @@ impl ListenerDelivery {
         } else {
             self.memory.note(connection);
         }
-        self.take_asks(id, connection);
+        self.take_requests(id, connection);
         if pushed.begins_drops {
             self.slow.push(id);
         }
@@ -70,12 +70,12 @@ impl ListenerDelivery {
         lost: Count,
     ) {
         connection.session.on_lost(subs, lost);
-        self.take_asks(id, connection);
+        self.take_requests(id, connection);
     }
 
-    fn take_asks(&mut self, id: ClientId, connection: &mut ListenerConnection) {
-        while let Some(ask) = connection.poll_request() {
-            self.deferred_asks.push_back((id, ask));
+    fn take_requests(&mut self, id: ClientId, connection: &mut ListenerConnection) {
+        while let Some(request) = connection.poll_request() {
+            self.deferred_requests.push_back((id, request));
         }
     }
 

@@ -210,8 +210,7 @@ impl Peer {
     pub fn handle(&mut self, now: ClockReading, input: Input) {
         // Consecutive publish requests are settled together.
         if !matches!(input, Input::ClientRequest { request: ClientRequest::Publish(_), .. }) {
-            self.settle();
-            self.suppression.reset_certainty();
+            self.begin_input();
         }
         match input {
             // A stopped peer handles no datagrams and no ticks.
@@ -226,7 +225,15 @@ impl Peer {
                 }
             }
             Input::Backlog { fullness } => self.on_backlog(now.instant, fullness),
-            Input::ClientRequest { client, request } => self.on_request(now, client, request),
+            Input::ClientRequest { client, request } => {
+                let sub = match &request {
+                    ClientRequest::Subscribe { sub, .. } => Some(*sub),
+                    _ => None,
+                };
+                if let Err(refusal) = self.on_request(now, client, request) {
+                    self.effects.push_back(Effect::Refuse { client, sub, refusal });
+                }
+            }
             Input::Detach { client } => {
                 self.interest.detach(client);
                 self.no_echo_clients.remove(&client);
@@ -240,6 +247,12 @@ impl Peer {
             Input::Tick => self.on_tick(now),
             Input::Stop => self.on_stop(now),
         }
+    }
+
+    /// Completes what consecutive publish requests share, before another input.
+    fn begin_input(&mut self) {
+        self.settle();
+        self.suppression.reset_certainty();
     }
 
     /// Returns the next effect, or `None` if there are no more. Consecutive published messages are sent, and delivered

@@ -22,9 +22,26 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 impl Peer {
-    pub(super) fn on_request(&mut self, now: ClockReading, client: ClientId, request: ClientRequest) {
+    /// Handles a request of a local client, as [`Input::ClientRequest`](crate::proto::effect::Input::ClientRequest)
+    /// does, but returns a refusal to the caller.
+    ///
+    /// # Errors
+    /// The peer refuses the request. Nothing has changed then.
+    pub fn request(&mut self, now: ClockReading, client: ClientId, request: ClientRequest) -> Result<(), Refusal> {
+        if !matches!(request, ClientRequest::Publish(_)) {
+            self.begin_input();
+        }
+        self.on_request(now, client, request)
+    }
+
+    pub(super) fn on_request(
+        &mut self,
+        now: ClockReading,
+        client: ClientId,
+        request: ClientRequest,
+    ) -> Result<(), Refusal> {
         match request {
-            ClientRequest::Publish(message) => self.publish(now, client, &message),
+            ClientRequest::Publish(message) => self.publish(now, client, &message)?,
             ClientRequest::Subscribe { sub, wanted, mode, news } => {
                 let target = Target { client, sub };
                 let subscribed = match wanted.queue {
@@ -32,15 +49,12 @@ impl Peer {
                     Some(_) if news => Err(Refusal::QueueNews),
                     _ => self.interest.subscribe(now.instant, target, wanted, mode),
                 };
-                match subscribed {
-                    Err(refusal) => {
-                        self.counters.refusals += 1;
-                        self.effects.push_back(Effect::Refuse { client, sub: Some(sub), refusal });
-                    }
-                    Ok(()) if news => self.begin_discovery(now, target),
-                    Ok(()) => {}
+                if news && subscribed.is_ok() {
+                    self.begin_discovery(now, target);
                 }
                 self.on_interest(now);
+                self.counters.refusals += u64::from(subscribed.is_err());
+                subscribed?;
             }
             ClientRequest::Ask { id, peer, question, timeout } => {
                 self.request_history(now, AnswerRecipient::Client(client, id), peer, &question, timeout);
@@ -53,6 +67,7 @@ impl Peer {
                 self.on_interest(now);
             }
         }
+        Ok(())
     }
 
     /// Handles a change of the subscriptions: the live sides of all members begin or end with the subscriptions that
@@ -68,24 +83,36 @@ impl Peer {
     }
 
     /// Publishes a message, as [`ClientRequest::Publish`] does, without a request object.
+    ///
+    /// # Errors
+    /// The message is too large, or the peer is stopping. Nothing is published then.
     #[inline]
-    pub fn publish(&mut self, now: ClockReading, client: ClientId, message: &Message) {
+    pub fn publish(&mut self, now: ClockReading, client: ClientId, message: &Message) -> Result<(), Refusal> {
         if MessageRef::from(message).is_plain() && self.extend(now, client, &message.subject, &message.payload) {
-            return;
+            return Ok(());
         }
         self.settle();
-        self.publish_alone(now, client, message.into(), &|| message.clone());
+        self.publish_alone(now, client, message.into(), &|| message.clone())
     }
 
     /// Publishes a message of subject and payload only. Both are copied directly to their final place.
+    ///
+    /// # Errors
+    /// The message is too large, or the peer is stopping. Nothing is published then.
     #[inline]
-    pub fn publish_payload(&mut self, now: ClockReading, client: ClientId, subject: &Subject, payload: &[u8]) {
+    pub fn publish_payload(
+        &mut self,
+        now: ClockReading,
+        client: ClientId,
+        subject: &Subject,
+        payload: &[u8],
+    ) -> Result<(), Refusal> {
         if self.extend(now, client, subject, payload) {
-            return;
+            return Ok(());
         }
         self.settle();
         let whole = || Message::new(subject.clone(), Bytes::copy_from_slice(payload));
-        self.publish_alone(now, client, MessageRef::new(subject, payload), &whole);
+        self.publish_alone(now, client, MessageRef::new(subject, payload), &whole)
     }
 
     /// Returns the end of what has been published to the group so far, for [`Peer::has_transmitted`].
@@ -113,7 +140,7 @@ impl Peer {
         client: ClientId,
         message: MessageRef<'_>,
         whole: &dyn Fn() -> Message,
-    ) {
+    ) -> Result<(), Refusal> {
         let (bytes, bytes_max) = (message.body_bytes(), self.settings.message_bytes_max);
         let refusal = match () {
             () if self.stop.is_some() => Some(Refusal::Stopping),
@@ -122,8 +149,7 @@ impl Peer {
         };
         if let Some(refusal) = refusal {
             self.counters.refusals += 1;
-            self.effects.push_back(Effect::Refuse { client, sub: None, refusal });
-            return;
+            return Err(refusal);
         }
         let (key, begins) = self.subject_runs.next(message.subject);
         let (changes, except) = (self.interest_changes(), self.except(client));
@@ -141,19 +167,22 @@ impl Peer {
             };
         }
         if self.route.is_poll && message.reply.is_some() {
-            return self.on_text_poll(now, client, &whole());
+            self.on_text_poll(now, client, &whole());
+            return Ok(());
         }
         self.counters.messages_published += 1;
         self.opened.get_or_insert(now.instant);
         if self.route.groups.is_some() || !message.headers.is_empty() {
-            return self.publish_shared(now, key, message, whole);
+            self.publish_shared(now, key, message, whole);
+            return Ok(());
         }
         let numbered = self.send_routed(now, key, message);
-        let Some(matched) = self.route.local.clone() else { return };
+        let Some(matched) = self.route.local.clone() else { return Ok(()) };
         match &mut self.batch {
             Some(batch) => batch.begin_local(message, matched, numbered.map(|(seq, _)| seq)),
             None => self.deliver_local(&matched, self.own_delivery(whole(), numbered).into()),
         }
+        Ok(())
     }
 
     /// Returns the client if its own subscriptions do not get what it publishes.

@@ -5,7 +5,7 @@ use super::Peer;
 use super::history_service::AnswerRecipient;
 use crate::message::{ClientId, Epoch, Headers, Message, PeerName, PeerRef};
 use crate::offset::{HistorySpan, PollCase};
-use crate::proto::effect::QuestionFailure;
+use crate::proto::effect::{Effect, QuestionFailure};
 use crate::proto::history::HistoryEvent;
 use crate::proto::question::{Answer, AnswerContent, Poll, PollAnswer, Question, Refused};
 use crate::subject::Subject;
@@ -191,18 +191,25 @@ impl Peer {
             let text = format!("the event with offset {offset} is too large for a message with these headers");
             return self.reply_error(now, asker, "too-large", &text);
         }
-        self.publish(now, asker.client, &answer);
+        self.publish_answer(now, asker, &answer);
+    }
+
+    /// Publishes an answer in the name of the client that asked. A refusal goes to that client.
+    fn publish_answer(&mut self, now: ClockReading, asker: &TextPoll, answer: &Message) {
+        if let Err(refusal) = self.publish(now, asker.client, answer) {
+            self.effects.push_back(Effect::Refuse { client: asker.client, sub: None, refusal });
+        }
     }
 
     fn reply_error(&mut self, now: ClockReading, asker: &TextPoll, name: &str, text: &str) {
         let headers = headers(&[("Case", "error"), ("Error", name)]);
         let payload = Bytes::copy_from_slice(text.as_bytes());
-        self.publish(now, asker.client, &Message { headers, ..Message::new(asker.reply.clone(), payload) });
+        self.publish_answer(now, asker, &Message { headers, ..Message::new(asker.reply.clone(), payload) });
     }
 
     fn reply_case(&mut self, now: ClockReading, asker: &TextPoll, fields: &[(&str, &str)]) {
         let answer = Message { headers: headers(fields), ..Message::new(asker.reply.clone(), Bytes::new()) };
-        self.publish(now, asker.client, &answer);
+        self.publish_answer(now, asker, &answer);
     }
 }
 

@@ -45,11 +45,11 @@ fn twins(settings: impl Fn() -> Settings) {
                         message.reply = Some(subjects[0].clone());
                     }
                     if message.reply.is_none() && message.headers.is_empty() && rng.chance(0.5) {
-                        together.peer.publish_payload(at(millis), client, subject, &message.payload);
+                        together.peer.publish_payload(at(millis), client, subject, &message.payload).unwrap();
                     } else {
-                        together.peer.publish(at(millis), client, &message);
+                        together.peer.publish(at(millis), client, &message).unwrap();
                     }
-                    alone.peer.publish(at(millis), client, &message);
+                    alone.peer.publish(at(millis), client, &message).unwrap();
                     alone.peer.settle();
                 }
             }

@@ -55,7 +55,7 @@ fn receivers_of_what_is_published_again_and_again_are_counted_once_until_somethi
     let mut lan = Lan::new(3, |_| {});
     let publish = |lan: &mut Lan, text: &str| {
         let message = Message::new(subject(text), "x");
-        lan.hosts[0].peer.publish(at(lan.millis), ClientId(1), &message);
+        lan.hosts[0].peer.publish(at(lan.millis), ClientId(1), &message).unwrap();
         lan.hosts[0].peer.receivers(ClientId(1), &message.subject)
     };
     assert_eq!(publish(&mut lan, "a"), (2, true));
