@@ -13,7 +13,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let bits = seqcast::daemon::clock::random_u64().to_be_bytes();
 //! // Without a configuration a peer stays on the loopback interface.
-//! let mut config = Config::default();
+//! let mut config = Config::for_this_host();
 //! # config.port = 30_000 + u16::from_be_bytes([bits[0], bits[1]]) % 2_000;
 //! let (alice, bob) = (Bus::embed(&config)?, Bus::embed(&config)?);
 //!
