@@ -240,7 +240,7 @@ fn the_callers_own_thread_can_drive_the_peer() {
         while sent < 5000 && sent < got.len() as u32 + 500 {
             match a.publish(Message::new("x".parse().unwrap(), sent.to_be_bytes().to_vec())) {
                 Ok(()) => sent += 1,
-                Err(PublishError::Full(_)) => break,
+                Err(PublishError::Full) => break,
                 Err(error) => panic!("{error}"),
             }
         }

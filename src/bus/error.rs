@@ -3,7 +3,6 @@
 use crate::daemon::local::DirectoryError;
 use crate::daemon::start::StartError;
 use crate::listener::refusal::RefusalReason;
-use crate::message::Message;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -75,11 +74,13 @@ impl From<StartError> for OpenError {
     }
 }
 
-/// Reason why a message was not published.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Reason why a message was not published. Every call that publishes reports a full queue in the same way: as
+/// [`PublishError::Full`], having published nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishError {
-    /// The queue to the peer is full; holds the message.
-    Full(Box<Message>),
+    /// The queue to the peer is full, or stayed full for the given time. The caller may retry later; a clone of a
+    /// message copies references only.
+    Full,
     /// The message is too large.
     TooLarge {
         /// Size of the message: payload, headers and reply subject, in bytes.
@@ -99,7 +100,7 @@ pub enum PublishError {
 impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PublishError::Full(_) => {
+            PublishError::Full => {
                 write!(f, "the queue to the peer is full; publish more slowly, or wait with publish_blocking")
             }
             PublishError::TooLarge { bytes, bytes_max } => {

@@ -223,7 +223,7 @@ impl Bus {
     /// Publishes a message. Never waits.
     ///
     /// # Errors
-    /// [`PublishError::Full`] returns the message when the peer is behind.
+    /// [`PublishError::Full`] if the peer is behind.
     pub fn publish(&self, message: Message) -> Result<(), PublishError> {
         self.publish_timeout(message, Duration::ZERO)
     }
@@ -239,19 +239,18 @@ impl Bus {
     /// Publishes a message, waiting at most `timeout` for room in the queue.
     ///
     /// # Errors
-    /// [`PublishError::Full`] returns the message when the peer is still behind.
+    /// [`PublishError::Full`] if the peer is still behind.
     pub fn publish_timeout(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
         self.check_open(check_message(&message, self.shared.info.message_bytes_max))?;
         self.shared.link.publish(message, timeout)
     }
 
     /// Publishes like [`Bus::publish_timeout`] a message that has only a subject and a payload: the fast way to
-    /// publish. Both are copied straight to their destination. Returns false, and does nothing, if there is no room in
-    /// time.
+    /// publish. Both are copied straight to their destination.
     ///
     /// # Errors
-    /// The message is too large, or the bus is closed.
-    pub fn publish_payload(&self, subject: &Subject, payload: &[u8], timeout: Duration) -> Result<bool, PublishError> {
+    /// The same as of [`Bus::publish_timeout`].
+    pub fn publish_payload(&self, subject: &Subject, payload: &[u8], timeout: Duration) -> Result<(), PublishError> {
         self.check_open(check_size(payload.len(), self.shared.info.message_bytes_max))?;
         self.shared.link.publish_payload(subject, payload, timeout)
     }
