@@ -208,7 +208,8 @@ impl EmbeddedPeer {
         &self.info
     }
 
-    /// Answers a question about the peer, such as `{"show": "loss"}`; see `docs/local-protocol.md`.
+    /// Answers a query about the peer as JSON, such as `{"show": "loss"}`, for tools; see `docs/local-protocol.md`.
+    /// Programs use [`EmbeddedPeer::losses`] and the like, which return structures.
     pub fn show(&mut self, query: &Value) -> Value {
         self.engine.show(Clock::now(), query)
     }

@@ -10,6 +10,7 @@ mod error;
 mod events;
 mod link;
 mod local_connection;
+mod reports;
 mod request;
 mod streams;
 mod subscription;
@@ -25,10 +26,14 @@ pub use crate::listener::stream::{
 pub use crate::proto::history::{HistoryEvent, ListedSubject, Selection};
 pub use crate::proto::join::{Baseline, JoinFailure, Joined};
 pub use crate::proto::question::{Answer, AnswerContent, Fetch, Poll, PollAnswer, Question, Refused};
+pub use crate::proto::stats::{DatagramStates, LossTally, MemberState};
 pub use ask::{HistoryError, HistoryList, PendingAnswer, PollResult};
 pub use embedded::EmbeddedPeer;
 pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError, WaitError};
 pub use events::{EventError, PendingRegistration};
+pub use reports::{
+    Counter, FlowExclusion, LossReport, PeerReport, ReportError, ReportRows, StatusReport, SubscriptionReport,
+};
 pub use request::{Replies, RequestOptions};
 pub use streams::{PendingStreamEvent, StreamError};
 pub use subscription::Subscription;
@@ -322,8 +327,12 @@ impl Bus {
         self.shared.link.flush(timeout)
     }
 
-    /// Asks the peer for a report: `status`, `loss`, `peers`, `subs`, `seqno`, `windows`, `counters` or `clients`.
-    /// `docs/local-protocol.md` names the fields. The peer answers an unknown report with `{"error": "…"}`.
+    /// Asks the peer for a report as JSON, for tools that print it: `status`, `loss`, `outbound`, `peers`, `subs`,
+    /// `interest`, `seqno`, `windows`, `history`, `counters` or `clients`. `docs/local-protocol.md` names the fields.
+    /// The peer answers an unknown report with `{"error": "…"}`.
+    ///
+    /// Programs use [`Bus::losses`], [`Bus::peers`], [`Bus::subscriptions`], [`Bus::counters`] and [`Bus::status`],
+    /// which return structures.
     ///
     /// # Errors
     /// The answer does not arrive in time, or the bus is closed.
