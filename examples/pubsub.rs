@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 what => println!("after message {received}: {what:?} ({})", loss.reason),
             },
             Notice::Dropped(count) => println!("too slow: {count} dropped here"),
-            Notice::Joined(_) => {}
+            _ => {}
         }
     }
     println!("{MESSAGES} published, {received} received, {lost} lost");

@@ -25,6 +25,7 @@
 //!     Notice::Loss(loss) => println!("{:?} of {} is missing: {}", loss.what, loss.publisher, loss.reason),
 //!     Notice::Dropped(count) => println!("{count} dropped here: this program is too slow"),
 //!     Notice::Joined(joined) => println!("begun with {} publishers", joined.baselines.len()),
+//!     _ => {}
 //! }
 //! # Ok(())
 //! # }
