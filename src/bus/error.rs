@@ -77,7 +77,7 @@ impl From<StartError> for OpenError {
 
 /// Reason why a message was not published. Every call that publishes reports a full queue in the same way: as
 /// [`PublishError::Full`], having published nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PublishError {
     /// The queue to the peer is full, or stayed full for the given time. The caller may retry later; a clone of a
