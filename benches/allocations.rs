@@ -6,7 +6,7 @@
 //! delivered.
 
 use bytes::Bytes;
-use seqcast::bus::{EmbeddedPeer, NoticeRef, Subscription};
+use seqcast::bus::{EmbeddedPeer, NoticeRef, PublishError, Subscription};
 use seqcast::config::{Config, DatagramSize};
 use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
@@ -223,7 +223,8 @@ fn library(subjects: usize) -> bool {
         }
         let (asked, ()) = allocations(|| {
             for message in round.by_ref().take(BURST) {
-                while !publisher.publish_ref(message).expect("it runs") {
+                while let Err(error) = publisher.publish_ref(message) {
+                    assert_eq!(error, PublishError::Full);
                     publisher.turn().expect("it runs");
                 }
             }

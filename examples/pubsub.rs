@@ -13,7 +13,7 @@ const MESSAGES: u32 = 200;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Without a configuration a peer stays on the loopback interface.
-    let config = Config::default();
+    let config = Config::for_this_host();
     let publisher = Bus::embed(&config)?;
     let lossy = Options { drop: Some(DropRule { seed: 1, chance: 0.1, burst: 1 }), ..Options::default() };
     let subscriber = Bus::embed_with(&config, &lossy)?;
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 what => println!("after message {received}: {what:?} ({})", loss.reason),
             },
             Notice::Dropped(count) => println!("too slow: {count} dropped here"),
-            Notice::Joined(_) => {}
+            _ => {}
         }
     }
     println!("{MESSAGES} published, {received} received, {lost} lost");

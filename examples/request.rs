@@ -8,7 +8,7 @@ use std::error::Error;
 use std::time::Duration;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let config = Config::default();
+    let config = Config::for_this_host();
     let bus = match Bus::attach_as(&config.socket, "request-example") {
         Err(OpenError::NoPeer { .. }) => Bus::embed(&config)?,
         other => other?,

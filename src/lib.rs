@@ -13,7 +13,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let bits = seqcast::clock::random_u64().to_be_bytes();
 //! // Without a configuration a peer stays on the loopback interface.
-//! let mut config = Config::default();
+//! let mut config = Config::for_this_host();
 //! # config.port = 30_000 + u16::from_be_bytes([bits[0], bits[1]]) % 2_000;
 //! let (alice, bob) = (Bus::embed(&config)?, Bus::embed(&config)?);
 //!
@@ -25,6 +25,7 @@
 //!     Notice::Loss(loss) => println!("{:?} of {} is missing: {}", loss.what, loss.publisher, loss.reason),
 //!     Notice::Dropped(count) => println!("{count} dropped here: this program is too slow"),
 //!     Notice::Joined(joined) => println!("begun with {} publishers", joined.baselines.len()),
+//!     _ => {}
 //! }
 //! # Ok(())
 //! # }

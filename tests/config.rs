@@ -33,7 +33,7 @@ fn every_class_of_mistake_is_told_with_its_place_and_a_remedy() {
 fn the_shipped_file_has_every_key_at_its_default_but_the_seeds_windows() {
     let path = root().join("config/param.yaml");
     let config = Config::load(&path).expect("the shipped file is right");
-    for (row, default) in config.show().into_iter().zip(Config::default().show()) {
+    for (row, default) in config.show().into_iter().zip(Config::for_this_host().show()) {
         assert!(matches!(row.source, ValueSource::File { .. }), "{} is missing in {}", row.key, path.display());
         assert_eq!(row.value != default.value, SEED_KEYS.contains(&row.key), "{}: {}", row.key, row.value);
     }
@@ -42,7 +42,7 @@ fn the_shipped_file_has_every_key_at_its_default_but_the_seeds_windows() {
 
 #[test]
 fn every_key_changes_its_own_value_and_no_other() {
-    let before = shown(&Config::default());
+    let before = shown(&Config::for_this_host());
     for (index, key) in KEYS.iter().enumerate().filter(|(_, key)| !SINGLE_VALUED.contains(&key.name)) {
         let text = format!("parameters:\n  {}: {}\n", key.name, key.example);
         let config = Config::from_text("param.yaml", &text).unwrap_or_else(|errors| panic!("{errors}"));
@@ -95,7 +95,7 @@ fn keys_of_the_core_reach_its_settings() {
         "match-cache",
         "advisory-subjects",
     ];
-    let before = Config::default().settings(1472);
+    let before = Config::for_this_host().settings(1472);
     let mut reached = BTreeSet::new();
     for key in KEYS {
         let text = format!("parameters:\n  {}: {}\n", key.name, key.example);

@@ -156,7 +156,7 @@ fn read_all(subscription: Subscription, sent: &AtomicU32) -> (u64, u64, Joined) 
                 Notice::Joined(told) => assert!(joined.replace(told).is_none()),
                 // A gap may be reported before its messages come from the history; no message is lost.
                 Notice::Loss(loss) => assert!(!matches!(loss.what, LossScope::Messages { .. }), "{loss:?}"),
-                Notice::Dropped(count) => panic!("{count} dropped"),
+                other => panic!("{other:?}"),
             }
         }
         next.len() == 3 && next.values().all(|next| *next == sent.load(Ordering::Relaxed))

@@ -1,15 +1,17 @@
 //! The bus as a library: embedded peers on loopback, driven by threads of their own and by the caller's.
 
-use crate::support::bus::{config, message, messages, wait_for};
+use crate::support::bus::{config, message, messages, serve, two_configs, wait_for};
 use crate::support::wait::{let_time_pass, wait_until};
-use seqcast::bus::{Bus, DropRule, EmbeddedPeer, Notice, Options, PublishError, RecvError, RequestError};
-use seqcast::message::{Count, Headers, LossScope, Message, Verdict};
+use seqcast::bus::{
+    Bus, DropRule, EmbeddedPeer, MemberState, Notice, Options, PublishError, RecvError, RequestError, SubscribeOptions,
+};
+use seqcast::message::{Count, DeliveryMode, Headers, LossScope, Message, Reason, Verdict};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_message_crosses_the_group() {
+fn published_message_crosses_the_group() {
     let config = config("cross");
     let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
     let subscription = b.subscribe("demo.>".parse().unwrap()).unwrap();
@@ -24,7 +26,7 @@ fn a_message_crosses_the_group() {
 }
 
 #[test]
-fn peers_that_look_for_work_before_they_sleep_do_the_same() {
+fn busy_polling_peers_deliver_the_same_messages() {
     for busy_poll in [Duration::from_micros(50), Duration::from_secs(3600)] {
         let mut config = config("busy");
         config.busy_poll = busy_poll;
@@ -39,7 +41,7 @@ fn peers_that_look_for_work_before_they_sleep_do_the_same() {
         }
         a.close();
         wait_until("the one that left is not heard any more", || {
-            b.show("peers").unwrap()["rows"].as_array().unwrap().iter().all(|row| row["state"] == "left")
+            b.peers().unwrap().into_iter().all(|peer| peer.state == MemberState::Left)
         });
     }
 }
@@ -52,8 +54,8 @@ fn large_and_many_messages_arrive_whole_and_in_order() {
     wait_for(&a, &b);
     // A burst must fit the receiver's buffer, because the receiver may not have read any of it when the last part
     // comes. The kernel counts a datagram about twice, in a buffer of twice what it grants.
-    let granted = b.show("status").unwrap()["status"]["receive_buffer"].as_u64().unwrap();
-    let sizes = [0, 1, 1_000, 100_000, 1_000_000].map(|size: u64| usize::try_from(size.min(granted / 2)).unwrap());
+    let granted = b.status().unwrap().receive_buffer;
+    let sizes = [0, 1, 1_000, 100_000, 1_000_000].map(|size: usize| size.min(granted / 2));
     for (index, size) in sizes.into_iter().enumerate() {
         a.publish_blocking(Message::new("big".parse().unwrap(), vec![index as u8; size])).unwrap();
         let delivery = messages(&subscription, 1).remove(0);
@@ -72,7 +74,7 @@ fn large_and_many_messages_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn a_message_too_large_is_refused_with_the_limit() {
+fn oversized_message_is_refused_with_the_limit() {
     let bus = Bus::embed(&config("size")).unwrap();
     let limit = bus.info().message_bytes_max;
     let refused = bus.publish(Message::new("a".parse().unwrap(), vec![0; limit + 1])).unwrap_err();
@@ -81,7 +83,7 @@ fn a_message_too_large_is_refused_with_the_limit() {
 }
 
 #[test]
-fn requests_are_answered_across_peers_and_time_out_without_answer() {
+fn requests_across_peers_are_answered_or_time_out() {
     let config = config("request");
     let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
     let questions = b.subscribe("time.now".parse().unwrap()).unwrap();
@@ -148,25 +150,78 @@ fn losses_come_as_values_and_add_up() {
                         lost += count.min();
                     }
                 }
-                Notice::Dropped(count) => panic!("{count} dropped"),
-                Notice::Joined(_) => panic!("not asked for"),
+                other => panic!("{other:?}"),
             }
         }
-        let unverified = b.show("loss").unwrap()["rows"][0]["unverified"]["count"].as_u64().unwrap();
+        let unverified = b.losses().unwrap().rows[0].unverified.count;
         let told = delivered + lost + unverified;
         assert!(told <= sent, "{sent} sent, {delivered} delivered, {lost} lost, {unverified} unverified");
         told == sent
     });
     assert!(0 < lost, "the rule drops one datagram in three");
-    let shown = b.show("loss").unwrap();
-    assert_eq!(shown["rows"][0]["msg_loss"]["count"], lost, "{shown}");
-    let counters = b.show("counters").unwrap();
-    let by_rule = counters["rows"].as_array().unwrap().iter().find(|row| row["counter"] == "dropped_by_rule").unwrap();
-    assert!(0 < by_rule["value"].as_u64().unwrap());
+    let losses = b.losses().unwrap();
+    assert_eq!((losses.rows[0].lost, losses.rows[0].lost_min.count), (Count::Exact(lost), lost), "{losses:?}");
+    assert!(losses.rows[0].reasons.iter().any(|(reason, _)| *reason == Reason::Disabled), "{losses:?}");
+    assert!(Some(0) < b.counters().unwrap().value("dropped_by_rule"));
 }
 
 #[test]
-fn a_slow_subscription_loses_only_its_own_and_is_told() {
+fn reports_are_the_same_embedded_and_attached() {
+    let (config, other, _directory) = two_configs();
+    let (peer, sender) = (serve(&config), Bus::embed(&other).unwrap());
+    let attached = Bus::attach_as(&config.socket, "reader").unwrap();
+    let queue = SubscribeOptions { queue: Some("workers".parse().unwrap()), ..SubscribeOptions::default() };
+    let subscription = attached.subscribe_with(["report.*".parse().unwrap()], &queue).unwrap();
+    wait_for(&peer, &sender);
+    wait_for(&sender, &peer);
+    sender.publish(message("report.x", "1")).unwrap();
+    messages(&subscription, 1);
+
+    let rows = attached.subscriptions().unwrap();
+    assert_eq!(peer.subscriptions().unwrap(), rows);
+    let row = &rows.rows[0];
+    assert_eq!((row.client, row.client_name.as_deref()), (attached.info().client, Some("reader")));
+    assert_eq!(
+        (row.pattern.as_str(), row.queue.as_ref(), row.mode),
+        ("report.*", queue.queue.as_ref(), DeliveryMode::Repair)
+    );
+    assert_eq!((row.deliveries, rows.omitted), (1, 0));
+
+    let (embedded, rows) = (peer.peers().unwrap(), attached.peers().unwrap());
+    assert_eq!((embedded.rows.len(), rows.rows.len()), (1, 1), "{rows:?}");
+    let row = &rows.rows[0];
+    assert_eq!((row.publisher.epoch, row.state), (sender.info().epoch, MemberState::Up));
+    assert_eq!(row.publisher, embedded.rows[0].publisher);
+    assert_eq!((row.publisher.name.as_ref(), row.left_behind), (Some(&other.name), None));
+    assert!(0 < row.messages_in && row.is_proven, "{row:?}");
+
+    let (embedded, rows) = (peer.losses().unwrap(), attached.losses().unwrap());
+    assert_eq!(embedded.rows[0].publisher, rows.rows[0].publisher);
+    let row = &rows.rows[0];
+    assert_eq!((row.lost, row.reason, row.reasons.len()), (Count::Exact(0), None, 0), "{row:?}");
+    assert!(0 < row.datagrams.delivered, "{row:?}");
+
+    let status = attached.status().unwrap();
+    assert_eq!((&status.name, status.epoch), (&config.name, peer.info().epoch));
+    assert_eq!((status.group, status.port), (config.group, config.port));
+    assert_eq!((status.socket.as_ref(), status.clients, status.is_stopping), (Some(&config.socket), 2, false));
+    assert_eq!(peer.status().unwrap().inbox, status.inbox);
+    assert!(Some(0) < attached.counters().unwrap().value("messages_delivered"));
+    assert_eq!(attached.counters().unwrap().value("no_such_counter"), None);
+}
+
+#[test]
+fn owner_of_a_peer_reads_the_same_reports() {
+    let mut peer = EmbeddedPeer::open(&config("owner")).unwrap();
+    let _subscription = peer.subscribe("x".parse().unwrap()).unwrap();
+    assert_eq!(peer.status().unwrap().epoch, peer.info().epoch);
+    assert_eq!(peer.subscriptions().unwrap().rows[0].pattern.as_str(), "x");
+    assert!(peer.peers().unwrap().rows.is_empty() && peer.losses().unwrap().rows.is_empty());
+    assert_eq!(peer.counters().unwrap().value("kernel_drops"), Some(0));
+}
+
+#[test]
+fn slow_subscription_loses_only_its_own_messages() {
     let mut config = config("slow");
     config.client_queue_count = 100;
     let bus = Bus::embed(&config).unwrap();
@@ -184,15 +239,14 @@ fn a_slow_subscription_loses_only_its_own_and_is_told() {
         match event {
             Notice::Message(_) => read += 1,
             Notice::Dropped(count) => dropped += count,
-            Notice::Joined(_) => panic!("not asked for"),
-            Notice::Loss(loss) => panic!("{loss:?}"),
+            other => panic!("{other:?}"),
         }
     }
     assert_eq!((read, dropped), (100, 900));
 }
 
 #[test]
-fn several_patterns_as_one_stream_give_each_message_once() {
+fn overlapping_patterns_deliver_each_message_once() {
     let bus = Bus::embed(&config("patterns")).unwrap();
     let patterns = ["a.*", "a.>", "b"].map(|pattern| pattern.parse().unwrap());
     let subscription = bus.subscribe_all(patterns).unwrap();
@@ -204,11 +258,11 @@ fn several_patterns_as_one_stream_give_each_message_once() {
     assert_eq!(got, ["a.b", "b", "a.b.c"]);
     assert_eq!(subscription.try_recv(), Err(RecvError::Empty));
     drop(subscription);
-    wait_until("the subscriptions end", || bus.show("subs").unwrap()["rows"].as_array().unwrap().is_empty());
+    wait_until("the subscriptions end", || bus.subscriptions().unwrap().rows.is_empty());
 }
 
 #[test]
-fn closing_says_goodbye_and_ends_subscriptions() {
+fn closed_bus_sends_bye_and_ends_subscriptions() {
     let config = config("close");
     let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
     wait_for(&a, &b);
@@ -216,7 +270,7 @@ fn closing_says_goodbye_and_ends_subscriptions() {
     a.publish(message("x", "last words")).unwrap();
     a.close();
     assert_eq!(messages(&subscription, 1)[0].message.payload, "last words");
-    wait_until("the other peer shows 'left'", || b.show("peers").unwrap()["rows"][0]["state"] == "left");
+    wait_until("the other peer shows 'left'", || b.peers().unwrap().rows[0].state == MemberState::Left);
     assert_eq!(a.publish(message("x", "")), Err(PublishError::Closed));
     assert!(a.subscribe("x".parse().unwrap()).is_err());
     b.close();
@@ -224,13 +278,12 @@ fn closing_says_goodbye_and_ends_subscriptions() {
 }
 
 #[test]
-fn the_callers_own_thread_can_drive_the_peer() {
+fn peer_driven_by_its_owner_delivers_in_order() {
     let config = config("driven");
     let (mut a, mut b) = (EmbeddedPeer::open(&config).unwrap(), EmbeddedPeer::open(&config).unwrap());
     let subscription = b.subscribe("x".parse().unwrap()).unwrap();
     let mut turns = 0;
-    let peers = serde_json::json!({ "show": "peers" });
-    while b.show(&peers)["rows"].as_array().unwrap().is_empty() {
+    while b.peers().unwrap().rows.is_empty() {
         assert!(a.drive(Duration::from_millis(1)).unwrap() && b.drive(Duration::from_millis(1)).unwrap());
         turns += 1;
         assert!(turns < 20_000, "the peers never met");
@@ -240,7 +293,7 @@ fn the_callers_own_thread_can_drive_the_peer() {
         while sent < 5000 && sent < got.len() as u32 + 500 {
             match a.publish(Message::new("x".parse().unwrap(), sent.to_be_bytes().to_vec())) {
                 Ok(()) => sent += 1,
-                Err(PublishError::Full(_)) => break,
+                Err(PublishError::Full) => break,
                 Err(error) => panic!("{error}"),
             }
         }
@@ -254,12 +307,12 @@ fn the_callers_own_thread_can_drive_the_peer() {
     assert_eq!(got, (0..5000).collect::<Vec<u32>>());
     drop(subscription);
     b.turn().unwrap();
-    assert!(b.show(&serde_json::json!({ "show": "subs" }))["rows"].as_array().unwrap().is_empty());
+    assert!(b.subscriptions().unwrap().rows.is_empty());
     a.close().unwrap();
 }
 
 #[test]
-fn what_cannot_start_says_how_to_fix_it() {
+fn peer_without_its_interface_names_the_interface() {
     let mut config = config("start");
     config.interface = "no-such-if0".parse().unwrap();
     let error = Bus::embed(&config).unwrap_err().to_string();

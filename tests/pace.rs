@@ -3,7 +3,7 @@
 use crate::support::bus::{config, wait_for};
 use crate::support::command::Place;
 use crate::support::wait::{let_time_pass, wait_until};
-use seqcast::bus::{Bus, EmbeddedPeer, Notice, NoticeRef, Subscription};
+use seqcast::bus::{Bus, EmbeddedPeer, Notice, NoticeRef, PublishError, Subscription};
 use seqcast::message::{LossScope, Message};
 use seqcast::seqno::Seq;
 use serde_json::{Value, json};
@@ -141,7 +141,8 @@ fn a_burst_of_ten_million_messages_into_a_cold_group_arrives_whole() {
         let mut publisher = EmbeddedPeer::open(&config).unwrap();
         let subject = "pace".parse().unwrap();
         for number in 0..sent {
-            while !publisher.publish_payload(&subject, &u64::to_be_bytes(number)).unwrap() {
+            while let Err(error) = publisher.publish_payload(&subject, &u64::to_be_bytes(number)) {
+                assert_eq!(error, PublishError::Full);
                 publisher.drive(Duration::from_millis(1)).unwrap();
             }
         }

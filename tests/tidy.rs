@@ -151,7 +151,7 @@ const LAYERS: &[Layer] = &[
         may_use: &[
             "time", "rng", "subject", "seqno", "offset", "message", "proto", "event", "listener", "config", "daemon",
         ],
-        crates: &["bytes", "crossbeam_channel", "mio", "serde_json", "socket2", "tracing"],
+        crates: &["bytes", "crossbeam_channel", "mio", "serde", "serde_json", "socket2", "tracing"],
     },
     Layer {
         module: "sim",

@@ -19,6 +19,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Reason why a request to a history has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HistoryError {
     /// No such peer is known.
     UnknownPeer,
@@ -48,7 +49,9 @@ impl fmt::Display for HistoryError {
             HistoryError::TooMany => QuestionFailure::TooMany.fmt(f),
             HistoryError::Refused(Refused::Off) => write!(f, "{} (history-count is 0 there)", Refused::Off),
             HistoryError::Refused(reason) => reason.fmt(f),
-            HistoryError::Misfit => write!(f, "the answer does not fit the question"),
+            HistoryError::Misfit => {
+                write!(f, "the answer does not fit the request; the asked peer is faulty, update it")
+            }
             HistoryError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
         }
     }

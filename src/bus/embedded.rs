@@ -107,36 +107,35 @@ impl EmbeddedPeer {
     /// [`PublishError::Full`] if the network or the receivers are backpressured, or the configured rate is used up:
     /// make turns until publishing succeeds.
     pub fn publish(&mut self, message: Message) -> Result<(), PublishError> {
-        if self.publish_ref(&message)? { Ok(()) } else { Err(PublishError::Full(Box::new(message))) }
+        self.publish_ref(&message)
     }
 
-    /// Publishes like [`EmbeddedPeer::publish`] a message that the caller keeps. Returns false, and does nothing,
-    /// while there is no room for it.
+    /// Publishes like [`EmbeddedPeer::publish`] a message that the caller keeps.
     ///
     /// # Errors
-    /// The message is too large, or the peer has ended.
-    pub fn publish_ref(&mut self, message: &Message) -> Result<bool, PublishError> {
+    /// The same as of [`EmbeddedPeer::publish`].
+    pub fn publish_ref(&mut self, message: &Message) -> Result<(), PublishError> {
         check_message(message, self.info.message_bytes_max)?;
         if !self.engine.is_running() {
             return Err(PublishError::Closed);
         }
         let now = self.now();
-        Ok(self.engine.publish(now, self.client, message))
+        full_unless(self.engine.publish(now, self.client, message))
     }
 
-    /// Publishes like [`EmbeddedPeer::publish_ref`] a message that has only a subject and a payload: the fast way to
+    /// Publishes like [`EmbeddedPeer::publish`] a message that has only a subject and a payload: the fast way to
     /// publish. Both are copied straight to their destination.
     ///
     /// # Errors
-    /// The same as of [`EmbeddedPeer::publish_ref`].
+    /// The same as of [`EmbeddedPeer::publish`].
     #[inline]
-    pub fn publish_payload(&mut self, subject: &Subject, payload: &[u8]) -> Result<bool, PublishError> {
+    pub fn publish_payload(&mut self, subject: &Subject, payload: &[u8]) -> Result<(), PublishError> {
         check_size(payload.len(), self.info.message_bytes_max)?;
         if !self.engine.is_running() {
             return Err(PublishError::Closed);
         }
         let now = self.now();
-        Ok(self.engine.publish_payload(now, self.client, subject, payload))
+        full_unless(self.engine.publish_payload(now, self.client, subject, payload))
     }
 
     /// Returns whether all subscriptions of this peer are confirmed by every live peer that suppresses unwanted
@@ -209,7 +208,8 @@ impl EmbeddedPeer {
         &self.info
     }
 
-    /// Answers a question about the peer, such as `{"show": "loss"}`; see `docs/local-protocol.md`.
+    /// Answers a query about the peer as JSON, such as `{"show": "loss"}`, for tools; see `docs/local-protocol.md`.
+    /// Programs use [`EmbeddedPeer::losses`] and the like, which return structures.
     pub fn show(&mut self, query: &Value) -> Value {
         self.engine.show(Clock::now(), query)
     }
@@ -254,6 +254,12 @@ impl Drop for EmbeddedPeer {
             tracing::error!(%error, "the peer's event queue broke");
         }
     }
+}
+
+/// Returns [`PublishError::Full`] unless the engine has accepted the message.
+#[inline]
+fn full_unless(is_accepted: bool) -> Result<(), PublishError> {
+    if is_accepted { Ok(()) } else { Err(PublishError::Full) }
 }
 
 fn info(engine: &Engine, client: ClientId) -> Info {

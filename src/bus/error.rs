@@ -3,13 +3,13 @@
 use crate::daemon::local::DirectoryError;
 use crate::daemon::start::StartError;
 use crate::listener::refusal::RefusalReason;
-use crate::message::Message;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 /// Reason why a bus could not be opened.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The embedded peer could not start.
     Start(StartError),
@@ -75,11 +75,14 @@ impl From<StartError> for OpenError {
     }
 }
 
-/// Reason why a message was not published.
+/// Reason why a message was not published. Every call that publishes reports a full queue in the same way: as
+/// [`PublishError::Full`], having published nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PublishError {
-    /// The queue to the peer is full; holds the message.
-    Full(Box<Message>),
+    /// The queue to the peer is full, or stayed full for the given time. The caller may retry later; a clone of a
+    /// message copies references only.
+    Full,
     /// The message is too large.
     TooLarge {
         /// Size of the message: payload, headers and reply subject, in bytes.
@@ -99,14 +102,16 @@ pub enum PublishError {
 impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PublishError::Full(_) => {
+            PublishError::Full => {
                 write!(f, "the queue to the peer is full; publish more slowly, or wait with publish_blocking")
             }
             PublishError::TooLarge { bytes, bytes_max } => {
                 write!(f, "the message has {bytes} bytes, at most {bytes_max} are allowed (key message-size)")
             }
-            PublishError::Event => write!(f, "only a peer makes events: register what the message is to say"),
-            PublishError::NoReplyWanted => write!(f, "the message has no reply subject"),
+            PublishError::Event => write!(f, "only a peer makes events; register the event with Bus::register"),
+            PublishError::NoReplyWanted => {
+                write!(f, "the message has no reply subject, so its publisher expects no reply")
+            }
             PublishError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
         }
     }
@@ -116,6 +121,7 @@ impl std::error::Error for PublishError {}
 
 /// Reason why a subscription was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SubscribeError {
     /// The peer refused it.
     Refused(RefusalReason),
@@ -128,8 +134,8 @@ pub enum SubscribeError {
 impl fmt::Display for SubscribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SubscribeError::Refused(why) => write!(f, "{why}"),
-            SubscribeError::Timeout => write!(f, "the peer did not answer in time; is it overloaded or stopped?"),
+            SubscribeError::Refused(why) => write!(f, "the peer refuses the subscription: {why}"),
+            SubscribeError::Timeout => write!(f, "the peer did not answer in time; it is overloaded or stopped"),
             SubscribeError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
         }
     }
@@ -139,6 +145,7 @@ impl std::error::Error for SubscribeError {}
 
 /// Reason why a request has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RequestError {
     /// No replier answered in time, or the answer was lost.
     Timeout,
@@ -156,16 +163,21 @@ impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RequestError::Timeout => {
-                write!(f, "no answer in time; is anyone subscribed to the subject ('seqcast show subs' on its peer)?")
+                write!(
+                    f,
+                    "no reply arrived in time; does 'seqcast show subs' on the responder's peer list the subject?"
+                )
             }
             RequestError::NoResponders => write!(
                 f,
-                "nobody on the LAN is subscribed to the subject; start who answers it, or make a patient request \
-                 (RequestOptions) that waits for it"
+                "no client on the LAN is subscribed to the subject; start a responder, or make a patient request \
+                 (RequestOptions), which waits for one"
             ),
             RequestError::Subscribe(error) => error.fmt(f),
             RequestError::Publish(error) => error.fmt(f),
-            RequestError::Closed => write!(f, "the bus was closed or its peer went away"),
+            RequestError::Closed => {
+                write!(f, "the bus was closed, or its peer ended, before a reply arrived; open it again")
+            }
         }
     }
 }
@@ -174,6 +186,7 @@ impl std::error::Error for RequestError {}
 
 /// Reason why the peer did not complete a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WaitError {
     /// The time expired.
     Timeout,
@@ -186,7 +199,7 @@ pub enum WaitError {
 impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WaitError::Timeout => write!(f, "not in time; the peer is busy or stopped"),
+            WaitError::Timeout => write!(f, "the peer did not answer in time; it is overloaded or stopped"),
             WaitError::Refused(why) => write!(f, "the peer refused a message: {why}"),
             WaitError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
         }
@@ -195,20 +208,21 @@ impl fmt::Display for WaitError {
 
 impl std::error::Error for WaitError {}
 
-/// Reason why a subscription returned no event.
+/// Reason why a subscription returned no notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RecvError {
-    /// There is no event at present, or none arrived within the given time.
+    /// There is no notice at present, or none arrived within the given time.
     Empty,
-    /// There is no event, and there will be none: the bus is closed, or its peer is gone.
+    /// There is no notice, and there will be none: the bus is closed, or its peer is gone.
     Closed,
 }
 
 impl fmt::Display for RecvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RecvError::Empty => write!(f, "no event yet"),
-            RecvError::Closed => write!(f, "the bus is closed or its peer is gone"),
+            RecvError::Empty => write!(f, "there is no notice yet"),
+            RecvError::Closed => write!(f, "the bus is closed or its peer is gone; open it again"),
         }
     }
 }

@@ -17,6 +17,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reason why events were not registered or found.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EventError {
     /// The peer refuses the request; nothing was done.
     Refused(EventRefusal),
@@ -34,7 +35,7 @@ impl fmt::Display for EventError {
         match self {
             EventError::Refused(refusal) => refusal.fmt(f),
             EventError::Timeout => {
-                write!(f, "the peer did not answer in time; what was to be registered may be stored all the same")
+                write!(f, "the peer did not answer in time; it may have stored the events of the request all the same")
             }
             EventError::TooMany => {
                 write!(f, "the answer of the peer has too many parts; update the peer, or ask for fewer events")
@@ -42,7 +43,7 @@ impl fmt::Display for EventError {
             EventError::Closed => {
                 write!(
                     f,
-                    "the bus was closed or its peer went away; what was to be registered may be stored all the same"
+                    "the bus was closed or its peer ended; it may have stored the events of the request all the same"
                 )
             }
         }

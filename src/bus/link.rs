@@ -37,35 +37,27 @@ impl PeerLink {
     pub(super) fn publish(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
         match self {
             PeerLink::Engine(mailbox, client) => {
-                match mailbox.push(EngineCommand::Publish { client: *client, message }, timeout) {
-                    Ok(()) => Ok(()),
-                    Err(PushError::Full(command)) => match *command {
-                        EngineCommand::Publish { message, .. } => Err(PublishError::Full(Box::new(message))),
-                        _ => unreachable!("what comes back is what was pushed"),
-                    },
-                    Err(PushError::Closed) => Err(PublishError::Closed),
-                }
+                let command = EngineCommand::Publish { client: *client, message };
+                mailbox.push(command, timeout).map_err(|rejected| match rejected {
+                    PushError::Full(_) => PublishError::Full,
+                    PushError::Closed => PublishError::Closed,
+                })
             }
             PeerLink::LocalConnection(local_connection) => local_connection.publish(message, timeout),
         }
     }
 
-    /// Publishes a message that has only a subject and a payload. Returns false, and does nothing, if there is no room
-    /// in time.
+    /// Publishes a message that has only a subject and a payload.
     pub(super) fn publish_payload(
         &self,
         subject: &Subject,
         payload: &[u8],
         timeout: Duration,
-    ) -> Result<bool, PublishError> {
+    ) -> Result<(), PublishError> {
         if let PeerLink::LocalConnection(local_connection) = self {
             return local_connection.publish_payload(subject, payload, timeout);
         }
-        match self.publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload)), timeout) {
-            Ok(()) => Ok(true),
-            Err(PublishError::Full(_)) => Ok(false),
-            Err(error) => Err(error),
-        }
+        self.publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload)), timeout)
     }
 
     pub(super) fn subscribe(

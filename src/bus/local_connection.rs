@@ -128,26 +128,22 @@ impl LocalConnection {
     pub(super) fn publish(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
         let bytes = message.body_bytes();
         if MessageRef::from(&message).is_plain() && PublishRunBuilder::packs(bytes) {
-            let has_room = self.publish_payload(&message.subject, &message.payload, timeout)?;
-            return if has_room { Ok(()) } else { Err(PublishError::Full(Box::new(message))) };
+            return self.publish_payload(&message.subject, &message.payload, timeout);
         }
-        let Some(mut state) = self.send_space(bytes, timeout)? else {
-            return Err(PublishError::Full(Box::new(message)));
-        };
+        let mut state = self.send_space(bytes, timeout)?;
         state.push(&ClientFrame::Publish(message));
         self.wake(state);
         Ok(())
     }
 
-    /// Publishes a message that has only a subject and a payload. Returns false, and does nothing, if the queue has no
-    /// room in time.
+    /// Publishes a message that has only a subject and a payload.
     pub(super) fn publish_payload(
         &self,
         subject: &Subject,
         payload: &[u8],
         timeout: Duration,
-    ) -> Result<bool, PublishError> {
-        let Some(mut state) = self.send_space(payload.len(), timeout)? else { return Ok(false) };
+    ) -> Result<(), PublishError> {
+        let mut state = self.send_space(payload.len(), timeout)?;
         if PublishRunBuilder::packs(payload.len()) {
             let LocalConnectionState { run, out, .. } = &mut *state;
             run.push(out, subject, payload);
@@ -155,16 +151,16 @@ impl LocalConnection {
             state.push(&ClientFrame::Publish(Message::new(subject.clone(), Bytes::copy_from_slice(payload))));
         }
         self.wake(state);
-        Ok(true)
+        Ok(())
     }
 
-    /// Waits at most `timeout` until the queue has room for `bytes`; returns `None` if it has not.
+    /// Waits at most `timeout` until the queue has room for `bytes`.
     #[inline]
     fn send_space(
         &self,
         bytes: usize,
         timeout: Duration,
-    ) -> Result<Option<MutexGuard<'_, LocalConnectionState>>, PublishError> {
+    ) -> Result<MutexGuard<'_, LocalConnectionState>, PublishError> {
         let is_full = |state: &LocalConnectionState| !state.out.is_empty() && OUT_BYTES_MAX < state.out.len() + bytes;
         let mut state = locked(&self.state);
         if is_full(&state) && !timeout.is_zero() {
@@ -176,7 +172,7 @@ impl LocalConnection {
         if !state.is_open() {
             return Err(PublishError::Closed);
         }
-        Ok(Some(state).filter(|state| !is_full(state)))
+        if is_full(&state) { Err(PublishError::Full) } else { Ok(state) }
     }
 
     pub(super) fn subscribe(
@@ -254,8 +250,11 @@ impl LocalConnection {
 
     /// Sends a request about events; waits while too much output is queued.
     pub(super) fn request_events(&self, request: EventRequest, tell: PartSender<EventReply>) -> Result<(), EventError> {
-        let send_space = self.send_space(0, FOREVER).map_err(|_| EventError::Closed)?;
-        let id = send_space.ok_or(EventError::Timeout)?.token();
+        let send_space = self.send_space(0, FOREVER).map_err(|error| match error {
+            PublishError::Full => EventError::Timeout,
+            _ => EventError::Closed,
+        });
+        let id = send_space?.token();
         let sent = self.send(&ClientFrame::Events { id, request }, |state| {
             state.events.insert(id, tell);
         });
@@ -264,8 +263,11 @@ impl LocalConnection {
 
     /// Sends a request about streams; waits while too much output is queued.
     pub(super) fn request_stream(&self, request: StreamRequest, tell: Sender<StreamReply>) -> Result<(), StreamError> {
-        let send_space = self.send_space(0, FOREVER).map_err(|_| StreamError::Closed)?;
-        let id = send_space.ok_or(StreamError::Timeout)?.token();
+        let send_space = self.send_space(0, FOREVER).map_err(|error| match error {
+            PublishError::Full => StreamError::Timeout,
+            _ => StreamError::Closed,
+        });
+        let id = send_space?.token();
         let sent = self.send(&ClientFrame::Streams { id, request }, |state| {
             state.streams.insert(id, tell);
         });

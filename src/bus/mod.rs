@@ -10,6 +10,7 @@ mod error;
 mod events;
 mod link;
 mod local_connection;
+mod reports;
 mod request;
 mod streams;
 mod subscription;
@@ -25,10 +26,14 @@ pub use crate::listener::stream::{
 pub use crate::proto::history::{HistoryEvent, ListedSubject, Selection};
 pub use crate::proto::join::{Baseline, JoinFailure, Joined};
 pub use crate::proto::question::{Answer, AnswerContent, Fetch, Poll, PollAnswer, Question, Refused};
+pub use crate::proto::stats::{DatagramStates, LossTally, MemberState};
 pub use ask::{HistoryError, HistoryList, PendingAnswer, PollResult};
 pub use embedded::EmbeddedPeer;
 pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError, WaitError};
 pub use events::{EventError, PendingRegistration};
+pub use reports::{
+    Counter, FlowExclusion, LossReport, PeerReport, ReportError, ReportRows, StatusReport, SubscriptionReport,
+};
 pub use request::{Replies, RequestOptions};
 pub use streams::{PendingStreamEvent, StreamError};
 pub use subscription::Subscription;
@@ -223,7 +228,7 @@ impl Bus {
     /// Publishes a message. Never waits.
     ///
     /// # Errors
-    /// [`PublishError::Full`] returns the message when the peer is behind.
+    /// [`PublishError::Full`] if the peer is behind.
     pub fn publish(&self, message: Message) -> Result<(), PublishError> {
         self.publish_timeout(message, Duration::ZERO)
     }
@@ -239,19 +244,18 @@ impl Bus {
     /// Publishes a message, waiting at most `timeout` for room in the queue.
     ///
     /// # Errors
-    /// [`PublishError::Full`] returns the message when the peer is still behind.
+    /// [`PublishError::Full`] if the peer is still behind.
     pub fn publish_timeout(&self, message: Message, timeout: Duration) -> Result<(), PublishError> {
         self.check_open(check_message(&message, self.shared.info.message_bytes_max))?;
         self.shared.link.publish(message, timeout)
     }
 
     /// Publishes like [`Bus::publish_timeout`] a message that has only a subject and a payload: the fast way to
-    /// publish. Both are copied straight to their destination. Returns false, and does nothing, if there is no room in
-    /// time.
+    /// publish. Both are copied straight to their destination.
     ///
     /// # Errors
-    /// The message is too large, or the bus is closed.
-    pub fn publish_payload(&self, subject: &Subject, payload: &[u8], timeout: Duration) -> Result<bool, PublishError> {
+    /// The same as of [`Bus::publish_timeout`].
+    pub fn publish_payload(&self, subject: &Subject, payload: &[u8], timeout: Duration) -> Result<(), PublishError> {
         self.check_open(check_size(payload.len(), self.shared.info.message_bytes_max))?;
         self.shared.link.publish_payload(subject, payload, timeout)
     }
@@ -323,8 +327,12 @@ impl Bus {
         self.shared.link.flush(timeout)
     }
 
-    /// Asks the peer for a report: `status`, `loss`, `peers`, `subs`, `seqno`, `windows`, `counters` or `clients`.
-    /// `docs/local-protocol.md` names the fields. The peer answers an unknown report with `{"error": "…"}`.
+    /// Asks the peer for a report as JSON, for tools that print it: `status`, `loss`, `outbound`, `peers`, `subs`,
+    /// `interest`, `seqno`, `windows`, `history`, `counters` or `clients`. `docs/local-protocol.md` names the fields.
+    /// The peer answers an unknown report with `{"error": "…"}`.
+    ///
+    /// Programs use [`Bus::losses`], [`Bus::peers`], [`Bus::subscriptions`], [`Bus::counters`] and [`Bus::status`],
+    /// which return structures.
     ///
     /// # Errors
     /// The answer does not arrive in time, or the bus is closed.

@@ -82,10 +82,10 @@ impl Replies {
                 return Ok(true);
             }
         };
-        match self.bus.publish_timeout(message, timeout) {
+        match self.bus.publish_timeout(message.clone(), timeout) {
             Ok(()) => self.begin_await(ReceiverCondition::Absent).map(|()| true),
-            Err(PublishError::Full(message)) => {
-                self.stage = RequestStage::Ready(*message);
+            Err(PublishError::Full) => {
+                self.stage = RequestStage::Ready(message);
                 Ok(false)
             }
             Err(PublishError::Closed) => Err(RequestError::Closed),

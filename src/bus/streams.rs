@@ -17,6 +17,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reason why a stream request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StreamError {
     /// The peer refuses the request; nothing was done.
     Refused(StreamRefusal),
@@ -31,10 +32,10 @@ impl fmt::Display for StreamError {
         match self {
             StreamError::Refused(refusal) => refusal.fmt(f),
             StreamError::Timeout => {
-                write!(f, "the peer did not answer in time; what was asked for may be done all the same")
+                write!(f, "the peer did not answer in time; it may have executed the request all the same")
             }
             StreamError::Closed => {
-                write!(f, "the bus was closed or its peer went away; what was asked for may be done all the same")
+                write!(f, "the bus was closed or its peer ended; it may have executed the request all the same")
             }
         }
     }

@@ -142,11 +142,11 @@ fn flag_of_embedded(options: &PeerOptions) -> Option<&'static str> {
 ///
 /// # Errors
 /// The message is too large; the peer is gone.
-pub fn publish(bus: &Bus, mut message: Message, interrupt: &Interrupt) -> Result<(), CommandFailure> {
+pub fn publish(bus: &Bus, message: Message, interrupt: &Interrupt) -> Result<(), CommandFailure> {
     loop {
-        match bus.publish_timeout(message, POLL_INTERVAL) {
+        match bus.publish_timeout(message.clone(), POLL_INTERVAL) {
             Ok(()) => return Ok(()),
-            Err(PublishError::Full(back)) if !interrupt.is_raised() => message = *back,
+            Err(PublishError::Full) if !interrupt.is_raised() => {}
             Err(PublishError::Closed) => return Err(gone(bus)),
             Err(error) => return Err(CommandFailure::new(Exit::Failed, error)),
         }

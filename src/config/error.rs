@@ -68,6 +68,7 @@ pub struct Excerpt {
 
 /// Kind of a configuration error.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ConfigErrorKind {
     /// The file cannot be read; holds the system's message.
     Unreadable(String),

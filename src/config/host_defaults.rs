@@ -1,9 +1,9 @@
-//! Meaning of the defaults `auto` on this host.
+//! Meaning of the defaults `auto` on a host.
 
 use crate::message::PeerName;
 use std::path::PathBuf;
 
-/// Facts about this host that the defaults `auto` use.
+/// Facts about a host that the defaults `auto` use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostDefaults {
     /// Host name, as the kernel reports it.
@@ -14,6 +14,15 @@ pub struct HostDefaults {
     pub state_dir: Option<PathBuf>,
     /// User id.
     pub uid: u32,
+}
+
+impl Default for HostDefaults {
+    /// Returns the facts of a system service on any host: the peer is named `peer`, its socket is
+    /// `/run/seqcast/seqcast.sock`, and its data is in `/var/lib/seqcast`.
+    fn default() -> HostDefaults {
+        let (runtime_dir, state_dir) = (Some(PathBuf::from("/run/seqcast")), Some(PathBuf::from("/var/lib")));
+        HostDefaults { host: "peer".to_owned(), runtime_dir, state_dir, uid: 0 }
+    }
 }
 
 impl HostDefaults {
@@ -47,5 +56,25 @@ impl HostDefaults {
             Some(dir) => dir.join("seqcast"),
             None => PathBuf::from(format!("/tmp/seqcast-{}/data", self.uid)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn default_configuration_names_no_host_and_no_user() {
+        let config = Config::default();
+        assert_eq!(config.name.as_str(), "peer");
+        assert_eq!(config.socket, PathBuf::from("/run/seqcast/seqcast.sock"));
+        assert_eq!(config.data_dir, PathBuf::from("/var/lib/seqcast"));
+    }
+
+    #[test]
+    fn configuration_for_this_host_has_its_name_and_directories() {
+        let (here, config) = (HostDefaults::here(), Config::for_this_host());
+        assert_eq!((config.name, config.socket, config.data_dir), (here.peer_name(), here.socket(), here.data_dir()));
     }
 }

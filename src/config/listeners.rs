@@ -48,6 +48,7 @@ impl ValueFormat for ListenAddressFormat {
 
 /// Reason why a text is no account. It never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AccountError {
     /// Nothing between two `;`.
     Empty,

@@ -145,14 +145,21 @@ fn as_text<S: serde::Serializer>(source: &ValueSource, serializer: S) -> Result<
 }
 
 impl Default for Config {
-    /// Returns every key at its default on this host.
+    /// Returns every key at its default. It is the same on every host and for every user, because it depends on neither
+    /// the environment nor the system: the keys that are `auto` have the values of [`HostDefaults::default`].
     fn default() -> Config {
-        Config::defaults(&HostDefaults::here())
+        Config::defaults(&HostDefaults::default())
     }
 }
 
 impl Config {
-    /// Reads a file.
+    /// Returns every key at its default on this host: the keys that are `auto` depend on the host name, the user id,
+    /// `$XDG_RUNTIME_DIR`, `$XDG_STATE_HOME` and `$HOME`. The command line uses the same values.
+    pub fn for_this_host() -> Config {
+        Config::defaults(&HostDefaults::here())
+    }
+
+    /// Reads a file. Keys that it does not have are as in [`Config::for_this_host`].
     ///
     /// # Errors
     /// Returns all errors in the file.
@@ -160,7 +167,7 @@ impl Config {
         Config::resolve(Some(path), &[])
     }
 
-    /// Reads the text of a file; errors refer to it as `name`.
+    /// Reads the text of a file like [`Config::load`]; errors refer to it as `name`.
     ///
     /// # Errors
     /// Returns all errors in the text.
@@ -170,7 +177,8 @@ impl Config {
         draft.finish()
     }
 
-    /// Combines the defaults, the file if there is one, and the overrides in their order; later values win.
+    /// Combines the defaults of this host, the file if there is one, and the overrides in their order; later values
+    /// win.
     ///
     /// # Errors
     /// Returns all errors in any of them.

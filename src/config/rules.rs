@@ -29,6 +29,7 @@ pub struct HistoryOverride {
 
 /// Reason why a text is no rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RuleError {
     /// Nothing between two `;`.
     Empty,

@@ -24,6 +24,7 @@ pub(super) struct StreamsFormat;
 
 /// Reason why a text is no stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StreamSettingsError {
     /// Nothing between two `;`.
     Empty,

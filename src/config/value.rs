@@ -37,6 +37,7 @@ pub(super) trait ValueFormat {
 
 /// Reason why a text is no value of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ValueError {
     /// The text is empty.
     Empty,

@@ -28,6 +28,7 @@ const BACKLOG: i32 = 128;
 
 /// Reason why the Unix socket could not be opened. The text names the fix.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum SocketError {
     /// Another peer answers on it.
     Running(PathBuf),
@@ -68,6 +69,7 @@ impl std::error::Error for SocketError {}
 /// Reason why the default directory of the socket, `/tmp/seqcast-UID`, cannot be trusted: anyone may create a file of
 /// that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DirectoryError {
     /// It belongs to another user, or is no directory.
     NotOurs(PathBuf),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 /// An item that a subscription yields.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Notice {
     /// A message.
     Message(Delivery),
@@ -26,6 +27,7 @@ pub enum Notice {
 
 /// A borrowed event, valid during the call that visits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NoticeRef<'a> {
     /// Borrowed form of [`Notice::Message`].
     Message(&'a DeliveryRef<'a>),

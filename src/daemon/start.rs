@@ -62,6 +62,7 @@ pub struct Options {
 
 /// Reason why a peer could not start. The text names the fix.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum StartError {
     /// There is no usable interface.
     Interface(ChooseError),

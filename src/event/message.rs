@@ -30,6 +30,7 @@ const ESCAPED_BYTES: usize = 3;
 
 /// The reason why a message is no event.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MessageError {
     /// The message is not marked as an event.
     NotMarked,

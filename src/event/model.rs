@@ -82,6 +82,7 @@ pub struct Json(Bytes);
 
 /// The reason why bytes are no JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum JsonError {
     /// The bytes are not UTF-8.
     Encoding,

@@ -16,6 +16,7 @@ pub struct EventRefusal {
 
 /// The kind of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EventRefusalKind {
     /// The request is invalid, now and later.
     Invalid,

@@ -18,6 +18,7 @@ pub struct Timestamp(i64);
 
 /// The reason why there is no such point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TimestampError {
     /// The text does not have the form of RFC 3339.
     Form,

@@ -17,6 +17,7 @@ pub struct RequestRefusal {
 
 /// Reason why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RefusalReason {
     /// The message is too large.
     MessageTooLarge {

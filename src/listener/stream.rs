@@ -177,6 +177,7 @@ pub struct StreamRefusal {
 
 /// Kind of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StreamRefusalKind {
     /// The request can never succeed.
     Invalid,

@@ -10,6 +10,7 @@ pub struct Headers(Bytes);
 
 /// Reason for which a header field is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HeaderError {
     /// The key is empty or has a space, a colon, or a character outside printable ASCII.
     Key(String),

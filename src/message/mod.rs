@@ -86,6 +86,7 @@ impl PeerName {
 
 /// Reason for which a text is not a peer name.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NameError {
     /// The text is empty.
     Empty,
@@ -482,6 +483,7 @@ impl<'a> From<&'a Delivery> for DeliveryRef<'a> {
 
 /// Reason for which something counts as lost or unverified (reliability.md 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Reason {
     /// Repair is off: the loss is reported after the reorder grace.
     Disabled,
@@ -649,6 +651,7 @@ pub struct Loss {
 
 /// Extent of a [`Loss`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LossScope {
     /// Messages of one subject that the publisher sent and this peer will not deliver: *lost*.
     Messages {

@@ -14,6 +14,7 @@ pub struct Queue(Bytes);
 
 /// Reason for which a text is not a name of a queue group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum QueueError {
     /// The text is empty.
     Empty,

@@ -254,6 +254,7 @@ impl DatagramStates {
 
 /// Liveness state of another peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum MemberState {
     /// The peer was heard within the silence timeout.
     Up,

@@ -46,6 +46,7 @@ pub struct EventType(Subject);
 /// Reason for which a list of subtypes is not an event type, or not a pattern of event types. Subtypes are counted from
 /// 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TypeError {
     /// There is no subtype.
     Empty,

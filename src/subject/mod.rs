@@ -24,6 +24,7 @@ pub struct Subject(Bytes);
 
 /// Reason for which a text is not a subject or pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SubjectError {
     /// The text is empty.
     Empty,

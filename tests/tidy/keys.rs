@@ -58,7 +58,7 @@ const PROOFS: &[Proof<'_>] = &[
     ("interest-max", "src/proto/peer/tests/repair/interest.rs", "subscriptions_beyond_the_limit_are_not_known"),
     ("client-max", "tests/local.rs", "too_many_clients_and_subscriptions_are_refused_with_the_key_to_change"),
     ("client-queue-size", "src/daemon/queue.rs", "messages_beyond_the_queue_size_are_dropped"),
-    ("client-queue-count", "tests/library.rs", "a_slow_subscription_loses_only_its_own_and_is_told"),
+    ("client-queue-count", "tests/library.rs", "slow_subscription_loses_only_its_own_messages"),
     (
         "subscriptions-max",
         "src/proto/interest.rs",

@@ -212,7 +212,7 @@ impl Sender<'_> {
         let message = Message::new(registration.event_type.subject().clone(), payload);
         match self.bus.publish_timeout(message, SEND_TIME) {
             Ok(()) => connect::flush(self.bus).map(|()| true),
-            Err(crate::bus::PublishError::Full(_)) => Ok(false),
+            Err(crate::bus::PublishError::Full) => Ok(false),
             Err(crate::bus::PublishError::Closed) => Err(connect::gone(self.bus)),
             Err(error) => Err(CommandFailure::new(Exit::Failed, error)),
         }

@@ -39,6 +39,7 @@ struct Envelope<'a> {
 
 /// The reason why a payload is no ordered event.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EnvelopeError {
     /// It is no JSON object with these fields. Holds the text of the JSON parser.
     Form(String),

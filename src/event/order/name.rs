@@ -8,6 +8,7 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// The reason why a text is no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ObjectNameError {
     /// The name is empty.
     Empty,

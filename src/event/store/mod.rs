@@ -102,6 +102,7 @@ pub struct ServerQuery {
 
 /// The reason why a query is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum QueryError {
     /// A span ends before it begins.
     Reversed {

@@ -14,6 +14,7 @@ const USER_BYTES_MAX: usize = 255;
 
 /// The reason why a text is no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StreamNameError {
     /// The text is no name of a stream.
     Stream,

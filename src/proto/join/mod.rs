@@ -42,6 +42,7 @@ const SUBJECTS_MAX: usize = 1_000_000;
 
 /// Reason for which a publisher's history supplied nothing, or not everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum JoinFailure {
     /// A question stayed unanswered.
     QuestionFailure(QuestionFailure),

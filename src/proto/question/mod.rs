@@ -199,6 +199,7 @@ pub struct FetchAnswer {
 
 /// Reason for which a question is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Refused {
     /// The question cannot be read.
     Malformed,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bus::{Bus, EmbeddedPeer, NoticeRef, Options, RecvError, SubscribeError, Subscription};
+use crate::bus::{Bus, EmbeddedPeer, NoticeRef, Options, PublishError, RecvError, SubscribeError, Subscription};
 use crate::cli::bench::args::BenchPath;
 use crate::cli::bench::child::{Launch, Process};
 use crate::cli::bench::host;
@@ -83,7 +83,11 @@ impl BenchPeer {
                 bus.publish_payload(subject, payload, POLL_INTERVAL)
             }
         };
-        outcome.map_err(failed)
+        match outcome {
+            Ok(()) => Ok(true),
+            Err(PublishError::Full) => Ok(false),
+            Err(error) => Err(failed(error)),
+        }
     }
 
     /// Subscribes to all of these patterns as one stream.
