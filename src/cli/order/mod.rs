@@ -29,7 +29,7 @@ use crate::daemon::order::redis::RedisStore;
 use crate::daemon::order::sqlite::SqliteStore;
 use crate::daemon::order::worker_run::{WorkerNotice, WorkerRun};
 use crate::event::model::{Payload, Registration};
-use crate::event::order::message::event_type;
+use crate::event::order::envelope::event_type;
 use crate::event::order::stamp::{Generation, OrderStamp};
 use crate::event::order::store::{OpOutcome, Store, StoreOp, StoreSnapshot};
 use crate::event::order::worker::{OrderedEvent, Settings, WorkerAdvisory, WorkerEnd};

@@ -20,7 +20,7 @@ use crate::daemon::stream::input_queue::InputSender;
 use crate::daemon::stream::peer_streams::{JournalSource, PeerStreams};
 use crate::daemon::stream::requests::StreamRequests;
 use crate::daemon::stream::service_thread::StreamInput;
-use crate::event::follow::Follower;
+use crate::event::follower::Follower;
 use crate::event::model::{Event, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
 use crate::event::refusal::{self, EventRefusal};
 use crate::event::store::retention::Retention;

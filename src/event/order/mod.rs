@@ -31,8 +31,8 @@
 //! invariants in each. There is no I/O here: the caller waits, sends, stores and reads the clock.
 
 pub mod consumer;
+pub mod envelope;
 pub mod memory;
-pub mod message;
 pub mod mutant;
 pub mod name;
 pub mod stamp;

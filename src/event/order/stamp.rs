@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_is_generation_and_count() {
+    fn stamp_consists_of_generation_and_count() {
         for (generation, count, number) in
             [(1, 0, 1 << 38), (1, 7, (1 << 38) + 7), (GENERATION_MAX, COUNT_MAX, (1 << 63) - 1)]
         {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_rises_by_memory_or_by_the_clock() {
+    fn generation_rises_by_memory_or_by_the_clock() {
         let generation = |number| Generation::new(number);
         let hour = BEGIN_MS + 3_600_000;
         for (known, now_ms, expected) in [

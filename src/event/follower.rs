@@ -1,16 +1,13 @@
 //! Replication of other servers' events to this peer. Events arrive by the bus; the peer fetches those that did not
 //! from the journals of their servers.
 //!
-//! A server announces on one subject what it registers, and periodically itself. Each announcement names two positions
-//! of its journal and all events between them. A follower that has everything up to the first position has everything
-//! up to the second one then. A follower that has just started or has lost messages requests the events behind the last
-//! one that it has. Meanwhile it buffers announcements. So the events of each server are stored in the order of their
-//! ids, without a gap, and none twice. The messages on the subjects of the types would not do: the bus does not promise
-//! an order of messages across several subjects.
+//! A follower that has just started or has lost messages requests the events behind the last one that it has. Meanwhile
+//! it buffers announcements. So the events of each server are stored in the order of their ids, without a gap, and none
+//! twice. The messages on the subjects of the types do not suffice, because the bus does not order messages across
+//! several subjects.
 
 use super::model::{Event, EventId, ServerId};
-use super::store::QueryPage;
-use super::timestamp::Timestamp;
+use super::replication::{Announcement, ReplicationPage, ReplicationRequest, SERVER_TIMEOUT, is_wanted};
 use crate::message::Epoch;
 use crate::subject::event_type::TypePattern;
 use crate::time::Instant;
@@ -18,167 +15,30 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
-/// Time without announcements after which a server is unreachable: three and a half intervals of announcements without
-/// events.
-pub const SERVER_TIMEOUT: Duration = Duration::from_secs(35);
-/// Instance behind all events of a session. No event has it.
-pub const INSTANCE_END: u64 = i64::MAX as u64;
 /// Timeout of an answer, after which the request is repeated. It doubles with each failure, up to [`BACKOFF_MAX`].
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Wait before the first retry after a failure. It doubles with each further failure,
+/// Wait before the first retry after a failure. It doubles with each further failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
-/// up to this.
+/// Maximum of that wait, and of the timeout of an answer.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of servers that are followed.
 const SERVERS_MAX: usize = 1024;
-/// Maximum number of announcements buffered for each server during a request. Beyond it they are discarded and
-/// requested.
+/// Maximum number of announcements buffered for each server during a request. Beyond it they are discarded, and their
+/// events are requested.
 const BUFFERED_MAX: usize = 4096;
-/// Maximum bytes of the events in them, of all servers together.
+/// Maximum bytes of the events in buffered announcements, of all servers together.
 const BUFFERED_BYTES_MAX: usize = 8 << 20;
-/// Bytes that an event counts there beside its payload.
-const EVENT_BYTES: usize = 256;
-
-/// The announcement of a server about itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Announcement {
-    /// Time at which its journal was opened.
-    pub opened: Timestamp,
-    /// True if it registers events: it has made sure that no other peer uses its server id.
-    pub is_held: bool,
-    /// True if its peer follows other servers.
-    pub follows: bool,
-    /// Position in the journal after which the events begin.
-    pub since: EventId,
-    /// Position up to which, inclusive, there are no other events. It is not before `since`, and of the same server.
-    pub until: EventId,
-    /// The events between the two positions, in their order.
-    pub events: Vec<Event>,
-}
-
-/// A follower's request to a server: the events behind a position, in their order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplicationRequest {
-    /// Position in the journal; it need not be that of an event.
-    pub after: EventId,
-    /// Patterns of the wanted types. An event is wanted if one of them matches its type.
-    pub types: Vec<TypePattern>,
-}
-
-/// A part of the answer to a [`ReplicationRequest`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplicationPage {
-    /// Position up to which this part and those before contain all requested events.
-    pub covered: EventId,
-    /// True if the server has more events behind `covered`.
-    pub more_follows: bool,
-    /// The events of this part.
-    pub events: Vec<Event>,
-}
-
-impl Announcement {
-    /// Returns whether it is valid: ids rise from the first position to the second.
-    pub fn is_sound(&self) -> bool {
-        are_between(self.since, &self.events, self.until)
-    }
-
-    fn bytes(&self) -> usize {
-        self.events.iter().map(|event| EVENT_BYTES + event.payload_size()).sum()
-    }
-}
-
-impl ReplicationPage {
-    /// Builds the answer to `question` from the events of the journal, with at most `bytes_max` bytes of events, or one
-    /// event. `size` returns the bytes of an event. Events without a size are left out.
-    pub fn new(
-        question: &ReplicationRequest,
-        found: QueryPage,
-        bytes_max: usize,
-        size: impl Fn(&Event) -> Option<usize>,
-    ) -> ReplicationPage {
-        let mut page =
-            ReplicationPage { covered: question.after, more_follows: found.more_follows, events: Vec::new() };
-        let mut bytes = 0;
-        for event in found.events {
-            let id = event.id;
-            if is_wanted(&question.types, &event)
-                && let Some(size) = size(&event)
-            {
-                bytes += size;
-                if bytes_max < bytes && !page.events.is_empty() {
-                    page.more_follows = true;
-                    break;
-                }
-                page.events.push(event);
-            }
-            page.covered = id;
-        }
-        if !page.more_follows {
-            // A session is stored as a whole, so the last one is complete.
-            page.covered.instance = INSTANCE_END;
-        }
-        page
-    }
-
-    /// Returns whether the page can be an answer to `question` that makes progress.
-    fn answers(&self, question: &ReplicationRequest) -> bool {
-        are_between(question.after, &self.events, self.covered) && (question.after < self.covered || !self.more_follows)
-    }
-}
-
-/// Splits the events of a session into announcements of at most `bytes_max` bytes of events, or one event. `head` is
-/// the announcement of the position before, without events. `size` returns the bytes of an event.
-pub fn parts(
-    head: &Announcement,
-    events: &[Event],
-    bytes_max: usize,
-    size: impl Fn(&Event) -> usize,
-) -> Vec<Announcement> {
-    let mut parts: Vec<Announcement> = Vec::new();
-    let mut bytes = 0;
-    for event in events {
-        bytes += size(event);
-        if parts.is_empty() || bytes_max < bytes {
-            let since = parts.last().map_or(head.until, |part| part.until);
-            parts.push(Announcement { since, events: Vec::new(), ..head.clone() });
-            bytes = size(event);
-        }
-        let part = parts.last_mut().expect("one was begun");
-        part.until = event.id;
-        part.events.push(event.clone());
-    }
-    if let Some(last) = parts.last_mut() {
-        last.until.instance = INSTANCE_END;
-    }
-    parts
-}
-
-/// Returns whether all ids are valid ids of events of one server and rise from the first position to the last.
-fn are_between(since: EventId, events: &[Event], until: EventId) -> bool {
-    let ids = events.iter().map(|event| event.id);
-    let is_rising = [since].into_iter().chain(ids.clone()).is_sorted_by(|one, next| one < next);
-    is_rising
-        && events.last().map_or(since, |event| event.id) <= until
-        && since.server == until.server
-        && until.session < INSTANCE_END
-        && ids.into_iter().all(|id| id.is_of_event() && id.instance < INSTANCE_END)
-}
-
-fn is_wanted(types: &[TypePattern], event: &Event) -> bool {
-    types.iter().any(|pattern| pattern.matches(&event.event_type))
-}
-
 /// An action that a follower requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FollowerAction {
     /// Events to store; [`Follower::on_stored`] must follow before anything else.
     Store(Vec<Event>),
     /// A request to send to a server; [`Follower::on_page`] takes its answer.
-    Ask {
+    Request {
         /// Number that identifies the request.
         number: u64,
         /// The request.
-        question: ReplicationRequest,
+        request: ReplicationRequest,
     },
     /// A notice to report.
     Report(FollowerNotice),
@@ -234,17 +94,20 @@ impl fmt::Display for FollowerNotice {
                 write!(f, "the events of server {} are stored up to session {}", covered.server, covered.session)
             }
             FollowerNotice::Unanswered(server) => {
-                write!(f, "server {server} does not answer what it has; it is asked again")
+                write!(f, "server {server} does not answer a request for its events; the request is repeated")
             }
             FollowerNotice::WentBack { covered, until } => write!(
                 f,
-                "the journal of server {} has gone back to session {}, while session {} is known here: what it registers has ids that \
-                 were given before, and is not stored; give that peer another server-id",
+                "the journal of server {} has gone back to session {}, while session {} is known here: it assigns ids a second \
+                 time, and these events are not stored; give that peer another server-id",
                 covered.server, until.session, covered.session
             ),
-            FollowerNotice::Unreachable(server) => write!(f, "nothing is heard of server {server} any more"),
+            FollowerNotice::Unreachable(server) => write!(f, "server {server} no longer announces itself"),
             FollowerNotice::TooMany(server) => {
-                write!(f, "the events of server {server} are not followed, since {SERVERS_MAX} others are")
+                write!(
+                    f,
+                    "the events of server {server} are not followed: {SERVERS_MAX} other servers are followed already"
+                )
             }
         }
     }
@@ -258,7 +121,7 @@ pub struct ServerStatus {
     /// Epoch of its peer; `None` while the server is unreachable.
     pub publisher: Option<Epoch>,
     /// Progress of storing its events.
-    pub standing: ReplicationState,
+    pub state: ReplicationState,
 }
 
 /// Progress of storing the events of a followed server.
@@ -290,7 +153,7 @@ impl ReplicationState {
 struct FollowedServer {
     publisher: Epoch,
     /// Time of its last announcement.
-    heard: Instant,
+    last_announcement: Instant,
     state: FollowPhase,
     /// Number of consecutive failures.
     failures: u32,
@@ -322,10 +185,17 @@ enum FollowPhase {
     Backoff { until: Instant },
 }
 
+#[derive(Debug)]
+struct SentRequest {
+    at: Instant,
+    number: u64,
+    request: ReplicationRequest,
+}
+
 #[derive(Debug, Default)]
 struct PendingFetch {
-    /// Time, number and request; `None` if it has yet to be sent.
-    asked: Option<(Instant, u64, ReplicationRequest)>,
+    /// The request; `None` if it has yet to be sent.
+    sent: Option<SentRequest>,
     /// Announcements received meanwhile.
     buffered: Vec<Announcement>,
     buffered_bytes: usize,
@@ -337,7 +207,7 @@ impl PendingFetch {
         self.buffered_bytes += announcement.bytes();
         if BUFFERED_MAX <= self.buffered.len() || BUFFERED_BYTES_MAX < others_bytes + self.buffered_bytes {
             // The next announcement will show that something is missing.
-            *self = PendingFetch { asked: self.asked.take(), ..PendingFetch::default() };
+            *self = PendingFetch { sent: self.sent.take(), ..PendingFetch::default() };
         } else {
             self.buffered.push(announcement);
         }
@@ -345,7 +215,8 @@ impl PendingFetch {
 }
 
 impl FollowedServer {
-    fn ask(&mut self) {
+    /// Begins to fetch the missing events.
+    fn fetch(&mut self) {
         self.is_reported = false;
         self.state = FollowPhase::PendingFetch(PendingFetch::default());
     }
@@ -361,7 +232,7 @@ impl FollowedServer {
         time.saturating_mul(1 << self.failures.min(10)).min(BACKOFF_MAX)
     }
 
-    fn standing(&self) -> ReplicationState {
+    fn replication_state(&self) -> ReplicationState {
         match self.state {
             _ if self.has_gone_back => ReplicationState::WentBack,
             FollowPhase::Live => ReplicationState::Live,
@@ -370,7 +241,7 @@ impl FollowedServer {
     }
 
     fn buffered_bytes(&self) -> usize {
-        if let FollowPhase::PendingFetch(asking) = &self.state { asking.buffered_bytes } else { 0 }
+        if let FollowPhase::PendingFetch(fetch) = &self.state { fetch.buffered_bytes } else { 0 }
     }
 }
 
@@ -392,7 +263,8 @@ pub struct Follower {
     /// Covered positions before the pending events.
     before: BTreeMap<ServerId, EventId>,
     notices: VecDeque<FollowerNotice>,
-    questions: u64,
+    /// Number of requests so far.
+    requests: u64,
     is_full_reported: bool,
 }
 
@@ -411,7 +283,7 @@ impl Follower {
             fetched: Vec::new(),
             before: BTreeMap::new(),
             notices: VecDeque::new(),
-            questions: 0,
+            requests: 0,
             is_full_reported: false,
         }
     }
@@ -424,8 +296,8 @@ impl Follower {
     /// Handles a peer's announcement of a server.
     pub fn on_announcement(&mut self, now: Instant, publisher: Epoch, announcement: Announcement) {
         let server = announcement.until.server;
-        let is_meant = self.is_following() && server != self.own && announcement.is_held;
-        if !is_meant || !announcement.is_sound() {
+        let is_followed = self.is_following() && server != self.own && announcement.is_held;
+        if !is_followed || !announcement.is_sound() {
             return;
         }
         if self.servers.get(&server).is_none_or(|followed| followed.publisher != publisher) {
@@ -440,10 +312,10 @@ impl Follower {
         let buffered_bytes: usize = self.servers.values().map(FollowedServer::buffered_bytes).sum();
         let followed = self.servers.get_mut(&server).expect("it has begun by now");
         let others_bytes = buffered_bytes - followed.buffered_bytes();
-        followed.heard = now;
+        followed.last_announcement = now;
         match &mut followed.state {
-            FollowPhase::Live => self.take(announcement),
-            FollowPhase::PendingFetch(asking) => asking.buffer(announcement, others_bytes),
+            FollowPhase::Live => self.apply(announcement),
+            FollowPhase::PendingFetch(fetch) => fetch.buffer(announcement, others_bytes),
             FollowPhase::Backoff { .. } => {}
         }
     }
@@ -456,7 +328,8 @@ impl Follower {
         let (state, has_gone_back) =
             (FollowPhase::PendingFetch(PendingFetch::default()), until.session < covered.session);
         let (failures, is_reported, has_lost) = (0, false, false);
-        let followed = FollowedServer { publisher, heard: now, state, failures, has_gone_back, is_reported, has_lost };
+        let followed =
+            FollowedServer { publisher, last_announcement: now, state, failures, has_gone_back, is_reported, has_lost };
         self.servers.insert(server, followed);
         self.notices.push_back(FollowerNotice::Begun { publisher, after: covered });
         if has_gone_back {
@@ -465,10 +338,10 @@ impl Follower {
     }
 
     /// Applies the announcement of a live server.
-    fn take(&mut self, announcement: Announcement) {
+    fn apply(&mut self, announcement: Announcement) {
         let server = announcement.until.server;
         if self.covered[&server] < announcement.since {
-            return self.servers.get_mut(&server).expect("it is live").ask();
+            return self.servers.get_mut(&server).expect("it is live").fetch();
         }
         self.push(announcement.events);
         self.advance_covered(announcement.until);
@@ -481,7 +354,7 @@ impl Follower {
             if publisher.is_none_or(|publisher| followed.publisher == publisher) {
                 followed.has_lost = true;
                 if let FollowPhase::Live = followed.state {
-                    followed.ask();
+                    followed.fetch();
                 }
             }
         }
@@ -493,19 +366,19 @@ impl Follower {
         let Some(followed) = self.servers.get_mut(&server).filter(|followed| followed.publisher == publisher) else {
             return;
         };
-        let FollowPhase::PendingFetch(asking) = &mut followed.state else { return };
-        let Some((_, _, question)) = asking.asked.take_if(|(_, of, _)| *of == number) else { return };
-        if !page.answers(&question) {
+        let FollowPhase::PendingFetch(fetch) = &mut followed.state else { return };
+        let Some(sent) = fetch.sent.take_if(|sent| sent.number == number) else { return };
+        if !page.answers(&sent.request) {
             followed.back_off(now);
             return self.notices.push_back(FollowerNotice::Unanswered(server));
         }
-        let heard: BTreeSet<EventId> =
-            asking.buffered.iter().flat_map(|announcement| &announcement.events).map(|event| event.id).collect();
-        let buffered = if page.more_follows { None } else { Some(std::mem::take(&mut asking.buffered)) };
+        let announced: BTreeSet<EventId> =
+            fetch.buffered.iter().flat_map(|announcement| &announcement.events).map(|event| event.id).collect();
+        let buffered = if page.more_follows { None } else { Some(std::mem::take(&mut fetch.buffered)) };
         let is_lost = followed.has_lost;
         followed.has_lost &= page.more_follows;
         let (covered, ids) = (self.covered[&server], page.events.iter().map(|event| event.id));
-        let fetched = ids.filter(|id| covered < *id && !heard.contains(id));
+        let fetched = ids.filter(|id| covered < *id && !announced.contains(id));
         self.fetched.extend(fetched.map(|id| FetchedEvent { id, is_lost }));
         self.push(page.events);
         self.advance_covered(page.covered);
@@ -513,7 +386,7 @@ impl Follower {
         self.servers.get_mut(&server).expect("it has answered").state = FollowPhase::Live;
         for announcement in buffered {
             if let FollowPhase::Live = self.servers[&server].state {
-                self.take(announcement);
+                self.apply(announcement);
             }
         }
     }
@@ -546,8 +419,9 @@ impl Follower {
             return Some(FollowerAction::Store(std::mem::take(&mut self.pending)));
         }
         self.confirm_stored();
-        let away = self.servers.iter().find(|(_, followed)| SERVER_TIMEOUT <= now.since(followed.heard));
-        if let Some(server) = away.map(|(server, _)| *server) {
+        let unreachable =
+            self.servers.iter().find(|(_, followed)| SERVER_TIMEOUT <= now.since(followed.last_announcement));
+        if let Some(server) = unreachable.map(|(server, _)| *server) {
             self.servers.remove(&server);
             if !self.stored.contains(&server) {
                 self.covered.remove(&server);
@@ -560,22 +434,22 @@ impl Follower {
         self.servers.iter_mut().find_map(|(server, followed)| {
             let answer_time = followed.backoff(ANSWER_TIMEOUT);
             if matches!(followed.state, FollowPhase::Backoff { until } if until <= now) {
-                followed.ask();
+                followed.fetch();
             }
-            let FollowPhase::PendingFetch(asking) = &mut followed.state else { return None };
-            match &mut asking.asked {
+            let FollowPhase::PendingFetch(fetch) = &mut followed.state else { return None };
+            match &mut fetch.sent {
                 None => {
-                    self.questions += 1;
-                    let question = ReplicationRequest { after: self.covered[server], types: self.types.clone() };
-                    asking.asked = Some((now, self.questions, question.clone()));
-                    Some(FollowerAction::Ask { number: self.questions, question })
+                    self.requests += 1;
+                    let request = ReplicationRequest { after: self.covered[server], types: self.types.clone() };
+                    fetch.sent = Some(SentRequest { at: now, number: self.requests, request: request.clone() });
+                    Some(FollowerAction::Request { number: self.requests, request })
                 }
                 // The request stays the same, so that a late answer counts, too.
-                Some((at, number, question)) if answer_time <= now.since(*at) => {
+                Some(SentRequest { at, number, request }) if answer_time <= now.since(*at) => {
                     *at = now;
                     followed.failures += 1;
                     self.notices.push_back(FollowerNotice::Unanswered(*server));
-                    Some(FollowerAction::Ask { number: *number, question: question.clone() })
+                    Some(FollowerAction::Request { number: *number, request: request.clone() })
                 }
                 Some(_) => None,
             }
@@ -592,13 +466,13 @@ impl Follower {
         let of = |followed: &FollowedServer| {
             let then = match &followed.state {
                 FollowPhase::Live => Instant::MAX,
-                FollowPhase::PendingFetch(PendingFetch { asked: None, .. }) => Instant::ZERO,
-                FollowPhase::PendingFetch(PendingFetch { asked: Some((at, ..)), .. }) => {
+                FollowPhase::PendingFetch(PendingFetch { sent: None, .. }) => Instant::ZERO,
+                FollowPhase::PendingFetch(PendingFetch { sent: Some(SentRequest { at, .. }), .. }) => {
                     *at + followed.backoff(ANSWER_TIMEOUT)
                 }
                 FollowPhase::Backoff { until } => *until,
             };
-            then.min(followed.heard + SERVER_TIMEOUT)
+            then.min(followed.last_announcement + SERVER_TIMEOUT)
         };
         self.servers.values().map(of).min()
     }
@@ -611,7 +485,7 @@ impl Follower {
             ServerStatus {
                 covered: *covered,
                 publisher: followed.map(|followed| followed.publisher),
-                standing: followed.map_or(ReplicationState::Unreachable, FollowedServer::standing),
+                state: followed.map_or(ReplicationState::Unreachable, FollowedServer::replication_state),
             }
         })
     }
@@ -630,10 +504,10 @@ impl Follower {
         }
     }
 
-    fn advance_covered(&mut self, place: EventId) {
-        let covered = self.covered.get_mut(&place.server).expect("it is followed");
-        self.before.entry(place.server).or_insert(*covered);
-        *covered = place.max(*covered);
+    fn advance_covered(&mut self, position: EventId) {
+        let covered = self.covered.get_mut(&position.server).expect("it is followed");
+        self.before.entry(position.server).or_insert(*covered);
+        *covered = position.max(*covered);
     }
 }
 
