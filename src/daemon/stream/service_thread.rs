@@ -5,7 +5,7 @@ use super::error::StreamStorageError;
 use super::input_queue::{InputReceiver, InputSender};
 use super::store::BatchStore;
 use crate::daemon::clock::Clock;
-use crate::event::follow::FetchedEvent;
+use crate::event::follower::FetchedEvent;
 use crate::event::model::{EventId, Registration, ServerId};
 use crate::event::refusal::EventRefusal;
 use crate::event::store::QueryPage;
@@ -15,7 +15,9 @@ use crate::event::stream::store::MissedRange;
 use crate::listener::ftn18::call::{Call, Version};
 use crate::listener::ftn18::fault::{CallFault, FaultName};
 use crate::listener::ftn18::session::{CallId, CallResult, PushId};
-use crate::listener::ftn18::stream_service::{ConnectionId, Settings, StreamEffect, StreamNotice, StreamService};
+use crate::listener::ftn18::stream_service::{
+    CallOrigin, ConnectionId, Settings, StreamEffect, StreamNotice, StreamService,
+};
 use crate::listener::stream::{StreamAnswer, StreamRefusal, StreamRefusalKind, StreamRequest};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -311,7 +313,7 @@ impl StreamServiceLoop {
         match input {
             StreamInput::Opened(conn, told) => drop(self.clients.insert(conn, told)),
             StreamInput::Called { conn, call, stream, user, what } => {
-                self.stream_service.on_call(&mut *self.store, now, (conn, call), stream, user, what);
+                self.stream_service.on_call(&mut *self.store, now, CallOrigin { conn, call }, stream, user, what);
             }
             StreamInput::Answered { conn, push, seq, is_accepted } => {
                 self.stream_service.on_answer(now.instant, conn, push, seq, is_accepted);
