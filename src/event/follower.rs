@@ -62,7 +62,7 @@ pub enum FollowerNotice {
     /// The server does not answer, or its answer is invalid. The request is repeated.
     Unanswered(ServerId),
     /// Its journal has gone back: it announces a session before one that is stored here. Until it has passed that
-    /// session, its events have ids that were given before, and are not stored.
+    /// session, its events have ids that were assigned before, and are not stored.
     WentBack {
         /// Last position stored here.
         covered: EventId,
@@ -131,7 +131,7 @@ pub enum ReplicationState {
     Live,
     /// The server has more events; they are being requested.
     CatchingUp,
-    /// Its journal has gone back: the events it registers have ids that were given before, and are not stored.
+    /// Its journal has gone back: the events it registers have ids that were assigned before, and are not stored.
     WentBack,
     /// The server does not announce itself.
     Unreachable,

@@ -8,7 +8,7 @@ use super::timestamp::Timestamp;
 #[derive(Debug)]
 pub struct EventSequencer {
     server: ServerId,
-    /// Last session given; 0 if none was.
+    /// Last assigned session; 0 if there is none.
     session: u64,
     /// Lower bound of the next event's timestamp.
     timestamp: Timestamp,
@@ -21,7 +21,7 @@ impl EventSequencer {
         EventSequencer { server, session, timestamp }
     }
 
-    /// Returns the last session given; 0 if none was.
+    /// Returns the last assigned session; 0 if there is none.
     pub fn session(&self) -> u64 {
         self.session
     }

@@ -15,7 +15,7 @@
 //! | `prev` is below the last one | it is delivered; the consumer reports that the producers' state went back |
 //! | `prev` is above the last one, or an event with a lower id waits | it waits |
 //!
-//! An older token is no reason to refuse an event stamped before the newer one was given: such an event has only been
+//! An older token is no reason to refuse an event stamped before the newer one was assigned: such an event has only been
 //! overtaken.
 
 use super::name::Object;

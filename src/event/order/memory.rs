@@ -20,7 +20,7 @@ pub struct MemoryStore {
     owners: BTreeMap<Object, Owner>,
     with_events: VecDeque<Object>,
     workers: BTreeMap<WorkerName, WorkerRecord>,
-    /// Last stamp given out.
+    /// Last assigned stamp.
     mark: Option<OrderStamp>,
     /// True if something may have been lost since the generation began.
     is_suspect: bool,

@@ -1,4 +1,4 @@
-//! Stamps, the numbers that the shared state gives out: generation and count in one.
+//! Stamps, the numbers that the shared state assigns: generation and count in one.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ impl fmt::Display for Generation {
 pub struct OrderStamp(u64);
 
 impl OrderStamp {
-    /// Returns the position before a generation's first stamp, which is given to no event, owner or worker.
+    /// Returns the position before a generation's first stamp, which is assigned to no event, owner or worker.
     pub fn begin(generation: Generation) -> OrderStamp {
         OrderStamp(u64::from(generation.0) << COUNT_BITS)
     }
@@ -71,7 +71,7 @@ impl OrderStamp {
         (self.count() < COUNT_MAX).then_some(OrderStamp(self.0 + 1))
     }
 
-    /// Returns whether its generation can give `count` further stamps.
+    /// Returns whether its generation can assign `count` further stamps.
     pub fn is_followed_by(self, count: u64) -> bool {
         count <= COUNT_MAX - self.count()
     }
@@ -86,7 +86,7 @@ impl OrderStamp {
         Generation(u32::try_from(self.0 >> COUNT_BITS).expect("a stamp has 63 bits"))
     }
 
-    /// Returns the number of stamps that its generation had given, including this one; below 2^38.
+    /// Returns the number of stamps that its generation had assigned, including this one; below 2^38.
     pub fn count(self) -> u64 {
         self.0 & COUNT_MAX
     }

@@ -264,7 +264,7 @@ impl Worker {
                 WorkerState::Claiming { object }
             }
             (WorkerState::TakingOver { since_ms }, OpOutcome::NoneEnded { first_ms }) => {
-                // Others hold whatever they take from then on for a full lease.
+                // Other workers hold an object that they take from then on for a full lease.
                 let later_ms = since_ms.saturating_add(self.settings.lease_ms);
                 self.leases_ms = first_ms.map_or(later_ms, |first_ms| first_ms.min(later_ms));
                 if self.mutants.is(OrderMutant::LeasesUnwatched) {

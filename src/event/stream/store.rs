@@ -163,7 +163,7 @@ impl ConsumerRow {
 /// Contents of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// Last id that was given.
+    /// Last assigned id.
     pub last: StreamId,
     /// Number of retained events.
     pub events: u64,

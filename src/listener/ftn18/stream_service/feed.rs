@@ -37,7 +37,7 @@ impl StreamService {
         }
     }
 
-    /// Forgets the fetched events that all streams have passed.
+    /// Removes the fetched events that all streams have passed.
     fn prune_fetched(&mut self, server: ServerId) {
         if self.fetched.is_empty() {
             return;

@@ -44,7 +44,7 @@ pub(super) struct Outbox {
     paused_until: Instant,
     /// Events that are never registered, and the reasons.
     rejected: Vec<(PostedEvent, String)>,
-    /// Last stamp: none is given twice, however the clock moves.
+    /// Last assigned stamp. No stamp is assigned twice, however the clock moves.
     stamp: Timestamp,
     due: Instant,
 }
