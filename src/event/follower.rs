@@ -6,28 +6,22 @@
 //! twice. The messages on the subjects of the types do not suffice, because the bus does not order messages across
 //! several subjects.
 
+mod followed_server;
+
+pub use followed_server::{ReplicationState, ServerStatus};
+
 use super::model::{Event, EventId, ServerId};
 use super::replication::{Announcement, ReplicationPage, ReplicationRequest, SERVER_TIMEOUT, is_wanted};
 use crate::message::Epoch;
 use crate::subject::event_type::TypePattern;
 use crate::time::Instant;
+use followed_server::{ANSWER_TIMEOUT, FollowPhase, FollowedServer, PendingFetch, SentRequest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::time::Duration;
 
-/// Timeout of an answer, after which the request is repeated. It doubles with each failure, up to [`BACKOFF_MAX`].
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Wait before the first retry after a failure. It doubles with each further failure.
-const BACKOFF_MIN: Duration = Duration::from_millis(500);
-/// Maximum of that wait, and of the timeout of an answer.
-const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// Maximum number of servers that are followed.
 const SERVERS_MAX: usize = 1024;
-/// Maximum number of announcements buffered for each server during a request. Beyond it they are discarded, and their
-/// events are requested.
-const BUFFERED_MAX: usize = 4096;
-/// Maximum bytes of the events in buffered announcements, of all servers together.
-const BUFFERED_BYTES_MAX: usize = 8 << 20;
+
 /// An action that a follower requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FollowerAction {
@@ -113,58 +107,6 @@ impl fmt::Display for FollowerNotice {
     }
 }
 
-/// Status of a followed server, for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServerStatus {
-    /// Position in its journal up to which everything is stored.
-    pub covered: EventId,
-    /// Epoch of its peer; `None` while the server is unreachable.
-    pub publisher: Option<Epoch>,
-    /// Progress of storing its events.
-    pub state: ReplicationState,
-}
-
-/// Progress of storing the events of a followed server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplicationState {
-    /// All events up to its last announcement are stored.
-    Live,
-    /// The server has more events; they are being requested.
-    CatchingUp,
-    /// Its journal has gone back: the events it registers have ids that were assigned before, and are not stored.
-    WentBack,
-    /// The server does not announce itself.
-    Unreachable,
-}
-
-impl ReplicationState {
-    /// Returns the name used in reports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ReplicationState::Live => "live",
-            ReplicationState::CatchingUp => "catching_up",
-            ReplicationState::WentBack => "went_back",
-            ReplicationState::Unreachable => "away",
-        }
-    }
-}
-
-#[derive(Debug)]
-struct FollowedServer {
-    publisher: Epoch,
-    /// Time of its last announcement.
-    last_announcement: Instant,
-    state: FollowPhase,
-    /// Number of consecutive failures.
-    failures: u32,
-    /// True if this run began with a session before one that is stored here.
-    has_gone_back: bool,
-    /// True if [`FollowerNotice::CaughtUp`] was reported since the server was last behind.
-    is_reported: bool,
-    /// True if messages of the server were lost since everything was stored.
-    has_lost: bool,
-}
-
 /// An event that was not received with an announcement, but fetched from the journal of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchedEvent {
@@ -173,76 +115,6 @@ pub struct FetchedEvent {
     /// True if messages of the server were lost. Otherwise the event was registered before this peer listened, or was
     /// not announced.
     pub is_lost: bool,
-}
-
-#[derive(Debug)]
-enum FollowPhase {
-    /// Everything that the server announced is stored, or pending.
-    Live,
-    /// Events behind the last covered position are being requested.
-    PendingFetch(PendingFetch),
-    /// The request follows at `until`.
-    Backoff { until: Instant },
-}
-
-#[derive(Debug)]
-struct SentRequest {
-    at: Instant,
-    number: u64,
-    request: ReplicationRequest,
-}
-
-#[derive(Debug, Default)]
-struct PendingFetch {
-    /// The request; `None` if it has yet to be sent.
-    sent: Option<SentRequest>,
-    /// Announcements received meanwhile.
-    buffered: Vec<Announcement>,
-    buffered_bytes: usize,
-}
-
-impl PendingFetch {
-    /// Buffers an announcement. `others_bytes` is the number of bytes buffered for other servers.
-    fn buffer(&mut self, announcement: Announcement, others_bytes: usize) {
-        self.buffered_bytes += announcement.bytes();
-        if BUFFERED_MAX <= self.buffered.len() || BUFFERED_BYTES_MAX < others_bytes + self.buffered_bytes {
-            // The next announcement will show that something is missing.
-            *self = PendingFetch { sent: self.sent.take(), ..PendingFetch::default() };
-        } else {
-            self.buffered.push(announcement);
-        }
-    }
-}
-
-impl FollowedServer {
-    /// Begins to fetch the missing events.
-    fn fetch(&mut self) {
-        self.is_reported = false;
-        self.state = FollowPhase::PendingFetch(PendingFetch::default());
-    }
-
-    fn back_off(&mut self, now: Instant) {
-        self.is_reported = false;
-        self.state = FollowPhase::Backoff { until: now + self.backoff(BACKOFF_MIN) };
-        self.failures += 1;
-    }
-
-    /// Returns the given time, doubled for each consecutive failure, up to [`BACKOFF_MAX`].
-    fn backoff(&self, time: Duration) -> Duration {
-        time.saturating_mul(1 << self.failures.min(10)).min(BACKOFF_MAX)
-    }
-
-    fn replication_state(&self) -> ReplicationState {
-        match self.state {
-            _ if self.has_gone_back => ReplicationState::WentBack,
-            FollowPhase::Live => ReplicationState::Live,
-            FollowPhase::PendingFetch(_) | FollowPhase::Backoff { .. } => ReplicationState::CatchingUp,
-        }
-    }
-
-    fn buffered_bytes(&self) -> usize {
-        if let FollowPhase::PendingFetch(fetch) = &self.state { fetch.buffered_bytes } else { 0 }
-    }
 }
 
 /// Follows the servers of other peers, and decides which events to store.
