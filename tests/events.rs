@@ -167,8 +167,7 @@ fn a_request_for_too_much_is_refused_as_a_whole() {
         let payload = Payload::Binary { type_name: "x".repeat(name).as_str().into(), bytes: vec![1].into() };
         Registration { event_type: "n".parse().unwrap(), source_timestamp: None, payload: Some(payload) }
     };
-    for (requested, part) in [(vec![named(1); 4097], "one may be for 4096"), (vec![named(1), named(256)], "256 bytes")]
-    {
+    for (requested, part) in [(vec![named(1); 4097], "at most 4096"), (vec![named(1), named(256)], "256 bytes")] {
         let refused = bus.register(requested).unwrap_err().to_string();
         assert!(refused.contains(part), "{refused}");
     }
@@ -191,7 +190,7 @@ fn what_is_wrong_is_told_and_nothing_is_stored() {
         (&["add", "a", "--file", "none"], FAILED, &["none cannot be read"]),
         (&["add", "a", "1", "--source-time", "soon"], USAGE, &["a time is written like", "such as 90s"]),
         (&["query", "a/*/b"], USAGE, &["'*', which must be the last"]),
-        (&["query", "--from", "now", "--to", "1h"], USAGE, &["exchange the two"]),
+        (&["query", "--from", "now", "--to", "1h"], USAGE, &["swap the two"]),
         (&["query", "--server", "1", "--after", "2/1/1"], USAGE, &["2/1/1 is no event of server 1"]),
         (&["query", "--latest", "--limit", "1"], USAGE, &["cannot be used with"]),
         (&["query", "--after", "x"], USAGE, &["server/session/instance"]),

@@ -174,8 +174,8 @@ fn what_a_subscription_awaits_is_told_once_and_not_after_its_end() {
     let mut raw = Raw::greeted(&config.socket);
     raw.subscribe(1, "a");
     raw.subscribe(2, "b");
-    let mut flushes = |sub, what, timeout_ms, subject: &str| {
-        raw.send(&ClientFrame::Await { sub: SubId(sub), what, timeout_ms, subject: subject.parse().unwrap() });
+    let mut flushes = |sub, condition, timeout_ms, subject: &str| {
+        raw.send(&ClientFrame::Await { sub: SubId(sub), condition, timeout_ms, subject: subject.parse().unwrap() });
     };
     flushes(1, ReceiverCondition::Present, 60_000, "c");
     flushes(2, ReceiverCondition::Present, 60_000, "c");
@@ -193,7 +193,7 @@ fn what_a_subscription_awaits_is_told_once_and_not_after_its_end() {
     wait_until("it has ended", || subs() == 1);
     raw.send(&ClientFrame::Await {
         sub: SubId(2),
-        what: ReceiverCondition::Absent,
+        condition: ReceiverCondition::Absent,
         timeout_ms: 60_000,
         subject: "c".parse().unwrap(),
     });
@@ -306,12 +306,12 @@ fn what_cannot_go_with_a_queue_group_is_refused() {
     raw.send_subscribe(1, "a", Some("q"), Some(DeliveryMode::Live), false);
     assert_eq!(
         raw.next(),
-        Some(PeerFrame::Refused(RequestRefusal { sub: Some(SubId(1)), why: RefusalReason::QueueLive }))
+        Some(PeerFrame::Refused(RequestRefusal { sub: Some(SubId(1)), reason: RefusalReason::QueueLive }))
     );
     raw.send_subscribe(2, "a", Some("q"), None, true);
     assert_eq!(
         raw.next(),
-        Some(PeerFrame::Refused(RequestRefusal { sub: Some(SubId(2)), why: RefusalReason::QueueNews }))
+        Some(PeerFrame::Refused(RequestRefusal { sub: Some(SubId(2)), reason: RefusalReason::QueueNews }))
     );
 }
 
@@ -446,7 +446,8 @@ fn a_refused_message_is_told_by_the_next_flush() {
     let mut raw = Raw::greeted(&config.socket);
     raw.send(&ClientFrame::Publish(Message::new("x".parse().unwrap(), vec![0; config.message_size + 1])));
     raw.send(&ClientFrame::Flush { token: 1 });
-    let refused = RequestRefusal { sub: None, why: RefusalReason::MessageTooLarge { bytes: bytes_max + 1, bytes_max } };
+    let refused =
+        RequestRefusal { sub: None, reason: RefusalReason::MessageTooLarge { bytes: bytes_max + 1, bytes_max } };
     assert_eq!(raw.next(), Some(PeerFrame::Refused(refused.clone())), "the peer says so before it answers");
     assert_eq!(raw.next(), Some(PeerFrame::Flushed { token: 1 }));
 
@@ -483,7 +484,7 @@ fn a_refused_message_is_told_by_the_next_flush() {
     let bus = Bus::attach(&path).unwrap();
     bus.publish(message("x", "1")).unwrap();
     bus.publish(message("x", "2")).unwrap();
-    assert_eq!(bus.flush(PATIENCE), Err(WaitError::Refused(refused.why)));
+    assert_eq!(bus.flush(PATIENCE), Err(WaitError::Refused(refused.reason)));
     assert_eq!(bus.flush(PATIENCE), Ok(()), "it is told once");
     fake.join().unwrap();
     assert_eq!(subscription.try_recv(), Err(RecvError::Empty));

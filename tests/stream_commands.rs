@@ -190,7 +190,7 @@ fn what_is_wrong_is_told() {
         (&["stream", "add", "deposit", "1"][..], USAGE, &["1 to 16 of A-Z and _"][..]),
         (&["stream", "add", "A", "x"], USAGE, &["the data cannot be used"]),
         (&["stream", "add", "A"], USAGE, &["the data cannot be used"]),
-        (&["stream", "add", "A", "1", "--stream", "no"], FAILED, &["there is no stream no here, but main"]),
+        (&["stream", "add", "A", "1", "--stream", "no"], FAILED, &["there is no stream no; the streams are main"]),
         (&["stream", "add", "A", "1", "--stream", "No"], USAGE, &["the name of a stream"]),
         (&["stream", "add", "A", "--file", "large"], FAILED, &["main/A takes", "message-size"]),
         (&["stream", "poll", "a-b"], USAGE, &["a component is"]),

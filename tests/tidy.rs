@@ -3,6 +3,7 @@
 //!
 //! Each check is a function of text that returns complaints, and is tested on small texts of its own.
 
+mod circles;
 mod comments;
 mod documents;
 mod keys;

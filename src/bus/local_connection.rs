@@ -230,7 +230,7 @@ impl LocalConnection {
         timeout: Duration,
     ) -> Result<(), WaitError> {
         let timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        self.send(&ClientFrame::Await { sub, what, timeout_ms, subject }, |_| {})
+        self.send(&ClientFrame::Await { sub, condition: what, timeout_ms, subject }, |_| {})
     }
 
     pub(super) fn show(&self, query: &Value, answer: Sender<Value>) -> Result<(), WaitError> {
@@ -349,12 +349,12 @@ impl LocalConnection {
                 match refused.sub {
                     Some(sub) => {
                         if let Some(answer) = state.pending_subscribes.remove(&sub) {
-                            let _ = answer.send(Err(refused.why));
+                            let _ = answer.send(Err(refused.reason));
                         }
                     }
                     None => {
-                        tracing::warn!(reason = %refused.why, "message refused by the peer");
-                        state.refused.get_or_insert(refused.why);
+                        tracing::warn!(reason = %refused.reason, "message refused by the peer");
+                        state.refused.get_or_insert(refused.reason);
                     }
                 }
             }

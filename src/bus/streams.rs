@@ -101,7 +101,10 @@ impl Bus {
         data: Json,
     ) -> Result<PendingStreamEvent, StreamError> {
         let what = StreamOperation::Add { kind: kind.clone(), data };
-        self.shared.link.request_stream(StreamRequest { stream: stream.cloned(), what }).map(PendingStreamEvent)
+        self.shared
+            .link
+            .request_stream(StreamRequest { stream: stream.cloned(), operation: what })
+            .map(PendingStreamEvent)
     }
 
     /// Returns the events that follow the position of a consumer: at most `events_max`, and at most one answer's
@@ -220,7 +223,7 @@ impl Bus {
     }
 
     fn request_stream(&self, stream: Option<&StreamName>, what: StreamOperation) -> Result<StreamAnswer, StreamError> {
-        next(&self.shared.link.request_stream(StreamRequest { stream: stream.cloned(), what })?)
+        next(&self.shared.link.request_stream(StreamRequest { stream: stream.cloned(), operation: what })?)
     }
 }
 

@@ -164,7 +164,7 @@ impl Engine {
                     self.on_answered(id, number, Err(QuestionFailure::Malformed));
                 }
             },
-            ClientFrame::Await { sub, what, timeout_ms, subject } => {
+            ClientFrame::Await { sub, condition: what, timeout_ms, subject } => {
                 let (who, timeout) = (Target { client: id, sub }, Duration::from_millis(u64::from(timeout_ms)));
                 self.begin_await(now, ReceiverWaiter::Subscription(who), what, subject, timeout);
             }
@@ -207,7 +207,7 @@ impl Engine {
     pub(super) fn report_refusal(&mut self, id: ClientId, sub: Option<SubId>, refusal: &Refusal) {
         match self.clients.client(id).map(|client| &client.kind) {
             Some(ClientTransport::Attached(_)) => {
-                self.clients.answer(id, &PeerFrame::Refused(RequestRefusal { sub, why: why(refusal) }));
+                self.clients.answer(id, &PeerFrame::Refused(RequestRefusal { sub, reason: why(refusal) }));
             }
             Some(ClientTransport::Embedded(_)) => tracing::debug!(client = id.0, ?refusal, "request refused"),
             Some(ClientTransport::Listener(_)) | None => {}

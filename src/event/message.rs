@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_messages_as_the_table_says() {
+    fn event_is_encoded_as_the_table_says() {
         const HEAD: &str = "Seqcast-Event: 7/42/1\r\nSeqcast-Event-Time: 2023-11-14T22:13:20.000005Z\r\n";
         let check = |event: Event, subject: &str, fields: &str, payload: &'static [u8]| {
             let message = Message {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_headers_are_refused_by_name() {
+    fn invalid_header_is_refused_by_name() {
         for key in [ID, TIME] {
             check_refused(key, "", MessageError::Missing(key));
             check_refused(key, &format!("{}: x\r\n", key.to_lowercase()), MessageError::Missing(key));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_no_events_are_refused() {
+    fn message_without_an_event_is_refused() {
         let message = Message::from(&event("a", None, None));
         assert_eq!(Event::of_message(&Message { event: false, ..message.clone() }), Err(MessageError::NotMarked));
         for subject in ["a/b", "a?", "a*", "%FF", "x%2Ay"] {
@@ -315,7 +315,7 @@ mod tests {
     /// Headers of an event with some bytes changed, lost or duplicated: every accepted one is encoded in the same way
     /// again.
     #[test]
-    fn whatever_is_read_comes_back() {
+    fn decoded_event_is_encoded_unchanged() {
         let mut rng = Rng::new(8);
         let events = [event("a/b", Some(5), binary_payload("t %", b"x")), event("a", None, json("[1]"))];
         let mut count = 0;

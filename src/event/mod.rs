@@ -6,12 +6,13 @@
 //!
 //! [`order`] is seed 001: several producers agree on one order of each object's events, whatever these are.
 
-pub mod follow;
+pub mod follower;
 pub mod message;
 pub mod model;
 pub mod order;
 pub mod pattern_index;
 pub mod refusal;
+pub mod replication;
 pub mod sequencer;
 pub mod server_id_claim;
 pub mod store;

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_have_one_text_form() {
+    fn id_has_one_text_form() {
         for text in ["0/0/0", "7/42/1", "4294967295/18446744073709551615/18446744073709551615"] {
             assert_eq!(text.parse::<EventId>().unwrap().to_string(), text);
         }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_checked_and_kept_as_it_is() {
+    fn valid_json_keeps_its_original_form() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         let (deep, in_text) = (nested(900), format!("[\"{}\\\\\\\"[\"]", "[{".repeat(5000)));
         for (text, at) in [(nested(901), 900), (format!("[\"\\\\\",{}]", nested(900)), 905), (nested(100_000), 900)] {
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_natural_order_is_the_seeds_branch_by_branch() {
+    fn natural_order_follows_the_seed() {
         for (one, other, expected) in [
             // Within one server, neither time nor arrival counts.
             ((event("1/5/2", 9), 9), (event("1/5/3", 3), 3), Ordering::Less),
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn the_natural_order_is_total() {
+    fn natural_order_is_total() {
         let mut rng = Rng::new(4);
         for round in 0..400 {
             let events = draw(&mut rng, 1 + round % 4);

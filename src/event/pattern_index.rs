@@ -59,7 +59,7 @@ mod tests {
 
     /// Compares a look-up after each random insert and removal with trying all patterns.
     #[test]
-    fn the_registry_is_its_twin() {
+    fn index_equals_trying_all_patterns() {
         for seed in 0..40 {
             let mut rng = Rng::new(seed);
             let mut pattern_index = PatternIndex::new(1);
@@ -91,7 +91,7 @@ mod tests {
 
     /// Several patterns of one client match: it is found once, until the last of them is removed.
     #[test]
-    fn a_value_is_found_once_however_many_of_its_patterns_match() {
+    fn value_with_several_matching_patterns_is_found_once() {
         let [exact, open, any]: [TypePattern; 3] = ["a", "a/*", "*"].map(|text| text.parse().unwrap());
         let event_type: EventType = "a".parse().unwrap();
         for (first, second) in [(&exact, &open), (&open, &exact)] {

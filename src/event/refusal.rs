@@ -46,7 +46,8 @@ impl EventRefusalKind {
 impl EventRefusal {
     /// Refuses a request because the maximum number of requests is waiting.
     pub fn busy() -> EventRefusal {
-        let text = "too many requests about events wait at the peer: wait for answers before asking more".into();
+        let text =
+            "too many requests about events are pending at the peer: wait for answers before sending more".into();
         EventRefusal { kind: EventRefusalKind::Busy, text }
     }
 
@@ -58,21 +59,21 @@ impl EventRefusal {
     /// Refuses an event that is larger than the peer's messages may be.
     pub fn too_large(event_type: &EventType, bytes: usize, bytes_max: usize) -> EventRefusal {
         let text = format!(
-            "the event {event_type} takes {bytes} bytes; at most {bytes_max} fit a message of the bus (key message-size)"
+            "the event {event_type} has {bytes} bytes; at most {bytes_max} fit a message of the bus (key message-size)"
         );
         EventRefusal { kind: EventRefusalKind::Invalid, text }
     }
 
     /// Refuses a request for more events than one session may have.
     pub fn too_many(count: usize) -> EventRefusal {
-        let text = format!("a request for {count} events: one may be for {SESSION_EVENTS_MAX}, make several of it");
+        let text = format!("the request has {count} events, at most {SESSION_EVENTS_MAX} are allowed: split it");
         EventRefusal { kind: EventRefusalKind::Invalid, text }
     }
 
     /// Refuses a binary payload whose type has too long a name.
     pub fn long_type_name(event_type: &EventType, bytes: usize) -> EventRefusal {
         let text = format!(
-            "the payload of the event {event_type} has a type whose name takes {bytes} bytes, of at most {TYPE_NAME_BYTES_MAX}"
+            "the payload of the event {event_type} has a type name of {bytes} bytes, at most {TYPE_NAME_BYTES_MAX} are allowed"
         );
         EventRefusal { kind: EventRefusalKind::Invalid, text }
     }

@@ -8,7 +8,7 @@ use super::timestamp::Timestamp;
 #[derive(Debug)]
 pub struct EventSequencer {
     server: ServerId,
-    /// Last session given; 0 if none was.
+    /// Last assigned session; 0 if there is none.
     session: u64,
     /// Lower bound of the next event's timestamp.
     timestamp: Timestamp,
@@ -21,7 +21,7 @@ impl EventSequencer {
         EventSequencer { server, session, timestamp }
     }
 
-    /// Returns the last session given; 0 if none was.
+    /// Returns the last assigned session; 0 if there is none.
     pub fn session(&self) -> u64 {
         self.session
     }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_a_session() {
+    fn request_becomes_one_session() {
         let mut sequencer = EventSequencer::new(ServerId(7), 0, Timestamp::MIN);
         check(&mut sequencer, 10, &["a", "b/c"], &["7/1/1 a", "7/1/2 b/c"], 10);
         check(&mut sequencer, 11, &[], &[], 11);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_were_not_stored_are_given_again() {
+    fn rolled_back_session_is_assigned_again() {
         let mut sequencer = EventSequencer::new(ServerId(7), 40, at(5));
         check(&mut sequencer, 6, &["a"], &["7/41/1 a"], 6);
         check(&mut sequencer, 7, &["b", "c"], &["7/42/1 b", "7/42/2 c"], 7);
@@ -111,7 +111,7 @@ mod tests {
     /// Stored events have sessions without gaps and timestamps that never fall, after any number of requests, failures
     /// and restarts.
     #[test]
-    fn what_is_stored_has_no_gap_and_no_repeat() {
+    fn stored_sessions_have_no_gap_and_no_repeat() {
         let mut rng = Rng::new(6);
         for _ in 0..200 {
             let mut sequencer = EventSequencer::new(ServerId(1), 0, Timestamp::MIN);

@@ -1,8 +1,8 @@
 //! Claim to a server id: one peer of a LAN registers events under it. A peer announces its claim for a while before it
 //! registers events. A peer that already holds the id answers at once, and the later one yields.
 
-use super::follow::{Announcement, SERVER_TIMEOUT};
 use super::model::ServerId;
+use super::replication::{Announcement, SERVER_TIMEOUT};
 use super::timestamp::Timestamp;
 use crate::message::Epoch;
 use crate::time::Instant;
@@ -133,8 +133,8 @@ impl ServerIdClaim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::follow::INSTANCE_END;
     use crate::event::model::EventId;
+    use crate::event::replication::INSTANCE_END;
     use crate::rng::Rng;
 
     fn at(millis: u64) -> Instant {
@@ -145,7 +145,7 @@ mod tests {
         Epoch::new(bits).unwrap()
     }
 
-    fn said(server: u32, is_held: bool, opened: i64, follows: bool) -> Announcement {
+    fn announced(server: u32, is_held: bool, opened: i64, follows: bool) -> Announcement {
         let place = EventId { server: ServerId(server), session: 3, instance: INSTANCE_END };
         let opened = Timestamp::from_micros(opened).unwrap();
         Announcement { opened, is_held, follows, since: place, until: place, events: Vec::new() }
@@ -167,27 +167,27 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_nobody_holds_is_held_after_a_while_and_announced() {
+    fn free_server_id_is_held_after_claiming() {
         let (mut claim, announce) = (claim(1000), |at| (at, ClaimAction::Announce));
         let expected = [announce(1000), announce(1100), announce(1200), (1300, ClaimAction::Hold), announce(1300)];
         assert_eq!(acts(&mut claim, 1300), expected);
         assert!(claim.is_held());
         assert_eq!(acts(&mut claim, 22_000), [announce(11_300), announce(21_300)]);
         // The peer receives its own announcements.
-        claim.on_announcement(at(22_000), epoch(5), &said(7, true, 100, true));
-        claim.on_announcement(at(22_000), epoch(6), &said(8, true, 100, false));
+        claim.on_announcement(at(22_000), epoch(5), &announced(7, true, 100, true));
+        claim.on_announcement(at(22_000), epoch(6), &announced(8, true, 100, false));
         assert!(acts(&mut claim, 22_000).is_empty() && !claim.has_followers());
         // A new peer is answered at once, but the rate of answers is limited.
-        claim.on_announcement(at(22_000), epoch(6), &said(8, false, 100, false));
+        claim.on_announcement(at(22_000), epoch(6), &announced(8, false, 100, false));
         assert_eq!(acts(&mut claim, 22_000), [announce(22_000)]);
-        claim.on_announcement(at(22_010), epoch(6), &said(9, false, 100, false));
+        claim.on_announcement(at(22_010), epoch(6), &announced(9, false, 100, false));
         assert_eq!(acts(&mut claim, 23_000), [announce(22_100)]);
     }
 
     #[test]
-    fn who_is_held_wins_then_who_was_first() {
+    fn held_claim_wins_before_an_earlier_one() {
         // State here; state, opening time and epoch of the other peer; expected result: this peer yields.
-        for (is_held, theirs, gives_way) in [
+        for (is_held, theirs, yields) in [
             (false, (true, 200, 9), true),
             (true, (false, 1, 1), false),
             (false, (false, 99, 9), true),
@@ -200,11 +200,11 @@ mod tests {
             let mut claim = claim(0);
             let now = if is_held { 400 } else { 50 };
             acts(&mut claim, now);
-            claim.on_announcement(at(now), epoch(theirs.2), &said(7, theirs.0, theirs.1, false));
-            let expected = if gives_way { ClaimAction::Yield(epoch(theirs.2)) } else { ClaimAction::Announce };
+            claim.on_announcement(at(now), epoch(theirs.2), &announced(7, theirs.0, theirs.1, false));
+            let expected = if yields { ClaimAction::Yield(epoch(theirs.2)) } else { ClaimAction::Announce };
             assert_eq!(acts(&mut claim, 450).first().map(|(_, act)| *act), Some(expected), "{theirs:?}");
-            assert_eq!(claim.is_held(), !gives_way, "{theirs:?}");
-            if gives_way {
+            assert_eq!(claim.is_held(), !yields, "{theirs:?}");
+            if yields {
                 let later = acts(&mut claim, 100_000);
                 assert!(!later.is_empty() && later.iter().all(|(_, act)| *act == ClaimAction::Announce), "{later:?}");
             }
@@ -212,9 +212,9 @@ mod tests {
     }
 
     #[test]
-    fn followers_are_known_while_they_are_heard() {
+    fn silent_follower_is_removed_after_the_timeout() {
         let mut claim = claim(0);
-        claim.on_announcement(at(400), epoch(6), &said(8, true, 1, true));
+        claim.on_announcement(at(400), epoch(6), &announced(8, true, 1, true));
         acts(&mut claim, 30_400);
         assert!(claim.has_followers());
         acts(&mut claim, 40_400);
@@ -224,7 +224,7 @@ mod tests {
     /// Announcements are lost or delayed by less than the time of a claim. In the end exactly one claim holds the id.
     /// Two claims never hold it at once if one began while the other one held it.
     #[test]
-    fn one_of_many_holds_the_number() {
+    fn one_of_many_claims_is_held() {
         for seed in 0..2000 {
             let mut rng = Rng::new(seed);
             let count = 2 + rng.below(4);
@@ -239,10 +239,10 @@ mod tests {
             for now in 0..25_000 {
                 for (of, claim) in (1..).zip(&mut claims) {
                     for (_, from, is_held, opened) in coming.iter().filter(|(due, ..)| *due == now) {
-                        let mut said = said(7, *is_held, 0, false);
-                        said.opened = *opened;
+                        let mut announcement = announced(7, *is_held, 0, false);
+                        announcement.opened = *opened;
                         if *from != of && claim.0 <= now && !rng.chance(0.1) {
-                            claim.1.on_announcement(at(now), epoch(*from as u64), &said);
+                            claim.1.on_announcement(at(now), epoch(*from as u64), &announcement);
                         }
                     }
                 }

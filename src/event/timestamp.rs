@@ -170,7 +170,7 @@ mod tests {
     use crate::rng::Rng;
 
     #[test]
-    fn known_times() {
+    fn known_times_are_formatted() {
         for (micros, text) in [
             (0, "1970-01-01T00:00:00.000000Z"),
             (-1, "1969-12-31T23:59:59.999999Z"),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn all_forms_are_read_and_others_refused() {
+    fn valid_forms_are_parsed_and_others_refused() {
         let same = [
             "2026-11-22T15:04:05Z",
             "2026-11-22t15:04:05.0z",
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn every_time_comes_back_and_texts_stand_in_order() {
+    fn formatted_time_is_parsed_unchanged() {
         let mut rng = Rng::new(1);
         let span = Timestamp::MAX.0.abs_diff(Timestamp::MIN.0);
         let mut draw =

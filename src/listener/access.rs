@@ -56,9 +56,9 @@ impl Access {
     }
 }
 
-/// Returns whether the client sent this secret. The comparison takes constant time and does not reveal the length of
+/// Returns whether the received bytes equal the secret. The comparison takes constant time and does not reveal the length of
 /// the secret. An empty secret matches nothing.
-pub(crate) fn is_equal(secret: &str, told: &[u8]) -> bool {
+pub(crate) fn is_equal(secret: &str, received: &[u8]) -> bool {
     let digest = |bytes: &[u8]| digest(&SHA256, bytes);
-    !secret.is_empty() && verify_slices_are_equal(digest(secret.as_bytes()).as_ref(), digest(told).as_ref()).is_ok()
+    !secret.is_empty() && verify_slices_are_equal(digest(secret.as_bytes()).as_ref(), digest(received).as_ref()).is_ok()
 }

@@ -69,7 +69,7 @@ mod tests {
     use std::collections::VecDeque;
 
     #[test]
-    fn it_is_its_twin() {
+    fn random_operations_equal_a_plain_queue() {
         for seed in 0..50 {
             let mut rng = Rng::new(seed);
             let (mut buffer, mut twin) = (Buffer::new(100), VecDeque::new());
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_what_is_done_with_is_given_back() {
+    fn consumed_memory_is_released() {
         let mut buffer = Buffer::new(100);
         buffer.push(&[1; 100]);
         buffer.skip(100);

@@ -194,7 +194,7 @@ impl ClientParser {
     /// # Errors
     /// The bytes are no valid command, or exceed a limit.
     #[inline]
-    #[expect(clippy::should_implement_trait, reason = "what is given is borrowed from the parser")]
+    #[expect(clippy::should_implement_trait, reason = "the command borrows from the parser")]
     pub fn next(&mut self) -> Result<Option<ClientCommand<'_>>, ClientFault> {
         match self {
             ClientParser::Nats(parser) => {

@@ -1,7 +1,7 @@
 //! Decoder and encoder for the fields of the local protocol: big-endian numbers, texts and byte strings with a
 //! length.
 //!
-//! The reader checks bounds once; `frame` validates the values. A length is checked against the bytes present before
+//! The reader checks bounds once; [`frame`](super::frame) validates the values. A length is checked against the bytes present before
 //! it causes an allocation.
 
 use crate::message::{NameError, QueueError};
@@ -9,6 +9,9 @@ use crate::subject::SubjectError;
 use crate::wire;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::fmt;
+
+/// Bytes of the length field of a frame.
+pub(crate) const LENGTH_BYTES: usize = 4;
 
 /// Decoding error of a frame. It ends the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,12 +45,12 @@ impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FrameError::TooLong { bytes, bytes_max } => {
-                write!(f, "a frame of {bytes} bytes, at most {bytes_max} allowed")
+                write!(f, "a frame has {bytes} bytes, at most {bytes_max} are allowed")
             }
             FrameError::Kind(kind) => write!(f, "unknown kind of frame {kind:#04x}"),
             FrameError::Short => write!(f, "a frame ends inside a field"),
-            FrameError::Trailing(bytes) => write!(f, "{bytes} bytes too many in a frame"),
-            FrameError::Value(field) => write!(f, "bad value in field '{field}'"),
+            FrameError::Trailing(bytes) => write!(f, "a frame has {bytes} bytes after its last field"),
+            FrameError::Value(field) => write!(f, "the field '{field}' has an invalid value"),
             FrameError::Subject(error) => error.fmt(f),
             FrameError::Name(error) => error.fmt(f),
             FrameError::Queue(error) => error.fmt(f),
@@ -144,6 +147,15 @@ impl FrameReader {
         Ok(count)
     }
 
+    /// Reads flags of which only `flag` may be set, and returns whether it is.
+    pub(crate) fn flag(&mut self, flag: u8) -> Result<bool, FrameError> {
+        match self.u8()? {
+            0 => Ok(false),
+            flags if flags == flag => Ok(true),
+            _ => Err(FrameError::Value("flags")),
+        }
+    }
+
     /// Returns all remaining bytes.
     pub(crate) fn rest(&mut self) -> Bytes {
         self.0.split_to(self.0.len())
@@ -155,9 +167,18 @@ impl FrameReader {
     }
 }
 
+/// Appends a frame: a length, and the bytes that `write` appends after it.
+pub(crate) fn put_frame(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+    let start = out.len();
+    out.put_u32(0);
+    write(out);
+    let bytes = u32::try_from(out.len() - start - LENGTH_BYTES).expect("frames are far below 4 GiB");
+    out[start..start + LENGTH_BYTES].copy_from_slice(&bytes.to_be_bytes());
+}
+
 /// Writes a byte string with a one-byte length. A longer string is a bug of the caller and panics.
 pub(crate) fn put_bytes8(out: &mut BytesMut, bytes: &[u8]) {
-    out.put_u8(u8::try_from(bytes.len()).expect("checked where the value was made"));
+    out.put_u8(u8::try_from(bytes.len()).expect("checked on construction"));
     out.put_slice(bytes);
 }
 

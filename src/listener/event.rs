@@ -380,7 +380,7 @@ mod tests {
 
     /// An answer much larger than a frame is split into parts that fit, in order.
     #[test]
-    fn an_answer_comes_in_parts_that_fit_a_frame() {
+    fn large_answer_is_split_into_frames() {
         let event = |instance: u64, bytes: usize| Event {
             id: EventId { server: ServerId(1), session: 1, instance },
             event_type: "a".parse().unwrap(),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn largest_answer_has_no_more_parts_than_may_wait() {
+    fn largest_answer_has_a_bounded_number_of_parts() {
         let event = |bytes: usize| Event {
             id: EventId { server: ServerId(1), session: 1, instance: 1 },
             event_type: "a".parse().unwrap(),
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn malformed_event_frame_is_refused() {
         let check = |bytes: &'static [u8], expected: FrameError| {
             assert_eq!(
                 EventRequest::read(&mut FrameReader::new(Bytes::from_static(bytes))),

@@ -3,8 +3,8 @@
 //! [`PeerEndpoint`] is the peer's end and [`ClientEndpoint`] is the client's. Neither uses a socket. A [`LocalFault`]
 //! ends a conversation: an endpoint returns no frames after it.
 
-use crate::listener::codec::FrameError;
-use crate::listener::frame::{ByeReason, ClientFrame, FRAME_BYTES_MAX, LENGTH_BYTES, PeerFrame, VERSION};
+use crate::listener::codec::{FrameError, LENGTH_BYTES};
+use crate::listener::frame::{ByeReason, ClientFrame, FRAME_BYTES_MAX, PeerFrame, VERSION};
 use bytes::{Buf, Bytes, BytesMut};
 use std::fmt;
 
@@ -41,7 +41,7 @@ impl fmt::Display for LocalFault {
             LocalFault::ProtocolViolation(ProtocolViolation::NoGreeting) => {
                 write!(f, "the first frame must be the greeting")
             }
-            LocalFault::ProtocolViolation(ProtocolViolation::SecondGreeting) => write!(f, "a second greeting"),
+            LocalFault::ProtocolViolation(ProtocolViolation::SecondGreeting) => write!(f, "the greeting was repeated"),
             LocalFault::Incompatible { theirs } => write!(
                 f,
                 "the other side speaks version {theirs} of the local protocol, this one version {VERSION}: \

@@ -133,7 +133,7 @@ impl OutputBuffer {
     fn on_written(&mut self, mut written: usize) {
         self.bytes -= written;
         while 0 < written {
-            let front = self.full.front_mut().expect("no more was written than there was");
+            let front = self.full.front_mut().expect("at most the queued bytes are written");
             let taken = written.min(front.bytes.len());
             front.bytes.advance(taken);
             written -= taken;

@@ -5,8 +5,7 @@
 //! frame = length u32 · kind = 0x08 · one or more items
 //! ```
 
-use crate::listener::codec::{FrameError, put_bytes8};
-use crate::listener::frame::LENGTH_BYTES;
+use crate::listener::codec::{FrameError, LENGTH_BYTES, put_bytes8};
 use crate::subject::{SUBJECT_BYTES_MAX, Subject};
 use crate::wire::{Reader, put_varint, varint_bytes};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -67,13 +66,13 @@ impl PublishRun {
                 let payload_bytes = reader.varint()?;
                 Ok::<_, crate::wire::Malformed>((subject, reader.span(payload_bytes)?))
             };
-            let (subject, payload) = next().expect("decode has read every item");
+            let (subject, payload) = next().expect("decode has checked every item");
             if !subject.is_empty() && self.items.get(subject.clone()) != Some(self.subject.as_bytes()) {
                 self.subject =
                     Subject::from_bytes(self.items.slice(subject)).expect("decode has checked every subject");
             }
             let end = payload.end;
-            if !publish(&self.subject, self.items.get(payload).expect("the reader has been there")) {
+            if !publish(&self.subject, self.items.get(payload).expect("decode has checked the range")) {
                 return false;
             }
             self.at = end;
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_comes_out_in_order_however_often_it_has_to_wait() {
+    fn backpressured_run_is_published_in_order() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let subjects: Vec<Subject> = (0..rng.between(1, 4)).map(|n| format!("s.{n}").parse().unwrap()).collect();
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_run_is_refused_as_a_whole() {
+    fn malformed_run_is_refused_as_a_whole() {
         let truncated = FrameError::Run(wire::Malformed::Truncated);
         for (items, expected) in [
             (&b""[..], truncated.clone()),

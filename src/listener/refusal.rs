@@ -1,7 +1,6 @@
 //! Refused requests in the frames of the local protocol.
 
 use crate::listener::codec::{FrameError, FrameReader, cut255, put_bytes8};
-use crate::listener::frame::flag;
 use crate::message::SubId;
 use bytes::{BufMut, BytesMut};
 use std::fmt;
@@ -12,7 +11,7 @@ pub struct RequestRefusal {
     /// The subscription in question; `None` for a PUBLISH.
     pub sub: Option<SubId>,
     /// Reason of the refusal.
-    pub why: RefusalReason,
+    pub reason: RefusalReason,
 }
 
 /// Reason why a request was refused.
@@ -53,13 +52,13 @@ impl fmt::Display for RefusalReason {
             RefusalReason::Subject(reason) => reason.fmt(f),
             RefusalReason::QueueLive => write!(
                 f,
-                "a member of a queue group gets what is missing repaired, or its share would not be known: leave out mode \
-                 live, or the queue group"
+                "a member of a queue group cannot be in mode live, because missing messages must be repaired to find its \
+                 share: leave out the mode, or the queue group"
             ),
             RefusalReason::QueueNews => write!(
                 f,
-                "a member of a queue group gets its share of what is new: leave out history and confirmation, or the queue \
-                 group"
+                "a member of a queue group receives its share of new messages only: leave out history and confirmation, or \
+                 the queue group"
             ),
             RefusalReason::Stopping => write!(f, "the peer is stopping"),
         }
@@ -70,7 +69,7 @@ impl fmt::Display for RefusalReason {
 pub(crate) fn put_refused(out: &mut BytesMut, refused: &RequestRefusal) {
     out.put_u8(u8::from(refused.sub.is_some()));
     out.put_u32(refused.sub.map_or(0, |sub| sub.0));
-    match &refused.why {
+    match &refused.reason {
         RefusalReason::MessageTooLarge { bytes, bytes_max } => {
             out.put_u8(0);
             out.put_u64(*bytes);
@@ -92,9 +91,9 @@ pub(crate) fn put_refused(out: &mut BytesMut, refused: &RequestRefusal) {
 
 /// Reads the body of a REFUSED frame.
 pub(crate) fn refused(reader: &mut FrameReader) -> Result<RequestRefusal, FrameError> {
-    let named = flag(reader, 1)?;
+    let has_sub = reader.flag(1)?;
     let sub = SubId(reader.u32()?);
-    let why = match reader.u8()? {
+    let reason = match reader.u8()? {
         0 => RefusalReason::MessageTooLarge { bytes: reader.u64()?, bytes_max: reader.u64()? },
         1 => RefusalReason::TooManySubscriptions { max: reader.u64()? },
         2 => RefusalReason::Subject(reader.text8("reason")?),
@@ -103,5 +102,5 @@ pub(crate) fn refused(reader: &mut FrameReader) -> Result<RequestRefusal, FrameE
         5 => RefusalReason::QueueNews,
         _ => return Err(FrameError::Value("why")),
     };
-    Ok(RequestRefusal { sub: named.then_some(sub), why })
+    Ok(RequestRefusal { sub: has_sub.then_some(sub), reason })
 }

@@ -77,7 +77,7 @@ impl SessionRequest<'_> {
     /// Panics on a publish request.
     pub fn detached(self) -> SessionRequest<'static> {
         match self {
-            SessionRequest::Publish(_) => panic!("what is published is handed on where it was read"),
+            SessionRequest::Publish(_) => panic!("a publish request borrows the parser's buffer"),
             SessionRequest::Subscribe { sub, wanted } => SessionRequest::Subscribe { sub, wanted },
             SessionRequest::Unsubscribe { sub } => SessionRequest::Unsubscribe { sub },
             SessionRequest::Echo(is_on) => SessionRequest::Echo(is_on),
@@ -87,7 +87,7 @@ impl SessionRequest<'_> {
             SessionRequest::Clients { only } => SessionRequest::Clients { only },
             SessionRequest::Admitted { account } => SessionRequest::Admitted { account },
             SessionRequest::Named { name } => SessionRequest::Named { name },
-            SessionRequest::Events(ask) => SessionRequest::Events(ask),
+            SessionRequest::Events(request) => SessionRequest::Events(request),
             SessionRequest::Refused { kind, reason } => SessionRequest::Refused { kind, reason },
             SessionRequest::Kill { client } => SessionRequest::Kill { client },
             SessionRequest::Close => SessionRequest::Close,

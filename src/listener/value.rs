@@ -41,7 +41,7 @@ pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
     let message = &delivery.message;
     let mut out = BytesMut::with_capacity(128 + message.subject.as_bytes().len() + message.body_bytes());
     let flags = flag(FLAG_EVENT, message.event) | flag(FLAG_REPAIRED, delivery.repaired);
-    put_delivery_header(&mut out, flags, &delivery.publisher, (delivery.seq, delivery.offset), delivery.verdict);
+    put_delivery_header(&mut out, flags, &delivery.publisher, delivery.seq, delivery.offset, delivery.verdict);
     put_content(&mut out, message);
     out
 }
@@ -49,7 +49,7 @@ pub(crate) fn delivery_body(delivery: &Delivery) -> BytesMut {
 /// Appends the part of a MESSAGE RUN frame after the subscriptions.
 pub(crate) fn put_run(out: &mut BytesMut, run: &RunRef<'_>) {
     let flags = flag(FLAG_EVENT, run.event) | flag(FLAG_REPAIRED, run.repaired) | flag(FLAG_META, run.meta);
-    put_delivery_header(out, flags, run.publisher, (run.seq, run.offset), run.verdict);
+    put_delivery_header(out, flags, run.publisher, run.seq, run.offset, run.verdict);
     put_bytes8(out, run.subject.as_bytes());
     out.put_u16(run.count);
     out.put_slice(run.entries);
@@ -64,7 +64,8 @@ fn put_delivery_header(
     out: &mut BytesMut,
     flags: u8,
     publisher: &Publisher,
-    (seq, offset): (Option<Seq>, Option<u32>),
+    seq: Option<Seq>,
+    offset: Option<u32>,
     verdict: Verdict,
 ) {
     out.put_u8(flags | flag(FLAG_SEQ, seq.is_some()) | flag(FLAG_OFFSET, offset.is_some()));

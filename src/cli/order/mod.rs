@@ -24,7 +24,7 @@ use super::{config, connect};
 use crate::bus::{Bus, EventError};
 use crate::daemon::clock::Clock;
 use crate::event::model::{Payload, Registration};
-use crate::event::order::message::event_type;
+use crate::event::order::envelope::event_type;
 use crate::event::order::stamp::{Generation, OrderStamp};
 use crate::event::order::store::{OpOutcome, Store, StoreOp, StoreSnapshot};
 use crate::event::order::worker::{OrderedEvent, Settings, WorkerAdvisory, WorkerEnd};

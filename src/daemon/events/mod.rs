@@ -18,7 +18,7 @@ use crate::daemon::stream_service::input::StreamInput;
 use crate::daemon::stream_service::input_queue::InputSender;
 use crate::daemon::stream_service::peer_streams::{JournalSource, PeerStreams};
 use crate::daemon::stream_service::requests::StreamRequests;
-use crate::event::follow::Follower;
+use crate::event::follower::Follower;
 use crate::event::model::{Event, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
 use crate::event::refusal::{self, EventRefusal};
 use crate::event::store::retention::Retention;

@@ -7,15 +7,14 @@ use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::daemon::queue::{Notice, PopError, QueueItem, QueueLimits, SubscriptionQueue};
 use crate::daemon::stream_service::input::StreamInput;
 use crate::daemon::stream_service::input_queue::InputSender;
-use crate::event::follow::{
-    Announcement, Follower, FollowerAction, INSTANCE_END, ReplicationPage, ReplicationRequest, ServerStatus, parts,
-};
+use crate::event::follower::{Follower, FollowerAction, ServerStatus};
 use crate::event::model::{Event, EventId, JSON_DEPTH_MAX, ServerId};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};
+use crate::event::replication::{Announcement, INSTANCE_END, ReplicationPage, ReplicationRequest, parts};
 use crate::event::server_id_claim::{ClaimAction, ServerIdClaim};
 use crate::event::store::{Query, QueryPage, ServerQuery};
 use crate::event::timestamp::Timestamp;
-use crate::listener::journal::{
+use crate::listener::replication::{
     HEAD_BYTES, QUESTION_PREFIX, SERVER_PREFIX, encode_announcement, encode_page, encode_question, event_bytes,
     read_announcement, read_page, read_question, remove_too_deep_events,
 };
@@ -225,7 +224,7 @@ impl Replication {
                 "peer": name.as_ref().map(PeerName::as_str),
                 "epoch": row.publisher.map(|epoch| epoch.to_string()),
                 "session": row.covered.session,
-                "state": row.standing.as_str(),
+                "state": row.state.as_str(),
             })
         };
         lock(&self.status.rows).iter().map(row).collect()
@@ -347,7 +346,7 @@ impl Replicator {
                     }
                     self.store(now, events);
                 }
-                FollowerAction::Ask { number, question } => self.request(number, &question),
+                FollowerAction::Request { number, request } => self.request(number, &request),
                 FollowerAction::Report(notice) if notice.is_warning() => tracing::warn!("{notice}"),
                 FollowerAction::Report(notice) => tracing::info!("{notice}"),
             }

@@ -1,6 +1,6 @@
 //! What the stream service takes in, and its messages to clients.
 
-use crate::event::follow::FetchedEvent;
+use crate::event::follower::FetchedEvent;
 use crate::event::model::{EventId, ServerId};
 use crate::event::refusal::EventRefusal;
 use crate::event::store::QueryPage;

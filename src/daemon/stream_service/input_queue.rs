@@ -212,7 +212,7 @@ impl Drop for InputReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::follow::FetchedEvent;
+    use crate::event::follower::FetchedEvent;
     use crate::event::model::EventId;
     use crate::listener::ftn18::stream_service::ConnectionId;
     use std::thread;

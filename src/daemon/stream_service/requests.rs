@@ -56,7 +56,7 @@ pub(crate) struct StreamRequestCost {
 
 impl StreamRequestCost {
     fn of(request: &StreamRequest) -> StreamRequestCost {
-        let (reads, bytes) = match &request.what {
+        let (reads, bytes) = match &request.operation {
             StreamOperation::Add { data, .. } => (0, data.bytes().len()),
             StreamOperation::Poll { .. } | StreamOperation::Read { .. } | StreamOperation::Consumers => (1, 0),
             _ => (0, 0),

@@ -8,7 +8,9 @@ use crate::event::model::{EventId, Registration, ServerId};
 use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::MissedRange;
 use crate::listener::ftn18::fault::{CallFault, FaultName};
-use crate::listener::ftn18::stream_service::{ConnectionId, Settings, StreamEffect, StreamNotice, StreamService};
+use crate::listener::ftn18::stream_service::{
+    CallOrigin, ConnectionId, Settings, StreamEffect, StreamNotice, StreamService,
+};
 use crate::listener::stream::{StreamRefusal, StreamRefusalKind};
 use crate::storage::streams::error::{StreamFault, StreamStorageError};
 use crate::storage::streams::store::BatchStore;
@@ -192,7 +194,7 @@ impl StreamServiceLoop {
         match input {
             StreamInput::Opened(conn, told) => drop(self.clients.insert(conn, told)),
             StreamInput::Called { conn, call, stream, user, what } => {
-                self.stream_service.on_call(&mut *self.store, now, (conn, call), stream, user, what);
+                self.stream_service.on_call(&mut *self.store, now, CallOrigin { conn, call }, stream, user, what);
             }
             StreamInput::Answered { conn, push, seq, is_accepted } => {
                 self.stream_service.on_answer(now.instant, conn, push, seq, is_accepted);

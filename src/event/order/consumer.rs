@@ -15,7 +15,7 @@
 //! | `prev` is below the last one | it is delivered; the consumer reports that the producers' state went back |
 //! | `prev` is above the last one, or an event with a lower id waits | it waits |
 //!
-//! An older token is no reason to refuse an event stamped before the newer one was given: such an event has only been
+//! An older token is no reason to refuse an event stamped before the newer one was assigned: such an event has only been
 //! overtaken.
 
 use super::name::Object;
@@ -170,7 +170,7 @@ impl OrderConsumer {
         known.buffered.insert(event.id, event);
         self.release(now_ms, &object, out);
         while self.settings.buffered_max < self.buffered || self.settings.buffered_bytes_max < self.buffered_bytes {
-            let (_, oldest) = self.gap_deadlines.first().cloned().expect("whatever waits, waits for something");
+            let (_, oldest) = self.gap_deadlines.first().cloned().expect("every buffered event waits for a gap");
             self.abandon_gap(now_ms, &oldest, out);
         }
     }
@@ -184,8 +184,8 @@ impl OrderConsumer {
 
     /// Returns the time at which [`on_deadline`](OrderConsumer::on_deadline) is due, in milliseconds.
     pub fn deadline_ms(&self) -> Option<u64> {
-        let (ask, until) = (self.fetch_deadlines.first(), self.gap_deadlines.first());
-        ask.into_iter().chain(until).map(|(deadline_ms, _)| *deadline_ms).min()
+        let (fetch, until) = (self.fetch_deadlines.first(), self.gap_deadlines.first());
+        fetch.into_iter().chain(until).map(|(deadline_ms, _)| *deadline_ms).min()
     }
 
     /// Handles the passage of time.
@@ -195,7 +195,7 @@ impl OrderConsumer {
         }
         while let Some((_, object)) = self.fetch_deadlines.first().filter(|(fetch_ms, _)| *fetch_ms <= now_ms).cloned()
         {
-            let gap = self.gap(&object).expect("only gaps are asked for");
+            let gap = self.gap(&object).expect("only gaps have a fetch deadline");
             self.set_gap(&object, Some(ObjectGap { fetch_ms: None, ..gap }));
             out.push(ConsumerEffect::Fetch { object, id: gap.id, until_ms: gap.until_ms });
         }

@@ -20,7 +20,7 @@ pub struct MemoryStore {
     owners: BTreeMap<Object, Owner>,
     with_events: VecDeque<Object>,
     workers: BTreeMap<WorkerName, WorkerRecord>,
-    /// Last stamp given out.
+    /// Last assigned stamp.
     mark: Option<OrderStamp>,
     /// True if something may have been lost since the generation began.
     is_suspect: bool,
@@ -219,7 +219,7 @@ impl MemoryStore {
                 OpOutcome::Done
             }
             WorkerOp::Record { object, id, .. } => self.record(by, object, *id),
-            WorkerOp::Advance { object, token, id } => self.advance(by, (object.clone(), *token), *id),
+            WorkerOp::Advance { object, token, id } => self.advance(by, object, *token, *id),
             WorkerOp::Leave => self.leave(by),
         }
     }
@@ -383,15 +383,14 @@ impl MemoryStore {
         OpOutcome::Done
     }
 
-    fn advance(&mut self, by: &WorkerContext, owned: (Object, OrderStamp), id: OrderStamp) -> OpOutcome {
-        if self.record(by, &owned.0, id) == OpOutcome::NotHeld {
+    fn advance(&mut self, by: &WorkerContext, object: &Object, token: OrderStamp, id: OrderStamp) -> OpOutcome {
+        if self.record(by, object, id) == OpOutcome::NotHeld {
             return OpOutcome::NotHeld;
         }
-        let (object, token) = owned;
-        if let OpOutcome::Next(batch) = self.next(by, &object) {
-            return OpOutcome::Advanced { object, token, batch };
+        if let OpOutcome::Next(batch) = self.next(by, object) {
+            return OpOutcome::Advanced { object: object.clone(), token, batch };
         }
-        self.drop_object(by, &object);
+        self.drop_object(by, object);
         for _ in 0..OBJECTS_PER_STEP {
             let Some(first) = self.with_events.front() else { return OpOutcome::Empty };
             let is_owned = self.owners.contains_key(first) && !self.mutants.is(OrderMutant::ClaimOwned);
@@ -494,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_queues_events_and_object_and_sets_the_state() {
+    fn push_queues_the_events_and_the_object() {
         let (mut store, mark, object) = (begun(), OrderStamp::begin(generation(7)), Object::new("work:1").unwrap());
         assert_eq!(apply(&mut store, &push(mark)), OpOutcome::Pushed { mark });
         let events: Vec<&[u8]> = store.events(&object).map(|event| &event[..]).collect();
@@ -512,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_not_the_one_that_was_seen_is_refused() {
+    fn step_on_another_state_is_refused() {
         let mut store = begun();
         let earlier = store.clone();
         let session = OrderStamp::begin(generation(7)).next().unwrap();
@@ -534,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_begin_a_generation_one_does() {
+    fn one_of_two_callers_begins_a_generation() {
         let mut store = begun();
         store.rewind(store.clone());
         let (found, mark) = (Some(generation(7)), OrderStamp::begin(generation(9)));

@@ -25,14 +25,14 @@
 //! 5. Q1: each event that was pushed is queued, is in process, or was sent. Q2: events of an object are sent in the
 //!    order of its queue. Events sent again keep their id and `prev`; `prev` names the event before. Q3: no two events
 //!    ever share an id, not even if the state was lost. Q4: the store and the consumers refuse a worker that no longer
-//!    owns an object. Q5: a worker that is gone delays an object by at most one lease.
+//!    owns an object. Q5: a crashed worker delays an object by at most one lease.
 //!
 //! `tests` explores all states of small worlds with the code of [`Worker`](worker::Worker) itself, and checks these
 //! invariants in each. There is no I/O here: the caller waits, sends, stores and reads the clock.
 
 pub mod consumer;
+pub mod envelope;
 pub mod memory;
-pub mod message;
 pub mod mutant;
 pub mod name;
 pub mod stamp;

@@ -23,7 +23,7 @@ pub enum OrderMutant {
     RecordEarly,
     /// Each event of a batch names the one before the batch as its prev.
     PrevOfBatch,
-    /// Only the id of the first event of a batch is given out for good.
+    /// Only the id of the first event of a batch is reserved.
     IdsUnreserved,
     /// The first id of a batch is recorded as the last one of the object.
     FirstAsLast,

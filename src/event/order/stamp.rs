@@ -1,4 +1,4 @@
-//! Stamps, the numbers that the shared state gives out: generation and count in one.
+//! Stamps, the numbers that the shared state assigns: generation and count in one.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ impl fmt::Display for Generation {
 pub struct OrderStamp(u64);
 
 impl OrderStamp {
-    /// Returns the position before a generation's first stamp, which is given to no event, owner or worker.
+    /// Returns the position before a generation's first stamp, which is assigned to no event, owner or worker.
     pub fn begin(generation: Generation) -> OrderStamp {
         OrderStamp(u64::from(generation.0) << COUNT_BITS)
     }
@@ -71,7 +71,7 @@ impl OrderStamp {
         (self.count() < COUNT_MAX).then_some(OrderStamp(self.0 + 1))
     }
 
-    /// Returns whether its generation can give `count` further stamps.
+    /// Returns whether its generation can assign `count` further stamps.
     pub fn is_followed_by(self, count: u64) -> bool {
         count <= COUNT_MAX - self.count()
     }
@@ -86,7 +86,7 @@ impl OrderStamp {
         Generation(u32::try_from(self.0 >> COUNT_BITS).expect("a stamp has 63 bits"))
     }
 
-    /// Returns the number of stamps that its generation had given, including this one; below 2^38.
+    /// Returns the number of stamps that its generation had assigned, including this one; below 2^38.
     pub fn count(self) -> u64 {
         self.0 & COUNT_MAX
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_is_generation_and_count() {
+    fn stamp_consists_of_generation_and_count() {
         for (generation, count, number) in
             [(1, 0, 1 << 38), (1, 7, (1 << 38) + 7), (GENERATION_MAX, COUNT_MAX, (1 << 63) - 1)]
         {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_rises_by_memory_or_by_the_clock() {
+    fn generation_rises_by_memory_or_by_the_clock() {
         let generation = |number| Generation::new(number);
         let hour = BEGIN_MS + 3_600_000;
         for (known, now_ms, expected) in [

@@ -17,13 +17,13 @@
 //! | `next.event.id` | generation + and count of the last stamp that was given out |
 //!
 //! Three rules apply to all steps, in this order. A caller names the highest stamp it has seen (`mark`). The outcome is
-//! [`OpOutcome::LostGeneration`] if the state is of another generation, has given out fewer stamps, or has too few
+//! [`OpOutcome::LostGeneration`] if the state is of another generation, has assigned fewer stamps, or has too few
 //! stamps left. The same holds if the state may have lost something since its generation began (another server, another
 //! file). A worker names its session: if a newer one was opened, the outcome is [`OpOutcome::Superseded`]. A worker
 //! names what it holds: if the store knows otherwise, the outcome is [`OpOutcome::NotHeld`]. In all three cases nothing
 //! was changed.
 //!
-//! The store forgets a worker's name when the worker ends ([`WorkerOp::Leave`]) and when another worker takes over what
+//! The store removes a worker's name when the worker ends ([`WorkerOp::Leave`]) and when another worker takes over what
 //! it holds. The worker may return: its name is then unknown, and it begins a run. The names that remain are those of
 //! running workers and of workers that crashed while they held nothing.
 //!
@@ -49,13 +49,13 @@ pub const EVENTS_PER_STEP: usize = 32;
 /// Bytes of events after which a step draws no further one. A batch therefore has less than this plus one event.
 pub const BYTES_PER_STEP: usize = 256 << 10;
 
-/// Maximum number of stamps that one step gives out: a token, and the ids of a batch.
+/// Maximum number of stamps that one step assigns: a token, and the ids of a batch.
 pub const STAMPS_PER_STEP: u64 = EVENTS_PER_STEP as u64 + 1;
 
 /// One atomic step on the shared state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StoreOp {
-    /// Reads the last stamp given out. Outcome: `Looked`.
+    /// Reads the last assigned stamp. Outcome: `Looked`.
     Look,
     /// Begins a generation in place of the one that was found. If another one has begun by now, only reads. Outcome:
     /// `Looked`.
@@ -141,7 +141,7 @@ pub enum WorkerOp {
     },
     /// Combines the steps from one batch to the next: `Record`, then `Next`. If there is no next event: `Drop`, then
     /// `Take`, `Claim`, and `Next` or `Drop`, repeated until there is one. Entries of objects that have an owner, or no
-    /// events, are only removed, since nothing else would come of them. Outcome: `Advanced`; `Empty` if no object is
+    /// events, are only removed, since no other step affects them. Outcome: `Advanced`; `Empty` if no object is
     /// queued any more; `Paused` after [`OBJECTS_PER_STEP`] entries without an event. After `Empty` and `Paused` the
     /// worker holds nothing.
     Advance {
@@ -173,7 +173,7 @@ pub enum WorkerOp {
         /// The object taken.
         object: Object,
     },
-    /// Ends the run of a worker that holds nothing; the store forgets its name. Outcome: `Done`.
+    /// Ends the run of a worker that holds nothing; the store removes its name. Outcome: `Done`.
     Leave,
 }
 
@@ -191,7 +191,7 @@ pub struct StampedEvent {
 /// The outcome of a [`StoreOp`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OpOutcome {
-    /// The last stamp that was given out.
+    /// The last assigned stamp.
     Looked {
         /// The stamp, or the first position of its generation.
         mark: OrderStamp,
@@ -209,7 +209,7 @@ pub enum OpOutcome {
     NotHeld,
     /// The events are queued.
     Pushed {
-        /// The last stamp that was given out.
+        /// The last assigned stamp.
         mark: OrderStamp,
     },
     /// The run has begun.
@@ -266,7 +266,7 @@ pub enum OpOutcome {
 /// Contents of the shared state, for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StoreSnapshot {
-    /// The last stamp given out; `None` if the state is empty.
+    /// The last assigned stamp; `None` if the state is empty.
     pub mark: Option<OrderStamp>,
     /// True if something may have been lost, so that a new generation has to begin before any other step.
     pub is_suspect: bool,
@@ -306,7 +306,7 @@ pub struct ObjectSnapshot {
     pub owner: Option<WorkerName>,
 }
 
-/// A place that keeps the shared state.
+/// A store of the shared state.
 pub trait Store {
     /// The reason why a step failed, or why its outcome is unknown.
     type Error;

@@ -145,7 +145,7 @@ pub struct Worker {
     is_renewing: bool,
     /// True once the worker is asked to end.
     is_ending: bool,
-    advice: Option<WorkerAdvisory>,
+    advisory: Option<WorkerAdvisory>,
     mutants: OrderMutants,
 }
 
@@ -162,7 +162,7 @@ impl Worker {
             renew_ms: 0,
             is_renewing: false,
             is_ending: false,
-            advice: None,
+            advisory: None,
             mutants: OrderMutants::default(),
         }
     }
@@ -175,8 +175,8 @@ impl Worker {
     /// Returns the next action. `now_ms` is in milliseconds since 1970-01-01 UTC, on the clock of all workers of the
     /// store. After [`WorkerAction::Apply`] the caller must not poll again before it has reported the outcome.
     pub fn poll_step(&mut self, now_ms: u64) -> WorkerAction {
-        if let Some(advice) = self.advice.take() {
-            return WorkerAction::Report(advice);
+        if let Some(advisory) = self.advisory.take() {
+            return WorkerAction::Report(advisory);
         }
         if self.is_ending && matches!(self.state, WorkerState::Free | WorkerState::Waiting) {
             self.state = WorkerState::Leaving;
@@ -197,7 +197,7 @@ impl Worker {
                     None => WorkerAction::WorkerEnd(WorkerEnd::NoGeneration),
                 };
             }
-            WorkerState::Opening => return WorkerAction::Apply(StoreOp::Open { by: self.caller(now_ms) }),
+            WorkerState::Opening => return WorkerAction::Apply(StoreOp::Open { by: self.context(now_ms) }),
             WorkerState::Free => unreachable!("left above"),
             WorkerState::TakingOver { .. } => WorkerOp::TakeOver,
             WorkerState::TakingObject => WorkerOp::Take,
@@ -229,7 +229,7 @@ impl Worker {
             WorkerState::Stopped(stop) => return WorkerAction::WorkerEnd(*stop),
         };
         let session = self.session.expect("a run is open before its first step");
-        WorkerAction::Apply(StoreOp::WorkerOp { by: self.caller(now_ms), session, act })
+        WorkerAction::Apply(StoreOp::WorkerOp { by: self.context(now_ms), session, act })
     }
 
     /// Takes the outcome of the step on the store.
@@ -264,7 +264,7 @@ impl Worker {
                 WorkerState::Claiming { object }
             }
             (WorkerState::TakingOver { since_ms }, OpOutcome::NoneEnded { first_ms }) => {
-                // Others hold whatever they take from then on for a full lease.
+                // Other workers hold an object that they take from then on for a full lease.
                 let later_ms = since_ms.saturating_add(self.settings.lease_ms);
                 self.leases_ms = first_ms.map_or(later_ms, |first_ms| first_ms.min(later_ms));
                 if self.mutants.is(OrderMutant::LeasesUnwatched) {
@@ -297,7 +297,7 @@ impl Worker {
                 WorkerState::Free
             }
             (WorkerState::Leaving, OpOutcome::Done) => WorkerState::Stopped(WorkerEnd::Ended),
-            (state, outcome) => panic!("{outcome:?} is no outcome of what was asked for by {state:?}"),
+            (state, outcome) => panic!("{outcome:?} is no outcome of the step requested in {state:?}"),
         };
     }
 
@@ -353,7 +353,7 @@ impl Worker {
         }
     }
 
-    fn caller(&self, now_ms: u64) -> WorkerContext {
+    fn context(&self, now_ms: u64) -> WorkerContext {
         let mark = self.mark.expect("the first step is a look");
         WorkerContext { worker: self.settings.name.clone(), mark, now_ms, lease_ms: self.settings.lease_ms }
     }
@@ -382,7 +382,7 @@ impl Worker {
     fn report_lost_state(&mut self, found: Option<Generation>) {
         let known = self.mark.map(OrderStamp::generation);
         if known.max(found).is_some() {
-            self.advice = Some(WorkerAdvisory::LostGeneration { known, found });
+            self.advisory = Some(WorkerAdvisory::LostGeneration { known, found });
         }
     }
 
@@ -395,7 +395,7 @@ impl Worker {
     fn on_not_held(&mut self, state: WorkerState) -> WorkerState {
         self.state = state;
         if let Some(object) = self.object() {
-            self.advice = Some(WorkerAdvisory::TakenOver { object: object.clone() });
+            self.advisory = Some(WorkerAdvisory::TakenOver { object: object.clone() });
         }
         WorkerState::Opening
     }

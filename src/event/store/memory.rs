@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_of_each_type() {
+    fn latest_query_returns_one_event_of_each_type() {
         check(&Query::Latest(None), &["1/2/1", "1/1/2", "2/2/1"], false);
         check(&Query::Latest(types(&["a/*"])), &["1/2/1", "1/1/2"], false);
         check(&Query::Latest(types(&["x", "?"])), &["2/2/1"], false);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_has_an_order_bounds_and_a_place_to_go_on() {
+    fn series_query_respects_order_bounds_and_position() {
         let check = |series: Series, expected: &[&str], more: bool| check(&Query::Series(series), expected, more);
         let series = Series::default;
         check(series(), &["1/1/1", "1/1/2", "2/1/1", "2/2/1", "1/2/1"], false);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_events_of_a_server() {
+    fn server_query_returns_its_events() {
         let of = |server, after: Option<&str>, limit| {
             Query::Server(ServerQuery { server: ServerId(server), after: after.map(|id| id.parse().unwrap()), limit })
         };
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_that_make_no_sense_are_told() {
+    fn invalid_query_is_refused() {
         let reversed = TimeSpan { from: Some(at(2)), to: Some(at(1)) };
         let error = Err(QueryError::Reversed { from: at(2), to: at(1) });
         assert_eq!(Query::Series(Series { time: reversed, ..Series::default() }).check(), error);

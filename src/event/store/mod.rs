@@ -126,13 +126,13 @@ impl fmt::Display for QueryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             QueryError::Reversed { from, to } => {
-                write!(f, "the span begins at {from}, after its end at {to}: exchange the two")
+                write!(f, "the span begins at {from}, after its end at {to}: swap the two")
             }
             QueryError::Types(count) => {
-                write!(f, "{count} patterns of types in one question, {TYPES_MAX} are allowed: ask several questions")
+                write!(f, "the query has {count} patterns of types, at most {TYPES_MAX} are allowed: split it")
             }
             QueryError::OtherServer { after, server } => {
-                write!(f, "{after} is no event of server {server}: ask for events of server {}", after.server)
+                write!(f, "{after} is no event of server {server}: query events of server {}", after.server)
             }
         }
     }

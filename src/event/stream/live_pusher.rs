@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Maximum size of a group. A larger event has a group of its own.
-    pub room: PageBudget,
+    pub budget: PageBudget,
     /// Maximum number of groups that are sent and not answered yet.
     pub groups_max: usize,
     /// Maximum size of the events that wait behind them; beyond it they are skipped.
@@ -84,11 +84,11 @@ impl LivePusher {
             self.seq_next = self.seq_next.saturating_add(*groups);
             self.waiting.pop_front();
         }
-        let (mut room, mut events) = (self.settings.room, Vec::new());
+        let (mut budget, mut events) = (self.settings.budget, Vec::new());
         while let Some(LiveItem::Event(event)) = self.waiting.front()
-            && (room.take(event) || events.is_empty() && room.take_alone())
+            && (budget.take(event) || events.is_empty() && budget.take_alone())
         {
-            let Some(LiveItem::Event(event)) = self.waiting.pop_front() else { unreachable!("it was there just now") };
+            let Some(LiveItem::Event(event)) = self.waiting.pop_front() else { unreachable!("the front was an event") };
             events.push(event);
         }
         if self.waiting.is_empty() {
@@ -113,16 +113,16 @@ impl LivePusher {
 
     /// Skips all waiting events, and counts the groups that they would have been and the gaps within.
     fn skip(&mut self) {
-        let (mut groups, mut room) = (0, None);
+        let (mut groups, mut budget) = (0, None);
         for waiting in self.waiting.drain(..) {
             match waiting {
-                LiveItem::Gap(more) => (groups, room) = (groups + more, None),
+                LiveItem::Gap(more) => (groups, budget) = (groups + more, None),
                 LiveItem::Event(event) => {
                     self.skipped += 1;
-                    if !room.as_mut().is_some_and(|room: &mut PageBudget| room.take(&event)) {
-                        let mut new = self.settings.room;
+                    if !budget.as_mut().is_some_and(|budget: &mut PageBudget| budget.take(&event)) {
+                        let mut new = self.settings.budget;
                         let _ = new.take(&event) || new.take_alone();
-                        (groups, room) = (groups + 1, Some(new));
+                        (groups, budget) = (groups + 1, Some(new));
                     }
                 }
             }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     const SETTINGS: Settings = Settings {
-        room: PageBudget { events: 2, bytes: 10_000 },
+        budget: PageBudget { events: 2, bytes: 10_000 },
         groups_max: 2,
         waiting: PageBudget { events: 5, bytes: 10_000 },
     };
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_up_gets_everything_without_a_gap() {
+    fn fast_consumer_receives_everything_without_a_gap() {
         let mut pusher = LivePusher::new(SETTINGS);
         assert_eq!(sent(&mut pusher, true), []);
         add(&mut pusher, 1..=5);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_are_skipped_use_up_their_numbers() {
+    fn skipped_groups_use_up_their_numbers() {
         let mut pusher = LivePusher::new(SETTINGS);
         add(&mut pusher, 1..=4);
         assert_eq!(sent(&mut pusher, false), [(0, vec![1, 2]), (1, vec![3, 4])]);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_bus_has_lost_is_a_gap_where_it_is_missing() {
+    fn lost_events_leave_a_gap_at_their_position() {
         let mut pusher = LivePusher::new(SETTINGS);
         add(&mut pusher, 1..=1);
         pusher.on_loss();
@@ -220,9 +220,9 @@ mod tests {
     }
 
     #[test]
-    fn an_event_larger_than_all_that_may_wait_is_sent_alone() {
+    fn oversized_event_is_sent_alone() {
         let tiny = PageBudget { events: 2, bytes: 10 };
-        let mut pusher = LivePusher::new(Settings { room: tiny, waiting: tiny, ..SETTINGS });
+        let mut pusher = LivePusher::new(Settings { budget: tiny, waiting: tiny, ..SETTINGS });
         add(&mut pusher, 1..=1);
         assert_eq!(sent(&mut pusher, true), [(0, vec![1])]);
         add(&mut pusher, 2..=3);

@@ -7,5 +7,5 @@
 pub mod live_pusher;
 pub mod model;
 pub mod name;
-pub mod push;
+pub mod pusher;
 pub mod store;

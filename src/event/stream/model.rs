@@ -81,8 +81,8 @@ impl StreamPage {
 
     /// Takes the next wanted event if it fits the budget, or is the first one and would not fit an empty page either.
     /// Otherwise returns false, and the page ends.
-    pub fn take(&mut self, event: StreamEvent, room: &mut PageBudget) -> bool {
-        let is_taken = room.take(&event) || self.events.is_empty() && room.take_alone();
+    pub fn take(&mut self, event: StreamEvent, budget: &mut PageBudget) -> bool {
+        let is_taken = budget.take(&event) || self.events.is_empty() && budget.take_alone();
         if is_taken {
             self.covered = event.id;
             self.events.push(event);
@@ -99,7 +99,7 @@ mod tests {
     use bytes::Bytes;
 
     #[test]
-    fn an_event_takes_what_it_is_as_text() {
+    fn size_of_an_event_equals_its_text() {
         for (id, kind, data) in [(1, "A", "null"), (10, "SOME_EVENT", "{\"a\":1}"), (999_999_999_999_999_999, "_", "1")]
         {
             let event = StreamEvent {
@@ -111,12 +111,12 @@ mod tests {
             };
             let text = format!(r#"{{"id":"{id}","type":"{kind}","data":{data},"ts":"2026-11-21T07:53:59Z"}},"#);
             assert_eq!(event.bytes(), text.len());
-            let mut room = PageBudget { events: 2, bytes: 2 * text.len() - 1 };
-            assert!(room.take(&event) && !room.take(&event));
+            let mut budget = PageBudget { events: 2, bytes: 2 * text.len() - 1 };
+            assert!(budget.take(&event) && !budget.take(&event));
             assert!(!PageBudget { events: 0, bytes: 1000 }.take(&event));
             let (mut page, mut small) =
                 (StreamPage::new(StreamId::START), PageBudget { events: 3, bytes: text.len() - 1 });
-            assert!(page.take(event.clone(), &mut small) && !page.take(event, &mut small), "it stands alone");
+            assert!(page.take(event.clone(), &mut small) && !page.take(event, &mut small), "the page holds it alone");
             assert!(page.more_follows && page.events.len() == 1);
         }
     }

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_as_the_seed_wants_them() {
+    fn invalid_names_are_refused() {
         check::<StreamName>(
             &["main", "a", "a-1_b", &"x".repeat(32)],
             &["", "Main", "1a", "-a", "a.b", "a/b", &"x".repeat(33)],

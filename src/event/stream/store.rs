@@ -61,7 +61,7 @@ pub struct StreamSettings {
 impl StreamSettings {
     /// Returns the patterns of all events that may belong to it.
     pub fn patterns(&self) -> Vec<TypePattern> {
-        let own = format!("{}/?", self.name).parse().expect("a short word");
+        let own = format!("{}/?", self.name).parse().expect("a name and a wildcard are a pattern");
         [own].into_iter().chain(self.types.iter().cloned()).collect()
     }
 }
@@ -142,13 +142,18 @@ pub struct ConsumerRow {
 
 impl ConsumerRow {
     /// Returns the row of a consumer that registers now for the first time, or again ([`StreamStore::register`]).
-    pub fn registered(before: Option<&ConsumerRow>, who: &Consumer, of: &Contents, now: Timestamp) -> ConsumerRow {
-        let (position, lapsed, heard) = (of.start(), None, now);
+    pub fn registered(
+        before: Option<&ConsumerRow>,
+        consumer: &Consumer,
+        contents: &Contents,
+        now: Timestamp,
+    ) -> ConsumerRow {
+        let (position, lapsed, heard) = (contents.start(), None, now);
         match before.cloned() {
             Some(row) if row.lapsed.is_some() => ConsumerRow { position, lapsed, heard, ..row },
             Some(row) => ConsumerRow { heard, ..row },
             None => {
-                let (consumer, behind) = (who.clone(), of.events);
+                let (consumer, behind) = (consumer.clone(), contents.events);
                 ConsumerRow { consumer, position, lapsed, registered: now, heard, behind }
             }
         }
@@ -158,7 +163,7 @@ impl ConsumerRow {
 /// Contents of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// Last id that was given.
+    /// Last assigned id.
     pub last: StreamId,
     /// Number of retained events.
     pub events: u64,
@@ -242,7 +247,7 @@ pub trait StreamStore {
         stream: &StreamName,
         after: StreamId,
         want: Option<&BTreeSet<StreamType>>,
-        room: PageBudget,
+        budget: PageBudget,
     ) -> Result<StreamPage, Self::Error>;
 
     /// Registers a consumer, or records that it is there again. A known consumer continues from its position. A lapsed
@@ -319,7 +324,7 @@ pub trait StreamStore {
     ///
     /// # Errors
     /// The store cannot be changed.
-    fn quarantine(&mut self, number: u64, why: &str) -> Result<(), Self::Error>;
+    fn quarantine(&mut self, number: u64, reason: &str) -> Result<(), Self::Error>;
 
     /// Returns the contents of the stream.
     ///

@@ -115,7 +115,7 @@ pub fn check(
         return Err(CallFault::new(FaultName::SecurityError, text));
     }
     let user =
-        user.ok_or_else(|| CallFault::new(FaultName::SecurityError, "Anonymous not allowed: say who calls, in sec"))?;
+        user.ok_or_else(|| CallFault::new(FaultName::SecurityError, "Anonymous not allowed: send credentials in sec"))?;
     if interface == CallInterface::Push && !channel.is_bidirectional {
         return Err(invalid("futoin.evt.push needs a channel on which both can call: use a WebSocket"));
     }

@@ -100,7 +100,7 @@ pub fn string(value: &RawValue) -> Option<String> {
 
 /// Returns a text as JSON.
 fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("a text can be written")
+    serde_json::to_string(text).expect("a text is valid JSON")
 }
 
 /// Returns an answer: the result as JSON, or the error.
@@ -110,7 +110,7 @@ pub fn response(rid: Option<&RawValue>, result: &Result<String, CallFault>) -> S
         Err(fault) => format!("{{\"e\":{},\"edesc\":{}", quoted(fault.name.as_str()), quoted(&fault.text)),
     };
     if let Some(rid) = rid {
-        write!(text, ",\"rid\":{}", rid.get()).expect("a text takes more");
+        write!(text, ",\"rid\":{}", rid.get()).expect("a String takes any text");
     }
     text.push('}');
     text
@@ -143,7 +143,7 @@ pub fn list(events: &[StreamEvent]) -> String {
             data.as_str(),
             seconds(*time)
         )
-        .expect("a text takes more");
+        .expect("a String takes any text");
     }
     text.push(']');
     text

@@ -125,7 +125,7 @@ impl CallSession {
             Ok(IncomingMessage::Response { .. }) => {
                 return self.answer(
                     None,
-                    &Err(CallFault::new(FaultName::InvalidRequest, "nothing was asked over this channel")),
+                    &Err(CallFault::new(FaultName::InvalidRequest, "a response is not expected over this channel")),
                 );
             }
             Err(fault) if self.channel.is_bidirectional => {
@@ -194,7 +194,7 @@ impl CallSession {
     fn user(&self, sec: &str) -> Result<UserName, CallFault> {
         let refused = |text: &str| Err(CallFault::new(FaultName::SecurityError, text));
         if sec.starts_with("-hmac:") || sec.starts_with("-smac:") {
-            return refused("message authentication codes are not known here: send user:secret over a secure channel");
+            return refused("message authentication codes are not supported: send user:secret over a secure channel");
         }
         let Some((user, secret)) = sec.split_once(':') else { return refused("sec is user:secret") };
         let is_account = |credentials: &Credentials| match credentials {

@@ -39,7 +39,7 @@ fn request((f, p): (&str, &str)) -> String {
 }
 
 #[track_caller]
-fn asks(channel: Channel, call: (&str, &str), expected: Call) {
+fn check_call(channel: Channel, call: (&str, &str), expected: Call) {
     match led(channel, &request(call)) {
         CallOutput::Call { user, what, .. } => assert_eq!((user.as_str(), what), ("alice", expected)),
         other => panic!("{call:?}: {other:?}"),
@@ -56,15 +56,15 @@ fn refused(channel: Channel, text: &str, name: &str, part: &str) {
 }
 
 #[test]
-fn what_clients_send_is_understood() {
+fn captured_requests_are_decoded() {
     let json = |text: &'static str| Json::from_bytes(Bytes::from_static(text.as_bytes())).unwrap();
     let add = |data| Call::Add { kind: "SOME_EVENT".parse().unwrap(), data: json(data) };
-    asks(HTTP, ("futoin.evt.gen:1.1:addEvent", r#""type":"SOME_EVENT","data":{"a":1}"#), add(r#"{"a":1}"#));
+    check_call(HTTP, ("futoin.evt.gen:1.1:addEvent", r#""type":"SOME_EVENT","data":{"a":1}"#), add(r#"{"a":1}"#));
     // Data keeps its original form: numbers, and null.
-    asks(HTTP, ("futoin.evt.gen:1.0:addEvent", r#""data":1.50e3,"type":"SOME_EVENT""#), add("1.50e3"));
-    asks(WEBSOCKET, ("futoin.evt.gen:1.1:addEvent", r#""data":null,"type":"SOME_EVENT""#), add("null"));
+    check_call(HTTP, ("futoin.evt.gen:1.0:addEvent", r#""data":1.50e3,"type":"SOME_EVENT""#), add("1.50e3"));
+    check_call(WEBSOCKET, ("futoin.evt.gen:1.1:addEvent", r#""data":null,"type":"SOME_EVENT""#), add("null"));
     let component = "Comp".parse().unwrap();
-    asks(HTTP, ("futoin.evt.poll:1.1:registerConsumer", r#""component":"Comp""#), Call::Register(component));
+    check_call(HTTP, ("futoin.evt.poll:1.1:registerConsumer", r#""component":"Comp""#), Call::Register(component));
     let component = || "Comp".parse().unwrap();
     let poll = |last: Option<&str>, want: Option<&[&str]>, answer_bytes_max| Call::Poll {
         component: component(),
@@ -73,19 +73,19 @@ fn what_clients_send_is_understood() {
         answer_bytes_max,
     };
     let nulls = r#""component":"Comp","last_id":null,"want":null"#;
-    asks(HTTP, ("futoin.evt.poll:1.1:pollEvents", nulls), poll(None, None, LIST_BYTES));
-    asks(HTTP, ("futoin.evt.poll:1.1:pollEvents", r#""component":"Comp""#), poll(None, None, LIST_BYTES));
+    check_call(HTTP, ("futoin.evt.poll:1.1:pollEvents", nulls), poll(None, None, LIST_BYTES));
+    check_call(HTTP, ("futoin.evt.poll:1.1:pollEvents", r#""component":"Comp""#), poll(None, None, LIST_BYTES));
     let all = r#""component":"Comp","last_id":"17","want":["A","B_","A"]"#;
-    asks(HTTP, ("futoin.evt.poll:1.0:pollEvents", all), poll(Some("17"), Some(&["A", "B_"]), MESSAGE_BYTES));
-    asks(WEBSOCKET, ("futoin.evt.push:1.1:pollEvents", all), poll(Some("17"), Some(&["A", "B_"]), MESSAGE_BYTES));
+    check_call(HTTP, ("futoin.evt.poll:1.0:pollEvents", all), poll(Some("17"), Some(&["A", "B_"]), MESSAGE_BYTES));
+    check_call(WEBSOCKET, ("futoin.evt.push:1.1:pollEvents", all), poll(Some("17"), Some(&["A", "B_"]), MESSAGE_BYTES));
     let ready = Call::Ready { component: component(), want: None, version: Version::V1_1 };
-    asks(WEBSOCKET, ("futoin.evt.push:1.1:readyToReceive", r#""component":"Comp""#), ready);
+    check_call(WEBSOCKET, ("futoin.evt.push:1.1:readyToReceive", r#""component":"Comp""#), ready);
     let none = Call::Ready { component: component(), want: Some([].into()), version: Version::V1_0 };
-    asks(WEBSOCKET, ("futoin.evt.push:1.0:readyToReceive", r#""component":"Comp","want":[]"#), none);
+    check_call(WEBSOCKET, ("futoin.evt.push:1.0:readyToReceive", r#""component":"Comp","want":[]"#), none);
 }
 
 #[test]
-fn a_ping_is_answered_at_once() {
+fn ping_is_answered_at_once() {
     for interface in ["futoin.ping:1.0", "futoin.evt.gen:1.1", "futoin.evt.poll:1.0", "futoin.evt.push:1.1"] {
         let answer = led(WEBSOCKET, &request((&format!("{interface}:ping"), r#""echo":-7"#)));
         assert_eq!(answer, CallOutput::Send(r#"{"r":{"echo":-7}}"#.into()));
@@ -95,7 +95,7 @@ fn a_ping_is_answered_at_once() {
 }
 
 #[test]
-fn what_is_wrong_is_told_by_name_and_in_the_order_of_the_checks() {
+fn invalid_request_reports_its_first_fault() {
     let sec = r#""sec":"alice:alicepwd""#;
     for text in ["", "x", "[]", "\"f\"", "{\"f\":}", "{} {}"] {
         refused(HTTP, text, "InvalidRequest", "a JSON object: ");
@@ -111,7 +111,7 @@ fn what_is_wrong_is_told_by_name_and_in_the_order_of_the_checks() {
     for (text, part) in [
         (r#"{"p":{},SEC}"#, "f is missing"),
         (r#"{"rid":"C1","p":{},SEC}"#, "f is missing"),
-        (r#"{"rid":"S1","r":true}"#, "nothing was asked"),
+        (r#"{"rid":"S1","r":true}"#, "a response is not expected"),
         (r#"{"f":5,"p":{},SEC}"#, "f is no string"),
         (r#"{"f":"futoin.ping:1.0:ping",SEC}"#, "p is missing"),
         (r#"{"f":"futoin.ping:1.0:ping","p":[],SEC}"#, "p is no object"),
@@ -143,7 +143,7 @@ fn what_is_wrong_is_told_by_name_and_in_the_order_of_the_checks() {
 }
 
 #[test]
-fn who_calls_is_proven_before_anything_is_done() {
+fn unauthenticated_call_is_refused_first() {
     for (sec, part) in [
         (r#""alice:bad""#, "wrong"),
         (r#""bob:alicepwd""#, "wrong"),
@@ -167,7 +167,7 @@ fn who_calls_is_proven_before_anything_is_done() {
 }
 
 #[test]
-fn data_nested_too_deep_is_refused() {
+fn too_deep_data_is_refused() {
     let add = |depth: usize| {
         let data = "[".repeat(depth) + &"]".repeat(depth);
         request(("futoin.evt.gen:1.1:addEvent", &format!(r#""type":"A","data":{data}"#)))
@@ -177,7 +177,7 @@ fn data_nested_too_deep_is_refused() {
 }
 
 #[test]
-fn parameters_are_checked() {
+fn invalid_parameter_is_refused() {
     let (add, poll) = ("futoin.evt.gen:1.1:addEvent", "futoin.evt.poll:1.1:pollEvents");
     for (f, p, part) in [
         (add, r#""type":"evt","data":1"#, "type of addEvent is 1 to 16 of A-Z and _"),
@@ -213,7 +213,7 @@ fn event(id: u64, kind: &str, data: &'static str) -> StreamEvent {
 }
 
 #[test]
-fn calls_are_answered_in_any_order_each_under_its_id() {
+fn call_is_answered_under_its_own_id() {
     let mut session = CallSession::new(WEBSOCKET, access());
     for rid in ["C1", "C2", "C3", "C4"] {
         let add = r#""f":"futoin.evt.gen:1.1:addEvent","p":{"type":"A","data":1},"sec":"alice:alicepwd""#;
@@ -252,7 +252,7 @@ fn calls_are_answered_in_any_order_each_under_its_id() {
 }
 
 #[test]
-fn groups_are_pushed_and_their_answers_told() {
+fn answer_to_a_group_is_reported() {
     let mut session = CallSession::new(WEBSOCKET, access());
     session.on_group(PushId(8), Version::V1_1, 0, &[event(4, "A", "1")]);
     session.on_group(PushId(9), Version::V1_0, 5, &[]);
@@ -281,7 +281,7 @@ fn groups_are_pushed_and_their_answers_told() {
 }
 
 #[test]
-fn a_message_takes_no_more_than_was_counted() {
+fn list_of_events_stays_within_the_counted_size() {
     let events = [event(999_999_999_999_999_999, "ABCDEFGHIJKLMNOP", "\"x\""), event(1, "A", "1")];
     let counted: usize = events.iter().map(StreamEvent::bytes).sum();
     let text = on_events("1.1", &format!("S{}", u64::MAX), i32::MAX as u32, &events);

@@ -75,7 +75,7 @@ fn invalid(text: impl Into<String>) -> CallFault {
 }
 
 fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("a text can be written")
+    serde_json::to_string(text).expect("a text is valid JSON")
 }
 
 /// Returns `user:secret` of an Authorization header.

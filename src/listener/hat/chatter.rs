@@ -9,8 +9,9 @@
 //! true if the sender of this message began it, and `last` if this message ends it. `token` is always true, and
 //! ignored.
 
-use super::HatFault;
+use super::fault::HatFault;
 use super::sbs::{SbsError, SbsReader, put_boolean, put_count, put_integer, put_text};
+use super::settings::Settings;
 use crate::listener::buffer::Buffer;
 use bytes::{BufMut, BytesMut};
 
@@ -115,7 +116,7 @@ pub struct ChatterParser {
 
 impl ChatterParser {
     /// Creates the parser of a client that has just connected.
-    pub fn new(settings: &super::Settings) -> ChatterParser {
+    pub fn new(settings: &Settings) -> ChatterParser {
         ChatterParser {
             buffer: Buffer::new(KEPT_BYTES),
             given_bytes: 0,
@@ -143,7 +144,7 @@ impl ChatterParser {
     ///
     /// # Errors
     /// The bytes are no valid frame or message, or exceed the limit; the connection ends.
-    #[expect(clippy::should_implement_trait, reason = "what is given is borrowed from the parser")]
+    #[expect(clippy::should_implement_trait, reason = "the command borrows from the parser")]
     pub fn next(&mut self) -> Result<Option<ChatterMessage<'_>>, HatFault> {
         self.buffer.skip(std::mem::take(&mut self.given_bytes));
         let Some((header_bytes, length)) = self.length()? else { return Ok(None) };
@@ -177,12 +178,11 @@ impl ChatterParser {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Settings;
     use super::super::sbs::SbsErrorKind;
     use super::*;
 
     #[test]
-    fn pings_and_pongs_have_the_bytes_of_the_reference() {
+    fn ping_equals_the_bytes_of_the_reference() {
         let ping = b"\x01\x16\x87\x87\x01\x01\x00\x8fHatChatter.Ping\x80";
         let pong = b"\x01\x16\x87\x87\x00\x01\x01\x8fHatChatter.Pong\x80";
         let conversation = Conversation { first: 7, is_own: true };
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_written_in_the_fewest_bytes_and_read_in_any() {
+    fn length_is_written_in_the_fewest_bytes() {
         let conversation = Conversation { first: 1, is_own: true };
         for (body_bytes, expected) in [(0, &[1, 8][..]), (247, &[2, 1, 0]), (1 << 20, &[3, 16, 0, 11])] {
             let body = vec![0; body_bytes];
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_none_end_the_connection_before_they_are_there() {
+    fn invalid_length_ends_the_connection_before_the_body() {
         let settings = Settings { unauthenticated_bytes_max: 40, frame_bytes_max: 300, ..Settings::default() };
         let check = |bytes: &[u8], is_admitted: bool, expected: Result<Option<ChatterMessage<'_>>, HatFault>| {
             let mut parser = ChatterParser::new(&settings);
@@ -239,7 +239,7 @@ mod tests {
         check(&[0xff; 9], true, Err(HatFault::Length(255)));
         let all = [&[8][..], &[0xff; 8]].concat();
         check(&all, true, Err(HatFault::TooLong { bytes: u64::MAX, bytes_max: 300 }));
-        let malformed = |at, why| Err(HatFault::Malformed { type_name: MESSAGE, error: SbsError { at, why } });
+        let malformed = |at, kind| Err(HatFault::Malformed { type_name: MESSAGE, error: SbsError { at, kind } });
         check(&[1, 0], false, malformed(0, SbsErrorKind::Short));
         check(b"\x01\x07\x81\x81\x02\x01\x01\x80\x80", false, malformed(2, SbsErrorKind::Boolean(2)));
         check(b"\x01\x08\x81\x81\x01\x01\x01\x80\x80\x80", false, malformed(7, SbsErrorKind::Trailing));
@@ -247,7 +247,7 @@ mod tests {
 
     /// The parser releases the memory of a large message.
     #[test]
-    fn an_idle_parser_holds_nothing() {
+    fn idle_parser_holds_no_bytes() {
         let conversation = Conversation { first: 1, is_own: true };
         let body = vec![7; 400_000];
         let frame = ChatterMessage { id: 1, conversation, is_last: true, type_name: "t", body: &body }.frame();

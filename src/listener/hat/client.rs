@@ -6,9 +6,12 @@
 //! together. The protocol has no message that reports a loss. A client that has missed something is disconnected, and
 //! queries the missing events when it reconnects.
 
+use super::action::{HatAction, RequestId};
+use super::chatter::ChatterMessage;
+use super::fault::HatFault;
 use super::server_message::Status;
-use super::session::{self, HatSession, RequestId};
-use super::{ChatterMessage, HatFault, Settings};
+use super::session::HatSession;
+use super::settings::Settings;
 use crate::event::model::{Event, EventId, Registration, ServerId};
 use crate::event::refusal::EventRefusal;
 use crate::event::store::QueryPage;
@@ -33,25 +36,25 @@ pub struct HatClient {
     only: Option<ServerId>,
     /// Number of subscriptions to subjects.
     subs: u32,
-    /// Events of one session of another peer that are not sent yet,
-    gathered: Vec<Event>,
-    /// and the bytes of their payloads.
-    gathered_bytes: usize,
+    /// Events of one session of another peer that are not sent yet.
+    pending_events: Vec<Event>,
+    /// Bytes of the payloads of these events.
+    pending_bytes: usize,
     /// True once a message was lost: no later event is sent.
     has_lost: bool,
-    asks: VecDeque<SessionRequest<'static>>,
+    requests: VecDeque<SessionRequest<'static>>,
 }
 
-/// Bytes of gathered payloads from which events are sent before the rest of their session arrives.
-const GATHERED_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of pending payloads at which events are sent before the rest of their session arrives.
+const PENDING_BYTES_MAX: usize = 64 * 1024;
 
 impl HatClient {
     /// Creates the session of a client that has just connected.
     pub fn new(settings: Arc<Settings>, now: Instant) -> HatClient {
         let own = settings.server;
         let session = HatSession::new(settings, Status::Operational, now);
-        let (gathered, asks) = (Vec::new(), VecDeque::new());
-        HatClient { session, own, only: None, subs: 0, gathered, gathered_bytes: 0, has_lost: false, asks }
+        let (pending_events, requests) = (Vec::new(), VecDeque::new());
+        HatClient { session, own, only: None, subs: 0, pending_events, pending_bytes: 0, has_lost: false, requests }
     }
 
     /// Handles the client's next message. Must not be called while the client [`is_full`](HatClient::is_full).
@@ -69,47 +72,47 @@ impl HatClient {
 
     /// Returns the next request to the peer. Requests with answers are returned only if the client takes answers.
     pub fn poll_request(&mut self, takes_answers: bool) -> Option<SessionRequest<'static>> {
-        while self.asks.is_empty() {
+        while self.requests.is_empty() {
             match self.session.poll_request(takes_answers)? {
-                session::HatAction::Admitted { account, name } => {
-                    self.asks.extend([SessionRequest::Admitted { account }, SessionRequest::Named { name }]);
+                HatAction::Admitted { account, name } => {
+                    self.requests.extend([SessionRequest::Admitted { account }, SessionRequest::Named { name }]);
                 }
-                session::HatAction::Subscribe(subscription) => {
+                HatAction::Subscribe(subscription) => {
                     self.only = subscription.server;
                     subscription.patterns.iter().for_each(|pattern| self.subscribe(pattern));
                 }
-                session::HatAction::Register { request, registrations } => {
+                HatAction::Register { request, registrations } => {
                     let request = JournalRequest { id: request.0, request: EventRequest::Register(registrations) };
-                    self.asks.push_back(SessionRequest::Events(request));
+                    self.requests.push_back(SessionRequest::Events(request));
                 }
-                session::HatAction::Query { request, query } => {
-                    self.asks.push_back(SessionRequest::Events(JournalRequest {
+                HatAction::Query { request, query } => {
+                    self.requests.push_back(SessionRequest::Events(JournalRequest {
                         id: request.0,
                         request: EventRequest::Query(query),
                     }));
                 }
-                session::HatAction::Refused(refusal) => {
+                HatAction::Refused(refusal) => {
                     let (kind, reason) = (refusal.kind(), refusal.to_string());
-                    self.asks.push_back(SessionRequest::Refused { kind, reason });
+                    self.requests.push_back(SessionRequest::Refused { kind, reason });
                 }
-                session::HatAction::Close => self.asks.push_back(SessionRequest::Close),
+                HatAction::Close => self.requests.push_back(SessionRequest::Close),
             }
         }
-        self.asks.pop_front()
+        self.requests.pop_front()
     }
 
     fn subscribe(&mut self, pattern: &TypePattern) {
         for pattern in pattern.subject_patterns() {
             self.subs += 1;
             let wanted = SubscriptionFilter { pattern, glob: None, queue: None };
-            self.asks.push_back(SessionRequest::Subscribe { sub: SubId(self.subs), wanted });
+            self.requests.push_back(SessionRequest::Subscribe { sub: SubId(self.subs), wanted });
         }
     }
 
     /// Handles a subscription that the peer refuses. The client is disconnected, since it would miss events.
     pub fn on_refused(&mut self, refusal: &effect::Refusal) {
         let reason = format!("a subscription is refused, without which the client would miss events: {refusal:?}");
-        self.asks.extend([SessionRequest::Refused { kind: "subscription", reason }, SessionRequest::Close]);
+        self.requests.extend([SessionRequest::Refused { kind: "subscription", reason }, SessionRequest::Close]);
     }
 
     /// Handles the events that the journal has registered for the client.
@@ -126,10 +129,10 @@ impl HatClient {
     /// response to a registration. So each refusal is logged. A refused query ends the conversation: the protocol has
     /// no answer to it.
     pub fn on_refusal(&mut self, request: u64, refusal: &EventRefusal, out: &mut OutputBuffer) {
-        self.asks.push_back(SessionRequest::Refused { kind: refusal.kind.as_str(), reason: refusal.to_string() });
+        self.requests.push_back(SessionRequest::Refused { kind: refusal.kind.as_str(), reason: refusal.to_string() });
         match self.session.is_registering(RequestId(request)) {
             true => self.session.on_registered(RequestId(request), None, out),
-            false => self.asks.push_back(SessionRequest::Close),
+            false => self.requests.push_back(SessionRequest::Close),
         }
     }
 
@@ -154,21 +157,21 @@ impl HatClient {
                 continue;
             }
             let session = |event: &Event| (event.id.server, event.id.session);
-            let is_other = self.gathered.last().is_some_and(|last| session(last) != session(&event));
-            if is_other || GATHERED_BYTES_MAX <= self.gathered_bytes {
+            let is_other = self.pending_events.last().is_some_and(|last| session(last) != session(&event));
+            if is_other || PENDING_BYTES_MAX <= self.pending_bytes {
                 self.flush_events(out);
             }
-            self.gathered_bytes += event.payload_size();
-            self.gathered.push(event);
+            self.pending_bytes += event.payload_size();
+            self.pending_events.push(event);
             count += 1;
         }
         count
     }
 
-    /// Sends the gathered events, since all messages received together are processed.
+    /// Sends the pending events, since all messages received together are processed.
     pub fn flush_events(&mut self, out: &mut OutputBuffer) {
-        let mut events = std::mem::take(&mut self.gathered);
-        self.gathered_bytes = 0;
+        let mut events = std::mem::take(&mut self.pending_events);
+        self.pending_bytes = 0;
         // A message that was lost and repaired arrives after its successors.
         events.sort_by_key(|event| event.id.instance);
         if !events.is_empty() {
@@ -178,9 +181,9 @@ impl HatClient {
 
     /// Handles the loss of a message that matches its subscriptions.
     pub fn on_lost(&mut self) {
-        let reason = "events are lost, for which the protocol has no word".to_owned();
+        let reason = "events are lost, which the protocol cannot report".to_owned();
         if !std::mem::replace(&mut self.has_lost, true) {
-            self.asks.extend([SessionRequest::Refused { kind: "lost events", reason }, SessionRequest::Close]);
+            self.requests.extend([SessionRequest::Refused { kind: "lost events", reason }, SessionRequest::Close]);
         }
     }
 
@@ -210,7 +213,7 @@ impl HatClient {
 
     /// Returns the bytes of unanswered requests and of events that are not sent yet.
     pub fn held_bytes(&self) -> usize {
-        self.session.held_bytes() + self.gathered_bytes
+        self.session.held_bytes() + self.pending_bytes
     }
 
     /// Returns whether no further message may be read before a request is answered.
@@ -270,17 +273,17 @@ mod tests {
     }
 
     /// Returns the ids in each of the messages to the client.
-    fn told(out: &mut OutputBuffer) -> Vec<String> {
+    fn sent_ids(out: &mut OutputBuffer) -> Vec<String> {
         let mut parser = ChatterParser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
         parser.push(&out.take());
-        let mut told = Vec::new();
+        let mut sent_ids = Vec::new();
         while let Some(message) = parser.next().unwrap() {
             let HatServerMessage::Events(events) = HatServerMessage::decode(&message).unwrap() else {
                 panic!("{message:?}")
             };
-            told.push(events.iter().map(|event| event.id.to_string()).collect::<Vec<_>>().join(" "));
+            sent_ids.push(events.iter().map(|event| event.id.to_string()).collect::<Vec<_>>().join(" "));
         }
-        told
+        sent_ids
     }
 
     /// Delivers messages that arrive together, and checks the events sent for them.
@@ -288,14 +291,14 @@ mod tests {
         let (mut client, mut out) = (client(), OutputBuffer::new());
         let count: usize = ids.iter().map(|id| client.on_deliveries(&delivery(id, bytes), &mut out)).sum();
         client.flush_events(&mut out);
-        assert_eq!(told(&mut out), expected);
+        assert_eq!(sent_ids(&mut out), expected);
         assert_eq!(count, expected.iter().map(|ids| ids.split(' ').count()).sum::<usize>());
         client.flush_events(&mut out);
-        assert!(out.is_empty() && client.held_bytes() == 0, "they are told once");
+        assert!(out.is_empty() && client.held_bytes() == 0, "they are sent once");
     }
 
     #[test]
-    fn events_of_a_session_that_come_together_are_told_together() {
+    fn events_of_one_session_are_sent_together() {
         check(&["2/1/1", "2/1/2", "2/2/1", "3/2/1", "3/2/2"], 5, &["2/1/1 2/1/2", "2/2/1", "3/2/1 3/2/2"]);
         // A lost and repaired event arrives later.
         check(&["2/1/2", "2/1/3", "2/1/1"], 5, &["2/1/1 2/1/2 2/1/3"]);
@@ -305,12 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn whoever_would_miss_events_is_closed_and_people_are_told_why() {
+    fn refused_subscription_closes_the_connection() {
         let mut client = client();
         while client.poll_request(true).is_some() {}
         client.on_refused(&effect::Refusal::Stopping);
-        let asks: Vec<SessionRequest<'_>> = std::iter::from_fn(|| client.poll_request(true)).collect();
-        let [SessionRequest::Refused { reason, .. }, SessionRequest::Close] = &asks[..] else { panic!("{asks:?}") };
+        let requests: Vec<SessionRequest<'_>> = std::iter::from_fn(|| client.poll_request(true)).collect();
+        let [SessionRequest::Refused { reason, .. }, SessionRequest::Close] = &requests[..] else {
+            panic!("{requests:?}")
+        };
         assert!(reason.ends_with("miss events: Stopping"), "{reason}");
     }
 
@@ -318,15 +323,16 @@ mod tests {
     fn unanswered_registration_that_fails_is_reported() {
         let mut client = client();
         let registration = Registration { event_type: "a/b".parse().unwrap(), source_timestamp: None, payload: None };
-        let (said, mut out) = (HatClientMessage::Register(Ok(vec![registration; 4097])), OutputBuffer::new());
-        let (conversation, body) = (Conversation { first: 2, is_own: true }, said.encode().unwrap());
-        let message = ChatterMessage { id: 2, conversation, is_last: true, type_name: said.type_name(), body: &body };
+        let (request, mut out) = (HatClientMessage::Register(Ok(vec![registration; 4097])), OutputBuffer::new());
+        let (conversation, body) = (Conversation { first: 2, is_own: true }, request.encode().unwrap());
+        let message =
+            ChatterMessage { id: 2, conversation, is_last: true, type_name: request.type_name(), body: &body };
         while client.poll_request(true).is_some() {}
         client.on_command(Instant::ZERO, message, &mut out).unwrap();
-        let Some(SessionRequest::Events(ask)) = client.poll_request(true) else {
+        let Some(SessionRequest::Events(request)) = client.poll_request(true) else {
             panic!("it is handed to the journal")
         };
-        client.on_refusal(ask.id, &EventRefusal::too_many(4097), &mut out);
+        client.on_refusal(request.id, &EventRefusal::too_many(4097), &mut out);
         let Some(SessionRequest::Refused { kind: "invalid", reason }) = client.poll_request(true) else {
             panic!("it is not reported")
         };
@@ -335,8 +341,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_back_has_a_limit() {
-        let half = GATHERED_BYTES_MAX / 2;
+    fn pending_events_are_sent_at_the_limit() {
+        let half = PENDING_BYTES_MAX / 2;
         check(&["2/1/1", "2/1/2", "2/1/3", "2/1/4"], half, &["2/1/1 2/1/2", "2/1/3 2/1/4"]);
         let (mut client, mut out) = (client(), OutputBuffer::new());
         client.on_deliveries(&delivery("2/1/1", half), &mut out);

@@ -16,10 +16,12 @@
 //! times are not malformed: a query with them finds nothing.
 
 use super::chatter::{ChatterMessage, PING, PONG};
+use super::fault::HatFault;
+use super::registration_refusal::RegistrationRefusal;
 use super::sbs::{SbsError, SbsReader, put_boolean, put_count, put_integer, put_optional, put_text};
 use super::server_message::SERVER_TYPES;
+use super::settings::Settings;
 use super::value::{id, micros, put_id, put_pattern, put_registration, put_time, registration, subtypes, time};
-use super::{HatFault, RegistrationRefusal, Settings};
 use crate::event::model::{EventId, Registration, ServerId};
 use crate::event::store::{Query, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
@@ -92,8 +94,8 @@ impl HatClientMessage {
             QUERY_REQ => (QUERY_REQ, query(&mut reader, settings).map(HatClientMessage::Query)),
             name => return Err(unexpected_type(name)),
         };
-        let whole = read.and_then(|said| Ok(reader.end().map(|()| said)?));
-        whole.map_err(|wrong| match wrong {
+        let decoded = read.and_then(|decoded| Ok(reader.end().map(|()| decoded)?));
+        decoded.map_err(|fault| match fault {
             BodyFault::Form(error) => HatFault::Malformed { type_name, error },
             BodyFault::Meaning(fault) => fault,
         })

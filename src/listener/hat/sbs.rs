@@ -27,7 +27,7 @@ pub struct SbsError {
     /// Position of the value, in bytes from the start of the input.
     pub at: usize,
     /// Kind of the error.
-    pub why: SbsErrorKind,
+    pub kind: SbsErrorKind,
 }
 
 /// The kind of a decoding error.
@@ -56,16 +56,16 @@ pub enum SbsErrorKind {
 impl fmt::Display for SbsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "byte {}: ", self.at)?;
-        match self.why {
+        match self.kind {
             SbsErrorKind::Short => write!(f, "the value ends too early"),
             SbsErrorKind::Integer => write!(f, "an integer has at most {INTEGER_BYTES_MAX} bytes"),
             SbsErrorKind::Boolean(byte) => write!(f, "{byte:#04x} is no boolean"),
             SbsErrorKind::Text => write!(f, "a text must be UTF-8"),
-            SbsErrorKind::Length(length) => write!(f, "a length of {length} does not fit what is there"),
+            SbsErrorKind::Length(length) => write!(f, "a length of {length} exceeds the remaining bytes"),
             SbsErrorKind::Choice(index) => write!(f, "there is no alternative {index}"),
             SbsErrorKind::Range(number) => write!(f, "{number} is out of range"),
-            SbsErrorKind::Meaningless => write!(f, "nothing there is has this value"),
-            SbsErrorKind::Trailing => write!(f, "something stands behind the end"),
+            SbsErrorKind::Meaningless => write!(f, "the value is outside the range of its type"),
+            SbsErrorKind::Trailing => write!(f, "bytes follow the end"),
         }
     }
 }
@@ -116,7 +116,7 @@ impl<'a> SbsReader<'a> {
     pub fn number<T: TryFrom<i128>>(&mut self) -> Result<T, SbsError> {
         let at = self.at;
         let value = self.integer()?;
-        T::try_from(value).map_err(|_| SbsError { at, why: SbsErrorKind::Range(value) })
+        T::try_from(value).map_err(|_| SbsError { at, kind: SbsErrorKind::Range(value) })
     }
 
     /// Reads a boolean.
@@ -124,7 +124,7 @@ impl<'a> SbsReader<'a> {
     /// # Errors
     /// [`SbsErrorKind::Short`], [`SbsErrorKind::Boolean`].
     pub fn boolean(&mut self) -> Result<bool, SbsError> {
-        let why = match self.bytes.get(self.at) {
+        let kind = match self.bytes.get(self.at) {
             Some(byte @ (0 | 1)) => {
                 self.at += 1;
                 return Ok(*byte == 1);
@@ -132,7 +132,7 @@ impl<'a> SbsReader<'a> {
             Some(byte) => SbsErrorKind::Boolean(*byte),
             None => SbsErrorKind::Short,
         };
-        Err(self.malformed(why))
+        Err(self.malformed(kind))
     }
 
     /// Reads bytes.
@@ -151,7 +151,7 @@ impl<'a> SbsReader<'a> {
     /// [`SbsErrorKind::Text`], and those of [`SbsReader::bytes`].
     pub fn text(&mut self) -> Result<&'a str, SbsError> {
         let at = self.at;
-        std::str::from_utf8(self.bytes()?).map_err(|_| SbsError { at, why: SbsErrorKind::Text })
+        std::str::from_utf8(self.bytes()?).map_err(|_| SbsError { at, kind: SbsErrorKind::Text })
     }
 
     /// Reads the number of elements of an array, each of which takes at least `element_bytes_min` bytes. A number of
@@ -162,9 +162,9 @@ impl<'a> SbsReader<'a> {
     pub fn count(&mut self, element_bytes_min: usize) -> Result<usize, SbsError> {
         let at = self.at;
         let count = self.integer()?;
-        let room = (self.bytes.len() - self.at) / element_bytes_min;
-        let fits = usize::try_from(count).ok().filter(|count| *count <= room);
-        fits.ok_or(SbsError { at, why: SbsErrorKind::Length(count) })
+        let count_max = (self.bytes.len() - self.at) / element_bytes_min;
+        let fits = usize::try_from(count).ok().filter(|count| *count <= count_max);
+        fits.ok_or(SbsError { at, kind: SbsErrorKind::Length(count) })
     }
 
     /// Reads the index of one of `count` alternatives.
@@ -175,7 +175,7 @@ impl<'a> SbsReader<'a> {
         let at = self.at;
         let index = self.integer()?;
         let known = usize::try_from(index).ok().filter(|index| *index < count);
-        known.ok_or(SbsError { at, why: SbsErrorKind::Choice(index) })
+        known.ok_or(SbsError { at, kind: SbsErrorKind::Choice(index) })
     }
 
     /// Reads a value that may be absent.
@@ -197,8 +197,8 @@ impl<'a> SbsReader<'a> {
         if self.at == self.bytes.len() { Ok(()) } else { Err(self.malformed(SbsErrorKind::Trailing)) }
     }
 
-    fn malformed(&self, why: SbsErrorKind) -> SbsError {
-        SbsError { at: self.at, why }
+    fn malformed(&self, kind: SbsErrorKind) -> SbsError {
+        SbsError { at: self.at, kind }
     }
 }
 
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_have_the_bytes_of_the_reference() {
+    fn integer_equals_the_bytes_of_the_reference() {
         for (value, bytes) in [
             (0, &[0x80][..]),
             (1, &[0x81]),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_of_64_bits_comes_back_in_the_fewest_bytes() {
+    fn integer_is_written_in_the_fewest_bytes() {
         let mut rng = Rng::new(1);
         for round in 0..20_000 {
             let bits = rng.next_u64() >> rng.below(64);
@@ -301,20 +301,20 @@ mod tests {
     }
 
     #[test]
-    fn integers_in_more_bytes_than_needed_have_the_same_value() {
+    fn padded_integer_has_the_same_value() {
         assert_eq!(SbsReader::new(&[0, 0, 0x85]).integer(), Ok(5));
         assert_eq!(SbsReader::new(&[0x7f, 0x7f, 0xff]).integer(), Ok(-1));
         assert_eq!(SbsReader::new(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0x85]).integer(), Ok(5));
     }
 
     #[test]
-    fn what_is_no_value_is_refused_where_it_stands() {
-        let check = |bytes: &[u8], read: fn(&mut SbsReader<'_>) -> Option<SbsError>, why| {
+    fn invalid_value_is_refused_with_its_position() {
+        let check = |bytes: &[u8], read: fn(&mut SbsReader<'_>) -> Option<SbsError>, kind| {
             // A byte in front shows that the position counts from the start.
             let shifted = [b"\x81", bytes].concat();
             let mut reader = SbsReader::new(&shifted);
             reader.integer().unwrap();
-            assert_eq!(read(&mut reader), Some(SbsError { at: 1, why }), "{bytes:?}");
+            assert_eq!(read(&mut reader), Some(SbsError { at: 1, kind }), "{bytes:?}");
         };
         check(b"", |reader| reader.integer().err(), SbsErrorKind::Short);
         check(&[0; 9], |reader| reader.integer().err(), SbsErrorKind::Short);
@@ -335,7 +335,7 @@ mod tests {
         check(b"a", |reader| reader.end().err(), SbsErrorKind::Trailing);
         assert_eq!(
             SbsReader::new(b"\x81").optional(SbsReader::integer),
-            Err(SbsError { at: 1, why: SbsErrorKind::Short })
+            Err(SbsError { at: 1, kind: SbsErrorKind::Short })
         );
     }
 }

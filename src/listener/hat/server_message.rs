@@ -8,8 +8,8 @@
 //! QueryRes     array of events · more follows boolean
 //! ```
 
-use super::HatFault;
 use super::chatter::{ChatterMessage, PING, PONG};
+use super::fault::HatFault;
 use super::sbs::{SbsError, SbsReader, put_boolean, put_count, put_text};
 use super::value::{events, put_events};
 use crate::event::model::Event;
@@ -133,9 +133,9 @@ impl HatServerMessage {
             name => return Err(HatFault::unknown_type(name)),
         };
         let malformed = |error| HatFault::Malformed { type_name, error };
-        let said = read.map_err(malformed)?;
+        let decoded = read.map_err(malformed)?;
         reader.end().map_err(malformed)?;
-        Ok(said)
+        Ok(decoded)
     }
 }
 

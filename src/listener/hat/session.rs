@@ -1,12 +1,18 @@
 //! One client: its unanswered requests, and the supervision of its connection.
 
+use super::action::{HatAction, RequestId};
 use super::chatter::{ChatterMessage, Conversation};
 use super::client_message::{EventSubscription, HatClientMessage, INIT_REQ, Init};
+use super::fault::HatFault;
+use super::registration_refusal::RegistrationRefusal;
+use super::request_queue::{
+    AnsweredRequest, HatRequestKind, HatRequestState, JournalCommand, QueuedRequest, RequestQueue,
+};
 use super::server_message::{EVENTS_NOTIFY, HatServerMessage, Status};
+use super::settings::Settings;
 use super::value::put_events;
-use super::{HatFault, RegistrationRefusal, Settings};
 use crate::event::model::{Event, Json, Payload, Registration};
-use crate::event::store::{Query, QueryPage};
+use crate::event::store::QueryPage;
 use crate::listener::access::{Account, Credentials, is_equal};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::subject::event_type::EventType;
@@ -15,47 +21,7 @@ use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The id of a request. It is unique among the unanswered requests of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RequestId(pub u64);
-
-/// An action that a client requests of the shell. The session answers itself where it can.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HatAction {
-    /// The client is authenticated, or needs no authentication; the limits of unauthenticated clients end.
-    Admitted {
-        /// Its account, for people.
-        account: String,
-        /// Name that the client gives itself, for people.
-        name: String,
-    },
-    /// Send these events to the client from now on, by [`HatSession::on_events`].
-    Subscribe(EventSubscription),
-    /// Register these events in one session; [`HatSession::on_registered`] takes the answer.
-    Register {
-        /// Id of the request.
-        request: RequestId,
-        /// The events, at least one.
-        registrations: Vec<Registration>,
-    },
-    /// A valid query; [`HatSession::on_answered`] takes the answer.
-    Query {
-        /// Id of the request.
-        request: RequestId,
-        /// The query.
-        query: Query,
-    },
-    /// A registration was refused by the session; the shell only reports it.
-    Refused(RegistrationRefusal),
-    /// Write the pending output, then close.
-    Close,
-}
-
 /// The session of a client.
-///
-/// Requests are processed in their order. Consecutive registrations are submitted at once, queries one by one. A
-/// request waits until all earlier ones of the other kind are answered. So a query finds all events registered before
-/// it.
 #[derive(Debug)]
 pub struct HatSession {
     settings: Arc<Settings>,
@@ -63,13 +29,8 @@ pub struct HatSession {
     stage: HatSessionState,
     /// Number of messages sent.
     sent: i128,
-    /// Unanswered requests, in order.
-    requests: VecDeque<QueuedRequest>,
-    /// Id of the first of them.
-    first: u64,
-    /// Bytes of all of them, as received.
-    requests_bytes: usize,
-    asks: VecDeque<HatAction>,
+    requests: RequestQueue,
+    actions: VecDeque<HatAction>,
     /// Event to register when the client has disconnected.
     disconnect_event: Option<Registration>,
     subscriptions: usize,
@@ -94,40 +55,6 @@ enum HatSessionState {
     Closed,
 }
 
-/// An unanswered request.
-#[derive(Debug)]
-struct QueuedRequest {
-    /// Conversation of the answer; `None` if the client wants no answer.
-    conversation: Option<Conversation>,
-    /// Its size as received.
-    bytes: usize,
-    /// Subscriptions that begin with the answer, for the first request of a client.
-    welcome: Option<EventSubscription>,
-    state: HatRequestState,
-}
-
-#[derive(Debug)]
-enum HatRequestState {
-    /// The request waits for earlier requests.
-    Waiting(JournalCommand),
-    /// The shell processes the request.
-    Submitted(HatRequestKind),
-    /// The answer waits for those before it.
-    Done(HatServerMessage),
-}
-
-#[derive(Debug)]
-enum JournalCommand {
-    Register(Vec<Registration>),
-    Query(Query),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HatRequestKind {
-    Register,
-    Query,
-}
-
 impl HatSession {
     /// Creates the session of a client that has just connected to a server of this status.
     pub fn new(settings: Arc<Settings>, status: Status, now: Instant) -> HatSession {
@@ -136,10 +63,8 @@ impl HatSession {
             status,
             stage: HatSessionState::Unauthenticated(None),
             sent: 0,
-            requests: VecDeque::new(),
-            first: 0,
-            requests_bytes: 0,
-            asks: VecDeque::new(),
+            requests: RequestQueue::default(),
+            actions: VecDeque::new(),
             disconnect_event: None,
             subscriptions: 0,
             last_received: now,
@@ -168,10 +93,10 @@ impl HatSession {
                 (self.last_received, self.pinged) = (now, None)
             }
         }
-        let said = HatClientMessage::decode(&message, &self.settings)?;
-        let type_name = said.type_name();
+        let request = HatClientMessage::decode(&message, &self.settings)?;
+        let type_name = request.type_name();
         let answer = (!message.is_last).then_some(conversation);
-        match said {
+        match request {
             HatClientMessage::Ping => self.send(conversation, true, &HatServerMessage::Pong, out),
             HatClientMessage::Pong => {}
             HatClientMessage::Init(_) | HatClientMessage::Query(_) if message.is_last => {
@@ -196,7 +121,7 @@ impl HatSession {
     /// Returns the next action for the shell. The shell drains it after every call that takes `out`. Requests, which
     /// have answers, are returned only if the client takes answers.
     pub fn poll_request(&mut self, takes_answers: bool) -> Option<HatAction> {
-        self.asks.pop_front().or_else(|| if takes_answers { self.next_request() } else { None })
+        self.actions.pop_front().or_else(|| if takes_answers { self.requests.submit_next() } else { None })
     }
 
     /// Takes the stored events of an [`HatAction::Register`]; `None` if they are not stored.
@@ -205,7 +130,7 @@ impl HatSession {
     /// Panics if there is no such request.
     pub fn on_registered(&mut self, request: RequestId, events: Option<Vec<Event>>, out: &mut OutputBuffer) {
         let status = self.status;
-        let request = self.asked(request, HatRequestKind::Register);
+        let request = self.requests.submitted(request, HatRequestKind::Register);
         // The client is accepted even if the event of its connection could not be stored.
         let is_welcome = request.welcome.is_some();
         request.state = HatRequestState::Done(if is_welcome {
@@ -221,7 +146,8 @@ impl HatSession {
     /// # Panics
     /// Panics if there is no such request.
     pub fn on_answered(&mut self, request: RequestId, answer: QueryPage, out: &mut OutputBuffer) {
-        self.asked(request, HatRequestKind::Query).state = HatRequestState::Done(HatServerMessage::QueryPage(answer));
+        self.requests.submitted(request, HatRequestKind::Query).state =
+            HatRequestState::Done(HatServerMessage::QueryPage(answer));
         self.flush(out);
     }
 
@@ -270,11 +196,9 @@ impl HatSession {
     /// Returns the registrations to make when the connection has ended, each in a session of its own. They are the
     /// registrations that the shell has not received yet, and the event of the disconnection. They are returned once.
     pub fn take_final_registrations(&mut self) -> Vec<Vec<Registration>> {
-        let left = self.requests.drain(..).filter_map(|request| match request.state {
-            HatRequestState::Waiting(JournalCommand::Register(registrations)) => Some(registrations),
-            _ => None,
-        });
-        left.chain(self.disconnect_event.take().map(|disconnect_event| vec![disconnect_event])).collect()
+        let mut registrations = self.requests.take_waiting_registrations();
+        registrations.extend(self.disconnect_event.take().map(|event| vec![event]));
+        registrations
     }
 
     /// Returns the time at which [`on_deadline`](HatSession::on_deadline) is due.
@@ -316,14 +240,13 @@ impl HatSession {
 
     /// Returns whether this request, which the shell processes, is an [`HatAction::Register`].
     pub fn is_registering(&self, request: RequestId) -> bool {
-        let request = self.place(request).and_then(|place| self.requests.get(place));
-        request.is_some_and(|request| matches!(request.state, HatRequestState::Submitted(HatRequestKind::Register)))
+        self.requests.is_registering(request)
     }
 
     /// Returns whether the limit of unanswered requests is reached, so that the client may not be read. The result may
     /// change with every call that takes `out`.
     pub fn is_full(&self) -> bool {
-        self.settings.requests_max <= self.requests.len() || self.settings.requests_bytes_max <= self.requests_bytes
+        self.settings.requests_max <= self.requests.len() || self.settings.requests_bytes_max <= self.requests.bytes()
     }
 
     /// Returns whether the client is authenticated, or needs no authentication.
@@ -338,26 +261,26 @@ impl HatSession {
 
     /// Returns the bytes of unanswered requests, as received.
     pub fn held_bytes(&self) -> usize {
-        self.requests_bytes
+        self.requests.bytes()
     }
 
     fn on_init(&mut self, now: Instant, init: Init, bytes: usize) -> Result<(), HatFault> {
         let HatSessionState::Unauthenticated(conversation) = self.stage else {
-            unreachable!("only strangers say who they are")
+            unreachable!("only an unauthenticated client is initialized")
         };
         let Init { name, token, subscription, persisted: _ } = init;
         let account = self.account(&name, token.as_deref()).ok_or(HatFault::Token)?;
         self.last_received = now;
         self.stage = HatSessionState::Authenticated;
         self.subscriptions = subscription.patterns.len();
-        let come = self.announcement(&name, "\"CONNECTED\"");
+        let connected = self.announcement(&name, "\"CONNECTED\"");
         self.disconnect_event = self.announcement(&name, "\"DISCONNECTED\"");
-        let state = match come {
-            Some(come) => HatRequestState::Waiting(JournalCommand::Register(vec![come])),
+        let state = match connected {
+            Some(connected) => HatRequestState::Waiting(JournalCommand::Register(vec![connected])),
             None => HatRequestState::Done(HatServerMessage::Init(Ok(self.status))),
         };
         self.push(conversation, bytes, Some(subscription), state);
-        self.asks.push_back(HatAction::Admitted { account, name });
+        self.actions.push_back(HatAction::Admitted { account, name });
         Ok(())
     }
 
@@ -367,10 +290,10 @@ impl HatSession {
         if !access.is_closed() {
             return Some("open".to_owned());
         }
-        let told = token?.as_bytes();
+        let token = token?.as_bytes();
         let is_proven = |account: &&Account| match &account.credentials {
-            Credentials::Token(token) => is_equal(token, told),
-            Credentials::User { name: user, password } => is_equal(user, name.as_bytes()) & is_equal(password, told),
+            Credentials::Token(secret) => is_equal(secret, token),
+            Credentials::User { name: user, password } => is_equal(user, name.as_bytes()) & is_equal(password, token),
             Credentials::Nkey(_) => false,
         };
         access.accounts.iter().find(is_proven).map(|account| match &account.credentials {
@@ -406,7 +329,7 @@ impl HatSession {
             Ok(registrations) if registrations.is_empty() => send(Some(Vec::new())),
             Ok(registrations) => HatRequestState::Waiting(JournalCommand::Register(registrations)),
             Err(refusal) => {
-                self.asks.push_back(HatAction::Refused(refusal));
+                self.actions.push_back(HatAction::Refused(refusal));
                 send(None)
             }
         };
@@ -420,77 +343,21 @@ impl HatSession {
         welcome: Option<EventSubscription>,
         state: HatRequestState,
     ) {
-        self.requests_bytes += bytes;
-        self.requests.push_back(QueuedRequest { conversation, bytes, welcome, state });
-    }
-
-    /// Returns the next request that may be processed beside those that the shell processes.
-    fn next_request(&mut self) -> Option<HatAction> {
-        let mut under_way = None;
-        for (number, request) in (self.first..).zip(&mut self.requests) {
-            let kind = match &request.state {
-                HatRequestState::Waiting(JournalCommand::Register(_)) => HatRequestKind::Register,
-                HatRequestState::Waiting(JournalCommand::Query(_)) => HatRequestKind::Query,
-                HatRequestState::Submitted(kind) => *kind,
-                HatRequestState::Done(_) => continue,
-            };
-            if matches!(request.state, HatRequestState::Submitted(_)) {
-                under_way = Some(kind);
-                continue;
-            }
-            // Answers to queries may be large. The next query waits until the client is known to take its answers.
-            if under_way.is_some_and(|other| other != kind || kind == HatRequestKind::Query) {
-                return None;
-            }
-            let request_id = RequestId(number);
-            return match std::mem::replace(&mut request.state, HatRequestState::Submitted(kind)) {
-                HatRequestState::Waiting(JournalCommand::Register(registrations)) => {
-                    Some(HatAction::Register { request: request_id, registrations })
-                }
-                HatRequestState::Waiting(JournalCommand::Query(query)) => {
-                    Some(HatAction::Query { request: request_id, query })
-                }
-                HatRequestState::Submitted(_) | HatRequestState::Done(_) => unreachable!("it waits"),
-            };
-        }
-        None
-    }
-
-    /// Returns the index of a request among the unanswered ones, if it is not answered yet.
-    fn place(&self, request: RequestId) -> Option<usize> {
-        request.0.checked_sub(self.first).and_then(|place| usize::try_from(place).ok())
-    }
-
-    /// Returns a request of this kind that the shell processes.
-    fn asked(&mut self, request: RequestId, kind: HatRequestKind) -> &mut QueuedRequest {
-        let place = self.place(request);
-        let request = place.and_then(|place| self.requests.get_mut(place)).expect("a request is answered once");
-        assert!(
-            matches!(request.state, HatRequestState::Submitted(asked) if asked == kind),
-            "{kind:?} answers {request:?}"
-        );
-        request
+        self.requests.push(QueuedRequest { conversation, bytes, welcome, state });
     }
 
     /// Sends the answers that are due in order. If the server stops and no request is left, sends the final status.
     fn flush(&mut self, out: &mut OutputBuffer) {
-        while let Some(QueuedRequest { state: HatRequestState::Done(_), .. }) = self.requests.front() {
-            let Some(QueuedRequest { conversation, bytes, welcome, state: HatRequestState::Done(said) }) =
-                self.requests.pop_front()
-            else {
-                unreachable!("it was looked at")
-            };
-            self.first += 1;
-            self.requests_bytes -= bytes;
+        while let Some(AnsweredRequest { conversation, welcome, answer }) = self.requests.pop_answered() {
             if self.stage == HatSessionState::Closed {
                 continue;
             }
             if let Some(conversation) = conversation {
-                self.send(conversation, true, &said, out);
+                self.send(conversation, true, &answer, out);
             }
             if let Some(subscription) = welcome {
                 self.stage = HatSessionState::Welcome;
-                self.asks.push_back(HatAction::Subscribe(subscription));
+                self.actions.push_back(HatAction::Subscribe(subscription));
             }
         }
         if self.stage == HatSessionState::Stopping && self.requests.is_empty() {
@@ -510,7 +377,7 @@ impl HatSession {
 
     fn end(&mut self) {
         self.stage = HatSessionState::Closed;
-        self.asks.push_back(HatAction::Close);
+        self.actions.push_back(HatAction::Close);
     }
 
     /// Returns the conversation that begins with the next message.
@@ -518,8 +385,8 @@ impl HatSession {
         Conversation { first: self.sent + 1, is_own: true }
     }
 
-    fn send(&mut self, conversation: Conversation, is_last: bool, said: &HatServerMessage, out: &mut OutputBuffer) {
-        self.put(conversation, is_last, said.type_name(), said.encode().freeze(), out);
+    fn send(&mut self, conversation: Conversation, is_last: bool, message: &HatServerMessage, out: &mut OutputBuffer) {
+        self.put(conversation, is_last, message.type_name(), message.encode().freeze(), out);
     }
 
     fn put(&mut self, conversation: Conversation, is_last: bool, type_name: &str, body: Bytes, out: &mut OutputBuffer) {

@@ -5,18 +5,19 @@ use super::client_message::{EventSubscription, HatClientMessage, Init};
 use super::server_message::{HatServerMessage, Status};
 use super::value::RegistrationError;
 use super::*;
-use crate::event::model::{Event, Json, Payload, Registration};
+use crate::event::model::{Event, Json, Payload, Registration, ServerId};
 use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
 use crate::event::store::{Journal, Query, QueryPage, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
-use crate::listener::access::{Account, Credentials};
+use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::rng::Rng;
 use crate::subject::event_type::EventType;
 use crate::time::Instant;
 use ::bytes::BytesMut;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A server with one client.
 struct World {
@@ -59,7 +60,7 @@ impl World {
     fn welcome(settings: Settings) -> World {
         let mut world = World::new(Settings { announces: false, ..settings });
         let welcome = [HatServerMessage::Init(Ok(Status::Operational))];
-        assert_eq!(world.talk(HatClientMessage::Init(init("n", None, &[]))), welcome);
+        assert_eq!(world.exchange(HatClientMessage::Init(init("n", None, &[]))), welcome);
         world
     }
 
@@ -72,9 +73,9 @@ impl World {
         let events = self.sequencer.register(now, registrations);
         assert_eq!(self.journal.append(&events), Ok(events.len()));
         let World { subscription, session, out, .. } = self;
-        let told: Vec<&Event> = events.iter().filter(|event| is_wanted(subscription, event)).collect();
-        if !told.is_empty() {
-            assert_eq!(session.on_events(&told, out), told.len());
+        let subscribed: Vec<&Event> = events.iter().filter(|event| is_wanted(subscription, event)).collect();
+        if !subscribed.is_empty() {
+            assert_eq!(session.on_events(&subscribed, out), subscribed.len());
         }
         events
     }
@@ -92,11 +93,12 @@ impl World {
     }
 
     fn act(&mut self) {
-        while let Some(ask) = self.session.poll_request(true) {
-            match (ask, &mut self.held) {
-                (ask @ (HatAction::Register { .. } | HatAction::Query { .. } | HatAction::Refused(_)), Some(held)) => {
-                    held.push(ask)
-                }
+        while let Some(action) = self.session.poll_request(true) {
+            match (action, &mut self.held) {
+                (
+                    action @ (HatAction::Register { .. } | HatAction::Query { .. } | HatAction::Refused(_)),
+                    Some(held),
+                ) => held.push(action),
                 (HatAction::Admitted { .. }, _) => self.parser.admit(),
                 (HatAction::Subscribe(subscription), _) => self.subscription = subscription,
                 (HatAction::Register { request, registrations }, None) => {
@@ -121,29 +123,29 @@ impl World {
         ChatterMessage { id: self.sent, conversation, is_last, type_name, body }.frame().to_vec()
     }
 
-    fn say(&mut self, is_last: bool, said: &HatClientMessage) -> Result<(), HatFault> {
-        let frame = self.frame(is_last, said.type_name(), &said.encode().expect("with a meaning"));
+    fn send_request(&mut self, is_last: bool, request: &HatClientMessage) -> Result<(), HatFault> {
+        let frame = self.frame(is_last, request.type_name(), &request.encode().expect("with a meaning"));
         self.push(Instant::ZERO, &frame)
     }
 
     /// Sends a message that wants an answer, and returns the listener's output.
-    fn talk(&mut self, said: HatClientMessage) -> Vec<HatServerMessage> {
-        assert_eq!(self.say(false, &said), Ok(()));
-        self.said()
+    fn exchange(&mut self, request: HatClientMessage) -> Vec<HatServerMessage> {
+        assert_eq!(self.send_request(false, &request), Ok(()));
+        self.received()
     }
 
     /// Returns the listener's messages since the last call, after checking numbers, conversations and marks.
-    fn said(&mut self) -> Vec<HatServerMessage> {
+    fn received(&mut self) -> Vec<HatServerMessage> {
         let bytes = self.out.take();
         let mut parser = ChatterParser::new(&Settings { unauthenticated_bytes_max: usize::MAX, ..Settings::default() });
         parser.push(&bytes);
-        let mut said = Vec::new();
+        let mut received = Vec::new();
         while let Some(message) = parser.next().unwrap() {
             assert_eq!(message.is_last, message.type_name != PING);
-            said.push(HatServerMessage::decode(&message).unwrap());
+            received.push(HatServerMessage::decode(&message).unwrap());
         }
         assert_eq!(parser.held_bytes(), 0);
-        said
+        received
     }
 }
 
@@ -167,12 +169,12 @@ fn registering(types: &[&str]) -> HatClientMessage {
     HatClientMessage::Register(Ok(types.iter().map(|text| registration(text)).collect()))
 }
 
-fn ids(said: &[HatServerMessage]) -> Vec<String> {
+fn ids(received: &[HatServerMessage]) -> Vec<String> {
     let (HatServerMessage::Registered(Some(events))
     | HatServerMessage::QueryPage(QueryPage { events, .. })
-    | HatServerMessage::Events(events)) = &said[0]
+    | HatServerMessage::Events(events)) = &received[0]
     else {
-        panic!("{said:?}")
+        panic!("{received:?}")
     };
     events.iter().map(|event| event.id.to_string()).collect()
 }
@@ -235,7 +237,7 @@ fn recorded_world() -> World {
 }
 
 #[test]
-fn the_recorded_session_is_answered_byte_by_byte() {
+fn recorded_session_is_answered_byte_by_byte() {
     let mut world = recorded_world();
     let mut steps = RECORDED.replace("\n  ", "  ");
     steps.push('\n');
@@ -255,7 +257,7 @@ fn the_recorded_session_is_answered_byte_by_byte() {
 }
 
 #[test]
-fn the_recorded_session_may_be_cut_anywhere() {
+fn recorded_session_is_answered_for_any_segmentation() {
     let steps = RECORDED.replace("\n  ", "  ");
     let side =
         |side: char| -> Vec<u8> { steps.lines().filter_map(|line| line.strip_prefix(side)).flat_map(bytes).collect() };
@@ -279,8 +281,8 @@ fn the_recorded_session_may_be_cut_anywhere() {
 }
 
 #[test]
-fn who_has_no_token_is_told_so() {
-    let told = bytes("0132 8181000101 @MsgInitRes 96 81 94 696e76616c696420636c69656e7420746f6b656e");
+fn wrong_token_is_refused_in_the_answer() {
+    let refusal = bytes("0132 8181000101 @MsgInitRes 96 81 94 696e76616c696420636c69656e7420746f6b656e");
     let account = |credentials| Account { credentials, headers: false };
     let accounts = vec![
         account(Credentials::Token("secret".into())),
@@ -298,8 +300,8 @@ fn who_has_no_token_is_told_so() {
     ] {
         let mut world = World::new(settings.clone());
         world.held = Some(Vec::new());
-        let said = HatClientMessage::Init(init(name, token, &[]));
-        let frame = world.frame(false, said.type_name(), &said.encode().unwrap());
+        let received = HatClientMessage::Init(init(name, token, &[]));
+        let frame = world.frame(false, received.type_name(), &received.encode().unwrap());
         world.parser.push(&frame);
         let message = world.parser.next().unwrap().unwrap();
         let outcome = world.session.on_command(Instant::ZERO, message, &mut world.out);
@@ -309,31 +311,31 @@ fn who_has_no_token_is_told_so() {
         assert_eq!(world.session.poll_request(true), admitted);
         if let Err(fault) = outcome {
             world.session.on_fault(&fault, &mut world.out);
-            assert_eq!(world.out.take(), told);
+            assert_eq!(world.out.take(), refusal);
             assert_eq!(world.session.take_final_registrations(), [[]; 0]);
         }
     }
     // Without accounts, any token is accepted.
     let mut world = World::new(Settings::default());
     let welcome = [HatServerMessage::Init(Ok(Status::Operational))];
-    assert_eq!(world.talk(HatClientMessage::Init(init("n", Some("secret"), &[]))), welcome);
+    assert_eq!(world.exchange(HatClientMessage::Init(init("n", Some("secret"), &[]))), welcome);
 }
 
 #[test]
-fn what_is_said_at_the_wrong_time_ends_the_connection() {
+fn unexpected_message_ends_the_connection() {
     let latest = HatClientMessage::Query(Some(Query::Latest(None)));
-    for said in [registering(&["a"]), latest.clone(), HatClientMessage::EventsAck] {
+    for received in [registering(&["a"]), latest.clone(), HatClientMessage::EventsAck] {
         let mut world = World::new(Settings::default());
-        assert_eq!(world.say(false, &said), Err(HatFault::Unexpected(said.type_name())));
-        world.session.on_fault(&HatFault::Unexpected(said.type_name()), &mut world.out);
+        assert_eq!(world.send_request(false, &received), Err(HatFault::Unexpected(received.type_name())));
+        world.session.on_fault(&HatFault::Unexpected(received.type_name()), &mut world.out);
         assert!(world.out.is_empty(), "only one who says who it is gets an answer");
         assert_eq!(world.session.deadline(), None);
     }
     let init = HatClientMessage::Init(init("n", None, &[]));
-    assert_eq!(World::new(Settings::default()).say(true, &init), Err(HatFault::Ended(init.type_name())));
+    assert_eq!(World::new(Settings::default()).send_request(true, &init), Err(HatFault::Ended(init.type_name())));
     let mut world = World::welcome(Settings::default());
-    assert_eq!(world.say(false, &init), Err(HatFault::Unexpected(init.type_name())));
-    assert_eq!(world.say(true, &latest), Err(HatFault::Ended(latest.type_name())));
+    assert_eq!(world.send_request(false, &init), Err(HatFault::Unexpected(init.type_name())));
+    assert_eq!(world.send_request(true, &latest), Err(HatFault::Ended(latest.type_name())));
     for (type_name, fault) in [
         ("HatEventer.MsgQueryRes", HatFault::Unexpected("HatEventer.MsgQueryRes")),
         ("HatEventer.MsgInitRe", HatFault::UnknownType("HatEventer.MsgInitRe".to_owned())),
@@ -343,27 +345,27 @@ fn what_is_said_at_the_wrong_time_ends_the_connection() {
         assert_eq!(world.push(Instant::ZERO, &frame), Err(fault));
     }
     // An unexpected acknowledgement does no harm.
-    assert_eq!((world.say(true, &HatClientMessage::EventsAck), world.said()), (Ok(()), vec![]));
+    assert_eq!((world.send_request(true, &HatClientMessage::EventsAck), world.received()), (Ok(()), vec![]));
 }
 
 #[test]
-fn a_ping_is_answered_at_any_time() {
+fn ping_is_answered_at_any_time() {
     let mut world = World::new(Settings::default());
-    assert_eq!(world.talk(HatClientMessage::Ping), [HatServerMessage::Pong]);
+    assert_eq!(world.exchange(HatClientMessage::Ping), [HatServerMessage::Pong]);
     let mut world = World::welcome(Settings::default());
     world.held = Some(Vec::new());
-    assert_eq!(world.talk(HatClientMessage::Query(Some(Query::Latest(None)))), []);
-    assert_eq!(world.talk(HatClientMessage::Ping), [HatServerMessage::Pong]);
+    assert_eq!(world.exchange(HatClientMessage::Query(Some(Query::Latest(None)))), []);
+    assert_eq!(world.exchange(HatClientMessage::Ping), [HatServerMessage::Pong]);
 }
 
 #[test]
-fn a_client_of_which_nothing_is_heard_is_asked_and_then_gone() {
+fn silent_client_is_pinged_and_then_disconnected() {
     let check = |world: &mut World, now, expected: Result<&[HatServerMessage], HatFault>| {
         assert_eq!(world.session.deadline(), Some(now));
         let before = world.session.on_deadline(Instant::from_nanos(now.as_nanos() - 1), true, &mut world.out);
         assert!(before.is_ok() && world.out.is_empty());
         let outcome = world.session.on_deadline(now, true, &mut world.out);
-        assert_eq!(outcome.map(|()| world.said()), expected.map(<[HatServerMessage]>::to_vec));
+        assert_eq!(outcome.map(|()| world.received()), expected.map(<[HatServerMessage]>::to_vec));
     };
     check(&mut World::new(Settings::default()), secs(10), Err(HatFault::AuthTime));
     let mut world = World::welcome(Settings::default());
@@ -375,21 +377,21 @@ fn a_client_of_which_nothing_is_heard_is_asked_and_then_gone() {
     // A client does not time out while its messages are not read.
     let mut world = World::welcome(Settings { requests_max: 1, ..Settings::default() });
     world.held = Some(Vec::new());
-    assert_eq!(world.talk(registering(&["a"])), []);
+    assert_eq!(world.exchange(registering(&["a"])), []);
     check(&mut world, secs(20), Ok(&[]));
     check(&mut world, secs(40), Ok(&[]));
     world.session.on_registered(RequestId(1), None, &mut world.out);
-    assert_eq!(world.said(), [HatServerMessage::Registered(None)]);
+    assert_eq!(world.received(), [HatServerMessage::Registered(None)]);
     check(&mut world, secs(60), Ok(&[HatServerMessage::Ping]));
     // Nor does it time out while it has yet to read a large answer.
     assert_eq!(world.session.on_deadline(secs(80), false, &mut world.out), Ok(()));
-    assert_eq!(world.said(), []);
+    assert_eq!(world.received(), []);
     check(&mut world, secs(100), Ok(&[HatServerMessage::Ping]));
     check(&mut world, secs(120), Err(HatFault::Idle));
 }
 
 #[test]
-fn a_client_comes_when_that_is_stored_and_leaves_a_farewell() {
+fn connection_and_disconnection_are_registered() {
     for (name, expected) in [
         ("", Some("event/7/eventer/")),
         ("a b%", Some("event/7/eventer/a b%")),
@@ -398,10 +400,10 @@ fn a_client_comes_when_that_is_stored_and_leaves_a_farewell() {
     ] {
         let mut world = World::new(Settings { server: ServerId(7), ..Settings::default() });
         world.held = Some(Vec::new());
-        let said = world.talk(HatClientMessage::Init(init(name, None, &["*"])));
+        let received = world.exchange(HatClientMessage::Init(init(name, None, &["*"])));
         let welcome = [HatServerMessage::Init(Ok(Status::Operational))];
         let Some(expected) = expected else {
-            assert_eq!((&said[..], world.session.take_final_registrations()), (&welcome[..], vec![]));
+            assert_eq!((&received[..], world.session.take_final_registrations()), (&welcome[..], vec![]));
             continue;
         };
         let event = |text: &'static str| {
@@ -412,10 +414,10 @@ fn a_client_comes_when_that_is_stored_and_leaves_a_farewell() {
         let registrations = vec![event("\"CONNECTED\"")];
         assert_eq!(world.held, Some(vec![HatAction::Register { request: RequestId(0), registrations }]));
         // The client may continue at once, and is answered in order.
-        assert_eq!(said, []);
-        assert_eq!(world.talk(HatClientMessage::Register(Ok(vec![]))), []);
+        assert_eq!(received, []);
+        assert_eq!(world.exchange(HatClientMessage::Register(Ok(vec![]))), []);
         world.session.on_registered(RequestId(0), None, &mut world.out);
-        let [init, registered] = &world.said()[..] else { panic!("two answers") };
+        let [init, registered] = &world.received()[..] else { panic!("two answers") };
         assert_eq!((init, registered), (&welcome[0], &HatServerMessage::Registered(Some(vec![]))));
         assert_eq!(
             world.session.poll_request(true),
@@ -427,55 +429,55 @@ fn a_client_comes_when_that_is_stored_and_leaves_a_farewell() {
 }
 
 #[test]
-fn requests_are_answered_in_order_and_questions_wait_for_registrations() {
+fn query_waits_for_earlier_registrations() {
     let mut world = World::welcome(Settings { requests_max: 6, ..Settings::default() });
     world.held = Some(Vec::new());
-    let asked = |world: &mut World| -> Vec<u64> {
+    let submitted = |world: &mut World| -> Vec<u64> {
         world.act();
-        let number = |ask| match ask {
+        let number = |action| match action {
             HatAction::Register { request, .. } | HatAction::Query { request, .. } => request.0,
-            ask => panic!("{ask:?}"),
+            action => panic!("{action:?}"),
         };
         world.held.replace(Vec::new()).unwrap().into_iter().map(number).collect()
     };
     let answer = |more_follows| QueryPage { events: vec![], more_follows };
     let latest = HatClientMessage::Query(Some(Query::Latest(None)));
-    world.say(false, &registering(&["a"])).unwrap();
-    world.say(true, &registering(&["b"])).unwrap();
-    world.say(false, &latest).unwrap();
-    world.say(false, &latest).unwrap();
-    world.say(false, &HatClientMessage::Register(Ok(vec![]))).unwrap();
+    world.send_request(false, &registering(&["a"])).unwrap();
+    world.send_request(true, &registering(&["b"])).unwrap();
+    world.send_request(false, &latest).unwrap();
+    world.send_request(false, &latest).unwrap();
+    world.send_request(false, &HatClientMessage::Register(Ok(vec![]))).unwrap();
     assert!(!world.session.is_full());
-    world.say(false, &registering(&["c"])).unwrap();
+    world.send_request(false, &registering(&["c"])).unwrap();
     assert!(world.session.is_full() && 0 < world.session.held_bytes());
-    assert_eq!(asked(&mut world), [1, 2]);
+    assert_eq!(submitted(&mut world), [1, 2]);
     world.session.on_registered(RequestId(2), Some(vec![]), &mut world.out);
-    assert_eq!((world.said(), asked(&mut world)), (vec![], vec![]));
+    assert_eq!((world.received(), submitted(&mut world)), (vec![], vec![]));
     world.session.on_registered(RequestId(1), None, &mut world.out);
     // The client waits for no answer to the second one.
-    assert_eq!((world.said(), asked(&mut world)), (vec![HatServerMessage::Registered(None)], vec![3]));
+    assert_eq!((world.received(), submitted(&mut world)), (vec![HatServerMessage::Registered(None)], vec![3]));
     assert!(!world.session.is_full());
     world.session.on_answered(RequestId(3), answer(true), &mut world.out);
     // The next query may wait until the client has taken the answer.
     assert_eq!(world.session.poll_request(false), None);
-    assert_eq!((world.said(), asked(&mut world)), (vec![HatServerMessage::QueryPage(answer(true))], vec![4]));
+    assert_eq!((world.received(), submitted(&mut world)), (vec![HatServerMessage::QueryPage(answer(true))], vec![4]));
     world.session.on_answered(RequestId(4), answer(false), &mut world.out);
-    let said = vec![HatServerMessage::QueryPage(answer(false)), HatServerMessage::Registered(Some(vec![]))];
-    assert_eq!((world.said(), asked(&mut world)), (said, vec![6]));
+    let received = vec![HatServerMessage::QueryPage(answer(false)), HatServerMessage::Registered(Some(vec![]))];
+    assert_eq!((world.received(), submitted(&mut world)), (received, vec![6]));
     world.session.on_registered(RequestId(6), None, &mut world.out);
-    assert_eq!((world.said(), world.session.held_bytes()), (vec![HatServerMessage::Registered(None)], 0));
+    assert_eq!((world.received(), world.session.held_bytes()), (vec![HatServerMessage::Registered(None)], 0));
 }
 
 /// Registrations that wait behind a query when the client disconnects are made without an answer.
 #[test]
-fn what_a_client_registered_before_it_left_is_registered() {
+fn pending_registrations_survive_the_disconnection() {
     let mut world = World::welcome(Settings::default());
     world.held = Some(Vec::new());
-    world.say(true, &registering(&["asked"])).unwrap();
-    world.say(false, &HatClientMessage::Query(Some(Query::Latest(None)))).unwrap();
-    world.say(true, &registering(&["a", "b"])).unwrap();
-    world.say(false, &HatClientMessage::Register(Ok(vec![]))).unwrap();
-    world.say(false, &registering(&["c"])).unwrap();
+    world.send_request(true, &registering(&["asked"])).unwrap();
+    world.send_request(false, &HatClientMessage::Query(Some(Query::Latest(None)))).unwrap();
+    world.send_request(true, &registering(&["a", "b"])).unwrap();
+    world.send_request(false, &HatClientMessage::Register(Ok(vec![]))).unwrap();
+    world.send_request(false, &registering(&["c"])).unwrap();
     assert_eq!(world.held.as_ref().map(Vec::len), Some(1));
     let left = [vec![registration("a"), registration("b")], vec![registration("c")]];
     assert_eq!(world.session.take_final_registrations(), left);
@@ -483,15 +485,15 @@ fn what_a_client_registered_before_it_left_is_registered() {
 }
 
 #[test]
-fn requests_that_wait_have_a_limit_in_bytes() {
+fn unanswered_requests_are_limited_in_bytes() {
     let mut world = World::welcome(Settings { requests_bytes_max: 20, ..Settings::default() });
     world.held = Some(Vec::new());
-    world.say(false, &registering(&["12345678901"])).unwrap();
+    world.send_request(false, &registering(&["12345678901"])).unwrap();
     assert_eq!((world.session.held_bytes(), world.session.is_full()), (16, false));
-    world.say(false, &registering(&["a"])).unwrap();
+    world.send_request(false, &registering(&["a"])).unwrap();
     assert!(world.session.is_full());
     // Later messages stay with the parser.
-    world.say(false, &registering(&["b"])).unwrap();
+    world.send_request(false, &registering(&["b"])).unwrap();
     assert_eq!(world.held.as_ref().unwrap().len(), 2);
     assert!(0 < world.parser.held_bytes());
 }
@@ -506,7 +508,7 @@ fn body(subtypes: &[&str], rest: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_cannot_be_registered_fails_as_a_whole() {
+fn invalid_registration_fails_as_a_whole() {
     let none = b"\x80\x80";
     let mut world = World::welcome(Settings { message_bytes_max: 300, registrations_max: 2, ..Settings::default() });
     world.held = Some(Vec::new());
@@ -530,11 +532,11 @@ fn what_cannot_be_registered_fails_as_a_whole() {
     ] {
         let frame = world.frame(false, "HatEventer.MsgRegisterReq", &body);
         assert_eq!(world.push(Instant::ZERO, &frame), Ok(()), "{body:x?}");
-        assert_eq!(world.said(), [HatServerMessage::Registered(None)], "{body:x?}");
+        assert_eq!(world.received(), [HatServerMessage::Registered(None)], "{body:x?}");
         let held = world.held.replace(Vec::new()).unwrap();
         assert!(matches!(held[..], [HatAction::Refused(_)]), "{held:?}");
         let frame = world.frame(true, "HatEventer.MsgRegisterReq", &body);
-        assert_eq!((world.push(Instant::ZERO, &frame), world.said()), (Ok(()), vec![]));
+        assert_eq!((world.push(Instant::ZERO, &frame), world.received()), (Ok(()), vec![]));
         world.held = Some(Vec::new());
     }
     // The longest body that is allowed, without a payload and with one.
@@ -549,7 +551,7 @@ fn what_cannot_be_registered_fails_as_a_whole() {
 }
 
 #[test]
-fn refusals_say_which_event_and_why() {
+fn refusal_names_the_event_and_the_reason() {
     let mut world = World::welcome(Settings::default());
     world.held = Some(Vec::new());
     let body = [b"\x82\x81\x81a\x80\x80", &body(&["a", "b?"], b"\x80\x80")[1..]].concat();
@@ -566,32 +568,39 @@ fn refusals_say_which_event_and_why() {
 }
 
 #[test]
-fn json_deeper_than_900_is_refused_and_stores_nothing() {
+fn too_deep_json_is_refused_and_not_stored() {
     let deep = |depth: usize| {
         let json = Json::from_stored(("[".repeat(depth) + &"]".repeat(depth)).into()).unwrap();
         Registration { payload: Some(Payload::Json(json)), ..registration("a") }
     };
     let mut world = World::welcome(Settings::default());
-    assert_eq!(ids(&world.talk(HatClientMessage::Register(Ok(vec![deep(900)])))), ["1/1/1"]);
+    assert_eq!(ids(&world.exchange(HatClientMessage::Register(Ok(vec![deep(900)])))), ["1/1/1"]);
     assert_eq!(world.journal.events().len(), 1);
     for is_last in [false, true] {
         world.held = Some(Vec::new());
-        assert_eq!(world.say(is_last, &HatClientMessage::Register(Ok(vec![registration("b"), deep(901)]))), Ok(()));
+        assert_eq!(
+            world.send_request(is_last, &HatClientMessage::Register(Ok(vec![registration("b"), deep(901)]))),
+            Ok(())
+        );
         let answer = if is_last { vec![] } else { vec![HatServerMessage::Registered(None)] };
-        assert_eq!(world.said(), answer);
+        assert_eq!(world.received(), answer);
         let held = world.held.take().unwrap();
         let [HatAction::Refused(refusal)] = &held[..] else { panic!("{held:?}") };
         assert_eq!(refusal.kind(), "JSON depth");
     }
     assert_eq!(world.journal.events().len(), 1, "nothing more is stored");
-    assert_eq!(ids(&world.talk(registering(&["b"]))), ["1/2/1"], "the connection goes on, and no session is used up");
+    assert_eq!(
+        ids(&world.exchange(registering(&["b"]))),
+        ["1/2/1"],
+        "the connection goes on, and no session is used up"
+    );
 }
 
 #[test]
-fn what_has_no_form_ends_the_connection_and_says_where() {
+fn malformed_message_ends_the_connection_with_its_position() {
     use sbs::SbsErrorKind;
     let latest: &[u8] = b"\x80\x80";
-    for (type_name, body, at, why) in [
+    for (type_name, body, at, kind) in [
         ("HatEventer.MsgRegisterReq", &b""[..], 0, SbsErrorKind::Short),
         ("HatEventer.MsgRegisterReq", b"\x82\x80\x80\x80\x80", 0, SbsErrorKind::Length(2)),
         ("HatEventer.MsgRegisterReq", b"\x81\x80\x80\x82", 3, SbsErrorKind::Choice(2)),
@@ -610,38 +619,38 @@ fn what_has_no_form_ends_the_connection_and_says_where() {
         let Err(HatFault::Malformed { type_name: named, error }) = world.push(Instant::ZERO, &frame) else {
             panic!("{type_name} {body:x?} was taken")
         };
-        assert_eq!((named, error), (type_name, sbs::SbsError { at, why }));
+        assert_eq!((named, error), (type_name, sbs::SbsError { at, kind }));
     }
 }
 
 #[test]
-fn a_client_is_told_of_its_subscriptions_as_many_events_as_a_session_has() {
+fn subscribed_events_are_sent_by_session() {
     let mut world = World::new(Settings { announces: false, ..Settings::default() });
-    world.talk(HatClientMessage::Init(init("n", None, &["a/*", "a/b"])));
-    let said = world.talk(registering(&["a/b", "x", "a"]));
+    world.exchange(HatClientMessage::Init(init("n", None, &["a/*", "a/b"])));
+    let received = world.exchange(registering(&["a/b", "x", "a"]));
     assert_eq!(
-        (ids(&said[..1]), ids(&said[1..])),
+        (ids(&received[..1]), ids(&received[1..])),
         (vec!["1/1/1".into(), "1/1/3".into()], vec!["1/1/1".into(), "1/1/2".into(), "1/1/3".into()])
     );
-    assert_eq!(ids(&world.talk(registering(&["x"]))), ["1/2/1"]);
+    assert_eq!(ids(&world.exchange(registering(&["x"]))), ["1/2/1"]);
     assert_eq!(world.session.subscriptions(), 2);
     // Without an answer, the client receives the events alone.
-    world.say(true, &registering(&["a/c"])).unwrap();
-    let said = world.said();
-    assert_eq!((said.len(), ids(&said)), (1, vec!["1/3/1".to_owned()]));
+    world.send_request(true, &registering(&["a/c"])).unwrap();
+    let received = world.received();
+    assert_eq!((received.len(), ids(&received)), (1, vec!["1/3/1".to_owned()]));
 }
 
 #[test]
-fn connection_is_an_event_with_hat_events() {
+fn connection_event_equals_that_of_hat() {
     for (hat_events, next) in [(false, "1/1/1"), (true, "1/2/1")] {
         let mut world = World::new(Settings { announces: hat_events, ..Settings::default() });
-        world.talk(HatClientMessage::Init(init("n", None, &[])));
-        assert_eq!(ids(&world.talk(registering(&["x"]))), [next]);
+        world.exchange(HatClientMessage::Init(init("n", None, &[])));
+        assert_eq!(ids(&world.exchange(registering(&["x"]))), [next]);
     }
 }
 
 /// Decodes a query from these bytes.
-fn asked(body: &[u8]) -> Result<Option<Query>, HatFault> {
+fn decode_query(body: &[u8]) -> Result<Option<Query>, HatFault> {
     let conversation = Conversation { first: 1, is_own: true };
     let message = ChatterMessage { id: 1, conversation, is_last: false, type_name: "HatEventer.MsgQueryReq", body };
     match HatClientMessage::decode(
@@ -649,7 +658,7 @@ fn asked(body: &[u8]) -> Result<Option<Query>, HatFault> {
         &Settings { types_max: 4, wildcard_subtypes_max: 66, ..Settings::default() },
     )? {
         HatClientMessage::Query(query) => Ok(query),
-        said => panic!("{said:?}"),
+        received => panic!("{received:?}"),
     }
 }
 
@@ -661,7 +670,7 @@ fn put_limit_and_id(out: &mut BytesMut, limit: Option<i128>, after: Option<Id>) 
 }
 
 #[test]
-fn types_that_are_asked_for_are_those_that_there_can_be() {
+fn impossible_types_are_left_out_of_a_query() {
     let all: Vec<&str> = vec!["a"; 32];
     let deep = [&all[..], &["*"]].concat();
     let check = |list: &[&[&str]], expected: Result<&[&str], HatFault>| {
@@ -672,7 +681,7 @@ fn types_that_are_asked_for_are_those_that_there_can_be() {
             subtypes.iter().for_each(|subtype| sbs::put_text(&mut body, subtype));
         }
         let patterns = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
-        assert_eq!(asked(&body), expected.map(|texts| Some(Query::Latest(Some(patterns(texts))))), "{list:?}");
+        assert_eq!(decode_query(&body), expected.map(|texts| Some(Query::Latest(Some(patterns(texts))))), "{list:?}");
     };
     check(&[], Ok(&[]));
     check(&[&["a", "?"], &["*"], &["?", "", "*"]], Ok(&["a/?", "*", "?//*"]));
@@ -685,11 +694,11 @@ fn types_that_are_asked_for_are_those_that_there_can_be() {
     check(&[&wide, &all, &["?", "a"], &wide], Ok(&[&wide.join("/"), &all.join("/"), "?/a", &wide.join("/")]));
     check(&[&wide, &wide, &["a", "b", "?"]], Err(HatFault::Wildcards { subtypes: 67, max: 66 }));
     check(&[&["a"][..]; 5], Err(HatFault::Types { count: 5, max: 4 }));
-    assert_eq!(asked(b"\x80\x80"), Ok(Some(Query::Latest(None))));
+    assert_eq!(decode_query(b"\x80\x80"), Ok(Some(Query::Latest(None))));
 }
 
 #[test]
-fn a_series_has_the_bounds_of_the_reference() {
+fn series_has_the_bounds_of_the_reference() {
     let check = |bounds: [Option<(i128, i128)>; 4], limit, after: Option<Id>, expected: Option<Series>| {
         let mut body = BytesMut::from(&b"\x81\x80"[..]);
         for bound in bounds {
@@ -701,7 +710,7 @@ fn a_series_has_the_bounds_of_the_reference() {
         body.extend_from_slice(b"\x81\x81");
         put_limit_and_id(&mut body, limit, after);
         let expected = expected.map(|series| Query::Series(Series { by: SeriesOrder::SourceTime, ..series }));
-        assert_eq!(asked(&body), Ok(expected), "{bounds:?} {limit:?} {after:?}");
+        assert_eq!(decode_query(&body), Ok(expected), "{bounds:?} {limit:?} {after:?}");
     };
     let none = [None; 4];
     let at = |micros| Some(Timestamp::from_micros(micros).unwrap());
@@ -743,7 +752,7 @@ fn a_series_has_the_bounds_of_the_reference() {
 }
 
 #[test]
-fn the_events_of_a_server_follow_an_id_that_none_of_them_needs_to_have() {
+fn server_query_continues_after_an_unknown_id() {
     let body = |server, limit, after: Option<Id>| {
         let mut body = BytesMut::from(&b"\x82"[..]);
         sbs::put_integer(&mut body, server);
@@ -762,18 +771,18 @@ fn the_events_of_a_server_follow_an_id_that_none_of_them_needs_to_have() {
     ] {
         let after_id = Some(expected.parse().unwrap());
         let expected = Query::Server(ServerQuery { server: ServerId(7), limit: Some(2), after: after_id });
-        assert_eq!(asked(&body(7, Some(2), Some(after))), Ok(Some(expected)), "{after:?}");
+        assert_eq!(decode_query(&body(7, Some(2), Some(after))), Ok(Some(expected)), "{after:?}");
     }
     for server in [-1, 1 << 32] {
-        assert_eq!(asked(&body(server, None, Some([server, 1, 1]))), Ok(None), "no such server");
+        assert_eq!(decode_query(&body(server, None, Some([server, 1, 1]))), Ok(None), "no such server");
     }
     let fault = HatFault::OtherServer { after: 8, server: 7 };
-    assert_eq!(asked(&body(7, None, Some([8, 1, 1]))), Err(fault));
+    assert_eq!(decode_query(&body(7, None, Some([8, 1, 1]))), Err(fault));
 }
 
 /// Every message of clients and servers survives encoding and decoding.
 #[test]
-fn every_message_comes_back() {
+fn encoded_message_is_decoded_unchanged() {
     fn message<'a>(type_name: &'a str, body: &'a [u8]) -> ChatterMessage<'a> {
         ChatterMessage { id: 1, conversation: Conversation { first: 1, is_own: true }, is_last: false, type_name, body }
     }
@@ -798,7 +807,7 @@ fn every_message_comes_back() {
     };
     let of_server = ServerQuery { server: ServerId(u32::MAX), after: None, limit: None };
     let subscription = EventSubscription { patterns: types.clone().unwrap(), server: Some(ServerId(3)) };
-    for said in [
+    for received in [
         HatClientMessage::Ping,
         HatClientMessage::Pong,
         HatClientMessage::EventsAck,
@@ -808,11 +817,11 @@ fn every_message_comes_back() {
         HatClientMessage::Query(Some(Query::Series(series))),
         HatClientMessage::Query(Some(Query::Server(of_server))),
     ] {
-        let body = said.encode().unwrap();
-        assert_eq!(HatClientMessage::decode(&message(said.type_name(), &body), &Settings::default()), Ok(said));
+        let body = received.encode().unwrap();
+        assert_eq!(HatClientMessage::decode(&message(received.type_name(), &body), &Settings::default()), Ok(received));
     }
     let events = EventSequencer::new(ServerId(9), u64::MAX - 1, Timestamp::MAX).register(Timestamp::MIN, registrations);
-    for said in [
+    for received in [
         HatServerMessage::Ping,
         HatServerMessage::Pong,
         HatServerMessage::Init(Ok(Status::Starting)),
@@ -824,24 +833,24 @@ fn every_message_comes_back() {
         HatServerMessage::Registered(Some(events.clone())),
         HatServerMessage::QueryPage(QueryPage { events, more_follows: true }),
     ] {
-        let body = said.encode();
-        assert_eq!(HatServerMessage::decode(&message(said.type_name(), &body)), Ok(said));
+        let body = received.encode();
+        assert_eq!(HatServerMessage::decode(&message(received.type_name(), &body)), Ok(received));
     }
     let unknown = HatFault::UnknownType("HatEventer.MsgInitReq".to_owned());
     assert_eq!(HatServerMessage::decode(&message("HatEventer.MsgInitReq", b"")), Err(unknown));
 }
 
 #[test]
-fn a_server_that_stops_answers_what_it_was_asked_and_says_that_it_stands_by() {
+fn stopping_server_answers_requests_and_reports_standby() {
     let mut world = World::welcome(Settings::default());
     world.session.on_status(Status::Operational, &mut world.out);
-    assert_eq!(world.said(), [], "that is no news");
+    assert_eq!(world.received(), [], "that is no news");
     world.held = Some(Vec::new());
-    assert_eq!(world.talk(registering(&["a"])), []);
+    assert_eq!(world.exchange(registering(&["a"])), []);
     world.session.on_stop(&mut world.out);
-    assert_eq!(world.said(), [HatServerMessage::Status(Status::Stopping)]);
+    assert_eq!(world.received(), [HatServerMessage::Status(Status::Stopping)]);
     // The server registers no further events.
-    assert_eq!(world.talk(registering(&["b"])), []);
+    assert_eq!(world.exchange(registering(&["b"])), []);
     let held = world.held.take().unwrap();
     assert!(
         matches!(
@@ -852,37 +861,37 @@ fn a_server_that_stops_answers_what_it_was_asked_and_says_that_it_stands_by() {
     );
     world.session.on_registered(RequestId(1), None, &mut world.out);
     world.act();
-    let said = [
+    let received = [
         HatServerMessage::Registered(None),
         HatServerMessage::Registered(None),
         HatServerMessage::Status(Status::Standby),
     ];
-    assert_eq!((&world.said()[..], world.is_closed), (&said[..], true));
+    assert_eq!((&world.received()[..], world.is_closed), (&received[..], true));
     // The session neither handles nor sends further messages.
-    assert_eq!((world.talk(HatClientMessage::Ping), world.session.deadline()), (vec![], None));
+    assert_eq!((world.exchange(HatClientMessage::Ping), world.session.deadline()), (vec![], None));
     for is_known in [false, true] {
         let mut world = World::new(Settings::default());
         world.held = Some(Vec::new());
         if is_known {
-            assert_eq!(world.talk(HatClientMessage::Init(init("n", None, &[]))), []);
+            assert_eq!(world.exchange(HatClientMessage::Init(init("n", None, &[]))), []);
         }
         world.session.on_stop(&mut world.out);
         world.act();
-        assert_eq!((world.said(), world.is_closed), (vec![], true), "one who is not welcome yet");
+        assert_eq!((world.received(), world.is_closed), (vec![], true), "one who is not welcome yet");
     }
 }
 
 #[test]
-fn nothing_is_registered_while_the_server_is_not_operational() {
+fn registration_fails_while_not_operational() {
     let mut world = World::welcome(Settings::default());
     world.session.on_status(Status::Standby, &mut world.out);
-    assert_eq!(world.said(), [HatServerMessage::Status(Status::Standby)]);
-    assert_eq!(world.talk(registering(&["a"])), [HatServerMessage::Registered(None)]);
+    assert_eq!(world.received(), [HatServerMessage::Status(Status::Standby)]);
+    assert_eq!(world.exchange(registering(&["a"])), [HatServerMessage::Registered(None)]);
     assert_eq!(
-        world.talk(HatClientMessage::Query(Some(Query::Latest(None)))),
+        world.exchange(HatClientMessage::Query(Some(Query::Latest(None)))),
         [HatServerMessage::QueryPage(QueryPage::default())]
     );
     world.session.on_status(Status::Operational, &mut world.out);
-    assert_eq!(world.said(), [HatServerMessage::Status(Status::Operational)]);
-    assert_eq!(ids(&world.talk(registering(&["a"]))), ["1/1/1"]);
+    assert_eq!(world.received(), [HatServerMessage::Status(Status::Operational)]);
+    assert_eq!(ids(&world.exchange(registering(&["a"]))), ["1/1/1"]);
 }

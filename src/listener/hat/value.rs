@@ -44,11 +44,11 @@ impl fmt::Display for RegistrationError {
         match self {
             RegistrationError::Type(error) => error.fmt(f),
             RegistrationError::SourceTime(micros) => {
-                write!(f, "a source timestamp {micros} µs from 1970 is not in the years 0000 to 9999")
+                write!(f, "the source timestamp {micros} µs from 1970 is not in the years 0000 to 9999")
             }
             RegistrationError::Json(error) => error.fmt(f),
             RegistrationError::TooLarge { bytes, bytes_max } => {
-                write!(f, "a payload of {bytes} bytes, {bytes_max} are allowed")
+                write!(f, "the payload has {bytes} bytes, at most {bytes_max} are allowed")
             }
         }
     }
@@ -184,7 +184,7 @@ pub(super) fn events(reader: &mut SbsReader<'_>) -> Result<Vec<Event>, SbsError>
 }
 
 fn event<'a>(reader: &mut SbsReader<'a>, list: &mut Vec<&'a str>) -> Result<Event, SbsError> {
-    let meaningless = SbsError { at: reader.at(), why: SbsErrorKind::Meaningless };
+    let meaningless = SbsError { at: reader.at(), kind: SbsErrorKind::Meaningless };
     let server = ServerId(reader.number()?);
     let id = EventId { server, session: reader.number()?, instance: reader.number()? };
     subtypes(reader, list)?;

@@ -149,7 +149,7 @@ fn stream_request(rng: &mut Rng) -> StreamRequest {
     let want =
         |rng: &mut Rng| ["A", "B_", "_"][rng.below(4) as usize % 3..].iter().map(|t| t.parse().unwrap()).collect();
     let json = Json::from_bytes(Bytes::from_static(b" [1.50, {}]")).unwrap();
-    let what = match rng.below(9) {
+    let operation = match rng.below(9) {
         0 => StreamOperation::List,
         1 => StreamOperation::Add { kind: "SOME_TYPE".parse().unwrap(), data: json },
         2 => StreamOperation::Poll {
@@ -168,7 +168,7 @@ fn stream_request(rng: &mut Rng) -> StreamRequest {
         }
         _ => StreamOperation::Remove(consumer),
     };
-    StreamRequest { stream: rng.chance(0.5).then(|| "main".parse().unwrap()), what }
+    StreamRequest { stream: rng.chance(0.5).then(|| "main".parse().unwrap()), operation }
 }
 
 fn consumer_row(rng: &mut Rng) -> ConsumerRow {
@@ -259,9 +259,9 @@ fn to_peer(rng: &mut Rng) -> ClientFrame {
             ClientFrame::Events { id: rng.next_u64(), request }
         }
         7 => {
-            let what = if rng.chance(0.5) { ReceiverCondition::Absent } else { ReceiverCondition::Present };
+            let condition = if rng.chance(0.5) { ReceiverCondition::Absent } else { ReceiverCondition::Present };
             let (sub, timeout_ms, subject) = (SubId(rng.next_u32()), rng.next_u32(), "a.b".parse().unwrap());
-            ClientFrame::Await { sub, what, timeout_ms, subject }
+            ClientFrame::Await { sub, condition, timeout_ms, subject }
         }
         6 => publish_run(rng),
         0 => ClientFrame::Publish(Message { event: false, ..message(rng) }),
@@ -376,7 +376,7 @@ fn to_client(rng: &mut Rng) -> PeerFrame {
         2 => PeerFrame::Loss { subs: subs(rng), loss: loss(rng) },
         3 => PeerFrame::Dropped { counts: subs(rng).into_iter().map(|sub| (sub, 9)).collect() },
         4 => {
-            let why = match rng.below(6) {
+            let reason = match rng.below(6) {
                 0 => RefusalReason::MessageTooLarge { bytes: 9, bytes_max: 8 },
                 1 => RefusalReason::TooManySubscriptions { max: 5 },
                 2 => RefusalReason::Subject("reserved".into()),
@@ -384,7 +384,7 @@ fn to_client(rng: &mut Rng) -> PeerFrame {
                 4 => RefusalReason::QueueNews,
                 _ => RefusalReason::Stopping,
             };
-            PeerFrame::Refused(RequestRefusal { sub: rng.chance(0.5).then_some(SubId(4)), why })
+            PeerFrame::Refused(RequestRefusal { sub: rng.chance(0.5).then_some(SubId(4)), reason })
         }
         5 => {
             let unanswered = [
@@ -395,10 +395,10 @@ fn to_client(rng: &mut Rng) -> PeerFrame {
                 QuestionFailure::TooMany,
                 QuestionFailure::Malformed,
             ];
-            let why = unanswered[rng.below(6) as usize];
+            let failure = unanswered[rng.below(6) as usize];
             PeerFrame::Answered {
                 id: rng.next_u64(),
-                answer: if rng.chance(0.5) { Ok(payload(rng)) } else { Err(why) },
+                answer: if rng.chance(0.5) { Ok(payload(rng)) } else { Err(failure) },
             }
         }
         7 => {
@@ -468,7 +468,7 @@ fn check_caller(bytes: &[u8]) -> (Vec<PeerFrame>, Option<LocalFault>) {
 }
 
 #[test]
-fn what_is_encoded_is_decoded_however_it_is_cut() {
+fn encoded_frames_are_decoded_for_any_segmentation() {
     let mut rng = Rng::new(2);
     for _ in 0..10 {
         let mut sent = vec![hello()];
@@ -485,10 +485,10 @@ fn what_is_encoded_is_decoded_however_it_is_cut() {
 }
 
 #[test]
-fn a_conversation_has_its_order() {
+fn frame_out_of_order_ends_the_conversation() {
     let flush = ClientFrame::Flush { token: 1 };
     let script = |frames: &[&ClientFrame]| encoded(|out| frames.iter().for_each(|frame| frame.encode(out)));
-    let misbehaved = |what| Some(LocalFault::ProtocolViolation(what));
+    let misbehaved = |violation| Some(LocalFault::ProtocolViolation(violation));
     assert_eq!(check_listener(&script(&[&flush])), (vec![], misbehaved(ProtocolViolation::NoGreeting)));
     assert_eq!(
         check_listener(&script(&[&hello(), &flush, &hello(), &flush])),
@@ -510,7 +510,7 @@ fn a_conversation_has_its_order() {
 }
 
 #[test]
-fn malformed_frames_are_named_and_end_the_conversation() {
+fn malformed_frame_ends_the_conversation() {
     let framed = |body: &[u8]| {
         let mut bytes = encoded(|out| hello().encode(out));
         bytes.extend(u32::try_from(body.len()).unwrap().to_be_bytes());
@@ -583,7 +583,7 @@ fn malformed_frames_are_named_and_end_the_conversation() {
 }
 
 #[test]
-fn damaged_frames_never_panic() {
+fn damaged_frame_never_panics() {
     let mut rng = Rng::new(3);
     for _ in 0..3000 {
         let mut bytes = encoded(|out| {
@@ -604,7 +604,7 @@ fn damaged_frames_never_panic() {
 }
 
 #[test]
-fn the_largest_message_fits_beside_the_longest_list_of_subscriptions() {
+fn largest_message_fits_beside_all_subscriptions() {
     let long: Subject = "s".repeat(255).parse().unwrap();
     let body = crate::message::MESSAGE_BYTES_MAX - 255;
     let mut rng = Rng::new(1);

@@ -1,6 +1,7 @@
 //! Parsing of CONNECT and authentication of the client.
 
-use super::{AuthenticationFailure, ConnectFault, nkey};
+use super::fault::{AuthenticationFailure, ConnectFault};
+use super::nkey;
 use crate::listener::access::{Access, Account, Credentials, is_equal};
 use serde_json::Value;
 

@@ -1,12 +1,17 @@
 //! The INFO line of the server.
 
-use super::{Settings, Tls, VERSION};
+use super::connect;
+use super::settings::{Settings, Tls};
 use crate::listener::session_request::ConnectionInfo;
 use crate::message::Epoch;
 use crate::rng::Rng;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
+
+/// Protocol version that INFO announces. This listener implements the core of that server version completely. Clients
+/// derive features from it.
+pub const VERSION: &str = "2.10.0";
 
 /// Alphabet of a server id, as in nats-server.
 const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
@@ -44,7 +49,7 @@ struct ServerInfoJson<'a> {
     ldm: bool,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
 fn is_false(value: &bool) -> bool {
     !value
 }
@@ -66,7 +71,7 @@ pub(super) fn line(settings: &Settings, hello: &ConnectionInfo, is_stopping: boo
         max_payload: settings.payload_bytes_max,
         client_id: hello.client,
         client_ip: hello.from.ip().to_string(),
-        nonce: super::connect::has_nkeys(&settings.access).then(|| nonce(hello)),
+        nonce: connect::has_nkeys(&settings.access).then(|| nonce(hello)),
         ldm: is_stopping,
     };
     let mut line = b"INFO ".to_vec();

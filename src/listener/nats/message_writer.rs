@@ -245,7 +245,7 @@ fn put_delivery_headers(text: &mut Vec<u8>, delivery: &DeliveryRef<'_>, lost: Op
 
 fn put_header(text: &mut Vec<u8>, name: &str, value: std::fmt::Arguments<'_>) {
     text.extend_from_slice(RESERVED_PREFIX);
-    write!(text, "{name}: {value}\r\n").expect("memory takes everything");
+    write!(text, "{name}: {value}\r\n").expect("a Vec takes any bytes");
 }
 
 #[inline]

@@ -1,10 +1,12 @@
 //! State of a NATS connection: it handles the client's commands and writes its output.
 
+use super::command::{NatsCommand, Pub};
 use super::connect::{self, ConnectOptions};
+use super::fault::{AuthenticationFailure, NatsFault};
 use super::info;
 use super::message_writer::{HEADERS_LINE, HeaderMode, MessageWriter, RESERVED_PREFIX, STATUS};
+use super::settings::Settings;
 use super::subscriptions::NatsSubscriptions;
-use super::{AuthenticationFailure, NatsCommand, NatsFault, Pub, Settings};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, Publish, ReceiverCount, ServerFacts, SessionRequest,
@@ -38,7 +40,7 @@ pub struct NatsSession {
     is_admitted: bool,
     /// True if messages carry headers with the metadata of the bus, provided that the client supports headers.
     is_annotated: bool,
-    asks: VecDeque<SessionRequest<'static>>,
+    requests: VecDeque<SessionRequest<'static>>,
     subs: NatsSubscriptions,
     writer: MessageWriter,
     /// True if a publish, subscribe or unsubscribe request was sent to the peer since the last PING.
@@ -73,7 +75,7 @@ impl NatsSession {
             options: ConnectOptions::default(),
             name: String::new(),
             is_admitted: is_open,
-            asks: VecDeque::new(),
+            requests: VecDeque::new(),
             subs: NatsSubscriptions::default(),
             writer: MessageWriter::default(),
             has_pending_request: false,
@@ -88,7 +90,7 @@ impl NatsSession {
             pings: 0,
         };
         if is_open {
-            session.asks.push_back(SessionRequest::Admitted { account: "open".to_owned() });
+            session.requests.push_back(SessionRequest::Admitted { account: "open".to_owned() });
         }
         session
     }
@@ -130,11 +132,11 @@ impl NatsSession {
 
     /// Returns a further request to the peer from the last command or the last deliveries.
     pub fn poll_request(&mut self) -> Option<SessionRequest<'static>> {
-        let ask = self.asks.pop_front();
-        if self.asks.is_empty() && ask.is_some() {
-            self.asks = VecDeque::new();
+        let request = self.requests.pop_front();
+        if self.requests.is_empty() && request.is_some() {
+            self.requests = VecDeque::new();
         }
-        ask
+        request
     }
 
     /// Reports to the client the reason for the end of the connection.
@@ -153,14 +155,14 @@ impl NatsSession {
         match refusal {
             Refusal::MessageTooLarge { .. } => {
                 put_error(out, "Maximum Payload Violation");
-                self.asks.push_back(SessionRequest::Close);
+                self.requests.push_back(SessionRequest::Close);
             }
             Refusal::TooManySubscriptions { .. } => put_error(out, "maximum subscriptions exceeded"),
             Refusal::Subject(_) if sub.is_some() => put_error(out, "Invalid Subject"),
             Refusal::Subject(_) => put_error(out, "Invalid Publish Subject"),
             Refusal::Stopping => put_error(out, "Server Shutdown"),
             Refusal::QueueLive | Refusal::QueueNews | Refusal::TooManyGlobSteps { .. } => {
-                unreachable!("this listener does not ask for that")
+                unreachable!("this listener sends no such request")
             }
         }
     }
@@ -206,8 +208,8 @@ impl NatsSession {
             (true, false) => HeaderMode::Headers,
             (true, true) => HeaderMode::Annotated,
         };
-        let asks = &mut self.asks;
-        let ended = |sub| asks.push_back(SessionRequest::Unsubscribe { sub });
+        let requests = &mut self.requests;
+        let ended = |sub| requests.push_back(SessionRequest::Unsubscribe { sub });
         self.writer.write(&mut self.subs, subs, deliveries, form, out, ended)
     }
 
@@ -279,19 +281,19 @@ impl NatsSession {
             self.is_annotated = access.headers || account.headers;
             if !self.is_admitted {
                 self.is_admitted = true;
-                self.asks.push_back(SessionRequest::Admitted { account: connect::account_label(account) });
+                self.requests.push_back(SessionRequest::Admitted { account: connect::account_label(account) });
             }
         }
         if options.echo != self.options.echo {
-            self.asks.push_back(SessionRequest::Echo(options.echo));
+            self.requests.push_back(SessionRequest::Echo(options.echo));
         }
         self.options = options;
         if !identity.name.is_empty() && identity.name != self.name {
             self.name.clone_from(&identity.name);
-            self.asks.push_back(SessionRequest::Named { name: identity.name });
+            self.requests.push_back(SessionRequest::Named { name: identity.name });
         }
         self.confirm(out);
-        Ok(self.asks.pop_front())
+        Ok(self.requests.pop_front())
     }
 
     fn on_ping(&mut self, out: &mut OutputBuffer) -> Option<SessionRequest<'static>> {
@@ -414,7 +416,7 @@ impl NatsSession {
     fn confirm_when_done(&mut self) {
         if self.options.verbose {
             self.is_ok_pending = true;
-            self.asks.push_back(SessionRequest::Count { subjects: Vec::new() });
+            self.requests.push_back(SessionRequest::Count { subjects: Vec::new() });
         }
     }
 

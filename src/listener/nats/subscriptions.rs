@@ -84,7 +84,7 @@ impl NatsSubscriptions {
     /// subscription if it has ended.
     pub(super) fn limit(&mut self, sid: &[u8], max: u64) -> Option<SubId> {
         let id = *self.by_sid.get(sid)?;
-        let sub = self.by_id.get_mut(&id).expect("every name stands for one");
+        let sub = self.by_id.get_mut(&id).expect("every sid belongs to a subscription");
         sub.max = max;
         self.end(id, max == 0)
     }

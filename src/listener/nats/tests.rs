@@ -2,10 +2,10 @@
 //! splits. The expected output was recorded from nats-server 2.9.10, except where a comment states otherwise.
 
 use super::*;
-use crate::listener::access::{Account, Credentials};
+use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{ConnectionInfo, Publish, ReceiverCount, SessionRequest};
-use crate::message::{Count, Delivery, Headers, Message, Publisher, SubId, SubscriptionFilter, Verdict};
+use crate::message::{Count, Delivery, Epoch, Headers, Message, Publisher, SubId, SubscriptionFilter, Verdict};
 use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Refusal;
 use crate::rng::Rng;
@@ -50,7 +50,7 @@ struct Alone {
     session: NatsSession,
     out: OutputBuffer,
     wanted: BTreeMap<SubId, SubscriptionFilter>,
-    asked: Vec<String>,
+    requests: Vec<String>,
     is_over: bool,
     /// True if the client receives its own messages.
     has_echo: bool,
@@ -66,7 +66,7 @@ impl Alone {
             session,
             out: OutputBuffer::new(),
             wanted: BTreeMap::new(),
-            asked: Vec::new(),
+            requests: Vec::new(),
             is_over: false,
             has_echo: true,
             is_tight: false,
@@ -74,15 +74,15 @@ impl Alone {
     }
 
     /// Creates a client that has already sent this text.
-    fn after(settings: &Settings, said: &str) -> Alone {
+    fn after(settings: &Settings, sent: &str) -> Alone {
         let mut alone = Alone::new(settings);
-        alone.push(&bytes(said));
+        alone.push(&bytes(sent));
         alone.out.clear();
         alone
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        let Alone { parser, session, out, wanted, asked, is_over, has_echo, is_tight } = self;
+        let Alone { parser, session, out, wanted, requests, is_over, has_echo, is_tight } = self;
         if *is_over {
             return;
         }
@@ -105,7 +105,7 @@ impl Alone {
             }
             was_kept = !*is_tight;
             let first = match session.on_command(Instant::ZERO, command, out) {
-                Ok(ask) => ask,
+                Ok(request) => request,
                 Err(fault) => {
                     session.on_fault(&fault, out);
                     *is_over = true;
@@ -113,29 +113,29 @@ impl Alone {
                 }
             };
             let (mut is_admitted, mut own) = (false, Vec::new());
-            let mut carry_out = |ask: SessionRequest<'_>, session: &mut NatsSession| match ask {
+            let mut carry_out = |request: SessionRequest<'_>, session: &mut NatsSession| match request {
                 SessionRequest::Admitted { account } => {
                     is_admitted = true;
-                    asked.push(format!("admitted {account}"));
+                    requests.push(format!("admitted {account}"));
                 }
                 SessionRequest::Close => *is_over = true,
                 SessionRequest::Echo(is_on) => *has_echo = is_on,
-                ask @ SessionRequest::Publish(_) if !*has_echo => {
-                    carry_out(ask, session, out, &mut BTreeMap::new(), asked, &mut own);
+                request @ SessionRequest::Publish(_) if !*has_echo => {
+                    carry_out(request, session, out, &mut BTreeMap::new(), requests, &mut own);
                 }
-                ask => carry_out(ask, session, out, wanted, asked, &mut own),
+                request => carry_out(request, session, out, wanted, requests, &mut own),
             };
-            if let Some(ask) = first {
-                carry_out(ask, session);
+            if let Some(request) = first {
+                carry_out(request, session);
             }
-            while let Some(ask) = session.poll_request() {
-                carry_out(ask, session);
+            while let Some(request) = session.poll_request() {
+                carry_out(request, session);
             }
             // The daemon delivers the client's own messages after it has handled all requests.
             for (subs, deliveries) in own {
                 session.on_deliveries(&subs, &deliveries, out);
-                while let Some(ask) = session.poll_request() {
-                    self::carry_out(ask, session, out, wanted, asked, &mut Vec::new());
+                while let Some(request) = session.poll_request() {
+                    self::carry_out(request, session, out, wanted, requests, &mut Vec::new());
                 }
             }
             if is_admitted {
@@ -144,25 +144,25 @@ impl Alone {
         }
     }
 
-    fn told(&mut self) -> String {
-        let mut told = String::from_utf8_lossy(&self.out.take()).replace("\r\n", "|");
+    fn received(&mut self) -> String {
+        let mut received = String::from_utf8_lossy(&self.out.take()).replace("\r\n", "|");
         if self.is_over {
-            told.push_str("(closed)");
+            received.push_str("(closed)");
         }
-        told
+        received
     }
 }
 
 /// Handles a request as a peer without other peers does.
 fn carry_out(
-    ask: SessionRequest<'_>,
+    request: SessionRequest<'_>,
     session: &mut NatsSession,
     out: &mut OutputBuffer,
     wanted: &mut BTreeMap<SubId, SubscriptionFilter>,
-    asked: &mut Vec<String>,
+    requests: &mut Vec<String>,
     own: &mut Vec<(Vec<SubId>, Deliveries)>,
 ) {
-    match ask {
+    match request {
         SessionRequest::Publish(Publish { subject, reply, headers, payload, wants_receivers }) => {
             let mut groups = BTreeSet::new();
             let subs: Vec<SubId> = wanted
@@ -187,7 +187,7 @@ fn carry_out(
             assert_eq!(subjects, []);
             session.on_counts(&[], out);
         }
-        ask => asked.push(format!("{ask:?}")),
+        request => requests.push(format!("{request:?}")),
     }
 }
 
@@ -213,7 +213,7 @@ fn check(settings: &Settings, sent: &[u8], expected: &str) {
             alone.push(part);
             rest = behind;
         }
-        alone.told()
+        alone.received()
     };
     let shown = String::from_utf8_lossy(&sent[..sent.len().min(200)]).into_owned();
     assert_eq!(play(&mut || usize::MAX, false), expected, "{shown}");
@@ -232,7 +232,7 @@ fn check_all(settings: &Settings, before: &str, table: &[(&str, &str)]) {
 }
 
 #[test]
-fn the_conversation_is_that_of_nats_server() {
+fn transcript_equals_that_of_nats_server() {
     check_all(
         &settings(),
         "",
@@ -260,7 +260,7 @@ fn the_conversation_is_that_of_nats_server() {
 }
 
 #[test]
-fn what_is_published_comes_to_who_subscribed() {
+fn published_message_reaches_its_subscriptions() {
     check_all(
         &settings(),
         QUIET,
@@ -288,7 +288,7 @@ fn what_is_published_comes_to_who_subscribed() {
 
 /// This listener reports an error where nats-server closes silently, or accepts content that the bus cannot carry.
 #[test]
-fn what_cannot_be_read_or_carried_is_an_error() {
+fn invalid_operation_is_answered_with_an_error() {
     let end = |what: &str| format!("-ERR 'Parser Error: {what}'|(closed)");
     let arguments = |op: Op| end(&format!("{op} is {}", op.usage()));
     let size = |op: Op| end(&format!("bad size in {op}: {}", op.usage()));
@@ -343,7 +343,7 @@ fn what_cannot_be_read_or_carried_is_an_error() {
 }
 
 #[test]
-fn lines_are_as_long_as_those_of_nats_server() {
+fn line_limit_equals_that_of_nats_server() {
     let too_long = "-ERR 'maximum control line exceeded'|(closed)";
     let sid = |bytes: usize| format!("{QUIET}SUB a {}|PING|", "1".repeat(bytes));
     let long = Settings { sid_bytes_max: 5000, ..settings() };
@@ -358,7 +358,7 @@ fn lines_are_as_long_as_those_of_nats_server() {
 }
 
 #[test]
-fn subscriptions_end_when_they_have_enough() {
+fn subscription_ends_after_its_maximum() {
     check_all(
         &settings(),
         QUIET,
@@ -378,7 +378,7 @@ fn subscriptions_end_when_they_have_enough() {
 }
 
 #[test]
-fn who_asks_nobody_is_told() {
+fn request_without_receivers_is_answered_503() {
     check_all(
         &settings(),
         QUIET,
@@ -409,12 +409,12 @@ fn who_asks_nobody_is_told() {
     let reply = "r".parse().unwrap();
     for (count, is_certain) in [(0, false), (1, true)] {
         alone.session.on_published(Some(&reply), ReceiverCount { count, is_certain }, &mut alone.out);
-        assert_eq!(alone.told(), "", "{count} {is_certain}");
+        assert_eq!(alone.received(), "", "{count} {is_certain}");
     }
 }
 
 #[test]
-fn headers_travel_to_those_that_know_them() {
+fn headers_reach_clients_that_support_them() {
     check_all(
         &settings(),
         QUIET,
@@ -443,7 +443,7 @@ fn headers_travel_to_those_that_know_them() {
 }
 
 #[test]
-fn connect_is_read_as_nats_server_reads_it() {
+fn connect_is_parsed_as_by_nats_server() {
     let member =
         |name: &str, wanted: &str| format!("-ERR 'Parser Error: \"{name}\" in CONNECT must be {wanted}'|(closed)");
     let json = |column: usize| {
@@ -487,12 +487,12 @@ fn connect_is_read_as_nats_server_reads_it() {
     );
     let mut alone =
         Alone::after(&settings(), "CONNECT {\"name\":\"a\\u0007b\",\"verbose\":false}|CONNECT {\"name\":\"ab\"}|");
-    assert_eq!(alone.asked, ["admitted open", r#"Named { name: "ab" }"#]);
-    assert_eq!(alone.told(), "");
+    assert_eq!(alone.requests, ["admitted open", r#"Named { name: "ab" }"#]);
+    assert_eq!(alone.received(), "");
 }
 
 #[test]
-fn who_has_to_prove_who_it_is_does_so_first() {
+fn unauthenticated_client_must_connect_first() {
     let violation = "-ERR 'Authorization Violation'|(closed)";
     for sent in ["SUB a 1|", "PING|", "+OK|", "PUB a 99999|"] {
         check(&with_password(), &bytes(sent), violation);
@@ -525,7 +525,7 @@ fn who_has_to_prove_who_it_is_does_so_first() {
         ],
     );
     let alone = Alone::after(&with_password(), r#"CONNECT {"user":"u","pass":"p","name":"n"}|"#);
-    assert_eq!(alone.asked, ["admitted u", r#"Named { name: "n" }"#]);
+    assert_eq!(alone.requests, ["admitted u", r#"Named { name: "n" }"#]);
     assert!(alone.session.is_admitted());
     assert!(!Alone::new(&with_password()).session.is_admitted());
 }
@@ -537,7 +537,7 @@ fn refused_jwt_is_named_in_the_log_only() {
     let mut alone = Alone::new(&with_password());
     let fault = alone.session.on_command(Instant::ZERO, command, &mut alone.out).unwrap_err();
     alone.session.on_fault(&fault, &mut alone.out);
-    assert_eq!(alone.told(), "-ERR 'Authorization Violation'|");
+    assert_eq!(alone.received(), "-ERR 'Authorization Violation'|");
     assert_eq!(fault, NatsFault::Unauthorized(AuthenticationFailure::Jwt));
     assert!(fault.to_string().contains("JWT"), "{fault}");
     assert_ne!(fault.to_string(), NatsFault::Unauthorized(AuthenticationFailure::Wrong).to_string());
@@ -561,7 +561,7 @@ fn nkey_text(prefix: u8, key: &[u8]) -> String {
 }
 
 #[test]
-fn a_key_opens_the_listener_to_who_can_sign_with_it() {
+fn signed_nonce_authenticates_an_nkey() {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[3; 32]).unwrap();
     let key: [u8; 32] = pair.public_key().as_ref().try_into().unwrap();
     let text = nkey_text(20 << 3, &key);
@@ -582,7 +582,7 @@ fn a_key_opens_the_listener_to_who_can_sign_with_it() {
     let nonce = URL_SAFE_NO_PAD.encode(hello().nonce);
     let mut alone = Alone::new(&settings);
     alone.session.on_open(&mut alone.out);
-    assert!(alone.told().contains(&format!(
+    assert!(alone.received().contains(&format!(
         r#""auth_required":true,"max_payload":2000,"client_id":5,"client_ip":"10.0.0.9","nonce":"{nonce}""#
     )));
     let signed = |text: &str| pair.sign(text.as_bytes());
@@ -600,37 +600,37 @@ fn a_key_opens_the_listener_to_who_can_sign_with_it() {
 }
 
 #[test]
-fn the_server_says_what_clients_look_for() {
+fn info_has_the_fields_that_clients_read() {
     let mut alone = Alone::new(&Settings { tls: Tls::Available, ..settings() });
     alone.session.on_open(&mut alone.out);
     let expected = r#"INFO {"server_id":"NHAAAAAAAAAAAAA","server_name":"A.test","version":"2.10.0","proto":1,"go":"rust","host":"127.0.0.1","port":4222,"headers":true,"tls_available":true,"max_payload":2000,"client_id":5,"client_ip":"10.0.0.9"} |"#;
-    let told = alone.told();
-    let (id, rest) = (&told[19..75], [&told[..19], &told[75..]].concat());
+    let received = alone.received();
+    let (id, rest) = (&received[19..75], [&received[..19], &received[75..]].concat());
     assert_eq!(rest, expected.replace("NHAAAAAAAAAAAAA", ""));
     assert!(id.starts_with("NHAAAAAAAAAAAQ") && id.bytes().all(|b| matches!(b, b'A'..=b'Z' | b'2'..=b'7')), "{id}");
     alone.session.on_stop(&mut alone.out);
-    assert_eq!(alone.told(), "", "not to a client that does not want it");
+    assert_eq!(alone.received(), "", "not to a client that does not want it");
     alone.push(&bytes(r#"CONNECT {"protocol":1,"verbose":false}|"#));
     alone.session.on_stop(&mut alone.out);
-    assert_eq!(alone.told(), told.replace("} |", r#","ldm":true} |"#));
+    assert_eq!(alone.received(), received.replace("} |", r#","ldm":true} |"#));
     let mut alone = Alone::new(&Settings { tls: Tls::Required, ..settings() });
     alone.session.on_open(&mut alone.out);
-    assert!(alone.told().contains(r#""tls_required":true"#));
+    assert!(alone.received().contains(r#""tls_required":true"#));
     alone.session.on_fault(&NatsFault::NotEncrypted, &mut alone.out);
-    assert_eq!(alone.told(), "-ERR 'Secure Connection - TLS Required'|");
+    assert_eq!(alone.received(), "-ERR 'Secure Connection - TLS Required'|");
 }
 
 #[test]
-fn who_is_silent_is_asked_and_then_left() {
+fn silent_client_is_pinged_and_then_disconnected() {
     let mut alone = Alone::after(&settings(), QUIET);
-    let mut step = |secs: u64, said: &str, expected: &str| {
-        alone.parser.push(&bytes(said));
+    let mut step = |secs: u64, sent: &str, expected: &str| {
+        alone.parser.push(&bytes(sent));
         while let Some(command) = alone.parser.next().unwrap() {
             alone.session.on_command(seconds(secs), command, &mut alone.out).unwrap();
         }
         let outcome = alone.session.on_deadline(seconds(secs), &mut alone.out);
         let fault = outcome.err().map(|fault| fault.to_string()).unwrap_or_default();
-        assert_eq!(alone.told() + &fault, expected, "after {secs} s");
+        assert_eq!(alone.received() + &fault, expected, "after {secs} s");
         alone.session.deadline().unwrap()
     };
     // The first PING is sent after 2 s to 2.4 s.
@@ -646,27 +646,27 @@ fn who_is_silent_is_asked_and_then_left() {
     step(602, "", "");
     assert_eq!(step(603, "", "Stale Connection"), seconds(603));
     alone.session.on_fault(&NatsFault::Stale, &mut alone.out);
-    assert_eq!(alone.told(), "-ERR 'Stale Connection'|");
+    assert_eq!(alone.received(), "-ERR 'Stale Connection'|");
 
     let mut stranger = Alone::new(&with_password());
     assert_eq!(stranger.session.deadline(), Some(seconds(2)));
     assert_eq!(stranger.session.on_deadline(seconds(1), &mut stranger.out), Ok(()));
     assert_eq!(stranger.session.on_deadline(seconds(2), &mut stranger.out), Err(NatsFault::AuthTimeout));
     stranger.session.on_fault(&NatsFault::AuthTimeout, &mut stranger.out);
-    assert_eq!(stranger.told(), "-ERR 'Authentication Timeout'|");
+    assert_eq!(stranger.received(), "-ERR 'Authentication Timeout'|");
 }
 
 /// A PING is a barrier: its answer confirms that the peer has completed earlier commands.
 #[test]
-fn a_pong_waits_for_the_peer() {
+fn pong_waits_for_the_peer() {
     let mut session = NatsSession::new(Arc::new(settings()), &hello(), Instant::ZERO);
     let (mut parser, mut out) = (NatsParser::new(&settings()), OutputBuffer::new());
     parser.push(&bytes(&format!("{QUIET}PING|SUB a 1|PING|PING|")));
     let mut step = |answer: bool| {
         let command = parser.next().unwrap().unwrap();
-        let ask = session.on_command(Instant::ZERO, command, &mut out).unwrap();
+        let request = session.on_command(Instant::ZERO, command, &mut out).unwrap();
         while session.poll_request().is_some() {}
-        let is_barrier = ask == Some(SessionRequest::Count { subjects: Vec::new() });
+        let is_barrier = request == Some(SessionRequest::Count { subjects: Vec::new() });
         let before = out.take();
         if answer {
             session.on_counts(&[], &mut out);
@@ -674,15 +674,15 @@ fn a_pong_waits_for_the_peer() {
         (is_barrier, before.len(), out.take().len())
     };
     assert_eq!(step(false), (false, 0, 0));
-    assert_eq!(step(false), (false, 6, 0), "nothing was asked yet");
+    assert_eq!(step(false), (false, 6, 0), "nothing was requested yet");
     assert_eq!(step(false), (false, 0, 0));
     assert_eq!(step(true), (true, 0, 6));
-    assert_eq!(step(false), (false, 6, 0), "nothing was asked since");
+    assert_eq!(step(false), (false, 6, 0), "nothing was requested since");
 }
 
 /// In verbose mode an operation is answered once, whether the listener or the peer refuses it.
 #[test]
-fn what_the_peer_refuses_is_not_said_to_be_right() {
+fn refused_operation_is_not_confirmed() {
     let mut session = NatsSession::new(Arc::new(settings()), &hello(), Instant::ZERO);
     let (mut parser, mut out) = (NatsParser::new(&settings()), OutputBuffer::new());
     parser.push(&bytes(r#"CONNECT {"verbose":true}|SUB a 1|PUB a 1|x|SUB b 2|"#));
@@ -705,27 +705,27 @@ fn what_the_peer_refuses_is_not_said_to_be_right() {
 }
 
 #[test]
-fn what_the_peer_refuses_the_client_is_told() {
+fn refused_operation_is_answered_with_an_error() {
     let refuse = |sub, refusal: Refusal| {
         let mut alone = Alone::after(&settings(), &format!("{QUIET}SUB a 1|SUB b 2|"));
         alone.session.on_refused(sub, &refusal, &mut alone.out);
         let is_closed = alone.session.poll_request() == Some(SessionRequest::Close);
-        (alone.told(), alone.session.subscriptions(), is_closed)
+        (alone.received(), alone.session.subscriptions(), is_closed)
     };
     let subject = Refusal::Subject(crate::subject::SubjectError::Wildcard);
     let many = Refusal::TooManySubscriptions { max: 1 };
     let large = Refusal::MessageTooLarge { bytes: 2, bytes_max: 1 };
-    let told = |text: &str| format!("-ERR '{text}'|");
-    assert_eq!(refuse(Some(SubId(1)), many), (told("maximum subscriptions exceeded"), 1, false));
-    assert_eq!(refuse(Some(SubId(2)), subject.clone()), (told("Invalid Subject"), 1, false));
-    assert_eq!(refuse(None, subject), (told("Invalid Publish Subject"), 2, false));
-    assert_eq!(refuse(None, large), (told("Maximum Payload Violation"), 2, true));
-    assert_eq!(refuse(None, Refusal::Stopping), (told("Server Shutdown"), 2, false));
+    let received = |text: &str| format!("-ERR '{text}'|");
+    assert_eq!(refuse(Some(SubId(1)), many), (received("maximum subscriptions exceeded"), 1, false));
+    assert_eq!(refuse(Some(SubId(2)), subject.clone()), (received("Invalid Subject"), 1, false));
+    assert_eq!(refuse(None, subject), (received("Invalid Publish Subject"), 2, false));
+    assert_eq!(refuse(None, large), (received("Maximum Payload Violation"), 2, true));
+    assert_eq!(refuse(None, Refusal::Stopping), (received("Server Shutdown"), 2, false));
 }
 
 /// Tests headers that are shared instead of copied.
 #[test]
-fn large_headers_are_written_as_small_ones_are() {
+fn large_headers_equal_small_ones() {
     let large = "x".repeat(20_000);
     for headers in [format!("A: {large}|"), format!("A: {large}")] {
         let mut alone = Alone::after(&settings(), &format!("{QUIET}SUB a.b 1|"));
@@ -733,7 +733,7 @@ fn large_headers_are_written_as_small_ones_are() {
         let one = Deliveries::of_messages(vec![message("hi", &headers, None)], seq, publisher());
         assert_eq!(alone.session.on_deliveries(&[SubId(1)], &one, &mut alone.out), 1);
         let count = 10 + 3 + large.len() + 4;
-        assert_eq!(alone.told(), format!("HMSG a.b 1 {count} {}|NATS/1.0|A: {large}||hi|", count + 2));
+        assert_eq!(alone.received(), format!("HMSG a.b 1 {count} {}|NATS/1.0|A: {large}||hi|", count + 2));
     }
 }
 
@@ -751,13 +751,13 @@ fn run_of(messages: &[Message]) -> Deliveries {
 }
 
 #[test]
-fn messages_of_a_run_reach_every_subscription_in_order() {
+fn run_reaches_every_subscription_in_order() {
     let mut alone = Alone::after(&settings(), &format!("{QUIET}SUB a.b 1|SUB a.* x|SUB > 3|UNSUB x 2|"));
     let plain = run_of(&["p", "qq", "rr"].map(|payload| message(payload, "", None)));
     let subs = [SubId(1), SubId(2), SubId(9)];
     assert_eq!(alone.session.on_deliveries(&subs, &plain, &mut alone.out), 5);
     let expected = "MSG a.b 1 1|p|MSG a.b x 1|p|MSG a.b 1 2|qq|MSG a.b x 2|qq|MSG a.b 1 2|rr|";
-    assert_eq!(alone.told(), expected);
+    assert_eq!(alone.received(), expected);
     assert_eq!(alone.session.poll_request(), Some(SessionRequest::Unsubscribe { sub: SubId(2) }));
     assert_eq!(alone.session.poll_request(), None);
     assert_eq!(alone.session.on_deliveries(&[SubId(2)], &plain, &mut alone.out), 0);
@@ -765,17 +765,17 @@ fn messages_of_a_run_reach_every_subscription_in_order() {
     let mixed = Deliveries::of_messages(mixed.to_vec(), Seq::new(1).unwrap(), publisher());
     assert_eq!(alone.session.on_deliveries(&[SubId(1)], &mixed, &mut alone.out), 3);
     let expected = "HMSG a.b 1 18 19|NATS/1.0|A: b||p|MSG a.b 1 r 1|q|HMSG a.b 1 17 18|NATS/1.0|odd||s|";
-    assert_eq!(alone.told(), expected);
+    assert_eq!(alone.received(), expected);
     let large = message(&"x".repeat(9_000), "", None);
     alone.session.on_deliveries(&[SubId(1)], &Deliveries::from(direct(large)), &mut alone.out);
-    assert_eq!(alone.told(), format!("MSG a.b 1 9000|{}|", "x".repeat(9_000)));
+    assert_eq!(alone.received(), format!("MSG a.b 1 9000|{}|", "x".repeat(9_000)));
     let mut deaf = Alone::after(&settings(), r#"CONNECT {"verbose":false}|SUB a.b 1|"#);
     assert_eq!(deaf.session.on_deliveries(&[SubId(1)], &mixed, &mut deaf.out), 3);
-    assert_eq!(deaf.told(), "MSG a.b 1 1|p|MSG a.b 1 r 1|q|MSG a.b 1 1|s|", "headers are for those that know them");
+    assert_eq!(deaf.received(), "MSG a.b 1 1|p|MSG a.b 1 r 1|q|MSG a.b 1 1|s|", "headers are for those that know them");
 }
 
 #[test]
-fn who_asks_for_it_is_told_what_the_bus_knows() {
+fn annotated_client_receives_the_metadata() {
     let annotated = Settings { access: Access { headers: true, ..Access::default() }, ..settings() };
     let mut alone = Alone::after(&annotated, &format!("{QUIET}SUB a.b 1|SUB a.* 2|"));
     let from = "Seqcast-Publisher: B.test|Seqcast-Epoch: 00000000000000ab|";
@@ -794,28 +794,28 @@ fn who_asks_for_it_is_told_what_the_bus_knows() {
         hmsg("1", &format!("|{from}{}Seqcast-Offset: 4294967295|Seqcast-Lost: 3..7|C: d|", seq(1)), "p"),
         hmsg("1", &format!("|{from}{}Seqcast-Offset: 0|A: b|", seq(2)), "q"),
     ];
-    assert_eq!(alone.told(), expected.concat());
+    assert_eq!(alone.received(), expected.concat());
     let repaired = Delivery { repaired: true, ..direct(message("p", "NATS/1.0 503|A: b|", None)) };
     alone.session.on_deliveries(&[SubId(2)], &repaired.into(), &mut alone.out);
     let expected = hmsg("2", &format!(" 503|{from}Seqcast-Repaired: true|Seqcast-Lost: 1|A: b|"), "p");
-    assert_eq!(alone.told(), expected);
+    assert_eq!(alone.received(), expected);
     // The loss is reported only once.
     alone.session.on_deliveries(&[SubId(2)], &direct(message("p", "", None)).into(), &mut alone.out);
-    assert_eq!(alone.told(), hmsg("2", &format!("|{from}"), "p"));
+    assert_eq!(alone.received(), hmsg("2", &format!("|{from}"), "p"));
 
     let mut account = with_password();
     account.access.accounts[0].headers = true;
     let connect = r#"CONNECT {"verbose":false,"headers":true,"user":"u","pass":"p"}|SUB a.b 1|"#;
     let mut alone = Alone::after(&account, connect);
     alone.session.on_deliveries(&[SubId(1)], &direct(message("p", "", None)).into(), &mut alone.out);
-    assert_eq!(alone.told(), hmsg("1", &format!("|{from}"), "p"));
+    assert_eq!(alone.received(), hmsg("1", &format!("|{from}"), "p"));
 }
 
 /// Recordings of nats-py 2.16.0 and @nats-io/transport-node 3.4.0 in front of nats-server. They cover a service in a
 /// queue group, requests to it and to no responder, and headers. They also cover a subscription that ends by itself,
 /// a request in the old style, and a drain.
 #[test]
-fn what_real_clients_were_seen_to_send_is_answered_as_nats_server_answered() {
+fn captured_clients_are_answered_as_by_nats_server() {
     let python = [
         r#"CONNECT {"echo": true, "headers": true, "lang": "python3", "name": "py", "no_responders": true, "pedantic": false, "protocol": 1, "verbose": false, "version": "2.16.0"}|"#,
         r#"PING|PING|SUB svc w 1|SUB _INBOX.4sRM06MTS46wH6iKWgZ7Wn.*  2|"#,
@@ -855,7 +855,7 @@ fn what_real_clients_were_seen_to_send_is_answered_as_nats_server_answered() {
 
 /// The parser holds only bytes of incomplete commands, and an idle client holds none.
 #[test]
-fn a_parser_holds_no_more_than_it_must() {
+fn parser_holds_one_incomplete_command() {
     let mut parser = NatsParser::new(&settings());
     let publish = bytes(&format!("PUB a 1000|{}|", "x".repeat(1000)));
     for _ in 0..100 {

@@ -1,7 +1,7 @@
 //! Commands about commands and about the configuration, answered from constant tables.
 
+use super::command::RedisCommand;
 use super::command_table::{CommandEntry, CommandId, ENTRIES, named};
-use super::parser::RedisCommand;
 use super::reply::ReplyWriter;
 use crate::subject::glob::Glob;
 

@@ -1,6 +1,6 @@
 //! Table of the supported commands, and the errors for unsupported ones.
 
-use super::parser::RedisCommand;
+use super::command::RedisCommand;
 
 /// Action of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Answers to `INFO` and `HELLO`, which client libraries request before they work.
 
 use super::reply::ReplyWriter;
-use super::session::RedisSession;
 use crate::listener::session_request::ServerFacts;
+use crate::message::Count;
 
 /// Version of Redis that this listener implements. Libraries use it to select their commands.
 const VERSION: &str = "7.0.15";
@@ -26,12 +26,13 @@ pub(super) fn hello(client: u32, is_resp3: bool, reply: &mut ReplyWriter<'_>) {
     reply.array(0);
 }
 
-/// Returns the answer to `INFO`: the requested sections, or all of them.
-pub(super) fn text(facts: &ServerFacts, sections: &[Vec<u8>], session: &RedisSession) -> String {
+/// Returns the answer to `INFO`: the requested sections, or all of them. `lost` is the number of messages that the
+/// client has lost.
+pub(super) fn text(facts: &ServerFacts, sections: &[Vec<u8>], lost: Count) -> String {
     let is_for_all = |section: &Vec<u8>| [&b"default"[..], b"all", b"everything"].contains(&&section[..]);
     let is_all = sections.is_empty() || sections.iter().any(is_for_all);
     let mut text = String::new();
-    for (title, lines) in all(facts, session) {
+    for (title, lines) in all(facts, lost) {
         if is_all || sections.iter().any(|section| section.eq_ignore_ascii_case(title.as_bytes())) {
             if !text.is_empty() {
                 text.push_str("\r\n");
@@ -43,7 +44,7 @@ pub(super) fn text(facts: &ServerFacts, sections: &[Vec<u8>], session: &RedisSes
     text
 }
 
-fn all(facts: &ServerFacts, session: &RedisSession) -> [(&'static str, Vec<(&'static str, String)>); 7] {
+fn all(facts: &ServerFacts, lost: Count) -> [(&'static str, Vec<(&'static str, String)>); 7] {
     let line = |key, value: &dyn ToString| (key, value.to_string());
     let server = vec![
         line("redis_version", &VERSION),
@@ -68,7 +69,7 @@ fn all(facts: &ServerFacts, session: &RedisSession) -> [(&'static str, Vec<(&'st
         line("peer", &facts.peer),
         line("epoch", &facts.epoch),
         line("messages_published", &facts.published),
-        line("messages_lost_by_this_client", &session.lost.count()),
+        line("messages_lost_by_this_client", &lost),
         line("messages_dropped_by_clients", &facts.dropped),
     ];
     [

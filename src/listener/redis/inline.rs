@@ -1,7 +1,7 @@
 //! Parser for inline commands: a line of words between spaces, with quotation marks as in a shell.
 
-use super::RedisFault;
-use super::parser::ArgumentRange;
+use super::command::ArgumentRange;
+use super::fault::RedisFault;
 
 /// Splits a line into words. Appends their bytes to `bytes` and their ranges to `spans`. Between `"` it decodes the
 /// escapes `\n`, `\r`, `\t`, `\b`, `\a` and `\x41`; between `'` only `\'`.

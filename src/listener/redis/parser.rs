@@ -3,67 +3,11 @@
 //! The parser remembers its progress in an incomplete command, so that bytes that arrive singly cost no more than a
 //! whole command. A length is checked before it is used, and never causes an allocation.
 
-use super::{RedisFault, Settings, inline};
+use super::command::{ArgumentRange, RedisCommand, number};
+use super::fault::RedisFault;
+use super::inline;
+use super::settings::Settings;
 use crate::listener::buffer::{Buffer, LARGE_BYTES, held_bytes};
-
-/// Range of an argument, in bytes from the start of the command.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ArgumentRange {
-    start: u32,
-    end: u32,
-}
-
-impl ArgumentRange {
-    pub(super) fn new(start: usize, end: usize) -> ArgumentRange {
-        let place = |at| u32::try_from(at).expect("a command has less than 4 GiB");
-        ArgumentRange { start: place(start), end: place(end) }
-    }
-}
-
-/// A command, borrowed from the parser's buffer.
-#[derive(Clone, Copy, Debug)]
-pub struct RedisCommand<'a> {
-    bytes: &'a [u8],
-    spans: &'a [ArgumentRange],
-}
-
-impl<'a> RedisCommand<'a> {
-    /// Returns whether the command publishes a message.
-    pub fn is_publish(&self) -> bool {
-        self.is(b"PUBLISH") || self.is(b"SPUBLISH")
-    }
-
-    /// Returns whether the command begins or ends subscriptions.
-    pub fn is_subscribe(&self) -> bool {
-        const NAMES: [&[u8]; 6] =
-            [b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"SUNSUBSCRIBE"];
-        NAMES.iter().any(|name| self.is(name))
-    }
-
-    /// Returns whether the command has this name, ignoring case.
-    #[inline]
-    pub(super) fn is(&self, name: &[u8]) -> bool {
-        self.arg(0).eq_ignore_ascii_case(name)
-    }
-
-    /// Returns the number of arguments including the name; at least 1.
-    #[inline]
-    pub(super) fn len(&self) -> usize {
-        self.spans.len()
-    }
-
-    /// Returns an argument that exists.
-    #[inline]
-    pub(super) fn arg(&self, index: usize) -> &'a [u8] {
-        let ArgumentRange { start, end } = self.spans[index];
-        &self.bytes[start as usize..end as usize]
-    }
-
-    /// Returns the arguments from index `from` on.
-    pub(super) fn args(self, from: usize) -> impl Iterator<Item = &'a [u8]> {
-        (from..self.len()).map(move |index| self.arg(index))
-    }
-}
 
 /// Maximum length, in bytes, of a number of arguments or of an argument's length. Valid ones have at most ten digits.
 const DIGITS_MAX: usize = 32;
@@ -92,8 +36,10 @@ pub struct RedisParser {
     line_bytes_max: usize,
     command_bytes_max: usize,
     is_unauthenticated: bool,
-    /// Limits after authentication: number of arguments, and bytes of an argument.
-    admitted_max: (usize, usize),
+    /// Maximum number of arguments after authentication.
+    admitted_arguments_max: usize,
+    /// Maximum bytes of an argument after authentication.
+    admitted_bulk_bytes_max: usize,
 }
 
 impl RedisParser {
@@ -108,12 +54,13 @@ impl RedisParser {
             is_inline: false,
             is_whole: false,
             is_kept: false,
-            arguments_max: settings.stranger_arguments_max,
+            arguments_max: settings.unauthenticated_arguments_max,
             bulk_bytes_max: settings.unauthenticated_bytes_max,
             line_bytes_max: settings.line_bytes_max,
             command_bytes_max: settings.command_bytes_max.min(u32::MAX as usize),
             is_unauthenticated: true,
-            admitted_max: (settings.arguments_max, settings.payload_bytes_max),
+            admitted_arguments_max: settings.arguments_max,
+            admitted_bulk_bytes_max: settings.payload_bytes_max,
         };
         if !settings.access.is_closed() {
             parser.admit();
@@ -124,7 +71,8 @@ impl RedisParser {
     /// Ends the limits of unauthenticated clients.
     pub fn admit(&mut self) {
         self.is_unauthenticated = false;
-        (self.arguments_max, self.bulk_bytes_max) = self.admitted_max;
+        self.arguments_max = self.admitted_arguments_max;
+        self.bulk_bytes_max = self.admitted_bulk_bytes_max;
     }
 
     /// Adds received bytes.
@@ -142,7 +90,7 @@ impl RedisParser {
     ///
     /// # Errors
     /// The bytes are not a valid command; the connection ends.
-    #[expect(clippy::should_implement_trait, reason = "what is given is borrowed from the parser")]
+    #[expect(clippy::should_implement_trait, reason = "the command borrows from the parser")]
     pub fn next(&mut self) -> Result<Option<RedisCommand<'_>>, RedisFault> {
         if !std::mem::take(&mut self.is_kept) {
             if std::mem::take(&mut self.is_whole) {
@@ -156,7 +104,7 @@ impl RedisParser {
             return Ok(None);
         }
         let bytes = if self.is_inline { &self.words[..] } else { self.buffer.rest() };
-        Ok(Some(RedisCommand { bytes, spans: &self.spans }))
+        Ok(Some(RedisCommand::new(bytes, &self.spans)))
     }
 
     /// Returns the number of held bytes. A large buffer counts with its whole capacity.
@@ -222,7 +170,11 @@ impl RedisParser {
         let count = number(digits).filter(|count| *count <= i64::from(i32::MAX)).ok_or(RedisFault::Arguments)?;
         let count = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
         if self.arguments_max < count {
-            return Err(if self.is_unauthenticated { RedisFault::StrangerArguments } else { RedisFault::Arguments });
+            return Err(if self.is_unauthenticated {
+                RedisFault::UnauthenticatedArguments
+            } else {
+                RedisFault::Arguments
+            });
         }
         self.at = end;
         if count == 0 {
@@ -244,8 +196,8 @@ impl RedisParser {
         let Some((digits, start)) = self.digits(self.at, RedisFault::BulkDigits)? else { return Ok(false) };
         let length = number(digits).and_then(|length| usize::try_from(length).ok()).ok_or(RedisFault::Bulk)?;
         if self.bulk_bytes_max < length {
-            return Err(if self.is_unauthenticated && length <= self.admitted_max.1 {
-                RedisFault::StrangerBulk
+            return Err(if self.is_unauthenticated && length <= self.admitted_bulk_bytes_max {
+                RedisFault::UnauthenticatedBulk
             } else {
                 RedisFault::Bulk
             });
@@ -299,25 +251,4 @@ impl RedisParser {
         }
         Ok(true)
     }
-}
-
-/// Parses a decimal number without `+` and without leading zeros.
-#[inline]
-pub(super) fn number(text: &[u8]) -> Option<i64> {
-    let digits = text.strip_prefix(b"-").unwrap_or(text);
-    let is_negative = digits.len() < text.len();
-    match digits {
-        [b'0'] if !is_negative => return Some(0),
-        [b'1'..=b'9', ..] => {}
-        _ => return None,
-    }
-    let mut value = 0_i64;
-    for byte in digits {
-        let digit = byte.wrapping_sub(b'0');
-        if 9 < digit {
-            return None;
-        }
-        value = value.checked_mul(10)?.checked_add(i64::from(digit))?;
-    }
-    Some(if is_negative { -value } else { value })
 }

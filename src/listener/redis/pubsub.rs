@@ -127,7 +127,7 @@ impl RedisSubscriptions {
 
 /// Returns the bytes before the payload of a message.
 fn head(kind: SubscriptionKind, name: &[u8], channel: &[u8], is_resp3: bool) -> Vec<u8> {
-    let (word, len): (&[u8], usize) = match kind {
+    let (push_type, len): (&[u8], usize) = match kind {
         SubscriptionKind::Channel => (b"message", 3),
         SubscriptionKind::Glob => (b"pmessage", 4),
         SubscriptionKind::Shard => (b"smessage", 3),
@@ -135,7 +135,7 @@ fn head(kind: SubscriptionKind, name: &[u8], channel: &[u8], is_resp3: bool) -> 
     // The capacity includes the length of the payload.
     let mut head = Vec::with_capacity(64 + name.len() + channel.len());
     put_head(&mut head, push(is_resp3), len);
-    put_bulk(&mut head, word);
+    put_bulk(&mut head, push_type);
     if kind == SubscriptionKind::Glob {
         put_bulk(&mut head, name);
     }
@@ -224,18 +224,18 @@ impl LossCounter {
 }
 
 /// Returns the filter of a subscription to this name, or the error reply.
-pub(super) fn want(kind: SubscriptionKind, name: &Bytes) -> Result<SubscriptionFilter, String> {
+pub(super) fn subscription_filter(kind: SubscriptionKind, name: &Bytes) -> Result<SubscriptionFilter, String> {
     if kind != SubscriptionKind::Glob {
         return channel::to_subject(name)
             .map(|subject| Pattern::from(subject).into())
-            .map_err(|error| no_channel(&error));
+            .map_err(|error| invalid_channel(&error));
     }
     let glob = Glob::new(name).map_err(|error| format!("ERR {error}"))?;
-    let pattern = channel::to_pattern(&glob.prefix()).map_err(|error| no_channel(&error))?;
+    let pattern = channel::to_pattern(&glob.prefix()).map_err(|error| invalid_channel(&error))?;
     Ok(SubscriptionFilter { pattern, glob: Some(glob), queue: None })
 }
 
 /// Returns the error reply for a channel that cannot be mapped to a subject.
-pub(super) fn no_channel(error: &SubjectError) -> String {
-    format!("ERR no such channel can be: {error}")
+pub(super) fn invalid_channel(error: &SubjectError) -> String {
+    format!("ERR invalid channel: {error}")
 }

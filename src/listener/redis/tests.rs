@@ -2,7 +2,7 @@
 //! and with random splits, against a shell that is the whole LAN.
 
 use super::*;
-use crate::listener::access::{Account, Credentials};
+use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, Publish, ReceiverCount, RespState, ServerFacts, SessionRequest,
@@ -16,23 +16,24 @@ use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The replies equal those recorded from a server of the same version, for any segmentation of the bytes.
 #[test]
-fn answers_are_those_of_redis() {
+fn recorded_commands_are_answered_as_by_redis() {
     transcripts(include_str!("recorded.txt"));
 }
 
 /// These replies differ from those of Redis on purpose.
 #[test]
-fn answers_that_are_this_listeners_own() {
+fn deviating_commands_are_answered_as_documented() {
     transcripts(include_str!("own.txt"));
 }
 
 /// Each line of `recorded_clients.txt` has the input of a client and the line of redis-server for it in `CLIENT
 /// LIST`.
 #[test]
-fn client_lines_have_the_fields_of_redis() {
+fn client_list_has_the_fields_of_redis() {
     let recorded = include_str!("recorded_clients.txt");
     for text in recorded.lines().filter(|line| !line.starts_with('#')) {
         let (sent, expected) = text.split_once("=> ").expect("commands and a line");
@@ -43,7 +44,7 @@ fn client_lines_have_the_fields_of_redis() {
         }
         let own = shell.session.resp_state(shell.now + Duration::from_secs(1));
         let asker = RedisSession::new(Arc::new(Settings::default()), &hello(9), Instant::ZERO);
-        let line = asker.client_list(&clients(own)[..1], &client::ClientFilter::default());
+        let line = asker.client_list(&clients(own)[..1], &client_filter::ClientFilter::default());
         let fields = |line: &str| -> Vec<(String, String)> {
             let pairs = line.split_whitespace().map(|field| field.split_once('=').expect("name=value"));
             pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -64,7 +65,7 @@ fn client_lines_have_the_fields_of_redis() {
 }
 
 #[test]
-fn what_is_too_long_ends_the_connection() {
+fn command_beyond_a_limit_ends_the_connection() {
     let mut rng = Rng::new(2);
     let long = |head: &str, count, tail: &str| format!("{head}{}{tail}", "1".repeat(count)).into_bytes();
     let small = Settings { payload_bytes_max: 100, command_bytes_max: 250, arguments_max: 3, ..Settings::default() };
@@ -91,7 +92,7 @@ fn what_is_too_long_ends_the_connection() {
 }
 
 #[test]
-fn a_stranger_has_so_much_time_and_so_many_passwords() {
+fn unauthenticated_client_has_limited_time_and_attempts() {
     let settings = with_password();
     let mut shell = Shell::new(&settings);
     let due = shell.session.deadline().unwrap();
@@ -124,7 +125,7 @@ fn a_stranger_has_so_much_time_and_so_many_passwords() {
 const WRONG: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 #[test]
-fn every_kind_of_account_gets_in_by_its_own_words() {
+fn every_kind_of_account_authenticates() {
     let user = |name: &str, password: &str| Credentials::User { name: name.into(), password: password.into() };
     let accounts = [user("default", "a"), user("x", "y"), Credentials::Token("t".into()), Credentials::Nkey([0; 32])]
         .map(|credentials| Account { credentials, headers: false });
@@ -149,8 +150,8 @@ fn every_kind_of_account_gets_in_by_its_own_words() {
 }
 
 #[test]
-fn what_is_asked_of_the_peer() {
-    check_asks(
+fn commands_become_requests_to_the_peer() {
+    check_requests(
         "SUBSCRIBE a.b 'x y' a.b\r\nPSUBSCRIBE news.e* [ab]\r\nUNSUBSCRIBE a.b nosuch\r\nRESET\r\n",
         &[
             "admitted default",
@@ -164,23 +165,23 @@ fn what_is_asked_of_the_peer() {
             "unsubscribe 4",
         ],
     );
-    check_asks(
+    check_requests(
         "PUBLISH a..b x\r\nPUBLISH a..b y\r\nHELLO 3 SETNAME n\r\nCLIENT SETNAME m\r\nPUBSUB NUMSUB a '' b\r\nQUIT\r\nPING\r\n",
         &["admitted default", "publish a.%.b x", "publish a.%.b y", "named n", "named m", "count a % b", "close"],
     );
     // Libraries send `INFO` on every connection, so it must not scan all clients.
-    check_asks("INFO\r\nCLIENT LIST\r\n", &["admitted default", "facts", "clients"]);
-    check_asks("CLIENT KILL TYPE normal SKIPME no\r\n", &["admitted default", "clients", "close", "kill 9"]);
+    check_requests("INFO\r\nCLIENT LIST\r\n", &["admitted default", "facts", "clients"]);
+    check_requests("CLIENT KILL TYPE normal SKIPME no\r\n", &["admitted default", "clients", "close", "kill 9"]);
 }
 
-fn check_asks(text: &str, expected: &[&str]) {
+fn check_requests(text: &str, expected: &[&str]) {
     let mut shell = Shell::new(&Settings::default());
     shell.feed(text.as_bytes()).unwrap();
     assert_eq!(shell.log, expected);
 }
 
 #[test]
-fn what_the_peer_refuses_is_told() {
+fn refused_request_is_answered_with_an_error() {
     let mut shell = Shell::new(&Settings { subscriptions_max: 3, ..Settings::default() });
     shell.refusal = Some(Refusal::TooManySubscriptions { max: 5 });
     shell.feed(b"SUBSCRIBE a\r\n").unwrap();
@@ -197,7 +198,7 @@ fn what_the_peer_refuses_is_told() {
 }
 
 #[test]
-fn a_command_that_is_kept_comes_once_more() {
+fn kept_command_is_returned_once_more() {
     let mut parser = RedisParser::new(&Settings::default());
     parser.push(b"PING a\r\n*2\r\n$4\r\nPING\r\n$1\r\nb\r\n*1\r\n");
     let text =
@@ -216,7 +217,7 @@ fn a_command_that_is_kept_comes_once_more() {
 }
 
 #[test]
-fn messages_of_a_run_go_to_all_that_match_one_after_the_other() {
+fn run_is_delivered_to_all_matching_subscriptions() {
     let mut shell = Shell::new(&Settings::default());
     shell.feed(b"HELLO 3\r\nSUBSCRIBE a\r\nPSUBSCRIBE * b\r\nSSUBSCRIBE a\r\n").unwrap();
     shell.out.clear();
@@ -245,7 +246,7 @@ fn messages_of_a_run_go_to_all_that_match_one_after_the_other() {
 }
 
 #[test]
-fn losses_are_summed_and_shown() {
+fn client_info_shows_the_sum_of_losses() {
     let mut shell = Shell::new(&Settings::default());
     // A message lost for two subscriptions counts twice.
     shell.session.on_lost(&[SubId(1), SubId(2)], Count::Exact(2));
@@ -256,7 +257,7 @@ fn losses_are_summed_and_shown() {
 }
 
 #[test]
-fn choosing_channels_for_a_list_takes_a_bounded_time() {
+fn channel_list_takes_a_bounded_time() {
     let listed = |channels: u32, glob: &str| {
         let mut shell = Shell::new(&Settings::default());
         for number in 0..channels {
@@ -372,8 +373,8 @@ impl Shell {
             now: Instant::ZERO,
         };
         shell.session.on_open(&mut shell.out);
-        while let Some(ask) = shell.session.poll_request() {
-            shell.on_ask(ask);
+        while let Some(request) = shell.session.poll_request() {
+            shell.on_request(request);
         }
         shell
     }
@@ -395,11 +396,11 @@ impl Shell {
 
     fn read(&mut self, parser: &mut RedisParser) -> Result<(), RedisFault> {
         while let Some(command) = parser.next()? {
-            if let Some(ask) = self.session.on_command(self.now, command, &mut self.out)? {
-                self.on_ask(ask);
+            if let Some(request) = self.session.on_command(self.now, command, &mut self.out)? {
+                self.on_request(request);
             }
-            while let Some(ask) = self.session.poll_request() {
-                self.on_ask(ask);
+            while let Some(request) = self.session.poll_request() {
+                self.on_request(request);
             }
             if self.session.is_admitted() {
                 parser.admit();
@@ -408,15 +409,15 @@ impl Shell {
         Ok(())
     }
 
-    fn on_ask(&mut self, ask: SessionRequest<'_>) {
-        let (text, out) = (shown(&ask), &mut self.out);
+    fn on_request(&mut self, request: SessionRequest<'_>) {
+        let (text, out) = (shown(&request), &mut self.out);
         self.log.push(text);
         let receivers = |subs: &BTreeMap<SubId, SubscriptionFilter>, subject: &Subject| {
             let found: Vec<_> =
                 subs.iter().filter(|(_, wanted)| wanted.matches(subject)).map(|(sub, _)| *sub).collect();
             (ReceiverCount { count: found.len() as u64, is_certain: true }, found)
         };
-        match ask {
+        match request {
             SessionRequest::Publish(_) if self.refusal.is_some() => {
                 self.session.on_refused(None, self.refusal.as_ref().unwrap(), out);
             }
@@ -460,8 +461,8 @@ impl Shell {
     }
 }
 
-fn shown(ask: &SessionRequest<'_>) -> String {
-    match ask {
+fn shown(request: &SessionRequest<'_>) -> String {
+    match request {
         SessionRequest::Publish(Publish { subject, payload, .. }) => {
             format!("publish {subject} {}", payload.escape_ascii())
         }

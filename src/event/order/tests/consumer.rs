@@ -73,7 +73,7 @@ fn check(settings: &Settings, story: &[(&str, &[&str])]) {
 }
 
 #[test]
-fn events_wait_for_their_predecessor() {
+fn event_waits_for_its_predecessor() {
     check(
         &SETTINGS,
         &[
@@ -91,7 +91,7 @@ fn events_wait_for_their_predecessor() {
 }
 
 #[test]
-fn what_is_missing_is_asked_for_and_given_up() {
+fn missing_event_is_fetched_and_then_abandoned() {
     check(
         &SETTINGS,
         &[
@@ -115,7 +115,7 @@ fn what_is_missing_is_asked_for_and_given_up() {
 }
 
 #[test]
-fn an_owner_of_before_is_refused_and_one_that_was_overtaken_is_not() {
+fn only_events_of_earlier_owners_are_refused() {
     check(
         &SETTINGS,
         &[
@@ -134,7 +134,7 @@ fn an_owner_of_before_is_refused_and_one_that_was_overtaken_is_not() {
 }
 
 #[test]
-fn a_lost_generation_is_told() {
+fn lost_generation_is_reported() {
     check(
         &SETTINGS,
         &[
@@ -148,7 +148,7 @@ fn a_lost_generation_is_told() {
 }
 
 #[test]
-fn memory_has_limits() {
+fn memory_of_the_consumer_is_limited() {
     let objects_max = NonZeroUsize::new(2).unwrap();
     check(
         &Settings { objects_max, buffered_max: 2, ..SETTINGS },
@@ -244,21 +244,21 @@ fn draw(rng: &mut Rng, name: &str) -> (Vec<OrderedEvent>, Vec<(u64, OrderedEvent
 }
 
 #[test]
-fn whatever_comes_the_consumer_does_as_its_twin() {
+fn consumer_equals_its_reference_model() {
     let mut rng = Rng::new(1);
     let (mut missing, mut processed) = (0, 0);
     for round in 0..3_000 {
         let drawn = [draw(&mut rng, "x"), draw(&mut rng, "y")];
         let mut consumer = OrderConsumer::new(SETTINGS, round);
         let mut twins = [0, 1].map(|_| Twin { came: Vec::new(), last: None, gap: None, asked: false });
-        let mut told = [Vec::new(), Vec::new()];
+        let mut expected = [Vec::new(), Vec::new()];
         for now_ms in 0..1_000 {
             let mut out = Vec::new();
             for (index, (_, arrivals)) in drawn.iter().enumerate() {
                 for (_, event) in arrivals.iter().filter(|(at_ms, _)| *at_ms == now_ms) {
                     consumer.on_event(now_ms, event.clone(), &mut out);
                     twins[index].came.push(event.clone());
-                    twins[index].settle(now_ms, false, &mut told[index]);
+                    twins[index].settle(now_ms, false, &mut expected[index]);
                 }
             }
             consumer.on_deadline(now_ms, &mut out);
@@ -267,11 +267,11 @@ fn whatever_comes_the_consumer_does_as_its_twin() {
                 found[usize::from(effect.starts_with('y'))].push(effect);
             }
             for (index, twin) in twins.iter_mut().enumerate() {
-                twin.settle(now_ms, true, &mut told[index]);
-                assert_eq!(found[index], told[index], "round {round}, {now_ms} ms: {drawn:?}");
-                missing += told[index].iter().filter(|text| text.contains("missing")).count();
-                processed += told[index].iter().filter(|text| !text.contains(['m', 'f'])).count();
-                told[index].clear();
+                twin.settle(now_ms, true, &mut expected[index]);
+                assert_eq!(found[index], expected[index], "round {round}, {now_ms} ms: {drawn:?}");
+                missing += expected[index].iter().filter(|text| text.contains("missing")).count();
+                processed += expected[index].iter().filter(|text| !text.contains(['m', 'f'])).count();
+                expected[index].clear();
             }
         }
         assert_eq!(consumer.buffered(), 0, "round {round}");

@@ -34,12 +34,12 @@ fn check_three(restarted_min: usize, taken_over_min: usize, pushes: &'static [(&
 }
 
 #[test]
-fn three_workers_and_three_events_of_one_object() {
+fn three_workers_order_one_object() {
     check_three(15_000, 200_000, &[("x", 0), ("x", 0), ("x", 0)]);
 }
 
 #[test]
-fn three_workers_and_events_of_three_objects() {
+fn three_workers_order_three_objects() {
     check_three(15_000, 200_000, &[("x", 0), ("y", 0), ("z", 0)]);
 }
 
@@ -52,28 +52,28 @@ fn check_batches(batch_max: usize, pushes: &'static [(&'static str, usize)]) {
 
 /// Batches have one event, as in the seed.
 #[test]
-fn batches_of_one_event() {
+fn batches_of_one_event_keep_the_order() {
     check_batches(1, &[("x", 1), ("x", 0), ("y", 0)]);
 }
 
 #[test]
-fn batches_of_three_events_and_what_is_left() {
+fn batches_of_three_events_keep_the_order() {
     check_batches(3, &[("x", 4), ("x", 0), ("y", 1)]);
 }
 
 #[test]
-fn three_workers_and_subevents() {
+fn three_workers_order_subevents() {
     check_three(2_500, 20_000, &[("x", 2), ("y", 0)]);
 }
 
 #[test]
-fn one_worker_that_crashes_again_and_again() {
+fn crashing_worker_keeps_the_order() {
     let scenario = Scenario { pushes: &[("x", 4)], crashes: 4, restarts: 4, ticks: 2, ..Scenario::default() };
     check(3_000, &scenario);
 }
 
 #[test]
-fn two_workers_and_two_leases() {
+fn two_leases_keep_the_order() {
     let scenario =
         Scenario { workers: &["A", "B"], pushes: &[("x", 2), ("x", 0)], crashes: 1, ticks: 2, ..Scenario::default() };
     check(25_000, &scenario);
@@ -81,7 +81,7 @@ fn two_workers_and_two_leases() {
 }
 
 #[test]
-fn sending_takes_longer_than_a_lease() {
+fn slow_sending_keeps_the_order() {
     check(
         100_000,
         &Scenario {
@@ -98,13 +98,13 @@ fn sending_takes_longer_than_a_lease() {
 }
 
 #[test]
-fn workers_begin_together() {
+fn concurrent_starts_keep_the_order() {
     let scenario = Scenario { workers: &["A", "B"], pushes: &[("x", 2)], is_warm: false, ..Scenario::default() };
     check(20_000, &Scenario { crashes: 1, restarts: 1, ticks: 2, ..scenario });
 }
 
 #[test]
-fn two_workers_of_one_name() {
+fn two_workers_of_one_name_keep_the_order() {
     let scenario =
         Scenario { workers: &["A", "A"], pushes: &[("x", 0), ("y", 0)], is_warm: false, ..Scenario::default() };
     check(15_000, &Scenario { crashes: 1, restarts: 1, ..scenario.clone() });
@@ -112,14 +112,14 @@ fn two_workers_of_one_name() {
 }
 
 #[test]
-fn workers_end_while_others_go_on() {
+fn ending_worker_keeps_the_order() {
     let scenario = Scenario { workers: &["A", "B"], pushes: &[("x", 1), ("x", 0)], ends: 1, ..Scenario::default() };
     check(5_000, &Scenario { crashes: 1, restarts: 1, ticks: 1, ..scenario.clone() });
     check(1_000, &Scenario { workers: &["A", "A"], restarts: 1, is_warm: false, ..scenario });
 }
 
 #[test]
-fn the_state_goes_back() {
+fn rewound_state_keeps_the_order() {
     let scenario = Scenario { workers: &["A", "B"], losses: 1, ..Scenario::default() };
     check(10_000, &Scenario { pushes: &[("x", 0), ("x", 0)], ..scenario.clone() });
     check(10_000, &Scenario { pushes: &[("x", 0), ("y", 0)], ..scenario.clone() });
@@ -128,7 +128,7 @@ fn the_state_goes_back() {
 
 /// States that are merged because they are alike lead to states that are alike.
 #[test]
-fn alike_states_lead_to_alike_states() {
+fn equivalent_states_have_equivalent_successors() {
     let scenario = Scenario { workers: &["A", "B"], pushes: &[("x", 1)], crashes: 1, ticks: 1, ..Scenario::default() };
     let (least, _) = explore_with(&scenario, Alike::Workers).unwrap();
     for alike in [Alike::Stamps, Alike::Same] {

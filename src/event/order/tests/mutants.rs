@@ -33,7 +33,7 @@ fn check(mutant: OrderMutant, scenario: &Scenario, expected: &str) {
 }
 
 #[test]
-fn in_the_step_from_one_event_to_the_next() {
+fn mutants_of_the_single_step_are_detected() {
     for mutant in [
         OrderMutant::NewIdOnResend,
         OrderMutant::TakeOverUnfenced,
@@ -55,105 +55,105 @@ fn in_the_step_from_one_event_to_the_next() {
 }
 
 #[test]
-fn the_object_is_released_after_the_queue_was_seen_empty() {
+fn late_release_is_detected() {
     check(OrderMutant::ReleaseLater, &two(), "invariant 1");
 }
 
 #[test]
-fn an_event_gets_another_id_when_sent_again() {
+fn new_id_on_resend_is_detected() {
     check(OrderMutant::NewIdOnResend, &two(), "Q2: not the next event");
 }
 
 #[test]
-fn the_owner_is_not_checked() {
+fn unchecked_owner_is_detected() {
     check(OrderMutant::OwnerUnchecked, &two(), "Q4: done by an old token");
 }
 
 #[test]
-fn who_is_taken_over_goes_on() {
+fn unfenced_takeover_is_detected() {
     check(OrderMutant::TakeOverUnfenced, &Scenario { crashes: 0, ..two() }, "Q4: done by an old token");
 }
 
 #[test]
-fn taken_over_too_early() {
+fn early_takeover_is_detected() {
     check(OrderMutant::TakeOverEarly, &two(), "Q5: taken over before the lease ended");
 }
 
 #[test]
-fn only_what_is_owned_is_taken_over() {
+fn takeover_of_owned_objects_only_is_detected() {
     check(OrderMutant::TakeOverOwnedOnly, &two(), "Q5: not taken over after the lease ended");
 }
 
 #[test]
-fn recorded_before_it_is_sent() {
+fn record_before_send_is_detected() {
     check(OrderMutant::RecordBeforeSend, &two(), "Q1: recorded as sent, and was not");
 }
 
 #[test]
-fn recorded_before_all_of_the_batch_is_sent() {
+fn early_record_of_a_batch_is_detected() {
     check(OrderMutant::RecordEarly, &two(), "Q1: recorded as sent, and was not");
 }
 
 #[test]
-fn the_events_of_a_batch_name_the_one_before_it() {
+fn shared_predecessor_in_a_batch_is_detected() {
     check(OrderMutant::PrevOfBatch, &two(), "Q2: prev does not name the event before");
 }
 
 #[test]
-fn the_ids_of_a_batch_are_given_out_again() {
+fn unreserved_ids_are_detected() {
     // The worker that drew the batch has seen more ids than the store knows.
-    check(OrderMutant::IdsUnreserved, &two(), "a loss is told, and there was none");
+    check(OrderMutant::IdsUnreserved, &two(), "a loss is reported, and there was none");
 }
 
 #[test]
-fn the_first_id_of_a_batch_is_written_down() {
+fn first_id_as_last_is_detected() {
     check(OrderMutant::FirstAsLast, &two(), "Q2: prev does not name the event before");
 }
 
 #[test]
-fn a_part_of_a_batch_is_sent_again() {
+fn truncated_batch_on_resend_is_detected() {
     check(OrderMutant::UnfinishedCut, &two(), "Q1: in process is");
 }
 
 #[test]
-fn an_entry_is_passed_over_with_events_left() {
+fn skipped_entry_is_detected() {
     let found = hunt(OrderMutant::EntryWasted, OrderMutants::only(OrderMutant::EntryWasted), &apart());
     assert!(found.contains("invariant 1"), "{found}");
 }
 
 #[test]
-fn claimed_although_owned() {
+fn claim_of_an_owned_object_is_detected() {
     check(OrderMutant::ClaimOwned, &two(), "invariant 3");
 }
 
 #[test]
-fn two_runs_of_one_worker() {
+fn unchecked_session_is_detected() {
     let scenario = Scenario { workers: &["A", "A"], is_warm: false, ..two() };
     check(OrderMutant::SessionUnchecked, &scenario, "Q4: two runs of one worker");
 }
 
 #[test]
-fn what_was_in_process_is_forgotten() {
+fn forgotten_batch_is_detected() {
     check(OrderMutant::UnfinishedForgotten, &two(), "Q1: recorded as sent, and was not");
 }
 
 #[test]
-fn an_object_is_dropped_with_events_left() {
+fn early_drop_is_detected() {
     check(OrderMutant::DropEarly, &two(), "invariant 1");
 }
 
 #[test]
-fn a_lost_state_is_not_noticed() {
+fn unnoticed_loss_is_detected() {
     let scenario = Scenario { crashes: 0, restarts: 0, losses: 1, ..two() };
     check(OrderMutant::LossUnnoticed, &scenario, "Q1: recorded as sent, and was not");
 }
 
 #[test]
-fn the_last_id_is_forgotten() {
+fn forgotten_last_id_is_detected() {
     check(OrderMutant::LastForgotten, &two(), "Q2: prev does not name the event before");
 }
 
 #[test]
-fn leases_are_not_watched() {
+fn unwatched_leases_are_detected() {
     check(OrderMutant::LeasesUnwatched, &two(), "Q5: B sleeps");
 }

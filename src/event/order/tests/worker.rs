@@ -89,7 +89,7 @@ fn run(worker: &mut Worker, store: &mut MemoryStore, now_ms: u64, is_sent: bool)
 }
 
 #[test]
-fn the_steps_are_those_of_the_seed() {
+fn worker_takes_the_steps_of_the_seed() {
     let (mut store, mut a) = (MemoryStore::default(), worker("A", None));
     assert_eq!(run(&mut a, &mut store, 0, true), "look, begin 1, open, take over, take, wait 100");
     push(&mut store, &["one", "two"]);
@@ -110,7 +110,7 @@ fn the_steps_are_those_of_the_seed() {
 
 /// The combined step has the effect of the single steps, apart from stamps that the single steps give out in vain.
 #[test]
-fn the_step_from_one_batch_to_the_next_is_the_single_steps() {
+fn combined_step_equals_the_single_steps() {
     for objects in [vec!["x"], vec!["x", "x"], vec!["x", "y"], vec!["x", "x", "y"], vec!["x", "y", "x", "y", "x"]] {
         let mut ends = Vec::new();
         for mutants in [OrderMutants::default(), OrderMutants::default().stepwise()] {
@@ -135,18 +135,18 @@ fn the_step_from_one_batch_to_the_next_is_the_single_steps() {
             }
             // Stamps are compared by their positions among all that were sent.
             let place = |id: OrderStamp| sent.iter().position(|event| event.id == id);
-            let told: Vec<_> = sent.iter().map(|event| (event.object.clone(), event.prev.map(place))).collect();
+            let events: Vec<_> = sent.iter().map(|event| (event.object.clone(), event.prev.map(place))).collect();
             let lasts: Vec<_> = ["x", "y"].map(|name| store.last(&Object::new(name).unwrap()).map(place)).into();
             let is_empty = store.with_events().next().is_none() && store.workers().all(|(_, kept)| kept.hold.is_none());
-            assert_eq!((told.len(), is_empty), (objects.len(), true), "{objects:?}");
-            ends.push((told, lasts));
+            assert_eq!((events.len(), is_empty), (objects.len(), true), "{objects:?}");
+            ends.push((events, lasts));
         }
         assert_eq!(ends[0], ends[1], "{objects:?}");
     }
 }
 
 #[test]
-fn a_batch_has_a_bounded_number_of_events_and_of_bytes() {
+fn batch_has_limited_events_and_bytes() {
     let (mut store, mut a) = (MemoryStore::default(), worker("A", None));
     push(&mut store, &["one"; EVENTS_PER_STEP + 2]);
     let large: &'static str = "x".repeat(BYTES_PER_STEP / 2).leak();
@@ -157,7 +157,7 @@ fn a_batch_has_a_bounded_number_of_events_and_of_bytes() {
 }
 
 #[test]
-fn entries_without_events_are_passed_over_a_bounded_number_at_a_time() {
+fn step_skips_a_limited_number_of_entries() {
     let (mut store, mut a) = (MemoryStore::default(), worker("A", None));
     push(&mut store, &["one"; OBJECTS_PER_STEP + 2]);
     let steps = run(&mut a, &mut store, 0, true);
@@ -165,7 +165,7 @@ fn entries_without_events_are_passed_over_a_bounded_number_at_a_time() {
 }
 
 #[test]
-fn a_worker_that_is_to_end_finishes_its_object_and_is_forgotten() {
+fn ending_worker_finishes_its_object() {
     let (mut store, mut a) = (MemoryStore::default(), worker("A", None));
     push(&mut store, &["one", "two"]);
     push_to(&mut store, "y", &["three"]);
@@ -177,7 +177,7 @@ fn a_worker_that_is_to_end_finishes_its_object_and_is_forgotten() {
 }
 
 #[test]
-fn a_lease_is_renewed_while_an_event_is_sent() {
+fn lease_is_renewed_while_an_event_is_sent() {
     let (mut store, mut a, mut b) = (MemoryStore::default(), worker("A", None), worker("B", None));
     push(&mut store, &["one"]);
     assert!(run(&mut a, &mut store, 0, false).ends_with("send 3 - @2"));
@@ -191,7 +191,7 @@ fn a_lease_is_renewed_while_an_event_is_sent() {
 }
 
 #[test]
-fn a_lease_is_renewed_between_the_events_of_a_batch() {
+fn lease_is_renewed_within_a_batch() {
     let (mut store, mut a) = (MemoryStore::default(), worker("A", None));
     push(&mut store, &["one", "two", "three"]);
     assert!(run(&mut a, &mut store, 0, false).ends_with("send 3 - @2"));
@@ -211,7 +211,7 @@ fn a_lease_is_renewed_between_the_events_of_a_batch() {
 }
 
 #[test]
-fn who_is_taken_over_is_told_and_goes_on_with_something_else() {
+fn superseded_owner_reports_it_and_takes_another_object() {
     let (mut store, mut a, mut b) = (MemoryStore::default(), worker("A", None), worker("B", None));
     push(&mut store, &["one", "two"]);
     assert!(run(&mut a, &mut store, 0, false).ends_with("send 3 - @2"));
@@ -228,7 +228,7 @@ fn who_is_taken_over_is_told_and_goes_on_with_something_else() {
 }
 
 #[test]
-fn of_two_workers_with_one_name_the_newer_one_runs() {
+fn newer_worker_of_a_name_supersedes_the_older() {
     let (mut store, mut old, mut new) = (MemoryStore::default(), worker("A", None), worker("A", None));
     push(&mut store, &["one"]);
     assert!(run(&mut old, &mut store, 0, false).ends_with("send 3 - @2"));
@@ -240,7 +240,7 @@ fn of_two_workers_with_one_name_the_newer_one_runs() {
 
 /// The outcome of any step may be unknown: the store may or may not have done it.
 #[test]
-fn an_outcome_that_is_not_known_repeats_nothing_but_the_sending() {
+fn unknown_outcome_repeats_only_the_sending() {
     for fails_at in 0..12 {
         for is_done in [false, true] {
             let (mut store, mut a) = (MemoryStore::default(), worker("A", None));
@@ -279,7 +279,7 @@ fn an_outcome_that_is_not_known_repeats_nothing_but_the_sending() {
 }
 
 #[test]
-fn a_state_that_went_back_is_told() {
+fn rewound_state_is_reported() {
     let (mut store, mut a) = (MemoryStore::default(), worker("A", None));
     push(&mut store, &["one"]);
     let earlier = store.clone();

@@ -402,7 +402,7 @@ impl World {
             WorkerAction::Send(event) => {
                 match self.slots[index].untold {
                     Some(lost) if lost < event.token.generation() => {
-                        return Err(format!("a lost generation was not told: {event:?}"));
+                        return Err(format!("a lost generation was not reported: {event:?}"));
                     }
                     untold => self.on_send(&event, untold.is_some())?,
                 }
@@ -412,7 +412,7 @@ impl World {
                 Ok(())
             }
             WorkerAction::Report(advice @ WorkerAdvisory::LostGeneration { .. }) if self.fixed.scenario.losses == 0 => {
-                Err(format!("a loss is told, and there was none: {advice:?}"))
+                Err(format!("a loss is reported, and there was none: {advice:?}"))
             }
             WorkerAction::Report(WorkerAdvisory::LostGeneration { .. }) => {
                 self.slots[index].untold = None;

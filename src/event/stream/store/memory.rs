@@ -158,13 +158,13 @@ impl StreamStore for MemoryStreams {
         stream: &StreamName,
         after: StreamId,
         want: Option<&BTreeSet<StreamType>>,
-        mut room: PageBudget,
+        mut budget: PageBudget,
     ) -> Result<StreamPage, Infallible> {
         let stream = self.stream(stream);
         let (mut page, mut passed) = (StreamPage::new(after), 0);
         for event in stream.events.iter().filter(|event| after < event.id) {
             if want.is_none_or(|want| want.contains(&event.kind)) {
-                if !page.take(event.clone(), &mut room) {
+                if !page.take(event.clone(), &mut budget) {
                     return Ok(page);
                 }
             } else if passed == PASSED_MAX {

@@ -18,6 +18,15 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
+/// A call of a connection, to which its result goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallOrigin {
+    /// Connection of the call.
+    pub conn: ConnectionId,
+    /// Id of the call on that connection.
+    pub call: CallId,
+}
+
 /// Settings of the stream service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -103,7 +112,7 @@ pub enum StreamNotice {
         missed: MissedRange,
     },
     /// A posted event is never registered: its number, and the reason.
-    SetAside(u64, String),
+    Quarantined(u64, String),
     /// The store failed; the operation is retried.
     Failed(String),
 }
@@ -113,16 +122,16 @@ impl fmt::Display for StreamNotice {
         match self {
             StreamNotice::Lapsed { stream, consumer, missed } => write!(
                 f,
-                "the consumer {consumer} of the stream {stream} has lapsed: it has not accepted {} events, {} to {}, and they are \
-                 gone; it goes on behind them when it registers again",
+                "the consumer {consumer} of the stream {stream} has lapsed: it has not accepted {} events, {} to {}, which are \
+                 removed; it continues after them when it registers again",
                 missed.count, missed.first, missed.last
             ),
-            StreamNotice::SetAside(number, why) => write!(
+            StreamNotice::Quarantined(number, reason) => write!(
                 f,
-                "number {number} of what applications have posted is set aside, and stands in no stream: {why}; see the column \
-                 refused of seqcast_outbox"
+                "the posted event {number} cannot be registered and is in no stream: {reason}; see the column refused of \
+                 seqcast_outbox"
             ),
-            StreamNotice::Failed(error) => write!(f, "streams cannot be stored: {error}; it is tried again"),
+            StreamNotice::Failed(error) => write!(f, "the store of streams fails: {error}; the operation is retried"),
         }
     }
 }

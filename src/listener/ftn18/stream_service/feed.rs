@@ -1,9 +1,10 @@
 //! Feeding of streams from the journals of servers, and, in a shared store, from other peers.
 
-use super::{
-    FED_MAX, Feed, LIVE_WAITING, PendingAdd, PushMode, PushedConsumer, RETRY_TIME, StreamService, is_wanted, start,
-};
-use crate::event::follow::FetchedEvent;
+use super::effect::{StreamEffect, StreamNotice};
+use super::pushes::{PushMode, PushedConsumer};
+use super::registration::PendingAdd;
+use super::{FED_MAX, Feed, LIVE_WAITING, RETRY_TIME, StreamService, is_wanted, start};
+use crate::event::follower::FetchedEvent;
 use crate::event::model::{Event, EventId, Json, Payload, ServerId};
 use crate::event::store::QueryPage;
 use crate::event::stream::model::StreamEvent;
@@ -11,7 +12,6 @@ use crate::event::stream::name::StreamId;
 use crate::event::stream::store::{NewEvent, Policy, StreamSettings, StreamStore, StreamStoreError};
 use crate::listener::ftn18::fault::{CallFault, FaultName};
 use crate::listener::ftn18::session::CallResult;
-use crate::listener::ftn18::stream_service::effect::{StreamEffect, StreamNotice};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +24,8 @@ impl StreamService {
     /// Records that the journal holds new events of this server.
     pub fn on_events_added(&mut self, server: ServerId) {
         for stream in &mut self.streams {
-            let feed = Feed { covered: start(server), is_asked: false, has_news: true };
-            stream.feeds.entry(server).or_insert(feed).has_news = true;
+            let feed = Feed { covered: start(server), is_requested: false, has_unread: true };
+            stream.feeds.entry(server).or_insert(feed).has_unread = true;
         }
     }
 
@@ -37,7 +37,7 @@ impl StreamService {
         }
     }
 
-    /// Forgets the fetched events that all streams have passed.
+    /// Removes the fetched events that all streams have passed.
     fn prune_fetched(&mut self, server: ServerId) {
         if self.fetched.is_empty() {
             return;
@@ -57,15 +57,15 @@ impl StreamService {
         S::Error: fmt::Display,
     {
         let Some(feed) = self.streams[stream].feeds.get_mut(&after.server) else { return };
-        feed.is_asked = false;
+        feed.is_requested = false;
         if after != feed.covered {
             // The query precedes a rollback.
-            feed.has_news = true;
+            feed.has_unread = true;
             return;
         }
         let Some(QueryPage { events, more_follows }) = found else {
-            feed.has_news = true;
-            self.rest(now, stream);
+            feed.has_unread = true;
+            self.pause(now, stream);
             return self.fail_unfed(stream, "the journal cannot be read");
         };
         let Some(covered) = events.last().map(|event| event.id) else { return };
@@ -76,23 +76,23 @@ impl StreamService {
         let (ids, new): (Vec<EventId>, Vec<NewEvent>) =
             events.iter().filter_map(|event| Some((event.id, new_event(settings, event)?))).unzip();
         // A nearly full stream takes a part of the events if it cannot take all.
-        let (mut count, mut place) = (new.len(), covered);
+        let (mut count, mut position) = (new.len(), covered);
         let added = loop {
-            match store.add(&settings.name, &new[..count], &[place], &settings.limits) {
+            match store.add(&settings.name, &new[..count], &[position], &settings.limits) {
                 Err(StreamStoreError::Full) if 1 < count => {
                     count /= 2;
-                    place = ids[count - 1];
+                    position = ids[count - 1];
                 }
                 added => break added,
             }
         };
         match added {
             Ok(numbers) => {
-                let feed = self.streams[stream].feeds.get_mut(&after.server).expect("it was there just now");
-                feed.covered = place;
-                feed.has_news |= more_follows || place < covered;
-                if place < covered {
-                    self.rest(now, stream);
+                let feed = self.streams[stream].feeds.get_mut(&after.server).expect("the feed was found above");
+                feed.covered = position;
+                feed.has_unread |= more_follows || position < covered;
+                if position < covered {
+                    self.pause(now, stream);
                 }
                 for ((id, number), event) in ids.into_iter().zip(numbers).zip(new) {
                     self.outbox.on_fed(stream, event.stamp.filter(|_| id.server == self.server));
@@ -103,40 +103,55 @@ impl StreamService {
                 if !self.settings.is_shared {
                     self.prune_fetched(after.server);
                 }
-                let StreamSettings { name, limits, .. } = &self.streams[stream].settings;
-                let is_limited = limits.policy == Policy::Lapse && limits.bytes.is_some();
-                // If the size cannot be read, trimming follows later.
-                let bytes = if is_limited { store.contents(name).map_or(0, |contents| contents.bytes) } else { 0 };
-                if limits.bytes.is_some_and(|max| max < bytes) {
-                    self.trim_due = now;
-                }
+                self.schedule_trim(store, now, stream);
                 if after.server == self.server {
-                    self.fail_missing(stream, place);
+                    self.fail_missing(stream, position);
                 }
             }
-            Err(refused) => {
-                let feed = self.streams[stream].feeds.get_mut(&after.server).expect("it was there just now");
-                feed.has_news = true;
-                self.rest(now, stream);
-                if let StreamStoreError::Store(error) = refused {
-                    self.fail_unfed(stream, &error.to_string());
-                    self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Failed(error.to_string())));
-                }
-            }
+            Err(error) => self.on_add_failed(now, stream, after.server, error),
+        }
+    }
+
+    /// Schedules trimming at once if a size limit of the stream is exceeded.
+    fn schedule_trim<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: Instant, stream: usize) {
+        let StreamSettings { name, limits, .. } = &self.streams[stream].settings;
+        let Some(max) = limits.bytes.filter(|_| limits.policy == Policy::Lapse) else { return };
+        // If the size cannot be read, trimming follows later.
+        if store.contents(name).is_ok_and(|contents| max < contents.bytes) {
+            self.trim_due = now;
+        }
+    }
+
+    /// Retries later to add events of this server, and fails the calls that wait for them.
+    fn on_add_failed<E: fmt::Display>(
+        &mut self,
+        now: Instant,
+        stream: usize,
+        server: ServerId,
+        error: StreamStoreError<E>,
+    ) {
+        if let Some(feed) = self.streams[stream].feeds.get_mut(&server) {
+            feed.has_unread = true;
+        }
+        self.pause(now, stream);
+        if let StreamStoreError::Store(error) = error {
+            self.fail_unfed(stream, &error.to_string());
+            self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Failed(error.to_string())));
         }
     }
 
     /// Returns whether another peer that shares the store has already fed the journal of a server up to `covered`.
     fn skip_fed<S: StreamStore + ?Sized>(&mut self, store: &mut S, stream: usize, covered: EventId) -> bool {
-        let of = &mut self.streams[stream];
-        let (Some(feed), true) = (of.feeds.get_mut(&covered.server), self.settings.is_shared) else { return false };
+        let served = &mut self.streams[stream];
+        let (Some(feed), true) = (served.feeds.get_mut(&covered.server), self.settings.is_shared) else { return false };
         // A read error is detected when events are added.
-        let places = if covered.server == self.server { None } else { store.covered(&of.settings.name).ok() };
-        let place = places.into_iter().flatten().find(|place| place.server == covered.server && covered <= *place);
-        if let Some(place) = place {
-            (feed.covered, feed.has_news) = (place, true);
+        let positions = if covered.server == self.server { None } else { store.covered(&served.settings.name).ok() };
+        let mut positions = positions.into_iter().flatten();
+        let position = positions.find(|fed| fed.server == covered.server && covered <= *fed);
+        if let Some(position) = position {
+            (feed.covered, feed.has_unread) = (position, true);
         }
-        place.is_some()
+        position.is_some()
     }
 
     /// Looks up events fed in a turn that was rolled back. Another peer may have fed them meanwhile, under another id.
@@ -151,16 +166,22 @@ impl StreamService {
             };
         }
         for stream in 0..self.streams.len() {
-            let Some(place) = self.streams[stream].feeds.get(&self.server).map(|feed| feed.covered) else { continue };
-            let waiting = self.unfed.range((stream, start(self.server))..=(stream, place));
+            let Some(position) = self.streams[stream].feeds.get(&self.server).map(|feed| feed.covered) else {
+                continue;
+            };
+            let waiting = self.unfed.range((stream, start(self.server))..=(stream, position));
             for key in waiting.map(|(key, _)| *key).collect::<Vec<_>>() {
                 if let Some(id) = store.find(&self.streams[stream].settings.name, key.1)?
-                    && let Some(PendingAdd { conn, call, .. }) = self.unfed.remove(&key)
+                    && let Some(PendingAdd { from, .. }) = self.unfed.remove(&key)
                 {
-                    self.effects.push_back(StreamEffect::CallResult { conn, call, done: Ok(CallResult::Added(id)) });
+                    self.effects.push_back(StreamEffect::CallResult {
+                        conn: from.conn,
+                        call: from.call,
+                        done: Ok(CallResult::Added(id)),
+                    });
                 }
             }
-            self.fail_missing(stream, place);
+            self.fail_missing(stream, position);
         }
         Ok(())
     }
@@ -172,40 +193,44 @@ impl StreamService {
         if origin.server == self.server && is_awaited { store.find(name, origin).ok().flatten() } else { None }
     }
 
-    /// Fails all calls whose events are not in the stream although it is fed up to `place`. The journal lost these
+    /// Fails all calls whose events are not in the stream although it is fed up to `position`. The journal lost these
     /// events, or removed them before.
-    pub(super) fn fail_missing(&mut self, stream: usize, place: EventId) {
-        let lost = self.unfed.range((stream, start(place.server))..=(stream, place)).map(|(key, _)| *key);
+    pub(super) fn fail_missing(&mut self, stream: usize, position: EventId) {
+        let lost = self.unfed.range((stream, start(position.server))..=(stream, position)).map(|(key, _)| *key);
         for key in lost.collect::<Vec<_>>() {
-            if let Some(PendingAdd { conn, call, .. }) = self.unfed.remove(&key) {
-                let text = format!("the event {} is registered, but does not stand in the stream", key.1);
+            if let Some(PendingAdd { from, .. }) = self.unfed.remove(&key) {
+                let text = format!("the event {} is registered, but is not in the stream", key.1);
                 let done = Err(CallFault::new(FaultName::InternalError, text));
-                self.effects.push_back(StreamEffect::CallResult { conn, call, done });
+                self.effects.push_back(StreamEffect::CallResult { conn: from.conn, call: from.call, done });
             }
         }
     }
 
     /// Fails all calls whose events cannot be put into the stream now, so that no caller waits until they can.
-    pub(super) fn fail_unfed(&mut self, stream: usize, why: &str) {
+    pub(super) fn fail_unfed(&mut self, stream: usize, reason: &str) {
         let (failed, rest) = std::mem::take(&mut self.unfed).into_iter().partition(|((of, _), _)| *of == stream);
         self.unfed = rest;
         let failed: BTreeMap<(usize, EventId), PendingAdd> = failed;
-        for ((_, id), PendingAdd { conn, call, .. }) in failed {
-            let text = format!("the event {id} is registered, and will stand in the stream later: {why}");
+        for ((_, id), PendingAdd { from, .. }) in failed {
+            let text = format!("the event {id} is registered, and will be added to the stream later: {reason}");
             let done = Err(CallFault::new(FaultName::InternalError, text));
-            self.effects.push_back(StreamEffect::CallResult { conn, call, done });
+            self.effects.push_back(StreamEffect::CallResult { conn: from.conn, call: from.call, done });
         }
     }
 
-    fn rest(&mut self, now: Instant, stream: usize) {
+    fn pause(&mut self, now: Instant, stream: usize) {
         self.streams[stream].paused_until = Some(now + RETRY_TIME);
     }
 
     fn on_fed(&mut self, stream: usize, origin: EventId, id: StreamId, NewEvent { kind, data, time, .. }: NewEvent) {
         if origin.server == self.server {
             match self.unfed.remove(&(stream, origin)) {
-                Some(PendingAdd { conn, call, .. }) => {
-                    self.effects.push_back(StreamEffect::CallResult { conn, call, done: Ok(CallResult::Added(id)) });
+                Some(PendingAdd { from, .. }) => {
+                    self.effects.push_back(StreamEffect::CallResult {
+                        conn: from.conn,
+                        call: from.call,
+                        done: Ok(CallResult::Added(id)),
+                    });
                 }
                 None if self.registering.is_empty() => {}
                 None => {
@@ -227,7 +252,7 @@ impl StreamService {
     /// Notifies the pushes of a new event in the stream.
     fn on_new(&mut self, stream: usize, event: &StreamEvent) {
         let fetched = self.fetched.get(&event.origin).copied();
-        for (place, push) in self.pushes.iter_mut().filter(|(_, push)| push.stream == stream) {
+        for (key, push) in self.pushes.iter_mut().filter(|(_, push)| push.stream == stream) {
             match &mut push.mode {
                 PushMode::Reliable(pusher) => pusher.on_events_added(),
                 PushMode::Live(_) if !is_wanted(push.want.as_ref(), &event.kind) => continue,
@@ -241,7 +266,7 @@ impl StreamService {
                 }
                 PushMode::Live(pusher) => pusher.on_event(event.clone()),
             }
-            self.awake.insert(*place);
+            self.awake.insert(*key);
         }
     }
 
@@ -253,16 +278,16 @@ impl StreamService {
         for number in 0..self.streams.len() {
             let name = self.streams[number].settings.name.clone();
             let last = store.contents(&name)?.last;
-            let of_stream = |push: &&mut PushedConsumer| push.stream == number;
+            let is_of_stream = |push: &&mut PushedConsumer| push.stream == number;
             if last <= self.streams[number].seen {
                 continue;
             }
-            if !self.pushes.values_mut().filter(of_stream).any(|push| matches!(push.mode, PushMode::Live(_))) {
+            if !self.pushes.values_mut().filter(is_of_stream).any(|push| matches!(push.mode, PushMode::Live(_))) {
                 self.streams[number].seen = last;
-                for (place, push) in self.pushes.iter_mut().filter(|(_, push)| push.stream == number) {
+                for (key, push) in self.pushes.iter_mut().filter(|(_, push)| push.stream == number) {
                     if let PushMode::Reliable(pusher) = &mut push.mode {
                         pusher.on_events_added();
-                        self.awake.insert(*place);
+                        self.awake.insert(*key);
                     }
                 }
                 continue;

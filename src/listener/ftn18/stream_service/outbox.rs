@@ -4,13 +4,14 @@
 //! A peer may end at any step. So each event is registered under a source timestamp that was stored with the claim.
 //! Once the peer has read its journal again, an event that is claimed and still posted was never registered.
 
-use super::{JournalRegistration, RETRY_TIME, ServedStream, StreamService};
+use super::effect::{StreamEffect, StreamNotice};
+use super::registration::JournalRegistration;
+use super::{RETRY_TIME, ServedStream, StreamService};
 use crate::event::model::{EventId, Payload, Registration};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};
 use crate::event::stream::name::StreamName;
 use crate::event::stream::store::{PostedEvent, StreamStore};
 use crate::event::timestamp::Timestamp;
-use crate::listener::ftn18::stream_service::effect::{StreamEffect, StreamNotice};
 use crate::subject::event_type::EventType;
 use crate::time::{ClockReading, Instant};
 use std::collections::{BTreeSet, VecDeque};
@@ -43,7 +44,7 @@ pub(super) struct Outbox {
     paused_until: Instant,
     /// Events that are never registered, and the reasons.
     rejected: Vec<(PostedEvent, String)>,
-    /// Last stamp: none is given twice, however the clock moves.
+    /// Last assigned stamp. No stamp is assigned twice, however the clock moves.
     stamp: Timestamp,
     due: Instant,
 }
@@ -155,10 +156,10 @@ impl StreamService {
     }
 
     fn claim<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: ClockReading) -> Result<(), S::Error> {
-        for (posted, why) in std::mem::take(&mut self.outbox.rejected) {
-            store.quarantine(posted.number, &why)?;
+        for (posted, reason) in std::mem::take(&mut self.outbox.rejected) {
+            store.quarantine(posted.number, &reason)?;
             self.outbox.waiting.retain(|(_, stamp)| *stamp != posted.stamp);
-            self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::SetAside(posted.number, why)));
+            self.effects.push_back(StreamEffect::StreamNotice(StreamNotice::Quarantined(posted.number, reason)));
         }
         if std::mem::take(&mut self.outbox.is_refused) {
             self.outbox.paused_until = now.instant + RETRY_TIME;
@@ -179,7 +180,7 @@ impl StreamService {
     }
 
     fn claim_new<S: StreamStore + ?Sized>(&mut self, store: &mut S, now: ClockReading) -> Result<(), S::Error> {
-        let (mut open, mut room): (Vec<StreamName>, usize) = (Vec::new(), WAITING_MAX);
+        let (mut open, mut remaining): (Vec<StreamName>, usize) = (Vec::new(), WAITING_MAX);
         for (number, stream) in self.streams.iter().enumerate().filter(|(_, stream)| stream.is_checked) {
             let of_stream = (number, Timestamp::MIN)..=(number, Timestamp::MAX);
             let left = WAITING_MAX.saturating_sub(self.outbox.waiting.range(of_stream).count());
@@ -188,14 +189,14 @@ impl StreamService {
             let is_blocked = may_block && settings.limits.is_blocked(store.contents(&settings.name)?.bytes);
             if 0 < left && !is_blocked {
                 open.push(settings.name.clone());
-                room = room.min(left);
+                remaining = remaining.min(left);
             }
         }
         if open.is_empty() {
             return Ok(());
         }
         let now = Timestamp::from(now.wall).max(self.outbox.stamp.following());
-        let claimed = store.claim(self.server, &open, now, room)?;
+        let claimed = store.claim(self.server, &open, now, remaining)?;
         self.outbox.stamp = claimed.last().map_or(self.outbox.stamp, |posted| posted.stamp);
         self.enqueue(claimed);
         Ok(())
@@ -203,11 +204,11 @@ impl StreamService {
 
     fn enqueue(&mut self, claimed: Vec<PostedEvent>) {
         let streams = &self.streams;
-        let place = |posted: &PostedEvent| {
-            let is_it = |stream: &ServedStream| stream.settings.name == posted.stream;
-            streams.iter().position(is_it).expect("it was asked for this stream")
+        let index = |posted: &PostedEvent| {
+            let is_posted_for = |stream: &ServedStream| stream.settings.name == posted.stream;
+            streams.iter().position(is_posted_for).expect("only events of these streams are claimed")
         };
-        self.outbox.enqueue(place, claimed);
+        self.outbox.enqueue(index, claimed);
     }
 
     /// Registers the events that were claimed before and are still posted, unless that is in progress. It does so once
@@ -223,7 +224,7 @@ impl StreamService {
         let stamps: BTreeSet<Timestamp> = claimed.iter().map(|posted| posted.stamp).collect();
         // A rollback may bring back the events fed in this turn.
         let Outbox { waiting, fed, .. } = &mut self.outbox;
-        waiting.retain(|(place, stamp)| *place != stream || stamps.contains(stamp) || fed.contains(&(stream, *stamp)));
+        waiting.retain(|(index, stamp)| *index != stream || stamps.contains(stamp) || fed.contains(&(stream, *stamp)));
         let is_new = |posted: &PostedEvent| !self.outbox.waiting.contains(&(stream, posted.stamp));
         let new = claimed.into_iter().filter(is_new).collect();
         self.enqueue(new);
@@ -232,7 +233,7 @@ impl StreamService {
 
     fn post(&mut self, batch: Vec<PostedEvent>) {
         let registration = |posted: &PostedEvent| Registration {
-            event_type: EventType::new([posted.stream.as_str(), posted.kind.as_str()]).expect("two short words"),
+            event_type: EventType::new([posted.stream.as_str(), posted.kind.as_str()]).expect("two short subtypes"),
             source_timestamp: Some(posted.stamp),
             payload: Some(Payload::Json(posted.data.clone())),
         };

@@ -1,14 +1,14 @@
 //! Searches for events. Each turn reads one part of the stream, so that a search for rare events does not delay other
 //! calls.
 
-use super::requests::{refusal, unavailable};
-use super::{ConnectionId, StreamService, refused};
+use super::StreamService;
+use super::effect::{CallOrigin, StreamEffect};
+use super::store_faults::{store_fault, store_refusal, unavailable};
 use crate::event::stream::model::{PageBudget, StreamEvent, StreamPage};
 use crate::event::stream::name::{Consumer, StreamId, StreamType};
 use crate::event::stream::store::{StreamStore, StreamStoreError};
 use crate::event::timestamp::Timestamp;
-use crate::listener::ftn18::session::{CallId, CallResult};
-use crate::listener::ftn18::stream_service::effect::StreamEffect;
+use crate::listener::ftn18::session::CallResult;
 use crate::listener::stream::{StreamAnswer, StreamEvents};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,7 +17,7 @@ use std::fmt;
 #[derive(Debug)]
 pub(super) enum SearchRequester {
     /// A client that polls as this consumer.
-    Call(ConnectionId, CallId, Consumer),
+    Call(CallOrigin, Consumer),
     /// A program that polls as this consumer, under this number.
     Poll(u64, Consumer),
     /// A program that reads, under this number.
@@ -31,11 +31,11 @@ pub(super) struct StreamSearch {
     /// Index of the stream in the settings.
     pub(super) stream: usize,
     pub(super) want: Option<BTreeSet<StreamType>>,
-    pub(super) room: PageBudget,
+    pub(super) budget: PageBudget,
     /// Position after which events are wanted. For a registered consumer it is the accepted position, if that is later.
     pub(super) after: StreamId,
     /// Position up to which nothing was found.
-    passed: StreamId,
+    searched: StreamId,
 }
 
 impl StreamSearch {
@@ -44,15 +44,15 @@ impl StreamSearch {
         stream: usize,
         after: StreamId,
         want: Option<BTreeSet<StreamType>>,
-        room: PageBudget,
+        budget: PageBudget,
     ) -> StreamSearch {
-        StreamSearch { requester, stream, want, room, after, passed: after }
+        StreamSearch { requester, stream, want, budget, after, searched: after }
     }
 
     /// Returns the consumer that accepts skipped events, if it is a registered one.
     pub(super) fn registered(&self) -> Option<&Consumer> {
         match &self.requester {
-            SearchRequester::Call(_, _, consumer) | SearchRequester::Poll(_, consumer) => {
+            SearchRequester::Call(_, consumer) | SearchRequester::Poll(_, consumer) => {
                 Some(consumer).filter(|consumer| !consumer.component.is_live())
             }
             SearchRequester::Read(_) => None,
@@ -70,9 +70,9 @@ impl StreamService {
         if let Some(consumer) = search.registered() {
             match store.accept(&self.streams[search.stream].settings.name, consumer, search.after, now) {
                 Ok(position) => search.after = search.after.max(position),
-                Err(why) => return self.fail_search(search, why),
+                Err(error) => return self.fail_search(search, error),
             }
-            search.passed = search.after;
+            search.searched = search.after;
         }
         self.continue_search(store, search, now);
     }
@@ -94,7 +94,7 @@ impl StreamService {
         S::Error: fmt::Display,
     {
         let name = &self.streams[search.stream].settings.name;
-        let page = match store.read(name, search.passed, search.want.as_ref(), search.room) {
+        let page = match store.read(name, search.searched, search.want.as_ref(), search.budget) {
             Ok(page) => page,
             Err(error) => return self.fail_search(search, StreamStoreError::Store(error)),
         };
@@ -105,15 +105,15 @@ impl StreamService {
             None => covered,
         };
         if search.want.is_some()
-            && search.passed < passed
+            && search.searched < passed
             && let Some(consumer) = search.registered()
-            && let Err(why) = store.accept(name, consumer, passed, now)
+            && let Err(error) = store.accept(name, consumer, passed, now)
         {
-            return self.fail_search(search, why);
+            return self.fail_search(search, error);
         }
         // A search for zero events ends at once.
-        if events.is_empty() && more_follows && 0 < search.room.events {
-            search.passed = covered;
+        if events.is_empty() && more_follows && 0 < search.budget.events {
+            search.searched = covered;
             return self.searches.push_back(search);
         }
         self.found(search, events, covered);
@@ -122,12 +122,9 @@ impl StreamService {
     fn found(&mut self, search: StreamSearch, events: Vec<StreamEvent>, covered: StreamId) {
         let after = search.after;
         let (number, covered) = match search.requester {
-            SearchRequester::Call(conn, call, _) => {
-                return self.effects.push_back(StreamEffect::CallResult {
-                    conn,
-                    call,
-                    done: Ok(CallResult::Events(events)),
-                });
+            SearchRequester::Call(from, _) => {
+                let done = Ok(CallResult::Events(events));
+                return self.effects.push_back(StreamEffect::CallResult { conn: from.conn, call: from.call, done });
             }
             // The consumer accepts only the events that it got.
             SearchRequester::Poll(number, _) => (number, events.last().map_or(after, |event| event.id)),
@@ -137,28 +134,28 @@ impl StreamService {
         self.effects.push_back(StreamEffect::Answered { number, answer });
     }
 
-    fn fail_search<E: fmt::Display>(&mut self, search: StreamSearch, why: StreamStoreError<E>) {
+    fn fail_search<E: fmt::Display>(&mut self, search: StreamSearch, error: StreamStoreError<E>) {
         let name = &self.streams[search.stream].settings.name;
-        let failed = match (search.requester, why) {
-            (SearchRequester::Call(conn, call, consumer), why) => {
-                StreamEffect::CallResult { conn, call, done: Err(refused(&consumer, why)) }
+        let failed = match (search.requester, error) {
+            (SearchRequester::Call(from, consumer), error) => {
+                StreamEffect::CallResult { conn: from.conn, call: from.call, done: Err(store_fault(&consumer, error)) }
             }
-            (SearchRequester::Poll(number, consumer), why) => {
-                StreamEffect::Answered { number, answer: Err(refusal(name, &consumer, why)) }
+            (SearchRequester::Poll(number, consumer), error) => {
+                StreamEffect::Answered { number, answer: Err(store_refusal(name, &consumer, error)) }
             }
             (SearchRequester::Read(number), StreamStoreError::Store(error)) => {
                 StreamEffect::Answered { number, answer: Err(unavailable(error)) }
             }
-            (SearchRequester::Read(_), _) => unreachable!("only consumers are refused"),
+            (SearchRequester::Read(_), _) => unreachable!("the store refuses only consumers"),
         };
         self.effects.push_back(failed);
     }
 
     /// Ends the matching searches with an error, since their results so far are invalid. The requesters must retry.
-    pub(super) fn end_searches(&mut self, why: &str, is_one: impl Fn(&StreamSearch) -> bool) {
+    pub(super) fn end_searches(&mut self, reason: &str, is_ended: impl Fn(&StreamSearch) -> bool) {
         for search in std::mem::take(&mut self.searches) {
-            if is_one(&search) {
-                self.fail_search(search, StreamStoreError::Store(why));
+            if is_ended(&search) {
+                self.fail_search(search, StreamStoreError::Store(reason));
             } else {
                 self.searches.push_back(search);
             }

@@ -1,13 +1,17 @@
 //! A stream service with a simulated journal, store and connections.
 
+use super::consumer_limit::CONSUMERS_MAX;
 use super::*;
-use crate::event::follow::FetchedEvent;
-use crate::event::model::Event;
+use crate::event::follower::FetchedEvent;
+use crate::event::model::{Event, Json, Payload, Registration};
 use crate::event::store::QueryPage;
 use crate::event::stream::model::{PASSED_MAX, StreamEvent};
 use crate::event::stream::name::StreamName;
 use crate::event::stream::store::memory::MemoryStreams;
-use crate::event::stream::store::{NewEvent, Policy, StreamLimits};
+use crate::event::stream::store::{MissedRange, NewEvent, Policy, StreamLimits};
+use crate::listener::ftn18::call::{Call, Version};
+use crate::listener::ftn18::fault::{CallFault, FaultName};
+use crate::listener::ftn18::session::{CallId, CallResult};
 use crate::listener::stream::{ResetPosition, StreamOperation, StreamRequest};
 use crate::rng::Rng;
 use crate::time::WallTime;
@@ -27,7 +31,7 @@ pub(super) struct World {
     /// The journals of servers: event types and ids, in the order of the ids.
     journal: Vec<Event>,
     /// Effects that the test has not examined yet.
-    pub(super) told: Vec<StreamEffect>,
+    pub(super) pending_effects: Vec<StreamEffect>,
     calls: u64,
 }
 
@@ -50,7 +54,7 @@ impl World {
     pub(super) fn new(limits: StreamLimits) -> World {
         let mut store = MemoryStreams::default();
         let stream_service = StreamService::new(&mut store, settings(limits), OWN, &[]).unwrap();
-        World { stream_service, store, now: at(0), journal: Vec::new(), told: Vec::new(), calls: 0 }
+        World { stream_service, store, now: at(0), journal: Vec::new(), pending_effects: Vec::new(), calls: 0 }
     }
 
     /// Runs all effects until none is left; registers and finds events as the peer does.
@@ -66,7 +70,7 @@ impl World {
                         self.stream_service.on_registered(number, Ok(id));
                     }
                     StreamEffect::Find { stream, after } => self.find(stream, after),
-                    told => self.told.push(told),
+                    pending_effects => self.pending_effects.push(pending_effects),
                 }
             }
             if is_done && self.now.instant < self.stream_service.deadline() {
@@ -124,7 +128,7 @@ impl World {
 
     fn call(&mut self, conn: u64, stream: usize, user: &str, what: Call) -> CallId {
         let call = CallId(self.number());
-        let from = (ConnectionId(conn), call);
+        let from = CallOrigin { conn: ConnectionId(conn), call };
         self.stream_service.on_call(&mut self.store, self.now, from, stream, user.parse().unwrap(), what);
         self.run();
         call
@@ -135,8 +139,8 @@ impl World {
     fn done(&mut self, stream: usize, what: Call) -> Result<CallResult, CallFault> {
         let call = self.call(1, stream, "alice", what);
         let is_it = |effect: &StreamEffect| matches!(effect, StreamEffect::CallResult { call: of, .. } if *of == call);
-        let at = self.told.iter().position(is_it).expect("it is done");
-        let StreamEffect::CallResult { done, .. } = self.told.remove(at) else { unreachable!("just found") };
+        let at = self.pending_effects.iter().position(is_it).expect("it is done");
+        let StreamEffect::CallResult { done, .. } = self.pending_effects.remove(at) else { unreachable!("just found") };
         done
     }
 
@@ -174,9 +178,10 @@ impl World {
 
     /// Returns the pushed groups: connection, push, number of the group, and ids of the events.
     pub(super) fn groups(&mut self) -> Vec<(ConnectionId, PushId, u32, Vec<u64>)> {
-        let (groups, rest) =
-            std::mem::take(&mut self.told).into_iter().partition(|told| matches!(told, StreamEffect::Group { .. }));
-        self.told = rest;
+        let (groups, rest) = std::mem::take(&mut self.pending_effects)
+            .into_iter()
+            .partition(|pending_effects| matches!(pending_effects, StreamEffect::Group { .. }));
+        self.pending_effects = rest;
         let groups: Vec<StreamEffect> = groups;
         let group = |effect| match effect {
             StreamEffect::Group { conn, push, seq, events, .. } => {
@@ -222,7 +227,7 @@ fn is_fault(done: Result<CallResult, CallFault>, name: FaultName, part: &str) {
 }
 
 #[test]
-fn what_is_added_is_polled_and_accepted() {
+fn added_event_is_polled_and_accepted() {
     let mut world = World::new(StreamLimits::default());
     is_fault(world.register("LIVE"), FaultName::LiveNotAllowed, "readyToReceive");
     let poll = Call::Poll { component: "C".parse().unwrap(), last: None, want: None, answer_bytes_max: ROOM };
@@ -249,7 +254,7 @@ fn what_is_added_is_polled_and_accepted() {
 }
 
 #[test]
-fn what_a_consumer_does_not_want_is_delivered() {
+fn unwanted_event_counts_as_delivered() {
     let mut world = World::new(StreamLimits::default());
     world.register("C").unwrap();
     for _ in 0..5 {
@@ -264,7 +269,7 @@ fn what_a_consumer_does_not_want_is_delivered() {
 }
 
 #[test]
-fn streams_hold_what_their_types_say_from_all_servers_each_with_ids_of_its_own() {
+fn stream_holds_matching_events_of_all_servers() {
     let mut world = World::new(StreamLimits::default());
     world.add(0, "A", "1");
     let other = ServerId(9);
@@ -287,14 +292,14 @@ fn streams_hold_what_their_types_say_from_all_servers_each_with_ids_of_its_own()
 }
 
 #[test]
-fn groups_are_pushed_and_what_is_accepted_counts() {
+fn accepted_group_advances_the_position() {
     let mut world = World::new(StreamLimits::default());
     world.add(0, "A", "1");
     world.ready(1, "C", None);
     assert!(
-        matches!(&world.told[..], [StreamEffect::CallResult { done: Err(fault), .. }] if fault.name == FaultName::NotRegistered)
+        matches!(&world.pending_effects[..], [StreamEffect::CallResult { done: Err(fault), .. }] if fault.name == FaultName::NotRegistered)
     );
-    world.told.clear();
+    world.pending_effects.clear();
     world.register("C").unwrap();
     world.add(0, "A", "2");
     world.ready(1, "C", Some(&["A"]));
@@ -311,7 +316,7 @@ fn groups_are_pushed_and_what_is_accepted_counts() {
     assert_eq!(world.position("C"), 2);
     // Over another connection, the consumer gets again what it has not accepted, and the first connection gets nothing.
     world.ready(2, "C", None);
-    assert!(world.told.contains(&StreamEffect::PushEnd { conn, push, is_closed: false }));
+    assert!(world.pending_effects.contains(&StreamEffect::PushEnd { conn, push, is_closed: false }));
     assert_eq!(world.groups(), [(ConnectionId(2), PushId(1), 0, vec![3, 4])]);
     world.stream_service.on_answer(world.now.instant, conn, push, 1, true);
     world.run();
@@ -324,7 +329,7 @@ fn groups_are_pushed_and_what_is_accepted_counts() {
 }
 
 #[test]
-fn who_is_live_gets_what_is_added_from_now_on() {
+fn live_consumer_receives_new_events_only() {
     let mut world = World::new(StreamLimits::default());
     world.add(0, "A", "1");
     world.ready(7, "LIVE", Some(&["A"]));
@@ -341,7 +346,7 @@ fn who_is_live_gets_what_is_added_from_now_on() {
 }
 
 #[test]
-fn a_consumer_that_lapses_hears_which_events_it_missed() {
+fn lapsed_consumer_receives_the_range_of_missed_events() {
     let limits = StreamLimits { bytes: Some(3), ..StreamLimits::default() };
     let mut world = World::new(limits);
     world.register("C").unwrap();
@@ -349,14 +354,14 @@ fn a_consumer_that_lapses_hears_which_events_it_missed() {
     (1..=9).for_each(|number| assert_eq!(world.add(0, "A", "1"), number));
     world.later(1000);
     // The first notice comes at once, and later ones once a second.
-    let told: Vec<(StreamName, Consumer, MissedRange)> = std::mem::take(&mut world.told)
+    let pending_effects: Vec<(StreamName, Consumer, MissedRange)> = std::mem::take(&mut world.pending_effects)
         .into_iter()
         .filter_map(|effect| match effect {
             StreamEffect::StreamNotice(StreamNotice::Lapsed { stream, consumer, missed }) => {
                 Some((stream, consumer, missed))
             }
             effect => {
-                world.told.push(effect);
+                world.pending_effects.push(effect);
                 None
             }
         })
@@ -366,8 +371,12 @@ fn a_consumer_that_lapses_hears_which_events_it_missed() {
         let count = 1 + last.number() - first.number();
         ("main".parse().unwrap(), "alice:C".parse().unwrap(), MissedRange { first, last, count })
     };
-    assert_eq!(told, [missed(1, 1), missed(2, 6)]);
-    assert!(world.told.contains(&StreamEffect::PushEnd { conn: ConnectionId(1), push: PushId(0), is_closed: true }));
+    assert_eq!(pending_effects, [missed(1, 1), missed(2, 6)]);
+    assert!(world.pending_effects.contains(&StreamEffect::PushEnd {
+        conn: ConnectionId(1),
+        push: PushId(0),
+        is_closed: true
+    }));
     let poll = Call::Poll { component: "C".parse().unwrap(), last: None, want: None, answer_bytes_max: ROOM };
     is_fault(world.done(0, poll), FaultName::NotRegistered, "6 events, 1 to 6, were not accepted in time");
     world.register("C").unwrap();
@@ -375,7 +384,7 @@ fn a_consumer_that_lapses_hears_which_events_it_missed() {
 }
 
 #[test]
-fn a_stream_that_is_full_takes_nothing_before_something_is_accepted() {
+fn full_stream_refuses_events_until_some_are_accepted() {
     let mut world = World::new(StreamLimits { bytes: Some(3), policy: Policy::Block, ..StreamLimits::default() });
     world.register("C").unwrap();
     (1..=3).for_each(|number| assert_eq!(world.add(0, "A", "1"), number));
@@ -394,11 +403,11 @@ fn a_stream_that_is_full_takes_nothing_before_something_is_accepted() {
 
 /// The disk is full at the commit. No result is sent, and nothing is left out when the work is repeated.
 #[test]
-fn what_could_not_be_stored_is_done_again_and_nothing_is_left_out() {
+fn rolled_back_turn_is_repeated_without_a_gap() {
     let mut world = World::new(StreamLimits::default());
     world.register("C").unwrap();
     world.ready(1, "C", None);
-    world.told.clear();
+    world.pending_effects.clear();
     let before = world.store.clone();
     for number in 0..5 {
         world.append(OWN, "main/A", Some(Payload::Json(json(&number.to_string()))));
@@ -415,15 +424,18 @@ fn what_could_not_be_stored_is_done_again_and_nothing_is_left_out() {
     // A search of the journal issued before the rollback is still answered, and its answer is ignored.
     world.run();
     assert_eq!(world.groups(), []);
-    assert_eq!(world.told, [StreamEffect::PushEnd { conn: ConnectionId(1), push: PushId(0), is_closed: true }]);
-    world.told.clear();
+    assert_eq!(
+        world.pending_effects,
+        [StreamEffect::PushEnd { conn: ConnectionId(1), push: PushId(0), is_closed: true }]
+    );
+    world.pending_effects.clear();
     let all: Vec<(u64, String)> = (0..5).map(|number| (number + 1, format!("A {number}"))).collect();
     assert_eq!(world.poll(0, "C", None, None), all);
     assert_eq!(world.poll(1, "LIVE", None, None), all);
 }
 
 #[test]
-fn a_stream_has_so_many_consumers_at_most() {
+fn consumer_beyond_the_maximum_is_refused() {
     let mut world = World::new(StreamLimits::default());
     let name = "main".parse().unwrap();
     for number in 0..CONSUMERS_MAX {
@@ -460,7 +472,7 @@ impl World {
 
 /// The requester of a search that was ended gets an error, and the search does not continue.
 #[test]
-fn a_search_ends_when_its_ground_is_gone() {
+fn rollback_or_reset_ends_a_search() {
     let mut world = World::new(StreamLimits::default());
     world.register("C").unwrap();
     world.fill();
@@ -470,35 +482,35 @@ fn a_search_ends_when_its_ground_is_gone() {
         world.stream_service.on_call(
             &mut world.store,
             world.now,
-            (ConnectionId(1), CallId(9)),
+            CallOrigin { conn: ConnectionId(1), call: CallId(9) },
             0,
             "alice".parse().unwrap(),
             poll,
         );
         assert_eq!(world.stream_service.poll_effect(), None);
     };
-    let told = |world: &mut World| {
-        let told: Vec<StreamEffect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
+    let pending_effects = |world: &mut World| {
+        let pending_effects: Vec<StreamEffect> = std::iter::from_fn(|| world.stream_service.poll_effect()).collect();
         let is_it =
             |effect: &&StreamEffect| matches!(effect, StreamEffect::CallResult { call: CallId(9), done: Err(_), .. });
-        assert_eq!(told.iter().filter(is_it).count(), 1, "{told:?}");
+        assert_eq!(pending_effects.iter().filter(is_it).count(), 1, "{pending_effects:?}");
         assert!(world.stream_service.searches.is_empty());
     };
     begin(&mut world);
     world.stream_service.roll_back(&mut world.store, "the disk is full").unwrap();
-    told(&mut world);
+    pending_effects(&mut world);
     begin(&mut world);
     let (stream, consumer) = (None, Consumer { user: "alice".parse().unwrap(), component: "C".parse().unwrap() });
-    let what = StreamOperation::Reset(consumer, ResetPosition::Start);
-    world.stream_service.on_request(&mut world.store, world.now, 1, StreamRequest { stream, what });
-    told(&mut world);
+    let operation = StreamOperation::Reset(consumer, ResetPosition::Start);
+    world.stream_service.on_request(&mut world.store, world.now, 1, StreamRequest { stream, operation });
+    pending_effects(&mut world);
     world.run();
     assert_eq!(world.position("C"), 0, "what was reset stays so");
 }
 
 /// A search for rare events passes a part of the stream in each turn, and other calls do not wait for it.
 #[test]
-fn a_search_holds_nobody_up() {
+fn long_search_does_not_delay_other_calls() {
     let mut world = World::new(StreamLimits::default());
     for component in ["C", "D"] {
         world.register(component).unwrap();
@@ -513,14 +525,14 @@ fn a_search_holds_nobody_up() {
     };
     let mut turns = 0;
     for (call, component) in [(1, "C"), (2, "LIVE")] {
-        let from = (ConnectionId(1), CallId(call));
+        let from = CallOrigin { conn: ConnectionId(1), call: CallId(call) };
         world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), poll(component));
     }
-    let from = (ConnectionId(2), CallId(3));
+    let from = CallOrigin { conn: ConnectionId(2), call: CallId(3) };
     world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), poll("C"));
     world.stream_service.on_close(ConnectionId(2));
     let ready = Call::Ready { component: "D".parse().unwrap(), want: want.clone(), version: Version::V1_1 };
-    let from = (ConnectionId(1), CallId(4));
+    let from = CallOrigin { conn: ConnectionId(1), call: CallId(4) };
     world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), ready);
     let (mut found, mut groups) = (Vec::new(), Vec::new());
     while world.stream_service.deadline() <= world.now.instant {
@@ -548,9 +560,9 @@ fn a_search_holds_nobody_up() {
 /// A caller learns that its event is not in the stream yet when the journal cannot be read. The event is fed later, and
 /// once.
 #[test]
-fn nobody_waits_for_a_journal_that_cannot_be_read() {
+fn unreadable_journal_fails_the_waiting_calls() {
     let mut world = World::new(StreamLimits::default());
-    let (from, user) = ((ConnectionId(1), CallId(99)), "alice".parse().unwrap());
+    let (from, user) = (CallOrigin { conn: ConnectionId(1), call: CallId(99) }, "alice".parse().unwrap());
     let add = Call::Add { kind: "A".parse().unwrap(), data: json("1") };
     world.stream_service.on_call(&mut world.store, world.now, from, 0, user, add);
     let Some(StreamEffect::Register { number, registrations }) = world.stream_service.poll_effect() else {
@@ -564,18 +576,20 @@ fn nobody_waits_for_a_journal_that_cannot_be_read() {
     };
     world.stream_service.on_found(&mut world.store, world.now.instant, stream, after, None);
     world.run();
-    let told = std::mem::take(&mut world.told);
-    let [StreamEffect::CallResult { call: CallId(99), done: Err(fault), .. }] = &told[..] else { panic!("{told:?}") };
+    let pending_effects = std::mem::take(&mut world.pending_effects);
+    let [StreamEffect::CallResult { call: CallId(99), done: Err(fault), .. }] = &pending_effects[..] else {
+        panic!("{pending_effects:?}")
+    };
     assert_eq!(fault.name, FaultName::InternalError);
     assert!(fault.text.contains(&id.to_string()), "{fault:?}");
     world.later(1000);
-    assert_eq!(world.told, []);
+    assert_eq!(world.pending_effects, []);
     assert_eq!(world.poll(0, "LIVE", None, None), [(1, "A 1".to_owned())]);
 }
 
 /// More events arrive at once than the stream takes: it takes what fits, and the rest when space is available.
 #[test]
-fn a_stream_takes_in_part_what_it_does_not_take_as_a_whole() {
+fn nearly_full_stream_takes_some_events() {
     let mut world = World::new(StreamLimits { bytes: Some(2), policy: Policy::Block, ..StreamLimits::default() });
     world.register("C").unwrap();
     for _ in 0..7 {
@@ -593,10 +607,10 @@ fn a_stream_takes_in_part_what_it_does_not_take_as_a_whole() {
 }
 
 #[test]
-fn who_adds_what_the_journal_does_not_give_back_is_told() {
+fn event_lost_by_the_journal_fails_its_call() {
     let mut world = World::new(StreamLimits::default());
     let what = Call::Add { kind: "A".parse().unwrap(), data: json("1") };
-    let from = (ConnectionId(1), CallId(77));
+    let from = CallOrigin { conn: ConnectionId(1), call: CallId(77) };
     world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), what);
     let Some(StreamEffect::Register { number, .. }) = world.stream_service.poll_effect() else {
         panic!("nothing is registered")
@@ -608,16 +622,16 @@ fn who_adds_what_the_journal_does_not_give_back_is_told() {
     world.run();
     world.stream_service.on_registered(number, Ok(lost));
     world.run();
-    let told = std::mem::take(&mut world.told);
+    let pending_effects = std::mem::take(&mut world.pending_effects);
     assert!(
-        matches!(&told[..], [StreamEffect::CallResult { call: CallId(77), done: Err(fault), .. }] if fault.name == FaultName::InternalError),
-        "{told:?}"
+        matches!(&pending_effects[..], [StreamEffect::CallResult { call: CallId(77), done: Err(fault), .. }] if fault.name == FaultName::InternalError),
+        "{pending_effects:?}"
     );
 }
 
 /// An event may be confirmed as registered before or after it is in the stream.
 #[test]
-fn who_adds_is_told_the_id_whatever_comes_first() {
+fn added_event_is_confirmed_in_any_order() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
         let mut world = World::new(StreamLimits::default());
@@ -627,7 +641,7 @@ fn who_adds_is_told_the_id_whatever_comes_first() {
             if 0 < left && rng.chance(0.4) {
                 left -= 1;
                 let what = Call::Add { kind: "A".parse().unwrap(), data: json(&left.to_string()) };
-                let from = (ConnectionId(1), CallId(left));
+                let from = CallOrigin { conn: ConnectionId(1), call: CallId(left) };
                 world.stream_service.on_call(&mut world.store, world.now, from, 0, "alice".parse().unwrap(), what);
             }
             world.stream_service.run(&mut world.store, world.now);

@@ -1,7 +1,7 @@
 //! Tests of posted events under failures, of fetched events for live consumers, and of peers that share a store.
 
 use super::*;
-use crate::event::refusal::EventRefusal;
+use crate::event::refusal::{EventRefusal, EventRefusalKind};
 
 fn main_stream() -> StreamName {
     "main".parse().unwrap()
@@ -29,7 +29,7 @@ impl World {
 }
 
 #[test]
-fn what_is_posted_stands_in_its_stream_once() {
+fn posted_event_is_added_to_its_stream_once() {
     let mut world = World::new(StreamLimits::default());
     world.post("1");
     world.later(20);
@@ -47,7 +47,7 @@ fn what_is_posted_stands_in_its_stream_once() {
 }
 
 #[test]
-fn what_can_never_be_registered_is_set_aside_and_what_is_refused_for_now_is_not() {
+fn only_an_invalid_posted_event_is_quarantined() {
     let mut world = World::new(StreamLimits::default());
     world.post("1");
     world.post("2");
@@ -69,8 +69,8 @@ fn what_can_never_be_registered_is_set_aside_and_what_is_refused_for_now_is_not(
         world.stream_service.on_registered(*number, Err(refusal));
     }
     world.later(5_000);
-    let is_told = |effect: &StreamEffect| matches!(effect, StreamEffect::StreamNotice(StreamNotice::SetAside(1, why)) if why == "it is too large");
-    assert!(world.told.iter().any(is_told), "{:?}", world.told);
+    let is_told = |effect: &StreamEffect| matches!(effect, StreamEffect::StreamNotice(StreamNotice::Quarantined(1, reason)) if reason == "it is too large");
+    assert!(world.pending_effects.iter().any(is_told), "{:?}", world.pending_effects);
     world.later(1000);
     assert_eq!(world.all(), ["2"]);
     world.restart();
@@ -79,7 +79,7 @@ fn what_can_never_be_registered_is_set_aside_and_what_is_refused_for_now_is_not(
 }
 
 #[test]
-fn a_stream_that_is_full_leaves_what_is_posted_where_it_is() {
+fn full_stream_claims_no_posted_event() {
     let mut world = World::new(StreamLimits { bytes: Some(1), policy: Policy::Block, ..StreamLimits::default() });
     world.register("C").unwrap();
     for data in ["1", "2", "3"] {
@@ -146,13 +146,13 @@ fn posts(seed: u64) -> usize {
 }
 
 #[test]
-fn what_is_posted_is_never_lost_and_never_twice_and_keeps_its_order_whatever_fails() {
+fn posted_events_keep_their_order_through_any_failure() {
     let posted: usize = (0..400).map(posts).sum();
     assert!(10_000 < posted, "{posted}");
 }
 
 #[test]
-fn who_is_live_is_told_of_what_the_bus_has_lost() {
+fn live_consumer_sees_a_gap_for_lost_events() {
     let mut world = World::new(StreamLimits::default());
     let other = ServerId(9);
     // The event was registered long before its server was known here.
@@ -187,7 +187,7 @@ fn who_is_live_is_told_of_what_the_bus_has_lost() {
 
 /// Two peers whose journals hold the same events, and whose streams are in one store.
 #[test]
-fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
+fn event_in_a_shared_store_is_fed_once() {
     let mut world = World::new(StreamLimits::default());
     let shared = |server, store: &mut MemoryStreams| {
         StreamService::new(store, Settings { is_shared: true, ..settings(StreamLimits::default()) }, server, &[])
@@ -218,7 +218,7 @@ fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
     world.stream_service.on_call(
         &mut world.store,
         world.now,
-        (ConnectionId(3), CallId(77)),
+        CallOrigin { conn: ConnectionId(3), call: CallId(77) },
         0,
         "alice".parse().unwrap(),
         what,
@@ -233,9 +233,13 @@ fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
     world.later(20);
     let added = Ok(CallResult::Added(StreamId::from_number(2).unwrap()));
     assert!(
-        world.told.contains(&StreamEffect::CallResult { conn: ConnectionId(3), call: CallId(77), done: added }),
+        world.pending_effects.contains(&StreamEffect::CallResult {
+            conn: ConnectionId(3),
+            call: CallId(77),
+            done: added
+        }),
         "{:?}",
-        world.told
+        world.pending_effects
     );
     // No other peer serves the events of this server.
     let alone = ServerId(5);
@@ -254,7 +258,7 @@ fn of_peers_that_share_a_store_the_first_feeds_an_event_and_all_push_it() {
 
 /// A turn is rolled back. Before the peer looks again, another one has fed the same event under another id.
 #[test]
-fn who_shares_a_store_tells_the_id_that_is_stored() {
+fn shared_store_confirms_the_stored_id() {
     for is_registered in [false, true] {
         let mut world = World::new(StreamLimits::default());
         world.stream_service = StreamService::new(
@@ -268,7 +272,7 @@ fn who_shares_a_store_tells_the_id_that_is_stored() {
         world.stream_service.on_call(
             &mut world.store,
             world.now,
-            (ConnectionId(3), CallId(77)),
+            CallOrigin { conn: ConnectionId(3), call: CallId(77) },
             0,
             "alice".parse().unwrap(),
             what,
@@ -307,9 +311,13 @@ fn who_shares_a_store_tells_the_id_that_is_stored() {
         }
         let added = Ok(CallResult::Added(StreamId::from_number(2).unwrap()));
         assert!(
-            world.told.contains(&StreamEffect::CallResult { conn: ConnectionId(3), call: CallId(77), done: added }),
+            world.pending_effects.contains(&StreamEffect::CallResult {
+                conn: ConnectionId(3),
+                call: CallId(77),
+                done: added
+            }),
             "{:?}",
-            world.told
+            world.pending_effects
         );
     }
 }

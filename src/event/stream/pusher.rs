@@ -11,16 +11,16 @@ use std::time::Duration;
 
 /// Last sequence number that fits the type on the wire.
 const SEQ_MAX: u32 = i32::MAX as u32;
-/// Wait before a group that the consumer did not accept is sent again. It doubles with each further failure,
+/// Wait before a group that the consumer did not accept is sent again. It doubles with each further failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// up to this.
+/// Maximum of that wait.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// Settings of the groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Maximum size of a group. A larger event has a group of its own.
-    pub room: PageBudget,
+    pub budget: PageBudget,
     /// Maximum number of groups that are sent and not accepted yet.
     pub groups_max: usize,
     /// Maximum time that an event waits for others while the consumer has groups to accept. If it has none, no event
@@ -36,7 +36,7 @@ pub enum PusherAction {
         /// Position behind which events are wanted.
         after: StreamId,
         /// Maximum size of the read.
-        room: PageBudget,
+        budget: PageBudget,
     },
     /// Send this group; [`Pusher::on_answer`] takes the answer.
     Send {
@@ -78,7 +78,7 @@ pub struct Pusher {
     seq_next: u32,
     /// Events to be sent next.
     pending_events: Vec<StreamEvent>,
-    room: PageBudget,
+    budget: PageBudget,
     /// Time since which the first of them waits.
     since: Instant,
     /// True if no further event fits.
@@ -99,7 +99,7 @@ impl Pusher {
             groups: VecDeque::new(),
             seq_next: 0,
             pending_events: Vec::new(),
-            room: settings.room,
+            budget: settings.budget,
             since: Instant::ZERO,
             is_full: false,
             read: accepted,
@@ -126,7 +126,7 @@ impl Pusher {
             self.since = now;
         }
         for event in &page.events {
-            if self.room.take(event) {
+            if self.budget.take(event) {
                 continue;
             }
             // An event that exceeds the maximum size has a group of its own.
@@ -134,12 +134,12 @@ impl Pusher {
                 (self.is_full, self.has_unread) = (true, true);
                 return;
             }
-            self.room.events = 0;
+            self.budget.events = 0;
         }
         let is_ended = page.more_follows && !page.events.is_empty();
         self.pending_events.extend(page.events);
         self.read = page.covered;
-        self.is_full = is_ended || self.room.events == 0;
+        self.is_full = is_ended || self.budget.events == 0;
         self.has_unread |= page.more_follows;
     }
 
@@ -157,9 +157,9 @@ impl Pusher {
         if is_accepted {
             group.state = GroupState::Accepted;
         } else {
-            let rest = BACKOFF_MIN.saturating_mul(1 << group.failures.min(10)).min(BACKOFF_MAX);
+            let wait = BACKOFF_MIN.saturating_mul(1 << group.failures.min(10)).min(BACKOFF_MAX);
             group.failures += 1;
-            group.state = GroupState::Backoff(now + rest);
+            group.state = GroupState::Backoff(now + wait);
         }
     }
 
@@ -188,7 +188,7 @@ impl Pusher {
             }
             if self.has_unread && !self.is_reading && !self.is_full {
                 (self.is_reading, self.has_unread) = (true, false);
-                return Some(PusherAction::Read { after: self.read, room: self.room });
+                return Some(PusherAction::Read { after: self.read, budget: self.budget });
             }
         }
         None
@@ -218,7 +218,7 @@ impl Pusher {
         let (seq, events) = (self.seq_next, Arc::new(std::mem::take(&mut self.pending_events)));
         self.seq_next += 1;
         self.is_full = false;
-        self.room = self.settings.room;
+        self.budget = self.settings.budget;
         let group =
             EventGroup { seq, events: Arc::clone(&events), covered: self.read, state: GroupState::Sent, failures: 0 };
         self.groups.push_back(group);
@@ -227,5 +227,5 @@ impl Pusher {
 }
 
 #[cfg(test)]
-#[path = "push/tests.rs"]
+#[path = "pusher/tests.rs"]
 mod tests;

@@ -4,8 +4,8 @@
 //! with that number, and pages use the reply subject of the request. `docs/local-protocol.md` describes all bytes,
 //! including those of events.
 
-use crate::event::follow::{Announcement, ReplicationPage, ReplicationRequest};
 use crate::event::model::{Event, EventId, Payload};
+use crate::event::replication::{Announcement, ReplicationPage, ReplicationRequest};
 use crate::listener::codec::{FrameError, FrameReader};
 use crate::listener::event::{events, id, put_events, put_id, put_time, put_types, read_types, time};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_comes_back() {
+    fn encoded_payload_is_decoded_unchanged() {
         let (announcement, question, page) = samples();
         for (is_held, follows) in [(true, false), (false, true), (true, true), (false, false)] {
             let announcement = Announcement { is_held, follows, ..announcement.clone() };
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn too_deep_events_are_taken_out_alone() {
+    fn only_too_deep_events_are_removed() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         let deep = |instance: u64, depth: usize| {
             let json = Json::from_stored(nested(depth).into()).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_takes_no_more_than_is_said() {
+    fn encoded_event_stays_within_the_reported_size() {
         let long = "x".repeat(255);
         let binary = Payload::Binary { type_name: long.as_str().into(), bytes: vec![0; 1000].into() };
         let event = event(1, &long, Some(binary));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn malformed_payload_is_refused() {
         let (announcement, question, page) = samples();
         let types = vec!["a".parse().unwrap(); TYPES_MAX + 1];
         let long = encode_question(&ReplicationRequest { types, ..question.clone() });

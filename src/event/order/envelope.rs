@@ -56,11 +56,11 @@ pub enum EnvelopeError {
 impl fmt::Display for EnvelopeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            EnvelopeError::Form(why) => write!(f, "no ordered event: {why}"),
-            EnvelopeError::Object => write!(f, "no ordered event: its object is no name"),
+            EnvelopeError::Form(error) => write!(f, "no ordered event: {error}"),
+            EnvelopeError::Object => write!(f, "no ordered event: its object has no valid name"),
             EnvelopeError::OrderStamp(field) => write!(f, "no ordered event: its {field} is no stamp"),
             EnvelopeError::Order => write!(f, "no ordered event: prev must be less than id"),
-            EnvelopeError::Event => write!(f, "no ordered event: it has either event or event_base64"),
+            EnvelopeError::Event => write!(f, "no ordered event: it must have either event or event_base64"),
         }
     }
 }
@@ -94,8 +94,8 @@ impl OrderedEvent {
             event,
             event_base64: event.is_none().then(|| BASE64_STANDARD.encode(&self.payload).into()),
         };
-        let text = serde_json::to_vec(&envelope).expect("texts can be written");
-        let json = Json::from_bytes(text.into()).expect("what was written is JSON");
+        let text = serde_json::to_vec(&envelope).expect("texts are valid JSON");
+        let json = Json::from_bytes(text.into()).expect("serde writes JSON");
         let event_type = event_type(under, &self.object)?;
         Ok(Registration { event_type, source_timestamp: None, payload: Some(Payload::Json(json)) })
     }
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_sent_is_read_again() {
+    fn encoded_event_is_decoded_unchanged() {
         let under: EventType = "order".parse().unwrap();
         for (object, prev, payload, event_type) in [
             ("work:1", None, &b"{\"v\": 1.50}"[..], "order/work:1"),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused_by_name() {
+    fn malformed_envelope_is_refused_by_name() {
         let check = |text: &str, expected: EnvelopeError| {
             assert_eq!(OrderedEvent::of_payload(text.as_bytes()), Err(expected), "{text}");
         };

@@ -29,7 +29,7 @@ fn page(numbers: &[u64], covered: u64, more_follows: bool) -> StreamPage {
 }
 
 const ROOM: PageBudget = PageBudget { events: 3, bytes: 10_000 };
-const SETTINGS: Settings = Settings { room: ROOM, groups_max: 2, delay: Duration::from_millis(10) };
+const SETTINGS: Settings = Settings { budget: ROOM, groups_max: 2, delay: Duration::from_millis(10) };
 
 fn steps(pusher: &mut Pusher, now: Instant) -> Vec<PusherAction> {
     std::iter::from_fn(|| pusher.poll(now)).collect()
@@ -41,11 +41,11 @@ fn sends(seq: u32, numbers: &[u64]) -> PusherAction {
 
 fn reads(after: u64, events: usize, before: &[u64]) -> PusherAction {
     let taken: usize = before.iter().map(|number| event(*number).bytes()).sum();
-    PusherAction::Read { after: id(after), room: PageBudget { events, bytes: ROOM.bytes - taken } }
+    PusherAction::Read { after: id(after), budget: PageBudget { events, bytes: ROOM.bytes - taken } }
 }
 
 #[test]
-fn events_are_sent_at_once_to_who_has_none_and_in_groups_to_who_has_some() {
+fn idle_consumer_receives_events_at_once() {
     let mut pusher = Pusher::new(SETTINGS, id(4));
     assert_eq!(steps(&mut pusher, at(0)), [reads(4, 3, &[])]);
     pusher.on_page(at(0), page(&[5], 5, false));
@@ -97,7 +97,7 @@ fn group_waits_for_other_events_during_the_delay() {
 }
 
 #[test]
-fn groups_under_way_are_limited() {
+fn unaccepted_groups_are_limited() {
     for (stream_groups, next) in [(1, vec![]), (2, vec![reads(1, 3, &[])])] {
         let mut pusher = pusher_with_pending_group(Settings { groups_max: stream_groups, ..SETTINGS });
         pusher.on_events_added();
@@ -106,9 +106,9 @@ fn groups_under_way_are_limited() {
 }
 
 #[test]
-fn a_large_event_stands_alone_and_not_with_those_that_wait() {
+fn large_event_is_sent_alone() {
     let mut pusher =
-        Pusher::new(Settings { room: PageBudget { events: 3, bytes: 2 * event(1).bytes() }, ..SETTINGS }, id(0));
+        Pusher::new(Settings { budget: PageBudget { events: 3, bytes: 2 * event(1).bytes() }, ..SETTINGS }, id(0));
     steps(&mut pusher, at(0));
     pusher.on_page(at(0), page(&[1], 1, false));
     assert_eq!(steps(&mut pusher, at(0)), [sends(0, &[1])]);
@@ -117,7 +117,7 @@ fn a_large_event_stands_alone_and_not_with_those_that_wait() {
     pusher.on_page(at(1), page(&[2], 2, false));
     pusher.on_events_added();
     let read = steps(&mut pusher, at(2));
-    let [PusherAction::Read { after, room: PageBudget { events: 2, bytes } }] = &read[..] else { panic!("{read:?}") };
+    let [PusherAction::Read { after, budget: PageBudget { events: 2, bytes } }] = &read[..] else { panic!("{read:?}") };
     assert_eq!((*after, *bytes), (id(2), event(2).bytes()));
     let mut large = event(3);
     large.data = Json::from_bytes(Bytes::from(format!("\"{}\"", "x".repeat(1000)))).unwrap();
@@ -133,7 +133,7 @@ fn a_large_event_stands_alone_and_not_with_those_that_wait() {
 }
 
 #[test]
-fn what_is_not_wanted_is_delivered_when_what_stands_before_it_is() {
+fn unwanted_event_is_accepted_after_its_predecessors() {
     let mut pusher = Pusher::new(SETTINGS, id(0));
     steps(&mut pusher, at(0));
     pusher.on_page(at(0), page(&[], 50, false));
@@ -152,7 +152,7 @@ fn what_is_not_wanted_is_delivered_when_what_stands_before_it_is() {
 }
 
 #[test]
-fn a_group_that_is_not_accepted_is_sent_again_under_its_number() {
+fn rejected_group_is_sent_again_with_its_number() {
     let mut pusher = Pusher::new(SETTINGS, id(0));
     steps(&mut pusher, at(0));
     pusher.on_page(at(0), page(&[1], 1, false));
@@ -175,7 +175,7 @@ fn a_group_that_is_not_accepted_is_sent_again_under_its_number() {
 }
 
 #[test]
-fn numbers_that_fit_no_message_are_not_given() {
+fn exhausted_numbers_close_the_connection() {
     let mut pusher = Pusher::new(SETTINGS, id(0));
     pusher.seq_next = SEQ_MAX;
     steps(&mut pusher, at(0));
@@ -188,7 +188,7 @@ fn numbers_that_fit_no_message_are_not_given() {
 /// A consumer accepts, refuses and disconnects at random, repeatedly. It gets every event that it wants, in order. No
 /// accepted event is sent again, and every reported position was accepted.
 #[test]
-fn nothing_is_lost_whatever_the_consumer_does() {
+fn random_consumer_loses_no_event() {
     for seed in 0..300 {
         let mut rng = Rng::new(seed);
         let count = rng.between(1, 60);
@@ -214,11 +214,11 @@ fn nothing_is_lost_whatever_the_consumer_does() {
                             pusher.on_events_added();
                             break;
                         }
-                        PusherAction::Read { after, room } => {
+                        PusherAction::Read { after, budget } => {
                             let mut found: Vec<u64> =
                                 wanted.iter().copied().filter(|n| after.number() < *n && *n <= added).collect();
-                            let more_follows = room.events < found.len();
-                            found.truncate(room.events);
+                            let more_follows = budget.events < found.len();
+                            found.truncate(budget.events);
                             let last = found.last().copied().unwrap_or(after.number());
                             let covered = if more_follows { last } else { added.max(after.number()) };
                             pusher.on_page(at(now), page(&found, covered, more_follows));
@@ -253,11 +253,14 @@ fn nothing_is_lost_whatever_the_consumer_does() {
             taken.sort();
             let whole = taken.iter().enumerate().take_while(|(index, (seq, _))| *index == *seq as usize);
             delivered.extend(whole.flat_map(|(_, (_, numbers))| numbers.clone()));
-            let told: Vec<u64> = wanted.iter().copied().filter(|number| *number <= accepted).collect();
+            let accepted_events: Vec<u64> = wanted.iter().copied().filter(|number| *number <= accepted).collect();
             let mut seen = delivered.clone();
             seen.sort_unstable();
             seen.dedup();
-            assert!(told.iter().all(|number| seen.contains(number)), "seed {seed}: {told:?} {seen:?}");
+            assert!(
+                accepted_events.iter().all(|number| seen.contains(number)),
+                "seed {seed}: {accepted_events:?} {seen:?}"
+            );
             if added < count && rng.chance(0.3) {
                 added = count;
             }

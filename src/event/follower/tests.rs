@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::event::model::Registration;
+use crate::event::replication::{INSTANCE_END, parts};
 use crate::event::sequencer::EventSequencer;
 use crate::event::store::memory::MemoryJournal;
-use crate::event::store::{Journal, Query, ServerQuery};
+use crate::event::store::{Journal, Query, QueryPage, ServerQuery};
+use crate::event::timestamp::Timestamp;
 use crate::rng::Rng;
 
 const ORIGIN: ServerId = ServerId(7);
@@ -35,7 +37,7 @@ fn event(session: u64, instance: u64, event_type: &str) -> Event {
     }
 }
 
-fn said(since: EventId, until: EventId, events: Vec<Event>) -> Announcement {
+fn announced(since: EventId, until: EventId, events: Vec<Event>) -> Announcement {
     Announcement { opened: Timestamp::MIN, is_held: true, follows: false, since, until, events }
 }
 
@@ -55,8 +57,8 @@ fn steps(follower: &mut Follower, now: Instant) -> Vec<FollowerAction> {
     steps
 }
 
-fn asks(number: u64, after: EventId, patterns: &[&str]) -> FollowerAction {
-    FollowerAction::Ask { number, question: ReplicationRequest { after, types: types(patterns) } }
+fn requested(number: u64, after: EventId, patterns: &[&str]) -> FollowerAction {
+    FollowerAction::Request { number, request: ReplicationRequest { after, types: types(patterns) } }
 }
 
 fn page(covered: EventId, events: Vec<Event>) -> ReplicationPage {
@@ -68,72 +70,80 @@ fn rows(follower: &Follower) -> Vec<ServerStatus> {
 }
 
 #[test]
-fn what_is_missing_is_asked_for_and_the_rest_is_taken_as_it_comes() {
+fn missing_events_are_requested_and_announced_ones_stored() {
     let mut follower = follower(&["a/*"]);
     let (behind_2, behind_3) = (place(2, INSTANCE_END), place(3, INSTANCE_END));
-    follower.on_announcement(at(0), epoch(9), said(behind_2, behind_2, Vec::new()));
+    follower.on_announcement(at(0), epoch(9), announced(behind_2, behind_2, Vec::new()));
     let begun = FollowerAction::Report(FollowerNotice::Begun { publisher: epoch(9), after: place(0, 0) });
-    assert_eq!(steps(&mut follower, at(0)), [begun, asks(1, place(0, 0), &["a/*"])]);
+    assert_eq!(steps(&mut follower, at(0)), [begun, requested(1, place(0, 0), &["a/*"])]);
     // Announcements received during a request are buffered, even if the answer may contain their events.
-    follower.on_announcement(at(1), epoch(9), said(behind_2, behind_3, vec![event(3, 1, "a/b"), event(3, 2, "b")]));
+    follower.on_announcement(
+        at(1),
+        epoch(9),
+        announced(behind_2, behind_3, vec![event(3, 1, "a/b"), event(3, 2, "b")]),
+    );
     assert_eq!(steps(&mut follower, at(1)), []);
     follower.on_page(at(2), epoch(9), 1, page(place(2, 4), vec![event(2, 2, "a")]));
     // The answer ends before the announced position: events may be missing between them.
     assert_eq!(
         steps(&mut follower, at(2)),
-        [FollowerAction::Store(vec![event(2, 2, "a")]), asks(2, place(2, 4), &["a/*"])]
+        [FollowerAction::Store(vec![event(2, 2, "a")]), requested(2, place(2, 4), &["a/*"])]
     );
     let page_3 = page(place(3, 2), vec![event(3, 1, "a/b")]);
     follower.on_page(at(3), epoch(9), 2, page_3.clone());
     let caught_up = FollowerAction::Report(FollowerNotice::CaughtUp { covered: place(3, 2) });
     assert_eq!(steps(&mut follower, at(3)), [FollowerAction::Store(page_3.events), caught_up]);
     let behind_4 = place(4, INSTANCE_END);
-    follower.on_announcement(at(4), epoch(9), said(place(3, 2), behind_4, vec![event(4, 1, "a"), event(4, 2, "x")]));
+    follower.on_announcement(
+        at(4),
+        epoch(9),
+        announced(place(3, 2), behind_4, vec![event(4, 1, "a"), event(4, 2, "x")]),
+    );
     assert_eq!(steps(&mut follower, at(4)), [FollowerAction::Store(vec![event(4, 1, "a")])]);
     assert_eq!(
         rows(&follower),
-        [ServerStatus { covered: behind_4, publisher: Some(epoch(9)), standing: ReplicationState::Live }]
+        [ServerStatus { covered: behind_4, publisher: Some(epoch(9)), state: ReplicationState::Live }]
     );
     // The first announcement has nothing new. The next one shows that events are missing.
-    follower.on_announcement(at(5), epoch(9), said(behind_4, behind_4, Vec::new()));
+    follower.on_announcement(at(5), epoch(9), announced(behind_4, behind_4, Vec::new()));
     assert_eq!(steps(&mut follower, at(5)), []);
-    follower.on_announcement(at(6), epoch(9), said(place(5, INSTANCE_END), place(6, 1), vec![event(6, 1, "a")]));
-    assert_eq!(steps(&mut follower, at(6)), [asks(3, behind_4, &["a/*"])]);
+    follower.on_announcement(at(6), epoch(9), announced(place(5, INSTANCE_END), place(6, 1), vec![event(6, 1, "a")]));
+    assert_eq!(steps(&mut follower, at(6)), [requested(3, behind_4, &["a/*"])]);
     let catching_up =
-        ServerStatus { covered: behind_4, publisher: Some(epoch(9)), standing: ReplicationState::CatchingUp };
+        ServerStatus { covered: behind_4, publisher: Some(epoch(9)), state: ReplicationState::CatchingUp };
     assert_eq!(rows(&follower), [catching_up]);
     steps(&mut follower, at(60_000));
     assert_eq!(
         rows(&follower),
-        [ServerStatus { publisher: None, standing: ReplicationState::Unreachable, ..catching_up }]
+        [ServerStatus { publisher: None, state: ReplicationState::Unreachable, ..catching_up }]
     );
 }
 
 #[test]
-fn a_loss_is_asked_for_at_once() {
+fn lost_message_causes_a_request_at_once() {
     let mut follower = follower(&["*"]);
-    follower.on_announcement(at(0), epoch(9), said(place(0, 0), place(0, 0), Vec::new()));
+    follower.on_announcement(at(0), epoch(9), announced(place(0, 0), place(0, 0), Vec::new()));
     steps(&mut follower, at(0));
     follower.on_page(at(0), epoch(9), 1, page(place(0, 0), Vec::new()));
     steps(&mut follower, at(0));
     follower.on_loss(Some(epoch(8)));
     assert_eq!(steps(&mut follower, at(1)), []);
     follower.on_loss(Some(epoch(9)));
-    assert_eq!(steps(&mut follower, at(1)), [asks(2, place(0, 0), &["*"])]);
+    assert_eq!(steps(&mut follower, at(1)), [requested(2, place(0, 0), &["*"])]);
 }
 
 #[test]
-fn who_does_not_answer_is_asked_again_ever_more_rarely_and_forgotten_when_away() {
+fn unanswered_request_is_repeated_with_backoff() {
     let mut follower = follower(&["*"]);
-    follower.on_announcement(at(0), epoch(9), said(place(1, 0), place(1, 0), Vec::new()));
-    let mut asked = Vec::new();
+    follower.on_announcement(at(0), epoch(9), announced(place(1, 0), place(1, 0), Vec::new()));
+    let mut request_times = Vec::new();
     for now in 0..40_000 {
         if now == 20_000 {
-            follower.on_announcement(at(now), epoch(9), said(place(1, 0), place(1, 0), Vec::new()));
+            follower.on_announcement(at(now), epoch(9), announced(place(1, 0), place(1, 0), Vec::new()));
         }
         for step in steps(&mut follower, at(now)) {
             match step {
-                FollowerAction::Ask { .. } => asked.push(now),
+                FollowerAction::Request { .. } => request_times.push(now),
                 // An answer to another request, or of another server, is ignored.
                 FollowerAction::Report(FollowerNotice::Unanswered(_)) => {
                     follower.on_page(at(now), epoch(9), 99, page(place(1, 0), Vec::new()));
@@ -143,7 +153,7 @@ fn who_does_not_answer_is_asked_again_ever_more_rarely_and_forgotten_when_away()
             }
         }
     }
-    assert_eq!(asked, [0, 5000, 15_000, 35_000]);
+    assert_eq!(request_times, [0, 5000, 15_000, 35_000]);
     assert_eq!(follower.deadline(), Some(at(55_000)));
     let away = steps(&mut follower, at(55_000));
     assert!(away.contains(&FollowerAction::Report(FollowerNotice::Unreachable(ORIGIN))), "{away:?}");
@@ -151,17 +161,17 @@ fn who_does_not_answer_is_asked_again_ever_more_rarely_and_forgotten_when_away()
 }
 
 #[test]
-fn what_cannot_be_stored_is_asked_for_ever_more_rarely() {
+fn unstored_events_are_requested_with_backoff() {
     let mut follower = follower(&["*"]);
-    let mut asked = Vec::new();
+    let mut request_times = Vec::new();
     for now in 0..30_000 {
         if now % 10_000 == 0 {
-            follower.on_announcement(at(now), epoch(9), said(place(1, 9), place(1, 9), Vec::new()));
+            follower.on_announcement(at(now), epoch(9), announced(place(1, 9), place(1, 9), Vec::new()));
         }
         while let Some(step) = follower.poll(at(now)) {
             match step {
-                FollowerAction::Ask { number, .. } => {
-                    asked.push(now);
+                FollowerAction::Request { number, .. } => {
+                    request_times.push(now);
                     follower.on_page(at(now), epoch(9), number, page(place(1, INSTANCE_END), vec![event(1, 1, "a")]));
                 }
                 FollowerAction::Store(_) => follower.on_stored(at(now), false),
@@ -169,11 +179,11 @@ fn what_cannot_be_stored_is_asked_for_ever_more_rarely() {
             }
         }
     }
-    assert_eq!(asked, [0, 500, 1500, 3500, 7500, 15_500]);
+    assert_eq!(request_times, [0, 500, 1500, 3500, 7500, 15_500]);
 }
 
 #[test]
-fn what_makes_no_sense_is_ignored() {
+fn invalid_announcement_is_ignored() {
     let mut follower = follower(&["*"]);
     for (since, until, events) in [
         (place(2, 0), place(1, 0), vec![]),
@@ -185,19 +195,19 @@ fn what_makes_no_sense_is_ignored() {
         (place(0, 0), place(2, 2), vec![event(1, 1 << 63, "a")]),
         (EventId { server: ServerId(8), session: 0, instance: 0 }, place(2, 2), vec![]),
     ] {
-        follower.on_announcement(at(0), epoch(9), said(since, until, events.clone()));
+        follower.on_announcement(at(0), epoch(9), announced(since, until, events.clone()));
         assert_eq!(steps(&mut follower, at(0)), [], "{since} {until} {events:?}");
     }
     // The server is the local one, or does not hold its id yet.
     let own = EventId { server: ServerId(1), session: 0, instance: 0 };
-    follower.on_announcement(at(0), epoch(9), said(own, own, Vec::new()));
+    follower.on_announcement(at(0), epoch(9), announced(own, own, Vec::new()));
     follower.on_announcement(
         at(0),
         epoch(9),
-        Announcement { is_held: false, ..said(place(0, 0), place(0, 0), vec![]) },
+        Announcement { is_held: false, ..announced(place(0, 0), place(0, 0), vec![]) },
     );
     assert_eq!(steps(&mut follower, at(0)), []);
-    follower.on_announcement(at(0), epoch(9), said(place(1, 0), place(1, 0), Vec::new()));
+    follower.on_announcement(at(0), epoch(9), announced(place(1, 0), place(1, 0), Vec::new()));
     assert_eq!(steps(&mut follower, at(0)).len(), 2);
     // An answer without progress would be requested forever.
     follower.on_page(
@@ -210,43 +220,43 @@ fn what_makes_no_sense_is_ignored() {
 }
 
 #[test]
-fn a_journal_that_has_gone_back_is_told_once() {
+fn rewound_journal_is_reported_once() {
     let mut follower = Follower::new(ServerId(1), types(&["*"]), [place(5, 0)]);
     for now in 0..3 {
-        follower.on_announcement(at(now), epoch(9), said(place(3, 1), place(3, 1), Vec::new()));
+        follower.on_announcement(at(now), epoch(9), announced(place(3, 1), place(3, 1), Vec::new()));
     }
-    let told = steps(&mut follower, at(3));
+    let actions = steps(&mut follower, at(3));
     let went_back = FollowerNotice::WentBack { covered: place(5, 0), until: place(3, 1) };
-    assert_eq!(told[1..], [FollowerAction::Report(went_back), asks(1, place(5, 0), &["*"])]);
-    assert_eq!(rows(&follower)[0].standing, ReplicationState::WentBack);
+    assert_eq!(actions[1..], [FollowerAction::Report(went_back), requested(1, place(5, 0), &["*"])]);
+    assert_eq!(rows(&follower)[0].state, ReplicationState::WentBack);
     // The server has passed that position, but its events under reused ids are not stored here.
-    follower.on_announcement(at(4), epoch(9), said(place(6, 1), place(6, 1), Vec::new()));
-    assert_eq!(rows(&follower)[0].standing, ReplicationState::WentBack);
+    follower.on_announcement(at(4), epoch(9), announced(place(6, 1), place(6, 1), Vec::new()));
+    assert_eq!(rows(&follower)[0].state, ReplicationState::WentBack);
     // An announcement may arrive later than a page with all of its events.
     let mut follower = Follower::new(ServerId(1), types(&["*"]), []);
-    follower.on_announcement(at(0), epoch(9), said(place(1, 1), place(1, 1), Vec::new()));
+    follower.on_announcement(at(0), epoch(9), announced(place(1, 1), place(1, 1), Vec::new()));
     steps(&mut follower, at(0));
     follower.on_page(at(0), epoch(9), 1, page(place(20, INSTANCE_END), Vec::new()));
-    follower.on_announcement(at(1), epoch(9), said(place(1, 1), place(11, 1), vec![event(11, 1, "a")]));
-    assert_eq!(rows(&follower)[0].standing, ReplicationState::Live);
+    follower.on_announcement(at(1), epoch(9), announced(place(1, 1), place(11, 1), vec![event(11, 1, "a")]));
+    assert_eq!(rows(&follower)[0].state, ReplicationState::Live);
 }
 
 #[test]
-fn so_many_servers_are_followed_and_no_more() {
+fn server_beyond_the_maximum_is_not_followed() {
     let mut follower = follower(&["*"]);
     for number in 0..2 * SERVERS_MAX as u32 {
         let none = EventId { server: ServerId(100 + number), session: 0, instance: 0 };
-        follower.on_announcement(at(0), epoch(1 + u64::from(number)), said(none, none, Vec::new()));
+        follower.on_announcement(at(0), epoch(1 + u64::from(number)), announced(none, none, Vec::new()));
     }
-    let told = steps(&mut follower, at(0));
+    let actions = steps(&mut follower, at(0));
     let too_many = |step: &&FollowerAction| matches!(step, FollowerAction::Report(FollowerNotice::TooMany(_)));
-    assert_eq!((follower.rows().count(), told.iter().filter(too_many).count()), (SERVERS_MAX, 1));
+    assert_eq!((follower.rows().count(), actions.iter().filter(too_many).count()), (SERVERS_MAX, 1));
     steps(&mut follower, at(60_000));
     assert!(follower.covered.is_empty() && follower.servers.is_empty());
 }
 
 #[test]
-fn a_page_takes_what_is_asked_for_and_fits() {
+fn page_holds_wanted_events_that_fit() {
     let events = vec![event(1, 1, "a"), event(1, 2, "b"), event(2, 1, "a"), event(2, 2, "a"), event(3, 1, "b")];
     let check = |bytes_max, more_follows, expected: (usize, EventId, bool)| {
         let question = ReplicationRequest { after: place(1, 0), types: types(&["a"]) };
@@ -262,8 +272,8 @@ fn a_page_takes_what_is_asked_for_and_fits() {
 }
 
 #[test]
-fn a_session_is_announced_in_parts_that_fit() {
-    let head = said(place(1, INSTANCE_END), place(1, INSTANCE_END), Vec::new());
+fn large_session_is_announced_in_parts() {
+    let head = announced(place(1, INSTANCE_END), place(1, INSTANCE_END), Vec::new());
     let events: Vec<Event> = (1..=5).map(|instance| event(2, instance, "a")).collect();
     let parts = parts(&head, &events, 20, |_| 10);
     let places: Vec<_> = parts.iter().map(|part| (part.since, part.until, part.events.len())).collect();
@@ -338,7 +348,7 @@ impl World {
         let requested: Vec<Registration> = (0..1 + self.rng.below(6)).map(|_| registration(&mut self.rng)).collect();
         let events = self.sequencer.register(Timestamp::MIN, requested);
         self.origin.append(&events).unwrap();
-        let head = said(self.last, self.last, Vec::new());
+        let head = announced(self.last, self.last, Vec::new());
         for part in parts(&head, &events, 20, |_| 10) {
             self.last = part.until;
             // The server may not know any follower.
@@ -377,9 +387,9 @@ impl World {
                     }
                     self.follower.on_stored(at(now), is_stored);
                 }
-                FollowerAction::Ask { number, question } => {
+                FollowerAction::Request { number, request } => {
                     if !self.rng.chance(self.loss) {
-                        self.answer(now, number, &question);
+                        self.answer(now, number, &request);
                     }
                 }
                 FollowerAction::Report(notice) => {
@@ -400,7 +410,7 @@ impl World {
 }
 
 #[test]
-fn whatever_is_lost_and_whoever_begins_anew_all_is_stored_in_order_and_once() {
+fn random_history_is_stored_in_order_and_once() {
     let mut stored = 0;
     for seed in 0..60 {
         let mut world = World::new(seed);
@@ -409,7 +419,7 @@ fn whatever_is_lost_and_whoever_begins_anew_all_is_stored_in_order_and_once() {
                 world.register(now);
             }
             if now % 3000 == 0 {
-                world.send(now, Coming::Announced(said(world.last, world.last, Vec::new())));
+                world.send(now, Coming::Announced(announced(world.last, world.last, Vec::new())));
             }
             if world.rng.chance(0.0002) {
                 world.epoch += 1;
@@ -430,10 +440,10 @@ fn whatever_is_lost_and_whoever_begins_anew_all_is_stored_in_order_and_once() {
         let mut questions = 0;
         for now in 30_000..190_000 {
             if now % 10_000 == 0 {
-                world.send(now, Coming::Announced(said(world.last, world.last, Vec::new())));
+                world.send(now, Coming::Announced(announced(world.last, world.last, Vec::new())));
             }
             if now == 150_000 {
-                questions = world.follower.questions;
+                questions = world.follower.requests;
             }
             if 150_000 < now && now % 1000 == 0 && now < 180_000 {
                 world.announces = 1.0;
@@ -441,7 +451,10 @@ fn whatever_is_lost_and_whoever_begins_anew_all_is_stored_in_order_and_once() {
             }
             world.run(now);
         }
-        assert_eq!(world.follower.questions, questions, "seed {seed}: what comes as it is announced is not asked for");
+        assert_eq!(
+            world.follower.requests, questions,
+            "seed {seed}: what comes as it is announced is not request_times for"
+        );
         assert!(world.check(seed), "seed {seed}: {:?}", world.follower.rows().collect::<Vec<_>>());
         stored += world.copy.events().len();
     }

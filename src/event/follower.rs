@@ -1,0 +1,387 @@
+//! Replication of other servers' events to this peer. Events arrive by the bus; the peer fetches those that did not
+//! from the journals of their servers.
+//!
+//! A follower that has just started or has lost messages requests the events behind the last one that it has. Meanwhile
+//! it buffers announcements. So the events of each server are stored in the order of their ids, without a gap, and none
+//! twice. The messages on the subjects of the types do not suffice, because the bus does not order messages across
+//! several subjects.
+
+mod followed_server;
+
+pub use followed_server::{ReplicationState, ServerStatus};
+
+use super::model::{Event, EventId, ServerId};
+use super::replication::{Announcement, ReplicationPage, ReplicationRequest, SERVER_TIMEOUT, is_wanted};
+use crate::message::Epoch;
+use crate::subject::event_type::TypePattern;
+use crate::time::Instant;
+use followed_server::{ANSWER_TIMEOUT, FollowPhase, FollowedServer, PendingFetch, SentRequest};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+
+/// Maximum number of servers that are followed.
+const SERVERS_MAX: usize = 1024;
+
+/// An action that a follower requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FollowerAction {
+    /// Events to store; [`Follower::on_stored`] must follow before anything else.
+    Store(Vec<Event>),
+    /// A request to send to a server; [`Follower::on_page`] takes its answer.
+    Request {
+        /// Number that identifies the request.
+        number: u64,
+        /// The request.
+        request: ReplicationRequest,
+    },
+    /// A notice to report.
+    Report(FollowerNotice),
+}
+
+/// A change in the state of a followed server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FollowerNotice {
+    /// The server is followed from now on.
+    Begun {
+        /// Epoch of its peer.
+        publisher: Epoch,
+        /// Position after which events are requested.
+        after: EventId,
+    },
+    /// All of its events are stored up to this position, and new ones are stored as they arrive.
+    CaughtUp {
+        /// Position in its journal.
+        covered: EventId,
+    },
+    /// The server does not answer, or its answer is invalid. The request is repeated.
+    Unanswered(ServerId),
+    /// Its journal has gone back: it announces a session before one that is stored here. Until it has passed that
+    /// session, its events have ids that were assigned before, and are not stored.
+    WentBack {
+        /// Last position stored here.
+        covered: EventId,
+        /// Position that it announces.
+        until: EventId,
+    },
+    /// The server no longer announces itself.
+    Unreachable(ServerId),
+    /// The server is not followed, because the maximum number of servers is reached.
+    TooMany(ServerId),
+}
+
+impl FollowerNotice {
+    /// Returns whether the notice needs an operator's attention.
+    pub fn is_warning(&self) -> bool {
+        matches!(self, FollowerNotice::Unanswered(_) | FollowerNotice::WentBack { .. } | FollowerNotice::TooMany(_))
+    }
+}
+
+impl fmt::Display for FollowerNotice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FollowerNotice::Begun { publisher, after } => write!(
+                f,
+                "the events of server {} at the peer in epoch {publisher} are followed from session {} on",
+                after.server, after.session
+            ),
+            FollowerNotice::CaughtUp { covered } => {
+                write!(f, "the events of server {} are stored up to session {}", covered.server, covered.session)
+            }
+            FollowerNotice::Unanswered(server) => {
+                write!(f, "server {server} does not answer a request for its events; the request is repeated")
+            }
+            FollowerNotice::WentBack { covered, until } => write!(
+                f,
+                "the journal of server {} has gone back to session {}, while session {} is known here: it assigns ids a second \
+                 time, and these events are not stored; give that peer another server-id",
+                covered.server, until.session, covered.session
+            ),
+            FollowerNotice::Unreachable(server) => write!(f, "server {server} no longer announces itself"),
+            FollowerNotice::TooMany(server) => {
+                write!(
+                    f,
+                    "the events of server {server} are not followed: {SERVERS_MAX} other servers are followed already"
+                )
+            }
+        }
+    }
+}
+
+/// An event that was not received with an announcement, but fetched from the journal of its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchedEvent {
+    /// Id of the event.
+    pub id: EventId,
+    /// True if messages of the server were lost. Otherwise the event was registered before this peer listened, or was
+    /// not announced.
+    pub is_lost: bool,
+}
+
+/// Follows the servers of other peers, and decides which events to store.
+#[derive(Debug)]
+pub struct Follower {
+    /// Id of the local server, which is not followed.
+    own: ServerId,
+    types: Vec<TypePattern>,
+    /// Position in each server's journal up to which everything is stored, or pending.
+    covered: BTreeMap<ServerId, EventId>,
+    /// Servers of which at least one event was stored: they are remembered while unreachable.
+    stored: BTreeSet<ServerId>,
+    servers: BTreeMap<ServerId, FollowedServer>,
+    /// Events to store next.
+    pending: Vec<Event>,
+    /// The fetched ones among the pending events.
+    fetched: Vec<FetchedEvent>,
+    /// Covered positions before the pending events.
+    before: BTreeMap<ServerId, EventId>,
+    notices: VecDeque<FollowerNotice>,
+    /// Number of requests so far.
+    requests: u64,
+    is_full_reported: bool,
+}
+
+impl Follower {
+    /// Creates a follower of all servers but its own, for events of these types. `stored` is the last stored event of
+    /// each server.
+    pub fn new(own: ServerId, types: Vec<TypePattern>, stored: impl IntoIterator<Item = EventId>) -> Follower {
+        let covered: BTreeMap<ServerId, EventId> = stored.into_iter().map(|id| (id.server, id)).collect();
+        Follower {
+            own,
+            types,
+            stored: covered.keys().copied().collect(),
+            covered,
+            servers: BTreeMap::new(),
+            pending: Vec::new(),
+            fetched: Vec::new(),
+            before: BTreeMap::new(),
+            notices: VecDeque::new(),
+            requests: 0,
+            is_full_reported: false,
+        }
+    }
+
+    /// Returns whether events of any type are followed.
+    pub fn is_following(&self) -> bool {
+        !self.types.is_empty()
+    }
+
+    /// Handles a peer's announcement of a server.
+    pub fn on_announcement(&mut self, now: Instant, publisher: Epoch, announcement: Announcement) {
+        let server = announcement.until.server;
+        let is_followed = self.is_following() && server != self.own && announcement.is_held;
+        if !is_followed || !announcement.is_sound() {
+            return;
+        }
+        if self.servers.get(&server).is_none_or(|followed| followed.publisher != publisher) {
+            if SERVERS_MAX <= self.servers.len() && !self.servers.contains_key(&server) {
+                if !std::mem::replace(&mut self.is_full_reported, true) {
+                    self.notices.push_back(FollowerNotice::TooMany(server));
+                }
+                return;
+            }
+            self.begin(now, publisher, announcement.until);
+        }
+        let buffered_bytes: usize = self.servers.values().map(FollowedServer::buffered_bytes).sum();
+        let followed = self.servers.get_mut(&server).expect("it has begun by now");
+        let others_bytes = buffered_bytes - followed.buffered_bytes();
+        followed.last_announcement = now;
+        match &mut followed.state {
+            FollowPhase::Live => self.apply(announcement),
+            FollowPhase::PendingFetch(fetch) => fetch.buffer(announcement, others_bytes),
+            FollowPhase::Backoff { .. } => {}
+        }
+    }
+
+    /// Begins to follow a server. `until` is the end of its journal as announced. A journal can have gone back only
+    /// with a new epoch of its peer.
+    fn begin(&mut self, now: Instant, publisher: Epoch, until: EventId) {
+        let server = until.server;
+        let covered = *self.covered.entry(server).or_insert(EventId { server, session: 0, instance: 0 });
+        let (state, has_gone_back) =
+            (FollowPhase::PendingFetch(PendingFetch::default()), until.session < covered.session);
+        let (failures, is_reported, has_lost) = (0, false, false);
+        let followed =
+            FollowedServer { publisher, last_announcement: now, state, failures, has_gone_back, is_reported, has_lost };
+        self.servers.insert(server, followed);
+        self.notices.push_back(FollowerNotice::Begun { publisher, after: covered });
+        if has_gone_back {
+            self.notices.push_back(FollowerNotice::WentBack { covered, until });
+        }
+    }
+
+    /// Applies the announcement of a live server.
+    fn apply(&mut self, announcement: Announcement) {
+        let server = announcement.until.server;
+        if self.covered[&server] < announcement.since {
+            return self.servers.get_mut(&server).expect("it is live").fetch();
+        }
+        self.push(announcement.events);
+        self.advance_covered(announcement.until);
+    }
+
+    /// Records that messages of a peer, or of all peers, were lost. Announcements may have been among them, so the
+    /// follower requests the missing events.
+    pub fn on_loss(&mut self, publisher: Option<Epoch>) {
+        for followed in self.servers.values_mut() {
+            if publisher.is_none_or(|publisher| followed.publisher == publisher) {
+                followed.has_lost = true;
+                if let FollowPhase::Live = followed.state {
+                    followed.fetch();
+                }
+            }
+        }
+    }
+
+    /// Handles a peer's answer to a request.
+    pub fn on_page(&mut self, now: Instant, publisher: Epoch, number: u64, page: ReplicationPage) {
+        let server = page.covered.server;
+        let Some(followed) = self.servers.get_mut(&server).filter(|followed| followed.publisher == publisher) else {
+            return;
+        };
+        let FollowPhase::PendingFetch(fetch) = &mut followed.state else { return };
+        let Some(sent) = fetch.sent.take_if(|sent| sent.number == number) else { return };
+        if !page.answers(&sent.request) {
+            followed.back_off(now);
+            return self.notices.push_back(FollowerNotice::Unanswered(server));
+        }
+        let announced: BTreeSet<EventId> =
+            fetch.buffered.iter().flat_map(|announcement| &announcement.events).map(|event| event.id).collect();
+        let buffered = if page.more_follows { None } else { Some(std::mem::take(&mut fetch.buffered)) };
+        let is_lost = followed.has_lost;
+        followed.has_lost &= page.more_follows;
+        let (covered, ids) = (self.covered[&server], page.events.iter().map(|event| event.id));
+        let fetched = ids.filter(|id| covered < *id && !announced.contains(id));
+        self.fetched.extend(fetched.map(|id| FetchedEvent { id, is_lost }));
+        self.push(page.events);
+        self.advance_covered(page.covered);
+        let Some(buffered) = buffered else { return };
+        self.servers.get_mut(&server).expect("it has answered").state = FollowPhase::Live;
+        for announcement in buffered {
+            if let FollowPhase::Live = self.servers[&server].state {
+                self.apply(announcement);
+            }
+        }
+    }
+
+    /// Records whether the events of the last [`FollowerAction::Store`] were stored.
+    pub fn on_stored(&mut self, now: Instant, is_stored: bool) {
+        if is_stored {
+            return self.confirm_stored();
+        }
+        for (server, covered) in std::mem::take(&mut self.before) {
+            self.covered.insert(server, covered);
+            self.servers.get_mut(&server).into_iter().for_each(|followed| followed.back_off(now));
+        }
+    }
+
+    /// Confirms that all covered events are stored.
+    fn confirm_stored(&mut self) {
+        for server in std::mem::take(&mut self.before).into_keys() {
+            let Some(followed) = self.servers.get_mut(&server) else { continue };
+            followed.failures = 0;
+            if matches!(followed.state, FollowPhase::Live) && !std::mem::replace(&mut followed.is_reported, true) {
+                self.notices.push_back(FollowerNotice::CaughtUp { covered: self.covered[&server] });
+            }
+        }
+    }
+
+    /// Returns the next action.
+    pub fn poll(&mut self, now: Instant) -> Option<FollowerAction> {
+        if !self.pending.is_empty() {
+            return Some(FollowerAction::Store(std::mem::take(&mut self.pending)));
+        }
+        self.confirm_stored();
+        let unreachable =
+            self.servers.iter().find(|(_, followed)| SERVER_TIMEOUT <= now.since(followed.last_announcement));
+        if let Some(server) = unreachable.map(|(server, _)| *server) {
+            self.servers.remove(&server);
+            if !self.stored.contains(&server) {
+                self.covered.remove(&server);
+            }
+            self.notices.push_back(FollowerNotice::Unreachable(server));
+        }
+        if let Some(notice) = self.notices.pop_front() {
+            return Some(FollowerAction::Report(notice));
+        }
+        self.servers.iter_mut().find_map(|(server, followed)| {
+            let answer_time = followed.backoff(ANSWER_TIMEOUT);
+            if matches!(followed.state, FollowPhase::Backoff { until } if until <= now) {
+                followed.fetch();
+            }
+            let FollowPhase::PendingFetch(fetch) = &mut followed.state else { return None };
+            match &mut fetch.sent {
+                None => {
+                    self.requests += 1;
+                    let request = ReplicationRequest { after: self.covered[server], types: self.types.clone() };
+                    fetch.sent = Some(SentRequest { at: now, number: self.requests, request: request.clone() });
+                    Some(FollowerAction::Request { number: self.requests, request })
+                }
+                // The request stays the same, so that a late answer counts, too.
+                Some(SentRequest { at, number, request }) if answer_time <= now.since(*at) => {
+                    *at = now;
+                    followed.failures += 1;
+                    self.notices.push_back(FollowerNotice::Unanswered(*server));
+                    Some(FollowerAction::Request { number: *number, request: request.clone() })
+                }
+                Some(_) => None,
+            }
+        })
+    }
+
+    /// Returns the fetched ones among the events to store. The caller takes them before it stores the events.
+    pub fn take_fetched(&mut self) -> Vec<FetchedEvent> {
+        std::mem::take(&mut self.fetched)
+    }
+
+    /// Returns the time of the next poll if nothing happens before. It may already have passed.
+    pub fn deadline(&self) -> Option<Instant> {
+        let of = |followed: &FollowedServer| {
+            let then = match &followed.state {
+                FollowPhase::Live => Instant::MAX,
+                FollowPhase::PendingFetch(PendingFetch { sent: None, .. }) => Instant::ZERO,
+                FollowPhase::PendingFetch(PendingFetch { sent: Some(SentRequest { at, .. }), .. }) => {
+                    *at + followed.backoff(ANSWER_TIMEOUT)
+                }
+                FollowPhase::Backoff { until } => *until,
+            };
+            then.min(followed.last_announcement + SERVER_TIMEOUT)
+        };
+        self.servers.values().map(of).min()
+    }
+
+    /// Returns the followed servers by id, with the unreachable ones of which events are stored.
+    pub fn rows(&self) -> impl Iterator<Item = ServerStatus> {
+        let others = self.covered.iter().filter(|(server, _)| self.is_following() && **server != self.own);
+        others.map(|(server, covered)| {
+            let followed = self.servers.get(server);
+            ServerStatus {
+                covered: *covered,
+                publisher: followed.map(|followed| followed.publisher),
+                state: followed.map_or(ReplicationState::Unreachable, FollowedServer::replication_state),
+            }
+        })
+    }
+
+    /// Queues the events that are wanted and not stored yet. No events are missing between them and the covered
+    /// position.
+    fn push(&mut self, events: Vec<Event>) {
+        for event in events {
+            if self.covered[&event.id.server] < event.id {
+                self.advance_covered(event.id);
+                self.stored.insert(event.id.server);
+                if is_wanted(&self.types, &event) {
+                    self.pending.push(event);
+                }
+            }
+        }
+    }
+
+    fn advance_covered(&mut self, position: EventId) {
+        let covered = self.covered.get_mut(&position.server).expect("it is followed");
+        self.before.entry(position.server).or_insert(*covered);
+        *covered = position.max(*covered);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! State of one followed server.
+
+use crate::event::model::EventId;
+use crate::event::replication::{Announcement, ReplicationRequest};
+use crate::message::Epoch;
+use crate::time::Instant;
+use std::time::Duration;
+
+/// Timeout of an answer, after which the request is repeated. It doubles with each failure, up to [`BACKOFF_MAX`].
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Wait before the first retry after a failure. It doubles with each further failure.
+const BACKOFF_MIN: Duration = Duration::from_millis(500);
+/// Maximum of that wait, and of the timeout of an answer.
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// Maximum number of announcements buffered for each server during a request. Beyond it they are discarded, and their
+/// events are requested.
+const BUFFERED_MAX: usize = 4096;
+/// Maximum bytes of the events in buffered announcements, of all servers together.
+const BUFFERED_BYTES_MAX: usize = 8 << 20;
+
+/// Status of a followed server, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerStatus {
+    /// Position in its journal up to which everything is stored.
+    pub covered: EventId,
+    /// Epoch of its peer; `None` while the server is unreachable.
+    pub publisher: Option<Epoch>,
+    /// Progress of storing its events.
+    pub state: ReplicationState,
+}
+
+/// Progress of storing the events of a followed server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicationState {
+    /// All events up to its last announcement are stored.
+    Live,
+    /// The server has more events; they are being requested.
+    CatchingUp,
+    /// Its journal has gone back: the events it registers have ids that were assigned before, and are not stored.
+    WentBack,
+    /// The server does not announce itself.
+    Unreachable,
+}
+
+impl ReplicationState {
+    /// Returns the name used in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ReplicationState::Live => "live",
+            ReplicationState::CatchingUp => "catching_up",
+            ReplicationState::WentBack => "went_back",
+            ReplicationState::Unreachable => "away",
+        }
+    }
+}
+
+/// A server that is followed.
+#[derive(Debug)]
+pub(super) struct FollowedServer {
+    pub(super) publisher: Epoch,
+    /// Time of its last announcement.
+    pub(super) last_announcement: Instant,
+    pub(super) state: FollowPhase,
+    /// Number of consecutive failures.
+    pub(super) failures: u32,
+    /// True if this run began with a session before one that is stored here.
+    pub(super) has_gone_back: bool,
+    /// True if [`CaughtUp`](super::FollowerNotice::CaughtUp) was reported since the server was last behind.
+    pub(super) is_reported: bool,
+    /// True if messages of the server were lost since everything was stored.
+    pub(super) has_lost: bool,
+}
+
+/// Progress of following a server.
+#[derive(Debug)]
+pub(super) enum FollowPhase {
+    /// Everything that the server announced is stored, or pending.
+    Live,
+    /// Events behind the last covered position are being requested.
+    PendingFetch(PendingFetch),
+    /// The request follows at `until`.
+    Backoff { until: Instant },
+}
+
+/// A request that has no answer yet.
+#[derive(Debug)]
+pub(super) struct SentRequest {
+    pub(super) at: Instant,
+    pub(super) number: u64,
+    pub(super) request: ReplicationRequest,
+}
+
+/// A fetch of the events behind the last covered position.
+#[derive(Debug, Default)]
+pub(super) struct PendingFetch {
+    /// The request; `None` if it has yet to be sent.
+    pub(super) sent: Option<SentRequest>,
+    /// Announcements received meanwhile.
+    pub(super) buffered: Vec<Announcement>,
+    pub(super) buffered_bytes: usize,
+}
+
+impl PendingFetch {
+    /// Buffers an announcement. `others_bytes` is the number of bytes buffered for other servers.
+    pub(super) fn buffer(&mut self, announcement: Announcement, others_bytes: usize) {
+        self.buffered_bytes += announcement.bytes();
+        if BUFFERED_MAX <= self.buffered.len() || BUFFERED_BYTES_MAX < others_bytes + self.buffered_bytes {
+            // The next announcement will show that something is missing.
+            *self = PendingFetch { sent: self.sent.take(), ..PendingFetch::default() };
+        } else {
+            self.buffered.push(announcement);
+        }
+    }
+}
+
+impl FollowedServer {
+    /// Begins to fetch the missing events.
+    pub(super) fn fetch(&mut self) {
+        self.is_reported = false;
+        self.state = FollowPhase::PendingFetch(PendingFetch::default());
+    }
+
+    /// Schedules a fetch after the next backoff.
+    pub(super) fn back_off(&mut self, now: Instant) {
+        self.is_reported = false;
+        self.state = FollowPhase::Backoff { until: now + self.backoff(BACKOFF_MIN) };
+        self.failures += 1;
+    }
+
+    /// Returns the given time, doubled for each consecutive failure, up to [`BACKOFF_MAX`].
+    pub(super) fn backoff(&self, time: Duration) -> Duration {
+        time.saturating_mul(1 << self.failures.min(10)).min(BACKOFF_MAX)
+    }
+
+    /// Returns the progress in reports.
+    pub(super) fn replication_state(&self) -> ReplicationState {
+        match self.state {
+            _ if self.has_gone_back => ReplicationState::WentBack,
+            FollowPhase::Live => ReplicationState::Live,
+            FollowPhase::PendingFetch(_) | FollowPhase::Backoff { .. } => ReplicationState::CatchingUp,
+        }
+    }
+
+    /// Returns the bytes of its buffered announcements.
+    pub(super) fn buffered_bytes(&self) -> usize {
+        if let FollowPhase::PendingFetch(fetch) = &self.state { fetch.buffered_bytes } else { 0 }
+    }
+}

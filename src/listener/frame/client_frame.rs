@@ -1,0 +1,247 @@
+//! Frames from a client to its peer.
+
+use super::limits::VERSION;
+#[cfg(doc)]
+use super::peer_frame::PeerFrame;
+use crate::listener::codec::{FrameError, FrameReader, cut255, put_bytes8, put_frame};
+use crate::listener::event::EventRequest;
+use crate::listener::publish_run::{PUBLISH_RUN, PublishRun};
+use crate::listener::session_request::ReceiverCondition;
+use crate::listener::stream::StreamRequest;
+use crate::listener::value::{code, content, decoded, put_content};
+use crate::message::{DeliveryMode, Message, PeerRef, Queue, SubId};
+use crate::subject::{Pattern, Subject};
+use bytes::{BufMut, Bytes, BytesMut};
+
+const HELLO: u8 = 0x01;
+const PUBLISH: u8 = 0x02;
+const SUBSCRIBE: u8 = 0x03;
+const UNSUBSCRIBE: u8 = 0x04;
+const SHOW: u8 = 0x05;
+const FLUSH: u8 = 0x06;
+const ASK: u8 = 0x07;
+const AWAIT: u8 = 0x09;
+const EVENTS: u8 = 0x0a;
+const STREAMS: u8 = 0x0b;
+
+/// SUBSCRIBE: the peer announces publishers to the subscription.
+const FLAG_NEWS: u8 = 0x01;
+
+/// First bytes of a client's first frame. They distinguish an unrelated program from an old version of the protocol.
+const MAGIC: u32 = 0x5343_4c50; // "SCLP"
+
+const MODES: [(u8, Option<DeliveryMode>); 3] =
+    [(0, None), (1, Some(DeliveryMode::Repair)), (2, Some(DeliveryMode::Live))];
+
+const CONDITIONS: [(u8, ReceiverCondition); 2] = [(0, ReceiverCondition::Absent), (1, ReceiverCondition::Present)];
+
+/// A frame from a client to its peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientFrame {
+    /// The first frame: the client's name and protocol version.
+    Hello {
+        /// The client's protocol version.
+        version: u16,
+        /// Name of the client, for logs and `show clients`; at most 255 bytes, may be empty.
+        name: String,
+    },
+    /// Publishes a message. The peer answers only if it refuses the message.
+    Publish(Message),
+    /// Publishes messages, as if each had its own frame.
+    PublishRun(PublishRun),
+    /// Begins a subscription; answered by [`PeerFrame::Subscribed`] or [`PeerFrame::Refused`].
+    Subscribe {
+        /// The client's number for the subscription.
+        sub: SubId,
+        /// Pattern of the subjects to match.
+        pattern: Pattern,
+        /// Queue group of the subscription, if it is a member of one.
+        queue: Option<Queue>,
+        /// Delivery mode after a loss; `None` for the mode in the peer's configuration (`delivery`).
+        mode: Option<DeliveryMode>,
+        /// True if the peer announces publishers with [`PeerFrame::Known`].
+        news: bool,
+    },
+    /// Ends a subscription without an answer. Messages already on their way still arrive.
+    Unsubscribe {
+        /// Number of the subscription.
+        sub: SubId,
+    },
+    /// Requests a report; answered by [`PeerFrame::Shown`].
+    Show {
+        /// The client's number for the query.
+        id: u32,
+        /// Query in JSON: `{"show": "loss"}`.
+        query: Bytes,
+    },
+    /// Requests a notification once all earlier messages have left the peer's socket.
+    Flush {
+        /// Token that [`PeerFrame::Flushed`] returns.
+        token: u64,
+    },
+    /// Queries the history of a peer; answered by [`PeerFrame::Answered`], in one or more parts.
+    Ask {
+        /// The client's number for the query.
+        id: u64,
+        /// Timeout for the answer, in milliseconds.
+        timeout_ms: u32,
+        /// Peer to query: this peer or another one.
+        peer: PeerRef,
+        /// Query in its wire format (docs/wire.md, "History service").
+        question: Bytes,
+    },
+    /// Requests [`PeerFrame::Awaited`] once the condition holds, unless the timeout expires first.
+    Await {
+        /// Subscription that is notified. The wait ends with the subscription.
+        sub: SubId,
+        /// Condition to wait for.
+        condition: ReceiverCondition,
+        /// Timeout, in milliseconds.
+        timeout_ms: u32,
+        /// Subject of the condition.
+        subject: Subject,
+    },
+    /// Registers or queries events; answered by [`PeerFrame::Events`].
+    Events {
+        /// The client's number for the request.
+        id: u64,
+        /// The request.
+        request: EventRequest,
+    },
+    /// Sends a request about streams and their consumers; answered by [`PeerFrame::Streams`].
+    Streams {
+        /// The client's number for the request.
+        id: u64,
+        /// The request.
+        request: StreamRequest,
+    },
+}
+
+impl ClientFrame {
+    /// Appends the frame, with its length, to `out`.
+    pub fn encode(&self, out: &mut BytesMut) {
+        put_frame(out, |out| match self {
+            ClientFrame::PublishRun(run) => run.put(out),
+            ClientFrame::Hello { version, name } => {
+                out.put_u8(HELLO);
+                out.put_u32(MAGIC);
+                out.put_u16(*version);
+                put_bytes8(out, cut255(name).as_bytes());
+            }
+            ClientFrame::Publish(message) => {
+                out.put_u8(PUBLISH);
+                out.put_u8(0);
+                put_content(out, message);
+            }
+            ClientFrame::Subscribe { sub, pattern, queue, mode, news } => {
+                out.put_u8(SUBSCRIBE);
+                out.put_u32(sub.0);
+                put_bytes8(out, pattern.as_str().as_bytes());
+                out.put_u8(code(&MODES, mode));
+                out.put_u8(if *news { FLAG_NEWS } else { 0 });
+                put_bytes8(out, queue.as_ref().map_or("", |queue| queue.as_str()).as_bytes());
+            }
+            ClientFrame::Unsubscribe { sub } => {
+                out.put_u8(UNSUBSCRIBE);
+                out.put_u32(sub.0);
+            }
+            ClientFrame::Show { id, query } => {
+                out.put_u8(SHOW);
+                out.put_u32(*id);
+                out.put_slice(query);
+            }
+            ClientFrame::Flush { token } => {
+                out.put_u8(FLUSH);
+                out.put_u64(*token);
+            }
+            ClientFrame::Ask { id, timeout_ms, peer, question } => {
+                out.put_u8(ASK);
+                out.put_u64(*id);
+                out.put_u32(*timeout_ms);
+                put_bytes8(out, peer.to_string().as_bytes());
+                out.put_slice(question);
+            }
+            ClientFrame::Await { sub, condition, timeout_ms, subject } => {
+                out.put_u8(AWAIT);
+                out.put_u32(sub.0);
+                out.put_u8(code(&CONDITIONS, condition));
+                out.put_u32(*timeout_ms);
+                put_bytes8(out, subject.as_bytes());
+            }
+            ClientFrame::Events { id, request } => {
+                out.put_u8(EVENTS);
+                out.put_u64(*id);
+                request.put(out);
+            }
+            ClientFrame::Streams { id, request } => {
+                out.put_u8(STREAMS);
+                out.put_u64(*id);
+                request.put(out);
+            }
+        });
+    }
+
+    /// Reads one frame, without its length. Subjects, headers and payloads are slices of it.
+    ///
+    /// # Errors
+    /// Names the rule that the bytes break. A HELLO of another version is read only up to its version.
+    pub fn decode(frame: Bytes) -> Result<ClientFrame, FrameError> {
+        let mut reader = FrameReader::new(frame);
+        let read = match reader.u8()? {
+            HELLO => {
+                if reader.u32()? != MAGIC {
+                    return Err(FrameError::Value("magic"));
+                }
+                let version = reader.u16()?;
+                if version != VERSION {
+                    return Ok(ClientFrame::Hello { version, name: String::new() });
+                }
+                ClientFrame::Hello { version, name: reader.text8("name")? }
+            }
+            PUBLISH => {
+                if reader.u8()? != 0 {
+                    return Err(FrameError::Value("flags"));
+                }
+                ClientFrame::Publish(content(&mut reader, false)?)
+            }
+            PUBLISH_RUN => ClientFrame::PublishRun(PublishRun::decode(reader.rest())?),
+            SUBSCRIBE => ClientFrame::Subscribe {
+                sub: SubId(reader.u32()?),
+                pattern: pattern(&mut reader)?,
+                mode: decoded(&MODES, reader.u8()?, "mode")?,
+                news: reader.flag(FLAG_NEWS)?,
+                queue: queue(&mut reader)?,
+            },
+            UNSUBSCRIBE => ClientFrame::Unsubscribe { sub: SubId(reader.u32()?) },
+            SHOW => ClientFrame::Show { id: reader.u32()?, query: reader.rest() },
+            FLUSH => ClientFrame::Flush { token: reader.u64()? },
+            ASK => ClientFrame::Ask {
+                id: reader.u64()?,
+                timeout_ms: reader.u32()?,
+                peer: reader.text8("peer")?.parse()?,
+                question: reader.rest(),
+            },
+            AWAIT => ClientFrame::Await {
+                sub: SubId(reader.u32()?),
+                condition: decoded(&CONDITIONS, reader.u8()?, "what")?,
+                timeout_ms: reader.u32()?,
+                subject: Subject::from_bytes(reader.bytes8()?)?,
+            },
+            EVENTS => ClientFrame::Events { id: reader.u64()?, request: EventRequest::read(&mut reader)? },
+            STREAMS => ClientFrame::Streams { id: reader.u64()?, request: StreamRequest::read(&mut reader)? },
+            kind => return Err(FrameError::Kind(kind)),
+        };
+        reader.end()?;
+        Ok(read)
+    }
+}
+
+fn pattern(reader: &mut FrameReader) -> Result<Pattern, FrameError> {
+    Ok(reader.text8("pattern")?.parse()?)
+}
+
+/// Reads the name of a queue group; an empty name yields `None`.
+fn queue(reader: &mut FrameReader) -> Result<Option<Queue>, FrameError> {
+    let name = reader.bytes8()?;
+    if name.is_empty() { Ok(None) } else { Ok(Some(Queue::from_bytes(name)?)) }
+}

@@ -1,0 +1,18 @@
+//! Frames of the local protocol, version 6: both directions, encoding and decoding. `docs/local-protocol.md`
+//! describes them for people.
+//!
+//! ```text
+//!  0               4       5
+//! +---------------+-------+----------------------------+
+//! |  length u32   | kind  |  body, `length` - 1 bytes  |   numbers are big-endian
+//! +---------------+-------+----------------------------+
+//! ```
+
+mod client_frame;
+mod limits;
+mod peer_frame;
+
+pub use client_frame::ClientFrame;
+pub use limits::{FRAME_BYTES_MAX, FRAME_SUBS_MAX, VERSION};
+pub use peer_frame::{ByeReason, PeerFrame, Welcome};
+pub(crate) use peer_frame::{put_message_head, put_message_run};
