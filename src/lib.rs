@@ -39,6 +39,7 @@
 //! |---|---|
 //! | [`time`], [`rng`], [`subject`], [`seqno`], [`offset`], [`message`] | values; nothing that lives on |
 //! | [`wire`] | the bytes of datagrams and records |
+//! | [`delivery`] | the messages of one run on their way to clients |
 //! | [`proto`] | the protocol, as state machines without I/O |
 //! | [`event`] | what an event is, its order, its way over the bus, and who asked for it; without I/O |
 //! | [`listener`] | client protocols, without I/O |
@@ -52,6 +53,7 @@ pub mod bus;
 pub mod cli;
 pub mod config;
 pub mod daemon;
+pub mod delivery;
 pub mod event;
 pub mod listener;
 pub mod message;

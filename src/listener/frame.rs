@@ -8,6 +8,7 @@
 //! +---------------+-------+----------------------------+
 //! ```
 
+use crate::delivery::{Deliveries, RunRef};
 use crate::event::refusal::EventRefusal;
 use crate::listener::codec::{FrameError, FrameReader, cut255, put_bytes8};
 use crate::listener::event::{EventAnswer, EventRequest};
@@ -20,10 +21,9 @@ use crate::listener::value::{
     put_run, run,
 };
 use crate::message::{
-    Delivery, DeliveryMode, Epoch, Loss, MESSAGE_BYTES_MAX, Message, PeerName, PeerRef, Publisher, Queue, SubId,
+    Delivery, DeliveryMode, Epoch, Loss, MESSAGE_BYTES_MAX, Message, PeerName, PeerRef, Publisher, QuestionFailure,
+    Queue, SubId,
 };
-use crate::proto::delivery::{Deliveries, RunRef};
-use crate::proto::effect::QuestionFailure;
 use crate::subject::{Pattern, SUBJECT_BYTES_MAX, Subject};
 use bytes::{BufMut, Bytes, BytesMut};
 

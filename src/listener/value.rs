@@ -1,10 +1,10 @@
 //! Values of the bus in the frames of the local protocol: messages, publishers and losses. Encoding and decoding.
 
+use crate::delivery::{Deliveries, RunRef};
 use crate::listener::codec::{FrameError, FrameReader, put_bytes8, put_bytes32};
 use crate::message::{
     Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, LossScope, Message, Publisher, Reason, Verdict,
 };
-use crate::proto::delivery::{Deliveries, RunRef};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::WallTime;

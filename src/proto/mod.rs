@@ -36,7 +36,6 @@
 
 pub mod advisory;
 mod continuity;
-pub mod delivery;
 mod departed;
 pub mod effect;
 mod fragment;

@@ -18,8 +18,8 @@ use crate::listener::session_request::{
     ConnectionInfo, JournalRequest, ListedSubscription, Publish, ReceiverCondition, ReceiverCount, ServerFacts,
     SessionRequest,
 };
-use crate::message::{ClientId, Message};
-use crate::proto::effect::{ClientRequest, Target};
+use crate::message::{ClientId, Message, Target};
+use crate::proto::effect::ClientRequest;
 use crate::subject::Subject;
 use crate::time::ClockReading;
 use bytes::Bytes;

@@ -9,15 +9,14 @@
 use super::server_message::Status;
 use super::session::{self, HatSession, RequestId};
 use super::{ChatterMessage, HatFault, Settings};
+use crate::delivery::Deliveries;
 use crate::event::model::{Event, EventId, Registration, ServerId};
 use crate::event::refusal::EventRefusal;
 use crate::event::store::QueryPage;
 use crate::listener::event::EventRequest;
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{JournalRequest, SessionRequest};
-use crate::message::{SubId, SubscriptionFilter};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect;
+use crate::message::{Refusal, SubId, SubscriptionFilter};
 use crate::subject::event_type::TypePattern;
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -107,7 +106,7 @@ impl HatClient {
     }
 
     /// Handles a subscription that the peer refuses. The client is disconnected, since it would miss events.
-    pub fn on_refused(&mut self, refusal: &effect::Refusal) {
+    pub fn on_refused(&mut self, refusal: &Refusal) {
         let reason = format!("a subscription is refused, without which the client would miss events: {refusal:?}");
         self.asks.extend([SessionRequest::Refused { kind: "subscription", reason }, SessionRequest::Close]);
     }
@@ -308,7 +307,7 @@ mod tests {
     fn whoever_would_miss_events_is_closed_and_people_are_told_why() {
         let mut client = client();
         while client.poll_request(true).is_some() {}
-        client.on_refused(&effect::Refusal::Stopping);
+        client.on_refused(&Refusal::Stopping);
         let asks: Vec<SessionRequest<'_>> = std::iter::from_fn(|| client.poll_request(true)).collect();
         let [SessionRequest::Refused { reason, .. }, SessionRequest::Close] = &asks[..] else { panic!("{asks:?}") };
         assert!(reason.ends_with("miss events: Stopping"), "{reason}");

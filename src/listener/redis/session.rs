@@ -5,14 +5,13 @@ use super::parser::{RedisCommand, number};
 use super::pubsub::{LossCounter, RedisSubscriptions, SubscriptionKind, deliver, no_channel, want};
 use super::reply::ReplyWriter;
 use super::{RedisFault, Settings, admin, client, info};
+use crate::delivery::Deliveries;
 use crate::listener::access::{Account, Credentials, is_equal};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, Publish, ReceiverCount, RespState, ServerFacts, SessionRequest,
 };
-use crate::message::{Count, Headers, SubId};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect::Refusal;
+use crate::message::{Count, Headers, Refusal, SubId};
 use crate::subject::glob::Glob;
 use crate::subject::{Subject, channel};
 use crate::time::Instant;

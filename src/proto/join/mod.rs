@@ -14,8 +14,7 @@ mod splice;
 #[cfg(test)]
 mod tests;
 
-use crate::message::{Delivery, Dseq, Epoch, Loss, Publisher, Reason};
-use crate::proto::effect::QuestionFailure;
+use crate::message::{Delivery, Dseq, Epoch, Loss, Publisher, QuestionFailure, Reason};
 use crate::proto::history::{ListedSubject, Selection};
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::proto::question::{Answer, AnswerContent, PollAnswer, Question, Refused};

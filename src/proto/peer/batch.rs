@@ -2,8 +2,8 @@
 //! to local clients together.
 
 use super::Peer;
+use crate::delivery::Deliveries;
 use crate::message::{ClientId, MessageRef, Verdict};
-use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Effect;
 use crate::proto::interest::MatchSet;
 use crate::seqno::Seq;

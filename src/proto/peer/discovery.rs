@@ -2,8 +2,8 @@
 //! all are.
 
 use super::Peer;
-use crate::message::{ClientId, Epoch, Publisher};
-use crate::proto::effect::{Effect, Target};
+use crate::message::{ClientId, Epoch, Publisher, Target};
+use crate::proto::effect::Effect;
 use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,8 +5,8 @@
 
 use super::text_poll::TextPoll;
 use super::{INBOX_PREFIX, Peer, inbox_of};
-use crate::message::{ClientId, Dseq, Epoch, Message, MessageRef};
-use crate::proto::effect::{Effect, QuestionFailure};
+use crate::message::{ClientId, Dseq, Epoch, Message, MessageRef, QuestionFailure};
+use crate::proto::effect::Effect;
 use crate::proto::members::{Member, Side};
 use crate::proto::question::{self, Answer, AnswerContent, Question};
 use crate::proto::recv::{ANSWERS, HISTORY};

@@ -5,8 +5,10 @@ use super::history_service::AnswerRecipient;
 use super::queue::{QueueGroup, QueueRecipients};
 use super::text_poll::is_text_poll;
 use super::{INBOX_PREFIX, Peer};
-use crate::message::{ClientId, Delivery, DeliveryMode, Dseq, Epoch, Headers, Message, MessageRef, Verdict};
-use crate::proto::effect::{ClientRequest, Effect, PublishedPosition, Refusal, Target};
+use crate::message::{
+    ClientId, Delivery, DeliveryMode, Dseq, Epoch, Headers, Message, MessageRef, Refusal, Target, Verdict,
+};
+use crate::proto::effect::{ClientRequest, Effect, PublishedPosition};
 use crate::proto::interest::MatchSet;
 use crate::proto::members::Member;
 use crate::proto::send::SealedDatagram;

@@ -3,11 +3,10 @@
 use super::Peer;
 use super::history_service::RepairFetch;
 use crate::message::{
-    Cause, Count, DeliveryMode, Epoch, Loss, LossScope, MissingDatagrams, PeerName, Publisher, Reason,
+    Cause, Count, DeliveryMode, Epoch, Loss, LossScope, MissingDatagrams, PeerName, Publisher, Reason, Targets,
 };
 use crate::proto::advisory::{AdvisoryStream, INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect::{Effect, MemberEvent, Targets};
+use crate::proto::effect::{Effect, MemberEvent};
 use crate::proto::interest::MatchSet;
 use crate::proto::ledger::SettledRange;
 use crate::proto::members::{Contact, Member, Side};
@@ -93,7 +92,7 @@ impl Peer {
             StreamOutcome::Deliver { item, repeated, repaired, verdict, offset, matched } => {
                 let publisher = publisher.clone();
                 let epoch = publisher.epoch;
-                let Some(deliveries) = Deliveries::of_item(item, repeated, publisher, verdict, repaired) else {
+                let Some(deliveries) = item.into_deliveries(repeated, publisher, verdict, repaired) else {
                     return;
                 };
                 let deliveries = deliveries.with_offset(offset);

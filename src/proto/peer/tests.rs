@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::message::{
-    Cause, ClientId, Count, Delivery, DeliveryMode, LossScope, Message, PeerName, Reason, SubId, Verdict,
+    Cause, ClientId, Count, Delivery, DeliveryMode, LossScope, Message, PeerName, Reason, Refusal, SubId, Target,
+    Targets, Verdict,
 };
-use crate::proto::effect::{ClientRequest, MemberEvent, Path, Refusal, Target, Targets};
+use crate::proto::effect::{ClientRequest, MemberEvent, Path};
 use crate::proto::mutant::Mutants;
 use crate::proto::stats::MemberState;
 use crate::proto::{Recovery, WindowSettings};

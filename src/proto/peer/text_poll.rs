@@ -3,9 +3,8 @@
 
 use super::Peer;
 use super::history_service::AnswerRecipient;
-use crate::message::{ClientId, Epoch, Headers, Message, PeerName, PeerRef};
+use crate::message::{ClientId, Epoch, Headers, Message, PeerName, PeerRef, QuestionFailure};
 use crate::offset::{HistorySpan, PollCase};
-use crate::proto::effect::QuestionFailure;
 use crate::proto::history::HistoryEvent;
 use crate::proto::question::{Answer, AnswerContent, Poll, PollAnswer, Question, Refused};
 use crate::subject::Subject;

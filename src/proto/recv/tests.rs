@@ -1,9 +1,8 @@
 //! Streams with faults, received twice: as in production, and with all held items judged again each time.
 
 use super::*;
-use crate::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
+use crate::message::{ClientId, DeliveryMode, Epoch, Message, SubId, Target};
 use crate::proto::WindowSettings;
-use crate::proto::effect::Target;
 use crate::proto::interest::InterestTable;
 use crate::proto::loss::LossCounters;
 use crate::proto::mutant::Mutants;
