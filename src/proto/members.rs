@@ -2,6 +2,7 @@
 
 use crate::message::{DeliveryMode, Dseq, Epoch, Message, MissingDatagrams, Publisher};
 use crate::proto::advisory::{AdvisoryStream, Throttle};
+use crate::proto::contact::{Contact, is_older, margin};
 use crate::proto::departed::DepartedMember;
 use crate::proto::fragment::Reassembly;
 use crate::proto::interest_sync::InterestSync;
@@ -24,9 +25,6 @@ use crate::time::{Instant, WallTime};
 use crate::wire::{Announce, Header, Record, Report};
 use std::net::SocketAddr;
 use std::time::Duration;
-
-/// Part of the R4 margin that covers latency.
-const MARGIN: Duration = Duration::from_millis(100);
 
 /// Longest heartbeat interval that is accepted: 60 s, the configurable maximum.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
@@ -57,11 +55,6 @@ const UNANSWERED_MAX: u8 = 8;
 /// duplicate. No packet of a restarted peer is in flight that long.
 pub const DUPLICATE_AFTER: Duration = Duration::from_millis(500);
 
-/// Returns the margin μ of R4 for two clocks that ran for `age`: 100 ms and 2 x 500 ppm.
-pub fn margin(age: Duration) -> Duration {
-    MARGIN + age / 1000
-}
-
 /// Stream of a member to which a datagram belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -86,44 +79,21 @@ impl Side {
 /// Bit that marks the live side: its number in the subscription window is the member's number with this bit set.
 const LIVE_BIT: u32 = 1 << 31;
 
-/// First datagram received from an epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Contact {
-    /// Uptime of the peer in milliseconds, as the peer announces it; saturating.
-    pub uptime_ms: u32,
-    /// True if the uptime is that of the transmission. A retransmission carries the uptime at which it was sealed.
-    pub is_fresh: bool,
-    /// The datagram before the first one that certainly follows: one below the received datagram, or the highest that a
-    /// heartbeat announces.
-    pub below: Dseq,
-    /// Number of messages begun up to `below`.
-    pub count: u64,
-    /// Number of the datagram if it was a control datagram.
-    pub control: Option<u64>,
-}
-
-impl Contact {
-    /// Creates a contact from a control datagram.
-    pub fn of_announce(header: &Header, announce: &Announce) -> Contact {
-        Contact {
-            uptime_ms: header.uptime_ms,
-            is_fresh: true,
-            below: announce.high,
-            count: header.count,
-            control: Some(header.number),
-        }
-    }
-
-    /// Creates a contact from a data datagram.
-    pub fn of_data(header: &Header) -> Contact {
-        Contact {
-            uptime_ms: header.uptime_ms,
-            is_fresh: false,
-            below: Dseq(header.number - 1),
-            count: header.count,
-            control: None,
-        }
-    }
+/// Circumstances of the first datagram received from an epoch.
+#[derive(Clone, Debug)]
+pub struct FirstContact {
+    /// Identity of the peer.
+    pub publisher: Publisher,
+    /// Address that the datagram is from.
+    pub address: SocketAddr,
+    /// State of the peer in the datagram.
+    pub contact: Contact,
+    /// Time at which the datagram is read.
+    pub at: Instant,
+    /// Earliest possible arrival time of the datagram.
+    pub arrived: Instant,
+    /// Time since which the peer would have been heard.
+    pub listening_since: Instant,
 }
 
 /// A jump held back until a second datagram confirms it.
@@ -240,22 +210,12 @@ pub struct Member {
 }
 
 impl Member {
-    #[expect(clippy::too_many_arguments, reason = "all that is known at first contact")]
-    /// Creates the member on first contact, which fixes the baseline permanently (R4). `listening` is the time at which
-    /// this peer joined the group. `arrived` is the earliest possible arrival time of the datagram.
-    pub fn new(
-        settings: &Settings,
-        publisher: Publisher,
-        address: SocketAddr,
-        contact: Contact,
-        now: Instant,
-        (listening, arrived): (Instant, Instant),
-        receiver: PacedReceiver,
-        rng: &mut Rng,
-    ) -> Member {
+    /// Creates the member on first contact, which fixes the baseline permanently (R4).
+    pub fn new(settings: &Settings, first: FirstContact, receiver: PacedReceiver, rng: &mut Rng) -> Member {
+        let FirstContact { publisher, address, contact, at: now, arrived, listening_since } = first;
         let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
         Member {
-            bcast: broadcast(settings, contact, arrived, listening, rng),
+            bcast: broadcast(settings, contact, arrived, listening_since, rng),
             ptp: inbox(settings, arrived, (Dseq(0), 0), rng),
             token: rng.next_u64() | 1,
             token_sent: None,
@@ -364,6 +324,22 @@ impl Member {
             self.sides_mut().for_each(|recv| recv.on_older(sealed.older));
         }
         sealed.latest
+    }
+
+    /// Returns the state to keep of the member when it is forgotten.
+    pub fn departed(&self) -> DepartedMember {
+        DepartedMember {
+            epoch: self.epoch(),
+            left: self.state == MemberState::Left,
+            directed: (self.directed.high(), self.directed.count()),
+            high: (self.bcast.ledger().high(), self.bcast.ledger().count()),
+            control: self.control,
+            ptp: (self.ptp.ledger().high(), self.ptp.ledger().count()),
+            suppresses: self.interest_sync.suppresses(),
+            assigned: [self.assigned[0].totals(), self.assigned[1].totals()],
+            shares: self.shares,
+            silent_since: self.silent_at(),
+        }
     }
 
     /// Resumes the directed streams at the position they had when the member was forgotten.
@@ -639,12 +615,6 @@ pub fn is_among(answering: u64, peers: u64, rng: &mut Rng) -> bool {
 /// `known` of its stream (A10).
 pub fn is_plausible(known: Dseq, dseq: Dseq) -> bool {
     dseq.0.saturating_sub(known.0) <= JUMP_MAX
-}
-
-/// Returns whether a peer that has listened for `age` is older than a publisher that has been running for `uptime_ms`
-/// (R4).
-pub fn is_older(uptime_ms: u32, age: Duration) -> bool {
-    uptime_ms < u32::MAX && Duration::from_millis(u64::from(uptime_ms)) + margin(age) < age
 }
 
 /// Creates the multicast stream of a member, with the baseline of R4. Everything is owed if this peer listened before

@@ -35,6 +35,7 @@
 //! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 
 pub mod advisory;
+mod contact;
 mod continuity;
 mod departed;
 pub mod effect;

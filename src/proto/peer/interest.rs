@@ -111,7 +111,7 @@ impl Peer {
         if records.is_empty() {
             return;
         }
-        let is_reserved = !self.resends.spend(now.instant, self.settings.datagram_bytes_max);
+        let is_reserved = !self.outbound.resends.spend(now.instant, self.settings.datagram_bytes_max);
         match is_reserved {
             true if !has_reserve || starves => return,
             true => records.truncate(1),
@@ -121,7 +121,7 @@ impl Peer {
             member.interest_answered = Some(now.instant);
         }
         for (index, record) in records.into_iter().enumerate() {
-            if 0 < index && !self.resends.spend(now.instant, self.settings.datagram_bytes_max) {
+            if 0 < index && !self.outbound.resends.spend(now.instant, self.settings.datagram_bytes_max) {
                 return;
             }
             self.counters.interest_answered += 1;
@@ -164,8 +164,9 @@ impl Peer {
         {
             self.interest_pacing.datagrams += 1;
             self.counters.interest_sent += 1;
-            let (_, count) = self.sent();
-            let datagram = self.control.datagram(now.instant, &self.origin, count, &Record::Interest(record), 0);
+            let (_, count) = self.outbound.sent();
+            let datagram =
+                self.announcements.control.datagram(now.instant, &self.origin, count, &Record::Interest(record), 0);
             self.send(None, datagram);
         }
     }
@@ -207,7 +208,7 @@ impl Peer {
     /// Returns whether the subscriptions of all peers that can be reached are known.
     pub fn knows_all_interest(&self) -> bool {
         let mut others = self.members.values().filter(|member| member.is_reachable());
-        self.news.is_discovered && others.all(|member| self.remote_interest.is_known(member.epoch()))
+        self.discovery.is_discovered && others.all(|member| self.remote_interest.is_known(member.epoch()))
     }
 
     /// Returns the known subscriptions of the clients of other peers.

@@ -4,7 +4,6 @@
 use super::Peer;
 use crate::message::{Dseq, Epoch, Reason};
 use crate::proto::effect::{Effect, MemberEvent, Path};
-use crate::proto::liveness::REJOIN_INTERVAL;
 use crate::proto::members;
 use crate::proto::mutant::Mutant;
 use crate::proto::stats::MemberState;
@@ -26,7 +25,7 @@ impl Peer {
         }
         let epoch = header.epoch;
         let Some(member) = self.members.get_mut(&epoch).filter(|member| member.address == from) else { return };
-        self.receive_window.on_received(bytes);
+        self.inbound.receive_window.on_received(bytes);
         let dseq = Dseq(header.number);
         let is_taken = header.kind == Kind::Data && members::is_plausible(member.bcast.ledger().high(), dseq);
         let is_report_due = is_taken && member.receive_progress.on_data(now.instant, dseq, bytes);
@@ -56,9 +55,7 @@ impl Peer {
             }
             self.tell(epoch, MemberEvent::MulticastDead);
         }
-        // Several members may be found one after the other; one rejoin suffices for them.
-        if self.rejoined.is_none_or(|at| REJOIN_INTERVAL / 2 <= now.instant.since(at)) {
-            self.rejoined = Some(now.instant);
+        if self.inbound.take_rejoin(now.instant) {
             self.counters.rejoins += 1;
             self.effects.push_back(Effect::Rejoin);
         }

@@ -20,7 +20,7 @@ fn index_of(is_directed: bool) -> usize {
 impl Peer {
     /// Counts the assignments of a message that was just sent to the group, or to one peer alone.
     pub(super) fn count_assignments(&mut self, to: impl Iterator<Item = Epoch>, is_directed: bool) {
-        let multicast = self.published().last;
+        let multicast = self.outbound.last();
         for epoch in to {
             let Some(member) = self.members.get_mut(&epoch) else { continue };
             let Dseq(high) = member.directed.high();
@@ -97,7 +97,7 @@ impl Peer {
         member.shares[index_of(is_directed)].on_returned();
         self.counters.queue_handed += 1;
         let headers = queue::stamped(&[(from, &queue)], Some(from), message.headers.block());
-        self.opened.get_or_insert(now.instant);
+        self.outbound.note_opened(now.instant);
         self.send_to(now, from, MessageRef { headers: &headers, ..message.into() });
     }
 
@@ -134,7 +134,7 @@ impl Peer {
             }
             Some(Some(to)) => {
                 let headers = queue::stamped(&[(to, &queue)], Some(self.origin.epoch), message.headers.block());
-                self.opened.get_or_insert(now.instant);
+                self.outbound.note_opened(now.instant);
                 self.send_to(now, to, MessageRef { headers: &headers, ..(&message).into() });
                 self.count_assignments([to].into_iter(), true);
             }

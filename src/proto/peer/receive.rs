@@ -1,31 +1,23 @@
 //! Datagrams of other peers: from bytes to members and streams.
 
 use super::Peer;
-use crate::message::{DeliveryMode, Dseq, Epoch, Publisher, Reason};
+use crate::message::{Dseq, Epoch, Reason};
+use crate::proto::contact::Contact;
 use crate::proto::effect::{MemberEvent, Path};
 use crate::proto::ledger::Acceptance;
-use crate::proto::members::{self, ANSWERING_PEERS, Contact, HELLO_BYTES, JUMP_MAX, Member, Quarantine, Side};
+use crate::proto::members::{self, HELLO_BYTES, JUMP_MAX, Member, Quarantine, Side};
 use crate::proto::mutant::Mutant;
-use crate::proto::pace::PacedReceiver;
 use crate::proto::send::AnnounceKind;
 use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
 use crate::wire::{self, Announce, DiscardReason, Header, Kind, Record};
 use bytes::Bytes;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Maximum number of bytes of deferred data of all epochs without an announcement.
-const PENDING_EPOCH_BYTES_MAX: usize = 4 << 20;
-/// Divisor of the member table that bounds the unproven epochs of one IP address: a quarter of the table.
-const UNPROVEN_SHARE: usize = 4;
-/// Number of such epochs that are admitted in any case.
-const UNPROVEN_MIN: usize = 16;
-/// Maximum number of epochs with deferred data.
-const PENDING_EPOCHS_MAX: usize = 64;
 /// Minimum interval between two answers to the HELLOs of one peer, and between two HELLOs to an unknown one. It is
 /// shorter than the 20 ms between the first two HELLOs.
-const ANSWER_INTERVAL: Duration = Duration::from_millis(15);
+pub(super) const ANSWER_INTERVAL: Duration = Duration::from_millis(15);
 
 impl Peer {
     pub(super) fn on_datagram(&mut self, now: ClockReading, from: SocketAddr, path: Path, bytes: Bytes) {
@@ -36,7 +28,7 @@ impl Peer {
             return;
         }
         let length = bytes.len();
-        self.arrived = self.earliest_arrival[usize::from(path == Path::Unicast)].unwrap_or(now.instant);
+        self.inbound.begin_datagram(now.instant, path);
         let datagram = match wire::decode(bytes) {
             Ok(datagram) => datagram,
             Err(discard) => return self.on_discard(&discard),
@@ -106,232 +98,6 @@ impl Peer {
             self.accept(now, earlier, records);
         }
         self.accept(now, header, records);
-    }
-
-    /// Finds or adds the member that a datagram is from. Returns false if the datagram is to be discarded.
-    pub(super) fn find_or_add_member(
-        &mut self,
-        now: ClockReading,
-        from: SocketAddr,
-        epoch: Epoch,
-        contact: Contact,
-        announce: Option<&Announce>,
-    ) -> bool {
-        let arrived = self.arrived;
-        if let Some(member) = self.members.get_mut(&epoch) {
-            if member.address != from {
-                self.counters.discard_source += 1;
-                return false;
-            }
-            if member.forgotten {
-                member.forgotten = false;
-                member.bcast = members::broadcast(&self.settings, contact, arrived, arrived, &mut self.rng);
-            }
-            self.arrived = member.latest_send_time((now.instant, arrived), contact.uptime_ms);
-            return true;
-        }
-        if self.departed_members.is_old(epoch, &contact) {
-            self.counters.discard_old_epoch += 1;
-            return false;
-        }
-        let pending_data = self.pending_data.remove(&epoch).filter(|pending_data| pending_data.from == from);
-        let mut followers = pending_data.map_or(Vec::new(), |pending_data| pending_data.datagrams);
-        followers.sort_by_key(|(_, header, _)| header.number);
-        // The lowest contact counts, whenever the announcement arrived.
-        let lowest =
-            followers.iter().map(|(_, header, _)| Contact::of_data(header)).min_by_key(|contact| contact.below);
-        let contact = match lowest {
-            Some(lowest) if lowest.below < contact.below => {
-                Contact { below: lowest.below, count: lowest.count, ..contact }
-            }
-            _ => contact,
-        };
-        if !self.has_address_slot(now, from.ip())
-            || self.settings.peers_max <= self.members.len() && !self.evict_member(now, |_| true)
-        {
-            self.counters.discard_peers_full += 1;
-            self.suppression.suspend_until(now.instant + self.settings.forget);
-            return false;
-        }
-        self.uids += 1;
-        let publisher = Publisher { name: None, epoch, uid: self.uids };
-        let departed = self.departed_members.take(epoch);
-        let contact = departed.as_ref().map_or(contact, |departed| departed.contact(contact));
-        let absent = departed.as_ref().map(|departed| departed.silent_since);
-        let listening_since = if departed.is_some() { arrived } else { self.listening_since };
-        let since = (listening_since, arrived);
-        let is_age_unknown = !contact.is_fresh
-            && members::is_older(contact.uptime_ms, arrived.since(listening_since))
-            && 0 < contact.below.0
-            && 0 < contact.count;
-        let receiver = PacedReceiver::new(now.instant, &mut self.pacer);
-        let mut member =
-            Member::new(&self.settings, publisher, from, contact, now.instant, since, receiver, &mut self.rng);
-        if let Some(departed) = departed {
-            member.resume(&departed, &self.settings, arrived, &mut self.rng);
-        }
-        if let Some(announce) = announce {
-            member.on_announce(announce);
-        }
-        if !self.interest.is_empty(DeliveryMode::Live) {
-            member.begin_live(&self.settings, now.instant, &mut self.rng);
-        }
-        self.members.insert(epoch, member);
-        self.remote_interest.set_reachable(epoch, true);
-        self.on_publisher(now.instant, epoch);
-        self.update_pace(now.instant);
-        self.tell(epoch, MemberEvent::Up);
-        self.notify_discovery(epoch, absent);
-        if is_age_unknown {
-            self.report_before_contact(now, epoch, contact);
-        }
-        for (arrived, header, records) in followers {
-            self.arrived = arrived;
-            self.accept(now, header, records);
-        }
-        self.arrived = arrived;
-        true
-    }
-
-    /// Notes the uptime of a control datagram, which is that of its sending, for the deferred data of an epoch without
-    /// an announcement.
-    fn note_uptime(&mut self, now: ClockReading, from: SocketAddr, header: &Header) {
-        let arrived = self.arrived;
-        if !self.members.contains_key(&header.epoch)
-            && let Some(pending_data) = self.pending_epoch(now, header.epoch, from)
-            && pending_data.from == from
-        {
-            pending_data.uptime = Some((header.uptime_ms, arrived));
-        }
-    }
-
-    /// Requests an announcement from an unknown peer whose control message cannot be handled before it is a member. The
-    /// request has no more bytes than the message.
-    fn send_hello_to_unknown(&mut self, now: ClockReading, source: ControlSource, header: &Header, record: &Record) {
-        let told = match record {
-            Record::ResendRequest(request) => Some(request.epoch),
-            Record::ReceiverReport(report) => Some(report.epoch),
-            Record::InterestRequest(request) => Some(request.epoch),
-            _ => None,
-        };
-        let is_meant = told == Some(self.origin.epoch) && HELLO_BYTES <= source.bytes && self.stop.is_none();
-        if is_meant
-            && !self.members.contains_key(&header.epoch)
-            && let Some(pending_data) = self.pending_epoch(now, header.epoch, source.from)
-            && pending_data.from == source.from
-            && pending_data.hello_sent_at.is_none_or(|at| ANSWER_INTERVAL <= now.instant.since(at))
-        {
-            pending_data.hello_sent_at = Some(now.instant);
-            self.send_hello(now, source.from);
-        }
-    }
-
-    /// Returns the deferred state of an epoch without an announcement; `None` if there are too many.
-    fn pending_epoch(&mut self, now: ClockReading, epoch: Epoch, from: SocketAddr) -> Option<&mut PendingEpoch> {
-        if PENDING_EPOCHS_MAX <= self.pending_data.len() && !self.pending_data.contains_key(&epoch) {
-            return None;
-        }
-        Some(self.pending_data.entry(epoch).or_insert_with(|| PendingEpoch::new(from, now.instant)))
-    }
-
-    /// Defers the data of an epoch that claims to be younger than this peer until its announcement confirms that. The
-    /// datagram may be a replayed old one, whose uptime is that of its sealing. Returns false if there is no need to
-    /// wait.
-    fn defer_until_announced(
-        &mut self,
-        now: ClockReading,
-        from: SocketAddr,
-        header: &Header,
-        records: &[Record],
-        bytes: usize,
-    ) -> bool {
-        // Rule: baseline
-        let epoch = header.epoch;
-        let is_known =
-            self.members.contains_key(&epoch) || self.departed_members.is_old(epoch, &Contact::of_data(header));
-        let age = self.arrived.since(self.listening_since);
-        if is_known || !members::is_older(header.uptime_ms, age) || self.departed_members.has(epoch) {
-            return false;
-        }
-        let arrived = self.arrived;
-        let waiting: usize = self.pending_data.values().map(|pending_data| pending_data.bytes).sum();
-        let peers = self.members.len() as u64;
-        let is_among_few = members::is_among(ANSWERING_PEERS, peers, &mut self.rng);
-        let Some(pending_data) = self.pending_epoch(now, epoch, from) else {
-            self.counters.discard_peers_full += 1;
-            self.suppression.suspend_until(now.instant + self.settings.forget);
-            return true;
-        };
-        if pending_data.from != from || PENDING_EPOCH_BYTES_MAX < waiting + bytes {
-            return true;
-        }
-        pending_data.bytes += bytes;
-        pending_data.datagrams.push((arrived, *header, records.to_vec()));
-        // One HELLO requests its announcement, with no more bytes than came. All peers may have heard a multicast, so
-        // few of them send one.
-        if pending_data.hello_sent_at.is_none() && HELLO_BYTES <= bytes {
-            pending_data.hello_sent_at = is_among_few.then_some(now.instant);
-            if is_among_few {
-                self.send_hello(now, from);
-            }
-        }
-        true
-    }
-
-    /// Returns the time at which deferred data is accepted without an announcement. A publisher that sends has made
-    /// more than one by then.
-    pub(super) fn pending_epoch_deadline(&self) -> Option<Instant> {
-        self.pending_data.values().map(|pending_data| pending_data.since + self.settings.heartbeat * 2).min()
-    }
-
-    /// Accepts deferred data without an announcement. Unless another control datagram gave the current uptime, this
-    /// peer does not count as older than the epoch.
-    pub(super) fn on_pending_epoch_tick(&mut self, now: ClockReading) {
-        while self.pending_epoch_deadline().is_some_and(|deadline| deadline <= now.instant) {
-            let Some((&epoch, pending_data)) =
-                self.pending_data.iter().min_by_key(|(_, pending_data)| pending_data.since)
-            else {
-                return;
-            };
-            let (from, uptime) = (pending_data.from, pending_data.uptime);
-            match pending_data.datagrams.first() {
-                // A number above `JUMP_MAX` is implausible without an announcement.
-                Some((_, header, _)) if uptime.is_none() && JUMP_MAX < header.number => {
-                    self.counters.discard_quarantined += 1;
-                    self.pending_data.remove(&epoch);
-                }
-                Some((arrived, header, _)) => {
-                    let of_data = Contact::of_data(header);
-                    let (uptime_ms, arrived) = uptime.unwrap_or((of_data.uptime_ms, *arrived));
-                    let contact = Contact { uptime_ms, is_fresh: uptime.is_some(), ..of_data };
-                    self.arrived = arrived;
-                    self.find_or_add_member(now, from, epoch, contact, None);
-                }
-                None => drop(self.pending_data.remove(&epoch)),
-            }
-        }
-    }
-
-    /// Returns whether an epoch of this IP address may be added. If too many epochs there are unproven, one that ended
-    /// or looks forged is evicted. One host that forges epochs therefore excludes no other host.
-    fn has_address_slot(&mut self, now: ClockReading, ip: IpAddr) -> bool {
-        let unproven = || self.members.values().filter(|member| !member.is_proven && member.address.ip() == ip);
-        if unproven().count() < (self.settings.peers_max / UNPROVEN_SHARE).max(UNPROVEN_MIN) {
-            return true;
-        }
-        self.evict_member(now, |member| !member.is_proven && member.address.ip() == ip)
-    }
-
-    /// Evicts the eligible member that ended longest ago. If none has ended, evicts the unproven one that has been
-    /// silent longest, so that forged epochs do not exclude a newcomer.
-    fn evict_member(&mut self, now: ClockReading, is_meant: impl Fn(&Member) -> bool) -> bool {
-        let meant = || self.members.values().filter(|member| is_meant(member));
-        let ended = meant().filter_map(|member| Some((member.ended?, member.epoch()))).min();
-        let stranger = || {
-            let strangers = meant().filter(|member| member.is_unproven_newcomer());
-            strangers.map(|member| (member.last_heard, member.epoch())).min()
-        };
-        ended.or_else(stranger).map(|(_, epoch)| self.forget(now, epoch)).is_some()
     }
 
     /// Quarantines an implausible jump (A10). Returns `None` if the datagram must wait; otherwise a quarantined
@@ -492,8 +258,9 @@ impl Peer {
             _ => return,
         };
         let epoch = header.epoch;
-        let answers_another = hello
-            .is_some_and(|(cookie, wants_reply)| source.path == Path::Unicast && !wants_reply && cookie != self.cookie);
+        let answers_another = hello.is_some_and(|(cookie, wants_reply)| {
+            source.path == Path::Unicast && !wants_reply && cookie != self.announcements.cookie
+        });
         if answers_another {
             self.counters.discard_stranger += 1;
             return;
@@ -655,26 +422,6 @@ impl Peer {
             member.duplicate_name = true;
             self.tell(epoch, MemberEvent::DuplicateName);
         }
-    }
-}
-
-/// Deferred data of an epoch without an announcement.
-#[derive(Debug)]
-pub(super) struct PendingEpoch {
-    from: SocketAddr,
-    since: Instant,
-    /// Uptime in another control datagram of the epoch, and the arrival of that datagram.
-    uptime: Option<(u32, Instant)>,
-    /// Time of the last HELLO that requested its announcement.
-    hello_sent_at: Option<Instant>,
-    bytes: usize,
-    /// Deferred datagrams, each with its time of arrival.
-    datagrams: Vec<(Instant, Header, Vec<Record>)>,
-}
-
-impl PendingEpoch {
-    fn new(from: SocketAddr, since: Instant) -> PendingEpoch {
-        PendingEpoch { from, since, uptime: None, hello_sent_at: None, bytes: 0, datagrams: Vec::new() }
     }
 }
 

@@ -61,7 +61,7 @@ impl Peer {
         let only_manifests = self.interest.is_empty(DeliveryMode::Repair);
         let ranges_max = ResendRequest::ranges_max(self.settings.datagram_bytes_max);
         let mut requests = Vec::new();
-        let mut outcomes = std::mem::take(&mut self.outcomes);
+        let mut outcomes = std::mem::take(&mut self.inbound.outcomes);
         for directed in [false, true] {
             let mut ranges = Vec::new();
             let recv = if directed { &mut member.ptp } else { &mut member.bcast };
@@ -84,7 +84,7 @@ impl Peer {
         for outcome in outcomes.drain(..) {
             self.on_outcome(now, DeliveryMode::Repair, &publisher, outcome);
         }
-        self.outcomes = outcomes;
+        self.inbound.outcomes = outcomes;
         for request in requests {
             if !self.may_send_to(epoch) {
                 continue;
@@ -95,8 +95,8 @@ impl Peer {
     }
 
     pub(super) fn control_to(&mut self, now: Instant, address: SocketAddr, record: &Record, padded: usize) {
-        let (_, count) = self.sent();
-        let bytes = self.control.datagram(now, &self.origin, count, record, padded);
+        let (_, count) = self.outbound.sent();
+        let bytes = self.announcements.control.datagram(now, &self.origin, count, record, padded);
         self.send(Some(address), bytes);
     }
 
@@ -117,7 +117,7 @@ impl Peer {
         header: &Header,
         request: &ResendRequest,
     ) {
-        let (own, mutants, sent) = (self.origin.epoch, self.settings.mutants, self.sent().0);
+        let (own, mutants, sent) = (self.origin.epoch, self.settings.mutants, self.outbound.sent().0);
         let Some(member) = self.member_at(source, header) else { return };
         if request.epoch != own {
             self.counters.discard_old_epoch += 1;
@@ -135,7 +135,7 @@ impl Peer {
         if !request.directed {
             member.receiver.on_asked(&request.ranges, sent);
         }
-        self.resends.on_request(now.instant, header.epoch, request, high);
+        self.outbound.resends.on_request(now.instant, header.epoch, request, high);
         self.counters.requests_received += 1;
         if let Some(stop) = self.stop.as_mut().filter(|stop| stop.byes == 0) {
             stop.quiet_since = now.instant;
@@ -145,21 +145,23 @@ impl Peer {
 
     /// Sends the answers to requests, as far as the budgets allow.
     pub(super) fn answer_requests(&mut self, now: ClockReading) {
-        self.resends.pause_live(now.instant, self.pacer.waits_for_resends());
+        self.outbound.resends.pause_live(now.instant, self.outbound.pacer.waits_for_resends());
         loop {
             let directed = |epoch: Epoch| self.members.get(&epoch).map(|member| &member.directed_ring);
-            let Some(answer) = self.resends.poll_answer(now.instant, &self.ring, directed) else { return };
+            let Some(answer) = self.outbound.resends.poll_answer(now.instant, &self.outbound.ring, directed) else {
+                return;
+            };
             // Rule: resend
             match answer {
                 ResendAnswer::Resend { to: ResendTarget::Group, bytes, .. } => {
                     self.counters.resends += 1;
-                    self.pacer.on_resent(bytes.len());
+                    self.outbound.pacer.on_resent(bytes.len());
                     self.send(None, bytes);
                 }
                 ResendAnswer::Resend { to: ResendTarget::Member(epoch), dseq, mut bytes, .. } => {
                     let Some(member) = self.members.get(&epoch) else { continue };
                     if self.settings.mutants.is(Mutant::ResendOther)
-                        && let RingContent::Datagram(other) = self.ring.find(dseq.next())
+                        && let RingContent::Datagram(other) = self.outbound.ring.find(dseq.next())
                     {
                         bytes = other;
                     }
@@ -218,7 +220,7 @@ impl Peer {
 
     /// Returns whether receivers may still request datagrams of a peer that is stopping.
     pub(super) fn has_receivers(&self) -> bool {
-        0 < self.sent().0.0
+        0 < self.outbound.sent().0.0
             && self.members.values().any(|member| matches!(member.state, MemberState::Up | MemberState::Silent))
     }
 }

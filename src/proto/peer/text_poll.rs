@@ -2,7 +2,7 @@
 //! `_POLL.<peer>.<subject>` (docs/local-protocol.md, "Polls as requests").
 
 use super::Peer;
-use super::history_service::AnswerRecipient;
+use super::questions::AnswerRecipient;
 use crate::message::{ClientId, Epoch, Headers, Message, PeerName, PeerRef, QuestionFailure};
 use crate::offset::{HistorySpan, PollCase};
 use crate::proto::history::HistoryEvent;

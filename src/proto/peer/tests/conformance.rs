@@ -35,7 +35,7 @@ fn unicast(host: &mut Host, millis: u64, from: SocketAddr, bytes: Bytes) {
 /// Returns a control datagram of `from` with this record.
 fn control(from: &mut Host, millis: u64, record: &Record) -> Bytes {
     let peer = &mut from.peer;
-    peer.control.datagram(at(millis).instant, &peer.origin, 0, record, 0)
+    peer.announcements.control.datagram(at(millis).instant, &peer.origin, 0, record, 0)
 }
 
 /// Returns a heartbeat of `from` with these changes.
@@ -101,7 +101,7 @@ fn hello_is_answered_once_in_15_ms() {
 #[test]
 fn answer_with_foreign_cookie_is_discarded() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 1000));
-    for (cookie, is_known) in [(s.peer.cookie ^ 1, false), (s.peer.cookie, true)] {
+    for (cookie, is_known) in [(s.peer.announcements.cookie ^ 1, false), (s.peer.announcements.cookie, true)] {
         let answer = p.peer.word(at(1000), AnnounceKind::Hello { cookie, wants_reply: false }, None, 0);
         unicast(&mut s, 1000, p.address, answer);
         assert_eq!(s.peer.members.contains_key(&p.peer.epoch()), is_known);
