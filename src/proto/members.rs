@@ -22,7 +22,7 @@ use crate::proto::transit::Transit;
 use crate::proto::{Settings, mutant::Mutant};
 use crate::rng::Rng;
 use crate::time::{Instant, WallTime};
-use crate::wire::{Announce, Header, Record, Report};
+use crate::wire::{Announce, Header, Kind, Record, Report};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -94,6 +94,15 @@ pub struct FirstContact {
     pub arrived: Instant,
     /// Time since which the peer would have been heard.
     pub listening_since: Instant,
+}
+
+/// Verdict on the highest number of a datagram.
+#[derive(Clone, Debug)]
+pub enum JumpVerdict {
+    /// The number is plausible, or it confirms an earlier jump, whose data is accepted first.
+    Plausible(Option<(Header, Vec<Record>)>),
+    /// The number is an implausible jump: the datagram waits for a second one.
+    Quarantined,
 }
 
 /// A jump held back until a second datagram confirms it.
@@ -316,10 +325,20 @@ impl Member {
         self.heard = self.heard.saturating_add(1);
     }
 
-    /// Returns the latest possible send time of a datagram read now, which arrived at `arrived` at the earliest and was
-    /// sealed at this uptime. The uptimes of other datagrams reveal that a datagram was in flight for seconds.
-    pub fn latest_send_time(&mut self, (now, arrived): (Instant, Instant), uptime_ms: u32) -> Instant {
-        let sealed = self.transit.on_datagram(now, arrived, uptime_ms);
+    /// Handles a further datagram of the peer, read now, which arrived at `arrived` at the earliest. Returns its latest
+    /// possible send time. The uptimes of other datagrams reveal that a datagram was in flight for seconds.
+    pub fn on_further_contact(
+        &mut self,
+        settings: &Settings,
+        contact: Contact,
+        now: Instant,
+        arrived: Instant,
+        rng: &mut Rng,
+    ) -> Instant {
+        if std::mem::take(&mut self.forgotten) {
+            self.bcast = broadcast(settings, contact, arrived, arrived, rng);
+        }
+        let sealed = self.transit.on_datagram(now, arrived, contact.uptime_ms);
         if !sealed.older.is_zero() {
             self.sides_mut().for_each(|recv| recv.on_older(sealed.older));
         }
@@ -530,6 +549,49 @@ impl Member {
         if self.is_alive() { self.alive_until() } else { Instant::MAX }
     }
 
+    /// Quarantines an implausible jump of the highest number of one of the peer's streams, of which `records` is the data
+    /// if it is that of a data datagram (A10).
+    pub fn check_jump(&mut self, header: &Header, high: Dseq, records: Option<&Vec<Record>>) -> JumpVerdict {
+        let directed = header.kind == Kind::Directed;
+        let known = if directed { &self.ptp } else { &self.bcast }.ledger().high();
+        let quarantine = &mut self.quarantine[usize::from(directed)];
+        if is_plausible(known, high) {
+            if known <= high {
+                *quarantine = None;
+            }
+            return JumpVerdict::Plausible(None);
+        }
+        // Rule: quarantine
+        match quarantine.take() {
+            Some(Quarantine { number, data })
+                if number <= high.0 && high.0 - number <= JUMP_MAX && (records.is_none() || number < high.0) =>
+            {
+                JumpVerdict::Plausible(data)
+            }
+            _ => {
+                let data = records.map(|records| (*header, records.clone()));
+                *quarantine = Some(Quarantine { number: high.0, data });
+                JumpVerdict::Quarantined
+            }
+        }
+    }
+
+    /// Handles a sign of life of the peer. Returns whether it was not up before, or taken for a former run of another.
+    pub fn on_sign_of_life(&mut self, now: Instant) -> bool {
+        self.on_contact(now);
+        self.earn_send_credit();
+        self.last_heard = now;
+        std::mem::take(&mut self.is_superseded) || self.state != MemberState::Up
+    }
+
+    /// Updates the reports to the peer after requested datagrams have come, or will not come. Returns whether a report
+    /// is due.
+    pub fn note_awaited(&mut self, now: Instant, wants_repair: bool, receivers: usize) -> bool {
+        let awaited = self.awaited().filter(|_| wants_repair);
+        self.receive_progress.on_awaited(now, awaited);
+        self.receive_progress.deadline(receivers).is_some_and(|at| at <= now)
+    }
+
     /// Extends the deadlines of missing datagrams when something new arrives. The extension is the time that did not
     /// count because the peer was not heard.
     pub fn on_contact(&mut self, now: Instant) {
@@ -619,13 +681,7 @@ pub fn is_plausible(known: Dseq, dseq: Dseq) -> bool {
 
 /// Creates the multicast stream of a member, with the baseline of R4. Everything is owed if this peer listened before
 /// the publisher started. Otherwise what follows the first contact is owed, which arrived at `arrived` at the earliest.
-pub fn broadcast(
-    settings: &Settings,
-    contact: Contact,
-    arrived: Instant,
-    listening: Instant,
-    rng: &mut Rng,
-) -> RecvStream {
+fn broadcast(settings: &Settings, contact: Contact, arrived: Instant, listening: Instant, rng: &mut Rng) -> RecvStream {
     let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
     let age = arrived.since(listening);
     let older = contact.is_fresh && is_older(contact.uptime_ms, age);

@@ -2,7 +2,7 @@
 //! limits that forged epochs meet.
 
 use super::Peer;
-use super::receive::{ANSWER_INTERVAL, ControlSource};
+use super::receive::{ANSWER_INTERVAL, DatagramSource};
 use crate::message::{DeliveryMode, Epoch, Publisher};
 use crate::proto::Settings;
 use crate::proto::contact::{self, Contact};
@@ -121,11 +121,8 @@ impl Peer {
                 self.counters.discard_source += 1;
                 return false;
             }
-            if member.forgotten {
-                member.forgotten = false;
-                member.bcast = members::broadcast(&self.settings, contact, arrived, arrived, &mut self.rng);
-            }
-            self.inbound.arrived = member.latest_send_time((now.instant, arrived), contact.uptime_ms);
+            self.inbound.arrived =
+                member.on_further_contact(&self.settings, contact, now.instant, arrived, &mut self.rng);
             return true;
         }
         if self.admission.departed.is_old(epoch, &contact) {
@@ -217,7 +214,7 @@ impl Peer {
     pub(super) fn send_hello_to_unknown(
         &mut self,
         now: ClockReading,
-        source: ControlSource,
+        source: DatagramSource,
         header: &Header,
         record: &Record,
     ) {
@@ -239,21 +236,19 @@ impl Peer {
         }
     }
 
-    /// Defers the data of an epoch that claims to be younger than this peer until its announcement confirms that. The
+    /// Defers the data of an epoch that is no member and claims to be younger than this peer until its announcement confirms that. The
     /// datagram may be a replayed old one, whose uptime is that of its sealing. Returns false if there is no need to
     /// wait.
     pub(super) fn defer_until_announced(
         &mut self,
         now: ClockReading,
-        from: SocketAddr,
+        DatagramSource { from, bytes, .. }: DatagramSource,
         header: &Header,
         records: &[Record],
-        bytes: usize,
     ) -> bool {
         // Rule: baseline
         let epoch = header.epoch;
-        let is_known =
-            self.members.contains_key(&epoch) || self.admission.departed.is_old(epoch, &Contact::of_data(header));
+        let is_known = self.admission.departed.is_old(epoch, &Contact::of_data(header));
         let age = self.inbound.arrived.since(self.admission.listening_since);
         if is_known || !contact::is_older(header.uptime_ms, age) || self.admission.departed.has(epoch) {
             return false;

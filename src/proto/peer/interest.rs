@@ -2,7 +2,7 @@
 //! requests.
 
 use super::Peer;
-use super::receive::ControlSource;
+use super::receive::DatagramSource;
 use super::text_poll::is_text_poll;
 use crate::message::{ClientId, Epoch, Queue};
 use crate::proto::interest::MatchSet;
@@ -60,7 +60,7 @@ impl Peer {
     pub(super) fn on_interest_record(
         &mut self,
         now: ClockReading,
-        source: ControlSource,
+        source: DatagramSource,
         header: &Header,
         record: Interest,
     ) {
@@ -85,7 +85,7 @@ impl Peer {
     pub(super) fn on_interest_request(
         &mut self,
         now: ClockReading,
-        source: ControlSource,
+        source: DatagramSource,
         header: &Header,
         request: InterestRequest,
     ) {

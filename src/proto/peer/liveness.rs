@@ -2,6 +2,7 @@
 //! Their unicast announcements show what they send, and this peer gets it by unicast.
 
 use super::Peer;
+use super::receive::DatagramSource;
 use crate::message::{Dseq, Epoch, Reason};
 use crate::proto::effect::{Effect, MemberEvent, Path};
 use crate::proto::members;
@@ -9,17 +10,11 @@ use crate::proto::mutant::Mutant;
 use crate::proto::stats::MemberState;
 use crate::time::ClockReading;
 use crate::wire::{Header, Kind};
-use std::net::SocketAddr;
 
 impl Peer {
     /// Records the path of a datagram for this peer.
-    pub(super) fn on_path(
-        &mut self,
-        now: ClockReading,
-        header: &Header,
-        from: SocketAddr,
-        (path, bytes): (Path, usize),
-    ) {
+    pub(super) fn on_path(&mut self, now: ClockReading, source: DatagramSource, header: &Header) {
+        let DatagramSource { from, path, bytes } = source;
         if path != Path::Multicast {
             return;
         }
@@ -30,7 +25,8 @@ impl Peer {
         let is_taken = header.kind == Kind::Data && members::is_plausible(member.bcast.ledger().high(), dseq);
         let is_report_due = is_taken && member.receive_progress.on_data(now.instant, dseq, bytes);
         if member.liveness.on_multicast(now.instant) {
-            self.tell(epoch, MemberEvent::MulticastRestored);
+            let publisher = member.publisher.clone();
+            self.effects.push_back(Effect::Member { publisher, event: MemberEvent::MulticastRestored });
         }
         if is_report_due {
             self.schedule_report_now(now.instant, epoch);

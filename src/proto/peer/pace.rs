@@ -1,7 +1,7 @@
 //! Pacing: the schedule of datagrams for the group, and this peer's reports to publishers.
 
 use super::Peer;
-use super::receive::ControlSource;
+use super::receive::DatagramSource;
 use crate::message::{DeliveryMode, Epoch};
 use crate::proto::effect::MemberEvent;
 use crate::proto::members::Member;
@@ -76,7 +76,7 @@ impl Peer {
     pub(super) fn on_receiver_report(
         &mut self,
         now: ClockReading,
-        source: ControlSource,
+        source: DatagramSource,
         header: &Header,
         report: ReceiverReport,
     ) {
@@ -139,25 +139,21 @@ impl Peer {
 
     /// Schedules a report to a member after its datagrams were taken from the group's receive buffer.
     pub(super) fn schedule_report_now(&mut self, now: Instant, epoch: Epoch) {
-        if let Some(member) = self.members.get_mut(&epoch) {
-            member.receive_progress.schedule_report();
-        }
-        self.report_if_due(now, epoch);
-    }
-
-    /// Sends a report that is due at once, because ticks are rare under load.
-    fn report_if_due(&mut self, now: Instant, epoch: Epoch) {
-        let deadline = self.members.get(&epoch).and_then(|member| member.receive_progress.deadline(self.members.len()));
-        if deadline.is_some_and(|at| at <= now) {
+        let receivers = self.members.len();
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        member.receive_progress.schedule_report();
+        // Ticks are rare under load, so a report that is due is sent at once.
+        if member.receive_progress.deadline(receivers).is_some_and(|at| at <= now) {
             self.send_receiver_report(now, epoch);
         }
     }
 
     /// Reports to a publisher the progress in its stream and the window.
-    fn send_receiver_report(&mut self, now: Instant, epoch: Epoch) {
-        let Some(member) = self.members.get_mut(&epoch) else { return };
-        if !member.is_alive() {
-            return member.receive_progress.cancel_report();
+    pub(super) fn send_receiver_report(&mut self, now: Instant, epoch: Epoch) {
+        match self.members.get_mut(&epoch) {
+            Some(member) if !member.is_alive() => return member.receive_progress.cancel_report(),
+            Some(_) => {}
+            None => return,
         }
         let active = |member: &&Member| member.epoch() != epoch && member.receive_progress.is_active(now);
         // This peer's own multicasts come back to its own buffer.
@@ -223,17 +219,8 @@ impl Peer {
     }
 
     /// Returns whether this peer wants missed datagrams resent.
-    fn wants_repair(&self) -> bool {
+    pub(super) fn wants_repair(&self) -> bool {
         self.settings.repairs() && !self.interest.is_empty(DeliveryMode::Repair)
-    }
-
-    /// Updates the reports to a member after requested datagrams have come, or will not come.
-    pub(super) fn note_awaited(&mut self, now: Instant, epoch: Epoch) {
-        let wants_repair = self.wants_repair();
-        if let Some(member) = self.members.get_mut(&epoch) {
-            member.receive_progress.on_awaited(now, member.awaited().filter(|_| wants_repair));
-        }
-        self.report_if_due(now, epoch);
     }
 
     /// Sends the reports that are due.

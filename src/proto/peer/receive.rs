@@ -5,12 +5,12 @@ use crate::message::{Dseq, Epoch, Reason};
 use crate::proto::contact::Contact;
 use crate::proto::effect::{MemberEvent, Path};
 use crate::proto::ledger::Acceptance;
-use crate::proto::members::{self, HELLO_BYTES, JUMP_MAX, Member, Quarantine, Side};
+use crate::proto::members::{self, HELLO_BYTES, JumpVerdict, Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::send::AnnounceKind;
 use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
-use crate::wire::{self, Announce, DiscardReason, Header, Kind, Record};
+use crate::wire::{self, Announce, DiscardReason, Header, Hello, Kind, Record};
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl Peer {
             self.counters.discard_own += 1;
             return;
         }
-        let length = bytes.len();
+        let source = DatagramSource { from, path, bytes: bytes.len() };
         self.inbound.begin_datagram(now.instant, path);
         let datagram = match wire::decode(bytes) {
             Ok(datagram) => datagram,
@@ -45,12 +45,11 @@ impl Peer {
         } else if header.kind == Kind::Control && !self.accepts_control(now, &header, from) {
             self.counters.discard_quarantined += 1;
         } else if header.kind == Kind::Control {
-            self.on_path(now, &header, from, (path, length));
-            let source = ControlSource { from, path, bytes: length };
+            self.on_path(now, source, &header);
             datagram.records.into_iter().for_each(|record| self.on_control(now, source, &header, record));
         } else {
-            self.on_path(now, &header, from, (path, length));
-            self.on_data(now, (from, length), header, datagram.records);
+            self.on_path(now, source, &header);
+            self.on_data(now, source, header, datagram.records);
         }
         self.publish_advisories(now, Some(header.epoch), false);
     }
@@ -73,107 +72,114 @@ impl Peer {
         *counter += 1;
     }
 
-    pub(super) fn on_data(
-        &mut self,
-        now: ClockReading,
-        (from, length): (SocketAddr, usize),
-        header: Header,
-        records: Vec<Record>,
-    ) {
+    fn on_data(&mut self, now: ClockReading, source: DatagramSource, header: Header, records: Vec<Record>) {
         if records.iter().any(|record| matches!(record, Record::UnknownData(_))) {
             self.counters.unknown_records += 1;
             return;
         }
-        if header.kind == Kind::Directed && !self.members.contains_key(&header.epoch) {
-            self.counters.discard_stranger += 1;
-            return;
-        }
-        if self.defer_until_announced(now, from, &header, &records, length)
-            || !self.find_or_add_member(now, from, header.epoch, Contact::of_data(&header), None)
-        {
-            return;
-        }
-        let Some(held_back) = self.check_jump(&header, Dseq(header.number), Some(&records)) else { return };
-        if let Some((earlier, records)) = held_back {
-            self.accept(now, earlier, records);
-        }
-        self.accept(now, header, records);
-    }
-
-    /// Quarantines an implausible jump (A10). Returns `None` if the datagram must wait; otherwise a quarantined
-    /// datagram that is now confirmed, if there is one.
-    pub(super) fn check_jump(
-        &mut self,
-        header: &Header,
-        high: Dseq,
-        records: Option<&Vec<Record>>,
-    ) -> Option<Option<(Header, Vec<Record>)>> {
-        let member = self.members.get_mut(&header.epoch)?;
-        let directed = header.kind == Kind::Directed;
-        let known = if directed { &member.ptp } else { &member.bcast }.ledger().high();
-        let quarantine = &mut member.quarantine[usize::from(directed)];
-        if members::is_plausible(known, high) {
-            if known <= high {
-                *quarantine = None;
+        let (contact, dseq) = (Contact::of_data(&header), Dseq(header.number));
+        let jump = if let Some(member) = self.members.get_mut(&header.epoch) {
+            if member.address != source.from {
+                self.counters.discard_source += 1;
+                return;
             }
-            return Some(None);
-        }
-        // Rule: quarantine
-        match quarantine.take() {
-            Some(Quarantine { number, data })
-                if number <= high.0 && high.0 - number <= JUMP_MAX && (records.is_none() || number < high.0) =>
+            let arrived = self.inbound.arrived;
+            self.inbound.arrived =
+                member.on_further_contact(&self.settings, contact, now.instant, arrived, &mut self.rng);
+            member.check_jump(&header, dseq, Some(&records))
+        } else {
+            if header.kind == Kind::Directed {
+                self.counters.discard_stranger += 1;
+                return;
+            }
+            if self.defer_until_announced(now, source, &header, &records)
+                || !self.find_or_add_member(now, source.from, header.epoch, contact, None)
             {
-                Some(data)
+                return;
             }
-            _ => {
-                self.counters.discard_quarantined += 1;
-                let data = records.map(|records| (*header, records.clone()));
-                *quarantine = Some(Quarantine { number: high.0, data });
-                None
+            let Some(member) = self.members.get_mut(&header.epoch) else { return };
+            member.check_jump(&header, dseq, Some(&records))
+        };
+        match jump {
+            JumpVerdict::Quarantined => self.counters.discard_quarantined += 1,
+            JumpVerdict::Plausible(earlier) => {
+                if let Some((earlier, records)) = earlier {
+                    self.accept(now, earlier, records);
+                }
+                self.accept(now, header, records);
             }
         }
     }
 
     /// Handles a data datagram of a known member.
     pub(super) fn accept(&mut self, now: ClockReading, header: Header, records: Vec<Record>) {
-        let dseq = Dseq(header.number);
+        let (epoch, dseq) = (header.epoch, Dseq(header.number));
         let directed = header.kind == Kind::Directed;
-        if !directed {
-            self.reopen_if_left(now, header.epoch, |member| member.bcast.ledger().high() < dseq);
+        let member = self.members.get(&epoch);
+        let is_after_bye =
+            member.is_some_and(|m| !directed && m.state == MemberState::Left && m.bcast.ledger().high() < dseq);
+        let is_back = member.is_some_and(|m| matches!(m.state, MemberState::Silent | MemberState::Crashed));
+        let has_live = member.is_some_and(|m| !directed && m.live.is_some());
+        if is_after_bye {
+            self.reopen(now, epoch);
         }
-        let is_back = |member: &Member| matches!(member.state, MemberState::Silent | MemberState::Crashed);
-        if self.members.get(&header.epoch).is_some_and(is_back) {
+        if is_back {
             // The notification precedes all deliveries of its messages.
-            self.notify_discovery(header.epoch, None);
+            self.notify_discovery(epoch, None);
         }
-        let has_live = self.members.get(&header.epoch).is_some_and(|member| member.live.is_some());
-        if has_live && !directed {
-            let records = records.clone();
-            self.with_stream(now, header.epoch, Side::Live, |recv, ctx, out| {
-                recv.on_datagram(ctx, (dseq, header.count), records, out)
-            });
-            self.limit_held(now, header.epoch, Side::Live);
+        if has_live {
+            self.accept_side(now, Side::Live, header, records.clone());
         }
         let side = if directed { Side::Ptp } else { Side::Bcast };
-        let accept = self.with_stream(now, header.epoch, side, |recv, ctx, out| {
-            recv.on_datagram(ctx, (dseq, header.count), records, out)
-        });
-        let counter = match accept {
-            Some(Acceptance::Fresh | Acceptance::Filled | Acceptance::Repaired) => {
-                // Rule: silence
-                // A directed datagram shows nothing of the multicast stream.
-                if !directed {
-                    self.on_heard(now, header.epoch);
-                    self.note_awaited(now.instant, header.epoch);
-                }
-                return self.limit_held(now, header.epoch, side);
-            }
+        let counter = match self.accept_side(now, side, header, records) {
+            Some(Acceptance::Fresh | Acceptance::Filled | Acceptance::Repaired) => return,
             Some(Acceptance::BeforeBaseline) => &mut self.counters.discard_before_baseline,
             Some(Acceptance::Duplicate) => &mut self.counters.discard_duplicate,
             Some(Acceptance::Late) => &mut self.counters.discard_late,
             Some(Acceptance::Contradiction) | None => &mut self.counters.discard_contradiction,
         };
         *counter += 1;
+    }
+
+    /// Gives a data datagram to one side of a member, and settles gaps early if that side then holds too many bytes.
+    /// Returns its acceptance, or `None` if there is no such side.
+    fn accept_side(
+        &mut self,
+        now: ClockReading,
+        side: Side,
+        header: Header,
+        records: Vec<Record>,
+    ) -> Option<Acceptance> {
+        let (acceptance, held_bytes) = self.with_stream(now, header.epoch, side, |recv, ctx, out| {
+            let acceptance = recv.on_datagram(ctx, (Dseq(header.number), header.count), records, out);
+            (acceptance, recv.held_bytes())
+        })?;
+        let is_new = matches!(acceptance, Acceptance::Fresh | Acceptance::Filled | Acceptance::Repaired);
+        // A directed datagram shows nothing of the multicast stream.
+        if is_new && side == Side::Bcast {
+            self.on_fresh_data(now, header.epoch);
+        }
+        if 0 < held_bytes && (is_new || side == Side::Live) {
+            self.limit_held(now, header.epoch, side);
+        }
+        Some(acceptance)
+    }
+
+    /// Handles a new datagram of a member's multicast stream: a sign of life, and progress to report.
+    fn on_fresh_data(&mut self, now: ClockReading, epoch: Epoch) {
+        let (receivers, wants_repair) = (self.members.len(), self.wants_repair());
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        // Rule: silence
+        let is_report_due = if member.on_sign_of_life(now.instant) {
+            self.on_return(now, epoch);
+            let Some(member) = self.members.get_mut(&epoch) else { return };
+            member.note_awaited(now.instant, wants_repair, receivers)
+        } else {
+            member.note_awaited(now.instant, wants_repair, receivers)
+        };
+        if is_report_due {
+            self.send_receiver_report(now.instant, epoch);
+        }
     }
 
     /// Settles gaps early while too many bytes are held for them (A7).
@@ -187,15 +193,10 @@ impl Peer {
         }
     }
 
-    /// Reopens an epoch that sent BYE if `is_proof` shows that its BYE was forged. Missing data in between is awaited
-    /// like any other gap.
-    fn reopen_if_left(&mut self, now: ClockReading, epoch: Epoch, is_proof: impl FnOnce(&Member) -> bool) {
-        let Some(member) = self.members.get_mut(&epoch).filter(|member| member.state == MemberState::Left) else {
-            return;
-        };
-        if !is_proof(member) {
-            return;
-        }
+    /// Reopens an epoch whose BYE was forged, as later datagrams of it show. Missing data in between is awaited like any
+    /// other gap.
+    fn reopen(&mut self, now: ClockReading, epoch: Epoch) {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
         self.counters.false_byes += 1;
         (member.state, member.ended) = (MemberState::Up, None);
         member.on_contact(now.instant);
@@ -207,15 +208,15 @@ impl Peer {
     }
 
     /// Handles a sign of life of a member.
-    pub(super) fn on_heard(&mut self, now: ClockReading, epoch: Epoch) {
-        let Some(member) = self.members.get_mut(&epoch) else { return };
-        member.on_contact(now.instant);
-        member.earn_send_credit();
-        member.last_heard = now.instant;
-        let was_superseded = std::mem::take(&mut member.is_superseded);
-        if was_superseded || member.state != MemberState::Up {
-            self.remote_interest.set_reachable(epoch, true);
+    fn on_heard(&mut self, now: ClockReading, epoch: Epoch) {
+        if self.members.get_mut(&epoch).is_some_and(|member| member.on_sign_of_life(now.instant)) {
+            self.on_return(now, epoch);
         }
+    }
+
+    /// Handles the return of a member that was not up, or was taken for a former run of another.
+    fn on_return(&mut self, now: ClockReading, epoch: Epoch) {
+        self.remote_interest.set_reachable(epoch, true);
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if matches!(member.state, MemberState::Silent | MemberState::Crashed) {
             if member.state == MemberState::Crashed {
@@ -232,7 +233,7 @@ impl Peer {
         }
     }
 
-    pub(super) fn on_control(&mut self, now: ClockReading, source: ControlSource, header: &Header, record: Record) {
+    pub(super) fn on_control(&mut self, now: ClockReading, source: DatagramSource, header: &Header, record: Record) {
         if matches!(
             record,
             Record::ResendRequest(_)
@@ -245,35 +246,55 @@ impl Peer {
             self.note_uptime(now, source.from, header);
             self.send_hello_to_unknown(now, source, header, &record);
         }
-        let (announce, hello, bye) = match record {
-            Record::ResendRequest(request) => return self.on_resend_request(now, source, header, &request),
-            Record::Manifest(manifest) => return self.on_manifest(now, source, header, manifest),
-            Record::Expired(expired) => return self.on_expired(now, source, header, &expired),
-            Record::Interest(interest) => return self.on_interest_record(now, source, header, interest),
-            Record::InterestRequest(request) => return self.on_interest_request(now, source, header, request),
-            Record::ReceiverReport(report) => return self.on_receiver_report(now, source, header, report),
-            Record::Heartbeat(announce) => (announce, None, false),
-            Record::Hello(hello) => (hello.announce, Some((hello.cookie, hello.wants_reply)), false),
-            Record::Bye(announce) => (announce, None, true),
-            _ => return,
-        };
+        match record {
+            Record::ResendRequest(request) => self.on_resend_request(now, source, header, &request),
+            Record::Manifest(manifest) => self.on_manifest(now, source, header, manifest),
+            Record::Expired(expired) => self.on_expired(now, source, header, &expired),
+            Record::Interest(interest) => self.on_interest_record(now, source, header, interest),
+            Record::InterestRequest(request) => self.on_interest_request(now, source, header, request),
+            Record::ReceiverReport(report) => self.on_receiver_report(now, source, header, report),
+            Record::Heartbeat(announce) => {
+                self.on_announcement(now, source, header, &announce, AnnounceKind::Heartbeat)
+            }
+            Record::Hello(Hello { cookie, wants_reply, announce }) => {
+                self.on_announcement(now, source, header, &announce, AnnounceKind::Hello { cookie, wants_reply });
+            }
+            Record::Bye(announce) => self.on_announcement(now, source, header, &announce, AnnounceKind::Bye),
+            _ => {}
+        }
+    }
+
+    /// Handles the announcement of a peer.
+    fn on_announcement(
+        &mut self,
+        now: ClockReading,
+        source: DatagramSource,
+        header: &Header,
+        announce: &Announce,
+        kind: AnnounceKind,
+    ) {
+        let is_bye = kind == AnnounceKind::Bye;
         let epoch = header.epoch;
-        let answers_another = hello.is_some_and(|(cookie, wants_reply)| {
-            source.path == Path::Unicast && !wants_reply && cookie != self.announcements.cookie
-        });
-        if answers_another {
+        if let AnnounceKind::Hello { cookie, wants_reply: false } = kind
+            && source.path == Path::Unicast
+            && cookie != self.announcements.cookie
+        {
             self.counters.discard_stranger += 1;
             return;
         }
-        if !self.find_or_add_member(now, source.from, epoch, Contact::of_announce(header, &announce), Some(&announce)) {
+        if !self.find_or_add_member(now, source.from, epoch, Contact::of_announce(header, announce), Some(announce)) {
             return;
         }
         // After its BYE an epoch sends no other announcement.
-        self.reopen_if_left(now, epoch, |member| !bye && member.control.number() < header.number);
+        let is_after_bye =
+            |member: &Member| !is_bye && member.state == MemberState::Left && member.control.number() < header.number;
+        if self.members.get(&epoch).is_some_and(is_after_bye) {
+            self.reopen(now, epoch);
+        }
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        let left = member.state == MemberState::Left;
+        let has_left = member.state == MemberState::Left;
         // A later BYE may be the one that announces the directed stream.
-        if header.number <= member.control.number() || (left && !bye) {
+        if header.number <= member.control.number() || (has_left && !is_bye) {
             self.counters.discard_stale_control += 1;
             if self.settings.mutants.is(Mutant::StaleHeartbeatRefreshes) {
                 self.on_heard(now, epoch);
@@ -282,7 +303,7 @@ impl Peer {
         }
         member.control.accept(now.instant, header.number, header.uptime_ms);
         member.has_unicast_contact |= source.path == Path::Unicast;
-        member.on_announce(&announce);
+        member.on_announce(announce);
         let is_report_due = source.path == Path::Multicast
             && members::is_plausible(member.bcast.ledger().high(), announce.high)
             && member.receive_progress.on_control(now.instant, announce.high);
@@ -292,30 +313,35 @@ impl Peer {
                 member.on_report(**report, now.wall);
             }
             member.liveness.on_control(now.instant, member.heartbeat, announce.high);
-            self.on_queue_report(epoch, &announce);
-            self.on_proof(now, epoch, &announce);
+            self.on_queue_report(epoch, announce);
+            self.on_proof(now, epoch, announce);
         }
         if is_report_due {
             self.schedule_report_now(now.instant, epoch);
         }
         self.on_heard(now, epoch);
-        self.on_interest_word(now, header, &announce);
+        self.on_interest_word(now, header, announce);
         self.supersede_former_runs(epoch);
         self.end_departed_members(now, epoch, heard_before);
         self.note_namesakes(now, epoch);
-        self.on_high(now, header, &announce);
-        match hello {
-            Some((cookie, true)) => self.answer(now, epoch, cookie, source.bytes),
-            _ if bye && !left => self.end(now, epoch, Reason::PublisherGone),
+        self.on_high(now, header, announce);
+        match kind {
+            AnnounceKind::Hello { cookie, wants_reply: true } => self.answer(now, epoch, cookie, source.bytes),
+            AnnounceKind::Bye if !has_left => self.end(now, epoch, Reason::PublisherGone),
             _ => {}
         }
     }
 
     /// Handles the highest datagrams of an announcement.
     pub(super) fn on_high(&mut self, now: ClockReading, header: &Header, announce: &Announce) {
-        let Some(held_back) = self.check_jump(header, announce.high, None) else { return };
-        if let Some((earlier, records)) = held_back {
-            self.accept(now, earlier, records);
+        match self.members.get_mut(&header.epoch).map(|member| member.check_jump(header, announce.high, None)) {
+            Some(JumpVerdict::Plausible(None)) => {}
+            Some(JumpVerdict::Plausible(Some((earlier, records)))) => self.accept(now, earlier, records),
+            Some(JumpVerdict::Quarantined) => {
+                self.counters.discard_quarantined += 1;
+                return;
+            }
+            None => return,
         }
         let (epoch, high, count) = (header.epoch, announce.high, header.count);
         self.with_stream(now, epoch, Side::Live, |recv, ctx, out| recv.on_control(ctx, high, count, out));
@@ -425,9 +451,9 @@ impl Peer {
     }
 }
 
-/// Origin of a control datagram.
+/// Origin of a datagram.
 #[derive(Clone, Copy)]
-pub(super) struct ControlSource {
+pub(super) struct DatagramSource {
     pub(super) from: SocketAddr,
     pub(super) path: Path,
     pub(super) bytes: usize,

@@ -5,7 +5,7 @@ use super::Peer;
 use crate::message::{DeliveryMode, Dseq, Epoch};
 use crate::proto::members::{HELLO_BYTES, Member, Side};
 use crate::proto::mutant::Mutant;
-use crate::proto::peer::receive::ControlSource;
+use crate::proto::peer::receive::DatagramSource;
 use crate::proto::resend::{ResendAnswer, ResendTarget, RingContent};
 use crate::proto::send::AnnounceKind;
 use crate::proto::stats::MemberState;
@@ -101,7 +101,7 @@ impl Peer {
     }
 
     /// Returns the member that a control datagram is from, if the epoch is known and bound to that address.
-    pub(super) fn member_at(&mut self, source: ControlSource, header: &Header) -> Option<&mut Member> {
+    pub(super) fn member_at(&mut self, source: DatagramSource, header: &Header) -> Option<&mut Member> {
         let member = self.members.get_mut(&header.epoch).filter(|member| member.address == source.from);
         if member.is_none() {
             self.counters.discard_stranger += 1;
@@ -113,7 +113,7 @@ impl Peer {
     pub(super) fn on_resend_request(
         &mut self,
         now: ClockReading,
-        source: ControlSource,
+        source: DatagramSource,
         header: &Header,
         request: &ResendRequest,
     ) {
@@ -186,7 +186,7 @@ impl Peer {
     pub(super) fn on_manifest(
         &mut self,
         now: ClockReading,
-        source: ControlSource,
+        source: DatagramSource,
         header: &Header,
         manifest: Manifest,
     ) {
@@ -202,7 +202,7 @@ impl Peer {
     }
 
     /// Handles a publisher's report of datagrams of which it has nothing any more.
-    pub(super) fn on_expired(&mut self, now: ClockReading, source: ControlSource, header: &Header, expired: &Expired) {
+    pub(super) fn on_expired(&mut self, now: ClockReading, source: DatagramSource, header: &Header, expired: &Expired) {
         if self.member_at(source, header).is_none() {
             return;
         }
