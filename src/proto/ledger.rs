@@ -15,7 +15,7 @@ use crate::proto::nak::{NakScheduler, REQUEST_SPACING};
 use crate::proto::stats::DatagramStates;
 use crate::time::Instant;
 use forgery::AcceptedMarks;
-use settled::SettledRanges;
+use settled::{SettledRanges, earlier};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -119,11 +119,6 @@ pub struct Ledger {
     gone_to: Dseq,
     /// Maximum number of ranges in `gaps` and in `settled`.
     ranges_max: usize,
-}
-
-/// Returns the earlier of two optional instants; `None` means never.
-fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    a.into_iter().chain(b).min()
 }
 
 impl Ledger {

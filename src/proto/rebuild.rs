@@ -6,6 +6,7 @@
 //! (`large`). All datagrams with a part of it wait for it, and it is handed on where it begins.
 
 mod large;
+mod retry;
 
 pub use large::MessageKey;
 
@@ -17,36 +18,8 @@ use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{Content, ContentKind};
 use large::LargeMessages;
+use retry::{RETRY_INTERVAL, RetryTimer};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-/// First interval between two history requests; it doubles each time.
-const RETRY_INTERVAL: Duration = Duration::from_millis(40);
-/// Maximum interval, unless the first one is longer.
-const RETRY_INTERVAL_MAX: Duration = Duration::from_millis(640);
-
-/// Timer of repeated history requests.
-#[derive(Clone, Copy, Debug)]
-struct RetryTimer {
-    at: Instant,
-    wait: Duration,
-}
-
-impl RetryTimer {
-    /// Creates a timer for a request sent now, which may take `wait`.
-    fn after(now: Instant, wait: Duration) -> RetryTimer {
-        RetryTimer { at: now + wait, wait }
-    }
-
-    /// Returns whether the request is due, and schedules the next one.
-    fn take_due(&mut self, now: Instant) -> bool {
-        let is_due = self.at <= now;
-        if is_due {
-            *self = RetryTimer::after(now, (self.wait * 2).min(RETRY_INTERVAL_MAX.max(self.wait)));
-        }
-        is_due
-    }
-}
 
 /// A run of messages of the datagram, or a part of a large one.
 #[derive(Clone, Debug)]

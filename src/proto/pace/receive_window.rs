@@ -1,12 +1,9 @@
 //! The receiver's side of pacing: the size of the advertised window and the schedule of the reports that carry it.
 
-use super::{PATIENCE, PaceSettings, RESEND_PATIENCE, cost};
+use super::settings::{ACTIVE, PATIENCE, PaceSettings, RESEND_PATIENCE, cost};
 use crate::message::Dseq;
 use crate::time::{Instant, nanos};
 use std::time::Duration;
-
-/// Time after a report during which its publisher counts as active, that is, as one of those that share the buffer.
-pub(super) const ACTIVE: Duration = Duration::from_millis(100);
 
 /// Minimum interval between two reports to a publisher, for each of its receivers. It bounds the time that a publisher
 /// spends on reports, whatever their number.
