@@ -288,8 +288,8 @@ impl Deliveries {
         let mut entries = Vec::new();
         messages.iter().for_each(|message| entry::put(&mut entries, message.into()));
         let (first, count) = (&messages[0], u16::try_from(messages.len()).unwrap());
-        let kind = (first.event, MessageRef::from(first).has_meta());
-        let run = Run::of_entries(first.subject.clone(), Some(seq), kind, count, entries.into());
+        let has_meta = MessageRef::from(first).has_meta();
+        let run = Run::of_entries(first.subject.clone(), Some(seq), first.event, has_meta, count, entries.into());
         Deliveries::of_run(run.unwrap(), publisher, verdict, false)
     }
 
@@ -390,7 +390,8 @@ mod tests {
             let entries = crate::wire::Run::of_entries(
                 run.subject.clone(),
                 run.seq,
-                (run.event, run.meta),
+                run.event,
+                run.meta,
                 run.count,
                 run.entries.to_vec().into(),
             );

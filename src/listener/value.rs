@@ -167,7 +167,7 @@ pub(crate) fn run(reader: &mut FrameReader) -> Result<Deliveries, FrameError> {
     let subject = Subject::from_bytes(reader.bytes8()?)?;
     let count = reader.u16()?;
     let has = |flag: u8| flags & flag != 0;
-    let run = Run::of_entries(subject, seq, (has(FLAG_EVENT), has(FLAG_META)), count, reader.rest())?;
+    let run = Run::of_entries(subject, seq, has(FLAG_EVENT), has(FLAG_META), count, reader.rest())?;
     Ok(Deliveries::of_run(run, publisher, verdict, has(FLAG_REPAIRED)).at_offset(offset))
 }
 

@@ -150,7 +150,7 @@ impl History {
         offset: u32,
         message: MessageRef<'_>,
     ) -> Option<u32> {
-        let id = self.slot_of((key, slot.map(SlotId)), now, seq, offset)?;
+        let id = self.slot_of(key, slot.map(SlotId), now, seq, offset)?;
         let entries = Entries {
             count: 1,
             content_bytes: message.body_bytes(),
@@ -178,7 +178,7 @@ impl History {
             // Offsets count modulo 2^32.
             let offset = offset.wrapping_add(taken as u32);
             let seq = seq.forward(taken as u64).expect("the numbers of a run are in one frame");
-            let Some(id) = self.slot_of((key, None), now, seq, offset) else { return };
+            let Some(id) = self.slot_of(key, None, now, seq, offset) else { return };
             let limits = &self.limits[usize::from(self.subjects.slot(id).rule)];
             let mut part = Entries { count: 0, content_bytes: 0, bytes: 0, event: false, meta: false };
             let mut at = from;
@@ -205,7 +205,8 @@ impl History {
     /// there is no room for it.
     fn slot_of(
         &mut self,
-        (key, slot): (SubjectRunKey<'_>, Option<SlotId>),
+        key: SubjectRunKey<'_>,
+        slot: Option<SlotId>,
         now: ClockReading,
         seq: Seq,
         offset: u32,

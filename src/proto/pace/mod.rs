@@ -383,7 +383,8 @@ impl Pacer {
         &mut self,
         now: Instant,
         receiver: &mut PacedReceiver,
-        (number, uptime_ms): (u64, u32),
+        number: u64,
+        uptime_ms: u32,
         report: ReceiverReport,
     ) -> Option<ReportEffect> {
         if !receiver.reported.admits(now, number, uptime_ms) || number <= receiver.reported.number() {

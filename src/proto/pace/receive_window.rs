@@ -320,7 +320,7 @@ impl ReceiveProgress {
     }
 
     /// Records a sent report with its window, whether local queues made it smaller, and the lowest requested datagram.
-    pub fn on_reported(&mut self, now: Instant, (window, is_short): (u64, bool), awaited: Option<Dseq>) {
+    pub fn on_reported(&mut self, now: Instant, window: u64, is_short: bool, awaited: Option<Dseq>) {
         self.is_short = is_short;
         if std::mem::replace(&mut self.awaited, awaited) != awaited {
             self.changed = Some(now);

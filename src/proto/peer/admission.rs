@@ -5,11 +5,13 @@ use super::Peer;
 use super::receive::{ANSWER_INTERVAL, DatagramSource};
 use crate::message::{DeliveryMode, Epoch, Publisher};
 use crate::proto::Settings;
+use crate::proto::address_proof::{ANSWERING_PEERS, HELLO_BYTES, is_among};
 use crate::proto::contact::{self, Contact};
 use crate::proto::departed::DepartedMembers;
 use crate::proto::effect::MemberEvent;
-use crate::proto::members::{self, ANSWERING_PEERS, FirstContact, HELLO_BYTES, JUMP_MAX, Member};
+use crate::proto::members::{FirstContact, Member};
 use crate::proto::pace::PacedReceiver;
+use crate::proto::quarantine::JUMP_MAX;
 use crate::time::{ClockReading, Instant};
 use crate::wire::{Announce, Header, Record};
 use std::collections::BTreeMap;
@@ -256,7 +258,7 @@ impl Peer {
         let arrived = self.inbound.arrived;
         let waiting = self.admission.pending_bytes();
         let peers = self.members.len() as u64;
-        let is_among_few = members::is_among(ANSWERING_PEERS, peers, &mut self.rng);
+        let is_among_few = is_among(ANSWERING_PEERS, peers, &mut self.rng);
         let Some(pending) = self.admission.pending_epoch(now.instant, epoch, from) else {
             self.counters.discard_peers_full += 1;
             self.suppression.suspend_until(now.instant + self.settings.forget);
@@ -313,11 +315,11 @@ impl Peer {
     /// Returns whether an epoch of this IP address may be added. If too many epochs there are unproven, one that ended
     /// or looks forged is evicted. One host that forges epochs therefore excludes no other host.
     fn has_address_slot(&mut self, now: ClockReading, ip: IpAddr) -> bool {
-        let unproven = || self.members.values().filter(|member| !member.is_proven && member.address.ip() == ip);
+        let unproven = || self.members.values().filter(|member| !member.proof.is_proven && member.address.ip() == ip);
         if unproven().count() < (self.settings.peers_max / UNPROVEN_SHARE).max(UNPROVEN_MIN) {
             return true;
         }
-        self.evict_member(now, |member| !member.is_proven && member.address.ip() == ip)
+        self.evict_member(now, |member| !member.proof.is_proven && member.address.ip() == ip)
     }
 
     /// Evicts the eligible member that ended longest ago. If none has ended, evicts the unproven one that has been

@@ -2,8 +2,9 @@
 
 use super::{BYES, Peer, inbox_of};
 use crate::message::{Dseq, Epoch, Reason};
+use crate::proto::address_proof::HELLO_BYTES;
 use crate::proto::effect::Effect;
-use crate::proto::members::{HELLO_BYTES, Member, Side};
+use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::pace::PacedReceiver;
 use crate::proto::send::{AnnounceKind, Control, HeartbeatTimer, Origin};
@@ -54,11 +55,11 @@ impl Announcements {
 }
 
 impl Peer {
-    /// Returns whether one more datagram may be sent to the address of a member ([`Member::spend_send_credit`]), and
+    /// Returns whether one more datagram may be sent to the address of a member ([`AddressProof::spend_credit`](crate::proto::address_proof::AddressProof)), and
     /// spends the credit.
     pub(super) fn may_send_to(&mut self, epoch: Epoch) -> bool {
         let peers = self.members.len() as u64;
-        self.members.get_mut(&epoch).is_some_and(|member| member.spend_send_credit(peers, &mut self.rng))
+        self.members.get_mut(&epoch).is_some_and(|member| member.proof.spend_credit(peers, &mut self.rng))
     }
 
     /// Sends an announcement to the group, or to one member, padded to `bytes`.
@@ -73,7 +74,7 @@ impl Peer {
         let word = if self.has_sent_bye() { AnnounceKind::Bye } else { word };
         let token = to
             .and_then(|epoch| self.members.get_mut(&epoch))
-            .map(|member| member.next_token(now.instant, &mut self.rng));
+            .map(|member| member.proof.next_token(now.instant, &mut self.rng));
         let member = to.and_then(|epoch| self.members.get(&epoch));
         let (high, count) = self.outbound.sent();
         let mut announced = high;
@@ -99,7 +100,7 @@ impl Peer {
             directed_receiver: member.map(Member::epoch),
             name: self.settings.name.clone(),
             token,
-            echo: member.and_then(|member| member.echo),
+            echo: member.and_then(|member| member.proof.echo),
             interest: Some(self.interest_word(member)),
             interest_known: to.map(|epoch| self.remote_interest.report_complete(epoch)),
             queue: member.and_then(|member| self.queue_report(member)),
@@ -180,7 +181,7 @@ impl Peer {
         for member in self.members.values_mut() {
             member.on_own_epoch(&self.settings, now.instant, &mut self.rng);
             member.receiver = PacedReceiver::new(now.instant, &mut self.outbound.pacer);
-            if member.is_proven {
+            if member.proof.is_proven {
                 member.receiver.on_proven();
             }
         }

@@ -169,7 +169,7 @@ impl Peer {
             return;
         };
         // Rule: proof
-        if !member.is_proven {
+        if !member.proof.is_proven {
             self.counters.unproven += 1;
             if member.parked_questions.len() < PARKED_MAX {
                 member.parked_questions.push(message);

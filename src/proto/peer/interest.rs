@@ -5,8 +5,9 @@ use super::Peer;
 use super::receive::DatagramSource;
 use super::text_poll::is_text_poll;
 use crate::message::{ClientId, Epoch, Queue};
+use crate::proto::address_proof::HELLO_BYTES;
 use crate::proto::interest::MatchSet;
-use crate::proto::members::{HELLO_BYTES, Member};
+use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
 use crate::proto::remote_interest::{RecordOutcome, RemoteEntry};
 use crate::proto::stats::{MemberState, RemoteRow};
@@ -96,7 +97,7 @@ impl Peer {
             return;
         }
         // Rule: proof
-        if !member.is_proven {
+        if !member.proof.is_proven {
             self.counters.unproven += 1;
             if HELLO_BYTES <= source.bytes {
                 self.send_early_heartbeat(now, header.epoch);
@@ -144,7 +145,7 @@ impl Peer {
                 continue;
             }
             let Some(member) = self.members.get(&request.epoch) else { continue };
-            let (address, padding) = (member.address, member.padding());
+            let (address, padding) = (member.address, member.proof.padding());
             self.counters.interest_asked += 1;
             self.control_to(now.instant, address, &Record::InterestRequest(request), padding);
         }

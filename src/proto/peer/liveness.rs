@@ -5,8 +5,8 @@ use super::Peer;
 use super::receive::DatagramSource;
 use crate::message::{Dseq, Epoch, Reason};
 use crate::proto::effect::{Effect, MemberEvent, Path};
-use crate::proto::members;
 use crate::proto::mutant::Mutant;
+use crate::proto::quarantine::is_plausible;
 use crate::proto::stats::MemberState;
 use crate::time::ClockReading;
 use crate::wire::{Header, Kind};
@@ -22,7 +22,7 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch).filter(|member| member.address == from) else { return };
         self.inbound.receive_window.on_received(bytes);
         let dseq = Dseq(header.number);
-        let is_taken = header.kind == Kind::Data && members::is_plausible(member.bcast.ledger().high(), dseq);
+        let is_taken = header.kind == Kind::Data && is_plausible(member.bcast.ledger().high(), dseq);
         let is_report_due = is_taken && member.receive_progress.on_data(now.instant, dseq, bytes);
         if member.liveness.on_multicast(now.instant) {
             let publisher = member.publisher.clone();

@@ -233,7 +233,8 @@ impl Peer {
     /// `show loss --outbound`: returns the losses of this peer's multicast stream that other peers report.
     pub fn outbound_rows(&self) -> Vec<OutboundRow> {
         let row = |member: &Member| {
-            Some(OutboundRow { receiver: member.publisher.clone(), report: member.report?, at: member.reported? })
+            let loss = &member.reported_loss;
+            Some(OutboundRow { receiver: member.publisher.clone(), report: loss.report?, at: loss.at? })
         };
         self.by_uid(row).into_iter().flatten().collect()
     }

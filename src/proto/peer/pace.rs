@@ -99,11 +99,10 @@ impl Peer {
         }
         let runs_away = self.settings.mutants.is(Mutant::PacerRunsAway);
         let report = ReceiverReport { taken, awaited: report.awaited.filter(|_| !runs_away), ..report };
-        let newest = (header.number, header.uptime_ms);
-        let Some(heard) = self.outbound.pacer.on_report(now.instant, &mut member.receiver, newest, report) else {
-            return;
-        };
-        member.earn_send_credit();
+        let (number, uptime_ms) = (header.number, header.uptime_ms);
+        let heard = self.outbound.pacer.on_report(now.instant, &mut member.receiver, number, uptime_ms, report);
+        let Some(heard) = heard else { return };
+        member.proof.earn_credit();
         if heard.is_back && member.receiver.times_left().is_power_of_two() {
             self.tell(epoch, MemberEvent::CaughtUp);
         }
@@ -112,7 +111,7 @@ impl Peer {
             self.send_queued(now);
         }
         // A receiver that reports wants to be waited for, and must prove its address first.
-        let is_proven = self.members.get(&epoch).is_some_and(|member| member.is_proven);
+        let is_proven = self.members.get(&epoch).is_some_and(|member| member.proof.is_proven);
         if !is_proven && self.may_send_to(epoch) {
             self.send_early_heartbeat(now, epoch);
         }
@@ -164,8 +163,8 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let window = self.inbound.receive_window.tell(now, sharers);
         let awaited = member.awaited().filter(|_| wants_repair);
-        member.receive_progress.on_reported(now, (window, self.inbound.receive_window.is_short()), awaited);
-        let (address, taken, padded) = (member.address, member.receive_progress.high(), member.padding());
+        member.receive_progress.on_reported(now, window, self.inbound.receive_window.is_short(), awaited);
+        let (address, taken, padded) = (member.address, member.receive_progress.high(), member.proof.padding());
         if !self.may_send_to(epoch) {
             return;
         }

@@ -148,7 +148,8 @@ impl Peer {
     pub(super) fn deliver_with_queues(
         &mut self,
         now: ClockReading,
-        (from, mode): (Epoch, DeliveryMode),
+        from: Epoch,
+        mode: DeliveryMode,
         matched: &Arc<MatchSet>,
         deliveries: Deliveries,
     ) -> u64 {

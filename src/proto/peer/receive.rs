@@ -2,11 +2,13 @@
 
 use super::Peer;
 use crate::message::{Dseq, Epoch, Reason};
+use crate::proto::address_proof::HELLO_BYTES;
 use crate::proto::contact::Contact;
 use crate::proto::effect::{MemberEvent, Path};
 use crate::proto::ledger::Acceptance;
-use crate::proto::members::{self, HELLO_BYTES, JumpVerdict, Member, Side};
+use crate::proto::members::{DUPLICATE_AFTER, Member, Side};
 use crate::proto::mutant::Mutant;
+use crate::proto::quarantine::{JumpVerdict, is_plausible};
 use crate::proto::send::AnnounceKind;
 use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
@@ -151,7 +153,7 @@ impl Peer {
         records: Vec<Record>,
     ) -> Option<Acceptance> {
         let (acceptance, held_bytes) = self.with_stream(now, header.epoch, side, |recv, ctx, out| {
-            let acceptance = recv.on_datagram(ctx, (Dseq(header.number), header.count), records, out);
+            let acceptance = recv.on_datagram(ctx, Dseq(header.number), header.count, records, out);
             (acceptance, recv.held_bytes())
         })?;
         let is_new = matches!(acceptance, Acceptance::Fresh | Acceptance::Filled | Acceptance::Repaired);
@@ -302,10 +304,10 @@ impl Peer {
             return;
         }
         member.control.accept(now.instant, header.number, header.uptime_ms);
-        member.has_unicast_contact |= source.path == Path::Unicast;
+        member.proof.has_unicast_contact |= source.path == Path::Unicast;
         member.on_announce(announce);
         let is_report_due = source.path == Path::Multicast
-            && members::is_plausible(member.bcast.ledger().high(), announce.high)
+            && is_plausible(member.bcast.ledger().high(), announce.high)
             && member.receive_progress.on_control(now.instant, announce.high);
         let heard_before = member.last_heard;
         if source.path == Path::Unicast && announce.directed_receiver == Some(self.origin.epoch) {
@@ -352,7 +354,7 @@ impl Peer {
         let (high, count) = (announce.directed_high, announce.directed_count);
         let known = self.members.get(&epoch).map_or(Dseq(0), |member| member.ptp.ledger().high());
         let directed_fits = !is_ours
-            || members::is_plausible(known, high)
+            || is_plausible(known, high)
                 && self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.on_control(ctx, high, count, out))
                     == Some(true);
         if let Some(member) = self.members.get_mut(&epoch) {
@@ -433,9 +435,10 @@ impl Peer {
             }
         }
         let mine = name.as_ref() == Some(&self.settings.name);
-        let lasting = self.members.get(&epoch).is_some_and(|member| {
-            !member.duplicate_name && members::DUPLICATE_AFTER <= now.instant.since(member.first_heard)
-        });
+        let lasting = self
+            .members
+            .get(&epoch)
+            .is_some_and(|member| !member.duplicate_name && DUPLICATE_AFTER <= now.instant.since(member.first_heard));
         if mine && lasting {
             self.on_duplicate(epoch);
         }

@@ -3,7 +3,8 @@
 
 use super::Peer;
 use crate::message::{DeliveryMode, Dseq, Epoch};
-use crate::proto::members::{HELLO_BYTES, Member, Side};
+use crate::proto::address_proof::HELLO_BYTES;
+use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::peer::receive::DatagramSource;
 use crate::proto::resend::{ResendAnswer, ResendTarget, RingContent};
@@ -23,8 +24,8 @@ impl Peer {
     pub(super) fn on_proof(&mut self, now: ClockReading, epoch: Epoch, announce: &Announce) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         // Rule: proof
-        if !member.is_proven && member.is_token(announce.echo) {
-            member.is_proven = true;
+        if !member.proof.is_proven && member.proof.is_token(announce.echo) {
+            member.proof.is_proven = true;
             member.receiver.on_proven();
             let parked_questions = std::mem::take(&mut member.parked_questions);
             parked_questions.into_iter().for_each(|message| self.on_service(now, epoch, message));
@@ -34,8 +35,8 @@ impl Peer {
             self.update_pace(now.instant);
         }
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        if announce.token.is_some() && announce.token != member.echo {
-            member.echo = announce.token;
+        if announce.token.is_some() && announce.token != member.proof.echo {
+            member.proof.echo = announce.token;
             if self.may_send_to(epoch) {
                 self.send_early_heartbeat(now, epoch);
             }
@@ -79,7 +80,7 @@ impl Peer {
                 requests.push(ResendRequest { epoch, directed, manifests_only, unicast, ranges });
             }
         }
-        let padded = member.padding();
+        let padded = member.proof.padding();
         let (address, publisher) = (member.address, member.publisher.clone());
         for outcome in outcomes.drain(..) {
             self.on_outcome(now, DeliveryMode::Repair, &publisher, outcome);
@@ -124,7 +125,7 @@ impl Peer {
             return;
         }
         // Rule: proof
-        if !member.is_proven && !mutants.is(Mutant::AnswerUnproven) {
+        if !member.proof.is_proven && !mutants.is(Mutant::AnswerUnproven) {
             self.counters.unproven += 1;
             if HELLO_BYTES <= source.bytes {
                 self.send_early_heartbeat(now, header.epoch);

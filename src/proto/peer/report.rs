@@ -99,7 +99,7 @@ impl Peer {
                 let deliveries = deliveries.with_offset(offset);
                 let mut messages = deliveries.len() as u64;
                 match matched.has_queues() || deliveries.is_stamped() {
-                    true => messages = self.deliver_with_queues(now, (epoch, mode), &matched, deliveries),
+                    true => messages = self.deliver_with_queues(now, epoch, mode, &matched, deliveries),
                     false => self.deliver_remote(&matched, deliveries),
                 }
                 if repaired

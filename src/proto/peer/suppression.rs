@@ -160,7 +160,7 @@ impl Peer {
     /// Schedules the confirmation to a member that its subscriptions are known, if they are and its address is proven.
     pub(super) fn schedule_confirmation(&mut self, now: ClockReading, epoch: Epoch) {
         // Rule: proof
-        let is_proven = self.members.get(&epoch).is_some_and(|member| member.is_proven);
+        let is_proven = self.members.get(&epoch).is_some_and(|member| member.proof.is_proven);
         if !is_proven || !self.remote_interest.is_known(epoch) {
             return;
         }

@@ -364,7 +364,7 @@ impl Receiver {
                 let datagram = decode(index);
                 let (dseq, before) = (Dseq(datagram.header.number), datagram.header.count);
                 self.with(millis, |recv, ctx, out| {
-                    recv.on_datagram(ctx, (dseq, before), datagram.records, out);
+                    recv.on_datagram(ctx, dseq, before, datagram.records, out);
                 });
             }
             Input::Word(index) => {

@@ -154,7 +154,7 @@ fn directed_messages_need_no_seq() {
 fn echo_counts_by_unicast_to_its_receiver_alone() {
     let (mut s, mut p) = acquainted("a");
     let (own, other, publisher) = (s.peer.epoch(), Epoch::new(99).unwrap(), p.peer.epoch());
-    let token = s.peer.members[&publisher].token;
+    let token = s.peer.members[&publisher].proof.token;
     for (path, receiver, is_proven) in
         [(Path::Multicast, own, false), (Path::Unicast, other, false), (Path::Unicast, own, true)]
     {
@@ -162,7 +162,7 @@ fn echo_counts_by_unicast_to_its_receiver_alone() {
             (announce.echo, announce.directed_receiver) = (Some(token), Some(receiver));
         });
         s.peer.handle(at(1100), Input::Datagram { from: p.address, path, bytes });
-        assert_eq!(s.peer.members[&publisher].is_proven, is_proven, "{path:?} {receiver}");
+        assert_eq!(s.peer.members[&publisher].proof.is_proven, is_proven, "{path:?} {receiver}");
     }
 }
 
