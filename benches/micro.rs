@@ -5,13 +5,13 @@
 //! that neighbouring operations touch different subjects, as real traffic on many subjects does.
 
 use bytes::Bytes;
+use seqcast::delivery::Deliveries;
 use seqcast::event::pattern_index::PatternIndex;
 use seqcast::listener::nats;
 use seqcast::listener::output_buffer::OutputBuffer;
 use seqcast::listener::redis;
 use seqcast::listener::session_request::{ConnectionInfo, ReceiverCount, SessionRequest};
 use seqcast::message::{ClientId, DeliveryMode, Dseq, Epoch, Message, SubId};
-use seqcast::proto::delivery::Deliveries;
 use seqcast::proto::effect::{ClientRequest, Effect, Input, Path};
 use seqcast::proto::history::{History, HistorySettings};
 use seqcast::proto::mutant::Mutants;

@@ -40,6 +40,7 @@
 //! |---|---|
 //! | [`time`], [`rng`], [`subject`], [`seqno`], [`offset`], [`message`] | values; nothing that lives on |
 //! | [`wire`] | the bytes of datagrams and records |
+//! | [`delivery`] | the messages of one run on their way to clients |
 //! | [`proto`] | the protocol, as state machines without I/O |
 //! | [`clock`] | the only reader of the system's clocks and of its randomness |
 //! | [`event`] | what an event is, its order, its way over the bus, and who asked for it; without I/O |
@@ -56,6 +57,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod daemon;
+pub mod delivery;
 pub mod event;
 pub mod listener;
 pub mod message;

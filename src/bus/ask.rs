@@ -4,8 +4,7 @@
 use super::{Bus, WaitError};
 use crate::daemon::clock::Clock;
 use crate::daemon::mailbox::{AnswerReceiver, AnswerSender, Answered};
-use crate::message::{Dseq, Epoch, PeerRef};
-use crate::proto::effect::QuestionFailure;
+use crate::message::{Dseq, Epoch, PeerRef, QuestionFailure};
 use crate::proto::history::{ListedSubject, Selection};
 use crate::proto::question::{Answer, AnswerContent, ITEMS_MAX, LISTED_MAX, Poll, PollAnswer, Question, Refused};
 use crate::subject::{Pattern, Subject};

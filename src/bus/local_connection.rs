@@ -9,6 +9,7 @@ use crate::daemon::mailbox::AnswerSender;
 use crate::daemon::parts::PartSender;
 use crate::daemon::queue::{Notice, SubscriptionQueue};
 use crate::daemon::shutdown::panic_text;
+use crate::delivery::Deliveries;
 use crate::listener::event::{EventAnswer, EventRequest};
 use crate::listener::frame::{ClientFrame, PeerFrame, VERSION, Welcome};
 use crate::listener::local::{ClientEndpoint, LocalFault};
@@ -16,9 +17,9 @@ use crate::listener::publish_run::PublishRunBuilder;
 use crate::listener::refusal::RefusalReason;
 use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
-use crate::message::{DeliveryMode, Loss, LossScope, Message, MessageRef, PeerRef, SubId, SubscriptionFilter};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect::QuestionFailure;
+use crate::message::{
+    DeliveryMode, Loss, LossScope, Message, MessageRef, PeerRef, QuestionFailure, SubId, SubscriptionFilter,
+};
 use crate::proto::question::{Answer, Question};
 use crate::subject::Subject;
 use bytes::{Buf, Bytes, BytesMut};

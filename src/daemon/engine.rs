@@ -25,8 +25,11 @@ use crate::daemon::timer::Timer;
 use crate::daemon::transmit_queue::TransmitQueue;
 use crate::daemon::unserved_report::UnservedReport;
 use crate::listener::frame::PeerFrame;
-use crate::message::{ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, SubId, SubscriptionFilter};
-use crate::proto::effect::{ClientRequest, Effect, Input, PublishedPosition, QuestionFailure, Refusal, Target};
+use crate::message::{
+    ClientId, DeliveryMode, Epoch, Message, PeerRef, Publisher, QuestionFailure, Refusal, SubId, SubscriptionFilter,
+    Target,
+};
+use crate::proto::effect::{ClientRequest, Effect, Input, PublishedPosition};
 use crate::proto::peer::Peer;
 use crate::proto::question::Question;
 use crate::subject::Subject;

@@ -4,9 +4,9 @@
 
 use crate::daemon::flow::WriteBuffer;
 use crate::daemon::queue::QueueLimits;
+use crate::delivery::Deliveries;
 use crate::listener::frame::{FRAME_SUBS_MAX, PeerFrame, put_message_head, put_message_run};
 use crate::message::{Loss, SubId};
-use crate::proto::delivery::Deliveries;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io::{self, Write};

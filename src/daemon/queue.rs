@@ -3,8 +3,8 @@
 //! If the reader is too slow, the queue drops the newest events. It reports their number at the place in the stream
 //! where they are missing.
 
+use crate::delivery::Deliveries;
 use crate::message::{Delivery, DeliveryRef, Loss, Publisher};
-use crate::proto::delivery::Deliveries;
 use crate::proto::join::Joined;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -4,8 +4,7 @@
 
 use crate::daemon::engine::Engine;
 use crate::listener::session_request::{ReceiverCondition, ReceiverCount};
-use crate::message::ClientId;
-use crate::proto::effect::Target;
+use crate::message::{ClientId, Target};
 use crate::subject::Subject;
 use crate::time::{ClockReading, Instant};
 use std::time::Duration;

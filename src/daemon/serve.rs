@@ -11,8 +11,8 @@ use crate::listener::frame::{ClientFrame, FRAME_BYTES_MAX, PeerFrame, VERSION, W
 use crate::listener::local::LocalFault;
 use crate::listener::publish_run::PublishRun;
 use crate::listener::refusal::{RefusalReason, RequestRefusal};
-use crate::message::{ClientId, SubId, SubscriptionFilter};
-use crate::proto::effect::{ClientRequest, QuestionFailure, Refusal, Target};
+use crate::message::{ClientId, QuestionFailure, Refusal, SubId, SubscriptionFilter, Target};
+use crate::proto::effect::ClientRequest;
 use crate::proto::question::Question;
 use crate::time::ClockReading;
 use bytes::Bytes;

@@ -1,14 +1,13 @@
 //! One client of a listener, for any client protocol: the parser of its commands and the state of its session.
 
+use crate::delivery::Deliveries;
 use crate::listener::access::Access;
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, ReceiverCount, RespState, ServerFacts, SessionRequest,
 };
 use crate::listener::{hat, nats, redis};
-use crate::message::{Count, SubId};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect::Refusal;
+use crate::message::{Count, Refusal, SubId};
 use crate::subject::Subject;
 use crate::time::Instant;
 use std::fmt;

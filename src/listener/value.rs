@@ -1,10 +1,10 @@
 //! Values of the bus in the frames of the local protocol: messages, publishers and losses. Encoding and decoding.
 
+use crate::delivery::{Deliveries, RunRef};
 use crate::listener::codec::{FrameError, FrameReader, put_bytes8, put_bytes32};
 use crate::message::{
     Cause, Count, Delivery, Dseq, Epoch, Headers, Loss, LossScope, Message, Publisher, Reason, Verdict,
 };
-use crate::proto::delivery::{Deliveries, RunRef};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::WallTime;
@@ -168,7 +168,7 @@ pub(crate) fn run(reader: &mut FrameReader) -> Result<Deliveries, FrameError> {
     let subject = Subject::from_bytes(reader.bytes8()?)?;
     let count = reader.u16()?;
     let has = |flag: u8| flags & flag != 0;
-    let run = Run::of_entries(subject, seq, (has(FLAG_EVENT), has(FLAG_META)), count, reader.rest())?;
+    let run = Run::of_entries(subject, seq, has(FLAG_EVENT), has(FLAG_META), count, reader.rest())?;
     Ok(Deliveries::of_run(run, publisher, verdict, has(FLAG_REPAIRED)).at_offset(offset))
 }
 

@@ -144,7 +144,7 @@ impl Throttle {
     /// Adds another peer's report of further losses of this peer's data: messages (lower and upper bound), and
     /// datagrams of unknown content. `missing` are the datagrams that held them. The flag is true for their first
     /// report, because an advisory counts each datagram once.
-    pub fn on_report(&mut self, (min, max): (u64, u64), unverified: u64, (missing, is_new): (MissingDatagrams, bool)) {
+    pub fn on_report(&mut self, min: u64, max: u64, unverified: u64, missing: MissingDatagrams, is_new: bool) {
         if max == 0 && unverified == 0 {
             return;
         }

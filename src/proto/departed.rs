@@ -5,10 +5,9 @@
 //! directed streams of both sides continue at their previous numbers, because numbers are never reused.
 
 use crate::message::{Dseq, Epoch};
-use crate::proto::members::{Contact, Member};
+use crate::proto::contact::Contact;
 use crate::proto::newest_control::NewestControl;
 use crate::proto::queue_ledger::{AssignmentTotals, ReceivedShares};
-use crate::proto::stats::MemberState;
 use crate::time::Instant;
 use std::collections::VecDeque;
 
@@ -32,30 +31,15 @@ pub struct DepartedMember {
     pub ptp: (Dseq, u64),
     /// True if it suppresses messages that nobody wants; `None` until it announced that.
     pub suppresses: Option<bool>,
-    /// The sums of the queue-group messages assigned to its members, and of those that it assigned to members here.
+    /// The sums of the queue-group messages assigned to its members.
     pub assigned: [AssignmentTotals; 2],
-    /// See [`Member::shares`].
+    /// The queue-group messages that it assigned to members here.
     pub shares: [ReceivedShares; 2],
     /// Time since which it counted as silent.
     pub silent_since: Instant,
 }
 
 impl DepartedMember {
-    fn of(member: &Member) -> DepartedMember {
-        DepartedMember {
-            epoch: member.epoch(),
-            left: member.state == MemberState::Left,
-            directed: (member.directed.high(), member.directed.count()),
-            high: (member.bcast.ledger().high(), member.bcast.ledger().count()),
-            control: member.control,
-            ptp: (member.ptp.ledger().high(), member.ptp.ledger().count()),
-            suppresses: member.interest_sync.suppresses(),
-            assigned: [member.assigned[0].totals(), member.assigned[1].totals()],
-            shares: member.shares,
-            silent_since: member.silent_at(),
-        }
-    }
-
     /// Adjusts the first contact after the return. Datagrams up to the last one known were delivered or reported then.
     /// That holds even if the datagram of this contact was sealed before that one.
     pub fn contact(&self, contact: Contact) -> Contact {
@@ -82,8 +66,8 @@ impl DepartedMembers {
     /// Remembers a member that is forgotten now. Returns the evicted earlier one, if any: from then on, an epoch that
     /// began earlier may have been known before.
     #[must_use]
-    pub fn remember(&mut self, member: &Member) -> Option<Epoch> {
-        self.push(DepartedMember::of(member))
+    pub fn remember(&mut self, departed: DepartedMember) -> Option<Epoch> {
+        self.push(departed)
     }
 
     /// Remembers an epoch of this peer itself, whose datagrams may still come back. Returns the same as

@@ -158,11 +158,7 @@ impl Reassembly {
     }
 
     /// Adds a fragment that arrived in datagram `dseq`, which was first known to exist at `reached`.
-    pub fn on_fragment(
-        &mut self,
-        (dseq, reached, repaired): (Dseq, Instant, bool),
-        fragment: Fragment,
-    ) -> FragmentOutcome {
+    pub fn on_fragment(&mut self, dseq: Dseq, reached: Instant, repaired: bool, fragment: Fragment) -> FragmentOutcome {
         let Some(first) = dseq.0.checked_sub(u64::from(fragment.index)).filter(|first| 0 < *first).map(Dseq) else {
             return FragmentOutcome::Contradiction(None);
         };
@@ -363,7 +359,7 @@ mod tests {
         for change in changes {
             let mut reassembly = Reassembly::new(1000, 9);
             let mut take =
-                |part: Fragment| reassembly.on_fragment((Dseq(9 + u64::from(part.index)), Instant::ZERO, false), part);
+                |part: Fragment| reassembly.on_fragment(Dseq(9 + u64::from(part.index)), Instant::ZERO, false, part);
             assert_eq!(take(fragment("a", 0)), FragmentOutcome::Waiting);
             let mut other = fragment("a", 1);
             change(&mut other);
@@ -377,7 +373,7 @@ mod tests {
         let mut reassembly = Reassembly::new(1000, 1);
         for (first, subject) in [(10, "a"), (20, "b"), (30, "c")] {
             assert_eq!(
-                reassembly.on_fragment((Dseq(first), Instant::ZERO, false), fragment(subject, 0)),
+                reassembly.on_fragment(Dseq(first), Instant::ZERO, false, fragment(subject, 0)),
                 FragmentOutcome::Waiting
             );
         }
@@ -386,7 +382,7 @@ mod tests {
         assert!(doomed.iter().all(|doomed| doomed.by_limit));
         for (dseq, subject) in [(12, "a"), (22, "b")] {
             assert_eq!(
-                reassembly.on_fragment((Dseq(dseq), Instant::ZERO, false), fragment(subject, 2)),
+                reassembly.on_fragment(Dseq(dseq), Instant::ZERO, false, fragment(subject, 2)),
                 FragmentOutcome::GivenUp
             );
         }

@@ -3,8 +3,7 @@
 //! A glob is only matched for subjects with the whole tokens of its prefix. All globs can have the same prefix, so all
 //! of them count for every message.
 
-use crate::message::ClientId;
-use crate::proto::effect::Refusal;
+use crate::message::{ClientId, Refusal};
 use crate::subject::glob::Glob;
 use std::collections::BTreeMap;
 

@@ -5,9 +5,8 @@
 //! hold. Subjects with the same subscriptions share one answer; the answer of a single subscription is stored with it.
 //! Every change of the subscriptions clears the caches. All answers are in the order of (client, subscription).
 
-use crate::message::{ClientId, DeliveryMode, Queue, SubId, SubscriptionFilter};
+use crate::message::{ClientId, DeliveryMode, Queue, Refusal, SubId, SubscriptionFilter, Target, Targets};
 use crate::proto::Settings;
-use crate::proto::effect::{Refusal, Target, Targets};
 use crate::proto::globs::GlobSteps;
 use crate::proto::local_interest::{ENDED_MAX, LocalInterest};
 use crate::proto::stats::SubRow;

@@ -15,7 +15,7 @@ use crate::proto::nak::{NakScheduler, REQUEST_SPACING};
 use crate::proto::stats::DatagramStates;
 use crate::time::Instant;
 use forgery::AcceptedMarks;
-use settled::SettledRanges;
+use settled::{SettledRanges, earlier};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -121,11 +121,6 @@ pub struct Ledger {
     ranges_max: usize,
 }
 
-/// Returns the earlier of two optional instants; `None` means never.
-fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    a.into_iter().chain(b).min()
-}
-
 impl Ledger {
     /// Creates a ledger that owes everything after `baseline`, up to which `count` messages were begun.
     pub fn new(baseline: Dseq, count: u64, now: Instant, ranges_max: usize) -> Ledger {
@@ -213,12 +208,7 @@ impl Ledger {
     }
 
     /// Adds a received datagram with `messages` begun in it, after `before` in all earlier ones.
-    pub fn on_datagram(
-        &mut self,
-        found: &mut GapContext<'_>,
-        dseq: Dseq,
-        (before, messages): (u64, u64),
-    ) -> Acceptance {
+    pub fn on_datagram(&mut self, found: &mut GapContext<'_>, dseq: Dseq, before: u64, messages: u64) -> Acceptance {
         let Some(after) = before.checked_add(messages) else { return Acceptance::Contradiction };
         if dseq <= self.states.baseline {
             return Acceptance::BeforeBaseline;
@@ -372,7 +362,7 @@ impl Ledger {
         if gap.asked == 1 && dseq == gap.first && !gap.is_known {
             found.nak_scheduler.on_answer(found.now.since(gap.asked_at));
         }
-        self.take_out(at, dseq, (before, after), gap.overrun);
+        self.take_out(at, dseq, before, after, gap.overrun);
         // Answers arrive in order. While they arrive, the datagrams that follow are not requested again.
         if let Some(upper) = self.gaps.get_mut(at + usize::from(gap.first < dseq))
             && upper.first == dseq + 1
@@ -391,7 +381,7 @@ impl Ledger {
 
     /// Takes one datagram out of a gap; the rest of the gap stays in one or two parts. At most `overrun` datagrams of
     /// both parts together count as dropped by the kernel.
-    fn take_out(&mut self, at: usize, dseq: u64, (before, after): (u64, u64), overrun: u64) {
+    fn take_out(&mut self, at: usize, dseq: u64, before: u64, after: u64, overrun: u64) {
         let gap = self.gaps[at];
         let below = overrun.min(dseq - gap.first);
         let lower = DatagramGap { last: dseq - 1, after: before, overrun: below, ..gap };
@@ -442,7 +432,7 @@ impl Ledger {
         self.on_proven(dseq, before + messages);
         let gap = self.gaps[at];
         let overrun = gap.overrun.min(1);
-        self.take_out(at, dseq.0, (before, before + messages), gap.overrun - overrun);
+        self.take_out(at, dseq.0, before, before + messages, gap.overrun - overrun);
         let known = DatagramGap {
             first: dseq.0,
             last: dseq.0,
@@ -688,7 +678,7 @@ mod tests {
     }
 
     fn arrive(ledger: &mut Ledger, dseq: u64, before: u64, messages: u64) -> Acceptance {
-        found(0, &mut 0, |found| ledger.on_datagram(found, Dseq(dseq), (before, messages)))
+        found(0, &mut 0, |found| ledger.on_datagram(found, Dseq(dseq), before, messages))
     }
 
     fn word(ledger: &mut Ledger, high: u64, count: u64) -> bool {
@@ -789,9 +779,9 @@ mod tests {
     fn kernel_drops_explain_gaps_until_they_are_used_up() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
         let mut overrun = 3;
-        found(0, &mut overrun, |found| ledger.on_datagram(found, Dseq(3), (2, 1)));
+        found(0, &mut overrun, |found| ledger.on_datagram(found, Dseq(3), 2, 1));
         assert_eq!(overrun, 1);
-        found(0, &mut overrun, |found| ledger.on_datagram(found, Dseq(6), (5, 1)));
+        found(0, &mut overrun, |found| ledger.on_datagram(found, Dseq(6), 5, 1));
         assert_eq!(overrun, 0);
         let causes: Vec<Cause> =
             std::iter::from_fn(|| ledger.settle_oldest(Reason::Disabled)).map(|r| r.missing().cause()).collect();
@@ -820,7 +810,7 @@ mod tests {
         arrive(&mut ledger, 2, 1, 1);
         arrive(&mut ledger, 4, 3, 1);
         assert!(word(&mut ledger, 4, 4));
-        found(9, &mut 0, |found| ledger.on_datagram(found, Dseq(6), (5, 1)));
+        found(9, &mut 0, |found| ledger.on_datagram(found, Dseq(6), 5, 1));
         let since: Vec<Instant> =
             std::iter::from_fn(|| ledger.settle_oldest(Reason::Disabled)).map(|range| range.since).collect();
         assert_eq!(since, [at(0), at(0), at(1)]);
@@ -934,7 +924,7 @@ mod tests {
                     _ => Acceptance::Late,
                 };
                 let counts = (before(dseq), messages[dseq as usize - 1]);
-                let got = found(now, &mut 0, |found| ledger.on_datagram(found, Dseq(dseq), counts));
+                let got = found(now, &mut 0, |found| ledger.on_datagram(found, Dseq(dseq), counts.0, counts.1));
                 let got = if got == Acceptance::Repaired { Acceptance::Filled } else { got };
                 assert_eq!(got, expected, "seed {seed} dseq {dseq}");
                 for skipped in high + 1..dseq {

@@ -1,66 +1,42 @@
 //! The other peers: one member for each observed epoch, with its liveness and the streams from and to it.
 
-use crate::message::{DeliveryMode, Dseq, Epoch, Message, MissingDatagrams, Publisher};
+use crate::message::{DeliveryMode, Dseq, Epoch, Message, Publisher};
+use crate::proto::address_proof::AddressProof;
 use crate::proto::advisory::{AdvisoryStream, Throttle};
+use crate::proto::contact::{Contact, margin};
 use crate::proto::departed::DepartedMember;
-use crate::proto::fragment::Reassembly;
 use crate::proto::interest_sync::InterestSync;
-use crate::proto::ledger::Ledger;
 use crate::proto::liveness::MulticastLiveness;
 use crate::proto::loss::LossCounters;
+use crate::proto::member_streams::{broadcast, directed_ring, inbox, reassembly};
 use crate::proto::nak::NakScheduler;
 use crate::proto::newest_control::NewestControl;
 use crate::proto::pace::{PacedReceiver, ReceiveProgress};
+use crate::proto::quarantine::{JumpVerdict, Quarantine};
 use crate::proto::queue_ledger::{Assignments, ReceivedShares};
 use crate::proto::recv::{RecvStream, StreamKind};
 use crate::proto::refusals::Refusals;
-use crate::proto::resend::{Ring, RingSettings};
+use crate::proto::reported_loss::ReportedLoss;
+use crate::proto::resend::Ring;
 use crate::proto::send::{HEARTBEAT_FIRST, HeartbeatTimer, SendStream};
 use crate::proto::stats::{LossRow, MemberRow, MemberState};
 use crate::proto::transit::Transit;
 use crate::proto::{Settings, mutant::Mutant};
 use crate::rng::Rng;
 use crate::time::{Instant, WallTime};
-use crate::wire::{Announce, Header, Record, Report};
+use crate::wire::{Announce, Header, Kind, Record, Report};
 use std::net::SocketAddr;
 use std::time::Duration;
-
-/// Part of the R4 margin that covers latency.
-const MARGIN: Duration = Duration::from_millis(100);
 
 /// Longest heartbeat interval that is accepted: 60 s, the configurable maximum.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(60);
 
-/// Bytes of the directed stream to one peer that are kept for retransmission.
-const DIRECTED_RING_BYTES: usize = 256 << 10;
-
 /// Time after the first BYE of a peer during which its last report of queue-group messages is accepted.
 pub const LAST_REPORT_TIME: Duration = Duration::from_millis(200);
-
-/// Largest plausible jump of a datagram number with nothing in between (A10).
-pub const JUMP_MAX: u64 = 1 << 20;
-/// Padded length in bytes of a HELLO that requests a reply, so that the reply is never longer than the request (5.6).
-pub const HELLO_BYTES: usize = 256;
-
-/// Number of datagrams sent to an unproven address for each datagram accepted from it.
-const UNPROVEN_DATAGRAMS: u8 = 3;
-/// Time after which an unreturned token is replaced in the next control message to its peer. It exceeds a round trip on
-/// a LAN.
-const TOKEN_TIME: Duration = Duration::from_millis(50);
-/// Average number of peers that answer the first multicast of an unproven address. Twice that number answer the next
-/// one.
-pub const ANSWERING_PEERS: u64 = 8;
-/// Number of datagrams without a unicast answer after which at most [`ANSWERING_PEERS`] answer any multicast.
-const UNANSWERED_MAX: u8 = 8;
 
 /// Minimum time that a name must be observed on two live epochs, counted from the first contact with the newer, to be a
 /// duplicate. No packet of a restarted peer is in flight that long.
 pub const DUPLICATE_AFTER: Duration = Duration::from_millis(500);
-
-/// Returns the margin μ of R4 for two clocks that ran for `age`: 100 ms and 2 x 500 ppm.
-pub fn margin(age: Duration) -> Duration {
-    MARGIN + age / 1000
-}
 
 /// Stream of a member to which a datagram belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,53 +62,21 @@ impl Side {
 /// Bit that marks the live side: its number in the subscription window is the member's number with this bit set.
 const LIVE_BIT: u32 = 1 << 31;
 
-/// First datagram received from an epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Contact {
-    /// Uptime of the peer in milliseconds, as the peer announces it; saturating.
-    pub uptime_ms: u32,
-    /// True if the uptime is that of the transmission. A retransmission carries the uptime at which it was sealed.
-    pub is_fresh: bool,
-    /// The datagram before the first one that certainly follows: one below the received datagram, or the highest that a
-    /// heartbeat announces.
-    pub below: Dseq,
-    /// Number of messages begun up to `below`.
-    pub count: u64,
-    /// Number of the datagram if it was a control datagram.
-    pub control: Option<u64>,
-}
-
-impl Contact {
-    /// Creates a contact from a control datagram.
-    pub fn of_announce(header: &Header, announce: &Announce) -> Contact {
-        Contact {
-            uptime_ms: header.uptime_ms,
-            is_fresh: true,
-            below: announce.high,
-            count: header.count,
-            control: Some(header.number),
-        }
-    }
-
-    /// Creates a contact from a data datagram.
-    pub fn of_data(header: &Header) -> Contact {
-        Contact {
-            uptime_ms: header.uptime_ms,
-            is_fresh: false,
-            below: Dseq(header.number - 1),
-            count: header.count,
-            control: None,
-        }
-    }
-}
-
-/// A jump held back until a second datagram confirms it.
+/// Circumstances of the first datagram received from an epoch.
 #[derive(Clone, Debug)]
-pub struct Quarantine {
-    /// Datagram number after the jump.
-    pub number: u64,
-    /// The datagram, if it carries data.
-    pub data: Option<(Header, Vec<Record>)>,
+pub struct FirstContact {
+    /// Identity of the peer.
+    pub publisher: Publisher,
+    /// Address that the datagram is from.
+    pub address: SocketAddr,
+    /// State of the peer in the datagram.
+    pub contact: Contact,
+    /// Time at which the datagram is read.
+    pub at: Instant,
+    /// Earliest possible arrival time of the datagram.
+    pub arrived: Instant,
+    /// Time since which the peer would have been heard.
+    pub listening_since: Instant,
 }
 
 /// One epoch of another peer.
@@ -162,23 +106,8 @@ pub struct Member {
     pub heartbeat: Duration,
     /// Publication window time of the peer, once announced.
     pub pub_window_time: Option<Duration>,
-    /// Token that the peer must return from its address before it receives answers (reliability.md 5.6).
-    pub token: u64,
-    /// Time at which the token was first sent.
-    token_sent: Option<Instant>,
-    /// The previous token, whose echo may still be in flight.
-    former_token: Option<u64>,
-    /// Token that the peer expects to be echoed.
-    pub echo: Option<u64>,
-    /// True once the peer has returned the token.
-    pub is_proven: bool,
-    /// True once the peer has sent a unicast datagram to this peer.
-    pub has_unicast_contact: bool,
-    /// Number of datagrams that may still be sent to the peer while its address is unproven.
-    unproven_credit: u8,
-    /// Number of datagrams accepted from the peer (saturating), and datagrams sent to it before its address was proven.
-    heard: u8,
-    unanswered: u8,
+    /// Proof of the address (reliability.md 5.6).
+    pub proof: AddressProof,
     /// Time of the last unscheduled announcement to the peer.
     pub announced_at: Option<Instant>,
     /// History requests that arrived before the address was proven, or faster than they are answered.
@@ -188,12 +117,7 @@ pub struct Member {
     /// Datagrams of the directed stream to the peer that are kept for retransmission.
     pub directed_ring: Ring,
     /// Loss of this peer's multicast stream, as the peer reports it.
-    pub report: Option<Report>,
-    /// Datagrams that the peer gave up last, by its report, and whether an advisory has counted them.
-    reported_missing: MissingDatagrams,
-    is_missing_counted: bool,
-    /// Time of the last change of the report.
-    pub reported: Option<WallTime>,
+    pub reported_loss: ReportedLoss,
     /// Receive capacity of the peer for this peer's multicast stream.
     pub receiver: PacedReceiver,
     /// Progress of receiving the peer's multicast stream, and what was reported to it.
@@ -240,40 +164,19 @@ pub struct Member {
 }
 
 impl Member {
-    #[expect(clippy::too_many_arguments, reason = "all that is known at first contact")]
-    /// Creates the member on first contact, which fixes the baseline permanently (R4). `listening` is the time at which
-    /// this peer joined the group. `arrived` is the earliest possible arrival time of the datagram.
-    pub fn new(
-        settings: &Settings,
-        publisher: Publisher,
-        address: SocketAddr,
-        contact: Contact,
-        now: Instant,
-        (listening, arrived): (Instant, Instant),
-        receiver: PacedReceiver,
-        rng: &mut Rng,
-    ) -> Member {
+    /// Creates the member on first contact, which fixes the baseline permanently (R4).
+    pub fn new(settings: &Settings, first: FirstContact, receiver: PacedReceiver, rng: &mut Rng) -> Member {
+        let FirstContact { publisher, address, contact, at: now, arrived, listening_since } = first;
         let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
         Member {
-            bcast: broadcast(settings, contact, arrived, listening, rng),
+            bcast: broadcast(settings, contact, arrived, listening_since, rng),
             ptp: inbox(settings, arrived, (Dseq(0), 0), rng),
-            token: rng.next_u64() | 1,
-            token_sent: None,
-            former_token: None,
-            echo: None,
-            is_proven: false,
-            has_unicast_contact: false,
-            unproven_credit: UNPROVEN_DATAGRAMS,
-            heard: 0,
-            unanswered: 0,
+            proof: AddressProof::new(rng),
             announced_at: None,
             parked_questions: Vec::new(),
             answers_due: now,
             directed_ring: directed_ring(settings, Dseq(0)),
-            report: None,
-            reported_missing: MissingDatagrams::default(),
-            is_missing_counted: true,
-            reported: None,
+            reported_loss: ReportedLoss::default(),
             directed: SendStream::new(Some(publisher.epoch), settings.datagram_bytes_max, settings.mutants),
             publisher,
             address,
@@ -308,62 +211,46 @@ impl Member {
         }
     }
 
-    /// Returns the token for the next control message. It differs from the last one if that did not return in time: a
-    /// token is echoed once, and the echo may be lost.
-    pub fn next_token(&mut self, now: Instant, rng: &mut Rng) -> u64 {
-        if !self.is_proven && self.token_sent.is_some_and(|sent| TOKEN_TIME <= now.since(sent)) {
-            self.former_token = Some(self.token);
-            (self.token, self.token_sent) = (rng.next_u64() | 1, None);
-        }
-        self.token_sent.get_or_insert(now);
-        self.token
-    }
-
-    /// Returns whether `echo` proves the address: it is one of the last two tokens sent there.
-    pub fn is_token(&self, echo: Option<u64>) -> bool {
-        echo.is_some() && (echo == Some(self.token) || echo == self.former_token)
-    }
-
     /// Returns whether only one datagram was received from the peer and its address is unproven. Anybody can forge
     /// that.
     pub fn is_unproven_newcomer(&self) -> bool {
-        !self.is_proven && self.last_heard == self.first_heard
+        !self.proof.is_proven && self.last_heard == self.first_heard
     }
 
-    /// Spends credit for one datagram to the peer's address and returns false if there is none. A proven address always
-    /// has credit. Until then one datagram from the peer earns credit for three. If the peer was received by multicast
-    /// alone, all `peers` received it. A few of them answer, and more as it repeats, so that peers do not multiply one
-    /// forged multicast.
-    pub fn spend_send_credit(&mut self, peers: u64, rng: &mut Rng) -> bool {
-        // Rule: proof
-        if self.is_proven {
-            return true;
+    /// Handles a further datagram of the peer, read now, which arrived at `arrived` at the earliest. Returns its latest
+    /// possible send time. The uptimes of other datagrams reveal that a datagram was in flight for seconds.
+    pub fn on_further_contact(
+        &mut self,
+        settings: &Settings,
+        contact: Contact,
+        now: Instant,
+        arrived: Instant,
+        rng: &mut Rng,
+    ) -> Instant {
+        if std::mem::take(&mut self.forgotten) {
+            self.bcast = broadcast(settings, contact, arrived, arrived, rng);
         }
-        if self.unproven_credit == 0 {
-            return false;
-        }
-        self.unproven_credit -= 1;
-        let times = if self.unanswered < UNANSWERED_MAX { self.heard.clamp(1, 32) - 1 } else { 0 };
-        let answering = ANSWERING_PEERS << times;
-        let may = self.has_unicast_contact || is_among(answering, peers, rng);
-        self.unanswered = self.unanswered.saturating_add(u8::from(may));
-        may
-    }
-
-    /// Earns credit for datagrams to the peer after a new datagram from it was accepted.
-    pub fn earn_send_credit(&mut self) {
-        self.unproven_credit = UNPROVEN_DATAGRAMS;
-        self.heard = self.heard.saturating_add(1);
-    }
-
-    /// Returns the latest possible send time of a datagram read now, which arrived at `arrived` at the earliest and was
-    /// sealed at this uptime. The uptimes of other datagrams reveal that a datagram was in flight for seconds.
-    pub fn latest_send_time(&mut self, (now, arrived): (Instant, Instant), uptime_ms: u32) -> Instant {
-        let sealed = self.transit.on_datagram(now, arrived, uptime_ms);
+        let sealed = self.transit.on_datagram(now, arrived, contact.uptime_ms);
         if !sealed.older.is_zero() {
             self.sides_mut().for_each(|recv| recv.on_older(sealed.older));
         }
         sealed.latest
+    }
+
+    /// Returns the state to keep of the member when it is forgotten.
+    pub fn departed(&self) -> DepartedMember {
+        DepartedMember {
+            epoch: self.epoch(),
+            left: self.state == MemberState::Left,
+            directed: (self.directed.high(), self.directed.count()),
+            high: (self.bcast.ledger().high(), self.bcast.ledger().count()),
+            control: self.control,
+            ptp: (self.ptp.ledger().high(), self.ptp.ledger().count()),
+            suppresses: self.interest_sync.suppresses(),
+            assigned: [self.assigned[0].totals(), self.assigned[1].totals()],
+            shares: self.shares,
+            silent_since: self.silent_at(),
+        }
     }
 
     /// Resumes the directed streams at the position they had when the member was forgotten.
@@ -425,12 +312,6 @@ impl Member {
         self.publisher.uid == uid & !LIVE_BIT
     }
 
-    /// Returns the minimum size in bytes of a datagram to the peer. Until its token arrived, the datagram is as large
-    /// as an answer that carries the token.
-    pub fn padding(&self) -> usize {
-        if self.echo.is_some() { 0 } else { HELLO_BYTES }
-    }
-
     /// Returns the lowest missing datagram of the peer's multicast stream, if any is missing.
     pub fn awaited(&self) -> Option<Dseq> {
         let ledger = self.bcast.ledger();
@@ -474,31 +355,6 @@ impl Member {
         }
     }
 
-    /// Handles the peer's report on what it missed of this peer's multicast stream.
-    pub fn on_report(&mut self, report: Report, at: WallTime) {
-        if self.report != Some(report) {
-            self.reported = Some(at);
-        }
-        let before = self.report.replace(report).unwrap_or_default();
-        let more = |now: u64, before: u64| now.saturating_sub(before);
-        // The report is untrusted and may contain any value.
-        let lost_min = more(report.lost_min, before.lost_min);
-        let lost = (lost_min, more(report.lost_max, before.lost_max).max(lost_min));
-        // Datagrams that were given up; the report may cover their messages later than the datagrams.
-        let gone = |report: Report| report.missing.saturating_sub(report.repaired).saturating_sub(report.pending);
-        let datagrams = more(gone(report), gone(before));
-        if 0 < datagrams {
-            let missing = MissingDatagrams { datagrams, overrun: more(report.overrun, before.overrun) };
-            let uncounted = if self.is_missing_counted { MissingDatagrams::default() } else { self.reported_missing };
-            (self.reported_missing, self.is_missing_counted) = (uncounted.plus(missing), false);
-        }
-        let unverified = more(report.unverified, before.unverified);
-        if 0 < lost.1 || 0 < unverified {
-            self.throttles[2].on_report(lost, unverified, (self.reported_missing, !self.is_missing_counted));
-            self.is_missing_counted = true;
-        }
-    }
-
     /// Returns the epoch of the peer.
     pub fn epoch(&self) -> Epoch {
         self.publisher.epoch
@@ -511,7 +367,7 @@ impl Member {
 
     /// Returns whether history requests of the peer wait only for the answer rate.
     pub fn has_questions_waiting(&self) -> bool {
-        self.is_alive() && self.is_proven && !self.parked_questions.is_empty()
+        self.is_alive() && self.proof.is_proven && !self.parked_questions.is_empty()
     }
 
     /// Returns whether messages may be assigned to the peer's clients: it is up, and no later run of the same peer has
@@ -552,6 +408,35 @@ impl Member {
     /// ended.
     pub fn awaited_until(&self) -> Instant {
         if self.is_alive() { self.alive_until() } else { Instant::MAX }
+    }
+
+    /// Handles the peer's report on what it missed of this peer's multicast stream.
+    pub fn on_report(&mut self, report: Report, at: WallTime) {
+        self.reported_loss.on_report(report, at, &mut self.throttles[2]);
+    }
+
+    /// Quarantines an implausible jump of the highest number of one of the peer's streams, of which `records` is the data
+    /// if it is that of a data datagram (A10).
+    pub fn check_jump(&mut self, header: &Header, high: Dseq, records: Option<&Vec<Record>>) -> JumpVerdict {
+        let directed = header.kind == Kind::Directed;
+        let known = if directed { &self.ptp } else { &self.bcast }.ledger().high();
+        Quarantine::check(&mut self.quarantine[usize::from(directed)], known, header, high, records)
+    }
+
+    /// Handles a sign of life of the peer. Returns whether it was not up before, or taken for a former run of another.
+    pub fn on_sign_of_life(&mut self, now: Instant) -> bool {
+        self.on_contact(now);
+        self.proof.earn_credit();
+        self.last_heard = now;
+        std::mem::take(&mut self.is_superseded) || self.state != MemberState::Up
+    }
+
+    /// Updates the reports to the peer after requested datagrams have come, or will not come. Returns whether a report
+    /// is due.
+    pub fn note_awaited(&mut self, now: Instant, wants_repair: bool, receivers: usize) -> bool {
+        let awaited = self.awaited().filter(|_| wants_repair);
+        self.receive_progress.on_awaited(now, awaited);
+        self.receive_progress.deadline(receivers).is_some_and(|at| at <= now)
     }
 
     /// Extends the deadlines of missing datagrams when something new arrives. The extension is the time that did not
@@ -623,75 +508,9 @@ impl Member {
             duplicate_name: self.duplicate_name,
             is_multicast_dead: self.liveness.is_dead(),
             left_behind: self.receiver.left_behind().map(|left| (now.since(left.since), left.has_reported)),
-            is_proven: self.is_proven,
+            is_proven: self.proof.is_proven,
             times_left: self.receiver.times_left(),
             kernel_drops: self.receiver.report().map(|report| report.dropped),
         }
     }
-}
-
-/// Returns whether this peer is among the `answering` of all `peers`. Each peer decides that at random.
-pub fn is_among(answering: u64, peers: u64, rng: &mut Rng) -> bool {
-    peers <= answering || rng.below(peers) < answering
-}
-
-/// Returns whether a datagram needs no confirmation by a second one: it is at most [`JUMP_MAX`] above the highest
-/// `known` of its stream (A10).
-pub fn is_plausible(known: Dseq, dseq: Dseq) -> bool {
-    dseq.0.saturating_sub(known.0) <= JUMP_MAX
-}
-
-/// Returns whether a peer that has listened for `age` is older than a publisher that has been running for `uptime_ms`
-/// (R4).
-pub fn is_older(uptime_ms: u32, age: Duration) -> bool {
-    uptime_ms < u32::MAX && Duration::from_millis(u64::from(uptime_ms)) + margin(age) < age
-}
-
-/// Creates the multicast stream of a member, with the baseline of R4. Everything is owed if this peer listened before
-/// the publisher started. Otherwise what follows the first contact is owed, which arrived at `arrived` at the earliest.
-pub fn broadcast(
-    settings: &Settings,
-    contact: Contact,
-    arrived: Instant,
-    listening: Instant,
-    rng: &mut Rng,
-) -> RecvStream {
-    let uptime = Duration::from_millis(u64::from(contact.uptime_ms));
-    let age = arrived.since(listening);
-    let older = contact.is_fresh && is_older(contact.uptime_ms, age);
-    // Rule: baseline
-    let owed_all = match () {
-        () if settings.mutants.is(Mutant::BaselineFirstHeard) => false,
-        () if settings.mutants.is(Mutant::BaselineZero) => true,
-        () => older,
-    };
-    let (birth, below, count) = if owed_all {
-        (Some(arrived - uptime - margin(age)), Dseq(0), 0)
-    } else {
-        (None, contact.below, contact.count)
-    };
-    let ledger = Ledger::new(below, count, arrived, settings.gaps_max);
-    let ledger = if owed_all || contact.control.is_some() { ledger } else { ledger.undated() };
-    RecvStream::new(StreamKind::Bcast { birth }, ledger, nak_scheduler(settings, rng), reassembly(settings))
-}
-
-/// Creates a directed stream to this peer at a datagram and its count; a new stream is owed from the start.
-fn inbox(settings: &Settings, now: Instant, (high, count): (Dseq, u64), rng: &mut Rng) -> RecvStream {
-    let ledger = Ledger::new(high, count, now, settings.gaps_max);
-    RecvStream::new(StreamKind::Ptp, ledger, nak_scheduler(settings, rng), reassembly(settings))
-}
-
-/// Creates the retransmit ring of a directed stream whose last datagram so far was `high`. It is small, because there
-/// may be many.
-fn directed_ring(settings: &Settings, high: Dseq) -> Ring {
-    let bytes_max = settings.recovery.ring.bytes_max.min(DIRECTED_RING_BYTES);
-    Ring::new(RingSettings { bytes_max, manifest_bytes_max: 0, ..settings.recovery.ring }, high)
-}
-
-fn nak_scheduler(settings: &Settings, rng: &mut Rng) -> NakScheduler {
-    NakScheduler::new(settings.recovery.grace, settings.repairs(), rng.fork()).mutated(settings.mutants)
-}
-
-fn reassembly(settings: &Settings) -> Reassembly {
-    Reassembly::new(settings.reassembly_bytes_max, settings.reassembly_sets_max)
 }

@@ -34,9 +34,10 @@
 //! | `spare` | a suppressed message takes no number; confirmed subscriptions get all they match | W143, W145 |
 //! | `advisory-throttle` | the first at once, then one a second with sums, the last flushed | seed 002 |
 
+mod address_proof;
 pub mod advisory;
+mod contact;
 mod continuity;
-pub mod delivery;
 mod departed;
 pub mod effect;
 mod fragment;
@@ -49,18 +50,21 @@ mod ledger;
 mod liveness;
 mod local_interest;
 mod loss;
+mod member_streams;
 mod members;
 pub mod mutant;
 mod nak;
 mod newest_control;
 pub mod pace;
 pub mod peer;
+mod quarantine;
 pub mod question;
 mod queue_ledger;
 mod rebuild;
 mod recv;
 mod refusals;
 mod remote_interest;
+mod reported_loss;
 pub mod resend;
 mod send;
 pub mod stats;

@@ -6,6 +6,7 @@
 //! (`large`). All datagrams with a part of it wait for it, and it is handed on where it begins.
 
 mod large;
+mod retry;
 
 pub use large::MessageKey;
 
@@ -17,36 +18,8 @@ use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{Content, ContentKind};
 use large::LargeMessages;
+use retry::{RETRY_INTERVAL, RetryTimer};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
-/// First interval between two history requests; it doubles each time.
-const RETRY_INTERVAL: Duration = Duration::from_millis(40);
-/// Maximum interval, unless the first one is longer.
-const RETRY_INTERVAL_MAX: Duration = Duration::from_millis(640);
-
-/// Timer of repeated history requests.
-#[derive(Clone, Copy, Debug)]
-struct RetryTimer {
-    at: Instant,
-    wait: Duration,
-}
-
-impl RetryTimer {
-    /// Creates a timer for a request sent now, which may take `wait`.
-    fn after(now: Instant, wait: Duration) -> RetryTimer {
-        RetryTimer { at: now + wait, wait }
-    }
-
-    /// Returns whether the request is due, and schedules the next one.
-    fn take_due(&mut self, now: Instant) -> bool {
-        let is_due = self.at <= now;
-        if is_due {
-            *self = RetryTimer::after(now, (self.wait * 2).min(RETRY_INTERVAL_MAX.max(self.wait)));
-        }
-        is_due
-    }
-}
 
 /// A run of messages of the datagram, or a part of a large one.
 #[derive(Clone, Debug)]
@@ -81,7 +54,8 @@ impl Rebuild {
     /// Unwanted messages need no answer.
     pub fn new(
         now: Instant,
-        (dseq, before): (Dseq, u64),
+        dseq: Dseq,
+        before: u64,
         contents: Vec<Content>,
         mut is_wanted: impl FnMut(&Content) -> bool,
     ) -> Rebuild {
@@ -197,7 +171,7 @@ impl Rebuild {
 
     /// Handles a large message that begins in datagram `first` and is no longer awaited. It is taken if it begins here.
     /// If it did not arrive, `is_gone` is true if it is no longer available.
-    fn on_large(&mut self, (dseq, first): (Dseq, Dseq), fetched: &mut Option<FetchedMessages>, is_gone: bool) {
+    fn on_large(&mut self, dseq: Dseq, first: Dseq, fetched: &mut Option<FetchedMessages>, is_gone: bool) {
         if is_gone {
             self.missing_heads.push((first, Reason::Expired));
         }
@@ -247,7 +221,8 @@ impl Rebuild {
     pub fn into_items(
         self,
         dseq: Dseq,
-        (since, missing): (Instant, MissingDatagrams),
+        since: Instant,
+        missing: MissingDatagrams,
         mut is_told: impl FnMut(Dseq) -> bool,
     ) -> Vec<StreamItem> {
         let item = |part: RebuildPart| match part {
@@ -420,7 +395,7 @@ impl Rebuilds {
         for dseq in waiting {
             if let Some(rebuild) = self.by_dseq.get_mut(&dseq) {
                 self.bytes -= rebuild.bytes();
-                rebuild.on_large((dseq, first), &mut fetched, is_gone);
+                rebuild.on_large(dseq, first, &mut fetched, is_gone);
                 self.bytes += rebuild.bytes();
                 self.ready.insert(dseq);
             }
@@ -497,7 +472,7 @@ mod tests {
     fn what_the_history_still_has_is_handed_on_in_its_place_and_the_rest_is_lost() {
         let contents = vec![run("a", 3, 5), run("not.wanted", 9, 1), run("b", 1, 2)];
         let is_wanted = |content: &Content| content.subject.as_str() != "not.wanted";
-        let rebuild = Rebuild::new(Instant::ZERO, (Dseq(4), 7), contents, is_wanted);
+        let rebuild = Rebuild::new(Instant::ZERO, Dseq(4), 7, contents, is_wanted);
         assert_eq!((rebuild.before(), rebuild.messages(), rebuild.is_waiting()), (7, 8, true));
         let mut rebuilds = Rebuilds::default();
         let mut asked = Vec::new();
@@ -515,7 +490,7 @@ mod tests {
         assert!(on_fetched(5, range(1), vec![]).is_none());
         let (dseq, rebuild) = on_fetched(4, range(1), vec![message("b", 1), message("b", 2)]).unwrap();
         assert_eq!((dseq, rebuild.bytes(), rebuilds.bytes()), (Dseq(4), 5, 0));
-        let items = rebuild.into_items(Dseq(4), SINCE, |_| false);
+        let items = rebuild.into_items(Dseq(4), SINCE.0, SINCE.1, |_| false);
         assert_eq!(shown(items), ["gone a Some(3) 1", "4 2", "gone a Some(6) 1", "7 1", "1 2"]);
     }
 
@@ -523,16 +498,19 @@ mod tests {
     fn what_is_given_up_is_lost_whole_and_a_large_message_is_told_once() {
         let is_run = |content: &Content| matches!(content.what, ContentKind::Run { .. });
         let contents = vec![part(1, 3), run("a", 1, 4), part(2, 0)];
-        let mut rebuild = Rebuild::new(Instant::ZERO, (Dseq(4), 0), contents, is_run);
+        let mut rebuild = Rebuild::new(Instant::ZERO, Dseq(4), 0, contents, is_run);
         assert_eq!(
             (rebuild.messages(), rebuild.missing_heads().collect::<Vec<_>>()),
             (5, vec![expired(1), expired(4)])
         );
         rebuild.abandon(Dseq(4), Reason::Deadline, |_| false);
         assert!(!rebuild.is_waiting());
-        let told = rebuild.clone().into_items(Dseq(4), SINCE, |_| true);
+        let told = rebuild.clone().into_items(Dseq(4), SINCE.0, SINCE.1, |_| true);
         assert_eq!(shown(told), ["gone a Some(1) 4"]);
-        assert_eq!(shown(rebuild.into_items(Dseq(4), SINCE, |_| false)), ["gone a Some(1) 4", "gone big Some(2) 1"]);
+        assert_eq!(
+            shown(rebuild.into_items(Dseq(4), SINCE.0, SINCE.1, |_| false)),
+            ["gone a Some(1) 4", "gone big Some(2) 1"]
+        );
     }
 
     fn expired(first: u64) -> (Dseq, Reason) {
@@ -554,7 +532,7 @@ mod tests {
     }
 
     fn rebuild(dseq: u64, contents: Vec<Content>) -> Rebuild {
-        Rebuild::new(Instant::ZERO, (Dseq(dseq), 0), contents, |_| true)
+        Rebuild::new(Instant::ZERO, Dseq(dseq), 0, contents, |_| true)
     }
 
     fn asked(rebuilds: &mut Rebuilds) -> Vec<String> {
@@ -574,7 +552,7 @@ mod tests {
         std::iter::from_fn(|| rebuilds.take_ready())
             .map(|(dseq, rebuild)| {
                 let missing_heads = rebuild.missing_heads().collect();
-                (dseq.0, shown(rebuild.into_items(dseq, SINCE, |_| false)), missing_heads)
+                (dseq.0, shown(rebuild.into_items(dseq, SINCE.0, SINCE.1, |_| false)), missing_heads)
             })
             .collect()
     }
@@ -607,7 +585,7 @@ mod tests {
             assert_eq!(ready(&mut rebuilds), [(5, vec![], missing_heads()), (6, vec![], missing_heads())]);
             let (told, rebuild) =
                 (["gone a Some(1) 1", "gone big Some(2) 1"], rebuilds.abandon(Dseq(4), Reason::Deadline));
-            assert_eq!(shown(rebuild.unwrap().into_items(Dseq(4), SINCE, |_| false)), told);
+            assert_eq!(shown(rebuild.unwrap().into_items(Dseq(4), SINCE.0, SINCE.1, |_| false)), told);
         }
     }
 

@@ -124,14 +124,15 @@ impl RecvStream {
     pub fn on_datagram(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
-        (dseq, before): (Dseq, u64),
+        dseq: Dseq,
+        before: u64,
         records: Vec<Record>,
         out: &mut Vec<StreamOutcome>,
     ) -> Acceptance {
         let messages = records.iter().map(Record::messages_begun).sum();
-        let mut accept = self.ledger.on_datagram(&mut found(&mut self.nak_scheduler, ctx), dseq, (before, messages));
-        if accept == Acceptance::Contradiction && self.is_corrected(ctx, (dseq, before), messages, out) {
-            accept = self.ledger.on_datagram(&mut found(&mut self.nak_scheduler, ctx), dseq, (before, messages));
+        let mut accept = self.ledger.on_datagram(&mut found(&mut self.nak_scheduler, ctx), dseq, before, messages);
+        if accept == Acceptance::Contradiction && self.is_corrected(ctx, dseq, before, messages, out) {
+            accept = self.ledger.on_datagram(&mut found(&mut self.nak_scheduler, ctx), dseq, before, messages);
         }
         match accept {
             Acceptance::Duplicate if ctx.mutants.is(Mutant::DeliverDuplicates) => accept = Acceptance::Filled,
@@ -160,8 +161,8 @@ impl RecvStream {
             ctx.lookup = lookup.get_mut(index).and_then(Option::take);
             let index = index as u32 + 1;
             match record {
-                Record::Run(run) => self.take(ctx, (dseq, index), (arrival, StreamItem::Run(run)), direct, out),
-                Record::Fragment(fragment) => self.join(ctx, (dseq, index), (arrival, fragment), direct, out),
+                Record::Run(run) => self.take(ctx, (dseq, index), arrival, StreamItem::Run(run), direct, out),
+                Record::Fragment(fragment) => self.join(ctx, (dseq, index), arrival, fragment, direct, out),
                 _ => {}
             }
         }
@@ -192,7 +193,8 @@ impl RecvStream {
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         (dseq, index): Position,
-        (arrival, fragment): (Arrival, Fragment),
+        arrival: Arrival,
+        fragment: Fragment,
         direct: bool,
         out: &mut Vec<StreamOutcome>,
     ) {
@@ -207,7 +209,7 @@ impl RecvStream {
             return;
         }
         // The last fragment is the first record of its datagram; the first fragment is the last record.
-        match self.reassembly.on_fragment((dseq, arrival.reached, arrival.repaired), fragment) {
+        match self.reassembly.on_fragment(dseq, arrival.reached, arrival.repaired, fragment) {
             FragmentOutcome::Waiting if is_head => self.rebuilds.on_head(dseq),
             FragmentOutcome::Waiting => {}
             FragmentOutcome::GivenUp if is_head => self.held.on_late_head(dseq),
@@ -216,7 +218,7 @@ impl RecvStream {
                 self.rebuilds.drop_large(first);
                 let at = (whole.dseq, if whole.dseq == dseq { index } else { 0 });
                 let arrival = Arrival { reached: whole.reached, repaired: whole.repaired };
-                self.take(ctx, at, (arrival, StreamItem::ReassembledMessage(whole)), direct && at.0 == dseq, out);
+                self.take(ctx, at, arrival, StreamItem::ReassembledMessage(whole), direct && at.0 == dseq, out);
             }
             FragmentOutcome::Contradiction(doomed) => {
                 ctx.counters.discard_contradiction += 1;
@@ -232,14 +234,15 @@ impl RecvStream {
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         at: Position,
-        (arrival, item): (Arrival, StreamItem),
+        arrival: Arrival,
+        item: StreamItem,
         direct: bool,
         out: &mut Vec<StreamOutcome>,
     ) {
         let settled = direct || at.0 < self.ledger.frontier() && self.held.is_empty();
         let settled = settled || ctx.mutants.is(Mutant::ReleaseEarly);
         let followers = self.held.followers_of(&item);
-        match self.judge(ctx, (at.0, arrival), &item, settled, out) {
+        match self.judge(ctx, at.0, arrival, &item, settled, out) {
             Disposition::Waits => self.hold(at, arrival, item),
             disposition => {
                 push_delivery(self.kind, item, arrival, disposition, out);
@@ -298,7 +301,7 @@ impl RecvStream {
         let frontier = self.ledger.frontier();
         while let Some((at, arrival, item)) = self.held.pop(frontier) {
             let followers = self.held.followers_of(&item);
-            match self.judge(ctx, (at.0, arrival), &item, at.0 < frontier, out) {
+            match self.judge(ctx, at.0, arrival, &item, at.0 < frontier, out) {
                 Disposition::Waits => {
                     self.held.insert(at, arrival, item);
                     continue;
@@ -414,7 +417,8 @@ impl RecvStream {
     fn judge(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
-        (dseq, arrival): (Dseq, Arrival),
+        dseq: Dseq,
+        arrival: Arrival,
         item: &StreamItem,
         settled: bool,
         out: &mut Vec<StreamOutcome>,
@@ -467,7 +471,7 @@ impl RecvStream {
                     _ if repeated == item.count() => return Disposition::Done,
                     StreamItem::GoneMessages(gone) => {
                         let rest = StreamItem::GoneMessages(gone.clone().skip(repeated));
-                        return self.judge(ctx, (dseq, arrival), &rest, settled, out);
+                        return self.judge(ctx, dseq, arrival, &rest, settled, out);
                     }
                     _ => (Verdict::Next, None),
                 }

@@ -4,9 +4,9 @@
 mod losses;
 mod repairs;
 
-use crate::message::{Delivery, Loss, LossScope, Verdict};
+use crate::message::{Delivery, Loss, LossScope, Target, Verdict};
 use crate::proto::advisory::{Advisory, AdvisoryStream as AdvisedStream};
-use crate::proto::effect::{MemberEvent, Target};
+use crate::proto::effect::MemberEvent;
 use crate::sim::oracle::{MessageState, Oracle, PeerRun, Track};
 use crate::sim::scenario::MILLIS;
 use crate::sim::truth::{GroundTruth, MessageTrace, NEVER};

@@ -1,9 +1,9 @@
 //! A client that joins late, and the checks of what it sees. No number of a subject comes twice, and none is missed
 //! silently at the splice from history to the live stream. The oracle checks everything after that.
 
-use crate::message::{Count, Delivery, DeliveryMode, Epoch, Loss, LossScope, Publisher};
+use crate::message::{Count, Delivery, DeliveryMode, Epoch, Loss, LossScope, Publisher, QuestionFailure, Target};
 use crate::proto::Recovery;
-use crate::proto::effect::{ClientRequest, QuestionFailure, Target};
+use crate::proto::effect::ClientRequest;
 use crate::proto::history::Selection;
 use crate::proto::join::{Join, JoinEvent, Joined};
 use crate::proto::mutant::Mutants;

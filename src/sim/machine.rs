@@ -1,7 +1,7 @@
 //! One simulated host: its clocks, its receive buffer, and the peer that runs on it.
 
-use crate::message::DeliveryMode;
-use crate::proto::effect::{Path, Target};
+use crate::message::{DeliveryMode, Target};
+use crate::proto::effect::Path;
 use crate::proto::pace::cost;
 use crate::proto::peer::Peer;
 use crate::sim::joiner::Joiner;

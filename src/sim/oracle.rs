@@ -14,9 +14,9 @@ mod track;
 pub(crate) use queues::{QUEUE_CLIENT, is_member};
 pub(crate) use track::{EpochEnd, GapReport, MessageState, SilencePeriod, Track, slot};
 
-use crate::message::{ClientId, DeliveryMode, Epoch, Message, Queue};
+use crate::message::{ClientId, DeliveryMode, Epoch, Message, Queue, Target};
 use crate::proto::Settings;
-use crate::proto::effect::{Path, Target};
+use crate::proto::effect::Path;
 use crate::sim::report::{Figures, Findings, LatencyHistogram};
 use crate::sim::scenario::{MILLIS, SECOND};
 use crate::sim::truth::{ControlContent, DatagramId, EpochTrace, GroundTruth, MessageTrace, NEVER};

@@ -1,10 +1,10 @@
 //! Tests of the simulator itself: a dead network, and histories that the oracle must refuse.
 
 use crate::message::{
-    Cause, ClientId, Count, Delivery, DeliveryMode, Dseq, Epoch, Loss, LossScope, Message, Publisher, Reason,
+    Cause, ClientId, Count, Delivery, DeliveryMode, Dseq, Epoch, Loss, LossScope, Message, Publisher, Reason, SubId,
+    Target, Verdict,
 };
-use crate::message::{SubId, Verdict};
-use crate::proto::effect::{Path, Target};
+use crate::proto::effect::Path;
 use crate::proto::mutant::Mutants;
 use crate::rng::Rng;
 use crate::seqno::Seq;

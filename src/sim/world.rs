@@ -7,8 +7,8 @@
 mod publish;
 mod subscribe;
 
-use crate::message::{ClientId, Delivery, Epoch, SubId};
-use crate::proto::effect::{ClientRequest, Effect, Input, Path, Target};
+use crate::message::{ClientId, Delivery, Epoch, SubId, Target};
+use crate::proto::effect::{ClientRequest, Effect, Input, Path};
 use crate::proto::mutant::Mutant;
 use crate::proto::pace::cost;
 use crate::proto::peer::Peer;

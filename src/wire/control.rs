@@ -449,10 +449,10 @@ pub fn encode_control(header: &Header, record: &Record, padded_to: usize) -> Byt
     assert!(bytes <= super::DATAGRAM_BYTES_MAX, "larger than a datagram");
     let mut out = BytesMut::with_capacity(bytes.max(padded_to) + RECORD_HEADER_BYTES);
     header.encode(&mut out);
-    put_record(&mut out, (record_type, flags), &body);
+    put_record(&mut out, record_type, flags, &body);
     if bytes < padded_to {
         let pad_bytes = (padded_to - bytes).saturating_sub(RECORD_HEADER_BYTES);
-        put_record(&mut out, (PAD, 0), &vec![0; pad_bytes]);
+        put_record(&mut out, PAD, 0, &vec![0; pad_bytes]);
     }
     // The check value of mode 0 covers all bytes before it.
     let check = crc32c::crc32c(&out);
@@ -460,7 +460,7 @@ pub fn encode_control(header: &Header, record: &Record, padded_to: usize) -> Byt
     out.freeze()
 }
 
-fn put_record(out: &mut BytesMut, (record_type, flags): (u8, u8), body: &[u8]) {
+fn put_record(out: &mut BytesMut, record_type: u8, flags: u8, body: &[u8]) {
     out.put_u8(record_type);
     out.put_u8(flags);
     out.put_u16(u16::try_from(body.len()).expect("records are smaller than a datagram"));

@@ -177,7 +177,8 @@ impl Run {
     pub(crate) fn of_entries(
         subject: Subject,
         first: Option<Seq>,
-        (event, meta): (bool, bool),
+        event: bool,
+        meta: bool,
         count: u16,
         entries: Bytes,
     ) -> Result<Run, Malformed> {

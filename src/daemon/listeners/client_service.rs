@@ -17,8 +17,8 @@ use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{
     ConnectionInfo, JournalRequest, ListedSubscription, Publish, ReceiverCount, ServerFacts, SessionRequest,
 };
-use crate::message::{ClientId, Message};
-use crate::proto::effect::{ClientRequest, Target};
+use crate::message::{ClientId, Message, Target};
+use crate::proto::effect::ClientRequest;
 use crate::proto::peer::Peer;
 use crate::subject::Subject;
 use crate::time::ClockReading;

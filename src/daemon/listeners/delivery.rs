@@ -3,9 +3,9 @@
 use super::connection::ListenerConnection;
 use super::memory::ListenerMemory;
 use crate::daemon::outbox::PushOutcome;
+use crate::delivery::Deliveries;
 use crate::listener::session_request::SessionRequest;
 use crate::message::{ClientId, Count, SubId};
-use crate::proto::delivery::Deliveries;
 use std::collections::VecDeque;
 
 /// Delivery state shared by all listener clients.

@@ -1,9 +1,9 @@
 //! The memory that all listener clients hold together: incomplete input and unwritten output.
 
 use super::connection::ListenerConnection;
+use crate::delivery::Deliveries;
 use crate::listener::output_buffer::COMMON_BYTES;
 use crate::message::Delivery;
-use crate::proto::delivery::Deliveries;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,6 @@
 //! Frames from a peer to its client.
 
+use crate::delivery::{Deliveries, RunRef};
 use crate::event::refusal::EventRefusal;
 use crate::listener::codec::{FrameError, FrameReader, cut255, put_bytes8, put_frame};
 use crate::listener::event::EventAnswer;
@@ -8,9 +9,7 @@ use crate::listener::stream::{StreamAnswer, StreamRefusal};
 use crate::listener::value::{
     code, decoded, delivery, delivery_body, epoch, loss, publisher, put_loss, put_publisher, put_run, run,
 };
-use crate::message::{Delivery, Epoch, Loss, PeerName, Publisher, SubId};
-use crate::proto::delivery::{Deliveries, RunRef};
-use crate::proto::effect::QuestionFailure;
+use crate::message::{Delivery, Epoch, Loss, PeerName, Publisher, QuestionFailure, SubId};
 use bytes::{BufMut, Bytes, BytesMut};
 
 const WELCOME: u8 = 0x81;

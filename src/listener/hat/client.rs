@@ -12,15 +12,14 @@ use super::fault::HatFault;
 use super::server_message::Status;
 use super::session::HatSession;
 use super::settings::Settings;
+use crate::delivery::Deliveries;
 use crate::event::model::{Event, EventId, Registration, ServerId};
 use crate::event::refusal::EventRefusal;
 use crate::event::store::QueryPage;
 use crate::listener::event::EventRequest;
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{JournalRequest, SessionRequest};
-use crate::message::{SubId, SubscriptionFilter};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect;
+use crate::message::{Refusal, SubId, SubscriptionFilter};
 use crate::subject::event_type::TypePattern;
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -110,7 +109,7 @@ impl HatClient {
     }
 
     /// Handles a subscription that the peer refuses. The client is disconnected, since it would miss events.
-    pub fn on_refused(&mut self, refusal: &effect::Refusal) {
+    pub fn on_refused(&mut self, refusal: &Refusal) {
         let reason = format!("a subscription is refused, without which the client would miss events: {refusal:?}");
         self.requests.extend([SessionRequest::Refused { kind: "subscription", reason }, SessionRequest::Close]);
     }
@@ -311,7 +310,7 @@ mod tests {
     fn refused_subscription_closes_the_connection() {
         let mut client = client();
         while client.poll_request(true).is_some() {}
-        client.on_refused(&effect::Refusal::Stopping);
+        client.on_refused(&Refusal::Stopping);
         let requests: Vec<SessionRequest<'_>> = std::iter::from_fn(|| client.poll_request(true)).collect();
         let [SessionRequest::Refused { reason, .. }, SessionRequest::Close] = &requests[..] else {
             panic!("{requests:?}")

@@ -2,6 +2,7 @@
 //! the encoded value. No input panics.
 
 use super::*;
+use crate::delivery::Deliveries;
 use crate::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};
 use crate::event::store::{Query, Series, SeriesOrder, ServerQuery, TimeSpan};
@@ -20,10 +21,8 @@ use crate::listener::stream::{
 };
 use crate::message::{
     Cause, Count, Delivery, DeliveryMode, Dseq, Epoch, Headers, Loss, LossScope, Message, NameError, PeerRef,
-    Publisher, QueueError, Reason, SubId, Verdict,
+    Publisher, QuestionFailure, QueueError, Reason, SubId, Verdict,
 };
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect::QuestionFailure;
 use crate::rng::Rng;
 use crate::seqno::Seq;
 use crate::subject::{Subject, SubjectError};

@@ -4,9 +4,9 @@
 //! differs from the previous one.
 
 use super::subscriptions::NatsSubscriptions;
+use crate::delivery::Deliveries;
 use crate::listener::output_buffer::{OutputBuffer, SHARE_BYTES};
 use crate::message::{Count, DeliveryRef, Message, Publisher, SubId};
-use crate::proto::delivery::Deliveries;
 use std::io::Write;
 use std::ops::Range;
 

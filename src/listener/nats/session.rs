@@ -7,13 +7,12 @@ use super::info;
 use super::message_writer::{HEADERS_LINE, HeaderMode, MessageWriter, RESERVED_PREFIX, STATUS};
 use super::settings::Settings;
 use super::subscriptions::NatsSubscriptions;
+use crate::delivery::Deliveries;
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, Publish, ReceiverCount, ServerFacts, SessionRequest,
 };
-use crate::message::{Count, Headers, Queue, SubId, SubscriptionFilter};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect::Refusal;
+use crate::message::{Count, Headers, Queue, Refusal, SubId, SubscriptionFilter};
 use crate::subject::{Pattern, Subject};
 use crate::time::Instant;
 use bytes::Bytes;

@@ -2,12 +2,13 @@
 //! splits. The expected output was recorded from nats-server 2.9.10, except where a comment states otherwise.
 
 use super::*;
+use crate::delivery::Deliveries;
 use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{ConnectionInfo, Publish, ReceiverCount, SessionRequest};
-use crate::message::{Count, Delivery, Epoch, Headers, Message, Publisher, SubId, SubscriptionFilter, Verdict};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect::Refusal;
+use crate::message::{
+    Count, Delivery, Epoch, Headers, Message, Publisher, Refusal, SubId, SubscriptionFilter, Verdict,
+};
 use crate::rng::Rng;
 use crate::seqno::{Frame, Seq};
 use crate::time::Instant;

@@ -1,9 +1,9 @@
 //! Subscriptions of a client, and encoding of the messages for them.
 
 use super::reply::{push, put_bulk, put_head};
+use crate::delivery::Deliveries;
 use crate::listener::output_buffer::OutputBuffer;
 use crate::message::{Count, SubId, SubscriptionFilter};
-use crate::proto::delivery::Deliveries;
 use crate::subject::glob::Glob;
 use crate::subject::{Pattern, Subject, SubjectError, channel};
 use bytes::Bytes;

@@ -12,13 +12,12 @@ use super::pubsub::{LossCounter, RedisSubscriptions, SubscriptionKind, deliver, 
 use super::reply::ReplyWriter;
 use super::settings::Settings;
 use super::{admin, info};
+use crate::delivery::Deliveries;
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, Publish, ReceiverCount, RespState, ServerFacts, SessionRequest,
 };
-use crate::message::{Count, Headers, SubId};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect::Refusal;
+use crate::message::{Count, Headers, Refusal, SubId};
 use crate::subject::glob::Glob;
 use crate::subject::{Subject, channel};
 use crate::time::Instant;

@@ -2,14 +2,13 @@
 //! and with random splits, against a shell that is the whole LAN.
 
 use super::*;
+use crate::delivery::Deliveries;
 use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, Publish, ReceiverCount, RespState, ServerFacts, SessionRequest,
 };
-use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, SubscriptionFilter, Verdict};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect::Refusal;
+use crate::message::{Count, Delivery, Epoch, Message, Publisher, Refusal, SubId, SubscriptionFilter, Verdict};
 use crate::rng::Rng;
 use crate::seqno::Seq;
 use crate::subject::{Pattern, Subject};

@@ -7,23 +7,28 @@
 //! tables included). At each limit the oldest events leave first. A subject without events leaves the table. The
 //! offsets of a subject's events follow each other without a gap.
 
+mod event;
+mod listing;
 mod log;
 mod retained;
+mod settings;
 mod subjects;
 #[cfg(test)]
 mod tests;
 
+pub use event::{HistoryEvent, ListedSubject, Listing, Selection};
+pub use listing::{HistoryRow, HistoryTotals};
+pub use retained::{RetainedEvent, RetainedEvents};
+pub use settings::{HistoryRule, HistorySettings};
+
 use crate::message::{MESSAGE_BYTES_MAX, Message, MessageRef};
-use crate::offset::HistorySpan;
 use crate::proto::subject_run::SubjectRunKey;
 use crate::seqno::Seq;
-use crate::subject::{Pattern, Subject};
-use crate::time::{ClockReading, Instant, WallTime};
+use crate::subject::Pattern;
+use crate::time::{ClockReading, Instant};
 use crate::wire::entry;
-use bytes::Bytes;
 use log::{EVENT_BYTES, HEAD_BYTES, HistoryLog, LogRecord};
-pub use retained::{RetainedEvent, RetainedEvents};
-use std::collections::BTreeMap;
+use settings::HistoryLimits;
 use std::time::Duration;
 use subjects::{Slot, SlotId, SubjectTable};
 
@@ -47,130 +52,6 @@ const SHARE: usize = 4;
 const OFF_MAX: usize = 4096;
 /// Maximum number of records that one call of `on_tick` expires; bounds the pause.
 const EXPIRE_STEPS: usize = 4096;
-/// Maximum number of subjects that one call of `list` visits; bounds the pause.
-const LIST_STEPS: usize = 4096;
-
-/// Limits of the history.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HistorySettings {
-    /// M: maximum number of events of each subject; at least 2, or 0 for none.
-    pub count_max: u32,
-    /// Maximum bytes of the events of each subject: payload, headers, reply subject and 42 bytes each.
-    pub bytes_max: usize,
-    /// Maximum age of an event.
-    pub time: Duration,
-    /// Maximum bytes of all events, subjects and tables together.
-    pub total_bytes_max: usize,
-    /// Other limits for some subjects; the first rule whose pattern matches applies.
-    pub overrides: Vec<HistoryRule>,
-}
-
-/// Limits for the subjects that match a pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HistoryRule {
-    /// Pattern of the subjects.
-    pub pattern: Pattern,
-    /// M: maximum number of events of each subject; at least 2, or 0 for none.
-    pub count_max: u32,
-    /// Maximum bytes of the events of each subject, as in [`HistorySettings::bytes_max`].
-    pub bytes_max: usize,
-    /// Maximum age of an event.
-    pub time: Duration,
-}
-
-/// An event, as it is given to readers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HistoryEvent {
-    /// Its sequence number.
-    pub seq: Seq,
-    /// Its offset.
-    pub offset: u32,
-    /// Time of publication.
-    pub time: WallTime,
-    /// The published message.
-    pub message: Message,
-}
-
-/// Selected part of a subject's retained events, from the newest backwards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
-    /// Maximum number of events.
-    pub newest: Option<u32>,
-    /// Maximum age of events, by the publisher's own clock.
-    pub age: Option<Duration>,
-}
-
-/// A subject in the history.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedSubject {
-    /// The subject.
-    pub subject: Subject,
-    /// Span of its selected events.
-    pub span: HistorySpan,
-}
-
-/// Part of a listing of the history.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// The subjects, in no particular order.
-    pub listed: Vec<ListedSubject>,
-    /// Start of the next listing, unless this was the last.
-    pub next: Option<u32>,
-}
-
-/// Retained events of one subject, for display.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HistoryRow {
-    /// The subject.
-    pub subject: Subject,
-    /// Span of the events.
-    pub span: HistorySpan,
-    /// Number of events.
-    pub count: u64,
-    /// Bytes of the events, as in [`HistorySettings::bytes_max`].
-    pub bytes: u64,
-    /// Publication time of the oldest.
-    pub oldest: WallTime,
-    /// Publication time of the newest.
-    pub newest: WallTime,
-}
-
-/// Totals of the history, for display.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HistoryTotals {
-    /// Number of subjects with events.
-    pub subjects: u64,
-    /// Number of events. Some may be expired for readers and leave soon.
-    pub events: u64,
-    /// Bytes allocated for events, subjects and tables.
-    pub bytes: u64,
-    /// Limit of those bytes.
-    pub bytes_max: u64,
-    /// Events that left because of their subject's limits in count and bytes, or because the subject's offsets began
-    /// anew.
-    pub replaced: u64,
-    /// Events that left because of their age.
-    pub expired: u64,
-    /// Events that left because of the limit of all bytes.
-    pub evicted: u64,
-    /// Messages that were too large to be retained; nothing before them is retained either.
-    pub too_large: u64,
-}
-
-/// Limits of one rule.
-#[derive(Clone, Copy)]
-struct HistoryLimits {
-    count_max: usize,
-    bytes_max: usize,
-    /// Maximum bytes of each event.
-    event_bytes_max: usize,
-    time: Duration,
-    /// Maximum number of events of one record, and of their content bytes if there are several. An event that may be
-    /// too large is alone.
-    run_count_max: usize,
-    run_bytes_max: usize,
-}
-
 /// Entries to be recorded together.
 #[derive(Clone, Copy)]
 struct Entries {
@@ -269,7 +150,7 @@ impl History {
         offset: u32,
         message: MessageRef<'_>,
     ) -> Option<u32> {
-        let id = self.slot_of((key, slot.map(SlotId)), now, seq, offset)?;
+        let id = self.slot_of(key, slot.map(SlotId), now, seq, offset)?;
         let entries = Entries {
             count: 1,
             content_bytes: message.body_bytes(),
@@ -297,7 +178,7 @@ impl History {
             // Offsets count modulo 2^32.
             let offset = offset.wrapping_add(taken as u32);
             let seq = seq.forward(taken as u64).expect("the numbers of a run are in one frame");
-            let Some(id) = self.slot_of((key, None), now, seq, offset) else { return };
+            let Some(id) = self.slot_of(key, None, now, seq, offset) else { return };
             let limits = &self.limits[usize::from(self.subjects.slot(id).rule)];
             let mut part = Entries { count: 0, content_bytes: 0, bytes: 0, event: false, meta: false };
             let mut at = from;
@@ -324,7 +205,8 @@ impl History {
     /// there is no room for it.
     fn slot_of(
         &mut self,
-        (key, slot): (SubjectRunKey<'_>, Option<SlotId>),
+        key: SubjectRunKey<'_>,
+        slot: Option<SlotId>,
         now: ClockReading,
         seq: Seq,
         offset: u32,
@@ -566,77 +448,12 @@ impl History {
             return None;
         }
         let id = self.subjects.find(self.subjects.hash(subject), subject)?;
-        RetainedEvents::new(self, self.subjects.slot(id))
+        self.retained_in(self.subjects.slot(id))
     }
 
-    /// Returns up to `limit` subjects that match `pattern`, with their selected spans. `from` is 0 at first, then the
-    /// `next` of the previous listing. A subject that is in the history throughout is listed exactly once. One call
-    /// visits a limited number of subjects, so a listing that is not the last may hold few, or none.
-    pub fn list(&self, pattern: &Pattern, selection: Selection, from: u32, limit: usize) -> Listing {
-        let listed = |slot| {
-            let span = RetainedEvents::new(self, slot)?.select(selection)?;
-            let subject = Subject::from_bytes(Bytes::copy_from_slice(slot.text())).expect("only subjects are stored");
-            Some(ListedSubject { subject, span })
-        };
-        let mut listing = Listing::default();
-        if let Ok(subject) = pattern.as_str().parse::<Subject>() {
-            let text = subject.as_bytes();
-            let id = self.subjects.find(self.subjects.hash(text), text);
-            listing.listed.extend(id.filter(|_| from == 0).and_then(|id| listed(self.subjects.slot(id))));
-            return listing;
-        }
-        let (slots, next) = self.subjects.scan(from, LIST_STEPS);
-        for (id, slot) in slots {
-            if listing.listed.len() == limit {
-                listing.next = Some(id.0);
-                return listing;
-            }
-            if pattern.matches_text(slot.text()) {
-                listing.listed.extend(listed(slot));
-            }
-        }
-        listing.next = next;
-        listing
-    }
-
-    /// Returns the first `limit` subjects that match, in order, for display, and the number of further ones. Visits all
-    /// subjects.
-    pub fn rows(&self, pattern: &Pattern, limit: usize) -> (Vec<HistoryRow>, u64) {
-        let mut first: BTreeMap<&[u8], &Slot> = BTreeMap::new();
-        let mut omitted = 0;
-        for slot in self.subjects.iter().filter(|slot| pattern.matches_text(slot.text())) {
-            first.insert(slot.text(), slot);
-            if limit < first.len() {
-                first.pop_last();
-                omitted += 1;
-            }
-        }
-        let row = |slot: &Slot| {
-            let retained = RetainedEvents::new(self, slot)?;
-            Some(HistoryRow {
-                subject: Subject::from_bytes(Bytes::copy_from_slice(slot.text())).expect("only subjects are stored"),
-                span: retained.span,
-                count: retained.len() as u64,
-                bytes: (slot.bytes - self.counted(slot).take(retained.skipped).sum::<usize>()) as u64,
-                oldest: retained.held(0).time,
-                newest: retained.held(retained.len() - 1).time,
-            })
-        };
-        (first.into_values().filter_map(row).collect(), omitted)
-    }
-
-    /// Returns the bytes that each event of a subject counts, from the oldest, including events that readers no longer
-    /// get.
-    fn counted(&self, slot: &Slot) -> impl Iterator<Item = usize> {
-        slot.runs().iter().flat_map(|run| {
-            let (record, entries) = self.log.record(run.place);
-            let mut at = 0;
-            (0..record.count).map(move |_| {
-                let (parts, next) = entry::parts(entries, at, record.meta);
-                at = next;
-                EVENT_BYTES + parts.reply.len() + parts.headers.len() + parts.payload.len()
-            })
-        })
+    /// Returns the retained events in a slot; `None` if there are none.
+    fn retained_in<'a>(&'a self, slot: &'a Slot) -> Option<RetainedEvents<'a>> {
+        RetainedEvents::new(&self.log, &self.limits[usize::from(slot.rule)], self.now, slot)
     }
 
     /// Returns the totals of the history, for display.

@@ -1,8 +1,9 @@
 //! The reader's view of a subject's retained events, without those that are too old or beyond the limits.
 
-use super::log::LogRecord;
+use super::event::Selection;
+use super::log::{EVENT_BYTES, HistoryLog, LogRecord};
+use super::settings::HistoryLimits;
 use super::subjects::{EventRun, Slot};
-use super::{History, Selection};
 use crate::offset::HistorySpan;
 use crate::seqno::Seq;
 use crate::time::{Instant, WallTime};
@@ -11,8 +12,10 @@ use crate::wire::entry::{self, EntryParts};
 /// Retained events of one subject: at least one, none of them too old.
 #[derive(Clone, Copy)]
 pub struct RetainedEvents<'a> {
-    history: &'a History,
+    log: &'a HistoryLog,
     slot: &'a Slot,
+    /// Time at which they are read.
+    now: Instant,
     /// Number of events at the front that are too old.
     pub(super) skipped: usize,
     /// Span of the events.
@@ -20,10 +23,14 @@ pub struct RetainedEvents<'a> {
 }
 
 impl<'a> RetainedEvents<'a> {
-    pub(super) fn new(history: &'a History, slot: &'a Slot) -> Option<RetainedEvents<'a>> {
-        let limits = &history.limits[usize::from(slot.rule)];
-        let record = |run: &EventRun| history.log.record(run.place);
-        let is_too_old = |run: &EventRun| record(run).0.instant + limits.time < history.now;
+    /// Returns the events in a slot that the limits retain; `None` if there are none.
+    pub(super) fn new(
+        log: &'a HistoryLog,
+        limits: &HistoryLimits,
+        now: Instant,
+        slot: &'a Slot,
+    ) -> Option<RetainedEvents<'a>> {
+        let is_too_old = |run: &EventRun| log.record(run.place).0.instant + limits.time < now;
         let mut skipped = 0;
         if is_too_old(slot.runs().front()?) {
             let young = slot.runs().partition_point(is_too_old);
@@ -41,11 +48,12 @@ impl<'a> RetainedEvents<'a> {
                 bytes -= counted;
                 limits.bytes_max < was
             };
-            skipped = skipped.max(history.counted(slot).take_while(is_beyond).count());
+            skipped = skipped.max(counted(log, slot).take_while(is_beyond).count());
         }
         let mut retained = RetainedEvents {
-            history,
+            log,
             slot,
+            now,
             skipped,
             span: HistorySpan { first: 0, last: 0, first_seq: slot.last_seq, last_seq: slot.last_seq },
         };
@@ -72,7 +80,7 @@ impl<'a> RetainedEvents<'a> {
     /// If there are fewer events.
     pub fn held(&self, index: usize) -> RetainedEvent<'a> {
         let (run, within) = self.slot.find(self.skipped + index);
-        let (record, entries) = self.history.log.record(run.place);
+        let (record, entries) = self.log.record(run.place);
         let (mut parts, mut next) = entry::parts(entries, 0, record.meta);
         for _ in 0..within {
             (parts, next) = entry::parts(entries, next, record.meta);
@@ -103,7 +111,7 @@ impl<'a> RetainedEvents<'a> {
     pub fn select(&self, selection: Selection) -> Option<HistorySpan> {
         let newest = selection.newest.map_or(0, |newest| self.len().saturating_sub(newest as usize));
         let young = selection.age.map_or(0, |age| {
-            let since = self.history.now - age;
+            let since = self.now - age;
             partition(self.len(), |index| self.instant(index) < since)
         });
         let index = newest.max(young);
@@ -115,7 +123,7 @@ impl<'a> RetainedEvents<'a> {
     }
 
     fn instant(&self, index: usize) -> Instant {
-        self.history.log.instant(self.slot.find(self.skipped + index).0.place)
+        self.log.instant(self.slot.find(self.skipped + index).0.place)
     }
 }
 
@@ -148,7 +156,7 @@ impl RetainedEvent<'_> {
 #[cfg(test)]
 impl RetainedEvent<'_> {
     /// Returns a copy of the event, as a client reads it from an answer.
-    pub fn event(&self, subject: &crate::subject::Subject) -> super::HistoryEvent {
+    pub fn event(&self, subject: &crate::subject::Subject) -> super::event::HistoryEvent {
         use crate::message::{Headers, Message};
         use bytes::Bytes;
         let reply = crate::subject::Subject::from_bytes(Bytes::copy_from_slice(self.reply)).ok();
@@ -159,8 +167,22 @@ impl RetainedEvent<'_> {
             payload: Bytes::copy_from_slice(self.payload),
             event: self.event,
         };
-        super::HistoryEvent { seq: self.seq, offset: self.offset, time: self.time, message }
+        super::event::HistoryEvent { seq: self.seq, offset: self.offset, time: self.time, message }
     }
+}
+
+/// Returns the bytes that each event of a subject counts, from the oldest, including events that readers no longer
+/// get.
+pub(super) fn counted<'a>(log: &'a HistoryLog, slot: &'a Slot) -> impl Iterator<Item = usize> {
+    slot.runs().iter().flat_map(|run| {
+        let (record, entries) = log.record(run.place);
+        let mut at = 0;
+        (0..record.count).map(move |_| {
+            let (parts, next) = entry::parts(entries, at, record.meta);
+            at = next;
+            EVENT_BYTES + parts.reply.len() + parts.headers.len() + parts.payload.len()
+        })
+    })
 }
 
 /// Returns the number of indices below `len` that fulfil `condition`, which must hold for a prefix of them.

@@ -3,10 +3,13 @@
 
 use super::*;
 use crate::message::{Dseq, Epoch, Headers};
-use crate::offset::PollCase;
+use crate::offset::{HistorySpan, PollCase};
 use crate::proto::question::{self, Answer, AnswerContent, Fetch, Poll, PollAnswer, Question};
 use crate::rng::Rng;
-use std::collections::BTreeSet;
+use crate::subject::Subject;
+use crate::time::WallTime;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -1,6 +1,6 @@
 //! Recovery phase of one subject: its events from n0 to n1, in order, or reports of their loss.
 
-use super::JoinEvent;
+use super::event::JoinEvent;
 use super::splice::ReplayGap;
 use crate::message::{Cause, Count, Delivery, Loss, LossScope, Publisher, Reason, Verdict};
 use crate::offset::{HistorySpan, Modulus, PollCase};

@@ -1,6 +1,6 @@
 //! Splices of histories with the live stream.
 
-use super::JoinEvent;
+use super::event::JoinEvent;
 use crate::message::{Cause, Count, Delivery, Epoch, Loss, LossScope, Publisher, Reason, Verdict};
 use crate::seqno::Seq;
 use crate::subject::Subject;

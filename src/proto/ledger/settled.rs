@@ -2,7 +2,6 @@
 //!
 //! Above a limit the oldest ranges are forgotten; their unexplained messages stay counted.
 
-use super::earlier;
 use crate::message::{Count, Dseq, MissingDatagrams, Reason};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -276,4 +275,9 @@ impl SettledRanges {
     pub fn assert_invariants(&self) {
         assert_eq!(self.unexplained, self.ranges.iter().map(|range| range.unexplained).sum::<u64>());
     }
+}
+
+/// Returns the earlier of two optional instants; `None` means never.
+pub(super) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    a.into_iter().chain(b).min()
 }

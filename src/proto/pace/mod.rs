@@ -10,24 +10,22 @@
 //! for it until it has caught up; its losses are accounted for as always.
 
 mod receive_window;
+mod settings;
 #[cfg(test)]
 mod tests;
 
-use receive_window::ACTIVE;
 pub use receive_window::{ReceiveProgress, ReceiveWindow, WindowChange};
+use settings::{ACTIVE, RESEND_PATIENCE};
+pub use settings::{FIRST_WINDOW_BYTES, PATIENCE, Pace, PaceSettings, cost};
 
 use crate::message::Dseq;
 use crate::proto::newest_control::NewestControl;
 use crate::proto::resend::TokenBucket;
 use crate::proto::send::SealedDatagram;
 use crate::time::{Instant, nanos};
-use crate::wire::{DATAGRAM_BYTES_MAX, Range, ReceiverReport, WINDOW_DATAGRAM_BYTES};
+use crate::wire::{DATAGRAM_BYTES_MAX, Range, ReceiverReport};
 use std::collections::VecDeque;
 use std::time::Duration;
-
-/// Time for which a receiver may hold up a publisher below the floor. Busy hosts seldom delay a program for longer, and
-/// people do not notice it.
-pub const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A receiver that is left behind again within this time of its return, or of the last time, counts again only after a
 /// rest.
@@ -35,13 +33,6 @@ const REST_MEMORY: Duration = Duration::from_secs(10);
 /// Duration of that rest, in multiples of the time for which it held up the publisher. A receiver thus holds up a
 /// publisher below the floor for at most a tenth of the time.
 const REST_MULTIPLE: u32 = 9;
-
-/// Time for which requested datagrams may hold up a publisher without progress; by then they were requested many times.
-const RESEND_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Window of a receiver that has not reported yet, in bytes as windows count: the receive buffer that Linux grants by
-/// default.
-pub const FIRST_WINDOW_BYTES: u64 = 64 << 10;
 
 /// Time after the start during which a publisher sends at most a first window, because it does not know its receivers.
 /// By its end they have answered: the HELLOs leave at 0, 20 and 60 ms.
@@ -74,43 +65,6 @@ const SHARE_DATAGRAMS: u64 = 64;
 /// The whole window as a share, and the smallest share.
 const SHARE_ALL: u64 = 256;
 const SHARE_MIN: u64 = 32;
-
-/// Sending rate policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// As fast as the system accepts datagrams, regardless of the receivers' reports.
-    Off,
-    /// As fast as the receivers can take it.
-    Auto,
-    /// As `Auto`, and at most this number of bytes of UDP payload per second.
-    Rate(u64),
-}
-
-/// Settings of pacing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PaceSettings {
-    /// Sending rate policy.
-    pub pace: Pace,
-    /// Bytes per second, as windows count, below which the publisher does not wait for a receiver. At 0 it ignores only
-    /// receivers that take nothing.
-    pub floor: u64,
-    /// Capacity of this peer's receive buffer, in bytes as windows count.
-    pub room_bytes: u64,
-    /// Window before the first report: [`FIRST_WINDOW_BYTES`]. Only tests use less.
-    pub first_bytes: u64,
-}
-
-impl PaceSettings {
-    /// Returns the settings `pace: auto` for receive buffers of `room_bytes`.
-    pub fn auto(room_bytes: u64) -> PaceSettings {
-        PaceSettings { pace: Pace::Auto, floor: 1 << 20, room_bytes, first_bytes: FIRST_WINDOW_BYTES }
-    }
-}
-
-/// Returns the bytes that a datagram counts in windows.
-pub fn cost(bytes: usize) -> u64 {
-    bytes as u64 + WINDOW_DATAGRAM_BYTES
-}
 
 /// A receiver for which the publisher does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -429,7 +383,8 @@ impl Pacer {
         &mut self,
         now: Instant,
         receiver: &mut PacedReceiver,
-        (number, uptime_ms): (u64, u32),
+        number: u64,
+        uptime_ms: u32,
         report: ReceiverReport,
     ) -> Option<ReportEffect> {
         if !receiver.reported.admits(now, number, uptime_ms) || number <= receiver.reported.number() {

@@ -1,12 +1,9 @@
 //! The receiver's side of pacing: the size of the advertised window and the schedule of the reports that carry it.
 
-use super::{PATIENCE, PaceSettings, RESEND_PATIENCE, cost};
+use super::settings::{ACTIVE, PATIENCE, PaceSettings, RESEND_PATIENCE, cost};
 use crate::message::Dseq;
 use crate::time::{Instant, nanos};
 use std::time::Duration;
-
-/// Time after a report during which its publisher counts as active, that is, as one of those that share the buffer.
-pub(super) const ACTIVE: Duration = Duration::from_millis(100);
 
 /// Minimum interval between two reports to a publisher, for each of its receivers. It bounds the time that a publisher
 /// spends on reports, whatever their number.
@@ -323,7 +320,7 @@ impl ReceiveProgress {
     }
 
     /// Records a sent report with its window, whether local queues made it smaller, and the lowest requested datagram.
-    pub fn on_reported(&mut self, now: Instant, (window, is_short): (u64, bool), awaited: Option<Dseq>) {
+    pub fn on_reported(&mut self, now: Instant, window: u64, is_short: bool, awaited: Option<Dseq>) {
         self.is_short = is_short;
         if std::mem::replace(&mut self.awaited, awaited) != awaited {
             self.changed = Some(now);

@@ -66,7 +66,7 @@ impl Story {
         self.reports += 1;
         let (epoch, taken, awaited) = (Epoch::new(1).unwrap(), Dseq(taken), awaited.map(Dseq));
         let report = ReceiverReport { epoch, taken, window, awaited, dropped: 0 };
-        self.pacer.on_report(now, &mut self.receivers[receiver], (self.reports, 0), report)
+        self.pacer.on_report(now, &mut self.receivers[receiver], self.reports, 0, report)
     }
 
     /// Advances the time; returns the receivers that are left behind now.
@@ -106,7 +106,7 @@ fn forged_report_number_silences_no_receiver() {
     let mut report = |number: u64, millis: u64| {
         let epoch = Epoch::new(1).unwrap();
         let report = ReceiverReport { epoch, taken: Dseq(0), window: 20_000, awaited: None, dropped: 0 };
-        story.pacer.on_report(at(millis), &mut story.receivers[0], (number, millis as u32), report).is_some()
+        story.pacer.on_report(at(millis), &mut story.receivers[0], number, millis as u32, report).is_some()
     };
     assert!(report(1, 100) && report(2, 200));
     assert!(report(1 << 19, 250), "a forged number that is plausible");
@@ -363,7 +363,7 @@ fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost
     assert!(receive_progress.on_data(at(1), Dseq(102), 1488), "a quarter of 10,000 is 2,500");
     receive_progress.schedule_report();
     assert_eq!(receive_progress.deadline(10), Some(Instant::ZERO));
-    receive_progress.on_reported(at(1), (80_000, false), None);
+    receive_progress.on_reported(at(1), 80_000, false, None);
     assert_eq!((receive_progress.deadline(10), receive_progress.high()), (None, Dseq(102)));
     for dseq in 103..112 {
         assert!(!receive_progress.on_data(at(2), Dseq(dseq), 1488));
@@ -371,30 +371,30 @@ fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost
     assert!(receive_progress.on_data(at(2), Dseq(112), 1488));
     receive_progress.schedule_report();
     assert_eq!(receive_progress.deadline(10), Some(at(1) + Duration::from_micros(200)), "20 µs for each receiver");
-    receive_progress.on_reported(at(2), (80_000, false), None);
+    receive_progress.on_reported(at(2), 80_000, false, None);
     assert!(receive_progress.on_data(at(3), Dseq(122), 1488), "nine were lost on the way");
-    receive_progress.on_reported(at(3), (80_000, false), None);
+    receive_progress.on_reported(at(3), 80_000, false, None);
     assert!(receive_progress.on_control(at(23), Dseq(122)), "the report may be lost");
     assert!(!receive_progress.on_control(at(303), Dseq(122)), "but not for ever");
     assert!(!receive_progress.on_control(at(400), Dseq(123)), "little is untold");
     assert!(receive_progress.on_control(at(500), Dseq(130)), "all that came last was lost");
     assert!(receive_progress.is_active(at(103)) && !receive_progress.is_active(at(104)));
-    receive_progress.on_reported(at(500), (80_000, false), Some(Dseq(111)));
+    receive_progress.on_reported(at(500), 80_000, false, Some(Dseq(111)));
     [Some(Dseq(115)), Some(Dseq(120))].into_iter().for_each(|awaited| receive_progress.on_awaited(at(501), awaited));
     assert_eq!(receive_progress.deadline(1), None);
     receive_progress.on_awaited(at(501), Some(Dseq(121)));
     assert!(receive_progress.deadline(1).is_some(), "ten datagrams where there were twenty");
-    receive_progress.on_reported(at(500), (80_000, false), Some(Dseq(128)));
+    receive_progress.on_reported(at(500), 80_000, false, Some(Dseq(128)));
     receive_progress.on_awaited(at(501), None);
     assert_eq!(receive_progress.deadline(1), None, "nobody waits for so little");
-    receive_progress.on_reported(at(500), (80_000, false), None);
+    receive_progress.on_reported(at(500), 80_000, false, None);
     receive_progress.on_data(at(501), Dseq(131), 1488);
     receive_progress.on_awaited(at(501), Some(Dseq(130)));
     assert_eq!(receive_progress.deadline(1), None, "little came since");
     receive_progress.on_data(at(501), Dseq(132), 1488);
     receive_progress.on_awaited(at(501), Some(Dseq(131)));
     assert!(receive_progress.deadline(1).is_some());
-    receive_progress.on_reported(at(502), (80_000, false), Some(Dseq(131)));
+    receive_progress.on_reported(at(502), 80_000, false, Some(Dseq(131)));
     receive_progress.schedule_report();
     receive_progress.cancel_report();
     assert_eq!(receive_progress.deadline(1), None);

@@ -1,26 +1,65 @@
 //! Announcements of this peer: HELLO, heartbeats, BYE, and a new epoch when the frames ran out.
 
-use super::{BYES, HELLOS, Peer, inbox_of};
+use super::{BYES, Peer, inbox_of};
 use crate::message::{Dseq, Epoch, Reason};
+use crate::proto::address_proof::HELLO_BYTES;
 use crate::proto::effect::Effect;
-use crate::proto::history::History;
-use crate::proto::members::{HELLO_BYTES, Member, Side};
+use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
-use crate::proto::pace::{PacedReceiver, Pacer};
-use crate::proto::resend::{Resends, Ring};
-use crate::proto::send::{AnnounceKind, Control, HeartbeatTimer, Origin, SendStream};
-use crate::proto::window::PubWindow;
-use crate::time::ClockReading;
+use crate::proto::pace::PacedReceiver;
+use crate::proto::send::{AnnounceKind, Control, HeartbeatTimer, Origin};
+use crate::time::{ClockReading, Instant};
 use crate::wire::Announce;
 use bytes::Bytes;
 use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Number of the first announcements after the start that are HELLOs.
+const HELLOS: u8 = 4;
+
+/// Schedule and numbers of the announcements.
+pub(super) struct Announcements {
+    /// Numbers of the control datagrams.
+    pub(super) control: Control,
+    /// Heartbeats of the multicast stream.
+    pub(super) beat: HeartbeatTimer,
+    /// Number of the next announcements that are HELLOs.
+    hellos: u8,
+    /// Cookie that the answers to the HELLOs carry.
+    pub(super) cookie: u64,
+}
+
+impl Announcements {
+    /// Creates the schedule of a peer that starts now.
+    pub(super) fn new(cookie: u64, heartbeat: Duration, now: Instant) -> Announcements {
+        let beat = HeartbeatTimer::starting(now, heartbeat);
+        Announcements { control: Control::new(), beat, hellos: HELLOS, cookie }
+    }
+
+    /// Begins the announcements of a new epoch.
+    fn begin_epoch(&mut self, heartbeat: Duration, now: Instant) {
+        *self = Announcements::new(self.cookie, heartbeat, now);
+    }
+
+    /// Returns whether no HELLO was sent yet.
+    fn is_first(&self) -> bool {
+        self.hellos == HELLOS
+    }
+
+    /// Returns whether the next announcement is a HELLO, and counts it.
+    fn take_hello(&mut self) -> bool {
+        let is_hello = 0 < self.hellos;
+        self.hellos = self.hellos.saturating_sub(1);
+        is_hello
+    }
+}
 
 impl Peer {
-    /// Returns whether one more datagram may be sent to the address of a member ([`Member::spend_send_credit`]), and
+    /// Returns whether one more datagram may be sent to the address of a member ([`AddressProof::spend_credit`](crate::proto::address_proof::AddressProof)), and
     /// spends the credit.
     pub(super) fn may_send_to(&mut self, epoch: Epoch) -> bool {
         let peers = self.members.len() as u64;
-        self.members.get_mut(&epoch).is_some_and(|member| member.spend_send_credit(peers, &mut self.rng))
+        self.members.get_mut(&epoch).is_some_and(|member| member.proof.spend_credit(peers, &mut self.rng))
     }
 
     /// Sends an announcement to the group, or to one member, padded to `bytes`.
@@ -35,15 +74,15 @@ impl Peer {
         let word = if self.has_sent_bye() { AnnounceKind::Bye } else { word };
         let token = to
             .and_then(|epoch| self.members.get_mut(&epoch))
-            .map(|member| member.next_token(now.instant, &mut self.rng));
+            .map(|member| member.proof.next_token(now.instant, &mut self.rng));
         let member = to.and_then(|epoch| self.members.get(&epoch));
-        let (high, count) = self.sent();
+        let (high, count) = self.outbound.sent();
         let mut announced = high;
         match word {
             AnnounceKind::Heartbeat if self.settings.mutants.is(Mutant::HighTooHigh) => announced = high.next(),
             // Rule: pace
             AnnounceKind::Heartbeat if self.settings.mutants.is(Mutant::HeldAnnounced) => {
-                announced = self.multicast.high()
+                announced = self.outbound.multicast.high()
             }
             AnnounceKind::Bye if self.settings.mutants.is(Mutant::ByeShort) => {
                 announced = Dseq(high.0.saturating_sub(1))
@@ -52,8 +91,8 @@ impl Peer {
         }
         let announce = Announce {
             high: announced,
-            trail: self.ring.trail(),
-            manifest_trail: self.ring.manifest_trail(),
+            trail: self.outbound.ring.trail(),
+            manifest_trail: self.outbound.ring.manifest_trail(),
             heartbeat: self.settings.heartbeat,
             pub_window_time: self.settings.pub_window.time,
             directed_high: member.map_or(Dseq(0), |member| member.directed.high()),
@@ -61,7 +100,7 @@ impl Peer {
             directed_receiver: member.map(Member::epoch),
             name: self.settings.name.clone(),
             token,
-            echo: member.and_then(|member| member.echo),
+            echo: member.and_then(|member| member.proof.echo),
             interest: Some(self.interest_word(member)),
             interest_known: to.map(|epoch| self.remote_interest.report_complete(epoch)),
             queue: member.and_then(|member| self.queue_report(member)),
@@ -70,7 +109,7 @@ impl Peer {
                 .map(|member| Box::new(member.own_report())),
         };
         let record = word.record(announce);
-        self.control.datagram(now.instant, &self.origin, count, &record, bytes)
+        self.announcements.control.datagram(now.instant, &self.origin, count, &record, bytes)
     }
 
     /// Requests an announcement from an address whose peer may be unknown.
@@ -78,7 +117,7 @@ impl Peer {
         if self.has_sent_bye() {
             return;
         }
-        let hello = AnnounceKind::Hello { cookie: self.cookie, wants_reply: true };
+        let hello = AnnounceKind::Hello { cookie: self.announcements.cookie, wants_reply: true };
         let datagram = self.word(now, hello, None, HELLO_BYTES);
         self.send(Some(address), datagram);
     }
@@ -87,16 +126,15 @@ impl Peer {
         let silent = self.settings.mutants.is(Mutant::NoHeartbeat);
         // A stopping peer continues its heartbeats while datagrams are held.
         let is_over = self.stop.is_some() && !self.has_queued();
-        if !is_over && self.beat.take_due(now.instant) {
-            if self.hellos == HELLOS {
+        if !is_over && self.announcements.beat.take_due(now.instant) {
+            if self.announcements.is_first() {
                 // Peers accept the entries only after the first HELLO.
                 self.interest.local_interest().reannounce();
-                self.news.on_first_hello(now.instant);
+                self.discovery.on_first_hello(now.instant);
             }
-            if 0 < self.hellos {
-                self.hellos -= 1;
+            if self.announcements.take_hello() {
                 let wants_reply = self.members.is_empty();
-                let hello = AnnounceKind::Hello { cookie: self.cookie, wants_reply };
+                let hello = AnnounceKind::Hello { cookie: self.announcements.cookie, wants_reply };
                 self.send_announcement(now, hello, None, if wants_reply { HELLO_BYTES } else { 0 });
             } else if !silent {
                 self.send_announcement(now, AnnounceKind::Heartbeat, None, 0);
@@ -130,33 +168,25 @@ impl Peer {
         for _ in 0..BYES {
             self.send_announcement(now, AnnounceKind::Bye, None, 0);
         }
-        if let Some(forgotten) = self.departed_members.remember_own(self.origin.epoch) {
+        if let Some(forgotten) = self.admission.departed.remember_own(self.origin.epoch) {
             self.discard_absent(forgotten);
         }
         let epoch = Epoch::new(self.rng.next_u64() | 1).expect("not zero");
         self.origin = Origin { epoch, started: now.instant, ..self.origin };
-        self.pub_window =
-            PubWindow::new(self.settings.pub_window, self.settings.frame_messages_max, self.rng.next_u64())
-                .mutated(self.settings.mutants);
-        self.multicast = SendStream::new(None, self.settings.datagram_bytes_max, self.settings.mutants);
-        self.pacer = Pacer::resumed(&self.settings.pace, self.settings.recovery.ring.bytes_max, now.instant);
-        self.ring = Ring::new(self.settings.recovery.ring, Dseq(0));
-        self.resends = Resends::new(self.settings.resends(), now.instant);
-        self.history = History::new(&self.settings.recovery.history, self.rng.next_u64());
+        self.publication.begin_epoch(&self.settings, &mut self.rng);
+        self.outbound.begin_epoch(&self.settings, now.instant);
+        self.announcements.begin_epoch(self.settings.heartbeat, now.instant);
         self.inbox = inbox_of(epoch);
-        self.control = Control::new();
-        self.beat = HeartbeatTimer::starting(now.instant, self.settings.heartbeat);
         self.suppression.on_own_epoch(now.instant, self.settings.heartbeat);
-        self.hellos = HELLOS;
         for member in self.members.values_mut() {
             member.on_own_epoch(&self.settings, now.instant, &mut self.rng);
-            member.receiver = PacedReceiver::new(now.instant, &mut self.pacer);
-            if member.is_proven {
+            member.receiver = PacedReceiver::new(now.instant, &mut self.outbound.pacer);
+            if member.proof.is_proven {
                 member.receiver.on_proven();
             }
         }
         self.update_pace(now.instant);
-        self.departed_members.on_new_epoch();
+        self.admission.departed.on_new_epoch();
         self.effects.push_back(Effect::NewEpoch(epoch));
     }
 }

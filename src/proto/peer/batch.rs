@@ -2,8 +2,8 @@
 //! to local clients together.
 
 use super::Peer;
+use crate::delivery::Deliveries;
 use crate::message::{ClientId, MessageRef, Verdict};
-use crate::proto::delivery::Deliveries;
 use crate::proto::effect::Effect;
 use crate::proto::interest::MatchSet;
 use crate::seqno::Seq;
@@ -55,18 +55,9 @@ impl Peer {
     /// Adds a message to the current batch, if possible. Returns whether it did.
     #[inline]
     pub(super) fn extend(&mut self, now: ClockReading, client: ClientId, subject: &Subject, payload: &[u8]) -> bool {
-        if self.batch.as_ref().is_none_or(|batch| batch.except != self.except(client)) {
-            return false;
-        }
-        let Some(batch) = &mut self.batch else { return false };
-        let fits = batch.left != 0
-            && batch.now == now
-            && self.subject_runs.continues_run(subject)
-            && payload.len() <= self.settings.message_bytes_max
-            && self.multicast.extend(payload);
+        let fits = payload.len() <= self.settings.message_bytes_max
+            && self.publication.extend(now, client, subject, payload, &mut self.outbound.multicast);
         if fits {
-            batch.left -= 1;
-            batch.count += 1;
             self.counters.messages_published += 1;
         }
         fits
@@ -75,19 +66,15 @@ impl Peer {
     /// Numbers, records and delivers the batch of messages published since the last separate one. The caller calls it
     /// before inspecting the peer; every input other than a publish request begins with it.
     pub fn settle(&mut self) {
-        let Some(PublishBatch { now, seq, offset, count, at, local, .. }) = self.batch.take() else { return };
+        let stream = &self.outbound.multicast;
+        let Some(PublishBatch { offset, seq, count, local, .. }) = self.publication.end_batch(stream) else { return };
+        let Some(LocalDelivery { matched, subject, seq: before, at }) = local else { return };
+        let entries = Bytes::copy_from_slice(stream.entries(at));
+        let run = Run::of_packed(subject, before, count as u16 + 1, entries);
+        let deliveries = Deliveries::of_run(run, self.own_publisher(), Verdict::Direct, false);
         // Modulo 2^32, as is the count that is cut here.
         let first_of_frame = Some(offset.wrapping_sub((seq.count() - 1) as u32));
-        if let (1.., Some(key)) = (count, self.subject_runs.key()) {
-            self.pub_window.advance(key, count);
-            self.history.record_run(key, now, seq, offset, count as usize, self.multicast.entries(at));
-        }
-        if let Some(LocalDelivery { matched, subject, seq, at }) = local {
-            let entries = Bytes::copy_from_slice(self.multicast.entries(at));
-            let run = Run::of_packed(subject, seq, count as u16 + 1, entries);
-            let deliveries = Deliveries::of_run(run, self.own_publisher(), Verdict::Direct, false);
-            self.deliver_local(&matched, deliveries.with_offset(first_of_frame));
-        }
+        self.deliver_local(&matched, deliveries.with_offset(first_of_frame));
     }
 
     /// Delivers messages that a client of this peer published to the local subscriptions.

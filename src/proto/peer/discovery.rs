@@ -2,8 +2,8 @@
 //! all are.
 
 use super::Peer;
-use crate::message::{ClientId, Epoch, Publisher};
-use crate::proto::effect::{Effect, Target};
+use crate::message::{ClientId, Epoch, Publisher, Target};
+use crate::proto::effect::Effect;
 use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,15 +85,15 @@ impl PublisherDiscovery {
 impl Peer {
     /// Returns the time at which all other peers can be known, until that has passed.
     pub fn discovery(&self) -> Option<Instant> {
-        self.news.discovery()
+        self.discovery.discovery()
     }
 
     /// Begins to notify a subscription of publishers: first of those known now, beginning with this peer.
     pub(super) fn begin_discovery(&mut self, now: ClockReading, target: Target) {
-        if self.news.since.contains_key(&target) {
+        if self.discovery.since.contains_key(&target) {
             return;
         }
-        self.news.since.insert(target, now.instant);
+        self.discovery.since.insert(target, now.instant);
         let mut known: Vec<Publisher> = self
             .members
             .values()
@@ -103,24 +103,24 @@ impl Peer {
         known.push(self.own_publisher());
         known.sort_by_key(|publisher| publisher.uid);
         for publisher in known {
-            self.news.told.insert((target, publisher.epoch));
+            self.discovery.told.insert((target, publisher.epoch));
             self.effects.push_back(Effect::PublisherKnown { to: target, publisher: Some(publisher) });
         }
-        self.news.waiting.push((target, self.interest.version(), now.instant + CONFIRMATION_MAX));
+        self.discovery.waiting.push((target, self.interest.version(), now.instant + CONFIRMATION_MAX));
         self.on_discovery_tick(now);
     }
 
     /// Ends the discovery once the present peers have had time to answer, and notifies targets that all publishers are
     /// named.
     pub(super) fn on_discovery_tick(&mut self, now: ClockReading) {
-        if self.news.discovered <= now.instant {
-            self.news.is_discovered = true;
-            let confirmed = if self.news.waiting.is_empty() { 0 } else { self.confirmed() };
-            for (to, version, until) in std::mem::take(&mut self.news.waiting) {
+        if self.discovery.discovered <= now.instant {
+            self.discovery.is_discovered = true;
+            let confirmed = if self.discovery.waiting.is_empty() { 0 } else { self.confirmed() };
+            for (to, version, until) in std::mem::take(&mut self.discovery.waiting) {
                 if until <= now.instant || version <= confirmed {
                     self.effects.push_back(Effect::PublisherKnown { to, publisher: None });
                 } else {
-                    self.news.waiting.push((to, version, until));
+                    self.discovery.waiting.push((to, version, until));
                 }
             }
         }
@@ -132,8 +132,8 @@ impl Peer {
     pub(super) fn notify_discovery(&mut self, epoch: Epoch, absent: Option<Instant>) {
         let Some(member) = self.members.get(&epoch) else { return };
         let birth = member.bcast.birth();
-        for (to, since) in &self.news.since {
-            if !self.news.told.insert((*to, epoch)) {
+        for (to, since) in &self.discovery.since {
+            if !self.discovery.told.insert((*to, epoch)) {
                 continue;
             }
             let is_owed_all = birth.is_some_and(|birth| *since <= birth);

@@ -3,23 +3,18 @@
 //!
 //! Both travel as directed messages on subjects of the inbox, so they are numbered, repaired and split like any other.
 
-use super::text_poll::TextPoll;
+use super::questions::{AnswerRecipient, PendingQuestion, RepairFetch};
 use super::{INBOX_PREFIX, Peer, inbox_of};
-use crate::message::{ClientId, Dseq, Epoch, Message, MessageRef};
-use crate::proto::effect::{Effect, QuestionFailure};
+use crate::message::{Dseq, Epoch, Message, MessageRef, QuestionFailure};
+use crate::proto::effect::Effect;
 use crate::proto::members::{Member, Side};
 use crate::proto::question::{self, Answer, AnswerContent, Question};
 use crate::proto::recv::{ANSWERS, HISTORY};
-use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::{ClockReading, Instant};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Maximum number of unanswered questions, of all clients together and for repair.
-const QUESTIONS_MAX: usize = 65_536;
-/// Number of them reserved for repair, however many questions clients have.
-const REPAIR_QUESTIONS_MAX: usize = QUESTIONS_MAX / 2;
 /// Questions of a peer that wait until its address is proven, or until it may be answered again.
 const PARKED_MAX: usize = 16;
 /// Timeout of a question of repair; repair repeats it long before.
@@ -29,35 +24,6 @@ const ANSWER_RATE: u64 = 64 << 20;
 /// Maximum lead of answers over that rate, beyond which questions wait. A client in good faith waits for its answers
 /// and has few questions.
 const ANSWERS_AHEAD: Duration = Duration::from_millis(250);
-
-/// Messages to fetch from a publisher's history, as part of repair.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RepairFetch {
-    pub epoch: Epoch,
-    pub dseq: Dseq,
-    pub subject: Subject,
-    pub first: Seq,
-    pub last: Seq,
-}
-
-/// Recipient of an answer.
-#[derive(Clone, Debug)]
-pub(super) enum AnswerRecipient {
-    /// A client, with its own number for the question.
-    Client(ClientId, u64),
-    /// A client that polls by a request in text.
-    Text(TextPoll),
-    /// A datagram that is being rebuilt, and its fetches.
-    Repair(Dseq, Vec<question::Fetch>),
-}
-
-/// A question without an answer.
-#[derive(Clone, Debug)]
-pub(super) struct PendingQuestion {
-    peer: Epoch,
-    asker: AnswerRecipient,
-    deadline: Instant,
-}
 
 impl Peer {
     /// Asks a peer's history, which may be this peer's own, for a client.
@@ -81,7 +47,7 @@ impl Peer {
             _ if self.stop.is_some() => Some(QuestionFailure::Gone),
             None => Some(QuestionFailure::UnknownPeer),
             Some(member) if !member.is_alive() => Some(QuestionFailure::Gone),
-            Some(_) if QUESTIONS_MAX - REPAIR_QUESTIONS_MAX <= self.questions.len() => Some(QuestionFailure::TooMany),
+            Some(_) if !self.questions.has_room_for_client() => Some(QuestionFailure::TooMany),
             Some(_) => None,
         };
         match refusal {
@@ -111,19 +77,16 @@ impl Peer {
         payload: Bytes,
         deadline: Instant,
     ) {
-        self.question += 1;
-        let id = self.question;
-        self.questions.insert(id, PendingQuestion { peer, asker, deadline });
-        self.question_timeout = Some(self.question_timeout.map_or(deadline, |due| due.min(deadline)));
+        let id = self.questions.add(PendingQuestion { peer, asker, deadline });
         let subject = subject(format!("{}{HISTORY}", inbox_of(peer)));
         let reply = Some(subject_of_answer(self.origin.epoch, id));
-        self.opened.get_or_insert(now.instant);
+        self.outbound.note_opened(now.instant);
         self.send_to(now, peer, (&Message { reply, ..Message::new(subject, payload) }).into());
     }
 
     /// Fetches the messages that repair needs from the histories of publishers.
     pub(super) fn fetch(&mut self, now: ClockReading) {
-        let mut fetches = std::mem::take(&mut self.fetches).into_iter().peekable();
+        let mut fetches = std::mem::take(&mut self.questions.fetches).into_iter().peekable();
         while let Some(RepairFetch { epoch, dseq, subject, first, last }) = fetches.next() {
             let mut items = vec![question::Fetch { subject, first, last }];
             while items.len() < question::ITEMS_MAX
@@ -131,7 +94,7 @@ impl Peer {
             {
                 items.push(question::Fetch { subject: next.subject, first: next.first, last: next.last });
             }
-            if self.questions.len() < QUESTIONS_MAX && self.members.contains_key(&epoch) {
+            if self.questions.has_room() && self.members.contains_key(&epoch) {
                 let payload = Question::Fetch(items.clone()).encode();
                 self.send_question(
                     now,
@@ -151,7 +114,7 @@ impl Peer {
             return self.on_question(now, from, message);
         }
         let id = rest.strip_prefix(ANSWERS).and_then(|id| u64::from_str_radix(id, 16).ok());
-        let asked = id.and_then(|id| Some((id, self.questions.get(&id).filter(|asked| asked.peer == from)?.clone())));
+        let asked = id.and_then(|id| Some((id, self.questions.find(id, from)?.clone())));
         let (Some((id, asked)), Ok(answer)) = (asked, Answer::decode(&message.payload)) else {
             self.counters.discard_stranger += 1;
             return;
@@ -161,7 +124,7 @@ impl Peer {
             return;
         }
         if answer.last {
-            self.questions.remove(&id);
+            self.questions.remove(id);
         }
         match asked.asker {
             AnswerRecipient::Repair(dseq, items) => self.on_fetched(now, from, dseq, &items, answer),
@@ -206,7 +169,7 @@ impl Peer {
             return;
         };
         // Rule: proof
-        if !member.is_proven {
+        if !member.proof.is_proven {
             self.counters.unproven += 1;
             if member.parked_questions.len() < PARKED_MAX {
                 member.parked_questions.push(message);
@@ -229,7 +192,7 @@ impl Peer {
         if let Some(member) = self.members.get_mut(&from) {
             member.answers_due = member.answers_due.max(now.instant) + cost;
         }
-        self.opened.get_or_insert(now.instant);
+        self.outbound.note_opened(now.instant);
         for part in parts {
             self.send_to(now, from, MessageRef::new(&reply, &part));
         }
@@ -238,13 +201,13 @@ impl Peer {
     fn answer_question(&mut self, now: ClockReading, payload: &Bytes) -> Vec<Bytes> {
         // Messages that are in the history now must not travel in a later datagram than the answer states.
         self.flush(now);
-        question::answer(&self.history, self.origin.epoch, self.multicast.high(), payload)
+        question::answer(&self.publication.history, self.origin.epoch, self.outbound.multicast.high(), payload)
     }
 
     /// Returns the next timeout of a question, or the next time at which a waiting question is answered.
     pub(super) fn question_deadline(&self) -> Option<Instant> {
         let waiting = self.members.values().filter(|member| member.has_questions_waiting());
-        waiting.map(|member| member.answers_due).chain(self.question_timeout).min()
+        waiting.map(|member| member.answers_due).chain(self.questions.deadline()).min()
     }
 
     /// Answers questions that waited for the rate, and fails those that were not answered in time.
@@ -256,37 +219,16 @@ impl Peer {
         for (from, questions) in parked_questions {
             questions.into_iter().for_each(|question| self.on_question(now, from, question));
         }
-        if self.question_timeout.is_none_or(|due| now.instant < due) {
-            return;
-        }
-        let due: Vec<u64> =
-            self.questions.iter().filter(|(_, asked)| asked.deadline <= now.instant).map(|(id, _)| *id).collect();
-        for id in due {
-            self.fail_question(now, id, QuestionFailure::Timeout);
-        }
-        self.question_timeout = self.questions.values().map(|asked| asked.deadline).min();
-    }
-
-    fn fail_question(&mut self, now: ClockReading, id: u64, reason: QuestionFailure) {
-        if let Some(PendingQuestion { asker, .. }) = self.questions.remove(&id) {
-            self.on_answer(now, asker, Err(reason));
+        for overdue in self.questions.take_overdue(now.instant) {
+            self.on_answer(now, overdue.asker, Err(QuestionFailure::Timeout));
         }
     }
 
     /// Fails the questions to a peer that ended.
     pub(super) fn fail_questions(&mut self, now: ClockReading, peer: Epoch) {
-        let due: Vec<u64> = self.questions.iter().filter(|(_, asked)| asked.peer == peer).map(|(id, _)| *id).collect();
-        due.into_iter().for_each(|id| self.fail_question(now, id, QuestionFailure::Gone));
-    }
-
-    /// Discards the questions of a client that is gone.
-    pub(super) fn discard_questions(&mut self, client: ClientId) {
-        self.questions.retain(|_, asked| match &asked.asker {
-            AnswerRecipient::Client(asker, _) | AnswerRecipient::Text(TextPoll { client: asker, .. }) => {
-                *asker != client
-            }
-            AnswerRecipient::Repair(..) => true,
-        });
+        for failed in self.questions.take_of_peer(peer) {
+            self.on_answer(now, failed.asker, Err(QuestionFailure::Gone));
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 //! requests.
 
 use super::Peer;
-use super::receive::ControlSource;
+use super::receive::DatagramSource;
 use super::text_poll::is_text_poll;
 use crate::message::{ClientId, Epoch, Queue};
+use crate::proto::address_proof::HELLO_BYTES;
 use crate::proto::interest::MatchSet;
-use crate::proto::members::{HELLO_BYTES, Member};
+use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
 use crate::proto::remote_interest::{RecordOutcome, RemoteEntry};
 use crate::proto::stats::{MemberState, RemoteRow};
@@ -60,7 +61,7 @@ impl Peer {
     pub(super) fn on_interest_record(
         &mut self,
         now: ClockReading,
-        source: ControlSource,
+        source: DatagramSource,
         header: &Header,
         record: Interest,
     ) {
@@ -85,7 +86,7 @@ impl Peer {
     pub(super) fn on_interest_request(
         &mut self,
         now: ClockReading,
-        source: ControlSource,
+        source: DatagramSource,
         header: &Header,
         request: InterestRequest,
     ) {
@@ -96,7 +97,7 @@ impl Peer {
             return;
         }
         // Rule: proof
-        if !member.is_proven {
+        if !member.proof.is_proven {
             self.counters.unproven += 1;
             if HELLO_BYTES <= source.bytes {
                 self.send_early_heartbeat(now, header.epoch);
@@ -111,7 +112,7 @@ impl Peer {
         if records.is_empty() {
             return;
         }
-        let is_reserved = !self.resends.spend(now.instant, self.settings.datagram_bytes_max);
+        let is_reserved = !self.outbound.resends.spend(now.instant, self.settings.datagram_bytes_max);
         match is_reserved {
             true if !has_reserve || starves => return,
             true => records.truncate(1),
@@ -121,7 +122,7 @@ impl Peer {
             member.interest_answered = Some(now.instant);
         }
         for (index, record) in records.into_iter().enumerate() {
-            if 0 < index && !self.resends.spend(now.instant, self.settings.datagram_bytes_max) {
+            if 0 < index && !self.outbound.resends.spend(now.instant, self.settings.datagram_bytes_max) {
                 return;
             }
             self.counters.interest_answered += 1;
@@ -144,7 +145,7 @@ impl Peer {
                 continue;
             }
             let Some(member) = self.members.get(&request.epoch) else { continue };
-            let (address, padding) = (member.address, member.padding());
+            let (address, padding) = (member.address, member.proof.padding());
             self.counters.interest_asked += 1;
             self.control_to(now.instant, address, &Record::InterestRequest(request), padding);
         }
@@ -164,8 +165,9 @@ impl Peer {
         {
             self.interest_pacing.datagrams += 1;
             self.counters.interest_sent += 1;
-            let (_, count) = self.sent();
-            let datagram = self.control.datagram(now.instant, &self.origin, count, &Record::Interest(record), 0);
+            let (_, count) = self.outbound.sent();
+            let datagram =
+                self.announcements.control.datagram(now.instant, &self.origin, count, &Record::Interest(record), 0);
             self.send(None, datagram);
         }
     }
@@ -207,7 +209,7 @@ impl Peer {
     /// Returns whether the subscriptions of all peers that can be reached are known.
     pub fn knows_all_interest(&self) -> bool {
         let mut others = self.members.values().filter(|member| member.is_reachable());
-        self.news.is_discovered && others.all(|member| self.remote_interest.is_known(member.epoch()))
+        self.discovery.is_discovered && others.all(|member| self.remote_interest.is_known(member.epoch()))
     }
 
     /// Returns the known subscriptions of the clients of other peers.

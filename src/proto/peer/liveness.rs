@@ -2,36 +2,31 @@
 //! Their unicast announcements show what they send, and this peer gets it by unicast.
 
 use super::Peer;
+use super::receive::DatagramSource;
 use crate::message::{Dseq, Epoch, Reason};
 use crate::proto::effect::{Effect, MemberEvent, Path};
-use crate::proto::liveness::REJOIN_INTERVAL;
-use crate::proto::members;
 use crate::proto::mutant::Mutant;
+use crate::proto::quarantine::is_plausible;
 use crate::proto::stats::MemberState;
 use crate::time::ClockReading;
 use crate::wire::{Header, Kind};
-use std::net::SocketAddr;
 
 impl Peer {
     /// Records the path of a datagram for this peer.
-    pub(super) fn on_path(
-        &mut self,
-        now: ClockReading,
-        header: &Header,
-        from: SocketAddr,
-        (path, bytes): (Path, usize),
-    ) {
+    pub(super) fn on_path(&mut self, now: ClockReading, source: DatagramSource, header: &Header) {
+        let DatagramSource { from, path, bytes } = source;
         if path != Path::Multicast {
             return;
         }
         let epoch = header.epoch;
         let Some(member) = self.members.get_mut(&epoch).filter(|member| member.address == from) else { return };
-        self.receive_window.on_received(bytes);
+        self.inbound.receive_window.on_received(bytes);
         let dseq = Dseq(header.number);
-        let is_taken = header.kind == Kind::Data && members::is_plausible(member.bcast.ledger().high(), dseq);
+        let is_taken = header.kind == Kind::Data && is_plausible(member.bcast.ledger().high(), dseq);
         let is_report_due = is_taken && member.receive_progress.on_data(now.instant, dseq, bytes);
         if member.liveness.on_multicast(now.instant) {
-            self.tell(epoch, MemberEvent::MulticastRestored);
+            let publisher = member.publisher.clone();
+            self.effects.push_back(Effect::Member { publisher, event: MemberEvent::MulticastRestored });
         }
         if is_report_due {
             self.schedule_report_now(now.instant, epoch);
@@ -56,9 +51,7 @@ impl Peer {
             }
             self.tell(epoch, MemberEvent::MulticastDead);
         }
-        // Several members may be found one after the other; one rejoin suffices for them.
-        if self.rejoined.is_none_or(|at| REJOIN_INTERVAL / 2 <= now.instant.since(at)) {
-            self.rejoined = Some(now.instant);
+        if self.inbound.take_rejoin(now.instant) {
             self.counters.rejoins += 1;
             self.effects.push_back(Effect::Rejoin);
         }

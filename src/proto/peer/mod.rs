@@ -1,13 +1,18 @@
 //! `Peer`: takes an [`Input`], consults its parts, and is the only producer of [`Effect`]s.
 
+mod admission;
 mod announcements;
 mod batch;
 pub(crate) mod discovery;
 mod history_service;
+mod inbound;
 mod interest;
 mod liveness;
+mod outbound;
 mod pace;
+mod publication;
 mod publish;
+mod questions;
 mod queue;
 mod queue_accounting;
 mod receive;
@@ -17,44 +22,37 @@ mod suppression;
 mod text_poll;
 mod tick;
 
-use crate::message::{ClientId, Dseq, Epoch, Publisher};
+use crate::message::{Epoch, Publisher};
 use crate::proto::Settings;
-use crate::proto::departed::DepartedMembers;
 use crate::proto::effect::{ClientRequest, Effect, Input, Path};
-use crate::proto::history::{History, HistoryRow, HistoryTotals};
+use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::interest::InterestTable;
 use crate::proto::members::{Member, Side};
-use crate::proto::pace::{Pacer, ReceiveWindow};
-use crate::proto::peer::batch::PublishBatch;
+use crate::proto::peer::admission::Admission;
+use crate::proto::peer::announcements::Announcements;
 use crate::proto::peer::discovery::PublisherDiscovery;
-use crate::proto::peer::history_service::{PendingQuestion, RepairFetch};
+use crate::proto::peer::inbound::Inbound;
 use crate::proto::peer::interest::InterestPacing;
-use crate::proto::peer::publish::Route;
-use crate::proto::peer::receive::PendingEpoch;
+use crate::proto::peer::outbound::Outbound;
+use crate::proto::peer::publication::Publication;
+use crate::proto::peer::questions::PendingQuestions;
 use crate::proto::peer::suppression::Suppression;
-use crate::proto::recv::StreamOutcome;
 use crate::proto::remote_interest::RemoteInterest;
-use crate::proto::resend::{ResendCounters, Resends, Ring};
-use crate::proto::send::{Control, HeartbeatTimer, Origin, SealedDatagram, SendStream};
+use crate::proto::resend::ResendCounters;
+use crate::proto::send::{HeartbeatTimer, Origin};
 use crate::proto::stats::{Counters, LossRow, MemberRow, OutboundRow, SeqnoRow, SubRow, WindowRow};
-use crate::proto::subject_run::SubjectRuns;
-use crate::proto::window::{PubWindow, SubWindow};
 use crate::rng::Rng;
 use crate::subject::Pattern;
 use crate::time::{ClockReading, Instant};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Number of the first announcements after the start that are HELLOs.
-const HELLOS: u8 = 4;
 /// BYEs are sent at 0, +20 and +60 ms.
 const BYES: u8 = 3;
 /// Time for which a stopping peer stays after the last BYE and the last request.
 const LINGER_QUIET: Duration = Duration::from_millis(100);
 /// Maximum time for which a graceful stop holds datagrams for its receivers. The peer then sends them regardless.
 const STOP_DRAIN_TIME: Duration = Duration::from_secs(1);
-/// Age at which kernel drops that no gap explained are attributed to datagrams of others.
-const OVERRUN_AGE_MAX: Duration = Duration::from_secs(2);
 
 /// One peer of the bus: the whole protocol, without I/O.
 ///
@@ -64,10 +62,9 @@ pub struct Peer {
     settings: Settings,
     origin: Origin,
     rng: Rng,
-    /// Start of listening: a peer that started later cannot have been heard before its first contact.
-    listening_since: Instant,
     /// Prefix of the subjects that belong to this peer alone.
     inbox: String,
+    /// Subscriptions of the clients of this peer.
     interest: InterestTable,
     /// Subscriptions of the clients of other peers.
     remote_interest: RemoteInterest,
@@ -75,62 +72,19 @@ pub struct Peer {
     interest_pacing: InterestPacing,
     /// State that decides whether this peer may suppress messages without subscribers.
     suppression: Suppression,
-    pub_window: PubWindow,
-    sub_window: SubWindow,
-    multicast: SendStream,
-    /// Pacer of the multicast stream, with the datagrams that it holds.
-    pacer: Pacer,
-    /// Window that this peer advertises to publishers.
-    receive_window: ReceiveWindow,
-    control: Control,
-    beat: HeartbeatTimer,
-    hellos: u8,
-    cookie: u64,
+    publication: Publication,
+    outbound: Outbound,
+    announcements: Announcements,
+    inbound: Inbound,
+    admission: Admission,
     members: BTreeMap<Epoch, Member>,
-    departed_members: DepartedMembers,
-    /// Data of epochs that have sent no announcement yet.
-    pending_data: BTreeMap<Epoch, PendingEpoch>,
-    /// Datagrams that can be resent.
-    ring: Ring,
-    /// Requests for them.
-    resends: Resends,
-    /// Retained messages of each subject.
-    history: History,
-    /// Fetches from the histories of publishers that repair needs.
-    fetches: Vec<RepairFetch>,
     /// Questions to histories that are still unanswered.
-    questions: BTreeMap<u64, PendingQuestion>,
-    /// Number of the last question.
-    question: u64,
-    /// Earliest deadline of an unanswered question, or an earlier time.
-    question_timeout: Option<Instant>,
-    /// Earliest arrival of the next multicast and the next unicast datagram in their sockets, if reported.
-    earliest_arrival: [Option<Instant>; 2],
-    /// Earliest arrival of the current datagram: a peer that did not run for a while reads it late. Once the sender is
-    /// known, it is at most the time of sending.
-    arrived: Instant,
-    uids: u32,
+    questions: PendingQuestions,
     /// Subscriptions that are notified of publishers.
-    news: PublisherDiscovery,
-    /// Kernel drops that no gap explains yet, and the time of the last report of drops.
-    overrun: (u64, Instant),
-    /// Time of the last rejoin of the group.
-    rejoined: Option<Instant>,
-    /// Peers with an open directed datagram.
-    open: Vec<Epoch>,
-    /// Time of the first record of the oldest open datagram.
-    opened: Option<Instant>,
+    discovery: PublisherDiscovery,
     stop: Option<Stop>,
-    subject_runs: SubjectRuns,
-    batch: Option<PublishBatch>,
-    /// Route of the messages of the current subject run.
-    route: Route,
-    /// Clients whose own subscriptions do not get what they publish.
-    no_echo_clients: BTreeSet<ClientId>,
     counters: Counters,
     effects: VecDeque<Effect>,
-    outcomes: Vec<StreamOutcome>,
-    sealed: Vec<SealedDatagram>,
 }
 
 /// Progress of a graceful stop.
@@ -151,56 +105,32 @@ impl Peer {
     /// Creates a peer that begins to listen and to send HELLOs now. `epoch` is 64 fresh random bits; `rng` supplies all
     /// other randomness.
     pub fn new(settings: Settings, epoch: Epoch, mut rng: Rng, now: ClockReading) -> Peer {
+        let [interest, remote_interest, pub_window, sub_window, cookie, history, question] =
+            std::array::from_fn(|_| rng.next_u64());
+        let at = now.instant;
         Peer {
-            origin: Origin { group: settings.group, epoch, started: now.instant },
-            listening_since: now.instant,
+            origin: Origin { group: settings.group, epoch, started: at },
             inbox: inbox_of(epoch),
-            interest: InterestTable::new(&settings, rng.next_u64()),
+            interest: InterestTable::new(&settings, interest),
             remote_interest: RemoteInterest::new(
-                rng.next_u64(),
+                remote_interest,
                 settings.interest_max,
                 settings.recovery.grace,
                 settings.mutants,
             ),
-            interest_pacing: InterestPacing::new(now.instant),
-            suppression: Suppression::new(now.instant, settings.heartbeat),
-            pub_window: PubWindow::new(settings.pub_window, settings.frame_messages_max, rng.next_u64())
-                .mutated(settings.mutants),
-            sub_window: SubWindow::new(settings.sub_window, rng.next_u64()),
-            multicast: SendStream::new(None, settings.datagram_bytes_max, settings.mutants),
-            pacer: Pacer::new(&settings.pace, settings.recovery.ring.bytes_max, now.instant),
-            receive_window: ReceiveWindow::new(&settings.pace, now.instant),
-            control: Control::new(),
-            beat: HeartbeatTimer::starting(now.instant, settings.heartbeat),
-            hellos: HELLOS,
-            cookie: rng.next_u64() | 1,
+            interest_pacing: InterestPacing::new(at),
+            suppression: Suppression::new(at, settings.heartbeat),
+            publication: Publication::new(&settings, pub_window, history),
+            outbound: Outbound::new(&settings, at),
+            announcements: Announcements::new(cookie | 1, settings.heartbeat, at),
+            inbound: Inbound::new(&settings, sub_window, at),
+            admission: Admission::new(&settings, at),
             members: BTreeMap::new(),
-            departed_members: DepartedMembers::new(settings.peers_max),
-            pending_data: BTreeMap::new(),
-            ring: Ring::new(settings.recovery.ring, Dseq(0)),
-            resends: Resends::new(settings.resends(), now.instant),
-            history: History::new(&settings.recovery.history, rng.next_u64()),
-            fetches: Vec::new(),
-            questions: BTreeMap::new(),
-            question: rng.next_u64() >> 1,
-            question_timeout: None,
-            earliest_arrival: [None, None],
-            arrived: now.instant,
-            uids: 0,
-            news: PublisherDiscovery::new(now.instant),
-            overrun: (0, now.instant),
-            rejoined: None,
-            open: Vec::new(),
-            opened: None,
+            questions: PendingQuestions::new(question >> 1),
+            discovery: PublisherDiscovery::new(at),
             stop: None,
-            subject_runs: SubjectRuns::default(),
-            batch: None,
-            route: Route::default(),
-            no_echo_clients: BTreeSet::new(),
             counters: Counters::default(),
             effects: VecDeque::new(),
-            outcomes: Vec::new(),
-            sealed: Vec::new(),
             rng,
             settings,
         }
@@ -218,7 +148,7 @@ impl Peer {
             Input::Datagram { from, path, bytes } => self.on_datagram(now, from, path, bytes),
             Input::Overrun { path, drops, datagrams_max } => {
                 self.counters.kernel_drops += drops;
-                self.overrun = (self.overrun.0 + datagrams_max, now.instant);
+                self.inbound.on_overrun(now.instant, datagrams_max);
                 // Drops of unicast datagrams do not limit how much this peer can take of the group.
                 if path == Path::Multicast {
                     self.on_overrun(now.instant);
@@ -236,14 +166,12 @@ impl Peer {
             }
             Input::Detach { client } => {
                 self.interest.detach(client);
-                self.no_echo_clients.remove(&client);
-                self.discard_questions(client);
-                self.news.detach(client);
+                self.publication.set_echo(client, true);
+                self.questions.discard_client(client);
+                self.discovery.detach(client);
                 self.on_interest(now);
             }
-            Input::Arrived { path, at } => {
-                self.earliest_arrival[usize::from(path == Path::Unicast)] = Some(at.min(now.instant))
-            }
+            Input::Arrived { path, at } => self.inbound.on_arrived(path, at.min(now.instant)),
             Input::Tick => self.on_tick(now),
             Input::Stop => self.on_stop(now),
         }
@@ -267,12 +195,12 @@ impl Peer {
         if self.is_stopped() {
             return None;
         }
-        let own = match (self.opened, &self.stop) {
+        let own = match (self.outbound.opened(), &self.stop) {
             (Some(opened), _) => Some(opened),
-            (None, Some(stop)) if self.has_queued() => Some(stop.hold_until.min(self.beat.deadline())),
+            (None, Some(stop)) if self.has_queued() => Some(stop.hold_until.min(self.announcements.beat.deadline())),
             (None, Some(stop)) if 0 < stop.byes => Some(stop.beat.deadline()),
             (None, Some(stop)) => (!stop.is_over).then(|| self.linger_deadline(stop)),
-            (None, None) => Some(self.beat.deadline()),
+            (None, None) => Some(self.announcements.beat.deadline()),
         };
         let (interval, receivers) = (self.settings.forget, self.members.len());
         self.members
@@ -285,11 +213,11 @@ impl Peer {
             })
             .chain(own)
             .chain(self.pending_epoch_deadline())
-            .chain(self.resends.deadline())
-            .chain(self.pacer.deadline())
-            .chain(self.receive_window.deadline())
+            .chain(self.outbound.resends.deadline())
+            .chain(self.outbound.pacer.deadline())
+            .chain(self.inbound.receive_window.deadline())
             .chain(self.question_deadline())
-            .chain(self.news.deadline())
+            .chain(self.discovery.deadline())
             .chain(self.interest_deadline())
             .chain(self.suppression_deadline())
             .min()
@@ -318,7 +246,8 @@ impl Peer {
     /// `show loss --outbound`: returns the losses of this peer's multicast stream that other peers report.
     pub fn outbound_rows(&self) -> Vec<OutboundRow> {
         let row = |member: &Member| {
-            Some(OutboundRow { receiver: member.publisher.clone(), report: member.report?, at: member.reported? })
+            let loss = &member.reported_loss;
+            Some(OutboundRow { receiver: member.publisher.clone(), report: loss.report?, at: loss.at? })
         };
         self.by_uid(row).into_iter().flatten().collect()
     }
@@ -326,17 +255,17 @@ impl Peer {
     /// `show history`: returns the first `limit` retained subjects that match, in order, and the number of further
     /// ones.
     pub fn history_rows(&self, pattern: &Pattern, limit: usize) -> (Vec<HistoryRow>, u64) {
-        self.history.rows(pattern, limit)
+        self.publication.history.rows(pattern, limit)
     }
 
     /// Returns the totals of the history.
     pub fn history_totals(&self) -> HistoryTotals {
-        self.history.totals()
+        self.publication.history.totals()
     }
 
     /// Returns the counters of received resend requests and their answers.
     pub fn resend_counters(&self) -> &ResendCounters {
-        self.resends.counters()
+        self.outbound.resends.counters()
     }
 
     /// Checks the ledger and the reorder buffer of every stream. The peer does the same for one stream after each
@@ -373,8 +302,9 @@ impl Peer {
     pub fn seqno_rows(&self, limit: usize) -> Vec<SeqnoRow> {
         let publishers: BTreeMap<u32, &Publisher> =
             self.members.values().map(|member| (member.publisher.uid, &member.publisher)).collect();
-        let published = self.pub_window.iter().map(|(subject, last)| SeqnoRow { publisher: None, subject, last });
-        let received = self.sub_window.iter().filter_map(|(uid, subject, entry)| {
+        let published =
+            self.publication.window.iter().map(|(subject, last)| SeqnoRow { publisher: None, subject, last });
+        let received = self.inbound.window.iter().filter_map(|(uid, subject, entry)| {
             let publisher = Some((*publishers.get(&uid)?).clone());
             Some(SeqnoRow { publisher, subject, last: entry.last })
         });
@@ -383,13 +313,18 @@ impl Peer {
 
     /// `show windows`: returns the publication window, then the subscription window.
     pub fn window_rows(&self) -> [WindowRow; 2] {
-        [self.pub_window.row(), self.sub_window.row()]
+        [self.publication.window.row(), self.inbound.window.row()]
     }
 
     /// Checks the invariants that hold after every input; panics if one does not.
     pub fn assert_invariants(&self) {
         self.members.values().flat_map(Member::sides).for_each(|side| side.assert_invariants());
         self.remote_interest.assert_invariants();
+        self.publication.assert_invariants(&self.outbound.multicast);
+        self.outbound.assert_invariants();
+        self.inbound.assert_invariants();
+        self.admission.assert_invariants();
+        self.questions.assert_invariants();
     }
 
     /// Returns whether the stop is complete, with all BYEs sent.

@@ -1,8 +1,8 @@
 //! Pacing: the schedule of datagrams for the group, and this peer's reports to publishers.
 
 use super::Peer;
-use super::receive::ControlSource;
-use crate::message::{DeliveryMode, Dseq, Epoch};
+use super::receive::DatagramSource;
+use crate::message::{DeliveryMode, Epoch};
 use crate::proto::effect::MemberEvent;
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
@@ -16,60 +16,52 @@ impl Peer {
     /// Returns whether publishers are backpressured: the sealed datagrams fill the pacer, because of receivers or a
     /// rate. The peer still accepts messages.
     pub fn is_publish_blocked(&self) -> bool {
-        self.pacer.is_long()
+        self.outbound.pacer.is_long()
     }
 
     /// Returns whether sealed datagrams are held.
     pub fn has_queued(&self) -> bool {
-        !self.pacer.is_empty()
-    }
-
-    /// Returns the last sent datagram of the multicast stream, and the number of messages begun up to it.
-    pub(super) fn sent(&self) -> (Dseq, u64) {
-        match self.pacer.first_held() {
-            Some(first) => (Dseq(first.dseq.0 - 1), first.before),
-            None => (self.multicast.high(), self.multicast.count()),
-        }
+        !self.outbound.pacer.is_empty()
     }
 
     /// Sends sealed datagrams to the group, or holds them until they may leave.
     pub(super) fn send_paced(&mut self, now: ClockReading) {
-        let mut sealed = std::mem::take(&mut self.sealed);
+        let mut sealed = std::mem::take(&mut self.outbound.sealed);
         for datagram in sealed.drain(..) {
-            if self.pacer.is_empty() && self.pacer.is_open(now.instant) {
+            if self.outbound.pacer.is_empty() && self.outbound.pacer.is_open(now.instant) {
                 self.transmit(now, datagram);
             } else {
-                self.pacer.hold(now.instant, datagram);
+                self.outbound.pacer.hold(now.instant, datagram);
             }
         }
-        self.sealed = sealed;
+        self.outbound.sealed = sealed;
     }
 
     /// Sends held datagrams, as far as they may leave now.
     pub(super) fn send_queued(&mut self, now: ClockReading) {
-        while !self.pacer.is_empty() && self.pacer.is_open(now.instant) {
+        while !self.outbound.pacer.is_empty() && self.outbound.pacer.is_open(now.instant) {
             self.send_next_queued(now);
         }
     }
 
     /// Sends all held datagrams, because there is no more time to wait.
     pub(super) fn flush_queued(&mut self, now: ClockReading) {
-        while !self.pacer.is_empty() {
+        while !self.outbound.pacer.is_empty() {
             self.send_next_queued(now);
         }
     }
 
     fn send_next_queued(&mut self, now: ClockReading) {
-        if let Some(datagram) = self.pacer.pop() {
+        if let Some(datagram) = self.outbound.pacer.pop() {
             self.transmit(now, datagram);
         }
     }
 
     fn transmit(&mut self, now: ClockReading, SealedDatagram { dseq, before, bytes }: SealedDatagram) {
-        self.beat.on_datagram(now.instant);
-        self.ring.push(now.instant, dseq, before, &bytes);
-        self.resends.on_sent(now.instant, bytes.len());
-        self.pacer.on_sent(now.instant, dseq, bytes.len());
+        self.announcements.beat.on_datagram(now.instant);
+        self.outbound.ring.push(now.instant, dseq, before, &bytes);
+        self.outbound.resends.on_sent(now.instant, bytes.len());
+        self.outbound.pacer.on_sent(now.instant, dseq, bytes.len());
         self.send(None, bytes);
     }
 
@@ -77,20 +69,20 @@ impl Peer {
     pub(super) fn update_pace(&mut self, now: Instant) {
         let is_deaf = self.settings.mutants.is(Mutant::PacerDeaf);
         let counts = |member: &&Member| member.state == MemberState::Up && !is_deaf;
-        self.pacer.update_allowance(now, self.members.values().filter(counts).map(|member| &member.receiver));
+        self.outbound.pacer.update_allowance(now, self.members.values().filter(counts).map(|member| &member.receiver));
     }
 
     /// Handles a receiver's report of its progress and its window.
     pub(super) fn on_receiver_report(
         &mut self,
         now: ClockReading,
-        source: ControlSource,
+        source: DatagramSource,
         header: &Header,
         report: ReceiverReport,
     ) {
         let own = self.origin.epoch;
         // A receiver can only have taken what has left.
-        let taken = report.taken.min(self.sent().0);
+        let taken = report.taken.min(self.outbound.sent().0);
         let stays_left = self.settings.mutants.is(Mutant::LeftForGood);
         let epoch = header.epoch;
         if self.member_at(source, header).is_none() {
@@ -107,11 +99,10 @@ impl Peer {
         }
         let runs_away = self.settings.mutants.is(Mutant::PacerRunsAway);
         let report = ReceiverReport { taken, awaited: report.awaited.filter(|_| !runs_away), ..report };
-        let newest = (header.number, header.uptime_ms);
-        let Some(heard) = self.pacer.on_report(now.instant, &mut member.receiver, newest, report) else {
-            return;
-        };
-        member.earn_send_credit();
+        let (number, uptime_ms) = (header.number, header.uptime_ms);
+        let heard = self.outbound.pacer.on_report(now.instant, &mut member.receiver, number, uptime_ms, report);
+        let Some(heard) = heard else { return };
+        member.proof.earn_credit();
         if heard.is_back && member.receiver.times_left().is_power_of_two() {
             self.tell(epoch, MemberEvent::CaughtUp);
         }
@@ -120,7 +111,7 @@ impl Peer {
             self.send_queued(now);
         }
         // A receiver that reports wants to be waited for, and must prove its address first.
-        let is_proven = self.members.get(&epoch).is_some_and(|member| member.is_proven);
+        let is_proven = self.members.get(&epoch).is_some_and(|member| member.proof.is_proven);
         if !is_proven && self.may_send_to(epoch) {
             self.send_early_heartbeat(now, epoch);
         }
@@ -128,12 +119,12 @@ impl Peer {
 
     /// Leaves receivers behind that have held up this peer for too long, and sends what may leave.
     pub(super) fn on_pace_tick(&mut self, now: ClockReading) {
-        if self.pacer.is_empty() {
+        if self.outbound.pacer.is_empty() {
             return;
         }
         let mut left = Vec::new();
         for (epoch, member) in self.members.iter_mut().filter(|(_, member)| member.state == MemberState::Up) {
-            if self.pacer.exclude_if_lagging(now.instant, &mut member.receiver) {
+            if self.outbound.pacer.exclude_if_lagging(now.instant, &mut member.receiver) {
                 self.counters.left_behind += 1;
                 // One line for the first time and then for each power of two.
                 left.extend(member.receiver.times_left().is_power_of_two().then_some(*epoch));
@@ -142,55 +133,52 @@ impl Peer {
         left.into_iter().for_each(|epoch| self.tell(epoch, MemberEvent::LeftBehind));
         self.update_pace(now.instant);
         self.send_queued(now);
-        self.pacer.on_tick(now.instant);
+        self.outbound.pacer.on_tick(now.instant);
     }
 
     /// Schedules a report to a member after its datagrams were taken from the group's receive buffer.
     pub(super) fn schedule_report_now(&mut self, now: Instant, epoch: Epoch) {
-        if let Some(member) = self.members.get_mut(&epoch) {
-            member.receive_progress.schedule_report();
-        }
-        self.report_if_due(now, epoch);
-    }
-
-    /// Sends a report that is due at once, because ticks are rare under load.
-    fn report_if_due(&mut self, now: Instant, epoch: Epoch) {
-        let deadline = self.members.get(&epoch).and_then(|member| member.receive_progress.deadline(self.members.len()));
-        if deadline.is_some_and(|at| at <= now) {
+        let receivers = self.members.len();
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        member.receive_progress.schedule_report();
+        // Ticks are rare under load, so a report that is due is sent at once.
+        if member.receive_progress.deadline(receivers).is_some_and(|at| at <= now) {
             self.send_receiver_report(now, epoch);
         }
     }
 
     /// Reports to a publisher the progress in its stream and the window.
-    fn send_receiver_report(&mut self, now: Instant, epoch: Epoch) {
-        let Some(member) = self.members.get_mut(&epoch) else { return };
-        if !member.is_alive() {
-            return member.receive_progress.cancel_report();
+    pub(super) fn send_receiver_report(&mut self, now: Instant, epoch: Epoch) {
+        match self.members.get_mut(&epoch) {
+            Some(member) if !member.is_alive() => return member.receive_progress.cancel_report(),
+            Some(_) => {}
+            None => return,
         }
         let active = |member: &&Member| member.epoch() != epoch && member.receive_progress.is_active(now);
         // This peer's own multicasts come back to its own buffer.
-        let sharers = 1 + self.members.values().filter(active).count() + usize::from(self.pacer.is_active(now));
+        let sharers =
+            1 + self.members.values().filter(active).count() + usize::from(self.outbound.pacer.is_active(now));
         let dropped = self.counters.kernel_drops;
         let wants_repair = self.wants_repair();
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        let window = self.receive_window.tell(now, sharers);
+        let window = self.inbound.receive_window.tell(now, sharers);
         let awaited = member.awaited().filter(|_| wants_repair);
-        member.receive_progress.on_reported(now, (window, self.receive_window.is_short()), awaited);
-        let (address, taken, padded) = (member.address, member.receive_progress.high(), member.padding());
+        member.receive_progress.on_reported(now, window, self.inbound.receive_window.is_short(), awaited);
+        let (address, taken, padded) = (member.address, member.receive_progress.high(), member.proof.padding());
         if !self.may_send_to(epoch) {
             return;
         }
         let report = ReceiverReport { epoch, taken, window, awaited, dropped };
         self.counters.reports_sent += 1;
         self.control_to(now, address, &Record::ReceiverReport(report), padded);
-        if self.receive_window.on_sharers(sharers) {
+        if self.inbound.receive_window.on_sharers(sharers) {
             self.schedule_other_reports(now, epoch);
         }
     }
 
     /// Schedules a report to a new publisher if the window is smaller than the first window that it assumes.
     pub(super) fn on_publisher(&mut self, now: Instant, epoch: Epoch) {
-        let is_tiny = self.receive_window.window(now, 1) < self.settings.pace.first_bytes;
+        let is_tiny = self.inbound.receive_window.window(now, 1) < self.settings.pace.first_bytes;
         if is_tiny && let Some(member) = self.members.get_mut(&epoch) {
             member.receive_progress.schedule_report();
         }
@@ -206,7 +194,7 @@ impl Peer {
 
     /// Shrinks the windows after the system dropped datagrams because the buffer was full.
     pub(super) fn on_overrun(&mut self, now: Instant) {
-        if self.receive_window.on_overrun(now) {
+        if self.inbound.receive_window.on_overrun(now) {
             self.members
                 .values_mut()
                 .filter(|member| member.receive_progress.is_active(now))
@@ -217,7 +205,7 @@ impl Peer {
     /// Updates the window from the fullness of local queues. Publishers that got a smaller window because of them may
     /// get a larger one.
     pub(super) fn on_backlog(&mut self, now: Instant, fullness: u64) {
-        match self.receive_window.on_backlog(now, fullness) {
+        match self.inbound.receive_window.on_backlog(now, fullness) {
             WindowChange::None => {}
             WindowChange::Less => self.schedule_other_reports(now, self.origin.epoch),
             WindowChange::More => {
@@ -230,17 +218,8 @@ impl Peer {
     }
 
     /// Returns whether this peer wants missed datagrams resent.
-    fn wants_repair(&self) -> bool {
+    pub(super) fn wants_repair(&self) -> bool {
         self.settings.repairs() && !self.interest.is_empty(DeliveryMode::Repair)
-    }
-
-    /// Updates the reports to a member after requested datagrams have come, or will not come.
-    pub(super) fn note_awaited(&mut self, now: Instant, epoch: Epoch) {
-        let wants_repair = self.wants_repair();
-        if let Some(member) = self.members.get_mut(&epoch) {
-            member.receive_progress.on_awaited(now, member.awaited().filter(|_| wants_repair));
-        }
-        self.report_if_due(now, epoch);
     }
 
     /// Sends the reports that are due.

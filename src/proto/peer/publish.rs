@@ -1,12 +1,13 @@
 //! Requests of local clients, and the datagrams that they cause.
 
 use super::batch::PublishBatch;
-use super::history_service::AnswerRecipient;
-use super::queue::{QueueGroup, QueueRecipients};
+use super::publication::Route;
+use super::questions::AnswerRecipient;
+use super::queue::QueueRecipients;
 use super::text_poll::is_text_poll;
 use super::{INBOX_PREFIX, Peer};
-use crate::message::{ClientId, Delivery, DeliveryMode, Dseq, Epoch, Headers, Message, MessageRef, Verdict};
-use crate::proto::effect::{ClientRequest, Effect, PublishedPosition, Refusal, Target};
+use crate::message::{ClientId, Delivery, DeliveryMode, Epoch, Headers, Message, MessageRef, Refusal, Target, Verdict};
+use crate::proto::effect::{ClientRequest, Effect, PublishedPosition};
 use crate::proto::interest::MatchSet;
 use crate::proto::members::Member;
 use crate::proto::send::SealedDatagram;
@@ -59,11 +60,10 @@ impl Peer {
             ClientRequest::Ask { id, peer, question, timeout } => {
                 self.request_history(now, AnswerRecipient::Client(client, id), peer, &question, timeout);
             }
-            ClientRequest::Echo(true) => _ = self.no_echo_clients.remove(&client),
-            ClientRequest::Echo(false) => _ = self.no_echo_clients.insert(client),
+            ClientRequest::Echo(is_on) => self.publication.set_echo(client, is_on),
             ClientRequest::Unsubscribe { sub } => {
                 self.interest.unsubscribe(client, sub);
-                self.news.end(Target { client, sub });
+                self.discovery.end(Target { client, sub });
                 self.on_interest(now);
             }
         }
@@ -117,15 +117,14 @@ impl Peer {
 
     /// Returns the end of what has been published to the group so far, for [`Peer::has_transmitted`].
     pub fn published(&self) -> PublishedPosition {
-        let Dseq(high) = self.multicast.high();
-        PublishedPosition { epoch: self.origin.epoch, last: Dseq(high + u64::from(self.multicast.is_open())) }
+        PublishedPosition { epoch: self.origin.epoch, last: self.outbound.last() }
     }
 
     /// Returns whether everything published to the group up to `published` has been handed out for sending after the
     /// next tick, regardless of later messages.
     pub fn has_transmitted(&self, published: PublishedPosition) -> bool {
         // All data of the old epoch leaves before a new one begins.
-        published.epoch != self.origin.epoch || published.last <= self.sent().0
+        published.epoch != self.origin.epoch || published.last <= self.outbound.sent().0
     }
 
     /// Returns whether effects are pending.
@@ -151,11 +150,11 @@ impl Peer {
             self.counters.refusals += 1;
             return Err(refusal);
         }
-        let (key, begins) = self.subject_runs.next(message.subject);
-        let (changes, except) = (self.interest_changes(), self.except(client));
-        if begins || self.route.changes != changes || self.route.except != except {
+        let (key, begins) = self.publication.runs.next(message.subject);
+        let (changes, except) = (self.interest_changes(), self.publication.except(client));
+        if begins || self.publication.route.changes != changes || self.publication.route.except != except {
             let local = self.local_matches(message.subject, except);
-            self.route = Route {
+            self.publication.route = Route {
                 is_poll: is_text_poll(message.subject),
                 owner: inbox_owner(message.subject),
                 groups: self.groups_of(message.subject, local.as_deref()),
@@ -166,29 +165,23 @@ impl Peer {
                 changes,
             };
         }
-        if self.route.is_poll && message.reply.is_some() {
+        if self.publication.route.is_poll && message.reply.is_some() {
             self.on_text_poll(now, client, &whole());
             return Ok(());
         }
         self.counters.messages_published += 1;
-        self.opened.get_or_insert(now.instant);
-        if self.route.groups.is_some() || !message.headers.is_empty() {
+        self.outbound.note_opened(now.instant);
+        if self.publication.route.groups.is_some() || !message.headers.is_empty() {
             self.publish_shared(now, key, message, whole);
             return Ok(());
         }
         let numbered = self.send_routed(now, key, message);
-        let Some(matched) = self.route.local.clone() else { return Ok(()) };
-        match &mut self.batch {
+        let Some(matched) = self.publication.route.local.clone() else { return Ok(()) };
+        match &mut self.publication.batch {
             Some(batch) => batch.begin_local(message, matched, numbered.map(|(seq, _)| seq)),
             None => self.deliver_local(&matched, self.own_delivery(whole(), numbered).into()),
         }
         Ok(())
-    }
-
-    /// Returns the client if its own subscriptions do not get what it publishes.
-    #[inline]
-    pub(super) fn except(&self, client: ClientId) -> Option<ClientId> {
-        self.no_echo_clients.contains(&client).then_some(client)
     }
 
     /// Returns the local subscriptions to a subject, whatever their mode, without those of one client; `None` if there
@@ -210,15 +203,16 @@ impl Peer {
     /// counts once. The flag is true if the subscriptions of all reachable peers are known, so that 0 is certain. The
     /// call is cheap for the subject published last.
     pub fn receivers(&mut self, client: ClientId, subject: &Subject) -> (u64, bool) {
-        let except = self.except(client);
-        let is_same = (self.route.changes, self.route.except) == (self.interest_changes(), except);
-        let is_routed = is_same && self.subject_runs.continues_run(subject);
-        let count = match self.route.receivers.filter(|_| is_routed) {
+        let except = self.publication.except(client);
+        let is_same =
+            (self.publication.route.changes, self.publication.route.except) == (self.interest_changes(), except);
+        let is_routed = is_same && self.publication.runs.continues_run(subject);
+        let count = match self.publication.route.receivers.filter(|_| is_routed) {
             Some(count) => count,
             None => self.count_receivers(subject, except),
         };
         if is_routed {
-            self.route.receivers = Some(count);
+            self.publication.route.receivers = Some(count);
         }
         (count, 0 < count || self.knows_all_interest())
     }
@@ -231,8 +225,8 @@ impl Peer {
         message: MessageRef<'_>,
         whole: &dyn Fn() -> Message,
     ) {
-        let local = self.route.local.clone();
-        let shares = match self.route.groups.clone() {
+        let local = self.publication.route.local.clone();
+        let shares = match self.publication.route.groups.clone() {
             Some(groups) => self.choose_recipients(&groups, local.as_ref(), self.owner()),
             None => QueueRecipients::default(),
         };
@@ -240,7 +234,7 @@ impl Peer {
         let numbered = self.send_routed(now, key, MessageRef { headers: &stamped, ..message });
         self.count_assignments(shares.peers(), self.owner().is_some());
         // Each message has its own recipients.
-        self.batch = None;
+        self.publication.batch = None;
         let Some(local) = local else { return };
         let mut whole = whole();
         if let Cow::Owned(own) = own {
@@ -263,7 +257,7 @@ impl Peer {
     fn owner(&self) -> Option<Epoch> {
         let is_there =
             |owner: &Epoch| *owner == self.origin.epoch || self.members.get(owner).is_some_and(Member::is_alive);
-        self.route.owner.filter(is_there)
+        self.publication.route.owner.filter(is_there)
     }
 
     /// Sends a message to the peers that its subject addresses, if there may be any. Returns its sequence number and
@@ -281,7 +275,7 @@ impl Peer {
                 None
             }
             // Rule: spare
-            None if !self.route.is_wanted && self.is_certain(now) => {
+            None if !self.publication.route.is_wanted && self.is_certain(now) => {
                 self.counters.messages_spared += 1;
                 None
             }
@@ -297,19 +291,19 @@ impl Peer {
         key: SubjectRunKey<'_>,
         message: MessageRef<'_>,
     ) -> Option<(Seq, u32)> {
-        let numbering = match self.pub_window.number(key, now, &mut self.rng) {
+        let numbering = match self.publication.window.number(key, now, &mut self.rng) {
             Numbering::FramesExhausted => {
                 self.begin_epoch(now);
-                self.pub_window.number(key, now, &mut self.rng)
+                self.publication.window.number(key, now, &mut self.rng)
             }
             numbering => numbering,
         };
         let entry = match numbering {
             Numbering::Numbered { seq, stamp, chain, offset } => {
-                let noted = self.pub_window.noted();
-                let slot = self.history.record_in(key, noted, now, seq, offset, message);
+                let noted = self.publication.window.noted();
+                let slot = self.publication.history.record_in(key, noted, now, seq, offset, message);
                 if let Some(slot) = slot.filter(|_| slot != noted) {
-                    self.pub_window.note(slot);
+                    self.publication.window.note(slot);
                 }
                 Entry { message, seq: Some(seq), stamp, chain }
             }
@@ -318,17 +312,17 @@ impl Peer {
                 Entry { message, seq: None, stamp: None, chain: None }
             }
         };
-        self.multicast.push(now.instant, &self.origin, &entry, &mut self.sealed);
+        self.outbound.multicast.push(now.instant, &self.origin, &entry, &mut self.outbound.sealed);
         self.send_sealed(now, None);
         let Numbering::Numbered { seq: last, offset, .. } = numbering else { return None };
         if key.subject_run().is_some()
             && message.is_plain()
-            && let Some((seq, at)) = self.multicast.open_run()
+            && let Some((seq, at)) = self.outbound.multicast.open_run()
         {
-            let left = self.pub_window.room_after(last);
+            let left = self.publication.window.room_after(last);
             let offset = offset.wrapping_add(1);
-            let except = self.route.except;
-            self.batch = Some(PublishBatch { now, seq, offset, count: 0, left, at, except, local: None });
+            let except = self.publication.route.except;
+            self.publication.batch = Some(PublishBatch { now, seq, offset, count: 0, left, at, except, local: None });
         }
         Some((last, offset))
     }
@@ -336,31 +330,29 @@ impl Peer {
     pub(super) fn send_to(&mut self, now: ClockReading, owner: Epoch, message: MessageRef<'_>) {
         let Some(member) = self.members.get_mut(&owner) else { return };
         let entry = Entry { message, seq: None, stamp: None, chain: None };
-        member.directed.push(now.instant, &self.origin, &entry, &mut self.sealed);
-        if !self.open.contains(&owner) {
-            self.open.push(owner);
-        }
+        member.directed.push(now.instant, &self.origin, &entry, &mut self.outbound.sealed);
+        self.outbound.note_open_directed(owner);
         self.send_sealed(now, Some(owner));
     }
 
     /// Sends the sealed datagrams to the group, or to one member.
     pub(super) fn send_sealed(&mut self, now: ClockReading, to: Option<Epoch>) {
-        if self.sealed.is_empty() {
+        if self.outbound.sealed.is_empty() {
             return;
         }
         let Some(epoch) = to else { return self.send_paced(now) };
-        let mut sealed = std::mem::take(&mut self.sealed);
+        let mut sealed = std::mem::take(&mut self.outbound.sealed);
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let address = member.address;
         member.beat.on_datagram(now.instant);
         for datagram in &sealed {
             member.directed_ring.push(now.instant, datagram.dseq, datagram.before, &datagram.bytes);
-            self.resends.on_sent(now.instant, datagram.bytes.len());
+            self.outbound.resends.on_sent(now.instant, datagram.bytes.len());
         }
         for SealedDatagram { bytes, .. } in sealed.drain(..) {
             self.send(Some(address), bytes);
         }
-        self.sealed = sealed;
+        self.outbound.sealed = sealed;
     }
 
     pub(super) fn send(&mut self, to: Option<SocketAddr>, bytes: Bytes) {
@@ -379,37 +371,16 @@ impl Peer {
 
     /// Seals all open datagrams.
     pub(super) fn flush(&mut self, now: ClockReading) {
-        self.opened = None;
-        self.multicast.seal(now.instant, &self.origin, &mut self.sealed);
+        let open = self.outbound.take_open();
+        self.outbound.multicast.seal(now.instant, &self.origin, &mut self.outbound.sealed);
         self.send_sealed(now, None);
-        for epoch in std::mem::take(&mut self.open) {
+        for epoch in open {
             if let Some(member) = self.members.get_mut(&epoch) {
-                member.directed.seal(now.instant, &self.origin, &mut self.sealed);
+                member.directed.seal(now.instant, &self.origin, &mut self.outbound.sealed);
                 self.send_sealed(now, Some(epoch));
             }
         }
     }
-}
-
-/// Route of the messages on a subject, valid until subscriptions change.
-#[derive(Debug, Default)]
-pub(super) struct Route {
-    /// True if the subject is that of a poll in text, if an answer is wanted.
-    is_poll: bool,
-    /// Owner of the inbox that contains the subject.
-    owner: Option<Epoch>,
-    /// Local subscriptions to it,
-    local: Option<Arc<MatchSet>>,
-    /// without those of this client, which publishes.
-    except: Option<ClientId>,
-    /// The queue groups that want it.
-    groups: Option<Arc<[QueueGroup]>>,
-    /// Number of receiving subscriptions, once it was requested.
-    pub(super) receivers: Option<u64>,
-    /// True if a remote subscription is known to match, or if this peer suppresses nothing.
-    is_wanted: bool,
-    /// Change counters of the subscriptions here and elsewhere at the time of routing.
-    changes: (u64, u64),
 }
 
 /// Returns the epoch that an inbox subject names.

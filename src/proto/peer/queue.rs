@@ -5,9 +5,9 @@
 //! (docs/listeners.md, "Queue groups").
 
 use super::Peer;
-use crate::message::{Count, Delivery, DeliveryMode, Epoch, Headers, Message, Queue, Verdict};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect::{Effect, Targets};
+use crate::delivery::Deliveries;
+use crate::message::{Count, Delivery, DeliveryMode, Epoch, Headers, Message, Queue, Targets, Verdict};
+use crate::proto::effect::Effect;
 use crate::proto::interest::MatchSet;
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
@@ -148,7 +148,8 @@ impl Peer {
     pub(super) fn deliver_with_queues(
         &mut self,
         now: ClockReading,
-        (from, mode): (Epoch, DeliveryMode),
+        from: Epoch,
+        mode: DeliveryMode,
         matched: &Arc<MatchSet>,
         deliveries: Deliveries,
     ) -> u64 {

@@ -20,7 +20,7 @@ fn index_of(is_directed: bool) -> usize {
 impl Peer {
     /// Counts the assignments of a message that was just sent to the group, or to one peer alone.
     pub(super) fn count_assignments(&mut self, to: impl Iterator<Item = Epoch>, is_directed: bool) {
-        let multicast = self.published().last;
+        let multicast = self.outbound.last();
         for epoch in to {
             let Some(member) = self.members.get_mut(&epoch) else { continue };
             let Dseq(high) = member.directed.high();
@@ -58,7 +58,7 @@ impl Peer {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let [multicast, directed] = &mut member.assigned;
         let lost = multicast.on_report(report.multicast) + directed.on_report(report.directed);
-        member.throttles[2].on_report((lost, lost), 0, (MissingDatagrams::default(), false));
+        member.throttles[2].on_report(lost, lost, 0, MissingDatagrams::default(), false);
         self.counters.queue_lost += lost;
     }
 
@@ -66,7 +66,7 @@ impl Peer {
     pub(super) fn expire_assignments(&mut self, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let uncertain: u64 = member.assigned.iter_mut().map(Assignments::abandon).sum();
-        member.throttles[2].on_report((0, uncertain), 0, (MissingDatagrams::default(), false));
+        member.throttles[2].on_report(0, uncertain, 0, MissingDatagrams::default(), false);
         self.counters.queue_uncertain += uncertain;
     }
 
@@ -92,12 +92,13 @@ impl Peer {
         let queue = std::str::from_utf8(stamp.name).ok().and_then(|name| name.parse::<Queue>().ok());
         let may_send = self.stop.is_none() && !self.settings.mutants.is(Mutant::QueueKept);
         // Rule: proof
-        let member = self.members.get_mut(&from).filter(|member| may_send && member.is_proven && member.is_alive());
+        let member =
+            self.members.get_mut(&from).filter(|member| may_send && member.proof.is_proven && member.is_alive());
         let (Some(queue), Some(member)) = (queue, member) else { return };
         member.shares[index_of(is_directed)].on_returned();
         self.counters.queue_handed += 1;
         let headers = queue::stamped(&[(from, &queue)], Some(from), message.headers.block());
-        self.opened.get_or_insert(now.instant);
+        self.outbound.note_opened(now.instant);
         self.send_to(now, from, MessageRef { headers: &headers, ..message.into() });
     }
 
@@ -122,7 +123,7 @@ impl Peer {
         let members = &self.members;
         let eligible = |epoch| {
             members.get(&epoch).is_some_and(|member| {
-                member.is_proven && member.is_reachable() && !member.refusals.has(now.instant, &queue)
+                member.proof.is_proven && member.is_reachable() && !member.refusals.has(now.instant, &queue)
             })
         };
         match others.choose(own, eligible, &mut self.rng) {
@@ -134,7 +135,7 @@ impl Peer {
             }
             Some(Some(to)) => {
                 let headers = queue::stamped(&[(to, &queue)], Some(self.origin.epoch), message.headers.block());
-                self.opened.get_or_insert(now.instant);
+                self.outbound.note_opened(now.instant);
                 self.send_to(now, to, MessageRef { headers: &headers, ..(&message).into() });
                 self.count_assignments([to].into_iter(), true);
             }

@@ -1,31 +1,25 @@
 //! Datagrams of other peers: from bytes to members and streams.
 
 use super::Peer;
-use crate::message::{DeliveryMode, Dseq, Epoch, Publisher, Reason};
+use crate::message::{Dseq, Epoch, Reason};
+use crate::proto::address_proof::HELLO_BYTES;
+use crate::proto::contact::Contact;
 use crate::proto::effect::{MemberEvent, Path};
 use crate::proto::ledger::Acceptance;
-use crate::proto::members::{self, ANSWERING_PEERS, Contact, HELLO_BYTES, JUMP_MAX, Member, Quarantine, Side};
+use crate::proto::members::{DUPLICATE_AFTER, Member, Side};
 use crate::proto::mutant::Mutant;
-use crate::proto::pace::PacedReceiver;
+use crate::proto::quarantine::{JumpVerdict, is_plausible};
 use crate::proto::send::AnnounceKind;
 use crate::proto::stats::MemberState;
 use crate::time::{ClockReading, Instant};
-use crate::wire::{self, Announce, DiscardReason, Header, Kind, Record};
+use crate::wire::{self, Announce, DiscardReason, Header, Hello, Kind, Record};
 use bytes::Bytes;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Maximum number of bytes of deferred data of all epochs without an announcement.
-const PENDING_EPOCH_BYTES_MAX: usize = 4 << 20;
-/// Divisor of the member table that bounds the unproven epochs of one IP address: a quarter of the table.
-const UNPROVEN_SHARE: usize = 4;
-/// Number of such epochs that are admitted in any case.
-const UNPROVEN_MIN: usize = 16;
-/// Maximum number of epochs with deferred data.
-const PENDING_EPOCHS_MAX: usize = 64;
 /// Minimum interval between two answers to the HELLOs of one peer, and between two HELLOs to an unknown one. It is
 /// shorter than the 20 ms between the first two HELLOs.
-const ANSWER_INTERVAL: Duration = Duration::from_millis(15);
+pub(super) const ANSWER_INTERVAL: Duration = Duration::from_millis(15);
 
 impl Peer {
     pub(super) fn on_datagram(&mut self, now: ClockReading, from: SocketAddr, path: Path, bytes: Bytes) {
@@ -35,8 +29,8 @@ impl Peer {
             self.counters.discard_own += 1;
             return;
         }
-        let length = bytes.len();
-        self.arrived = self.earliest_arrival[usize::from(path == Path::Unicast)].unwrap_or(now.instant);
+        let source = DatagramSource { from, path, bytes: bytes.len() };
+        self.inbound.begin_datagram(now.instant, path);
         let datagram = match wire::decode(bytes) {
             Ok(datagram) => datagram,
             Err(discard) => return self.on_discard(&discard),
@@ -53,12 +47,11 @@ impl Peer {
         } else if header.kind == Kind::Control && !self.accepts_control(now, &header, from) {
             self.counters.discard_quarantined += 1;
         } else if header.kind == Kind::Control {
-            self.on_path(now, &header, from, (path, length));
-            let source = ControlSource { from, path, bytes: length };
+            self.on_path(now, source, &header);
             datagram.records.into_iter().for_each(|record| self.on_control(now, source, &header, record));
         } else {
-            self.on_path(now, &header, from, (path, length));
-            self.on_data(now, (from, length), header, datagram.records);
+            self.on_path(now, source, &header);
+            self.on_data(now, source, header, datagram.records);
         }
         self.publish_advisories(now, Some(header.epoch), false);
     }
@@ -81,333 +74,114 @@ impl Peer {
         *counter += 1;
     }
 
-    pub(super) fn on_data(
-        &mut self,
-        now: ClockReading,
-        (from, length): (SocketAddr, usize),
-        header: Header,
-        records: Vec<Record>,
-    ) {
+    fn on_data(&mut self, now: ClockReading, source: DatagramSource, header: Header, records: Vec<Record>) {
         if records.iter().any(|record| matches!(record, Record::UnknownData(_))) {
             self.counters.unknown_records += 1;
             return;
         }
-        if header.kind == Kind::Directed && !self.members.contains_key(&header.epoch) {
-            self.counters.discard_stranger += 1;
-            return;
-        }
-        if self.defer_until_announced(now, from, &header, &records, length)
-            || !self.find_or_add_member(now, from, header.epoch, Contact::of_data(&header), None)
-        {
-            return;
-        }
-        let Some(held_back) = self.check_jump(&header, Dseq(header.number), Some(&records)) else { return };
-        if let Some((earlier, records)) = held_back {
-            self.accept(now, earlier, records);
-        }
-        self.accept(now, header, records);
-    }
-
-    /// Finds or adds the member that a datagram is from. Returns false if the datagram is to be discarded.
-    pub(super) fn find_or_add_member(
-        &mut self,
-        now: ClockReading,
-        from: SocketAddr,
-        epoch: Epoch,
-        contact: Contact,
-        announce: Option<&Announce>,
-    ) -> bool {
-        let arrived = self.arrived;
-        if let Some(member) = self.members.get_mut(&epoch) {
-            if member.address != from {
+        let (contact, dseq) = (Contact::of_data(&header), Dseq(header.number));
+        let jump = if let Some(member) = self.members.get_mut(&header.epoch) {
+            if member.address != source.from {
                 self.counters.discard_source += 1;
-                return false;
-            }
-            if member.forgotten {
-                member.forgotten = false;
-                member.bcast = members::broadcast(&self.settings, contact, arrived, arrived, &mut self.rng);
-            }
-            self.arrived = member.latest_send_time((now.instant, arrived), contact.uptime_ms);
-            return true;
-        }
-        if self.departed_members.is_old(epoch, &contact) {
-            self.counters.discard_old_epoch += 1;
-            return false;
-        }
-        let pending_data = self.pending_data.remove(&epoch).filter(|pending_data| pending_data.from == from);
-        let mut followers = pending_data.map_or(Vec::new(), |pending_data| pending_data.datagrams);
-        followers.sort_by_key(|(_, header, _)| header.number);
-        // The lowest contact counts, whenever the announcement arrived.
-        let lowest =
-            followers.iter().map(|(_, header, _)| Contact::of_data(header)).min_by_key(|contact| contact.below);
-        let contact = match lowest {
-            Some(lowest) if lowest.below < contact.below => {
-                Contact { below: lowest.below, count: lowest.count, ..contact }
-            }
-            _ => contact,
-        };
-        if !self.has_address_slot(now, from.ip())
-            || self.settings.peers_max <= self.members.len() && !self.evict_member(now, |_| true)
-        {
-            self.counters.discard_peers_full += 1;
-            self.suppression.suspend_until(now.instant + self.settings.forget);
-            return false;
-        }
-        self.uids += 1;
-        let publisher = Publisher { name: None, epoch, uid: self.uids };
-        let departed = self.departed_members.take(epoch);
-        let contact = departed.as_ref().map_or(contact, |departed| departed.contact(contact));
-        let absent = departed.as_ref().map(|departed| departed.silent_since);
-        let listening_since = if departed.is_some() { arrived } else { self.listening_since };
-        let since = (listening_since, arrived);
-        let is_age_unknown = !contact.is_fresh
-            && members::is_older(contact.uptime_ms, arrived.since(listening_since))
-            && 0 < contact.below.0
-            && 0 < contact.count;
-        let receiver = PacedReceiver::new(now.instant, &mut self.pacer);
-        let mut member =
-            Member::new(&self.settings, publisher, from, contact, now.instant, since, receiver, &mut self.rng);
-        if let Some(departed) = departed {
-            member.resume(&departed, &self.settings, arrived, &mut self.rng);
-        }
-        if let Some(announce) = announce {
-            member.on_announce(announce);
-        }
-        if !self.interest.is_empty(DeliveryMode::Live) {
-            member.begin_live(&self.settings, now.instant, &mut self.rng);
-        }
-        self.members.insert(epoch, member);
-        self.remote_interest.set_reachable(epoch, true);
-        self.on_publisher(now.instant, epoch);
-        self.update_pace(now.instant);
-        self.tell(epoch, MemberEvent::Up);
-        self.notify_discovery(epoch, absent);
-        if is_age_unknown {
-            self.report_before_contact(now, epoch, contact);
-        }
-        for (arrived, header, records) in followers {
-            self.arrived = arrived;
-            self.accept(now, header, records);
-        }
-        self.arrived = arrived;
-        true
-    }
-
-    /// Notes the uptime of a control datagram, which is that of its sending, for the deferred data of an epoch without
-    /// an announcement.
-    fn note_uptime(&mut self, now: ClockReading, from: SocketAddr, header: &Header) {
-        let arrived = self.arrived;
-        if !self.members.contains_key(&header.epoch)
-            && let Some(pending_data) = self.pending_epoch(now, header.epoch, from)
-            && pending_data.from == from
-        {
-            pending_data.uptime = Some((header.uptime_ms, arrived));
-        }
-    }
-
-    /// Requests an announcement from an unknown peer whose control message cannot be handled before it is a member. The
-    /// request has no more bytes than the message.
-    fn send_hello_to_unknown(&mut self, now: ClockReading, source: ControlSource, header: &Header, record: &Record) {
-        let told = match record {
-            Record::ResendRequest(request) => Some(request.epoch),
-            Record::ReceiverReport(report) => Some(report.epoch),
-            Record::InterestRequest(request) => Some(request.epoch),
-            _ => None,
-        };
-        let is_meant = told == Some(self.origin.epoch) && HELLO_BYTES <= source.bytes && self.stop.is_none();
-        if is_meant
-            && !self.members.contains_key(&header.epoch)
-            && let Some(pending_data) = self.pending_epoch(now, header.epoch, source.from)
-            && pending_data.from == source.from
-            && pending_data.hello_sent_at.is_none_or(|at| ANSWER_INTERVAL <= now.instant.since(at))
-        {
-            pending_data.hello_sent_at = Some(now.instant);
-            self.send_hello(now, source.from);
-        }
-    }
-
-    /// Returns the deferred state of an epoch without an announcement; `None` if there are too many.
-    fn pending_epoch(&mut self, now: ClockReading, epoch: Epoch, from: SocketAddr) -> Option<&mut PendingEpoch> {
-        if PENDING_EPOCHS_MAX <= self.pending_data.len() && !self.pending_data.contains_key(&epoch) {
-            return None;
-        }
-        Some(self.pending_data.entry(epoch).or_insert_with(|| PendingEpoch::new(from, now.instant)))
-    }
-
-    /// Defers the data of an epoch that claims to be younger than this peer until its announcement confirms that. The
-    /// datagram may be a replayed old one, whose uptime is that of its sealing. Returns false if there is no need to
-    /// wait.
-    fn defer_until_announced(
-        &mut self,
-        now: ClockReading,
-        from: SocketAddr,
-        header: &Header,
-        records: &[Record],
-        bytes: usize,
-    ) -> bool {
-        // Rule: baseline
-        let epoch = header.epoch;
-        let is_known =
-            self.members.contains_key(&epoch) || self.departed_members.is_old(epoch, &Contact::of_data(header));
-        let age = self.arrived.since(self.listening_since);
-        if is_known || !members::is_older(header.uptime_ms, age) || self.departed_members.has(epoch) {
-            return false;
-        }
-        let arrived = self.arrived;
-        let waiting: usize = self.pending_data.values().map(|pending_data| pending_data.bytes).sum();
-        let peers = self.members.len() as u64;
-        let is_among_few = members::is_among(ANSWERING_PEERS, peers, &mut self.rng);
-        let Some(pending_data) = self.pending_epoch(now, epoch, from) else {
-            self.counters.discard_peers_full += 1;
-            self.suppression.suspend_until(now.instant + self.settings.forget);
-            return true;
-        };
-        if pending_data.from != from || PENDING_EPOCH_BYTES_MAX < waiting + bytes {
-            return true;
-        }
-        pending_data.bytes += bytes;
-        pending_data.datagrams.push((arrived, *header, records.to_vec()));
-        // One HELLO requests its announcement, with no more bytes than came. All peers may have heard a multicast, so
-        // few of them send one.
-        if pending_data.hello_sent_at.is_none() && HELLO_BYTES <= bytes {
-            pending_data.hello_sent_at = is_among_few.then_some(now.instant);
-            if is_among_few {
-                self.send_hello(now, from);
-            }
-        }
-        true
-    }
-
-    /// Returns the time at which deferred data is accepted without an announcement. A publisher that sends has made
-    /// more than one by then.
-    pub(super) fn pending_epoch_deadline(&self) -> Option<Instant> {
-        self.pending_data.values().map(|pending_data| pending_data.since + self.settings.heartbeat * 2).min()
-    }
-
-    /// Accepts deferred data without an announcement. Unless another control datagram gave the current uptime, this
-    /// peer does not count as older than the epoch.
-    pub(super) fn on_pending_epoch_tick(&mut self, now: ClockReading) {
-        while self.pending_epoch_deadline().is_some_and(|deadline| deadline <= now.instant) {
-            let Some((&epoch, pending_data)) =
-                self.pending_data.iter().min_by_key(|(_, pending_data)| pending_data.since)
-            else {
                 return;
-            };
-            let (from, uptime) = (pending_data.from, pending_data.uptime);
-            match pending_data.datagrams.first() {
-                // A number above `JUMP_MAX` is implausible without an announcement.
-                Some((_, header, _)) if uptime.is_none() && JUMP_MAX < header.number => {
-                    self.counters.discard_quarantined += 1;
-                    self.pending_data.remove(&epoch);
-                }
-                Some((arrived, header, _)) => {
-                    let of_data = Contact::of_data(header);
-                    let (uptime_ms, arrived) = uptime.unwrap_or((of_data.uptime_ms, *arrived));
-                    let contact = Contact { uptime_ms, is_fresh: uptime.is_some(), ..of_data };
-                    self.arrived = arrived;
-                    self.find_or_add_member(now, from, epoch, contact, None);
-                }
-                None => drop(self.pending_data.remove(&epoch)),
             }
-        }
-    }
-
-    /// Returns whether an epoch of this IP address may be added. If too many epochs there are unproven, one that ended
-    /// or looks forged is evicted. One host that forges epochs therefore excludes no other host.
-    fn has_address_slot(&mut self, now: ClockReading, ip: IpAddr) -> bool {
-        let unproven = || self.members.values().filter(|member| !member.is_proven && member.address.ip() == ip);
-        if unproven().count() < (self.settings.peers_max / UNPROVEN_SHARE).max(UNPROVEN_MIN) {
-            return true;
-        }
-        self.evict_member(now, |member| !member.is_proven && member.address.ip() == ip)
-    }
-
-    /// Evicts the eligible member that ended longest ago. If none has ended, evicts the unproven one that has been
-    /// silent longest, so that forged epochs do not exclude a newcomer.
-    fn evict_member(&mut self, now: ClockReading, is_meant: impl Fn(&Member) -> bool) -> bool {
-        let meant = || self.members.values().filter(|member| is_meant(member));
-        let ended = meant().filter_map(|member| Some((member.ended?, member.epoch()))).min();
-        let stranger = || {
-            let strangers = meant().filter(|member| member.is_unproven_newcomer());
-            strangers.map(|member| (member.last_heard, member.epoch())).min()
-        };
-        ended.or_else(stranger).map(|(_, epoch)| self.forget(now, epoch)).is_some()
-    }
-
-    /// Quarantines an implausible jump (A10). Returns `None` if the datagram must wait; otherwise a quarantined
-    /// datagram that is now confirmed, if there is one.
-    pub(super) fn check_jump(
-        &mut self,
-        header: &Header,
-        high: Dseq,
-        records: Option<&Vec<Record>>,
-    ) -> Option<Option<(Header, Vec<Record>)>> {
-        let member = self.members.get_mut(&header.epoch)?;
-        let directed = header.kind == Kind::Directed;
-        let known = if directed { &member.ptp } else { &member.bcast }.ledger().high();
-        let quarantine = &mut member.quarantine[usize::from(directed)];
-        if members::is_plausible(known, high) {
-            if known <= high {
-                *quarantine = None;
+            let arrived = self.inbound.arrived;
+            self.inbound.arrived =
+                member.on_further_contact(&self.settings, contact, now.instant, arrived, &mut self.rng);
+            member.check_jump(&header, dseq, Some(&records))
+        } else {
+            if header.kind == Kind::Directed {
+                self.counters.discard_stranger += 1;
+                return;
             }
-            return Some(None);
-        }
-        // Rule: quarantine
-        match quarantine.take() {
-            Some(Quarantine { number, data })
-                if number <= high.0 && high.0 - number <= JUMP_MAX && (records.is_none() || number < high.0) =>
+            if self.defer_until_announced(now, source, &header, &records)
+                || !self.find_or_add_member(now, source.from, header.epoch, contact, None)
             {
-                Some(data)
+                return;
             }
-            _ => {
-                self.counters.discard_quarantined += 1;
-                let data = records.map(|records| (*header, records.clone()));
-                *quarantine = Some(Quarantine { number: high.0, data });
-                None
+            let Some(member) = self.members.get_mut(&header.epoch) else { return };
+            member.check_jump(&header, dseq, Some(&records))
+        };
+        match jump {
+            JumpVerdict::Quarantined => self.counters.discard_quarantined += 1,
+            JumpVerdict::Plausible(earlier) => {
+                if let Some((earlier, records)) = earlier {
+                    self.accept(now, earlier, records);
+                }
+                self.accept(now, header, records);
             }
         }
     }
 
     /// Handles a data datagram of a known member.
     pub(super) fn accept(&mut self, now: ClockReading, header: Header, records: Vec<Record>) {
-        let dseq = Dseq(header.number);
+        let (epoch, dseq) = (header.epoch, Dseq(header.number));
         let directed = header.kind == Kind::Directed;
-        if !directed {
-            self.reopen_if_left(now, header.epoch, |member| member.bcast.ledger().high() < dseq);
+        let member = self.members.get(&epoch);
+        let is_after_bye =
+            member.is_some_and(|m| !directed && m.state == MemberState::Left && m.bcast.ledger().high() < dseq);
+        let is_back = member.is_some_and(|m| matches!(m.state, MemberState::Silent | MemberState::Crashed));
+        let has_live = member.is_some_and(|m| !directed && m.live.is_some());
+        if is_after_bye {
+            self.reopen(now, epoch);
         }
-        let is_back = |member: &Member| matches!(member.state, MemberState::Silent | MemberState::Crashed);
-        if self.members.get(&header.epoch).is_some_and(is_back) {
+        if is_back {
             // The notification precedes all deliveries of its messages.
-            self.notify_discovery(header.epoch, None);
+            self.notify_discovery(epoch, None);
         }
-        let has_live = self.members.get(&header.epoch).is_some_and(|member| member.live.is_some());
-        if has_live && !directed {
-            let records = records.clone();
-            self.with_stream(now, header.epoch, Side::Live, |recv, ctx, out| {
-                recv.on_datagram(ctx, (dseq, header.count), records, out)
-            });
-            self.limit_held(now, header.epoch, Side::Live);
+        if has_live {
+            self.accept_side(now, Side::Live, header, records.clone());
         }
         let side = if directed { Side::Ptp } else { Side::Bcast };
-        let accept = self.with_stream(now, header.epoch, side, |recv, ctx, out| {
-            recv.on_datagram(ctx, (dseq, header.count), records, out)
-        });
-        let counter = match accept {
-            Some(Acceptance::Fresh | Acceptance::Filled | Acceptance::Repaired) => {
-                // Rule: silence
-                // A directed datagram shows nothing of the multicast stream.
-                if !directed {
-                    self.on_heard(now, header.epoch);
-                    self.note_awaited(now.instant, header.epoch);
-                }
-                return self.limit_held(now, header.epoch, side);
-            }
+        let counter = match self.accept_side(now, side, header, records) {
+            Some(Acceptance::Fresh | Acceptance::Filled | Acceptance::Repaired) => return,
             Some(Acceptance::BeforeBaseline) => &mut self.counters.discard_before_baseline,
             Some(Acceptance::Duplicate) => &mut self.counters.discard_duplicate,
             Some(Acceptance::Late) => &mut self.counters.discard_late,
             Some(Acceptance::Contradiction) | None => &mut self.counters.discard_contradiction,
         };
         *counter += 1;
+    }
+
+    /// Gives a data datagram to one side of a member, and settles gaps early if that side then holds too many bytes.
+    /// Returns its acceptance, or `None` if there is no such side.
+    fn accept_side(
+        &mut self,
+        now: ClockReading,
+        side: Side,
+        header: Header,
+        records: Vec<Record>,
+    ) -> Option<Acceptance> {
+        let (acceptance, held_bytes) = self.with_stream(now, header.epoch, side, |recv, ctx, out| {
+            let acceptance = recv.on_datagram(ctx, Dseq(header.number), header.count, records, out);
+            (acceptance, recv.held_bytes())
+        })?;
+        let is_new = matches!(acceptance, Acceptance::Fresh | Acceptance::Filled | Acceptance::Repaired);
+        // A directed datagram shows nothing of the multicast stream.
+        if is_new && side == Side::Bcast {
+            self.on_fresh_data(now, header.epoch);
+        }
+        if 0 < held_bytes && (is_new || side == Side::Live) {
+            self.limit_held(now, header.epoch, side);
+        }
+        Some(acceptance)
+    }
+
+    /// Handles a new datagram of a member's multicast stream: a sign of life, and progress to report.
+    fn on_fresh_data(&mut self, now: ClockReading, epoch: Epoch) {
+        let (receivers, wants_repair) = (self.members.len(), self.wants_repair());
+        let Some(member) = self.members.get_mut(&epoch) else { return };
+        // Rule: silence
+        let is_report_due = if member.on_sign_of_life(now.instant) {
+            self.on_return(now, epoch);
+            let Some(member) = self.members.get_mut(&epoch) else { return };
+            member.note_awaited(now.instant, wants_repair, receivers)
+        } else {
+            member.note_awaited(now.instant, wants_repair, receivers)
+        };
+        if is_report_due {
+            self.send_receiver_report(now.instant, epoch);
+        }
     }
 
     /// Settles gaps early while too many bytes are held for them (A7).
@@ -421,15 +195,10 @@ impl Peer {
         }
     }
 
-    /// Reopens an epoch that sent BYE if `is_proof` shows that its BYE was forged. Missing data in between is awaited
-    /// like any other gap.
-    fn reopen_if_left(&mut self, now: ClockReading, epoch: Epoch, is_proof: impl FnOnce(&Member) -> bool) {
-        let Some(member) = self.members.get_mut(&epoch).filter(|member| member.state == MemberState::Left) else {
-            return;
-        };
-        if !is_proof(member) {
-            return;
-        }
+    /// Reopens an epoch whose BYE was forged, as later datagrams of it show. Missing data in between is awaited like any
+    /// other gap.
+    fn reopen(&mut self, now: ClockReading, epoch: Epoch) {
+        let Some(member) = self.members.get_mut(&epoch) else { return };
         self.counters.false_byes += 1;
         (member.state, member.ended) = (MemberState::Up, None);
         member.on_contact(now.instant);
@@ -441,15 +210,15 @@ impl Peer {
     }
 
     /// Handles a sign of life of a member.
-    pub(super) fn on_heard(&mut self, now: ClockReading, epoch: Epoch) {
-        let Some(member) = self.members.get_mut(&epoch) else { return };
-        member.on_contact(now.instant);
-        member.earn_send_credit();
-        member.last_heard = now.instant;
-        let was_superseded = std::mem::take(&mut member.is_superseded);
-        if was_superseded || member.state != MemberState::Up {
-            self.remote_interest.set_reachable(epoch, true);
+    fn on_heard(&mut self, now: ClockReading, epoch: Epoch) {
+        if self.members.get_mut(&epoch).is_some_and(|member| member.on_sign_of_life(now.instant)) {
+            self.on_return(now, epoch);
         }
+    }
+
+    /// Handles the return of a member that was not up, or was taken for a former run of another.
+    fn on_return(&mut self, now: ClockReading, epoch: Epoch) {
+        self.remote_interest.set_reachable(epoch, true);
         let Some(member) = self.members.get_mut(&epoch) else { return };
         if matches!(member.state, MemberState::Silent | MemberState::Crashed) {
             if member.state == MemberState::Crashed {
@@ -466,7 +235,7 @@ impl Peer {
         }
     }
 
-    pub(super) fn on_control(&mut self, now: ClockReading, source: ControlSource, header: &Header, record: Record) {
+    pub(super) fn on_control(&mut self, now: ClockReading, source: DatagramSource, header: &Header, record: Record) {
         if matches!(
             record,
             Record::ResendRequest(_)
@@ -479,34 +248,55 @@ impl Peer {
             self.note_uptime(now, source.from, header);
             self.send_hello_to_unknown(now, source, header, &record);
         }
-        let (announce, hello, bye) = match record {
-            Record::ResendRequest(request) => return self.on_resend_request(now, source, header, &request),
-            Record::Manifest(manifest) => return self.on_manifest(now, source, header, manifest),
-            Record::Expired(expired) => return self.on_expired(now, source, header, &expired),
-            Record::Interest(interest) => return self.on_interest_record(now, source, header, interest),
-            Record::InterestRequest(request) => return self.on_interest_request(now, source, header, request),
-            Record::ReceiverReport(report) => return self.on_receiver_report(now, source, header, report),
-            Record::Heartbeat(announce) => (announce, None, false),
-            Record::Hello(hello) => (hello.announce, Some((hello.cookie, hello.wants_reply)), false),
-            Record::Bye(announce) => (announce, None, true),
-            _ => return,
-        };
+        match record {
+            Record::ResendRequest(request) => self.on_resend_request(now, source, header, &request),
+            Record::Manifest(manifest) => self.on_manifest(now, source, header, manifest),
+            Record::Expired(expired) => self.on_expired(now, source, header, &expired),
+            Record::Interest(interest) => self.on_interest_record(now, source, header, interest),
+            Record::InterestRequest(request) => self.on_interest_request(now, source, header, request),
+            Record::ReceiverReport(report) => self.on_receiver_report(now, source, header, report),
+            Record::Heartbeat(announce) => {
+                self.on_announcement(now, source, header, &announce, AnnounceKind::Heartbeat)
+            }
+            Record::Hello(Hello { cookie, wants_reply, announce }) => {
+                self.on_announcement(now, source, header, &announce, AnnounceKind::Hello { cookie, wants_reply });
+            }
+            Record::Bye(announce) => self.on_announcement(now, source, header, &announce, AnnounceKind::Bye),
+            _ => {}
+        }
+    }
+
+    /// Handles the announcement of a peer.
+    fn on_announcement(
+        &mut self,
+        now: ClockReading,
+        source: DatagramSource,
+        header: &Header,
+        announce: &Announce,
+        kind: AnnounceKind,
+    ) {
+        let is_bye = kind == AnnounceKind::Bye;
         let epoch = header.epoch;
-        let answers_another = hello
-            .is_some_and(|(cookie, wants_reply)| source.path == Path::Unicast && !wants_reply && cookie != self.cookie);
-        if answers_another {
+        if let AnnounceKind::Hello { cookie, wants_reply: false } = kind
+            && source.path == Path::Unicast
+            && cookie != self.announcements.cookie
+        {
             self.counters.discard_stranger += 1;
             return;
         }
-        if !self.find_or_add_member(now, source.from, epoch, Contact::of_announce(header, &announce), Some(&announce)) {
+        if !self.find_or_add_member(now, source.from, epoch, Contact::of_announce(header, announce), Some(announce)) {
             return;
         }
         // After its BYE an epoch sends no other announcement.
-        self.reopen_if_left(now, epoch, |member| !bye && member.control.number() < header.number);
+        let is_after_bye =
+            |member: &Member| !is_bye && member.state == MemberState::Left && member.control.number() < header.number;
+        if self.members.get(&epoch).is_some_and(is_after_bye) {
+            self.reopen(now, epoch);
+        }
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        let left = member.state == MemberState::Left;
+        let has_left = member.state == MemberState::Left;
         // A later BYE may be the one that announces the directed stream.
-        if header.number <= member.control.number() || (left && !bye) {
+        if header.number <= member.control.number() || (has_left && !is_bye) {
             self.counters.discard_stale_control += 1;
             if self.settings.mutants.is(Mutant::StaleHeartbeatRefreshes) {
                 self.on_heard(now, epoch);
@@ -514,10 +304,10 @@ impl Peer {
             return;
         }
         member.control.accept(now.instant, header.number, header.uptime_ms);
-        member.has_unicast_contact |= source.path == Path::Unicast;
-        member.on_announce(&announce);
+        member.proof.has_unicast_contact |= source.path == Path::Unicast;
+        member.on_announce(announce);
         let is_report_due = source.path == Path::Multicast
-            && members::is_plausible(member.bcast.ledger().high(), announce.high)
+            && is_plausible(member.bcast.ledger().high(), announce.high)
             && member.receive_progress.on_control(now.instant, announce.high);
         let heard_before = member.last_heard;
         if source.path == Path::Unicast && announce.directed_receiver == Some(self.origin.epoch) {
@@ -525,30 +315,35 @@ impl Peer {
                 member.on_report(**report, now.wall);
             }
             member.liveness.on_control(now.instant, member.heartbeat, announce.high);
-            self.on_queue_report(epoch, &announce);
-            self.on_proof(now, epoch, &announce);
+            self.on_queue_report(epoch, announce);
+            self.on_proof(now, epoch, announce);
         }
         if is_report_due {
             self.schedule_report_now(now.instant, epoch);
         }
         self.on_heard(now, epoch);
-        self.on_interest_word(now, header, &announce);
+        self.on_interest_word(now, header, announce);
         self.supersede_former_runs(epoch);
         self.end_departed_members(now, epoch, heard_before);
         self.note_namesakes(now, epoch);
-        self.on_high(now, header, &announce);
-        match hello {
-            Some((cookie, true)) => self.answer(now, epoch, cookie, source.bytes),
-            _ if bye && !left => self.end(now, epoch, Reason::PublisherGone),
+        self.on_high(now, header, announce);
+        match kind {
+            AnnounceKind::Hello { cookie, wants_reply: true } => self.answer(now, epoch, cookie, source.bytes),
+            AnnounceKind::Bye if !has_left => self.end(now, epoch, Reason::PublisherGone),
             _ => {}
         }
     }
 
     /// Handles the highest datagrams of an announcement.
     pub(super) fn on_high(&mut self, now: ClockReading, header: &Header, announce: &Announce) {
-        let Some(held_back) = self.check_jump(header, announce.high, None) else { return };
-        if let Some((earlier, records)) = held_back {
-            self.accept(now, earlier, records);
+        match self.members.get_mut(&header.epoch).map(|member| member.check_jump(header, announce.high, None)) {
+            Some(JumpVerdict::Plausible(None)) => {}
+            Some(JumpVerdict::Plausible(Some((earlier, records)))) => self.accept(now, earlier, records),
+            Some(JumpVerdict::Quarantined) => {
+                self.counters.discard_quarantined += 1;
+                return;
+            }
+            None => return,
         }
         let (epoch, high, count) = (header.epoch, announce.high, header.count);
         self.with_stream(now, epoch, Side::Live, |recv, ctx, out| recv.on_control(ctx, high, count, out));
@@ -559,7 +354,7 @@ impl Peer {
         let (high, count) = (announce.directed_high, announce.directed_count);
         let known = self.members.get(&epoch).map_or(Dseq(0), |member| member.ptp.ledger().high());
         let directed_fits = !is_ours
-            || members::is_plausible(known, high)
+            || is_plausible(known, high)
                 && self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.on_control(ctx, high, count, out))
                     == Some(true);
         if let Some(member) = self.members.get_mut(&epoch) {
@@ -640,9 +435,10 @@ impl Peer {
             }
         }
         let mine = name.as_ref() == Some(&self.settings.name);
-        let lasting = self.members.get(&epoch).is_some_and(|member| {
-            !member.duplicate_name && members::DUPLICATE_AFTER <= now.instant.since(member.first_heard)
-        });
+        let lasting = self
+            .members
+            .get(&epoch)
+            .is_some_and(|member| !member.duplicate_name && DUPLICATE_AFTER <= now.instant.since(member.first_heard));
         if mine && lasting {
             self.on_duplicate(epoch);
         }
@@ -658,29 +454,9 @@ impl Peer {
     }
 }
 
-/// Deferred data of an epoch without an announcement.
-#[derive(Debug)]
-pub(super) struct PendingEpoch {
-    from: SocketAddr,
-    since: Instant,
-    /// Uptime in another control datagram of the epoch, and the arrival of that datagram.
-    uptime: Option<(u32, Instant)>,
-    /// Time of the last HELLO that requested its announcement.
-    hello_sent_at: Option<Instant>,
-    bytes: usize,
-    /// Deferred datagrams, each with its time of arrival.
-    datagrams: Vec<(Instant, Header, Vec<Record>)>,
-}
-
-impl PendingEpoch {
-    fn new(from: SocketAddr, since: Instant) -> PendingEpoch {
-        PendingEpoch { from, since, uptime: None, hello_sent_at: None, bytes: 0, datagrams: Vec::new() }
-    }
-}
-
-/// Origin of a control datagram.
+/// Origin of a datagram.
 #[derive(Clone, Copy)]
-pub(super) struct ControlSource {
+pub(super) struct DatagramSource {
     pub(super) from: SocketAddr,
     pub(super) path: Path,
     pub(super) bytes: usize,

@@ -3,9 +3,10 @@
 
 use super::Peer;
 use crate::message::{DeliveryMode, Dseq, Epoch};
-use crate::proto::members::{HELLO_BYTES, Member, Side};
+use crate::proto::address_proof::HELLO_BYTES;
+use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
-use crate::proto::peer::receive::ControlSource;
+use crate::proto::peer::receive::DatagramSource;
 use crate::proto::resend::{ResendAnswer, ResendTarget, RingContent};
 use crate::proto::send::AnnounceKind;
 use crate::proto::stats::MemberState;
@@ -23,8 +24,8 @@ impl Peer {
     pub(super) fn on_proof(&mut self, now: ClockReading, epoch: Epoch, announce: &Announce) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         // Rule: proof
-        if !member.is_proven && member.is_token(announce.echo) {
-            member.is_proven = true;
+        if !member.proof.is_proven && member.proof.is_token(announce.echo) {
+            member.proof.is_proven = true;
             member.receiver.on_proven();
             let parked_questions = std::mem::take(&mut member.parked_questions);
             parked_questions.into_iter().for_each(|message| self.on_service(now, epoch, message));
@@ -34,8 +35,8 @@ impl Peer {
             self.update_pace(now.instant);
         }
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        if announce.token.is_some() && announce.token != member.echo {
-            member.echo = announce.token;
+        if announce.token.is_some() && announce.token != member.proof.echo {
+            member.proof.echo = announce.token;
             if self.may_send_to(epoch) {
                 self.send_early_heartbeat(now, epoch);
             }
@@ -61,7 +62,7 @@ impl Peer {
         let only_manifests = self.interest.is_empty(DeliveryMode::Repair);
         let ranges_max = ResendRequest::ranges_max(self.settings.datagram_bytes_max);
         let mut requests = Vec::new();
-        let mut outcomes = std::mem::take(&mut self.outcomes);
+        let mut outcomes = std::mem::take(&mut self.inbound.outcomes);
         for directed in [false, true] {
             let mut ranges = Vec::new();
             let recv = if directed { &mut member.ptp } else { &mut member.bcast };
@@ -79,12 +80,12 @@ impl Peer {
                 requests.push(ResendRequest { epoch, directed, manifests_only, unicast, ranges });
             }
         }
-        let padded = member.padding();
+        let padded = member.proof.padding();
         let (address, publisher) = (member.address, member.publisher.clone());
         for outcome in outcomes.drain(..) {
             self.on_outcome(now, DeliveryMode::Repair, &publisher, outcome);
         }
-        self.outcomes = outcomes;
+        self.inbound.outcomes = outcomes;
         for request in requests {
             if !self.may_send_to(epoch) {
                 continue;
@@ -95,13 +96,13 @@ impl Peer {
     }
 
     pub(super) fn control_to(&mut self, now: Instant, address: SocketAddr, record: &Record, padded: usize) {
-        let (_, count) = self.sent();
-        let bytes = self.control.datagram(now, &self.origin, count, record, padded);
+        let (_, count) = self.outbound.sent();
+        let bytes = self.announcements.control.datagram(now, &self.origin, count, record, padded);
         self.send(Some(address), bytes);
     }
 
     /// Returns the member that a control datagram is from, if the epoch is known and bound to that address.
-    pub(super) fn member_at(&mut self, source: ControlSource, header: &Header) -> Option<&mut Member> {
+    pub(super) fn member_at(&mut self, source: DatagramSource, header: &Header) -> Option<&mut Member> {
         let member = self.members.get_mut(&header.epoch).filter(|member| member.address == source.from);
         if member.is_none() {
             self.counters.discard_stranger += 1;
@@ -113,18 +114,18 @@ impl Peer {
     pub(super) fn on_resend_request(
         &mut self,
         now: ClockReading,
-        source: ControlSource,
+        source: DatagramSource,
         header: &Header,
         request: &ResendRequest,
     ) {
-        let (own, mutants, sent) = (self.origin.epoch, self.settings.mutants, self.sent().0);
+        let (own, mutants, sent) = (self.origin.epoch, self.settings.mutants, self.outbound.sent().0);
         let Some(member) = self.member_at(source, header) else { return };
         if request.epoch != own {
             self.counters.discard_old_epoch += 1;
             return;
         }
         // Rule: proof
-        if !member.is_proven && !mutants.is(Mutant::AnswerUnproven) {
+        if !member.proof.is_proven && !mutants.is(Mutant::AnswerUnproven) {
             self.counters.unproven += 1;
             if HELLO_BYTES <= source.bytes {
                 self.send_early_heartbeat(now, header.epoch);
@@ -135,7 +136,7 @@ impl Peer {
         if !request.directed {
             member.receiver.on_asked(&request.ranges, sent);
         }
-        self.resends.on_request(now.instant, header.epoch, request, high);
+        self.outbound.resends.on_request(now.instant, header.epoch, request, high);
         self.counters.requests_received += 1;
         if let Some(stop) = self.stop.as_mut().filter(|stop| stop.byes == 0) {
             stop.quiet_since = now.instant;
@@ -145,21 +146,23 @@ impl Peer {
 
     /// Sends the answers to requests, as far as the budgets allow.
     pub(super) fn answer_requests(&mut self, now: ClockReading) {
-        self.resends.pause_live(now.instant, self.pacer.waits_for_resends());
+        self.outbound.resends.pause_live(now.instant, self.outbound.pacer.waits_for_resends());
         loop {
             let directed = |epoch: Epoch| self.members.get(&epoch).map(|member| &member.directed_ring);
-            let Some(answer) = self.resends.poll_answer(now.instant, &self.ring, directed) else { return };
+            let Some(answer) = self.outbound.resends.poll_answer(now.instant, &self.outbound.ring, directed) else {
+                return;
+            };
             // Rule: resend
             match answer {
                 ResendAnswer::Resend { to: ResendTarget::Group, bytes, .. } => {
                     self.counters.resends += 1;
-                    self.pacer.on_resent(bytes.len());
+                    self.outbound.pacer.on_resent(bytes.len());
                     self.send(None, bytes);
                 }
                 ResendAnswer::Resend { to: ResendTarget::Member(epoch), dseq, mut bytes, .. } => {
                     let Some(member) = self.members.get(&epoch) else { continue };
                     if self.settings.mutants.is(Mutant::ResendOther)
-                        && let RingContent::Datagram(other) = self.ring.find(dseq.next())
+                        && let RingContent::Datagram(other) = self.outbound.ring.find(dseq.next())
                     {
                         bytes = other;
                     }
@@ -184,7 +187,7 @@ impl Peer {
     pub(super) fn on_manifest(
         &mut self,
         now: ClockReading,
-        source: ControlSource,
+        source: DatagramSource,
         header: &Header,
         manifest: Manifest,
     ) {
@@ -200,7 +203,7 @@ impl Peer {
     }
 
     /// Handles a publisher's report of datagrams of which it has nothing any more.
-    pub(super) fn on_expired(&mut self, now: ClockReading, source: ControlSource, header: &Header, expired: &Expired) {
+    pub(super) fn on_expired(&mut self, now: ClockReading, source: DatagramSource, header: &Header, expired: &Expired) {
         if self.member_at(source, header).is_none() {
             return;
         }
@@ -218,7 +221,7 @@ impl Peer {
 
     /// Returns whether receivers may still request datagrams of a peer that is stopping.
     pub(super) fn has_receivers(&self) -> bool {
-        0 < self.sent().0.0
+        0 < self.outbound.sent().0.0
             && self.members.values().any(|member| matches!(member.state, MemberState::Up | MemberState::Silent))
     }
 }

@@ -1,16 +1,16 @@
 //! Conversion of the outcomes of streams to effects: deliveries, losses, advisories.
 
 use super::Peer;
-use super::history_service::RepairFetch;
+use super::questions::RepairFetch;
 use crate::message::{
-    Cause, Count, DeliveryMode, Epoch, Loss, LossScope, MissingDatagrams, PeerName, Publisher, Reason,
+    Cause, Count, DeliveryMode, Epoch, Loss, LossScope, MissingDatagrams, PeerName, Publisher, Reason, Targets,
 };
 use crate::proto::advisory::{AdvisoryStream, INBOUND_BCAST, INBOUND_PTP, OUTBOUND_BCAST};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect::{Effect, MemberEvent, Targets};
+use crate::proto::contact::Contact;
+use crate::proto::effect::{Effect, MemberEvent};
 use crate::proto::interest::MatchSet;
 use crate::proto::ledger::SettledRange;
-use crate::proto::members::{Contact, Member, Side};
+use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::recv::{ReceiveContext, RecvStream, StreamOutcome};
 use crate::proto::stats::MemberState;
@@ -39,12 +39,12 @@ impl Peer {
         };
         let (recv, uid, losses) = member.side(side)?;
         // Kernel drops explain the gaps of both sides, which see the same datagrams.
-        let mut overrun = self.overrun.0;
-        let mut outcomes = std::mem::take(&mut self.outcomes);
+        let mut overrun = self.inbound.overrun;
+        let mut outcomes = std::mem::take(&mut self.inbound.outcomes);
         let mut ctx = ReceiveContext {
             now,
             uid,
-            window: &mut self.sub_window,
+            window: &mut self.inbound.window,
             lookup: None,
             interest: &mut self.interest,
             mode: side.mode(),
@@ -52,7 +52,7 @@ impl Peer {
             own: self.origin.epoch,
             counters: &mut self.counters,
             losses,
-            arrived: self.arrived,
+            arrived: self.inbound.arrived,
             deadline: now.instant + if is_awaited { self.settings.reliability } else { self.settings.recovery.grace },
             settled_to,
             reason: match state {
@@ -62,7 +62,7 @@ impl Peer {
                 _ => Reason::Deadline,
             },
             receivers,
-            overrun: if side == Side::Live { &mut overrun } else { &mut self.overrun.0 },
+            overrun: if side == Side::Live { &mut overrun } else { &mut self.inbound.overrun },
             recent,
             frame_messages_max: self.settings.frame_messages_max,
             mutants: self.settings.mutants,
@@ -72,7 +72,7 @@ impl Peer {
         for outcome in outcomes.drain(..) {
             self.on_outcome(now, side.mode(), &publisher, outcome);
         }
-        self.outcomes = outcomes;
+        self.inbound.outcomes = outcomes;
         self.record_settled(epoch, side);
         Some(result)
     }
@@ -93,13 +93,13 @@ impl Peer {
             StreamOutcome::Deliver { item, repeated, repaired, verdict, offset, matched } => {
                 let publisher = publisher.clone();
                 let epoch = publisher.epoch;
-                let Some(deliveries) = Deliveries::of_item(item, repeated, publisher, verdict, repaired) else {
+                let Some(deliveries) = item.into_deliveries(repeated, publisher, verdict, repaired) else {
                     return;
                 };
                 let deliveries = deliveries.with_offset(offset);
                 let mut messages = deliveries.len() as u64;
                 match matched.has_queues() || deliveries.is_stamped() {
-                    true => messages = self.deliver_with_queues(now, (epoch, mode), &matched, deliveries),
+                    true => messages = self.deliver_with_queues(now, epoch, mode, &matched, deliveries),
                     false => self.deliver_remote(&matched, deliveries),
                 }
                 if repaired
@@ -136,7 +136,7 @@ impl Peer {
             }
             StreamOutcome::Service(message) => self.on_service(now, publisher.epoch, message),
             StreamOutcome::Fetch { dseq, subject, first, last } => {
-                self.fetches.push(RepairFetch { epoch: publisher.epoch, dseq, subject, first, last });
+                self.questions.fetches.push(RepairFetch { epoch: publisher.epoch, dseq, subject, first, last });
             }
             StreamOutcome::Inbox { messages, reason, missing } => {
                 if let Some(member) = self.members.get_mut(&publisher.epoch) {

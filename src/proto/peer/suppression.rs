@@ -91,7 +91,7 @@ impl Peer {
     /// from.
     pub fn confirmed(&self) -> u64 {
         let version = self.interest.version();
-        if self.settings.spares && !self.news.is_discovered {
+        if self.settings.spares && !self.discovery.is_discovered {
             return 0;
         }
         let up = self.members.values().filter(|member| member.state == MemberState::Up);
@@ -160,7 +160,7 @@ impl Peer {
     /// Schedules the confirmation to a member that its subscriptions are known, if they are and its address is proven.
     pub(super) fn schedule_confirmation(&mut self, now: ClockReading, epoch: Epoch) {
         // Rule: proof
-        let is_proven = self.members.get(&epoch).is_some_and(|member| member.is_proven);
+        let is_proven = self.members.get(&epoch).is_some_and(|member| member.proof.is_proven);
         if !is_proven || !self.remote_interest.is_known(epoch) {
             return;
         }
@@ -192,7 +192,7 @@ impl Peer {
     /// Returns the time of the next suppression tick.
     pub(super) fn suppression_deadline(&self) -> Option<Instant> {
         let up = self.members.values().filter(|member| member.state == MemberState::Up);
-        let discovery = self.news.discovery().filter(|_| self.settings.spares);
+        let discovery = self.discovery.discovery().filter(|_| self.settings.spares);
         up.filter_map(|member| member.interest_sync.deadline()).chain(discovery).min().filter(|_| self.stop.is_none())
     }
 
@@ -216,7 +216,7 @@ impl Peer {
             MemberState::Up | MemberState::Silent => self.remote_interest.is_known(member.epoch()),
         };
         self.suppression.from <= now.instant
-            && self.pending_data.is_empty()
+            && !self.admission.has_pending()
             && self.members.values().all(is_known)
             && self.remote_interest.lost().all(|epoch| !self.remote_interest.is_short(epoch))
     }

@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::message::{
-    Cause, ClientId, Count, Delivery, DeliveryMode, LossScope, Message, PeerName, Reason, SubId, Verdict,
+    Cause, ClientId, Count, Delivery, DeliveryMode, Dseq, LossScope, Message, PeerName, Reason, Refusal, SubId, Target,
+    Targets, Verdict,
 };
-use crate::proto::effect::{ClientRequest, MemberEvent, Path, Refusal, Target, Targets};
+use crate::proto::effect::{ClientRequest, MemberEvent, Path};
 use crate::proto::mutant::Mutants;
+use crate::proto::send::Control;
 use crate::proto::stats::MemberState;
 use crate::proto::{Recovery, WindowSettings};
 use crate::time::WallTime;
@@ -606,7 +608,7 @@ fn what_the_inbox_had_no_room_for_does_not_make_publishers_slow() {
         let (mut s, _) = pair("a", 1000);
         s.peer.handle(at(1004), Input::Overrun { path, drops: 1, datagrams_max: 1 });
         assert_eq!(s.peer.counters().kernel_drops, 1);
-        s.peer.receive_window.window(at(1004).instant, 1)
+        s.peer.inbound.receive_window.window(at(1004).instant, 1)
     };
     assert_eq!(window_after(Path::Multicast) * 2, window_after(Path::Unicast));
 }
@@ -999,7 +1001,8 @@ fn a_publisher_that_sends_is_asked_for_its_word_once_whatever_else_it_said_befor
     let mut s = Host::new("S.test", 1, 1_000);
     s.tick(1_000);
     let expired = wire::Expired { receiver: None, ranges: vec![wire::Range { first: Dseq(1), last: Dseq(1) }] };
-    let control = p.peer.control.datagram(at(2_020).instant, &p.peer.origin, 2, &wire::Record::Expired(expired), 0);
+    let control =
+        p.peer.announcements.control.datagram(at(2_020).instant, &p.peer.origin, 2, &wire::Record::Expired(expired), 0);
     let mut greetings = Vec::new();
     for bytes in [&control, &data[0], &data[1]] {
         s.hear(2_020, p.address, bytes);
@@ -1044,7 +1047,7 @@ fn data_sent_again_does_not_make_a_publisher_younger_that_says_something_else() 
             let ranges = vec![wire::Range { first: Dseq(1), last: Dseq(1) }];
             let expired = wire::Record::Expired(wire::Expired { receiver: None, ranges });
             let origin = &p.peer.origin;
-            let control = p.peer.control.datagram(at(6_100).instant, origin, 3, &expired, 0);
+            let control = p.peer.announcements.control.datagram(at(6_100).instant, origin, 3, &expired, 0);
             s.hear(6_100, p.address, &control);
         }
         (0..30).for_each(|step| s.peer.handle(at(6_200 + step * 100), Input::Tick));

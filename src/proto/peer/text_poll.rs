@@ -2,10 +2,10 @@
 //! `_POLL.<peer>.<subject>` (docs/local-protocol.md, "Polls as requests").
 
 use super::Peer;
-use super::history_service::AnswerRecipient;
-use crate::message::{ClientId, Epoch, Headers, Message, PeerName, PeerRef};
+use super::questions::AnswerRecipient;
+use crate::message::{ClientId, Epoch, Headers, Message, PeerName, PeerRef, QuestionFailure};
 use crate::offset::{HistorySpan, PollCase};
-use crate::proto::effect::{Effect, QuestionFailure};
+use crate::proto::effect::Effect;
 use crate::proto::history::HistoryEvent;
 use crate::proto::question::{Answer, AnswerContent, Poll, PollAnswer, Question, Refused};
 use crate::subject::Subject;

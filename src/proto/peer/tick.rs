@@ -1,6 +1,6 @@
 //! Timers of the peer: settling of gaps, silence of members, expiry of members, the graceful stop.
 
-use super::{BYES, LINGER_QUIET, OVERRUN_AGE_MAX, Peer, STOP_DRAIN_TIME, Stop};
+use super::{BYES, LINGER_QUIET, Peer, STOP_DRAIN_TIME, Stop};
 use crate::message::{Epoch, Reason};
 use crate::proto::effect::{Effect, MemberEvent};
 use crate::proto::members::{Member, Side};
@@ -42,18 +42,16 @@ impl Peer {
 
     pub(super) fn on_tick(&mut self, now: ClockReading) {
         self.flush(now);
-        self.ring.on_tick(now.instant);
-        self.history.on_tick(now.instant);
+        self.outbound.ring.on_tick(now.instant);
+        self.publication.history.on_tick(now.instant);
         self.on_pending_epoch_tick(now);
-        self.pub_window.rotate_if_due(now.instant);
-        for uid in self.sub_window.rotate_if_due(now.instant) {
+        self.publication.window.rotate_if_due(now.instant);
+        for uid in self.inbound.window.rotate_if_due(now.instant) {
             if let Some(member) = self.members.values_mut().find(|member| member.has_uid(uid)) {
                 member.on_evicted(uid);
             }
         }
-        if OVERRUN_AGE_MAX < now.instant.since(self.overrun.1) {
-            self.overrun.0 = 0;
-        }
+        self.inbound.expire_overrun(now.instant);
         let epochs: Vec<Epoch> = self.members.keys().copied().collect();
         for epoch in epochs {
             self.on_member_tick(now, epoch);
@@ -113,13 +111,13 @@ impl Peer {
         self.end_streams(now, epoch, Reason::PublisherGone);
         self.expire_assignments(epoch);
         self.publish_advisories(now, Some(epoch), true);
-        self.resends.forget(epoch);
-        self.news.forget(epoch);
+        self.outbound.resends.forget(epoch);
+        self.discovery.forget(epoch);
         self.evict_interest(epoch);
         if let Some(member) = self.members.remove(&epoch)
-            && let Some(forgotten) = self.departed_members.remember(&member)
+            && let Some(forgotten) = self.admission.departed.remember(member.departed())
         {
-            self.listening_since = now.instant;
+            self.admission.listening_since = now.instant;
             self.discard_absent(forgotten);
         }
     }

@@ -3,10 +3,11 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-use super::{
-    ANSWER, ANSWER_BYTES_MAX, FETCH, FLAG_EVENT, FLAG_LAST, FLAG_META, FLAG_MORE, FLAG_NEXT, FLAG_SPAN,
-    HistoryDecodeError, LIST, LISTED_MAX, PART_BYTES_MAX, POLL, Question, REFUSED, Refused, SubjectWriter, put_text,
+use super::format::{
+    ANSWER, FETCH, FLAG_EVENT, FLAG_LAST, FLAG_META, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST, POLL, REFUSED,
+    SubjectWriter, put_text,
 };
+use super::model::{ANSWER_BYTES_MAX, HistoryDecodeError, LISTED_MAX, PART_BYTES_MAX, Question, Refused};
 use crate::message::{Dseq, Epoch};
 use crate::offset::{HistorySpan, Modulus, PollCase};
 use crate::proto::history::{History, ListedSubject, RetainedEvent, RetainedEvents};

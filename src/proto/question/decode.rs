@@ -2,9 +2,11 @@
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used))]
 
-use super::{
-    ANSWER, Answer, AnswerContent, CASE_BITS, FETCH, FLAG_EVENT, FLAG_LAST, FLAG_META, FLAG_MORE, FLAG_NEXT, FLAG_SPAN,
-    Fetch, FetchAnswer, HistoryDecodeError, ITEMS_MAX, LIST, POLL, Poll, PollAnswer, Question, REFUSED, Refused,
+use super::format::{
+    ANSWER, CASE_BITS, FETCH, FLAG_EVENT, FLAG_LAST, FLAG_META, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST, POLL, REFUSED,
+};
+use super::model::{
+    Answer, AnswerContent, Fetch, FetchAnswer, HistoryDecodeError, ITEMS_MAX, Poll, PollAnswer, Question, Refused,
 };
 use crate::message::{Dseq, Epoch, Message};
 use crate::offset::{HistorySpan, PollCase};

@@ -1,14 +1,59 @@
-//! Encoder of a decoded answer, as the answering peer wrote it: for a client of this peer that decodes for itself.
+//! Encoders of a question, and of a decoded answer as the answering peer wrote it, for a client that decodes for itself.
 
 use super::answer::{put_event, put_head, put_span};
-use super::{
-    ANSWER, Answer, AnswerContent, FETCH, FLAG_LAST, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST, POLL, REFUSED,
-    SubjectWriter,
+use super::format::{
+    ANSWER, FETCH, FLAG_LAST, FLAG_MORE, FLAG_NEXT, FLAG_SPAN, LIST, POLL, REFUSED, SubjectWriter, put_text,
 };
+use super::model::{Answer, AnswerContent, ITEMS_MAX, Question};
 use crate::offset::{HistorySpan, PollCase};
 use crate::proto::history::{HistoryEvent, RetainedEvent};
 use crate::subject::Subject;
+use crate::time::nanos;
 use bytes::{BufMut, Bytes, BytesMut};
+
+impl Question {
+    /// Writes the payload of a question.
+    ///
+    /// # Panics
+    /// If it has no items or more than [`ITEMS_MAX`].
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        let mut subjects = SubjectWriter::default();
+        let count = |len: usize| {
+            assert!(1 <= len && len <= ITEMS_MAX, "a question has 1 to {ITEMS_MAX} items");
+            len as u16
+        };
+        match self {
+            Question::Poll(polls) => {
+                out.put_u8(POLL);
+                out.put_u16(count(polls.len()));
+                for poll in polls {
+                    subjects.put(&mut out, poll.subject.as_bytes());
+                    out.put_u32(poll.offset);
+                    out.put_u16(poll.count);
+                }
+            }
+            Question::Fetch(fetches) => {
+                out.put_u8(FETCH);
+                out.put_u16(count(fetches.len()));
+                for fetch in fetches {
+                    subjects.put(&mut out, fetch.subject.as_bytes());
+                    out.put_u64(fetch.first.raw());
+                    out.put_u64(fetch.last.raw());
+                }
+            }
+            Question::List { pattern, selection, from, limit } => {
+                out.put_u8(LIST);
+                put_text(&mut out, pattern.as_str().as_bytes());
+                out.put_u32(selection.newest.map_or(0, |newest| newest.max(1)));
+                out.put_u64(selection.age.map_or(0, |age| nanos(age).max(1)));
+                out.put_u32(*from);
+                out.put_u16(*limit);
+            }
+        }
+        out.freeze()
+    }
+}
 
 impl Answer {
     /// Writes the payload that [`Answer::decode`] reads.

@@ -2,9 +2,13 @@
 
 use super::answer::EVENT_HEAD_BYTES;
 use super::*;
-use crate::message::Message;
-use crate::proto::history::{History, HistorySettings};
+use crate::message::{Dseq, Epoch, Message};
+use crate::offset::{HistorySpan, PollCase};
+use crate::proto::history::{History, HistorySettings, Selection};
+use crate::seqno::Seq;
+use crate::subject::Subject;
 use crate::time::{ClockReading, Instant, WallTime};
+use bytes::Bytes;
 use std::time::Duration;
 
 fn history(total_bytes_max: usize) -> History {

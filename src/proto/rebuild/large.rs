@@ -4,7 +4,7 @@
 //! A message is identified by the datagram in which it begins. It is requested once that datagram is accounted for, so
 //! that the fetched message has a position. Until the answer, every datagram being rebuilt with a part of it waits.
 
-use super::{RETRY_INTERVAL, RetryTimer};
+use super::retry::{RETRY_INTERVAL, RetryTimer};
 use crate::message::Dseq;
 use crate::seqno::Seq;
 use crate::subject::Subject;

@@ -12,14 +12,15 @@ impl RecvStream {
     pub(super) fn is_corrected(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
-        (dseq, before): (Dseq, u64),
+        dseq: Dseq,
+        before: u64,
         messages: u64,
         out: &mut Vec<StreamOutcome>,
     ) -> bool {
         let Some(after) = before.checked_add(messages) else { return false };
         let is_wrong = self.ledger.on_contradiction(NumberClaim { dseq, before: Some(before), after });
         if is_wrong {
-            self.correct(ctx, (dseq, before), out);
+            self.correct(ctx, dseq, before, out);
         }
         is_wrong
     }
@@ -35,14 +36,14 @@ impl RecvStream {
     ) -> bool {
         let is_wrong = self.ledger.on_contradiction(NumberClaim { dseq: high, before: None, after: count });
         if is_wrong {
-            self.correct(ctx, (high.next(), count), out);
+            self.correct(ctx, high.next(), count, out);
         }
         is_wrong
     }
 
     /// Corrects a stream that accepted forged datagrams. Items that wait for others are reported or delivered, and the
     /// stream continues at `dseq`. The publisher's datagrams in their place are reported as unverified.
-    fn correct(&mut self, ctx: &mut ReceiveContext<'_>, (dseq, before): (Dseq, u64), out: &mut Vec<StreamOutcome>) {
+    fn correct(&mut self, ctx: &mut ReceiveContext<'_>, dseq: Dseq, before: u64, out: &mut Vec<StreamOutcome>) {
         self.drop_held_from(dseq);
         self.ledger.retract_from(dseq, before);
         self.settle(ctx, Reason::Contradicted, out, Ledger::is_waiting);

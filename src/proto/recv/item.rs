@@ -1,6 +1,7 @@
 //! Units of judgement: a run, a large message, or a placeholder for messages that will not come.
 
-use crate::message::{Epoch, Message, MissingDatagrams, Reason};
+use crate::delivery::Deliveries;
+use crate::message::{Epoch, Message, MissingDatagrams, Publisher, Reason, Verdict};
 use crate::proto::continuity::SeqPosition;
 use crate::proto::fragment::{AbandonedMessage, ReassembledMessage};
 use crate::subject::Subject;
@@ -147,5 +148,30 @@ impl StreamItem {
             StreamItem::FetchedMessages(fetched) => fetched.bytes(),
             StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_) => 0,
         }
+    }
+
+    /// Returns the deliveries of the item without its first `repeated` messages; the next message has this verdict.
+    /// Returns `None` if no message is left.
+    #[inline]
+    pub fn into_deliveries(
+        self,
+        repeated: usize,
+        publisher: Publisher,
+        verdict: Verdict,
+        repaired: bool,
+    ) -> Option<Deliveries> {
+        let deliveries = match self {
+            StreamItem::Run(run) => Deliveries::of_run(run, publisher, verdict, repaired),
+            StreamItem::ReassembledMessage(whole) => {
+                let seq = whole.place.map(|place| place.seq);
+                Deliveries::of_message(whole.message, seq, publisher, verdict, repaired)
+            }
+            StreamItem::FetchedMessages(fetched) => {
+                Deliveries::of_fetched(fetched.messages, fetched.place.seq, publisher, verdict, repaired)
+            }
+            StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_) => return None,
+        };
+        let deliveries = if verdict == Verdict::Direct { deliveries.unnumbered() } else { deliveries };
+        deliveries.skip_repeated(repeated)
     }
 }

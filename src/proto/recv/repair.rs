@@ -24,7 +24,7 @@ impl RecvStream {
         for contents in manifest.datagrams {
             let messages: u64 = contents.iter().map(Content::messages_begun).sum();
             match self.ledger.fits(dseq, before, messages) {
-                Some(true) if !self.rebuilds.has(dseq) => self.rebuild(ctx, (dseq, before), contents, out),
+                Some(true) if !self.rebuilds.has(dseq) => self.rebuild(ctx, dseq, before, contents, out),
                 Some(false) => fits = false,
                 _ => {}
             }
@@ -38,7 +38,8 @@ impl RecvStream {
     fn rebuild(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
-        (dseq, before): (Dseq, u64),
+        dseq: Dseq,
+        before: u64,
         contents: Vec<Content>,
         out: &mut Vec<StreamOutcome>,
     ) {
@@ -47,7 +48,7 @@ impl RecvStream {
         // by its ring.
         let missed_at = self.ledger.found(dseq).unwrap_or(ctx.now.instant);
         let is_later = ctx.mutants.is(Mutant::ReportToLaterSubscriptions);
-        let rebuild = Rebuild::new(ctx.now.instant, (dseq, before), contents, |content| {
+        let rebuild = Rebuild::new(ctx.now.instant, dseq, before, contents, |content| {
             let matched = ctx.interest.matches(&content.subject, ctx.mode);
             matched.is_some_and(|matched| is_later || matched.at(missed_at).is_some())
                 && !ctx.mutants.is(Mutant::ManifestUnread)
@@ -123,7 +124,8 @@ impl RecvStream {
             self.take(
                 ctx,
                 (first, u32::MAX),
-                (arrival, StreamItem::FetchedMessages(FetchedMessages { place, ..fetched })),
+                arrival,
+                StreamItem::FetchedMessages(FetchedMessages { place, ..fetched }),
                 false,
                 out,
             );
@@ -145,11 +147,11 @@ impl RecvStream {
         rebuild: Rebuild,
         out: &mut Vec<StreamOutcome>,
     ) {
-        let counts = (rebuild.before(), rebuild.messages());
+        let (before, messages) = (rebuild.before(), rebuild.messages());
         let missing = self.ledger.missing_at(dseq);
         // Nothing arrives now: the send times of the current and the last datagram do not apply to this one.
         let found = found(&mut self.nak_scheduler, ctx);
-        let accept = self.ledger.on_datagram(&mut GapContext { arrived: found.now, ..found }, dseq, counts);
+        let accept = self.ledger.on_datagram(&mut GapContext { arrived: found.now, ..found }, dseq, before, messages);
         debug_assert!(matches!(accept, Acceptance::Filled | Acceptance::Repaired), "{accept:?}");
         let arrival = Arrival { reached: self.ledger.reached(), repaired: true };
         let since = self.ledger.since();
@@ -163,7 +165,7 @@ impl RecvStream {
         if rebuild.whole().is_some() {
             self.reassembly.on_fetched(dseq);
         }
-        let items = rebuild.into_items(dseq, (since, missing), |first| self.reassembly.on_head_known(first));
+        let items = rebuild.into_items(dseq, since, missing, |first| self.reassembly.on_head_known(first));
         self.rebuilds.drop_large(dseq);
         // Large messages that end here because it is lost precede those that begin here.
         self.hold_abandoned_below_frontier();
@@ -176,7 +178,7 @@ impl RecvStream {
             {
                 self.partially_lost.insert(dseq, accept == Acceptance::Repaired);
             }
-            self.take(ctx, (dseq, index as u32 + 1), (arrival, item), false, out);
+            self.take(ctx, (dseq, index as u32 + 1), arrival, item, false, out);
         }
         if !self.held.has(dseq) {
             self.settle_partial(dseq);

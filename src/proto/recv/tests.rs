@@ -1,9 +1,8 @@
 //! Streams with faults, received twice: as in production, and with all held items judged again each time.
 
 use super::*;
-use crate::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
+use crate::message::{ClientId, DeliveryMode, Epoch, Message, SubId, Target};
 use crate::proto::WindowSettings;
-use crate::proto::effect::Target;
 use crate::proto::interest::InterestTable;
 use crate::proto::loss::LossCounters;
 use crate::proto::mutant::Mutants;
@@ -365,7 +364,7 @@ impl Receiver {
                 let datagram = decode(index);
                 let (dseq, before) = (Dseq(datagram.header.number), datagram.header.count);
                 self.with(millis, |recv, ctx, out| {
-                    recv.on_datagram(ctx, (dseq, before), datagram.records, out);
+                    recv.on_datagram(ctx, dseq, before, datagram.records, out);
                 });
             }
             Input::Word(index) => {

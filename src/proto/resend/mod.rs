@@ -23,23 +23,8 @@ use budget::{BURST_BYTES, ResendBudget};
 use bytes::Bytes;
 use ranges::Ranges;
 use recently_resent::RecentlyResent;
+pub use recently_resent::ResendTarget;
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-/// Time after a resend within which a request for the same datagram had left before it arrived; Aeron's value
-/// (reliability.md 1).
-pub const LINGER: Duration = Duration::from_millis(10);
-
-/// The same after a resend to the requester alone. It is shorter than the least time between two of its requests, 5 ms
-/// less a quarter (A1). A repeated request is therefore answered again.
-pub const LINGER_ALONE: Duration = Duration::from_millis(3);
-
-/// Time for which an answer is remembered, so that a second requester makes the next one multicast. It exceeds the
-/// longest time between two requests for the same datagram, 640 ms (A1).
-const RESENT_TIME: Duration = Duration::from_secs(1);
-
-/// Maximum number of remembered answers.
-const RESENT_MAX: usize = 4096;
 
 /// Maximum number of ranges of one kind for all requesters together, and minimum and maximum for each of them within
 /// that. The lowest are kept; a requester of more must repeat its request.
@@ -75,15 +60,6 @@ pub struct ResendSettings {
     pub requesters_max: usize,
     /// Bytes of the datagrams that are kept for resends: as many as one requester can miss at once.
     pub kept_bytes: u64,
-}
-
-/// Receiver of a resend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResendTarget {
-    /// By unicast, to this member alone.
-    Member(Epoch),
-    /// By multicast, because several members requested it.
-    Group,
 }
 
 /// Answer to a request.

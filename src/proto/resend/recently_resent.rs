@@ -2,11 +2,34 @@
 //! soon (A9).
 
 use super::ranges::Ranges;
-use super::{LINGER, LINGER_ALONE, RESENT_MAX, RESENT_TIME, ResendTarget};
 use crate::message::Epoch;
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
+
+/// Time after a resend within which a request for the same datagram had left before it arrived; Aeron's value
+/// (reliability.md 1).
+pub const LINGER: Duration = Duration::from_millis(10);
+
+/// The same after a resend to the requester alone. It is shorter than the least time between two of its requests, 5 ms
+/// less a quarter (A1). A repeated request is therefore answered again.
+pub const LINGER_ALONE: Duration = Duration::from_millis(3);
+
+/// Time for which an answer is remembered, so that a second requester makes the next one multicast. It exceeds the
+/// longest time between two requests for the same datagram, 640 ms (A1).
+pub const RESENT_TIME: Duration = Duration::from_secs(1);
+
+/// Maximum number of remembered answers.
+const RESENT_MAX: usize = 4096;
+
+/// Receiver of a resend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResendTarget {
+    /// By unicast, to this member alone.
+    Member(Epoch),
+    /// By multicast, because several members requested it.
+    Group,
+}
 
 /// Position in the multicast stream, or in the directed stream to a member.
 pub type StreamPosition = (Option<Epoch>, u64);

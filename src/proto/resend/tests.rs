@@ -1,5 +1,6 @@
 //! Tests of the publisher's side of repair, on datagrams as the sending side makes them.
 
+use super::recently_resent::{LINGER, LINGER_ALONE, RESENT_TIME};
 use super::*;
 use crate::message::Message;
 use crate::proto::mutant::Mutants;
@@ -8,6 +9,7 @@ use crate::rng::Rng;
 use crate::seqno::{Frame, Seq};
 use crate::wire::{Content, ContentKind, Entry, contents_of};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 const DATAGRAM_BYTES: usize = 1400;
 const FAR: RingSettings =

@@ -1,8 +1,7 @@
 //! Checks reports of losses against the oracle's knowledge (O2, O3, O5, O6, O8).
 
 use super::StreamChecker;
-use crate::message::{Count, Loss, Reason};
-use crate::proto::effect::Target;
+use crate::message::{Count, Loss, Reason, Target};
 use crate::sim::oracle::{GapReport, MessageState, slot};
 use crate::sim::scenario::MILLIS;
 use crate::sim::truth::{MessageTrace, NEVER};

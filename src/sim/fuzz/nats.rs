@@ -6,13 +6,12 @@
 //! the bytes that came with it.
 
 use super::script::Script;
+use crate::delivery::Deliveries;
 use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::nats::{NatsFault, NatsParser, NatsSession, Settings};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{ConnectionInfo, ReceiverCount, SessionRequest};
-use crate::message::{Count, Delivery, Epoch, Headers, Message, PeerName, Publisher, SubId, Verdict};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect::Refusal;
+use crate::message::{Count, Delivery, Epoch, Headers, Message, PeerName, Publisher, Refusal, SubId, Verdict};
 use crate::seqno::Seq;
 use crate::subject::{Subject, SubjectError};
 use crate::time::Instant;

@@ -1,15 +1,14 @@
 //! Target `redis`: the bytes of a connection of the Redis listener, and deliveries and refusals in between.
 
 use super::script::Script;
+use crate::delivery::Deliveries;
 use crate::listener::access::{Access, Account, Credentials};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::redis::{RedisFault, RedisParser, RedisSession, Settings};
 use crate::listener::session_request::{
     ClientFacts, ConnectionInfo, ListedSubscription, ReceiverCount, RespState, ServerFacts, SessionRequest,
 };
-use crate::message::{Count, Delivery, Epoch, Message, Publisher, SubId, SubscriptionFilter, Verdict};
-use crate::proto::delivery::Deliveries;
-use crate::proto::effect::Refusal;
+use crate::message::{Count, Delivery, Epoch, Message, Publisher, Refusal, SubId, SubscriptionFilter, Verdict};
 use crate::subject::Subject;
 use crate::time::Instant;
 use std::collections::BTreeMap;

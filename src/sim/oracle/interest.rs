@@ -5,8 +5,7 @@
 //! changes other peers confirm.
 
 use super::{Oracle, PeerRun};
-use crate::message::{ClientId, Queue, SubscriptionFilter};
-use crate::proto::effect::Target;
+use crate::message::{ClientId, Queue, SubscriptionFilter, Target};
 use crate::proto::peer::Peer;
 use crate::proto::stats::MemberState;
 use crate::sim::scenario::{SECOND, is_heard};

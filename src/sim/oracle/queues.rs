@@ -3,8 +3,7 @@
 
 use super::interest::QueueMember;
 use super::{NEVER, Oracle, PeerRun};
-use crate::message::{Delivery, Loss, LossScope, Queue, Verdict};
-use crate::proto::effect::Target;
+use crate::message::{Delivery, Loss, LossScope, Queue, Target, Verdict};
 use crate::proto::peer::Peer;
 use crate::sim::scenario::SECOND;
 use crate::subject::Pattern;

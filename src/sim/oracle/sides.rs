@@ -3,9 +3,8 @@
 //! own, exact, and reported a grace after the gap was found.
 
 use super::{Oracle, PeerRun};
-use crate::message::DeliveryMode;
+use crate::message::{DeliveryMode, Target};
 use crate::proto::Settings;
-use crate::proto::effect::Target;
 
 impl Oracle {
     /// Adds the live side of a run that has just started, if it may have subscriptions in mode live.

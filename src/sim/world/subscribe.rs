@@ -1,8 +1,8 @@
 //! Subscriptions of the clients of a host, and the losses reported to them.
 
 use super::{JOIN_CLIENT, World, target};
-use crate::message::{DeliveryMode, Loss, Queue, SubscriptionFilter};
-use crate::proto::effect::{ClientRequest, Input, Target};
+use crate::message::{DeliveryMode, Loss, Queue, SubscriptionFilter, Target};
+use crate::proto::effect::{ClientRequest, Input};
 use crate::proto::history::Selection;
 use crate::sim::joiner::Joiner;
 use crate::sim::oracle::{QUEUE_CLIENT, is_member};

@@ -67,7 +67,7 @@ fn twins(settings: impl Fn() -> Settings) {
         assert_eq!(told(&together), told(&alone), "seed {seed}");
         for subject in &subjects {
             let all = |host: &Host| {
-                let retained = host.peer.history.retained(subject.as_bytes())?;
+                let retained = host.peer.publication.history.retained(subject.as_bytes())?;
                 Some((0..retained.len()).map(|index| retained.held(index).event(subject)).collect::<Vec<_>>())
             };
             assert_eq!(all(&together), all(&alone), "seed {seed}");

@@ -199,7 +199,7 @@ fn hear_alone(host: &mut Host, millis: u64, from: SocketAddr, bytes: &Bytes) {
 fn report(host: &mut Host, receiver: &mut Host, taken: u64, millis: u64) -> Vec<Bytes> {
     let report = ReceiverReport { epoch: host.peer.epoch(), taken: Dseq(taken), window: 1, awaited: None, dropped: 0 };
     let (now, record) = (at(millis).instant, Record::ReceiverReport(report));
-    let bytes = receiver.peer.control.datagram(now, &receiver.peer.origin, 0, &record, 0);
+    let bytes = receiver.peer.announcements.control.datagram(now, &receiver.peer.origin, 0, &record, 0);
     hear_alone(host, millis, receiver.address, &bytes);
     unicasts(host)
 }

@@ -35,7 +35,7 @@ fn unicast(host: &mut Host, millis: u64, from: SocketAddr, bytes: Bytes) {
 /// Returns a control datagram of `from` with this record.
 fn control(from: &mut Host, millis: u64, record: &Record) -> Bytes {
     let peer = &mut from.peer;
-    peer.control.datagram(at(millis).instant, &peer.origin, 0, record, 0)
+    peer.announcements.control.datagram(at(millis).instant, &peer.origin, 0, record, 0)
 }
 
 /// Returns a heartbeat of `from` with these changes.
@@ -101,7 +101,7 @@ fn hello_is_answered_once_in_15_ms() {
 #[test]
 fn answer_with_foreign_cookie_is_discarded() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 1000));
-    for (cookie, is_known) in [(s.peer.cookie ^ 1, false), (s.peer.cookie, true)] {
+    for (cookie, is_known) in [(s.peer.announcements.cookie ^ 1, false), (s.peer.announcements.cookie, true)] {
         let answer = p.peer.word(at(1000), AnnounceKind::Hello { cookie, wants_reply: false }, None, 0);
         unicast(&mut s, 1000, p.address, answer);
         assert_eq!(s.peer.members.contains_key(&p.peer.epoch()), is_known);
@@ -154,7 +154,7 @@ fn directed_messages_need_no_seq() {
 fn echo_counts_by_unicast_to_its_receiver_alone() {
     let (mut s, mut p) = acquainted("a");
     let (own, other, publisher) = (s.peer.epoch(), Epoch::new(99).unwrap(), p.peer.epoch());
-    let token = s.peer.members[&publisher].token;
+    let token = s.peer.members[&publisher].proof.token;
     for (path, receiver, is_proven) in
         [(Path::Multicast, own, false), (Path::Unicast, other, false), (Path::Unicast, own, true)]
     {
@@ -162,7 +162,7 @@ fn echo_counts_by_unicast_to_its_receiver_alone() {
             (announce.echo, announce.directed_receiver) = (Some(token), Some(receiver));
         });
         s.peer.handle(at(1100), Input::Datagram { from: p.address, path, bytes });
-        assert_eq!(s.peer.members[&publisher].is_proven, is_proven, "{path:?} {receiver}");
+        assert_eq!(s.peer.members[&publisher].proof.is_proven, is_proven, "{path:?} {receiver}");
     }
 }
 

@@ -17,9 +17,9 @@ fn forged_as(
     record: impl FnOnce(Announce) -> Record,
     change: impl FnOnce(&mut Header, &mut Announce),
 ) -> Bytes {
-    let control = p.peer.control.clone();
+    let control = p.peer.announcements.control.clone();
     let datagram = wire::decode(p.peer.word(at(millis), AnnounceKind::Heartbeat, None, 0)).unwrap();
-    p.peer.control = control;
+    p.peer.announcements.control = control;
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
     let mut header = datagram.header;
     change(&mut header, &mut announce);
@@ -348,9 +348,9 @@ fn direct(s: &mut Host, p: &mut Host, inbox: &str, from: u64) -> Vec<String> {
 fn forged_directed_high_costs_no_message() {
     for high in [2, 20, 1_000_000] {
         let (mut s, mut p, inbox) = pair_with_directed();
-        let control = p.peer.control.clone();
+        let control = p.peer.announcements.control.clone();
         let word = p.peer.word(at(7000), AnnounceKind::Heartbeat, Some(s.peer.epoch()), 0);
-        p.peer.control = control;
+        p.peer.announcements.control = control;
         let datagram = wire::decode(word).unwrap();
         let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
         (announce.directed_high, announce.directed_count) = (Dseq(3 + high), 3 + high);
@@ -389,7 +389,7 @@ fn forged_high_is_not_reported_as_read() {
     let read = |s: &Host| s.peer.members[&epoch].receive_progress.high();
     assert!(Dseq(1000) < read(&s));
     run(&mut s, &mut p, 2100, 2200);
-    assert_eq!(read(&s), p.peer.sent().0);
+    assert_eq!(read(&s), p.peer.outbound.sent().0);
 }
 
 /// A publisher cannot have sent this data: it is the first datagram, and names messages before it. Or it is far ahead.

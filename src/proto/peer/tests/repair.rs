@@ -6,8 +6,8 @@ mod settings;
 mod suppression;
 
 use super::*;
+use crate::message::QuestionFailure;
 use crate::offset::PollCase;
-use crate::proto::effect::QuestionFailure;
 use crate::proto::question::{Answer, AnswerContent, Poll, Question};
 use crate::wire::{self, Kind, Record};
 use std::cell::Cell;

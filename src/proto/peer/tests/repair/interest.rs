@@ -59,7 +59,7 @@ fn receivers_of_what_is_published_again_and_again_are_counted_once_until_somethi
         lan.hosts[0].peer.receivers(ClientId(1), &message.subject)
     };
     assert_eq!(publish(&mut lan, "a"), (2, true));
-    assert_eq!(lan.hosts[0].peer.route.receivers, Some(2));
+    assert_eq!(lan.hosts[0].peer.publication.route.receivers, Some(2));
     assert_eq!(publish(&mut lan, "a"), (2, true));
     // A change counts at once: here, though nothing is published since, and elsewhere.
     subscribe(&mut lan, 0, 1, "a", None);
@@ -146,7 +146,7 @@ fn spent_budget_still_answers_requests_for_subscriptions() {
         });
         // Repair has spent the whole budget.
         let (instant, peer) = (at(lan.millis).instant, &mut lan.hosts[1].peer);
-        while peer.resends.spend(instant, 100) {}
+        while peer.outbound.resends.spend(instant, 100) {}
         subscribe(&mut lan, 1, 1, "b", None);
         lan.run(1, |copy| copy.records().iter().any(|record| matches!(record, Record::Interest(_))));
         lan.run(1_500, |_| false);

@@ -51,7 +51,7 @@ fn stopping_peer_answers_until_its_linger_time() {
             // The receiver asks more often than the publisher needs to see that all is quiet.
             if after % 50 == 0 {
                 let peer = &mut lan.hosts[1].peer;
-                let bytes = peer.control.datagram(now.instant, &peer.origin, 0, &record, 0);
+                let bytes = peer.announcements.control.datagram(now.instant, &peer.origin, 0, &record, 0);
                 lan.hosts[0].peer.handle(now, Input::Datagram { from, path: Path::Unicast, bytes });
             }
             lan.hosts[0].peer.handle(now, Input::Tick);

@@ -13,7 +13,7 @@ fn suppression(count: usize) -> Lan {
 
 impl Lan {
     fn high(&self) -> u64 {
-        self.hosts[0].peer.sent().0.0
+        self.hosts[0].peer.outbound.sent().0.0
     }
 
     /// Publishes at the first host; returns the number of datagrams that it took.

@@ -2,7 +2,6 @@
 //! each one low: no lock, no copy, no lookup.
 
 use crate::message::{Delivery, DeliveryRef, Message, Publisher, Verdict};
-use crate::proto::recv::StreamItem;
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::wire::entry::EntryParts;
@@ -123,31 +122,49 @@ impl Deliveries {
         })
     }
 
-    /// Creates the deliveries of an item without its first `repeated` messages; the next message has this verdict.
-    /// Returns `None` if no message is left.
-    #[inline]
-    pub(crate) fn of_item(
-        item: StreamItem,
-        repeated: usize,
+    /// Creates the delivery of one message, which may have a number.
+    pub(crate) fn of_message(
+        message: Message,
+        seq: Option<Seq>,
         publisher: Publisher,
         verdict: Verdict,
         repaired: bool,
-    ) -> Option<Deliveries> {
-        let first = item.place().map(|place| place.seq).filter(|_| verdict != Verdict::Direct);
-        let seq = first.and_then(|seq| seq.forward(repeated as u64));
-        let (bytes, count) = (item.bytes(), usize::try_from(item.count()).unwrap_or(usize::MAX));
-        let mut messages = match item {
-            StreamItem::Run(run) => Messages::Run(run.into_messages()),
-            StreamItem::ReassembledMessage(whole) => Messages::One(Some(whole.message)),
-            StreamItem::FetchedMessages(fetched) => Messages::Fetched(fetched.messages.into_iter()),
-            StreamItem::AbandonedMessage(_) | StreamItem::GoneMessages(_) => return None,
-        };
+    ) -> Deliveries {
+        let delivery = Delivery::new(message, publisher, seq, verdict);
+        Deliveries { repaired, ..delivery.into() }
+    }
+
+    /// Creates deliveries from messages of one subject that were fetched from a history; the first message has this
+    /// number and this verdict.
+    pub(crate) fn of_fetched(
+        messages: Vec<Message>,
+        seq: Seq,
+        publisher: Publisher,
+        verdict: Verdict,
+        repaired: bool,
+    ) -> Deliveries {
+        let (left, bytes) = (messages.len(), messages.iter().map(Message::body_bytes).sum());
+        let (messages, place) =
+            (Messages::Fetched(messages.into_iter()), DeliveryPosition { seq: Some(seq), offset: None, verdict });
+        Deliveries { messages, publisher, place, repaired, replayed: false, left, bytes }
+    }
+
+    /// Drops the first `repeated` messages, which were delivered before; the next message has the verdict of the first.
+    /// Returns `None` if no message is left.
+    #[inline]
+    pub(crate) fn skip_repeated(mut self, repeated: usize) -> Option<Deliveries> {
+        self.left = self.left.checked_sub(repeated).filter(|left| 0 < *left)?;
         for _ in 0..repeated {
-            messages.next()?;
+            self.messages.next()?;
         }
-        let left = count.checked_sub(repeated).filter(|left| 0 < *left)?;
-        let place = DeliveryPosition { seq, offset: None, verdict };
-        Some(Deliveries { messages, publisher, place, repaired, replayed: false, left, bytes })
+        self.place.seq = self.place.seq.and_then(|seq| seq.forward(repeated as u64));
+        Some(self)
+    }
+
+    /// Returns these messages without numbers.
+    pub(crate) fn unnumbered(mut self) -> Deliveries {
+        self.place.seq = None;
+        self
     }
 
     /// Calls `each` with a borrowed view of every remaining message.
@@ -271,16 +288,14 @@ impl Deliveries {
         let mut entries = Vec::new();
         messages.iter().for_each(|message| entry::put(&mut entries, message.into()));
         let (first, count) = (&messages[0], u16::try_from(messages.len()).unwrap());
-        let kind = (first.event, MessageRef::from(first).has_meta());
-        let run = Run::of_entries(first.subject.clone(), Some(seq), kind, count, entries.into());
+        let has_meta = MessageRef::from(first).has_meta();
+        let run = Run::of_entries(first.subject.clone(), Some(seq), first.event, has_meta, count, entries.into());
         Deliveries::of_run(run.unwrap(), publisher, verdict, false)
     }
 
     /// Returns messages of one subject as they come from a history, from this number on.
     pub(crate) fn of_messages(messages: Vec<Message>, seq: Seq, publisher: Publisher) -> Deliveries {
-        let place = crate::proto::continuity::SeqPosition { seq, stamp: None, chain: None };
-        let fetched = StreamItem::FetchedMessages(crate::proto::recv::FetchedMessages { place, messages });
-        Deliveries::of_item(fetched, 0, publisher, Verdict::First, true).expect("there are some")
+        Deliveries::of_fetched(messages, seq, publisher, Verdict::First, true)
     }
 }
 
@@ -300,7 +315,7 @@ mod tests {
     }
 
     /// Returns a run of five messages, as decoded from a datagram.
-    fn run(first: u64) -> StreamItem {
+    fn run(first: u64) -> Run {
         let mut builder = Builder::new(1400);
         for index in 0..5 {
             let message = Message::new("a".parse().unwrap(), vec![index as u8; index as usize]);
@@ -315,7 +330,7 @@ mod tests {
         let header = Header { kind, group: 1, epoch, number: 1, count: 0, uptime_ms: 0, receiver: None };
         let datagram = wire::decode(builder.seal(&header)).unwrap();
         match datagram.records.into_iter().next() {
-            Some(Record::Run(run)) => StreamItem::Run(run),
+            Some(Record::Run(run)) => run,
             other => panic!("{other:?}"),
         }
     }
@@ -327,7 +342,7 @@ mod tests {
     #[test]
     fn messages_of_a_run_come_one_after_the_other_and_only_the_first_has_the_verdict() {
         let skip = Verdict::Skip(Count::Exact(2));
-        let of = |item, repeated, verdict| Deliveries::of_item(item, repeated, publisher(), verdict, false);
+        let of = |run, repeated, verdict| Deliveries::of_run(run, publisher(), verdict, false).skip_repeated(repeated);
         let deliveries = of(run(10), 0, skip).unwrap();
         assert_eq!(deliveries.len(), 5);
         let rest = [(11, 1, Verdict::Next), (12, 2, Verdict::Next), (13, 3, Verdict::Next), (14, 4, Verdict::Next)];
@@ -336,7 +351,8 @@ mod tests {
         let repeated: Vec<_> = of(run(10), 3, Verdict::Next).unwrap().map(|delivery| shown(&delivery)).collect();
         assert_eq!(repeated, rest[2..]);
         assert!(of(run(10), 5, Verdict::Next).is_none(), "all of it was repeated");
-        let direct: Vec<_> = of(run(10), 0, Verdict::Direct).unwrap().map(|delivery| shown(&delivery)).collect();
+        let direct: Vec<_> =
+            of(run(10), 0, Verdict::Direct).unwrap().unnumbered().map(|delivery| shown(&delivery)).collect();
         assert!(direct.iter().all(|(seq, _, verdict)| (*seq, *verdict) == (0, Verdict::Direct)));
     }
 
@@ -344,7 +360,7 @@ mod tests {
     fn deliveries_seen_where_they_lie_are_those_that_are_taken() {
         let messages = (0..4).map(|index| Message::new("a".parse().unwrap(), vec![0; index])).collect();
         let fetched = Deliveries::of_messages(messages, seq(3), publisher());
-        let of_run = Deliveries::of_item(run(10), 1, publisher(), Verdict::First, true).unwrap();
+        let of_run = Deliveries::of_run(run(10), publisher(), Verdict::First, true).skip_repeated(1).unwrap();
         for mut deliveries in [fetched, of_run] {
             let expected: Vec<Delivery> = deliveries.clone().collect();
             let mut delivery = deliveries.next().unwrap();
@@ -366,7 +382,7 @@ mod tests {
         let mut rng = crate::rng::Rng::new(1);
         for _ in 0..200 {
             let (taken, left) = (rng.below(5), rng.below(6) as usize);
-            let deliveries = Deliveries::of_item(run(10), 0, publisher(), Verdict::First, true).unwrap();
+            let deliveries = Deliveries::of_run(run(10), publisher(), Verdict::First, true);
             let mut deliveries = deliveries.with_offset(rng.chance(0.5).then_some(u32::MAX - 10));
             (0..taken).for_each(|_| drop(deliveries.next()));
             deliveries.truncate(left);
@@ -374,7 +390,8 @@ mod tests {
             let entries = crate::wire::Run::of_entries(
                 run.subject.clone(),
                 run.seq,
-                (run.event, run.meta),
+                run.event,
+                run.meta,
                 run.count,
                 run.entries.to_vec().into(),
             );
@@ -390,7 +407,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_off_does_not_come() {
-        let mut deliveries = Deliveries::of_item(run(1), 0, publisher(), Verdict::First, false).unwrap();
+        let mut deliveries = Deliveries::of_run(run(1), publisher(), Verdict::First, false);
         deliveries.truncate(2);
         let mut last = deliveries.clone();
         assert_eq!(deliveries.map(|delivery| delivery.seq).collect::<Vec<_>>(), [Some(seq(1)), Some(seq(2))]);

@@ -1,0 +1,143 @@
+//! Deliveries: messages on their way to a client, with their position in the stream.
+
+use super::{Count, Headers, Message, Publisher};
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use crate::time::WallTime;
+use bytes::Bytes;
+
+/// Position of a message's number relative to the previous one: the verdicts of seed 002 that lead to a delivery. The
+/// other two, "repeated" and "not subscribed", lead to a counter only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The publisher started the numbering here and dates it.
+    Start(WallTime),
+    /// The first message received of the subject, at an arbitrary position in its numbering.
+    First,
+    /// The message follows the previous one.
+    Next,
+    /// This number of messages is missing before it; a [`Loss`](super::Loss) has just reported them.
+    Skip(Count),
+    /// The publisher had no memory left to number this subject (reliability.md R9); order is by datagram.
+    Unnumbered,
+    /// Published by a client of this same peer, or directed to this peer alone.
+    Direct,
+}
+
+/// Behaviour of a subscription when messages are missing (design.md section 4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DeliveryMode {
+    /// Missing messages are requested; meanwhile their subject waits, for `reliability` at most.
+    #[default]
+    Repair,
+    /// Arriving messages are delivered after the reorder grace, with the number missing.
+    Live,
+}
+
+impl DeliveryMode {
+    /// Returns the other mode.
+    pub fn other(self) -> DeliveryMode {
+        match self {
+            DeliveryMode::Repair => DeliveryMode::Live,
+            DeliveryMode::Live => DeliveryMode::Repair,
+        }
+    }
+
+    /// Returns the name in configuration, tables and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DeliveryMode::Repair => "repair",
+            DeliveryMode::Live => "live",
+        }
+    }
+}
+
+/// A message on its way to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The message.
+    pub message: Message,
+    /// The publisher.
+    pub publisher: Publisher,
+    /// Number of the message; `None` with [`Verdict::Unnumbered`], and with [`Verdict::Direct`] unless it was sent to
+    /// all.
+    pub seq: Option<Seq>,
+    /// Offset in the history of the subject, which a poll names (seed 000). `None` if unknown: the publisher sends it
+    /// with the first message of a frame.
+    pub offset: Option<u32>,
+    /// Position of the message in its stream.
+    pub verdict: Verdict,
+    /// True if it was missing at first and arrived on request.
+    pub repaired: bool,
+    /// True if it is part of the history with which a subscription began.
+    pub replayed: bool,
+}
+
+impl Delivery {
+    /// Creates a delivery that was neither repaired nor replayed.
+    pub fn new(message: Message, publisher: Publisher, seq: Option<Seq>, verdict: Verdict) -> Delivery {
+        Delivery { message, publisher, seq, offset: None, verdict, repaired: false, replayed: false }
+    }
+}
+
+/// A borrowed view of a delivery: nothing is copied or reference-counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeliveryRef<'a> {
+    /// Subject on which it is published.
+    pub subject: &'a Subject,
+    /// Subject to which an answer is requested, in UTF-8; empty if none.
+    pub reply: &'a [u8],
+    /// The header fields, as [`Headers::block`].
+    pub headers: &'a [u8],
+    /// The content, opaque to the bus.
+    pub payload: &'a [u8],
+    /// True for a journalled event.
+    pub event: bool,
+    /// As [`Delivery::publisher`].
+    pub publisher: &'a Publisher,
+    /// As [`Delivery::seq`].
+    pub seq: Option<Seq>,
+    /// As [`Delivery::offset`].
+    pub offset: Option<u32>,
+    /// As [`Delivery::verdict`].
+    pub verdict: Verdict,
+    /// As [`Delivery::repaired`].
+    pub repaired: bool,
+    /// As [`Delivery::replayed`].
+    pub replayed: bool,
+}
+
+impl DeliveryRef<'_> {
+    /// Returns an owned copy.
+    pub fn to_delivery(&self) -> Delivery {
+        let reply = Some(self.reply).filter(|reply| !reply.is_empty());
+        let message = Message {
+            subject: self.subject.detached(),
+            reply: reply.map(|reply| Subject::from_bytes(Bytes::copy_from_slice(reply)).expect("checked before")),
+            headers: Headers::from_block(Bytes::copy_from_slice(self.headers)),
+            payload: Bytes::copy_from_slice(self.payload),
+            event: self.event,
+        };
+        let DeliveryRef { publisher, seq, offset, verdict, repaired, replayed, .. } = *self;
+        Delivery { message, publisher: publisher.clone(), seq, offset, verdict, repaired, replayed }
+    }
+}
+
+impl<'a> From<&'a Delivery> for DeliveryRef<'a> {
+    fn from(delivery: &'a Delivery) -> DeliveryRef<'a> {
+        let Delivery { message, publisher, seq, offset, verdict, repaired, replayed } = delivery;
+        DeliveryRef {
+            subject: &message.subject,
+            reply: message.reply.as_ref().map_or(&[], |reply| reply.as_bytes()),
+            headers: message.headers.block(),
+            payload: &message.payload,
+            event: message.event,
+            publisher,
+            seq: *seq,
+            offset: *offset,
+            verdict: *verdict,
+            repaired: *repaired,
+            replayed: *replayed,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The first contact with an epoch, and whether this peer is older than that epoch (R4).
+
+use crate::message::Dseq;
+use crate::wire::{Announce, Header};
+use std::time::Duration;
+
+/// Part of the R4 margin that covers latency.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// Returns the margin μ of R4 for two clocks that ran for `age`: 100 ms and 2 x 500 ppm.
+pub fn margin(age: Duration) -> Duration {
+    MARGIN + age / 1000
+}
+
+/// First datagram received from an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contact {
+    /// Uptime of the peer in milliseconds, as the peer announces it; saturating.
+    pub uptime_ms: u32,
+    /// True if the uptime is that of the transmission. A retransmission carries the uptime at which it was sealed.
+    pub is_fresh: bool,
+    /// The datagram before the first one that certainly follows: one below the received datagram, or the highest that a
+    /// heartbeat announces.
+    pub below: Dseq,
+    /// Number of messages begun up to `below`.
+    pub count: u64,
+    /// Number of the datagram if it was a control datagram.
+    pub control: Option<u64>,
+}
+
+impl Contact {
+    /// Creates a contact from a control datagram.
+    pub fn of_announce(header: &Header, announce: &Announce) -> Contact {
+        Contact {
+            uptime_ms: header.uptime_ms,
+            is_fresh: true,
+            below: announce.high,
+            count: header.count,
+            control: Some(header.number),
+        }
+    }
+
+    /// Creates a contact from a data datagram.
+    pub fn of_data(header: &Header) -> Contact {
+        Contact {
+            uptime_ms: header.uptime_ms,
+            is_fresh: false,
+            below: Dseq(header.number - 1),
+            count: header.count,
+            control: None,
+        }
+    }
+}
+
+/// Returns whether a peer that has listened for `age` is older than a publisher that has been running for `uptime_ms`
+/// (R4).
+pub fn is_older(uptime_ms: u32, age: Duration) -> bool {
+    uptime_ms < u32::MAX && Duration::from_millis(u64::from(uptime_ms)) + margin(age) < age
+}

@@ -1,0 +1,138 @@
+//! This peer's own questions to the histories of others, for its clients and for repair, and the fetches of repair that
+//! wait to be asked.
+
+use super::text_poll::TextPoll;
+use crate::message::{ClientId, Dseq, Epoch};
+use crate::proto::question;
+use crate::seqno::Seq;
+use crate::subject::Subject;
+use crate::time::Instant;
+use std::collections::BTreeMap;
+
+/// Maximum number of unanswered questions, of all clients together and for repair.
+const QUESTIONS_MAX: usize = 65_536;
+/// Number of them reserved for repair, however many questions clients have.
+const REPAIR_QUESTIONS_MAX: usize = QUESTIONS_MAX / 2;
+
+/// Messages to fetch from a publisher's history, as part of repair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RepairFetch {
+    pub epoch: Epoch,
+    pub dseq: Dseq,
+    pub subject: Subject,
+    pub first: Seq,
+    pub last: Seq,
+}
+
+/// Recipient of an answer.
+#[derive(Clone, Debug)]
+pub(super) enum AnswerRecipient {
+    /// A client, with its own number for the question.
+    Client(ClientId, u64),
+    /// A client that polls by a request in text.
+    Text(TextPoll),
+    /// A datagram that is being rebuilt, and its fetches.
+    Repair(Dseq, Vec<question::Fetch>),
+}
+
+/// A question without an answer.
+#[derive(Clone, Debug)]
+pub(super) struct PendingQuestion {
+    /// Peer whose history is asked.
+    pub(super) peer: Epoch,
+    /// Recipient of the answer.
+    pub(super) asker: AnswerRecipient,
+    /// Time at which the question fails.
+    pub(super) deadline: Instant,
+}
+
+/// Questions of this peer without an answer.
+pub(super) struct PendingQuestions {
+    /// Fetches from the histories of publishers that repair needs and that are not asked yet.
+    pub(super) fetches: Vec<RepairFetch>,
+    /// Questions by number.
+    pending: BTreeMap<u64, PendingQuestion>,
+    /// Number of the last question.
+    last: u64,
+    /// Earliest deadline of a question, or an earlier time.
+    timeout: Option<Instant>,
+}
+
+impl PendingQuestions {
+    /// Creates the state of a peer without questions; their numbers follow `last`.
+    pub(super) fn new(last: u64) -> PendingQuestions {
+        PendingQuestions { fetches: Vec::new(), pending: BTreeMap::new(), last, timeout: None }
+    }
+
+    /// Returns whether a client may ask another question.
+    pub(super) fn has_room_for_client(&self) -> bool {
+        self.pending.len() < QUESTIONS_MAX - REPAIR_QUESTIONS_MAX
+    }
+
+    /// Returns whether repair may ask another question.
+    pub(super) fn has_room(&self) -> bool {
+        self.pending.len() < QUESTIONS_MAX
+    }
+
+    /// Adds a question and returns its number.
+    pub(super) fn add(&mut self, question: PendingQuestion) -> u64 {
+        self.last += 1;
+        let deadline = question.deadline;
+        self.timeout = Some(self.timeout.map_or(deadline, |due| due.min(deadline)));
+        self.pending.insert(self.last, question);
+        self.last
+    }
+
+    /// Returns a question to this peer.
+    pub(super) fn find(&self, id: u64, peer: Epoch) -> Option<&PendingQuestion> {
+        self.pending.get(&id).filter(|asked| asked.peer == peer)
+    }
+
+    /// Removes a question that has its answer, or that has failed.
+    pub(super) fn remove(&mut self, id: u64) -> Option<PendingQuestion> {
+        self.pending.remove(&id)
+    }
+
+    /// Returns the time at which the next question may fail.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.timeout
+    }
+
+    /// Removes the questions whose time has passed.
+    pub(super) fn take_overdue(&mut self, now: Instant) -> Vec<PendingQuestion> {
+        if self.timeout.is_none_or(|due| now < due) {
+            return Vec::new();
+        }
+        let overdue = self.take(|asked| asked.deadline <= now);
+        self.timeout = self.pending.values().map(|asked| asked.deadline).min();
+        overdue
+    }
+
+    /// Removes the questions to a peer.
+    pub(super) fn take_of_peer(&mut self, peer: Epoch) -> Vec<PendingQuestion> {
+        self.take(|asked| asked.peer == peer)
+    }
+
+    fn take(&mut self, is_meant: impl Fn(&PendingQuestion) -> bool) -> Vec<PendingQuestion> {
+        let ids: Vec<u64> = self.pending.iter().filter(|(_, asked)| is_meant(asked)).map(|(id, _)| *id).collect();
+        ids.into_iter().filter_map(|id| self.pending.remove(&id)).collect()
+    }
+
+    /// Discards the questions of a client that is gone.
+    pub(super) fn discard_client(&mut self, client: ClientId) {
+        self.pending.retain(|_, asked| match &asked.asker {
+            AnswerRecipient::Client(asker, _) | AnswerRecipient::Text(TextPoll { client: asker, .. }) => {
+                *asker != client
+            }
+            AnswerRecipient::Repair(..) => true,
+        });
+    }
+
+    /// Checks that no question waits beyond its deadline unnoticed, and that numbers are not reused.
+    pub(super) fn assert_invariants(&self) {
+        assert!(self.pending.len() <= QUESTIONS_MAX);
+        assert!(self.pending.last_key_value().is_none_or(|(id, _)| *id <= self.last), "numbers rise");
+        let earliest = self.pending.values().map(|asked| asked.deadline).min();
+        assert!(earliest.is_none_or(|at| self.timeout.is_some_and(|due| due <= at)), "a tick comes for each question");
+    }
+}

@@ -1,0 +1,241 @@
+//! Questions to a history, answers, and the limits of both.
+
+use crate::message::{Dseq, Epoch};
+use crate::offset::{HistorySpan, PollCase};
+use crate::proto::history::{HistoryEvent, ListedSubject, Selection};
+use crate::seqno::Seq;
+use crate::subject::{Pattern, Subject, SubjectError};
+use crate::wire::{self, queue};
+use std::fmt;
+
+/// Maximum number of polls or fetches in one question.
+pub const ITEMS_MAX: usize = 4096;
+/// Maximum number of subjects that one question of kind LIST gets.
+pub const LISTED_MAX: u16 = 4096;
+/// Maximum bytes of one part of an answer, unless a single event needs more: a message of few datagrams.
+pub const PART_BYTES_MAX: usize = 48 * 1024;
+/// Bytes of the parts of an answer after which the rest of the question stays unanswered.
+pub const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// One poll for the events that follow an offset of a subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Poll {
+    /// The subject.
+    pub subject: Subject,
+    /// n: offset of the last event that the client has, or 0.
+    pub offset: u32,
+    /// Maximum number of events; at least 1.
+    pub count: u16,
+}
+
+/// One requested range of numbers of a subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// The subject.
+    pub subject: Subject,
+    /// The lowest number.
+    pub first: Seq,
+    /// The highest number, not below `first`.
+    pub last: Seq,
+}
+
+/// Question to a peer's history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// The polls of seed 000; 1 to [`ITEMS_MAX`].
+    Poll(Vec<Poll>),
+    /// Events by number, the second way of repair; 1 to [`ITEMS_MAX`].
+    Fetch(Vec<Fetch>),
+    /// A listing of subjects.
+    List {
+        /// Pattern of the subjects.
+        pattern: Pattern,
+        /// Selected part of each subject; a subject without events in it is left out.
+        selection: Selection,
+        /// 0, or the `next` of the previous answer.
+        from: u32,
+        /// Maximum number of subjects, at least 1; the answer has no more than [`LISTED_MAX`].
+        limit: u16,
+    },
+}
+
+/// One part of the answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Epoch of the answering publisher.
+    pub epoch: Epoch,
+    /// Highest datagram that it has multicast at this time: later messages are in later datagrams.
+    pub high: Dseq,
+    /// Number of the part, from 0.
+    pub part: u16,
+    /// True if it is the last part.
+    pub last: bool,
+    /// The answer.
+    pub content: AnswerContent,
+}
+
+/// The content of an answer, by the kind of the question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnswerContent {
+    /// Answers to some polls, in order.
+    Poll {
+        /// The index in the question of the first one.
+        first: u16,
+        /// The answers. If the last part does not reach the end of the question, the client must ask the rest again.
+        answers: Vec<PollAnswer>,
+    },
+    /// Answers to some fetches, in order; the rule for polls applies.
+    Fetch {
+        /// The index in the question of the first one.
+        first: u16,
+        /// The answers.
+        answers: Vec<FetchAnswer>,
+    },
+    /// A part of a listing.
+    List {
+        /// Subjects, with the selected span of each.
+        listed: Vec<ListedSubject>,
+        /// In the last part: start of the next listing, unless that was all.
+        next: Option<u32>,
+    },
+    /// A refusal of the question.
+    Refused(Refused),
+}
+
+impl AnswerContent {
+    /// Removes the stamps of queue groups from the messages, because clients do not get them.
+    pub(crate) fn unstamp(&mut self) {
+        let unstamp = |event: &mut HistoryEvent| {
+            if queue::is_stamped(event.message.headers.block()) {
+                event.message.headers = queue::unstamped(&event.message.headers);
+            }
+        };
+        match self {
+            AnswerContent::Poll { answers, .. } => {
+                answers.iter_mut().flat_map(|answer| &mut answer.events).for_each(unstamp);
+            }
+            AnswerContent::Fetch { answers, .. } => {
+                answers.iter_mut().flat_map(|answer| &mut answer.events).for_each(unstamp);
+            }
+            AnswerContent::List { .. } | AnswerContent::Refused(_) => {}
+        }
+    }
+}
+
+/// The answer to one poll.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PollAnswer {
+    /// The subject.
+    pub subject: Subject,
+    /// Case of the seed.
+    pub case: PollCase,
+    /// Span that the history retains of the subject now; `None` if nothing.
+    pub span: Option<HistorySpan>,
+    /// In case 1 the next event and its successors, up to the requested count and the room in the part; else none.
+    pub events: Vec<HistoryEvent>,
+    /// True if more events follow than are here.
+    pub more: bool,
+}
+
+/// The answer to one fetch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchAnswer {
+    /// The subject.
+    pub subject: Subject,
+    /// Span that the history retains of the subject now: numbers below its first are gone. `None` if all are.
+    pub span: Option<HistorySpan>,
+    /// Events in the range, from the lowest number, up to the room in the part.
+    pub events: Vec<HistoryEvent>,
+    /// True if the range has more events than are here.
+    pub more: bool,
+}
+
+/// Reason for which a question is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The question cannot be read.
+    Malformed,
+    /// Its kind is unknown.
+    Unknown,
+    /// It has more than [`ITEMS_MAX`] polls or fetches.
+    TooMany,
+    /// This peer keeps no history.
+    Off,
+}
+
+impl Refused {
+    /// All reasons.
+    pub(super) const ALL: [Refused; 4] = [Refused::Malformed, Refused::Unknown, Refused::TooMany, Refused::Off];
+
+    /// Returns the number on the wire.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Refused::Malformed => 1,
+            Refused::Unknown => 2,
+            Refused::TooMany => 3,
+            Refused::Off => 4,
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Malformed => write!(f, "the question cannot be read"),
+            Refused::Unknown => write!(f, "the peer does not know this kind of question"),
+            Refused::TooMany => write!(f, "one question holds at most {ITEMS_MAX} polls"),
+            Refused::Off => write!(f, "the peer keeps no history"),
+        }
+    }
+}
+
+/// Reason for which bytes are no valid question or answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HistoryDecodeError {
+    /// A field cannot be read.
+    Field(wire::Malformed),
+    /// A kind that does not exist.
+    Kind(u8),
+    /// The pattern is invalid.
+    Pattern(SubjectError),
+    /// The question is empty: it wants no items, no events or no subjects.
+    Nothing,
+    /// More than [`ITEMS_MAX`] items; holds the number.
+    TooMany(u16),
+    /// The last number is below the first.
+    Range,
+    /// A subject of length 0 that follows none.
+    NoSubject,
+    /// Flags that do not exist or a case that contradicts its fields.
+    PollCase(u8),
+    /// Events that do not follow each other.
+    Order,
+    /// A reason that does not exist.
+    Reason(u8),
+}
+
+impl From<wire::Malformed> for HistoryDecodeError {
+    fn from(malformed: wire::Malformed) -> HistoryDecodeError {
+        HistoryDecodeError::Field(malformed)
+    }
+}
+
+impl fmt::Display for HistoryDecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HistoryDecodeError::Field(malformed) => malformed.fmt(f),
+            HistoryDecodeError::Kind(kind) => write!(f, "the kind {kind:#04x} does not exist"),
+            HistoryDecodeError::Pattern(error) => write!(f, "pattern: {error}"),
+            HistoryDecodeError::Nothing => write!(f, "nothing is asked"),
+            HistoryDecodeError::TooMany(count) => write!(f, "{count} items, more than {ITEMS_MAX}"),
+            HistoryDecodeError::Range => write!(f, "the last number is below the first"),
+            HistoryDecodeError::NoSubject => write!(f, "a subject of length 0 must follow another one"),
+            HistoryDecodeError::PollCase(case) => write!(f, "the case {case:#04x} does not fit what comes with it"),
+            HistoryDecodeError::Order => write!(f, "the events do not follow each other"),
+            HistoryDecodeError::Reason(reason) => write!(f, "the reason {reason} does not exist"),
+        }
+    }
+}
+
+impl std::error::Error for HistoryDecodeError {}
