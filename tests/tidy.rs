@@ -92,7 +92,6 @@ const LAYERS: &[Layer] = &[
             "proto",
             "listener::access",
             "listener::nats::nkey",
-            "daemon::interface",
             "event::model",
             "event::store::retention",
             "event::stream",
@@ -392,7 +391,7 @@ fn the_layer_checks_see_what_they_should() {
     assert!(complains("src/config/mod.rs", "use crate::daemon::multicast;"));
     assert!(complains("src/proto/send.rs", "fn f() { mio::Poll::new() }"));
     assert!(complains("src/newcomer.rs", ""));
-    assert!(!complains("src/config/mod.rs", "use crate::daemon::interface::Spec;"));
+    assert!(complains("src/config/mod.rs", "use crate::daemon::interface::choose;"));
     assert!(!complains("src/proto/send.rs", "use crate::wire::{Header, Kind};\nuse super::loss;"));
     assert!(!complains("src/proto/send.rs", "#[cfg(test)]\nmod tests {\n    use crate::sim::World;\n}"));
     assert!(!check_core("src/proto/recv.rs", "use crate::proto::peer::Peer;").is_empty());

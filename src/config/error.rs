@@ -1,6 +1,6 @@
 //! Configuration errors with their position and remedy.
 
-use super::value::ValueError;
+use super::value_error::ValueError;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,8 +1,10 @@
 //! The values of the keys about events: the server id, the journal's location, and its retention.
 
 use super::host_defaults::HostDefaults;
-use super::rules::{RULES_MAX, RuleError, parts};
-use super::value::{DurationFormat, NumberFormat, SizeFormat, ValueError, ValueFormat, split_list};
+use super::quantity::{DurationFormat, NumberFormat, SizeFormat};
+use super::rules::parts;
+use super::value_error::{RULES_MAX, RuleError, ValueError};
+use super::value_format::{ValueFormat, split_list};
 use crate::event::model::ServerId;
 use crate::event::store::retention::{Retention, Rule};
 use crate::subject::event_type::TypePattern;

@@ -1,7 +1,8 @@
 //! The value of `stream-store`: the location of the event streams' storage.
 
 use super::host_defaults::HostDefaults;
-use super::value::{ValueError, ValueFormat};
+use super::value_error::ValueError;
+use super::value_format::ValueFormat;
 use std::fmt;
 use std::path::PathBuf;
 
