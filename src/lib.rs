@@ -46,8 +46,11 @@
 //! | [`daemon`] | the loop around the core: sockets, clocks, clients, log |
 //! | [`bus`] | the library |
 //! | [`sim`] | many cores on one simulated network, and an oracle |
+//! | [`terminal`] | what the command line and the bench share |
+//! | [`bench`] | the measurements of `seqcast bench` |
 //! | [`cli`] | the command line |
 
+pub mod bench;
 pub mod bus;
 pub mod cli;
 pub mod config;
@@ -61,6 +64,7 @@ pub mod rng;
 pub mod seqno;
 pub mod sim;
 pub mod subject;
+pub mod terminal;
 pub mod time;
 pub mod wire;
 

@@ -144,10 +144,20 @@ const LAYERS: &[Layer] = &[
         crates: &["bytes", "crc32c", "foldhash", "hashbrown", "serde", "serde_json"],
     },
     Layer {
+        module: "terminal",
+        may_use: &["time", "message", "config", "daemon", "bus"],
+        crates: &["humantime", "nix", "serde", "serde_json", "signal_hook"],
+    },
+    Layer {
+        module: "bench",
+        may_use: &["time", "subject", "message", "config", "daemon", "bus", "terminal"],
+        crates: &["clap", "crossbeam_channel", "hdrhistogram", "libc", "nix", "serde", "serde_json", "socket2"],
+    },
+    Layer {
         module: "cli",
         may_use: &[
-            "time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "event", "listener", "config",
-            "daemon", "bus", "sim",
+            "time", "subject", "seqno", "offset", "message", "wire", "event", "listener", "config", "daemon", "bus",
+            "terminal", "bench",
         ],
         crates: &[
             "base64",
@@ -155,18 +165,11 @@ const LAYERS: &[Layer] = &[
             "clap",
             "clap_complete",
             "crossbeam_channel",
-            "hdrhistogram",
             "humantime",
-            "libc",
-            "mio",
             "nix",
             "rustyline",
             "serde",
             "serde_json",
-            "signal_hook",
-            "socket2",
-            "tracing",
-            "tracing_subscriber",
         ],
     },
 ];

@@ -1,6 +1,6 @@
 //! The arguments of `seqcast` as typed: parsing is pure and touches neither files, environment nor network.
 //!
-//! `help.rs` contains the examples below each verb's help; `value.rs` parses the values.
+//! `help.rs` contains the examples below each verb's help; `bus_options.rs` contains the options of the bus.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,15 +9,17 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use super::bench::args::BenchOptions;
+use super::bus_options::{BusOptions, PeerOptions};
 use super::events::args::EventOptions;
-use super::help;
+use super::header::{self, HeaderField};
 use super::order::args::OrderOptions;
 use super::stream::args::{ConsumerOptions, StreamOptions};
-use super::value::{self, HeaderField, Rate, Setting};
+use super::{help, history};
+use crate::bench::args::BenchOptions;
 use crate::bus::Selection;
 use crate::message::{PeerRef, Queue};
 use crate::subject::{Pattern, Subject};
+use crate::terminal::value::{self, Rate};
 
 /// A brokerless message bus for a LAN whose subscribers know exactly what they missed.
 #[derive(Clone, Debug, Parser)]
@@ -47,7 +49,7 @@ pub enum Verb {
     #[command(after_help = help::DEMO)]
     Demo(DemoOptions),
     /// Measure what the bus carries beside what the kernel carries without it.
-    #[command(after_help = help::BENCH)]
+    #[command(after_help = crate::bench::help::BENCH)]
     Bench(BenchOptions),
     /// Print the completion script for a shell.
     #[command(after_help = help::COMPLETION)]
@@ -126,34 +128,6 @@ pub enum ConsoleVerb {
     Quit,
 }
 
-/// Options of a peer, with precedence over its configuration file.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Peer")]
-pub struct PeerOptions {
-    /// Read this configuration file (default: the one that SEQCAST_CONFIG names, else built-in defaults: loopback
-    /// only).
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// The name of the peer for people, such as A.test.
-    #[arg(long)]
-    pub name: Option<String>,
-    /// The interface of the multicast group: a name (eth0), an address, a network (192.168.7.0/24), lo or auto.
-    #[arg(long, value_name = "WHICH")]
-    pub interface: Option<String>,
-    /// The multicast group, IPv4 or IPv6.
-    #[arg(long, value_name = "ADDRESS")]
-    pub group: Option<String>,
-    /// The UDP port of the group.
-    #[arg(long)]
-    pub port: Option<String>,
-    /// The Unix socket at which programs reach the peer (or SEQCAST_SOCKET).
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
-    /// Any key of the configuration file, such as pub-window-size="10 mb"; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = value::setting)]
-    pub settings: Vec<Setting>,
-}
-
 /// `seqcast peer`.
 #[derive(Args, Clone, Debug)]
 pub struct DaemonOptions {
@@ -183,17 +157,6 @@ pub struct DaemonOptions {
     pub log_format: Option<String>,
 }
 
-/// Options that select the bus: the local peer through its socket, or a peer of one's own.
-#[derive(Args, Clone, Debug, Default)]
-pub struct BusOptions {
-    /// Run a peer inside this command instead of using the local one.
-    #[arg(long, help_heading = "Peer")]
-    pub embed: bool,
-    /// Options of that peer.
-    #[command(flatten)]
-    pub peer: PeerOptions,
-}
-
 /// `seqcast pub`.
 #[derive(Args, Clone, Debug)]
 pub struct PublishOptions {
@@ -215,7 +178,7 @@ pub struct PublishOptions {
     #[arg(long, value_name = "N/s", value_parser = value::rate)]
     pub rate: Option<Rate>,
     /// A header field; may be repeated.
-    #[arg(short = 'H', long = "header", value_name = "KEY:VALUE", value_parser = value::header)]
+    #[arg(short = 'H', long = "header", value_name = "KEY:VALUE", value_parser = header::field)]
     pub headers: Vec<HeaderField>,
     /// The subject for replies.
     #[arg(long, value_name = "SUBJECT")]
@@ -235,7 +198,7 @@ pub struct SubOptions {
     #[arg(required = true, value_name = "PATTERN")]
     pub patterns: Vec<Pattern>,
     /// First deliver retained messages of all publishers: a number of each subject, or those up to an age, or all.
-    #[arg(long, value_name = "N|TIME|all", value_parser = value::history)]
+    #[arg(long, value_name = "N|TIME|all", value_parser = history::selection)]
     pub history: Option<Selection>,
     /// Ask every known publisher where the subscription begins; end with exit code 1 if one does not answer.
     #[arg(long)]
@@ -290,7 +253,7 @@ pub struct ReqOptions {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub replies: u64,
     /// A header field; may be repeated.
-    #[arg(short = 'H', long = "header", value_name = "KEY:VALUE", value_parser = value::header)]
+    #[arg(short = 'H', long = "header", value_name = "KEY:VALUE", value_parser = header::field)]
     pub headers: Vec<HeaderField>,
     /// Print the payload of each reply alone, as it is, and a line feed.
     #[arg(long, help_heading = "Output", conflicts_with = "json")]

@@ -14,8 +14,8 @@ use rustyline::{Context, Editor, Helper};
 
 use super::args::{self, Command, ConsoleVerb};
 use super::console_line::words;
-use super::exit::{CommandFailure, Exit};
-use super::output::note;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::note;
 
 /// Reads lines until the end of the input or `quit`, and has each command executed. It reports a failure on standard
 /// error and continues; it ends with the exit code of the last command that failed.

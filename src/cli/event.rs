@@ -6,9 +6,9 @@ use std::fmt;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::output::{EscapedText, pluralize};
 use crate::bus::{Baseline, Joined};
 use crate::message::{Cause, Count, Delivery, Headers, Loss, LossScope, Publisher, Verdict};
+use crate::terminal::output::{EscapedText, json, pluralize};
 
 /// A message in JSON.
 #[derive(serde::Serialize)]
@@ -161,11 +161,6 @@ enum MissingJson<'a> {
 struct DroppedJson {
     r#type: &'static str,
     count: u64,
-}
-
-/// Returns a value as one line of JSON.
-pub fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("maps have text keys and writing to a string does not fail")
 }
 
 /// Returns a delivered message as one line of JSON.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::value::Rate;
+use crate::terminal::value::Rate;
 use crate::time::Instant;
 
 /// A payload in which `{{count}}` (or `{{.Count}}`, as other tools write it) is replaced by the number of the message.

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use super::args::PollOptions;
 use super::connect;
-use super::event::{HeadersJson, PayloadJson, json};
-use super::exit::{CommandFailure, Exit};
-use super::interrupt::Interrupt;
-use super::output::{EscapedText, Output, note, pluralize};
+use super::event::{HeadersJson, PayloadJson};
 use crate::bus::{Bus, HistoryError, HistoryEvent, Poll, PollAnswer, PollResult};
 use crate::daemon::clock::Clock;
 use crate::message::{Epoch, PeerRef};
 use crate::offset::{HistorySpan, Modulus, PollCase, PollReply, Tracker, TrackerAction};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::json;
+use crate::terminal::output::{EscapedText, Output, note, pluralize};
 use crate::time::Instant;
 
 /// Maximum number of events that one poll requests.

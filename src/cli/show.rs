@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::args::{PeerOptions, ShowOptions, ShowReport};
+use super::args::{ShowOptions, ShowReport};
+use super::bus_options::PeerOptions;
 use super::connect;
-use super::exit::{CommandFailure, Exit};
-use super::output::{EscapedText, Output, note};
-use super::table::{Column, TextTable};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{EscapedText, Output, note};
+use crate::terminal::peer;
+use crate::terminal::table::{Column, TextTable};
 
 /// Runs `show`.
 ///
@@ -16,8 +18,8 @@ use super::table::{Column, TextTable};
 /// The peer cannot be reached, or does not know the report.
 pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
-    let bus = connect::attach(&connect::socket(&peer)?, "show")?;
-    let answer = connect::show(&bus, query(&options.what))?;
+    let bus = peer::attach(&connect::socket(&peer)?, "show")?;
+    let answer = peer::show(&bus, query(&options.what))?;
     match options.json {
         true => out.line(&answer)?,
         false => out.bytes(text(&options.what, &answer).as_bytes())?,

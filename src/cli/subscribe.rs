@@ -5,11 +5,11 @@ use std::io;
 use super::args::SubOptions;
 use super::connect::{self, Events, StopReason};
 use super::event::{self, JoinedLine, LossLine, MessageLine};
-use super::exit::{CommandFailure, Exit};
-use super::output::{EscapedText, Output, note};
 use crate::bus::{self, Joined, Notice};
 use crate::daemon::clock::Clock;
 use crate::message::{Delivery, DeliveryMode};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{EscapedText, Output, note};
 
 /// Runs `sub`.
 ///

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::cli::args::BusOptions;
+use crate::cli::bus_options::BusOptions;
 use crate::cli::help;
-use crate::cli::value;
 use crate::event::model::{EventId, ServerId};
 use crate::event::timestamp::Timestamp;
 use crate::subject::event_type::{EventType, TypePattern};
+use crate::terminal::value;
 
 /// `seqcast event`.
 #[derive(Args, Clone, Debug)]

@@ -12,9 +12,7 @@ use self::args::{EventAddOptions, EventCommand, EventTailOptions, QueryOptions, 
 use self::print::{EventLine, event_json, more_json, table};
 use super::connect::{self, Events, StopReason};
 use super::event::{self, LossLine};
-use super::exit::{CommandFailure, Exit};
 use super::lines::{LineFailure, process_lines};
-use super::output::{Output, note, pluralize};
 use super::publish::{check_size, read};
 use crate::bus::{self, Bus, EventError, PendingRegistration, SubscribeOptions};
 use crate::daemon::clock::Clock;
@@ -23,6 +21,9 @@ use crate::event::refusal::EventRefusalKind;
 use crate::event::store::{Query, QueryPage, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
 use crate::subject::Pattern;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{Output, note, pluralize};
+use crate::terminal::peer;
 
 /// Runs `event`.
 ///
@@ -179,7 +180,7 @@ fn print_event(json: bool, event: &Event, out: &mut Output) -> io::Result<()> {
 
 fn failure(bus: &Bus, error: EventError) -> CommandFailure {
     match error {
-        EventError::Closed => connect::gone(bus),
+        EventError::Closed => peer::gone(bus),
         EventError::Timeout => CommandFailure::new(Exit::TimedOut, error),
         EventError::TooMany => CommandFailure::new(Exit::Failed, error),
         EventError::Refused(refusal) if refusal.kind == EventRefusalKind::Stopping => {

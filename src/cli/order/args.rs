@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::cli::args::BusOptions;
+use crate::cli::bus_options::BusOptions;
 use crate::cli::help;
-use crate::cli::value;
 use crate::daemon::order::redis::PREFIX;
 use crate::event::order::name::{Object, WorkerName};
 use crate::subject::event_type::EventType;
+use crate::terminal::value;
 
 /// `seqcast order`.
 #[derive(Args, Clone, Debug)]

@@ -14,12 +14,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use self::args::{OrderCommand, OrderShowOptions, PushOptions, StoreOptions, WorkOptions};
-use super::args::PeerOptions;
-use super::exit::{CommandFailure, Exit};
-use super::interrupt::Interrupt;
-use super::output::{EscapedText, Output, note, pluralize};
+use super::bus_options::PeerOptions;
 use super::publish::read;
-use super::table::{Column, TextTable};
 use super::{config, connect};
 use crate::bus::{Bus, EventError};
 use crate::daemon::clock::Clock;
@@ -35,6 +31,11 @@ use crate::event::order::store::{OpOutcome, Store, StoreOp, StoreSnapshot};
 use crate::event::order::worker::{OrderedEvent, Settings, WorkerAdvisory, WorkerEnd};
 use crate::event::refusal::EventRefusalKind;
 use crate::message::Message;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::{EscapedText, Output, note, pluralize};
+use crate::terminal::peer;
+use crate::terminal::table::{Column, TextTable};
 
 /// File name of the shared state in the data directory.
 const STORE_FILE: &str = "order.db";
@@ -203,7 +204,7 @@ impl Sender<'_> {
             Err(EventError::Refused(refusal)) => Err(CommandFailure::new(Exit::Failed, refusal)),
             Err(EventError::Timeout) => Ok(false),
             Err(error @ EventError::TooMany) => Err(CommandFailure::new(Exit::Failed, error)),
-            Err(EventError::Closed) => Err(connect::gone(self.bus)),
+            Err(EventError::Closed) => Err(peer::gone(self.bus)),
         }
     }
 
@@ -211,9 +212,9 @@ impl Sender<'_> {
         let payload = registration.payload.as_ref().map_or(Bytes::new(), |payload: &Payload| payload.bytes().clone());
         let message = Message::new(registration.event_type.subject().clone(), payload);
         match self.bus.publish_timeout(message, SEND_TIME) {
-            Ok(()) => connect::flush(self.bus).map(|()| true),
+            Ok(()) => peer::flush(self.bus).map(|()| true),
             Err(crate::bus::PublishError::Full(_)) => Ok(false),
-            Err(crate::bus::PublishError::Closed) => Err(connect::gone(self.bus)),
+            Err(crate::bus::PublishError::Closed) => Err(peer::gone(self.bus)),
             Err(error) => Err(CommandFailure::new(Exit::Failed, error)),
         }
     }
@@ -261,7 +262,7 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     let (sent, failed) = (sender.sent, sender.failure.take());
     out.flush()?;
     note(format_args!("sent {}", pluralize(sent, "event")));
-    if let Some(failed) = failed.or_else(|| is_gone.load(Ordering::Relaxed).then(|| connect::gone(&bus))) {
+    if let Some(failed) = failed.or_else(|| is_gone.load(Ordering::Relaxed).then(|| peer::gone(&bus))) {
         return Err(failed);
     }
     match ended.map_err(failure)?.stop {

@@ -14,9 +14,6 @@ use super::event_type;
 use crate::bus::{Bus, Notice, RecvError};
 use crate::cli::connect;
 use crate::cli::event::{self, LossLine};
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::interrupt::Interrupt;
-use crate::cli::output::{EscapedText, Output, note};
 use crate::daemon::clock::{Clock, random_u64};
 use crate::event::order::consumer::{ConsumerEffect, OrderConsumer, Settings};
 use crate::event::order::name::Object;
@@ -24,6 +21,10 @@ use crate::event::order::stamp::OrderStamp;
 use crate::event::order::worker::OrderedEvent;
 use crate::event::store::{Query, Series};
 use crate::subject::event_type::TypePattern;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::{EscapedText, Output, note};
+use crate::terminal::peer;
 
 /// Maximum number of objects with a known position.
 const OBJECTS_MAX: NonZeroUsize = NonZeroUsize::new(1_000_000).expect("a constant");
@@ -66,7 +67,7 @@ pub fn run(options: &OrderTailOptions, out: &mut Output) -> Result<Exit, Command
         match subscription.recv_timeout(POLL_INTERVAL) {
             Ok(event) => tail.on_event(event)?,
             Err(RecvError::Empty) => tail.out.flush()?,
-            Err(RecvError::Closed) => return Err(connect::gone(&bus)),
+            Err(RecvError::Closed) => return Err(peer::gone(&bus)),
         }
         tail.on_time()?;
     }

@@ -9,8 +9,6 @@ use super::failure;
 use super::print::MissedText;
 use super::tail::PeerConnection;
 use crate::bus::{Bus, StreamError, StreamEvents, StreamRefusalKind, Streams};
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::output::{Output, note, pluralize};
 use crate::cli::pacer::Progress;
 use crate::daemon::clock::Clock;
 use crate::daemon::stream::archive::{ArchiveGap, ArchiveSource, ArchiveStore, open};
@@ -19,6 +17,8 @@ use crate::event::stream::model::LIST_EVENTS_MAX;
 use crate::event::stream::name::{Consumer, StreamId, StreamName};
 use crate::event::stream::store::{ConsumerRow, MissedRange};
 use crate::event::timestamp::Timestamp;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{Output, note, pluralize};
 use crate::time::Instant;
 
 /// Time to wait when nothing is new.

@@ -6,12 +6,12 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::bus::ResetPosition;
-use crate::cli::args::BusOptions;
+use crate::cli::bus_options::BusOptions;
 use crate::cli::help;
-use crate::cli::value;
 use crate::config::StreamStoreLocation;
 use crate::daemon::stream::archive::ArchiveBackend;
 use crate::event::stream::name::{Component, Consumer, StreamId, StreamName, StreamType, UserName};
+use crate::terminal::value;
 
 /// `seqcast stream`.
 #[derive(Args, Clone, Debug)]

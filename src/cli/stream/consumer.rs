@@ -7,10 +7,10 @@ use super::print::{self, MissedText, missed_json};
 use super::{NAME, failure, stream};
 use crate::bus::{Bus, Consumers, Streams};
 use crate::cli::connect;
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::output::{Output, note, pluralize};
 use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::ConsumerRow;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{Output, note, pluralize};
 
 pub(super) fn run(what: &ConsumerCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
     match what {

@@ -15,14 +15,15 @@ use serde_json::json;
 
 use self::args::{ConsumerCommand, ListOptions, StreamAddOptions, StreamCommand, StreamPollOptions};
 use super::connect;
-use super::exit::{CommandFailure, Exit};
 use super::lines::{LineFailure, process_lines};
-use super::output::{Output, note, pluralize};
 use super::publish::{check_size, read};
 use crate::bus::{Bus, PendingStreamEvent, StreamError, StreamEvents, StreamRefusalKind as Kind, Streams};
 use crate::event::model::Json;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{StreamId, StreamName, StreamType};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{Output, note, pluralize};
+use crate::terminal::peer;
 
 /// Client name with which the commands attach.
 const NAME: &str = "stream";
@@ -195,7 +196,7 @@ fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, CommandFailure>
 
 fn failure(bus: &Bus, error: StreamError) -> CommandFailure {
     match error {
-        StreamError::Closed => connect::gone(bus),
+        StreamError::Closed => peer::gone(bus),
         StreamError::Timeout => CommandFailure::new(Exit::TimedOut, error),
         StreamError::Refused(refusal) => {
             let exit = if refusal.kind == Kind::Stopping { Exit::Unreachable } else { Exit::Failed };

@@ -7,14 +7,15 @@ use super::args::StreamTailOptions;
 use super::print::{StreamEventLine, event_json};
 use super::{NAME, failure, wanted};
 use crate::bus::{Bus, StreamError, StreamEvents, StreamRefusalKind, Streams};
-use crate::cli::args::BusOptions;
+use crate::cli::bus_options::BusOptions;
 use crate::cli::connect;
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::interrupt::Interrupt;
-use crate::cli::output::{Output, note};
 use crate::daemon::clock::Clock;
 use crate::event::stream::model::LIST_EVENTS_MAX;
 use crate::event::stream::name::{StreamId, StreamName};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::{Output, note};
+use crate::terminal::peer;
 
 /// Time to wait when nothing is new.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -56,7 +57,7 @@ impl<'a> PeerConnection<'a> {
                         now
                     });
                     if self.patience <= now.since(gone) {
-                        return Err(connect::gone(&self.bus));
+                        return Err(peer::gone(&self.bus));
                     }
                     std::thread::sleep(RETRY_INTERVAL);
                     if let Ok(bus) = connect::bus(self.options, NAME) {

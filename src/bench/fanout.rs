@@ -2,8 +2,8 @@
 
 use super::args::FanoutOptions;
 use super::throughput;
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::output::Output;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::Output;
 
 /// Runs `bench fanout`.
 ///

@@ -9,10 +9,10 @@ use super::job::{
     Drop, Job, Load, PeerSettings, PingJob, PingReport, ProcessCommand, PublishJob, RawJob, RawMode, ReadyReport,
     ReceiveReport, SendReport, SubscribeJob,
 };
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::interrupt::Interrupt;
 use crate::config::Config;
 use crate::daemon::clock::random_u64;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
 use crate::time::nanos;
 
 /// Size of a subscription's queue in a run: the bench measures the path to the queue, and reads it as fast as it can.
@@ -81,6 +81,25 @@ pub struct RawCase {
     pub receivers: usize,
     /// Datagrams a second; as fast as the kernel takes them if absent.
     pub rate: Option<f64>,
+}
+
+/// A case with messages to and fro.
+#[derive(Clone, Copy)]
+pub struct PingCase {
+    /// True for raw datagrams, false for messages of the library.
+    pub is_raw: bool,
+    /// True if both sides poll busily instead of waiting to be woken.
+    pub is_busy: bool,
+    /// Bytes of payload.
+    pub bytes: usize,
+}
+
+/// Result of a case with messages to and fro.
+pub struct PingRun {
+    /// True if both sides run on one machine, and thus share a clock.
+    pub has_one_clock: bool,
+    /// Report of the side that measured.
+    pub report: PingReport,
 }
 
 /// A case with the library.
@@ -197,17 +216,12 @@ impl Testbed {
         run.map_err(|why| CommandFailure::new(Exit::Failed, why))
     }
 
-    /// Sends messages to and fro, raw ones or with the library. The result includes the environments of both sides.
+    /// Sends messages to and fro.
     ///
     /// # Errors
     /// A process fails.
-    pub fn ping(
-        &self,
-        is_raw: bool,
-        bytes: usize,
-        span: Duration,
-        is_busy: bool,
-    ) -> Result<(ReadyReport, ReadyReport, PingReport), CommandFailure> {
+    pub fn ping(&self, case: PingCase, span: Duration) -> Result<PingRun, CommandFailure> {
+        let PingCase { is_raw, is_busy, bytes } = case;
         let [ping, pong] = ["bench-ping", "bench-pong"].map(|name| PingJob {
             values: self.values.with("bench", "name", name),
             path: self.path,
@@ -227,7 +241,7 @@ impl Testbed {
         let pinged = pinger.pinged(&self.interrupt, span)?;
         pinger.send(ProcessCommand::Stop);
         ponger.send(ProcessCommand::Stop);
-        Ok((here, there, pinged))
+        Ok(PingRun { has_one_clock: here.host.boot == there.host.boot, report: pinged })
     }
 
     /// Returns the start parameters of publishers and subscribers.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::peer::{BenchPeer, window};
-use crate::cli::bench::job::{Load, ProcessCommand, ProcessReport, PublishJob, SendReport};
-use crate::cli::bench::payload::PayloadGenerator;
-use crate::cli::bench::role::ControlChannel;
-use crate::cli::exit::{CommandFailure, Exit};
+use crate::bench::control_channel::ControlChannel;
+use crate::bench::job::{Load, ProcessCommand, ProcessReport, PublishJob, SendReport};
+use crate::bench::payload::PayloadGenerator;
 use crate::daemon::clock::Clock;
 use crate::subject::Subject;
+use crate::terminal::exit::{CommandFailure, Exit};
 use crate::time::Instant;
 
 /// Maximum number of messages published between two turns of a peer that this thread drives.
@@ -34,7 +34,7 @@ pub fn subject(n: u64) -> Subject {
 ///
 /// # Errors
 /// The peer, or publishing, fails.
-pub fn run(job: &PublishJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+pub fn run(job: &PublishJob, channel: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let subjects: Vec<Subject> = (0..job.load.subjects).map(subject).collect();
     let mut peer = BenchPeer::open(&job.values, job.path, None)?;
     wait_for_peers(&mut peer, job.subscribers)?;
@@ -42,8 +42,8 @@ pub fn run(job: &PublishJob, line: &mut ControlChannel<'_>) -> Result<(), Comman
     while Clock::now().instant < settled {
         peer.drive(POLL_INTERVAL)?;
     }
-    line.report(&ProcessReport::ReadyReport(peer.ready()?))?;
-    while line.receive_timeout(Duration::ZERO) != Some(ProcessCommand::Go) {
+    channel.report(&ProcessReport::ReadyReport(peer.ready()?))?;
+    while channel.receive_timeout(Duration::ZERO) != Some(ProcessCommand::Go) {
         peer.drive(POLL_INTERVAL)?;
     }
     let (before, start) = (peer.resource_usage().0, Clock::now().instant);
@@ -52,7 +52,7 @@ pub fn run(job: &PublishJob, line: &mut ControlChannel<'_>) -> Result<(), Comman
     let seconds = Clock::now().instant.since(start).as_secs_f64();
     let (cpu_ns, rss_bytes) = peer.resource_usage();
     let window = window(&mut peer, "pub")?;
-    line.report(&ProcessReport::SendReport(SendReport {
+    channel.report(&ProcessReport::SendReport(SendReport {
         sent,
         seconds,
         cpu_ns: cpu_ns - before,
@@ -61,7 +61,7 @@ pub fn run(job: &PublishJob, line: &mut ControlChannel<'_>) -> Result<(), Comman
         window,
     }))?;
     // Receivers still request missing datagrams, and heartbeats report the last one.
-    while line.try_receive() != Some(ProcessCommand::Stop) {
+    while channel.try_receive() != Some(ProcessCommand::Stop) {
         peer.drive(POLL_INTERVAL)?;
     }
     peer.close()

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::args::BenchPath;
+use super::help;
 use super::latencies::Quantiles;
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::help;
 use crate::config::{Config, Override};
+use crate::terminal::exit::{CommandFailure, Exit};
 
 /// Job of a process; its first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -44,6 +44,11 @@ pub fn rss_bytes(process: u32) -> u64 {
     line.and_then(|kilobytes| kilobytes.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
+/// Returns the processor time of this process, in nanoseconds, and its memory in bytes.
+pub fn resource_usage() -> (u64, u64) {
+    (cpu_ns(), rss_bytes(std::process::id()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use super::peer::{BenchPeer, window};
 use super::publish::{SUBJECT_PREFIX, subject};
+use crate::bench::control_channel::ControlChannel;
+use crate::bench::job::{ProcessCommand, ProcessReport, ReceiveReport, SubscribeJob};
+use crate::bench::latencies::Latencies;
+use crate::bench::meter::RateMeter;
+use crate::bench::payload::{SequenceChecker, read};
 use crate::bus::{NoticeRef, Subscription};
-use crate::cli::bench::job::{ProcessCommand, ProcessReport, ReceiveReport, SubscribeJob};
-use crate::cli::bench::latencies::Latencies;
-use crate::cli::bench::meter::RateMeter;
-use crate::cli::bench::payload::{SequenceChecker, read};
-use crate::cli::bench::role::ControlChannel;
-use crate::cli::exit::CommandFailure;
 use crate::daemon::clock::Clock;
 use crate::subject::Pattern;
+use crate::terminal::exit::CommandFailure;
 use crate::time::Instant;
 
 /// Maximum wait for events between two checks for commands.
@@ -81,14 +81,14 @@ impl Losses {
 ///
 /// # Errors
 /// The peer, or reading, fails.
-pub fn run(job: &SubscribeJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+pub fn run(job: &SubscribeJob, channel: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let mut peer = BenchPeer::open(&job.values, job.path, job.drop)?;
     let patterns: Vec<Pattern> = match job.is_each {
         true => (0..job.load.subjects).map(|number| subject(number).into()).collect(),
         false => vec![format!("{SUBJECT_PREFIX}.>").parse().expect("a pattern")],
     };
     let subscription = peer.subscribe(patterns)?;
-    line.report(&ProcessReport::ReadyReport(peer.ready()?))?;
+    channel.report(&ProcessReport::ReadyReport(peer.ready()?))?;
     let before = peer.resource_usage().0;
     let checker = SequenceChecker::new(job.load.subjects);
     let latencies = job.load.is_stamped.then(|| [Latencies::new(), Latencies::new()]);
@@ -99,7 +99,7 @@ pub fn run(job: &SubscribeJob, line: &mut ControlChannel<'_>) -> Result<(), Comm
         if 0 < events {
             meter.read(Clock::now().instant, tally.checker.received);
         }
-        match line.try_receive() {
+        match channel.try_receive() {
             Some(ProcessCommand::Finish { sent }) => break sent,
             Some(ProcessCommand::Stop) => return Ok(()),
             Some(ProcessCommand::Go) | None => {}
@@ -110,7 +110,7 @@ pub fn run(job: &SubscribeJob, line: &mut ControlChannel<'_>) -> Result<(), Comm
     let (cpu_ns, rss_bytes) = peer.resource_usage();
     let [latencies, repair_latencies] =
         tally.latencies.map(|both| both.map(|latencies| latencies.quantiles())).unwrap_or_default();
-    line.report(&ProcessReport::ReceiveReport(Box::new(ReceiveReport {
+    channel.report(&ProcessReport::ReceiveReport(Box::new(ReceiveReport {
         received: tally.checker.received,
         per_s: meter.per_s(),
         lost: losses.lost,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::cli::help;
-use crate::cli::value::{self, Rate, Setting};
+use super::{help, size};
+use crate::terminal::value::{self, Rate, Setting};
 
 /// `seqcast bench`.
 #[derive(Args, Clone, Debug)]
@@ -115,7 +115,7 @@ pub struct RawOptions {
 #[derive(Args, Clone, Debug)]
 pub struct ThroughputOptions {
     /// Bytes of payload, such as 64, 1024, 8mb; several are measured one after the other.
-    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = value::payload_bytes, default_value = "64")]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = size::payload_bytes, default_value = "64")]
     pub size: Vec<usize>,
     /// Messages to publish per second, such as 100000/s (default: as fast as the bus allows).
     #[arg(long, value_name = "N/s", value_parser = value::rate)]
@@ -135,7 +135,7 @@ pub struct ThroughputOptions {
 #[derive(Args, Clone, Debug)]
 pub struct LatencyOptions {
     /// Bytes of payload, at least 16.
-    #[arg(long, value_name = "BYTES", value_parser = value::stamped_bytes, default_value = "64")]
+    #[arg(long, value_name = "BYTES", value_parser = size::stamped_bytes, default_value = "64")]
     pub size: usize,
     /// The rate for the one-way latency, in addition to 1000/s.
     #[arg(long, value_name = "N/s", value_parser = value::rate, default_value = "100000/s")]
@@ -155,7 +155,7 @@ pub struct LatencyOptions {
 #[derive(Args, Clone, Debug)]
 pub struct FanoutOptions {
     /// Subscribers, each a process of its own.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = value::subscribers)]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = subscribers)]
     pub subscribers: usize,
     /// The same options as for one subscriber.
     #[command(flatten)]
@@ -178,7 +178,7 @@ pub struct SubjectsOptions {
     #[arg(long)]
     pub each: bool,
     /// Bytes of payload, such as 64.
-    #[arg(long, value_name = "BYTES", value_parser = value::payload_bytes, default_value = "64")]
+    #[arg(long, value_name = "BYTES", value_parser = size::payload_bytes, default_value = "64")]
     pub size: usize,
     /// Messages to publish per second (default: as fast as the bus allows).
     #[arg(long, value_name = "N/s", value_parser = value::rate)]
@@ -204,7 +204,7 @@ pub struct LossOptions {
     #[arg(long, value_name = "CMD", requires = "fault")]
     pub heal: Option<String>,
     /// Bytes of payload, at least 16.
-    #[arg(long, value_name = "BYTES", value_parser = value::stamped_bytes, default_value = "64")]
+    #[arg(long, value_name = "BYTES", value_parser = size::stamped_bytes, default_value = "64")]
     pub size: usize,
     /// Messages to publish per second (default: as fast as the bus allows).
     #[arg(long, value_name = "N/s", value_parser = value::rate)]
@@ -215,4 +215,25 @@ pub struct LossOptions {
     /// Location of the programs.
     #[command(flatten)]
     pub testbed: TestbedOptions,
+}
+
+/// Reads a number of subscribers from 1 to 64.
+///
+/// # Errors
+/// The text is no such number.
+fn subscribers(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(subscribers @ 1..=64) => Ok(subscribers),
+        _ => Err("there are 1 to 64 subscribers".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subscribers_are_bounded() {
+        assert_eq!((subscribers("4"), subscribers("65").is_err()), (Ok(4), true));
+    }
 }

@@ -11,10 +11,10 @@ use super::latency::{TIMES, micros};
 use super::report::{RunStats, TestbedInfo, ThroughputRow, Times};
 use super::testbed::{BenchRun, LoadCase, Testbed};
 use super::throughput::{name, times};
-use crate::cli::event::json;
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::output::{Output, note};
-use crate::cli::table::{Column, TextTable};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::json;
+use crate::terminal::output::{Output, note};
+use crate::terminal::table::{Column, TextTable};
 use crate::time::nanos;
 
 /// A fault of the network that the user's commands make and end.

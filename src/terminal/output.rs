@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::os::fd::AsFd;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::Serialize;
 
 /// Standard output, buffered and locked for one command.
 #[derive(Debug)]
@@ -96,6 +97,11 @@ impl fmt::Display for EscapedText<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns a value as one line of JSON.
+pub fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("maps have text keys and writing to a string does not fail")
 }
 
 /// Returns a number of messages with its noun: `1 message`, `2 messages`.

@@ -7,14 +7,14 @@ use std::time::Duration;
 use socket2::Socket;
 
 use super::socket::{beside, interface, receiver, refused, sender};
-use crate::cli::bench::host;
-use crate::cli::bench::job::{PingJob, PingReport, ProcessCommand, ProcessReport, ReadyReport};
-use crate::cli::bench::latencies::Latencies;
-use crate::cli::bench::meter::warm_up;
-use crate::cli::bench::payload::{fill, read};
-use crate::cli::bench::role::ControlChannel;
-use crate::cli::exit::CommandFailure;
+use crate::bench::control_channel::ControlChannel;
+use crate::bench::host;
+use crate::bench::job::{PingJob, ProcessCommand, ProcessReport, ReadyReport};
+use crate::bench::payload::read;
+use crate::bench::round_trip::{EchoPath, measure};
 use crate::daemon::clock::Clock;
+use crate::terminal::exit::CommandFailure;
+use crate::time::Instant;
 
 /// Time after which a datagram that is not back counts as lost.
 const LOST_TIME: Duration = Duration::from_millis(200);
@@ -31,7 +31,7 @@ struct SocketPair {
 
 impl SocketPair {
     /// Opens both sockets: one sends to the group at the port `there`, the other receives at the port `here`.
-    fn open(job: &PingJob, is_ping: bool, line: &mut ControlChannel<'_>) -> Result<SocketPair, CommandFailure> {
+    fn open(job: &PingJob, is_ping: bool, channel: &mut ControlChannel<'_>) -> Result<SocketPair, CommandFailure> {
         let config = job.values.config()?;
         let chosen = interface(&config)?;
         let ports = [config.port, beside(config.port)];
@@ -43,7 +43,7 @@ impl SocketPair {
             false => from.set_read_timeout(Some(LOST_TIME)),
         };
         prepared.map_err(|error| refused("prepare a socket", &error))?;
-        line.report(&ProcessReport::ReadyReport(ReadyReport {
+        channel.report(&ProcessReport::ReadyReport(ReadyReport {
             host: host::here(),
             interface: chosen.name,
             mtu: chosen.mtu,
@@ -54,11 +54,9 @@ impl SocketPair {
         Ok(SocketPair { to, from, is_busy: job.is_busy, buffer: vec![0; BUFFER_BYTES] })
     }
 
-    fn send(&self, payload: &[u8]) -> Result<(), CommandFailure> {
-        match self.to.send(payload) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(refused("send a raw datagram", &error)),
-        }
+    /// Sends the first bytes of the buffer, which are the last datagram received.
+    fn echo(&self, bytes: usize) -> Result<(), CommandFailure> {
+        send(&self.to, &self.buffer[..bytes])
     }
 
     /// Returns the next datagram; `None` if none is there, or none came within [`LOST_TIME`].
@@ -71,41 +69,40 @@ impl SocketPair {
     }
 }
 
+fn send(socket: &Socket, payload: &[u8]) -> Result<(), CommandFailure> {
+    match socket.send(payload) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(refused("send a raw datagram", &error)),
+    }
+}
+
+impl EchoPath for SocketPair {
+    fn send(&mut self, payload: &[u8]) -> Result<(), CommandFailure> {
+        send(&self.to, payload)
+    }
+
+    fn await_echo(&mut self, number: u64, sent_at: Instant) -> Result<bool, CommandFailure> {
+        loop {
+            match self.receive()?.map(|datagram| read(datagram, false)) {
+                Some(Some((back, _))) if back == number => return Ok(true),
+                Some(_) => {}
+                None if LOST_TIME <= Clock::now().instant.since(sent_at) => return Ok(false),
+                None => {}
+            }
+        }
+    }
+}
+
 /// Sends one datagram after the other and measures.
 ///
 /// # Errors
 /// The kernel refuses a step.
-pub fn ping(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
-    let mut sides = SocketPair::open(job, true, line)?;
-    line.wait();
-    let (mut latencies, mut lost) = (Latencies::new(), 0);
-    let mut payload = vec![0; job.bytes];
-    let start = Clock::now().instant;
-    let (counted, until) = (start + warm_up(job.span()), start + job.span());
-    let mut thrown = start;
-    for number in 0.. {
-        if until <= thrown {
-            break;
-        }
-        fill(&mut payload, number, None);
-        thrown = Clock::now().instant;
-        sides.send(&payload)?;
-        let is_back = loop {
-            match sides.receive()?.map(|datagram| read(datagram, false)) {
-                Some(Some((back, _))) if back == number => break true,
-                Some(_) => {}
-                None if LOST_TIME <= Clock::now().instant.since(thrown) => break false,
-                None => {}
-            }
-        };
-        match is_back {
-            true if counted <= thrown => latencies.record(Clock::now().instant.since(thrown) / 2),
-            true => {}
-            false => lost += 1,
-        }
-    }
-    line.report(&ProcessReport::PingReport(PingReport { latencies: latencies.quantiles(), lost }))?;
-    line.wait();
+pub fn ping(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+    let mut sides = SocketPair::open(job, true, channel)?;
+    channel.wait();
+    let report = measure(&mut sides, job)?;
+    channel.report(&ProcessReport::PingReport(report))?;
+    channel.wait();
     Ok(())
 }
 
@@ -113,20 +110,20 @@ pub fn ping(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandF
 ///
 /// # Errors
 /// The kernel refuses a step.
-pub fn pong(job: &PingJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
-    let mut sides = SocketPair::open(job, false, line)?;
+pub fn pong(job: &PingJob, channel: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+    let mut sides = SocketPair::open(job, false, channel)?;
     let mut idle = 0_u32;
     loop {
         let came = sides.receive()?.map(<[u8]>::len);
         if let Some(bytes) = came {
-            sides.send(&sides.buffer[..bytes])?;
+            sides.echo(bytes)?;
             idle = 0;
             continue;
         }
         idle = idle.wrapping_add(1);
         // A busy process checks for commands only now and then.
         if (!sides.is_busy || idle.is_multiple_of(CONTROL_CHECK_SPINS))
-            && line.try_receive() == Some(ProcessCommand::Stop)
+            && channel.try_receive() == Some(ProcessCommand::Stop)
         {
             return Ok(());
         }

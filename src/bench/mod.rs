@@ -7,8 +7,10 @@
 
 pub mod args;
 mod child;
+mod control_channel;
 mod fanout;
 mod flow;
+pub mod help;
 mod host;
 mod job;
 mod latencies;
@@ -19,12 +21,15 @@ mod payload;
 mod raw;
 mod report;
 mod role;
+mod round_trip;
+mod size;
 mod subjects;
+mod temporary_directory;
 mod testbed;
 mod throughput;
 
-use super::exit::{CommandFailure, Exit};
-use super::output::Output;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::Output;
 use args::{BenchCommand, BenchOptions};
 
 /// Runs `bench`.

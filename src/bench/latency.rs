@@ -9,12 +9,12 @@ use super::args::{BenchPath, LatencyOptions, RunOptions};
 use super::job::{Load, PingReport, ReceiveReport};
 use super::latencies::Quantiles;
 use super::report::{RunStats, TestbedInfo, Times, adds_up};
-use super::testbed::{BenchRun, LoadCase, Testbed};
+use super::testbed::{BenchRun, LoadCase, PingCase, Testbed};
 use super::throughput::{name, times};
-use crate::cli::event::json;
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::output::{Output, note};
-use crate::cli::table::{Column, TextTable};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::json;
+use crate::terminal::output::{Output, note};
+use crate::terminal::table::{Column, TextTable};
 use crate::time::nanos;
 
 /// The rate to which the user's is compared: nearly idle, but with enough messages for a percentile.
@@ -111,11 +111,12 @@ pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, CommandFa
     let wanted = [!options.no_raw, !options.no_raw && has_busy, true, has_busy];
     for _ in 0..options.run.runs {
         for (way, pinged) in pings.iter_mut().enumerate().filter(|(way, _)| wanted[*way]) {
-            let (here, there, came) = testbed.ping(way < 2, options.size, options.run.secs, way % 2 == 1)?;
-            if here.host.boot != there.host.boot {
+            let case = PingCase { is_raw: way < 2, is_busy: way % 2 == 1, bytes: options.size };
+            let run = testbed.ping(case, options.run.secs)?;
+            if !run.has_one_clock {
                 unsupported = Some("the programs are on two machines, which have two clocks");
             }
-            pinged.push(came);
+            pinged.push(run.report);
         }
         for (rate, runs) in rates.into_iter().zip(&mut ways).filter(|_| unsupported.is_none()) {
             runs.push(testbed.library(&case(options.size, options.run.secs, rate))?);

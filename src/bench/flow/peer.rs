@@ -5,20 +5,22 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bus::{Bus, EmbeddedPeer, NoticeRef, Options, RecvError, SubscribeError, Subscription};
-use crate::cli::bench::args::BenchPath;
-use crate::cli::bench::child::{Launch, Process};
-use crate::cli::bench::host;
-use crate::cli::bench::job::{
+use crate::bench::args::BenchPath;
+use crate::bench::child::{Launch, Process};
+use crate::bench::control_channel::ControlChannel;
+use crate::bench::host;
+use crate::bench::host::resource_usage;
+use crate::bench::job::{
     DaemonJob, Drop as Dropped, Job, PeerSettings, ProcessCommand, ProcessReport, ReadyReport, Window,
 };
-use crate::cli::bench::role::{ControlChannel, remove_at_end, resource_usage, temporary_directory};
-use crate::cli::connect;
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::interrupt::Interrupt;
+use crate::bench::temporary_directory::{self, remove_at_end};
+use crate::bus::{Bus, EmbeddedPeer, NoticeRef, Options, RecvError, SubscribeError, Subscription};
 use crate::config::Config;
 use crate::daemon::drop_rule::DropRule;
 use crate::subject::{Pattern, Subject};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::peer;
 
 /// Time limit for a peer to send all published messages.
 const FLUSH_TIME: Duration = Duration::from_secs(30);
@@ -65,9 +67,9 @@ impl BenchPeer {
                 let embedded = EmbeddedPeer::open_with(&config, &options(drop, false));
                 embedded
                     .map(|embedded| BenchPeer::Driven(Box::new(embedded), None))
-                    .map_err(|error| connect::start_failure(&error))
+                    .map_err(|error| peer::start_failure(&error))
             }
-            BenchPath::Threads => connect::embed(&config, options(drop, false).drop).map(BenchPeer::Threaded),
+            BenchPath::Threads => peer::embed(&config, options(drop, false).drop).map(BenchPeer::Threaded),
             BenchPath::Daemon => attach(values, drop),
         }
     }
@@ -256,7 +258,7 @@ fn options(drop: Option<Dropped>, serve: bool) -> Options {
 
 /// Starts a daemon in a directory of its own and attaches to it.
 fn attach(values: &PeerSettings, drop: Option<Dropped>) -> Result<BenchPeer, CommandFailure> {
-    let directory = temporary_directory()?;
+    let directory = temporary_directory::create()?;
     let socket = directory.join("peer.sock");
     let values = values.with("bench", "socket", &socket.to_string_lossy());
     let started = std::env::current_exe().map_err(CommandFailure::from).and_then(|program| {
@@ -273,21 +275,21 @@ fn attach(values: &PeerSettings, drop: Option<Dropped>) -> Result<BenchPeer, Com
             return Err(failure);
         }
     };
-    Ok(BenchPeer::Attached(connect::attach(&socket, "bench")?, daemon))
+    Ok(BenchPeer::Attached(peer::attach(&socket, "bench")?, daemon))
 }
 
 /// Runs a daemon until a command ends it.
 ///
 /// # Errors
 /// Returns why the daemon cannot start.
-pub fn serve(job: &DaemonJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+pub fn serve(job: &DaemonJob, channel: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let config: Config = job.values.config()?;
     // Its socket may appear after the other process tried to remove the directory.
     config.socket.parent().into_iter().for_each(remove_at_end);
     let bus = Bus::embed_with(&config, &options(job.drop, true)).map_err(failed)?;
     let mut peer = BenchPeer::Threaded(bus);
-    line.report(&ProcessReport::ReadyReport(peer.ready()?))?;
-    while line.wait() != ProcessCommand::Stop {}
+    channel.report(&ProcessReport::ReadyReport(peer.ready()?))?;
+    while channel.wait() != ProcessCommand::Stop {}
     peer.flush()?;
     peer.close()
 }

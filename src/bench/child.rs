@@ -10,10 +10,10 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use serde::Serialize;
 
 use super::job::{Job, PingReport, ProcessCommand, ProcessReport, ReadyReport, ReceiveReport, SendReport};
-use crate::cli::event::json;
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::interrupt::Interrupt;
 use crate::daemon::clock::Clock;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::json;
 
 /// Time limit for a process to start, to subscribe (to a million subjects), and to discover the others.
 pub const START_TIME: Duration = Duration::from_secs(180);

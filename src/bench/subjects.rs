@@ -9,10 +9,10 @@ use super::job::{Load, Window};
 use super::report::{RunStats, TestbedInfo, ThroughputRow};
 use super::testbed::{BenchRun, LoadCase, Testbed};
 use super::throughput::{name, times};
-use crate::cli::event::json;
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::output::Output;
-use crate::cli::table::{Column, TextTable};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::Output;
+use crate::terminal::output::json;
+use crate::terminal::table::{Column, TextTable};
 use crate::time::nanos;
 
 /// Maximum size of the windows of subjects: a million subjects fit.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::job::{HostInfo, RawMode, ReadyReport};
 use super::latencies::Quantiles;
 use super::testbed::BenchRun;
-use crate::cli::output::note;
+use crate::terminal::output::note;
 
 /// Minimum ratio of the raw rate with offloads to the plain one. A run below it is void: offloads are missing.
 const OFFLOAD_GAIN: f64 = 40.0;
@@ -346,7 +346,7 @@ impl TestbedInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::bench::job::{ReceiveReport, SendReport};
+    use crate::bench::job::{ReceiveReport, SendReport};
 
     #[test]
     fn medians_have_as_many_on_either_side() {

@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
-use crate::cli::exit::{CommandFailure, Exit};
 use crate::config::Config;
 use crate::daemon::interface::{ChosenInterface, Family, choose};
+use crate::terminal::exit::{CommandFailure, Exit};
 
 /// Requested size of the receive buffer, in bytes. Without privileges the kernel grants `net.core.rmem_max`.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;

@@ -8,10 +8,10 @@ use super::args::{BenchPath, RawOptions, RunOptions, ThroughputOptions};
 use super::job::Load;
 use super::report::{RAW_MODES, Ratios, TestbedInfo, ThroughputRow};
 use super::testbed::{BenchRun, LoadCase, RawCase, Testbed};
-use crate::cli::event::json as text;
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::output::{Output, note};
-use crate::cli::table::{Column, TextTable};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::json as text;
+use crate::terminal::output::{Output, note};
+use crate::terminal::table::{Column, TextTable};
 use crate::time::nanos;
 
 /// The measured rates.

@@ -8,13 +8,14 @@ use socket2::Socket;
 
 use super::mmsg::{BUFFERS, ReceiveBuffers, SendBuffers};
 use super::socket::{beside, interface, receiver, refused, sender};
-use crate::cli::bench::host;
-use crate::cli::bench::job::{ProcessCommand, ProcessReport, RawJob, RawMode, ReadyReport, ReceiveReport, SendReport};
-use crate::cli::bench::meter::RateMeter;
-use crate::cli::bench::payload::{ANY_ORDER, SequenceChecker, fill, read};
-use crate::cli::bench::role::{ControlChannel, resource_usage};
-use crate::cli::exit::CommandFailure;
+use crate::bench::control_channel::ControlChannel;
+use crate::bench::host;
+use crate::bench::host::resource_usage;
+use crate::bench::job::{ProcessCommand, ProcessReport, RawJob, RawMode, ReadyReport, ReceiveReport, SendReport};
+use crate::bench::meter::RateMeter;
+use crate::bench::payload::{ANY_ORDER, SequenceChecker, fill, read};
 use crate::daemon::clock::Clock;
+use crate::terminal::exit::CommandFailure;
 
 /// Time that the receiver waits for the last datagrams.
 const QUIET_TIME: Duration = Duration::from_millis(100);
@@ -30,7 +31,7 @@ const DIVIDED_BUFFERS: usize = 16;
 ///
 /// # Errors
 /// The kernel refuses a step.
-pub fn send(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+pub fn send(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let config = job.values.config()?;
     let chosen = interface(&config)?;
     let socket = sender(&config, &chosen, config.port)?;
@@ -38,9 +39,9 @@ pub fn send(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFa
     let trial = sender(&config, &chosen, beside(config.port))?;
     let segments = match divide(&trial, job).and_then(|segments| divide_into(&socket, job, segments)) {
         Ok(segments) => segments,
-        Err(error) => return line.report(&ProcessReport::Unsupported { why: error.to_string() }),
+        Err(error) => return channel.report(&ProcessReport::Unsupported { why: error.to_string() }),
     };
-    line.report(&ProcessReport::ReadyReport(ReadyReport {
+    channel.report(&ProcessReport::ReadyReport(ReadyReport {
         host: host::here(),
         interface: chosen.name,
         mtu: chosen.mtu,
@@ -48,7 +49,7 @@ pub fn send(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFa
         datagram_bytes: None,
         segments: Some(segments as u64),
     }))?;
-    line.wait();
+    channel.wait();
     let buffers = if segments == 1 { BUFFERS } else { DIVIDED_BUFFERS };
     let mut batch = SendBuffers::new(buffers, segments * job.bytes);
     let (mut sent, start) = (0, Clock::now().instant);
@@ -66,7 +67,7 @@ pub fn send(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFa
     }
     let (cpu_ns, rss_bytes) = resource_usage();
     let seconds = now.since(start).as_secs_f64();
-    line.report(&ProcessReport::SendReport(SendReport { sent, seconds, cpu_ns, rss_bytes, ..SendReport::default() }))
+    channel.report(&ProcessReport::SendReport(SendReport { sent, seconds, cpu_ns, rss_bytes, ..SendReport::default() }))
 }
 
 /// Returns the number of datagrams into which the kernel divides a buffer, found by trying.
@@ -102,7 +103,7 @@ fn divide_into(socket: &Socket, job: &RawJob, segments: usize) -> io::Result<usi
 ///
 /// # Errors
 /// The kernel refuses a step.
-pub fn receive(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+pub fn receive(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
     let config = job.values.config()?;
     let chosen = interface(&config)?;
     let (socket, receive_buffer) = receiver(&config, &chosen, config.port)?;
@@ -114,9 +115,9 @@ pub fn receive(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), Comman
             RawMode::Plain | RawMode::Gso => Ok(()),
         });
     if let Err(error) = prepared {
-        return line.report(&ProcessReport::Unsupported { why: error.to_string() });
+        return channel.report(&ProcessReport::Unsupported { why: error.to_string() });
     }
-    line.report(&ProcessReport::ReadyReport(ReadyReport {
+    channel.report(&ProcessReport::ReadyReport(ReadyReport {
         host: host::here(),
         interface: chosen.name,
         mtu: chosen.mtu,
@@ -124,7 +125,7 @@ pub fn receive(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), Comman
         datagram_bytes: None,
         segments: None,
     }))?;
-    line.wait();
+    channel.wait();
     let mut batch = ReceiveBuffers::new(if job.mode == RawMode::GsoGro { DIVIDED_BUFFERS } else { BUFFERS });
     // Raw datagrams have no guaranteed order: on a virtual cable those of two processors overtake each other.
     let mut checker = SequenceChecker::new(ANY_ORDER);
@@ -142,10 +143,10 @@ pub fn receive(job: &RawJob, line: &mut ControlChannel<'_>) -> Result<(), Comman
         } else if is_over {
             break;
         }
-        is_over |= matches!(line.try_receive(), Some(ProcessCommand::Finish { .. } | ProcessCommand::Stop));
+        is_over |= matches!(channel.try_receive(), Some(ProcessCommand::Finish { .. } | ProcessCommand::Stop));
     }
     let (cpu_ns, rss_bytes) = resource_usage();
-    line.report(&ProcessReport::ReceiveReport(Box::new(ReceiveReport {
+    channel.report(&ProcessReport::ReceiveReport(Box::new(ReceiveReport {
         received: checker.received,
         per_s: meter.per_s(),
         kernel_drops: batch.drops.into(),

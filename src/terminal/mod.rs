@@ -1,0 +1,8 @@
+//! What the command line and the bench share: exit codes, output, tables, signals, values of arguments, and the peer.
+
+pub mod exit;
+pub mod interrupt;
+pub mod output;
+pub mod peer;
+pub mod table;
+pub mod value;
