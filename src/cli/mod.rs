@@ -26,6 +26,7 @@ pub mod request;
 pub mod show;
 pub mod stream;
 pub mod subscribe;
+pub mod tail_options;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -7,10 +7,10 @@ use clap::{Args, Subcommand};
 
 use crate::cli::bus_options::BusOptions;
 use crate::cli::help;
+use crate::cli::tail_options::TailOptions;
 use crate::event::model::{EventId, ServerId};
 use crate::event::timestamp::Timestamp;
 use crate::subject::event_type::{EventType, TypePattern};
-use crate::terminal::value;
 
 /// `seqcast event`.
 #[derive(Args, Clone, Debug)]
@@ -124,15 +124,9 @@ pub struct EventTailOptions {
     /// The types: ? matches one subtype, a last * any number of them.
     #[arg(value_name = "PATTERN", required = true)]
     pub patterns: Vec<TypePattern>,
-    /// End after this number of events, with exit code 0.
-    #[arg(long, value_name = "N")]
-    pub count: Option<u64>,
-    /// End after this time, with exit code 27.
-    #[arg(long, value_name = "TIME", value_parser = value::wait)]
-    pub wait: Option<Duration>,
-    /// Print JSON Lines.
-    #[arg(long, help_heading = "Output")]
-    pub json: bool,
+    /// End and form of the output.
+    #[command(flatten)]
+    pub tail: TailOptions,
     /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,

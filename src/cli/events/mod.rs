@@ -142,30 +142,30 @@ fn query(options: &QueryOptions, out: &mut Output) -> Result<Exit, CommandFailur
 }
 
 fn tail(options: &EventTailOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    if options.count == Some(0) {
+    if options.tail.count == Some(0) {
         return Ok(Exit::Done);
     }
     let bus = connect::bus(&options.bus, "event")?;
     let patterns: Vec<Pattern> = options.patterns.iter().flat_map(|pattern| pattern.subject_patterns()).collect();
-    let mut events = Events::subscribe(&bus, &patterns, &SubscribeOptions::default(), options.wait)?;
+    let mut events = Events::subscribe(&bus, &patterns, &SubscribeOptions::default(), options.tail.wait)?;
     let names: Vec<String> = options.patterns.iter().map(ToString::to_string).collect();
     note(format_args!("listening on {}", names.join(" ")));
-    let mut left = options.count;
+    let mut left = options.tail.count;
     loop {
         match events.next(out)? {
             Ok(bus::Notice::Message(delivery)) => {
                 // Other messages may share a subject with events.
                 let Ok(event) = Event::of_message(&delivery.message) else { continue };
-                print_event(options.json, &event, out)?;
+                print_event(options.tail.json, &event, out)?;
                 left = left.map(|left| left - 1);
                 if left == Some(0) {
                     out.flush()?;
                     return Ok(Exit::Done);
                 }
             }
-            Ok(bus::Notice::Loss(loss)) if options.json => out.line(event::loss_json(&loss))?,
+            Ok(bus::Notice::Loss(loss)) if options.tail.json => out.line(event::loss_json(&loss))?,
             Ok(bus::Notice::Loss(loss)) => out.alarm(LossLine(&loss), LossLine(&loss).is_lost())?,
-            Ok(bus::Notice::Dropped(count)) if options.json => out.line(event::dropped_json(count))?,
+            Ok(bus::Notice::Dropped(count)) if options.tail.json => out.line(event::dropped_json(count))?,
             Ok(bus::Notice::Dropped(count)) => out.alarm(event::dropped_line(count), true)?,
             Ok(bus::Notice::Joined(_)) => {}
             Err(StopReason::TimedOut) => return Ok(Exit::TimedOut),

@@ -44,7 +44,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// # Errors
 /// The peer cannot be reached or ends.
 pub fn run(options: &OrderTailOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    if options.count == Some(0) {
+    if options.tail.count == Some(0) {
         return Ok(Exit::Done);
     }
     let bus = connect::bus(&options.bus, "order-tail")?;
@@ -53,7 +53,7 @@ pub fn run(options: &OrderTailOptions, out: &mut Output) -> Result<Exit, Command
     let pattern: TypePattern = under.parse().map_err(|error| CommandFailure::new(Exit::Usage, error))?;
     let subscription = bus.subscribe_events([pattern]).map_err(|error| CommandFailure::new(Exit::Failed, error))?;
     note(format_args!("listening on {under}"));
-    let deadline = options.wait.map(|wait| Clock::now().instant + wait);
+    let deadline = options.tail.deadline();
     let mut tail = OrderTail::new(options, &bus, out);
     loop {
         if let Some(exit) = tail.end(interrupt.is_raised()) {
@@ -97,7 +97,7 @@ impl OrderTail<'_> {
 
     /// Returns the exit code, if the command ends.
     fn end(&self, is_interrupted: bool) -> Option<Exit> {
-        match self.options.count {
+        match self.options.tail.count {
             Some(count) if count <= self.printed => Some(Exit::Done),
             Some(_) if is_interrupted => Some(Exit::Failed),
             None if is_interrupted => Some(Exit::Done),
@@ -120,9 +120,9 @@ impl OrderTail<'_> {
                 }
             },
             // Its effect on the objects is reported once it is known.
-            Notice::Loss(loss) if self.options.json => self.out.line(event::loss_json(&loss)),
+            Notice::Loss(loss) if self.options.tail.json => self.out.line(event::loss_json(&loss)),
             Notice::Loss(loss) => self.out.alarm(LossLine(&loss), LossLine(&loss).is_lost()),
-            Notice::Dropped(count) if self.options.json => self.out.line(event::dropped_json(count)),
+            Notice::Dropped(count) if self.options.tail.json => self.out.line(event::dropped_json(count)),
             Notice::Dropped(count) => self.out.alarm(event::dropped_line(count), true),
             Notice::Joined(_) => Ok(()),
         }
@@ -147,7 +147,7 @@ impl OrderTail<'_> {
             match effect {
                 ConsumerEffect::Deliver(event) => {
                     self.printed += 1;
-                    match self.options.json {
+                    match self.options.tail.json {
                         true => self.out.line(event_json(&event))?,
                         false => self.out.line(OrderedEventLine(&event))?,
                     }
@@ -160,7 +160,7 @@ impl OrderTail<'_> {
                     }
                     self.act(more)?;
                 }
-                effect if self.options.json => self.out.line(effect_json(&effect))?,
+                effect if self.options.tail.json => self.out.line(effect_json(&effect))?,
                 effect => self.out.alarm(effect_text(&effect), true)?,
             }
         }

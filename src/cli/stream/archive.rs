@@ -41,9 +41,8 @@ pub(super) fn run(options: &ArchiveOptions, out: &mut Output) -> Result<Exit, Co
     }
     let mut peer = PeerConnection::open(&options.bus, options.patience)?;
     let (mut archive, end) = begin(&peer.bus, options)?;
-    let start = Clock::now().instant;
-    let mut progress = Progress::new(start);
-    let ended = archive.work(&mut peer, options.once.then_some(end), (start, &mut progress));
+    let mut progress = Progress::new(Clock::now().instant);
+    let ended = archive.work(&mut peer, options.once.then_some(end), &mut progress);
     progress.clear();
     if options.json {
         out.line(json!({
@@ -131,8 +130,9 @@ impl Archive {
         &mut self,
         peer: &mut PeerConnection<'_>,
         end: Option<StreamId>,
-        (start, progress): (Instant, &mut Progress),
+        progress: &mut Progress,
     ) -> Result<(), CommandFailure> {
+        let start = Clock::now().instant;
         loop {
             let (stream, consumer, last) = (self.stream.clone(), self.consumer.clone(), self.target.last());
             // The poll accepts the stored events.

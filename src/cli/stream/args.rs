@@ -8,6 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::bus::ResetPosition;
 use crate::cli::bus_options::BusOptions;
 use crate::cli::help;
+use crate::cli::tail_options::TailOptions;
 use crate::config::StreamStoreLocation;
 use crate::daemon::stream::archive::ArchiveBackend;
 use crate::event::stream::name::{Component, Consumer, StreamId, StreamName, StreamType, UserName};
@@ -170,18 +171,12 @@ pub struct StreamTailOptions {
     /// Only events of this type; may be repeated.
     #[arg(long, value_name = "TYPE")]
     pub want: Vec<StreamType>,
-    /// End after this number of events, with exit code 0.
-    #[arg(long, value_name = "N")]
-    pub count: Option<u64>,
-    /// End after this time, with exit code 27.
-    #[arg(long, value_name = "TIME", value_parser = value::wait)]
-    pub wait: Option<Duration>,
     /// Time that the peer may be away before the command gives up.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "10s")]
     pub patience: Duration,
-    /// Print JSON Lines.
-    #[arg(long, help_heading = "Output")]
-    pub json: bool,
+    /// End and form of the output.
+    #[command(flatten)]
+    pub tail: TailOptions,
     /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,

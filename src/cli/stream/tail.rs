@@ -77,15 +77,15 @@ impl<'a> PeerConnection<'a> {
 }
 
 pub(super) fn run(options: &StreamTailOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    if options.count == Some(0) {
+    if options.tail.count == Some(0) {
         return Ok(Exit::Done);
     }
     let mut peer = PeerConnection::open(&options.bus, options.patience)?;
     let (stream, mut after) = begin(&peer.bus, options)?;
     let want = wanted(&options.want);
-    let deadline = options.wait.map(|wait| Clock::now().instant + wait);
+    let deadline = options.tail.deadline();
     note(format_args!("following the stream {stream}"));
-    let mut left = options.count;
+    let mut left = options.tail.count;
     loop {
         let events_max = left.map_or(u64::MAX, |left| left).min(LIST_EVENTS_MAX as u64) as u32;
         let asked = peer.ask(|bus| bus.read_stream(Some(&stream), after, want.as_ref(), events_max))?;
@@ -99,7 +99,7 @@ pub(super) fn run(options: &StreamTailOptions, out: &mut Output) -> Result<Exit,
         };
         let StreamEvents { events, covered, .. } = answer;
         for event in &events {
-            if options.json { out.line(event_json(&stream, event))? } else { out.line(StreamEventLine(event))? }
+            if options.tail.json { out.line(event_json(&stream, event))? } else { out.line(StreamEventLine(event))? }
         }
         after = covered.max(after);
         left = left.map(|left| left - events.len() as u64);
