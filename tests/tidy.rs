@@ -376,7 +376,7 @@ fn layers_use_only_what_is_below_them() {
 }
 
 #[test]
-fn the_layer_checks_see_what_they_should() {
+fn layer_checks_notice_violations() {
     assert_eq!(module("src/proto/window/mod.rs"), "proto::window");
     assert_eq!(module("src/time.rs"), "time");
     let check = |text: &str, expected: &[&str]| assert_eq!(paths(&code(text), "crate::"), expected, "{text}");
@@ -432,12 +432,12 @@ fn check_budget(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn files_and_functions_stay_readable_and_say_what_they_are_for() {
+fn files_and_functions_stay_within_their_budget() {
     assert_each(&rust(), check_budget);
 }
 
 #[test]
-fn the_budget_check_sees_what_it_should() {
+fn budget_check_notices_violations() {
     let long = "x();\n".repeat(FILE_LINES_MAX);
     assert!(check_budget("src/a.rs", &format!("//! A.\nfn f() {{\n{}}}\n", "x();\n".repeat(98))).is_empty());
     assert_eq!(check_budget("src/a.rs", &format!("//! A.\nfn f() {{\n{}}}\n", "x();\n".repeat(99))).len(), 1);
@@ -519,7 +519,7 @@ fn nothing_is_left_over() {
 }
 
 #[test]
-fn the_leftover_checks_see_what_they_should() {
+fn leftover_checks_notice_violations() {
     let check =
         |path: &str, text: &str, expected: usize| assert_eq!(check_leftovers(path, text).len(), expected, "{text}");
     check("src/a.rs", "dbg!(x); todo!()", 2);
@@ -580,7 +580,7 @@ fn check_script(path: &str, text: &str, is_executable: bool) -> Vec<String> {
 }
 
 #[test]
-fn scripts_stop_at_the_first_error_and_can_be_run() {
+fn scripts_stop_at_errors_and_are_executable() {
     assert_each(&tree(), |path, text| {
         let mode = fs::metadata(root().join(path)).expect("a file of the tree").permissions().mode();
         check_script(path, text, mode & 0o111 != 0)
@@ -588,7 +588,7 @@ fn scripts_stop_at_the_first_error_and_can_be_run() {
 }
 
 #[test]
-fn the_script_check_sees_what_it_should() {
+fn script_check_notices_violations() {
     let strict = "#!/usr/bin/env bash\nset -euo pipefail\n";
     assert!(check_script("tools/a", strict, true).is_empty());
     assert_eq!(check_script("tools/a", strict, false).len(), 1);
@@ -616,7 +616,7 @@ fn every_test_file_is_run() {
 // ---- the top of the tree, and links
 
 #[test]
-fn the_top_of_the_tree_holds_what_it_should() {
+fn top_of_the_tree_holds_only_known_entries() {
     let ignored = fs::read_to_string(root().join(".gitignore")).expect(".gitignore");
     let ignored: Vec<_> = ignored.lines().map(|line| line.trim_matches('/')).collect();
     for entry in fs::read_dir(root()).expect("a readable directory") {
@@ -640,13 +640,13 @@ fn check_links(path: &str, text: &str, exists: impl Fn(&Path) -> bool) -> Vec<St
 }
 
 #[test]
-fn pages_link_to_what_is_there() {
+fn pages_link_to_existing_files() {
     let pages: Vec<_> = tree().into_iter().filter(|file| file.path.ends_with(".md")).collect();
     assert_each(&pages, |path, text| check_links(path, text, |target| root().join(target).exists()));
 }
 
 #[test]
-fn the_link_check_sees_what_it_should() {
+fn link_check_notices_violations() {
     let text = "[a](wire.md#x) [b](https://example.org/) [c](none.md) [d](#here)";
     let complaints = check_links("docs/a.md", text, |target| target == Path::new("docs/wire.md"));
     assert_eq!(complaints, ["docs/a.md: links to none.md, which is not there"]);

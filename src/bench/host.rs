@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_has_used_something() {
+    fn resource_usage_of_a_process_is_measured() {
         assert!(0 < cpu_ns());
         assert!(1 << 20 < rss_bytes(std::process::id()));
         assert_eq!((rss_bytes(u32::MAX), cpu_ns_of(u32::MAX)), (0, 0));

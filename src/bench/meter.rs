@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_does_not_count() {
+    fn warm_up_does_not_count() {
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
         let mut meter = RateMeter::new(Duration::from_secs(1), 0);
         assert_eq!(meter.per_s(), 0.0);

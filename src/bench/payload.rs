@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn payloads_are_read_back_and_damage_is_seen() {
+    fn damaged_payload_is_noticed() {
         for bytes in [8, 9, 15, 16, 17, 64, 1024, 1031] {
             let mut payload = vec![0; bytes];
             for stamp in [None, Some(77)] {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_book_sees_what_is_wrong() {
+    fn sequence_faults_are_noticed() {
         check(1, &[0, 1, 2], &[]);
         check(1, &[0, 5, 6], &[]);
         check(1, &[0, 1, 1], &["message 1 came twice"]);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn only_some_faults_are_told() {
+    fn only_the_first_faults_are_listed() {
         let mut checker = SequenceChecker::new(1);
         (0..13).for_each(|_| checker.record(None));
         let faults = checker.faults();

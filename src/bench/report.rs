@@ -349,7 +349,7 @@ mod tests {
     use crate::bench::job::{ReceiveReport, SendReport};
 
     #[test]
-    fn medians_have_as_many_on_either_side() {
+    fn median_divides_the_values() {
         let spread = |values: &[f64]| RunStats::of(values.iter().copied());
         assert_eq!(spread(&[3.0, 1.0, 2.0]), RunStats { median: 2.0, min: 1.0, max: 3.0 });
         assert_eq!(spread(&[4.0, 1.0]), RunStats { median: 2.5, min: 1.0, max: 4.0 });
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_adds_up_within_what_is_told_as_lost() {
+    fn run_adds_up_within_its_reported_losses() {
         let came =
             ReceiveReport { received: 5, unverified: 1, dropped: 1, lost: 1, lost_max: 2, ..ReceiveReport::default() };
         let adds_up = |sent| ThroughputRow::of("library", 64, 1472, 64, &[run(sent, came.clone())]).is_good();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_without_offloads_are_void() {
+    fn run_without_offloads_is_void() {
         let row = |what, per_s| {
             ThroughputRow::of(what, 64, 64, 64, &[run(0, ReceiveReport { per_s, ..ReceiveReport::default() })])
         };

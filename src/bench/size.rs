@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_of_payloads_have_units_and_bounds() {
+    fn payload_sizes_have_units_and_bounds() {
         assert_eq!([" 64", "1kb", "8 MiB", "8b"].map(payload_bytes), [Ok(64), Ok(1024), Ok(8 << 20), Ok(8)]);
         for text in ["7", "9mb", "", "mb", "1gb", "-8", "1.5kb", "99999999999999999999"] {
             assert!(payload_bytes(text).unwrap_err().contains("from 8 to"), "{text}");

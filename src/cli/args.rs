@@ -492,13 +492,13 @@ mod tests {
     use clap::error::ErrorKind;
 
     #[test]
-    fn the_commands_are_well_formed() {
+    fn commands_are_well_formed() {
         CommandLine::command().debug_assert();
         ConsoleLine::command().debug_assert();
     }
 
     #[test]
-    fn every_help_has_its_own_text() {
+    fn every_command_has_its_own_help() {
         for (verb, start) in [
             ("peer", "Run the peer of this host"),
             ("pub", "Publish messages"),
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn unique_beginnings_do_in_the_console_only() {
+    fn unique_prefixes_work_in_the_console_only() {
         for line in ["show loss", "sho los", "sh l", "show lo -v"] {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let verb = parse_line(&words).unwrap();

@@ -178,13 +178,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_prompt_is_that_of_the_seed() {
+    fn prompt_has_the_format_of_the_seed() {
         let prompt = prompt("A.test", "00000000deadbeef", 545);
         assert!(prompt.starts_with("A.test[00000000deadbeef]@") && prompt.ends_with("[545]> "), "{prompt}");
     }
 
     #[test]
-    fn commands_complete() {
+    fn commands_are_completed() {
         let verbs = args::console_words();
         let check = |line: &str, start, expected: &[&str]| {
             assert_eq!(

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn header_fields_are_checked_at_once() {
+    fn invalid_header_field_is_refused() {
         let field = field("Content-Type: text/plain: yes").unwrap();
         assert_eq!((field.key.as_str(), field.value.as_str()), ("Content-Type", "text/plain: yes"));
         assert_eq!(headers(&[field]).block().as_ref(), b"Content-Type: text/plain: yes\r\n");

@@ -28,7 +28,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn parts_of_a_history_are_a_number_a_time_or_all() {
+    fn history_part_is_a_number_time_or_all() {
         assert_eq!(selection("all"), Ok(Selection::default()));
         assert_eq!(selection("7"), Ok(Selection { newest: Some(7), age: None }));
         assert_eq!(selection("90s"), Ok(Selection { newest: None, age: Some(Duration::from_secs(90)) }));

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_does_not_fill_the_memory() {
+    fn endless_line_is_read_up_to_the_limit() {
         let mut input = io::repeat(b'x').take(3 * BYTES_MAX);
         let mut input = io::BufReader::new(&mut input);
         let line = next_line(&mut input).unwrap().unwrap();

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn excerpts_of_long_lines_keep_the_place_in_sight() {
+    fn excerpt_of_a_long_line_contains_the_position() {
         let line = format!("{}here{}", "a".repeat(500), "b".repeat(500));
         let excerpt = Excerpt::new(&line, 500, 4);
         assert_eq!(&excerpt.text[excerpt.indent..excerpt.indent + excerpt.width], "here");

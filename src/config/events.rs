@@ -161,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn the_data_directory_is_the_users_own() {
+    fn automatic_data_directory_belongs_to_the_user() {
         let auto = |state_dir| DataDirFormat.parse("auto", &here(7, state_dir)).unwrap();
         assert_eq!(auto(Some("/u/.local/state")), PathBuf::from("/u/.local/state/seqcast"));
         assert_eq!(auto(None), PathBuf::from("/tmp/seqcast-7/data"));
     }
 
     #[test]
-    fn values_come_back_as_they_are_shown() {
+    fn shown_server_ids_are_read_back() {
         let here = here(1, None);
         for text in ["auto", "0", "4294967295"] {
             assert_eq!(ServerIdFormat.show(&ServerIdFormat.parse(text, &here).unwrap()), text);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_say_what_is_followed() {
+    fn event_type_lists_are_read_back_or_refused() {
         let here = here(1, None);
         for text in ["none", "*", "plant/?/alarm ; a/* ; /x"] {
             assert_eq!(EventTypesFormat.show(&EventTypesFormat.parse(text, &here).unwrap()), text);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_say_how_long_events_are_kept() {
+    fn retention_rules_are_read_back_or_refused() {
         let here = here(1, None);
         for text in ["all", "plant/* count 1000", "plant/?/alarm count 1 size 10 mb time 30 days ; * time 5 sec"] {
             assert_eq!(RetentionFormat.show(&RetentionFormat.parse(text, &here).unwrap()), text);

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spec_is_auto_a_network_an_address_or_a_name() {
+    fn interface_is_auto_a_network_address_or_name() {
         let network = Subnet { address: "10.1.0.0".parse().unwrap(), prefix: 16 };
         let table = [
             ("auto", Ok(InterfaceSpec::Auto)),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_contain_what_shares_their_prefix() {
+    fn network_contains_addresses_with_its_prefix() {
         let contains = |network: &str, address: &str| match network.parse() {
             Ok(InterfaceSpec::Subnet(network)) => network.contains(address.parse().unwrap()),
             other => panic!("{other:?}"),

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_listener_listens() {
+    fn listen_addresses_are_read_back_or_refused() {
         let listen = ListenAddressFormat { port: 4222 };
         for (text, expected) in [
             ("off", "off"),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_are_read_and_their_secrets_not_shown() {
+    fn accounts_are_read_and_secrets_hidden() {
         let key = "UAAACAQDAQCQMBYIBEFAWDANBYHRAEISCMKBKFQXDAMRUGY4DUPB63NN";
         let text = format!("user alice password s3cret ; token t0ken headers ; nkey {key}");
         let accounts = AccountsFormat.parse(&text, &here()).unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn files_for_encryption() {
+    fn tls_files_are_read_back_or_refused() {
         for text in ["none", "a.pem b.pem", "a.pem b.pem optional"] {
             assert_eq!(TlsFilesFormat.show(&TlsFilesFormat.parse(text, &here()).unwrap()), text);
         }

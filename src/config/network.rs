@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_name_becomes_a_peer_name() {
+    fn host_name_becomes_a_peer_name() {
         assert_eq!(here("box.example.org").peer_name().as_str(), "box.example.org");
         assert_eq!(here("Bürö 7").peer_name().as_str(), "B-r--7");
         assert_eq!(here("").peer_name().as_str(), "peer");

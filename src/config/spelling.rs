@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_word_is_near() {
+    fn nearest_word_is_suggested() {
         let words = ["pub-window-size", "pub-window-time", "sub-window-size", "port", "ttl"];
         assert_eq!(nearest("pub-windw-size", words.into_iter()), Some("pub-window-size"));
         assert_eq!(nearest("prot", words.into_iter()), Some("port"));

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_come_back_as_they_are_shown_but_for_passwords() {
+    fn shown_locations_hide_passwords() {
         let here = HostDefaults { host: "h".into(), runtime_dir: None, state_dir: None, uid: 1 };
         let hides = |text: &str, shown: &str| {
             let value = StreamStoreFormat.parse(text, &here).unwrap();

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_come_back_as_they_are_shown() {
+    fn shown_streams_are_read_back() {
         for text in ["main", "main ; plant line/?/ALARM a/* time 7days size 1 gb policy block", "main size 10 mb"] {
             let value = StreamsFormat.parse(text, &here()).unwrap();
             let shown = StreamsFormat.show(&value);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_streams_are_refused_with_the_reason() {
         for (text, part) in [
             ("", "a stream is missing"),
             ("a ;", "a stream is missing"),

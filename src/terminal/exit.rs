@@ -76,14 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closed_pipe_is_no_error() {
+    fn closed_pipe_is_no_error() {
         let closed = CommandFailure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!((closed.exit, closed.text.as_str()), (Exit::Done, ""));
         assert_eq!(CommandFailure::from(io::Error::other("disk full")).exit, Exit::Failed);
     }
 
     #[test]
-    fn failures_name_their_fix() {
+    fn failure_text_ends_with_the_remedy() {
         let failure = CommandFailure::new(Exit::Unreachable, "no peer").fix("start one: seqcast peer");
         assert_eq!(failure.to_string(), "no peer\n  fix: start one: seqcast peer");
     }

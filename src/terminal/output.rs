@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_cannot_drive_a_terminal() {
+    fn control_characters_are_escaped() {
         let cases: [(&[u8], &str); 4] = [
             (b"hi there", "hi there"),
             (b"\x1b[31mred\x1b[0m\r\n", "\\u{1b}[31mred\\u{1b}[0m\\r\\n"),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_have_the_right_noun() {
+    fn counts_have_singular_or_plural_nouns() {
         assert_eq!([pluralize(1, "message"), pluralize(0, "message")], ["1 message", "0 messages"]);
     }
 }

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_read_or_refused() {
+    fn invalid_values_are_refused() {
         assert_eq!(wait("2"), Ok(Duration::from_secs(2)));
         assert_eq!(wait("0.5"), Ok(Duration::from_millis(500)));
         assert_eq!(wait("1m 30s"), Ok(Duration::from_secs(90)));

@@ -100,7 +100,7 @@ fn redis_mistakes() -> Vec<(Vec<u8>, &'static str, bool)> {
 }
 
 #[test]
-fn mistakes_get_the_protocols_own_error_and_others_are_served() {
+fn protocol_errors_are_answered_and_others_served() {
     let peer = peer();
     let mut others = Others::new(&peer);
     let mut closed = [0, 0];
@@ -126,7 +126,7 @@ fn mistakes_get_the_protocols_own_error_and_others_are_served() {
 }
 
 #[test]
-fn channels_that_are_no_subjects_are_refused_and_named() {
+fn invalid_channels_are_refused_by_name() {
     let peer = peer();
     let mut client = peer.client(Redis);
     for channel in [&[b'a'; 300][..], &[b'.'; 40]] {
@@ -149,7 +149,7 @@ fn channels_that_are_no_subjects_are_refused_and_named() {
 }
 
 #[test]
-fn who_stops_talking_gets_its_answers_first() {
+fn half_closed_client_receives_its_answers() {
     let peer = peer();
     for protocol in Protocol::ALL {
         let mut client = peer.client(protocol);
@@ -166,7 +166,7 @@ fn who_stops_talking_gets_its_answers_first() {
 }
 
 #[test]
-fn random_bytes_do_no_harm() {
+fn random_bytes_do_not_harm_others() {
     let peer = peer();
     let mut others = Others::new(&peer);
     let mut rng = seqcast::rng::Rng::new(11);
@@ -189,7 +189,7 @@ fn random_bytes_do_no_harm() {
 }
 
 #[test]
-fn who_never_ends_a_command_holds_little_and_nobody_up() {
+fn unfinished_command_uses_little_memory() {
     const CLIENTS: usize = 100;
     // Maximum payload that a NATS client may send.
     const PAYLOAD_BYTES: usize = MESSAGE_BYTES - 255;

@@ -11,7 +11,7 @@ use std::time::Duration;
 const ACCOUNT: &str = "accounts=user alice password s3cret";
 
 #[test]
-fn who_does_not_say_who_it_is_is_closed_in_time() {
+fn unauthenticated_client_is_closed_in_time() {
     let peer = Peer::start(&[ACCOUNT]);
     let begun = now();
     let mut nats = peer.connect(Nats);
@@ -29,7 +29,7 @@ fn who_does_not_say_who_it_is_is_closed_in_time() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_told_so_and_counted() {
+fn connections_beyond_the_limit_are_refused_and_counted() {
     const CLIENTS: usize = 8;
     const FLOOD: usize = 1000;
     let peer = Peer::start(&["listener-client-max=8"]);
@@ -57,7 +57,7 @@ fn connections_beyond_the_limit_are_told_so_and_counted() {
 }
 
 #[test]
-fn who_comes_and_goes_thousands_of_times_leaves_nothing_behind() {
+fn repeated_connections_leave_nothing_behind() {
     const FLOOD: u64 = 4000;
     let peer = Peer::start(&[]);
     let mut clients = Protocol::ALL.map(|protocol| peer.client(protocol));
@@ -101,7 +101,7 @@ fn with_files(files: u32) -> Peer {
 }
 
 #[test]
-fn a_peer_takes_as_many_files_as_it_may_and_does_without_more() {
+fn peer_raises_and_respects_its_file_limit() {
     let peer = with_files(64);
     let mut clients: Vec<Talk> = (0..200).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
     clients[0].subscribe("a", 1);
@@ -130,7 +130,7 @@ fn a_peer_takes_as_many_files_as_it_may_and_does_without_more() {
 }
 
 #[test]
-fn a_flood_of_strangers_leaves_room_for_who_has_a_password() {
+fn unauthenticated_flood_leaves_room_for_authenticated_clients() {
     const FLOOD: usize = 2000;
     let peer = Peer::start(&[ACCOUNT, "listener-unauthenticated-max=16"]);
     let mut known = peer.connect(Redis);
@@ -155,7 +155,7 @@ fn a_flood_of_strangers_leaves_room_for_who_has_a_password() {
 
 /// The requests are short, and the client does not read the answers.
 #[test]
-fn who_asks_for_long_lists_again_and_again_keeps_nobody_waiting() {
+fn repeated_long_lists_do_not_delay_others() {
     const CHANNELS: usize = 20_000;
     let peer = Peer::start(&[]);
     let mut subscriber = peer.client(Redis);
@@ -177,7 +177,7 @@ fn who_asks_for_long_lists_again_and_again_keeps_nobody_waiting() {
 }
 
 #[test]
-fn globs_that_would_hold_up_every_message_are_refused() {
+fn expensive_globs_are_refused() {
     const GLOBS: usize = 10_000;
     let peer = Peer::start(&[]);
     let mut slow = peer.client(Redis);
@@ -212,7 +212,7 @@ fn globs_that_would_hold_up_every_message_are_refused() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named_with_the_line_to_write() {
+fn occupied_port_is_named_with_the_remedy() {
     let place = Place::new();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap();
@@ -226,7 +226,7 @@ fn a_port_that_is_taken_is_named_with_the_line_to_write() {
 }
 
 #[test]
-fn a_listener_that_others_reach_needs_accounts_or_a_word() {
+fn reachable_listener_needs_accounts_or_permission() {
     let place = Place::new();
     for protocol in ["nats", "redis"] {
         let flag = format!("--{protocol}");

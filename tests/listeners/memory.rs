@@ -16,7 +16,7 @@ fn evicted(peer: &Peer) -> u64 {
 }
 
 #[test]
-fn who_holds_most_of_half_commands_is_closed() {
+fn largest_holder_of_incomplete_commands_is_closed() {
     const LEFT: usize = 1024;
     let peer = peer();
     let mut subscriber = peer.client(Nats);
@@ -49,7 +49,7 @@ fn who_holds_most_of_half_commands_is_closed() {
 }
 
 #[test]
-fn who_reads_loses_nothing_when_others_hold_as_much_as_they_may() {
+fn reader_loses_nothing_while_others_fill_memory() {
     const SLEEPERS: usize = 12;
     let peer = peer();
     let sleepers: Vec<Talk> = (0..SLEEPERS)
@@ -70,7 +70,7 @@ fn who_reads_loses_nothing_when_others_hold_as_much_as_they_may() {
 }
 
 #[test]
-fn a_message_that_waits_for_many_is_held_once() {
+fn message_queued_for_many_is_stored_once() {
     const READERS: usize = 12;
     let peer = Peer::start(&["message-size=1 mb", "client-queue-size=1 mb", "listener-memory=4 mb"]);
     let mut readers: Vec<Talk> = (0..READERS)
@@ -96,7 +96,7 @@ fn a_message_that_waits_for_many_is_held_once() {
 }
 
 #[test]
-fn a_large_command_that_is_done_with_is_not_held_with_what_follows_it() {
+fn finished_large_command_frees_its_memory() {
     let peer = Peer::start(&["message-size=8 mb"]);
     for protocol in Protocol::ALL {
         let (mut client, mut subscriber) = (peer.client(protocol), peer.client(Nats));

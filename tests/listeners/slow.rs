@@ -96,12 +96,12 @@ fn loses_exactly_what_it_is_told(protocol: Protocol) {
 }
 
 #[test]
-fn a_nats_client_that_does_not_read_loses_exactly_what_it_is_told() {
+fn slow_nats_client_loses_exactly_the_reported_number() {
     loses_exactly_what_it_is_told(Nats);
 }
 
 #[test]
-fn a_redis_client_that_does_not_read_loses_exactly_what_it_is_told() {
+fn slow_redis_client_loses_exactly_the_reported_number() {
     loses_exactly_what_it_is_told(Redis);
 }
 
@@ -174,17 +174,17 @@ fn has_no_more_room_with_many_subscriptions(protocol: Protocol) {
 }
 
 #[test]
-fn many_subscriptions_of_a_nats_client_get_what_there_is_room_for() {
+fn full_nats_queue_accepts_what_fits() {
     has_no_more_room_with_many_subscriptions(Nats);
 }
 
 #[test]
-fn many_subscriptions_of_a_redis_client_get_what_there_is_room_for() {
+fn full_redis_queue_accepts_what_fits() {
     has_no_more_room_with_many_subscriptions(Redis);
 }
 
 #[test]
-fn a_client_that_does_not_read_is_closed_where_that_is_wanted() {
+fn slow_client_is_closed_if_configured() {
     let peer = Peer::start(&[&SETTINGS[..], &["slow-client=close"]].concat());
     let mut sleepers = Protocol::ALL.map(|protocol| {
         let mut sleeper = peer.client(protocol);
@@ -208,7 +208,7 @@ fn a_client_that_does_not_read_is_closed_where_that_is_wanted() {
 }
 
 #[test]
-fn who_is_turned_away_and_does_not_read_is_gone_all_the_same() {
+fn refused_client_that_does_not_read_is_closed() {
     let peer = Peer::start(&SETTINGS);
     let mut publisher = peer.client(Nats);
     for (protocol, wrong) in [(Nats, &b"FOO\r\n"[..]), (Redis, b"*1\r\nPING\r\n")] {
@@ -229,7 +229,7 @@ fn who_is_turned_away_and_does_not_read_is_gone_all_the_same() {
 }
 
 #[test]
-fn a_client_that_asks_and_does_not_listen_does_not_fill_the_memory_and_gets_its_answers_later() {
+fn unread_answers_are_bounded_and_delivered_later() {
     let peer = Peer::start(&SETTINGS);
     for protocol in Protocol::ALL {
         let mut client: Talk = peer.client(protocol);

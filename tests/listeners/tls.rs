@@ -30,7 +30,7 @@ fn redis_cli(peer: &Peer, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn clients_encrypt_where_they_must() {
+fn required_encryption_works_with_published_clients() {
     let (peer, certificate) = start("", &[]);
     let [nats, redis] = peer.ports;
     let entered = enters(json!({ "url": format!("tls://127.0.0.1:{nats}"), "ca": certificate }));
@@ -50,7 +50,7 @@ fn clients_encrypt_where_they_must() {
 }
 
 #[test]
-fn who_does_not_encrypt_is_told_that_it_must() {
+fn unencrypted_client_is_refused_with_the_reason() {
     let (peer, certificate) = start("", &[]);
     let mut nats = peer.connect(Nats);
     let info = nats.line();
@@ -82,7 +82,7 @@ fn who_does_not_encrypt_is_told_that_it_must() {
 }
 
 #[test]
-fn clients_may_encrypt_where_they_need_not() {
+fn optional_encryption_admits_both_kinds() {
     let (peer, certificate) = start(" optional", &[]);
     let mut nats = peer.connect(Nats);
     let info = nats.line();
@@ -122,7 +122,7 @@ print(data.decode())";
 }
 
 #[test]
-fn large_messages_pass_encrypted_too() {
+fn large_messages_pass_encrypted() {
     let (peer, certificate) = start(" optional", &["accounts=user alice password s3cret"]);
     let large = "x".repeat(3 << 20);
     let file = peer.place.dir().join("large");
@@ -142,7 +142,7 @@ fn large_messages_pass_encrypted_too() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named_and_nothing_is_started() {
+fn unusable_tls_files_are_named_before_start() {
     let place = Place::new();
     let [certificate, key] = certificate(place.dir(), "a");
     let [_, other] = self::certificate(place.dir(), "b");
@@ -169,7 +169,7 @@ fn files_that_cannot_be_used_are_named_and_nothing_is_started() {
 }
 
 #[test]
-fn who_must_encrypt_and_does_not_come_to_an_end_is_a_stranger_and_closed_in_time() {
+fn unfinished_handshake_is_closed_in_time() {
     const FLOOD: usize = 100;
     let (peer, certificate) = start("", &["listener-unauthenticated-max=8"]);
     let begun = now();

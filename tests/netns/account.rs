@@ -256,7 +256,7 @@ mod tests {
     use crate::netns::tap::SentMessage;
 
     #[test]
-    fn the_comparison_sees_what_it_should() {
+    fn comparison_notices_each_difference() {
         // Sent: datagram 1 with t.a 1 and t.b 1, datagram 2 with t.a 2, datagram 3 with t.a 3 and u 1.
         check("a1 b1 a2 a3", "delivered 4, lost 0, unverified 0, tail 0, missing 0");
         check("a1 b1 lost:2-2=1 a3:1", "delivered 3, lost 1, unverified 0, tail 0, missing 1");

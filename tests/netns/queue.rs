@@ -19,8 +19,8 @@ fn numbers(member: &Process) -> Vec<u64> {
 }
 
 #[test]
-fn members_on_three_hosts_share_the_messages_and_none_is_missing_or_twice() {
-    in_namespaces("netns::queue::members_on_three_hosts_share_the_messages_and_none_is_missing_or_twice", || {
+fn queue_members_on_three_hosts_share_messages_once() {
+    in_namespaces("netns::queue::queue_members_on_three_hosts_share_messages_once", || {
         let lan = Lan::new(3);
         let settings = ["reliability=10 sec"];
         let peers: Vec<Peer> = ["P1", "P2", "P3"]

@@ -36,9 +36,9 @@ fn counter(bus: &Bus, name: &str) -> u64 {
 }
 
 #[test]
-fn what_nobody_wants_is_not_sent_and_what_is_wanted_comes_from_the_first_message_on() {
+fn unwanted_messages_are_suppressed_and_wanted_ones_complete() {
     in_namespaces(
-        "netns::spare::what_nobody_wants_is_not_sent_and_what_is_wanted_comes_from_the_first_message_on",
+        "netns::spare::unwanted_messages_are_suppressed_and_wanted_ones_complete",
         || {
             let lan = Lan::new(3);
             let buses: Vec<Bus> = (0..).zip(&lan.hosts).map(|(number, host)| open(*host, number)).collect();

@@ -273,10 +273,10 @@ fn secs() -> Duration {
 }
 
 #[test]
-fn what_is_acknowledged_comes_to_all_once_and_in_order() {
+fn acknowledged_events_reach_all_once_in_order() {
     let bound = secs() + 2 * SETTLE_TIME;
     in_namespaces_for(
-        "netns::streams::what_is_acknowledged_comes_to_all_once_and_in_order",
+        "netns::streams::acknowledged_events_reach_all_once_in_order",
         bound,
         database::start,
         || {

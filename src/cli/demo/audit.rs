@@ -153,7 +153,7 @@ mod tests {
     use crate::time::WallTime;
 
     #[test]
-    fn what_was_repaired_was_delivered() {
+    fn repaired_messages_count_as_delivered() {
         let mut audit = DeliveryAudit::default();
         for count in 1..=5 {
             let Notice::Message(mut delivery) = message(count) else { unreachable!() };
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_books_that_balance_have_no_faults() {
+    fn unbalanced_accounts_are_faults() {
         check("1 2 3 4 5", 0, true);
         check("1 !2-4 5", 0, true);
         check("1 2 3", 2, true);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_is_not_its_range_is_a_fault() {
+    fn count_outside_its_range_is_a_fault() {
         for (count, fits) in [
             (Count::Exact(5), true),
             (Count::Exact(4), false),

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_stays_as_it_was_registered_in_one_line() {
+    fn payload_is_printed_unchanged_in_one_line() {
         let json = Json::from_bytes(Bytes::from_static(b"{\n \"v\": 1.50,\r\n\"w\":\"a\\nb\"}")).unwrap();
         let line = event_json(&event(Some(Payload::Json(json))));
         assert_eq!(

@@ -283,7 +283,7 @@ mod tests {
     use bytes::Bytes;
 
     #[test]
-    fn an_event_is_printed_as_it_was_pushed() {
+    fn event_is_printed_as_pushed() {
         let [prev, id] = [1, 2].map(|count| OrderStamp::from_number((1 << 38) + count).unwrap());
         for (payload, expected) in [
             (

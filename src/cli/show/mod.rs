@@ -136,14 +136,14 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
     }
 
     #[test]
-    fn show_loss_prints_the_table_of_the_seed() {
+    fn loss_table_is_that_of_the_seed() {
         let mut rows = ["B.1", "D.3", "C.4"].map(row);
         rows[1]["msg_loss"] = json!({ "count": 766, "time": "20:42:24.431" });
         assert_eq!(text(&LOSS_PLAIN, &json!({ "show": "loss", "rows": rows })), SEED);
     }
 
     #[test]
-    fn every_column_of_show_loss_has_its_own_number() {
+    fn loss_columns_have_their_own_numbers() {
         let mut row = row("sensor-7.12");
         row["repeat"] = json!({ "count": 1_000_000, "time": "01:02:03.000" });
         row["not_sub"] = json!({ "count": 22, "time": "01:02:04.000" });
@@ -161,7 +161,7 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
     }
 
     #[test]
-    fn show_loss_in_full_shows_where_every_datagram_went() {
+    fn verbose_loss_shows_the_datagrams_by_state() {
         let mut row = row("B.1");
         row["repaired"] = json!({ "count": 77, "time": "00:00:02.000" });
         row["unverified"] = json!({ "count": 9, "time": "00:00:01.000" });
@@ -181,7 +181,7 @@ user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx l
     }
 
     #[test]
-    fn show_loss_outbound_has_a_row_for_each_receiver() {
+    fn outbound_loss_has_a_row_for_each_receiver() {
         let row = |lost: Value| {
             json!({
                 "user": "B.1", "missing": 7, "repaired": 4, "pending": 1, "unverified": 2, "lost": lost,
@@ -201,7 +201,7 @@ receiver | missing | repaired | pending | unverified | msg loss |     time
     }
 
     #[test]
-    fn show_history_ends_with_the_sums() {
+    fn history_ends_with_the_totals() {
         let answer = json!({
             "rows": [{
                 "subject": "a.b", "count": 3, "bytes": 129, "n0": 5, "n1": 7, "first_seq": "0x1", "last_seq": "0x3",
@@ -233,7 +233,7 @@ too large    | 7
     }
 
     #[test]
-    fn what_is_not_there_is_blank_or_said() {
+    fn absent_values_are_blank_or_named() {
         let rows = json!({ "rows": [{ "subject": "a.b", "seq": "0x1", "count": 1 }] });
         let text = table(&ShowReport::Seqno { limit: 1 }, &rows).to_string();
         assert_eq!(text.lines().nth(2), Some("   - | a.b     |      0x1 |             |     1"));
@@ -247,7 +247,7 @@ too large    | 7
     }
 
     #[test]
-    fn the_status_has_a_row_for_each_field() {
+    fn status_has_a_row_for_each_field() {
         let about = json!({
             "name": "A.test", "uptime_ms": 61_000, "socket": null,
             "receive_buffer": 10, "receive_buffer_wanted": 20, "send_buffer": 20, "send_buffer_wanted": 20,
@@ -264,7 +264,7 @@ too large    | 7
     }
 
     #[test]
-    fn the_status_of_a_peer_with_listeners_has_a_table_of_them() {
+    fn status_has_a_table_of_listeners() {
         let listener = json!({
             "listener": "nats", "address": "127.0.0.1:4222", "tls": null, "accounts": 2, "clients": 3, "accepted": 9,
             "refused": 1, "kept_waiting": 7, "unauthorized": 4, "faults": 5, "slow": 6, "evicted": 8,
@@ -295,7 +295,7 @@ ftn18    | 127.0.0.1:8181 | required |        0 |       1 |        2 |       0 |
     }
 
     #[test]
-    fn the_status_of_a_peer_that_follows_others_has_a_table_of_them() {
+    fn status_has_a_table_of_followed_servers() {
         let followed = json!([
             { "server": 7, "peer": "A.test", "session": 40, "state": "live" },
             { "server": 12, "peer": null, "session": 0, "state": "catching_up" },

@@ -187,7 +187,7 @@ mod tests {
     use bytes::Bytes;
 
     #[test]
-    fn data_stays_as_it_was_added_in_one_line() {
+    fn data_is_printed_unchanged_in_one_line() {
         let event = StreamEvent {
             id: "12".parse().unwrap(),
             kind: "LEVEL".parse().unwrap(),

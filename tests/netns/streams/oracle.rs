@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_order_and_comes_again_in_order_is_good() {
+    fn repeats_in_order_are_good() {
         use Step::{Accepted, Connected, Refused};
         check(&[Connected, event(1), event(2), event(5)], Ok(3));
         check(&[event(1), event(2), Connected, event(1), event(2), event(3)], Ok(3));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_out_of_turn_is_seen() {
+    fn disorder_is_noticed() {
         use Step::{Accepted, Connected};
         let repeated = |number| Err(Wrong::Repeated { key: key(number), id: 10 * number });
         check(&[event(1), event(3), event(2)], Err(Wrong::Reordered(key(2))));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_have_read_is_good() {
+    fn events_read_by_all_are_good() {
         let (all, some) = ([event(1), event(2), event(3)], [event(1), event(3)]);
         assert_eq!(judged(&[Story(0, None, &all), Story(0, Some(&["A"]), &some)]), []);
         // At another peer it has other ids, and may have another order relative to other producers.
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_invented_or_mistaken_is_seen() {
+    fn lost_invented_or_changed_events_are_noticed() {
         let all = [event(1), event(2), event(3)];
         assert_eq!(judged(&[Story(0, None, &[event(1), event(3)])]), [(0, Wrong::Lost(key(2)))]);
         assert_eq!(judged(&[Story(0, None, &all), Story(0, Some(&["A"]), &all[..1])]), [(1, Wrong::Lost(key(3)))]);

@@ -127,7 +127,7 @@ fn consumers_are_listed_reset_and_removed() {
 }
 
 #[test]
-fn a_consumer_that_lapsed_is_told_what_it_missed() {
+fn lapsed_consumer_is_told_its_missed_events() {
     let place = Place::new();
     let peer = peer(&place, &["streams=main policy lapse size 10 b"]);
     place.run(&["consumer", "add", "C"]).exits(DONE);
@@ -175,7 +175,7 @@ fn tail_follows_a_stream_through_a_restart() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn wrong_arguments_are_refused_with_a_remedy() {
     let place = Place::new();
     place.run(&["stream", "list"]).exits(UNREACHABLE).says(&["no peer answers"]);
     let without = place.peer(&[]);
@@ -213,7 +213,7 @@ fn what_is_wrong_is_told() {
 
 /// The same calls from a program, many at a time; and from one with a peer of its own, which serves no streams.
 #[test]
-fn a_program_adds_reads_and_looks_after_consumers() {
+fn library_adds_reads_and_manages_consumers() {
     let place = Place::new();
     let peer = peer(&place, &[]);
     let bus = Bus::attach(place.socket()).expect("the peer is there");
@@ -287,7 +287,7 @@ fn archive(place: &Place, arguments: &[&str]) -> Outcome {
 }
 
 #[test]
-fn an_archive_has_each_event_once_and_what_is_archived_is_let_go() {
+fn archive_stores_each_event_once_and_accepts_it() {
     let place = Place::new();
     let peer = peer(&place, &["streams=main ; plant"]);
     for (component, file) in [("a", "a.db"), ("b", "b.jsonl")] {
@@ -328,7 +328,7 @@ fn an_archive_has_each_event_once_and_what_is_archived_is_let_go() {
 
 /// However often the archive is killed, and the peer with it, nothing is missing and nothing there twice.
 #[test]
-fn an_archive_that_is_killed_goes_on_where_it_was() {
+fn killed_archive_continues_at_its_position() {
     for file in ["a.jsonl", "a.db"] {
         let place = Place::new();
         let mut running = peer(&place, &[]);
@@ -356,7 +356,7 @@ fn an_archive_that_is_killed_goes_on_where_it_was() {
 }
 
 #[test]
-fn an_archive_says_what_it_missed() {
+fn archive_reports_missed_events() {
     let place = Place::new();
     let peer = peer(&place, &["streams=main policy lapse size 10 b"]);
     archive(&place, &["--to", "a.jsonl"]).exits(DONE);
@@ -398,7 +398,7 @@ fn an_archive_says_what_it_missed() {
 
 /// The file is on a small disk of the command's own.
 #[test]
-fn an_archive_on_a_full_disk_accepts_nothing_that_it_does_not_hold() {
+fn archive_accepts_only_what_a_full_disk_stored() {
     for file in ["small/a.jsonl", "small/a.db"] {
         let place = Place::new();
         let peer = peer(&place, &[]);
@@ -425,7 +425,7 @@ fn an_archive_on_a_full_disk_accepts_nothing_that_it_does_not_hold() {
 
 /// A user who types a line, or pipes a slow program in, sees the id at once, and can end the command.
 #[test]
-fn lines_are_added_as_they_come() {
+fn lines_are_added_as_they_arrive() {
     let place = Place::new();
     let peer = peer(&place, &[]);
     for arguments in [["stream", "add", "A", "--lines"], ["event", "add", "a/b", "--lines"]] {
@@ -444,7 +444,7 @@ fn lines_are_added_as_they_come() {
 
 /// Events beyond the limit are refused at once, however many are in transit.
 #[test]
-fn a_stream_that_blocks_takes_no_more_than_fits() {
+fn blocking_stream_refuses_beyond_its_size() {
     let place = Place::new();
     let peer = peer(&place, &["streams=main size 1 kb policy block"]);
     place.run(&["consumer", "add", "C"]).exits(DONE);

@@ -78,7 +78,7 @@ impl Raw {
 }
 
 #[test]
-fn attached_and_embedded_programs_hear_each_other() {
+fn attached_and_embedded_programs_reach_each_other() {
     let (config, _directory) = config_with_socket("hear");
     let embedded = serve(&config);
     let (a, b) = (Bus::attach(&config.socket).unwrap(), Bus::attach_as(&config.socket, "bee").unwrap());
@@ -125,7 +125,7 @@ fn requests_cross_two_peers_between_attached_programs() {
 }
 
 #[test]
-fn who_asks_nobody_is_told_so_and_who_is_patient_waits_for_somebody() {
+fn request_without_responder_fails_unless_patient() {
     let (config, other, _directory) = two_configs();
     let (one, two) = (serve(&config), serve(&other));
     let (asking, answering) = (Bus::attach(&config.socket).unwrap(), Bus::attach(&other.socket).unwrap());
@@ -168,7 +168,7 @@ fn who_asks_nobody_is_told_so_and_who_is_patient_waits_for_somebody() {
 }
 
 #[test]
-fn what_a_subscription_awaits_is_told_once_and_not_after_its_end() {
+fn subscription_receives_each_condition_once() {
     let (config, _directory) = config_with_socket("await");
     let peer = serve(&config);
     let mut raw = Raw::greeted(&config.socket);
@@ -201,7 +201,7 @@ fn what_a_subscription_awaits_is_told_once_and_not_after_its_end() {
 }
 
 #[test]
-fn members_of_a_queue_group_share_the_messages_whatever_they_come_by() {
+fn queue_group_members_share_messages_across_attachments() {
     let (config, directory) = config_with_socket("share");
     let mut other = config.clone();
     other.name = "other".parse().unwrap();
@@ -248,7 +248,7 @@ fn members_of_a_queue_group_share_the_messages_whatever_they_come_by() {
 }
 
 #[test]
-fn messages_name_their_offset_and_a_poll_goes_on_from_it() {
+fn poll_continues_from_a_delivered_offset() {
     let (config, directory) = config_with_socket("offsets");
     let mut other = config.clone();
     other.name = "other".parse().unwrap();
@@ -274,7 +274,7 @@ fn messages_name_their_offset_and_a_poll_goes_on_from_it() {
 }
 
 #[test]
-fn what_cannot_go_with_a_queue_group_is_refused() {
+fn invalid_queue_subscription_is_refused() {
     let (mut config, _directory) = config_with_socket("refused");
     config.delivery = DeliveryMode::Live;
     let embedded = serve(&config);
@@ -328,7 +328,7 @@ fn question_without_reply() -> seqcast::message::Delivery {
 }
 
 #[test]
-fn a_client_that_does_not_read_loses_only_its_own_and_is_told_how_many() {
+fn slow_client_loses_only_its_own_messages() {
     let (mut config, _directory) = config_with_socket("slow");
     config.client_queue_count = 500;
     config.client_queue_size = 1 << 20;
@@ -387,7 +387,7 @@ fn a_client_that_does_not_read_loses_only_its_own_and_is_told_how_many() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_makes_publishers_full_and_its_end_makes_them_closed() {
+fn publisher_sees_full_then_closed() {
     let directory = crate::support::TempDir::new();
     let path = directory.path().join("fake.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -442,7 +442,7 @@ fn welcome(version: u16) -> PeerFrame {
 }
 
 #[test]
-fn a_refused_message_is_told_by_the_next_flush() {
+fn next_flush_reports_a_refused_message() {
     let (config, _directory) = config_with_socket("refuse");
     let peer = serve(&config);
     let subscription = peer.subscribe("x".parse().unwrap()).unwrap();
@@ -494,7 +494,7 @@ fn a_refused_message_is_told_by_the_next_flush() {
 }
 
 #[test]
-fn when_the_peer_stops_its_programs_are_told() {
+fn stopping_peer_notifies_attached_programs() {
     let (config, _directory) = config_with_socket("stop");
     let peer = serve(&config);
     let bus = Bus::attach(&config.socket).unwrap();
@@ -513,7 +513,7 @@ fn when_the_peer_stops_its_programs_are_told() {
 }
 
 #[test]
-fn the_socket_is_for_owner_and_group_and_for_one_peer() {
+fn second_peer_on_one_socket_is_refused() {
     let (config, _directory) = config_with_socket("mode");
     drop(UnixListener::bind(&config.socket).unwrap());
     let peer = serve(&config);
@@ -525,7 +525,7 @@ fn the_socket_is_for_owner_and_group_and_for_one_peer() {
 }
 
 #[test]
-fn programs_that_do_not_speak_the_protocol_are_turned_away_with_a_reason() {
+fn protocol_violations_are_refused_with_a_reason() {
     let (config, _directory) = config_with_socket("rude");
     let peer = serve(&config);
     let subscription = peer.subscribe("x".parse().unwrap()).unwrap();
@@ -554,7 +554,7 @@ fn programs_that_do_not_speak_the_protocol_are_turned_away_with_a_reason() {
 }
 
 #[test]
-fn a_peer_of_another_version_is_named_as_such() {
+fn peer_of_another_version_is_named() {
     let directory = crate::support::TempDir::new();
     let path = directory.path().join("fake.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -572,7 +572,7 @@ fn a_peer_of_another_version_is_named_as_such() {
 }
 
 #[test]
-fn too_many_clients_and_subscriptions_are_refused_with_the_key_to_change() {
+fn excess_clients_and_subscriptions_name_their_key() {
     let (mut config, _directory) = config_with_socket("many");
     config.client_max = 2;
     config.client_subscriptions_max = 2;
@@ -586,7 +586,7 @@ fn too_many_clients_and_subscriptions_are_refused_with_the_key_to_change() {
 }
 
 #[test]
-fn a_program_that_never_greets_does_not_keep_the_place_of_another() {
+fn silent_program_frees_its_slot() {
     let (mut config, _directory) = config_with_socket("mute");
     config.client_max = 2;
     let _peer = serve(&config);
@@ -596,7 +596,7 @@ fn a_program_that_never_greets_does_not_keep_the_place_of_another() {
 }
 
 #[test]
-fn every_report_has_the_fields_that_the_documentation_names() {
+fn reports_have_the_documented_fields() {
     let (config, directory) = config_with_socket("show");
     let mut other = config.clone();
     other.socket = directory.path().join("other.sock");
@@ -676,7 +676,7 @@ fn advisories_reach_attached_programs_as_json() {
 }
 
 #[test]
-fn a_publisher_is_told_what_others_lost_of_its_data() {
+fn publisher_sees_the_losses_of_others() {
     let (mut config, _directory) = config_with_socket("outbound");
     let publisher = serve(&config);
     let bus = Bus::attach(&config.socket).unwrap();
@@ -722,7 +722,7 @@ fn serve_in_group_of(config: &seqcast::config::Config) -> Bus {
 }
 
 #[test]
-fn other_threads_use_a_peer_that_the_caller_drives() {
+fn driven_peer_serves_other_threads() {
     let (config, _directory) = config_with_socket("threads");
     let mut embedded = EmbeddedPeer::open_with(&config, &Options { serve: true, ..Options::default() }).unwrap();
     let bus = embedded.bus();
@@ -741,7 +741,7 @@ fn other_threads_use_a_peer_that_the_caller_drives() {
 }
 
 #[test]
-fn clients_that_come_and_go_leave_nothing_behind() {
+fn departed_clients_leave_nothing_behind() {
     let (config, _directory) = config_with_socket("churn");
     let peer = serve(&config);
     let witness = peer.subscribe("keep".parse().unwrap()).unwrap();
@@ -780,7 +780,7 @@ fn publish_too_much(bus: &Bus) {
 }
 
 #[test]
-fn who_publishes_nothing_is_served_while_publishers_wait() {
+fn idle_client_is_served_while_publishers_wait() {
     let (mut config, _directory) = config_with_socket("wait");
     config.pace = Pace::Rate(20_000);
     let peer = serve(&config);
@@ -801,7 +801,7 @@ fn who_publishes_nothing_is_served_while_publishers_wait() {
 }
 
 #[test]
-fn publishers_that_are_held_up_have_their_turns() {
+fn backpressured_publishers_take_turns() {
     let (mut config, _directory) = config_with_socket("turns");
     config.pace = Pace::Rate(2_000_000);
     let peer = serve(&config);
@@ -834,7 +834,7 @@ fn publishers_that_are_held_up_have_their_turns() {
 }
 
 #[test]
-fn what_was_published_before_a_stop_leaves() {
+fn messages_published_before_a_stop_are_sent() {
     let (mut config, _directory) = config_with_socket("drain");
     config.pace = Pace::Rate(8_000_000);
     let (peer, hearer) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());

@@ -26,7 +26,7 @@ fn object(line: &str) -> Value {
 }
 
 #[test]
-fn wrong_arguments_exit_2_and_say_what_would_be_right() {
+fn wrong_arguments_exit_2_with_a_remedy() {
     let place = Place::new();
     for (arguments, parts) in [
         (&["pubb", "a.b", "x"][..], &["unrecognized subcommand 'pubb'", "'pub'"][..]),
@@ -61,7 +61,7 @@ fn wrong_arguments_exit_2_and_say_what_would_be_right() {
 }
 
 #[test]
-fn help_is_data_and_shows_examples() {
+fn help_goes_to_standard_output_with_examples() {
     let place = Place::new();
     let help = place.run(&["--help"]).exits(DONE).says(&[]);
     for part in ["seqcast pub demo.hello", "0 done, 1 failed", "27 timed out", "completion", "NO_COLOR"] {
@@ -71,7 +71,7 @@ fn help_is_data_and_shows_examples() {
 }
 
 #[test]
-fn the_version_is_that_of_the_crate() {
+fn version_is_that_of_the_crate() {
     let place = Place::new();
     let version = env!("CARGO_PKG_VERSION");
     place.run(&["version"]).exits(DONE).prints(&format!("seqcast {version}\n"));
@@ -96,7 +96,7 @@ fn completions_know_the_commands() {
 }
 
 #[test]
-fn a_configuration_is_checked_without_side_effects() {
+fn checked_configuration_has_no_side_effects() {
     let place = Place::new();
     let file = |name: &str, text: &[u8]| {
         std::fs::write(place.dir().join(name), text).unwrap();
@@ -126,7 +126,7 @@ fn a_configuration_is_checked_without_side_effects() {
 }
 
 #[test]
-fn a_variable_that_is_no_key_is_told() {
+fn environment_variable_without_key_is_refused() {
     let place = Place::new();
     let told = |name: &str, value: &OsStr| {
         let mut command = place.command(&["config", "show"]);
@@ -138,7 +138,7 @@ fn a_variable_that_is_no_key_is_told() {
 }
 
 #[test]
-fn files_that_a_listener_cannot_use_are_told_before_it_is_opened() {
+fn unusable_listener_files_are_reported_before_it_opens() {
     let place = Place::new();
     let write = |name: &str, text: String| std::fs::write(place.dir().join(name), text).unwrap();
     write("no.pem", "nothing".into());
@@ -184,7 +184,7 @@ fn processor_ticks(pid: u64) -> u64 {
 }
 
 #[test]
-fn busy_poll_takes_the_processor_while_nothing_happens() {
+fn idle_busy_poll_uses_the_processor() {
     let (busy, idle) = (Place::new(), Place::new());
     let _peers = [busy.peer(&["--set", "busy-poll=1 hour"]), idle.peer(&["--set", "busy-poll=0 sec"])];
     let (busy, idle) = (pid(&busy), pid(&idle));
@@ -201,7 +201,7 @@ fn listing(place: &Place) -> Vec<String> {
 }
 
 #[test]
-fn bad_configurations_stop_every_command_that_needs_one() {
+fn wrong_configuration_stops_every_command_that_needs_it() {
     let place = Place::new();
     for arguments in [
         &["peer", "--set", "heartbeet=1s"][..],
@@ -215,7 +215,7 @@ fn bad_configurations_stop_every_command_that_needs_one() {
 }
 
 #[test]
-fn without_a_peer_the_exit_code_is_4_and_the_text_says_how_to_start_one() {
+fn missing_peer_exits_4_with_a_remedy() {
     let place = Place::new();
     for arguments in [
         &["pub", "a.b", "x"][..],
@@ -240,7 +240,7 @@ fn without_a_peer_the_exit_code_is_4_and_the_text_says_how_to_start_one() {
 }
 
 #[test]
-fn a_message_goes_from_pub_to_sub() {
+fn published_message_reaches_the_subscriber() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "A.test"]);
     let mut sub = place.start(&["sub", "demo.>", "--count", "2", "--headers"]);
@@ -257,7 +257,7 @@ fn a_message_goes_from_pub_to_sub() {
 }
 
 #[test]
-fn sub_prints_raw_payloads_json_and_times() {
+fn sub_prints_raw_json_and_timestamps() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "A.test"]);
     let mut subs = [&["--raw"][..], &["--json"], &["--timestamp"]].map(|how| {
@@ -283,7 +283,7 @@ fn sub_prints_raw_payloads_json_and_times() {
 }
 
 #[test]
-fn waiting_in_vain_exits_27() {
+fn expired_wait_exits_27() {
     let place = Place::new();
     let _peer = place.peer(&[]);
     place.run(&["sub", "demo.>", "--wait", "100ms"]).exits(TIMED_OUT).prints("");
@@ -299,7 +299,7 @@ fn waiting_in_vain_exits_27() {
 }
 
 #[test]
-fn a_request_that_nobody_gets_ends_at_once_unless_it_is_patient() {
+fn request_without_responder_ends_at_once_unless_patient() {
     let place = Place::new();
     let _peer = place.peer(&[]);
     for embed in [&[][..], &["--embed"]] {
@@ -339,7 +339,7 @@ fn requests_are_answered() {
 }
 
 #[test]
-fn several_replies_are_waited_for() {
+fn request_waits_for_all_wanted_replies() {
     let place = Place::new();
     let _peer = place.peer(&[]);
     let repliers = ["one", "two"].map(|text| {
@@ -421,7 +421,7 @@ fn pub_reads_lines_files_and_templates() {
 }
 
 #[test]
-fn what_cannot_be_published_is_told() {
+fn unpublishable_input_is_refused() {
     let place = Place::new();
     let _peer = place.peer(&["--set", "message-size=1 kb"]);
     place.run(&["pub", "a.b", "--file", "missing.txt"]).exits(FAILED).says(&["missing.txt", "No such file"]);
@@ -432,7 +432,7 @@ fn what_cannot_be_published_is_told() {
 }
 
 #[test]
-fn rates_are_kept() {
+fn publish_rate_is_kept() {
     let place = Place::new();
     let _peer = place.peer(&[]);
     let start = now();
@@ -441,7 +441,7 @@ fn rates_are_kept() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_error() {
+fn closed_pipe_is_no_error() {
     let place = Place::new();
     let _peer = place.peer(&[]);
     let mut head = std::process::Command::new("bash");
@@ -472,7 +472,7 @@ fn a_closed_pipe_is_no_error() {
 }
 
 #[test]
-fn an_embedded_peer_needs_no_daemon() {
+fn embedded_peer_needs_no_daemon() {
     let place = Place::new();
     let mut sub = place.start(&["sub", "demo.>", "--embed", "--name", "B.test", "--count", "1", "--json"]);
     sub.said("listening on");
@@ -487,7 +487,7 @@ fn an_embedded_peer_needs_no_daemon() {
 }
 
 #[test]
-fn the_peer_says_what_it_chose_and_leaves_on_sigterm() {
+fn peer_reports_its_choices_and_leaves_on_sigterm() {
     let place = Place::new();
     let mut peer = place.peer(&["--name", "A.test"]);
     let port = place.port().to_string();
@@ -504,7 +504,7 @@ fn the_peer_says_what_it_chose_and_leaves_on_sigterm() {
 }
 
 #[test]
-fn a_peer_whose_log_nobody_reads_goes_on() {
+fn peer_with_an_unread_log_keeps_running() {
     let place = Place::new();
     let mut peer = place.command(&["peer"]).spawn().unwrap();
     drop(peer.stderr.take());
@@ -520,7 +520,7 @@ fn a_peer_whose_log_nobody_reads_goes_on() {
 }
 
 #[test]
-fn what_the_network_lacks_is_named() {
+fn unusable_interface_and_port_are_named() {
     let place = Place::new();
     place.run(&["peer", "--interface", "nosuch0"]).exits(UNREACHABLE).says(&["nosuch0", "lo"]);
     let busy = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -576,7 +576,7 @@ fn show_answers_in_text_and_in_json() {
 }
 
 #[test]
-fn the_console_takes_the_same_commands_from_a_pipe() {
+fn console_reads_commands_from_a_pipe() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "A.test"]);
     let lines = b"# a comment\n\nsho los\nsho st\npub demo.x 'hi there'\nversion\nquit\nnot reached\n";
@@ -593,7 +593,7 @@ fn the_console_takes_the_same_commands_from_a_pipe() {
 }
 
 #[test]
-fn the_demo_accounts_for_every_message() {
+fn demo_accounts_for_every_message() {
     let place = Place::new();
     let demo = |more: &[&str]| {
         let arguments = ["demo", "loss", "--count", "5000", "--rate", "20000/s", "--seed", "7"];
@@ -628,7 +628,7 @@ fn the_demo_accounts_for_every_message() {
 }
 
 #[test]
-fn files_can_hold_anything_but_arguments_are_checked() {
+fn invalid_utf8_line_is_accepted_as_payload() {
     let place = Place::new();
     let mut child = place.command(&["pub", "a.b"]).stdin(Stdio::piped()).spawn().unwrap();
     drop(child.stdin.take().unwrap().write_all(b"\xff\xfe\n"));
@@ -636,7 +636,7 @@ fn files_can_hold_anything_but_arguments_are_checked() {
 }
 
 #[test]
-fn the_console_has_the_prompt_of_the_seed() {
+fn console_prompt_has_the_format_of_the_seed() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "A.test"]);
     let mut script = std::process::Command::new("script");

@@ -43,7 +43,7 @@ fn is_linked(replica: &RedisServer) -> bool {
 }
 
 #[test]
-fn a_redis_that_is_away_or_lets_nobody_in_is_told_without_the_password() {
+fn unreachable_redis_is_reported_without_the_password() {
     let dir = TempDir::new();
     let server = RedisServer::start(dir.path(), &["--requirepass", "right"]);
     let at = format!("127.0.0.1:{}/0", server.port());
@@ -65,7 +65,7 @@ fn a_redis_that_is_away_or_lets_nobody_in_is_told_without_the_password() {
 }
 
 #[test]
-fn other_data_under_our_keys_is_refused_and_left_alone() {
+fn foreign_data_under_the_keys_is_left_alone() {
     let dir = TempDir::new();
     let server = RedisServer::start(dir.path(), &[]);
     for (key, words) in [
@@ -95,7 +95,7 @@ fn other_data_under_our_keys_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_redis_that_cannot_keep_what_it_is_given_is_refused() {
+fn evicting_redis_is_refused() {
     let dir = TempDir::new();
     let server = RedisServer::start(dir.path(), &[]);
     begin(&mut redis(&server.url()));
@@ -114,7 +114,7 @@ fn a_redis_that_cannot_keep_what_it_is_given_is_refused() {
 
 /// Each of these may have lost something, with or without doing so.
 #[test]
-fn a_redis_that_restarted_failed_over_or_was_emptied_begins_a_new_generation_and_tells_it() {
+fn lost_redis_state_begins_a_new_generation() {
     let (dir, other) = (TempDir::new(), TempDir::new());
     let mut server = RedisServer::start(dir.path(), DURABLE);
     let mut front_end = FrontEnd::new(redis(&server.url()), None, Duration::from_secs(5));
@@ -146,7 +146,7 @@ fn a_redis_that_restarted_failed_over_or_was_emptied_begins_a_new_generation_and
 }
 
 #[test]
-fn a_file_that_is_none_of_ours_or_newer_or_cut_off_is_refused_and_left_alone() {
+fn foreign_or_damaged_file_is_refused_unchanged() {
     let dir = TempDir::new();
     let open = |path: &std::path::Path| SqliteStore::open(path).map(drop).map_err(|error| error.fault);
     let text = dir.file("text", "some text");
@@ -173,7 +173,7 @@ fn a_file_that_is_none_of_ours_or_newer_or_cut_off_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_copy_of_a_file_begins_a_new_generation_and_a_file_that_was_replaced_is_not_written() {
+fn copied_file_begins_a_new_generation() {
     let dir = TempDir::new();
     let (path, copy) = (dir.path().join("order.db"), dir.path().join("copy.db"));
     let mark = FrontEnd::new(SqliteStore::open(&path).expect("a file"), None, Duration::ZERO)

@@ -39,7 +39,7 @@ fn adds_up(row: &Value) {
 }
 
 #[test]
-fn throughput_compares_with_the_kernel_and_adds_up() {
+fn throughput_is_compared_with_the_kernel() {
     let place = Place::new();
     let answer =
         bench(&place, &["throughput", "--size", "8,64,20kb", "--secs", "0.2", "--runs", "2", "--offloads-off"]);
@@ -59,7 +59,7 @@ fn throughput_compares_with_the_kernel_and_adds_up() {
 }
 
 #[test]
-fn every_path_adds_up() {
+fn messages_add_up_on_every_path() {
     let place = Place::new();
     for path in ["library", "threads", "daemon"] {
         let answer = bench(&place, &["throughput", "--path", path, "--rate", "20000/s", "--secs", "0.3", "--no-raw"]);
@@ -102,7 +102,7 @@ fn latencies_are_ordered_and_compared() {
 }
 
 #[test]
-fn a_fan_out_counts_what_all_receive() {
+fn fan_out_counts_all_receivers() {
     let place = Place::new();
     let arguments = ["fanout", "--subscribers", "3", "--rate", "20000/s", "--secs", "0.3", "--offloads-off"];
     let answer = bench(&place, &arguments);
@@ -114,7 +114,7 @@ fn a_fan_out_counts_what_all_receive() {
 }
 
 #[test]
-fn subjects_are_all_there() {
+fn each_number_of_subjects_has_a_row() {
     let place = Place::new();
     for (how, path) in [("", "library"), ("--each", "library"), ("--each", "threads"), ("--each", "daemon")] {
         let mut arguments =
@@ -138,7 +138,7 @@ fn subjects_are_all_there() {
 }
 
 #[test]
-fn loss_is_made_good_beside_a_run_without() {
+fn dropped_datagrams_are_repaired() {
     let place = Place::new();
     let loss = ["loss", "--rate", "20000/s", "--secs", "0.5"];
     for path in ["library", "threads", "daemon"] {
@@ -172,7 +172,7 @@ fn loss_is_made_good_beside_a_run_without() {
 }
 
 #[test]
-fn wrong_arguments_are_told_before_anything_runs() {
+fn wrong_arguments_are_refused_before_any_process_starts() {
     let place = Place::new();
     for (arguments, exit, parts) in [
         (&["bench"][..], USAGE, &["Usage: seqcast bench"][..]),
@@ -197,7 +197,7 @@ fn wrong_arguments_are_told_before_anything_runs() {
 }
 
 #[test]
-fn commands_stand_before_the_programs() {
+fn via_commands_start_the_programs() {
     let place = Place::new();
     let via = |side: &str| format!("env SIDE='of the {side}' sh -c 'echo \"$SIDE\" >> sides; exec \"$0\" \"$@\"'");
     let (publisher, subscriber) = (via("publisher"), via("subscriber"));
@@ -217,7 +217,7 @@ fn processes(place: &Place) -> usize {
 }
 
 #[test]
-fn whatever_ends_the_bench_ends_its_processes() {
+fn end_of_the_bench_ends_its_processes() {
     for signal in ["INT", "TERM", "KILL"] {
         let place = Place::new();
         let mut command = place.command(&["bench", "throughput", "--path", "daemon", "--rate", "10/s", "--secs", "1h"]);

@@ -25,7 +25,7 @@ const SERVER: ServerId = ServerId(7);
 const PRODUCERS: u64 = 4;
 
 #[test]
-fn what_was_told_as_stored_survives_a_kill_and_no_id_is_given_twice() {
+fn acknowledged_events_survive_a_kill_with_unique_ids() {
     if let Some(file) = std::env::var_os(FILE) {
         return append_until_killed(Path::new(&file));
     }
@@ -44,7 +44,7 @@ fn what_was_told_as_stored_survives_a_kill_and_no_id_is_given_twice() {
 /// Starts the process, kills it when it has reported `count` events, and returns all that it has reported: ids and
 /// texts.
 fn run_and_kill(file: &Path, count: u64) -> Vec<(EventId, String)> {
-    let name = "journal::what_was_told_as_stored_survives_a_kill_and_no_id_is_given_twice";
+    let name = "events::journal::acknowledged_events_survive_a_kill_with_unique_ids";
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args([name, "--exact", "--nocapture"])
         .env(FILE, file)

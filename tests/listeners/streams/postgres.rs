@@ -28,7 +28,7 @@ fn await_back(place: &Place) {
 }
 
 #[test]
-fn a_peer_outlives_its_database_and_no_event_is_lost() {
+fn peer_survives_its_database_without_losing_events() {
     let (dir, place) = (TempDir::new(), Place::new());
     let server = PostgresServer::start(dir.path());
     // Other data is in the same database.
@@ -67,7 +67,7 @@ fn a_peer_outlives_its_database_and_no_event_is_lost() {
 /// The server is killed while events are added: acknowledged events have their reported ids, and no event is there
 /// twice.
 #[test]
-fn a_kill_of_the_database_while_events_are_added_loses_none() {
+fn killed_database_loses_no_event() {
     const EACH: u64 = 150;
     let (dir, place) = (TempDir::new(), Place::new());
     let server = PostgresServer::start(dir.path());
@@ -155,7 +155,7 @@ fn peers_share_the_streams_of_one_database() {
 }
 
 #[test]
-fn a_database_that_cannot_be_used_is_told_without_its_password() {
+fn unusable_database_is_reported_without_its_password() {
     let place = Place::new();
     let away = "stream-store=postgres://seqcast:s3cret@127.0.0.1:1/plant";
     let refused = place.run(&["peer", "--set", "ftn18=0", "--set", away]).exits(FAILED);
@@ -175,7 +175,7 @@ fn a_database_that_cannot_be_used_is_told_without_its_password() {
 
 /// An archive is in a database, whatever is killed meanwhile, and continues when the server is back.
 #[test]
-fn a_stream_is_archived_to_a_database() {
+fn stream_is_archived_to_a_database() {
     let (dir, place) = (TempDir::new(), Place::new());
     let mut server = PostgresServer::start(dir.path());
     let _peer = peer(&place, &["server-id=7"]);

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Proves: W3, W6
 #[test]
-fn peers_on_one_host_each_hear_every_multicast_once() {
+fn peers_of_one_host_receive_each_multicast_once() {
     let (group, port) = fresh_group();
     let mut first = open(group, port);
     let mut second = open(group, port);
@@ -31,7 +31,7 @@ fn peers_on_one_host_each_hear_every_multicast_once() {
 
 /// Proves: W2
 #[test]
-fn every_datagram_comes_from_the_inbox_and_can_be_answered() {
+fn datagrams_come_from_the_inbox_and_are_answerable() {
     let (group, port) = fresh_group();
     let mut asker = open(group, port);
     let mut answerer = open(group, port);
@@ -45,7 +45,7 @@ fn every_datagram_comes_from_the_inbox_and_can_be_answered() {
 }
 
 #[test]
-fn the_kernel_says_when_a_datagram_arrived_however_late_it_is_read() {
+fn arrival_time_is_that_of_the_kernel() {
     let (group, port) = fresh_group();
     let mut sockets = open(group, port);
     let deadline = Clock::now().instant + PATIENCE;
@@ -84,7 +84,7 @@ fn groups_on_one_port_do_not_mix() {
 
 /// Proves: W7
 #[test]
-fn the_self_test_passes_and_loses_nothing() {
+fn self_test_passes_and_loses_nothing() {
     let (group, port) = fresh_group();
     let mut other = open(group, port);
     let mut tested = open(group, port);
@@ -100,7 +100,7 @@ fn the_self_test_passes_and_loses_nothing() {
 }
 
 #[test]
-fn the_kernels_drops_are_counted_exactly() {
+fn kernel_drops_are_counted_exactly() {
     let (group, port) = fresh_group();
     let interface = lo(Family::V4);
     let mut slow = Sockets::open(&SocketOptions { receive_buffer: 4096, ..options(group, port, &interface) }).unwrap();
@@ -179,7 +179,7 @@ fn buffers_have_the_wanted_sizes() {
 }
 
 #[test]
-fn a_short_buffer_is_reported_with_its_remedy() {
+fn short_buffer_is_reported_with_the_remedy() {
     let (group, port) = fresh_group();
     let interface = lo(Family::V4);
     let fine = Sockets::open(&SocketOptions { receive_buffer: 65_536, ..options(group, port, &interface) }).unwrap();
@@ -196,7 +196,7 @@ fn a_short_buffer_is_reported_with_its_remedy() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_refused_with_its_remedy() {
+fn unusable_socket_is_refused_with_the_remedy() {
     let (group, port) = fresh_group();
     let interface = lo(Family::V4);
     let good = options(group, port, &interface);
@@ -231,7 +231,7 @@ fn what_cannot_be_opened_is_refused_with_its_remedy() {
 /// The kernel gives the loopback interface no route for IPv6 multicasts; without one, or without IPv6, the refusal
 /// must say so. The tests in network namespaces run this test again on a host that has the route.
 #[test]
-fn ipv6_groups_work_on_loopback_or_the_remedy_is_named() {
+fn ipv6_group_works_or_names_the_remedy() {
     let interface = match choose(&Spec::Name("lo".into()), Family::V6) {
         Ok(interface) => interface,
         Err(error) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_message_crosses_the_group() {
+fn message_crosses_the_group() {
     let config = config("cross");
     let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
     let subscription = b.subscribe("demo.>".parse().unwrap()).unwrap();
@@ -24,7 +24,7 @@ fn a_message_crosses_the_group() {
 }
 
 #[test]
-fn peers_that_look_for_work_before_they_sleep_do_the_same() {
+fn busy_polling_peers_behave_the_same() {
     for busy_poll in [Duration::from_micros(50), Duration::from_secs(3600)] {
         let mut config = config("busy");
         config.busy_poll = busy_poll;
@@ -45,7 +45,7 @@ fn peers_that_look_for_work_before_they_sleep_do_the_same() {
 }
 
 #[test]
-fn large_and_many_messages_arrive_whole_and_in_order() {
+fn large_messages_arrive_whole_and_in_order() {
     let config = config("large");
     let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
     let subscription = b.subscribe("big".parse().unwrap()).unwrap();
@@ -72,7 +72,7 @@ fn large_and_many_messages_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn a_message_too_large_is_refused_with_the_limit() {
+fn oversized_message_is_refused_with_the_limit() {
     let bus = Bus::embed(&config("size")).unwrap();
     let limit = bus.info().message_bytes_max;
     let refused = bus.publish(Message::new("a".parse().unwrap(), vec![0; limit + 1])).unwrap_err();
@@ -81,7 +81,7 @@ fn a_message_too_large_is_refused_with_the_limit() {
 }
 
 #[test]
-fn requests_are_answered_across_peers_and_time_out_without_answer() {
+fn requests_are_answered_or_time_out() {
     let config = config("request");
     let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
     let questions = b.subscribe("time.now".parse().unwrap()).unwrap();
@@ -114,7 +114,7 @@ fn requests_are_answered_across_peers_and_time_out_without_answer() {
 }
 
 #[test]
-fn losses_come_as_values_and_add_up() {
+fn losses_are_values_that_add_up() {
     let mut config = config("losses");
     // Nothing is requested again.
     config.reliability = Duration::from_millis(5);
@@ -166,7 +166,7 @@ fn losses_come_as_values_and_add_up() {
 }
 
 #[test]
-fn a_slow_subscription_loses_only_its_own_and_is_told() {
+fn slow_subscription_loses_only_its_own_messages() {
     let mut config = config("slow");
     config.client_queue_count = 100;
     let bus = Bus::embed(&config).unwrap();
@@ -192,7 +192,7 @@ fn a_slow_subscription_loses_only_its_own_and_is_told() {
 }
 
 #[test]
-fn several_patterns_as_one_stream_give_each_message_once() {
+fn overlapping_patterns_deliver_each_message_once() {
     let bus = Bus::embed(&config("patterns")).unwrap();
     let patterns = ["a.*", "a.>", "b"].map(|pattern| pattern.parse().unwrap());
     let subscription = bus.subscribe_all(patterns).unwrap();
@@ -208,7 +208,7 @@ fn several_patterns_as_one_stream_give_each_message_once() {
 }
 
 #[test]
-fn closing_says_goodbye_and_ends_subscriptions() {
+fn closing_announces_departure_and_ends_subscriptions() {
     let config = config("close");
     let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
     wait_for(&a, &b);
@@ -224,7 +224,7 @@ fn closing_says_goodbye_and_ends_subscriptions() {
 }
 
 #[test]
-fn the_callers_own_thread_can_drive_the_peer() {
+fn caller_can_drive_the_peer() {
     let config = config("driven");
     let (mut a, mut b) = (EmbeddedPeer::open(&config).unwrap(), EmbeddedPeer::open(&config).unwrap());
     let subscription = b.subscribe("x".parse().unwrap()).unwrap();
@@ -259,7 +259,7 @@ fn the_callers_own_thread_can_drive_the_peer() {
 }
 
 #[test]
-fn what_cannot_start_says_how_to_fix_it() {
+fn failed_start_names_the_remedy() {
     let mut config = config("start");
     config.interface = "no-such-if0".parse().unwrap();
     let error = Bus::embed(&config).unwrap_err().to_string();

@@ -65,7 +65,7 @@ fn kill(mut peer: Running) {
 }
 
 #[test]
-fn events_of_others_are_stored_as_they_come_and_what_was_missed_afterwards() {
+fn followed_events_are_stored_including_missed_ones() {
     let (origin, place) = (Place::new(), Place::new());
     let port = format!("--port={}", origin.port());
     let begin = || origin.peer(&["--set", "server-id=7"]);
@@ -110,7 +110,7 @@ fn events_of_others_are_stored_as_they_come_and_what_was_missed_afterwards() {
 /// The server's number was drawn, no peer asks it anything, and it comes back. Its followers then get the events that
 /// it had registered before.
 #[test]
-fn a_server_that_comes_back_is_followed_without_being_asked() {
+fn returning_server_is_followed_again() {
     let (origin, place) = (Place::new(), Place::new());
     let port = format!("--port={}", origin.port());
     let server = origin.peer(&[]);
@@ -123,7 +123,7 @@ fn a_server_that_comes_back_is_followed_without_being_asked() {
 
 /// Each follows the other one, both register at the same time, and one of them ends and comes back meanwhile.
 #[test]
-fn two_peers_that_follow_each_other_hold_the_same_in_the_end() {
+fn mutual_followers_converge() {
     let (here, there) = (Place::new(), Place::new());
     let port = format!("--port={}", here.port());
     let begin_here = || here.peer(&["--set", "server-id=7", "--set", "event-follow=*"]);
@@ -152,7 +152,7 @@ fn two_peers_that_follow_each_other_hold_the_same_in_the_end() {
 }
 
 #[test]
-fn one_peer_of_a_lan_registers_under_a_number() {
+fn duplicate_server_id_is_refused() {
     let (first, second) = (Place::new(), Place::new());
     let port = format!("--port={}", first.port());
     let _first = first.peer(&["--set", "server-id=7", "--set", "name=first"]);
@@ -177,7 +177,7 @@ fn one_peer_of_a_lan_registers_under_a_number() {
 }
 
 #[test]
-fn who_follows_says_what_and_is_told_what_is_wrong() {
+fn invalid_followed_types_are_refused_with_the_remedy() {
     let place = Place::new();
     for (value, part) in [("a/*/b", "'*'"), ("a b", "256 patterns")] {
         let outcome = place.run(&["peer", "--set", &format!("event-follow={value}")]);

@@ -103,7 +103,7 @@ fn shown(events: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_published_client_registers_is_told_and_asks() {
+fn published_client_registers_receives_and_queries() {
     let place = Place::new();
     let _peer = peer(&place, &["server-id=7", "hat-events=no"]);
     let mut source = Client::connect(&place, &json!({ "name": "source" }));
@@ -150,7 +150,7 @@ fn a_published_client_registers_is_told_and_asks() {
 }
 
 #[test]
-fn many_requests_at_once_are_sessions_in_their_order() {
+fn concurrent_requests_are_sessions_in_order() {
     const COUNT: u64 = 500;
     let place = Place::new();
     let _peer = peer(&place, &["server-id=7", "hat-events=no"]);
@@ -170,7 +170,7 @@ fn many_requests_at_once_are_sessions_in_their_order() {
 }
 
 #[test]
-fn clients_that_come_and_go_and_the_end_of_the_peer_are_told() {
+fn client_connections_and_peer_stop_are_events() {
     let place = Place::new();
     let mut running = peer(&place, &["server-id=7"]);
     let reader = Client::connect(&place, &json!({ "name": "reader", "subscriptions": [["event", "*"]] }));
@@ -228,7 +228,7 @@ fn welcomes_in_clear(place: &Place) -> bool {
 }
 
 #[test]
-fn clients_in_clear_are_refused_unless_encryption_is_optional() {
+fn unencrypted_clients_are_refused_unless_encryption_is_optional() {
     for (optional, is_welcome) in [("", false), (" optional", true)] {
         let place = Place::new();
         let [certificate, key] = certificate(place.dir(), "listener");
@@ -240,7 +240,7 @@ fn clients_in_clear_are_refused_unless_encryption_is_optional() {
 }
 
 #[test]
-fn who_has_no_token_is_refused_where_there_are_accounts() {
+fn client_without_token_is_refused_with_accounts() {
     let place = Place::new();
     let _peer = peer(&place, &["accounts=token s3cret"]);
     for options in [json!({}), json!({ "token": "other" })] {
@@ -252,7 +252,7 @@ fn who_has_no_token_is_refused_where_there_are_accounts() {
 
 /// Events of another peer, which are not in this one's journal, reach the subscribers here.
 #[test]
-fn events_of_other_peers_are_told_too() {
+fn events_of_other_peers_reach_clients() {
     let (here, there) = (Place::new(), Place::new());
     let _peers = [
         peer(&here, &["server-id=1", "hat-events=no"]),
@@ -288,7 +288,7 @@ fn events_of_other_peers_are_told_too() {
 /// A client that sends all its requests at once and reads nothing gets the next answer only after it has read the
 /// last ones.
 #[test]
-fn a_client_that_does_not_read_does_not_have_its_questions_answered() {
+fn queries_of_a_slow_client_wait() {
     const QUESTIONS: i128 = 20;
     const BYTES: usize = 100_000;
     let place = Place::new();

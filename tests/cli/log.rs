@@ -16,7 +16,7 @@ fn read(place: &Place, name: &str) -> String {
 }
 
 #[test]
-fn a_log_that_was_moved_away_goes_on_in_a_new_file() {
+fn moved_log_continues_in_a_new_file() {
     let place = Place::new();
     let mut peer = peer(&place, "text");
     let [log, moved] = ["peer.log", "peer.log.1"].map(|name| place.dir().join(name));
@@ -32,7 +32,7 @@ fn a_log_that_was_moved_away_goes_on_in_a_new_file() {
 }
 
 #[test]
-fn lines_that_a_full_disk_swallowed_are_counted_and_one_that_cannot_be_opened_stays() {
+fn lines_lost_to_a_full_disk_are_counted() {
     let place = Place::new();
     let log = place.dir().join("peer.log");
     symlink("/dev/full", &log).unwrap();
@@ -98,7 +98,7 @@ fn peer_by(place: &Place, command: &[&str]) -> Running {
 }
 
 #[test]
-fn a_peer_ends_with_its_terminal_unless_it_was_told_not_to() {
+fn hangup_ends_the_peer_unless_ignored() {
     let place = Place::new();
     // This does not depend on the signal handling that the tests were started with.
     let mut peer = peer_by(&place, &["env", "--default-signal=HUP"]);

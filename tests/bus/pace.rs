@@ -99,7 +99,7 @@ fn meet(publisher: &Bus, receiver: &mut EmbeddedPeer) {
 }
 
 #[test]
-fn a_receive_buffer_for_one_datagram_makes_the_publisher_slow_and_loses_nothing() {
+fn tiny_receive_buffer_slows_the_publisher_without_loss() {
     let mut config = config("tiny");
     let publisher = Bus::embed(&config).unwrap();
     config.receive_buffer = 4096;
@@ -127,7 +127,7 @@ fn a_receive_buffer_for_one_datagram_makes_the_publisher_slow_and_loses_nothing(
 }
 
 #[test]
-fn a_burst_of_ten_million_messages_into_a_cold_group_arrives_whole() {
+fn burst_into_a_new_group_arrives_whole() {
     let config = config("burst");
     let mut receiver = EmbeddedPeer::open(&config).unwrap();
     let subscription = receiver.subscribe("pace".parse().unwrap()).unwrap();
@@ -168,7 +168,7 @@ fn a_burst_of_ten_million_messages_into_a_cold_group_arrives_whole() {
 }
 
 #[test]
-fn who_stands_still_at_full_speed_is_left_behind_and_told_exactly_what_it_missed() {
+fn stopped_receiver_is_left_behind_with_exact_losses() {
     let config = config("still");
     let publisher = Bus::embed(&config).unwrap();
     let mut receiver = EmbeddedPeer::open(&config).unwrap();
@@ -212,7 +212,7 @@ fn who_stands_still_at_full_speed_is_left_behind_and_told_exactly_what_it_missed
 }
 
 #[test]
-fn a_reader_that_takes_its_time_slows_the_publisher_down_and_loses_nothing() {
+fn slow_reader_slows_the_publisher_without_loss() {
     let mut config = config("reader");
     // The publisher waits for it however little it takes while the machine is busy.
     config.pace_floor = 0;
@@ -236,7 +236,7 @@ fn a_reader_that_takes_its_time_slows_the_publisher_down_and_loses_nothing() {
 }
 
 #[test]
-fn a_process_that_is_stopped_for_seconds_neither_stops_the_publisher_nor_loses_its_account() {
+fn stopped_process_neither_stops_publisher_nor_loses_account() {
     let place = Place::new();
     let receiver = place.peer(&["--interface", "lo"]);
     let attached = Bus::attach(place.socket()).unwrap();

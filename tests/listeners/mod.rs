@@ -2,12 +2,14 @@
 //! no sockets and cannot show this.
 
 mod accounts;
+mod hat;
 mod input;
 mod limits;
 mod memory;
 mod peers;
 mod slow;
 mod stop;
+mod streams;
 pub mod talk;
 mod tls;
 mod together;

@@ -82,7 +82,7 @@ fn work_until_killed<S: Store<Error = OrderError>>(mut store: S) {
 
 fn start(test: &str, place: &Place, worker: usize, log: &Path) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
-        .args([&format!("order::kill::{test}"), "--exact", "--nocapture"])
+        .args([&format!("events::order::kill::{test}"), "--exact", "--nocapture"])
         .env(STORE, place.text())
         .env(WORKER, format!("worker {worker}"))
         .env(LOG, log)

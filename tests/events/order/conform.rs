@@ -271,7 +271,7 @@ fn sum(all: &mut BTreeMap<String, u32>, counts: BTreeMap<String, u32>) {
 }
 
 #[test]
-fn redis_does_what_the_twin_in_memory_does() {
+fn redis_agrees_with_the_memory_store() {
     let dir = TempDir::new();
     let server = RedisServer::durable(dir.path());
     let mut all = BTreeMap::new();
@@ -284,7 +284,7 @@ fn redis_does_what_the_twin_in_memory_does() {
 }
 
 #[test]
-fn sqlite_does_what_the_twin_in_memory_does() {
+fn sqlite_agrees_with_the_memory_store() {
     let mut all = BTreeMap::new();
     for seed in 0..6 {
         let dir = TempDir::new();
@@ -296,7 +296,7 @@ fn sqlite_does_what_the_twin_in_memory_does() {
 
 /// More entries without events than one step visits.
 #[test]
-fn all_stores_pause_after_as_many_entries() {
+fn all_stores_pause_after_equally_many_entries() {
     fn check<S: Store<Error: std::fmt::Debug>>(mut store: S) -> Vec<OpOutcome> {
         let mark = OrderStamp::begin(Generation::new(2).expect("one"));
         apply(&mut store, &StoreOp::Begin { found: None, generation: mark.generation() });

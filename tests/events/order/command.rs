@@ -72,12 +72,12 @@ fn check_a_round(place: &Place, store: &[&str]) {
 }
 
 #[test]
-fn events_are_sent_in_their_order_with_the_store_of_one_host() {
+fn local_store_keeps_the_order() {
     check_a_round(&Place::new(), &[]);
 }
 
 #[test]
-fn events_are_sent_in_their_order_with_redis() {
+fn redis_store_keeps_the_order() {
     let place = Place::new();
     let server = RedisServer::durable(place.dir());
     let url = server.url();
@@ -86,7 +86,7 @@ fn events_are_sent_in_their_order_with_redis() {
 
 /// A consumer that misses an event finds it in the journal.
 #[test]
-fn what_a_consumer_missed_is_looked_for_in_the_journal() {
+fn missed_event_is_fetched_from_the_journal() {
     let place = Place::new();
     let _peer = place.peer(&["--set", "server-id=7"]);
     let begin = OrderStamp::begin(Generation::new(7).unwrap());
@@ -116,7 +116,7 @@ fn what_a_consumer_missed_is_looked_for_in_the_journal() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn wrong_arguments_are_refused_with_a_remedy() {
     let place = Place::new();
     std::fs::write(
         place.dir().join("letter"),
@@ -158,7 +158,7 @@ fn what_is_wrong_is_told() {
 
 /// A worker whose peer goes away ends, though it has nothing to send, and events wait for the next one.
 #[test]
-fn a_worker_without_a_peer_loses_nothing() {
+fn worker_without_peer_loses_nothing() {
     let place = Place::new();
     let mut peer = place.peer(&[]);
     let mut worker = place.start(&["order", "work", "w", "--lease", "500ms"]);

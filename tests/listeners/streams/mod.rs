@@ -217,7 +217,7 @@ fn published_receivers_get_everything_in_order() {
 }
 
 #[test]
-fn connections_are_encrypted_where_they_must() {
+fn required_encryption_works_with_published_clients() {
     let place = Place::new();
     let [certificate, key] = certificate(place.dir(), "listener");
     let files = format!("ftn18-tls={} {}", certificate.display(), key.display());
@@ -250,7 +250,7 @@ fn clear_events_need_a_trusted_listener() {
 }
 
 #[test]
-fn a_stream_goes_on_where_it_was_after_a_kill() {
+fn stream_continues_at_its_position_after_a_kill() {
     let place = Place::new();
     let mut running = peer(&place, &[]);
     register(&place, "/main", "C");
@@ -279,7 +279,7 @@ fn data_base(place: &Place) -> rusqlite::Connection {
 
 /// An event exists exactly if the transaction in which it was added commits, whenever the peer is killed.
 #[test]
-fn events_within_a_transaction_exist_exactly_if_it_commits() {
+fn transaction_events_exist_exactly_after_commit() {
     let place = Place::new();
     let mut running = peer(&place, &[]);
     register(&place, "/main", "C");
@@ -325,7 +325,7 @@ fn events_within_a_transaction_exist_exactly_if_it_commits() {
 
 /// An event is added at one peer, and read at the other one, and the other way round.
 #[test]
-fn a_stream_has_the_same_events_at_all_peers() {
+fn stream_has_the_same_events_at_all_peers() {
     let (here, there) = (Place::new(), Place::new());
     let port = format!("port={}", here.port());
     let _here = peer(&here, &["server-id=7", &port]);
@@ -353,7 +353,7 @@ fn a_stream_has_the_same_events_at_all_peers() {
 
 /// Events in a stream are events of the bus, and the other way round.
 #[test]
-fn streams_and_events_are_the_same() {
+fn stream_events_are_events_of_the_bus() {
     let place = Place::new();
     let _peer = peer(&place, &["streams=main ; alarms plant/?/ALARM"]);
     let seen = place.start(&["sub", "main.>", "--count", "1"]);
@@ -371,7 +371,7 @@ fn streams_and_events_are_the_same() {
 
 /// Clients that request much and read nothing hold no more than is allowed, and others are served meanwhile.
 #[test]
-fn clients_that_do_not_read_have_to_go() {
+fn slow_clients_are_closed() {
     const CLIENTS: usize = 12;
     let place = Place::new();
     let _peer = peer(&place, &["listener-memory=1 mb"]);
@@ -486,7 +486,7 @@ fn malformed_message_is_answered_with_place() {
 }
 
 #[test]
-fn requests_that_make_no_sense_are_refused() {
+fn invalid_requests_are_refused() {
     let place = Place::new();
     let _peer = peer(&place, &["accounts=user alice password x"]);
     for (f, p, name) in [

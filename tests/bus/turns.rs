@@ -71,7 +71,7 @@ fn start() -> (EmbeddedPeer, impl Sized, String) {
 }
 
 #[test]
-fn clients_of_a_listener_share_a_turn() {
+fn listener_clients_share_a_turn() {
     let (mut peer, _directory, _) = start();
     let status = peer.show(&json!({ "show": "status" }));
     let address = status["status"]["listeners"][0]["address"].as_str().unwrap();

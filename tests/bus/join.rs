@@ -50,7 +50,7 @@ fn texts(deliveries: &[Delivery], subject: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_late_subscriber_gets_the_history_and_then_what_is_new() {
+fn late_subscriber_receives_history_then_new_messages() {
     let config = config("late");
     let (publisher, reader) = (Bus::embed(&named(&config, "B.pub")).unwrap(), Bus::embed(&config).unwrap());
     wait_for(&reader, &publisher);
@@ -96,7 +96,7 @@ const ROUNDS_MAX: u32 = 60_000;
 
 /// An active publisher, a receiver that loses one datagram in twenty, and subscribers that come one after the other.
 #[test]
-fn the_seam_holds_while_the_publisher_is_at_work_and_datagrams_are_lost() {
+fn replay_joins_live_messages_without_gap_under_loss() {
     let mut config = config("seam");
     config.history_count = 100_000;
     let options = Options { drop: Some(DropRule { seed: 3, chance: 0.05, burst: 1 }), ..Options::default() };
@@ -165,7 +165,7 @@ fn read_all(subscription: Subscription, sent: &AtomicU32) -> (u64, u64, Joined) 
 }
 
 #[test]
-fn a_peer_that_has_just_started_waits_for_the_others_before_it_says_that_it_has_begun() {
+fn new_peer_joins_after_discovering_the_others() {
     let config = config("start");
     let publisher = Bus::embed(&named(&config, "B.pub")).unwrap();
     publish(&publisher, "x", 0..4);
@@ -186,7 +186,7 @@ fn a_peer_that_has_just_started_waits_for_the_others_before_it_says_that_it_has_
 }
 
 #[test]
-fn a_peer_without_history_and_one_that_has_left_are_named() {
+fn peers_without_history_or_departed_are_named() {
     let config = config("off");
     let mut without = named(&config, "B.off");
     without.history_count = 0;
@@ -208,7 +208,7 @@ fn a_peer_without_history_and_one_that_has_left_are_named() {
 }
 
 #[test]
-fn a_driven_peer_joins_without_waiting() {
+fn driven_peer_joins_without_waiting() {
     let config = config("driven");
     let publisher = Bus::embed(&named(&config, "B.pub")).unwrap();
     publish(&publisher, "x", 0..4);
@@ -229,7 +229,7 @@ fn a_driven_peer_joins_without_waiting() {
 }
 
 #[test]
-fn a_reader_that_waits_holds_up_nobody() {
+fn waiting_reader_does_not_block_others() {
     let bus = Bus::embed(&config("readers")).unwrap();
     let confirmed = SubscribeOptions { confirm: true, ..SubscribeOptions::default() };
     let subscription = bus.subscribe_with(["x".parse().unwrap()], &confirmed).unwrap();
@@ -263,7 +263,7 @@ fn a_reader_that_waits_holds_up_nobody() {
 }
 
 #[test]
-fn a_program_attached_to_the_peer_joins_late_too() {
+fn attached_program_joins_late() {
     let (config, _directory) = config_with_socket("attached");
     let publisher = Bus::embed(&named(&config, "B.pub")).unwrap();
     let peer = serve(&config);
@@ -279,7 +279,7 @@ fn a_program_attached_to_the_peer_joins_late_too() {
 }
 
 #[test]
-fn the_command_prints_history_and_confirms() {
+fn sub_prints_history_and_confirms() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "B.test"]);
     place.run(&["pub", "x.y", "n{{count}}", "--count", "5"]).exits(DONE);

@@ -67,7 +67,7 @@ fn follow(bus: &Bus, peer: &PeerRef, name: &str, tracker: &mut Tracker) -> (Vec<
 }
 
 #[test]
-fn a_client_recovers_what_was_published_and_then_follows() {
+fn poll_recovers_history_then_follows() {
     let (publisher, asker, _) = pair("recover");
     publish(&publisher, "x.a", 0..5);
     let mut tracker = Tracker::default();
@@ -85,7 +85,7 @@ fn a_client_recovers_what_was_published_and_then_follows() {
 }
 
 #[test]
-fn a_restart_of_the_publisher_is_certain() {
+fn publisher_restart_is_detected() {
     let (publisher, asker, config) = pair("restart");
     publish(&publisher, "x", 0..3);
     let mut tracker = Tracker::default();
@@ -111,7 +111,7 @@ fn a_restart_of_the_publisher_is_certain() {
 }
 
 #[test]
-fn many_polls_travel_in_one_message() {
+fn many_polls_share_one_message() {
     let (publisher, asker, _) = pair("many");
     for index in 0..100 {
         publish(&publisher, &format!("many.{index}"), 0..4);
@@ -140,7 +140,7 @@ fn many_polls_travel_in_one_message() {
 }
 
 #[test]
-fn an_answer_too_large_for_one_is_asked_for_in_pieces() {
+fn large_answer_is_fetched_in_parts() {
     let (publisher, asker, _) = pair("pieces");
     let polls: Vec<Poll> =
         (0..40).map(|index| Poll { subject: subject(&format!("big.{index}")), offset: 0, count: 1 }).collect();
@@ -163,7 +163,7 @@ fn an_answer_too_large_for_one_is_asked_for_in_pieces() {
 }
 
 #[test]
-fn what_cannot_be_answered_is_named() {
+fn unanswerable_poll_is_refused_with_the_reason() {
     let (publisher, asker, config) = pair("errors");
     publish(&publisher, "x", 0..2);
     let poll = |peer: PeerRef, name: &str, offset| asker.poll(peer, subject(name), offset, PATIENCE);
@@ -196,7 +196,7 @@ fn what_cannot_be_answered_is_named() {
 }
 
 #[test]
-fn who_does_not_answer_in_time_is_told_from_who_has_left() {
+fn timeout_differs_from_departure() {
     let config = config("waits");
     let asker = Bus::embed(&config).unwrap();
     let mut silent = EmbeddedPeer::open(&named(&config, "silent")).unwrap();
@@ -210,7 +210,7 @@ fn who_does_not_answer_in_time_is_told_from_who_has_left() {
 }
 
 #[test]
-fn attached_and_driven_clients_ask_in_the_same_way() {
+fn attached_and_driven_clients_poll_alike() {
     let (config, _directory) = config_with_socket("attached");
     let peer_of_asker = serve(&config);
     let attached = Bus::attach(&config.socket).unwrap();
@@ -250,7 +250,7 @@ fn attached_and_driven_clients_ask_in_the_same_way() {
 }
 
 #[test]
-fn a_subscription_says_what_it_gets_when_something_is_missing() {
+fn delivery_mode_decides_about_missing_messages() {
     let (mut config, _directory) = config_with_socket("modes");
     config.delivery = DeliveryMode::Live;
     let embedded = serve(&config);
@@ -270,7 +270,7 @@ fn a_subscription_says_what_it_gets_when_something_is_missing() {
 }
 
 #[test]
-fn the_command_follows_a_publisher_through_its_restart() {
+fn poll_command_follows_a_restarted_publisher() {
     let place = Place::new();
     let mut publisher = place.peer(&["--name", "B.test"]);
     place.run(&["pub", "x.y", "n{{count}}", "--count", "3"]).exits(DONE);
@@ -315,7 +315,7 @@ fn the_command_follows_a_publisher_through_its_restart() {
 }
 
 #[test]
-fn the_command_names_what_it_cannot_ask() {
+fn poll_command_names_unknown_peers() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "B.test", "--set", "history-count=0"]);
     place.run(&["poll", "C.test", "x"]).exits(UNREACHABLE).says(&["C.test: no such peer", "fix: name one of B.test ("]);
@@ -327,7 +327,7 @@ fn the_command_names_what_it_cannot_ask() {
 }
 
 #[test]
-fn any_client_polls_by_a_request() {
+fn poll_by_request_is_answered() {
     let place = Place::new();
     let _peer = place.peer(&["--name", "B.test"]);
     place.run(&["pub", "x.y", "hi"]).exits(DONE);

@@ -36,7 +36,7 @@ fn end(mut peer: Running) {
 }
 
 #[test]
-fn an_event_is_stored_seen_and_found_again() {
+fn added_event_is_stored_delivered_and_found() {
     let place = Place::new();
     let peer = place.peer(&["--set", "server-id=7"]);
     let mut tail = place.start(&["event", "tail", "plant/?/alarm", "--count", "2", "--wait", "60s"]);
@@ -84,7 +84,7 @@ fn an_event_is_stored_seen_and_found_again() {
 }
 
 #[test]
-fn sessions_go_on_after_a_stop_and_after_a_kill() {
+fn sessions_continue_after_a_stop_or_kill() {
     let place = Place::new();
     let add = || ids(&place.run(&["event", "add", "a/b", "1", "--json"]).exits(DONE)).remove(0);
     let mut peer = place.peer(&[]);
@@ -110,7 +110,7 @@ fn sessions_go_on_after_a_stop_and_after_a_kill() {
 }
 
 #[test]
-fn many_lines_are_many_sessions_and_a_bad_one_is_named() {
+fn lines_are_sessions_and_a_wrong_one_is_named() {
     let place = Place::new();
     let peer = place.peer(&["--set", "server-id=7"]);
     let lines: String = (1..=3000).map(|n| format!("{n}\n")).collect();
@@ -128,7 +128,7 @@ fn many_lines_are_many_sessions_and_a_bad_one_is_named() {
 /// Input behind the refused line was read already. It is registered and its ids printed, so that the user does not
 /// register it again.
 #[test]
-fn a_line_that_the_peer_refuses_is_named_and_all_that_is_registered_is_printed() {
+fn refused_line_is_numbered_and_registered_events_printed() {
     let place = Place::new();
     let peer = place.peer(&["--set", "server-id=7", "--set", "message-size=64 kb"]);
     let large = format!("\"{}\"", "x".repeat(65 << 10));
@@ -143,7 +143,7 @@ fn a_line_that_the_peer_refuses_is_named_and_all_that_is_registered_is_printed()
 
 /// A stopping peer first multicasts all acknowledged events, however many they are.
 #[test]
-fn what_is_acknowledged_before_a_stop_is_seen_by_those_who_subscribe() {
+fn event_acknowledged_before_a_stop_reaches_subscribers() {
     let (here, there) = (Place::new(), Place::new());
     let _here = here.peer(&["--set", "server-id=1"]);
     let peer = there.peer(&[&format!("--port={}", here.port()), "--set", "server-id=2"]);
@@ -159,7 +159,7 @@ fn what_is_acknowledged_before_a_stop_is_seen_by_those_who_subscribe() {
 }
 
 #[test]
-fn a_request_for_too_much_is_refused_as_a_whole() {
+fn oversized_request_is_refused_as_a_whole() {
     let place = Place::new();
     let peer = place.peer(&["--set", "server-id=7"]);
     let bus = Bus::attach(place.socket()).unwrap();
@@ -182,7 +182,7 @@ fn a_request_for_too_much_is_refused_as_a_whole() {
 }
 
 #[test]
-fn what_is_wrong_is_told_and_nothing_is_stored() {
+fn wrong_event_is_refused_and_not_stored() {
     let place = Place::new();
     let peer = place.peer(&["--set", "server-id=7", "--set", "message-size=64 kb"]);
     for (arguments, code, parts) in [
@@ -209,7 +209,7 @@ fn what_is_wrong_is_told_and_nothing_is_stored() {
 }
 
 #[test]
-fn a_journal_that_cannot_be_used_is_told_at_the_start_or_when_it_is_needed() {
+fn unusable_journal_is_reported() {
     let place = Place::new();
     fs::create_dir(place.dir().join("data")).unwrap();
     fs::write(place.dir().join("data/events.db"), "this is somebody's letter, and longer than any header\n".repeat(9))
@@ -237,7 +237,7 @@ fn a_journal_that_cannot_be_used_is_told_at_the_start_or_when_it_is_needed() {
 
 /// Two peers, each with a journal of its own: both see all events, and each finds its own.
 #[test]
-fn events_of_another_peer_are_seen_by_those_who_subscribe() {
+fn events_of_another_peer_reach_subscribers() {
     let (here, there) = (Place::new(), Place::new());
     let port = format!("--port={}", here.port());
     let peers = [here.peer(&["--set", "server-id=1"]), there.peer(&[&port, "--set", "server-id=2"])];
@@ -253,7 +253,7 @@ fn events_of_another_peer_are_seen_by_those_who_subscribe() {
 }
 
 #[test]
-fn what_shall_not_be_kept_is_removed_and_its_sessions_stay_used_up() {
+fn expired_events_are_removed_without_reusing_sessions() {
     let place = Place::new();
     let rules = "event-retention=a/* count 5 ; b time 1 sec";
     let peer = place.peer(&["--set", "server-id=7", "--set", rules]);
@@ -280,7 +280,7 @@ fn what_shall_not_be_kept_is_removed_and_its_sessions_stay_used_up() {
 /// The data directory is a small disk of the peer's own, with a file on it that can be removed. A peer that is killed
 /// is started anew.
 #[test]
-fn a_full_disk_refuses_events_and_goes_on_when_there_is_room() {
+fn full_disk_refuses_events_until_there_is_space() {
     let place = Place::new();
     fs::create_dir(place.dir().join("data")).unwrap();
     let script = "mount -t tmpfs -o size=1500k tmpfs data && head -c 700000 /dev/zero >data/fill && \
