@@ -9,6 +9,7 @@ mod keys;
 mod names;
 mod rules;
 mod source;
+mod test_names;
 mod waits;
 
 use crate::support::root;
@@ -596,9 +597,12 @@ fn script_check_notices_violations() {
     assert!(check_script("src/a.rs", "#![no_main]", false).is_empty());
 }
 
-/// Returns test files that `main`, the text of tests/main.rs, does not name: they would never run.
+/// Returns test files and folders that `main`, the text of tests/main.rs, does not name: they would never run.
 fn unnamed_modules<'a>(main: &str, paths: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let module = |path: &'a str| path.strip_prefix("tests/")?.strip_suffix(".rs").filter(|name| !name.contains('/'));
+    let module = |path: &'a str| {
+        let name = path.strip_prefix("tests/")?.strip_suffix(".rs")?;
+        Some(name.strip_suffix("/mod").unwrap_or(name)).filter(|name| !name.contains('/'))
+    };
     let named = |name: &str| main.lines().any(|line| line == format!("mod {name};"));
     let forgotten = paths.filter_map(module).filter(|name| *name != "main" && !named(name));
     forgotten.map(|name| format!("tests/main.rs does not name {name}")).collect()
@@ -609,8 +613,9 @@ fn every_test_file_is_run() {
     let files = rust();
     let main = files.iter().find(|file| file.path == "tests/main.rs").expect("tests/main.rs");
     assert_tidy(unnamed_modules(&main.text, files.iter().map(|file| file.path.as_str())));
-    let paths = ["tests/a.rs", "tests/b.rs", "tests/main.rs", "tests/a/deeper.rs", "src/c.rs"];
-    assert_eq!(unnamed_modules("mod a;\n", paths.into_iter()), ["tests/main.rs does not name b"]);
+    let paths = ["tests/a.rs", "tests/b.rs", "tests/main.rs", "tests/a/deeper.rs", "tests/d/mod.rs", "src/c.rs"];
+    let expected = ["tests/main.rs does not name b", "tests/main.rs does not name d"];
+    assert_eq!(unnamed_modules("mod a;\n", paths.into_iter()), expected);
 }
 
 // ---- the top of the tree, and links
