@@ -2,6 +2,7 @@
 
 use crate::support::bus::{PATIENCE, config, config_with_socket, message, messages, serve, wait_for};
 use crate::support::command::Place;
+use crate::support::exit_code::{DONE, TIMED_OUT, USAGE};
 use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{
     Bus, DropRule, EmbeddedPeer, JoinFailure, Joined, Notice, Options, RecvError, Selection, SubscribeOptions,
@@ -12,10 +13,6 @@ use seqcast::message::{Delivery, LossScope, Verdict};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
-
-const DONE: i32 = 0;
-const USAGE: i32 = 2;
-const TIMED_OUT: i32 = 27;
 
 fn named(config: &Config, name: &str) -> Config {
     let mut config = config.clone();

@@ -3,7 +3,10 @@
 mod attached;
 mod join;
 mod library;
+mod misbehaviour;
 mod multicast;
 mod pace;
 mod polls;
+mod raw_client;
+mod reports;
 mod turns;

@@ -2,6 +2,7 @@
 
 use crate::support::bus::{PATIENCE, config, config_with_socket, message, serve, wait_for};
 use crate::support::command::Place;
+use crate::support::exit_code::{DONE, FAILED, TIMED_OUT, UNREACHABLE, USAGE};
 use crate::support::wait::wait_until;
 use bytes::Bytes;
 use seqcast::bus::{Bus, EmbeddedPeer, HistoryError, Poll, PollResult, Question, Refused, Selection, SubscribeOptions};
@@ -10,12 +11,6 @@ use seqcast::message::{DeliveryMode, Epoch, PeerRef};
 use seqcast::offset::{PollCase, PollReply, Tracker, TrackerAction};
 use seqcast::subject::Subject;
 use std::time::Duration;
-
-const DONE: i32 = 0;
-const FAILED: i32 = 1;
-const USAGE: i32 = 2;
-const UNREACHABLE: i32 = 4;
-const TIMED_OUT: i32 = 27;
 
 /// Starts two peers of one group that know each other: a publisher and one that polls.
 fn pair(name: &str) -> (Bus, Bus, Config) {

@@ -1,14 +1,9 @@
 //! `seqcast bench`: every figure adds up, and nothing is left behind. No test checks speed.
 
 use crate::support::command::Place;
+use crate::support::exit_code::{CONFIGURATION, DONE, FAILED, UNREACHABLE, USAGE};
 use crate::support::wait::wait_until;
 use serde_json::Value;
-
-const DONE: i32 = 0;
-const FAILED: i32 = 1;
-const USAGE: i32 = 2;
-const CONFIGURATION: i32 = 3;
-const UNREACHABLE: i32 = 4;
 
 /// Runs a verb with `--json` and returns its answer.
 #[track_caller]

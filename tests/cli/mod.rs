@@ -3,5 +3,7 @@
 mod bench;
 mod commands;
 mod log;
+mod messages;
+mod peer;
 mod readme;
 mod streams;

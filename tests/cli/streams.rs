@@ -1,6 +1,7 @@
 //! `seqcast stream …` and `seqcast consumer …` from the user's view.
 
 use crate::support::command::{Outcome, Place, Running};
+use crate::support::exit_code::{DONE, FAILED, TIMED_OUT, UNREACHABLE, USAGE};
 use crate::support::wait::{wait_until, wait_until_some};
 use rusqlite::Connection;
 use seqcast::bus::{Bus, ResetPosition as At, StreamError, StreamRefusalKind};
@@ -11,27 +12,14 @@ use std::io::Write;
 use std::process::Stdio;
 use std::thread;
 
-const DONE: i32 = 0;
-const FAILED: i32 = 1;
-const USAGE: i32 = 2;
-const UNREACHABLE: i32 = 4;
-const TIMED_OUT: i32 = 27;
-
 fn peer(place: &Place, settings: &[&str]) -> Running {
-    let settings = [&["ftn18=0", "server-id=7"][..], settings].concat();
-    let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
-    place.peer(&arguments)
+    place.peer_with(&[&["ftn18=0", "server-id=7"], settings].concat())
 }
 
 #[track_caller]
 fn end(mut peer: Running) {
     peer.signal("TERM");
     assert_eq!(peer.ended().code(), Some(DONE));
-}
-
-#[track_caller]
-fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 #[track_caller]

@@ -1,14 +1,11 @@
 //! Events of one peer in the journal of another (`event-follow`), and one peer of a LAN for each number of a server.
 
 use crate::support::command::{Place, Running};
+use crate::support::exit_code::{CONFIGURATION, DONE, FAILED};
 use crate::support::wait::{wait_until, wait_until_some};
 use serde_json::Value;
 use std::ops::RangeInclusive;
 use std::thread;
-
-const DONE: i32 = 0;
-const FAILED: i32 = 1;
-const MISCONFIGURED: i32 = 3;
 
 /// Registers numbers, each as one event.
 fn add(place: &Place, event_type: &str, numbers: RangeInclusive<u32>) {
@@ -181,6 +178,6 @@ fn invalid_followed_types_are_refused_with_the_remedy() {
     let place = Place::new();
     for (value, part) in [("a/*/b", "'*'"), ("a b", "256 patterns")] {
         let outcome = place.run(&["peer", "--set", &format!("event-follow={value}")]);
-        outcome.exits(MISCONFIGURED).says(&["event-follow", part, "plant/? ; line/*"]);
+        outcome.exits(CONFIGURATION).says(&["event-follow", part, "plant/? ; line/*"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Events with an identity, as a user of the command sees them: registration, queries, live events, and refusals.
 
 use crate::support::command::{Outcome, Place, Running, signal};
+use crate::support::exit_code::{DONE, FAILED, UNREACHABLE, USAGE};
 use crate::support::wait::wait_until_some;
 use seqcast::bus::{Bus, PublishError};
 use seqcast::event::model::{Payload, Registration};
@@ -10,11 +11,6 @@ use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-
-const DONE: i32 = 0;
-const FAILED: i32 = 1;
-const USAGE: i32 = 2;
-const UNREACHABLE: i32 = 4;
 
 /// Returns the ids of the events, one in each line of JSON.
 #[track_caller]

@@ -3,7 +3,7 @@
 use crate::support::certificate::certificate;
 use crate::support::command::{Place, Running};
 use crate::support::root;
-use crate::support::wait::{PATIENCE, wait_until, wait_until_some};
+use crate::support::wait::{PATIENCE, wait_until};
 use seqcast::event::store::{Query, Series};
 use seqcast::listener::hat::chatter::Conversation;
 use seqcast::listener::hat::client_message::{EventSubscription, HatClientMessage, Init};
@@ -25,7 +25,7 @@ impl Client {
     /// Starts a client that connects to the listener of this place's peer.
     fn start(place: &Place, options: &Value) -> Client {
         let mut command = Command::new(root().join("target/clients/python/bin/python3"));
-        command.arg(root().join("tests/clients/hat_client.py")).arg(port(place).to_string()).arg(options.to_string());
+        command.arg(root().join("tests/clients/hat_client.py")).arg(place.port().to_string()).arg(options.to_string());
         place.surround(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("tools/test has installed the client");
@@ -68,26 +68,14 @@ impl Client {
     }
 }
 
-/// Returns the port of the listener. That of the group is one of UDP.
-fn port(place: &Place) -> u16 {
-    place.port()
-}
-
 fn peer(place: &Place, settings: &[&str]) -> Running {
-    let hat = format!("hat={}", port(place));
-    let settings = [&[hat.as_str()][..], settings].concat();
-    let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
-    let running = place.peer(&arguments);
-    // Programs of this project can reach it before its listeners are open.
-    let what = || format!("the listener opens; the peer said {:?}", running.stderr_so_far());
-    wait_until_some(what, || TcpStream::connect(("127.0.0.1", port(place))).ok());
-    running
+    let hat = format!("hat={}", place.port());
+    place.peer_with_listener(&[&[hat.as_str()], settings].concat())
 }
 
 /// Returns whether the peer of this place has heard of another one.
 fn knows_another(place: &Place) -> bool {
-    let peers: Value = serde_json::from_str(&place.run(&["show", "peers", "--json"]).exits(0).stdout).unwrap();
-    peers["rows"].as_array().unwrap().iter().any(|row| row["state"] == "up")
+    place.show("peers")["rows"].as_array().unwrap().iter().any(|row| row["state"] == "up")
 }
 
 /// Returns ids and types of events.
@@ -193,14 +181,14 @@ fn client_connections_and_peer_stop_are_events() {
 /// Returns whether a client that encrypts, and trusts this certificate, completes its handshake.
 fn completes_handshake(place: &Place, certificate: &Path) -> bool {
     let mut openssl = Command::new("openssl");
-    openssl.args(["s_client", "-verify_return_error", "-connect", &format!("127.0.0.1:{}", port(place)), "-CAfile"]);
+    openssl.args(["s_client", "-verify_return_error", "-connect", &format!("127.0.0.1:{}", place.port()), "-CAfile"]);
     openssl.arg(certificate).stdin(Stdio::null());
     openssl.output().expect("openssl is installed").status.success()
 }
 
 /// Returns whether a client that does not encrypt is welcome.
 fn welcomes_in_clear(place: &Place) -> bool {
-    let mut stream = TcpStream::connect(("127.0.0.1", port(place))).expect("the listener is open");
+    let mut stream = TcpStream::connect(("127.0.0.1", place.port())).expect("the listener is open");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time above 0");
     let subscription = EventSubscription::default();
     let init = HatClientMessage::Init(Init { name: "clear".into(), token: None, subscription, persisted: false });
@@ -298,7 +286,7 @@ fn queries_of_a_slow_client_wait() {
         let events = vec![json!({ "type": ["a"], "binary": "", "hex": "00".repeat(BYTES) }); 10];
         source.act(&json!({ "do": "register", "events": events }));
     }
-    let mut stream = TcpStream::connect(("127.0.0.1", port(&place))).unwrap();
+    let mut stream = TcpStream::connect(("127.0.0.1", place.port())).unwrap();
     let subscription = EventSubscription::default();
     let init = HatClientMessage::Init(Init { name: "greedy".into(), token: None, subscription, persisted: false });
     let question = HatClientMessage::Query(Some(Query::Series(Series::default())));

@@ -42,7 +42,7 @@ impl Peer {
 
     /// Wraps the running peer of a place, with both listeners.
     fn at(place: Place, process: Running) -> Peer {
-        let status = show(&place, "status");
+        let status = place.show("status");
         let port = |listener: usize| {
             let address = status["status"]["listeners"][listener]["address"].as_str().expect("the listener is open");
             address.rsplit_once(':').expect("an address with a port").1.parse().expect("a port")
@@ -69,27 +69,22 @@ impl Peer {
 
     /// Returns the rows of a report.
     fn rows(&self, what: &str) -> Vec<Value> {
-        show(&self.place, what)["rows"].as_array().expect("rows").clone()
+        self.place.show(what)["rows"].as_array().expect("rows").clone()
     }
 
     /// Returns the epoch of this run, as reports show it.
     fn epoch(&self) -> String {
-        show(&self.place, "status")["status"]["epoch"].as_str().expect("an epoch").to_owned()
+        self.place.show("status")["status"]["epoch"].as_str().expect("an epoch").to_owned()
     }
 
     /// Returns the bytes that the clients of both listeners hold.
     fn held(&self) -> u64 {
-        show(&self.place, "status")["status"]["listener_bytes"].as_u64().expect("a number")
+        self.place.show("status")["status"]["listener_bytes"].as_u64().expect("a number")
     }
 
     /// Returns a number of a listener in `show status`.
     fn count(&self, protocol: Protocol, what: &str) -> u64 {
-        let status = show(&self.place, "status");
+        let status = self.place.show("status");
         status["status"]["listeners"][protocol as usize][what].as_u64().unwrap_or_else(|| panic!("no {what}: {status}"))
     }
-}
-
-fn show(place: &Place, what: &str) -> Value {
-    let printed = place.run(&["show", what, "--json"]).exits(0).stdout;
-    serde_json::from_str(&printed).expect("JSON")
 }

@@ -1,11 +1,14 @@
 //! Runs the built `seqcast` command: each test in a place of its own with a private socket, port and group.
 
 use super::TempDir;
+use super::exit_code::DONE;
 pub use super::wait::PATIENCE;
 use super::wait::wait_until_some;
 use seqcast::daemon::clock::Clock;
 use seqcast::time::Instant;
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -14,6 +17,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel, sync_channel};
 /// Returns the present time.
 pub fn now() -> Instant {
     Clock::now().instant
+}
+
+/// Parses a text of JSON, such as a line of output.
+#[track_caller]
+pub fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 /// A directory, a socket and a port that no other test uses; the directory is removed with the value.
@@ -95,6 +104,27 @@ impl Place {
     /// Starts this place's peer and waits until it is reachable.
     pub fn peer(&self, arguments: &[&str]) -> Running {
         self.reachable(self.start(&[&["peer"], arguments].concat()))
+    }
+
+    /// Starts this place's peer with these settings and waits until it is reachable.
+    pub fn peer_with(&self, settings: &[&str]) -> Running {
+        let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+        self.peer(&arguments)
+    }
+
+    /// Starts this place's peer with these settings, one of which opens a listener at the place's port, and waits
+    /// until clients can connect there.
+    pub fn peer_with_listener(&self, settings: &[&str]) -> Running {
+        let peer = self.peer_with(settings);
+        // Programs of this project can reach it before its listeners are open.
+        let what = || format!("the listener opens; the peer said {:?}", peer.stderr_so_far());
+        wait_until_some(what, || TcpStream::connect(("127.0.0.1", self.port)).ok());
+        peer
+    }
+
+    /// Returns a report of this place's peer.
+    pub fn show(&self, report: &str) -> Value {
+        json(&self.run(&["show", report, "--json"]).exits(DONE).stdout)
     }
 
     /// Waits until this place's peer, which was just started, is reachable.

@@ -2,15 +2,11 @@
 //! journal.
 
 use crate::support::command::{Place, Running};
+use crate::support::exit_code::{DONE, FAILED, UNREACHABLE, USAGE};
 use crate::support::redis_server::RedisServer;
 use seqcast::event::order::stamp::{Generation, OrderStamp};
 use serde_json::Value;
 use std::collections::BTreeMap;
-
-const DONE: i32 = 0;
-const FAILED: i32 = 1;
-const USAGE: i32 = 2;
-const UNREACHABLE: i32 = 4;
 
 fn push(place: &Place, store: &[&str], object: &str, events: &[&str]) {
     let arguments = [&["order", "push", object, "--state", "{}"][..], events, store].concat();
@@ -18,14 +14,10 @@ fn push(place: &Place, store: &[&str], object: &str, events: &[&str]) {
 }
 
 #[track_caller]
-fn object(line: &str) -> Value {
-    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
-}
-
 /// Returns the next event: object and pushed data; checks that it names the one before.
 #[track_caller]
 fn next(tail: &Running, last: &mut BTreeMap<String, String>) -> (String, Value) {
-    let line = object(&tail.line());
+    let line = json(&tail.line());
     assert_eq!(line["type"], "event", "{line}");
     let (name, id) = (line["object"].as_str().unwrap().to_owned(), line["id"].as_str().unwrap().to_owned());
     assert_eq!(line["prev"].as_str().map(str::to_owned), last.insert(name.clone(), id), "{line}");
@@ -64,7 +56,7 @@ fn check_a_round(place: &Place, store: &[&str]) {
     assert_eq!(second.ended().code(), Some(DONE));
     second.said("sent 20 events");
     let shown = place.run(&[&["order", "show", "work:1", "--json"], store].concat()).exits(DONE).stdout;
-    let shown = object(&shown);
+    let shown = json(&shown);
     assert_eq!(shown["objects"][0]["last"].as_str(), last.get("work:1").map(String::as_str), "{shown}");
     // The sent events are in the journal, too, for late consumers.
     let found = place.run(&["event", "query", "order/work:1", "--json"]).exits(DONE).stdout;
@@ -108,9 +100,9 @@ fn missed_event_is_fetched_from_the_journal() {
     assert_eq!(seen, [0, 1, 2].map(Value::from));
     // An event that no peer has is reported as missing.
     place.run(&["pub", "order.a", &envelope(9, 8, Some(7))]).exits(DONE);
-    let missing = object(&tail.line());
+    let missing = json(&tail.line());
     assert_eq!((&missing["type"], &missing["id"]), (&"missing".into(), &stamps[7].number().to_string().into()));
-    assert_eq!(object(&tail.line())["event"], 9);
+    assert_eq!(json(&tail.line())["event"], 9);
     place.run(&["pub", "order.a", "not ordered"]).exits(DONE);
     tail.said("no ordered event");
 }
@@ -168,13 +160,13 @@ fn worker_without_peer_loses_nothing() {
     assert_eq!(worker.ended().code(), Some(UNREACHABLE));
     worker.said("the peer is gone");
     push(&place, &[], "a", &["1", "2"]);
-    let shown = object(&place.run(&["order", "show", "--json"]).exits(DONE).stdout);
+    let shown = json(&place.run(&["order", "show", "--json"]).exits(DONE).stdout);
     assert_eq!((&shown["objects"][0]["object"], &shown["objects"][0]["queued"]), (&"a".into(), &2.into()), "{shown}");
     let _peer = place.peer(&[]);
     let tail = place.start(&["order", "tail", "--json"]);
     tail.said("listening");
     let _worker = place.start(&["order", "work", "w", "--lease", "500ms"]);
     for n in [1, 2] {
-        assert_eq!(object(&tail.line())["event"], n);
+        assert_eq!(json(&tail.line())["event"], n);
     }
 }

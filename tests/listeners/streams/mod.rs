@@ -4,6 +4,7 @@ mod postgres;
 
 use crate::support::certificate::certificate;
 use crate::support::command::{PATIENCE, Place, Running};
+use crate::support::exit_code::DONE;
 use crate::support::root;
 use crate::support::wait::{wait_until, wait_until_some};
 use crate::support::websocket::WebSocket;
@@ -15,21 +16,10 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 
-const DONE: i32 = 0;
-
 /// Starts a peer with the listener at the place's port.
 fn peer(place: &Place, settings: &[&str]) -> Running {
-    peer_at(place, &format!("ftn18={}", place.port()), settings)
-}
-
-/// Starts a peer whose `listener` setting is at the place's port.
-fn peer_at(place: &Place, listener: &str, settings: &[&str]) -> Running {
-    let settings = [&[listener][..], settings].concat();
-    let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
-    let running = place.peer(&arguments);
-    let what = || format!("the listener opens; the peer said {:?}", running.stderr_so_far());
-    wait_until_some(what, || TcpStream::connect(("127.0.0.1", place.port())).ok());
-    running
+    let listener = format!("ftn18={}", place.port());
+    place.peer_with_listener(&[&[listener.as_str()], settings].concat())
 }
 
 /// FutoIn clients in a program of their own; each line of its input is a JSON object with a command.
@@ -242,7 +232,7 @@ fn clear_events_need_a_trusted_listener() {
     for (setting, is_trusted) in [("ftn18-trusted=no", false), ("ftn18-trusted=yes", true)] {
         let place = Place::new();
         let listener = format!("ftn18=0.0.0.0:{}", place.port());
-        let _peer = peer_at(&place, &listener, &["ftn18-open=yes", setting]);
+        let _peer = place.peer_with_listener(&[&listener, "ftn18-open=yes", setting]);
         let event = json!({ "type": "A", "data": 1 });
         let done = call(&place, "/main", "futoin.evt.gen:1.1:addEvent", &event);
         assert_eq!((done["r"] == "1", done["e"] == "SecurityError"), (is_trusted, !is_trusted), "{done}");

@@ -3,14 +3,12 @@
 use super::{DONE, add, call, peer, poll, register};
 use crate::support::TempDir;
 use crate::support::command::Place;
+use crate::support::exit_code::{CONFIGURATION, DONE, FAILED};
 use crate::support::postgres_server::PostgresServer;
 use crate::support::wait::{wait_until, wait_until_some};
 use serde_json::json;
 use std::fs;
 use std::thread;
-
-const FAILED: i32 = 1;
-const CONFIGURATION: i32 = 3;
 
 /// Waits until calls fail. The process that serves the peer may outlive the others of a server that is killed for a
 /// moment.
