@@ -19,7 +19,6 @@ use crate::event::stream::store::{ConsumerRow, MissedRange};
 use crate::event::timestamp::Timestamp;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{Output, note, pluralize};
-use crate::time::Instant;
 
 /// Time to wait when nothing is new.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
