@@ -214,7 +214,7 @@ fn file_that_is_no_text_is_refused() {
     check(&dir.path().join("none.yaml"), "cannot be read: No such file or directory");
     check(dir.path(), "is a directory, not a file");
     check(&dir.file("file", "").join("x"), "cannot be read: Not a directory");
-    check(&dir.file("empty", ""), "holds no configuration");
+    check(&dir.file("empty", ""), "contains no configuration");
     check(&dir.file("nul", "parameters:\0"), "is not text: byte 11 is not UTF-8, or is a control character");
     check(&dir.file("binary", b"\x7fELF\xff\xfe"), "is not text: byte 4 is not UTF-8, or is a control character");
     check(&dir.file("large", "#".repeat(1024 * 1024 + 1)), "is larger than 1048576 bytes");

@@ -125,13 +125,13 @@ impl Process {
 
     fn parse_report(&self, line: &str) -> Result<ProcessReport, CommandFailure> {
         let next_report = serde_json::from_str(line).map_err(|error| {
-            let text = format!("the {} says what nobody understands ({error}): {line}", self.name);
+            let text = format!("the {} sent an invalid report ({error}): {line}", self.name);
             CommandFailure::new(Exit::Failed, text).fix("is it the same version of seqcast on both sides?")
         })?;
         match next_report {
             ProcessReport::Failed { exit, text, fix } => {
                 let exit = [Exit::Configuration, Exit::Unreachable].into_iter().find(|known| *known as u8 == exit);
-                let text = format!("the {} cannot go on: {text}", self.name);
+                let text = format!("the {} cannot continue: {text}", self.name);
                 Err(CommandFailure { exit: exit.unwrap_or(Exit::Failed), text, fix })
             }
             next_report => Ok(next_report),
@@ -144,7 +144,7 @@ impl Process {
             Err(error) => error.to_string(),
         };
         CommandFailure::new(Exit::Failed, format!("the {} ended: {how}", self.name))
-            .fix("look at what it said above; does the command given with --publisher-via or --subscriber-via work?")
+            .fix("see its output above; does the command given with --publisher-via or --subscriber-via work?")
     }
 
     /// Waits until the process can begin; `Err` inside holds the reason why it never can.
@@ -196,7 +196,7 @@ impl Process {
     }
 
     fn unexpected(&self, next_report: &ProcessReport) -> CommandFailure {
-        CommandFailure::new(Exit::Failed, format!("the {} says {}", self.name, json(next_report)))
+        CommandFailure::new(Exit::Failed, format!("the {} sent an unexpected report: {}", self.name, json(next_report)))
     }
 }
 

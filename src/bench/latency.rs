@@ -152,13 +152,13 @@ pub fn run(options: &LatencyOptions, out: &mut Output) -> Result<Exit, CommandFa
     }
     out.flush()?;
     if let Some(why) = unsupported {
-        note(format_args!("one way was not measured: {why}"));
+        note(format_args!("one-way latency was not measured: {why}"));
     }
     for fault in rows.iter().flat_map(|row| &row.faults) {
         note(fault);
     }
     if rows.iter().any(|row| !row.adds_up) {
-        note("what was published does not add up with what came and what the library says of the rest");
+        note("the published messages do not add up with the received and the reported ones");
     }
     Ok(if ok { Exit::Done } else { Exit::Failed })
 }

@@ -127,7 +127,7 @@ impl SequenceChecker {
 
     fn record_late(&mut self, number: u64) {
         let Some(end) = self.gap_of(number) else {
-            return self.fault(|| format!("message {number} came twice"));
+            return self.fault(|| format!("message {number} arrived twice"));
         };
         let (first, _) =
             self.gaps.range(..=number).next_back().map(|(first, end)| (*first, *end)).expect("it is in a gap");
@@ -143,7 +143,7 @@ impl SequenceChecker {
             later += self.subjects;
         }
         if later < self.next {
-            self.fault(|| format!("message {number} came after {later} of the same subject"));
+            self.fault(|| format!("message {number} arrived after {later} of the same subject"));
         }
     }
 

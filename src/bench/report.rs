@@ -148,7 +148,7 @@ impl ThroughputRow {
         let ThroughputRow { what, size, sent, received, receivers, .. } = self;
         if !self.adds_up {
             note(format_args!(
-                "{what}, {size} bytes: {sent} sent to each of {receivers} do not add up with {received} received"
+                "{what}, {size} bytes: {sent} messages sent to each of {receivers} receivers do not add up with {received} received ones"
             ));
         }
         self.faults.iter().for_each(|fault| note(format_args!("{what}, {size} bytes: {fault}")));

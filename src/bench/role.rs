@@ -19,7 +19,7 @@ pub fn run(out: &mut Output) -> Result<Exit, CommandFailure> {
     io::stdin().read_line(&mut first)?;
     let job: Job = serde_json::from_str(&first).map_err(|error| {
         CommandFailure::new(Exit::Usage, format!("no job on standard input: {error}"))
-            .fix("'seqcast bench' starts this by itself; see 'seqcast bench --help'")
+            .fix("'seqcast bench' starts this process itself; see 'seqcast bench --help'")
     })?;
     // Ctrl-C in a terminal reaches all processes there; the one that the user started ends the others.
     Interrupt::watch()?;

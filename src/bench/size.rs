@@ -29,7 +29,7 @@ pub fn payload_bytes(text: &str) -> Result<usize, String> {
 /// Returns the form of a size.
 pub fn stamped_bytes(text: &str) -> Result<usize, String> {
     match payload_bytes(text)? {
-        8..16 => Err("payloads that say when they were due have at least 16 bytes".to_owned()),
+        8..16 => Err("payloads that contain their due time have at least 16 bytes".to_owned()),
         bytes => Ok(bytes),
     }
 }

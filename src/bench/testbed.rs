@@ -149,7 +149,7 @@ impl Testbed {
         let program = match &options.program {
             Some(program) => program.clone(),
             None => std::env::current_exe().map_err(|error| {
-                CommandFailure::new(Exit::Failed, format!("cannot tell which program this is: {error}"))
+                CommandFailure::new(Exit::Failed, format!("cannot find the file of this program: {error}"))
             })?,
         };
         Ok(Testbed {

@@ -185,7 +185,7 @@ fn verdict(rates: &Rates) -> Result<Exit, CommandFailure> {
     for Ratios { size, void, .. } in &rates.ratios {
         if let Some(why) = void {
             note(format_args!("VOID ({size} bytes): {why}"));
-            note("  fix: ethtool -K IFACE tx-udp-segmentation on; or say --offloads-off if they are off on purpose");
+            note("  fix: ethtool -K IFACE tx-udp-segmentation on; or use --offloads-off if they are off on purpose");
         }
     }
     rates.rows.iter().for_each(ThroughputRow::report_problems);

@@ -48,7 +48,7 @@ pub enum Verb {
     /// Watch loss happen and be reported exactly.
     #[command(after_help = help::DEMO)]
     Demo(DemoOptions),
-    /// Measure what the bus carries beside what the kernel carries without it.
+    /// Measure rates and latencies of the bus, and compare them with those of the kernel.
     #[command(after_help = crate::bench::help::BENCH)]
     Bench(BenchOptions),
     /// Print the completion script for a shell.
@@ -65,7 +65,7 @@ pub enum Command {
     /// Publish messages.
     #[command(name = "pub", after_help = help::PUB)]
     Publish(PublishOptions),
-    /// Subscribe and print what arrives, and what is known to be lost.
+    /// Subscribe and print the messages that arrive, and known losses.
     #[command(name = "sub", after_help = help::SUB)]
     Subscribe(SubOptions),
     /// Send a request and print the replies.
@@ -74,10 +74,10 @@ pub enum Command {
     /// Answer requests.
     #[command(after_help = help::REPLY)]
     Reply(ReplyOptions),
-    /// Poll a publisher's history of a subject: recover what there is, then what is new.
+    /// Poll a publisher's history of a subject: recover the retained events, then receive new ones.
     #[command(after_help = help::POLL)]
     Poll(PollOptions),
-    /// Register events, find them again, and see them come.
+    /// Register events, find them again, and receive them.
     #[command(after_help = help::EVENT)]
     Event(EventOptions),
     /// One order for the events of each object, though several producers make them.
@@ -89,10 +89,10 @@ pub enum Command {
     /// The registered consumers of event streams: their progress, and their positions.
     #[command(after_help = help::CONSUMER)]
     Consumer(ConsumerOptions),
-    /// Show what the local peer knows: losses, peers, subscriptions, numbers, counters.
+    /// Show reports of the local peer: losses, peers, subscriptions, numbers, counters.
     #[command(after_help = help::SHOW)]
     Show(ShowOptions),
-    /// Check a configuration, or show what is in force.
+    /// Check a configuration, or show its effective values.
     #[command(after_help = help::CONFIG)]
     Config(ConfigOptions),
     /// Print the version.
@@ -134,19 +134,19 @@ pub struct DaemonOptions {
     /// Options of the peer.
     #[command(flatten)]
     pub peer: PeerOptions,
-    /// Let NATS clients in at 127.0.0.1:4222, or at this port, address, or ADDRESS:PORT.
+    /// Accept NATS clients at 127.0.0.1:4222, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub nats: Option<String>,
-    /// Let Redis clients in at 127.0.0.1:6379, or at this port, address, or ADDRESS:PORT.
+    /// Accept Redis clients at 127.0.0.1:6379, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub redis: Option<String>,
-    /// Let clients of Hat Event Server in at 127.0.0.1:23012, or at this port, address, or ADDRESS:PORT.
+    /// Accept clients of Hat Event Server at 127.0.0.1:23012, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub hat: Option<String>,
-    /// Let clients of FutoIn event streams in at 127.0.0.1:8181, or at this port, address, or ADDRESS:PORT.
+    /// Accept clients of FutoIn event streams at 127.0.0.1:8181, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub ftn18: Option<String>,
-    /// Poll that long for work before sleeping, such as 100us: a processor for latency.
+    /// Time to poll for work before sleeping, such as 100us; it lowers the latency and uses a processor.
     #[arg(long, help_heading = "Peer", value_name = "TIME")]
     pub busy_poll: Option<String>,
     /// Lowest severity to log: error, warn, info, debug or trace.
@@ -206,7 +206,7 @@ pub struct SubOptions {
     /// End after this number of messages, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// End after this time, with exit code 27 if fewer messages than --count came.
+    /// End after this time, with exit code 27 if fewer messages than --count arrived.
     #[arg(long, value_name = "TIME", value_parser = value::wait)]
     pub wait: Option<Duration>,
     /// Deliver later messages at once when one is missing, with the number of missing ones.
@@ -289,7 +289,7 @@ pub struct ReplyOptions {
     /// End after this number of answers, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// End after this time, with exit code 27 if fewer requests than --count came.
+    /// End after this time, with exit code 27 if fewer requests than --count arrived.
     #[arg(long, value_name = "TIME", value_parser = value::wait)]
     pub wait: Option<Duration>,
     /// Print each request as a line of JSON.
@@ -407,7 +407,7 @@ pub struct ConfigOptions {
 pub enum ConfigCommand {
     /// Read a configuration and report every error in it; changes nothing.
     Check(ConfigFile),
-    /// Print the value of every key that is in force.
+    /// Print the effective value of every key.
     Show(ConfigFile),
 }
 
@@ -510,11 +510,11 @@ mod tests {
             ("order", "One order for the events"),
             ("stream", "Event streams"),
             ("consumer", "The registered consumers"),
-            ("show", "Show what the local peer"),
+            ("show", "Show reports of the local peer"),
             ("config", "Check a configuration"),
             ("console", "Type the same commands"),
             ("demo", "Watch loss happen"),
-            ("bench", "Measure what the bus carries"),
+            ("bench", "Measure rates and latencies"),
             ("completion", "Print the completion"),
         ] {
             let help = parse(["seqcast", verb, "--help"].map(OsString::from)).unwrap_err();

@@ -177,8 +177,8 @@ fn request_failure(bus: &Bus, subject: &Subject, error: RequestError) -> Command
     match error {
         RequestError::Closed => peer::gone(bus),
         RequestError::NoResponders => {
-            CommandFailure::new(Exit::Unreachable, format!("nobody on the LAN is subscribed to {subject}"))
-                .fix("start who answers ('seqcast reply'), or wait for it with --patient")
+            CommandFailure::new(Exit::Unreachable, format!("no client on the LAN subscribes to {subject}"))
+                .fix("start a responder ('seqcast reply'), or wait for one with --patient")
         }
         error => CommandFailure::new(Exit::Failed, error),
     }

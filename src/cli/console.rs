@@ -64,7 +64,7 @@ pub fn run(
     if let Some(path) = &history {
         let saved = path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(ReadlineError::Io);
         if let Err(error) = saved.and_then(|()| editor.save_history(path)) {
-            note(format_args!("seqcast: the history cannot be kept in {}: {error}", path.display()));
+            note(format_args!("seqcast: the history cannot be stored in {}: {error}", path.display()));
         }
     }
     Ok(session.exit)

@@ -23,7 +23,7 @@ pub fn run(options: &DaemonOptions) -> Result<Exit, CommandFailure> {
     if config.log_format == LogFormat::Text {
         note(banner(&daemon.status()));
     }
-    daemon.run().map_err(|error| CommandFailure::new(Exit::Failed, format!("the peer cannot go on: {error}")))?;
+    daemon.run().map_err(|error| CommandFailure::new(Exit::Failed, format!("the peer cannot continue: {error}")))?;
     Ok(Exit::Done)
 }
 

@@ -72,7 +72,7 @@ impl fmt::Display for PollNotice {
             PollNotice::Recovery { first, last, count, lost, .. } => {
                 write!(f, "recovery: {} from offset {first} to {last}", pluralize(*count, "event"))?;
                 match lost {
-                    Some(lost) => write!(f, "; {} before them gone", pluralize(*lost, "message")),
+                    Some(lost) => write!(f, "; {} before them are no longer retained", pluralize(*lost, "message")),
                     None => Ok(()),
                 }
             }
@@ -82,7 +82,7 @@ impl fmt::Display for PollNotice {
             }
             PollNotice::Unanswered { text, .. } => write!(f, "{text}; polling on"),
             PollNotice::End { offset, events } => {
-                write!(f, "{}; --offset {offset} goes on from here", pluralize(*events, "event"))
+                write!(f, "{}; --offset {offset} continues from here", pluralize(*events, "event"))
             }
         }
     }

@@ -151,7 +151,7 @@ pub(super) fn read(path: &Path) -> Result<Bytes, CommandFailure> {
     match read {
         Ok(_) => Ok(bytes.into()),
         Err(error) => Err(CommandFailure::new(Exit::Failed, format!("{} cannot be read: {error}", path.display()))
-            .fix("name a file that is there and that you may read, or - for standard input")),
+            .fix("name a readable file, or - for standard input")),
     }
 }
 
@@ -160,8 +160,8 @@ pub(super) fn check_size(bytes: &Bytes) -> Result<(), CommandFailure> {
     if bytes.len() <= MESSAGE_BYTES_MAX {
         return Ok(());
     }
-    let text = format!("more than {MESSAGE_BYTES_MAX} bytes are given; no message-size allows that");
-    Err(CommandFailure::new(Exit::Usage, text).fix("give less, or give it in parts"))
+    let text = format!("the input has more than {MESSAGE_BYTES_MAX} bytes, above every message-size");
+    Err(CommandFailure::new(Exit::Usage, text).fix("give less input, or split it"))
 }
 
 /// Size limit of the largest message, plus one byte, plus two bytes for a line's end.

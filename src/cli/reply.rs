@@ -45,7 +45,7 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
         match events.next(out)? {
             Ok(Notice::Message(delivery)) => {
                 let Some(to) = &delivery.message.reply else {
-                    note(format_args!("no reply wanted: {}", MessageLine(&delivery)));
+                    note(format_args!("this message expects no reply: {}", MessageLine(&delivery)));
                     continue;
                 };
                 match options.json {

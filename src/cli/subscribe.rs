@@ -61,8 +61,8 @@ pub fn run(options: &SubOptions, out: &mut Output) -> Result<Exit, CommandFailur
 fn unconfirmed(joined: &Joined) -> CommandFailure {
     let missing = joined.baselines.iter().filter(|baseline| baseline.after.is_none());
     let names: Vec<String> = missing.map(|baseline| baseline.publisher.to_string()).collect();
-    let text = format!("not confirmed by {}: no answer came in time, or the peer has left", names.join(", "));
-    CommandFailure::new(Exit::Failed, text).fix("look at 'seqcast show peers'; try again when they are heard")
+    let text = format!("not confirmed by {}: it did not answer in time, or has left", names.join(", "));
+    CommandFailure::new(Exit::Failed, text).fix("see 'seqcast show peers'; try again when these peers are up")
 }
 
 fn print(options: &SubOptions, event: &Notice, out: &mut Output) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Checks of values that depend on each other.
 
 use super::draft::Draft;
-use super::error::{ConfigErrorKind, ValueSource};
+use super::error::{ConfigError, ConfigErrorKind, ValueSource};
 use super::keys::{KEYS, find_key};
 use super::quantity::show_size;
 use std::net::SocketAddr;
@@ -78,7 +78,7 @@ impl Draft {
         }
         let (value, least) = (show_size(config.listener_memory), show_size(least));
         let suggestion = format!("raise listener-memory to {least}, or lower client-queue-size");
-        let why = "what one client of a listener may hold must fit";
+        let why = "the maximum memory of one client of a listener must fit";
         let reason = ConfigErrorKind::Conflict {
             key: "listener-memory",
             value,
@@ -104,7 +104,7 @@ impl Draft {
             if is_open || !self.config.accounts.is_empty() || self.refused[index] {
                 continue;
             }
-            let suggestion = format!("write accounts: user NAME password WORD, or {key}-open: yes to let in anyone");
+            let suggestion = format!("write accounts: user NAME password WORD, or {key}-open: yes to admit any client");
             self.fail_key(index, ConfigErrorKind::Unguarded { address }, suggestion);
         }
     }

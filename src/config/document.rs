@@ -95,7 +95,7 @@ fn broken(error: &serde_yaml::Error) -> YamlError {
     }
     let reason = match cause {
         Error::MultipleDocuments { .. } | Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => {
-            "a second document begins; there must be one".to_owned()
+            "a second document begins; only one is allowed".to_owned()
         }
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }

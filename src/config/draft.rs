@@ -51,7 +51,7 @@ impl Draft {
         let file = File { name: name.into(), text };
         match document::parse(text) {
             Ok(Node::Nothing) => {
-                let suggestion = format!("write '{SECTION}:' and keys below it; leave out the file for the defaults");
+                let suggestion = format!("write '{SECTION}:' and keys below it; omit the file for the defaults");
                 self.fail_file(name, ConfigErrorKind::Empty, Some(suggestion));
             }
             Ok(Node::Map(entries)) => self.read_sections(&file, entries),

@@ -149,18 +149,18 @@ impl fmt::Display for ConfigErrorKind {
             ConfigErrorKind::Binary { offset } => {
                 write!(f, "is not text: byte {offset} is not UTF-8, or is a control character")
             }
-            ConfigErrorKind::Empty => write!(f, "holds no configuration"),
+            ConfigErrorKind::Empty => write!(f, "contains no configuration"),
             ConfigErrorKind::Broken(why) => f.write_str(why),
-            ConfigErrorKind::NotAMap => write!(f, "must hold lines of the form 'key: value'"),
+            ConfigErrorKind::NotAMap => write!(f, "must contain lines of the form 'key: value'"),
             ConfigErrorKind::UnknownKey => write!(f, "unknown key"),
-            ConfigErrorKind::Misplaced => write!(f, "stands beside 'parameters:', not below it"),
-            ConfigErrorKind::Duplicate { first } => write!(f, "stands here for the second time, first in line {first}"),
+            ConfigErrorKind::Misplaced => write!(f, "is not indented below 'parameters:'"),
+            ConfigErrorKind::Duplicate { first } => write!(f, "is repeated; it was set in line {first}"),
             ConfigErrorKind::File(why) => f.write_str(why),
             ConfigErrorKind::AddressConflict { address, other, place } => {
-                write!(f, "listens at {address}, where {other} listens already ({place})")
+                write!(f, "listens at {address}, which {other} uses already ({place})")
             }
             ConfigErrorKind::Unguarded { address } => {
-                write!(f, "listens at {address}, which other hosts can reach, and no accounts say who may come in")
+                write!(f, "listens at {address}, which other hosts can reach, without accounts")
             }
             ConfigErrorKind::List => write!(f, "takes one value, not a list"),
             ConfigErrorKind::Map => write!(f, "takes one value, not further keys"),

@@ -28,7 +28,7 @@ impl ValueFormat for ServerIdFormat {
     }
 
     fn range(&self) -> String {
-        format!("{}, or auto: drawn once and kept in the journal", SERVER.range())
+        format!("{}, or auto: drawn once and stored in the journal", SERVER.range())
     }
 }
 
@@ -199,11 +199,11 @@ mod tests {
             assert_eq!(RetentionFormat.show(&RetentionFormat.parse(text, &here).unwrap()), text);
         }
         for (text, part) in [
-            ("plant/*", "what is limited"),
+            ("plant/*", "no limit"),
             ("a/*/b count 1", "'*'"),
             ("a count 0", "less than 1"),
             ("a age 1 day", "\"age\""),
-            ("a count 1 count 2", "twice"),
+            ("a count 1 count 2", "repeated"),
             ("a count 1 ;", "missing"),
         ] {
             let refused = RetentionFormat.parse(text, &here).unwrap_err();

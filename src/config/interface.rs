@@ -62,15 +62,15 @@ pub enum InterfaceSpecError {
 impl fmt::Display for InterfaceSpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            InterfaceSpecError::Empty => write!(f, "no interface given; say its name, its address, a network or auto"),
+            InterfaceSpecError::Empty => write!(f, "the interface is empty; write a name, an address, a network or auto"),
             InterfaceSpecError::NetworkAddress(text) => {
-                write!(f, "'{text}' is no network: no address before the slash")
+                write!(f, "'{text}' is no network: the part before the slash is no address")
             }
             InterfaceSpecError::NetworkPrefix(text) => {
-                write!(f, "'{text}' is no network: after the slash stand 0 to 32 bits, or 128 for IPv6")
+                write!(f, "'{text}' is no network: the part after the slash is 0 to 32 bits, or 0 to 128 for IPv6")
             }
             InterfaceSpecError::Name(text) => {
-                write!(f, "'{text}' is no interface name: at most 15 bytes, neither space nor slash")
+                write!(f, "'{text}' is no interface name: a name has at most 15 bytes without spaces and slashes")
             }
         }
     }

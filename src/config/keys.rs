@@ -39,7 +39,7 @@ const fn ms(millis: u64) -> Duration {
 
 /// R11: a publisher may evict a subject only after every receiver had time to notice that something is missing.
 const PUB_WINDOW_TIME_WHY: &str =
-    "a subject that is forgotten earlier could hide a loss (10 sec is what seed 002 asks for)";
+    "evicting a subject earlier could hide a loss (seed 002 requires 10 sec)";
 
 const HISTORY_COUNT: HistoryCountFormat = HistoryCountFormat { max: 100_000_000 };
 const HISTORY_SUBJECT_SIZE: SizeFormat = SizeFormat { min: KB, max: 2 * GB };
@@ -317,6 +317,6 @@ pub(super) fn suggest_key(name: &str) -> Option<String> {
     }
     Some(match nearest(&name, KEYS.iter().map(|key| key.name)) {
         Some(near) => format!("did you mean {near}?"),
-        None => "'seqcast config show' lists the keys that there are".to_owned(),
+        None => "'seqcast config show' lists the keys".to_owned(),
     })
 }

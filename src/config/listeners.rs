@@ -171,7 +171,7 @@ impl ValueFormat for TlsFilesFormat {
     }
 
     fn range(&self) -> String {
-        "none, or CERTIFICATES.pem KEY.pem; with optional behind them clients may come in without".into()
+        "none, or CERTIFICATES.pem KEY.pem, followed by optional to admit unencrypted clients".into()
     }
 }
 

@@ -57,7 +57,7 @@ impl ValueFormat for StreamsFormat {
 
     fn range(&self) -> String {
         format!(
-            "up to {STREAMS_MAX} streams: a name, patterns of event types with a / for what else stands in it, then time, size and policy \
+            "up to {STREAMS_MAX} streams: a name, patterns of event types with a / for further events, then time, size and policy \
              (lapse or block) as far as it is limited"
         )
     }
@@ -127,10 +127,10 @@ mod tests {
             ("", "a stream is missing"),
             ("a ;", "a stream is missing"),
             ("Main", "the name of a stream"),
-            ("a ; a", "the stream a stands here for the second time"),
+            ("a ; a", "the stream a is repeated"),
             ("a x", "\"x\" is no pattern of event types"),
             ("a x/*y", "\"x/*y\" is no pattern"),
-            ("a time 1 min time 2 min", "time stands here for the second time"),
+            ("a time 1 min time 2 min", "time is repeated"),
             ("a size", "size: "),
             ("a policy what", "policy: "),
         ] {

@@ -114,21 +114,21 @@ impl fmt::Display for ValueError {
             ValueError::SocketPath { bytes } => {
                 write!(f, "the path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} bytes, this one has {bytes}")
             }
-            ValueError::PathNul => write!(f, "a path cannot hold the character 0"),
+            ValueError::PathNul => write!(f, "a path cannot contain the character 0"),
             ValueError::StreamStoreLocation => {
-                write!(f, "this is neither a path nor the address of a PostgreSQL database")
+                write!(f, "neither a path nor the address of a PostgreSQL database")
             }
             ValueError::OneMessage => write!(
                 f,
-                "one message is too few: a poll names the message before the one that it wants, and both must be kept"
+                "one message is too few: a poll names the predecessor of the requested message, and both must be retained"
             ),
             ValueError::Rule(error) | ValueError::Retention(error) => error.fmt(f),
             ValueError::StreamsFormat(error) => error.fmt(f),
             ValueError::EventTypesFormat(error) => error.fmt(f),
-            ValueError::TypesForm => write!(f, "not one to {RULES_MAX} patterns of event types with ; between two"),
-            ValueError::ListenAddressFormat { .. } => write!(f, "not a place to listen at"),
+            ValueError::TypesForm => write!(f, "not a list of 1 to {RULES_MAX} patterns of event types, separated by ;"),
+            ValueError::ListenAddressFormat { .. } => write!(f, "not a listen address"),
             ValueError::Account(error) => error.fmt(f),
-            ValueError::TlsFiles => write!(f, "two files are wanted: the certificates and the key"),
+            ValueError::TlsFiles => write!(f, "two files are required: the certificates and the key"),
         }
     }
 }
@@ -146,18 +146,18 @@ impl ValueError {
             }
             ValueError::Pace => Some(match nearest(text, ["auto", "off"].into_iter()) {
                 Some(word) => format!("did you mean {word}?"),
-                None => "write auto, off, or the most to send in a second, such as 50 mb".into(),
+                None => "write auto, off, or a maximum rate a second, such as 50 mb".into(),
             }),
             ValueError::DurationUnit(number) => Some(format!("write {number} sec or {number} ms")),
             ValueError::Duration(_) => Some("write a number with a unit, such as 250 ms, 60 sec or 5 min".into()),
             ValueError::NotOneOf(words) => {
                 nearest(text, words.iter().copied()).map(|word| format!("did you mean {word}?"))
             }
-            ValueError::NotSupported => Some("only mode: open is there; keyed modes are to come".into()),
+            ValueError::NotSupported => Some("only mode: open is supported".into()),
             ValueError::NotMulticast(IpAddr::V4(_)) => Some("use 224.0.0.0 to 239.255.255.255".into()),
             ValueError::Address => Some("write an address such as 239.255.83.67 or ff15::5343".into()),
             ValueError::NotMulticast(IpAddr::V6(_)) => Some("use an address that starts with ff".into()),
-            ValueError::OneMessage => Some("write 2 or more, or 0 to keep none".into()),
+            ValueError::OneMessage => Some("write 2 or more, or 0 to retain none".into()),
             ValueError::Rule(error) => error.suggestion(),
             ValueError::Retention(_) => Some("write rules such as plant/* count 1000 size 10 mb time 30 days".into()),
             ValueError::StreamsFormat(error) => error.suggestion(),
@@ -205,9 +205,9 @@ impl fmt::Display for RuleError {
         match self {
             RuleError::Empty => write!(f, "a rule is missing"),
             RuleError::Pattern(why) => write!(f, "a rule begins with a pattern: {why}"),
-            RuleError::Nothing => write!(f, "the rule does not say what is limited"),
+            RuleError::Nothing => write!(f, "the rule has no limit"),
             RuleError::Word(word) => write!(f, "{word:?} is none of {}", RULE_PARTS.join(", ")),
-            RuleError::Twice(part) => write!(f, "{part} stands twice in a rule"),
+            RuleError::Twice(part) => write!(f, "{part} is repeated in a rule"),
             RuleError::Part(part, error) => write!(f, "{part}: {error}"),
             RuleError::TooMany => write!(f, "more than {RULES_MAX} rules"),
         }
@@ -259,8 +259,8 @@ impl fmt::Display for AccountError {
             AccountError::ValueFormat(_) => write!(f, "an account begins with user, token or nkey"),
             AccountError::Form(form) => write!(f, "an account of this kind is written: {form}"),
             AccountError::Nkey(error) => error.fmt(f),
-            AccountError::Twice(Some(who)) => write!(f, "{who} stands here for the second time"),
-            AccountError::Twice(None) => write!(f, "this token stands here for the second time"),
+            AccountError::Twice(Some(who)) => write!(f, "{who} is repeated"),
+            AccountError::Twice(None) => write!(f, "this token is repeated"),
             AccountError::TooMany => write!(f, "more than {ACCOUNTS_MAX} accounts"),
         }
     }
@@ -274,7 +274,7 @@ impl AccountError {
             AccountError::ValueFormat(None) => Some("write user alice password s3cret".into()),
             AccountError::Nkey(_) => Some("write the public key of a user: U and 55 capital letters and digits".into()),
             AccountError::Twice(_) => Some("remove one of the two".into()),
-            AccountError::TooMany => Some("give several people one account".into()),
+            AccountError::TooMany => Some("share accounts among users".into()),
             AccountError::Empty | AccountError::Form(_) => None,
         }
     }
@@ -313,7 +313,7 @@ impl fmt::Display for StreamSettingsError {
                     STREAM_PARTS.join(", ")
                 )
             }
-            StreamSettingsError::Twice(what) => write!(f, "{what} stands here for the second time"),
+            StreamSettingsError::Twice(what) => write!(f, "{what} is repeated"),
             StreamSettingsError::Part(part, error) => write!(f, "{part}: {error}"),
             StreamSettingsError::TooMany => write!(f, "more than {STREAMS_MAX} streams"),
         }

@@ -150,7 +150,7 @@ fn tail_follows_a_stream_through_a_restart() {
     first.ended();
     tail.said("the peer is away");
     let second = peer(&place, &[]);
-    tail.said("there again");
+    tail.said("the peer is back");
     add(&place, "A", "4");
     assert_eq!(json(&tail.line())["id"], "4");
     let mut tail = tail;
@@ -183,7 +183,7 @@ fn wrong_arguments_are_refused_with_a_remedy() {
         (&["stream", "add", "A", "--file", "large"], FAILED, &["main/A takes", "message-size"]),
         (&["stream", "poll", "a-b"], USAGE, &["a component is"]),
         (&["stream", "poll", "C"], FAILED, &["local:C is no consumer", "seqcast consumer add"]),
-        (&["stream", "poll", "LIVE", "--accept"], USAGE, &["it accepts nothing"]),
+        (&["stream", "poll", "LIVE", "--accept"], USAGE, &["accepts no events"]),
         (&["stream", "poll", "C", "--last", "0"], USAGE, &["the id of an event"]),
         (&["stream", "tail", "--from", "x"], USAGE, &["the id of an event"]),
         (&["consumer", "add", "C", "--user", "a:b"], USAGE, &["a user is"]),

@@ -81,7 +81,7 @@ pub fn wait_for_peers(peer: &mut BenchPeer, subscribers: usize) -> Result<(), Co
         if deadline < Clock::now().instant {
             let text = format!("only {met} of {subscribers} subscribers answered within {PEER_DISCOVERY_TIME:?}");
             return Err(CommandFailure::new(Exit::Unreachable, text)
-                .fix("does multicast get from one to the other? see docs/network.md, and --interface"));
+                .fix("check multicast between the hosts: see docs/network.md, and --interface"));
         }
         peer.drive(5 * POLL_INTERVAL)?;
     }

@@ -119,7 +119,7 @@ impl DeliveryAudit {
         for (subject, outcomes) in &self.outcomes {
             let sent = sent.get(subject).copied().unwrap_or(0);
             if sent < outcomes.len() as u64 {
-                faults.push(format!("message {} on {subject} was told of, but only {sent} were sent", outcomes.len()));
+                faults.push(format!("message {} on {subject} was reported, but only {sent} were sent", outcomes.len()));
             }
         }
         let balance = self.balance(sent);
@@ -131,12 +131,12 @@ impl DeliveryAudit {
                 .map(|(_, reported)| *reported);
             let (min, max) = reported.unwrap_or_default();
             if !(min..=max).contains(&row.lost) {
-                faults.push(format!("{min}..{max} losses were told of on {}, not {}", row.subject, row.lost));
+                faults.push(format!("{min}..{max} losses were reported on {}, not {}", row.subject, row.lost));
             }
         }
         let open: u64 = balance.iter().map(|row| row.unverified).sum();
         if open != unverified {
-            faults.push(format!("nothing was said of {open} messages, and {unverified} are admitted to be unverified"));
+            faults.push(format!("{open} messages were not reported, and {unverified} were reported as unverified"));
         }
         if 0 < self.dropped {
             faults.push(format!("{} messages were dropped because the demonstration read too slowly", self.dropped));

@@ -294,12 +294,12 @@ fn print(options: &DemoOptions, receivers: &[DemoReceiver], out: &mut Output) ->
         true => out.line("and ask for nothing again")?,
         false => {
             let reliability = humantime::format_duration(options.reliability);
-            out.line(format_args!("and ask again for what they miss, for at most {reliability}"))?;
+            out.line(format_args!("and request missing datagrams for at most {reliability}"))?;
         }
     }
     for receiver in receivers {
         let dropped = pluralize(receiver.dropped_datagrams, "datagram");
-        out.line(format_args!("\n{} dropped {dropped} before the protocol saw them; it says:", receiver.name))?;
+        out.line(format_args!("\n{} dropped {dropped} before the protocol saw them; the protocol reports:", receiver.name))?;
         let table = show::table(&ShowReport::Loss { verbose: false, outbound: false }, &receiver.loss);
         out.bytes(table.to_string().as_bytes())?;
         let headers = ["sent", "delivered", "repaired", "lost", "unverified"].map(Column::new);

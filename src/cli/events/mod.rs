@@ -90,8 +90,8 @@ fn registration(options: &EventAddOptions, bytes: Option<Bytes>) -> Result<Regis
             check_size(&text)?;
             let is_piped = options.payload.is_none() && options.file.is_none() && !options.lines;
             let fix = match is_piped && text.contains(&b'\n') {
-                true => "give one JSON text, or say --lines if each line is one, or --binary NAME for what is no JSON",
-                false => "quote texts as JSON does, '\"like this\"', or say --binary NAME for what is no JSON",
+                true => "give one JSON text, use --lines if each line is one, or use --binary NAME for other data",
+                false => "quote texts as JSON does, '\"like this\"', or use --binary NAME for other data",
             };
             let json = Json::from_bytes(text).map_err(|error| {
                 CommandFailure::new(Exit::Usage, format!("the payload cannot be used: {error}")).fix(fix)
@@ -134,8 +134,8 @@ fn query(options: &QueryOptions, out: &mut Output) -> Result<Exit, CommandFailur
     }
     out.flush()?;
     match last {
-        Some(_) if options.latest => note("more follows: ask for fewer types at a time"),
-        Some(last) => note(format_args!("more follows: --after {last} goes on from here")),
+        Some(_) if options.latest => note("more follows: request fewer types at a time"),
+        Some(last) => note(format_args!("more follows: --after {last} continues from here")),
         None => {}
     }
     Ok(Exit::Done)

@@ -5,7 +5,6 @@ use std::fmt;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::value::RawValue;
 
-use crate::cli::event;
 use crate::event::model::{Event, EventId, Payload};
 use crate::terminal::output::{EscapedText, json, pluralize};
 use crate::terminal::table::{Column, TextTable};

@@ -93,7 +93,7 @@ fn open(options: &StoreOptions, may_make: bool) -> Result<StoreBackend, CommandF
                         Exit::Failed,
                         format!("cannot make the directory {}: {error}", directory.display()),
                     )
-                    .fix("name another place with --store")
+                    .fix("name another location with --store")
                 })?;
             }
             directory.join(STORE_FILE)
@@ -146,10 +146,10 @@ impl std::fmt::Display for LostText {
         match (self.0, self.1) {
             (Some(known), Some(found)) => write!(f, "generation {known} was known, {found} is there")?,
             (Some(known), None) => write!(f, "generation {known} was known, none is there")?,
-            (None, Some(found)) => write!(f, "it is of generation {found}, and may have lost something since")?,
+            (None, Some(found)) => write!(f, "its generation is {found}, and data may be lost")?,
             (None, None) => write!(f, "none is there")?,
         }
-        write!(f, "): what was pushed before may be gone, and is to be pushed again if it is")
+        write!(f, "): earlier pushes may be lost; push lost ones again")
     }
 }
 
@@ -187,7 +187,7 @@ impl Sender<'_> {
     fn send_as(&mut self, registration: Registration) -> Result<bool, CommandFailure> {
         let sent = if self.options.journal { self.register(registration)? } else { self.publish(registration)? };
         if !sent && !std::mem::replace(&mut self.is_reported, true) {
-            note("the peer takes no events for now; trying again");
+            note("the peer accepts no events now; trying again");
         }
         self.is_reported &= !sent;
         Ok(sent)
@@ -269,11 +269,11 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, CommandFailure>
         WorkerEnd::Ended => Ok(Exit::Done),
         WorkerEnd::Superseded => Err(CommandFailure::new(
             Exit::Failed,
-            format!("another worker named {} has begun, so this one has stopped", options.worker),
+            format!("another worker named {} has started, so this one has stopped", options.worker),
         )
         .fix("give each worker a name of its own")),
         WorkerEnd::NoGeneration => {
-            Err(CommandFailure::new(Exit::Failed, "no higher generation is left for the shared state"))
+            Err(CommandFailure::new(Exit::Failed, "the shared state has reached its highest generation"))
         }
     }
 }
@@ -341,7 +341,7 @@ fn print(shown: &StoreSnapshot, out: &mut Output) -> io::Result<()> {
     let stamp = |stamp: Option<OrderStamp>| stamp.map_or("-".to_owned(), |stamp| stamp.to_string());
     let state = match (shown.mark, shown.is_suspect) {
         (None, _) => "empty".to_owned(),
-        (Some(mark), true) => format!("{mark}, and something may be lost: a new generation has to begin"),
+        (Some(mark), true) => format!("{mark}, and data may be lost: a new generation must begin"),
         (Some(mark), false) => mark.to_string(),
     };
     out.line(format_args!("last stamp      {state}"))?;

@@ -257,21 +257,21 @@ fn effect_json(effect: &ConsumerEffect) -> Value {
 fn effect_text(effect: &ConsumerEffect) -> String {
     match effect {
         ConsumerEffect::Missing { object, id, after } => {
-            format!("{object}: {id} cannot be had; others behind {after} may be missing too")
+            format!("{object}: {id} cannot be recovered; others after {after} may be missing, too")
         }
         ConsumerEffect::Refused { object, id, .. } => {
-            format!("{object}: {id} came from a worker that was not the owner any more, and is left out")
+            format!("{object}: {id} is skipped, because its worker was no longer the owner")
         }
         ConsumerEffect::LostGeneration { object, known, found } => format!(
-            "{object}: generation {found} follows {known}: the producers lost their state; events may be gone, and some may \
-             come again with other ids"
+            "{object}: generation {found} follows {known}: the producers lost their state; events may be lost, and some may \
+             be repeated with other ids"
         ),
         ConsumerEffect::Rewound { object, id, prev, last } => {
             let prev = prev.map_or("none".to_owned(), |prev| prev.to_string());
-            format!("{object}: {id} follows {prev}, though {last} came after that: the producers' state went back")
+            format!("{object}: {id} follows {prev}, although {last} did before: the producers' state was reset to an older one")
         }
         ConsumerEffect::Evicted { object, last } => {
-            format!("{object}: too many objects; its next event begins anew behind {last}")
+            format!("{object}: too many objects; it was evicted after {last} and begins again with its next event")
         }
         ConsumerEffect::Deliver(_) | ConsumerEffect::Fetch { .. } => unreachable!("these are done, not told"),
     }

@@ -35,8 +35,8 @@ struct Archive {
 
 pub(super) fn run(options: &ArchiveOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.format().is_none() {
-        return Err(CommandFailure::new(Exit::Usage, format!("{} does not say what it is", options.place()))
-            .fix("give it an extension such as .db or .jsonl, or say --format"));
+        return Err(CommandFailure::new(Exit::Usage, format!("the format of {} is unknown", options.place()))
+            .fix("use an extension such as .db or .jsonl, or --format"));
     }
     let mut peer = PeerConnection::open(&options.bus, options.patience)?;
     let (mut archive, end) = begin(&peer.bus, options)?;
@@ -91,12 +91,12 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Com
         let fix = "name the file that belongs to it";
         if end < last {
             let text =
-                format!("{} goes to {last}, the stream {stream} only to {end}: it has begun anew", options.place());
+                format!("{} ends at {last}, but the stream {stream} at {end}: the stream was created again", options.place());
             return Err(CommandFailure::new(Exit::Failed, text).fix("archive it to a new file"));
         }
         if last < position && !is_new {
             let text = format!(
-                "{consumer} has accepted the stream {stream} up to {position}, but {} goes only to {last}",
+                "{consumer} has accepted the stream {stream} up to {position}, but {} ends at {last}",
                 options.place()
             );
             return Err(CommandFailure::new(Exit::Failed, text)
@@ -208,10 +208,10 @@ impl Archive {
         match count {
             Some(count) => {
                 let missed = MissedText(MissedRange { first, last, count });
-                note(format_args!("! {consumer} had lapsed and {missed} of the stream {stream}: the archive says so"));
+                note(format_args!("! {consumer} had lapsed and {missed} of the stream {stream}: the archive contains a note"));
             }
             None => note(format_args!(
-                "! {consumer} had not kept its place: events {first} to {last} of the stream {stream} may be missing, and the archive says so"
+                "! {consumer} had no position: events {first} to {last} of the stream {stream} may be missing; the archive contains a note"
             )),
         }
         self.missed += count.unwrap_or(1).max(1);

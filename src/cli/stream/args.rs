@@ -31,7 +31,7 @@ pub enum StreamCommand {
     /// Print the events that a consumer has not accepted.
     #[command(after_help = help::STREAM_POLL)]
     Poll(StreamPollOptions),
-    /// Print the events of a stream as they come.
+    /// Print the events of a stream as they arrive.
     #[command(after_help = help::STREAM_TAIL)]
     Tail(StreamTailOptions),
     /// Show the streams of the peer.
@@ -165,7 +165,7 @@ pub struct StreamTailOptions {
     /// The stream (default: the first one of the peer).
     #[arg(long, value_name = "STREAM")]
     pub stream: Option<StreamName>,
-    /// Begin with the event of this id, or the first retained one behind it (default: only new events).
+    /// Begin with the event of this id, or the first retained one after it (default: only new events).
     #[arg(long, value_name = "ID")]
     pub from: Option<StreamId>,
     /// Only events of this type; may be repeated.
@@ -286,7 +286,7 @@ pub struct RegistrationOptions {
 pub struct ResetOptions {
     /// The component of the consumer.
     pub component: Component,
-    /// The new position: behind the event of this id, at the oldest retained event, or behind the newest one.
+    /// The new position: after the event of this id, at the oldest retained event, or after the newest one.
     #[arg(long, value_name = "ID|start|end", value_parser = place)]
     pub to: ResetPosition,
     /// Owner and stream of the consumer.

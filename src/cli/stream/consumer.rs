@@ -52,7 +52,7 @@ fn add(options: &RegistrationOptions, out: &mut Output) -> Result<Exit, CommandF
         (Some(_), None) => note(format_args!("{consumer} was registered for the stream {stream} before{behind}")),
         (Some(_), Some(missed)) => {
             note(format_args!("! {consumer} had lapsed and {} of the stream {stream}", MissedText(missed)));
-            note(format_args!("it goes on{behind}"));
+            note(format_args!("it resumes{behind}"));
         }
     }
     Ok(Exit::Done)
@@ -96,7 +96,7 @@ fn reset(options: &ResetOptions, out: &mut Output) -> Result<Exit, CommandFailur
             "position": position.to_string(),
         }))?;
     } else {
-        note(format_args!("{consumer} goes on behind {position} of the stream {stream}"));
+        note(format_args!("{consumer} continues after {position} of the stream {stream}"));
     }
     Ok(Exit::Done)
 }
@@ -114,7 +114,7 @@ fn remove(options: &RegistrationOptions, out: &mut Output) -> Result<Exit, Comma
             "component": consumer.component.as_str(),
         }))?;
     } else {
-        note(format_args!("{consumer} is no consumer of the stream {stream} any more"));
+        note(format_args!("{consumer} is no longer a consumer of the stream {stream}"));
     }
     Ok(Exit::Done)
 }

@@ -71,7 +71,7 @@ fn add(options: &StreamAddOptions, out: &mut Output) -> Result<Exit, CommandFail
         (None, Some(path)) => read(path)?,
         (None, None) if io::stdin().is_terminal() => {
             return Err(CommandFailure::new(Exit::Usage, "there is no data")
-                .fix("give a JSON text as an argument, --file FILE, or --lines to type each one as a line"));
+                .fix("give a JSON text as an argument, --file FILE, or --lines to type one on each line"));
         }
         (None, None) => read(Path::new("-"))?,
     };
@@ -89,8 +89,8 @@ fn data(bytes: Bytes, is_piped: bool) -> Result<Json, CommandFailure> {
     let text = bytes.slice(..bytes.trim_ascii_end().len());
     check_size(&text)?;
     let fix = match is_piped && text.contains(&b'\n') {
-        true => "give one JSON text, or say --lines if each line is one",
-        false => "quote texts as JSON does, '\"like this\"'; null says nothing",
+        true => "give one JSON text, or use --lines if each line is one",
+        false => "quote texts as JSON does, '\"like this\"'; null is an empty value",
     };
     Json::from_bytes(text)
         .map_err(|error| CommandFailure::new(Exit::Usage, format!("the data cannot be used: {error}")).fix(fix))
@@ -131,7 +131,7 @@ fn poll(options: &StreamPollOptions, out: &mut Output) -> Result<Exit, CommandFa
     if options.accept && options.component.is_live() {
         return Err(CommandFailure::new(
             Exit::Usage,
-            "LIVE stands for consumers that are not registered: it accepts nothing",
+            "the component LIVE is not registered, and accepts no events",
         )
         .fix("leave out --accept, or register another component with 'seqcast consumer add'"));
     }
@@ -166,7 +166,7 @@ fn poll(options: &StreamPollOptions, out: &mut Output) -> Result<Exit, CommandFa
     if !read_on(&bus, &stream, last, want.as_ref(), 1)?.events.is_empty() {
         match options.accept {
             true => note("more follows: poll again"),
-            false => note(format_args!("more follows: --last {last} accepts these and goes on")),
+            false => note(format_args!("more follows: --last {last} accepts these events and continues")),
         }
     }
     Ok(Exit::Done)

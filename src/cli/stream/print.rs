@@ -7,7 +7,6 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::bus::StreamRow;
-use crate::cli::event;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamName;
 use crate::event::stream::store::{ConsumerRow, MissedRange, Policy};

@@ -66,7 +66,7 @@ impl<'a> PeerConnection<'a> {
                 }
                 answer => {
                     if since.is_some() {
-                        note("the peer is there again");
+                        note("the peer is back");
                     }
                     return Ok(Some(answer));
                 }
