@@ -206,7 +206,8 @@ Examples:
   seqcast stream poll billing --last 1371542          first accepts all events up to this id
   seqcast stream poll LIVE --want DEPOSIT             prints retained events without registration
 
-A consumer belongs to a user (--user) and is registered with 'seqcast consumer add'. It accepts the events that it does not want.";
+A consumer belongs to a user (--user) and is registered with 'seqcast consumer add'. It \
+accepts the events that it does not want.";
 
 /// Below `seqcast stream tail --help`.
 pub const STREAM_TAIL: &str = "\

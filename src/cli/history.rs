@@ -18,7 +18,10 @@ pub fn selection(text: &str) -> Result<Selection, String> {
     }
     match humantime::parse_duration(text) {
         Ok(age) if !age.is_zero() => Ok(Selection { newest: None, age: Some(age) }),
-        _ => Err("a history is 'all', a number of messages of each subject, or a time such as 90s or '10 min'".to_owned()),
+        _ => {
+            Err("a history is 'all', a number of messages of each subject, or a time such as 90s or '10 min'"
+                .to_owned())
+        }
     }
 }
 

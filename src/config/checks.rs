@@ -118,7 +118,7 @@ impl Draft {
             is_same && a.port() == b.port() && a.port() != 0
         };
         for (index, (key, address)) in listeners.iter().enumerate() {
-            if let Some((other, place)) = listeners[..index].iter().find_key(|(_, place)| overlap(*place, *address)) {
+            if let Some((other, place)) = listeners[..index].iter().find(|(_, place)| overlap(*place, *address)) {
                 let reason = ConfigErrorKind::AddressConflict { address: *address, other, place: *place };
                 self.fail_key(find_key(key).expect("a key"), reason, "give one of the two another port".to_owned());
             }

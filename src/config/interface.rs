@@ -62,7 +62,9 @@ pub enum InterfaceSpecError {
 impl fmt::Display for InterfaceSpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            InterfaceSpecError::Empty => write!(f, "the interface is empty; write a name, an address, a network or auto"),
+            InterfaceSpecError::Empty => {
+                write!(f, "the interface is empty; write a name, an address, a network or auto")
+            }
             InterfaceSpecError::NetworkAddress(text) => {
                 write!(f, "'{text}' is no network: the part before the slash is no address")
             }

@@ -38,8 +38,7 @@ const fn ms(millis: u64) -> Duration {
 }
 
 /// R11: a publisher may evict a subject only after every receiver had time to notice that something is missing.
-const PUB_WINDOW_TIME_WHY: &str =
-    "evicting a subject earlier could hide a loss (seed 002 requires 10 sec)";
+const PUB_WINDOW_TIME_WHY: &str = "evicting a subject earlier could hide a loss (seed 002 requires 10 sec)";
 
 const HISTORY_COUNT: HistoryCountFormat = HistoryCountFormat { max: 100_000_000 };
 const HISTORY_SUBJECT_SIZE: SizeFormat = SizeFormat { min: KB, max: 2 * GB };

@@ -125,7 +125,9 @@ impl fmt::Display for ValueError {
             ValueError::Rule(error) | ValueError::Retention(error) => error.fmt(f),
             ValueError::StreamsFormat(error) => error.fmt(f),
             ValueError::EventTypesFormat(error) => error.fmt(f),
-            ValueError::TypesForm => write!(f, "not a list of 1 to {RULES_MAX} patterns of event types, separated by ;"),
+            ValueError::TypesForm => {
+                write!(f, "not a list of 1 to {RULES_MAX} patterns of event types, separated by ;")
+            }
             ValueError::ListenAddressFormat { .. } => write!(f, "not a listen address"),
             ValueError::Account(error) => error.fmt(f),
             ValueError::TlsFiles => write!(f, "two files are required: the certificates and the key"),

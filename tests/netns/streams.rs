@@ -84,6 +84,18 @@ impl World {
         self.phase.load(Ordering::Relaxed) == OVER
     }
 
+    fn new(consumers: Vec<Consumer>) -> World {
+        World {
+            phase: AtomicU8::new(ADDING),
+            ledger: Mutex::default(),
+            readers: consumers.iter().map(|_| Mutex::default()).collect(),
+            consumers,
+            wrongs: Mutex::default(),
+            refusals: Mutex::default(),
+            repeated: AtomicUsize::new(0),
+        }
+    }
+
     fn attempt(&self, key: Key, attempt: Attempt) {
         lock(&self.ledger).insert(key, attempt);
     }
@@ -287,15 +299,7 @@ fn acknowledged_events_reach_all_once_in_order() {
         for consumer in &consumers {
             client::register(lan.hosts[consumer.peer], *consumer);
         }
-        let world = Arc::new(World {
-            phase: AtomicU8::new(ADDING),
-            ledger: Mutex::default(),
-            readers: consumers.iter().map(|_| Mutex::default()).collect(),
-            consumers,
-            wrongs: Mutex::default(),
-            refusals: Mutex::default(),
-            repeated: AtomicUsize::new(0),
-        });
+        let world = Arc::new(World::new(consumers));
         let begun = now();
         thread::scope(|scope| {
             let mut producers = Vec::new();

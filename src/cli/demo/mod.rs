@@ -299,7 +299,10 @@ fn print(options: &DemoOptions, receivers: &[DemoReceiver], out: &mut Output) ->
     }
     for receiver in receivers {
         let dropped = pluralize(receiver.dropped_datagrams, "datagram");
-        out.line(format_args!("\n{} dropped {dropped} before the protocol saw them; the protocol reports:", receiver.name))?;
+        out.line(format_args!(
+            "\n{} dropped {dropped} before the protocol saw them; the protocol reports:",
+            receiver.name
+        ))?;
         let table = show::table(&ShowReport::Loss { verbose: false, outbound: false }, &receiver.loss);
         out.bytes(table.to_string().as_bytes())?;
         let headers = ["sent", "delivered", "repaired", "lost", "unverified"].map(Column::new);

@@ -51,9 +51,9 @@ pub fn event_json(event: &Event) -> String {
     let text;
     match &event.payload {
         None => {}
-        Some(Payload::Json(json)) => {
+        Some(Payload::Json(payload)) => {
             // A line feed in a JSON text occurs between its parts only, where a blank has the same meaning.
-            text = json.as_str().replace(['\n', '\r'], " ");
+            text = payload.as_str().replace(['\n', '\r'], " ");
             line.payload = Some(serde_json::from_str(&text).expect("it was checked when it was registered"));
             return json(&line);
         }

@@ -268,7 +268,9 @@ fn effect_text(effect: &ConsumerEffect) -> String {
         ),
         ConsumerEffect::Rewound { object, id, prev, last } => {
             let prev = prev.map_or("none".to_owned(), |prev| prev.to_string());
-            format!("{object}: {id} follows {prev}, although {last} did before: the producers' state was reset to an older one")
+            format!(
+                "{object}: {id} follows {prev}, although {last} did before: the producers' state was reset to an older one"
+            )
         }
         ConsumerEffect::Evicted { object, last } => {
             format!("{object}: too many objects; it was evicted after {last} and begins again with its next event")

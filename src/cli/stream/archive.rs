@@ -90,8 +90,10 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Com
         let last = target.last();
         let fix = "name the file that belongs to it";
         if end < last {
-            let text =
-                format!("{} ends at {last}, but the stream {stream} at {end}: the stream was created again", options.place());
+            let text = format!(
+                "{} ends at {last}, but the stream {stream} at {end}: the stream was created again",
+                options.place()
+            );
             return Err(CommandFailure::new(Exit::Failed, text).fix("archive it to a new file"));
         }
         if last < position && !is_new {
@@ -208,7 +210,9 @@ impl Archive {
         match count {
             Some(count) => {
                 let missed = MissedText(MissedRange { first, last, count });
-                note(format_args!("! {consumer} had lapsed and {missed} of the stream {stream}: the archive contains a note"));
+                note(format_args!(
+                    "! {consumer} had lapsed and {missed} of the stream {stream}: the archive contains a note"
+                ));
             }
             None => note(format_args!(
                 "! {consumer} had no position: events {first} to {last} of the stream {stream} may be missing; the archive contains a note"

@@ -129,11 +129,8 @@ fn add_lines(options: &StreamAddOptions, bus: &Bus, out: &mut Output) -> Result<
 
 fn poll(options: &StreamPollOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.accept && options.component.is_live() {
-        return Err(CommandFailure::new(
-            Exit::Usage,
-            "the component LIVE is not registered, and accepts no events",
-        )
-        .fix("leave out --accept, or register another component with 'seqcast consumer add'"));
+        return Err(CommandFailure::new(Exit::Usage, "the component LIVE is not registered, and accepts no events")
+            .fix("leave out --accept, or register another component with 'seqcast consumer add'"));
     }
     let bus = connect::bus(&options.bus, NAME)?;
     let stream = stream(&bus, options.scope.stream.as_ref())?;
