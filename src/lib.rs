@@ -46,7 +46,7 @@
 //! | [`daemon`] | the loop around the core: sockets, clocks, clients, log |
 //! | [`bus`] | the library |
 //! | [`sim`] | many cores on one simulated network, and an oracle |
-//! | [`terminal`] | what the command line and the bench share |
+//! | [`terminal`] | exit codes, output, tables and arguments of the programs |
 //! | [`bench`] | the measurements of `seqcast bench` |
 //! | [`cli`] | the command line |
 

@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
-use tap::{Sent, Tap};
+use tap::{SentStreams, Tap};
 
 /// Returns the configuration of a peer of this process, to be started on a host.
 fn config_of(name: &str) -> Config {
@@ -422,7 +422,7 @@ fn settled_by_epoch(
     let what = || format!("everything is accounted for; so far: {}", so_far.borrow());
     wait_until_some(what, || {
         let lines = sub.lines();
-        let sent: Sent = tap.sent();
+        let sent: SentStreams = tap.sent();
         let answer = account(&sent, &lines, "t.");
         let settled = answer.as_ref().is_ok_and(&condition);
         *so_far.borrow_mut() = format!("{answer:?}");

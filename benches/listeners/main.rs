@@ -72,7 +72,7 @@ struct Job {
     via: [Vec<String>; 2],
 }
 
-/// Where the clients of a server connect.
+/// Addresses of a server for its clients.
 #[derive(Clone)]
 struct ServerAddresses {
     name: String,

@@ -1,4 +1,4 @@
-//! What the command line and the bench share: exit codes, output, tables, signals, values of arguments, and the peer.
+//! The parts that the command line and the bench share: exit codes, output, tables, signals, arguments, and the peer.
 
 pub mod exit;
 pub mod interrupt;

@@ -217,7 +217,7 @@ fn end_of_the_bench_ends_its_processes() {
         let place = Place::new();
         let mut command = place.command(&["bench", "throughput", "--path", "daemon", "--rate", "10/s", "--secs", "1h"]);
         command.env("TMPDIR", place.dir());
-        let mut bench = crate::support::command::Running::new(command.spawn().unwrap(), &["bench"]);
+        let mut bench = crate::support::command::RunningCommand::new(command.spawn().unwrap(), &["bench"]);
         wait_until("both programs and their daemons run", || processes(&place) == 5);
         bench.signal(signal);
         let status = bench.ended();

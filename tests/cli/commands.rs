@@ -1,6 +1,6 @@
 //! The built command from the user's view: exit codes, standard output, standard error.
 
-use crate::support::command::{Place, Running, json};
+use crate::support::command::{Place, RunningCommand, json};
 use crate::support::exit_code::{DONE, USAGE};
 use crate::support::wait::wait_until_some;
 use serde_json::Value;
@@ -185,7 +185,7 @@ fn console_prompt_has_the_format_of_the_seed() {
     script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut script = script.spawn().expect("script starts");
     let mut keyboard = script.stdin.take().unwrap();
-    let mut script = Running::new(script, &["console"]);
+    let mut script = RunningCommand::new(script, &["console"]);
     let screen = || std::fs::read_to_string(place.dir().join("screen")).unwrap_or_default();
     for (number, line) in ["sho los", "bogus", "quit"].iter().enumerate() {
         // Input typed before its prompt appears is not read.

@@ -1,12 +1,12 @@
 //! The log of `seqcast peer` from the operator's view: rotated, on a full disk, at the end of a terminal.
 
-use crate::support::command::{Place, Running};
+use crate::support::command::{Place, RunningCommand};
 use crate::support::wait::wait_until;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
-fn peer(place: &Place, format: &str) -> Running {
+fn peer(place: &Place, format: &str) -> RunningCommand {
     let log = format!("log-file={}", place.dir().join("peer.log").display());
     place.peer(&["--set", &log, "--log-level", "debug", "--log-format", format])
 }
@@ -87,12 +87,12 @@ fn log_lines_have_the_format() {
 }
 
 /// Starts a peer by another command, which decides about the handling of SIGHUP.
-fn peer_by(place: &Place, command: &[&str]) -> Running {
+fn peer_by(place: &Place, command: &[&str]) -> RunningCommand {
     let mut starter = Command::new(command[0]);
     starter.args(&command[1..]).arg(place.command(&[]).get_program()).arg("peer");
     place.surround(&mut starter);
     starter.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let peer = place.reachable(Running::new(starter.spawn().expect("it is installed"), &["peer"]));
+    let peer = place.reachable(RunningCommand::new(starter.spawn().expect("it is installed"), &["peer"]));
     place.run(&["show", "status"]).exits(0);
     peer
 }

@@ -1,6 +1,6 @@
 //! `seqcast stream …` and `seqcast consumer …` from the user's view.
 
-use crate::support::command::{Outcome, Place, Running};
+use crate::support::command::{Outcome, Place, RunningCommand};
 use crate::support::exit_code::{DONE, FAILED, TIMED_OUT, UNREACHABLE, USAGE};
 use crate::support::wait::{wait_until, wait_until_some};
 use rusqlite::Connection;
@@ -12,12 +12,12 @@ use std::io::Write;
 use std::process::Stdio;
 use std::thread;
 
-fn peer(place: &Place, settings: &[&str]) -> Running {
+fn peer(place: &Place, settings: &[&str]) -> RunningCommand {
     place.peer_with(&[&["ftn18=0", "server-id=7"], settings].concat())
 }
 
 #[track_caller]
-fn end(mut peer: Running) {
+fn end(mut peer: RunningCommand) {
     peer.signal("TERM");
     assert_eq!(peer.ended().code(), Some(DONE));
 }
@@ -419,7 +419,7 @@ fn lines_are_added_as_they_arrive() {
     for arguments in [["stream", "add", "A", "--lines"], ["event", "add", "a/b", "--lines"]] {
         let mut child = place.command(&arguments).stdin(Stdio::piped()).spawn().expect("the command starts");
         let mut input = child.stdin.take().expect("it is a pipe");
-        let mut adding = Running::new(child, &arguments);
+        let mut adding = RunningCommand::new(child, &arguments);
         for _ in 0..2 {
             input.write_all(b"[1]\n").expect("it reads");
             assert!(!adding.line().is_empty());

@@ -1,6 +1,6 @@
 //! Events of one peer in the journal of another (`event-follow`), and one peer of a LAN for each number of a server.
 
-use crate::support::command::{Place, Running};
+use crate::support::command::{Place, RunningCommand};
 use crate::support::exit_code::{CONFIGURATION, DONE, FAILED};
 use crate::support::wait::{wait_until, wait_until_some};
 use serde_json::Value;
@@ -56,7 +56,7 @@ fn finds(place: &Place, expected: &[String]) {
     }
 }
 
-fn kill(mut peer: Running) {
+fn kill(mut peer: RunningCommand) {
     peer.signal("KILL");
     peer.ended();
 }

@@ -33,7 +33,7 @@ fn acknowledged_events_survive_a_kill_with_unique_ids() {
         std::env::var("JOURNAL_CYCLES").map_or(CYCLES, |text| text.parse().expect("JOURNAL_CYCLES is a number"));
     let (dir, mut rng) = (TempDir::new(), Rng::new(7));
     let file = dir.path().join("events.db");
-    let mut checked = Checked::default();
+    let mut checked = JournalCheck::default();
     for cycle in 0..cycles {
         let told = run_and_kill(&file, 1 + rng.below(60));
         checked.check(&file, &told, cycle);
@@ -74,12 +74,12 @@ fn run_and_kill(file: &Path, count: u64) -> Vec<(EventId, String)> {
 
 /// Contents of the file in former checks.
 #[derive(Default)]
-struct Checked {
+struct JournalCheck {
     last: Option<EventId>,
     told: u64,
 }
 
-impl Checked {
+impl JournalCheck {
     /// Checks that all reported events are in the file, behind the earlier ones, without gaps and repeats.
     fn check(&mut self, file: &Path, told: &[(EventId, String)], cycle: usize) {
         let mut journal = SqliteJournal::open(file).expect("a whole journal");

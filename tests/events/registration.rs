@@ -1,6 +1,6 @@
 //! Events with an identity, as a user of the command sees them: registration, queries, live events, and refusals.
 
-use crate::support::command::{Outcome, Place, Running, signal};
+use crate::support::command::{Outcome, Place, RunningCommand, signal};
 use crate::support::exit_code::{DONE, FAILED, UNREACHABLE, USAGE};
 use crate::support::wait::wait_until_some;
 use seqcast::bus::{Bus, PublishError};
@@ -26,7 +26,7 @@ fn field(line: &str, name: &str) -> String {
 
 /// Stops a peer in order.
 #[track_caller]
-fn end(mut peer: Running) {
+fn end(mut peer: RunningCommand) {
     peer.signal("TERM");
     assert_eq!(peer.ended().code(), Some(DONE));
 }
@@ -289,7 +289,7 @@ fn full_disk_refuses_events_until_there_is_space() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("unshare is there");
     let outside = child.id();
     let disk = PathBuf::from(format!("/proc/{outside}/root"));
-    let mut shell = place.reachable(Running::new(child, &["peer"]));
+    let mut shell = place.reachable(RunningCommand::new(child, &["peer"]));
     let peer = || child_of(child_of(outside)?);
     fs::write(place.dir().join("large"), format!("\"{}\"", "x".repeat(20_000))).unwrap();
     let mut stored = 0;

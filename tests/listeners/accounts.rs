@@ -1,7 +1,7 @@
 //! Authentication, with published client libraries and without.
 
 use super::Peer;
-use super::talk::{Nats, Protocol, Redis, Talk};
+use super::client::{ListenerClient, Nats, Protocol, Redis};
 use crate::support::root;
 use serde_json::{Value, json};
 use std::fs;
@@ -123,7 +123,7 @@ fn unauthenticated_client_is_not_served() {
 }
 
 /// Connects a client with the right password.
-fn enter(peer: &Peer, protocol: Protocol) -> Talk {
+fn enter(peer: &Peer, protocol: Protocol) -> ListenerClient {
     let mut client = peer.connect(protocol);
     match protocol {
         Nats => {

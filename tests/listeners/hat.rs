@@ -1,7 +1,7 @@
 //! The Hat listener, as the published client of Hat Event Server (`hat-event`) uses it.
 
 use crate::support::certificate::certificate;
-use crate::support::command::{Place, Running};
+use crate::support::command::{Place, RunningCommand};
 use crate::support::root;
 use crate::support::wait::{PATIENCE, wait_until};
 use seqcast::event::store::{Query, Series};
@@ -17,7 +17,7 @@ use std::process::{ChildStdin, Command, Stdio};
 
 /// A client in a program of its own; each line of its input is a JSON object with a command.
 struct Client {
-    process: Running,
+    process: RunningCommand,
     input: ChildStdin,
 }
 
@@ -30,7 +30,7 @@ impl Client {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("tools/test has installed the client");
         let input = child.stdin.take().expect("standard input is a pipe");
-        Client { process: Running::new(child, &["hat_client.py"]), input }
+        Client { process: RunningCommand::new(child, &["hat_client.py"]), input }
     }
 
     /// Starts a client and waits until it is connected.
@@ -68,7 +68,7 @@ impl Client {
     }
 }
 
-fn peer(place: &Place, settings: &[&str]) -> Running {
+fn peer(place: &Place, settings: &[&str]) -> RunningCommand {
     let hat = format!("hat={}", place.port());
     place.peer_with_listener(&[&[hat.as_str()], settings].concat())
 }

@@ -1,7 +1,7 @@
 //! Invalid input from clients.
 
 use super::Peer;
-use super::talk::{Nats, Protocol, Redis, Talk, command};
+use super::client::{ListenerClient, Nats, Protocol, Redis, command};
 use crate::support::wait::wait_until;
 use std::fs;
 
@@ -13,16 +13,16 @@ fn peer() -> Peer {
 }
 
 /// Uninvolved clients, which are served all the time.
-struct Others(Vec<(Talk, Talk)>);
+struct Bystanders(Vec<(ListenerClient, ListenerClient)>);
 
-impl Others {
-    fn new(peer: &Peer) -> Others {
+impl Bystanders {
+    fn new(peer: &Peer) -> Bystanders {
         let pair = |protocol| {
             let mut subscriber = peer.client(protocol);
             subscriber.subscribe("others", 1);
             (subscriber, peer.client(protocol))
         };
-        Others(Protocol::ALL.map(pair).into())
+        Bystanders(Protocol::ALL.map(pair).into())
     }
 
     #[track_caller]
@@ -102,7 +102,7 @@ fn redis_mistakes() -> Vec<(Vec<u8>, &'static str, bool)> {
 #[test]
 fn protocol_errors_are_answered_and_others_served() {
     let peer = peer();
-    let mut others = Others::new(&peer);
+    let mut others = Bystanders::new(&peer);
     let mut closed = [0, 0];
     for (protocol, mistakes) in [(Nats, nats_mistakes()), (Redis, redis_mistakes())] {
         for (bytes, error, is_closed) in mistakes {
@@ -168,7 +168,7 @@ fn half_closed_client_receives_its_answers() {
 #[test]
 fn random_bytes_do_not_harm_others() {
     let peer = peer();
-    let mut others = Others::new(&peer);
+    let mut others = Bystanders::new(&peer);
     let mut rng = seqcast::rng::Rng::new(11);
     for round in 0..100 {
         let protocol = Protocol::ALL[round % 2];
@@ -194,14 +194,14 @@ fn unfinished_command_uses_little_memory() {
     // Maximum payload that a NATS client may send.
     const PAYLOAD_BYTES: usize = MESSAGE_BYTES - 255;
     let peer = peer();
-    let mut others = Others::new(&peer);
+    let mut others = Bystanders::new(&peer);
     let before = resident_bytes(&peer);
     let half = |protocol: Protocol| {
         let whole = protocol.publish("half", vec![b'x'; PAYLOAD_BYTES]);
         whole[..whole.len() - 3].to_vec()
     };
     let halves = Protocol::ALL.map(half);
-    let mut clients: Vec<Talk> = Vec::new();
+    let mut clients: Vec<ListenerClient> = Vec::new();
     for index in 0..CLIENTS {
         let protocol = Protocol::ALL[index % 2];
         let mut client = peer.client(protocol);

@@ -1,8 +1,8 @@
 //! Limits on connections and on the time for authentication, and addresses that a listener may not use.
 
-use super::talk::{Nats, Protocol, Redis, Talk, command};
+use super::client::{ListenerClient, Nats, Protocol, Redis, command};
 use super::{Peer, show};
-use crate::support::command::{Place, Running, now};
+use crate::support::command::{Place, RunningCommand, now};
 use crate::support::wait::wait_until;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -33,7 +33,7 @@ fn connections_beyond_the_limit_are_refused_and_counted() {
     const CLIENTS: usize = 8;
     const FLOOD: usize = 1000;
     let peer = Peer::start(&["listener-client-max=8"]);
-    let mut clients: Vec<Talk> = (0..CLIENTS).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
+    let mut clients: Vec<ListenerClient> = (0..CLIENTS).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
     clients[0].subscribe("a", 1);
     for index in 0..2 * FLOOD {
         let (protocol, text) = match index % 2 {
@@ -95,7 +95,7 @@ fn with_files(files: u32) -> Peer {
         ["-c", "ulimit -Sn $0 && exec \"$@\"", &files.to_string(), seqcast, "peer", "--nats", "0", "--redis", "0"];
     let mut command = Command::new("sh");
     place.surround(command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
-    let process = Running::new(command.spawn().expect("every system has a shell"), &arguments);
+    let process = RunningCommand::new(command.spawn().expect("every system has a shell"), &arguments);
     process.said("peer started");
     Peer::at(place, process)
 }
@@ -103,7 +103,7 @@ fn with_files(files: u32) -> Peer {
 #[test]
 fn peer_raises_and_respects_its_file_limit() {
     let peer = with_files(64);
-    let mut clients: Vec<Talk> = (0..200).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
+    let mut clients: Vec<ListenerClient> = (0..200).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
     clients[0].subscribe("a", 1);
     // No more connections from now on: new ones wait, no other client notices, and the log stays short.
     let pid = show(&peer.place, "status")["status"]["pid"].to_string();
@@ -113,7 +113,7 @@ fn peer_raises_and_respects_its_file_limit() {
     };
     let open_files = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count();
     limit(open_files);
-    let mut waiting: Vec<Talk> = (0..100).map(|_| peer.connect(Nats)).collect();
+    let mut waiting: Vec<ListenerClient> = (0..100).map(|_| peer.connect(Nats)).collect();
     for _ in 0..10 {
         clients[1].send(Redis.publish("a", "x"));
         clients[1].expect(":1");
@@ -137,7 +137,7 @@ fn unauthenticated_flood_leaves_room_for_authenticated_clients() {
     known.send(b"AUTH alice s3cret\r\n");
     known.expect("+OK");
     known.subscribe("a", 0);
-    let strangers: Vec<Talk> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
+    let strangers: Vec<ListenerClient> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
     let both = |what: &str| Protocol::ALL.iter().map(|protocol| peer.count(*protocol, what)).sum::<u64>();
     wait_until("all of them have been taken in", || both("accepted") == FLOOD as u64 + 1);
     let mut late = peer.connect(Nats);

@@ -1,8 +1,8 @@
 //! Memory that all clients hold together.
 
 use super::Peer;
+use super::client::{ListenerClient, Nats, Protocol, Redis};
 use super::slow::{SETTINGS, SUBJECT, flood, reader};
-use super::talk::{Nats, Protocol, Redis, Talk};
 use crate::support::wait::wait_until;
 
 const MEMORY: u64 = 4 << 20;
@@ -21,7 +21,7 @@ fn largest_holder_of_incomplete_commands_is_closed() {
     let peer = peer();
     let mut subscriber = peer.client(Nats);
     subscriber.subscribe("a", 1);
-    let mut clients: Vec<Talk> = (0..12).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
+    let mut clients: Vec<ListenerClient> = (0..12).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
     // Each sends more than those before, so that one of the last is evicted.
     let payload = |index: usize| vec![b'x'; (450 + 40 * index) << 10];
     let mut held = 0;
@@ -52,7 +52,7 @@ fn largest_holder_of_incomplete_commands_is_closed() {
 fn reader_loses_nothing_while_others_fill_memory() {
     const SLEEPERS: usize = 12;
     let peer = peer();
-    let sleepers: Vec<Talk> = (0..SLEEPERS)
+    let sleepers: Vec<ListenerClient> = (0..SLEEPERS)
         .map(|index| {
             let mut sleeper = peer.client(Protocol::ALL[index % 2]);
             sleeper.subscribe(SUBJECT, 1);
@@ -73,7 +73,7 @@ fn reader_loses_nothing_while_others_fill_memory() {
 fn message_queued_for_many_is_stored_once() {
     const READERS: usize = 12;
     let peer = Peer::start(&["message-size=1 mb", "client-queue-size=1 mb", "listener-memory=4 mb"]);
-    let mut readers: Vec<Talk> = (0..READERS)
+    let mut readers: Vec<ListenerClient> = (0..READERS)
         .map(|index| {
             let mut reader = peer.client(Protocol::ALL[index % 2]);
             reader.subscribe("large", 1);

@@ -2,6 +2,7 @@
 //! no sockets and cannot show this.
 
 mod accounts;
+pub mod client;
 mod hat;
 mod input;
 mod limits;
@@ -10,18 +11,17 @@ mod peers;
 mod slow;
 mod stop;
 mod streams;
-pub mod talk;
 mod tls;
 mod together;
 
-use crate::support::command::{Place, Running};
+use crate::support::command::{Place, RunningCommand};
+use client::{ListenerClient, Protocol};
 use serde_json::Value;
-use talk::{Protocol, Talk};
 
 /// A peer with both listeners, at ports that the system chose.
 struct Peer {
     place: Place,
-    process: Running,
+    process: RunningCommand,
     ports: [u16; 2],
 }
 
@@ -41,7 +41,7 @@ impl Peer {
     }
 
     /// Wraps the running peer of a place, with both listeners.
-    fn at(place: Place, process: Running) -> Peer {
+    fn at(place: Place, process: RunningCommand) -> Peer {
         let status = place.show("status");
         let port = |listener: usize| {
             let address = status["status"]["listeners"][listener]["address"].as_str().expect("the listener is open");
@@ -56,12 +56,12 @@ impl Peer {
     }
 
     /// Connects a client that has sent nothing.
-    fn connect(&self, protocol: Protocol) -> Talk {
-        Talk::connect(protocol, self.port(protocol))
+    fn connect(&self, protocol: Protocol) -> ListenerClient {
+        ListenerClient::connect(protocol, self.port(protocol))
     }
 
     /// Connects a client that has been greeted, and has sent what is needed before it may publish and subscribe.
-    fn client(&self, protocol: Protocol) -> Talk {
+    fn client(&self, protocol: Protocol) -> ListenerClient {
         let mut client = self.connect(protocol);
         client.enter();
         client

@@ -1,7 +1,7 @@
 //! Clients that do not read while others publish.
 
 use super::Peer;
-use super::talk::{Nats, Protocol, Redis, Talk, command};
+use super::client::{ListenerClient, Nats, Protocol, Redis, command};
 use crate::support::bus::PATIENCE;
 use crate::support::wait::wait_until;
 use serde_json::Value;
@@ -106,7 +106,7 @@ fn slow_redis_client_loses_exactly_the_reported_number() {
 }
 
 /// Returns the next message: its subject and its payload.
-fn next(client: &mut Talk) -> (String, String) {
+fn next(client: &mut ListenerClient) -> (String, String) {
     if client.protocol == Nats {
         let (subject, payload) = client.message();
         return (subject, String::from_utf8(payload).expect("text"));
@@ -232,7 +232,7 @@ fn refused_client_that_does_not_read_is_closed() {
 fn unread_answers_are_bounded_and_delivered_later() {
     let peer = Peer::start(&SETTINGS);
     for protocol in Protocol::ALL {
-        let mut client: Talk = peer.client(protocol);
+        let mut client: ListenerClient = peer.client(protocol);
         client.may_stall();
         // Both protocols have this command.
         let asks = b"PING\r\n".repeat(10_000);

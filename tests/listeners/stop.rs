@@ -1,7 +1,7 @@
 //! Peers that end, in order or by a kill.
 
 use super::Peer;
-use super::talk::{Nats, Protocol, Redis};
+use super::client::{Nats, Protocol, Redis};
 use crate::support::bus::PATIENCE;
 use crate::support::command::{Place, now};
 

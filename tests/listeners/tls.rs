@@ -2,7 +2,7 @@
 
 use super::Peer;
 use super::accounts::enters;
-use super::talk::{Nats, Protocol, Redis, Talk};
+use super::client::{ListenerClient, Nats, Protocol, Redis};
 use crate::support::certificate::certificate;
 use crate::support::command::{Place, now};
 use crate::support::wait::wait_until;
@@ -174,14 +174,14 @@ fn unfinished_handshake_is_closed_in_time() {
     let (peer, certificate) = start("", &["listener-unauthenticated-max=8"]);
     let begun = now();
     // Nothing, and the beginning of a handshake.
-    let mut strangers: Vec<Talk> = Vec::new();
+    let mut strangers: Vec<ListenerClient> = Vec::new();
     for protocol in Protocol::ALL {
         strangers.push(peer.connect(protocol));
         let mut half = peer.connect(protocol);
         half.send(b"\x16\x03\x01\x02\0\x01");
         strangers.push(half);
     }
-    let mut texts = strangers.iter_mut().map(Talk::rest);
+    let mut texts = strangers.iter_mut().map(ListenerClient::rest);
     let mut text = || texts.next().expect("one of each");
     assert!(text().ends_with("\r\n-ERR 'Secure Connection - TLS Required'\r\n"));
     // In the middle of a handshake the peer can only end the connection, without an error text.
@@ -194,7 +194,7 @@ fn unfinished_handshake_is_closed_in_time() {
         assert_eq!((peer.count(protocol, "faults"), peer.count(protocol, "clients")), (2, 0));
     }
     // The oldest connections are evicted for new ones, which all connect.
-    let flood: Vec<Talk> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
+    let flood: Vec<ListenerClient> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
     wait_until("all of them have been taken in", || peer.count(Nats, "accepted") == FLOOD as u64 / 2 + 2);
     assert_eq!(redis_cli(&peer, &["--tls", "--cacert", &certificate, "PING"]), "PONG");
     assert!(peer.count(Nats, "clients") + peer.count(Redis, "clients") <= 8);

@@ -1,13 +1,13 @@
 //! Clients of both listeners at one peer, and the largest message.
 
 use super::Peer;
-use super::talk::{Nats, Redis, Talk, command};
+use super::client::{ListenerClient, Nats, Redis, command};
 use crate::support::root;
 use serde_json::{Value, json};
 use std::process::Command;
 
 /// Connects a client of every kind: NATS, RESP2, RESP3.
-fn clients(peer: &Peer) -> [Talk; 3] {
+fn clients(peer: &Peer) -> [ListenerClient; 3] {
     let mut newer = peer.client(Redis);
     newer.send(b"HELLO 3\r\n");
     newer.expect("%7");

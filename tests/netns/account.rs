@@ -4,7 +4,7 @@
 //! unverified. The only other messages come after the last known datagram of a crashed publisher. Nothing is reported
 //! that did not happen.
 
-use crate::netns::tap::{Sent, Stream};
+use crate::netns::tap::{SentStreams, Stream};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,7 @@ impl Account {
 
 /// Compares the lines of `sub --json` with the messages sent on subjects that start with `prefix`, by epoch. The
 /// error describes the mismatch, which may be only that something is still to come.
-pub fn account(sent: &Sent, lines: &[String], prefix: &str) -> Result<BTreeMap<String, Account>, String> {
+pub fn account(sent: &SentStreams, lines: &[String], prefix: &str) -> Result<BTreeMap<String, Account>, String> {
     let mut heard: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for line in lines {
         let value: Value = serde_json::from_str(line).map_err(|error| format!("no JSON ({error}): {line}"))?;
@@ -295,7 +295,7 @@ mod tests {
         ];
         let stream = Stream { datagrams: datagrams.into(), controls: 0 };
         let lines: Vec<String> = story.split(' ').map(line).collect();
-        let answer = match account(&Sent::from([("e".to_owned(), stream)]), &lines, "t.") {
+        let answer = match account(&SentStreams::from([("e".to_owned(), stream)]), &lines, "t.") {
             Ok(accounts) => {
                 let Account { delivered, lost, unverified, tail, datagrams_missing: missing, .. } = accounts["e"];
                 format!("delivered {delivered}, lost {lost}, unverified {unverified}, tail {tail}, missing {missing}")

@@ -3,7 +3,7 @@
 use super::client::{Client, Library};
 use super::lan::{Host, Lan, Peer, in_namespaces};
 use super::{ONE_IN_TEN, group};
-use crate::listeners::talk::{Nats, Talk};
+use crate::listeners::client::{ListenerClient, Nats};
 use crate::support::wait::wait_until;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -284,7 +284,7 @@ fn flushed_responder_is_followed_by_no_503_under_loss() {
         let lan = Lan::new(2);
         let _peers = start(&lan.hosts, &["nats=0.0.0.0", "nats-open=yes", "reliability=10 sec"]);
         let [mut requester, mut responder] = [1, 2].map(|number| {
-            let mut client = Talk::connect_to(Nats, SocketAddr::from(([10, 75, 0, number], 4222)));
+            let mut client = ListenerClient::connect_to(Nats, SocketAddr::from(([10, 75, 0, number], 4222)));
             client.enter();
             client
         });

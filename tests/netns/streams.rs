@@ -192,18 +192,18 @@ enum Fault {
 const FAULTS: [Fault; 6] = [Fault::Kill, Fault::Kill, Fault::Cut, Fault::Full, Fault::KillFull, Fault::Calm];
 
 /// A peer, its host and its disk.
-struct Place {
+struct PeerSite {
     host: Host,
     number: usize,
     peer: Option<Peer>,
 }
 
-impl Place {
-    fn new(host: Host, number: usize) -> Place {
-        let disk = Place::disk(number);
+impl PeerSite {
+    fn new(host: Host, number: usize) -> PeerSite {
+        let disk = PeerSite::disk(number);
         fs::create_dir(&disk).expect("/run can be written");
         run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={DISK}"), "tmpfs", &disk]));
-        let mut place = Place { host, number, peer: None };
+        let mut place = PeerSite { host, number, peer: None };
         place.start();
         place.lose();
         place
@@ -214,7 +214,8 @@ impl Place {
     }
 
     fn start(&mut self) {
-        let (server, data) = (format!("server-id={}", self.number), format!("data-dir={}", Place::disk(self.number)));
+        let (server, data) =
+            (format!("server-id={}", self.number), format!("data-dir={}", PeerSite::disk(self.number)));
         // The streams of the last peer are in a database.
         let url = env::var(database::URL).ok().filter(|_| self.number == 3);
         let store = format!("stream-store={}", url.as_deref().unwrap_or("auto"));
@@ -239,7 +240,7 @@ impl Place {
     }
 
     fn filler(&self) -> String {
-        format!("{}/filler", Place::disk(self.number))
+        format!("{}/filler", PeerSite::disk(self.number))
     }
 
     fn begin(&mut self, fault: Fault) {
@@ -292,7 +293,8 @@ fn acknowledged_events_reach_all_once_in_order() {
         println!("seed {seed}, {} s", secs().as_secs());
         let mut rng = Rng::new(seed);
         let lan = Lan::new(3);
-        let mut places: Vec<Place> = (1..).zip(&lan.hosts).map(|(number, host)| Place::new(*host, number)).collect();
+        let mut places: Vec<PeerSite> =
+            (1..).zip(&lan.hosts).map(|(number, host)| PeerSite::new(*host, number)).collect();
         let consumers: Vec<Consumer> = (0..places.len())
             .flat_map(|peer| CONSUMERS.map(|(component, way, want)| Consumer { peer, component, way, want }))
             .collect();
@@ -350,7 +352,7 @@ fn acknowledged_events_reach_all_once_in_order() {
 }
 
 /// Lets faults happen to a peer for the configured time. Returns them.
-fn disturb(place: &mut Place, begun: Instant, rng: &mut Rng, world: &World) -> Vec<Fault> {
+fn disturb(place: &mut PeerSite, begun: Instant, rng: &mut Rng, world: &World) -> Vec<Fault> {
     let (mut faults, mut told) = (Vec::new(), begun);
     while now().since(begun) < secs() {
         let fault = FAULTS[rng.below(FAULTS.len() as u64) as usize];

@@ -1,7 +1,7 @@
 //! `seqcast order …` from the user's view: with the store of one host and with Redis, through the bus and the
 //! journal.
 
-use crate::support::command::{Place, Running};
+use crate::support::command::{Place, RunningCommand};
 use crate::support::exit_code::{DONE, FAILED, UNREACHABLE, USAGE};
 use crate::support::redis_server::RedisServer;
 use seqcast::event::order::stamp::{Generation, OrderStamp};
@@ -16,7 +16,7 @@ fn push(place: &Place, store: &[&str], object: &str, events: &[&str]) {
 #[track_caller]
 /// Returns the next event: object and pushed data; checks that it names the one before.
 #[track_caller]
-fn next(tail: &Running, last: &mut BTreeMap<String, String>) -> (String, Value) {
+fn next(tail: &RunningCommand, last: &mut BTreeMap<String, String>) -> (String, Value) {
     let line = json(&tail.line());
     assert_eq!(line["type"], "event", "{line}");
     let (name, id) = (line["object"].as_str().unwrap().to_owned(), line["id"].as_str().unwrap().to_owned());

@@ -24,7 +24,7 @@ const WORKERS: [&str; 4] = ["A", "B", "A:object", "C C"];
 
 /// Values that a caller may know. They are drawn from observed ones, so that they are often right and sometimes old.
 #[derive(Default)]
-struct Known {
+struct ObservedValues {
     stamps: Vec<OrderStamp>,
     sessions: BTreeMap<WorkerName, OrderStamp>,
     held: BTreeMap<WorkerName, (Object, Option<OrderStamp>, Option<OrderStamp>)>,
@@ -32,7 +32,7 @@ struct Known {
     now_ms: u64,
 }
 
-impl Known {
+impl ObservedValues {
     fn see(&mut self, by: Option<&WorkerName>, act: Option<&WorkerOp>, outcome: &OpOutcome) {
         let seen: &[OrderStamp] = match outcome {
             OpOutcome::Looked { mark } | OpOutcome::Pushed { mark } => &[*mark],
@@ -181,7 +181,7 @@ fn check<S: Store<Error: std::fmt::Debug>>(
     real: &mut S,
     again: impl Fn() -> S,
 ) -> BTreeMap<String, u32> {
-    let (mut rng, mut twin, mut known) = (Rng::new(seed), MemoryStore::default(), Known::default());
+    let (mut rng, mut twin, mut known) = (Rng::new(seed), MemoryStore::default(), ObservedValues::default());
     let mut counts = BTreeMap::new();
     let mut both = |real: &mut S, op: &StoreOp, what: &str| {
         let (expected, outcome) = (apply(&mut twin, op), apply(real, op));

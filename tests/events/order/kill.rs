@@ -3,7 +3,7 @@
 //! usual.
 
 use super::state::State;
-use super::{REDIS_PREFIX, sent::Sent, sent::line};
+use super::{REDIS_PREFIX, sent_events::SentEvents, sent_events::line};
 use crate::support::TempDir;
 use crate::support::redis_server::RedisServer;
 use crate::support::wait::{let_time_pass, wait_until_some};
@@ -37,30 +37,34 @@ const LEASE_MS: u64 = 200;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Location of the state.
-enum Place {
+enum StoreLocation {
     Redis(String),
     Sqlite(PathBuf),
 }
 
-impl Place {
-    fn parse(text: &str) -> Place {
-        if text.starts_with("redis://") { Place::Redis(text.to_owned()) } else { Place::Sqlite(text.into()) }
+impl StoreLocation {
+    fn parse(text: &str) -> StoreLocation {
+        if text.starts_with("redis://") {
+            StoreLocation::Redis(text.to_owned())
+        } else {
+            StoreLocation::Sqlite(text.into())
+        }
     }
 
     fn text(&self) -> String {
         match self {
-            Place::Redis(url) => url.clone(),
-            Place::Sqlite(path) => path.display().to_string(),
+            StoreLocation::Redis(url) => url.clone(),
+            StoreLocation::Sqlite(path) => path.display().to_string(),
         }
     }
 
     fn state(&self) -> State {
         match self {
-            Place::Redis(url) => {
+            StoreLocation::Redis(url) => {
                 let client = redis::Client::open(url.as_str()).expect("an address");
                 State::of_redis(&mut client.get_connection().expect("it answers"), &OBJECTS)
             }
-            Place::Sqlite(path) => State::of_sqlite(path),
+            StoreLocation::Sqlite(path) => State::of_sqlite(path),
         }
     }
 }
@@ -80,7 +84,7 @@ fn work_until_killed<S: Store<Error = OrderError>>(mut store: S) {
     run.run(&mut store).expect("the store is there");
 }
 
-fn start(test: &str, place: &Place, worker: usize, log: &Path) -> Child {
+fn start(test: &str, place: &StoreLocation, worker: usize, log: &Path) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
         .args([&format!("events::order::kill::{test}"), "--exact", "--nocapture"])
         .env(STORE, place.text())
@@ -115,7 +119,7 @@ fn push<S: Store<Error = OrderError>>(store: S, is_ending: &AtomicBool) -> Vec<u
     counts
 }
 
-fn check<S: Store<Error = OrderError>>(test: &str, place: &Place, dir: &Path, open: impl Fn() -> S + Sync) {
+fn check<S: Store<Error = OrderError>>(test: &str, place: &StoreLocation, dir: &Path, open: impl Fn() -> S + Sync) {
     let kills = std::env::var("ORDER_KILLS").map_or(KILLS, |text| text.parse().expect("ORDER_KILLS is a number"));
     let (log, is_ending, mut rng) = (dir.join("sent"), AtomicBool::new(false), Rng::new(2));
     let counts = thread::scope(|scope| {
@@ -140,7 +144,7 @@ fn check<S: Store<Error = OrderError>>(test: &str, place: &Place, dir: &Path, op
     let what = || format!("everything is sent: {:?}", place.state());
     wait_until_some(what, || place.state().is_drained().then_some(()));
     kill(last);
-    let sent = Sent::read(&log);
+    let sent = SentEvents::read(&log);
     for (object, count) in OBJECTS.iter().zip(counts) {
         sent.check(object, count);
     }
@@ -156,7 +160,7 @@ fn workers_on_redis_survive_kills() {
     let dir = TempDir::new();
     let server = RedisServer::durable(dir.path());
     let open = || RedisStore::new(&server.url(), REDIS_PREFIX).expect("an address");
-    check(test, &Place::parse(&server.url()), dir.path(), open);
+    check(test, &StoreLocation::parse(&server.url()), dir.path(), open);
 }
 
 #[test]
@@ -169,5 +173,5 @@ fn workers_on_sqlite_survive_kills() {
     let path = dir.path().join("order.db");
     let open = || SqliteStore::open(&path).expect("a file");
     drop(open());
-    check(test, &Place::parse(&path.display().to_string()), dir.path(), open);
+    check(test, &StoreLocation::parse(&path.display().to_string()), dir.path(), open);
 }

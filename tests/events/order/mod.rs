@@ -4,7 +4,7 @@ mod command;
 mod conform;
 mod faults;
 mod kill;
-mod sent;
+mod sent_events;
 mod state;
 
 use seqcast::event::order::store::{OpOutcome, Store, StoreOp};

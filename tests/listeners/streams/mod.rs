@@ -3,7 +3,7 @@
 mod postgres;
 
 use crate::support::certificate::certificate;
-use crate::support::command::{PATIENCE, Place, Running};
+use crate::support::command::{PATIENCE, Place, RunningCommand};
 use crate::support::exit_code::DONE;
 use crate::support::root;
 use crate::support::wait::{wait_until, wait_until_some};
@@ -17,14 +17,14 @@ use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 
 /// Starts a peer with the listener at the place's port.
-fn peer(place: &Place, settings: &[&str]) -> Running {
+fn peer(place: &Place, settings: &[&str]) -> RunningCommand {
     let listener = format!("ftn18={}", place.port());
     place.peer_with_listener(&[&[listener.as_str()], settings].concat())
 }
 
 /// FutoIn clients in a program of their own; each line of its input is a JSON object with a command.
 struct Client {
-    process: Running,
+    process: RunningCommand,
     input: ChildStdin,
     /// Output that came while other output was awaited.
     told: Vec<Value>,
@@ -44,7 +44,7 @@ impl Client {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("tools/test has installed the client");
         let input = child.stdin.take().expect("standard input is a pipe");
-        let mut client = Client { process: Running::new(child, &["futoin.mjs"]), input, told: Vec::new() };
+        let mut client = Client { process: RunningCommand::new(child, &["futoin.mjs"]), input, told: Vec::new() };
         client.await_told(|told| told["event"] == "started");
         client
     }

@@ -13,22 +13,22 @@ pub fn line(event: &OrderedEvent) -> String {
 }
 
 /// Fields of an event: its prev, and its text.
-type Of = (u64, String);
+type EventFields = (u64, String);
 
 /// All sent events.
 #[derive(Default)]
-pub struct Sent {
+pub struct SentEvents {
     /// For each object its events by id, and the ids in the order of first sendings.
-    objects: BTreeMap<String, (BTreeMap<u64, Of>, Vec<u64>)>,
+    objects: BTreeMap<String, (BTreeMap<u64, EventFields>, Vec<u64>)>,
     pub lines: usize,
     pub again: usize,
 }
 
-impl Sent {
+impl SentEvents {
     /// Reads the file and checks Q3 and Q4. An id belongs to one event, with one prev. No worker sends by an old
     /// token an event that was stamped after the newer one.
-    pub fn read(path: &Path) -> Sent {
-        let (mut sent, mut ids) = (Sent::default(), BTreeMap::new());
+    pub fn read(path: &Path) -> SentEvents {
+        let (mut sent, mut ids) = (SentEvents::default(), BTreeMap::new());
         let mut tokens = BTreeMap::new();
         for line in fs::read_to_string(path).expect("what was sent").lines() {
             let parts: Vec<&str> = line.split('\t').collect();

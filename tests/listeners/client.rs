@@ -39,7 +39,7 @@ pub fn command(arguments: &[&[u8]]) -> Vec<u8> {
 }
 
 /// A connection.
-pub struct Talk {
+pub struct ListenerClient {
     pub protocol: Protocol,
     stream: TcpStream,
     read: Vec<u8>,
@@ -47,17 +47,17 @@ pub struct Talk {
     at: usize,
 }
 
-impl Talk {
-    pub fn connect(protocol: Protocol, port: u16) -> Talk {
-        Talk::connect_to(protocol, SocketAddr::from(([127, 0, 0, 1], port)))
+impl ListenerClient {
+    pub fn connect(protocol: Protocol, port: u16) -> ListenerClient {
+        ListenerClient::connect_to(protocol, SocketAddr::from(([127, 0, 0, 1], port)))
     }
 
     /// Connects to the listener of a peer on another host.
-    pub fn connect_to(protocol: Protocol, address: SocketAddr) -> Talk {
+    pub fn connect_to(protocol: Protocol, address: SocketAddr) -> ListenerClient {
         let stream = TcpStream::connect(address).expect("the listener is open");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time above 0");
         stream.set_write_timeout(Some(PATIENCE)).expect("a time above 0");
-        Talk { protocol, stream, read: Vec::new(), at: 0 }
+        ListenerClient { protocol, stream, read: Vec::new(), at: 0 }
     }
 
     /// Begins as a client library does.
@@ -108,7 +108,7 @@ impl Talk {
         self.stream.shutdown(Shutdown::Write).expect("the connection stands");
     }
 
-    /// Shortens the time that [`Talk::sends`] waits from now on.
+    /// Shortens the time that [`ListenerClient::sends`] waits from now on.
     pub fn may_stall(&mut self) {
         self.stream.set_write_timeout(Some(Duration::from_secs(2))).expect("a time above 0");
     }
@@ -209,7 +209,7 @@ impl Talk {
         }
     }
 
-    /// Returns the next message as [`Talk::message`] does if it begins within `time`.
+    /// Returns the next message as [`ListenerClient::message`] does if it begins within `time`.
     #[track_caller]
     pub fn message_within(&mut self, time: Duration) -> Option<(String, Vec<u8>)> {
         let deadline = now() + time;
