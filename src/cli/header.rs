@@ -26,7 +26,7 @@ pub fn field(text: &str) -> Result<HeaderField, String> {
 
 /// Returns the headers of a message from checked fields.
 pub fn headers(fields: &[HeaderField]) -> Headers {
-    let pairs = fields.iter().map(|field| (field.key.as_str(), field.value.as_str()));
+    let pairs = fields.iter().map(|field| (parsed.key.as_str(), parsed.value.as_str()));
     Headers::from_pairs(pairs).expect("each field was checked when the arguments were read")
 }
 
@@ -36,9 +36,9 @@ mod tests {
 
     #[test]
     fn invalid_header_field_is_refused() {
-        let field = field("Content-Type: text/plain: yes").unwrap();
-        assert_eq!((field.key.as_str(), field.value.as_str()), ("Content-Type", "text/plain: yes"));
-        assert_eq!(headers(&[field]).block().as_ref(), b"Content-Type: text/plain: yes\r\n");
+        let parsed = field("Content-Type: text/plain: yes").unwrap();
+        assert_eq!((parsed.key.as_str(), parsed.value.as_str()), ("Content-Type", "text/plain: yes"));
+        assert_eq!(headers(&[parsed]).block().as_ref(), b"Content-Type: text/plain: yes\r\n");
         assert_eq!(field("k:").unwrap().value, "");
         assert_eq!(field("none"), Err("a header field is KEY:VALUE".to_owned()));
         assert!(field("a b: c").unwrap_err().contains("\"a b\""));

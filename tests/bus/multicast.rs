@@ -3,9 +3,10 @@
 use crate::support::wait::{PATIENCE, wait_until};
 use bytes::Bytes;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use seqcast::config::InterfaceSpec;
 use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, OutgoingDatagram, ReceivedDatagram, RecvBatch};
 use seqcast::daemon::clock::{Clock, random_u64};
-use seqcast::daemon::interface::{ChosenInterface, Family, Spec, choose};
+use seqcast::daemon::interface::{ChosenInterface, Family, choose};
 use seqcast::daemon::multicast::{SocketOpenError, SocketOptions, Sockets};
 use seqcast::daemon::self_test;
 use seqcast::proto::effect::Path;
@@ -232,7 +233,7 @@ fn unusable_socket_is_refused_with_the_remedy() {
 /// must say so. The tests in network namespaces run this test again on a host that has the route.
 #[test]
 fn ipv6_group_works_or_names_the_remedy() {
-    let interface = match choose(&Spec::Name("lo".into()), Family::V6) {
+    let interface = match choose(&InterfaceSpec::Name("lo".into()), Family::V6) {
         Ok(interface) => interface,
         Err(error) => {
             println!("no IPv6 here: {error}");
@@ -269,7 +270,7 @@ fn fresh_group() -> (IpAddr, u16) {
 }
 
 fn lo(family: Family) -> ChosenInterface {
-    choose(&Spec::Name("lo".into()), family).expect("this host has a loopback interface")
+    choose(&InterfaceSpec::Name("lo".into()), family).expect("this host has a loopback interface")
 }
 
 fn options(group: IpAddr, port: u16, interface: &ChosenInterface) -> SocketOptions<'_> {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// A handwritten client: it sends and reads only as the test commands.
 pub struct RawClient {
-    stream: UnixStream,
+    pub stream: UnixStream,
     caller: ClientEndpoint,
 }
 

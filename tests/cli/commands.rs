@@ -1,6 +1,6 @@
 //! The built command from the user's view: exit codes, standard output, standard error.
 
-use crate::support::command::{Place, RunningCommand, json};
+use crate::support::command::{Place, RunningCommand, parse_json};
 use crate::support::exit_code::{DONE, USAGE};
 use crate::support::wait::wait_until_some;
 use serde_json::Value;
@@ -58,7 +58,7 @@ fn version_is_that_of_the_crate() {
     let version = env!("CARGO_PKG_VERSION");
     place.run(&["version"]).exits(DONE).prints(&format!("seqcast {version}\n"));
     place.run(&["--version"]).exits(DONE).prints(&format!("seqcast {version}\n"));
-    let json = json(&place.run(&["version", "--json"]).exits(DONE).stdout);
+    let json = parse_json(&place.run(&["version", "--json"]).exits(DONE).stdout);
     assert_eq!(json["version"], version);
     assert_eq!((&json["name"], &json["wire"]), (&"seqcast".into(), &1.into()));
 }
@@ -118,7 +118,7 @@ fn show_answers_in_text_and_in_json() {
     assert!(status.contains("A.test") && status.contains("running"), "{status}");
     for what in seqcast::daemon::show::REPORTS {
         let words = if what == "outbound" { vec!["loss", "--outbound"] } else { vec![what] };
-        let answer = json(&place.run(&[&["show"], &words[..], &["--json"]].concat()).exits(DONE).stdout);
+        let answer = parse_json(&place.run(&[&["show"], &words[..], &["--json"]].concat()).exits(DONE).stdout);
         assert_eq!(answer["show"], what);
     }
 }
@@ -152,7 +152,7 @@ fn demo_accounts_for_every_message() {
     assert!(text.contains("user | repeat | rep time"), "{text}");
     let count = |receiver: &Value, name: &str| receiver[name].as_u64().unwrap();
     let receivers = |more: &[&str]| {
-        let json = json(&demo(&[more, &["--json"]].concat()));
+        let json = parse_json(&demo(&[more, &["--json"]].concat()));
         assert_eq!((&json["ok"], &json["sent"]), (&true.into(), &5000.into()));
         let receivers = json["receivers"].as_array().unwrap().clone();
         for receiver in &receivers {
@@ -171,7 +171,7 @@ fn demo_accounts_for_every_message() {
     }
     // The number of repaired messages within that time depends on the machine, but all losses are reported.
     assert_eq!(receivers(&["--drop", "60%", "--reliability", "200ms"]).len(), 2);
-    let json = json(&place.run(&["demo", "loss", "--drop", "0", "--count", "200", "--json"]).exits(DONE).stdout);
+    let json = parse_json(&place.run(&["demo", "loss", "--drop", "0", "--count", "200", "--json"]).exits(DONE).stdout);
     assert!(json["receivers"].as_array().unwrap().iter().all(|receiver| receiver["delivered"] == 200), "{json}");
 }
 

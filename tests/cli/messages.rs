@@ -1,6 +1,6 @@
 //! `pub`, `sub`, `req` and `reply`: messages between commands.
 
-use crate::support::command::{Place, json, now};
+use crate::support::command::{Place, now, parse_json};
 use crate::support::exit_code::{DONE, FAILED, TIMED_OUT, UNREACHABLE, USAGE};
 use crate::support::wait::{wait_until, wait_until_some};
 use std::io::Write;
@@ -35,13 +35,14 @@ fn sub_prints_raw_json_and_timestamps() {
     });
     place.run(&["pub", "demo.x", "a\tb", "-H", "k:v"]).exits(DONE);
     assert_eq!(subs[0].line(), "a\tb");
-    let json = json(&subs[1].line());
+    let json = parse_json(&subs[1].line());
     assert_eq!(json["type"], "message");
     assert_eq!((&json["subject"], &json["payload"]), (&"demo.x".into(), &"a\tb".into()));
     assert_eq!((&json["user"], &json["publisher"]), (&"A.0".into(), &"A.test".into()));
     assert_eq!((&json["verdict"], &json["headers"]["k"]), (&"direct".into(), &"v".into()));
     let offset = json["offset"].as_u64().expect("a number");
-    let kept = json(place.run(&["poll", "A.test", "demo.x", "--json"]).exits(DONE).stdout.lines().nth(1).unwrap());
+    let kept =
+        parse_json(place.run(&["poll", "A.test", "demo.x", "--json"]).exits(DONE).stdout.lines().nth(1).unwrap());
     assert_eq!((&kept["type"], &kept["offset"]), (&"event".into(), &offset.into()), "a poll names it so");
     let timed = subs[2].line();
     assert!(timed.starts_with('[') && timed.ends_with("] demo.x  a\tb"), "{timed}");
@@ -96,10 +97,10 @@ fn requests_are_answered() {
     }
     let ask = |arguments: &[&str]| place.run(&[&["req", "--wait", "1m"], arguments].concat()).exits(DONE);
     ask(&["demo.fixed", "?"]).prints("answer 1\n");
-    let json = json(&ask(&["demo.fixed", "?", "--json"]).stdout);
+    let json = parse_json(&ask(&["demo.fixed", "?", "--json"]).stdout);
     assert_eq!((&json["type"], &json["payload"]), (&"message".into(), &"answer 2".into()));
     ask(&["demo.echo.x", "-5"]).prints("-5\n");
-    assert_eq!(json(&echo.line())["payload"], "-5");
+    assert_eq!(parse_json(&echo.line())["payload"], "-5");
     ask(&["demo.sh", "in", "--raw"]).prints("demo.sh:in\n");
     for reply in [&mut fixed, &mut echo, &mut command] {
         assert_eq!(reply.ended().code(), Some(DONE));
@@ -167,7 +168,7 @@ fn pub_reads_lines_files_and_templates() {
     place.run_with_input(&["pub", "t.some", "--lines", "--count", "1"], b"x\r\ny\n").exits(DONE);
     place.run(&["pub", "t.file", "--file", "one.bin", "two.txt"]).exits(DONE).says(&["2 messages"]);
     let json = place.run_with_input(&["pub", "t.stdin", "--file", "-", "--json"], b"all\nof it").exits(DONE).stdout;
-    let json = json(&json);
+    let json = parse_json(&json);
     assert_eq!((&json["messages"], &json["bytes"]), (&1.into(), &9.into()));
     let expected = [
         ("t.count", "n 1"),
@@ -182,7 +183,7 @@ fn pub_reads_lines_files_and_templates() {
         ("t.stdin", "all\nof it"),
     ];
     for (subject, payload) in expected {
-        let message = json(&sub.line());
+        let message = parse_json(&sub.line());
         let text = message.get("payload").or_else(|| message.get("payload_base64"));
         assert_eq!((&message["subject"], text), (&subject.into(), Some(&payload.into())), "{message}");
     }
@@ -245,7 +246,7 @@ fn embedded_peer_needs_no_daemon() {
     let mut sub = place.start(&["sub", "demo.>", "--embed", "--name", "B.test", "--count", "1", "--json"]);
     sub.said("listening on");
     place.run(&["pub", "demo.hello", "across", "--embed", "--name", "C.test"]).exits(DONE);
-    let json = json(&sub.line());
+    let json = parse_json(&sub.line());
     assert_eq!(
         (&json["payload"], &json["publisher"], &json["user"]),
         (&"across".into(), &"C.test".into(), &"C.1".into())

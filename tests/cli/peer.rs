@@ -1,6 +1,6 @@
 //! `peer` and `config`: the configuration, and the start and the end of a peer.
 
-use crate::support::command::{Outcome, PATIENCE, Place, json, now};
+use crate::support::command::{Outcome, PATIENCE, Place, now, parse_json};
 use crate::support::exit_code::{CONFIGURATION, DONE, FAILED, UNREACHABLE};
 use crate::support::wait::wait_until;
 use std::ffi::OsStr;
@@ -23,7 +23,7 @@ fn checked_configuration_has_no_side_effects() {
     let told = place.run(&["config", "check", &bad]).exits(CONFIGURATION);
     let told = told.says(&["2 errors", "bad.yaml:2:3: pub-window-tme", "pub-window-time", "bad.yaml:3:", "10 sec"]);
     assert_eq!(told.stdout, "");
-    let json = json(&place.run(&["config", "check", &bad, "--json"]).exits(CONFIGURATION).stdout);
+    let json = parse_json(&place.run(&["config", "check", &bad, "--json"]).exits(CONFIGURATION).stdout);
     assert_eq!(json["ok"], false);
     assert_eq!(json["errors"].as_array().map(Vec::len), Some(2), "{json}");
     assert_eq!(json["errors"][0]["line"], 2);
@@ -33,7 +33,7 @@ fn checked_configuration_has_no_side_effects() {
     let row = |key: &str| shown.lines().find(|line| line.starts_with(key)).unwrap_or_default().to_owned();
     assert!(row("pub-window-time").contains("good.yaml:3"), "{shown}");
     assert!(row("port").contains("$SEQCAST_PORT") && row("heartbeat").ends_with("default"), "{shown}");
-    let json = json(&place.run(&["config", "show", "--json"]).exits(DONE).stdout);
+    let json = parse_json(&place.run(&["config", "show", "--json"]).exits(DONE).stdout);
     assert!(json["keys"].as_array().unwrap().iter().any(|row| row["key"] == "heartbeat"), "{json}");
     assert_eq!(listing(&place), before);
 }
@@ -64,7 +64,7 @@ fn unusable_listener_files_are_reported_before_it_opens() {
         "redis-tls: no.pem holds no certificate",
     ]);
     assert_eq!(told.stdout, "");
-    let json = json(&place.run(&["config", "check", "tls.yaml", "--json"]).exits(CONFIGURATION).stdout);
+    let json = parse_json(&place.run(&["config", "check", "tls.yaml", "--json"]).exits(CONFIGURATION).stdout);
     assert_eq!((&json["ok"], &json["errors"][1]["line"]), (&false.into(), &4.into()), "{json}");
     place.run(&["peer", "--config", "tls.yaml"]).exits(CONFIGURATION).says(&["nats-tls: cannot read none.pem"]);
 }
@@ -84,7 +84,7 @@ fn unreadable_tls_files_of_each_listener_are_reported() {
 
 /// Returns the process id of a peer.
 fn pid(peer: &Place) -> u64 {
-    let status = json(&peer.run(&["show", "status", "--json"]).exits(DONE).stdout);
+    let status = parse_json(&peer.run(&["show", "status", "--json"]).exits(DONE).stdout);
     status["status"]["pid"].as_u64().expect("a number")
 }
 

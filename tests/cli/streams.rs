@@ -1,6 +1,6 @@
 //! `seqcast stream …` and `seqcast consumer …` from the user's view.
 
-use crate::support::command::{Outcome, Place, RunningCommand};
+use crate::support::command::{Outcome, Place, RunningCommand, parse_json};
 use crate::support::exit_code::{DONE, FAILED, TIMED_OUT, UNREACHABLE, USAGE};
 use crate::support::wait::{wait_until, wait_until_some};
 use rusqlite::Connection;
@@ -31,7 +31,7 @@ fn add(place: &Place, kind: &str, data: &str) -> String {
 #[track_caller]
 fn rows(outcome: &Outcome) -> Vec<(String, String)> {
     let row = |line: &str| {
-        let line = json(line);
+        let line = parse_json(line);
         (line["id"].as_str().expect("a text").to_owned(), line["data"].to_string())
     };
     outcome.stdout.lines().map(row).collect()
@@ -49,7 +49,7 @@ fn events_are_added_polled_and_accepted() {
     place.run(&["consumer", "add", "C"]).exits(DONE).says(&["before"]);
     assert_eq!(add(&place, "DEPOSIT", "{\"amount\": \"1.50\"}"), "1");
     let added = place.run(&["stream", "add", "LEVEL", "2", "--stream", "main", "--json"]).exits(DONE);
-    assert_eq!(json(&added.stdout)["id"], "2");
+    assert_eq!(parse_json(&added.stdout)["id"], "2");
     place.run_with_input(&["stream", "add", "LEVEL"], b"[\n3\n]\n").exits(DONE).prints("3\n");
     let lines: String = (4..=1500).map(|number| format!("{number}\n")).collect();
     let many = place.run_with_input(&["stream", "add", "MANY", "--lines"], lines.as_bytes()).exits(DONE);
@@ -69,11 +69,11 @@ fn events_are_added_polled_and_accepted() {
     assert_eq!(add(&place, "DEPOSIT", "null"), "1501");
     let live = place.run(&["stream", "poll", "LIVE", "--want", "DEPOSIT", "--json"]).exits(DONE);
     assert_eq!(rows(&live).last(), strings(&[("1501", "null")]).last());
-    let event = json(live.stdout.lines().last().unwrap());
+    let event = parse_json(live.stdout.lines().last().unwrap());
     assert_eq!([&event["type"], &event["stream"], &event["event_type"]], ["event", "main", "DEPOSIT"]);
     assert_eq!(event["origin"], "7/1501/1");
     let listed = place.run(&["stream", "list", "--json"]).exits(DONE);
-    let listed = json(&listed.stdout);
+    let listed = parse_json(&listed.stdout);
     assert_eq!((&listed["server"], &listed["streams"][0]["last"]), (&7.into(), &"1501".into()), "{listed}");
     assert_eq!(listed["streams"][1]["stream"], "plant");
     let table = place.run(&["stream", "list", "--stream", "plant"]).exits(DONE).stdout;
@@ -92,7 +92,7 @@ fn consumers_are_listed_reset_and_removed() {
         add(&place, "A", "1");
     }
     place.run(&["stream", "poll", "C", "--user", "alice", "--limit", "2", "--accept"]).exits(DONE);
-    let listed = json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
+    let listed = parse_json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
     let behind: Vec<(&str, &str, &Value)> = listed["consumers"]
         .as_array()
         .expect("a list")
@@ -104,11 +104,11 @@ fn consumers_are_listed_reset_and_removed() {
     assert!(table.starts_with("stream | user  | component | position | behind | heard") && table.lines().count() == 4);
     let reset = |to: &str| {
         let outcome = place.run(&["consumer", "reset", "C", "--user", "alice", "--to", to, "--json"]).exits(DONE);
-        json(&outcome.stdout)["position"].as_str().expect("a text").to_owned()
+        parse_json(&outcome.stdout)["position"].as_str().expect("a text").to_owned()
     };
     assert_eq!([reset("start"), reset("end"), reset("1"), reset("99")], ["0", "3", "1", "3"]);
     let removed = place.run(&["consumer", "remove", "C", "--user", "alice", "--json"]).exits(DONE);
-    assert_eq!(json(&removed.stdout)["type"], "removed");
+    assert_eq!(parse_json(&removed.stdout)["type"], "removed");
     let missing = place.run(&["consumer", "remove", "C", "--user", "alice"]).exits(FAILED);
     missing.says(&["alice:C is no consumer of the stream main", "seqcast consumer add"]);
     end(peer);
@@ -126,9 +126,9 @@ fn lapsed_consumer_is_told_its_missed_events() {
     let what = || format!("the consumer lapses; it polls {:?}", poll());
     let lapsed = wait_until_some(what, || Some(poll()).filter(|outcome| outcome.code == Some(FAILED)));
     lapsed.says(&["local:C has lapsed: 6 events of the stream main, 1 to 6", "seqcast consumer add"]);
-    let listed = json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
+    let listed = parse_json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
     assert_eq!(listed["consumers"][0]["lapsed"]["last"], "6", "{listed}");
-    let again = json(&place.run(&["consumer", "add", "C", "--json"]).exits(DONE).stdout);
+    let again = parse_json(&place.run(&["consumer", "add", "C", "--json"]).exits(DONE).stdout);
     assert_eq!((&again["missed"]["count"], &again["is_new"]), (&6.into(), &false.into()), "{again}");
     let polled = place.run(&["stream", "poll", "C", "--json"]).exits(DONE);
     assert_eq!(rows(&polled), strings(&[("7", "\"abc\""), ("8", "\"abc\"")]));
@@ -142,17 +142,17 @@ fn tail_follows_a_stream_through_a_restart() {
     let mut first = peer(&place, &[]);
     add(&place, "A", "1");
     let tail = place.start(&["stream", "tail", "--from", "1", "--want", "A", "--json", "--patience", "60s"]);
-    assert_eq!(json(&tail.line())["id"], "1");
+    assert_eq!(parse_json(&tail.line())["id"], "1");
     add(&place, "B", "2");
     add(&place, "A", "3");
-    assert_eq!(json(&tail.line())["data"], 3);
+    assert_eq!(parse_json(&tail.line())["data"], 3);
     first.signal("KILL");
     first.ended();
     tail.said("the peer is away");
     let second = peer(&place, &[]);
     tail.said("the peer is back");
     add(&place, "A", "4");
-    assert_eq!(json(&tail.line())["id"], "4");
+    assert_eq!(parse_json(&tail.line())["id"], "4");
     let mut tail = tail;
     tail.signal("INT");
     assert_eq!(tail.ended().code(), Some(DONE));
@@ -250,7 +250,7 @@ fn add_many(place: &Place, from: u64, count: u64) {
 #[track_caller]
 fn archived(place: &Place, name: &str) -> (Vec<(u64, String)>, Vec<Value>) {
     let text = fs::read_to_string(place.dir().join(name)).expect("an archive");
-    let lines: Vec<Value> = text.lines().map(json).collect();
+    let lines: Vec<Value> = text.lines().map(parse_json).collect();
     assert_eq!(lines[0]["type"], "archive", "{text}");
     let (events, gaps): (Vec<Value>, Vec<Value>) = lines.into_iter().skip(1).partition(|line| line["type"] == "event");
     let row = |line: &Value| (line["id"].as_str().unwrap().parse().unwrap(), line["data"].to_string());
@@ -284,14 +284,14 @@ fn archive_stores_each_event_once_and_accepts_it() {
     add_many(&place, 1, 2500);
     for (component, file) in [("a", "a.db"), ("b", "b.jsonl")] {
         for (events, last) in [(2500, "2500"), (0, "2500")] {
-            let done = json(&archive(&place, &["--component", component, "--to", file]).exits(DONE).stdout);
+            let done = parse_json(&archive(&place, &["--component", component, "--to", file]).exits(DONE).stdout);
             assert_eq!((&done["events"], &done["last"], &done["missed"]), (&events.into(), &last.into(), &0.into()));
         }
     }
     assert_eq!(archived_rows(&place, "a.db"), numbers(2500));
     assert_eq!(archived(&place, "b.jsonl"), (numbers(2500), vec![]));
     wait_until("the stream lets go of what is archived", || {
-        json(&place.run(&["stream", "list", "--json"]).exits(DONE).stdout)["streams"][0]["events"] == 0
+        parse_json(&place.run(&["stream", "list", "--json"]).exits(DONE).stdout)["streams"][0]["events"] == 0
     });
     // A new file begins at the position of the consumer.
     add_many(&place, 2501, 1);
@@ -309,7 +309,7 @@ fn archive_stores_each_event_once_and_accepts_it() {
     ] {
         archive(&place, arguments).exits(code).says(parts);
     }
-    let listed = json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
+    let listed = parse_json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
     assert_eq!(listed["consumers"].as_array().map(Vec::len), Some(2), "a failed one keeps nothing: {listed}");
     end(peer);
 }
@@ -351,7 +351,7 @@ fn archive_reports_missed_events() {
     let advised = place.start(&["sub", "_RV.ERROR.SYSTEM.STREAM.LAPSED"]);
     advised.said("listening");
     let lapsed = || {
-        let listed = json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
+        let listed = parse_json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
         listed["consumers"][0]["lapsed"]["last"] == "7"
     };
     add_many(&place, 10, 8);
@@ -362,7 +362,7 @@ fn archive_reports_missed_events() {
         assert!(advisory.contains(part), "{advisory}");
     }
     let told = archive(&place, &["--to", "a.jsonl"]).exits(FAILED).says(&["missed 7 events, 1 to 7"]);
-    assert_eq!(json(&told.stdout)["missed"], 7);
+    assert_eq!(parse_json(&told.stdout)["missed"], 7);
     let (events, gaps) = archived(&place, "a.jsonl");
     assert_eq!(events, [(8, "17".to_owned()), (9, "\"abcdef\"".to_owned())]);
     assert_eq!(
@@ -403,8 +403,8 @@ fn archive_accepts_only_what_a_full_disk_stored() {
         command.stdin(Stdio::null());
         let outcome = Outcome::of(command.output().expect("unshare is there"), &arguments);
         let outcome = outcome.exits(FAILED).says(&["has no room", "make room"]);
-        let held: u64 = json(&outcome.stdout)["last"].as_str().unwrap().parse().unwrap();
-        let listed = json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
+        let held: u64 = parse_json(&outcome.stdout)["last"].as_str().unwrap().parse().unwrap();
+        let listed = parse_json(&place.run(&["consumer", "list", "--json"]).exits(DONE).stdout);
         let position: u64 = listed["consumers"][0]["position"].as_str().unwrap().parse().unwrap();
         assert!(position <= held && held < 1500, "{position} accepted, {held} stored");
         end(peer);

@@ -188,7 +188,7 @@ fn secrets_appear_in_no_report_or_log() {
     assert_eq!(who, [("nats", "alice"), ("redis", "alice")]);
     drop(clients);
     for what in ["status", "clients", "subs", "counters"] {
-        texts.push(super::show(&peer.place, what).to_string());
+        texts.push(peer.place.show(what).to_string());
     }
     let file = peer.place.dir().join("param.yaml");
     fs::write(&file, format!("parameters:\n  {}\n", ACCOUNTS.replacen('=', ": ", 1))).unwrap();

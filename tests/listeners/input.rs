@@ -227,7 +227,7 @@ fn unfinished_command_uses_little_memory() {
 
 /// Returns the resident memory of a peer in bytes.
 fn resident_bytes(peer: &Peer) -> usize {
-    let status = super::show(&peer.place, "status");
+    let status = peer.place.show("status");
     let text = fs::read_to_string(format!("/proc/{}/status", status["status"]["pid"])).expect("it runs");
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("every process has it");
     line.trim_end_matches("kB").trim().parse::<usize>().expect("a number") << 10

@@ -1,7 +1,7 @@
 //! Limits on connections and on the time for authentication, and addresses that a listener may not use.
 
+use super::Peer;
 use super::client::{ListenerClient, Nats, Protocol, Redis, command};
-use super::{Peer, show};
 use crate::support::command::{Place, RunningCommand, now};
 use crate::support::wait::wait_until;
 use std::net::TcpListener;
@@ -62,7 +62,7 @@ fn repeated_connections_leave_nothing_behind() {
     let peer = Peer::start(&[]);
     let mut clients = Protocol::ALL.map(|protocol| peer.client(protocol));
     clients[0].subscribe("a", 1);
-    let process = show(&peer.place, "status")["status"]["pid"].to_string();
+    let process = peer.place.show("status")["status"]["pid"].to_string();
     let open_files = || std::fs::read_dir(format!("/proc/{process}/fd")).expect("it runs").count();
     let before = open_files();
     for index in 0..FLOOD {
@@ -106,7 +106,7 @@ fn peer_raises_and_respects_its_file_limit() {
     let mut clients: Vec<ListenerClient> = (0..200).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
     clients[0].subscribe("a", 1);
     // No more connections from now on: new ones wait, no other client notices, and the log stays short.
-    let pid = show(&peer.place, "status")["status"]["pid"].to_string();
+    let pid = peer.place.show("status")["status"]["pid"].to_string();
     let limit = |files: usize| {
         let outcome = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={files}:")]).status();
         assert!(outcome.expect("prlimit is installed").success());
@@ -236,7 +236,7 @@ fn reachable_listener_needs_accounts_or_permission() {
         }
         for setting in [ACCOUNT.to_owned(), format!("{open}=yes")] {
             let mut peer = place.peer(&[&flag, "0.0.0.0:0", "--set", &setting]);
-            let status = show(&place, "status");
+            let status = place.show("status");
             let address = status["status"]["listeners"][0]["address"].as_str().unwrap();
             assert!(address.starts_with("0.0.0.0:"), "{address}");
             peer.signal("TERM");

@@ -21,7 +21,7 @@ pub fn now() -> Instant {
 
 /// Parses a text of JSON, such as a line of output.
 #[track_caller]
-pub fn json(text: &str) -> Value {
+pub fn parse_json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
@@ -124,7 +124,7 @@ impl Place {
 
     /// Returns a report of this place's peer.
     pub fn show(&self, report: &str) -> Value {
-        json(&self.run(&["show", report, "--json"]).exits(DONE).stdout)
+        parse_json(&self.run(&["show", report, "--json"]).exits(DONE).stdout)
     }
 
     /// Waits until this place's peer, which was just started, is reachable.

@@ -1,7 +1,7 @@
 //! `seqcast order …` from the user's view: with the store of one host and with Redis, through the bus and the
 //! journal.
 
-use crate::support::command::{Place, RunningCommand};
+use crate::support::command::{Place, RunningCommand, parse_json};
 use crate::support::exit_code::{DONE, FAILED, UNREACHABLE, USAGE};
 use crate::support::redis_server::RedisServer;
 use seqcast::event::order::stamp::{Generation, OrderStamp};
@@ -13,11 +13,10 @@ fn push(place: &Place, store: &[&str], object: &str, events: &[&str]) {
     place.run(&arguments).exits(DONE).says(&["queued"]);
 }
 
-#[track_caller]
 /// Returns the next event: object and pushed data; checks that it names the one before.
 #[track_caller]
 fn next(tail: &RunningCommand, last: &mut BTreeMap<String, String>) -> (String, Value) {
-    let line = json(&tail.line());
+    let line = parse_json(&tail.line());
     assert_eq!(line["type"], "event", "{line}");
     let (name, id) = (line["object"].as_str().unwrap().to_owned(), line["id"].as_str().unwrap().to_owned());
     assert_eq!(line["prev"].as_str().map(str::to_owned), last.insert(name.clone(), id), "{line}");
@@ -56,7 +55,7 @@ fn check_a_round(place: &Place, store: &[&str]) {
     assert_eq!(second.ended().code(), Some(DONE));
     second.said("sent 20 events");
     let shown = place.run(&[&["order", "show", "work:1", "--json"], store].concat()).exits(DONE).stdout;
-    let shown = json(&shown);
+    let shown = parse_json(&shown);
     assert_eq!(shown["objects"][0]["last"].as_str(), last.get("work:1").map(String::as_str), "{shown}");
     // The sent events are in the journal, too, for late consumers.
     let found = place.run(&["event", "query", "order/work:1", "--json"]).exits(DONE).stdout;
@@ -100,9 +99,9 @@ fn missed_event_is_fetched_from_the_journal() {
     assert_eq!(seen, [0, 1, 2].map(Value::from));
     // An event that no peer has is reported as missing.
     place.run(&["pub", "order.a", &envelope(9, 8, Some(7))]).exits(DONE);
-    let missing = json(&tail.line());
+    let missing = parse_json(&tail.line());
     assert_eq!((&missing["type"], &missing["id"]), (&"missing".into(), &stamps[7].number().to_string().into()));
-    assert_eq!(json(&tail.line())["event"], 9);
+    assert_eq!(parse_json(&tail.line())["event"], 9);
     place.run(&["pub", "order.a", "not ordered"]).exits(DONE);
     tail.said("no ordered event");
 }
@@ -160,13 +159,13 @@ fn worker_without_peer_loses_nothing() {
     assert_eq!(worker.ended().code(), Some(UNREACHABLE));
     worker.said("the peer is gone");
     push(&place, &[], "a", &["1", "2"]);
-    let shown = json(&place.run(&["order", "show", "--json"]).exits(DONE).stdout);
+    let shown = parse_json(&place.run(&["order", "show", "--json"]).exits(DONE).stdout);
     assert_eq!((&shown["objects"][0]["object"], &shown["objects"][0]["queued"]), (&"a".into(), &2.into()), "{shown}");
     let _peer = place.peer(&[]);
     let tail = place.start(&["order", "tail", "--json"]);
     tail.said("listening");
     let _worker = place.start(&["order", "work", "w", "--lease", "500ms"]);
     for n in [1, 2] {
-        assert_eq!(json(&tail.line())["event"], n);
+        assert_eq!(parse_json(&tail.line())["event"], n);
     }
 }

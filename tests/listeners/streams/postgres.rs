@@ -1,6 +1,6 @@
 //! Event streams in a PostgreSQL database: the behaviour of a peer while the server is away, and after.
 
-use super::{DONE, add, call, peer, poll, register};
+use super::{add, call, peer, poll, register};
 use crate::support::TempDir;
 use crate::support::command::Place;
 use crate::support::exit_code::{CONFIGURATION, DONE, FAILED};
