@@ -26,7 +26,7 @@ pub fn field(text: &str) -> Result<HeaderField, String> {
 
 /// Returns the headers of a message from checked fields.
 pub fn headers(fields: &[HeaderField]) -> Headers {
-    let pairs = fields.iter().map(|field| (parsed.key.as_str(), parsed.value.as_str()));
+    let pairs = fields.iter().map(|field| (field.key.as_str(), field.value.as_str()));
     Headers::from_pairs(pairs).expect("each field was checked when the arguments were read")
 }
 
