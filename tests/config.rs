@@ -342,7 +342,7 @@ fn repeated_account_is_reported_at_its_second_position() {
         "parameters:\n  accounts:\n    - user bob password x\n    - token t\n    - user bob password s3cret\n    - token t\n",
     );
     assert!(
-        told.starts_with("param.yaml:5:7: accounts: ") && told.contains("user bob stands here for the second"),
+        told.starts_with("param.yaml:5:7: accounts: ") && told.contains("user bob is repeated"),
         "{told}"
     );
     assert!(!told.contains("s3cret") && !told.contains("token t"), "{told}");

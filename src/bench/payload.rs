@@ -204,14 +204,14 @@ mod tests {
     fn sequence_faults_are_noticed() {
         check(1, &[0, 1, 2], &[]);
         check(1, &[0, 5, 6], &[]);
-        check(1, &[0, 1, 1], &["message 1 came twice"]);
-        check(1, &[0, 2, 1], &["message 1 came after 2 of the same subject"]);
+        check(1, &[0, 1, 1], &["message 1 arrived twice"]);
+        check(1, &[0, 2, 1], &["message 1 arrived after 2 of the same subject"]);
         // On two subjects 1 may arrive after 2, but not after 3.
         check(2, &[0, 2, 1, 3], &[]);
-        check(2, &[0, 2, 3, 1], &["message 1 came after 3 of the same subject"]);
-        check(2, &[0, 4, 1, 3, 2, 5], &["message 2 came after 4 of the same subject"]);
-        check(ANY_ORDER, &[0, 2, 1, 1], &["message 1 came twice"]);
-        check(10, &[0, 25, 3, 13, 23, 4, 5], &["message 5 came after 25 of the same subject"]);
+        check(2, &[0, 2, 3, 1], &["message 1 arrived after 3 of the same subject"]);
+        check(2, &[0, 4, 1, 3, 2, 5], &["message 2 arrived after 4 of the same subject"]);
+        check(ANY_ORDER, &[0, 2, 1, 1], &["message 1 arrived twice"]);
+        check(10, &[0, 25, 3, 13, 23, 4, 5], &["message 5 arrived after 25 of the same subject"]);
     }
 
     fn check(subjects: u64, numbers: &[u64], expected: &[&str]) {

@@ -275,7 +275,7 @@ fn poll_command_follows_a_restarted_publisher() {
     let payloads: Vec<&str> = outcome.stdout.lines().map(|line| line.split("  ").nth(1).unwrap()).collect();
     assert_eq!((payloads, offsets[2]), (vec!["n1", "n2", "n3"], offsets[0].wrapping_add(2)));
     let outcome = outcome.says(&["recovery: 3 events", "recovered up to", "3 events"]);
-    assert!(outcome.stderr.contains(&format!("--offset {} goes on", offsets[2])), "{outcome:?}");
+    assert!(outcome.stderr.contains(&format!("--offset {} continues", offsets[2])), "{outcome:?}");
     let first = offsets[0].to_string();
     place.run(&["poll", "B.test", "x.y", "--offset", &first, "--count", "1", "--raw"]).exits(DONE).prints("n2\n");
     place

@@ -302,7 +302,7 @@ fn archive_stores_each_event_once_and_accepts_it() {
         (
             &["--to", "b.jsonl", "--component", "b"],
             FAILED,
-            &["has accepted the stream main up to 2501", "only to 2500"],
+            &["has accepted the stream main up to 2501", "ends at 2500"],
         ),
         (&["--to", "a.db", "--stream", "plant"], FAILED, &["an archive of the stream main of the server 7"]),
         (&["--to", "none/a.db"], FAILED, &["none/a.db"]),

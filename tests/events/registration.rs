@@ -68,7 +68,7 @@ fn added_event_is_stored_delivered_and_found() {
     assert_eq!(query(&["--after", "7/3/1"]), [""; 0]);
     place.run(&["event", "query", "--server", "8"]).exits(FAILED).says(&["no events of server 8; it has those of 7"]);
     place.run(&["event", "query", "--after", "7/9/1"]).exits(FAILED).says(&["does not hold the event 7/9/1"]);
-    let part = place.run(&["event", "query", "--limit", "1", "--json"]).exits(DONE).says(&["--after 7/1/1 goes on"]);
+    let part = place.run(&["event", "query", "--limit", "1", "--json"]).exits(DONE).says(&["--after 7/1/1 continues"]);
     let (event, more) = part.stdout.split_once('\n').unwrap();
     assert_eq!(field(event, "id"), "7/1/1");
     assert_eq!(more, "{\"type\":\"more_follows\",\"after\":\"7/1/1\"}\n");
