@@ -53,12 +53,12 @@ const INDEXES: &str = "
 ";
 
 /// A journal that counts its transactions.
-struct Counted {
+struct CountingJournal {
     journal: SqliteJournal,
     transactions: Arc<AtomicU64>,
 }
 
-impl Journal for Counted {
+impl Journal for CountingJournal {
     type Error = StoreError;
 
     fn last_session(&mut self, server: ServerId) -> Result<LastSession, StoreError> {
@@ -121,7 +121,7 @@ impl Outcome {
 fn produce(path: &Path, producers: u64, in_flight: u64, events: u64) -> Outcome {
     let transactions = Arc::new(AtomicU64::new(0));
     let journal = SqliteJournal::open(path).expect("a new journal");
-    let counted = Counted { journal, transactions: Arc::clone(&transactions) };
+    let counted = CountingJournal { journal, transactions: Arc::clone(&transactions) };
     let writer = JournalWriter::start(counted, EventSequencer::new(ServerId(1), 0, Timestamp::MIN)).expect("a thread");
     let begun = Clock::now();
     let mut waits = Histogram::<u64>::new(3).expect("a histogram");

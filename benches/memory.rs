@@ -20,6 +20,7 @@ use seqcast::seqno::Seq;
 use seqcast::subject::Subject;
 use seqcast::time::{ClockReading, Instant, WallTime};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -118,7 +119,8 @@ fn subject(n: usize, low: usize, high: usize) -> Subject {
 }
 
 /// Measures one window and prints its line. Returns false if it exceeds its limit.
-fn measure(name: &str, subjects: usize, (low, high): (usize, usize)) -> bool {
+fn measure(name: &str, subjects: usize, lengths: &RangeInclusive<usize>) -> bool {
+    let (low, high) = (*lengths.start(), *lengths.end());
     let limit = if name == "pub" { PUB_LIMIT } else { SUB_LIMIT };
     let before = LIVE.load(Relaxed);
     let mut window = Window::new(name);
@@ -211,8 +213,8 @@ fn main() -> ExitCode {
     let mut within = true;
     for name in ["pub", "sub"] {
         for subjects in [60_000, 1_000_000] {
-            for lengths in [(12, 32), (20, 20), (10, 255)] {
-                within &= measure(name, subjects, lengths);
+            for lengths in [12..=32, 20..=20, 10..=255] {
+                within &= measure(name, subjects, &lengths);
             }
         }
     }

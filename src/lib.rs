@@ -50,8 +50,11 @@
 //! | [`daemon`] | the loop around the core: sockets, clients, services, log |
 //! | [`bus`] | the library |
 //! | [`sim`] | many cores on one simulated network, and an oracle |
+//! | [`terminal`] | exit codes, output, tables and arguments of the programs |
+//! | [`bench`] | the measurements of `seqcast bench` |
 //! | [`cli`] | the command line |
 
+pub mod bench;
 pub mod bus;
 pub mod cli;
 pub mod clock;
@@ -68,6 +71,7 @@ pub mod seqno;
 pub mod sim;
 pub mod storage;
 pub mod subject;
+pub mod terminal;
 pub mod time;
 pub mod wire;
 

@@ -22,7 +22,7 @@ fn shown(config: &Config) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn every_class_of_mistake_is_told_with_its_place_and_a_remedy() {
+fn every_mistake_is_reported_with_position_and_remedy() {
     for case in CASES {
         let errors = Config::from_text("param.yaml", case.text).expect_err(case.name);
         assert_eq!(errors.to_string(), case.errors, "{}", case.name);
@@ -30,7 +30,7 @@ fn every_class_of_mistake_is_told_with_its_place_and_a_remedy() {
 }
 
 #[test]
-fn the_shipped_file_has_every_key_at_its_default_but_the_seeds_windows() {
+fn shipped_file_has_defaults_except_the_seeds_windows() {
     let path = root().join("config/param.yaml");
     let config = Config::load(&path).expect("the shipped file is right");
     for (row, default) in config.show().into_iter().zip(Config::for_this_host().show()) {
@@ -41,7 +41,7 @@ fn the_shipped_file_has_every_key_at_its_default_but_the_seeds_windows() {
 }
 
 #[test]
-fn every_key_changes_its_own_value_and_no_other() {
+fn each_key_changes_only_its_own_value() {
     let before = shown(&Config::for_this_host());
     for (index, key) in KEYS.iter().enumerate().filter(|(_, key)| !SINGLE_VALUED.contains(&key.name)) {
         let text = format!("parameters:\n  {}: {}\n", key.name, key.example);
@@ -107,7 +107,7 @@ fn keys_of_the_core_reach_its_settings() {
 }
 
 #[test]
-fn rules_of_the_history_are_one_text_or_a_list_and_take_the_rest_from_the_other_keys() {
+fn history_rules_are_a_text_or_a_list() {
     let list = "parameters:\n  history-rules:\n    - plant.*.alarm count 100,000 size 16 mb\n    - '> time 5 min'\n  \
                 history-count: 7\n";
     let config = Config::from_text("param.yaml", list).unwrap_or_else(|errors| panic!("{errors}"));
@@ -133,7 +133,7 @@ fn rules_of_the_history_are_one_text_or_a_list_and_take_the_rest_from_the_other_
 }
 
 #[test]
-fn datagrams_fit_the_interface_unless_told_otherwise() {
+fn automatic_datagram_size_fits_the_interface() {
     let mut config = Config::default();
     for (payload_bytes, expected) in [(1472, 1472), (1232, 1232), (65_507, 8972), (100, 576)] {
         assert_eq!(config.datagram_bytes(payload_bytes), expected);
@@ -143,7 +143,7 @@ fn datagrams_fit_the_interface_unless_told_otherwise() {
 }
 
 #[test]
-fn flags_win_over_the_environment_and_that_over_the_file() {
+fn flags_override_the_environment_and_that_the_file() {
     let dir = TempDir::new();
     let path = dir.file("param.yaml", "parameters:\n  port: 1\n  ttl: 2\n  heartbeat: 2 sec\n");
     let environment = |name: &str, key: &str, value: &str| Override {
@@ -168,7 +168,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
 }
 
 #[test]
-fn errors_of_flags_and_of_the_environment_name_them() {
+fn errors_name_their_flag_or_variable() {
     let check = |overrides: &[Override], expected: &str| {
         assert_eq!(Config::resolve(None, overrides).unwrap_err().to_string(), expected);
     };
@@ -193,7 +193,7 @@ fn errors_of_flags_and_of_the_environment_name_them() {
 }
 
 #[test]
-fn a_flag_mends_what_the_file_has_wrong_only_by_replacing_it() {
+fn flag_replaces_a_wrong_value_of_the_file() {
     let dir = TempDir::new();
     let path = dir.file("param.yaml", "parameters:\n  ttl: x\n  pub-window-size: 100 mb\n");
     let overrides = [Override::flag("--pub-window-max", "pub-window-max", "1 gb"), Override::flag("--ttl", "ttl", "2")];
@@ -203,7 +203,7 @@ fn a_flag_mends_what_the_file_has_wrong_only_by_replacing_it() {
 }
 
 #[test]
-fn what_is_no_file_of_text_is_refused() {
+fn file_that_is_no_text_is_refused() {
     let dir = TempDir::new();
     let check = |path: &Path, expected: &str| {
         let ConfigErrors(errors) = Config::load(path).expect_err(expected);
@@ -214,7 +214,7 @@ fn what_is_no_file_of_text_is_refused() {
     check(&dir.path().join("none.yaml"), "cannot be read: No such file or directory");
     check(dir.path(), "is a directory, not a file");
     check(&dir.file("file", "").join("x"), "cannot be read: Not a directory");
-    check(&dir.file("empty", ""), "holds no configuration");
+    check(&dir.file("empty", ""), "contains no configuration");
     check(&dir.file("nul", "parameters:\0"), "is not text: byte 11 is not UTF-8, or is a control character");
     check(&dir.file("binary", b"\x7fELF\xff\xfe"), "is not text: byte 4 is not UTF-8, or is a control character");
     check(&dir.file("large", "#".repeat(1024 * 1024 + 1)), "is larger than 1048576 bytes");
@@ -257,7 +257,7 @@ fn rows_and_errors_are_machine_readable() {
 }
 
 #[test]
-fn the_documentation_names_every_key_with_its_default_and_range() {
+fn documentation_lists_every_key_with_default_and_range() {
     let text = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
     let mut documented = Vec::new();
     for line in text.lines().filter(|line| line.starts_with("| `")) {
@@ -271,7 +271,7 @@ fn the_documentation_names_every_key_with_its_default_and_range() {
 }
 
 #[test]
-fn damaged_files_are_refused_or_read_but_never_more() {
+fn damaged_file_is_refused_or_read_without_panic() {
     let text = fs::read_to_string(root().join("config/param.yaml")).unwrap();
     let seed = 0x5eed;
     let mut rng = Rng::new(seed);
@@ -298,7 +298,7 @@ fn damaged_files_are_refused_or_read_but_never_more() {
 }
 
 #[test]
-fn a_listener_that_others_reach_needs_accounts_or_word_that_it_needs_none() {
+fn reachable_listener_needs_accounts_or_permission() {
     let read = |text: &str| Config::from_text("param.yaml", &format!("parameters:\n{text}"));
     for listener in ["nats", "redis"] {
         let refused = read(&format!("  {listener}: 0.0.0.0\n")).unwrap_err().to_string();
@@ -336,20 +336,17 @@ fn open_listener_without_accounts_needs_permission() {
 }
 
 #[test]
-fn an_account_that_stands_twice_is_told_where_it_does_so_the_second_time() {
+fn repeated_account_is_reported_at_its_second_position() {
     let read = |text: &str| Config::from_text("param.yaml", text).unwrap_err().to_string();
     let told = read(
         "parameters:\n  accounts:\n    - user bob password x\n    - token t\n    - user bob password s3cret\n    - token t\n",
     );
-    assert!(
-        told.starts_with("param.yaml:5:7: accounts: ") && told.contains("user bob stands here for the second"),
-        "{told}"
-    );
+    assert!(told.starts_with("param.yaml:5:7: accounts: ") && told.contains("user bob is repeated"), "{told}");
     assert!(!told.contains("s3cret") && !told.contains("token t"), "{told}");
 }
 
 #[test]
-fn two_listeners_do_not_listen_at_one_place() {
+fn two_listeners_at_one_address_are_refused() {
     let read = |text: &str| {
         Config::from_text("param.yaml", &format!("parameters:\n  nats-open: yes\n  redis-open: yes\n{text}"))
     };
@@ -366,7 +363,7 @@ fn two_listeners_do_not_listen_at_one_place() {
 }
 
 #[test]
-fn yes_and_on_mean_the_same() {
+fn yes_and_on_are_equal() {
     for (words, expected) in [(["yes", "on", "true"], true), (["no", "off", "false"], false)] {
         for word in words {
             let text = format!("parameters:\n  interest: {word}\n  nats-headers: {word}\n  redis: {word}\n");
@@ -377,7 +374,7 @@ fn yes_and_on_mean_the_same() {
 }
 
 #[test]
-fn what_clients_of_listeners_hold_is_limited_only_where_there_are_listeners() {
+fn listener_memory_is_checked_only_with_listeners() {
     let read = |text: &str| Config::from_text("param.yaml", &format!("parameters:\n  client-queue-size: 2 gb\n{text}"));
     read("").unwrap_or_else(|errors| panic!("{errors}"));
     let told = read("  redis: on\n").unwrap_err().to_string();

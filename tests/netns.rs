@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
-use tap::{Sent, Tap};
+use tap::{SentStreams, Tap};
 
 /// Returns the configuration of a peer of this process, to be started on a host.
 fn config_of(name: &str) -> Config {
@@ -47,8 +47,8 @@ fn config_of(name: &str) -> Config {
 }
 
 #[test]
-fn the_faults_do_what_they_say() {
-    in_namespaces("netns::the_faults_do_what_they_say", || {
+fn injected_faults_have_their_effect() {
+    in_namespaces("netns::injected_faults_have_their_effect", || {
         let lan = Lan::new(2);
         let [from, to] = [lan.hosts[0], lan.hosts[1]];
         for group in [group(), group_v6()] {
@@ -89,12 +89,12 @@ fn the_faults_do_what_they_say() {
 }
 
 #[test]
-fn ipv6_on_loopback_works_with_the_route_that_is_named() {
-    in_namespaces("netns::ipv6_on_loopback_works_with_the_route_that_is_named", || {
+fn named_route_makes_ipv6_work_on_loopback() {
+    in_namespaces("netns::named_route_makes_ipv6_work_on_loopback", || {
         lan::run(Command::new("ip").args(["link", "set", "lo", "up"]));
         let route = ["-6", "route", "add", "local", "ff00::/8", "dev", "lo", "table", "local"];
         lan::run(Command::new("ip").args(route));
-        let test = "multicast::ipv6_groups_work_on_loopback_or_the_remedy_is_named";
+        let test = "bus::multicast::ipv6_group_works_or_names_the_remedy";
         let this = std::env::current_exe().expect("a test knows its own file");
         let out = lan::run(Command::new(this).args(["--exact", test, "--nocapture"]));
         assert!(out.contains("1 passed") && !out.contains("no IPv6"), "{out}");
@@ -102,8 +102,8 @@ fn ipv6_on_loopback_works_with_the_route_that_is_named() {
 }
 
 #[test]
-fn the_self_test_says_what_is_wrong() {
-    in_namespaces("netns::the_self_test_says_what_is_wrong", || {
+fn self_test_names_the_fault() {
+    in_namespaces("netns::self_test_names_the_fault", || {
         let lan = Lan::new(1);
         let host = lan.hosts[0];
         for (group, shown) in [(group(), "239.255.83.67:7500"), (group_v6(), "[ff15::5343%2]:7500")] {
@@ -135,8 +135,8 @@ fn the_self_test_says_what_is_wrong() {
 }
 
 #[test]
-fn random_loss_on_three_hosts() {
-    in_namespaces("netns::random_loss_on_three_hosts", || {
+fn random_loss_on_three_hosts_is_accounted_for() {
+    in_namespaces("netns::random_loss_on_three_hosts_is_accounted_for", || {
         let lan = Lan::new(3);
         let tap = Tap::new(group(), PORT);
         let hosts = [lan.hosts[0], lan.hosts[1], lan.hosts[2]];
@@ -170,8 +170,8 @@ fn random_loss_on_three_hosts() {
 }
 
 #[test]
-fn a_blackout_of_two_seconds() {
-    in_namespaces("netns::a_blackout_of_two_seconds", || {
+fn blackout_of_two_seconds_is_accounted_for() {
+    in_namespaces("netns::blackout_of_two_seconds_is_accounted_for", || {
         let pair = Pair::new(group(), &[]);
         let load = pair.publisher.publish("t.x", 1500, 500);
         wait_until("the stream flows", || 200 < pair.tap.count("t.x"));
@@ -192,8 +192,8 @@ fn a_blackout_of_two_seconds() {
 }
 
 #[test]
-fn the_last_message_dropped() {
-    in_namespaces("netns::the_last_message_dropped", || {
+fn drop_of_the_last_message_is_reported() {
+    in_namespaces("netns::drop_of_the_last_message_is_reported", || {
         let pair = Pair::new(group(), &[]);
         pair.publisher.publish_one("t.x", "one");
         pair.publisher.publish_one("t.x", "two");
@@ -210,8 +210,8 @@ fn the_last_message_dropped() {
 }
 
 #[test]
-fn the_first_message_dropped() {
-    in_namespaces("netns::the_first_message_dropped", || {
+fn drop_of_the_first_message_is_reported() {
+    in_namespaces("netns::drop_of_the_first_message_is_reported", || {
         let pair = Pair::new(group(), &[]);
         pair.there.fault(&format!("{DATA} {DSEQ} 1 counter name hits drop"));
         pair.publisher.publish_one("t.x", "first");
@@ -224,8 +224,8 @@ fn the_first_message_dropped() {
 }
 
 #[test]
-fn a_publisher_killed_and_restarted_at_once() {
-    in_namespaces("netns::a_publisher_killed_and_restarted_at_once", || {
+fn killed_publisher_restarts_with_a_new_epoch() {
+    in_namespaces("netns::killed_publisher_restarts_with_a_new_epoch", || {
         let mut pair = Pair::new(group(), &[]);
         let load = pair.publisher.publish("t.x", 2000, 500);
         wait_until("the stream flows", || 200 < pair.tap.count("t.x"));
@@ -258,8 +258,8 @@ fn a_publisher_killed_and_restarted_at_once() {
 }
 
 #[test]
-fn duplicates() {
-    in_namespaces("netns::duplicates", || {
+fn duplicates_are_delivered_once() {
+    in_namespaces("netns::duplicates_are_delivered_once", || {
         let pair = Pair::new(group(), &[]);
         pair.lan.duplicate(&pair.here, &pair.there, &format!("{DATA} {ONE_IN_TEN}"));
         pair.publisher.publish("t.x", 1000, 1000).finish();
@@ -272,8 +272,8 @@ fn duplicates() {
 }
 
 #[test]
-fn bytes_flipped_in_flight() {
-    in_namespaces("netns::bytes_flipped_in_flight", || {
+fn flipped_bytes_are_discarded() {
+    in_namespaces("netns::flipped_bytes_are_discarded", || {
         let pair = Pair::new(group(), &[]);
         // One byte each of magic, version, mode, kind, group, dseq, count and the first record's content.
         let bytes = [0, 2, 3, 4, 6, 16, 24, 41];
@@ -294,8 +294,8 @@ fn bytes_flipped_in_flight() {
 }
 
 #[test]
-fn a_subscriber_stopped_for_five_seconds() {
-    in_namespaces("netns::a_subscriber_stopped_for_five_seconds", || {
+fn stopped_subscriber_accounts_for_kernel_drops() {
+    in_namespaces("netns::stopped_subscriber_accounts_for_kernel_drops", || {
         let pair = Pair::new(group(), &["receive-buffer=16 kb"]);
         let inbound = pair.subscriber.subscribe("_RV.ERROR.SYSTEM.DATALOSS.INBOUND.BCAST");
         let outbound = pair.publisher.subscribe("_RV.ERROR.SYSTEM.DATALOSS.OUTBOUND.BCAST");
@@ -341,8 +341,8 @@ fn kernel_drops_of(line: &str) -> Option<u64> {
 }
 
 #[test]
-fn two_ipv6_groups_on_one_port() {
-    in_namespaces("netns::two_ipv6_groups_on_one_port", || {
+fn ipv6_groups_on_one_port_do_not_mix() {
+    in_namespaces("netns::ipv6_groups_on_one_port_do_not_mix", || {
         let pair = Pair::new(group_v6(), &[]);
         let other = "ff15::5343:2".parse().expect("it is an address");
         let other = Pair::on(&pair.lan, other, ["C.test", "D.test"], &[]);
@@ -422,7 +422,7 @@ fn settled_by_epoch(
     let what = || format!("everything is accounted for; so far: {}", so_far.borrow());
     wait_until_some(what, || {
         let lines = sub.lines();
-        let sent: Sent = tap.sent();
+        let sent: SentStreams = tap.sent();
         let answer = account(&sent, &lines, "t.");
         let settled = answer.as_ref().is_ok_and(&condition);
         *so_far.borrow_mut() = format!("{answer:?}");

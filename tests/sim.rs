@@ -21,7 +21,7 @@ const COMMIT_SEEDS: u64 = if cfg!(debug_assertions) { 15 } else { 600 };
 const COMMIT_SEEDS_BASE: u64 = 1 << 40;
 
 #[test]
-fn every_loss_is_told_exactly_and_nothing_else() {
+fn every_loss_is_reported_exactly() {
     if let Ok(seed) = std::env::var("SEQCAST_SEED") {
         return replay(seed.parse().expect("SEQCAST_SEED is a number"));
     }
@@ -55,7 +55,7 @@ fn head() -> String {
 
 /// Scenarios that once failed, as they were drawn then, whatever the generator draws from their seeds now.
 #[test]
-fn scenarios_that_once_failed_hold() {
+fn scenarios_that_failed_before_hold() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/scenarios");
     let files = std::fs::read_dir(folder).expect("the folder of kept scenarios can be read");
     let mut files: Vec<_> = files.map(|file| file.expect("an entry of the folder can be read").path()).collect();
@@ -135,7 +135,7 @@ fn replay(seed: u64) {
 }
 
 #[test]
-fn a_seed_runs_the_same_every_time() {
+fn seed_runs_the_same_every_time() {
     for seed in 0..4 {
         let scenario = Scenario::draw(seed);
         let (one, two) = (sim::run(&scenario, false), sim::run(&scenario, false));
@@ -144,7 +144,7 @@ fn a_seed_runs_the_same_every_time() {
 }
 
 #[test]
-fn tail_losses_are_told_within_200_ms_at_five_percent_loss() {
+fn tail_loss_is_reported_within_200_ms() {
     let mut tails = LatencyHistogram::default();
     for seed in 0..TAIL_RUNS {
         let outcome = sim::run(&Scenario::of_tails(seed), false);
@@ -157,7 +157,7 @@ fn tail_losses_are_told_within_200_ms_at_five_percent_loss() {
 }
 
 #[test]
-fn a_loss_at_the_source_costs_a_thousand_receivers_ten_requests_and_two_resends() {
+fn source_loss_costs_ten_requests_and_two_resends() {
     let receivers = if cfg!(debug_assertions) { 200 } else { 1000 };
     let outcome = sim::run(&Scenario::of_implosion(1, receivers), false);
     assert_eq!(outcome.findings.kept, []);
@@ -177,7 +177,7 @@ fn a_loss_at_the_source_costs_a_thousand_receivers_ten_requests_and_two_resends(
 }
 
 #[test]
-fn of_64_that_ask_at_once_all_get_what_they_miss_within_a_quarter_of_what_is_sent() {
+fn simultaneous_requests_are_answered_within_the_resend_rate() {
     let outcome = sim::run(&Scenario::of_storm(1, 64), false);
     assert_eq!(outcome.findings.kept, []);
     let figures = &outcome.figures;
@@ -212,7 +212,7 @@ fn check_clean(outcome: &RunOutcome) {
 }
 
 #[test]
-fn a_publisher_at_full_speed_runs_at_the_speed_of_the_slowest_and_overruns_nobody() {
+fn publisher_keeps_the_speed_of_the_slowest() {
     for receivers in [1, 10, 100] {
         let datagrams = if cfg!(debug_assertions) { 1000 } else { 4000 };
         // Between 50 and 400 MB/s.
@@ -227,7 +227,7 @@ fn a_publisher_at_full_speed_runs_at_the_speed_of_the_slowest_and_overruns_nobod
 }
 
 #[test]
-fn a_publisher_at_full_speed_does_not_run_away_from_what_is_lost_on_the_way() {
+fn publisher_waits_for_repairs() {
     // Datagrams kept for retransmission are evicted after a tenth of a second; four losses in a row take longer than
     // that.
     let outcome = sim::run(&Scenario::of_flood(1, &[speed(200); 3], 8000).with_loss(0.1, 16 << 20), false);
@@ -238,7 +238,7 @@ fn a_publisher_at_full_speed_does_not_run_away_from_what_is_lost_on_the_way() {
 }
 
 #[test]
-fn who_is_slower_than_the_floor_is_left_behind_and_nobody_else_notices() {
+fn receiver_below_the_floor_is_left_behind() {
     let datagrams = 8000;
     let speeds = [speed(FLOOR / 1_000_000 / 5), speed(100), speed(200), speed(300)];
     let outcome = sim::run(&Scenario::of_flood(1, &speeds, datagrams), false);
@@ -251,7 +251,7 @@ fn who_is_slower_than_the_floor_is_left_behind_and_nobody_else_notices() {
 }
 
 #[test]
-fn who_stands_still_for_five_seconds_is_left_behind_and_taken_back() {
+fn stopped_receiver_is_left_behind_and_returns() {
     let speeds = [speed(100), speed(100), speed(200)];
     let floods = [(0, 3 * SECOND, 20_000), (0, 12 * SECOND, 4000)];
     let scenario = Scenario::of_floods(1, &speeds, &floods, Mutants::default());
@@ -270,7 +270,7 @@ fn who_stands_still_for_five_seconds_is_left_behind_and_taken_back() {
 }
 
 #[test]
-fn a_cold_group_and_tiny_buffers_are_not_overrun_and_two_publishers_share_alike() {
+fn publishers_share_tiny_buffers_fairly() {
     // Hosts of which one has room for a single datagram, 12 kB, 100 kB.
     let tiny = |buffer_bytes| Speed { bytes_per_second: 100_000_000, buffer_bytes };
     let speeds = [tiny(4 << 10), tiny(12 << 10), tiny(100 << 10)];

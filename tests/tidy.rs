@@ -10,6 +10,7 @@ mod keys;
 mod names;
 mod rules;
 mod source;
+mod test_names;
 mod waits;
 
 use crate::support::root;
@@ -100,7 +101,6 @@ const LAYERS: &[Layer] = &[
             "proto",
             "listener::access",
             "listener::nats::nkey",
-            "daemon::interface",
             "event::model",
             "event::store::retention",
             "event::stream",
@@ -153,10 +153,20 @@ const LAYERS: &[Layer] = &[
         crates: &["bytes", "crc32c", "foldhash", "hashbrown", "serde", "serde_json"],
     },
     Layer {
+        module: "terminal",
+        may_use: &["time", "message", "config", "daemon", "bus"],
+        crates: &["humantime", "nix", "serde", "serde_json", "signal_hook"],
+    },
+    Layer {
+        module: "bench",
+        may_use: &["time", "subject", "message", "config", "daemon", "bus", "terminal"],
+        crates: &["clap", "crossbeam_channel", "hdrhistogram", "libc", "nix", "serde", "serde_json", "socket2"],
+    },
+    Layer {
         module: "cli",
         may_use: &[
-            "time", "rng", "subject", "seqno", "offset", "message", "wire", "proto", "event", "listener", "config",
-            "storage", "daemon", "bus", "sim",
+            "time", "subject", "seqno", "offset", "message", "wire", "event", "listener", "config", "storage",
+            "daemon", "bus", "terminal", "bench",
         ],
         crates: &[
             "base64",
@@ -164,18 +174,11 @@ const LAYERS: &[Layer] = &[
             "clap",
             "clap_complete",
             "crossbeam_channel",
-            "hdrhistogram",
             "humantime",
-            "libc",
-            "mio",
             "nix",
             "rustyline",
             "serde",
             "serde_json",
-            "signal_hook",
-            "socket2",
-            "tracing",
-            "tracing_subscriber",
         ],
     },
 ];
@@ -383,7 +386,7 @@ fn layers_use_only_what_is_below_them() {
 }
 
 #[test]
-fn the_layer_checks_see_what_they_should() {
+fn layer_checks_notice_violations() {
     assert_eq!(module("src/proto/window/mod.rs"), "proto::window");
     assert_eq!(module("src/time.rs"), "time");
     let check = |text: &str, expected: &[&str]| assert_eq!(paths(&code(text), "crate::"), expected, "{text}");
@@ -402,7 +405,7 @@ fn the_layer_checks_see_what_they_should() {
     assert!(complains("src/proto/send.rs", "fn f() { mio::Poll::new() }"));
     assert!(complains("src/listener/frame.rs", "use crate::proto::effect::Input;"));
     assert!(complains("src/newcomer.rs", ""));
-    assert!(!complains("src/config/mod.rs", "use crate::daemon::interface::Spec;"));
+    assert!(complains("src/config/mod.rs", "use crate::daemon::interface::choose;"));
     assert!(!complains("src/proto/send.rs", "use crate::wire::{Header, Kind};\nuse super::loss;"));
     assert!(!complains("src/proto/send.rs", "#[cfg(test)]\nmod tests {\n    use crate::sim::World;\n}"));
     assert!(!check_core("src/proto/recv.rs", "use crate::proto::peer::Peer;").is_empty());
@@ -440,12 +443,12 @@ fn check_budget(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn files_and_functions_stay_readable_and_say_what_they_are_for() {
+fn files_and_functions_stay_within_their_budget() {
     assert_each(&rust(), check_budget);
 }
 
 #[test]
-fn the_budget_check_sees_what_it_should() {
+fn budget_check_notices_violations() {
     let long = "x();\n".repeat(FILE_LINES_MAX);
     assert!(check_budget("src/a.rs", &format!("//! A.\nfn f() {{\n{}}}\n", "x();\n".repeat(98))).is_empty());
     assert_eq!(check_budget("src/a.rs", &format!("//! A.\nfn f() {{\n{}}}\n", "x();\n".repeat(99))).len(), 1);
@@ -527,7 +530,7 @@ fn nothing_is_left_over() {
 }
 
 #[test]
-fn the_leftover_checks_see_what_they_should() {
+fn leftover_checks_notice_violations() {
     let check =
         |path: &str, text: &str, expected: usize| assert_eq!(check_leftovers(path, text).len(), expected, "{text}");
     check("src/a.rs", "dbg!(x); todo!()", 2);
@@ -588,7 +591,7 @@ fn check_script(path: &str, text: &str, is_executable: bool) -> Vec<String> {
 }
 
 #[test]
-fn scripts_stop_at_the_first_error_and_can_be_run() {
+fn scripts_stop_at_errors_and_are_executable() {
     assert_each(&tree(), |path, text| {
         let mode = fs::metadata(root().join(path)).expect("a file of the tree").permissions().mode();
         check_script(path, text, mode & 0o111 != 0)
@@ -596,7 +599,7 @@ fn scripts_stop_at_the_first_error_and_can_be_run() {
 }
 
 #[test]
-fn the_script_check_sees_what_it_should() {
+fn script_check_notices_violations() {
     let strict = "#!/usr/bin/env bash\nset -euo pipefail\n";
     assert!(check_script("tools/a", strict, true).is_empty());
     assert_eq!(check_script("tools/a", strict, false).len(), 1);
@@ -604,9 +607,12 @@ fn the_script_check_sees_what_it_should() {
     assert!(check_script("src/a.rs", "#![no_main]", false).is_empty());
 }
 
-/// Returns test files that `main`, the text of tests/main.rs, does not name: they would never run.
+/// Returns test files and folders that `main`, the text of tests/main.rs, does not name: they would never run.
 fn unnamed_modules<'a>(main: &str, paths: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let module = |path: &'a str| path.strip_prefix("tests/")?.strip_suffix(".rs").filter(|name| !name.contains('/'));
+    let module = |path: &'a str| {
+        let name = path.strip_prefix("tests/")?.strip_suffix(".rs")?;
+        Some(name.strip_suffix("/mod").unwrap_or(name)).filter(|name| !name.contains('/'))
+    };
     let named = |name: &str| main.lines().any(|line| line == format!("mod {name};"));
     let forgotten = paths.filter_map(module).filter(|name| *name != "main" && !named(name));
     forgotten.map(|name| format!("tests/main.rs does not name {name}")).collect()
@@ -617,14 +623,15 @@ fn every_test_file_is_run() {
     let files = rust();
     let main = files.iter().find(|file| file.path == "tests/main.rs").expect("tests/main.rs");
     assert_tidy(unnamed_modules(&main.text, files.iter().map(|file| file.path.as_str())));
-    let paths = ["tests/a.rs", "tests/b.rs", "tests/main.rs", "tests/a/deeper.rs", "src/c.rs"];
-    assert_eq!(unnamed_modules("mod a;\n", paths.into_iter()), ["tests/main.rs does not name b"]);
+    let paths = ["tests/a.rs", "tests/b.rs", "tests/main.rs", "tests/a/deeper.rs", "tests/d/mod.rs", "src/c.rs"];
+    let expected = ["tests/main.rs does not name b", "tests/main.rs does not name d"];
+    assert_eq!(unnamed_modules("mod a;\n", paths.into_iter()), expected);
 }
 
 // ---- the top of the tree, and links
 
 #[test]
-fn the_top_of_the_tree_holds_what_it_should() {
+fn top_of_the_tree_holds_only_known_entries() {
     let ignored = fs::read_to_string(root().join(".gitignore")).expect(".gitignore");
     let ignored: Vec<_> = ignored.lines().map(|line| line.trim_matches('/')).collect();
     for entry in fs::read_dir(root()).expect("a readable directory") {
@@ -648,13 +655,13 @@ fn check_links(path: &str, text: &str, exists: impl Fn(&Path) -> bool) -> Vec<St
 }
 
 #[test]
-fn pages_link_to_what_is_there() {
+fn pages_link_to_existing_files() {
     let pages: Vec<_> = tree().into_iter().filter(|file| file.path.ends_with(".md")).collect();
     assert_each(&pages, |path, text| check_links(path, text, |target| root().join(target).exists()));
 }
 
 #[test]
-fn the_link_check_sees_what_it_should() {
+fn link_check_notices_violations() {
     let text = "[a](wire.md#x) [b](https://example.org/) [c](none.md) [d](#here)";
     let complaints = check_links("docs/a.md", text, |target| target == Path::new("docs/wire.md"));
     assert_eq!(complaints, ["docs/a.md: links to none.md, which is not there"]);

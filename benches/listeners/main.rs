@@ -67,9 +67,19 @@ struct Job {
     messages: usize,
     requests: usize,
     runs: usize,
-    /// Servers that are there: name, address to publish, address to subscribe.
-    at: Vec<(String, String, String)>,
+    /// Running servers to measure, in place of new ones.
+    at: Vec<ServerAddresses>,
     via: [Vec<String>; 2],
+}
+
+/// Addresses of a server for its clients.
+#[derive(Clone)]
+struct ServerAddresses {
+    name: String,
+    /// Address for the client that publishes.
+    sender: String,
+    /// Address for the client that subscribes.
+    receiver: String,
 }
 
 fn read_job(words: &[&str]) -> Outcome<Job> {
@@ -98,7 +108,11 @@ fn read_job(words: &[&str]) -> Outcome<Job> {
                 let text = value()?;
                 let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(',')?)));
                 let (name, (publish, subscribe)) = parts.ok_or(format!("{text:?} is not NAME=ADDRESS,ADDRESS"))?;
-                job.at.push((name.to_owned(), publish.to_owned(), subscribe.to_owned()));
+                job.at.push(ServerAddresses {
+                    name: name.to_owned(),
+                    sender: publish.to_owned(),
+                    receiver: subscribe.to_owned(),
+                });
             }
             word => job.protocols.push(Protocol::parse(word)?),
         }
@@ -119,19 +133,24 @@ fn compare(words: &[&str]) -> Outcome<()> {
         let mut at = job.at.clone();
         if at.is_empty() {
             for server in [Server::foreign(protocol)?, Server::peer(protocol, &[])?] {
-                at.push((server.name.clone(), server.address.clone(), server.address.clone()));
+                let address = &server.address;
+                at.push(ServerAddresses {
+                    name: server.name.clone(),
+                    sender: address.clone(),
+                    receiver: address.clone(),
+                });
                 servers.push(server);
             }
         }
         for kind in &job.kinds {
             let mut figures: Vec<Vec<(f64, f64)>> = vec![Vec::new(); at.len()];
             for _ in 0..job.runs {
-                for (figures, (_, publish, subscribe)) in figures.iter_mut().zip(&at) {
-                    figures.push(measure(&job, kind, protocol, (publish, subscribe))?);
+                for (figures, at) in figures.iter_mut().zip(&at) {
+                    figures.push(measure(&job, kind, protocol, at)?);
                 }
             }
             let medians: Vec<(f64, f64)> = figures.into_iter().map(median).collect();
-            for ((name, ..), (first, second)) in at.iter().zip(&medians) {
+            for (ServerAddresses { name, .. }, (first, second)) in at.iter().zip(&medians) {
                 let ratio = first / medians[0].0;
                 match *kind {
                     "throughput" => println!(
@@ -162,16 +181,16 @@ fn median(mut figures: Vec<(f64, f64)>) -> (f64, f64) {
 }
 
 /// Returns messages a second and the share that came; or two times.
-fn measure(job: &Job, kind: &str, protocol: Protocol, at: (&str, &str)) -> Outcome<(f64, f64)> {
+fn measure(job: &Job, kind: &str, protocol: Protocol, at: &ServerAddresses) -> Outcome<(f64, f64)> {
     let (roles, count) = match kind {
         "throughput" => (["publish", "subscribe"], job.messages),
         _ => (["ask", "answer"], job.requests),
     };
-    let mut receiver = Role::start(&job.via[1], roles[1], protocol, at.1, count)?;
+    let mut receiver = Role::start(&job.via[1], roles[1], protocol, &at.receiver, count)?;
     receiver.line()?;
     // On a LAN the other servers have to learn of the subscription.
     thread::sleep(Duration::from_millis(200));
-    let mut sender = Role::start(&job.via[0], roles[0], protocol, at.0, count)?;
+    let mut sender = Role::start(&job.via[0], roles[0], protocol, &at.sender, count)?;
     thread::sleep(Duration::from_millis(200));
     sender.go()?;
     let line = if kind == "throughput" { receiver.line()? } else { sender.line()? };

@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::server::{PATIENCE, Server};
-use crate::{Took, WINDOW, event, now};
+use crate::{ResourceUse, WINDOW, event, now};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,7 +50,7 @@ pub fn filters(events: u64) {
                 thread::sleep(LOOK_INTERVAL);
             }
         });
-        let took = Took::of(&server, || {
+        let took = ResourceUse::of(&server, || {
             thread::scope(|scope| {
                 for (number, client) in (0..).zip(&mut clients) {
                     scope.spawn(move || {

@@ -52,20 +52,20 @@ fn event(kind: &str, number: u64) -> String {
 }
 
 /// Resources that a part of a run took.
-struct Took {
+struct ResourceUse {
     events: u64,
     time: Duration,
     server: Duration,
     client: Duration,
 }
 
-impl Took {
+impl ResourceUse {
     /// Measures `work`, which returns the number of events.
-    fn of(server: &Server, work: impl FnOnce() -> u64) -> Took {
+    fn of(server: &Server, work: impl FnOnce() -> u64) -> ResourceUse {
         let (begun, before, own) = (now(), server.processor_time(), processor_time("self"));
         let events = work();
         let time = now().since(begun);
-        Took { events, time, server: server.processor_time() - before, client: processor_time("self") - own }
+        ResourceUse { events, time, server: server.processor_time() - before, client: processor_time("self") - own }
     }
 
     fn rate(&self) -> f64 {
@@ -104,7 +104,7 @@ fn measure(server: &Server, parts: &[String], events: u64) -> Vec<(&'static str,
     let mut total = events / 10;
     for _ in 0..if has("add") { ROUNDS } else { 1 } {
         let mut times = None;
-        let took = Took::of(server, || {
+        let took = ResourceUse::of(server, || {
             times = Some(client.add(events, WINDOW, |number| event("PAYMENT", number)));
             events
         });
@@ -118,7 +118,7 @@ fn measure(server: &Server, parts: &[String], events: u64) -> Vec<(&'static str,
             let component = format!("poll{round}");
             client.register(&component);
             let (mut after, mut times) = (0, Histogram::<u64>::new(3).expect("three digits"));
-            let took = Took::of(server, || {
+            let took = ResourceUse::of(server, || {
                 loop {
                     let begun = now();
                     let Some(group) = client.poll(server, &component, after) else { return after };
@@ -155,7 +155,7 @@ fn push(server: &Server, what: &str, total: u64, added: u64) -> (f64, Vec<(Clien
         }
     }
     let from = if added == 0 { 0 } else { total };
-    let took = Took::of(server, || {
+    let took = ResourceUse::of(server, || {
         thread::scope(|scope| {
             for (client, component) in &mut clients {
                 scope.spawn(|| {

@@ -1,6 +1,6 @@
 //! The arguments of `seqcast` as typed: parsing is pure and touches neither files, environment nor network.
 //!
-//! `help.rs` contains the examples below each verb's help; `value.rs` parses the values.
+//! `help.rs` contains the examples below each verb's help; `bus_options.rs` contains the options of the bus.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,15 +9,17 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use super::bench::args::BenchOptions;
+use super::bus_options::{BusOptions, PeerOptions};
 use super::events::args::EventOptions;
-use super::help;
+use super::header::{self, HeaderField};
 use super::order::args::OrderOptions;
 use super::stream::args::{ConsumerOptions, StreamOptions};
-use super::value::{self, HeaderField, Rate, Setting};
+use super::{help, history};
+use crate::bench::args::BenchOptions;
 use crate::bus::Selection;
 use crate::message::{PeerRef, Queue};
 use crate::subject::{Pattern, Subject};
+use crate::terminal::value::{self, Rate};
 
 /// A brokerless message bus for a LAN whose subscribers know exactly what they missed.
 #[derive(Clone, Debug, Parser)]
@@ -46,8 +48,8 @@ pub enum Verb {
     /// Watch loss happen and be reported exactly.
     #[command(after_help = help::DEMO)]
     Demo(DemoOptions),
-    /// Measure what the bus carries beside what the kernel carries without it.
-    #[command(after_help = help::BENCH)]
+    /// Measure rates and latencies of the bus, and compare them with those of the kernel.
+    #[command(after_help = crate::bench::help::BENCH)]
     Bench(BenchOptions),
     /// Print the completion script for a shell.
     #[command(after_help = help::COMPLETION)]
@@ -63,7 +65,7 @@ pub enum Command {
     /// Publish messages.
     #[command(name = "pub", after_help = help::PUB)]
     Publish(PublishOptions),
-    /// Subscribe and print what arrives, and what is known to be lost.
+    /// Subscribe and print the messages that arrive, and known losses.
     #[command(name = "sub", after_help = help::SUB)]
     Subscribe(SubOptions),
     /// Send a request and print the replies.
@@ -72,10 +74,10 @@ pub enum Command {
     /// Answer requests.
     #[command(after_help = help::REPLY)]
     Reply(ReplyOptions),
-    /// Poll a publisher's history of a subject: recover what there is, then what is new.
+    /// Poll a publisher's history of a subject: recover the retained events, then receive new ones.
     #[command(after_help = help::POLL)]
     Poll(PollOptions),
-    /// Register events, find them again, and see them come.
+    /// Register events, find them again, and receive them.
     #[command(after_help = help::EVENT)]
     Event(EventOptions),
     /// One order for the events of each object, though several producers make them.
@@ -87,10 +89,10 @@ pub enum Command {
     /// The registered consumers of event streams: their progress, and their positions.
     #[command(after_help = help::CONSUMER)]
     Consumer(ConsumerOptions),
-    /// Show what the local peer knows: losses, peers, subscriptions, numbers, counters.
+    /// Show reports of the local peer: losses, peers, subscriptions, numbers, counters.
     #[command(after_help = help::SHOW)]
     Show(ShowOptions),
-    /// Check a configuration, or show what is in force.
+    /// Check a configuration, or show its effective values.
     #[command(after_help = help::CONFIG)]
     Config(ConfigOptions),
     /// Print the version.
@@ -126,53 +128,25 @@ pub enum ConsoleVerb {
     Quit,
 }
 
-/// Options of a peer, with precedence over its configuration file.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Peer")]
-pub struct PeerOptions {
-    /// Read this configuration file (default: the one that SEQCAST_CONFIG names, else built-in defaults: loopback
-    /// only).
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// The name of the peer for people, such as A.test.
-    #[arg(long)]
-    pub name: Option<String>,
-    /// The interface of the multicast group: a name (eth0), an address, a network (192.168.7.0/24), lo or auto.
-    #[arg(long, value_name = "WHICH")]
-    pub interface: Option<String>,
-    /// The multicast group, IPv4 or IPv6.
-    #[arg(long, value_name = "ADDRESS")]
-    pub group: Option<String>,
-    /// The UDP port of the group.
-    #[arg(long)]
-    pub port: Option<String>,
-    /// The Unix socket at which programs reach the peer (or SEQCAST_SOCKET).
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
-    /// Any key of the configuration file, such as pub-window-size="10 mb"; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = value::setting)]
-    pub settings: Vec<Setting>,
-}
-
 /// `seqcast peer`.
 #[derive(Args, Clone, Debug)]
 pub struct DaemonOptions {
     /// Options of the peer.
     #[command(flatten)]
     pub peer: PeerOptions,
-    /// Let NATS clients in at 127.0.0.1:4222, or at this port, address, or ADDRESS:PORT.
+    /// Accept NATS clients at 127.0.0.1:4222, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub nats: Option<String>,
-    /// Let Redis clients in at 127.0.0.1:6379, or at this port, address, or ADDRESS:PORT.
+    /// Accept Redis clients at 127.0.0.1:6379, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub redis: Option<String>,
-    /// Let clients of Hat Event Server in at 127.0.0.1:23012, or at this port, address, or ADDRESS:PORT.
+    /// Accept clients of Hat Event Server at 127.0.0.1:23012, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub hat: Option<String>,
-    /// Let clients of FutoIn event streams in at 127.0.0.1:8181, or at this port, address, or ADDRESS:PORT.
+    /// Accept clients of FutoIn event streams at 127.0.0.1:8181, or at this port, address, or ADDRESS:PORT.
     #[arg(long, help_heading = "Listeners", value_name = "WHERE", num_args = 0..=1, default_missing_value = "on")]
     pub ftn18: Option<String>,
-    /// Poll that long for work before sleeping, such as 100us: a processor for latency.
+    /// Time to poll for work before sleeping, such as 100us; it lowers the latency and uses a processor.
     #[arg(long, help_heading = "Peer", value_name = "TIME")]
     pub busy_poll: Option<String>,
     /// Lowest severity to log: error, warn, info, debug or trace.
@@ -181,17 +155,6 @@ pub struct DaemonOptions {
     /// Format of the log: text or json.
     #[arg(long, help_heading = "Log", value_name = "FORMAT")]
     pub log_format: Option<String>,
-}
-
-/// Options that select the bus: the local peer through its socket, or a peer of one's own.
-#[derive(Args, Clone, Debug, Default)]
-pub struct BusOptions {
-    /// Run a peer inside this command instead of using the local one.
-    #[arg(long, help_heading = "Peer")]
-    pub embed: bool,
-    /// Options of that peer.
-    #[command(flatten)]
-    pub peer: PeerOptions,
 }
 
 /// `seqcast pub`.
@@ -215,7 +178,7 @@ pub struct PublishOptions {
     #[arg(long, value_name = "N/s", value_parser = value::rate)]
     pub rate: Option<Rate>,
     /// A header field; may be repeated.
-    #[arg(short = 'H', long = "header", value_name = "KEY:VALUE", value_parser = value::header)]
+    #[arg(short = 'H', long = "header", value_name = "KEY:VALUE", value_parser = header::field)]
     pub headers: Vec<HeaderField>,
     /// The subject for replies.
     #[arg(long, value_name = "SUBJECT")]
@@ -235,7 +198,7 @@ pub struct SubOptions {
     #[arg(required = true, value_name = "PATTERN")]
     pub patterns: Vec<Pattern>,
     /// First deliver retained messages of all publishers: a number of each subject, or those up to an age, or all.
-    #[arg(long, value_name = "N|TIME|all", value_parser = value::history)]
+    #[arg(long, value_name = "N|TIME|all", value_parser = history::selection)]
     pub history: Option<Selection>,
     /// Ask every known publisher where the subscription begins; end with exit code 1 if one does not answer.
     #[arg(long)]
@@ -243,7 +206,7 @@ pub struct SubOptions {
     /// End after this number of messages, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// End after this time, with exit code 27 if fewer messages than --count came.
+    /// End after this time, with exit code 27 if fewer messages than --count arrived.
     #[arg(long, value_name = "TIME", value_parser = value::wait)]
     pub wait: Option<Duration>,
     /// Deliver later messages at once when one is missing, with the number of missing ones.
@@ -290,7 +253,7 @@ pub struct ReqOptions {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub replies: u64,
     /// A header field; may be repeated.
-    #[arg(short = 'H', long = "header", value_name = "KEY:VALUE", value_parser = value::header)]
+    #[arg(short = 'H', long = "header", value_name = "KEY:VALUE", value_parser = header::field)]
     pub headers: Vec<HeaderField>,
     /// Print the payload of each reply alone, as it is, and a line feed.
     #[arg(long, help_heading = "Output", conflicts_with = "json")]
@@ -326,7 +289,7 @@ pub struct ReplyOptions {
     /// End after this number of answers, with exit code 0.
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
-    /// End after this time, with exit code 27 if fewer requests than --count came.
+    /// End after this time, with exit code 27 if fewer requests than --count arrived.
     #[arg(long, value_name = "TIME", value_parser = value::wait)]
     pub wait: Option<Duration>,
     /// Print each request as a line of JSON.
@@ -444,7 +407,7 @@ pub struct ConfigOptions {
 pub enum ConfigCommand {
     /// Read a configuration and report every error in it; changes nothing.
     Check(ConfigFile),
-    /// Print the value of every key that is in force.
+    /// Print the effective value of every key.
     Show(ConfigFile),
 }
 
@@ -529,13 +492,13 @@ mod tests {
     use clap::error::ErrorKind;
 
     #[test]
-    fn the_commands_are_well_formed() {
+    fn commands_are_well_formed() {
         CommandLine::command().debug_assert();
         ConsoleLine::command().debug_assert();
     }
 
     #[test]
-    fn every_help_has_its_own_text() {
+    fn every_command_has_its_own_help() {
         for (verb, start) in [
             ("peer", "Run the peer of this host"),
             ("pub", "Publish messages"),
@@ -547,11 +510,11 @@ mod tests {
             ("order", "One order for the events"),
             ("stream", "Event streams"),
             ("consumer", "The registered consumers"),
-            ("show", "Show what the local peer"),
+            ("show", "Show reports of the local peer"),
             ("config", "Check a configuration"),
             ("console", "Type the same commands"),
             ("demo", "Watch loss happen"),
-            ("bench", "Measure what the bus carries"),
+            ("bench", "Measure rates and latencies"),
             ("completion", "Print the completion"),
         ] {
             let help = parse(["seqcast", verb, "--help"].map(OsString::from)).unwrap_err();
@@ -564,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn unique_beginnings_do_in_the_console_only() {
+    fn unique_prefixes_work_in_the_console_only() {
         for line in ["show loss", "sho los", "sh l", "show lo -v"] {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let verb = parse_line(&words).unwrap();

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::args::{ConfigCommand, ConfigFile, DaemonOptions, PeerOptions};
-use super::event::json;
-use super::exit::{CommandFailure, Exit};
-use super::output::Output;
-use super::table::{Column, TextTable};
+use super::args::{ConfigCommand, ConfigFile, DaemonOptions};
+use super::bus_options::PeerOptions;
 use crate::config::{Config, ConfigError, ConfigErrorKind, ConfigErrors, ConfigRow, Override, ValueSource};
 use crate::daemon::listeners::{self, TlsError};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::Output;
+use crate::terminal::output::json;
+use crate::terminal::table::{Column, TextTable};
 
 /// The environment variable that names the configuration file.
 pub const CONFIG_VARIABLE: &str = "SEQCAST_CONFIG";

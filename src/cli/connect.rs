@@ -1,38 +1,21 @@
-//! The bus as the commands use it: the local peer through its socket, or a peer of their own; events until the time
-//! expires or nobody reads them any more.
+//! The bus that the options select, and its events until the time expires or the reader of the output leaves.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
-use super::args::{BusOptions, PeerOptions};
+use super::bus_options::{BusOptions, PeerOptions};
 use super::config;
-use super::exit::{CommandFailure, Exit};
-use super::interrupt::Interrupt;
-use super::output::Output;
-use crate::bus::{
-    Bus, DropRule, Notice, OpenError, Options, PublishError, RecvError, Replies, RequestError, RequestOptions,
-    StartError, SubscribeOptions, Subscription, WaitError,
-};
-use crate::config::Config;
+use crate::bus::{Bus, Notice, RecvError, Replies, RequestError, RequestOptions, SubscribeOptions, Subscription};
 use crate::daemon::clock::Clock;
-use crate::daemon::listeners::ListenerError;
-use crate::daemon::stream_service::http::HttpError;
-use crate::daemon::stream_service::peer_streams as streams;
 use crate::message::Message;
 use crate::subject::{Pattern, Subject};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::Output;
+use crate::terminal::peer;
 use crate::time::Instant;
 
-/// Time limit for a peer of one's own to send HELLO.
-const HELLO_TIME: Duration = Duration::from_secs(2);
-/// Interval between checks whether it has.
-const HELLO_CHECK_INTERVAL: Duration = Duration::from_millis(5);
-/// Time that the other peers' answers to HELLO may take.
-const ANSWER_TIME: Duration = Duration::from_millis(30);
-/// Time limit for the peer to send all published messages, as its socket and the network need.
-const FLUSH_TIME: Duration = Duration::from_secs(30);
 /// Interval between checks whether the user or the reader of the output has ended the command.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -42,7 +25,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// An option needs `--embed`; the configuration is wrong; the peer, or the network, cannot be reached.
 pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, CommandFailure> {
     if options.embed {
-        return embed(&config::resolve(&options.peer)?, None);
+        return peer::embed(&config::resolve(&options.peer)?, None);
     }
     if let Some(flag) = flag_of_embedded(&options.peer) {
         return Err(CommandFailure::new(
@@ -51,69 +34,7 @@ pub fn bus(options: &BusOptions, name: &str) -> Result<Bus, CommandFailure> {
         )
         .fix(format!("add --embed to run a peer inside this command, or give {flag} to 'seqcast peer'")));
     }
-    attach(&socket(&options.peer)?, name)
-}
-
-/// Attaches to the peer at this socket under this name.
-///
-/// # Errors
-/// The peer cannot be reached.
-pub fn attach(socket: &Path, name: &str) -> Result<Bus, CommandFailure> {
-    Bus::attach_as(socket, name).map_err(open_failure)
-}
-
-/// Starts a peer inside this process that drops datagrams by the rule. On return it has introduced itself: its
-/// messages come from a peer with a name, and others can send replies to it alone.
-///
-/// # Errors
-/// The network cannot be reached, or the peer cannot start for another reason.
-pub fn embed(config: &Config, drop: Option<DropRule>) -> Result<Bus, CommandFailure> {
-    let bus = Bus::embed_with(config, &Options { drop, ..Options::default() }).map_err(open_failure)?;
-    let deadline = Clock::now().instant + HELLO_TIME;
-    while counter(&bus, "datagrams_multicast")? == 0 && Clock::now().instant < deadline {
-        std::thread::sleep(HELLO_CHECK_INTERVAL);
-    }
-    std::thread::sleep(ANSWER_TIME);
-    Ok(bus)
-}
-
-/// Returns a counter of the peer, by name.
-///
-/// # Errors
-/// The same as of [`show`].
-pub fn counter(bus: &Bus, name: &str) -> Result<u64, CommandFailure> {
-    let answer = show(bus, json!({ "show": "counters" }))?;
-    let row = answer["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["counter"] == name));
-    Ok(row.and_then(|row| row["value"].as_u64()).unwrap_or(0))
-}
-
-/// Converts the reason why there is no bus: no peer answers, the network is absent, or another reason.
-fn open_failure(error: OpenError) -> CommandFailure {
-    match error {
-        OpenError::Start(error) => start_failure(&error),
-        OpenError::System { .. } => CommandFailure::new(Exit::Failed, error),
-        OpenError::NoPeer { .. }
-        | OpenError::Directory(_)
-        | OpenError::NoPermission { .. }
-        | OpenError::Incompatible { .. }
-        | OpenError::Refused(_) => CommandFailure::new(Exit::Unreachable, error),
-    }
-}
-
-/// Converts the reason why a peer could not start: the network is absent, or another reason.
-pub fn start_failure(error: &StartError) -> CommandFailure {
-    let exit = match error {
-        StartError::Interface(_) | StartError::SelfTest(_) => Exit::Unreachable,
-        StartError::Listener(ListenerError::Tls { .. })
-        | StartError::Streams(streams::StreamsOpenError::Http(HttpError::ListenerTls(_))) => Exit::Configuration,
-        StartError::Sockets(_)
-        | StartError::Socket(_)
-        | StartError::Listener(_)
-        | StartError::Events(_)
-        | StartError::Streams(_)
-        | StartError::System { .. } => Exit::Failed,
-    };
-    CommandFailure::new(exit, error)
+    peer::attach(&socket(&options.peer)?, name)
 }
 
 /// Returns the socket of the local peer: from the flag, the environment or the configuration.
@@ -136,54 +57,6 @@ fn flag_of_embedded(options: &PeerOptions) -> Option<&'static str> {
         ("--set", !options.settings.is_empty()),
     ];
     given.into_iter().find_map(|(flag, given)| given.then_some(flag))
-}
-
-/// Publishes a message; waits while the peer is busy, until the user ends it.
-///
-/// # Errors
-/// The message is too large; the peer is gone.
-pub fn publish(bus: &Bus, message: Message, interrupt: &Interrupt) -> Result<(), CommandFailure> {
-    loop {
-        match bus.publish_timeout(message.clone(), POLL_INTERVAL) {
-            Ok(()) => return Ok(()),
-            Err(PublishError::Full) if !interrupt.is_raised() => {}
-            Err(PublishError::Closed) => return Err(gone(bus)),
-            Err(error) => return Err(CommandFailure::new(Exit::Failed, error)),
-        }
-    }
-}
-
-/// Waits until everything published has left the peer's socket.
-///
-/// # Errors
-/// The peer is stuck or gone.
-pub fn flush(bus: &Bus) -> Result<(), CommandFailure> {
-    bus.flush(FLUSH_TIME).map_err(|error| wait_failure(bus, error, "not everything published has left the peer"))
-}
-
-/// Asks the peer for a report.
-///
-/// # Errors
-/// The peer does not know the question, is stuck or gone.
-pub fn show(bus: &Bus, query: Value) -> Result<Value, CommandFailure> {
-    let answer = bus.query(query).map_err(|error| wait_failure(bus, error, "the peer does not answer"))?;
-    match answer["error"].as_str() {
-        None => Ok(answer),
-        Some(error) => Err(CommandFailure::new(Exit::Failed, error)),
-    }
-}
-
-fn wait_failure(bus: &Bus, error: WaitError, what: &str) -> CommandFailure {
-    match error {
-        WaitError::Closed => gone(bus),
-        WaitError::Timeout | WaitError::Refused(_) => CommandFailure::new(Exit::Failed, format!("{what}: {error}")),
-    }
-}
-
-/// Returns the failure of a command whose peer has ended.
-pub fn gone(bus: &Bus) -> CommandFailure {
-    let why = bus.end_reason().unwrap_or_else(|| "it stopped".to_owned());
-    CommandFailure::new(Exit::Unreachable, format!("the peer is gone: {why}"))
 }
 
 /// The events of a subscription, until the time expires, the user ends it, or nobody reads the output.
@@ -293,7 +166,7 @@ impl Events {
 
     fn failure(&self, error: RequestError) -> CommandFailure {
         match &self.source {
-            EventSource::Subscription(_) => gone(&self.bus),
+            EventSource::Subscription(_) => peer::gone(&self.bus),
             EventSource::Request(_, subject) => request_failure(&self.bus, subject, error),
         }
     }
@@ -302,10 +175,10 @@ impl Events {
 /// Converts the reason why a request has no reply.
 fn request_failure(bus: &Bus, subject: &Subject, error: RequestError) -> CommandFailure {
     match error {
-        RequestError::Closed => gone(bus),
+        RequestError::Closed => peer::gone(bus),
         RequestError::NoResponders => {
-            CommandFailure::new(Exit::Unreachable, format!("nobody on the LAN is subscribed to {subject}"))
-                .fix("start who answers ('seqcast reply'), or wait for it with --patient")
+            CommandFailure::new(Exit::Unreachable, format!("no client on the LAN subscribes to {subject}"))
+                .fix("start a responder ('seqcast reply'), or wait for one with --patient")
         }
         error => CommandFailure::new(Exit::Failed, error),
     }

@@ -14,8 +14,8 @@ use rustyline::{Context, Editor, Helper};
 
 use super::args::{self, Command, ConsoleVerb};
 use super::console_line::words;
-use super::exit::{CommandFailure, Exit};
-use super::output::note;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::note;
 
 /// Reads lines until the end of the input or `quit`, and has each command executed. It reports a failure on standard
 /// error and continues; it ends with the exit code of the last command that failed.
@@ -64,7 +64,7 @@ pub fn run(
     if let Some(path) = &history {
         let saved = path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(ReadlineError::Io);
         if let Err(error) = saved.and_then(|()| editor.save_history(path)) {
-            note(format_args!("seqcast: the history cannot be kept in {}: {error}", path.display()));
+            note(format_args!("seqcast: the history cannot be stored in {}: {error}", path.display()));
         }
     }
     Ok(session.exit)
@@ -178,13 +178,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_prompt_is_that_of_the_seed() {
+    fn prompt_has_the_format_of_the_seed() {
         let prompt = prompt("A.test", "00000000deadbeef", 545);
         assert!(prompt.starts_with("A.test[00000000deadbeef]@") && prompt.ends_with("[545]> "), "{prompt}");
     }
 
     #[test]
-    fn commands_complete() {
+    fn commands_are_completed() {
         let verbs = args::console_words();
         let check = |line: &str, start, expected: &[&str]| {
             assert_eq!(

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_cut_like_a_shell_does() {
+    fn lines_are_split_as_in_a_shell() {
         check("", &[]);
         check("  sho   los  ", &["sho", "los"]);
         check("pub a.b 'hi there' \"and \\\"you\\\"\"", &["pub", "a.b", "hi there", "and \"you\""]);

@@ -6,9 +6,9 @@ use std::fmt;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::output::{EscapedText, pluralize};
 use crate::bus::{Baseline, Joined};
 use crate::message::{Cause, Count, Delivery, Headers, Loss, LossScope, Publisher, Verdict};
+use crate::terminal::output::{EscapedText, json, pluralize};
 
 /// A message in JSON.
 #[derive(serde::Serialize)]
@@ -161,11 +161,6 @@ enum MissingJson<'a> {
 struct DroppedJson {
     r#type: &'static str,
     count: u64,
-}
-
-/// Returns a value as one line of JSON.
-pub fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("maps have text keys and writing to a string does not fail")
 }
 
 /// Returns a delivered message as one line of JSON.
@@ -342,7 +337,7 @@ mod tests {
     use crate::time::WallTime;
 
     #[test]
-    fn messages_in_json_have_the_agreed_fields() {
+    fn message_json_has_the_agreed_fields() {
         let mut delivery = delivery(b"hi", Verdict::Next);
         assert_eq!(
             message_json(&delivery),
@@ -368,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_read_in_text_and_in_json() {
+    fn losses_are_shown_in_text_and_json() {
         let messages = LossScope::Messages {
             subject: "a.b".parse().unwrap(),
             first: Seq::new(0x5c19_adc0_0000_0005).unwrap(),
@@ -400,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_named_where_it_is_at_fault() {
+    fn kernel_drops_are_named_as_cause() {
         let mut loss =
             loss(LossScope::Datagrams { first: Dseq(4), last: Dseq(6), messages: Count::Between { min: 2, max: 30 } });
         loss.cause = Cause::LocalOverrun { datagrams: 2 };

@@ -3,11 +3,11 @@
 /// Below `seqcast --help`.
 pub const MAIN: &str = "\
 Examples, each in a shell of its own:
-  seqcast peer                              the peer of this host; loopback only until configured
-  seqcast sub 'demo.>'                      prints what arrives
+  seqcast peer                              starts the peer of this host, on loopback until configured
+  seqcast sub 'demo.>'                      prints the messages that arrive
   seqcast pub demo.hello 'hi there'         publishes a message
-  seqcast show loss                         what was lost, of whom, when
-  seqcast demo loss                         no peer needed: watch loss happen and be counted
+  seqcast show loss                         shows the losses of each publisher
+  seqcast demo loss                         drops datagrams and accounts for them; needs no peer
 Try 'seqcast VERB --help' for the examples of a verb.
 
 Exit codes:  0 done, 1 failed, 2 wrong arguments, 3 wrong configuration,
@@ -24,19 +24,19 @@ Examples:
   seqcast peer --config config/param.yaml
   seqcast peer --set pub-window-size='10 mb' --set pub-window-time='60 sec'
 
-There is no default place for the configuration file: it is what --config names, else what SEQCAST_CONFIG names, \
-else nothing is read. Options win over the file. The peer says what it chose, then runs until SIGINT or SIGTERM; it \
-then tells the other peers that it leaves. Log lines go to standard error.";
+The configuration file is the one that --config or SEQCAST_CONFIG names; without either no file is read. Options \
+override the file. The peer reports its choices and runs until SIGINT or SIGTERM. It then notifies the other peers \
+that it leaves. Log lines go to standard error.";
 
 /// Below `seqcast pub --help`.
 pub const PUB: &str = "\
 Examples:
   seqcast pub demo.hello 'hi there'
   seqcast pub demo.n 'number {{count}}' --count 100000 --rate 20000/s
-  ls | seqcast pub demo.files                       each line is a message
-  seqcast pub demo.picture --file a.png b.png       each file is a message
+  ls | seqcast pub demo.files                       publishes each line as a message
+  seqcast pub demo.picture --file a.png b.png       publishes each file as a message
   seqcast pub demo.text hi -H Content-Type:text/plain --reply my.answers
-  seqcast pub demo.hello hi --embed                 without a local peer";
+  seqcast pub demo.hello hi --embed                 needs no local peer";
 
 /// Below `seqcast sub --help`.
 pub const SUB: &str = "\
@@ -44,17 +44,17 @@ Examples:
   seqcast sub 'demo.>'
   seqcast sub demo.hello 'demo.*.state' --timestamp
   seqcast sub demo.hello --count 1 --wait 5s || echo 'nothing came'
-  seqcast sub 'demo.>' --live                       never wait for what is missing
-  seqcast sub 'demo.>' --queue workers              one of many that share the messages
-  seqcast sub 'demo.>' --history 1                  first the last message of each subject
-  seqcast sub 'demo.>' --history '10 min' --json    first what was published in ten minutes
+  seqcast sub 'demo.>' --live                       delivers without waiting for missing messages
+  seqcast sub 'demo.>' --queue workers              shares the messages with other members of the group
+  seqcast sub 'demo.>' --history 1                  begins with the last message of each subject
+  seqcast sub 'demo.>' --history '10 min' --json    begins with the messages of the last ten minutes
   seqcast sub 'demo.>' --json | jq -r 'select(.type == \"loss\")'
 
-Lines of text that begin with ! tell of messages that are lost: the publisher sent them, and they will not come.
-Lines that begin with ? tell of what is unverified: something is missing that nothing has explained yet; when a later \
-message of the subject proves what it was, a line with ! follows.
-With --json each line is an object whose \"type\" is message, loss, joined (--history, --confirm) or dropped (this \
-program read too slowly).";
+A line that begins with ! reports lost messages: the publisher sent them, and they will not arrive.
+A line that begins with ? reports unverified messages: datagrams are missing whose content is still unknown. A line \
+with ! follows when a later message of the subject proves the loss.
+With --json each line is an object. Its \"type\" is message, loss, joined (--history, --confirm) or dropped (this \
+program reads too slowly).";
 
 /// Below `seqcast req --help`.
 pub const REQ: &str = "\
@@ -62,10 +62,10 @@ Examples:
   seqcast req demo.time now
   seqcast req demo.time now --wait 500ms || echo 'nobody answers'
   seqcast req demo.who '?' --replies 3 --json
-  seqcast req demo.time now --patient --wait 1m     also if who answers comes within a minute
+  seqcast req demo.time now --patient --wait 1m     waits up to a minute for a responder
 
-Ends with exit code 27 if fewer replies than wanted came in time, and at once with 4 if nobody on the LAN is subscribed \
-to the subject.";
+The exit code is 27 if fewer replies than requested arrive in time. It is 4, at once, if no client on the LAN \
+subscribes to the subject.";
 
 /// Below `seqcast reply --help`.
 pub const REPLY: &str = "\
@@ -73,23 +73,23 @@ Examples:
   seqcast reply demo.ping pong
   seqcast reply 'demo.echo.>' --echo
   seqcast reply demo.time --command date
-  seqcast reply demo.time --command date --queue clocks    one of many that share the requests
+  seqcast reply demo.time --command date --queue clocks    shares the requests with other members of the group
   seqcast reply demo.next 'number {{count}}' --count 10";
 
 /// Below `seqcast poll --help`.
 pub const POLL: &str = "\
 Examples:
-  seqcast poll B.test demo.hello                    what B.test keeps of the subject
-  seqcast poll B.test demo.hello --offset 1371542   what came after that event
+  seqcast poll B.test demo.hello                    prints the messages that B.test retains of the subject
+  seqcast poll B.test demo.hello --offset 1371542   prints the messages after that one
   seqcast poll B.test demo.hello --follow --json
-  seqcast poll 1f6e2c5a90b3d874 demo.hello          this run of a publisher alone
+  seqcast poll 1f6e2c5a90b3d874 demo.hello          asks this epoch of a publisher only
 
-Each line is an event: its offset and its payload. Standard error tells when a recovery phase begins (events were lost, \
-or this is the first poll) and ends, that the publisher started again, and at the end where to go on. With --json these \
-are lines too, whose \"type\" is recovery, recovered, restart, unanswered or end.
+Each line is an event: its offset and its payload. Standard error reports the begin and the end of a recovery phase \
+(events were lost, or this is the first poll), a restart of the publisher, and at the end the offset to continue from. \
+With --json these reports are lines, too; their \"type\" is recovery, recovered, restart, unanswered or end.
 
-Ends with exit code 0 when nothing is new, 4 if no such peer is known or it has left, 27 if no answer came in time, \
-1 if the peer refuses or several have the name.";
+The exit code is 0 if there are no new events, 4 if the peer is unknown or has left, 27 if it does not answer in time, \
+and 1 if it refuses or several peers have the name.";
 
 /// Below `seqcast event --help`.
 pub const EVENT: &str = "\
@@ -98,30 +98,32 @@ Examples:
   seqcast event query 'plant/*' --from 1h
   seqcast event tail 'plant/?/alarm'
 
-An event has an identity, server/session/instance, and stays in the journal of the peer (data-dir). \
-It travels the bus on the subject of its type: plant/7/alarm on plant.7.alarm.";
+An event has an identity, server/session/instance, and is stored in the journal of the peer (data-dir). The bus \
+carries it on the subject of its type: plant/7/alarm on plant.7.alarm.";
 
 /// Below `seqcast event add --help`.
 pub const EVENT_ADD: &str = "\
 Examples:
   seqcast event add plant/7/alarm '{\"level\": 3}'
-  seqcast event add plant/7/alarm --source-time 90s   it occurred a minute and a half ago
+  seqcast event add plant/7/alarm --source-time 90s   occurred 90 seconds ago
   seqcast event add plant/7/photo --file p.jpg --binary jpeg
-  generate | seqcast event add plant/7/level          what comes is the payload
-  generate | seqcast event add plant/7/level --lines  each line is the payload of an event
+  generate | seqcast event add plant/7/level          takes standard input as the payload
+  generate | seqcast event add plant/7/level --lines  takes each line as the payload of an event
 
-Prints the event when it is stored for good, before others get it. Subtypes cannot hold ?, * and /.";
+The command prints the event once it is stored durably, before other programs receive it. Subtypes cannot contain ?, * \
+and /.";
 
 /// Below `seqcast event query --help`.
 pub const EVENT_QUERY: &str = "\
 Examples:
   seqcast event query 'plant/?/alarm' --from 1h
-  seqcast event query --latest 'plant/*'              the last event of each type
-  seqcast event query 'plant/*' --reverse --limit 10  the last ten
+  seqcast event query --latest 'plant/*'              finds the last event of each type
+  seqcast event query 'plant/*' --reverse --limit 10  finds the last ten events
   seqcast event query --server 7 --after 7/42/1 --json
 
---latest takes patterns alone, and --server only --after and --limit. Without them: the events in the order of their times, equal ones in the order in which this peer learned \
-of them. If a limit cut something off, standard error says how to go on, and so does a last line of --json with the type more_follows.";
+--latest allows only patterns, and --server only --after and --limit. Without them the events are in the order of \
+their times; events of equal time are in the order in which this peer stored them. If a limit ends the output, \
+standard error names the option that continues it, and --json ends with a line of the type more_follows.";
 
 /// Below `seqcast event tail --help`.
 pub const EVENT_TAIL: &str = "\
@@ -129,18 +131,18 @@ Examples:
   seqcast event tail 'plant/?/alarm'
   seqcast event tail '*' --json | jq -r 'select(.type == \"event\").id'
 
-Lines that begin with ! tell of events that are lost to this program; they may still be found with 'seqcast event query'.";
+A line that begins with ! reports lost events; 'seqcast event query' may still find them.";
 
 /// Below `seqcast order --help`.
 pub const ORDER: &str = "\
 Examples:
-  seqcast order tail                                leave it running
-  seqcast order work w1                             in another shell
+  seqcast order tail                                keep it running
+  seqcast order work w1                             run it in another shell
   seqcast order push work:1 '{\"main\": 1}' '{\"sub\": 1}' --state '{\"title\": \"Dune\"}'
   seqcast order show
 
-Front ends push events of objects into a store that they share with the workers; workers send them onto the bus; each event names \
-the one before it of its object, so that every consumer sees them in one order.";
+Front ends push events of objects into a store that they share with the workers. Workers publish the events. Each \
+event names its predecessor of the same object, so every consumer sees the events of an object in one order.";
 
 /// Below `seqcast order push --help`.
 pub const ORDER_PUSH: &str = "\
@@ -148,7 +150,7 @@ Examples:
   seqcast order push work:1 '{\"main\": 1}' '{\"sub\": 1}' '{\"sub\": 2}' --state '{\"title\": \"Dune\"}'
   seqcast order push work:1 changed --state-file state.json --store redis://127.0.0.1
 
-All of it is done, or nothing. The state is required, since it is set with the events: '{}' if there is none.";
+The command pushes all events and sets the state, or does nothing. Use '{}' as the state of an object without one.";
 
 /// Below `seqcast order work --help`.
 pub const ORDER_WORK: &str = "\
@@ -156,8 +158,8 @@ Examples:
   seqcast order work w1
   seqcast order work w1 --store redis://127.0.0.1 --journal
 
-Runs until SIGINT or SIGTERM, and then ends when its object has no more events. One that was killed goes on where it was when it is \
-started again under its name; otherwise others take over what it held when the lease has ended.";
+The worker runs until SIGINT or SIGTERM, and then ends once its object has no more events. A killed worker resumes its \
+object when it starts again under the same name. Otherwise another worker takes the object over when the lease ends.";
 
 /// Below `seqcast order tail --help`.
 pub const ORDER_TAIL: &str = "\
@@ -165,8 +167,9 @@ Examples:
   seqcast order tail
   seqcast order tail work:1 work:2 --json
 
-The first event of an object that comes is where it begins. An event whose predecessor is missing waits for it; what workers sent \
-with --journal is looked for in the journal of the peer. Lines that begin with ! tell of what cannot be had.";
+The output of an object begins with its first event that arrives. An event waits for a missing predecessor. The \
+command looks for the predecessor in the journal of the peer, which contains the events of workers with --journal. A \
+line that begins with ! reports events that cannot be recovered.";
 
 /// Below `seqcast order show --help`.
 pub const ORDER_SHOW: &str = "\
@@ -178,49 +181,51 @@ Examples:
 pub const STREAM: &str = "\
 Examples:
   seqcast stream add DEPOSIT '{\"amount\": \"10.00\"}'
-  seqcast stream tail                               leave it running
-  seqcast consumer add billing                      a consumer that misses nothing
+  seqcast stream tail                               keep it running
+  seqcast consumer add billing                      registers a consumer that misses no event
   seqcast stream poll billing --accept
   seqcast stream list
 
-The peer serves streams when it is started with --ftn18. An event that is added to the stream main as DEPOSIT is an event of the bus, too: \
-main/DEPOSIT. Events are kept until every registered consumer has accepted them.";
+A peer that is started with --ftn18 serves streams. An event that is added to the stream main with the type DEPOSIT is \
+also an event of the bus, with the type main/DEPOSIT. The peer retains events until every registered consumer has \
+accepted them.";
 
 /// Below `seqcast stream add --help`.
 pub const STREAM_ADD: &str = "\
 Examples:
   seqcast stream add DEPOSIT '{\"amount\": \"10.00\"}'
   seqcast stream add DEPOSIT --file deposit.json --stream bank
-  generate | seqcast stream add LEVEL                 what comes is the data
-  generate | seqcast stream add LEVEL --lines         each line is the data of an event";
+  generate | seqcast stream add LEVEL                 takes standard input as the data
+  generate | seqcast stream add LEVEL --lines         takes each line as the data of an event";
 
 /// Below `seqcast stream poll --help`.
 pub const STREAM_POLL: &str = "\
 Examples:
-  seqcast stream poll billing                         what it has not accepted
-  seqcast stream poll billing --accept --json         and accepts it when it is printed
-  seqcast stream poll billing --last 1371542          accepts everything up to there first
-  seqcast stream poll LIVE --want DEPOSIT             what is kept, without being registered
+  seqcast stream poll billing                         prints the events that it has not accepted
+  seqcast stream poll billing --accept --json         prints and then accepts them
+  seqcast stream poll billing --last 1371542          first accepts all events up to this id
+  seqcast stream poll LIVE --want DEPOSIT             prints retained events without registration
 
-A consumer belongs to a user (--user) and is registered with 'seqcast consumer add'. What it does not want it accepts.";
+A consumer belongs to a user (--user) and is registered with 'seqcast consumer add'. It \
+accepts the events that it does not want.";
 
 /// Below `seqcast stream tail --help`.
 pub const STREAM_TAIL: &str = "\
 Examples:
   seqcast stream tail
-  seqcast stream tail --from 1 --want DEPOSIT --json  everything that is kept, then what comes
+  seqcast stream tail --from 1 --want DEPOSIT --json  begins with the retained events
 
-It is no consumer: events are not kept for it. Use 'seqcast stream poll' to miss nothing.";
+This command is no consumer: the peer retains no events for it. 'seqcast stream poll' misses no event.";
 
 /// Below `seqcast stream archive --help`.
 pub const STREAM_ARCHIVE: &str = "\
 Examples:
-  seqcast stream archive --to events.db                leave it running
-  seqcast stream archive --to events.jsonl --once      what there is now
+  seqcast stream archive --to events.db                keep it running
+  seqcast stream archive --to events.jsonl --once      archives the events of now and ends
   seqcast stream archive --to plant.db --stream plant --component cellar
 
-It goes on where it ended, however that was: no event is in the file twice, and none is missing but those that it says are. \
-A new file begins where the consumer is.";
+The command resumes at its last stored event, even after a crash. The file contains no event twice, and the command \
+reports each missing one. A new file begins at the position of the consumer.";
 
 /// Below `seqcast consumer --help`.
 pub const CONSUMER: &str = "\
@@ -230,8 +235,8 @@ Examples:
   seqcast consumer reset billing --user alice --to end
   seqcast consumer remove billing --user alice
 
-A consumer is a component of a user. Events are kept for it until it has accepted them, or the limits of the stream are reached: then it has \
-lapsed, and goes on when it is added again.";
+A consumer is a component of a user. The peer retains events until the consumer has accepted them, or until the stream \
+reaches its limits. Then the consumer has lapsed; it resumes when it is added again.";
 
 /// Below `seqcast consumer list --help`.
 pub const CONSUMER_LIST: &str = "\
@@ -240,26 +245,27 @@ Examples:
   seqcast consumer list --stream main --json
 
 Columns:
-  position  it has accepted everything up to this id
-  behind    events behind its position that are kept, of all types
-  heard     when something was heard of it last (UTC)
-  lapsed    events that it had not accepted and that are gone";
+  position  id up to which it has accepted all events
+  behind    number of retained events after its position, of all types
+  heard     time of its last request (UTC)
+  lapsed    number of events that were removed before it accepted them";
 
 /// Below `seqcast consumer reset --help`.
 pub const CONSUMER_RESET: &str = "\
 Examples:
-  seqcast consumer reset billing --to start           everything that is kept, again
-  seqcast consumer reset billing --to end             only what comes from now on
-  seqcast consumer reset billing --to 1371542         what stands behind this event
+  seqcast consumer reset billing --to start           repeats all retained events
+  seqcast consumer reset billing --to end             skips all retained events
+  seqcast consumer reset billing --to 1371542         continues after this event
 
-A connection over which it is pushed to is closed, so that it comes again and goes on from there.";
+The peer closes the connection over which it pushes events to the consumer, so that the consumer reconnects and \
+continues at the new position.";
 
 /// Below `seqcast show --help`.
 pub const SHOW: &str = "\
 Examples:
   seqcast show loss
   seqcast show loss -v --json
-  seqcast show loss --outbound                      what others missed of this peer
+  seqcast show loss --outbound                      shows the messages that others missed
   seqcast show history 'demo.>'
   seqcast show peers
   seqcast show status
@@ -268,19 +274,19 @@ Examples:
 /// Below `seqcast show loss --help`.
 pub const SHOW_LOSS: &str = "\
 Columns, one row for each publisher (its name up to the first dot, and a number in the order of first contact):
-  user      who published
-  repeat    multicast messages received more than once, and when last
-  not sub   multicast messages received that nobody here subscribes to, and when last
-  msg loss  multicast messages lost, and when last; 5..9 where the number is not known exactly
-  ibx loss  messages to this peer alone that were lost, and when last
-With -v also, in tables of their own:
-  repaired    messages that were missing, were asked for and came, and when last
-  unverified  messages in missing datagrams that nothing has explained yet, and when last
-  reasons     how often which reason was told with something lost or unverified
+  user      the publisher
+  repeat    multicast messages received more than once, and time of the last
+  not sub   multicast messages received without a local subscription, and time of the last
+  msg loss  multicast messages lost, and time of the last; 5..9 if the exact number is unknown
+  ibx loss  messages to this peer alone that were lost, and time of the last
+With -v, in further tables:
+  repaired    messages that were missing and arrived on request, and time of the last
+  unverified  messages in missing datagrams of unknown content, and time of the last
+  reasons     number of reports of lost or unverified messages for each reason
   the datagrams of the publisher by state: range = delivered + held + pending + lost + unverified, and
-  missing = repaired + pending + lost + unverified; kernel: missing ones that the kernel of this host dropped.
-With --outbound a row for each other peer, by its own word, about what this peer published: datagrams missing,
-  repaired, pending and unverified; messages lost; when that last changed.
+  missing = repaired + pending + lost + unverified; kernel: missing datagrams that the kernel of this host dropped.
+With --outbound, one row for each other peer, as that peer reports the losses of this peer's messages: datagrams missing,
+  repaired, pending and unverified; messages lost; time of the last change.
 Times are UTC.";
 
 /// Below `seqcast show history --help`.
@@ -289,113 +295,44 @@ Examples:
   seqcast show history
   seqcast show history 'plant.*.temperature' --limit 20
 
-Columns, one row for each subject: events kept, bytes, their offsets n0 to n1 and numbers, and when the oldest and the \
-newest were published. Below that, of all subjects together: how much is kept, of how much at most, and how many events \
-were replaced (the limits of their subject), expired (too old), or evicted (the limit of all).";
+Columns, one row for each subject: number of retained events, bytes, their offsets n0 to n1 and numbers, and the \
+publishing times of the oldest and the newest. A further table has the totals of all subjects: retained bytes and \
+their maximum, and the numbers of events that were replaced (by the limits of their subject), expired (by age), or \
+evicted (by the limit of all subjects).";
 
 /// Below `seqcast config --help`.
 pub const CONFIG: &str = "\
 Examples:
-  seqcast config check config/param.yaml            all errors at once, each with its place; exit code 3
+  seqcast config check config/param.yaml            reports every error with its position; exit code 3
   seqcast config show config/param.yaml
-  seqcast config show                               the built-in defaults, or what SEQCAST_CONFIG names";
+  seqcast config show                               shows the defaults, or the file that SEQCAST_CONFIG names";
 
 /// Below `seqcast console --help`.
 pub const CONSOLE: &str = "\
 Examples:
   seqcast console
-  echo 'sho los' | seqcast console                  unique beginnings of commands will do
+  echo 'sho los' | seqcast console                  accepts any unique prefix of a command
 
-The prompt shows the peer's name, its epoch, the host, and the number of the line in the history, which is kept in \
-$XDG_STATE_HOME/seqcast/history, or ~/.local/state/seqcast/history.";
+The prompt shows the peer's name, its epoch, the host, and the number of the line in the history. The history is \
+stored in $XDG_STATE_HOME/seqcast/history, or ~/.local/state/seqcast/history.";
 
 /// Below the list of commands that `help` prints in the console.
 pub const CONSOLE_LINE: &str = "\
-Any unique beginning of a command will do: sho los. 'COMMAND --help' or 'help COMMAND' explains a command.";
+The console accepts any unique prefix of a command: sho los. 'COMMAND --help' or 'help COMMAND' explains a command.";
 
 /// Below `seqcast demo --help`.
 pub const DEMO: &str = "\
 Examples:
   seqcast demo loss
   seqcast demo loss --drop 20% --seed 7
-  seqcast demo loss --drop 60% --reliability 1s     more than can be got back in that time
-  seqcast demo loss --reliability 5ms               nothing is asked for again
+  seqcast demo loss --drop 60% --reliability 1s     loses more than can be repaired in that time
+  seqcast demo loss --reliability 5ms               requests no retransmissions
   seqcast demo loss --count 100000 --rate 50000/s --json
 
-Three peers run in this one process on loopback multicast: one publishes, two subscribe and lose that share of the \
-datagrams that arrive at their sockets, whatever is in them. At the end every message must be accounted for: sent = delivered + lost + \
-unverified, with lost exact for each subject. The exit code is 0 if that holds and 1 if it does not.";
-
-/// Below `seqcast bench --help`.
-pub const BENCH: &str = "\
-Examples:
-  seqcast bench throughput
-  seqcast bench throughput --size 16,64,1024,8mb --runs 3 --json
-  seqcast bench latency
-  seqcast bench fanout --subscribers 4
-  seqcast bench subjects --subjects 1000,1000000 --secs 5s
-  seqcast bench loss --drop 1%,10%
-
-Publisher and subscriber are processes of their own, on loopback multicast in a group that nobody else uses. Rates are \
-compared with those of bare datagrams in the same run, for absolute ones say little of another machine. Every payload \
-is distinct and checked; messages that did not come must add up with what the library says of them, else the exit \
-code is 1. docs/performance.md says how to read the figures.";
-
-/// Below `seqcast bench throughput --help`.
-pub const BENCH_THROUGHPUT: &str = "\
-Examples:
-  seqcast bench throughput --size 16,64,1024,8mb --runs 3
-  seqcast bench throughput --path daemon --rate 1000000/s
-  seqcast bench throughput --interface 10.75.0.0/24 --publisher-via 'ip netns exec a' --subscriber-via 'ip netns exec b'
-  seqcast bench throughput --interface auto --group 239.1.2.3 --port 7777 --subscriber-via 'ssh hostb'
-
-raw_plain is one datagram a message, raw_gso are datagrams that leave as one buffer which the kernel divides, and \
-raw_gso_gro such that arrive as one, too. Messages larger than a datagram are compared byte for byte. A run in which \
-raw_gso_gro is less than 40 times as fast as raw_plain is void: offloads are missing.";
-
-/// Below `seqcast bench latency --help`.
-pub const BENCH_LATENCY: &str = "\
-Examples:
-  seqcast bench latency --secs 10 --runs 3
-  seqcast bench latency --rate 10000/s --size 1024 --json
-  seqcast bench latency --path daemon
-
-To and fro: one program publishes, the other one publishes back what it got; half of that time counts, once for every \
-message. Blocking waits to be woken, busy looks again and again and takes a processor for itself on both sides. One \
-way: from when a message was due, not from when the publisher came round to it, until it was read; both programs \
-must be on one machine.";
-
-/// Below `seqcast bench fanout --help`.
-pub const BENCH_FANOUT: &str = "\
-Examples:
-  seqcast bench fanout --runs 3
-  seqcast bench fanout --subscribers 8 --size 64,1024 --json
-
-Rates are those of all subscribers together, and so are the raw ones: as many raw receivers, one sender.";
-
-/// Below `seqcast bench subjects --help`.
-pub const BENCH_SUBJECTS: &str = "\
-Examples:
-  seqcast bench subjects --subjects 1000,100000,1000000 --secs 5s
-  seqcast bench subjects --subjects 100000 --each
-
-A row for each number of subjects: what a message costs, how many times as much as with the first number, and the \
-memory of both sides, the windows of subjects apart. Rates count from when each subject was published on once, so \
-let it run long enough. The windows may grow to 1 gb; with --set sub-window-max=\"64 mb\" and the like they may not.";
-
-/// Below `seqcast bench loss --help`.
-pub const BENCH_LOSS: &str = "\
-Examples:
-  seqcast bench loss
-  seqcast bench loss --drop 5% --rate 500000/s --runs 3 --json
-  seqcast bench loss --interface 10.75.0.0/24 --publisher-via 'ip netns exec a' --subscriber-via 'ip netns exec b' \
---fault 'ip netns exec b nft -f lose-one-percent.nft' --heal 'ip netns exec b nft flush ruleset'
-
-Each run with loss follows one without; goodput is what comes a second with loss as a share of that. What is missing is \
-asked for again; nothing should be lost in the end.";
-
-/// Remedy for a wrong value in the configuration of the bench.
-pub const BENCH_SETTINGS: &str = "seqcast config show lists the keys; give one with --set KEY=VALUE";
+Three peers run in this process on loopback multicast. One publishes; the two others subscribe and drop this share of \
+all datagrams that arrive at their sockets. At the end every message must be accounted for: sent = delivered + lost + \
+unverified, with an exact number of lost messages for each subject. The exit code is 0 if that holds, and 1 \
+otherwise.";
 
 /// Below `seqcast completion --help`.
 pub const COMPLETION: &str = "\

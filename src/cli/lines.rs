@@ -1,10 +1,10 @@
 //! Lines of standard input, each of which is processed. Several are in flight at a time, and each is reported as soon
 //! as it is done. The user can interrupt the wait for a line.
 
-use super::exit::{CommandFailure, Exit};
-use super::interrupt::Interrupt;
-use super::output::Output;
 use super::publish::next_line;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::Output;
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use std::collections::VecDeque;

@@ -4,7 +4,7 @@
 //! to standard error.
 
 pub mod args;
-pub mod bench;
+pub mod bus_options;
 pub mod config;
 pub mod connect;
 pub mod console;
@@ -12,12 +12,11 @@ pub mod console_line;
 pub mod demo;
 pub mod event;
 pub mod events;
-pub mod exit;
+pub mod header;
 pub mod help;
-pub mod interrupt;
+pub mod history;
 pub mod lines;
 pub mod order;
-pub mod output;
 pub mod pacer;
 pub mod peer;
 pub mod poll;
@@ -27,8 +26,7 @@ pub mod request;
 pub mod show;
 pub mod stream;
 pub mod subscribe;
-pub mod table;
-pub mod value;
+pub mod tail_options;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -36,8 +34,11 @@ use std::path::Path;
 use clap::CommandFactory;
 
 use args::{Command, CommandLine, ConsoleOptions, Verb};
-use exit::{CommandFailure, Exit};
-use output::{Output, note};
+use bus_options::PeerOptions;
+
+use crate::bench;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{self, Output, note};
 
 /// Runs the command with these words, the program's name first, and reports failures.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
@@ -115,9 +116,9 @@ fn version(json: bool, out: &mut Output) -> Result<Exit, CommandFailure> {
 }
 
 fn run_console(options: &ConsoleOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    let peer = args::PeerOptions { socket: options.socket.clone(), ..args::PeerOptions::default() };
+    let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
     let socket = connect::socket(&peer)?;
-    let prompt = |number| match connect::attach(&socket, "console") {
+    let prompt = |number| match crate::terminal::peer::attach(&socket, "console") {
         Ok(bus) => console::prompt(bus.info().peer.as_str(), &bus.info().epoch.to_string(), number),
         Err(_) => console::prompt("no peer", "", number),
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::value::Rate;
+use crate::terminal::value::Rate;
 use crate::time::Instant;
 
 /// A payload in which `{{count}}` (or `{{.Count}}`, as other tools write it) is replaced by the number of the message.
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_count() {
+    fn template_contains_the_message_number() {
         check("plain", 7, "plain");
         check("{{count}}", 7, "7");
         check("a {{.Count}} b {{count}}", 12, "a 12 b 12");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_spreads_messages_evenly() {
+    fn rate_spreads_messages_evenly() {
         let start = Instant::from_nanos(5_000);
         let pacer = RatePacer::new(Some(Rate(1000.0)), start);
         assert_eq!(pacer.wait(0, start), Duration::ZERO);

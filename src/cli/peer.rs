@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use super::args::DaemonOptions;
 use super::config;
-use super::connect;
-use super::exit::{CommandFailure, Exit};
-use super::output::note;
 use crate::config::LogFormat;
 use crate::daemon::log;
 use crate::daemon::start::{Daemon, Options};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::note;
+use crate::terminal::peer;
 
 /// Runs a peer until a signal ends it.
 ///
@@ -19,11 +19,11 @@ pub fn run(options: &DaemonOptions) -> Result<Exit, CommandFailure> {
     let config = config::resolve_daemon(options)?;
     log::start(&config).map_err(|error| CommandFailure::new(Exit::Failed, error))?;
     let all = Options { serve: true, signals: true, drop: None };
-    let mut daemon = Daemon::open(&config, &all).map_err(|error| connect::start_failure(&error))?;
+    let mut daemon = Daemon::open(&config, &all).map_err(|error| peer::start_failure(&error))?;
     if config.log_format == LogFormat::Text {
         note(banner(&daemon.status()));
     }
-    daemon.run().map_err(|error| CommandFailure::new(Exit::Failed, format!("the peer cannot go on: {error}")))?;
+    daemon.run().map_err(|error| CommandFailure::new(Exit::Failed, format!("the peer cannot continue: {error}")))?;
     Ok(Exit::Done)
 }
 

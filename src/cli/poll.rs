@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use super::args::PollOptions;
 use super::connect;
-use super::event::{HeadersJson, PayloadJson, json};
-use super::exit::{CommandFailure, Exit};
-use super::interrupt::Interrupt;
-use super::output::{EscapedText, Output, note, pluralize};
+use super::event::{HeadersJson, PayloadJson};
 use crate::bus::{Bus, HistoryError, HistoryEvent, Poll, PollAnswer, PollResult};
 use crate::daemon::clock::Clock;
 use crate::message::{Epoch, PeerRef};
 use crate::offset::{HistorySpan, Modulus, PollCase, PollReply, Tracker, TrackerAction};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::json;
+use crate::terminal::output::{EscapedText, Output, note, pluralize};
 use crate::time::Instant;
 
 /// Maximum number of events that one poll requests.
@@ -71,7 +72,7 @@ impl fmt::Display for PollNotice {
             PollNotice::Recovery { first, last, count, lost, .. } => {
                 write!(f, "recovery: {} from offset {first} to {last}", pluralize(*count, "event"))?;
                 match lost {
-                    Some(lost) => write!(f, "; {} before them gone", pluralize(*lost, "message")),
+                    Some(lost) => write!(f, "; {} before them are no longer retained", pluralize(*lost, "message")),
                     None => Ok(()),
                 }
             }
@@ -81,7 +82,7 @@ impl fmt::Display for PollNotice {
             }
             PollNotice::Unanswered { text, .. } => write!(f, "{text}; polling on"),
             PollNotice::End { offset, events } => {
-                write!(f, "{}; --offset {offset} goes on from here", pluralize(*events, "event"))
+                write!(f, "{}; --offset {offset} continues from here", pluralize(*events, "event"))
             }
         }
     }

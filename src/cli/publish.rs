@@ -11,15 +11,16 @@ use serde::Serialize;
 
 use super::args::PublishOptions;
 use super::connect;
-use super::event::json;
-use super::exit::{CommandFailure, Exit};
-use super::interrupt::Interrupt;
-use super::output::{Output, note, pluralize};
+use super::header;
 use super::pacer::{Progress, RatePacer, Template};
-use super::value;
 use crate::bus::Bus;
 use crate::daemon::clock::Clock;
 use crate::message::{Headers, MESSAGE_BYTES_MAX, Message};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::json;
+use crate::terminal::output::{Output, note, pluralize};
+use crate::terminal::peer;
 
 /// Source of the payloads.
 enum PayloadSource {
@@ -47,7 +48,7 @@ struct PublishJson<'a> {
 pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let (mut payloads, total) = payloads(options)?;
     let bus = connect::bus(&options.bus, "pub")?;
-    let headers = value::headers(&options.headers);
+    let headers = header::headers(&options.headers);
     let interrupt = Interrupt::watch()?;
     let start = Clock::now().instant;
     let pacer = RatePacer::new(options.rate, start);
@@ -68,7 +69,7 @@ pub fn run(options: &PublishOptions, out: &mut Output) -> Result<Exit, CommandFa
             std::thread::sleep(wait);
         }
     }
-    connect::flush(&bus)?;
+    peer::flush(&bus)?;
     progress.clear();
     let subject = options.subject.as_str();
     if options.json {
@@ -90,7 +91,7 @@ fn publish(
     let mut message = Message::new(options.subject.clone(), payload);
     message.headers = headers;
     message.reply.clone_from(&options.reply);
-    connect::publish(bus, message, interrupt)
+    peer::publish(bus, message, interrupt)
 }
 
 /// Returns the source of the payloads, and the number of messages, if it is known.
@@ -150,7 +151,7 @@ pub(super) fn read(path: &Path) -> Result<Bytes, CommandFailure> {
     match read {
         Ok(_) => Ok(bytes.into()),
         Err(error) => Err(CommandFailure::new(Exit::Failed, format!("{} cannot be read: {error}", path.display()))
-            .fix("name a file that is there and that you may read, or - for standard input")),
+            .fix("name a readable file, or - for standard input")),
     }
 }
 
@@ -159,8 +160,8 @@ pub(super) fn check_size(bytes: &Bytes) -> Result<(), CommandFailure> {
     if bytes.len() <= MESSAGE_BYTES_MAX {
         return Ok(());
     }
-    let text = format!("more than {MESSAGE_BYTES_MAX} bytes are given; no message-size allows that");
-    Err(CommandFailure::new(Exit::Usage, text).fix("give less, or give it in parts"))
+    let text = format!("the input has more than {MESSAGE_BYTES_MAX} bytes, above every message-size");
+    Err(CommandFailure::new(Exit::Usage, text).fix("give less input, or split it"))
 }
 
 /// Size limit of the largest message, plus one byte, plus two bytes for a line's end.
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_does_not_fill_the_memory() {
+    fn endless_line_is_read_up_to_the_limit() {
         let mut input = io::repeat(b'x').take(3 * BYTES_MAX);
         let mut input = io::BufReader::new(&mut input);
         let line = next_line(&mut input).unwrap().unwrap();

@@ -10,12 +10,13 @@ use bytes::Bytes;
 use super::args::ReplyOptions;
 use super::connect::{self, Events, StopReason};
 use super::event::{self, LossLine, MessageLine};
-use super::exit::{CommandFailure, Exit};
-use super::interrupt::Interrupt;
-use super::output::{Output, note};
 use super::pacer::Template;
 use crate::bus::{Notice, SubscribeOptions};
 use crate::message::Message;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::{Output, note};
+use crate::terminal::peer;
 
 /// Source of the answers.
 enum ReplySource<'a> {
@@ -44,7 +45,7 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
         match events.next(out)? {
             Ok(Notice::Message(delivery)) => {
                 let Some(to) = &delivery.message.reply else {
-                    note(format_args!("no reply wanted: {}", MessageLine(&delivery)));
+                    note(format_args!("this message expects no reply: {}", MessageLine(&delivery)));
                     continue;
                 };
                 match options.json {
@@ -53,7 +54,7 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
                 }
                 answers += 1;
                 let reply = Message::new(to.clone(), answer.payload(answers, &delivery.message)?);
-                connect::publish(&bus, reply, &interrupt)?;
+                peer::publish(&bus, reply, &interrupt)?;
             }
             Ok(Notice::Loss(loss)) => note(LossLine(&loss)),
             Ok(Notice::Dropped(count)) => note(event::dropped_line(count)),
@@ -62,7 +63,7 @@ pub fn run(options: &ReplyOptions, out: &mut Output) -> Result<Exit, CommandFail
             Err(StopReason::Interrupted) => break,
         }
     }
-    connect::flush(&bus)?;
+    peer::flush(&bus)?;
     out.flush()?;
     Ok(Exit::Done)
 }

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use super::args::ReqOptions;
 use super::connect::{self, Events};
 use super::event::{self, LossLine};
-use super::exit::{CommandFailure, Exit};
-use super::output::{EscapedText, Output, note, pluralize};
-use super::value;
+use super::header;
 use crate::bus::{self, Notice};
 use crate::message::Message;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{EscapedText, Output, note, pluralize};
 
 /// Runs `req`.
 ///
@@ -20,7 +20,7 @@ use crate::message::Message;
 pub fn run(options: &ReqOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     let bus = connect::bus(&options.bus, "req")?;
     let mut request = Message::new(options.subject.clone(), Bytes::copy_from_slice(options.payload.as_bytes()));
-    request.headers = value::headers(&options.headers);
+    request.headers = header::headers(&options.headers);
     let how = bus::RequestOptions { patient: options.patient };
     let mut events = Events::of_request(&bus, request, &how, options.wait)?;
     let mut replies = 0;

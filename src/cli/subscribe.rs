@@ -5,11 +5,11 @@ use std::io;
 use super::args::SubOptions;
 use super::connect::{self, Events, StopReason};
 use super::event::{self, JoinedLine, LossLine, MessageLine};
-use super::exit::{CommandFailure, Exit};
-use super::output::{EscapedText, Output, note};
 use crate::bus::{self, Joined, Notice};
 use crate::daemon::clock::Clock;
 use crate::message::{Delivery, DeliveryMode};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{EscapedText, Output, note};
 
 /// Runs `sub`.
 ///
@@ -61,8 +61,8 @@ pub fn run(options: &SubOptions, out: &mut Output) -> Result<Exit, CommandFailur
 fn unconfirmed(joined: &Joined) -> CommandFailure {
     let missing = joined.baselines.iter().filter(|baseline| baseline.after.is_none());
     let names: Vec<String> = missing.map(|baseline| baseline.publisher.to_string()).collect();
-    let text = format!("not confirmed by {}: no answer came in time, or the peer has left", names.join(", "));
-    CommandFailure::new(Exit::Failed, text).fix("look at 'seqcast show peers'; try again when they are heard")
+    let text = format!("not confirmed by {}: it did not answer in time, or has left", names.join(", "));
+    CommandFailure::new(Exit::Failed, text).fix("see 'seqcast show peers'; try again when these peers are up")
 }
 
 fn print(options: &SubOptions, event: &Notice, out: &mut Output) -> io::Result<()> {

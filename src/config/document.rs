@@ -95,7 +95,7 @@ fn broken(error: &serde_yaml::Error) -> YamlError {
     }
     let reason = match cause {
         Error::MultipleDocuments { .. } | Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => {
-            "a second document begins; there must be one".to_owned()
+            "a second document begins; only one is allowed".to_owned()
         }
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
@@ -277,14 +277,14 @@ mod tests {
     }
 
     #[test]
-    fn all_pairs_of_a_repeated_key_are_there() {
+    fn all_pairs_of_a_repeated_key_are_present() {
         let got = entries("a: 1\nb: 2\na: 3\na: 4\n");
         let got: Vec<_> = got.iter().map(|(key, value, _)| format!("{key}{value}")).collect();
         assert_eq!(got, ["a1", "b2", "a3", "a4"]);
     }
 
     #[test]
-    fn aliases_are_read_where_they_are_used() {
+    fn aliases_have_the_position_of_their_use() {
         let got = entries("a: &x 10 mb\nb: *x\nc: &y 7500\nd: *y\n");
         assert_eq!((got[1].1.as_str(), got[1].2.0), ("10 mb", 2));
         assert_eq!((got[3].1.as_str(), got[3].2.0), ("7500", 4));

@@ -1,6 +1,6 @@
 //! Configuration errors with their position and remedy.
 
-use super::value::ValueError;
+use super::value_error::ValueError;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::fmt;
 use std::net::SocketAddr;
@@ -150,18 +150,18 @@ impl fmt::Display for ConfigErrorKind {
             ConfigErrorKind::Binary { offset } => {
                 write!(f, "is not text: byte {offset} is not UTF-8, or is a control character")
             }
-            ConfigErrorKind::Empty => write!(f, "holds no configuration"),
+            ConfigErrorKind::Empty => write!(f, "contains no configuration"),
             ConfigErrorKind::Broken(why) => f.write_str(why),
-            ConfigErrorKind::NotAMap => write!(f, "must hold lines of the form 'key: value'"),
+            ConfigErrorKind::NotAMap => write!(f, "must contain lines of the form 'key: value'"),
             ConfigErrorKind::UnknownKey => write!(f, "unknown key"),
-            ConfigErrorKind::Misplaced => write!(f, "stands beside 'parameters:', not below it"),
-            ConfigErrorKind::Duplicate { first } => write!(f, "stands here for the second time, first in line {first}"),
+            ConfigErrorKind::Misplaced => write!(f, "is not indented below 'parameters:'"),
+            ConfigErrorKind::Duplicate { first } => write!(f, "is repeated; it was set in line {first}"),
             ConfigErrorKind::File(why) => f.write_str(why),
             ConfigErrorKind::AddressConflict { address, other, place } => {
-                write!(f, "listens at {address}, where {other} listens already ({place})")
+                write!(f, "listens at {address}, which {other} uses already ({place})")
             }
             ConfigErrorKind::Unguarded { address } => {
-                write!(f, "listens at {address}, which other hosts can reach, and no accounts say who may come in")
+                write!(f, "listens at {address}, which other hosts can reach, without accounts")
             }
             ConfigErrorKind::List => write!(f, "takes one value, not a list"),
             ConfigErrorKind::Map => write!(f, "takes one value, not further keys"),
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn excerpts_of_long_lines_keep_the_place_in_sight() {
+    fn excerpt_of_a_long_line_contains_the_position() {
         let line = format!("{}here{}", "a".repeat(500), "b".repeat(500));
         let excerpt = Excerpt::new(&line, 500, 4);
         assert_eq!(&excerpt.text[excerpt.indent..excerpt.indent + excerpt.width], "here");

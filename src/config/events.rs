@@ -1,8 +1,10 @@
 //! The values of the keys about events: the server id, the journal's location, and its retention.
 
 use super::host_defaults::HostDefaults;
-use super::rules::{RULES_MAX, RuleError, parts};
-use super::value::{DurationFormat, NumberFormat, SizeFormat, ValueError, ValueFormat, split_list};
+use super::quantity::{DurationFormat, NumberFormat, SizeFormat};
+use super::rules::parts;
+use super::value_error::{RULES_MAX, RuleError, ValueError};
+use super::value_format::{ValueFormat, split_list};
 use crate::event::model::ServerId;
 use crate::event::store::retention::{Retention, Rule};
 use crate::subject::event_type::TypePattern;
@@ -26,7 +28,7 @@ impl ValueFormat for ServerIdFormat {
     }
 
     fn range(&self) -> String {
-        format!("{}, or auto: drawn once and kept in the journal", SERVER.range())
+        format!("{}, or auto: drawn once and stored in the journal", SERVER.range())
     }
 }
 
@@ -159,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn the_data_directory_is_the_users_own() {
+    fn automatic_data_directory_belongs_to_the_user() {
         let auto = |state_dir| DataDirFormat.parse("auto", &here(7, state_dir)).unwrap();
         assert_eq!(auto(Some("/u/.local/state")), PathBuf::from("/u/.local/state/seqcast"));
         assert_eq!(auto(None), PathBuf::from("/tmp/seqcast-7/data"));
     }
 
     #[test]
-    fn values_come_back_as_they_are_shown() {
+    fn shown_server_ids_are_read_back() {
         let here = here(1, None);
         for text in ["auto", "0", "4294967295"] {
             assert_eq!(ServerIdFormat.show(&ServerIdFormat.parse(text, &here).unwrap()), text);
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_say_what_is_followed() {
+    fn event_type_lists_are_read_back_or_refused() {
         let here = here(1, None);
         for text in ["none", "*", "plant/?/alarm ; a/* ; /x"] {
             assert_eq!(EventTypesFormat.show(&EventTypesFormat.parse(text, &here).unwrap()), text);
@@ -191,17 +193,17 @@ mod tests {
     }
 
     #[test]
-    fn rules_say_how_long_events_are_kept() {
+    fn retention_rules_are_read_back_or_refused() {
         let here = here(1, None);
         for text in ["all", "plant/* count 1000", "plant/?/alarm count 1 size 10 mb time 30 days ; * time 5 sec"] {
             assert_eq!(RetentionFormat.show(&RetentionFormat.parse(text, &here).unwrap()), text);
         }
         for (text, part) in [
-            ("plant/*", "what is limited"),
+            ("plant/*", "no limit"),
             ("a/*/b count 1", "'*'"),
             ("a count 0", "less than 1"),
             ("a age 1 day", "\"age\""),
-            ("a count 1 count 2", "twice"),
+            ("a count 1 count 2", "repeated"),
             ("a count 1 ;", "missing"),
         ] {
             let refused = RetentionFormat.parse(text, &here).unwrap_err();

@@ -1,13 +1,22 @@
 //! Every key: its name, type, default, bounds and meaning, each in this one place.
 
+use super::choice::{
+    DELIVERY, LOG_FORMAT, LOG_LEVEL, LogFormat, LogLevel, MODE, Mode, ON_OFF, SLOW_CLIENT, SlowClient, YES_NO,
+};
+use super::error::ValueSource;
 use super::events::{DataDirFormat, EventTypesFormat, RetentionFormat, ServerIdFormat};
 use super::host_defaults::HostDefaults;
+use super::interface::InterfaceSpec;
 use super::listeners::{AccountsFormat, ListenAddressFormat, TlsFiles, TlsFilesFormat};
-use super::place::{StreamStoreFormat, StreamStoreLocation};
+use super::network::{DatagramSize, DatagramSizeFormat, GroupFormat, InterfaceFormat, PeerNameFormat};
+use super::path::{FilePathFormat, SocketPathFormat};
+use super::quantity::{DurationFormat, HistoryCountFormat, NumberFormat, PaceFormat, SizeFormat};
 use super::rules::{HistoryOverride, HistoryRulesFormat};
+use super::spelling::nearest;
+use super::stream_store::{StreamStoreFormat, StreamStoreLocation};
 use super::streams::StreamsFormat;
-use super::value::*;
-use crate::daemon::interface::Spec;
+use super::value_error::ValueError;
+use super::value_format::ValueFormat;
 use crate::event::model::ServerId;
 use crate::event::store::retention::Retention;
 use crate::event::stream::store::StreamSettings;
@@ -29,8 +38,7 @@ const fn ms(millis: u64) -> Duration {
 }
 
 /// R11: a publisher may evict a subject only after every receiver had time to notice that something is missing.
-const PUB_WINDOW_TIME_WHY: &str =
-    "a subject that is forgotten earlier could hide a loss (10 sec is what seed 002 asks for)";
+const PUB_WINDOW_TIME_WHY: &str = "evicting a subject earlier could hide a loss (seed 002 requires 10 sec)";
 
 const HISTORY_COUNT: HistoryCountFormat = HistoryCountFormat { max: 100_000_000 };
 const HISTORY_SUBJECT_SIZE: SizeFormat = SizeFormat { min: KB, max: 2 * GB };
@@ -77,7 +85,7 @@ macro_rules! keys {
         pub struct Config {
             $($(#[doc = $doc])+ pub $field: $ty,)+
             /// Source of each value, in the order of [`KEYS`].
-            pub(super) sources: Vec<super::ValueSource>,
+            pub(super) sources: Vec<ValueSource>,
         }
 
         impl Config {
@@ -85,7 +93,7 @@ macro_rules! keys {
             pub fn defaults(here: &HostDefaults) -> Config {
                 Config {
                     $($field: $kind.parse($default, here).expect("the default of a key is a value of it"),)+
-                    sources: vec![super::ValueSource::Default; KEYS.len()],
+                    sources: vec![ValueSource::Default; KEYS.len()],
                 }
             }
         }
@@ -103,7 +111,7 @@ keys! {
     /// The UDP port of the group; also the number of the group in every datagram.
     "port" port: u16 = "7500", NumberFormat { min: 1, max: 65_535 }, "7501";
     /// The interface on which the group is joined. `lo` stays on this host.
-    "interface" interface: Spec = "lo", InterfaceFormat, "auto";
+    "interface" interface: InterfaceSpec = "lo", InterfaceFormat, "auto";
     /// The UDP port of this peer's unicast socket; 0 takes any free one.
     "inbox-port" inbox_port: u16 = "0", NumberFormat { min: 0, max: 65_535 }, "7601";
     /// Maximum number of routers that a multicast datagram may pass, plus one; 1 stays on the LAN, 0 on the host.
@@ -281,4 +289,33 @@ keys! {
     "log-format" log_format: LogFormat = "text", LOG_FORMAT, "json";
     /// The file to which log lines are appended; SIGHUP reopens it.
     "log-file" log_file: Option<PathBuf> = "none", FilePathFormat, "seqcast.log";
+}
+
+/// Keys whose values may contain secrets. An error about such a value contains neither the value nor the flag that set
+/// it.
+pub(super) const SECRET_KEYS: [&str; 2] = ["accounts", "stream-store"];
+
+/// Returns the index of a key in `KEYS`; underscores count as hyphens.
+pub(super) fn find_key(name: &str) -> Option<usize> {
+    let name = name.replace('_', "-");
+    KEYS.iter().position(|key| key.name == name)
+}
+
+/// Renamed keys: the old name and the new one.
+const RENAMED: [(&str, &str); 3] = [
+    ("door-client-max", "listener-client-max"),
+    ("door-memory", "listener-memory"),
+    ("door-stranger-max", "listener-unauthenticated-max"),
+];
+
+/// Returns what to write instead of an unknown key.
+pub(super) fn suggest_key(name: &str) -> Option<String> {
+    let name = name.replace('_', "-").to_ascii_lowercase();
+    if let Some((_, new)) = RENAMED.iter().find(|(old, _)| *old == name) {
+        return Some(format!("it was renamed: write {new}"));
+    }
+    Some(match nearest(&name, KEYS.iter().map(|key| key.name)) {
+        Some(near) => format!("did you mean {near}?"),
+        None => "'seqcast config show' lists the keys".to_owned(),
+    })
 }

@@ -1,15 +1,14 @@
 //! The values of the keys about listeners: addresses, accounts, and encryption.
 
+use super::choice::ON_OFF;
 use super::host_defaults::HostDefaults;
-use super::value::{ON_OFF, ValueError, ValueFormat, nearest, split_list};
+use super::spelling::nearest;
+use super::value_error::{ACCOUNT_FORMS, ACCOUNTS_MAX, AccountError, ValueError};
+use super::value_format::{ValueFormat, split_list};
 use crate::listener::access::{Account, Credentials};
-use crate::listener::nats::nkey::{self, NkeyError};
-use std::fmt;
+use crate::listener::nats::nkey;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-
-/// Maximum number of accounts; more would need a directory of users instead of a list.
-const ACCOUNTS_MAX: usize = 1024;
 
 /// Address of a listener: `off`, `on` (loopback at the usual port), a port, an address, or both.
 pub(super) struct ListenAddressFormat {
@@ -43,57 +42,6 @@ impl ValueFormat for ListenAddressFormat {
 
     fn range(&self) -> String {
         format!("off, on (127.0.0.1:{}), a port, an address, or ADDRESS:PORT; port 0 takes any free one", self.port)
-    }
-}
-
-/// Reason why a text is no account. It never contains a secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AccountError {
-    /// Nothing between two `;`.
-    Empty,
-    /// The text begins with none of `user`, `token`, `nkey`, and may be a secret; holds the intended word, if it can
-    /// be guessed.
-    ValueFormat(Option<&'static str>),
-    /// The words after the kind have the wrong form; holds the right one.
-    Form(&'static str),
-    /// Not the public half of a user's key pair.
-    Nkey(NkeyError),
-    /// The same user, token or key for the second time; holds the user's name or the key, which are no secrets.
-    Twice(Option<String>),
-    /// Too many of them.
-    TooMany,
-}
-
-/// Written form of each kind of account.
-const FORMS: [(&str, &str); 3] =
-    [("user", "user NAME password WORD [headers]"), ("token", "token WORD [headers]"), ("nkey", "nkey UKEY [headers]")];
-
-impl fmt::Display for AccountError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AccountError::Empty => write!(f, "an account is missing"),
-            AccountError::ValueFormat(_) => write!(f, "an account begins with user, token or nkey"),
-            AccountError::Form(form) => write!(f, "an account of this kind is written: {form}"),
-            AccountError::Nkey(error) => error.fmt(f),
-            AccountError::Twice(Some(who)) => write!(f, "{who} stands here for the second time"),
-            AccountError::Twice(None) => write!(f, "this token stands here for the second time"),
-            AccountError::TooMany => write!(f, "more than {ACCOUNTS_MAX} accounts"),
-        }
-    }
-}
-
-impl AccountError {
-    /// Returns the replacement to suggest.
-    pub(super) fn suggestion(&self) -> Option<String> {
-        match self {
-            AccountError::ValueFormat(Some(kind)) => Some(format!("did you mean {kind}?")),
-            AccountError::ValueFormat(None) => Some("write user alice password s3cret".into()),
-            AccountError::Nkey(_) => Some("write the public key of a user: U and 55 capital letters and digits".into()),
-            AccountError::Twice(_) => Some("remove one of the two".into()),
-            AccountError::TooMany => Some("give several people one account".into()),
-            AccountError::Empty | AccountError::Form(_) => None,
-        }
     }
 }
 
@@ -138,7 +86,7 @@ impl ValueFormat for AccountsFormat {
     }
 
     fn range(&self) -> String {
-        let forms: Vec<&str> = FORMS.iter().map(|(_, form)| *form).collect();
+        let forms: Vec<&str> = ACCOUNT_FORMS.iter().map(|(_, form)| *form).collect();
         format!("none, or up to {ACCOUNTS_MAX} accounts: {}", forms.join("; "))
     }
 
@@ -165,8 +113,9 @@ fn public(credentials: &Credentials) -> Option<String> {
 
 fn account(words: &[&str]) -> Result<Account, AccountError> {
     let (kind, rest) = words.split_first().ok_or(AccountError::Empty)?;
-    let meant = || nearest(kind, FORMS.iter().map(|(kind, _)| *kind));
-    let (_, form) = *FORMS.iter().find(|(name, _)| name == kind).ok_or_else(|| AccountError::ValueFormat(meant()))?;
+    let meant = || nearest(kind, ACCOUNT_FORMS.iter().map(|(kind, _)| *kind));
+    let (_, form) =
+        *ACCOUNT_FORMS.iter().find(|(name, _)| name == kind).ok_or_else(|| AccountError::ValueFormat(meant()))?;
     let (rest, headers) = match rest {
         [rest @ .., "headers"] if !rest.is_empty() => (rest, true),
         rest => (rest, false),
@@ -222,7 +171,7 @@ impl ValueFormat for TlsFilesFormat {
     }
 
     fn range(&self) -> String {
-        "none, or CERTIFICATES.pem KEY.pem; with optional behind them clients may come in without".into()
+        "none, or CERTIFICATES.pem KEY.pem, followed by optional to admit unencrypted clients".into()
     }
 }
 
@@ -235,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_listener_listens() {
+    fn listen_addresses_are_read_back_or_refused() {
         let listen = ListenAddressFormat { port: 4222 };
         for (text, expected) in [
             ("off", "off"),
@@ -258,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_are_read_and_their_secrets_not_shown() {
+    fn accounts_are_read_and_secrets_hidden() {
         let key = "UAAACAQDAQCQMBYIBEFAWDANBYHRAEISCMKBKFQXDAMRUGY4DUPB63NN";
         let text = format!("user alice password s3cret ; token t0ken headers ; nkey {key}");
         let accounts = AccountsFormat.parse(&text, &here()).unwrap();
@@ -276,8 +225,8 @@ mod tests {
             let error = refused(text);
             assert!(!format!("{error} {error:?} {:?}", error.suggestion()).contains("t0ken"));
         }
-        assert_eq!(refused("user a"), AccountError::Form(FORMS[0].1));
-        assert_eq!(refused("token headers headers headers"), AccountError::Form(FORMS[1].1));
+        assert_eq!(refused("user a"), AccountError::Form(ACCOUNT_FORMS[0].1));
+        assert_eq!(refused("token headers headers headers"), AccountError::Form(ACCOUNT_FORMS[1].1));
         assert_eq!(refused("user a password b ; user a password c"), AccountError::Twice(Some("user a".into())));
         assert_eq!(refused("token t0ken ; token t0ken headers"), AccountError::Twice(None));
         assert!(matches!(refused("nkey UAAA"), AccountError::Nkey(_)));
@@ -285,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn files_for_encryption() {
+    fn tls_files_are_read_back_or_refused() {
         for text in ["none", "a.pem b.pem", "a.pem b.pem optional"] {
             assert_eq!(TlsFilesFormat.show(&TlsFilesFormat.parse(text, &here()).unwrap()), text);
         }

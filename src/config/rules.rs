@@ -4,15 +4,10 @@
 //! text; in the file they may be a list.
 
 use super::host_defaults::HostDefaults;
-use super::value::{ValueError, ValueFormat, nearest, split_list};
+use super::value_error::{RULE_PARTS, RULES_MAX, RuleError, ValueError};
+use super::value_format::{ValueFormat, split_list};
 use crate::subject::Pattern;
-use std::fmt;
 use std::time::Duration;
-
-/// Maximum number of rules. Each subject that is seen for the first time is compared with all of them.
-pub(super) const RULES_MAX: usize = 256;
-
-pub(super) const PARTS: [&str; 3] = ["count", "size", "time"];
 
 /// Other bounds of the history for the subjects that match a pattern; the first matching rule applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,53 +20,6 @@ pub struct HistoryOverride {
     pub size: Option<usize>,
     /// Retention time of a message; `history-time` if absent.
     pub time: Option<Duration>,
-}
-
-/// Reason why a text is no rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RuleError {
-    /// Nothing between two `;`.
-    Empty,
-    /// The pattern is invalid; holds the reason.
-    Pattern(String),
-    /// A pattern without bounds.
-    Nothing,
-    /// A word where `count`, `size` or `time` should be.
-    Word(String),
-    /// A repeated bound.
-    Twice(&'static str),
-    /// A value that its key does not accept either.
-    Part(&'static str, Box<ValueError>),
-    /// Too many rules.
-    TooMany,
-}
-
-impl fmt::Display for RuleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RuleError::Empty => write!(f, "a rule is missing"),
-            RuleError::Pattern(why) => write!(f, "a rule begins with a pattern: {why}"),
-            RuleError::Nothing => write!(f, "the rule does not say what is limited"),
-            RuleError::Word(word) => write!(f, "{word:?} is none of {}", PARTS.join(", ")),
-            RuleError::Twice(part) => write!(f, "{part} stands twice in a rule"),
-            RuleError::Part(part, error) => write!(f, "{part}: {error}"),
-            RuleError::TooMany => write!(f, "more than {RULES_MAX} rules"),
-        }
-    }
-}
-
-impl RuleError {
-    /// Returns the replacement to suggest, if there is one.
-    pub(super) fn suggestion(&self) -> Option<String> {
-        match self {
-            RuleError::Word(word) => nearest(word, PARTS.into_iter()).map(|part| format!("did you mean {part}?")),
-            RuleError::Part(_, error) => error.suggestion(""),
-            RuleError::TooMany => return Some("join rules by patterns with * and >".into()),
-            _ => None,
-        }
-        .or_else(|| Some("write a rule such as plant.> count 10 size 64 kb time 5 min".into()))
-    }
 }
 
 /// Format of `history-rules`. The three other formats read the bounds of a rule in place of their keys.
@@ -130,14 +78,14 @@ pub(super) fn parts(
     words: &[&str],
     mut put: impl FnMut(&'static str, &str) -> Result<bool, ValueError>,
 ) -> Result<(), RuleError> {
-    let begins = |word: &&str| PARTS.contains(word);
+    let begins = |word: &&str| RULE_PARTS.contains(word);
     match words.first() {
         None => return Err(RuleError::Nothing),
         Some(word) if !begins(word) => return Err(RuleError::Word((*word).to_owned())),
         Some(_) => {}
     }
     for said in words.chunk_by(|_, next| !begins(next)) {
-        let part = PARTS.into_iter().find(|part| *part == said[0]).expect("a chunk begins with such a word");
+        let part = RULE_PARTS.into_iter().find(|part| *part == said[0]).expect("a chunk begins with such a word");
         let text = said[1..].join(" ");
         let refused = |error| RuleError::Part(part, Box::new(error));
         if text.is_empty() {

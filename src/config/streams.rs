@@ -4,71 +4,21 @@
 //! line/?/ALARM time 7 days size 1 gb policy block`. A lone `;` separates two streams in one text; in the file they
 //! may be a list.
 
+use super::choice::ChoiceFormat;
 use super::host_defaults::HostDefaults;
-use super::value::{DurationFormat, SizeFormat, ValueError, ValueFormat, nearest, split_list};
-use crate::event::stream::name::StreamNameError;
+use super::quantity::{DurationFormat, SizeFormat};
+use super::value_error::{STREAM_PARTS, STREAMS_MAX, StreamSettingsError, ValueError};
+use super::value_format::{ValueFormat, split_list};
 use crate::event::stream::store::{Policy, StreamLimits, StreamSettings};
 use crate::subject::event_type::TypePattern;
-use std::fmt;
 use std::time::Duration;
 
-/// Maximum number of streams. Every event is compared with each of them.
-const STREAMS_MAX: usize = 64;
-const PARTS: [&str; 3] = ["time", "size", "policy"];
 const TIME: DurationFormat =
     DurationFormat { min: Duration::from_secs(1), max: Duration::from_secs(1000 * 365 * 86_400), why: "" };
 const SIZE: SizeFormat = SizeFormat { min: 1, max: 1 << 50 };
 
 /// Format of `streams`.
 pub(super) struct StreamsFormat;
-
-/// Reason why a text is no stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StreamSettingsError {
-    /// Nothing between two `;`.
-    Empty,
-    /// The name is invalid.
-    Name(StreamNameError),
-    /// A word that is neither a pattern nor a limit.
-    Word(String),
-    /// A repeated stream or limit; holds its description.
-    Twice(String),
-    /// An invalid value of a limit.
-    Part(&'static str, Box<ValueError>),
-    /// Too many streams.
-    TooMany,
-}
-
-impl fmt::Display for StreamSettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StreamSettingsError::Empty => write!(f, "a stream is missing"),
-            StreamSettingsError::Name(error) => error.fmt(f),
-            StreamSettingsError::Word(word) => {
-                write!(f, "{word:?} is no pattern of event types, which has a /, and none of {}", PARTS.join(", "))
-            }
-            StreamSettingsError::Twice(what) => write!(f, "{what} stands here for the second time"),
-            StreamSettingsError::Part(part, error) => write!(f, "{part}: {error}"),
-            StreamSettingsError::TooMany => write!(f, "more than {STREAMS_MAX} streams"),
-        }
-    }
-}
-
-impl StreamSettingsError {
-    /// Returns the replacement to suggest.
-    pub(super) fn suggestion(&self) -> Option<String> {
-        match self {
-            StreamSettingsError::Word(word) => {
-                nearest(word, PARTS.into_iter()).map(|part| format!("did you mean {part}?"))
-            }
-            StreamSettingsError::Part("policy", _) => Some("write policy lapse or policy block".into()),
-            StreamSettingsError::Part(_, error) => error.suggestion(""),
-            _ => None,
-        }
-        .or_else(|| Some("write a stream such as plant line/?/ALARM time 7 days size 1 gb policy block".into()))
-    }
-}
 
 impl ValueFormat for StreamsFormat {
     type Value = Vec<StreamSettings>;
@@ -107,7 +57,7 @@ impl ValueFormat for StreamsFormat {
 
     fn range(&self) -> String {
         format!(
-            "up to {STREAMS_MAX} streams: a name, patterns of event types with a / for what else stands in it, then time, size and policy \
+            "up to {STREAMS_MAX} streams: a name, patterns of event types with a / for further events, then time, size and policy \
              (lapse or block) as far as it is limited"
         )
     }
@@ -120,7 +70,7 @@ impl ValueFormat for StreamsFormat {
 fn stream(words: &[&str], here: &HostDefaults) -> Result<StreamSettings, StreamSettingsError> {
     let (name, words) = words.split_first().ok_or(StreamSettingsError::Empty)?;
     let name = name.parse().map_err(StreamSettingsError::Name)?;
-    let end = words.iter().position(|word| PARTS.contains(word)).unwrap_or(words.len());
+    let end = words.iter().position(|word| STREAM_PARTS.contains(word)).unwrap_or(words.len());
     let (types, limits) = words.split_at(end);
     let pattern = |word: &&str| match word.contains('/') {
         true => word.parse().map_err(|_| StreamSettingsError::Word((*word).to_owned())),
@@ -129,8 +79,8 @@ fn stream(words: &[&str], here: &HostDefaults) -> Result<StreamSettings, StreamS
     let types = types.iter().map(pattern).collect::<Result<Vec<TypePattern>, StreamSettingsError>>()?;
     let mut stream = StreamSettings { name, types, limits: StreamLimits::default() };
     let mut policy = None;
-    for said in limits.chunk_by(|_, next| !PARTS.contains(next)) {
-        let part = PARTS.into_iter().find(|part| *part == said[0]).expect("a chunk begins with such a word");
+    for said in limits.chunk_by(|_, next| !STREAM_PARTS.contains(next)) {
+        let part = STREAM_PARTS.into_iter().find(|part| *part == said[0]).expect("a chunk begins with such a word");
         let text = said[1..].join(" ");
         let refused = |error| StreamSettingsError::Part(part, Box::new(error));
         let is_twice = match part {
@@ -146,8 +96,8 @@ fn stream(words: &[&str], here: &HostDefaults) -> Result<StreamSettings, StreamS
     Ok(stream)
 }
 
-const POLICY: super::value::ChoiceFormat<Policy> =
-    super::value::ChoiceFormat { words: &["lapse", "block"], values: &[Policy::Lapse, Policy::Block], planned: &[] };
+const POLICY: ChoiceFormat<Policy> =
+    ChoiceFormat { words: &["lapse", "block"], values: &[Policy::Lapse, Policy::Block], planned: &[] };
 
 #[cfg(test)]
 mod tests {
@@ -159,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_come_back_as_they_are_shown() {
+    fn shown_streams_are_read_back() {
         for text in ["main", "main ; plant line/?/ALARM a/* time 7days size 1 gb policy block", "main size 10 mb"] {
             let value = StreamsFormat.parse(text, &here()).unwrap();
             let shown = StreamsFormat.show(&value);
@@ -172,15 +122,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_streams_are_refused_with_the_reason() {
         for (text, part) in [
             ("", "a stream is missing"),
             ("a ;", "a stream is missing"),
             ("Main", "the name of a stream"),
-            ("a ; a", "the stream a stands here for the second time"),
+            ("a ; a", "the stream a is repeated"),
             ("a x", "\"x\" is no pattern of event types"),
             ("a x/*y", "\"x/*y\" is no pattern"),
-            ("a time 1 min time 2 min", "time stands here for the second time"),
+            ("a time 1 min time 2 min", "time is repeated"),
             ("a size", "size: "),
             ("a policy what", "policy: "),
         ] {

@@ -7,118 +7,10 @@ mod list;
 
 pub use list::list;
 
+use crate::config::{INTERFACE_NAME_BYTES_MAX, InterfaceSpec, Subnet};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::str::FromStr;
-
-/// Requested interface: the value of `interface` in the configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Spec {
-    /// The interface that leads to the LAN.
-    Auto,
-    /// The interface of this name, such as `eth0`.
-    Name(String),
-    /// The interface that has this address.
-    InterfaceAddress(IpAddr),
-    /// The interface that has an address in this network.
-    Subnet(Subnet),
-}
-
-/// Addresses that share their first `prefix` bits, such as `192.168.1.0/24`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subnet {
-    /// Any address of the network.
-    pub address: IpAddr,
-    /// Bits that all addresses share; at most 32 or 128.
-    pub prefix: u8,
-}
-
-impl Subnet {
-    /// Returns whether `address` belongs to the network.
-    pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.address, address) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
-                (own.to_bits() ^ other.to_bits()) & mask == 0
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
-                (own.to_bits() ^ other.to_bits()) & mask == 0
-            }
-            _ => false,
-        }
-    }
-}
-
-/// Reason why a text names no interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SpecError {
-    /// The text is empty.
-    Empty,
-    /// The part before the `/` is no address.
-    NetworkAddress(String),
-    /// The part after the `/` is no valid number of bits for the address.
-    NetworkPrefix(String),
-    /// The name is longer than the kernel's 15 bytes, or has a space or a slash.
-    Name(String),
-}
-
-impl fmt::Display for SpecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SpecError::Empty => write!(f, "no interface given; say its name, its address, a network or auto"),
-            SpecError::NetworkAddress(text) => write!(f, "'{text}' is no network: no address before the slash"),
-            SpecError::NetworkPrefix(text) => {
-                write!(f, "'{text}' is no network: after the slash stand 0 to 32 bits, or 128 for IPv6")
-            }
-            SpecError::Name(text) => {
-                write!(f, "'{text}' is no interface name: at most 15 bytes, neither space nor slash")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SpecError {}
-
-impl FromStr for Spec {
-    type Err = SpecError;
-
-    fn from_str(text: &str) -> Result<Spec, SpecError> {
-        if text.is_empty() {
-            return Err(SpecError::Empty);
-        }
-        if text == "auto" {
-            return Ok(Spec::Auto);
-        }
-        if let Some((address, prefix)) = text.split_once('/') {
-            let address: IpAddr = address.parse().map_err(|_| SpecError::NetworkAddress(text.to_owned()))?;
-            let prefix_max = if address.is_ipv4() { 32 } else { 128 };
-            return match prefix.parse() {
-                Ok(prefix) if prefix <= prefix_max => Ok(Spec::Subnet(Subnet { address, prefix })),
-                _ => Err(SpecError::NetworkPrefix(text.to_owned())),
-            };
-        }
-        if let Ok(address) = text.parse() {
-            return Ok(Spec::InterfaceAddress(address));
-        }
-        if NAME_BYTES_MAX < text.len() || text.contains(char::is_whitespace) {
-            return Err(SpecError::Name(text.to_owned()));
-        }
-        Ok(Spec::Name(text.to_owned()))
-    }
-}
-
-impl fmt::Display for Spec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Spec::Auto => write!(f, "auto"),
-            Spec::Name(name) => write!(f, "{name}"),
-            Spec::InterfaceAddress(address) => write!(f, "{address}"),
-            Spec::Subnet(network) => write!(f, "{}/{}", network.address, network.prefix),
-        }
-    }
-}
 
 /// Address family; the group's address decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -275,14 +167,14 @@ pub enum ChooseError {
     /// No interface has this address, or one in this network.
     NoSuchAddress {
         /// The requested interface.
-        spec: Spec,
+        spec: InterfaceSpec,
         /// All interfaces of the host.
         there: Vec<Interface>,
     },
     /// The requested address or network and the group are of two families.
     OtherFamily {
         /// The requested interface.
-        spec: Spec,
+        spec: InterfaceSpec,
         /// The family of the group.
         family: Family,
     },
@@ -307,7 +199,7 @@ pub enum ChooseError {
     /// Several interfaces fit, and nothing decides between them.
     Ambiguous {
         /// The requested interface.
-        spec: Spec,
+        spec: InterfaceSpec,
         /// The interfaces that fit.
         fitting: Vec<Interface>,
     },
@@ -320,7 +212,7 @@ impl fmt::Display for ChooseError {
             ChooseError::NoSuchName { name, there } => {
                 write!(f, "no interface '{name}'; there are: {}", List(there))
             }
-            ChooseError::NoSuchAddress { spec: spec @ Spec::Subnet(_), there } => {
+            ChooseError::NoSuchAddress { spec: spec @ InterfaceSpec::Subnet(_), there } => {
                 write!(f, "no interface has an address in {spec}; there are: {}", List(there))
             }
             ChooseError::NoSuchAddress { spec, there } => {
@@ -375,7 +267,7 @@ impl fmt::Display for List<'_> {
 }
 
 /// Chooses among the interfaces of this host.
-pub fn choose(spec: &Spec, family: Family) -> Result<ChosenInterface, ChooseError> {
+pub fn choose(spec: &InterfaceSpec, family: Family) -> Result<ChosenInterface, ChooseError> {
     let there = list().map_err(ChooseError::List)?;
     choose_from(&there, list::default_route(family).as_deref(), spec, family)
 }
@@ -385,23 +277,23 @@ pub fn choose(spec: &Spec, family: Family) -> Result<ChosenInterface, ChooseErro
 fn choose_from(
     there: &[Interface],
     default_route: Option<&str>,
-    spec: &Spec,
+    spec: &InterfaceSpec,
     family: Family,
 ) -> Result<ChosenInterface, ChooseError> {
     match spec {
-        Spec::Auto => choose_auto(there, default_route, family),
-        Spec::Name(name) => match there.iter().find(|interface| interface.name == *name) {
+        InterfaceSpec::Auto => choose_auto(there, default_route, family),
+        InterfaceSpec::Name(name) => match there.iter().find(|interface| interface.name == *name) {
             None => Err(ChooseError::NoSuchName { name: name.clone(), there: there.to_vec() }),
             Some(interface) => match interface.address(family) {
                 None => Err(ChooseError::NoAddress { name: name.clone(), family }),
                 Some(address) => check_usable(interface, address, ChoiceReason::Named),
             },
         },
-        Spec::InterfaceAddress(address) => {
+        InterfaceSpec::InterfaceAddress(address) => {
             let network = Subnet { address: *address, prefix: if address.is_ipv4() { 32 } else { 128 } };
             choose_in(there, network, spec, family, ChoiceReason::HasAddress)
         }
-        Spec::Subnet(network) => choose_in(there, *network, spec, family, ChoiceReason::InNetwork),
+        InterfaceSpec::Subnet(network) => choose_in(there, *network, spec, family, ChoiceReason::InNetwork),
     }
 }
 
@@ -409,7 +301,7 @@ fn choose_from(
 fn choose_in(
     there: &[Interface],
     network: Subnet,
-    spec: &Spec,
+    spec: &InterfaceSpec,
     family: Family,
     why: ChoiceReason,
 ) -> Result<ChosenInterface, ChooseError> {
@@ -448,7 +340,7 @@ fn choose_auto(
         (_, Some(one)) => (*one, ChoiceReason::DefaultRoute),
         (several, None) => {
             let fitting = several.iter().copied().cloned().collect();
-            return Err(ChooseError::Ambiguous { spec: Spec::Auto, fitting });
+            return Err(ChooseError::Ambiguous { spec: InterfaceSpec::Auto, fitting });
         }
     };
     let address = one.address(family).expect("able interfaces have one");
@@ -478,8 +370,8 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// The kernel's `IFNAMSIZ` less the terminating zero.
-const NAME_BYTES_MAX: usize = libc::IFNAMSIZ - 1;
+// The kernel's limit includes the terminating zero.
+const _: () = assert!(INTERFACE_NAME_BYTES_MAX == libc::IFNAMSIZ - 1);
 
 /// The 16-bit length of an IPv4 packet less its IP and UDP headers.
 const UDP_PAYLOAD_BYTES_MAX: usize = 65_535 - 20 - 8;

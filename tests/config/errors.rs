@@ -15,19 +15,19 @@ pub const CASES: &[Case] = &[
     Case {
         name: "nothing at all",
         text: "",
-        errors: r#"param.yaml: holds no configuration
-      = write 'parameters:' and keys below it; leave out the file for the defaults"#,
+        errors: r#"param.yaml: contains no configuration
+      = write 'parameters:' and keys below it; omit the file for the defaults"#,
     },
     Case {
         name: "a list",
         text: "- a\n- b\n",
-        errors: r#"param.yaml: must hold lines of the form 'key: value'
+        errors: r#"param.yaml: must contain lines of the form 'key: value'
       = begin with 'parameters:'"#,
     },
     Case {
         name: "a section without keys",
         text: "parameters: 7\n",
-        errors: r#"param.yaml:1:13: parameters: must hold lines of the form 'key: value'
+        errors: r#"param.yaml:1:13: parameters: must contain lines of the form 'key: value'
     1 | parameters: 7
       |             ^"#,
     },
@@ -41,7 +41,7 @@ pub const CASES: &[Case] = &[
 param.yaml:3:3: colour: unknown key
     3 |   colour: red
       |   ^^^^^^
-      = 'seqcast config show' lists the keys that there are
+      = 'seqcast config show' lists the keys
 param.yaml:4:3: Port: unknown key
     4 |   Port: 7500
       |   ^^^^
@@ -86,10 +86,10 @@ param.yaml:3:15: pace-floor: "fast": a size starts with a number
     Case {
         name: "a history of one message",
         text: "parameters:\n  history-count: 1\n",
-        errors: r#"param.yaml:2:18: history-count: "1": one message is too few: a poll names the message before the one that it wants, and both must be kept
+        errors: r#"param.yaml:2:18: history-count: "1": one message is too few: a poll names the predecessor of the requested message, and both must be retained
     2 |   history-count: 1
       |                  ^
-      = write 2 or more, or 0 to keep none"#,
+      = write 2 or more, or 0 to retain none"#,
     },
     Case {
         name: "rules of the history",
@@ -102,15 +102,15 @@ param.yaml:4:7: history-rules: "a.b cuont 2": "cuont" is none of count, size, ti
     4 |     - a.b cuont 2
       |       ^^^^^^^^^^^
       = did you mean count?
-param.yaml:5:7: history-rules: "a.b count 1": count: one message is too few: a poll names the message before the one that it wants, and both must be kept
+param.yaml:5:7: history-rules: "a.b count 1": count: one message is too few: a poll names the predecessor of the requested message, and both must be retained
     5 |     - a.b count 1
       |       ^^^^^^^^^^^
-      = write 2 or more, or 0 to keep none
-param.yaml:6:7: history-rules: "a.b count 2 count 3": count stands twice in a rule
+      = write 2 or more, or 0 to retain none
+param.yaml:6:7: history-rules: "a.b count 2 count 3": count is repeated in a rule
     6 |     - a.b count 2 count 3
       |       ^^^^^^^^^^^^^^^^^^^
       = write a rule such as plant.> count 10 size 64 kb time 5 min
-param.yaml:7:7: history-rules: "a.b": the rule does not say what is limited
+param.yaml:7:7: history-rules: "a.b": the rule has no limit
     7 |     - a.b
       |       ^^^
       = write a rule such as plant.> count 10 size 64 kb time 5 min
@@ -146,7 +146,7 @@ param.yaml:12:7: history-rules: takes one value, not further keys
     Case {
         name: "keys beside the section",
         text: "parameters:\n  port: 1\nttl: 4\ncolor: 1\n",
-        errors: r#"param.yaml:3:1: ttl: stands beside 'parameters:', not below it
+        errors: r#"param.yaml:3:1: ttl: is not indented below 'parameters:'
     3 | ttl: 4
       | ^^^
       = write it below 'parameters:', two spaces further in
@@ -158,11 +158,11 @@ param.yaml:4:1: color: unknown key
     Case {
         name: "repeated keys and sections",
         text: "parameters:\n  inbox-port: 1\n  inbox_port: 2\nparameters:\n  ttl: 300\n",
-        errors: r#"param.yaml:3:3: inbox-port: stands here for the second time, first in line 2
+        errors: r#"param.yaml:3:3: inbox-port: is repeated; it was set in line 2
     3 |   inbox_port: 2
       |   ^^^^^^^^^^
       = remove one of the two
-param.yaml:4:1: parameters: stands here for the second time, first in line 1
+param.yaml:4:1: parameters: is repeated; it was set in line 1
     4 | parameters:
       | ^^^^^^^^^^
       = merge the two
@@ -226,7 +226,7 @@ param.yaml:8:16: reliability: "-5 ms": not a time: expected number at 0
     Case {
         name: "the least window",
         text: "parameters:\n  pub-window-time: 9999 ms\n",
-        errors: r#"param.yaml:2:20: pub-window-time: "9999 ms": less than 10 sec, the least allowed: a subject that is forgotten earlier could hide a loss (10 sec is what seed 002 asks for)
+        errors: r#"param.yaml:2:20: pub-window-time: "9999 ms": less than 10 sec, the least allowed: evicting a subject earlier could hide a loss (seed 002 requires 10 sec)
     2 |   pub-window-time: 9999 ms
       |                    ^^^^^^^
       = allowed: 10 sec to 1 day"#,
@@ -265,12 +265,12 @@ param.yaml:6:13: gaps-max: "many": not a whole number
 param.yaml:3:9: mode: "realm": not supported by this build
     3 |   mode: realm
       |         ^^^^^
-      = only mode: open is there; keyed modes are to come
+      = only mode: open is supported
 param.yaml:4:10: group: "10.0.0.1": 10.0.0.1 is not a multicast address
     4 |   group: 10.0.0.1
       |          ^^^^^^^^
       = use 224.0.0.0 to 239.255.255.255
-param.yaml:5:14: interface: "a b c": 'a b c' is no interface name: at most 15 bytes, neither space nor slash
+param.yaml:5:14: interface: "a b c": 'a b c' is no interface name: a name has at most 15 bytes without spaces and slashes
     5 |   interface: a b c
       |              ^^^^^
       = write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto
@@ -294,7 +294,7 @@ param.yaml:3:9: mode: "closed": must be one of open
     3 |   mode: closed
       |         ^^^^^^
       = allowed: open
-param.yaml:4:14: interface: "10.0.0.0/40": '10.0.0.0/40' is no network: after the slash stand 0 to 32 bits, or 128 for IPv6
+param.yaml:4:14: interface: "10.0.0.0/40": '10.0.0.0/40' is no network: the part after the slash is 0 to 32 bits, or 0 to 128 for IPv6
     4 |   interface: 10.0.0.0/40
       |              ^^^^^^^^^^^
       = write eth0, 192.0.2.7, 192.0.2.0/24, lo or auto
@@ -322,7 +322,7 @@ param.yaml:5:29: client-subscriptions-max: subscriptions-max (1000000) is less t
     5 |   client-subscriptions-max: 10,000,000
       |                             ^^^^^^^^^^
       = raise subscriptions-max to 10000000, or lower client-subscriptions-max
-param.yaml:6:20: listener-memory: listener-memory (2 mb) is less than four times client-queue-size (64 mb): what one client of a listener may hold must fit
+param.yaml:6:20: listener-memory: listener-memory (2 mb) is less than four times client-queue-size (64 mb): the maximum memory of one client of a listener must fit
     6 |   listener-memory: 2 mb
       |                    ^^^^
       = raise listener-memory to 64 mb, or lower client-queue-size"#,
@@ -358,7 +358,7 @@ param.yaml:6:20: listener-memory: listener-memory (2 mb) is less than four times
     Case {
         name: "two documents",
         text: "a: 1\n---\nb: 2\n",
-        errors: r#"param.yaml:2:1: a second document begins; there must be one
+        errors: r#"param.yaml:2:1: a second document begins; only one is allowed
     2 | ---
       | ^^^"#,
     },
@@ -382,7 +382,7 @@ param.yaml:6:20: listener-memory: listener-memory (2 mb) is less than four times
         errors: r#"param.yaml:2:3: <<: unknown key
     2 |   <<: {port: 1}
       |   ^^
-      = 'seqcast config show' lists the keys that there are"#,
+      = 'seqcast config show' lists the keys"#,
     },
     Case {
         name: "an alias bomb",

@@ -1,7 +1,7 @@
 //! Authentication, with published client libraries and without.
 
 use super::Peer;
-use super::talk::{Nats, Protocol, Redis, Talk};
+use super::client::{ListenerClient, Nats, Protocol, Redis};
 use crate::support::root;
 use serde_json::{Value, json};
 use std::fs;
@@ -24,7 +24,7 @@ pub fn enters(wanted: Value) -> Value {
 }
 
 #[test]
-fn every_kind_of_account_lets_its_clients_in() {
+fn each_kind_of_account_admits_its_clients() {
     let peer = Peer::start(&[ACCOUNTS]);
     let [nats, redis] = peer.ports;
     for (credentials, seed) in [("alice:s3cret@", None), ("t0ken@", None), ("", Some(SEED)), ("default:plain@", None)] {
@@ -55,7 +55,7 @@ fn redis_cli(peer: &Peer, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn wrong_credentials_are_refused_in_the_protocols_words_and_counted() {
+fn wrong_credentials_are_refused_and_counted() {
     let peer = Peer::start(&[ACCOUNTS]);
     let [nats, redis] = peer.ports;
     let mut refused = 0;
@@ -99,7 +99,7 @@ fn guesses_end(peer: &Peer) {
 }
 
 #[test]
-fn nothing_is_done_for_who_has_not_said_who_it_is() {
+fn unauthenticated_client_is_not_served() {
     let peer = Peer::start(&[ACCOUNTS]);
     let mut listener = enter(&peer, Nats);
     listener.subscribe(">", 1);
@@ -123,7 +123,7 @@ fn nothing_is_done_for_who_has_not_said_who_it_is() {
 }
 
 /// Connects a client with the right password.
-fn enter(peer: &Peer, protocol: Protocol) -> Talk {
+fn enter(peer: &Peer, protocol: Protocol) -> ListenerClient {
     let mut client = peer.connect(protocol);
     match protocol {
         Nats => {
@@ -140,7 +140,7 @@ fn enter(peer: &Peer, protocol: Protocol) -> Talk {
 }
 
 #[test]
-fn who_has_the_word_gets_headers_of_the_bus_and_others_do_not() {
+fn only_accounts_with_headers_receive_bus_headers() {
     let peer = Peer::start(&[ACCOUNTS, "name=here.test"]);
     let mut plain = enter(&peer, Nats);
     plain.subscribe("a", 1);
@@ -174,7 +174,7 @@ fn who_has_the_word_gets_headers_of_the_bus_and_others_do_not() {
 }
 
 #[test]
-fn secrets_are_in_no_report_and_no_log() {
+fn secrets_appear_in_no_report_or_log() {
     let peer = Peer::start(&[ACCOUNTS, "log-level=trace"]);
     let clients = Protocol::ALL.map(|protocol| enter(&peer, protocol));
     Protocol::ALL.iter().for_each(|_| drop(peer.process.said("client admitted")));
@@ -188,7 +188,7 @@ fn secrets_are_in_no_report_and_no_log() {
     assert_eq!(who, [("nats", "alice"), ("redis", "alice")]);
     drop(clients);
     for what in ["status", "clients", "subs", "counters"] {
-        texts.push(super::show(&peer.place, what).to_string());
+        texts.push(peer.place.show(what).to_string());
     }
     let file = peer.place.dir().join("param.yaml");
     fs::write(&file, format!("parameters:\n  {}\n", ACCOUNTS.replacen('=', ": ", 1))).unwrap();

@@ -1,7 +1,7 @@
 //! Invalid input from clients.
 
 use super::Peer;
-use super::talk::{Nats, Protocol, Redis, Talk, command};
+use super::client::{ListenerClient, Nats, Protocol, Redis, command};
 use crate::support::wait::wait_until;
 use std::fs;
 
@@ -13,16 +13,16 @@ fn peer() -> Peer {
 }
 
 /// Uninvolved clients, which are served all the time.
-struct Others(Vec<(Talk, Talk)>);
+struct Bystanders(Vec<(ListenerClient, ListenerClient)>);
 
-impl Others {
-    fn new(peer: &Peer) -> Others {
+impl Bystanders {
+    fn new(peer: &Peer) -> Bystanders {
         let pair = |protocol| {
             let mut subscriber = peer.client(protocol);
             subscriber.subscribe("others", 1);
             (subscriber, peer.client(protocol))
         };
-        Others(Protocol::ALL.map(pair).into())
+        Bystanders(Protocol::ALL.map(pair).into())
     }
 
     #[track_caller]
@@ -100,9 +100,9 @@ fn redis_mistakes() -> Vec<(Vec<u8>, &'static str, bool)> {
 }
 
 #[test]
-fn mistakes_get_the_protocols_own_error_and_others_are_served() {
+fn protocol_errors_are_answered_and_others_served() {
     let peer = peer();
-    let mut others = Others::new(&peer);
+    let mut others = Bystanders::new(&peer);
     let mut closed = [0, 0];
     for (protocol, mistakes) in [(Nats, nats_mistakes()), (Redis, redis_mistakes())] {
         for (bytes, error, is_closed) in mistakes {
@@ -126,7 +126,7 @@ fn mistakes_get_the_protocols_own_error_and_others_are_served() {
 }
 
 #[test]
-fn channels_that_are_no_subjects_are_refused_and_named() {
+fn invalid_channels_are_refused_by_name() {
     let peer = peer();
     let mut client = peer.client(Redis);
     for channel in [&[b'a'; 300][..], &[b'.'; 40]] {
@@ -149,7 +149,7 @@ fn channels_that_are_no_subjects_are_refused_and_named() {
 }
 
 #[test]
-fn who_stops_talking_gets_its_answers_first() {
+fn half_closed_client_receives_its_answers() {
     let peer = peer();
     for protocol in Protocol::ALL {
         let mut client = peer.client(protocol);
@@ -166,9 +166,9 @@ fn who_stops_talking_gets_its_answers_first() {
 }
 
 #[test]
-fn random_bytes_do_no_harm() {
+fn random_bytes_do_not_harm_others() {
     let peer = peer();
-    let mut others = Others::new(&peer);
+    let mut others = Bystanders::new(&peer);
     let mut rng = seqcast::rng::Rng::new(11);
     for round in 0..100 {
         let protocol = Protocol::ALL[round % 2];
@@ -189,19 +189,19 @@ fn random_bytes_do_no_harm() {
 }
 
 #[test]
-fn who_never_ends_a_command_holds_little_and_nobody_up() {
+fn unfinished_command_uses_little_memory() {
     const CLIENTS: usize = 100;
     // Maximum payload that a NATS client may send.
     const PAYLOAD_BYTES: usize = MESSAGE_BYTES - 255;
     let peer = peer();
-    let mut others = Others::new(&peer);
+    let mut others = Bystanders::new(&peer);
     let before = resident_bytes(&peer);
     let half = |protocol: Protocol| {
         let whole = protocol.publish("half", vec![b'x'; PAYLOAD_BYTES]);
         whole[..whole.len() - 3].to_vec()
     };
     let halves = Protocol::ALL.map(half);
-    let mut clients: Vec<Talk> = Vec::new();
+    let mut clients: Vec<ListenerClient> = Vec::new();
     for index in 0..CLIENTS {
         let protocol = Protocol::ALL[index % 2];
         let mut client = peer.client(protocol);
@@ -227,7 +227,7 @@ fn who_never_ends_a_command_holds_little_and_nobody_up() {
 
 /// Returns the resident memory of a peer in bytes.
 fn resident_bytes(peer: &Peer) -> usize {
-    let status = super::show(&peer.place, "status");
+    let status = peer.place.show("status");
     let text = fs::read_to_string(format!("/proc/{}/status", status["status"]["pid"])).expect("it runs");
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("every process has it");
     line.trim_end_matches("kB").trim().parse::<usize>().expect("a number") << 10

@@ -1,8 +1,8 @@
 //! Limits on connections and on the time for authentication, and addresses that a listener may not use.
 
-use super::talk::{Nats, Protocol, Redis, Talk, command};
-use super::{Peer, show};
-use crate::support::command::{Place, Running, now};
+use super::Peer;
+use super::client::{ListenerClient, Nats, Protocol, Redis, command};
+use crate::support::command::{Place, RunningCommand, now};
 use crate::support::wait::wait_until;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use std::time::Duration;
 const ACCOUNT: &str = "accounts=user alice password s3cret";
 
 #[test]
-fn who_does_not_say_who_it_is_is_closed_in_time() {
+fn unauthenticated_client_is_closed_in_time() {
     let peer = Peer::start(&[ACCOUNT]);
     let begun = now();
     let mut nats = peer.connect(Nats);
@@ -29,11 +29,11 @@ fn who_does_not_say_who_it_is_is_closed_in_time() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_told_so_and_counted() {
+fn connections_beyond_the_limit_are_refused_and_counted() {
     const CLIENTS: usize = 8;
     const FLOOD: usize = 1000;
     let peer = Peer::start(&["listener-client-max=8"]);
-    let mut clients: Vec<Talk> = (0..CLIENTS).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
+    let mut clients: Vec<ListenerClient> = (0..CLIENTS).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
     clients[0].subscribe("a", 1);
     for index in 0..2 * FLOOD {
         let (protocol, text) = match index % 2 {
@@ -57,12 +57,12 @@ fn connections_beyond_the_limit_are_told_so_and_counted() {
 }
 
 #[test]
-fn who_comes_and_goes_thousands_of_times_leaves_nothing_behind() {
+fn repeated_connections_leave_nothing_behind() {
     const FLOOD: u64 = 4000;
     let peer = Peer::start(&[]);
     let mut clients = Protocol::ALL.map(|protocol| peer.client(protocol));
     clients[0].subscribe("a", 1);
-    let process = show(&peer.place, "status")["status"]["pid"].to_string();
+    let process = peer.place.show("status")["status"]["pid"].to_string();
     let open_files = || std::fs::read_dir(format!("/proc/{process}/fd")).expect("it runs").count();
     let before = open_files();
     for index in 0..FLOOD {
@@ -95,25 +95,25 @@ fn with_files(files: u32) -> Peer {
         ["-c", "ulimit -Sn $0 && exec \"$@\"", &files.to_string(), seqcast, "peer", "--nats", "0", "--redis", "0"];
     let mut command = Command::new("sh");
     place.surround(command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
-    let process = Running::new(command.spawn().expect("every system has a shell"), &arguments);
+    let process = RunningCommand::new(command.spawn().expect("every system has a shell"), &arguments);
     process.said("peer started");
     Peer::at(place, process)
 }
 
 #[test]
-fn a_peer_takes_as_many_files_as_it_may_and_does_without_more() {
+fn peer_raises_and_respects_its_file_limit() {
     let peer = with_files(64);
-    let mut clients: Vec<Talk> = (0..200).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
+    let mut clients: Vec<ListenerClient> = (0..200).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
     clients[0].subscribe("a", 1);
     // No more connections from now on: new ones wait, no other client notices, and the log stays short.
-    let pid = show(&peer.place, "status")["status"]["pid"].to_string();
+    let pid = peer.place.show("status")["status"]["pid"].to_string();
     let limit = |files: usize| {
         let outcome = Command::new("prlimit").args(["--pid", &pid, &format!("--nofile={files}:")]).status();
         assert!(outcome.expect("prlimit is installed").success());
     };
     let open_files = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count();
     limit(open_files);
-    let mut waiting: Vec<Talk> = (0..100).map(|_| peer.connect(Nats)).collect();
+    let mut waiting: Vec<ListenerClient> = (0..100).map(|_| peer.connect(Nats)).collect();
     for _ in 0..10 {
         clients[1].send(Redis.publish("a", "x"));
         clients[1].expect(":1");
@@ -130,14 +130,14 @@ fn a_peer_takes_as_many_files_as_it_may_and_does_without_more() {
 }
 
 #[test]
-fn a_flood_of_strangers_leaves_room_for_who_has_a_password() {
+fn unauthenticated_flood_leaves_room_for_authenticated_clients() {
     const FLOOD: usize = 2000;
     let peer = Peer::start(&[ACCOUNT, "listener-unauthenticated-max=16"]);
     let mut known = peer.connect(Redis);
     known.send(b"AUTH alice s3cret\r\n");
     known.expect("+OK");
     known.subscribe("a", 0);
-    let strangers: Vec<Talk> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
+    let strangers: Vec<ListenerClient> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
     let both = |what: &str| Protocol::ALL.iter().map(|protocol| peer.count(*protocol, what)).sum::<u64>();
     wait_until("all of them have been taken in", || both("accepted") == FLOOD as u64 + 1);
     let mut late = peer.connect(Nats);
@@ -155,7 +155,7 @@ fn a_flood_of_strangers_leaves_room_for_who_has_a_password() {
 
 /// The requests are short, and the client does not read the answers.
 #[test]
-fn who_asks_for_long_lists_again_and_again_keeps_nobody_waiting() {
+fn repeated_long_lists_do_not_delay_others() {
     const CHANNELS: usize = 20_000;
     let peer = Peer::start(&[]);
     let mut subscriber = peer.client(Redis);
@@ -177,7 +177,7 @@ fn who_asks_for_long_lists_again_and_again_keeps_nobody_waiting() {
 }
 
 #[test]
-fn globs_that_would_hold_up_every_message_are_refused() {
+fn expensive_globs_are_refused() {
     const GLOBS: usize = 10_000;
     let peer = Peer::start(&[]);
     let mut slow = peer.client(Redis);
@@ -212,7 +212,7 @@ fn globs_that_would_hold_up_every_message_are_refused() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named_with_the_line_to_write() {
+fn occupied_port_is_named_with_the_remedy() {
     let place = Place::new();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap();
@@ -226,7 +226,7 @@ fn a_port_that_is_taken_is_named_with_the_line_to_write() {
 }
 
 #[test]
-fn a_listener_that_others_reach_needs_accounts_or_a_word() {
+fn reachable_listener_needs_accounts_or_permission() {
     let place = Place::new();
     for protocol in ["nats", "redis"] {
         let flag = format!("--{protocol}");
@@ -236,7 +236,7 @@ fn a_listener_that_others_reach_needs_accounts_or_a_word() {
         }
         for setting in [ACCOUNT.to_owned(), format!("{open}=yes")] {
             let mut peer = place.peer(&[&flag, "0.0.0.0:0", "--set", &setting]);
-            let status = show(&place, "status");
+            let status = place.show("status");
             let address = status["status"]["listeners"][0]["address"].as_str().unwrap();
             assert!(address.starts_with("0.0.0.0:"), "{address}");
             peer.signal("TERM");

@@ -1,8 +1,8 @@
 //! Memory that all clients hold together.
 
 use super::Peer;
+use super::client::{ListenerClient, Nats, Protocol, Redis};
 use super::slow::{SETTINGS, SUBJECT, flood, reader};
-use super::talk::{Nats, Protocol, Redis, Talk};
 use crate::support::wait::wait_until;
 
 const MEMORY: u64 = 4 << 20;
@@ -16,12 +16,12 @@ fn evicted(peer: &Peer) -> u64 {
 }
 
 #[test]
-fn who_holds_most_of_half_commands_is_closed() {
+fn largest_holder_of_incomplete_commands_is_closed() {
     const LEFT: usize = 1024;
     let peer = peer();
     let mut subscriber = peer.client(Nats);
     subscriber.subscribe("a", 1);
-    let mut clients: Vec<Talk> = (0..12).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
+    let mut clients: Vec<ListenerClient> = (0..12).map(|index| peer.client(Protocol::ALL[index % 2])).collect();
     // Each sends more than those before, so that one of the last is evicted.
     let payload = |index: usize| vec![b'x'; (450 + 40 * index) << 10];
     let mut held = 0;
@@ -49,10 +49,10 @@ fn who_holds_most_of_half_commands_is_closed() {
 }
 
 #[test]
-fn who_reads_loses_nothing_when_others_hold_as_much_as_they_may() {
+fn reader_loses_nothing_while_others_fill_memory() {
     const SLEEPERS: usize = 12;
     let peer = peer();
-    let sleepers: Vec<Talk> = (0..SLEEPERS)
+    let sleepers: Vec<ListenerClient> = (0..SLEEPERS)
         .map(|index| {
             let mut sleeper = peer.client(Protocol::ALL[index % 2]);
             sleeper.subscribe(SUBJECT, 1);
@@ -70,10 +70,10 @@ fn who_reads_loses_nothing_when_others_hold_as_much_as_they_may() {
 }
 
 #[test]
-fn a_message_that_waits_for_many_is_held_once() {
+fn message_queued_for_many_is_stored_once() {
     const READERS: usize = 12;
     let peer = Peer::start(&["message-size=1 mb", "client-queue-size=1 mb", "listener-memory=4 mb"]);
-    let mut readers: Vec<Talk> = (0..READERS)
+    let mut readers: Vec<ListenerClient> = (0..READERS)
         .map(|index| {
             let mut reader = peer.client(Protocol::ALL[index % 2]);
             reader.subscribe("large", 1);
@@ -96,7 +96,7 @@ fn a_message_that_waits_for_many_is_held_once() {
 }
 
 #[test]
-fn a_large_command_that_is_done_with_is_not_held_with_what_follows_it() {
+fn finished_large_command_frees_its_memory() {
     let peer = Peer::start(&["message-size=8 mb"]);
     for protocol in Protocol::ALL {
         let (mut client, mut subscriber) = (peer.client(protocol), peer.client(Nats));

@@ -2,8 +2,8 @@
 //! a new subscription.
 
 use super::Peer;
-use super::talk::{Nats, Redis, Talk};
-use crate::support::command::{PATIENCE, Place, Running, now};
+use super::client::{ListenerClient, Nats, Redis};
+use crate::support::command::{PATIENCE, Place, RunningCommand, now};
 use crate::support::wait::wait_until;
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ fn kill(peer: Peer) -> Place {
 }
 
 /// Returns a NATS client that is subscribed to [`REPLY`].
-fn requester(peer: &Peer) -> Talk {
+fn requester(peer: &Peer) -> ListenerClient {
     let mut client = peer.client(Nats);
     client.subscribe(REPLY, 9);
     client
@@ -62,7 +62,7 @@ enum Answer {
     Nothing,
 }
 
-fn answer_within(requester: &mut Talk, time: Duration) -> Answer {
+fn answer_within(requester: &mut ListenerClient, time: Duration) -> Answer {
     match requester.message_within(time) {
         None => Answer::Nothing,
         Some((_, payload)) if payload.is_empty() => Answer::NoResponders,
@@ -72,7 +72,7 @@ fn answer_within(requester: &mut Talk, time: Duration) -> Answer {
 
 /// Takes a request and answers it.
 #[track_caller]
-fn respond(responder: &mut Talk) {
+fn respond(responder: &mut ListenerClient) {
     responder.message();
     responder.send(Nats.publish(REPLY, "re"));
 }
@@ -93,7 +93,7 @@ fn killed_responder_does_not_count_after_its_silence() {
     wait_until("the request arrives", || responder.message().1 == b"x");
     kill(responding);
     let killed = now();
-    let is_absent = |requester: &mut Talk| {
+    let is_absent = |requester: &mut ListenerClient| {
         requester.send(request("work"));
         answer_within(requester, REPEAT) == Answer::NoResponders
     };
@@ -127,7 +127,7 @@ fn request_to_nobody_after_start_gets_503() {
 }
 
 /// Joins the queue group of the tests at a peer.
-fn queue_member(peer: &Peer) -> Talk {
+fn queue_member(peer: &Peer) -> ListenerClient {
     let mut member = peer.client(Nats);
     member.send("SUB work q 1\r\n");
     member.settle();
@@ -150,13 +150,13 @@ fn first_queue_request_after_start_is_answered() {
 
 /// Starts a peer, and sends a request on `subject` as soon as its NATS listener is open: no other peer can be known
 /// by then.
-fn request_at_start(place: &Place, name: &str, port: u16, subject: &str) -> (Running, Talk) {
+fn request_at_start(place: &Place, name: &str, port: u16, subject: &str) -> (RunningCommand, ListenerClient) {
     let [name, port] = [format!("name={name}"), format!("port={port}")];
     let process = place.start(&["peer", "--nats", "0", "--set", &name, "--set", &port]);
     let line = process.said("listener open");
     let address = line.split_once("address=").and_then(|(_, rest)| rest.split(' ').next());
     let address: SocketAddr = address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("{line}"));
-    let mut requester = Talk::connect_to(Nats, address);
+    let mut requester = ListenerClient::connect_to(Nats, address);
     let connect = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true,\"protocol\":1}";
     requester.send(format!("{connect}\r\nSUB {REPLY} 9\r\n{}", request(subject)));
     assert!(requester.line().starts_with("INFO {"));

@@ -1,7 +1,7 @@
 //! Clients that do not read while others publish.
 
 use super::Peer;
-use super::talk::{Nats, Protocol, Redis, Talk, command};
+use super::client::{ListenerClient, Nats, Protocol, Redis, command};
 use crate::support::bus::PATIENCE;
 use crate::support::wait::wait_until;
 use serde_json::Value;
@@ -96,17 +96,17 @@ fn loses_exactly_what_it_is_told(protocol: Protocol) {
 }
 
 #[test]
-fn a_nats_client_that_does_not_read_loses_exactly_what_it_is_told() {
+fn slow_nats_client_loses_exactly_the_reported_number() {
     loses_exactly_what_it_is_told(Nats);
 }
 
 #[test]
-fn a_redis_client_that_does_not_read_loses_exactly_what_it_is_told() {
+fn slow_redis_client_loses_exactly_the_reported_number() {
     loses_exactly_what_it_is_told(Redis);
 }
 
 /// Returns the next message: its subject and its payload.
-fn next(client: &mut Talk) -> (String, String) {
+fn next(client: &mut ListenerClient) -> (String, String) {
     if client.protocol == Nats {
         let (subject, payload) = client.message();
         return (subject, String::from_utf8(payload).expect("text"));
@@ -174,17 +174,17 @@ fn has_no_more_room_with_many_subscriptions(protocol: Protocol) {
 }
 
 #[test]
-fn many_subscriptions_of_a_nats_client_get_what_there_is_room_for() {
+fn full_nats_queue_accepts_what_fits() {
     has_no_more_room_with_many_subscriptions(Nats);
 }
 
 #[test]
-fn many_subscriptions_of_a_redis_client_get_what_there_is_room_for() {
+fn full_redis_queue_accepts_what_fits() {
     has_no_more_room_with_many_subscriptions(Redis);
 }
 
 #[test]
-fn a_client_that_does_not_read_is_closed_where_that_is_wanted() {
+fn slow_client_is_closed_if_configured() {
     let peer = Peer::start(&[&SETTINGS[..], &["slow-client=close"]].concat());
     let mut sleepers = Protocol::ALL.map(|protocol| {
         let mut sleeper = peer.client(protocol);
@@ -208,7 +208,7 @@ fn a_client_that_does_not_read_is_closed_where_that_is_wanted() {
 }
 
 #[test]
-fn who_is_turned_away_and_does_not_read_is_gone_all_the_same() {
+fn refused_client_that_does_not_read_is_closed() {
     let peer = Peer::start(&SETTINGS);
     let mut publisher = peer.client(Nats);
     for (protocol, wrong) in [(Nats, &b"FOO\r\n"[..]), (Redis, b"*1\r\nPING\r\n")] {
@@ -229,10 +229,10 @@ fn who_is_turned_away_and_does_not_read_is_gone_all_the_same() {
 }
 
 #[test]
-fn a_client_that_asks_and_does_not_listen_does_not_fill_the_memory_and_gets_its_answers_later() {
+fn unread_answers_are_bounded_and_delivered_later() {
     let peer = Peer::start(&SETTINGS);
     for protocol in Protocol::ALL {
-        let mut client: Talk = peer.client(protocol);
+        let mut client: ListenerClient = peer.client(protocol);
         client.may_stall();
         // Both protocols have this command.
         let asks = b"PING\r\n".repeat(10_000);

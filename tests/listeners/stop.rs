@@ -1,12 +1,12 @@
 //! Peers that end, in order or by a kill.
 
 use super::Peer;
-use super::talk::{Nats, Protocol, Redis};
+use super::client::{Nats, Protocol, Redis};
 use crate::support::bus::PATIENCE;
 use crate::support::command::{Place, now};
 
 #[test]
-fn a_stop_is_told_and_what_waits_is_written_first() {
+fn stop_is_announced_after_queued_output() {
     const COUNT: usize = 20_000;
     let mut peer = Peer::start(&[]);
     let mut subscribers = Protocol::ALL.map(|protocol| {
@@ -35,7 +35,7 @@ fn a_stop_is_told_and_what_waits_is_written_first() {
 }
 
 #[test]
-fn a_client_that_does_not_read_does_not_hold_up_a_stop() {
+fn slow_client_does_not_delay_a_stop() {
     let mut peer = Peer::start(&[]);
     let mut sleeper = peer.client(Redis);
     sleeper.subscribe("much", 1);
@@ -54,7 +54,7 @@ fn a_client_that_does_not_read_does_not_hold_up_a_stop() {
 }
 
 #[test]
-fn a_peer_that_was_killed_starts_again_at_the_same_ports_at_once() {
+fn killed_peer_restarts_at_the_same_ports() {
     // Ports that the system never assigns by itself.
     let ports = [Place::new().port(), Place::new().port()];
     let peer = Peer::start_at(Place::new(), ports, &[]);

@@ -2,7 +2,7 @@
 
 use super::Peer;
 use super::accounts::enters;
-use super::talk::{Nats, Protocol, Redis, Talk};
+use super::client::{ListenerClient, Nats, Protocol, Redis};
 use crate::support::certificate::certificate;
 use crate::support::command::{Place, now};
 use crate::support::wait::wait_until;
@@ -30,7 +30,7 @@ fn redis_cli(peer: &Peer, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn clients_encrypt_where_they_must() {
+fn required_encryption_works_with_published_clients() {
     let (peer, certificate) = start("", &[]);
     let [nats, redis] = peer.ports;
     let entered = enters(json!({ "url": format!("tls://127.0.0.1:{nats}"), "ca": certificate }));
@@ -50,7 +50,7 @@ fn clients_encrypt_where_they_must() {
 }
 
 #[test]
-fn who_does_not_encrypt_is_told_that_it_must() {
+fn unencrypted_client_is_refused_with_the_reason() {
     let (peer, certificate) = start("", &[]);
     let mut nats = peer.connect(Nats);
     let info = nats.line();
@@ -82,7 +82,7 @@ fn who_does_not_encrypt_is_told_that_it_must() {
 }
 
 #[test]
-fn clients_may_encrypt_where_they_need_not() {
+fn optional_encryption_admits_both_kinds() {
     let (peer, certificate) = start(" optional", &[]);
     let mut nats = peer.connect(Nats);
     let info = nats.line();
@@ -122,7 +122,7 @@ print(data.decode())";
 }
 
 #[test]
-fn large_messages_pass_encrypted_too() {
+fn large_messages_pass_encrypted() {
     let (peer, certificate) = start(" optional", &["accounts=user alice password s3cret"]);
     let large = "x".repeat(3 << 20);
     let file = peer.place.dir().join("large");
@@ -142,7 +142,7 @@ fn large_messages_pass_encrypted_too() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named_and_nothing_is_started() {
+fn unusable_tls_files_are_named_before_start() {
     let place = Place::new();
     let [certificate, key] = certificate(place.dir(), "a");
     let [_, other] = self::certificate(place.dir(), "b");
@@ -169,19 +169,19 @@ fn files_that_cannot_be_used_are_named_and_nothing_is_started() {
 }
 
 #[test]
-fn who_must_encrypt_and_does_not_come_to_an_end_is_a_stranger_and_closed_in_time() {
+fn unfinished_handshake_is_closed_in_time() {
     const FLOOD: usize = 100;
     let (peer, certificate) = start("", &["listener-unauthenticated-max=8"]);
     let begun = now();
     // Nothing, and the beginning of a handshake.
-    let mut strangers: Vec<Talk> = Vec::new();
+    let mut strangers: Vec<ListenerClient> = Vec::new();
     for protocol in Protocol::ALL {
         strangers.push(peer.connect(protocol));
         let mut half = peer.connect(protocol);
         half.send(b"\x16\x03\x01\x02\0\x01");
         strangers.push(half);
     }
-    let mut texts = strangers.iter_mut().map(Talk::rest);
+    let mut texts = strangers.iter_mut().map(ListenerClient::rest);
     let mut text = || texts.next().expect("one of each");
     assert!(text().ends_with("\r\n-ERR 'Secure Connection - TLS Required'\r\n"));
     // In the middle of a handshake the peer can only end the connection, without an error text.
@@ -194,7 +194,7 @@ fn who_must_encrypt_and_does_not_come_to_an_end_is_a_stranger_and_closed_in_time
         assert_eq!((peer.count(protocol, "faults"), peer.count(protocol, "clients")), (2, 0));
     }
     // The oldest connections are evicted for new ones, which all connect.
-    let flood: Vec<Talk> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
+    let flood: Vec<ListenerClient> = (0..FLOOD).map(|index| peer.connect(Protocol::ALL[index % 2])).collect();
     wait_until("all of them have been taken in", || peer.count(Nats, "accepted") == FLOOD as u64 / 2 + 2);
     assert_eq!(redis_cli(&peer, &["--tls", "--cacert", &certificate, "PING"]), "PONG");
     assert!(peer.count(Nats, "clients") + peer.count(Redis, "clients") <= 8);

@@ -1,13 +1,13 @@
 //! Clients of both listeners at one peer, and the largest message.
 
 use super::Peer;
-use super::talk::{Nats, Redis, Talk, command};
+use super::client::{ListenerClient, Nats, Redis, command};
 use crate::support::root;
 use serde_json::{Value, json};
 use std::process::Command;
 
 /// Connects a client of every kind: NATS, RESP2, RESP3.
-fn clients(peer: &Peer) -> [Talk; 3] {
+fn clients(peer: &Peer) -> [ListenerClient; 3] {
     let mut newer = peer.client(Redis);
     newer.send(b"HELLO 3\r\n");
     newer.expect("%7");
@@ -16,7 +16,7 @@ fn clients(peer: &Peer) -> [Talk; 3] {
 }
 
 #[test]
-fn clients_of_both_listeners_hear_each_other() {
+fn clients_of_both_listeners_reach_each_other() {
     let peer = Peer::start(&[]);
     let mut subscribers = clients(&peer);
     subscribers.iter_mut().for_each(|client| client.subscribe("plant.7.temp", 1));
@@ -42,7 +42,7 @@ fn clients_of_both_listeners_hear_each_other() {
 }
 
 #[test]
-fn patterns_and_counts_of_one_listener_are_about_clients_of_both() {
+fn receiver_counts_include_clients_of_both_listeners() {
     let peer = Peer::start(&[]);
     let mut nats = peer.client(Nats);
     nats.subscribe("plant.*.temp", 1);
@@ -85,7 +85,7 @@ fn nats_core_publishes_subscribes_and_requests() {
 }
 
 #[test]
-fn who_does_not_want_its_own_messages_is_told_when_nobody_else_does() {
+fn no_echo_request_without_others_gets_503() {
     let peer = Peer::start(&[]);
     let mut client = peer.connect(Nats);
     client.line();
@@ -112,7 +112,7 @@ fn who_does_not_want_its_own_messages_is_told_when_nobody_else_does() {
 }
 
 #[test]
-fn the_largest_message_passes_and_one_byte_more_does_not() {
+fn largest_message_passes_and_one_byte_more_fails() {
     const BYTES: usize = 64 << 10;
     const NATS_BYTES: usize = BYTES - 255;
     let peer = Peer::start(&["message-size=64 kb"]);

@@ -4,7 +4,7 @@
 //! unverified. The only other messages come after the last known datagram of a crashed publisher. Nothing is reported
 //! that did not happen.
 
-use crate::netns::tap::{Sent, Stream};
+use crate::netns::tap::{SentStreams, Stream};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,7 @@ impl Account {
 
 /// Compares the lines of `sub --json` with the messages sent on subjects that start with `prefix`, by epoch. The
 /// error describes the mismatch, which may be only that something is still to come.
-pub fn account(sent: &Sent, lines: &[String], prefix: &str) -> Result<BTreeMap<String, Account>, String> {
+pub fn account(sent: &SentStreams, lines: &[String], prefix: &str) -> Result<BTreeMap<String, Account>, String> {
     let mut heard: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for line in lines {
         let value: Value = serde_json::from_str(line).map_err(|error| format!("no JSON ({error}): {line}"))?;
@@ -256,7 +256,7 @@ mod tests {
     use crate::netns::tap::SentMessage;
 
     #[test]
-    fn the_comparison_sees_what_it_should() {
+    fn comparison_notices_each_difference() {
         // Sent: datagram 1 with t.a 1 and t.b 1, datagram 2 with t.a 2, datagram 3 with t.a 3 and u 1.
         check("a1 b1 a2 a3", "delivered 4, lost 0, unverified 0, tail 0, missing 0");
         check("a1 b1 lost:2-2=1 a3:1", "delivered 3, lost 1, unverified 0, tail 0, missing 1");
@@ -295,7 +295,7 @@ mod tests {
         ];
         let stream = Stream { datagrams: datagrams.into(), controls: 0 };
         let lines: Vec<String> = story.split(' ').map(line).collect();
-        let answer = match account(&Sent::from([("e".to_owned(), stream)]), &lines, "t.") {
+        let answer = match account(&SentStreams::from([("e".to_owned(), stream)]), &lines, "t.") {
             Ok(accounts) => {
                 let Account { delivered, lost, unverified, tail, datagrams_missing: missing, .. } = accounts["e"];
                 format!("delivered {delivered}, lost {lost}, unverified {unverified}, tail {tail}, missing {missing}")

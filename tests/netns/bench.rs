@@ -33,8 +33,8 @@ fn bytes_received() -> u64 {
 }
 
 #[test]
-fn the_bench_spans_two_hosts() {
-    in_namespaces("netns::bench::the_bench_spans_two_hosts", || {
+fn bench_spans_two_hosts() {
+    in_namespaces("netns::bench::bench_spans_two_hosts", || {
         let _lan = Lan::new(2);
         let rows = bench(&["throughput", "--rate", "20000/s", "--secs", "0.5", "--offloads-off"]);
         assert_eq!((rows.len(), &rows[3]["what"], &rows[3]["datagram_bytes"]), (4, &"library".into(), &1472.into()));
@@ -45,8 +45,8 @@ fn the_bench_spans_two_hosts() {
 }
 
 #[test]
-fn the_bench_has_the_network_lose_datagrams() {
-    in_namespaces("netns::bench::the_bench_has_the_network_lose_datagrams", || {
+fn bench_makes_the_network_lose_datagrams() {
+    in_namespaces("netns::bench::bench_makes_the_network_lose_datagrams", || {
         let _lan = Lan::new(2);
         let table = "table netdev faults { chain ingress { type filter hook ingress device eth0 priority 0; \
                      ip saddr 10.75.0.1 numgen random mod 10 < 3 drop; }; }";
@@ -59,8 +59,8 @@ fn the_bench_has_the_network_lose_datagrams() {
 }
 
 #[test]
-fn an_mtu_that_changes_while_it_runs_loses_nothing() {
-    in_namespaces("netns::bench::an_mtu_that_changes_while_it_runs_loses_nothing", || {
+fn mtu_change_loses_nothing() {
+    in_namespaces("netns::bench::mtu_change_loses_nothing", || {
         let _lan = Lan::new(2);
         let (is_over, changes) = (AtomicBool::new(false), AtomicU64::new(0));
         let rows = std::thread::scope(|scope| {

@@ -41,8 +41,8 @@ fn found(bus: &Bus, server: u32) -> Vec<Event> {
 /// One host hears nothing for a while; all lose a tenth of what arrives; two register at the same time. In the end
 /// each has all events that it follows of the others, event for event, and nothing else.
 #[test]
-fn journals_of_others_are_whole_whatever_the_network_loses() {
-    in_namespaces("netns::events::journals_of_others_are_whole_whatever_the_network_loses", || {
+fn followed_journals_are_complete_under_loss() {
+    in_namespaces("netns::events::followed_journals_are_complete_under_loss", || {
         let lan = Lan::new(3);
         let buses: Vec<Bus> = (1..).zip(&lan.hosts).map(|(number, host)| open(*host, number)).collect();
         let met = |bus: &Bus| bus.show("peers").expect("the peer answers")["rows"].as_array().map(Vec::len) == Some(2);

@@ -1,7 +1,8 @@
 //! A LAN of several hosts on this machine: network namespaces on a bridge, with faults made by nftables.
 
 use crate::support::wait::{wait_until, wait_until_some};
-use seqcast::daemon::interface::{Family, Spec, choose};
+use seqcast::config::InterfaceSpec;
+use seqcast::daemon::interface::{Family, choose};
 use seqcast::daemon::multicast::{SocketOptions, Sockets};
 use serde_json::Value;
 use std::env;
@@ -243,7 +244,7 @@ impl Host {
 
 /// Opens sockets on an interface of the namespace this thread is in.
 pub fn open_sockets(interface: &str, group: IpAddr, port: u16) -> Sockets {
-    let interface = choose(&Spec::Name(interface.into()), Family::of(group)).expect("every host has it");
+    let interface = choose(&InterfaceSpec::Name(interface.into()), Family::of(group)).expect("every host has it");
     let buffers = 4 << 20;
     let options = SocketOptions {
         group,

@@ -3,7 +3,7 @@
 use super::client::{Client, Library};
 use super::lan::{Host, Lan, Peer, in_namespaces};
 use super::{ONE_IN_TEN, group};
-use crate::listeners::talk::{Nats, Talk};
+use crate::listeners::client::{ListenerClient, Nats};
 use crate::support::wait::wait_until;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -66,8 +66,8 @@ fn clients_of_every_library_reach_each_other() {
 }
 
 #[test]
-fn patterns_of_both_protocols_match_what_comes_from_elsewhere() {
-    in_namespaces("netns::listeners::patterns_of_both_protocols_match_what_comes_from_elsewhere", || {
+fn patterns_match_messages_of_other_hosts() {
+    in_namespaces("netns::listeners::patterns_match_messages_of_other_hosts", || {
         let lan = Lan::new(3);
         let _peers = start(&lan.hosts, &[]);
         let mut clients = clients(&lan.hosts);
@@ -103,8 +103,8 @@ fn patterns_of_both_protocols_match_what_comes_from_elsewhere() {
 }
 
 #[test]
-fn requests_are_answered_from_elsewhere_or_told_that_nobody_will() {
-    in_namespaces("netns::listeners::requests_are_answered_from_elsewhere_or_told_that_nobody_will", || {
+fn requests_are_answered_by_other_hosts_or_refused() {
+    in_namespaces("netns::listeners::requests_are_answered_by_other_hosts_or_refused", || {
         let lan = Lan::new(3);
         let _peers = start(&lan.hosts, &[]);
         for (index, library) in Library::NATS.iter().enumerate() {
@@ -155,8 +155,8 @@ fn one_member_of_a_queue_group_gets_each_message() {
 }
 
 #[test]
-fn clients_come_back_after_their_peer_was_killed() {
-    in_namespaces("netns::listeners::clients_come_back_after_their_peer_was_killed", || {
+fn clients_reconnect_after_a_kill_of_their_peer() {
+    in_namespaces("netns::listeners::clients_reconnect_after_a_kill_of_their_peer", || {
         let lan = Lan::new(3);
         let mut peers = start(&lan.hosts, &[]);
         let mut clients: Vec<Client> = Library::ALL.iter().map(|library| library.start(&lan.hosts[0])).collect();
@@ -180,8 +180,8 @@ fn clients_come_back_after_their_peer_was_killed() {
 }
 
 #[test]
-fn nothing_is_missing_at_the_clients_when_one_in_ten_datagrams_is_lost() {
-    in_namespaces("netns::listeners::nothing_is_missing_at_the_clients_when_one_in_ten_datagrams_is_lost", || {
+fn clients_miss_nothing_at_ten_percent_loss() {
+    in_namespaces("netns::listeners::clients_miss_nothing_at_ten_percent_loss", || {
         let lan = Lan::new(3);
         let peers = start(&lan.hosts, &["reliability=10 sec"]);
         let mut clients = clients(&lan.hosts);
@@ -212,8 +212,8 @@ fn nothing_is_missing_at_the_clients_when_one_in_ten_datagrams_is_lost() {
 }
 
 #[test]
-fn clients_are_told_what_was_lost() {
-    in_namespaces("netns::listeners::clients_are_told_what_was_lost", || {
+fn clients_receive_loss_reports() {
+    in_namespaces("netns::listeners::clients_receive_loss_reports", || {
         let lan = Lan::new(2);
         let _peers = start(&lan.hosts, &["nats-headers=yes"]);
         let mut subscribers: Vec<Client> = Library::ALL.iter().map(|library| library.start(&lan.hosts[1])).collect();
@@ -284,7 +284,7 @@ fn flushed_responder_is_followed_by_no_503_under_loss() {
         let lan = Lan::new(2);
         let _peers = start(&lan.hosts, &["nats=0.0.0.0", "nats-open=yes", "reliability=10 sec"]);
         let [mut requester, mut responder] = [1, 2].map(|number| {
-            let mut client = Talk::connect_to(Nats, SocketAddr::from(([10, 75, 0, number], 4222)));
+            let mut client = ListenerClient::connect_to(Nats, SocketAddr::from(([10, 75, 0, number], 4222)));
             client.enter();
             client
         });

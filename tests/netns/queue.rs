@@ -2,7 +2,7 @@
 
 use super::lan::{Lan, Peer, Process, in_namespaces};
 use super::{ONE_IN_TEN, group};
-use crate::listeners::talk::{Nats, Talk};
+use crate::listeners::client::{ListenerClient, Nats};
 use crate::support::wait::wait_until;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
@@ -19,8 +19,8 @@ fn numbers(member: &Process) -> Vec<u64> {
 }
 
 #[test]
-fn members_on_three_hosts_share_the_messages_and_none_is_missing_or_twice() {
-    in_namespaces("netns::queue::members_on_three_hosts_share_the_messages_and_none_is_missing_or_twice", || {
+fn queue_members_on_three_hosts_share_messages_once() {
+    in_namespaces("netns::queue::queue_members_on_three_hosts_share_messages_once", || {
         let lan = Lan::new(3);
         let settings = ["reliability=10 sec"];
         let peers: Vec<Peer> = ["P1", "P2", "P3"]
@@ -58,15 +58,15 @@ fn members_on_three_hosts_share_the_messages_and_none_is_missing_or_twice() {
 }
 
 /// Subscribes a NATS client of the peer on host `number` as a member of the queue group.
-fn join(number: u8) -> Talk {
-    let mut member = Talk::connect_to(Nats, SocketAddr::from(([10, 75, 0, number], 4222)));
+fn join(number: u8) -> ListenerClient {
+    let mut member = ListenerClient::connect_to(Nats, SocketAddr::from(([10, 75, 0, number], 4222)));
     member.enter();
     member.send("SUB work q 1\r\n");
     member
 }
 
 /// Ends the subscription of a member; returns the messages that it got before the end was confirmed.
-fn leave(mut member: Talk) -> Vec<u64> {
+fn leave(mut member: ListenerClient) -> Vec<u64> {
     member.send("UNSUB 1\r\nPING\r\n");
     let mut numbers = Vec::new();
     loop {
@@ -93,7 +93,7 @@ fn messages_of_leaving_members_are_served_or_counted() {
             .map(|(name, host)| host.start_peer(name, group(), &settings))
             .collect();
         wait_until("all know each other", || peers.iter().all(|peer| peer.rows("peers").len() == 2));
-        let mut members: VecDeque<Talk> = [2, 3, 2, 3].map(join).into();
+        let mut members: VecDeque<ListenerClient> = [2, 3, 2, 3].map(join).into();
         let known = || {
             let rows = peers[0].rows("interest").into_iter().filter(|row| row["queue"] == "q");
             rows.map(|row| row["subscriptions"].as_u64().expect("a number")).sum::<u64>()

@@ -22,8 +22,8 @@ const REPAIR: &[&str] = &["reliability=2 sec"];
 /// heartbeats, requests and retransmissions. 50,000 messages a second on twelve subjects: 2 MB/s, of which a tenth is
 /// missing at each of two receivers; answers may take 8 MB/s (`resend-rate`).
 #[test]
-fn a_million_messages_with_a_tenth_dropped_at_each_host() {
-    in_namespaces("netns::repair::a_million_messages_with_a_tenth_dropped_at_each_host", || {
+fn million_messages_survive_ten_percent_loss() {
+    in_namespaces("netns::repair::million_messages_survive_ten_percent_loss", || {
         let lan = Lan::new(3);
         let members: Vec<Member> = (0..).zip(&lan.hosts).map(|(number, host)| Member::new(*host, number)).collect();
         for member in &members {
@@ -143,8 +143,8 @@ fn payload(publisher: u64, subject: u64, n: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_blackout_of_two_seconds_is_repaired() {
-    in_namespaces("netns::repair::a_blackout_of_two_seconds_is_repaired", || {
+fn blackout_of_two_seconds_is_repaired() {
+    in_namespaces("netns::repair::blackout_of_two_seconds_is_repaired", || {
         let pair = Pair::new(group(), REPAIR);
         let load = pair.publisher.publish("t.x", 1500, 500);
         wait_until("the stream flows", || 200 < pair.tap.count("t.x"));
@@ -159,8 +159,8 @@ fn a_blackout_of_two_seconds_is_repaired() {
 }
 
 #[test]
-fn a_partition_of_three_seconds_is_repaired() {
-    in_namespaces("netns::repair::a_partition_of_three_seconds_is_repaired", || {
+fn partition_of_three_seconds_is_repaired() {
+    in_namespaces("netns::repair::partition_of_three_seconds_is_repaired", || {
         let pair = Pair::new(group(), REPAIR);
         let load = pair.publisher.publish("t.x", 2500, 500);
         wait_until("the stream flows", || 200 < pair.tap.count("t.x"));
@@ -176,8 +176,8 @@ fn a_partition_of_three_seconds_is_repaired() {
 }
 
 #[test]
-fn a_subscriber_stopped_for_five_seconds_gets_everything() {
-    in_namespaces("netns::repair::a_subscriber_stopped_for_five_seconds_gets_everything", || {
+fn subscriber_stopped_for_five_seconds_receives_everything() {
+    in_namespaces("netns::repair::subscriber_stopped_for_five_seconds_receives_everything", || {
         let pair = Pair::new(group(), &["reliability=2 sec", "receive-buffer=256 kb"]);
         pair.stop_subscriber();
         assert_all_delivered(&pair, 3500);
@@ -198,8 +198,8 @@ fn assert_all_delivered(pair: &Pair, count: u64) {
 /// Messages that the killed run had sent and no peer has any more are reported, exactly. Of the new run everything
 /// comes.
 #[test]
-fn a_publisher_killed_and_restarted_while_a_tenth_is_dropped() {
-    in_namespaces("netns::repair::a_publisher_killed_and_restarted_while_a_tenth_is_dropped", || {
+fn restarted_publisher_is_accounted_for_under_loss() {
+    in_namespaces("netns::repair::restarted_publisher_is_accounted_for_under_loss", || {
         let mut pair = Pair::new(group(), REPAIR);
         pair.there.fault(&format!("{DATA} {ONE_IN_TEN} counter name hits drop"));
         let load = pair.publisher.publish("t.x", 2000, 500);
@@ -231,13 +231,13 @@ fn a_publisher_killed_and_restarted_while_a_tenth_is_dropped() {
 }
 
 #[test]
-fn a_switch_that_forgets_a_host_of_an_ipv4_group() {
-    in_namespaces("netns::repair::a_switch_that_forgets_a_host_of_an_ipv4_group", || forgotten(group(), IGMP));
+fn snooping_timeout_of_an_ipv4_host_is_survived() {
+    in_namespaces("netns::repair::snooping_timeout_of_an_ipv4_host_is_survived", || forgotten(group(), IGMP));
 }
 
 #[test]
-fn a_switch_that_forgets_a_host_of_an_ipv6_group() {
-    in_namespaces("netns::repair::a_switch_that_forgets_a_host_of_an_ipv6_group", || forgotten(group_v6(), MLD));
+fn snooping_timeout_of_an_ipv6_host_is_survived() {
+    in_namespaces("netns::repair::snooping_timeout_of_an_ipv6_host_is_survived", || forgotten(group_v6(), MLD));
 }
 
 /// Checks a switch that no longer hears the membership reports of the subscriber's host, which `words` match. The

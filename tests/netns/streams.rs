@@ -84,6 +84,18 @@ impl World {
         self.phase.load(Ordering::Relaxed) == OVER
     }
 
+    fn new(consumers: Vec<Consumer>) -> World {
+        World {
+            phase: AtomicU8::new(ADDING),
+            ledger: Mutex::default(),
+            readers: consumers.iter().map(|_| Mutex::default()).collect(),
+            consumers,
+            wrongs: Mutex::default(),
+            refusals: Mutex::default(),
+            repeated: AtomicUsize::new(0),
+        }
+    }
+
     fn attempt(&self, key: Key, attempt: Attempt) {
         lock(&self.ledger).insert(key, attempt);
     }
@@ -180,18 +192,18 @@ enum Fault {
 const FAULTS: [Fault; 6] = [Fault::Kill, Fault::Kill, Fault::Cut, Fault::Full, Fault::KillFull, Fault::Calm];
 
 /// A peer, its host and its disk.
-struct Place {
+struct PeerSite {
     host: Host,
     number: usize,
     peer: Option<Peer>,
 }
 
-impl Place {
-    fn new(host: Host, number: usize) -> Place {
-        let disk = Place::disk(number);
+impl PeerSite {
+    fn new(host: Host, number: usize) -> PeerSite {
+        let disk = PeerSite::disk(number);
         fs::create_dir(&disk).expect("/run can be written");
         run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={DISK}"), "tmpfs", &disk]));
-        let mut place = Place { host, number, peer: None };
+        let mut place = PeerSite { host, number, peer: None };
         place.start();
         place.lose();
         place
@@ -202,7 +214,8 @@ impl Place {
     }
 
     fn start(&mut self) {
-        let (server, data) = (format!("server-id={}", self.number), format!("data-dir={}", Place::disk(self.number)));
+        let (server, data) =
+            (format!("server-id={}", self.number), format!("data-dir={}", PeerSite::disk(self.number)));
         // The streams of the last peer are in a database.
         let url = env::var(database::URL).ok().filter(|_| self.number == 3);
         let store = format!("stream-store={}", url.as_deref().unwrap_or("auto"));
@@ -227,7 +240,7 @@ impl Place {
     }
 
     fn filler(&self) -> String {
-        format!("{}/filler", Place::disk(self.number))
+        format!("{}/filler", PeerSite::disk(self.number))
     }
 
     fn begin(&mut self, fault: Fault) {
@@ -273,86 +286,73 @@ fn secs() -> Duration {
 }
 
 #[test]
-fn what_is_acknowledged_comes_to_all_once_and_in_order() {
+fn acknowledged_events_reach_all_once_in_order() {
     let bound = secs() + 2 * SETTLE_TIME;
-    in_namespaces_for(
-        "netns::streams::what_is_acknowledged_comes_to_all_once_and_in_order",
-        bound,
-        database::start,
-        || {
-            let seed = setting("STREAM_CHECK_SEED").unwrap_or_else(random_u64);
-            println!("seed {seed}, {} s", secs().as_secs());
-            let mut rng = Rng::new(seed);
-            let lan = Lan::new(3);
-            let mut places: Vec<Place> =
-                (1..).zip(&lan.hosts).map(|(number, host)| Place::new(*host, number)).collect();
-            let consumers: Vec<Consumer> = (0..places.len())
-                .flat_map(|peer| CONSUMERS.map(|(component, way, want)| Consumer { peer, component, way, want }))
-                .collect();
-            for consumer in &consumers {
-                client::register(lan.hosts[consumer.peer], *consumer);
+    in_namespaces_for("netns::streams::acknowledged_events_reach_all_once_in_order", bound, database::start, || {
+        let seed = setting("STREAM_CHECK_SEED").unwrap_or_else(random_u64);
+        println!("seed {seed}, {} s", secs().as_secs());
+        let mut rng = Rng::new(seed);
+        let lan = Lan::new(3);
+        let mut places: Vec<PeerSite> =
+            (1..).zip(&lan.hosts).map(|(number, host)| PeerSite::new(*host, number)).collect();
+        let consumers: Vec<Consumer> = (0..places.len())
+            .flat_map(|peer| CONSUMERS.map(|(component, way, want)| Consumer { peer, component, way, want }))
+            .collect();
+        for consumer in &consumers {
+            client::register(lan.hosts[consumer.peer], *consumer);
+        }
+        let world = Arc::new(World::new(consumers));
+        let begun = now();
+        thread::scope(|scope| {
+            let mut producers = Vec::new();
+            for number in 0..places.len() * PRODUCERS_PER_PEER {
+                let (world, peer, rng) = (&world, number % lan.hosts.len(), rng.fork());
+                let host = lan.hosts[peer];
+                producers.push(scope.spawn(move || client::produce(world, number, host, peer, rng)));
             }
-            let world = Arc::new(World {
-                phase: AtomicU8::new(ADDING),
-                ledger: Mutex::default(),
-                readers: consumers.iter().map(|_| Mutex::default()).collect(),
-                consumers,
-                wrongs: Mutex::default(),
-                refusals: Mutex::default(),
-                repeated: AtomicUsize::new(0),
-            });
-            let begun = now();
-            thread::scope(|scope| {
-                let mut producers = Vec::new();
-                for number in 0..places.len() * PRODUCERS_PER_PEER {
-                    let (world, peer, rng) = (&world, number % lan.hosts.len(), rng.fork());
-                    let host = lan.hosts[peer];
-                    producers.push(scope.spawn(move || client::produce(world, number, host, peer, rng)));
+            for (place, consumer) in world.consumers.iter().enumerate() {
+                let (world, host, rng) = (&world, lan.hosts[consumer.peer], rng.fork());
+                scope.spawn(move || client::consume(world, place, host, *consumer, rng));
+            }
+            let disturbed: Vec<_> = places
+                .iter_mut()
+                .map(|place| {
+                    let (world, mut rng) = (&world, rng.fork());
+                    scope.spawn(move || disturb(place, begun, &mut rng, world))
+                })
+                .collect();
+            let mut faults: BTreeMap<Fault, u64> = BTreeMap::new();
+            for disturbed in disturbed {
+                let disturbed = disturbed.join().unwrap_or_else(|why| {
+                    // Nothing else needs the rest.
+                    world.phase.store(OVER, Ordering::Relaxed);
+                    panic::resume_unwind(why)
+                });
+                for fault in disturbed {
+                    *faults.entry(fault).or_default() += 1;
                 }
-                for (place, consumer) in world.consumers.iter().enumerate() {
-                    let (world, host, rng) = (&world, lan.hosts[consumer.peer], rng.fork());
-                    scope.spawn(move || client::consume(world, place, host, *consumer, rng));
-                }
-                let disturbed: Vec<_> = places
-                    .iter_mut()
-                    .map(|place| {
-                        let (world, mut rng) = (&world, rng.fork());
-                        scope.spawn(move || disturb(place, begun, &mut rng, world))
-                    })
-                    .collect();
-                let mut faults: BTreeMap<Fault, u64> = BTreeMap::new();
-                for disturbed in disturbed {
-                    let disturbed = disturbed.join().unwrap_or_else(|why| {
-                        // Nothing else needs the rest.
-                        world.phase.store(OVER, Ordering::Relaxed);
-                        panic::resume_unwind(why)
-                    });
-                    for fault in disturbed {
-                        *faults.entry(fault).or_default() += 1;
-                    }
-                }
-                world.phase.store(SETTLING, Ordering::Relaxed);
-                let hits: u64 = lan.hosts.iter().map(Host::heal).sum();
-                assert!(0 < hits, "the bus has lost nothing");
-                for producer in producers {
-                    producer.join().expect("no producer panics");
-                }
-                println!("{faults:?}; settling");
-                let stopped = now();
-                while 0 < world.with_accounts(missing) && now().since(stopped) < SETTLE_TIME {
-                    let_time_pass(Duration::from_millis(500), "a look at all accounts costs much");
-                }
-                world.tell(begun);
-                let_time_pass(CALM_TIME, "an event that comes twice or too late would come now");
-                world.phase.store(OVER, Ordering::Relaxed);
-            });
-            conclude(&world, begun, seed);
-        },
-    );
+            }
+            world.phase.store(SETTLING, Ordering::Relaxed);
+            let hits: u64 = lan.hosts.iter().map(Host::heal).sum();
+            assert!(0 < hits, "the bus has lost nothing");
+            for producer in producers {
+                producer.join().expect("no producer panics");
+            }
+            println!("{faults:?}; settling");
+            let stopped = now();
+            while 0 < world.with_accounts(missing) && now().since(stopped) < SETTLE_TIME {
+                let_time_pass(Duration::from_millis(500), "a look at all accounts costs much");
+            }
+            world.tell(begun);
+            let_time_pass(CALM_TIME, "an event that comes twice or too late would come now");
+            world.phase.store(OVER, Ordering::Relaxed);
+        });
+        conclude(&world, begun, seed);
+    });
 }
 
 /// Lets faults happen to a peer for the configured time. Returns them.
-fn disturb(place: &mut Place, begun: Instant, rng: &mut Rng, world: &World) -> Vec<Fault> {
+fn disturb(place: &mut PeerSite, begun: Instant, rng: &mut Rng, world: &World) -> Vec<Fault> {
     let (mut faults, mut told) = (Vec::new(), begun);
     while now().since(begun) < secs() {
         let fault = FAULTS[rng.below(FAULTS.len() as u64) as usize];

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 /// A listener at the switch.
 pub struct Tap {
-    sent: Arc<Mutex<Sent>>,
+    sent: Arc<Mutex<SentStreams>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The streams of a group by epoch, each epoch written as in JSON.
-pub type Sent = BTreeMap<String, Stream>;
+pub type SentStreams = BTreeMap<String, Stream>;
 
 /// All datagrams of one run of a publisher to the group.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +53,7 @@ impl Tap {
     /// Listens from now on.
     pub fn new(group: IpAddr, port: u16) -> Tap {
         let sockets = open_sockets("br0", group, port);
-        let sent = Arc::new(Mutex::new(Sent::new()));
+        let sent = Arc::new(Mutex::new(SentStreams::new()));
         let stop = Arc::new(AtomicBool::new(false));
         let thread = thread::spawn({
             let (sent, stop) = (Arc::clone(&sent), Arc::clone(&stop));
@@ -63,7 +63,7 @@ impl Tap {
     }
 
     /// Returns all that was sent so far.
-    pub fn sent(&self) -> Sent {
+    pub fn sent(&self) -> SentStreams {
         self.sent.lock().expect("the listener does not panic").clone()
     }
 
@@ -90,7 +90,7 @@ impl Drop for Tap {
     }
 }
 
-fn listen(mut sockets: Sockets, sent: &Mutex<Sent>, stop: &AtomicBool) {
+fn listen(mut sockets: Sockets, sent: &Mutex<SentStreams>, stop: &AtomicBool) {
     let mut batch = RecvBatch::new(BATCH_BUFFERS_MAX);
     while !stop.load(Ordering::Relaxed) {
         if sockets.recv_batch(Path::Multicast, &mut batch).expect("receiving works") == 0 {
@@ -108,7 +108,7 @@ fn listen(mut sockets: Sockets, sent: &Mutex<Sent>, stop: &AtomicBool) {
     }
 }
 
-fn note(sent: &mut Sent, datagram: &Datagram) {
+fn note(sent: &mut SentStreams, datagram: &Datagram) {
     let stream = sent.entry(datagram.header.epoch.to_string()).or_default();
     match datagram.header.kind {
         Kind::Control => stream.controls += 1,

@@ -1,11 +1,14 @@
 //! Runs the built `seqcast` command: each test in a place of its own with a private socket, port and group.
 
 use super::TempDir;
+use super::exit_code::DONE;
 pub use super::wait::PATIENCE;
 use super::wait::wait_until_some;
 use seqcast::daemon::clock::Clock;
 use seqcast::time::Instant;
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -14,6 +17,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel, sync_channel};
 /// Returns the present time.
 pub fn now() -> Instant {
     Clock::now().instant
+}
+
+/// Parses a text of JSON, such as a line of output.
+#[track_caller]
+pub fn parse_json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 /// A directory, a socket and a port that no other test uses; the directory is removed with the value.
@@ -88,17 +97,38 @@ impl Place {
     }
 
     /// Starts the command and leaves it running.
-    pub fn start(&self, arguments: &[&str]) -> Running {
-        Running::new(self.command(arguments).spawn().expect("the built command starts"), arguments)
+    pub fn start(&self, arguments: &[&str]) -> RunningCommand {
+        RunningCommand::new(self.command(arguments).spawn().expect("the built command starts"), arguments)
     }
 
     /// Starts this place's peer and waits until it is reachable.
-    pub fn peer(&self, arguments: &[&str]) -> Running {
+    pub fn peer(&self, arguments: &[&str]) -> RunningCommand {
         self.reachable(self.start(&[&["peer"], arguments].concat()))
     }
 
+    /// Starts this place's peer with these settings and waits until it is reachable.
+    pub fn peer_with(&self, settings: &[&str]) -> RunningCommand {
+        let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+        self.peer(&arguments)
+    }
+
+    /// Starts this place's peer with these settings, one of which opens a listener at the place's port, and waits
+    /// until clients can connect there.
+    pub fn peer_with_listener(&self, settings: &[&str]) -> RunningCommand {
+        let peer = self.peer_with(settings);
+        // Programs of this project can reach it before its listeners are open.
+        let what = || format!("the listener opens; the peer said {:?}", peer.stderr_so_far());
+        wait_until_some(what, || TcpStream::connect(("127.0.0.1", self.port)).ok());
+        peer
+    }
+
+    /// Returns a report of this place's peer.
+    pub fn show(&self, report: &str) -> Value {
+        parse_json(&self.run(&["show", report, "--json"]).exits(DONE).stdout)
+    }
+
     /// Waits until this place's peer, which was just started, is reachable.
-    pub fn reachable(&self, peer: Running) -> Running {
+    pub fn reachable(&self, peer: RunningCommand) -> RunningCommand {
         let what = || format!("the peer listens; it said {:?}", peer.stderr_so_far());
         wait_until_some(what, || std::os::unix::net::UnixStream::connect(self.socket()).ok());
         peer
@@ -172,7 +202,7 @@ pub fn signal(pid: u32, name: &str) {
 }
 
 /// A command that runs beside the test; it is killed when the test ends.
-pub struct Running {
+pub struct RunningCommand {
     child: Child,
     arguments: String,
     stdout: Lines,
@@ -211,12 +241,12 @@ impl Lines {
     }
 }
 
-impl Running {
+impl RunningCommand {
     /// Watches a command that was started with pipes for standard output and standard error.
-    pub fn new(mut child: Child, arguments: &[&str]) -> Running {
+    pub fn new(mut child: Child, arguments: &[&str]) -> RunningCommand {
         let stdout = Lines::of(child.stdout.take().expect("standard output is a pipe"));
         let stderr = Lines::of(child.stderr.take().expect("standard error is a pipe"));
-        Running { child, arguments: arguments.join(" "), stdout, stderr }
+        RunningCommand { child, arguments: arguments.join(" "), stdout, stderr }
     }
 
     /// Returns the next line on standard output.
@@ -266,7 +296,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
             drop(self.child.kill());

@@ -119,7 +119,7 @@ impl DeliveryAudit {
         for (subject, outcomes) in &self.outcomes {
             let sent = sent.get(subject).copied().unwrap_or(0);
             if sent < outcomes.len() as u64 {
-                faults.push(format!("message {} on {subject} was told of, but only {sent} were sent", outcomes.len()));
+                faults.push(format!("message {} on {subject} was reported, but only {sent} were sent", outcomes.len()));
             }
         }
         let balance = self.balance(sent);
@@ -131,12 +131,12 @@ impl DeliveryAudit {
                 .map(|(_, reported)| *reported);
             let (min, max) = reported.unwrap_or_default();
             if !(min..=max).contains(&row.lost) {
-                faults.push(format!("{min}..{max} losses were told of on {}, not {}", row.subject, row.lost));
+                faults.push(format!("{min}..{max} losses were reported on {}, not {}", row.subject, row.lost));
             }
         }
         let open: u64 = balance.iter().map(|row| row.unverified).sum();
         if open != unverified {
-            faults.push(format!("nothing was said of {open} messages, and {unverified} are admitted to be unverified"));
+            faults.push(format!("{open} messages were not reported, and {unverified} were reported as unverified"));
         }
         if 0 < self.dropped {
             faults.push(format!("{} messages were dropped because the demonstration read too slowly", self.dropped));
@@ -153,7 +153,7 @@ mod tests {
     use crate::time::WallTime;
 
     #[test]
-    fn what_was_repaired_was_delivered() {
+    fn repaired_messages_count_as_delivered() {
         let mut audit = DeliveryAudit::default();
         for count in 1..=5 {
             let Notice::Message(mut delivery) = message(count) else { unreachable!() };
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn only_books_that_balance_have_no_faults() {
+    fn unbalanced_accounts_are_faults() {
         check("1 2 3 4 5", 0, true);
         check("1 !2-4 5", 0, true);
         check("1 2 3", 2, true);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_is_not_its_range_is_a_fault() {
+    fn count_outside_its_range_is_a_fault() {
         for (count, fits) in [
             (Count::Exact(5), true),
             (Count::Exact(4), false),

@@ -11,19 +11,19 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::args::{DemoOptions, DemoScenario, ShowReport};
-use super::connect;
-use super::event::json;
-use super::exit::{CommandFailure, Exit};
-use super::interrupt::Interrupt;
-use super::output::{Output, note, pluralize};
 use super::pacer::{Progress, RatePacer};
 use super::show;
-use super::table::{Column, TextTable};
 use crate::bus::{Bus, DropRule, RecvError, SubscribeError, Subscription};
 use crate::config::{Config, GRACE, Override};
 use crate::daemon::clock::{Clock, random_u64};
 use crate::message::Message;
 use crate::subject::{Pattern, Subject};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::json;
+use crate::terminal::output::{Output, note, pluralize};
+use crate::terminal::peer;
+use crate::terminal::table::{Column, TextTable};
 use audit::{DeliveryAudit, SentCounts, SubjectBalance};
 
 /// The subjects of the demonstration, used for publishing in turn.
@@ -134,7 +134,7 @@ fn read(events: &Subscription, is_over: &AtomicBool) -> DeliveryAudit {
 
 /// Returns a receiver's report about the publisher.
 fn report(bus: &Bus) -> Result<Value, CommandFailure> {
-    let mut loss = connect::show(bus, json!({ "show": "loss" }))?;
+    let mut loss = peer::show(bus, json!({ "show": "loss" }))?;
     if let Some(rows) = loss["rows"].as_array_mut() {
         rows.retain(|row| row["publisher"] == PUBLISHER);
     }
@@ -169,7 +169,7 @@ fn receiver(
     let sum = |count: fn(&SubjectBalance) -> u64| subjects.iter().map(count).sum();
     Ok(DemoReceiver {
         name,
-        dropped_datagrams: connect::counter(bus, "dropped_by_rule")?,
+        dropped_datagrams: peer::counter(bus, "dropped_by_rule")?,
         delivered: sum(|row| row.delivered),
         repaired: sum(|row| row.repaired),
         lost: sum(|row| row.lost),
@@ -214,7 +214,7 @@ impl DemoPeers {
             settings.push(Override::flag("--reliability", "reliability", &reliability));
             let config =
                 Config::resolve(None, &settings).map_err(|error| CommandFailure::new(Exit::Configuration, error))?;
-            connect::embed(&config, drop)
+            peer::embed(&config, drop)
         };
         let mut receivers = Vec::new();
         for (seed, name) in (options.seed..).zip(RECEIVERS) {
@@ -237,7 +237,7 @@ impl DemoPeers {
         while Clock::now().instant < deadline {
             let mut is_settled = true;
             for bus in &self.receivers {
-                let answer = connect::show(bus, json!({ "show": "peers" }))?;
+                let answer = peer::show(bus, json!({ "show": "peers" }))?;
                 let rows = answer["rows"].as_array().map_or(&[][..], Vec::as_slice);
                 let publisher = rows.iter().find(|row| row["publisher"] == PUBLISHER);
                 let count = |key: &str| publisher.and_then(|row| row[key].as_u64()).unwrap_or(0);
@@ -268,17 +268,17 @@ fn publish(bus: &Bus, options: &DemoOptions) -> Result<SentCounts, CommandFailur
         }
         let of_subject = sent.get_mut(subject).expect("every subject is there");
         *of_subject += 1;
-        connect::publish(bus, Message::new(subject.clone(), format!("{of_subject}")), &interrupt)?;
+        peer::publish(bus, Message::new(subject.clone(), format!("{of_subject}")), &interrupt)?;
         if interrupt.is_raised() {
             return Err(CommandFailure::new(Exit::Failed, "interrupted"));
         }
         if number % FLUSH_MESSAGES == 0 {
-            connect::flush(bus)?;
+            peer::flush(bus)?;
         }
         progress.show(now, || format!("published {number} of {} messages", options.count));
     }
     progress.clear();
-    connect::flush(bus)?;
+    peer::flush(bus)?;
     Ok(sent)
 }
 
@@ -294,12 +294,15 @@ fn print(options: &DemoOptions, receivers: &[DemoReceiver], out: &mut Output) ->
         true => out.line("and ask for nothing again")?,
         false => {
             let reliability = humantime::format_duration(options.reliability);
-            out.line(format_args!("and ask again for what they miss, for at most {reliability}"))?;
+            out.line(format_args!("and request missing datagrams for at most {reliability}"))?;
         }
     }
     for receiver in receivers {
         let dropped = pluralize(receiver.dropped_datagrams, "datagram");
-        out.line(format_args!("\n{} dropped {dropped} before the protocol saw them; it says:", receiver.name))?;
+        out.line(format_args!(
+            "\n{} dropped {dropped} before the protocol saw them; the protocol reports:",
+            receiver.name
+        ))?;
         let table = show::table(&ShowReport::Loss { verbose: false, outbound: false }, &receiver.loss);
         out.bytes(table.to_string().as_bytes())?;
         let headers = ["sent", "delivered", "repaired", "lost", "unverified"].map(Column::new);

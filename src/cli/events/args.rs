@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::cli::args::BusOptions;
+use crate::cli::bus_options::BusOptions;
 use crate::cli::help;
-use crate::cli::value;
+use crate::cli::tail_options::TailOptions;
 use crate::event::model::{EventId, ServerId};
 use crate::event::timestamp::Timestamp;
 use crate::subject::event_type::{EventType, TypePattern};
@@ -29,7 +29,7 @@ pub enum EventCommand {
     /// Find events in the journal of the peer.
     #[command(after_help = help::EVENT_QUERY)]
     Query(QueryOptions),
-    /// Print events of all peers as they come, and known losses.
+    /// Print events of all peers as they arrive, and known losses.
     #[command(after_help = help::EVENT_TAIL)]
     Tail(EventTailOptions),
 }
@@ -51,8 +51,8 @@ pub struct EventAddOptions {
     /// The type: subtypes with / between them, such as plant/7/alarm.
     #[arg(value_name = "TYPE")]
     pub event_type: EventType,
-    /// The payload, a JSON text; without it standard input, unless it is a terminal; if that is empty, there is no
-    /// payload.
+    /// The payload, a JSON text; without it standard input, unless it is a terminal; empty input gives an event
+    /// without payload.
     pub payload: Option<String>,
     /// Take the payload from this file; - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "lines"])]
@@ -86,16 +86,16 @@ pub struct QueryOptions {
     /// The events of one server, in the order of their ids.
     #[arg(long, value_name = "ID", value_parser = server, conflicts_with_all = ["patterns", "from", "to", "source_from", "source_to", "by_source_time", "reverse"])]
     pub server: Option<ServerId>,
-    /// Not registered before this: 2026-11-22T15:04:05Z, or a time back from now, such as 90s.
+    /// Registered at this time or later: 2026-11-22T15:04:05Z, or a time back from now, such as 90s.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub from: Option<TimeArgument>,
-    /// Not registered behind this.
+    /// Registered at this time or earlier.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub to: Option<TimeArgument>,
-    /// Did not occur before this, by the time of the source.
+    /// Occurred at this time or later, by the time of the source.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub source_from: Option<TimeArgument>,
-    /// Did not occur behind this, by the time of the source.
+    /// Occurred at this time or earlier, by the time of the source.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub source_to: Option<TimeArgument>,
     /// In the order in which they occurred; those without a source time are left out.
@@ -107,7 +107,7 @@ pub struct QueryOptions {
     /// Maximum number of events; the journal returns at most 4096 at a time.
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Only events behind the event with this id.
+    /// Only events after the one with this id.
     #[arg(long, value_name = "ID")]
     pub after: Option<EventId>,
     /// Print a line of JSON for each event.
@@ -124,15 +124,9 @@ pub struct EventTailOptions {
     /// The types: ? matches one subtype, a last * any number of them.
     #[arg(value_name = "PATTERN", required = true)]
     pub patterns: Vec<TypePattern>,
-    /// End after this number of events, with exit code 0.
-    #[arg(long, value_name = "N")]
-    pub count: Option<u64>,
-    /// End after this time, with exit code 27.
-    #[arg(long, value_name = "TIME", value_parser = value::wait)]
-    pub wait: Option<Duration>,
-    /// Print JSON Lines.
-    #[arg(long, help_heading = "Output")]
-    pub json: bool,
+    /// End and form of the output.
+    #[command(flatten)]
+    pub tail: TailOptions,
     /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,

@@ -12,9 +12,7 @@ use self::args::{EventAddOptions, EventCommand, EventTailOptions, QueryOptions, 
 use self::print::{EventLine, event_json, more_json, table};
 use super::connect::{self, Events, StopReason};
 use super::event::{self, LossLine};
-use super::exit::{CommandFailure, Exit};
 use super::lines::{LineFailure, process_lines};
-use super::output::{Output, note, pluralize};
 use super::publish::{check_size, read};
 use crate::bus::{self, Bus, EventError, PendingRegistration, SubscribeOptions};
 use crate::daemon::clock::Clock;
@@ -23,6 +21,9 @@ use crate::event::refusal::EventRefusalKind;
 use crate::event::store::{Query, QueryPage, Series, SeriesOrder, ServerQuery, TimeSpan};
 use crate::event::timestamp::Timestamp;
 use crate::subject::Pattern;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{Output, note, pluralize};
+use crate::terminal::peer;
 
 /// Runs `event`.
 ///
@@ -89,8 +90,8 @@ fn registration(options: &EventAddOptions, bytes: Option<Bytes>) -> Result<Regis
             check_size(&text)?;
             let is_piped = options.payload.is_none() && options.file.is_none() && !options.lines;
             let fix = match is_piped && text.contains(&b'\n') {
-                true => "give one JSON text, or say --lines if each line is one, or --binary NAME for what is no JSON",
-                false => "quote texts as JSON does, '\"like this\"', or say --binary NAME for what is no JSON",
+                true => "give one JSON text, use --lines if each line is one, or use --binary NAME for other data",
+                false => "quote texts as JSON does, '\"like this\"', or use --binary NAME for other data",
             };
             let json = Json::from_bytes(text).map_err(|error| {
                 CommandFailure::new(Exit::Usage, format!("the payload cannot be used: {error}")).fix(fix)
@@ -133,38 +134,38 @@ fn query(options: &QueryOptions, out: &mut Output) -> Result<Exit, CommandFailur
     }
     out.flush()?;
     match last {
-        Some(_) if options.latest => note("more follows: ask for fewer types at a time"),
-        Some(last) => note(format_args!("more follows: --after {last} goes on from here")),
+        Some(_) if options.latest => note("more follows: request fewer types at a time"),
+        Some(last) => note(format_args!("more follows: --after {last} continues from here")),
         None => {}
     }
     Ok(Exit::Done)
 }
 
 fn tail(options: &EventTailOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    if options.count == Some(0) {
+    if options.tail.count == Some(0) {
         return Ok(Exit::Done);
     }
     let bus = connect::bus(&options.bus, "event")?;
     let patterns: Vec<Pattern> = options.patterns.iter().flat_map(|pattern| pattern.subject_patterns()).collect();
-    let mut events = Events::subscribe(&bus, &patterns, &SubscribeOptions::default(), options.wait)?;
+    let mut events = Events::subscribe(&bus, &patterns, &SubscribeOptions::default(), options.tail.wait)?;
     let names: Vec<String> = options.patterns.iter().map(ToString::to_string).collect();
     note(format_args!("listening on {}", names.join(" ")));
-    let mut left = options.count;
+    let mut left = options.tail.count;
     loop {
         match events.next(out)? {
             Ok(bus::Notice::Message(delivery)) => {
                 // Other messages may share a subject with events.
                 let Ok(event) = Event::of_message(&delivery.message) else { continue };
-                print_event(options.json, &event, out)?;
+                print_event(options.tail.json, &event, out)?;
                 left = left.map(|left| left - 1);
                 if left == Some(0) {
                     out.flush()?;
                     return Ok(Exit::Done);
                 }
             }
-            Ok(bus::Notice::Loss(loss)) if options.json => out.line(event::loss_json(&loss))?,
+            Ok(bus::Notice::Loss(loss)) if options.tail.json => out.line(event::loss_json(&loss))?,
             Ok(bus::Notice::Loss(loss)) => out.alarm(LossLine(&loss), LossLine(&loss).is_lost())?,
-            Ok(bus::Notice::Dropped(count)) if options.json => out.line(event::dropped_json(count))?,
+            Ok(bus::Notice::Dropped(count)) if options.tail.json => out.line(event::dropped_json(count))?,
             Ok(bus::Notice::Dropped(count)) => out.alarm(event::dropped_line(count), true)?,
             Ok(bus::Notice::Joined(_)) => {}
             Err(StopReason::TimedOut) => return Ok(Exit::TimedOut),
@@ -179,7 +180,7 @@ fn print_event(json: bool, event: &Event, out: &mut Output) -> io::Result<()> {
 
 fn failure(bus: &Bus, error: EventError) -> CommandFailure {
     match error {
-        EventError::Closed => connect::gone(bus),
+        EventError::Closed => peer::gone(bus),
         EventError::Timeout => CommandFailure::new(Exit::TimedOut, error),
         EventError::TooMany => CommandFailure::new(Exit::Failed, error),
         EventError::Refused(refusal) if refusal.kind == EventRefusalKind::Stopping => {

@@ -5,10 +5,9 @@ use std::fmt;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::value::RawValue;
 
-use crate::cli::event;
-use crate::cli::output::{EscapedText, pluralize};
-use crate::cli::table::{Column, TextTable};
 use crate::event::model::{Event, EventId, Payload};
+use crate::terminal::output::{EscapedText, json, pluralize};
+use crate::terminal::table::{Column, TextTable};
 
 const COLUMNS: [Column; 5] = [
     Column::new("id").left(),
@@ -52,18 +51,18 @@ pub fn event_json(event: &Event) -> String {
     let text;
     match &event.payload {
         None => {}
-        Some(Payload::Json(json)) => {
+        Some(Payload::Json(payload)) => {
             // A line feed in a JSON text occurs between its parts only, where a blank has the same meaning.
-            text = json.as_str().replace(['\n', '\r'], " ");
+            text = payload.as_str().replace(['\n', '\r'], " ");
             line.payload = Some(serde_json::from_str(&text).expect("it was checked when it was registered"));
-            return event::json(&line);
+            return json(&line);
         }
         Some(Payload::Binary { type_name, bytes }) => {
             line.payload_type = Some(type_name);
             line.payload_base64 = Some(BASE64_STANDARD.encode(bytes));
         }
     }
-    event::json(&line)
+    json(&line)
 }
 
 /// Returns a line of JSON which reports that there are more events than an answer holds. It contains the event behind
@@ -75,7 +74,7 @@ pub fn more_json(last: Option<EventId>) -> String {
         #[serde(skip_serializing_if = "Option::is_none")]
         after: Option<String>,
     }
-    event::json(&MoreJson { r#type: "more_follows", after: last.map(|last| last.to_string()) })
+    json(&MoreJson { r#type: "more_follows", after: last.map(|last| last.to_string()) })
 }
 
 /// An event as a line of text.
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_stays_as_it_was_registered_in_one_line() {
+    fn payload_is_printed_unchanged_in_one_line() {
         let json = Json::from_bytes(Bytes::from_static(b"{\n \"v\": 1.50,\r\n\"w\":\"a\\nb\"}")).unwrap();
         let line = event_json(&event(Some(Payload::Json(json))));
         assert_eq!(

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::cli::args::BusOptions;
+use crate::cli::bus_options::BusOptions;
 use crate::cli::help;
-use crate::cli::value;
+use crate::cli::tail_options::TailOptions;
 use crate::event::order::name::{Object, WorkerName};
 use crate::storage::order::redis::PREFIX;
 use crate::subject::event_type::EventType;
+use crate::terminal::value;
 
 /// `seqcast order`.
 #[derive(Args, Clone, Debug)]
@@ -128,15 +129,9 @@ pub struct OrderTailOptions {
     /// Time to wait for a missing event.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "5s")]
     pub patience: Duration,
-    /// End after this number of events, with exit code 0.
-    #[arg(long, value_name = "N")]
-    pub count: Option<u64>,
-    /// End after this time, with exit code 27.
-    #[arg(long, value_name = "TIME", value_parser = value::wait)]
-    pub wait: Option<Duration>,
-    /// Print JSON Lines.
-    #[arg(long, help_heading = "Output")]
-    pub json: bool,
+    /// End and form of the output.
+    #[command(flatten)]
+    pub tail: TailOptions,
     /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,

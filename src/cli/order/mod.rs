@@ -14,12 +14,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use self::args::{OrderCommand, OrderShowOptions, PushOptions, StoreOptions, WorkOptions};
-use super::args::PeerOptions;
-use super::exit::{CommandFailure, Exit};
-use super::interrupt::Interrupt;
-use super::output::{EscapedText, Output, note, pluralize};
+use super::bus_options::PeerOptions;
 use super::publish::read;
-use super::table::{Column, TextTable};
 use super::{config, connect};
 use crate::bus::{Bus, EventError};
 use crate::daemon::clock::Clock;
@@ -35,6 +31,11 @@ use crate::storage::order::front_end::{FrontEnd, Push, StateLoss};
 use crate::storage::order::redis::RedisStore;
 use crate::storage::order::sqlite::SqliteStore;
 use crate::storage::order::worker_run::{WorkerNotice, WorkerRun};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::{EscapedText, Output, note, pluralize};
+use crate::terminal::peer;
+use crate::terminal::table::{Column, TextTable};
 
 /// File name of the shared state in the data directory.
 const STORE_FILE: &str = "order.db";
@@ -92,7 +93,7 @@ fn open(options: &StoreOptions, may_make: bool) -> Result<StoreBackend, CommandF
                         Exit::Failed,
                         format!("cannot make the directory {}: {error}", directory.display()),
                     )
-                    .fix("name another place with --store")
+                    .fix("name another location with --store")
                 })?;
             }
             directory.join(STORE_FILE)
@@ -145,10 +146,10 @@ impl std::fmt::Display for LostText {
         match (self.0, self.1) {
             (Some(known), Some(found)) => write!(f, "generation {known} was known, {found} is there")?,
             (Some(known), None) => write!(f, "generation {known} was known, none is there")?,
-            (None, Some(found)) => write!(f, "it is of generation {found}, and may have lost something since")?,
+            (None, Some(found)) => write!(f, "its generation is {found}, and data may be lost")?,
             (None, None) => write!(f, "none is there")?,
         }
-        write!(f, "): what was pushed before may be gone, and is to be pushed again if it is")
+        write!(f, "): earlier pushes may be lost; push lost ones again")
     }
 }
 
@@ -186,7 +187,7 @@ impl Sender<'_> {
     fn send_as(&mut self, registration: Registration) -> Result<bool, CommandFailure> {
         let sent = if self.options.journal { self.register(registration)? } else { self.publish(registration)? };
         if !sent && !std::mem::replace(&mut self.is_reported, true) {
-            note("the peer takes no events for now; trying again");
+            note("the peer accepts no events now; trying again");
         }
         self.is_reported &= !sent;
         Ok(sent)
@@ -203,7 +204,7 @@ impl Sender<'_> {
             Err(EventError::Refused(refusal)) => Err(CommandFailure::new(Exit::Failed, refusal)),
             Err(EventError::Timeout) => Ok(false),
             Err(error @ EventError::TooMany) => Err(CommandFailure::new(Exit::Failed, error)),
-            Err(EventError::Closed) => Err(connect::gone(self.bus)),
+            Err(EventError::Closed) => Err(peer::gone(self.bus)),
         }
     }
 
@@ -211,9 +212,9 @@ impl Sender<'_> {
         let payload = registration.payload.as_ref().map_or(Bytes::new(), |payload: &Payload| payload.bytes().clone());
         let message = Message::new(registration.event_type.subject().clone(), payload);
         match self.bus.publish_timeout(message, SEND_TIME) {
-            Ok(()) => connect::flush(self.bus).map(|()| true),
+            Ok(()) => peer::flush(self.bus).map(|()| true),
             Err(crate::bus::PublishError::Full) => Ok(false),
-            Err(crate::bus::PublishError::Closed) => Err(connect::gone(self.bus)),
+            Err(crate::bus::PublishError::Closed) => Err(peer::gone(self.bus)),
             Err(error) => Err(CommandFailure::new(Exit::Failed, error)),
         }
     }
@@ -261,18 +262,18 @@ fn work(options: &WorkOptions, out: &mut Output) -> Result<Exit, CommandFailure>
     let (sent, failed) = (sender.sent, sender.failure.take());
     out.flush()?;
     note(format_args!("sent {}", pluralize(sent, "event")));
-    if let Some(failed) = failed.or_else(|| is_gone.load(Ordering::Relaxed).then(|| connect::gone(&bus))) {
+    if let Some(failed) = failed.or_else(|| is_gone.load(Ordering::Relaxed).then(|| peer::gone(&bus))) {
         return Err(failed);
     }
     match ended.map_err(failure)?.stop {
         WorkerEnd::Ended => Ok(Exit::Done),
         WorkerEnd::Superseded => Err(CommandFailure::new(
             Exit::Failed,
-            format!("another worker named {} has begun, so this one has stopped", options.worker),
+            format!("another worker named {} has started, so this one has stopped", options.worker),
         )
         .fix("give each worker a name of its own")),
         WorkerEnd::NoGeneration => {
-            Err(CommandFailure::new(Exit::Failed, "no higher generation is left for the shared state"))
+            Err(CommandFailure::new(Exit::Failed, "the shared state has reached its highest generation"))
         }
     }
 }
@@ -340,7 +341,7 @@ fn print(shown: &StoreSnapshot, out: &mut Output) -> io::Result<()> {
     let stamp = |stamp: Option<OrderStamp>| stamp.map_or("-".to_owned(), |stamp| stamp.to_string());
     let state = match (shown.mark, shown.is_suspect) {
         (None, _) => "empty".to_owned(),
-        (Some(mark), true) => format!("{mark}, and something may be lost: a new generation has to begin"),
+        (Some(mark), true) => format!("{mark}, and data may be lost: a new generation must begin"),
         (Some(mark), false) => mark.to_string(),
     };
     out.line(format_args!("last stamp      {state}"))?;

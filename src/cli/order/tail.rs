@@ -14,9 +14,6 @@ use super::event_type;
 use crate::bus::{Bus, Notice, RecvError};
 use crate::cli::connect;
 use crate::cli::event::{self, LossLine};
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::interrupt::Interrupt;
-use crate::cli::output::{EscapedText, Output, note};
 use crate::daemon::clock::{Clock, random_u64};
 use crate::event::order::consumer::{ConsumerEffect, OrderConsumer, Settings};
 use crate::event::order::name::Object;
@@ -24,6 +21,10 @@ use crate::event::order::stamp::OrderStamp;
 use crate::event::order::worker::OrderedEvent;
 use crate::event::store::{Query, Series};
 use crate::subject::event_type::TypePattern;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::{EscapedText, Output, note};
+use crate::terminal::peer;
 
 /// Maximum number of objects with a known position.
 const OBJECTS_MAX: NonZeroUsize = NonZeroUsize::new(1_000_000).expect("a constant");
@@ -43,7 +44,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// # Errors
 /// The peer cannot be reached or ends.
 pub fn run(options: &OrderTailOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    if options.count == Some(0) {
+    if options.tail.count == Some(0) {
         return Ok(Exit::Done);
     }
     let bus = connect::bus(&options.bus, "order-tail")?;
@@ -52,7 +53,7 @@ pub fn run(options: &OrderTailOptions, out: &mut Output) -> Result<Exit, Command
     let pattern: TypePattern = under.parse().map_err(|error| CommandFailure::new(Exit::Usage, error))?;
     let subscription = bus.subscribe_events([pattern]).map_err(|error| CommandFailure::new(Exit::Failed, error))?;
     note(format_args!("listening on {under}"));
-    let deadline = options.wait.map(|wait| Clock::now().instant + wait);
+    let deadline = options.tail.deadline();
     let mut tail = OrderTail::new(options, &bus, out);
     loop {
         if let Some(exit) = tail.end(interrupt.is_raised()) {
@@ -66,7 +67,7 @@ pub fn run(options: &OrderTailOptions, out: &mut Output) -> Result<Exit, Command
         match subscription.recv_timeout(POLL_INTERVAL) {
             Ok(event) => tail.on_event(event)?,
             Err(RecvError::Empty) => tail.out.flush()?,
-            Err(RecvError::Closed) => return Err(connect::gone(&bus)),
+            Err(RecvError::Closed) => return Err(peer::gone(&bus)),
         }
         tail.on_time()?;
     }
@@ -96,7 +97,7 @@ impl OrderTail<'_> {
 
     /// Returns the exit code, if the command ends.
     fn end(&self, is_interrupted: bool) -> Option<Exit> {
-        match self.options.count {
+        match self.options.tail.count {
             Some(count) if count <= self.printed => Some(Exit::Done),
             Some(_) if is_interrupted => Some(Exit::Failed),
             None if is_interrupted => Some(Exit::Done),
@@ -119,9 +120,9 @@ impl OrderTail<'_> {
                 }
             },
             // Its effect on the objects is reported once it is known.
-            Notice::Loss(loss) if self.options.json => self.out.line(event::loss_json(&loss)),
+            Notice::Loss(loss) if self.options.tail.json => self.out.line(event::loss_json(&loss)),
             Notice::Loss(loss) => self.out.alarm(LossLine(&loss), LossLine(&loss).is_lost()),
-            Notice::Dropped(count) if self.options.json => self.out.line(event::dropped_json(count)),
+            Notice::Dropped(count) if self.options.tail.json => self.out.line(event::dropped_json(count)),
             Notice::Dropped(count) => self.out.alarm(event::dropped_line(count), true),
             Notice::Joined(_) => Ok(()),
         }
@@ -146,7 +147,7 @@ impl OrderTail<'_> {
             match effect {
                 ConsumerEffect::Deliver(event) => {
                     self.printed += 1;
-                    match self.options.json {
+                    match self.options.tail.json {
                         true => self.out.line(event_json(&event))?,
                         false => self.out.line(OrderedEventLine(&event))?,
                     }
@@ -159,7 +160,7 @@ impl OrderTail<'_> {
                     }
                     self.act(more)?;
                 }
-                effect if self.options.json => self.out.line(effect_json(&effect))?,
+                effect if self.options.tail.json => self.out.line(effect_json(&effect))?,
                 effect => self.out.alarm(effect_text(&effect), true)?,
             }
         }
@@ -256,21 +257,23 @@ fn effect_json(effect: &ConsumerEffect) -> Value {
 fn effect_text(effect: &ConsumerEffect) -> String {
     match effect {
         ConsumerEffect::Missing { object, id, after } => {
-            format!("{object}: {id} cannot be had; others behind {after} may be missing too")
+            format!("{object}: {id} cannot be recovered; others after {after} may be missing, too")
         }
         ConsumerEffect::Refused { object, id, .. } => {
-            format!("{object}: {id} came from a worker that was not the owner any more, and is left out")
+            format!("{object}: {id} is skipped, because its worker was no longer the owner")
         }
         ConsumerEffect::LostGeneration { object, known, found } => format!(
-            "{object}: generation {found} follows {known}: the producers lost their state; events may be gone, and some may \
-             come again with other ids"
+            "{object}: generation {found} follows {known}: the producers lost their state; events may be lost, and some may \
+             be repeated with other ids"
         ),
         ConsumerEffect::Rewound { object, id, prev, last } => {
             let prev = prev.map_or("none".to_owned(), |prev| prev.to_string());
-            format!("{object}: {id} follows {prev}, though {last} came after that: the producers' state went back")
+            format!(
+                "{object}: {id} follows {prev}, although {last} did before: the producers' state was reset to an older one"
+            )
         }
         ConsumerEffect::Evicted { object, last } => {
-            format!("{object}: too many objects; its next event begins anew behind {last}")
+            format!("{object}: too many objects; it was evicted after {last} and begins again with its next event")
         }
         ConsumerEffect::Deliver(_) | ConsumerEffect::Fetch { .. } => unreachable!("these are done, not told"),
     }
@@ -282,7 +285,7 @@ mod tests {
     use bytes::Bytes;
 
     #[test]
-    fn an_event_is_printed_as_it_was_pushed() {
+    fn event_is_printed_as_pushed() {
         let [prev, id] = [1, 2].map(|count| OrderStamp::from_number((1 << 38) + count).unwrap());
         for (payload, expected) in [
             (

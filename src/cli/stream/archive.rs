@@ -9,8 +9,6 @@ use super::failure;
 use super::print::MissedText;
 use super::tail::PeerConnection;
 use crate::bus::{Bus, StreamError, StreamEvents, StreamRefusalKind, Streams};
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::output::{Output, note, pluralize};
 use crate::cli::pacer::Progress;
 use crate::daemon::clock::Clock;
 use crate::event::stream::model::LIST_EVENTS_MAX;
@@ -19,7 +17,8 @@ use crate::event::stream::store::{ConsumerRow, MissedRange};
 use crate::event::timestamp::Timestamp;
 use crate::storage::streams::archive::{ArchiveGap, ArchiveSource, ArchiveStore, open};
 use crate::storage::streams::error::StreamStorageError as StoreError;
-use crate::time::Instant;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{Output, note, pluralize};
 
 /// Time to wait when nothing is new.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -36,14 +35,13 @@ struct Archive {
 
 pub(super) fn run(options: &ArchiveOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.format().is_none() {
-        return Err(CommandFailure::new(Exit::Usage, format!("{} does not say what it is", options.place()))
-            .fix("give it an extension such as .db or .jsonl, or say --format"));
+        return Err(CommandFailure::new(Exit::Usage, format!("the format of {} is unknown", options.place()))
+            .fix("use an extension such as .db or .jsonl, or --format"));
     }
     let mut peer = PeerConnection::open(&options.bus, options.patience)?;
     let (mut archive, end) = begin(&peer.bus, options)?;
-    let start = Clock::now().instant;
-    let mut progress = Progress::new(start);
-    let ended = archive.work(&mut peer, options.once.then_some(end), (start, &mut progress));
+    let mut progress = Progress::new(Clock::now().instant);
+    let ended = archive.work(&mut peer, options.once.then_some(end), &mut progress);
     progress.clear();
     if options.json {
         out.line(json!({
@@ -92,13 +90,15 @@ fn begin(bus: &Bus, options: &ArchiveOptions) -> Result<(Archive, StreamId), Com
         let last = target.last();
         let fix = "name the file that belongs to it";
         if end < last {
-            let text =
-                format!("{} goes to {last}, the stream {stream} only to {end}: it has begun anew", options.place());
+            let text = format!(
+                "{} ends at {last}, but the stream {stream} at {end}: the stream was created again",
+                options.place()
+            );
             return Err(CommandFailure::new(Exit::Failed, text).fix("archive it to a new file"));
         }
         if last < position && !is_new {
             let text = format!(
-                "{consumer} has accepted the stream {stream} up to {position}, but {} goes only to {last}",
+                "{consumer} has accepted the stream {stream} up to {position}, but {} ends at {last}",
                 options.place()
             );
             return Err(CommandFailure::new(Exit::Failed, text)
@@ -131,8 +131,9 @@ impl Archive {
         &mut self,
         peer: &mut PeerConnection<'_>,
         end: Option<StreamId>,
-        (start, progress): (Instant, &mut Progress),
+        progress: &mut Progress,
     ) -> Result<(), CommandFailure> {
+        let start = Clock::now().instant;
         loop {
             let (stream, consumer, last) = (self.stream.clone(), self.consumer.clone(), self.target.last());
             // The poll accepts the stored events.
@@ -209,10 +210,12 @@ impl Archive {
         match count {
             Some(count) => {
                 let missed = MissedText(MissedRange { first, last, count });
-                note(format_args!("! {consumer} had lapsed and {missed} of the stream {stream}: the archive says so"));
+                note(format_args!(
+                    "! {consumer} had lapsed and {missed} of the stream {stream}: the archive contains a note"
+                ));
             }
             None => note(format_args!(
-                "! {consumer} had not kept its place: events {first} to {last} of the stream {stream} may be missing, and the archive says so"
+                "! {consumer} had no position: events {first} to {last} of the stream {stream} may be missing; the archive contains a note"
             )),
         }
         self.missed += count.unwrap_or(1).max(1);

@@ -6,12 +6,13 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::bus::ResetPosition;
-use crate::cli::args::BusOptions;
+use crate::cli::bus_options::BusOptions;
 use crate::cli::help;
-use crate::cli::value;
+use crate::cli::tail_options::TailOptions;
 use crate::config::StreamStoreLocation;
 use crate::event::stream::name::{Component, Consumer, StreamId, StreamName, StreamType, UserName};
 use crate::storage::streams::archive::ArchiveBackend;
+use crate::terminal::value;
 
 /// `seqcast stream`.
 #[derive(Args, Clone, Debug)]
@@ -30,7 +31,7 @@ pub enum StreamCommand {
     /// Print the events that a consumer has not accepted.
     #[command(after_help = help::STREAM_POLL)]
     Poll(StreamPollOptions),
-    /// Print the events of a stream as they come.
+    /// Print the events of a stream as they arrive.
     #[command(after_help = help::STREAM_TAIL)]
     Tail(StreamTailOptions),
     /// Show the streams of the peer.
@@ -164,24 +165,18 @@ pub struct StreamTailOptions {
     /// The stream (default: the first one of the peer).
     #[arg(long, value_name = "STREAM")]
     pub stream: Option<StreamName>,
-    /// Begin with the event of this id, or the first retained one behind it (default: only new events).
+    /// Begin with the event of this id, or the first retained one after it (default: only new events).
     #[arg(long, value_name = "ID")]
     pub from: Option<StreamId>,
     /// Only events of this type; may be repeated.
     #[arg(long, value_name = "TYPE")]
     pub want: Vec<StreamType>,
-    /// End after this number of events, with exit code 0.
-    #[arg(long, value_name = "N")]
-    pub count: Option<u64>,
-    /// End after this time, with exit code 27.
-    #[arg(long, value_name = "TIME", value_parser = value::wait)]
-    pub wait: Option<Duration>,
     /// Time that the peer may be away before the command gives up.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "10s")]
     pub patience: Duration,
-    /// Print JSON Lines.
-    #[arg(long, help_heading = "Output")]
-    pub json: bool,
+    /// End and form of the output.
+    #[command(flatten)]
+    pub tail: TailOptions,
     /// Options of the bus.
     #[command(flatten)]
     pub bus: BusOptions,
@@ -291,7 +286,7 @@ pub struct RegistrationOptions {
 pub struct ResetOptions {
     /// The component of the consumer.
     pub component: Component,
-    /// The new position: behind the event of this id, at the oldest retained event, or behind the newest one.
+    /// The new position: after the event of this id, at the oldest retained event, or after the newest one.
     #[arg(long, value_name = "ID|start|end", value_parser = place)]
     pub to: ResetPosition,
     /// Owner and stream of the consumer.

@@ -7,10 +7,10 @@ use super::print::{self, MissedText, missed_json};
 use super::{NAME, failure, stream};
 use crate::bus::{Bus, Consumers, Streams};
 use crate::cli::connect;
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::output::{Output, note, pluralize};
 use crate::event::stream::name::{Consumer, StreamName};
 use crate::event::stream::store::ConsumerRow;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{Output, note, pluralize};
 
 pub(super) fn run(what: &ConsumerCommand, out: &mut Output) -> Result<Exit, CommandFailure> {
     match what {
@@ -52,7 +52,7 @@ fn add(options: &RegistrationOptions, out: &mut Output) -> Result<Exit, CommandF
         (Some(_), None) => note(format_args!("{consumer} was registered for the stream {stream} before{behind}")),
         (Some(_), Some(missed)) => {
             note(format_args!("! {consumer} had lapsed and {} of the stream {stream}", MissedText(missed)));
-            note(format_args!("it goes on{behind}"));
+            note(format_args!("it resumes{behind}"));
         }
     }
     Ok(Exit::Done)
@@ -96,7 +96,7 @@ fn reset(options: &ResetOptions, out: &mut Output) -> Result<Exit, CommandFailur
             "position": position.to_string(),
         }))?;
     } else {
-        note(format_args!("{consumer} goes on behind {position} of the stream {stream}"));
+        note(format_args!("{consumer} continues after {position} of the stream {stream}"));
     }
     Ok(Exit::Done)
 }
@@ -114,7 +114,7 @@ fn remove(options: &RegistrationOptions, out: &mut Output) -> Result<Exit, Comma
             "component": consumer.component.as_str(),
         }))?;
     } else {
-        note(format_args!("{consumer} is no consumer of the stream {stream} any more"));
+        note(format_args!("{consumer} is no longer a consumer of the stream {stream}"));
     }
     Ok(Exit::Done)
 }

@@ -15,14 +15,15 @@ use serde_json::json;
 
 use self::args::{ConsumerCommand, ListOptions, StreamAddOptions, StreamCommand, StreamPollOptions};
 use super::connect;
-use super::exit::{CommandFailure, Exit};
 use super::lines::{LineFailure, process_lines};
-use super::output::{Output, note, pluralize};
 use super::publish::{check_size, read};
 use crate::bus::{Bus, PendingStreamEvent, StreamError, StreamEvents, StreamRefusalKind as Kind, Streams};
 use crate::event::model::Json;
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::{StreamId, StreamName, StreamType};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{Output, note, pluralize};
+use crate::terminal::peer;
 
 /// Client name with which the commands attach.
 const NAME: &str = "stream";
@@ -70,7 +71,7 @@ fn add(options: &StreamAddOptions, out: &mut Output) -> Result<Exit, CommandFail
         (None, Some(path)) => read(path)?,
         (None, None) if io::stdin().is_terminal() => {
             return Err(CommandFailure::new(Exit::Usage, "there is no data")
-                .fix("give a JSON text as an argument, --file FILE, or --lines to type each one as a line"));
+                .fix("give a JSON text as an argument, --file FILE, or --lines to type one on each line"));
         }
         (None, None) => read(Path::new("-"))?,
     };
@@ -88,8 +89,8 @@ fn data(bytes: Bytes, is_piped: bool) -> Result<Json, CommandFailure> {
     let text = bytes.slice(..bytes.trim_ascii_end().len());
     check_size(&text)?;
     let fix = match is_piped && text.contains(&b'\n') {
-        true => "give one JSON text, or say --lines if each line is one",
-        false => "quote texts as JSON does, '\"like this\"'; null says nothing",
+        true => "give one JSON text, or use --lines if each line is one",
+        false => "quote texts as JSON does, '\"like this\"'; null is an empty value",
     };
     Json::from_bytes(text)
         .map_err(|error| CommandFailure::new(Exit::Usage, format!("the data cannot be used: {error}")).fix(fix))
@@ -128,11 +129,8 @@ fn add_lines(options: &StreamAddOptions, bus: &Bus, out: &mut Output) -> Result<
 
 fn poll(options: &StreamPollOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
     if options.accept && options.component.is_live() {
-        return Err(CommandFailure::new(
-            Exit::Usage,
-            "LIVE stands for consumers that are not registered: it accepts nothing",
-        )
-        .fix("leave out --accept, or register another component with 'seqcast consumer add'"));
+        return Err(CommandFailure::new(Exit::Usage, "the component LIVE is not registered, and accepts no events")
+            .fix("leave out --accept, or register another component with 'seqcast consumer add'"));
     }
     let bus = connect::bus(&options.bus, NAME)?;
     let stream = stream(&bus, options.scope.stream.as_ref())?;
@@ -165,7 +163,7 @@ fn poll(options: &StreamPollOptions, out: &mut Output) -> Result<Exit, CommandFa
     if !read_on(&bus, &stream, last, want.as_ref(), 1)?.events.is_empty() {
         match options.accept {
             true => note("more follows: poll again"),
-            false => note(format_args!("more follows: --last {last} accepts these and goes on")),
+            false => note(format_args!("more follows: --last {last} accepts these events and continues")),
         }
     }
     Ok(Exit::Done)
@@ -195,7 +193,7 @@ fn list(options: &ListOptions, out: &mut Output) -> Result<Exit, CommandFailure>
 
 fn failure(bus: &Bus, error: StreamError) -> CommandFailure {
     match error {
-        StreamError::Closed => connect::gone(bus),
+        StreamError::Closed => peer::gone(bus),
         StreamError::Timeout => CommandFailure::new(Exit::TimedOut, error),
         StreamError::Refused(refusal) => {
             let exit = if refusal.kind == Kind::Stopping { Exit::Unreachable } else { Exit::Failed };

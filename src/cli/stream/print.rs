@@ -7,12 +7,11 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::bus::StreamRow;
-use crate::cli::event;
-use crate::cli::output::EscapedText;
-use crate::cli::table::{Column, TextTable};
 use crate::event::stream::model::StreamEvent;
 use crate::event::stream::name::StreamName;
 use crate::event::stream::store::{ConsumerRow, MissedRange, Policy};
+use crate::terminal::output::{EscapedText, json};
+use crate::terminal::table::{Column, TextTable};
 
 const EVENTS: [Column; 4] =
     [Column::new("id"), Column::new("time").left(), Column::new("type").left(), Column::new("data").left()];
@@ -55,7 +54,7 @@ struct StreamEventJson<'a> {
 pub fn event_json(stream: &StreamName, of: &StreamEvent) -> String {
     // A line feed in a JSON text occurs between its parts only, where a blank has the same meaning.
     let text = of.data.as_str().replace(['\n', '\r'], " ");
-    event::json(&StreamEventJson {
+    json(&StreamEventJson {
         r#type: "event",
         stream: stream.as_str(),
         id: of.id.to_string(),
@@ -187,7 +186,7 @@ mod tests {
     use bytes::Bytes;
 
     #[test]
-    fn data_stays_as_it_was_added_in_one_line() {
+    fn data_is_printed_unchanged_in_one_line() {
         let event = StreamEvent {
             id: "12".parse().unwrap(),
             kind: "LEVEL".parse().unwrap(),

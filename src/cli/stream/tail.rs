@@ -7,14 +7,15 @@ use super::args::StreamTailOptions;
 use super::print::{StreamEventLine, event_json};
 use super::{NAME, failure, wanted};
 use crate::bus::{Bus, StreamError, StreamEvents, StreamRefusalKind, Streams};
-use crate::cli::args::BusOptions;
+use crate::cli::bus_options::BusOptions;
 use crate::cli::connect;
-use crate::cli::exit::{CommandFailure, Exit};
-use crate::cli::interrupt::Interrupt;
-use crate::cli::output::{Output, note};
 use crate::daemon::clock::Clock;
 use crate::event::stream::model::LIST_EVENTS_MAX;
 use crate::event::stream::name::{StreamId, StreamName};
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::interrupt::Interrupt;
+use crate::terminal::output::{Output, note};
+use crate::terminal::peer;
 
 /// Time to wait when nothing is new.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -56,7 +57,7 @@ impl<'a> PeerConnection<'a> {
                         now
                     });
                     if self.patience <= now.since(gone) {
-                        return Err(connect::gone(&self.bus));
+                        return Err(peer::gone(&self.bus));
                     }
                     std::thread::sleep(RETRY_INTERVAL);
                     if let Ok(bus) = connect::bus(self.options, NAME) {
@@ -65,7 +66,7 @@ impl<'a> PeerConnection<'a> {
                 }
                 answer => {
                     if since.is_some() {
-                        note("the peer is there again");
+                        note("the peer is back");
                     }
                     return Ok(Some(answer));
                 }
@@ -76,15 +77,15 @@ impl<'a> PeerConnection<'a> {
 }
 
 pub(super) fn run(options: &StreamTailOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
-    if options.count == Some(0) {
+    if options.tail.count == Some(0) {
         return Ok(Exit::Done);
     }
     let mut peer = PeerConnection::open(&options.bus, options.patience)?;
     let (stream, mut after) = begin(&peer.bus, options)?;
     let want = wanted(&options.want);
-    let deadline = options.wait.map(|wait| Clock::now().instant + wait);
+    let deadline = options.tail.deadline();
     note(format_args!("following the stream {stream}"));
-    let mut left = options.count;
+    let mut left = options.tail.count;
     loop {
         let events_max = left.map_or(u64::MAX, |left| left).min(LIST_EVENTS_MAX as u64) as u32;
         let asked = peer.ask(|bus| bus.read_stream(Some(&stream), after, want.as_ref(), events_max))?;
@@ -98,7 +99,7 @@ pub(super) fn run(options: &StreamTailOptions, out: &mut Output) -> Result<Exit,
         };
         let StreamEvents { events, covered, .. } = answer;
         for event in &events {
-            if options.json { out.line(event_json(&stream, event))? } else { out.line(StreamEventLine(event))? }
+            if options.tail.json { out.line(event_json(&stream, event))? } else { out.line(StreamEventLine(event))? }
         }
         after = covered.max(after);
         left = left.map(|left| left - events.len() as u64);

@@ -1,6 +1,7 @@
 //! The interfaces of this host and its default route, as the system reports them.
 
-use super::{Family, Interface, InterfaceAddress, NAME_BYTES_MAX};
+use super::{Family, Interface, InterfaceAddress};
+use crate::config::INTERFACE_NAME_BYTES_MAX;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::SockaddrStorage;
@@ -56,7 +57,7 @@ fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
 /// Returns the MTU that the kernel reports for this network namespace; files below `/sys` may show another namespace.
 fn mtu_of(socket: &UdpSocket, name: &str) -> io::Result<usize> {
     let mut name_chars = [0; libc::IFNAMSIZ];
-    for (to, from) in name_chars.iter_mut().zip(name.bytes().take(NAME_BYTES_MAX)) {
+    for (to, from) in name_chars.iter_mut().zip(name.bytes().take(INTERFACE_NAME_BYTES_MAX)) {
         *to = libc::c_char::from_ne_bytes([from]);
     }
     let mut request = libc::ifreq { ifr_name: name_chars, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_mtu: 0 } };

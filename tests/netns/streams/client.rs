@@ -71,17 +71,24 @@ pub fn produce(world: &World, number: usize, host: Host, peer: usize, mut rng: R
     while world.adds() {
         // A connection that ends, for whatever reason, is followed by another one.
         if let Ok(mut socket) = connect(host) {
-            let ended = produce_over(world, &mut socket, (number, peer), &mut next, &mut rng);
+            let ended = produce_over(world, &mut socket, Producer { number, peer }, &mut next, &mut rng);
             world.note_end(ended);
         }
         let_time_pass(PAUSE, "clients do not connect again at once");
     }
 }
 
+/// A program that adds events to the streams of a peer.
+#[derive(Clone, Copy)]
+struct Producer {
+    number: usize,
+    peer: usize,
+}
+
 fn produce_over(
     world: &World,
     socket: &mut WebSocket,
-    (producer, peer): (usize, usize),
+    Producer { number: producer, peer }: Producer,
     next: &mut u64,
     rng: &mut Rng,
 ) -> io::Result<()> {

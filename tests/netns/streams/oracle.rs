@@ -3,13 +3,13 @@
 //!
 //! | rule | is broken by |
 //! |---|---|
-//! | every acknowledged event is read by every reliable consumer that wants its type | [`Wrong::Lost`] |
-//! | an event that one consumer reads is read by all others that want it, at all peers | [`Wrong::Lost`] |
-//! | ids rise at the first reading, and the events of a producer come as it added them | [`Wrong::Reordered`] |
-//! | an event has one id at a peer, that which its producer got | [`Wrong::Doubled`], [`Wrong::Mistaken`] |
-//! | events repeat only after a lost connection or a refused group, from some position on, in order | [`Wrong::Repeated`] |
-//! | an event never repeats if the peer has answered that it is accepted | [`Wrong::Repeated`] |
-//! | no event is read that no producer added, or that the consumer does not want | [`Wrong::Invented`] |
+//! | every acknowledged event is read by every reliable consumer that wants its type | [`StreamViolation::Lost`] |
+//! | an event that one consumer reads is read by all others that want it, at all peers | [`StreamViolation::Lost`] |
+//! | ids rise at the first reading, and the events of a producer come as it added them | [`StreamViolation::Reordered`] |
+//! | an event has one id at a peer, that which its producer got | [`StreamViolation::Doubled`], [`StreamViolation::Mistaken`] |
+//! | events repeat only after a lost connection or a refused group, from some position on, in order | [`StreamViolation::Repeated`] |
+//! | an event never repeats if the peer has answered that it is accepted | [`StreamViolation::Repeated`] |
+//! | no event is read that no producer added, or that the consumer does not want | [`StreamViolation::Invented`] |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -36,7 +36,7 @@ pub enum Step {
 
 /// A violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum StreamViolation {
     Lost(Key),
     Reordered(Key),
     Doubled(Key),
@@ -45,17 +45,17 @@ pub enum Wrong {
     Invented(Key),
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for StreamViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, key, id) = match *self {
-            Wrong::Lost(key) => ("never came", key, None),
-            Wrong::Reordered(key) => ("came behind later ones", key, None),
-            Wrong::Doubled(key) => ("came under a second id", key, None),
-            Wrong::Mistaken { key, id } => {
+            StreamViolation::Lost(key) => ("never came", key, None),
+            StreamViolation::Reordered(key) => ("came behind later ones", key, None),
+            StreamViolation::Doubled(key) => ("came under a second id", key, None),
+            StreamViolation::Mistaken { key, id } => {
                 ("has an id that is that of another, or not what its producer was told", key, Some(id))
             }
-            Wrong::Repeated { key, id } => ("came again, out of turn", key, Some(id)),
-            Wrong::Invented(key) => ("came, and nobody added it, or it is not wanted", key, None),
+            StreamViolation::Repeated { key, id } => ("came again, out of turn", key, Some(id)),
+            StreamViolation::Invented(key) => ("came, and nobody added it, or it is not wanted", key, None),
         };
         write!(f, "event {} of producer {} {what}", key.number, key.producer)?;
         id.map_or(Ok(()), |id| write!(f, " (id {id})"))
@@ -89,7 +89,7 @@ impl Reader {
     }
 
     /// Takes the next step.
-    pub fn on(&mut self, step: Step) -> Result<(), Wrong> {
+    pub fn on(&mut self, step: Step) -> Result<(), StreamViolation> {
         match step {
             Step::Connected | Step::Refused => self.may_repeat = true,
             Step::Accepted(id) => self.accepted = self.accepted.max(id),
@@ -98,25 +98,25 @@ impl Reader {
         Ok(())
     }
 
-    fn on_event(&mut self, id: u64, key: Key) -> Result<(), Wrong> {
+    fn on_event(&mut self, id: u64, key: Key) -> Result<(), StreamViolation> {
         let may_repeat = std::mem::take(&mut self.may_repeat);
         match self.seen.binary_search_by_key(&id, |(id, _)| *id) {
-            Ok(at) if self.seen[at].1 != key => return Err(Wrong::Mistaken { key, id }),
+            Ok(at) if self.seen[at].1 != key => return Err(StreamViolation::Mistaken { key, id }),
             Ok(at) if (may_repeat || at == self.place) && self.accepted < id => {
                 self.place = at + 1;
                 return Ok(());
             }
-            Ok(_) => return Err(Wrong::Repeated { key, id }),
+            Ok(_) => return Err(StreamViolation::Repeated { key, id }),
             Err(_) => {}
         }
         if self.keys.contains(&key) {
-            return Err(Wrong::Doubled(key));
+            return Err(StreamViolation::Doubled(key));
         }
         let before = self.last.get(&key.producer);
         // Something new comes in the midst of a repetition, or before what has come.
         let is_early = !may_repeat && self.place < self.seen.len() || id < self.position();
         if is_early || before.is_some_and(|before| key.number < *before) {
-            return Err(Wrong::Reordered(key));
+            return Err(StreamViolation::Reordered(key));
         }
         self.last.insert(key.producer, key.number);
         self.keys.insert(key);
@@ -152,11 +152,11 @@ impl Account<'_> {
 
 /// Returns the number of events that have yet to come to consumers.
 pub fn missing(ledger: &Ledger, accounts: &[Account<'_>]) -> usize {
-    judge(ledger, accounts).iter().filter(|(_, wrong)| matches!(wrong, Wrong::Lost(_))).count()
+    judge(ledger, accounts).iter().filter(|(_, wrong)| matches!(wrong, StreamViolation::Lost(_))).count()
 }
 
 /// Returns all violations when everything has come to rest, each with the index of the consumer.
-pub fn judge(ledger: &Ledger, accounts: &[Account<'_>]) -> Vec<(usize, Wrong)> {
+pub fn judge(ledger: &Ledger, accounts: &[Account<'_>]) -> Vec<(usize, StreamViolation)> {
     let mut wrongs = Vec::new();
     let mut ids: BTreeMap<(usize, u64), Key> = BTreeMap::new();
     let mut events: BTreeMap<(usize, Key), u64> = BTreeMap::new();
@@ -170,20 +170,20 @@ pub fn judge(ledger: &Ledger, accounts: &[Account<'_>]) -> Vec<(usize, Wrong)> {
     for (place, account) in accounts.iter().enumerate() {
         for (id, key) in &account.reader.seen {
             if !ledger.get(key).is_some_and(|attempt| account.wants(attempt.kind)) {
-                wrongs.push((place, Wrong::Invented(*key)));
+                wrongs.push((place, StreamViolation::Invented(*key)));
                 continue;
             }
             let is_right = *ids.entry((account.peer, *id)).or_insert(*key) == *key
                 && *events.entry((account.peer, *key)).or_insert(*id) == *id;
             if !is_right {
-                wrongs.push((place, Wrong::Mistaken { key: *key, id: *id }));
+                wrongs.push((place, StreamViolation::Mistaken { key: *key, id: *id }));
             }
             owed.insert(*key);
         }
     }
     for (place, account) in accounts.iter().enumerate() {
         let lost = owed.iter().filter(|key| account.wants(ledger[*key].kind) && !account.reader.keys.contains(key));
-        wrongs.extend(lost.map(|key| (place, Wrong::Lost(*key))));
+        wrongs.extend(lost.map(|key| (place, StreamViolation::Lost(*key))));
     }
     wrongs
 }
@@ -201,17 +201,17 @@ mod tests {
         Key { producer: 0, number }
     }
 
-    fn read(steps: &[Step]) -> Result<Reader, Wrong> {
+    fn read(steps: &[Step]) -> Result<Reader, StreamViolation> {
         let mut reader = Reader::default();
         steps.iter().try_for_each(|step| reader.on(*step)).map(|()| reader)
     }
 
-    fn check(steps: &[Step], expected: Result<usize, Wrong>) {
+    fn check(steps: &[Step], expected: Result<usize, StreamViolation>) {
         assert_eq!(read(steps).map(|reader| reader.count()), expected, "{steps:?}");
     }
 
     #[test]
-    fn what_is_in_order_and_comes_again_in_order_is_good() {
+    fn repeats_in_order_are_good() {
         use Step::{Accepted, Connected, Refused};
         check(&[Connected, event(1), event(2), event(5)], Ok(3));
         check(&[event(1), event(2), Connected, event(1), event(2), event(3)], Ok(3));
@@ -222,24 +222,24 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_out_of_turn_is_seen() {
+    fn disorder_is_noticed() {
         use Step::{Accepted, Connected};
-        let repeated = |number| Err(Wrong::Repeated { key: key(number), id: 10 * number });
-        check(&[event(1), event(3), event(2)], Err(Wrong::Reordered(key(2))));
-        check(&[event(1), event(3), Connected, event(2)], Err(Wrong::Reordered(key(2))));
+        let repeated = |number| Err(StreamViolation::Repeated { key: key(number), id: 10 * number });
+        check(&[event(1), event(3), event(2)], Err(StreamViolation::Reordered(key(2))));
+        check(&[event(1), event(3), Connected, event(2)], Err(StreamViolation::Reordered(key(2))));
         check(&[event(1), event(2), event(2)], repeated(2));
         check(&[event(1), event(2), event(1)], repeated(1));
         check(&[event(1), Accepted(10), Connected, event(1)], repeated(1));
         // It comes again, but not all of it.
         check(&[event(1), event(2), event(3), Connected, event(1), event(3)], repeated(3));
-        check(&[event(1), event(2), Connected, event(1), event(3)], Err(Wrong::Reordered(key(3))));
+        check(&[event(1), event(2), Connected, event(1), event(3)], Err(StreamViolation::Reordered(key(3))));
         let second = Step::Event { id: 30, key: key(1) };
-        check(&[event(1), event(2), second], Err(Wrong::Doubled(key(1))));
-        check(&[event(1), event(2), Connected, second], Err(Wrong::Doubled(key(1))));
+        check(&[event(1), event(2), second], Err(StreamViolation::Doubled(key(1))));
+        check(&[event(1), event(2), Connected, second], Err(StreamViolation::Doubled(key(1))));
         let other = Step::Event { id: 10, key: key(2) };
-        check(&[event(1), Connected, other], Err(Wrong::Mistaken { key: key(2), id: 10 }));
+        check(&[event(1), Connected, other], Err(StreamViolation::Mistaken { key: key(2), id: 10 }));
         // The ids rise, the events of the producer do not.
-        check(&[event(2), Step::Event { id: 30, key: key(1) }], Err(Wrong::Reordered(key(1))));
+        check(&[event(2), Step::Event { id: 30, key: key(1) }], Err(StreamViolation::Reordered(key(1))));
     }
 
     /// Returns the attempts: events 1 to 4 were added at peer 0, 2 is of another type, 4 was not acknowledged.
@@ -254,7 +254,7 @@ mod tests {
     /// A consumer at a peer, the types that it wants, and its steps.
     struct Story<'a>(usize, Option<&'a [&'static str]>, &'a [Step]);
 
-    fn judged(stories: &[Story<'_>]) -> Vec<(usize, Wrong)> {
+    fn judged(stories: &[Story<'_>]) -> Vec<(usize, StreamViolation)> {
         let readers: Vec<Reader> = stories.iter().map(|story| read(story.2).expect("in order")).collect();
         let of = stories.iter().zip(&readers);
         let accounts: Vec<Account<'_>> =
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_have_read_is_good() {
+    fn events_read_by_all_are_good() {
         let (all, some) = ([event(1), event(2), event(3)], [event(1), event(3)]);
         assert_eq!(judged(&[Story(0, None, &all), Story(0, Some(&["A"]), &some)]), []);
         // At another peer it has other ids, and may have another order relative to other producers.
@@ -272,21 +272,24 @@ mod tests {
         // An event that is not acknowledged may exist, for all consumers or for none.
         let more = [event(1), event(2), event(3), event(4)];
         assert_eq!(judged(&[Story(0, None, &more), Story(0, Some(&["B"]), &[event(2)])]), []);
-        assert_eq!(judged(&[Story(0, None, &more), Story(0, None, &all)]), [(1, Wrong::Lost(key(4)))]);
+        assert_eq!(judged(&[Story(0, None, &more), Story(0, None, &all)]), [(1, StreamViolation::Lost(key(4)))]);
     }
 
     #[test]
-    fn what_is_lost_invented_or_mistaken_is_seen() {
+    fn lost_invented_or_changed_events_are_noticed() {
         let all = [event(1), event(2), event(3)];
-        assert_eq!(judged(&[Story(0, None, &[event(1), event(3)])]), [(0, Wrong::Lost(key(2)))]);
-        assert_eq!(judged(&[Story(0, None, &all), Story(0, Some(&["A"]), &all[..1])]), [(1, Wrong::Lost(key(3)))]);
-        assert_eq!(judged(&[Story(0, None, &all), Story(1, None, &all[..2])]), [(1, Wrong::Lost(key(3)))]);
+        assert_eq!(judged(&[Story(0, None, &[event(1), event(3)])]), [(0, StreamViolation::Lost(key(2)))]);
+        assert_eq!(
+            judged(&[Story(0, None, &all), Story(0, Some(&["A"]), &all[..1])]),
+            [(1, StreamViolation::Lost(key(3)))]
+        );
+        assert_eq!(judged(&[Story(0, None, &all), Story(1, None, &all[..2])]), [(1, StreamViolation::Lost(key(3)))]);
         let more = [all[0], all[1], all[2], event(9)];
-        assert_eq!(judged(&[Story(0, None, &more)]), [(0, Wrong::Invented(key(9)))]);
+        assert_eq!(judged(&[Story(0, None, &more)]), [(0, StreamViolation::Invented(key(9)))]);
         let some = [event(1), event(2), event(3)];
-        assert_eq!(judged(&[Story(0, Some(&["A"]), &some)]), [(0, Wrong::Invented(key(2)))]);
+        assert_eq!(judged(&[Story(0, Some(&["A"]), &some)]), [(0, StreamViolation::Invented(key(2)))]);
         let there = |id: u64, number: u64| Step::Event { id, key: key(number) };
-        let mistaken = |number: u64, id: u64| Wrong::Mistaken { key: key(number), id };
+        let mistaken = |number: u64, id: u64| StreamViolation::Mistaken { key: key(number), id };
         assert_eq!(judged(&[Story(0, None, &[there(9, 1), event(2), event(3)])]), [(0, mistaken(1, 9))]);
         let (one, other) = ([there(1, 1), there(2, 2), there(3, 3)], [there(1, 1), there(2, 2), there(4, 3)]);
         assert_eq!(judged(&[Story(1, None, &one), Story(1, None, &other)]), [(1, mistaken(3, 4))]);

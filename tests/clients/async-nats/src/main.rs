@@ -56,6 +56,24 @@ async fn subscribe(client: &Client, command: &Value) -> Outcome<async_nats::Subs
     Ok(subscriber)
 }
 
+/// Publishes one message, or as many as the command wants, with their numbers.
+async fn publish(client: &Client, command: &Value, data: &str) -> Outcome<()> {
+    let count = command["count"].as_u64();
+    for number in 0..count.unwrap_or(1) {
+        let data = if count.is_some() { format!("{data}{number}") } else { data.to_owned() };
+        match command["headers"].as_object() {
+            None => client.publish(text(command, "subject"), data.into()).await?,
+            Some(fields) => {
+                let mut headers = HeaderMap::new();
+                fields.iter().for_each(|(key, value)| headers.insert(&**key, value.as_str().unwrap_or_default()));
+                client.publish_with_headers(text(command, "subject"), headers, data.into()).await?;
+            }
+        }
+    }
+    client.flush().await?;
+    Ok(())
+}
+
 async fn act(client: &Client, subs: &mut HashMap<u64, UnboundedSender<Option<u64>>>, command: &Value) -> Outcome<()> {
     let data = text(command, "data");
     match command["do"].as_str().unwrap_or_default() {
@@ -103,21 +121,7 @@ async fn act(client: &Client, subs: &mut HashMap<u64, UnboundedSender<Option<u64
                 }
             });
         }
-        "pub" => {
-            let count = command["count"].as_u64();
-            for number in 0..count.unwrap_or(1) {
-                let data = if count.is_some() { format!("{data}{number}") } else { data.clone() };
-                match command["headers"].as_object() {
-                    None => client.publish(text(command, "subject"), data.into()).await?,
-                    Some(fields) => {
-                        let mut headers = HeaderMap::new();
-                        fields.iter().for_each(|(key, value)| headers.insert(&**key, value.as_str().unwrap_or_default()));
-                        client.publish_with_headers(text(command, "subject"), headers, data.into()).await?;
-                    }
-                }
-            }
-            client.flush().await?;
-        }
+        "pub" => publish(client, command, &data).await?,
         "req" => {
             let timeout = Duration::from_secs_f64(command["timeout"].as_f64().unwrap_or(5.0));
             let request = async_nats::Request::new().payload(data.into()).timeout(Some(timeout));

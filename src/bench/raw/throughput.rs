@@ -1,0 +1,159 @@
+//! Rates of raw datagrams.
+
+use std::io;
+use std::time::Duration;
+
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::Socket;
+
+use super::mmsg::{BUFFERS, ReceiveBuffers, SendBuffers};
+use super::socket::{beside, interface, receiver, refused, sender};
+use crate::bench::control_channel::ControlChannel;
+use crate::bench::host;
+use crate::bench::host::resource_usage;
+use crate::bench::job::{ProcessCommand, ProcessReport, RawJob, RawMode, ReadyReport, ReceiveReport, SendReport};
+use crate::bench::meter::RateMeter;
+use crate::bench::payload::{ANY_ORDER, SequenceChecker, fill, read};
+use crate::daemon::clock::Clock;
+use crate::terminal::exit::CommandFailure;
+
+/// Time that the receiver waits for the last datagrams.
+const QUIET_TIME: Duration = Duration::from_millis(100);
+/// Maximum number of datagrams into which kernels divide a buffer: the new ones (6.9 and later) and the others
+/// (`UDP_MAX_SEGMENTS`).
+const SEGMENTS: [usize; 2] = [128, 64];
+/// Size limit of such a buffer: that of the largest datagram over IPv4.
+const SEGMENTS_BYTES_MAX: usize = 65_507;
+/// Number of divided buffers in one system call: about a mebibyte of the largest.
+const DIVIDED_BUFFERS: usize = 16;
+
+/// Sends for the duration of the job.
+///
+/// # Errors
+/// The kernel refuses a step.
+pub fn send(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+    let config = job.values.config()?;
+    let chosen = interface(&config)?;
+    let socket = sender(&config, &chosen, config.port)?;
+    // Nobody receives at the port beside.
+    let trial = sender(&config, &chosen, beside(config.port))?;
+    let segments = match divide(&trial, job).and_then(|segments| divide_into(&socket, job, segments)) {
+        Ok(segments) => segments,
+        Err(error) => return channel.report(&ProcessReport::Unsupported { why: error.to_string() }),
+    };
+    channel.report(&ProcessReport::ReadyReport(ReadyReport {
+        host: host::here(),
+        interface: chosen.name,
+        mtu: chosen.mtu,
+        receive_buffer: None,
+        datagram_bytes: None,
+        segments: Some(segments as u64),
+    }))?;
+    channel.wait();
+    let buffers = if segments == 1 { BUFFERS } else { DIVIDED_BUFFERS };
+    let mut batch = SendBuffers::new(buffers, segments * job.bytes);
+    let (mut sent, start) = (0, Clock::now().instant);
+    let (until, mut now) = (start + Duration::from_nanos(job.span_ns), start);
+    while now < until {
+        for datagram in batch.buffers.iter_mut().flat_map(|buffer| buffer.chunks_exact_mut(job.bytes)) {
+            fill(datagram, sent, None);
+            sent += 1;
+        }
+        batch.send(&socket).map_err(|error| refused("send a raw datagram", &error))?;
+        now = Clock::now().instant;
+        while job.rate.is_some_and(|rate| now.since(start).as_secs_f64() * rate < sent as f64) && now < until {
+            now = Clock::now().instant;
+        }
+    }
+    let (cpu_ns, rss_bytes) = resource_usage();
+    let seconds = now.since(start).as_secs_f64();
+    channel.report(&ProcessReport::SendReport(SendReport { sent, seconds, cpu_ns, rss_bytes, ..SendReport::default() }))
+}
+
+/// Returns the number of datagrams into which the kernel divides a buffer, found by trying.
+fn divide(trial: &Socket, job: &RawJob) -> io::Result<usize> {
+    if job.mode == RawMode::Plain {
+        return Ok(1);
+    }
+    let fitting = SEGMENTS_BYTES_MAX / job.bytes;
+    let mut refusal = io::Error::other("two datagrams of this size do not fit one buffer");
+    for most in SEGMENTS {
+        let segments = divide_into(trial, job, most.min(fitting))?;
+        if segments < 2 {
+            break;
+        }
+        match SendBuffers::new(1, segments * job.bytes).send(trial) {
+            Ok(()) => return Ok(segments),
+            Err(error) => refusal = error,
+        }
+    }
+    Err(refusal)
+}
+
+/// Makes the kernel divide sent buffers, if they are to contain several datagrams.
+fn divide_into(socket: &Socket, job: &RawJob, segments: usize) -> io::Result<usize> {
+    if 1 < segments {
+        let bytes = i32::try_from(job.bytes).expect("datagrams have less than 64 KiB");
+        setsockopt(socket, sockopt::UdpGsoSegment, &bytes)?;
+    }
+    Ok(segments)
+}
+
+/// Receives until no more datagrams arrive after the sender's end.
+///
+/// # Errors
+/// The kernel refuses a step.
+pub fn receive(job: &RawJob, channel: &mut ControlChannel<'_>) -> Result<(), CommandFailure> {
+    let config = job.values.config()?;
+    let chosen = interface(&config)?;
+    let (socket, receive_buffer) = receiver(&config, &chosen, config.port)?;
+    let prepared = socket
+        .set_read_timeout(Some(QUIET_TIME))
+        .and_then(|()| Ok(setsockopt(&socket, sockopt::RxqOvfl, &1)?))
+        .and_then(|()| match job.mode {
+            RawMode::GsoGro => Ok(setsockopt(&socket, sockopt::UdpGroSegment, &true)?),
+            RawMode::Plain | RawMode::Gso => Ok(()),
+        });
+    if let Err(error) = prepared {
+        return channel.report(&ProcessReport::Unsupported { why: error.to_string() });
+    }
+    channel.report(&ProcessReport::ReadyReport(ReadyReport {
+        host: host::here(),
+        interface: chosen.name,
+        mtu: chosen.mtu,
+        receive_buffer: Some(receive_buffer),
+        datagram_bytes: None,
+        segments: None,
+    }))?;
+    channel.wait();
+    let mut batch = ReceiveBuffers::new(if job.mode == RawMode::GsoGro { DIVIDED_BUFFERS } else { BUFFERS });
+    // Raw datagrams have no guaranteed order: on a virtual cable those of two processors overtake each other.
+    let mut checker = SequenceChecker::new(ANY_ORDER);
+    let (mut meter, mut most) = (RateMeter::new(Duration::from_nanos(job.span_ns), 0), 0);
+    let mut is_over = false;
+    loop {
+        batch.receive(&socket).map_err(|error| refused("receive raw datagrams", &error))?;
+        let before = checker.received;
+        for buffer in batch.datagrams() {
+            most = most.max(buffer.len() as u64);
+            buffer.for_each(|datagram| checker.record(read(datagram, false).map(|(number, _)| number)));
+        }
+        if before < checker.received {
+            meter.read(Clock::now().instant, checker.received);
+        } else if is_over {
+            break;
+        }
+        is_over |= matches!(channel.try_receive(), Some(ProcessCommand::Finish { .. } | ProcessCommand::Stop));
+    }
+    let (cpu_ns, rss_bytes) = resource_usage();
+    channel.report(&ProcessReport::ReceiveReport(Box::new(ReceiveReport {
+        received: checker.received,
+        per_s: meter.per_s(),
+        kernel_drops: batch.drops.into(),
+        segments: most,
+        cpu_ns,
+        rss_bytes,
+        faults: checker.faults(),
+        ..ReceiveReport::default()
+    })))
+}

@@ -1,0 +1,316 @@
+//! The columns and fields of each report, with the content of their cells.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::terminal::output::EscapedText;
+use crate::terminal::table::Column;
+
+/// Content of a cell.
+#[derive(Clone, Copy)]
+pub(super) enum Cell {
+    /// The field at this JSON pointer, unchanged; empty if it is null.
+    Field(&'static str),
+    /// The same, or the second text if the field is absent.
+    FieldOr(&'static str, &'static str),
+    /// A span of time in milliseconds.
+    Span(&'static str),
+    /// A text that needs a rule of its own.
+    Rule(fn(&Value) -> String),
+}
+
+impl Cell {
+    pub(super) fn text(self, row: &Value) -> String {
+        match self {
+            Cell::Field(place) => field(row, place),
+            Cell::FieldOr(place, otherwise) => match field(row, place) {
+                text if text.is_empty() => otherwise.to_owned(),
+                text => text,
+            },
+            Cell::Span(place) => row.pointer(place).and_then(Value::as_u64).map_or(String::new(), span),
+            Cell::Rule(rule) => rule(row),
+        }
+    }
+}
+
+use Cell::{Field, FieldOr, Rule, Span};
+
+pub(super) const STATUS: &[(&str, Cell)] = &[
+    ("name", Field("/name")),
+    ("epoch", Field("/epoch")),
+    ("state", Field("/phase")),
+    ("up", Span("/uptime_ms")),
+    ("version", Field("/version")),
+    ("pid", Field("/pid")),
+    ("mode", Field("/mode")),
+    ("group", Field("/group")),
+    ("port", Field("/port")),
+    ("inbox", Field("/inbox")),
+    ("interface", Field("/interface")),
+    ("address", Field("/address")),
+    ("chosen", Field("/interface_why")),
+    ("mtu", Field("/mtu")),
+    ("socket", FieldOr("/socket", "-")),
+    ("clients", Field("/clients")),
+    ("send queue", Field("/send_queue")),
+    ("datagram max", Field("/datagram_bytes")),
+    ("message max", Field("/message_bytes_max")),
+    ("receive buffer", Rule(|about| granted(about, "receive_buffer"))),
+    ("send buffer", Rule(|about| granted(about, "send_buffer"))),
+    ("offloads", Rule(offloads)),
+    ("event server", FieldOr("/events/server", "-")),
+    ("journal", FieldOr("/events/journal", "-")),
+];
+
+/// Seed 002, "Show loss": the columns and their order.
+pub(super) const LOSS: &[(Column, Cell)] = &[
+    (Column::new("user"), Field("/user")),
+    (Column::new("repeat"), Field("/repeat/count")),
+    (Column::new("rep time"), Field("/repeat/time")),
+    (Column::new("not sub"), Field("/not_sub/count")),
+    (Column::new("not time"), Field("/not_sub/time")),
+    (Column::new("msg loss").wide(9), Rule(messages_lost)),
+    (Column::new("loss time"), Field("/msg_loss/time")),
+    (Column::new("ibx loss"), Field("/ibx_loss/count")),
+    (Column::new("ibx time"), Field("/ibx_loss/time")),
+];
+
+pub(super) const LOSS_MESSAGES: &[(Column, Cell)] = &[
+    (Column::new("user"), Field("/user")),
+    (Column::new("repaired"), Field("/repaired/count")),
+    (Column::new("repair time"), Field("/repaired/time")),
+    (Column::new("unverified"), Field("/unverified/count")),
+    (Column::new("unv time"), Field("/unverified/time")),
+    (Column::new("reasons").left(), Rule(reasons)),
+];
+
+pub(super) const LOSS_DATAGRAMS: &[(Column, Cell)] = &[
+    (Column::new("user"), Field("/user")),
+    (Column::new("range"), Rule(range)),
+    (Column::new("delivered"), Field("/datagrams/delivered")),
+    (Column::new("held"), Field("/datagrams/held")),
+    (Column::new("missing"), Field("/datagrams/missing")),
+    (Column::new("repaired"), Field("/datagrams/repaired")),
+    (Column::new("pending"), Field("/datagrams/pending")),
+    (Column::new("lost"), Field("/datagrams/lost")),
+    (Column::new("unverified"), Field("/datagrams/unverified")),
+    (Column::new("kernel"), Field("/overrun")),
+];
+
+/// Missing, repaired, pending and unverified are datagrams; lost are messages.
+pub(super) const OUTBOUND: &[(Column, Cell)] = &[
+    (Column::new("receiver"), Field("/user")),
+    (Column::new("missing"), Field("/missing")),
+    (Column::new("repaired"), Field("/repaired")),
+    (Column::new("pending"), Field("/pending")),
+    (Column::new("unverified"), Field("/unverified")),
+    (Column::new("msg loss"), Rule(|row| counted(&row["lost"]))),
+    (Column::new("time"), Field("/time")),
+];
+
+pub(super) const HISTORY: &[(Column, Cell)] = &[
+    (Column::new("subject").left(), Field("/subject")),
+    (Column::new("events"), Field("/count")),
+    (Column::new("bytes"), Field("/bytes")),
+    (Column::new("n0"), Field("/n0")),
+    (Column::new("n1"), Field("/n1")),
+    (Column::new("first seq"), Field("/first_seq")),
+    (Column::new("last seq"), Field("/last_seq")),
+    (Column::new("oldest"), Field("/oldest")),
+    (Column::new("newest"), Field("/newest")),
+];
+
+pub(super) const TOTALS: &[(&str, Cell)] = &[
+    ("subjects", Field("/subjects")),
+    ("events", Field("/events")),
+    ("bytes", Rule(|totals| format!("{} of at most {}", totals["bytes"], totals["bytes_max"]))),
+    ("replaced", Field("/replaced")),
+    ("expired", Field("/expired")),
+    ("evicted", Field("/evicted")),
+    ("too large", Field("/too_large")),
+];
+
+pub(super) const PEERS: &[(Column, Cell)] = &[
+    (Column::new("user"), Field("/user")),
+    (Column::new("name").left(), Rule(peer_name)),
+    (Column::new("address").left(), Field("/address")),
+    (Column::new("state"), Rule(peer_state)),
+    (Column::new("up"), Span("/uptime_ms")),
+    (Column::new("heard"), Span("/last_heard_ms")),
+    (Column::new("msgs in"), Field("/messages_in")),
+    (Column::new("datagrams"), Field("/datagrams_in")),
+    (Column::new("lost"), Field("/lost")),
+    (Column::new("unverified"), Field("/unverified")),
+];
+
+pub(super) const SUBS: &[(Column, Cell)] = &[
+    (Column::new("client"), Field("/client")),
+    (Column::new("name").left(), Field("/name")),
+    (Column::new("sub"), Field("/sub")),
+    (Column::new("pattern").left(), Field("/pattern")),
+    (Column::new("glob").left(), Field("/glob")),
+    (Column::new("queue").left(), Field("/queue")),
+    (Column::new("mode").left(), Field("/mode")),
+    (Column::new("deliveries"), Field("/deliveries")),
+];
+
+pub(super) const INTEREST: &[(Column, Cell)] = &[
+    (Column::new("peer").left(), Field("/publisher")),
+    (Column::new("pattern").left(), Field("/pattern")),
+    (Column::new("glob").left(), Field("/glob")),
+    (Column::new("queue").left(), Field("/queue")),
+    (Column::new("subscriptions"), Field("/subscriptions")),
+    (Column::new("complete").left(), Field("/complete")),
+];
+
+/// Rows without a publisher concern this peer's own messages.
+pub(super) const SEQNO: &[(Column, Cell)] = &[
+    (Column::new("user"), FieldOr("/user", "-")),
+    (Column::new("subject").left(), Field("/subject")),
+    (Column::new("last seq"), Field("/seq")),
+    (Column::new("frame start"), Field("/frame_start")),
+    (Column::new("count"), Field("/count")),
+];
+
+pub(super) const WINDOWS: &[(Column, Cell)] = &[
+    (Column::new("window").left(), Field("/window")),
+    (Column::new("subjects"), Field("/subjects")),
+    (Column::new("bytes"), Field("/bytes")),
+    (Column::new("size"), Field("/size")),
+    (Column::new("limit"), Field("/bytes_max")),
+    (Column::new("time"), Span("/time_ms")),
+    (Column::new("rotations"), Field("/rotations")),
+    (Column::new("evicted"), Field("/evicted")),
+];
+
+pub(super) const COUNTERS: &[(Column, Cell)] = &[
+    (Column::new("counter").left(), Field("/counter")),
+    (Column::new("value"), Field("/value")),
+    (Column::new("meaning").left(), Field("/meaning")),
+];
+
+pub(super) const CLIENTS: &[(Column, Cell)] = &[
+    (Column::new("client"), Field("/client")),
+    (Column::new("name").left(), Field("/name")),
+    (Column::new("listener").left(), FieldOr("/listener", "-")),
+    (Column::new("address").left(), FieldOr("/address", "-")),
+    (Column::new("account").left(), FieldOr("/account", "-")),
+    (Column::new("pid"), FieldOr("/pid", "-")),
+    (Column::new("connected"), Span("/connected_ms")),
+    (Column::new("published"), Field("/published")),
+    (Column::new("delivered"), Field("/delivered")),
+    (Column::new("dropped"), Field("/dropped")),
+    (Column::new("queued"), Field("/queued")),
+    (Column::new("bytes"), Field("/queued_bytes")),
+    (Column::new("unread"), Field("/unread_bytes")),
+];
+
+pub(super) const FOLLOWED: &[(Column, Cell)] = &[
+    (Column::new("followed server"), Field("/server")),
+    (Column::new("peer").left(), FieldOr("/peer", "-")),
+    (Column::new("session"), Field("/session")),
+    (Column::new("state").left(), Rule(|row| row["state"].as_str().unwrap_or("-").replace('_', " "))),
+];
+
+pub(super) const LISTENERS: &[(Column, Cell)] = &[
+    (Column::new("listener").left(), Field("/listener")),
+    (Column::new("address").left(), Field("/address")),
+    (Column::new("tls").left(), FieldOr("/tls", "-")),
+    (Column::new("accounts"), Field("/accounts")),
+    (Column::new("clients"), Field("/clients")),
+    (Column::new("accepted"), Field("/accepted")),
+    (Column::new("refused"), Field("/refused")),
+    (Column::new("waited"), FieldOr("/kept_waiting", "-")),
+    (Column::new("unauthorized"), FieldOr("/unauthorized", "-")),
+    (Column::new("faults"), FieldOr("/faults", "-")),
+    (Column::new("slow"), FieldOr("/slow", "-")),
+    (Column::new("evicted"), Field("/evicted")),
+];
+
+fn field(row: &Value, place: &str) -> String {
+    match row.pointer(place) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => EscapedText(text.as_bytes()).to_string(),
+        Some(value) => value.to_string(),
+    }
+}
+
+/// Returns the size of a buffer, and the wanted size if that is larger.
+fn granted(about: &Value, buffer: &str) -> String {
+    let wanted = &about[format!("{buffer}_wanted")];
+    match about[buffer].as_u64() < wanted.as_u64() {
+        true => format!("{} of {wanted} wanted", about[buffer]),
+        false => about[buffer].to_string(),
+    }
+}
+
+/// Returns the kernel's offloads for many datagrams at once.
+fn offloads(about: &Value) -> String {
+    let used = ["gso", "gro"].into_iter().filter(|name| about["offloads"][*name] == true);
+    match used.collect::<Vec<_>>() {
+        none if none.is_empty() => "none".into(),
+        used => used.join(", "),
+    }
+}
+
+fn messages_lost(row: &Value) -> String {
+    let least = row.pointer("/msg_loss/count").and_then(Value::as_u64).unwrap_or(0);
+    match row["msg_loss_uncertain"].as_u64() {
+        None | Some(0) => least.to_string(),
+        Some(more) => format!("{least}..{}", least + more),
+    }
+}
+
+/// Returns a number, or both bounds if it is not known exactly.
+fn counted(count: &Value) -> String {
+    match count.as_object() {
+        None => count.to_string(),
+        Some(bounds) => format!("{}..{}", bounds["min"], bounds["max"]),
+    }
+}
+
+/// Returns the reasons such as `DEADLINE 12, EXPIRED 1`.
+fn reasons(row: &Value) -> String {
+    let counts = row["reasons"].as_object().into_iter().flatten();
+    counts.map(|(reason, count)| format!("{reason} {count}")).collect::<Vec<String>>().join(", ")
+}
+
+fn range(row: &Value) -> String {
+    format!("{}..{}", field(row, "/datagrams/baseline"), field(row, "/datagrams/high"))
+}
+
+fn peer_name(row: &Value) -> String {
+    let note = if row["duplicate_name"] == true { " (name used twice)" } else { "" };
+    format!("{}{note}", FieldOr("/publisher", "?").text(row))
+}
+
+fn peer_state(row: &Value) -> String {
+    let deaf = if row["multicast_dead"] == true { ", no multicast" } else { "" };
+    let left = row["left_behind"]["for_ms"].as_u64().map_or(String::new(), |millis| {
+        let why = FieldOr("/left_behind/why", "?").text(row);
+        format!(", left behind for {} ({why})", span(millis))
+    });
+    format!("{}{deaf}{left}", field(row, "/state"))
+}
+
+/// Returns a span of time in at most two units, such as `2d 3h`, `4m 5s` or `7.1s`.
+fn span(millis: u64) -> String {
+    let seconds = millis / 1000;
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, _) => format!("{:.1}s", Duration::from_millis(millis).as_secs_f64()),
+        (0, 0, minutes, seconds) => format!("{minutes}m {seconds}s"),
+        (0, hours, minutes, _) => format!("{hours}h {minutes}m"),
+        (days, hours, ..) => format!("{days}d {hours}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_two_units() {
+        assert_eq!([500, 61_000, 3_700_000, 90_000_000].map(span), ["0.5s", "1m 1s", "1h 1m", "1d 1h"]);
+    }
+}

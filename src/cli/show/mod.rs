@@ -1,0 +1,318 @@
+//! `show`: a peer's answers as tables of text, or unchanged as JSON.
+
+mod columns;
+
+use serde_json::{Value, json};
+
+use self::columns::{
+    CLIENTS, COUNTERS, Cell, FOLLOWED, HISTORY, INTEREST, LISTENERS, LOSS, LOSS_DATAGRAMS, LOSS_MESSAGES, OUTBOUND,
+    PEERS, SEQNO, STATUS, SUBS, TOTALS, WINDOWS,
+};
+use super::args::{ShowOptions, ShowReport};
+use super::bus_options::PeerOptions;
+use super::connect;
+use crate::terminal::exit::{CommandFailure, Exit};
+use crate::terminal::output::{Output, note};
+use crate::terminal::peer;
+use crate::terminal::table::{Column, TextTable};
+
+/// Runs `show`.
+///
+/// # Errors
+/// The peer cannot be reached, or does not know the report.
+pub fn run(options: &ShowOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
+    let peer = PeerOptions { socket: options.socket.clone(), ..PeerOptions::default() };
+    let bus = peer::attach(&connect::socket(&peer)?, "show")?;
+    let answer = peer::show(&bus, query(&options.what))?;
+    match options.json {
+        true => out.line(&answer)?,
+        false => out.bytes(text(&options.what, &answer).as_bytes())?,
+    }
+    if let Some(omitted) = answer["omitted"].as_u64().filter(|omitted| 0 < *omitted) {
+        note(format_args!("{omitted} more rows are not shown"));
+    }
+    Ok(Exit::Done)
+}
+
+fn query(what: &ShowReport) -> Value {
+    match what {
+        ShowReport::Loss { outbound: true, .. } => json!({ "show": "outbound" }),
+        ShowReport::History { pattern: None, limit } => json!({ "show": "history", "limit": limit }),
+        ShowReport::History { pattern: Some(pattern), limit } => {
+            json!({ "show": "history", "pattern": pattern.as_str(), "limit": limit })
+        }
+        ShowReport::Status => json!({ "show": "status" }),
+        ShowReport::Loss { .. } => json!({ "show": "loss" }),
+        ShowReport::Peers => json!({ "show": "peers" }),
+        ShowReport::Subs => json!({ "show": "subs" }),
+        ShowReport::Interest => json!({ "show": "interest" }),
+        ShowReport::Seqno { limit } => json!({ "show": "seqno", "limit": limit }),
+        ShowReport::Windows => json!({ "show": "windows" }),
+        ShowReport::Counters => json!({ "show": "counters" }),
+        ShowReport::Clients => json!({ "show": "clients" }),
+    }
+}
+
+/// Returns a peer's answer as text: one table, or several with an empty line between them.
+fn text(what: &ShowReport, answer: &Value) -> String {
+    let first = table(what, answer).to_string();
+    match what {
+        ShowReport::Loss { verbose: true, .. } => {
+            let [messages, datagrams] = [LOSS_MESSAGES, LOSS_DATAGRAMS].map(|cells| rows(cells, answer));
+            format!(
+                "{first}\nmessages\n{messages}\ndatagrams: missing = repaired + pending + lost + unverified\n{datagrams}"
+            )
+        }
+        ShowReport::History { .. } => format!("{first}\n{}", fields("all subjects", TOTALS, &answer["totals"])),
+        ShowReport::Status => {
+            let status = &answer["status"];
+            let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
+            let mut listeners = list(&status["listeners"]);
+            listeners.extend(Some(&status["streams"]).filter(|streams| !streams.is_null()).cloned());
+            let tables = [(LISTENERS, listeners), (FOLLOWED, list(&status["events"]["followed"]))];
+            let behind = tables.into_iter().filter(|(_, of)| !of.is_empty());
+            let behind = behind.map(|(cells, of)| format!("\n{}", rows(cells, &json!({ "rows": of }))));
+            [first].into_iter().chain(behind).collect()
+        }
+        _ => first,
+    }
+}
+
+/// Returns a peer's answer as the table of the report, or the first one of several.
+pub fn table(what: &ShowReport, answer: &Value) -> TextTable {
+    let cells: &[(Column, Cell)] = match what {
+        ShowReport::Status => return fields("this peer", STATUS, &answer["status"]),
+        ShowReport::Loss { outbound: false, .. } => LOSS,
+        ShowReport::Loss { outbound: true, .. } => OUTBOUND,
+        ShowReport::History { .. } => HISTORY,
+        ShowReport::Peers => PEERS,
+        ShowReport::Subs => SUBS,
+        ShowReport::Interest => INTEREST,
+        ShowReport::Seqno { .. } => SEQNO,
+        ShowReport::Windows => WINDOWS,
+        ShowReport::Counters => COUNTERS,
+        ShowReport::Clients => CLIENTS,
+    };
+    rows(cells, answer)
+}
+
+/// Returns a table with a row for each row of the answer.
+fn rows(cells: &[(Column, Cell)], answer: &Value) -> TextTable {
+    let columns: Vec<Column> = cells.iter().map(|(column, _)| *column).collect();
+    let mut table = TextTable::new(&columns);
+    for row in answer["rows"].as_array().map_or(&[][..], Vec::as_slice) {
+        table.row(cells.iter().map(|(_, cell)| cell.text(row)).collect());
+    }
+    table
+}
+
+/// Returns a table of a single object: a row for each of its fields.
+fn fields(heading: &'static str, fields: &[(&str, Cell)], about: &Value) -> TextTable {
+    let mut table = TextTable::new(&[Column::new(heading).left(), Column::new("").left()]);
+    for (heading, cell) in fields {
+        table.row(vec![(*heading).to_owned(), cell.text(about)]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Text of seed 002, "Show loss", to the byte.
+    const SEED: &str = "\
+user | repeat | rep time | not sub | not time |  msg loss |   loss time  | ibx loss | ibx time
+-----+--------+----------+---------+----------+-----------+--------------+----------+---------
+ B.1 |      0 |          |       0 |          |         0 |              |        0 |         
+ D.3 |      0 |          |       0 |          |       766 | 20:42:24.431 |        0 |         
+ C.4 |      0 |          |       0 |          |         0 |              |        0 |         
+";
+
+    const LOSS_PLAIN: ShowReport = ShowReport::Loss { verbose: false, outbound: false };
+    const LOSS_IN_FULL: ShowReport = ShowReport::Loss { verbose: true, outbound: false };
+
+    fn text_of_the_seed(row: &Value) -> String {
+        text(&LOSS_PLAIN, &json!({ "rows": [row] }))
+    }
+
+    #[test]
+    fn loss_table_is_that_of_the_seed() {
+        let mut rows = ["B.1", "D.3", "C.4"].map(row);
+        rows[1]["msg_loss"] = json!({ "count": 766, "time": "20:42:24.431" });
+        assert_eq!(text(&LOSS_PLAIN, &json!({ "show": "loss", "rows": rows })), SEED);
+    }
+
+    #[test]
+    fn loss_columns_have_their_own_numbers() {
+        let mut row = row("sensor-7.12");
+        row["repeat"] = json!({ "count": 1_000_000, "time": "01:02:03.000" });
+        row["not_sub"] = json!({ "count": 22, "time": "01:02:04.000" });
+        row["msg_loss"] = json!({ "count": 5, "time": "01:02:05.000" });
+        row["msg_loss_uncertain"] = json!(4);
+        row["ibx_loss"] = json!({ "count": 7, "time": "01:02:06.000" });
+        let text = text_of_the_seed(&row);
+        assert_eq!(
+            text,
+            "\
+\x20   user    |  repeat |   rep time   | not sub |   not time   |  msg loss |   loss time  | ibx loss |   ibx time  \n\
+            ------------+---------+--------------+---------+--------------+-----------+--------------+----------+-------------\n\
+            sensor-7.12 | 1000000 | 01:02:03.000 |      22 | 01:02:04.000 |      5..9 | 01:02:05.000 |        7 | 01:02:06.000\n"
+        );
+    }
+
+    #[test]
+    fn verbose_loss_shows_the_datagrams_by_state() {
+        let mut row = row("B.1");
+        row["repaired"] = json!({ "count": 77, "time": "00:00:02.000" });
+        row["unverified"] = json!({ "count": 9, "time": "00:00:01.000" });
+        row["reasons"] = json!({ "DEADLINE": 12, "EXPIRED": 1 });
+        row["overrun"] = json!(3);
+        row["datagrams"] = json!({
+            "baseline": 10, "high": 110, "delivered": 90, "held": 1, "missing": 14, "repaired": 5, "pending": 2,
+            "lost": 3, "unverified": 4,
+        });
+        let text = text(&LOSS_IN_FULL, &json!({ "rows": [row] }));
+        let lines: Vec<&str> = text.lines().collect();
+        let cells = |line: usize| lines[line].split('|').map(str::trim).collect::<Vec<&str>>();
+        assert_eq!(lines[..3].join("\n") + "\n", text_of_the_seed(&row), "the seed's table stays as it is");
+        assert_eq!(cells(7), ["B.1", "77", "00:00:02.000", "9", "00:00:01.000", "DEADLINE 12, EXPIRED 1"]);
+        assert_eq!(lines[9], "datagrams: missing = repaired + pending + lost + unverified");
+        assert_eq!(cells(12), ["B.1", "10..110", "90", "1", "14", "5", "2", "3", "4", "3"]);
+    }
+
+    #[test]
+    fn outbound_loss_has_a_row_for_each_receiver() {
+        let row = |lost: Value| {
+            json!({
+                "user": "B.1", "missing": 7, "repaired": 4, "pending": 1, "unverified": 2, "lost": lost,
+                "time": "00:00:01.000",
+            })
+        };
+        let answer = json!({ "rows": [row(json!(3)), row(json!({ "min": 3, "max": 5 }))] });
+        assert_eq!(
+            text(&ShowReport::Loss { verbose: false, outbound: true }, &answer),
+            "\
+receiver | missing | repaired | pending | unverified | msg loss |     time    
+---------+---------+----------+---------+------------+----------+-------------
+     B.1 |       7 |        4 |       1 |          2 |        3 | 00:00:01.000
+     B.1 |       7 |        4 |       1 |          2 |     3..5 | 00:00:01.000
+"
+        );
+    }
+
+    #[test]
+    fn history_ends_with_the_totals() {
+        let answer = json!({
+            "rows": [{
+                "subject": "a.b", "count": 3, "bytes": 129, "n0": 5, "n1": 7, "first_seq": "0x1", "last_seq": "0x3",
+                "oldest": "00:00:01.000", "newest": "00:00:02.000",
+            }],
+            "totals": {
+                "subjects": 1, "events": 3, "bytes": 1000, "bytes_max": 2000, "replaced": 4, "expired": 5, "evicted": 6,
+                "too_large": 7,
+            },
+        });
+        assert_eq!(
+            text(&ShowReport::History { pattern: None, limit: 1 }, &answer),
+            "\
+subject | events | bytes | n0 | n1 | first seq | last seq |    oldest    |    newest   
+--------+--------+-------+----+----+-----------+----------+--------------+-------------
+a.b     |      3 |   129 |  5 |  7 |       0x1 |      0x3 | 00:00:01.000 | 00:00:02.000
+
+all subjects | 
+-------------+---------------------
+subjects     | 1
+events       | 3
+bytes        | 1000 of at most 2000
+replaced     | 4
+expired      | 5
+evicted      | 6
+too large    | 7
+"
+        );
+    }
+
+    #[test]
+    fn absent_values_are_blank_or_named() {
+        let rows = json!({ "rows": [{ "subject": "a.b", "seq": "0x1", "count": 1 }] });
+        let text = table(&ShowReport::Seqno { limit: 1 }, &rows).to_string();
+        assert_eq!(text.lines().nth(2), Some("   - | a.b     |      0x1 |             |     1"));
+        let rows = json!({ "rows": [{ "user": "?.1", "publisher": null, "duplicate_name": true, "state": "up", "multicast_dead": true, "left_behind": { "for_ms": 2500, "why": "slow" } }] });
+        let text = table(&ShowReport::Peers, &rows).to_string();
+        assert!(
+            text.contains("? (name used twice)") && text.contains("up, no multicast, left behind for 2.5s (slow)"),
+            "{text}"
+        );
+        assert_eq!(table(&ShowReport::Subs, &json!({})).to_string().lines().count(), 2);
+    }
+
+    #[test]
+    fn status_has_a_row_for_each_field() {
+        let about = json!({
+            "name": "A.test", "uptime_ms": 61_000, "socket": null,
+            "receive_buffer": 10, "receive_buffer_wanted": 20, "send_buffer": 20, "send_buffer_wanted": 20,
+            "offloads": { "gso": true, "gro": true }, "events": { "server": 7 },
+        });
+        let text = table(&ShowReport::Status, &json!({ "show": "status", "status": about })).to_string();
+        for row in ["name           | A.test\n", "up             | 1m 1s\n", "socket         | -\n"] {
+            assert!(text.contains(row), "{row:?} is not in {text}");
+        }
+        assert!(
+            text.ends_with("receive buffer | 10 of 20 wanted\nsend buffer    | 20\noffloads       | gso, gro\nevent server   | 7\njournal        | -\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn status_has_a_table_of_listeners() {
+        let listener = json!({
+            "listener": "nats", "address": "127.0.0.1:4222", "tls": null, "accounts": 2, "clients": 3, "accepted": 9,
+            "refused": 1, "kept_waiting": 7, "unauthorized": 4, "faults": 5, "slow": 6, "evicted": 8,
+        });
+        let shown = |listeners: Value| {
+            text(&ShowReport::Status, &json!({ "show": "status", "status": { "listeners": listeners } }))
+        };
+        assert!(shown(json!([listener])).ends_with(
+            "
+listener | address        | tls | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
+---------+----------------+-----+----------+---------+----------+---------+--------+--------------+--------+------+--------
+nats     | 127.0.0.1:4222 | -   |        2 |       3 |        9 |       1 |      7 |            4 |      5 |    6 |       8
+"
+        ));
+        assert!(!shown(json!([])).contains("listener"));
+        let streams = json!({
+            "listener": "ftn18", "address": "127.0.0.1:8181", "tls": "required", "accounts": 0, "clients": 1, "accepted": 2, "refused": 0,
+            "evicted": 1,
+        });
+        let status = json!({ "show": "status", "status": { "listeners": [], "streams": streams } });
+        assert!(text(&ShowReport::Status, &status).ends_with(
+            "
+listener | address        | tls      | accounts | clients | accepted | refused | waited | unauthorized | faults | slow | evicted
+---------+----------------+----------+----------+---------+----------+---------+--------+--------------+--------+------+--------
+ftn18    | 127.0.0.1:8181 | required |        0 |       1 |        2 |       0 |      - |            - |      - |    - |       1
+"
+        ));
+    }
+
+    #[test]
+    fn status_has_a_table_of_followed_servers() {
+        let followed = json!([
+            { "server": 7, "peer": "A.test", "session": 40, "state": "live" },
+            { "server": 12, "peer": null, "session": 0, "state": "catching_up" },
+        ]);
+        let status = json!({ "show": "status", "status": { "listeners": [], "events": { "followed": followed } } });
+        assert!(text(&ShowReport::Status, &status).ends_with(
+            "
+followed server | peer   | session | state
+----------------+--------+---------+------------
+              7 | A.test |      40 | live
+             12 | -      |       0 | catching up
+"
+        ));
+    }
+
+    fn row(user: &str) -> Value {
+        let none = json!({ "count": 0, "time": null });
+        json!({ "user": user, "repeat": none, "not_sub": none, "msg_loss": none, "msg_loss_uncertain": 0, "ibx_loss": none })
+    }
+}

@@ -1,0 +1,127 @@
+//! Checks of values that depend on each other.
+
+use super::draft::Draft;
+use super::error::{ConfigError, ConfigErrorKind, ValueSource};
+use super::keys::{KEYS, find_key};
+use super::quantity::show_size;
+use std::net::SocketAddr;
+
+impl Draft {
+    /// Checks the effective values together.
+    pub(super) fn check(&mut self) {
+        self.check_pairs();
+        self.check_listener_memory();
+        self.check_listeners();
+        self.check_places();
+    }
+
+    /// Checks the values that must not be less than that of another key.
+    fn check_pairs(&mut self) {
+        const WINDOW: &str = "the hard limit cannot be below the size at which the window rotates";
+        const FITS: &str = "the largest message must fit";
+        const PART: &str = "the limit for one cannot be above the limit for all";
+        let config = &self.config;
+        let pairs = [
+            ("pub-window-max", config.pub_window_max, "pub-window-size", config.pub_window_size, WINDOW),
+            ("sub-window-max", config.sub_window_max, "sub-window-size", config.sub_window_size, WINDOW),
+            ("hold-size", config.hold_size, "message-size", config.message_size, FITS),
+            ("reassembly-size", config.reassembly_size, "message-size", config.message_size, FITS),
+            ("client-queue-size", config.client_queue_size, "message-size", config.message_size, FITS),
+            (
+                "subscriptions-max",
+                config.subscriptions_max,
+                "client-subscriptions-max",
+                config.client_subscriptions_max,
+                PART,
+            ),
+        ];
+        for (key, value, other, least, why) in pairs {
+            let (upper, lower) = (find_key(key).expect("a key"), find_key(other).expect("a key"));
+            if least <= value || self.refused[upper] || self.refused[lower] {
+                continue;
+            }
+            let shown = |index: usize| (KEYS[index].value)(&self.config);
+            let suggestion = format!("raise {key} to {}, or lower {other}", shown(lower));
+            let reason = ConfigErrorKind::Conflict { key, value: shown(upper), other, least: shown(lower), why };
+            self.fail_key(self.changeable(upper, lower), reason, suggestion);
+        }
+    }
+
+    /// Returns the key to report an error about two keys at: the one that is not at its default, so that the user can
+    /// change it.
+    fn changeable(&self, first: usize, second: usize) -> usize {
+        if self.config.sources[first] == ValueSource::Default { second } else { first }
+    }
+
+    /// Reports an error in the effective value of a key.
+    fn fail_key(&mut self, index: usize, reason: ConfigErrorKind, suggestion: String) {
+        self.errors.push(ConfigError {
+            source: self.config.sources[index].clone(),
+            key: KEYS[index].name.to_owned(),
+            reason,
+            suggestion: Some(suggestion),
+            excerpt: self.excerpts[index].clone(),
+        });
+    }
+
+    /// Checks that the maximum memory of one client of a listener fits. The client may hold a full queue, a message of
+    /// the same size, and its own incomplete input in a buffer of twice that size.
+    fn check_listener_memory(&mut self) {
+        const PARTS: usize = 4;
+        let config = &self.config;
+        let least = config.client_queue_size.saturating_mul(PARTS);
+        let (upper, lower) =
+            (find_key("listener-memory").expect("a key"), find_key("client-queue-size").expect("a key"));
+        let has_listeners = config.nats.is_some() || config.redis.is_some() || config.hat.is_some();
+        if !has_listeners || least <= config.listener_memory || self.refused[upper] || self.refused[lower] {
+            return;
+        }
+        let (value, least) = (show_size(config.listener_memory), show_size(least));
+        let suggestion = format!("raise listener-memory to {least}, or lower client-queue-size");
+        let why = "the maximum memory of one client of a listener must fit";
+        let reason = ConfigErrorKind::Conflict {
+            key: "listener-memory",
+            value,
+            other: "four times client-queue-size",
+            least,
+            why,
+        };
+        self.fail_key(self.changeable(upper, lower), reason, suggestion);
+    }
+
+    /// Checks that a listener that other hosts can reach has accounts, or is explicitly open.
+    fn check_listeners(&mut self) {
+        let config = &self.config;
+        let listeners = [
+            ("nats", config.nats, config.nats_open),
+            ("redis", config.redis, config.redis_open),
+            ("hat", config.hat, config.hat_open),
+            ("ftn18", config.ftn18, config.ftn18_open),
+        ];
+        for (key, listen, is_open) in listeners {
+            let index = find_key(key).expect("a key");
+            let Some(address) = listen.filter(|address| !address.ip().is_loopback()) else { continue };
+            if is_open || !self.config.accounts.is_empty() || self.refused[index] {
+                continue;
+            }
+            let suggestion = format!("write accounts: user NAME password WORD, or {key}-open: yes to admit any client");
+            self.fail_key(index, ConfigErrorKind::Unguarded { address }, suggestion);
+        }
+    }
+
+    /// Checks that no two listeners share an address.
+    fn check_places(&mut self) {
+        let listeners = [("nats", self.config.nats), ("redis", self.config.redis), ("hat", self.config.hat)];
+        let listeners: Vec<_> = listeners.into_iter().filter_map(|(key, place)| Some((key, place?))).collect();
+        let overlap = |a: SocketAddr, b: SocketAddr| {
+            let is_same = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
+            is_same && a.port() == b.port() && a.port() != 0
+        };
+        for (index, (key, address)) in listeners.iter().enumerate() {
+            if let Some((other, place)) = listeners[..index].iter().find(|(_, place)| overlap(*place, *address)) {
+                let reason = ConfigErrorKind::AddressConflict { address: *address, other, place: *place };
+                self.fail_key(find_key(key).expect("a key"), reason, "give one of the two another port".to_owned());
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Formats of the peer's name and of its place in the network: group, interface, datagram size.
+
+use super::host_defaults::HostDefaults;
+use super::interface::InterfaceSpec;
+use super::quantity::{SizeFormat, show_size};
+use super::value_error::ValueError;
+use super::value_format::ValueFormat;
+use crate::message::PeerName;
+use std::net::IpAddr;
+
+/// A peer name; `auto` is the host's name.
+pub(super) struct PeerNameFormat;
+
+impl ValueFormat for PeerNameFormat {
+    type Value = PeerName;
+
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<PeerName, ValueError> {
+        if text == "auto" { Ok(here.peer_name()) } else { text.parse().map_err(ValueError::PeerNameFormat) }
+    }
+
+    fn show(&self, value: &PeerName) -> String {
+        value.to_string()
+    }
+
+    fn range(&self) -> String {
+        format!("1 to {} of A-Z a-z 0-9 . _ -; auto is the name of the host", PeerName::BYTES_MAX)
+    }
+}
+
+/// A multicast address.
+pub(super) struct GroupFormat;
+
+impl ValueFormat for GroupFormat {
+    type Value = IpAddr;
+
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<IpAddr, ValueError> {
+        let address: IpAddr = text.parse().map_err(|_| ValueError::Address)?;
+        if address.is_multicast() { Ok(address) } else { Err(ValueError::NotMulticast(address)) }
+    }
+
+    fn show(&self, value: &IpAddr) -> String {
+        value.to_string()
+    }
+
+    fn range(&self) -> String {
+        "224.0.0.0 to 239.255.255.255, or an IPv6 address in ff00::/8".into()
+    }
+}
+
+/// Interface on which the group is joined; the shell finds it among the host's interfaces.
+pub(super) struct InterfaceFormat;
+
+impl ValueFormat for InterfaceFormat {
+    type Value = InterfaceSpec;
+
+    fn parse(&self, text: &str, _: &HostDefaults) -> Result<InterfaceSpec, ValueError> {
+        let text = if text == "loopback" { "lo" } else { text };
+        text.parse().map_err(ValueError::Interface)
+    }
+
+    fn show(&self, value: &InterfaceSpec) -> String {
+        value.to_string()
+    }
+
+    fn range(&self) -> String {
+        "a name (eth0; lo or loopback), an address, a network (192.0.2.0/24), or auto".into()
+    }
+}
+
+/// Size of the largest datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatagramSize {
+    /// The payload that the interface's MTU carries without IP fragments.
+    Auto,
+    /// Bytes of UDP payload.
+    Bytes(usize),
+}
+
+/// A [`DatagramSize`].
+pub(super) struct DatagramSizeFormat {
+    pub size: SizeFormat,
+}
+
+impl ValueFormat for DatagramSizeFormat {
+    type Value = DatagramSize;
+
+    fn parse(&self, text: &str, here: &HostDefaults) -> Result<DatagramSize, ValueError> {
+        if text == "auto" { Ok(DatagramSize::Auto) } else { self.size.parse(text, here).map(DatagramSize::Bytes) }
+    }
+
+    fn show(&self, value: &DatagramSize) -> String {
+        match value {
+            DatagramSize::Auto => "auto".into(),
+            DatagramSize::Bytes(bytes) => show_size(*bytes),
+        }
+    }
+
+    fn range(&self) -> String {
+        format!("{}, or auto", self.size.range())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here(host: &str) -> HostDefaults {
+        HostDefaults { host: host.into(), runtime_dir: None, state_dir: None, uid: 7 }
+    }
+
+    #[test]
+    fn host_name_becomes_a_peer_name() {
+        assert_eq!(here("box.example.org").peer_name().as_str(), "box.example.org");
+        assert_eq!(here("Bürö 7").peer_name().as_str(), "B-r--7");
+        assert_eq!(here("").peer_name().as_str(), "peer");
+        assert_eq!(here(&"x".repeat(200)).peer_name().as_str().len(), PeerName::BYTES_MAX);
+    }
+}

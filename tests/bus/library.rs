@@ -1,0 +1,320 @@
+//! The bus as a library: embedded peers on loopback, driven by threads of their own and by the caller's.
+
+use crate::support::bus::{config, message, messages, serve, two_configs, wait_for};
+use crate::support::wait::{let_time_pass, wait_until};
+use seqcast::bus::{
+    Bus, DropRule, EmbeddedPeer, MemberState, Notice, Options, PublishError, RecvError, RequestError, SubscribeOptions,
+};
+use seqcast::message::{Count, DeliveryMode, Headers, LossScope, Message, Reason, Verdict};
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn message_crosses_the_group() {
+    let config = config("cross");
+    let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
+    let subscription = b.subscribe("demo.>".parse().unwrap()).unwrap();
+    let headers = Headers::from_pairs([("k", "v")]).unwrap();
+    let sent = Message { headers, ..message("demo.hello", "hi") };
+    wait_for(&a, &b);
+    a.publish(sent.clone()).unwrap();
+    let delivery = messages(&subscription, 1).remove(0);
+    assert_eq!(delivery.message, sent);
+    assert_eq!(delivery.publisher.epoch, a.info().epoch);
+    assert!(matches!(delivery.verdict, Verdict::Start(_)), "{:?}", delivery.verdict);
+}
+
+#[test]
+fn busy_polling_peers_behave_the_same() {
+    for busy_poll in [Duration::from_micros(50), Duration::from_secs(3600)] {
+        let mut config = config("busy");
+        config.busy_poll = busy_poll;
+        let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
+        let subscription = b.subscribe("demo.>".parse().unwrap()).unwrap();
+        wait_for(&a, &b);
+        for number in 0..20 {
+            a.publish(message("demo.n", &number.to_string())).unwrap();
+            let delivery = messages(&subscription, 1).remove(0);
+            assert_eq!(delivery.message.payload, number.to_string());
+            let_time_pass(Duration::from_micros(number * 10), "the peers go to sleep between two messages");
+        }
+        a.close();
+        wait_until("the one that left is not heard any more", || {
+            b.peers().unwrap().into_iter().all(|peer| peer.state == MemberState::Left)
+        });
+    }
+}
+
+#[test]
+fn large_messages_arrive_whole_and_in_order() {
+    let config = config("large");
+    let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
+    let subscription = b.subscribe("big".parse().unwrap()).unwrap();
+    wait_for(&a, &b);
+    // A burst must fit the receiver's buffer, because the receiver may not have read any of it when the last part
+    // comes. The kernel counts a datagram about twice, in a buffer of twice what it grants.
+    let granted = b.status().unwrap().receive_buffer;
+    let sizes = [0, 1, 1_000, 100_000, 1_000_000].map(|size: usize| size.min(granted / 2));
+    for (index, size) in sizes.into_iter().enumerate() {
+        a.publish_blocking(Message::new("big".parse().unwrap(), vec![index as u8; size])).unwrap();
+        let delivery = messages(&subscription, 1).remove(0);
+        assert_eq!(delivery.message.payload.len(), size);
+        assert!(delivery.message.payload.iter().all(|byte| *byte == index as u8));
+    }
+    let subscription = b.subscribe("many".parse().unwrap()).unwrap();
+    for number in 0..2000u32 {
+        a.publish_blocking(Message::new("many".parse().unwrap(), number.to_be_bytes().to_vec())).unwrap();
+    }
+    let numbers: Vec<u32> = messages(&subscription, 2000)
+        .iter()
+        .map(|delivery| u32::from_be_bytes(delivery.message.payload[..].try_into().unwrap()))
+        .collect();
+    assert_eq!(numbers, (0..2000).collect::<Vec<u32>>());
+}
+
+#[test]
+fn oversized_message_is_refused_with_the_limit() {
+    let bus = Bus::embed(&config("size")).unwrap();
+    let limit = bus.info().message_bytes_max;
+    let refused = bus.publish(Message::new("a".parse().unwrap(), vec![0; limit + 1])).unwrap_err();
+    assert_eq!(refused, PublishError::TooLarge { bytes: limit + 1, bytes_max: limit });
+    assert!(refused.to_string().contains("message-size"));
+}
+
+#[test]
+fn requests_are_answered_or_time_out() {
+    let config = config("request");
+    let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
+    let questions = b.subscribe("time.now".parse().unwrap()).unwrap();
+    wait_for(&a, &b);
+    wait_for(&b, &a);
+    let answering = std::thread::spawn(move || {
+        for event in questions.iter() {
+            if let Notice::Message(question) = event {
+                let payload = [b"re: ", &question.message.payload[..]].concat();
+                b.reply_to(&question, payload.clone()).unwrap();
+                b.reply_to(&question, payload).unwrap();
+                if question.message.payload == "two" {
+                    b.flush(LONG).unwrap();
+                    return;
+                }
+            }
+        }
+    });
+    let answer = a.request("time.now".parse().unwrap(), "one", LONG).unwrap();
+    assert_eq!(answer.message.payload, "re: one");
+    assert_eq!(answer.verdict, Verdict::Direct, "an answer travels to one peer alone");
+    let answers = a.request_many(message("time.now", "two"), 2, LONG).unwrap();
+    assert_eq!(answers.len(), 2);
+    answering.join().unwrap();
+    let nobody = a.request("no.body".parse().unwrap(), "", LONG);
+    assert_eq!(nobody.unwrap_err(), RequestError::NoResponders);
+    let _silent = a.subscribe("no.body".parse().unwrap()).unwrap();
+    let nobody = a.request("no.body".parse().unwrap(), "", Duration::from_millis(50));
+    assert_eq!(nobody.unwrap_err(), RequestError::Timeout);
+}
+
+#[test]
+fn losses_are_values_that_add_up() {
+    let mut config = config("losses");
+    // Nothing is requested again.
+    config.reliability = Duration::from_millis(5);
+    let options = Options { drop: Some(DropRule { seed: 7, chance: 0.2, burst: 2 }), ..Options::default() };
+    let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed_with(&config, &options).unwrap());
+    let subscription = b.subscribe("loss.*".parse().unwrap()).unwrap();
+    // The receiver knows the publisher before the first message, so it accounts for all of them.
+    wait_for(&b, &a);
+    let mut sent = 3000u64;
+    for number in 0..sent {
+        let subject = format!("loss.{}", number % 3).parse().unwrap();
+        a.publish_blocking(Message::new(subject, vec![0u8; 700])).unwrap();
+        if number % 20 == 0 {
+            a.flush(LONG).unwrap();
+        }
+    }
+    // Messages missing at the end of a subject are unverified until a later message comes.
+    let (mut delivered, mut lost) = (0u64, 0u64);
+    wait_until("every message is accounted for", || {
+        for index in 0..3 {
+            a.publish_blocking(message(&format!("loss.{index}"), "end")).unwrap();
+            sent += 1;
+        }
+        a.flush(LONG).unwrap();
+        while let Ok(event) = subscription.recv_timeout(Duration::from_millis(100)) {
+            match event {
+                Notice::Message(_) => delivered += 1,
+                Notice::Loss(loss) => {
+                    if let LossScope::Messages { count, .. } = loss.what {
+                        assert!(matches!(count, Count::Exact(_)), "{loss:?}");
+                        lost += count.min();
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let unverified = b.losses().unwrap().rows[0].unverified.count;
+        let told = delivered + lost + unverified;
+        assert!(told <= sent, "{sent} sent, {delivered} delivered, {lost} lost, {unverified} unverified");
+        told == sent
+    });
+    assert!(0 < lost, "the rule drops one datagram in three");
+    let losses = b.losses().unwrap();
+    assert_eq!((losses.rows[0].lost, losses.rows[0].lost_min.count), (Count::Exact(lost), lost), "{losses:?}");
+    assert!(losses.rows[0].reasons.iter().any(|(reason, _)| *reason == Reason::Disabled), "{losses:?}");
+    assert!(Some(0) < b.counters().unwrap().value("dropped_by_rule"));
+}
+
+#[test]
+fn reports_are_the_same_embedded_and_attached() {
+    let (config, other, _directory) = two_configs();
+    let (peer, sender) = (serve(&config), Bus::embed(&other).unwrap());
+    let attached = Bus::attach_as(&config.socket, "reader").unwrap();
+    let queue = SubscribeOptions { queue: Some("workers".parse().unwrap()), ..SubscribeOptions::default() };
+    let subscription = attached.subscribe_with(["report.*".parse().unwrap()], &queue).unwrap();
+    wait_for(&peer, &sender);
+    wait_for(&sender, &peer);
+    sender.publish(message("report.x", "1")).unwrap();
+    messages(&subscription, 1);
+
+    let rows = attached.subscriptions().unwrap();
+    assert_eq!(peer.subscriptions().unwrap(), rows);
+    let row = &rows.rows[0];
+    assert_eq!((row.client, row.client_name.as_deref()), (attached.info().client, Some("reader")));
+    assert_eq!(
+        (row.pattern.as_str(), row.queue.as_ref(), row.mode),
+        ("report.*", queue.queue.as_ref(), DeliveryMode::Repair)
+    );
+    assert_eq!((row.deliveries, rows.omitted), (1, 0));
+
+    let (embedded, rows) = (peer.peers().unwrap(), attached.peers().unwrap());
+    assert_eq!((embedded.rows.len(), rows.rows.len()), (1, 1), "{rows:?}");
+    let row = &rows.rows[0];
+    assert_eq!((row.publisher.epoch, row.state), (sender.info().epoch, MemberState::Up));
+    assert_eq!(row.publisher, embedded.rows[0].publisher);
+    assert_eq!((row.publisher.name.as_ref(), row.left_behind), (Some(&other.name), None));
+    assert!(0 < row.messages_in && row.is_proven, "{row:?}");
+
+    let (embedded, rows) = (peer.losses().unwrap(), attached.losses().unwrap());
+    assert_eq!(embedded.rows[0].publisher, rows.rows[0].publisher);
+    let row = &rows.rows[0];
+    assert_eq!((row.lost, row.reason, row.reasons.len()), (Count::Exact(0), None, 0), "{row:?}");
+    assert!(0 < row.datagrams.delivered, "{row:?}");
+
+    let status = attached.status().unwrap();
+    assert_eq!((&status.name, status.epoch), (&config.name, peer.info().epoch));
+    assert_eq!((status.group, status.port), (config.group, config.port));
+    assert_eq!((status.socket.as_ref(), status.clients, status.is_stopping), (Some(&config.socket), 2, false));
+    assert_eq!(peer.status().unwrap().inbox, status.inbox);
+    assert!(Some(0) < attached.counters().unwrap().value("messages_delivered"));
+    assert_eq!(attached.counters().unwrap().value("no_such_counter"), None);
+}
+
+#[test]
+fn owner_of_a_peer_reads_the_same_reports() {
+    let mut peer = EmbeddedPeer::open(&config("owner")).unwrap();
+    let _subscription = peer.subscribe("x".parse().unwrap()).unwrap();
+    assert_eq!(peer.status().unwrap().epoch, peer.info().epoch);
+    assert_eq!(peer.subscriptions().unwrap().rows[0].pattern.as_str(), "x");
+    assert!(peer.peers().unwrap().rows.is_empty() && peer.losses().unwrap().rows.is_empty());
+    assert_eq!(peer.counters().unwrap().value("kernel_drops"), Some(0));
+}
+
+#[test]
+fn slow_subscription_loses_only_its_own_messages() {
+    let mut config = config("slow");
+    config.client_queue_count = 100;
+    let bus = Bus::embed(&config).unwrap();
+    let (slow, quick) = (bus.subscribe("x".parse().unwrap()).unwrap(), bus.subscribe("x".parse().unwrap()).unwrap());
+    for _ in 0..20 {
+        for _ in 0..50 {
+            bus.publish(message("x", "")).unwrap();
+        }
+        messages(&quick, 50);
+    }
+    // The quick one may have its last message before the slow one's is dropped.
+    wait_until("every drop is counted", || bus.show("clients").unwrap()["rows"][0]["dropped"] == 900);
+    let (mut read, mut dropped) = (0, 0);
+    while let Ok(event) = slow.try_recv() {
+        match event {
+            Notice::Message(_) => read += 1,
+            Notice::Dropped(count) => dropped += count,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((read, dropped), (100, 900));
+}
+
+#[test]
+fn overlapping_patterns_deliver_each_message_once() {
+    let bus = Bus::embed(&config("patterns")).unwrap();
+    let patterns = ["a.*", "a.>", "b"].map(|pattern| pattern.parse().unwrap());
+    let subscription = bus.subscribe_all(patterns).unwrap();
+    for subject in ["a.b", "b", "a.b.c", "c"] {
+        bus.publish(message(subject, subject)).unwrap();
+    }
+    bus.flush(LONG).unwrap();
+    let got: Vec<_> = messages(&subscription, 3).iter().map(|delivery| delivery.message.subject.to_string()).collect();
+    assert_eq!(got, ["a.b", "b", "a.b.c"]);
+    assert_eq!(subscription.try_recv(), Err(RecvError::Empty));
+    drop(subscription);
+    wait_until("the subscriptions end", || bus.subscriptions().unwrap().rows.is_empty());
+}
+
+#[test]
+fn closing_announces_departure_and_ends_subscriptions() {
+    let config = config("close");
+    let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
+    wait_for(&a, &b);
+    let subscription = b.subscribe("x".parse().unwrap()).unwrap();
+    a.publish(message("x", "last words")).unwrap();
+    a.close();
+    assert_eq!(messages(&subscription, 1)[0].message.payload, "last words");
+    wait_until("the other peer shows 'left'", || b.peers().unwrap().rows[0].state == MemberState::Left);
+    assert_eq!(a.publish(message("x", "")), Err(PublishError::Closed));
+    assert!(a.subscribe("x".parse().unwrap()).is_err());
+    b.close();
+    assert_eq!(subscription.recv(), None);
+}
+
+#[test]
+fn caller_can_drive_the_peer() {
+    let config = config("driven");
+    let (mut a, mut b) = (EmbeddedPeer::open(&config).unwrap(), EmbeddedPeer::open(&config).unwrap());
+    let subscription = b.subscribe("x".parse().unwrap()).unwrap();
+    let mut turns = 0;
+    while b.peers().unwrap().rows.is_empty() {
+        assert!(a.drive(Duration::from_millis(1)).unwrap() && b.drive(Duration::from_millis(1)).unwrap());
+        turns += 1;
+        assert!(turns < 20_000, "the peers never met");
+    }
+    let (mut sent, mut got) = (0u32, Vec::new());
+    while got.len() < 5000 {
+        while sent < 5000 && sent < got.len() as u32 + 500 {
+            match a.publish(Message::new("x".parse().unwrap(), sent.to_be_bytes().to_vec())) {
+                Ok(()) => sent += 1,
+                Err(PublishError::Full) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        a.turn().unwrap();
+        b.drive(Duration::from_millis(1)).unwrap();
+        while let Ok(event) = subscription.try_recv() {
+            let Notice::Message(delivery) = event else { panic!("{event:?}") };
+            got.push(u32::from_be_bytes(delivery.message.payload[..].try_into().unwrap()));
+        }
+    }
+    assert_eq!(got, (0..5000).collect::<Vec<u32>>());
+    drop(subscription);
+    b.turn().unwrap();
+    assert!(b.subscriptions().unwrap().rows.is_empty());
+    a.close().unwrap();
+}
+
+#[test]
+fn failed_start_names_the_remedy() {
+    let mut config = config("start");
+    config.interface = "no-such-if0".parse().unwrap();
+    let error = Bus::embed(&config).unwrap_err().to_string();
+    assert!(error.contains("no-such-if0"), "{error}");
+}

@@ -1,0 +1,12 @@
+//! The library: embedded and attached programs, and the sockets below them.
+
+mod attached;
+mod join;
+mod library;
+mod misbehaviour;
+mod multicast;
+mod pace;
+mod polls;
+mod raw_client;
+mod reports;
+mod turns;

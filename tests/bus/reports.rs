@@ -1,0 +1,133 @@
+//! The reports of a peer to attached programs: tables, advisories, and the losses of others.
+
+use crate::support::bus::{PATIENCE, config_with_socket, message, serve, wait_for};
+use crate::support::wait::wait_until;
+use seqcast::bus::{Bus, DropRule, Notice, Options};
+use serde_json::Value;
+use std::time::Duration;
+
+#[test]
+fn reports_have_the_documented_fields() {
+    let (config, directory) = config_with_socket("show");
+    let mut other = config.clone();
+    other.socket = directory.path().join("other.sock");
+    other.name = "other".parse().unwrap();
+    let (peer, second) = (serve(&config), serve(&other));
+    wait_for(&peer, &second);
+    let _subscription = peer.subscribe("a.>".parse().unwrap()).unwrap();
+    second.publish(message("a.b", "1")).unwrap();
+    peer.publish(message("c", "1")).unwrap();
+    wait_until("the message is counted", || 2 == peer.show("seqno").unwrap()["rows"].as_array().unwrap().len());
+    let page = std::fs::read_to_string(crate::support::root().join("docs/local-protocol.md")).unwrap();
+    let attached = Bus::attach(&config.socket).unwrap();
+    wait_until("the other says what it missed", || {
+        !peer.show("outbound").unwrap()["rows"].as_array().unwrap().is_empty()
+    });
+    let _wanted = second.subscribe("w".parse().unwrap()).unwrap();
+    wait_until("what the other wants is known", || {
+        !peer.show("interest").unwrap()["rows"].as_array().unwrap().is_empty()
+    });
+    for what in seqcast::daemon::show::REPORTS {
+        let answer = attached.show(what).unwrap();
+        assert_eq!(answer["show"], what);
+        let object = match answer["rows"].as_array() {
+            Some(rows) => rows.last().unwrap_or_else(|| panic!("{what} has no rows")),
+            None => &answer[what],
+        };
+        let chapter = page.split("\n### ").find(|part| part.starts_with(&format!("`{what}`"))).expect(what);
+        for field in object.as_object().unwrap().keys() {
+            assert!(chapter.contains(&format!("`{field}`")), "docs/local-protocol.md: {what} does not name {field}");
+        }
+    }
+    let wrong = attached.query(serde_json::json!({ "show": "history", "pattern": "a..b" })).unwrap();
+    assert!(wrong["error"].as_str().unwrap().contains("empty token"), "{wrong}");
+    let limited = attached.query(serde_json::json!({ "show": "history", "limit": 0 })).unwrap();
+    assert_eq!((&limited["rows"], &limited["omitted"]), (&Value::Array(Vec::new()), &1.into()));
+    let limited = attached.query(serde_json::json!({ "show": "seqno", "limit": 0 })).unwrap();
+    assert_eq!(limited["rows"], Value::Array(Vec::new()));
+    assert!(attached.show("nothing").unwrap()["error"].as_str().unwrap().contains("status, loss"));
+    assert!(attached.query(Value::Null).unwrap()["error"].is_string());
+}
+
+#[test]
+fn advisories_reach_attached_programs_as_json() {
+    let (mut config, _directory) = config_with_socket("advice");
+    // Nothing is requested again.
+    config.reliability = Duration::from_millis(5);
+    let options =
+        Options { serve: true, drop: Some(DropRule { seed: 3, chance: 0.2, burst: 1 }), ..Options::default() };
+    let _peer = Bus::embed_with(&config, &options).unwrap();
+    let bus = Bus::attach(&config.socket).unwrap();
+    let advisories = bus.subscribe("_RV.ERROR.SYSTEM.DATALOSS.>".parse().unwrap()).unwrap();
+    let _data = bus.subscribe("x".parse().unwrap()).unwrap();
+    let publisher = serve_in_group_of(&config);
+    wait_for(&bus, &publisher);
+    let mut told = None;
+    wait_until("a loss is advised", || {
+        for _ in 0..10 {
+            publisher.publish_blocking(message("x", "data")).unwrap();
+            publisher.flush(PATIENCE).unwrap();
+        }
+        while let Ok(event) = advisories.try_recv() {
+            if let Notice::Message(delivery) = event {
+                let json: Value = serde_json::from_slice(&delivery.message.payload).unwrap();
+                if json["lost"].as_u64().is_some_and(|lost| 0 < lost) {
+                    assert_eq!(delivery.message.headers.iter().collect::<Vec<_>>(), [("mtype", "A")]);
+                    told = Some(json);
+                }
+            }
+        }
+        told.is_some()
+    });
+    let told = told.unwrap();
+    assert_eq!((&told["sub1"], &told["sub_cnt"], &told["scid"]), (&"x".into(), &1.into(), &config.port.into()));
+    assert_eq!(told["host"], "127.0.0.1");
+    assert_eq!(told["publisher"], "source");
+    assert_eq!(told["epoch"], publisher.info().epoch.to_string());
+}
+
+#[test]
+fn publisher_sees_the_losses_of_others() {
+    let (mut config, _directory) = config_with_socket("outbound");
+    let publisher = serve(&config);
+    let bus = Bus::attach(&config.socket).unwrap();
+    let advisories = bus.subscribe("_RV.ERROR.SYSTEM.DATALOSS.OUTBOUND.BCAST".parse().unwrap()).unwrap();
+    config.name = "lossy.receiver".parse().unwrap();
+    // Nothing is requested again.
+    config.reliability = Duration::from_millis(5);
+    let options = Options { drop: Some(DropRule { seed: 3, chance: 0.2, burst: 1 }), ..Options::default() };
+    let receiver = Bus::embed_with(&config, &options).unwrap();
+    let _data = receiver.subscribe("x".parse().unwrap()).unwrap();
+    wait_for(&receiver, &publisher);
+    let mut told = None;
+    wait_until("a loss is advised to the publisher", || {
+        for _ in 0..10 {
+            bus.publish_blocking(message("x", "data")).unwrap();
+            bus.flush(PATIENCE).unwrap();
+        }
+        while let Ok(event) = advisories.try_recv() {
+            if let Notice::Message(delivery) = event {
+                let json: Value = serde_json::from_slice(&delivery.message.payload).unwrap();
+                told = Some(json).filter(|json| json["lost"].as_u64().is_some_and(|lost| 0 < lost)).or(told.take());
+            }
+        }
+        told.is_some()
+    });
+    let told = told.unwrap();
+    assert_eq!((&told["ADV_NAME"], &told["reason"]), (&"DATALOSS.OUTBOUND.BCAST".into(), &"REPORTED".into()));
+    assert_eq!((&told["publisher"], &told["sub_cnt"]), (&"lossy.receiver".into(), &0.into()));
+    assert_eq!(told["epoch"], receiver.info().epoch.to_string());
+    let rows = bus.show("outbound").unwrap()["rows"].take();
+    let row = rows.as_array().unwrap().iter().find(|row| row["publisher"] == "lossy.receiver").unwrap();
+    let count = |name: &str| row[name].as_u64().unwrap();
+    // If a number is not certain yet, it is reported as a range.
+    let most = row["lost"].as_u64().or(row["lost"]["max"].as_u64());
+    assert!(told["lost"].as_u64() <= most, "{told} and {row}");
+    assert!(count("repaired") == 0 && count("pending") + count("unverified") <= count("missing"), "{row}");
+}
+
+fn serve_in_group_of(config: &seqcast::config::Config) -> Bus {
+    let mut config = config.clone();
+    config.name = "source".parse().unwrap();
+    Bus::embed(&config).unwrap()
+}

@@ -1,0 +1,112 @@
+//! The log of `seqcast peer` from the operator's view: rotated, on a full disk, at the end of a terminal.
+
+use crate::support::command::{Place, RunningCommand};
+use crate::support::wait::wait_until;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+
+fn peer(place: &Place, format: &str) -> RunningCommand {
+    let log = format!("log-file={}", place.dir().join("peer.log").display());
+    place.peer(&["--set", &log, "--log-level", "debug", "--log-format", format])
+}
+
+fn read(place: &Place, name: &str) -> String {
+    fs::read_to_string(place.dir().join(name)).unwrap_or_default()
+}
+
+#[test]
+fn moved_log_continues_in_a_new_file() {
+    let place = Place::new();
+    let mut peer = peer(&place, "text");
+    let [log, moved] = ["peer.log", "peer.log.1"].map(|name| place.dir().join(name));
+    place.run(&["show", "status"]).exits(0);
+    fs::rename(&log, &moved).unwrap();
+    place.run(&["pub", "a", "x"]).exits(0);
+    wait_until("the lines of both", || read(&place, "peer.log.1").matches("client connected").count() == 2);
+    peer.signal("HUP");
+    wait_until("the new file", || read(&place, "peer.log").contains("log opened anew"));
+    peer.signal("TERM");
+    assert_eq!(peer.ended().code(), Some(0));
+    assert!(read(&place, "peer.log").contains("stopped") && !read(&place, "peer.log.1").contains("stopped"));
+}
+
+#[test]
+fn lines_lost_to_a_full_disk_are_counted() {
+    let place = Place::new();
+    let log = place.dir().join("peer.log");
+    symlink("/dev/full", &log).unwrap();
+    let mut peer = peer(&place, "json");
+    place.run(&["pub", "a", "x"]).exits(0);
+    // A directory is no log.
+    fs::remove_file(&log).unwrap();
+    fs::create_dir(&log).unwrap();
+    peer.signal("HUP");
+    place.run(&["pub", "a", "x"]).exits(0);
+    fs::remove_dir(&log).unwrap();
+    peer.signal("HUP");
+    wait_until("the new file", || read(&place, "peer.log").contains("log opened anew"));
+    peer.signal("TERM");
+    assert_eq!(peer.ended().code(), Some(0));
+    let text = read(&place, "peer.log");
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    assert_eq!(lines[0]["message"], "log lines lost: the file could not be written");
+    assert!(lines[0]["lines"].as_u64().is_some_and(|lines| 5 < lines), "{text}");
+    assert_eq!(lines[1]["message"], "log opened anew");
+}
+
+/// Returns the log of a stopped peer with these settings to which a client had connected.
+fn log_of(settings: &[&str]) -> String {
+    let place = Place::new();
+    let log = format!("log-file={}", place.dir().join("peer.log").display());
+    let arguments: Vec<&str> = [&log].into_iter().map(String::as_str).chain(settings.iter().copied()).collect();
+    let arguments: Vec<&str> = arguments.into_iter().flat_map(|setting| ["--set", setting]).collect();
+    let mut peer = place.peer(&arguments);
+    place.run(&["pub", "a", "x"]).exits(0);
+    peer.signal("TERM");
+    assert_eq!(peer.ended().code(), Some(0));
+    read(&place, "peer.log")
+}
+
+#[test]
+fn less_severe_events_are_not_logged() {
+    for (setting, is_logged) in [("log-level=info", false), ("log-level=debug", true)] {
+        let log = log_of(&[setting]);
+        assert!(log.contains("stopped"), "{log}");
+        assert_eq!(log.contains("client connected"), is_logged, "{log}");
+    }
+}
+
+#[test]
+fn log_lines_have_the_format() {
+    for (setting, is_json) in [("log-format=text", false), ("log-format=json", true)] {
+        let log = log_of(&[setting]);
+        let is_object = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok_and(|line| line.is_object());
+        assert!(log.contains("stopped") && log.lines().all(|line| is_object(line) == is_json), "{log}");
+    }
+}
+
+/// Starts a peer by another command, which decides about the handling of SIGHUP.
+fn peer_by(place: &Place, command: &[&str]) -> RunningCommand {
+    let mut starter = Command::new(command[0]);
+    starter.args(&command[1..]).arg(place.command(&[]).get_program()).arg("peer");
+    place.surround(&mut starter);
+    starter.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let peer = place.reachable(RunningCommand::new(starter.spawn().expect("it is installed"), &["peer"]));
+    place.run(&["show", "status"]).exits(0);
+    peer
+}
+
+#[test]
+fn hangup_ends_the_peer_unless_ignored() {
+    let place = Place::new();
+    // This does not depend on the signal handling that the tests were started with.
+    let mut peer = peer_by(&place, &["env", "--default-signal=HUP"]);
+    peer.signal("HUP");
+    assert_eq!(peer.ended().code(), Some(0));
+    let mut peer = peer_by(&place, &["nohup"]);
+    peer.signal("HUP");
+    place.run(&["show", "status"]).exits(0);
+    peer.signal("TERM");
+    assert_eq!(peer.ended().code(), Some(0));
+}

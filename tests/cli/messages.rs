@@ -1,0 +1,264 @@
+//! `pub`, `sub`, `req` and `reply`: messages between commands.
+
+use crate::support::command::{Place, now, parse_json};
+use crate::support::exit_code::{DONE, FAILED, TIMED_OUT, UNREACHABLE, USAGE};
+use crate::support::wait::{wait_until, wait_until_some};
+use std::io::Write;
+use std::process::Stdio;
+use std::time::Duration;
+
+#[test]
+fn published_message_reaches_the_subscriber() {
+    let place = Place::new();
+    let _peer = place.peer(&["--name", "A.test"]);
+    let mut sub = place.start(&["sub", "demo.>", "--count", "2", "--headers"]);
+    sub.said("listening on demo.>");
+    let arguments = ["pub", "demo.hello", "hi there", "-H", "unit: C", "--reply", "answers.here"];
+    place.run(&arguments).exits(DONE).says(&["published 1 message on demo.hello"]).prints("");
+    place.run(&["pub", "demo.hello", "bell\x07 \x1b[31m"]).exits(DONE);
+    assert_eq!(sub.line(), "demo.hello  hi there");
+    let detail = sub.line();
+    assert!(detail.starts_with("  from A.0 "), "{detail}");
+    assert_eq!([sub.line(), sub.line()], ["  reply answers.here", "  unit: C"]);
+    assert_eq!(sub.line(), r"demo.hello  bell\u{7} \u{1b}[31m");
+    assert_eq!(sub.ended().code(), Some(DONE));
+}
+
+#[test]
+fn sub_prints_raw_json_and_timestamps() {
+    let place = Place::new();
+    let _peer = place.peer(&["--name", "A.test"]);
+    let mut subs = [&["--raw"][..], &["--json"], &["--timestamp"]].map(|how| {
+        let sub = place.start(&[&["sub", "demo.>", "--count", "1"], how].concat());
+        sub.said("listening on");
+        sub
+    });
+    place.run(&["pub", "demo.x", "a\tb", "-H", "k:v"]).exits(DONE);
+    assert_eq!(subs[0].line(), "a\tb");
+    let json = parse_json(&subs[1].line());
+    assert_eq!(json["type"], "message");
+    assert_eq!((&json["subject"], &json["payload"]), (&"demo.x".into(), &"a\tb".into()));
+    assert_eq!((&json["user"], &json["publisher"]), (&"A.0".into(), &"A.test".into()));
+    assert_eq!((&json["verdict"], &json["headers"]["k"]), (&"direct".into(), &"v".into()));
+    let offset = json["offset"].as_u64().expect("a number");
+    let kept =
+        parse_json(place.run(&["poll", "A.test", "demo.x", "--json"]).exits(DONE).stdout.lines().nth(1).unwrap());
+    assert_eq!((&kept["type"], &kept["offset"]), (&"event".into(), &offset.into()), "a poll names it so");
+    let timed = subs[2].line();
+    assert!(timed.starts_with('[') && timed.ends_with("] demo.x  a\tb"), "{timed}");
+    for sub in &mut subs {
+        assert_eq!(sub.ended().code(), Some(DONE));
+    }
+}
+
+#[test]
+fn expired_wait_exits_27() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    place.run(&["sub", "demo.>", "--wait", "100ms"]).exits(TIMED_OUT).prints("");
+    place.run(&["sub", "demo.>", "--count", "1", "--wait", "0.1"]).exits(TIMED_OUT).prints("");
+    let silent = place.start(&["sub", "nobody.answers"]);
+    silent.said("listening on");
+    place
+        .run(&["req", "nobody.answers", "?", "--wait", "100ms"])
+        .exits(TIMED_OUT)
+        .says(&["no reply", "nobody.answers"]);
+    place.run(&["reply", "nobody.asks", "x", "--wait", "100ms"]).exits(TIMED_OUT);
+    place.run(&["sub", "demo.>", "--count", "0", "--wait", "5s"]).exits(DONE).prints("");
+}
+
+#[test]
+fn request_without_responder_ends_at_once_unless_patient() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    for embed in [&[][..], &["--embed"]] {
+        let outcome = place.run(&[&["req", "nobody.here", "?", "--wait", "1m"], embed].concat()).exits(UNREACHABLE);
+        outcome.says(&["no client on the LAN subscribes to nobody.here", "--patient"]).prints("");
+    }
+    place.run(&["req", "nobody.here", "--patient", "--wait", "100ms"]).exits(TIMED_OUT).says(&["no reply"]);
+    let mut patient = place.start(&["req", "demo.late", "?", "--patient", "--wait", "1m"]);
+    let clients = || place.run(&["show", "subs"]).exits(DONE).stdout;
+    wait_until_some(|| format!("the request waits: {}", clients()), || clients().contains("_INBOX.").then_some(()));
+    let mut reply = place.start(&["reply", "demo.late", "at last", "--count", "1"]);
+    assert_eq!((patient.line().as_str(), patient.ended().code()), ("at last", Some(DONE)));
+    assert_eq!(reply.ended().code(), Some(DONE));
+}
+
+#[test]
+fn requests_are_answered() {
+    let place = Place::new();
+    let _peer = place.peer(&["--name", "A.test"]);
+    let mut fixed = place.start(&["reply", "demo.fixed", "answer {{count}}", "--count", "2"]);
+    let mut echo = place.start(&["reply", "demo.echo.>", "--echo", "--count", "1", "--json"]);
+    let mut command =
+        place.start(&["reply", "demo.sh", "--command", "printf '%s:' $SEQCAST_SUBJECT; cat", "--count", "1"]);
+    for reply in [&fixed, &echo, &command] {
+        reply.said("answering");
+    }
+    let ask = |arguments: &[&str]| place.run(&[&["req", "--wait", "1m"], arguments].concat()).exits(DONE);
+    ask(&["demo.fixed", "?"]).prints("answer 1\n");
+    let json = parse_json(&ask(&["demo.fixed", "?", "--json"]).stdout);
+    assert_eq!((&json["type"], &json["payload"]), (&"message".into(), &"answer 2".into()));
+    ask(&["demo.echo.x", "-5"]).prints("-5\n");
+    assert_eq!(parse_json(&echo.line())["payload"], "-5");
+    ask(&["demo.sh", "in", "--raw"]).prints("demo.sh:in\n");
+    for reply in [&mut fixed, &mut echo, &mut command] {
+        assert_eq!(reply.ended().code(), Some(DONE));
+    }
+}
+
+#[test]
+fn request_waits_for_all_wanted_replies() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let repliers = ["one", "two"].map(|text| {
+        let reply = place.start(&["reply", "demo.who", text]);
+        reply.said("answering");
+        reply
+    });
+    let outcome = place.run(&["req", "demo.who", "--replies", "2", "--wait", "1m"]).exits(DONE);
+    let mut lines: Vec<&str> = outcome.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["one", "two"]);
+    // The third never comes. The delay of the first two depends on the machine.
+    let mut waits = ["300ms", "3s", "30s"].into_iter();
+    let outcome = loop {
+        let wait = waits.next().expect("two replies within 30 s");
+        let outcome = place.run(&["req", "demo.who", "--replies", "3", "--wait", wait]).exits(TIMED_OUT);
+        if outcome.stdout.lines().count() == 2 {
+            break outcome;
+        }
+    };
+    assert!(outcome.stderr.contains("2 of 3"), "{outcome:#?}");
+    drop(repliers);
+}
+
+#[test]
+fn repliers_of_a_queue_group_share_the_requests() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let mut repliers = ["one", "two"].map(|text| {
+        let reply = place.start(&["reply", "demo.who", text, "--queue", "clocks", "--json"]);
+        reply.said("answering");
+        reply
+    });
+    for _ in 0..20 {
+        // If both were asked, there would be two answers to some.
+        let outcome = place.run(&["req", "demo.who", "--wait", "1m"]).exits(DONE);
+        assert!(["one\n", "two\n"].contains(&outcome.stdout.as_str()), "{outcome:#?}");
+    }
+    repliers.iter().for_each(|reply| reply.signal("INT"));
+    let asked = repliers.iter_mut().map(|reply| {
+        assert_eq!(reply.ended().code(), Some(DONE));
+        reply.lines_so_far().len()
+    });
+    assert_eq!(asked.sum::<usize>(), 20);
+}
+
+#[test]
+fn pub_reads_lines_files_and_templates() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    std::fs::write(place.dir().join("one.bin"), b"\x00\xff").unwrap();
+    std::fs::write(place.dir().join("two.txt"), "two\nlines\n").unwrap();
+    let sub = place.start(&["sub", "t.>", "--json", "--count", "10"]);
+    sub.said("listening on");
+    place.run(&["pub", "t.count", "n {{count}}", "--count", "3"]).exits(DONE).says(&["3 messages"]);
+    place.run_with_input(&["pub", "t.lines"], b"first\n\nlast").exits(DONE).says(&["3 messages"]);
+    place.run_with_input(&["pub", "t.some", "--lines", "--count", "1"], b"x\r\ny\n").exits(DONE);
+    place.run(&["pub", "t.file", "--file", "one.bin", "two.txt"]).exits(DONE).says(&["2 messages"]);
+    let json = place.run_with_input(&["pub", "t.stdin", "--file", "-", "--json"], b"all\nof it").exits(DONE).stdout;
+    let json = parse_json(&json);
+    assert_eq!((&json["messages"], &json["bytes"]), (&1.into(), &9.into()));
+    let expected = [
+        ("t.count", "n 1"),
+        ("t.count", "n 2"),
+        ("t.count", "n 3"),
+        ("t.lines", "first"),
+        ("t.lines", ""),
+        ("t.lines", "last"),
+        ("t.some", "x"),
+        ("t.file", "AP8="),
+        ("t.file", "two\nlines\n"),
+        ("t.stdin", "all\nof it"),
+    ];
+    for (subject, payload) in expected {
+        let message = parse_json(&sub.line());
+        let text = message.get("payload").or_else(|| message.get("payload_base64"));
+        assert_eq!((&message["subject"], text), (&subject.into(), Some(&payload.into())), "{message}");
+    }
+}
+
+#[test]
+fn unpublishable_input_is_refused() {
+    let place = Place::new();
+    let _peer = place.peer(&["--set", "message-size=1 kb"]);
+    place.run(&["pub", "a.b", "--file", "missing.txt"]).exits(FAILED).says(&["missing.txt", "No such file"]);
+    place.run(&["pub", "a.b", "--file", "."]).exits(FAILED).says(&["cannot be read"]);
+    std::fs::write(place.dir().join("large"), vec![b'x'; 1025]).unwrap();
+    place.run(&["pub", "a.b", "--file", "large"]).exits(FAILED).says(&["1025", "1024", "message-size"]);
+    place.run(&["pub", "a.b", &"x".repeat(1024)]).exits(DONE);
+}
+
+#[test]
+fn publish_rate_is_kept() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let start = now();
+    place.run(&["pub", "a.b", "x", "--count", "51", "--rate", "100/s"]).exits(DONE).says(&["51 messages"]);
+    assert!(Duration::from_millis(500) <= now().since(start), "{:?}", now().since(start));
+}
+
+#[test]
+fn closed_pipe_is_no_error() {
+    let place = Place::new();
+    let _peer = place.peer(&[]);
+    let mut head = std::process::Command::new("bash");
+    place.surround(&mut head);
+    let seqcast = env!("CARGO_BIN_EXE_seqcast");
+    head.arg("-c")
+        .arg(format!("set -o pipefail; '{seqcast}' sub 'a.>' 2>listening | head -n 1; echo ${{PIPESTATUS[0]}}"));
+    let head = head.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    wait_until("the subscriber listens", || {
+        !std::fs::read_to_string(place.dir().join("listening")).unwrap_or_default().is_empty()
+    });
+    // One message only: the subscriber must notice by itself that its reader is gone.
+    place.run(&["pub", "a.b", "one"]).exits(DONE);
+    let output = head.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "a.b  one\n0\n");
+    for (arguments, code) in [
+        ("config show | true", DONE),
+        ("--help | true", DONE),
+        ("pub 'a.b' x 2>&1 >/dev/null | true", DONE),
+        ("pub 'a..b' x 2>&1 >/dev/null | true", USAGE),
+        ("sub 'a.>' --wait 50ms 2>&1 >/dev/null | true", TIMED_OUT),
+    ] {
+        let mut bash = std::process::Command::new("bash");
+        place.surround(&mut bash);
+        let output = bash.arg("-c").arg(format!("set -o pipefail; '{seqcast}' {arguments}")).output().unwrap();
+        assert!(output.status.code() == Some(code) && output.stderr.is_empty(), "{arguments}: {output:?}");
+    }
+}
+
+#[test]
+fn embedded_peer_needs_no_daemon() {
+    let place = Place::new();
+    let mut sub = place.start(&["sub", "demo.>", "--embed", "--name", "B.test", "--count", "1", "--json"]);
+    sub.said("listening on");
+    place.run(&["pub", "demo.hello", "across", "--embed", "--name", "C.test"]).exits(DONE);
+    let json = parse_json(&sub.line());
+    assert_eq!(
+        (&json["payload"], &json["publisher"], &json["user"]),
+        (&"across".into(), &"C.test".into(), &"C.1".into())
+    );
+    assert_eq!(json["verdict"], "start");
+    assert_eq!(sub.ended().code(), Some(DONE));
+}
+
+#[test]
+fn invalid_utf8_line_is_accepted_as_payload() {
+    let place = Place::new();
+    let mut child = place.command(&["pub", "a.b"]).stdin(Stdio::piped()).spawn().unwrap();
+    drop(child.stdin.take().unwrap().write_all(b"\xff\xfe\n"));
+    assert_eq!(child.wait().unwrap().code(), Some(UNREACHABLE));
+}
