@@ -16,7 +16,7 @@ const README: &str = include_str!("../README.md");
 const KEEP_RUNNING: &str = "# leave it running";
 
 #[test]
-fn every_command_of_the_readme_does_what_stands_there() {
+fn readme_commands_print_the_documented_output() {
     let place = Place::new();
     let bin = place.dir().join("bin");
     std::fs::create_dir(&bin).unwrap();
@@ -182,7 +182,7 @@ fn comparable_word(word: &str) -> String {
 }
 
 #[test]
-fn what_differs_from_run_to_run_is_not_compared() {
+fn varying_words_are_not_compared() {
     assert_eq!(comparable("[09:41:07.118] a.b  hi 3"), "[N:N:N.N] a.b hi N");
     assert_eq!(comparable(" B.1 |      0 | 766 |"), "B.N N N");
     assert_eq!(comparable(" B.1 |      0 | 715..898 |"), "B.N N N");
