@@ -22,9 +22,10 @@ use seqcast::event::order::name::{Object, WorkerName};
 use seqcast::event::order::stamp::OrderStamp;
 use seqcast::event::order::store::Store;
 use seqcast::event::order::worker::{OrderedEvent, Settings};
+use seqcast::storage::order::REDIS_PREFIX;
 use seqcast::storage::order::error::OrderError;
 use seqcast::storage::order::front_end::{FrontEnd, Push};
-use seqcast::storage::order::redis::{PREFIX, RedisStore};
+use seqcast::storage::order::redis::RedisStore;
 use seqcast::storage::order::sqlite::SqliteStore;
 use seqcast::storage::order::worker_run::WorkerRun;
 use std::collections::BTreeMap;
@@ -148,7 +149,7 @@ fn redis(dir: &Path, what: &str, arguments: &[&str], events: u64) {
     let dir = dir.join(what);
     fs::create_dir(&dir).expect("a directory of our own");
     let server = RedisServer::start(&dir, arguments);
-    let open = || RedisStore::new(&server.url(), PREFIX).expect("an address");
+    let open = || RedisStore::new(&server.url(), REDIS_PREFIX).expect("an address");
     let mut orders = Vec::new();
     let mut ratios = Vec::new();
     for workers in [1, 8].into_iter().chain([WORKERS; ROUNDS]) {

@@ -19,8 +19,9 @@ use seqcast::daemon::clock::Clock;
 use seqcast::event::order::name::{Object, WorkerName};
 use seqcast::event::order::stamp::{Generation, OrderStamp};
 use seqcast::event::order::worker::{OrderedEvent, Settings, WorkerAdvisory};
+use seqcast::storage::order::REDIS_PREFIX;
 use seqcast::storage::order::front_end::{FrontEnd, Push};
-use seqcast::storage::order::redis::{PREFIX, RedisStore};
+use seqcast::storage::order::redis::RedisStore;
 use seqcast::storage::order::worker_run::{WorkerNotice, WorkerRun};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -53,7 +54,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 fn store(seen: &Seen) -> RedisStore {
-    RedisStore::new(&lock(&seen.url), PREFIX).expect("an address")
+    RedisStore::new(&lock(&seen.url), REDIS_PREFIX).expect("an address")
 }
 
 /// Works on the current primary; each run remembers the highest stamp of the one before.

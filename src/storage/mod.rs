@@ -2,8 +2,12 @@
 //!
 //! They implement the traits of [`event`](crate::event) in SQLite, PostgreSQL and Redis, and know no engine, no mailbox
 //! and no listener. The services of the daemon carry questions and answers between the threads here and the engine.
+//!
+//! Each database is a feature of the build. Opening a store of an absent one is an error that names the feature.
 
+#[cfg(feature = "sqlite")]
 pub mod journal;
 pub mod order;
+#[cfg(feature = "sqlite")]
 mod sqlite_file;
 pub mod streams;

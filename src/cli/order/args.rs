@@ -9,7 +9,7 @@ use crate::cli::bus_options::BusOptions;
 use crate::cli::help;
 use crate::cli::tail_options::TailOptions;
 use crate::event::order::name::{Object, WorkerName};
-use crate::storage::order::redis::PREFIX;
+use crate::storage::order::REDIS_PREFIX;
 use crate::subject::event_type::EventType;
 use crate::terminal::value;
 
@@ -58,7 +58,7 @@ pub struct StoreOptions {
     #[arg(long, value_name = "STORE", env = "SEQCAST_ORDER_STORE", hide_env_values = true, hide_env = true)]
     pub store: Option<String>,
     /// The prefix of the keys in Redis.
-    #[arg(long, value_name = "TEXT", default_value = PREFIX)]
+    #[arg(long, value_name = "TEXT", default_value = REDIS_PREFIX)]
     pub prefix: String,
     /// Time that the store may be away before the command gives up.
     #[arg(long, value_name = "TIME", value_parser = value::wait, default_value = "10s")]

@@ -26,10 +26,9 @@ use crate::event::order::store::{OpOutcome, Store, StoreOp, StoreSnapshot};
 use crate::event::order::worker::{OrderedEvent, Settings, WorkerAdvisory, WorkerEnd};
 use crate::event::refusal::EventRefusalKind;
 use crate::message::Message;
+use crate::storage::order;
 use crate::storage::order::error::{OrderError, OrderFault};
 use crate::storage::order::front_end::{FrontEnd, Push, StateLoss};
-use crate::storage::order::redis::RedisStore;
-use crate::storage::order::sqlite::SqliteStore;
 use crate::storage::order::worker_run::{WorkerNotice, WorkerRun};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
@@ -57,29 +56,11 @@ pub fn run(what: &OrderCommand, out: &mut Output) -> Result<Exit, CommandFailure
     }
 }
 
-/// One of the stores.
-enum StoreBackend {
-    Redis(Box<RedisStore>),
-    Sqlite(Box<SqliteStore>),
-}
-
-impl Store for StoreBackend {
-    type Error = OrderError;
-
-    fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, OrderError> {
-        match self {
-            StoreBackend::Redis(store) => store.apply(op),
-            StoreBackend::Sqlite(store) => store.apply(op),
-        }
-    }
-}
-
 /// Opens the configured store; `may_make` allows it to create a file.
-fn open(options: &StoreOptions, may_make: bool) -> Result<StoreBackend, CommandFailure> {
+fn open(options: &StoreOptions, may_make: bool) -> Result<Box<dyn Store<Error = OrderError>>, CommandFailure> {
     let path = match options.store.as_deref() {
         Some(url) if url.contains("://") || url.starts_with("redis:") => {
-            let store = RedisStore::new(url, &options.prefix).map_err(failure)?;
-            return Ok(StoreBackend::Redis(Box::new(store.answering_within(options.patience))));
+            return order::open_redis(url, &options.prefix, options.patience).map_err(failure);
         }
         Some("") => {
             return Err(CommandFailure::new(Exit::Usage, "--store names no store").fix("name a Redis server or a file"));
@@ -99,11 +80,10 @@ fn open(options: &StoreOptions, may_make: bool) -> Result<StoreBackend, CommandF
             directory.join(STORE_FILE)
         }
     };
-    if !may_make && !SqliteStore::is_there(&path) {
-        return Err(CommandFailure::new(Exit::Failed, format!("there is no shared state in {}", path.display()))
-            .fix("push or work first, or name another store with --store"));
-    }
-    SqliteStore::open(&path).map(|store| StoreBackend::Sqlite(Box::new(store))).map_err(failure)
+    order::open_file(&path, may_make).map_err(failure)?.ok_or_else(|| {
+        CommandFailure::new(Exit::Failed, format!("there is no shared state in {}", path.display()))
+            .fix("push or work first, or name another store with --store")
+    })
 }
 
 fn push(options: &PushOptions, out: &mut Output) -> Result<Exit, CommandFailure> {
@@ -391,7 +371,7 @@ fn shown_json(shown: &StoreSnapshot) -> Value {
 
 fn failure(error: OrderError) -> CommandFailure {
     let exit = match error.fault {
-        OrderFault::Address(_) => Exit::Usage,
+        OrderFault::Address(_) | OrderFault::Unsupported(_) => Exit::Usage,
         OrderFault::Unreachable(_) | OrderFault::Busy => Exit::Unreachable,
         _ => Exit::Failed,
     };

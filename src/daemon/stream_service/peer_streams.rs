@@ -23,9 +23,8 @@ use crate::listener::ftn18::stream_service;
 use crate::message::ClientId;
 use crate::storage::journal::error::StoreError;
 use crate::storage::journal::reader::JournalReader;
+use crate::storage::streams;
 use crate::storage::streams::error::StreamStorageError;
-use crate::storage::streams::postgres::PostgresStreams;
-use crate::storage::streams::sqlite::SqliteStreams;
 use crate::storage::streams::store::BatchStore;
 use crate::time::ClockReading;
 use serde_json::{Value, json};
@@ -153,11 +152,11 @@ impl PeerStreams {
 }
 
 fn open(config: &Config) -> Result<Box<dyn BatchStore>, StreamStorageError> {
-    Ok(match &config.stream_store {
-        StreamStoreLocation::Auto => Box::new(SqliteStreams::open(&config.data_dir.join(STREAMS_FILE))?),
-        StreamStoreLocation::File(path) => Box::new(SqliteStreams::open(path)?),
-        StreamStoreLocation::Postgres(url) => Box::new(PostgresStreams::open(url)?),
-    })
+    match &config.stream_store {
+        StreamStoreLocation::Auto => streams::open_file(&config.data_dir.join(STREAMS_FILE)),
+        StreamStoreLocation::File(path) => streams::open_file(path),
+        StreamStoreLocation::Postgres(url) => streams::open_postgres(url),
+    }
 }
 
 impl Engine {

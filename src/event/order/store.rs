@@ -318,3 +318,11 @@ pub trait Store {
     /// is enough.
     fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, Self::Error>;
 }
+
+impl<S: Store + ?Sized> Store for Box<S> {
+    type Error = S::Error;
+
+    fn apply(&mut self, op: &StoreOp) -> Result<OpOutcome, S::Error> {
+        (**self).apply(op)
+    }
+}

@@ -45,6 +45,8 @@ pub enum OrderFault {
     Damaged(String),
     /// The file was moved or replaced while it was open.
     Replaced,
+    /// This build lacks the feature of this name, which the store needs.
+    Unsupported(&'static str),
     /// Any other error; the text is the store's message. The step was not done.
     Other(String),
 }
@@ -101,6 +103,9 @@ impl fmt::Display for OrderError {
             }
             OrderFault::Replaced => {
                 write!(f, "{at} was moved or replaced while it was open: nothing was done; start again")
+            }
+            OrderFault::Unsupported(feature) => {
+                write!(f, "{at} cannot be used: this build has no {feature}; build it with the feature {feature}")
             }
             OrderFault::Other(why) => write!(f, "{at}: {why}"),
         }

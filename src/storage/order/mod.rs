@@ -2,13 +2,65 @@
 //!
 //! | store | for | what it keeps after the answer | when data may have been lost |
 //! |---|---|---|---|
-//! | [`redis::RedisStore`] | several hosts | depends on the configuration of the server: everything with `appendfsync always` | it restarted or failed over |
-//! | [`sqlite::SqliteStore`] | several processes of one host | everything | the file is a copy |
+//! | `redis::RedisStore` | several hosts | depends on the configuration of the server: everything with `appendfsync always` | it restarted or failed over |
+//! | `sqlite::SqliteStore` | several processes of one host | everything | the file is a copy |
 //!
-//! `docs/order.md` lists the guarantees of each.
+//! Each store is a feature of the build, named after its module. `docs/order.md` lists the guarantees of each.
 
 pub mod error;
 pub mod front_end;
+#[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod worker_run;
+
+use crate::event::order::store::Store;
+use error::OrderError;
+use std::path::Path;
+use std::time::Duration;
+
+/// Default prefix of the keys in Redis. No prefix in use may begin with another one.
+pub const REDIS_PREFIX: &str = "seqcast:";
+
+/// Prepares the shared state in the Redis server at this address. The server has `patience` to answer, but at least 1
+/// second and at most 5.
+///
+/// # Errors
+/// The address is invalid, or this build has no Redis.
+#[cfg(feature = "redis")]
+pub fn open_redis(
+    url: &str,
+    prefix: &str,
+    patience: Duration,
+) -> Result<Box<dyn Store<Error = OrderError>>, OrderError> {
+    Ok(Box::new(redis::RedisStore::new(url, prefix)?.answering_within(patience)))
+}
+
+/// Refuses to use a server, since this build has no Redis. The address may hold a password.
+#[cfg(not(feature = "redis"))]
+pub fn open_redis(
+    _url: &str,
+    _prefix: &str,
+    _patience: Duration,
+) -> Result<Box<dyn Store<Error = OrderError>>, OrderError> {
+    Err(OrderError { at: "redis".into(), fault: error::OrderFault::Unsupported("redis") })
+}
+
+/// Opens the shared state in a SQLite file. A missing file is created, or `None` is returned unless `creates` is set.
+///
+/// # Errors
+/// The file cannot be used, or this build has no SQLite.
+#[cfg(feature = "sqlite")]
+pub fn open_file(path: &Path, creates: bool) -> Result<Option<Box<dyn Store<Error = OrderError>>>, OrderError> {
+    if !creates && !sqlite::SqliteStore::is_there(path) {
+        return Ok(None);
+    }
+    Ok(Some(Box::new(sqlite::SqliteStore::open(path)?)))
+}
+
+/// Refuses to open a file, since this build has no SQLite.
+#[cfg(not(feature = "sqlite"))]
+pub fn open_file(path: &Path, _creates: bool) -> Result<Option<Box<dyn Store<Error = OrderError>>>, OrderError> {
+    Err(OrderError { at: path.display().to_string(), fault: error::OrderFault::Unsupported("sqlite") })
+}

@@ -31,9 +31,6 @@ use redis::{Client, Connection, ConnectionAddr, ErrorKind, RedisError, Script, S
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Default prefix of the keys. No prefix in use may begin with another one.
-pub const PREFIX: &str = "seqcast:";
-
 /// Version of the keys; a greater one is of a later program. In version 1 a worker had one event in process, not a
 /// batch.
 const VERSION: u32 = 2;
@@ -411,14 +408,15 @@ fn shown(parts: &mut ReplyParts) -> Option<StoreSnapshot> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::order::REDIS_PREFIX;
 
     #[test]
     fn address_is_shown_without_its_password() {
-        let store = RedisStore::new("redis://ann:secret@example.org:7000/3", PREFIX).unwrap();
+        let store = RedisStore::new("redis://ann:secret@example.org:7000/3", REDIS_PREFIX).unwrap();
         assert_eq!(store.at, "redis://example.org:7000/3");
         assert!(!format!("{store:?}").contains("secret"));
         for url in ["rediss://:secret@a", "unix:///secret", "redis://:secret@a:b", "secret", "redis://:secret@a/b"] {
-            let error = RedisStore::new(url, PREFIX).unwrap_err();
+            let error = RedisStore::new(url, REDIS_PREFIX).unwrap_err();
             assert!(!error.to_string().contains("secret") && error.to_string().contains("redis://"), "{url}: {error}");
         }
     }

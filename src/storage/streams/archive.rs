@@ -2,7 +2,9 @@
 //! position. Each event is there once and in order, and gaps are recorded.
 
 mod lines;
+#[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 
 use super::error::{StreamFault, StreamStorageError};
@@ -74,8 +76,8 @@ pub trait ArchiveStore {
 /// if it does not exist.
 ///
 /// # Errors
-/// It is not an archive, or the archive of another stream, or damaged, or the system refuses it. Nothing is changed
-/// then.
+/// It is not an archive, or the archive of another stream, or damaged, or the system refuses it, or this build lacks
+/// its backend. Nothing is changed then.
 pub fn open(
     path: &Path,
     format: ArchiveBackend,
@@ -84,7 +86,13 @@ pub fn open(
 ) -> Result<Box<dyn ArchiveStore>, StreamStorageError> {
     let wrong = |fault| StreamStorageError { at: path.display().to_string(), fault };
     match format {
+        #[cfg(feature = "sqlite")]
         ArchiveBackend::Sqlite => Ok(Box::new(sqlite::SqliteArchive::open(path, source, after).map_err(wrong)?)),
+        #[cfg(not(feature = "sqlite"))]
+        ArchiveBackend::Sqlite => Err(StreamStorageError::unsupported(path.display().to_string(), "sqlite")),
+        #[cfg(not(feature = "postgres"))]
+        ArchiveBackend::Postgres => Err(StreamStorageError::unsupported("postgres".into(), "postgres")),
+        #[cfg(feature = "postgres")]
         ArchiveBackend::Postgres => {
             Ok(Box::new(postgres::PostgresArchive::open(path.to_str().unwrap_or_default(), source, after)?))
         }

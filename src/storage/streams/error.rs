@@ -1,5 +1,6 @@
 //! Errors of a stream store, with their location and remedy. No text contains a password.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::event::stream::store::StreamStoreError;
 use std::fmt;
 
@@ -32,13 +33,17 @@ pub enum StreamFault {
     },
     /// The store is damaged, or holds a value that no version of this program writes. The text names the fault.
     Damaged(String),
+    /// This build lacks the feature of this name, which the store needs.
+    Unsupported(&'static str),
     /// Any other error; the text is the store's message. Nothing was changed.
     Other(String),
 }
 
 /// Reason why a step is not done, before the location of the store is added.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(super) type StepError = StreamStoreError<StreamFault>;
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl StreamStorageError {
     /// Adds the location of the store to an error.
     pub(super) fn refused(at: &str, refused: StepError) -> StreamStoreError<StreamStorageError> {
@@ -56,6 +61,14 @@ impl StreamStorageError {
             StreamStoreError::Store(error) => error,
             refused => unreachable!("{refused:?} is no matter of the store"),
         }
+    }
+}
+
+impl StreamStorageError {
+    /// Returns the error of a store that this build cannot use.
+    #[cfg(not(all(feature = "postgres", feature = "sqlite")))]
+    pub(super) fn unsupported(at: String, feature: &'static str) -> StreamStorageError {
+        StreamStorageError { at, fault: StreamFault::Unsupported(feature) }
     }
 
     /// Returns whether a later retry may succeed without anybody changing anything.
@@ -87,6 +100,9 @@ impl fmt::Display for StreamStorageError {
             ),
             StreamFault::Damaged(why) => {
                 write!(f, "{at} is damaged ({why}): nothing was changed; restore a copy, or start a new one")
+            }
+            StreamFault::Unsupported(feature) => {
+                write!(f, "{at} cannot be used: this build has no {feature}; build it with the feature {feature}")
             }
             StreamFault::Other(why) => write!(f, "{at}: {why}"),
         }
