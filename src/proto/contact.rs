@@ -1,7 +1,9 @@
 //! The first contact with an epoch, and whether this peer is older than that epoch (R4).
 
-use crate::message::Dseq;
+use crate::message::{Dseq, Publisher};
+use crate::time::Instant;
 use crate::wire::{Announce, Header};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Part of the R4 margin that covers latency.
@@ -50,6 +52,23 @@ impl Contact {
             control: None,
         }
     }
+}
+
+/// Circumstances of the first datagram received from an epoch.
+#[derive(Clone, Debug)]
+pub struct FirstContact {
+    /// Identity of the peer.
+    pub publisher: Publisher,
+    /// Address that the datagram is from.
+    pub address: SocketAddr,
+    /// State of the peer in the datagram.
+    pub contact: Contact,
+    /// Time at which the datagram is read.
+    pub at: Instant,
+    /// Earliest possible arrival time of the datagram.
+    pub arrived: Instant,
+    /// Time since which the peer would have been heard.
+    pub listening_since: Instant,
 }
 
 /// Returns whether a peer that has listened for `age` is older than a publisher that has been running for `uptime_ms`

@@ -3,7 +3,7 @@
 use crate::message::{DeliveryMode, Dseq, Epoch, Message, Publisher};
 use crate::proto::address_proof::AddressProof;
 use crate::proto::advisory::{AdvisoryStream, Throttle};
-use crate::proto::contact::{Contact, margin};
+use crate::proto::contact::{Contact, FirstContact, margin};
 use crate::proto::departed::DepartedMember;
 use crate::proto::interest_sync::InterestSync;
 use crate::proto::liveness::MulticastLiveness;
@@ -61,23 +61,6 @@ impl Side {
 
 /// Bit that marks the live side: its number in the subscription window is the member's number with this bit set.
 const LIVE_BIT: u32 = 1 << 31;
-
-/// Circumstances of the first datagram received from an epoch.
-#[derive(Clone, Debug)]
-pub struct FirstContact {
-    /// Identity of the peer.
-    pub publisher: Publisher,
-    /// Address that the datagram is from.
-    pub address: SocketAddr,
-    /// State of the peer in the datagram.
-    pub contact: Contact,
-    /// Time at which the datagram is read.
-    pub at: Instant,
-    /// Earliest possible arrival time of the datagram.
-    pub arrived: Instant,
-    /// Time since which the peer would have been heard.
-    pub listening_since: Instant,
-}
 
 /// One epoch of another peer.
 #[derive(Debug)]

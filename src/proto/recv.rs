@@ -8,6 +8,7 @@ mod disposition;
 mod forgery;
 mod item;
 mod outcome;
+mod proven_loss;
 mod reorder_buffer;
 mod repair;
 #[cfg(test)]
@@ -16,24 +17,18 @@ mod tests;
 pub use item::{FetchedMessages, GoneMessages, StreamItem};
 pub use outcome::{ReceiveContext, RunLookup, StreamOutcome};
 
-use crate::message::{Count, Dseq, Reason, Verdict};
-use crate::proto::continuity::{Continuity, SeqPosition, Skip, UnprovenLoss};
+use crate::message::{Count, Dseq, Reason};
 use crate::proto::fragment::{AbandonedMessage, FragmentOutcome, Reassembly};
-use crate::proto::interest::MatchSet;
-use crate::proto::ledger::{Acceptance, GapContext, Ledger, SettledRange, UnexplainedMessages};
+use crate::proto::ledger::{Acceptance, GapContext, Ledger, SettledRange};
 use crate::proto::mutant::Mutant;
 use crate::proto::nak::NakScheduler;
 use crate::proto::rebuild::{Rebuild, Rebuilds};
-use crate::proto::window::SubEntry;
-use crate::seqno::Seq;
-use crate::subject::Subject;
 use crate::time::Instant;
 use crate::wire::{Fragment, Record};
-use disposition::{Disposition, push_delivery, unwanted};
-use item::Arrival;
+use disposition::{Disposition, push_delivery};
+use item::{Arrival, ItemRef};
 use reorder_buffer::{Position, ReorderBuffer};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// End of the inbox subject for history requests.
@@ -242,7 +237,7 @@ impl RecvStream {
         let settled = direct || at.0 < self.ledger.frontier() && self.held.is_empty();
         let settled = settled || ctx.mutants.is(Mutant::ReleaseEarly);
         let followers = self.held.followers_of(&item);
-        match self.judge(ctx, at.0, arrival, &item, settled, out) {
+        match self.judge(ctx, ItemRef { dseq: at.0, arrival, item: &item }, settled, out) {
             Disposition::Waits => self.hold(at, arrival, item),
             disposition => {
                 push_delivery(self.kind, item, arrival, disposition, out);
@@ -301,7 +296,7 @@ impl RecvStream {
         let frontier = self.ledger.frontier();
         while let Some((at, arrival, item)) = self.held.pop(frontier) {
             let followers = self.held.followers_of(&item);
-            match self.judge(ctx, at.0, arrival, &item, at.0 < frontier, out) {
+            match self.judge(ctx, ItemRef { dseq: at.0, arrival, item: &item }, at.0 < frontier, out) {
                 Disposition::Waits => {
                     self.held.insert(at, arrival, item);
                     continue;
@@ -413,196 +408,6 @@ impl RecvStream {
         }
     }
 
-    /// Judges an item, and reports the messages missing before it. `settled` is true if no gap before it is open.
-    fn judge(
-        &mut self,
-        ctx: &mut ReceiveContext<'_>,
-        dseq: Dseq,
-        arrival: Arrival,
-        item: &StreamItem,
-        settled: bool,
-        out: &mut Vec<StreamOutcome>,
-    ) -> Disposition {
-        if self.kind == StreamKind::Ptp && is_service(item.subject(), ctx.inbox) {
-            return if settled { Disposition::Service } else { Disposition::Waits };
-        }
-        let (matched, lookup) = match ctx.lookup.take() {
-            Some(RunLookup { matched, place }) => (matched, place),
-            // There is one directed stream for both modes.
-            None if self.kind == StreamKind::Ptp && !ctx.mutants.is(Mutant::DirectedRepairOnly) => {
-                (ctx.interest.matches_any(item.subject()), None)
-            }
-            None => (ctx.interest.matches(item.subject(), ctx.mode), None),
-        };
-        let Some(matched) = matched else {
-            if !item.is_absent() && ctx.interest.matches(item.subject(), ctx.mode.other()).is_none() {
-                ctx.losses.not_sub.add(item.count(), ctx.now.wall);
-            }
-            return unwanted(ctx, item);
-        };
-        let Some(place) = item.place().filter(|_| self.kind != StreamKind::Ptp) else {
-            return self.judge_unnumbered(ctx, (dseq, arrival), item, matched, settled, out);
-        };
-        let chain = place.chain.filter(|_| !ctx.mutants.is(Mutant::IgnoreChain));
-        let place = SeqPosition { chain, ..place };
-        let seen = ctx.window.find(ctx.uid, item.subject(), lookup);
-        let entry = seen.map(|(_, entry)| entry);
-        // Messages that passed without a local subscription are owed to no subscription. That includes messages of the
-        // instant at which the subscription began, because they may have come before.
-        let interrupted =
-            entry.is_some_and(|entry| entry.at <= matched.oldest) && !ctx.mutants.is(Mutant::IgnoreContinuity);
-        let disposition = place.judge(entry.as_ref());
-        let is_untrue = entry.is_some_and(|entry| self.is_untrue(ctx, &entry, (dseq, arrival), item, disposition, out));
-        let interrupted = interrupted || is_untrue;
-        let disposition = match disposition {
-            Continuity::Skip(_) | Continuity::Restart if interrupted => Continuity::First,
-            disposition if !is_untrue => disposition,
-            _ => Continuity::First,
-        };
-        let mut repeated = 0;
-        let (verdict, skip) = match disposition {
-            Continuity::Repeat => {
-                let last = entry.expect("repeats something").last;
-                repeated = repeated_of(place.seq, item.count(), last);
-                if !item.is_absent() {
-                    ctx.losses.repeat.add(repeated, ctx.now.wall);
-                }
-                match item {
-                    _ if repeated == item.count() => return Disposition::Done,
-                    StreamItem::GoneMessages(gone) => {
-                        let rest = StreamItem::GoneMessages(gone.clone().skip(repeated));
-                        return self.judge(ctx, dseq, arrival, &rest, settled, out);
-                    }
-                    _ => (Verdict::Next, None),
-                }
-            }
-            // Rule: release
-            // While the datagram that begins an abandoned message is awaited, it is unknown which of them accounts for
-            // it.
-            Continuity::Follows if !settled && item.is_headless() => return Disposition::Waits,
-            Continuity::Follows => (Verdict::Next, None),
-            _ if !settled => return Disposition::Waits,
-            Continuity::First => (Verdict::First, self.missing_since_birth(&place, &matched, interrupted)),
-            Continuity::Restart => (Verdict::First, None),
-            Continuity::Skip(skip) => (Verdict::First, Some(skip)),
-        };
-        let offset = place.offset_of_frame(entry.as_ref());
-        // A message in flight when a subscription began is not for it (A6), however long it was awaited. The same holds
-        // for its loss.
-        let owed = Arc::clone(&matched).at(arrival.reached);
-        let later = Some(&matched).filter(|_| ctx.mutants.is(Mutant::ReportToLaterSubscriptions));
-        let lost = self.lose(ctx, (dseq, item, place), entry, skip, later.or(owed.as_ref()), out);
-        if let Some(last) = place.seq.forward(item.count() - 1) {
-            // The current time would be wrong: messages since then may have been dropped because no client wanted them
-            // yet.
-            let entry = SubEntry { last, dseq, at: arrival.reached, offset };
-            match seen {
-                Some((place, _)) => ctx.window.renew(place, entry),
-                None => self.record_last(ctx, item, entry),
-            }
-        }
-        let verdict = match (lost, place.stamp) {
-            (Some(count), _) => Verdict::Skip(count),
-            (None, Some(stamp)) if repeated == 0 => Verdict::Start(stamp.time),
-            (None, _) => verdict,
-        };
-        match owed.filter(|_| !item.is_absent()) {
-            Some(matched) => Disposition::Deliver { repeated: repeated as usize, verdict, offset, matched },
-            None => unwanted(ctx, item),
-        }
-    }
-
-    /// Reports the messages proven missing before an item, and the item itself if it is absent, to the subscriptions
-    /// `owed` it. Returns the number of messages; `None` if nothing is missing or no subscription is owed any of it.
-    fn lose(
-        &mut self,
-        ctx: &mut ReceiveContext<'_>,
-        (dseq, item, place): (Dseq, &StreamItem, SeqPosition),
-        entry: Option<SubEntry>,
-        skip: Option<Skip>,
-        owed: Option<&Arc<MatchSet>>,
-        out: &mut Vec<StreamOutcome>,
-    ) -> Option<Count> {
-        // Messages lost with the item, though they began in no missing datagram; the skip covers all others.
-        let (skip, known) = match (skip, item) {
-            (skip, StreamItem::AbandonedMessage(doomed)) => {
-                let first = skip.map_or(place.seq, |skip| skip.first);
-                let (before, rest) = skip.map_or((0, UnprovenLoss::None), |skip| (skip.messages, skip.rest));
-                let messages = before + u64::from(!doomed.begun);
-                (Skip { first, last: place.seq, messages, rest }, u64::from(doomed.begun))
-            }
-            (skip, StreamItem::GoneMessages(gone)) => {
-                let last = place.seq.forward(gone.count - 1).unwrap_or(place.seq);
-                let first = skip.map_or(place.seq, |skip| skip.first);
-                let (messages, rest) = skip.map_or((0, UnprovenLoss::None), |skip| (skip.messages, skip.rest));
-                (Skip { first, last, messages, rest }, gone.count)
-            }
-            (Some(skip), _) => (skip, 0),
-            (None, _) => return None,
-        };
-        let after = entry.map_or(self.ledger.states().baseline, |entry| entry.dseq);
-        let between = self.ledger.unexplained_between(after, dseq, ctx.recent);
-        let missing = self.ledger.missing_between(after, dseq);
-        if !self.ledger.explain(after, dseq, skip.messages) {
-            // Rule: cross-check
-            ctx.counters.inconsistent += 1;
-            ctx.losses.inconsistent += 1;
-        }
-        let matched = owed?;
-        let to_wrap = ctx.frame_messages_max - entry.map_or(0, |entry| entry.last.count().min(ctx.frame_messages_max));
-        let mut count = count_of(&skip, &between, to_wrap);
-        count = Count::from_bounds(count.min() + known, count.max() + known);
-        let since = match (entry, item, self.kind) {
-            (entry, StreamItem::GoneMessages(gone), _) if skip.messages == 0 => {
-                entry.map_or(gone.since, |e| e.at.max(gone.since))
-            }
-            (Some(entry), ..) => between.since.map_or(entry.at, |since| since.min(entry.at)),
-            (None, StreamItem::AbandonedMessage(doomed), _) if skip.messages + known == 1 => doomed.reached,
-            (None, _, StreamKind::Bcast { birth: Some(birth) }) => birth,
-            _ => ctx.now.instant,
-        };
-        if matched.plain().is_none_or(|plain| since < plain.oldest) {
-            // No subscription is certainly owed them: members of queue groups get only their share.
-            count = Count::from_bounds(0, count.max());
-        }
-        match count {
-            Count::Exact(all) if 2 <= all && ctx.mutants.is(Mutant::CountOneTooFew) => count = Count::Exact(all - 1),
-            _ if ctx.mutants.is(Mutant::SkipIsOne) => count = Count::Exact(1),
-            _ => {}
-        }
-        let reason = match item {
-            StreamItem::AbandonedMessage(doomed) if doomed.by_limit || doomed.gone.is_some() => {
-                doomed.reason(ctx.reason)
-            }
-            StreamItem::GoneMessages(gone) => gone.reason,
-            _ => between.reason.unwrap_or(ctx.reason),
-        };
-        ctx.losses.on_lost(count, ctx.now.wall);
-        let mut missing = missing;
-        if let StreamItem::GoneMessages(gone) = item {
-            missing.push((dseq, gone.missing));
-        }
-        out.push(StreamOutcome::Lost {
-            subject: item.subject().detached(),
-            first: skip.first,
-            last: skip.last,
-            count,
-            since,
-            matched: matched.clone(),
-            reason,
-            missing,
-        });
-        Some(count)
-    }
-
-    /// Records the item's number as the first and last one received of its subject.
-    fn record_last(&mut self, ctx: &mut ReceiveContext<'_>, item: &StreamItem, entry: SubEntry) {
-        if !ctx.window.insert(ctx.uid, item.subject(), entry) {
-            self.evicted = true;
-            ctx.counters.untracked += item.count();
-        }
-    }
-
     /// Returns whether the ledger and the reorder buffer keep the invariants that are cheap to check.
     #[inline]
     pub fn is_intact(&self) -> bool {
@@ -626,12 +431,6 @@ impl RecvStream {
     }
 }
 
-/// Returns whether a message is for this peer itself and for none of its clients.
-fn is_service(subject: &Subject, inbox: &str) -> bool {
-    let rest = subject.as_bytes().strip_prefix(inbox.as_bytes());
-    rest.is_some_and(|rest| rest == HISTORY.as_bytes() || rest.starts_with(ANSWERS.as_bytes()))
-}
-
 /// Creates the context of a gap that `ctx` reveals.
 fn found<'a>(nak_scheduler: &'a mut NakScheduler, ctx: &'a mut ReceiveContext<'_>) -> GapContext<'a> {
     nak_scheduler.on_receivers(ctx.receivers);
@@ -641,23 +440,5 @@ fn found<'a>(nak_scheduler: &'a mut NakScheduler, ctx: &'a mut ReceiveContext<'_
         deadline: ctx.deadline,
         nak_scheduler,
         overrun: ctx.overrun,
-    }
-}
-
-/// Returns the number of messages at or below `last` among the `count` messages from `first` on.
-fn repeated_of(first: Seq, count: u64, last: Seq) -> u64 {
-    if last.frame() == first.frame() { count.min(last.count() + 1 - first.count()) } else { count }
-}
-
-/// Returns the number of messages that a skip covers. `to_wrap` is the number of additional missing messages that would
-/// mean that the count has wrapped meanwhile.
-fn count_of(skip: &Skip, between: &UnexplainedMessages, to_wrap: u64) -> Count {
-    let all = between.messages.max(skip.messages);
-    match skip.rest {
-        UnprovenLoss::None => Count::Exact(skip.messages),
-        UnprovenLoss::Earlier if all < skip.messages.saturating_add(to_wrap) => {
-            Count::from_bounds(skip.messages, (skip.messages + between.old).min(all))
-        }
-        UnprovenLoss::Earlier | UnprovenLoss::Any => Count::from_bounds(skip.messages, all),
     }
 }

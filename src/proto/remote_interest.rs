@@ -5,6 +5,8 @@
 //! the changes that a table lacks, a new table is built beside the old one. It replaces the old one once it is as
 //! complete.
 
+mod peer_table;
+
 use crate::message::{Epoch, SubscriptionFilter};
 use crate::proto::mutant::{Mutant, Mutants};
 use crate::subject::tree::Tree;
@@ -13,14 +15,13 @@ use crate::time::Instant;
 use crate::wire::{Interest, InterestEntry, InterestRequest};
 use foldhash::quality::FixedState;
 use hashbrown::HashTable;
+use peer_table::{PeerTable, PendingTable};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Minimum time between two requests.
-const ASK_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum time between two requests if no answer comes.
 const ASK_INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// Time between requests to a peer whose entries exceed the limit.
@@ -80,88 +81,6 @@ pub struct RemoteInterest {
     found: Vec<u32>,
 }
 
-/// Advertised subscriptions of one peer.
-#[derive(Debug)]
-struct PeerTable {
-    /// Address from which the entries came.
-    source: Option<IpAddr>,
-    /// The control datagram number and version of the latest announcement. `None` before the first.
-    high: Option<(u64, u64)>,
-    complete: u64,
-    /// Highest complete version that was reported to the peer.
-    reported: u64,
-    /// Version before which ended subscriptions are absent from the table.
-    base: u64,
-    places: BTreeSet<u32>,
-    fresh: Option<PendingTable>,
-    /// Time since which the table is behind the announced version without progress.
-    behind: Option<Instant>,
-    /// Time at which its entries last exceeded a limit, until there is room again.
-    overflowed: Option<Instant>,
-    /// Earliest time of the next request to the peer.
-    ask_at: Instant,
-    interval: Duration,
-}
-
-/// A new table that is not yet as complete as the old one.
-#[derive(Debug)]
-struct PendingTable {
-    base: u64,
-    complete: u64,
-    entries: BTreeMap<SubscriptionFilter, u32>,
-}
-
-impl PeerTable {
-    fn new() -> PeerTable {
-        PeerTable {
-            source: None,
-            high: None,
-            complete: 0,
-            reported: 0,
-            base: 0,
-            places: BTreeSet::new(),
-            fresh: None,
-            behind: None,
-            overflowed: None,
-            ask_at: Instant::ZERO,
-            interval: ASK_INTERVAL,
-        }
-    }
-
-    /// Returns the number of its entries, old and new.
-    fn len(&self) -> usize {
-        self.places.len() + self.fresh.as_ref().map_or(0, |fresh| fresh.entries.len())
-    }
-
-    fn is_known(&self) -> bool {
-        self.high.is_some_and(|(_, high)| high == self.complete)
-    }
-
-    /// Handles the highest version announced by the control datagram of this number.
-    fn on_high(&mut self, now: Instant, number: u64, high: u64) {
-        // An earlier announcement does not become newer by arriving later.
-        if self.high.is_none_or(|(before, _)| before < number) {
-            self.high = Some((number, high.max(self.complete)));
-        }
-        self.note_behind(now, false);
-    }
-
-    fn note_behind(&mut self, now: Instant, is_progress: bool) {
-        if self.is_known() || self.high.is_none() {
-            (self.behind, self.interval) = (None, ASK_INTERVAL);
-        } else if self.behind.is_none() || is_progress {
-            (self.behind, self.interval, self.overflowed) = (Some(now), ASK_INTERVAL, None);
-            if is_progress {
-                self.ask_at = now + ASK_INTERVAL;
-            }
-        }
-    }
-
-    fn request_deadline(&self, grace: Duration) -> Option<Instant> {
-        Some((self.behind? + grace).max(self.ask_at))
-    }
-}
-
 impl RemoteInterest {
     /// Creates an empty table of at most `len_max` entries. `grace` is the time for which missing records may simply be
     /// late. `seed` makes hashing unpredictable.
@@ -216,7 +135,8 @@ impl RemoteInterest {
     pub fn on_record(
         &mut self,
         now: Instant,
-        (epoch, source): (Epoch, IpAddr),
+        epoch: Epoch,
+        source: IpAddr,
         number: u64,
         record: Interest,
     ) -> RecordOutcome {

@@ -216,44 +216,19 @@ fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
         let length = usize::from(reader.u16()?);
         let mut body = reader.record(length)?;
         let is_control = CONTROL_FIRST <= record_type;
-        let is_known = matches!(
-            record_type,
-            HEARTBEAT
-                | HELLO
-                | BYE
-                | RESEND_REQUEST
-                | MANIFEST
-                | EXPIRED
-                | INTEREST
-                | INTEREST_REQUEST
-                | RECEIVER_REPORT
-        );
-        if record_type == PAD || is_control && !is_known {
+        if record_type == PAD || is_control && !is_known_control(record_type) {
             continue;
         }
         if is_control != (header.kind == Kind::Control) {
             return Err(Malformed::Misplaced { record: record_type, kind: header.kind });
         }
-        let record = match record_type {
-            RUN => Record::Run(Run::decode(flags, &mut body)?),
-            FRAGMENT => Record::Fragment(Fragment::decode(flags, &mut body)?),
-            HEARTBEAT => Record::Heartbeat(Announce::decode(&mut body)?),
-            HELLO => Record::Hello(Hello::decode(&mut body)?),
-            BYE => Record::Bye(Announce::decode(&mut body)?),
-            RESEND_REQUEST => Record::ResendRequest(ResendRequest::decode(flags, &mut body)?),
-            MANIFEST => Record::Manifest(Manifest::decode(&mut body)?),
-            EXPIRED => Record::Expired(Expired::decode(flags, &mut body)?),
-            INTEREST => Record::Interest(Interest::decode(&mut body)?),
-            INTEREST_REQUEST => Record::InterestRequest(InterestRequest::decode(&mut body)?),
-            RECEIVER_REPORT => Record::ReceiverReport(ReceiverReport::decode(&mut body)?),
-            unknown => {
-                // Each type is recorded once, so that empty records cannot make the list larger than the datagram.
-                if unknown_seen & 1 << unknown == 0 {
-                    unknown_seen |= 1 << unknown;
-                    records.push(Record::UnknownData(unknown));
-                }
-                continue;
+        let Some(record) = decode_record(record_type, flags, &mut body)? else {
+            // Each type is recorded once, so that empty records cannot make the list larger than the datagram.
+            if unknown_seen & 1 << record_type == 0 {
+                unknown_seen |= 1 << record_type;
+                records.push(Record::UnknownData(record_type));
             }
+            continue;
         };
         body.finish(record_type)?;
         if !is_control {
@@ -274,4 +249,31 @@ fn decode_content(content: &Bytes) -> Result<Datagram, Malformed> {
         records.push(record);
     }
     Ok(Datagram { header, records })
+}
+
+/// Returns whether a type is that of a control record that this version knows.
+fn is_known_control(record_type: u8) -> bool {
+    matches!(
+        record_type,
+        HEARTBEAT | HELLO | BYE | RESEND_REQUEST | MANIFEST | EXPIRED | INTEREST | INTEREST_REQUEST | RECEIVER_REPORT
+    )
+}
+
+/// Decodes the body of a record; `None` if its type is unknown.
+#[inline]
+fn decode_record(record_type: u8, flags: u8, body: &mut Reader<'_>) -> Result<Option<Record>, Malformed> {
+    Ok(Some(match record_type {
+        RUN => Record::Run(Run::decode(flags, body)?),
+        FRAGMENT => Record::Fragment(Fragment::decode(flags, body)?),
+        HEARTBEAT => Record::Heartbeat(Announce::decode(body)?),
+        HELLO => Record::Hello(Hello::decode(body)?),
+        BYE => Record::Bye(Announce::decode(body)?),
+        RESEND_REQUEST => Record::ResendRequest(ResendRequest::decode(flags, body)?),
+        MANIFEST => Record::Manifest(Manifest::decode(body)?),
+        EXPIRED => Record::Expired(Expired::decode(flags, body)?),
+        INTEREST => Record::Interest(Interest::decode(body)?),
+        INTEREST_REQUEST => Record::InterestRequest(InterestRequest::decode(body)?),
+        RECEIVER_REPORT => Record::ReceiverReport(ReceiverReport::decode(body)?),
+        _ => return Ok(None),
+    }))
 }

@@ -69,7 +69,7 @@ impl Peer {
         if self.member_at(source, header).is_none_or(|member| !member.is_alive()) {
             return;
         }
-        let taken = self.remote_interest.on_record(now.instant, (epoch, source.from.ip()), header.number, record);
+        let taken = self.remote_interest.on_record(now.instant, epoch, source.from.ip(), header.number, record);
         let counter = match taken {
             RecordOutcome::News => &mut self.counters.interest_taken,
             RecordOutcome::Late => &mut self.counters.interest_late,

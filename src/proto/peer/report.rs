@@ -124,15 +124,7 @@ impl Peer {
                 }
             }
             StreamOutcome::Unverified { range, messages } => {
-                if let Some(member) = self.members.get_mut(&publisher.epoch)
-                    && !self.interest.is_empty(mode)
-                {
-                    member.throttles[0].on_unverified(&range, messages);
-                }
-                let what = LossScope::Datagrams { first: range.first, last: range.last, messages };
-                let (reason, cause) = (range.reason, range.missing().cause());
-                let to = self.interest.one_per_client(mode);
-                self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
+                self.report_unverified(now, mode, publisher, &range, messages);
             }
             StreamOutcome::Service(message) => self.on_service(now, publisher.epoch, message),
             StreamOutcome::Fetch { dseq, subject, first, last } => {
@@ -147,6 +139,26 @@ impl Peer {
                 self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
             }
         }
+    }
+
+    /// Reports datagrams whose content is unknown to the subscriptions of a mode.
+    fn report_unverified(
+        &mut self,
+        now: ClockReading,
+        mode: DeliveryMode,
+        publisher: &Publisher,
+        range: &SettledRange,
+        messages: Count,
+    ) {
+        if let Some(member) = self.members.get_mut(&publisher.epoch)
+            && !self.interest.is_empty(mode)
+        {
+            member.throttles[0].on_unverified(range, messages);
+        }
+        let what = LossScope::Datagrams { first: range.first, last: range.last, messages };
+        let (reason, cause) = (range.reason, range.missing().cause());
+        let to = self.interest.one_per_client(mode);
+        self.report(to, Loss { publisher: publisher.clone(), what, reason, cause, at: now.wall });
     }
 
     pub(super) fn count_deliveries(&mut self, to: &MatchSet, messages: u64) {

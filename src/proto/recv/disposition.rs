@@ -1,11 +1,16 @@
 //! Disposition of an item of a stream.
 
-use super::item::{Arrival, StreamItem};
-use super::{ReceiveContext, RecvStream, StreamKind, StreamOutcome};
-use crate::message::{Count, DeliveryMode, Dseq, MissingDatagrams, Verdict};
-use crate::proto::continuity::{SeqPosition, Skip};
+use super::item::{Arrival, ItemRef, StreamItem};
+use super::proven_loss::ProvenLoss;
+use super::{ANSWERS, HISTORY, ReceiveContext, RecvStream, RunLookup, StreamKind, StreamOutcome};
+use crate::message::{Count, DeliveryMode, MissingDatagrams, Verdict};
+use crate::proto::continuity::{Continuity, SeqPosition, Skip};
 use crate::proto::interest::MatchSet;
 use crate::proto::ledger::SettledRange;
+use crate::proto::mutant::Mutant;
+use crate::proto::window::{StreamIndex, SubEntry};
+use crate::seqno::Seq;
+use crate::subject::Subject;
 use std::sync::Arc;
 
 /// Disposition of an item.
@@ -48,13 +53,154 @@ pub(super) fn push_delivery(
     }
 }
 
+/// An item with a number that subscriptions here match.
+struct NumberedItem<'a> {
+    at: ItemRef<'a>,
+    /// Number of its first message.
+    place: SeqPosition,
+    matched: Arc<MatchSet>,
+    /// Last number of its subject, with its location in the window.
+    seen: Option<(StreamIndex, SubEntry)>,
+}
+
 impl RecvStream {
+    /// Judges an item, and reports the messages missing before it. `settled` is true if no gap before it is open.
+    pub(super) fn judge(
+        &mut self,
+        ctx: &mut ReceiveContext<'_>,
+        at: ItemRef<'_>,
+        settled: bool,
+        out: &mut Vec<StreamOutcome>,
+    ) -> Disposition {
+        let item = at.item;
+        if self.kind == StreamKind::Ptp && is_service(item.subject(), ctx.inbox) {
+            return if settled { Disposition::Service } else { Disposition::Waits };
+        }
+        let (matched, lookup) = match ctx.lookup.take() {
+            Some(RunLookup { matched, place }) => (matched, place),
+            // There is one directed stream for both modes.
+            None if self.kind == StreamKind::Ptp && !ctx.mutants.is(Mutant::DirectedRepairOnly) => {
+                (ctx.interest.matches_any(item.subject()), None)
+            }
+            None => (ctx.interest.matches(item.subject(), ctx.mode), None),
+        };
+        let Some(matched) = matched else {
+            if !item.is_absent() && ctx.interest.matches(item.subject(), ctx.mode.other()).is_none() {
+                ctx.losses.not_sub.add(item.count(), ctx.now.wall);
+            }
+            return unwanted(ctx, item);
+        };
+        let Some(place) = item.place().filter(|_| self.kind != StreamKind::Ptp) else {
+            return self.judge_unnumbered(ctx, at, matched, settled, out);
+        };
+        let chain = place.chain.filter(|_| !ctx.mutants.is(Mutant::IgnoreChain));
+        let seen = ctx.window.find(ctx.uid, item.subject(), lookup);
+        let numbered = NumberedItem { at, place: SeqPosition { chain, ..place }, matched, seen };
+        self.judge_numbered(ctx, numbered, settled, out)
+    }
+
+    /// Compares the number of an item with the last one of its subject. Returns also whether that one proves nothing.
+    fn continuity_of(
+        &self,
+        ctx: &mut ReceiveContext<'_>,
+        numbered: &NumberedItem<'_>,
+        out: &mut Vec<StreamOutcome>,
+    ) -> (Continuity, bool) {
+        let entry = numbered.seen.map(|(_, entry)| entry);
+        // Messages that passed without a local subscription are owed to no subscription. That includes messages of the
+        // instant at which the subscription began, because they may have come before.
+        let interrupted =
+            entry.is_some_and(|entry| entry.at <= numbered.matched.oldest) && !ctx.mutants.is(Mutant::IgnoreContinuity);
+        let continuity = numbered.place.judge(entry.as_ref());
+        let is_untrue = entry.is_some_and(|entry| self.is_untrue(ctx, &entry, numbered.at, continuity, out));
+        let interrupted = interrupted || is_untrue;
+        let continuity = match continuity {
+            Continuity::Skip(_) | Continuity::Restart if interrupted => Continuity::First,
+            continuity if !is_untrue => continuity,
+            _ => Continuity::First,
+        };
+        (continuity, interrupted)
+    }
+
+    /// Judges an item by the last number of its subject.
+    fn judge_numbered(
+        &mut self,
+        ctx: &mut ReceiveContext<'_>,
+        numbered: NumberedItem<'_>,
+        settled: bool,
+        out: &mut Vec<StreamOutcome>,
+    ) -> Disposition {
+        let (continuity, interrupted) = self.continuity_of(ctx, &numbered, out);
+        let NumberedItem { at, place, matched, seen } = numbered;
+        let ItemRef { dseq, arrival, item } = at;
+        let entry = seen.map(|(_, entry)| entry);
+        let mut repeated = 0;
+        let (verdict, skip) = match continuity {
+            Continuity::Repeat => {
+                let last = entry.expect("repeats something").last;
+                repeated = repeated_of(place.seq, item.count(), last);
+                if !item.is_absent() {
+                    ctx.losses.repeat.add(repeated, ctx.now.wall);
+                }
+                match item {
+                    _ if repeated == item.count() => return Disposition::Done,
+                    StreamItem::GoneMessages(gone) => {
+                        let rest = StreamItem::GoneMessages(gone.clone().skip(repeated));
+                        return self.judge(ctx, ItemRef { item: &rest, ..at }, settled, out);
+                    }
+                    _ => (Verdict::Next, None),
+                }
+            }
+            // Rule: release
+            // While the datagram that begins an abandoned message is awaited, it is unknown which of them accounts for
+            // it.
+            Continuity::Follows if !settled && item.is_headless() => return Disposition::Waits,
+            Continuity::Follows => (Verdict::Next, None),
+            _ if !settled => return Disposition::Waits,
+            Continuity::First => (Verdict::First, self.missing_since_birth(&place, &matched, interrupted)),
+            Continuity::Restart => (Verdict::First, None),
+            Continuity::Skip(skip) => (Verdict::First, Some(skip)),
+        };
+        let offset = place.offset_of_frame(entry.as_ref());
+        // A message in flight when a subscription began is not for it (A6), however long it was awaited. The same holds
+        // for its loss.
+        let owed = Arc::clone(&matched).at(arrival.reached);
+        let later = Some(&matched).filter(|_| ctx.mutants.is(Mutant::ReportToLaterSubscriptions));
+        let proven = ProvenLoss::of(item, place.seq, skip);
+        let lost = proven.and_then(|proven| self.lose(ctx, at, entry, proven, later.or(owed.as_ref()), out));
+        if let Some(last) = place.seq.forward(item.count() - 1) {
+            // The current time would be wrong: messages since then may have been dropped because no client wanted them
+            // yet.
+            let entry = SubEntry { last, dseq, at: arrival.reached, offset };
+            match seen {
+                Some((place, _)) => ctx.window.renew(place, entry),
+                None => self.record_last(ctx, item, entry),
+            }
+        }
+        let verdict = match (lost, place.stamp) {
+            (Some(count), _) => Verdict::Skip(count),
+            (None, Some(stamp)) if repeated == 0 => Verdict::Start(stamp.time),
+            (None, _) => verdict,
+        };
+        match owed.filter(|_| !item.is_absent()) {
+            Some(matched) => Disposition::Deliver { repeated: repeated as usize, verdict, offset, matched },
+            None => unwanted(ctx, item),
+        }
+    }
+
+    /// Records the item's number as the first and last one received of its subject.
+    fn record_last(&mut self, ctx: &mut ReceiveContext<'_>, item: &StreamItem, entry: SubEntry) {
+        if !ctx.window.insert(ctx.uid, item.subject(), entry) {
+            self.evicted = true;
+            ctx.counters.untracked += item.count();
+        }
+    }
+
     /// Judges an item whose messages have no number. It waits until everything before its datagram is settled.
     pub(super) fn judge_unnumbered(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
-        (dseq, arrival): (Dseq, Arrival),
-        item: &StreamItem,
+        at: ItemRef<'_>,
         matched: Arc<MatchSet>,
         settled: bool,
         out: &mut Vec<StreamOutcome>,
@@ -62,6 +208,7 @@ impl RecvStream {
         if !settled {
             return Disposition::Waits;
         }
+        let ItemRef { dseq, arrival, item } = at;
         let verdict = if self.kind == StreamKind::Ptp { Verdict::Direct } else { Verdict::Unnumbered };
         let owed = matched.at(arrival.reached);
         match item {
@@ -115,4 +262,15 @@ impl RecvStream {
             _ => None,
         }
     }
+}
+
+/// Returns whether a message is for this peer itself and for none of its clients.
+fn is_service(subject: &Subject, inbox: &str) -> bool {
+    let rest = subject.as_bytes().strip_prefix(inbox.as_bytes());
+    rest.is_some_and(|rest| rest == HISTORY.as_bytes() || rest.starts_with(ANSWERS.as_bytes()))
+}
+
+/// Returns the number of messages at or below `last` among the `count` messages from `first` on.
+fn repeated_of(first: Seq, count: u64, last: Seq) -> u64 {
+    if last.frame() == first.frame() { count.min(last.count() + 1 - first.count()) } else { count }
 }

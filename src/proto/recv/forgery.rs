@@ -1,6 +1,6 @@
 //! Correction of a stream in which another sender forged datagrams in the publisher's name.
 
-use super::item::{Arrival, StreamItem};
+use super::item::ItemRef;
 use super::{ReceiveContext, RecvStream, StreamKind, StreamOutcome};
 use crate::message::{Count, Dseq, MissingDatagrams, Reason};
 use crate::proto::continuity::Continuity;
@@ -85,8 +85,7 @@ impl RecvStream {
         &self,
         ctx: &mut ReceiveContext<'_>,
         entry: &SubEntry,
-        (dseq, arrival): (Dseq, Arrival),
-        item: &StreamItem,
+        ItemRef { dseq, arrival, item }: ItemRef<'_>,
         judged: Continuity,
         out: &mut Vec<StreamOutcome>,
     ) -> bool {

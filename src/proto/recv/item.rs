@@ -1,7 +1,7 @@
 //! Units of judgement: a run, a large message, or a placeholder for messages that will not come.
 
 use crate::delivery::Deliveries;
-use crate::message::{Epoch, Message, MissingDatagrams, Publisher, Reason, Verdict};
+use crate::message::{Dseq, Epoch, Message, MissingDatagrams, Publisher, Reason, Verdict};
 use crate::proto::continuity::SeqPosition;
 use crate::proto::fragment::{AbandonedMessage, ReassembledMessage};
 use crate::subject::Subject;
@@ -72,6 +72,14 @@ pub(super) struct Arrival {
     pub(super) reached: Instant,
     /// True if it was requested.
     pub(super) repaired: bool,
+}
+
+/// An item, its origin, and the datagram in which it begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ItemRef<'a> {
+    pub(super) dseq: Dseq,
+    pub(super) arrival: Arrival,
+    pub(super) item: &'a StreamItem,
 }
 
 impl StreamItem {

@@ -1,9 +1,12 @@
 //! Streams with faults, received twice: as in production, and with all held items judged again each time.
 
+use super::proven_loss::count_of;
 use super::*;
 use crate::message::{ClientId, DeliveryMode, Epoch, Message, SubId, Target};
 use crate::proto::WindowSettings;
+use crate::proto::continuity::{Skip, UnprovenLoss};
 use crate::proto::interest::InterestTable;
+use crate::proto::ledger::UnexplainedMessages;
 use crate::proto::loss::LossCounters;
 use crate::proto::mutant::Mutants;
 use crate::proto::peer::tests::settings;
@@ -11,8 +14,8 @@ use crate::proto::send::{Origin, SendStream};
 use crate::proto::stats::Counters;
 use crate::proto::window::{Numbering, PubWindow, SubWindow};
 use crate::rng::Rng;
-use crate::seqno::Frame;
-use crate::subject::Pattern;
+use crate::seqno::{Frame, Seq};
+use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, WallTime};
 use crate::wire::{self, Entry, Manifest};
 use bytes::Bytes;

@@ -84,7 +84,7 @@ impl World {
     fn take(&mut self, packet: Packet) {
         match packet {
             Packet::Record(number, record) => {
-                self.remote_interest.on_record(at(self.millis), (owner(), address(1)), number, record);
+                self.remote_interest.on_record(at(self.millis), owner(), address(1), number, record);
             }
             Packet::Word(number, word) => self.remote_interest.on_control(at(self.millis), owner(), number, word),
             Packet::Request(request) => {
@@ -199,14 +199,11 @@ fn a_peer_beyond_the_limit_counts_as_not_known_and_costs_nothing() {
     let others = [8, 9, 10, 11].map(|bits| Epoch::new(bits).unwrap());
     let [other, _, _, greedy] = others;
     for (number, (epoch, count)) in (1..).zip(others.into_iter().zip([8, 8, 8, 5])) {
-        assert_eq!(
-            remote_interest.on_record(at(0), (epoch, address(number)), 1, record_of(count)),
-            RecordOutcome::News
-        );
+        assert_eq!(remote_interest.on_record(at(0), epoch, address(number), 1, record_of(count)), RecordOutcome::News);
     }
     let own = (owner(), address(5));
     assert_eq!(
-        remote_interest.on_record(at(0), own, 1, record_of(4)),
+        remote_interest.on_record(at(0), own.0, own.1, 1, record_of(4)),
         RecordOutcome::Overflow,
         "all of the room is taken"
     );
@@ -215,12 +212,12 @@ fn a_peer_beyond_the_limit_counts_as_not_known_and_costs_nothing() {
     assert_eq!(remote_interest.poll_request(at(1000), |_| true), None, "it is left alone for a while");
     assert!(remote_interest.poll_request(at(31_000), |_| true).is_some());
     remote_interest.end(other);
-    assert_eq!(remote_interest.on_record(at(31_000), own, 2, record_of(3)), RecordOutcome::News);
+    assert_eq!(remote_interest.on_record(at(31_000), own.0, own.1, 2, record_of(3)), RecordOutcome::News);
     assert!(remote_interest.is_known(owner()));
     remote_interest.on_control(at(31_000), greedy, 2, 9);
     let more = Interest { after: 5, upto: 9, high: 9, base: 0, entries: record_of(9).entries };
     assert_eq!(
-        remote_interest.on_record(at(31_000), (greedy, address(4)), 3, more),
+        remote_interest.on_record(at(31_000), greedy, address(4), 3, more),
         RecordOutcome::Overflow,
         "one has a quarter at most"
     );
@@ -233,14 +230,14 @@ fn peers_of_one_address_share_a_quarter_of_the_room() {
     let mut remote_interest = RemoteInterest::new(1, 400, Duration::ZERO, Mutants::default());
     let epochs: Vec<Epoch> = (100..130).map(|bits| Epoch::new(bits).unwrap()).collect();
     for epoch in &epochs {
-        remote_interest.on_record(at(0), (*epoch, address(66)), 1, record_of(20));
+        remote_interest.on_record(at(0), *epoch, address(66), 1, record_of(20));
     }
     assert_eq!(remote_interest.entries().count(), 100, "of 600 that one address told");
     assert_eq!(epochs.iter().filter(|epoch| remote_interest.is_known(**epoch)).count(), 5);
     for (number, bits) in (1..4).zip(200..) {
         let neighbour = Epoch::new(bits).unwrap();
         assert_eq!(
-            remote_interest.on_record(at(0), (neighbour, address(number)), 1, record_of(100)),
+            remote_interest.on_record(at(0), neighbour, address(number), 1, record_of(100)),
             RecordOutcome::News
         );
     }
@@ -256,9 +253,9 @@ fn entries_of_replaced_peer_give_way_to_its_next_run() {
     for depart in departures {
         let mut remote_interest = RemoteInterest::new(1, 400, Duration::ZERO, Mutants::default());
         let [former, next] = [100, 101].map(|bits| Epoch::new(bits).unwrap());
-        remote_interest.on_record(at(0), (former, address(66)), 1, record_of(80));
+        remote_interest.on_record(at(0), former, address(66), 1, record_of(80));
         depart(&mut remote_interest, former);
-        assert_eq!(remote_interest.on_record(at(0), (next, address(66)), 1, record_of(80)), RecordOutcome::News);
+        assert_eq!(remote_interest.on_record(at(0), next, address(66), 1, record_of(80)), RecordOutcome::News);
         assert!(remote_interest.is_known(next) && !remote_interest.is_known(former));
         remote_interest.assert_invariants();
     }
@@ -269,8 +266,8 @@ fn entries_of_replaced_peer_give_way_to_its_next_run() {
 fn peer_beyond_the_limit_is_asked_again_once_there_is_room() {
     let mut remote_interest = RemoteInterest::new(1, 400, Duration::ZERO, Mutants::default());
     let [first, second] = [100, 101].map(|bits| Epoch::new(bits).unwrap());
-    remote_interest.on_record(at(0), (first, address(66)), 1, record_of(80));
-    let outcome = remote_interest.on_record(at(0), (second, address(66)), 1, record_of(80));
+    remote_interest.on_record(at(0), first, address(66), 1, record_of(80));
+    let outcome = remote_interest.on_record(at(0), second, address(66), 1, record_of(80));
     assert_eq!(outcome, RecordOutcome::Overflow);
     assert_eq!(remote_interest.poll_request(at(3_000), |_| true), None);
     remote_interest.end(first);

@@ -1,0 +1,96 @@
+//! The table of the subscriptions that one other peer advertises.
+
+use crate::message::SubscriptionFilter;
+use crate::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Minimum time between two requests.
+pub(super) const ASK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Advertised subscriptions of one peer.
+#[derive(Debug)]
+pub(super) struct PeerTable {
+    /// Address from which the entries came.
+    pub(super) source: Option<IpAddr>,
+    /// The control datagram number and version of the latest announcement. `None` before the first.
+    pub(super) high: Option<(u64, u64)>,
+    pub(super) complete: u64,
+    /// Highest complete version that was reported to the peer.
+    pub(super) reported: u64,
+    /// Version before which ended subscriptions are absent from the table.
+    pub(super) base: u64,
+    pub(super) places: BTreeSet<u32>,
+    pub(super) fresh: Option<PendingTable>,
+    /// Time since which the table is behind the announced version without progress.
+    pub(super) behind: Option<Instant>,
+    /// Time at which its entries last exceeded a limit, until there is room again.
+    pub(super) overflowed: Option<Instant>,
+    /// Earliest time of the next request to the peer.
+    pub(super) ask_at: Instant,
+    pub(super) interval: Duration,
+}
+
+/// A new table that is not yet as complete as the old one.
+#[derive(Debug)]
+pub(super) struct PendingTable {
+    pub(super) base: u64,
+    pub(super) complete: u64,
+    pub(super) entries: BTreeMap<SubscriptionFilter, u32>,
+}
+
+impl PeerTable {
+    /// Creates the table of a peer that has announced nothing yet.
+    pub(super) fn new() -> PeerTable {
+        PeerTable {
+            source: None,
+            high: None,
+            complete: 0,
+            reported: 0,
+            base: 0,
+            places: BTreeSet::new(),
+            fresh: None,
+            behind: None,
+            overflowed: None,
+            ask_at: Instant::ZERO,
+            interval: ASK_INTERVAL,
+        }
+    }
+
+    /// Returns the number of its entries, old and new.
+    pub(super) fn len(&self) -> usize {
+        self.places.len() + self.fresh.as_ref().map_or(0, |fresh| fresh.entries.len())
+    }
+
+    /// Returns whether the table has all that the peer has announced.
+    pub(super) fn is_known(&self) -> bool {
+        self.high.is_some_and(|(_, high)| high == self.complete)
+    }
+
+    /// Handles the highest version announced by the control datagram of this number.
+    pub(super) fn on_high(&mut self, now: Instant, number: u64, high: u64) {
+        // An earlier announcement does not become newer by arriving later.
+        if self.high.is_none_or(|(before, _)| before < number) {
+            self.high = Some((number, high.max(self.complete)));
+        }
+        self.note_behind(now, false);
+    }
+
+    /// Notes whether the table is behind the announced version, and whether it has made progress.
+    pub(super) fn note_behind(&mut self, now: Instant, is_progress: bool) {
+        if self.is_known() || self.high.is_none() {
+            (self.behind, self.interval) = (None, ASK_INTERVAL);
+        } else if self.behind.is_none() || is_progress {
+            (self.behind, self.interval, self.overflowed) = (Some(now), ASK_INTERVAL, None);
+            if is_progress {
+                self.ask_at = now + ASK_INTERVAL;
+            }
+        }
+    }
+
+    /// Returns the time of the next request to the peer, if the table is behind.
+    pub(super) fn request_deadline(&self, grace: Duration) -> Option<Instant> {
+        Some((self.behind? + grace).max(self.ask_at))
+    }
+}

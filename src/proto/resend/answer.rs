@@ -1,0 +1,78 @@
+//! Answers to requests, their outcomes, and the counters of both.
+
+use super::recently_resent::ResendTarget;
+use crate::message::{Dseq, Epoch};
+use crate::proto::stats::counters;
+use crate::wire::{Expired, Manifest};
+use bytes::Bytes;
+
+/// Answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResendAnswer {
+    /// The datagram, byte for byte as it was sent.
+    Resend {
+        /// Its receiver.
+        to: ResendTarget,
+        /// True if it is of the directed stream to the requester.
+        directed: bool,
+        /// Its number in the stream.
+        dseq: Dseq,
+        /// The datagram.
+        bytes: Bytes,
+    },
+    /// Contents of datagrams of the multicast stream.
+    Manifest {
+        /// Its receiver.
+        to: Epoch,
+        /// The record to send.
+        manifest: Manifest,
+    },
+    /// Datagrams of which nothing is known any more.
+    Expired {
+        /// Its receiver.
+        to: Epoch,
+        /// The record to send.
+        expired: Expired,
+    },
+}
+
+/// Outcome of a request, in datagrams except for `beyond_high`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestOutcome {
+    /// Datagrams to be answered, some perhaps requested before.
+    pub accepted: u64,
+    /// Ranges that end with datagrams not sent yet; these are never missing.
+    pub beyond_high: u64,
+    /// Datagrams just answered: the request had left before the answer arrived.
+    pub suppressed: u64,
+    /// Datagrams beyond the limits; all of them if the request was refused.
+    pub refused: u64,
+}
+
+counters! {
+    /// Counters of requests and answers; they never fall.
+    #[derive(Copy)]
+    ResendCounters, "resend_":
+    /// Requests received, those refused included.
+    requests,
+    /// Requests refused because their sender sends too many, or too many others ask.
+    requests_refused,
+    /// Ranges that end with datagrams not sent yet.
+    beyond_high,
+    /// Datagrams not resent because they just had been.
+    suppressed,
+    /// Datagrams named beyond the limits, not counting those of refused requests.
+    over_limit,
+    /// Datagrams resent to one requester.
+    resent_unicast,
+    /// Datagrams resent to the group.
+    resent_multicast,
+    /// Datagrams answered with what they held.
+    manifests,
+    /// Datagrams answered with word that nothing is known.
+    expired,
+    /// Bytes of all answers.
+    bytes,
+    /// Times that answers had to wait for the budget.
+    waits,
+}
