@@ -398,8 +398,8 @@ impl Member {
         self.reported_loss.on_report(report, at, &mut self.throttles[2]);
     }
 
-    /// Quarantines an implausible jump of the highest number of one of the peer's streams, of which `records` is the data
-    /// if it is that of a data datagram (A10).
+    /// Checks the highest number `high` of a datagram of the peer, with `records` if it carries data. An implausible
+    /// jump is quarantined (A10).
     pub fn check_jump(&mut self, header: &Header, high: Dseq, records: Option<&Vec<Record>>) -> JumpVerdict {
         let directed = header.kind == Kind::Directed;
         let known = if directed { &self.ptp } else { &self.bcast }.ledger().high();

@@ -25,8 +25,8 @@ pub struct Quarantine {
 }
 
 impl Quarantine {
-    /// Checks the highest number `high` of a datagram against the highest `known` of its stream. An implausible one, with
-    /// `records` if it carries data, is held back in `quarantine` until a second datagram confirms it.
+    /// Checks the highest number `high` of a datagram against the highest `known` of its stream. `quarantine` holds an
+    /// implausible one back, with its `records` if it carries data, until a second datagram confirms it.
     pub fn check(
         quarantine: &mut Option<Quarantine>,
         known: Dseq,

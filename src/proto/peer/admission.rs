@@ -238,9 +238,9 @@ impl Peer {
         }
     }
 
-    /// Defers the data of an epoch that is no member and claims to be younger than this peer until its announcement confirms that. The
-    /// datagram may be a replayed old one, whose uptime is that of its sealing. Returns false if there is no need to
-    /// wait.
+    /// Defers the data of an epoch that is no member and claims to be younger than this peer, until its announcement
+    /// confirms that. The datagram may be a replayed old one, whose uptime is that of its sealing. Returns false if
+    /// there is no need to wait.
     pub(super) fn defer_until_announced(
         &mut self,
         now: ClockReading,

@@ -55,8 +55,7 @@ impl Announcements {
 }
 
 impl Peer {
-    /// Returns whether one more datagram may be sent to the address of a member ([`AddressProof::spend_credit`](crate::proto::address_proof::AddressProof)), and
-    /// spends the credit.
+    /// Returns whether one more datagram may be sent to the address of a member, and spends the credit for it.
     pub(super) fn may_send_to(&mut self, epoch: Epoch) -> bool {
         let peers = self.members.len() as u64;
         self.members.get_mut(&epoch).is_some_and(|member| member.proof.spend_credit(peers, &mut self.rng))

@@ -195,8 +195,8 @@ impl Peer {
         }
     }
 
-    /// Reopens an epoch whose BYE was forged, as later datagrams of it show. Missing data in between is awaited like any
-    /// other gap.
+    /// Reopens an epoch whose BYE was forged, as a later datagram of it shows. Missing data in between is awaited like
+    /// any other gap.
     fn reopen(&mut self, now: ClockReading, epoch: Epoch) {
         let Some(member) = self.members.get_mut(&epoch) else { return };
         self.counters.false_byes += 1;

@@ -1,4 +1,5 @@
-//! Encoders of a question, and of a decoded answer as the answering peer wrote it, for a client that decodes for itself.
+//! Encoders of a question, and of a decoded answer as the answering peer wrote it: for a client of this peer that
+//! decodes for itself.
 
 use super::answer::{put_event, put_head, put_span};
 use super::format::{
