@@ -68,6 +68,7 @@ mod reported_loss;
 pub mod resend;
 mod send;
 pub mod stats;
+mod stream_item;
 pub mod subject_run;
 mod transit;
 pub mod window;

@@ -12,7 +12,7 @@ pub use large::MessageKey;
 
 use crate::message::{Dseq, Message, MissingDatagrams, Reason};
 use crate::proto::continuity::SeqPosition;
-use crate::proto::recv::{FetchedMessages, GoneMessages, StreamItem};
+use crate::proto::stream_item::{FetchedMessages, GoneMessages, StreamItem};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;

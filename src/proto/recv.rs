@@ -6,7 +6,6 @@
 
 mod disposition;
 mod forgery;
-mod item;
 mod outcome;
 mod proven_loss;
 mod reorder_buffer;
@@ -14,7 +13,6 @@ mod repair;
 #[cfg(test)]
 mod tests;
 
-pub use item::{FetchedMessages, GoneMessages, StreamItem};
 pub use outcome::{ReceiveContext, RunLookup, StreamOutcome};
 
 use crate::message::{Count, Dseq, Reason};
@@ -23,10 +21,10 @@ use crate::proto::ledger::{Acceptance, GapContext, Ledger, SettledRange};
 use crate::proto::mutant::Mutant;
 use crate::proto::nak::NakScheduler;
 use crate::proto::rebuild::{Rebuild, Rebuilds};
+use crate::proto::stream_item::{Arrival, ItemRef, StreamItem};
 use crate::time::Instant;
 use crate::wire::{Fragment, Record};
 use disposition::{Disposition, push_delivery};
-use item::{Arrival, ItemRef};
 use reorder_buffer::{Position, ReorderBuffer};
 use std::collections::BTreeMap;
 use std::time::Duration;

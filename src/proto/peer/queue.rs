@@ -11,7 +11,7 @@ use crate::proto::effect::Effect;
 use crate::proto::interest::MatchSet;
 use crate::proto::members::Member;
 use crate::proto::mutant::Mutant;
-use crate::proto::recv::StreamItem;
+use crate::proto::stream_item::StreamItem;
 use crate::rng::Rng;
 use crate::seqno::Seq;
 use crate::subject::Subject;

@@ -1,6 +1,5 @@
 //! Disposition of an item of a stream.
 
-use super::item::{Arrival, ItemRef, StreamItem};
 use super::proven_loss::ProvenLoss;
 use super::{ANSWERS, HISTORY, ReceiveContext, RecvStream, RunLookup, StreamKind, StreamOutcome};
 use crate::message::{Count, DeliveryMode, MissingDatagrams, Verdict};
@@ -8,6 +7,7 @@ use crate::proto::continuity::{Continuity, SeqPosition, Skip};
 use crate::proto::interest::MatchSet;
 use crate::proto::ledger::SettledRange;
 use crate::proto::mutant::Mutant;
+use crate::proto::stream_item::{Arrival, ItemRef, StreamItem};
 use crate::proto::window::{StreamIndex, SubEntry};
 use crate::seqno::Seq;
 use crate::subject::Subject;

@@ -1,10 +1,10 @@
 //! Correction of a stream in which another sender forged datagrams in the publisher's name.
 
-use super::item::ItemRef;
 use super::{ReceiveContext, RecvStream, StreamKind, StreamOutcome};
 use crate::message::{Count, Dseq, MissingDatagrams, Reason};
 use crate::proto::continuity::Continuity;
 use crate::proto::ledger::{ForgedRange, Ledger, NumberClaim, SettledRange};
+use crate::proto::stream_item::ItemRef;
 use crate::proto::window::SubEntry;
 
 impl RecvStream {

@@ -1,12 +1,12 @@
 //! Context of a stream for one input, and the outcomes that it produces.
 
-use super::item::StreamItem;
 use crate::message::{Count, DeliveryMode, Dseq, Epoch, Message, MissingDatagrams, Reason, Verdict};
 use crate::proto::interest::{InterestTable, MatchSet};
 use crate::proto::ledger::SettledRange;
 use crate::proto::loss::LossCounters;
 use crate::proto::mutant::Mutants;
 use crate::proto::stats::Counters;
+use crate::proto::stream_item::StreamItem;
 use crate::proto::window::{StreamIndex, SubWindow};
 use crate::seqno::Seq;
 use crate::subject::Subject;

@@ -1,12 +1,12 @@
 //! Losses that the number of an item proves: the messages missing before it, and the item itself if it is absent.
 
-use super::item::{ItemRef, StreamItem};
 use super::{ReceiveContext, RecvStream, StreamKind, StreamOutcome};
 use crate::message::Count;
 use crate::proto::continuity::{Skip, UnprovenLoss};
 use crate::proto::interest::MatchSet;
 use crate::proto::ledger::UnexplainedMessages;
 use crate::proto::mutant::Mutant;
+use crate::proto::stream_item::{ItemRef, StreamItem};
 use crate::proto::window::SubEntry;
 use crate::seqno::Seq;
 use std::sync::Arc;

@@ -6,8 +6,8 @@
 //! first item waits, the later ones must wait. The cost of a missing datagram is thus that of the items it releases,
 //! regardless of the number held.
 
-use super::item::{Arrival, StreamItem};
 use crate::message::Dseq;
+use crate::proto::stream_item::{Arrival, StreamItem};
 use crate::subject::Subject;
 use foldhash::quality::FixedState;
 use std::collections::{BTreeMap, BTreeSet};

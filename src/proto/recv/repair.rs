@@ -1,11 +1,11 @@
 //! Recovery of datagrams that cannot be resent, and the schedule of requests.
 
-use super::item::{Arrival, FetchedMessages, StreamItem};
 use super::{ReceiveContext, RecvStream, StreamOutcome, found};
 use crate::message::{Dseq, Message};
 use crate::proto::ledger::{Acceptance, GapContext};
 use crate::proto::mutant::Mutant;
 use crate::proto::rebuild::Rebuild;
+use crate::proto::stream_item::{Arrival, FetchedMessages, StreamItem};
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
