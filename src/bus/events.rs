@@ -58,7 +58,7 @@ pub(super) type EventReply = Result<EventAnswer, EventRefusal>;
 #[derive(Debug)]
 pub struct PendingRegistration {
     requested: Vec<Registration>,
-    told: PartReceiver<EventReply>,
+    answers: PartReceiver<EventReply>,
 }
 
 impl PendingRegistration {
@@ -68,7 +68,7 @@ impl PendingRegistration {
     /// # Errors
     /// Either none of the events is stored, or the outcome is unknown.
     pub fn wait(self) -> Result<Vec<Event>, EventError> {
-        match next(&self.told)? {
+        match next(&self.answers)? {
             EventAnswer::Registered(registered) => Ok(events(registered, self.requested)),
             EventAnswer::Found(_) => Err(EventError::Closed),
         }
@@ -91,8 +91,8 @@ impl Bus {
     /// # Errors
     /// The bus is closed.
     pub fn begin_register(&self, requested: Vec<Registration>) -> Result<PendingRegistration, EventError> {
-        let told = self.shared.link.request_events(EventRequest::Register(requested.clone()))?;
-        Ok(PendingRegistration { requested, told })
+        let answers = self.shared.link.request_events(EventRequest::Register(requested.clone()))?;
+        Ok(PendingRegistration { requested, answers })
     }
 
     /// Finds events in the journal of the peer: its own, and those of other peers that it follows.
@@ -100,10 +100,10 @@ impl Bus {
     /// # Errors
     /// The query makes no sense, the journal cannot be read, or the answer does not arrive in time.
     pub fn find_events(&self, query: Query) -> Result<QueryPage, EventError> {
-        let told = self.shared.link.request_events(EventRequest::Query(query))?;
+        let answers = self.shared.link.request_events(EventRequest::Query(query))?;
         let mut answer = QueryPage::default();
         loop {
-            let EventAnswer::Found(EventAnswerPart { events, is_last, more_follows }) = next(&told)? else {
+            let EventAnswer::Found(EventAnswerPart { events, is_last, more_follows }) = next(&answers)? else {
                 return Err(EventError::Closed);
             };
             answer.events.extend(events);
@@ -136,11 +136,11 @@ fn events(registered: RegisteredSession, requested: Vec<Registration>) -> Vec<Ev
     (1..).zip(requested).map(event).collect()
 }
 
-fn next(told: &PartReceiver<EventReply>) -> Result<EventAnswer, EventError> {
-    match told.recv_timeout(ANSWER_TIMEOUT) {
+fn next(answers: &PartReceiver<EventReply>) -> Result<EventAnswer, EventError> {
+    match answers.recv_timeout(ANSWER_TIMEOUT) {
         Ok(answer) => answer.map_err(EventError::Refused),
         Err(RecvTimeoutError::Timeout) => Err(EventError::Timeout),
-        Err(RecvTimeoutError::Disconnected) if told.has_overflowed() => Err(EventError::TooMany),
+        Err(RecvTimeoutError::Disconnected) if answers.has_overflowed() => Err(EventError::TooMany),
         Err(RecvTimeoutError::Disconnected) => Err(EventError::Closed),
     }
 }

@@ -135,10 +135,10 @@ impl PeerLink {
     /// Sends a request about events. The answer, in one part or more, goes to the receiver, which has room for all
     /// parts of the largest answer. A peer that sends more ends the answer.
     pub(super) fn request_events(&self, request: EventRequest) -> Result<PartReceiver<EventReply>, EventError> {
-        let (tell, told) = part_channel(PARTS_MAX);
+        let (sender, receiver) = part_channel(PARTS_MAX);
         match self {
             PeerLink::Engine(mailbox, client) => {
-                let asker = EventRequester::Embedded(*client, tell);
+                let asker = EventRequester::Embedded(*client, sender);
                 mailbox.push(EngineCommand::AskEvents { asker, request }, ANSWER_TIMEOUT).map_err(|rejected| {
                     match rejected {
                         PushError::Full(_) => EventError::Timeout,
@@ -146,17 +146,17 @@ impl PeerLink {
                     }
                 })?;
             }
-            PeerLink::LocalConnection(local_connection) => local_connection.request_events(request, tell)?,
+            PeerLink::LocalConnection(local_connection) => local_connection.request_events(request, sender)?,
         }
-        Ok(told)
+        Ok(receiver)
     }
 
     /// Sends a request about streams. The answer goes to the receiver.
     pub(super) fn request_stream(&self, request: StreamRequest) -> Result<Receiver<StreamReply>, StreamError> {
-        let (tell, told) = bounded(1);
+        let (sender, receiver) = bounded(1);
         match self {
             PeerLink::Engine(mailbox, client) => {
-                let asker = StreamRequester::Embedded(*client, tell);
+                let asker = StreamRequester::Embedded(*client, sender);
                 mailbox.push(EngineCommand::AskStreams { asker, request }, ANSWER_TIMEOUT).map_err(|rejected| {
                     match rejected {
                         PushError::Full(_) => StreamError::Timeout,
@@ -164,9 +164,9 @@ impl PeerLink {
                     }
                 })?;
             }
-            PeerLink::LocalConnection(local_connection) => local_connection.request_stream(request, tell)?,
+            PeerLink::LocalConnection(local_connection) => local_connection.request_stream(request, sender)?,
         }
-        Ok(told)
+        Ok(receiver)
     }
 
     pub(super) fn show(&self, query: Value) -> Result<Value, WaitError> {

@@ -250,27 +250,35 @@ impl LocalConnection {
     }
 
     /// Sends a request about events; waits while too much output is queued.
-    pub(super) fn request_events(&self, request: EventRequest, tell: PartSender<EventReply>) -> Result<(), EventError> {
+    pub(super) fn request_events(
+        &self,
+        request: EventRequest,
+        answer: PartSender<EventReply>,
+    ) -> Result<(), EventError> {
         let send_space = self.send_space(0, FOREVER).map_err(|error| match error {
             PublishError::Full => EventError::Timeout,
             _ => EventError::Closed,
         });
         let id = send_space?.token();
         let sent = self.send(&ClientFrame::Events { id, request }, |state| {
-            state.events.insert(id, tell);
+            state.events.insert(id, answer);
         });
         sent.map_err(|_| EventError::Closed)
     }
 
     /// Sends a request about streams; waits while too much output is queued.
-    pub(super) fn request_stream(&self, request: StreamRequest, tell: Sender<StreamReply>) -> Result<(), StreamError> {
+    pub(super) fn request_stream(
+        &self,
+        request: StreamRequest,
+        answer: Sender<StreamReply>,
+    ) -> Result<(), StreamError> {
         let send_space = self.send_space(0, FOREVER).map_err(|error| match error {
             PublishError::Full => StreamError::Timeout,
             _ => StreamError::Closed,
         });
         let id = send_space?.token();
         let sent = self.send(&ClientFrame::Streams { id, request }, |state| {
-            state.streams.insert(id, tell);
+            state.streams.insert(id, answer);
         });
         sent.map_err(|_| StreamError::Closed)
     }

@@ -227,8 +227,8 @@ impl Bus {
     }
 }
 
-fn next(told: &Receiver<StreamReply>) -> Result<StreamAnswer, StreamError> {
-    match told.recv_timeout(ANSWER_TIMEOUT) {
+fn next(answer: &Receiver<StreamReply>) -> Result<StreamAnswer, StreamError> {
+    match answer.recv_timeout(ANSWER_TIMEOUT) {
         Ok(answer) => answer.map_err(StreamError::Refused),
         Err(RecvTimeoutError::Timeout) => Err(StreamError::Timeout),
         Err(RecvTimeoutError::Disconnected) => Err(StreamError::Closed),
