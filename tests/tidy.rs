@@ -145,7 +145,7 @@ const LAYERS: &[Layer] = &[
             "time", "rng", "subject", "seqno", "offset", "message", "delivery", "proto", "event", "listener", "config",
             "daemon",
         ],
-        crates: &["bytes", "crossbeam_channel", "mio", "serde", "serde_json", "socket2", "tracing"],
+        crates: &["bytes", "crossbeam_channel", "futures_core", "mio", "serde", "serde_json", "socket2", "tracing"],
     },
     Layer {
         module: "sim",

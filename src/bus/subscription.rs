@@ -9,7 +9,13 @@ use crate::message::{Epoch, QuestionFailure, SubId};
 use crate::proto::join::{Join, JoinEvent, Joined};
 use crossbeam_channel::TryRecvError;
 use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+#[cfg(feature = "async")]
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+#[cfg(feature = "async")]
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Time limit for a publisher's answer to a request; the request is repeated several times.
@@ -69,7 +75,7 @@ impl Subscription {
     ///
     /// Do not call it for [`EmbeddedPeer`](super::EmbeddedPeer): nobody would drive the peer meanwhile.
     pub fn recv(&self) -> Option<Notice> {
-        self.next(None).ok()
+        self.next_notice(None).ok()
     }
 
     /// Waits at most `timeout` for the next event.
@@ -77,7 +83,7 @@ impl Subscription {
     /// # Errors
     /// No event came in time, or none will come.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Notice, RecvError> {
-        self.next(Some(timeout)).map_err(error)
+        self.next_notice(Some(timeout)).map_err(error)
     }
 
     /// Takes the next event if there is one.
@@ -85,7 +91,12 @@ impl Subscription {
     /// # Errors
     /// There is no event at present, or none will come.
     pub fn try_recv(&self) -> Result<Notice, RecvError> {
-        self.next(Some(Duration::ZERO)).map_err(error)
+        let notifications = self.queue.watched_notifications();
+        let notice = self.next_notice(Some(Duration::ZERO));
+        if notice == Err(PopError::Empty) {
+            self.clear_readiness(notifications);
+        }
+        notice.map_err(error)
     }
 
     /// Calls `each` with every available event, in order, and returns their number: the fast way to read many. An
@@ -93,19 +104,68 @@ impl Subscription {
     ///
     /// # Errors
     /// There is no event, and none will come.
-    pub fn drain(&self, mut each: impl FnMut(NoticeRef<'_>)) -> Result<usize, RecvError> {
-        if self.join_progress.is_none() {
-            return self.queue.drain(each).map_err(error);
-        }
+    pub fn drain(&self, each: impl FnMut(NoticeRef<'_>)) -> Result<usize, RecvError> {
+        let notifications = self.queue.watched_notifications();
+        let drained = if self.join_progress.is_none() { self.queue.drain(each) } else { self.drain_joining(each) };
+        self.clear_readiness(notifications);
+        drained.map_err(error)
+    }
+
+    fn drain_joining(&self, mut each: impl FnMut(NoticeRef<'_>)) -> Result<usize, PopError> {
         let mut count = 0;
         loop {
-            match self.next(Some(Duration::ZERO)) {
+            match self.next_notice(Some(Duration::ZERO)) {
                 Ok(event) => event.visit(&mut each),
-                Err(PopError::Closed) if count == 0 => return Err(RecvError::Closed),
+                Err(PopError::Closed) if count == 0 => return Err(PopError::Closed),
                 Err(_) => return Ok(count),
             }
             count += 1;
         }
+    }
+
+    /// Returns a descriptor for event loops, which is readable while a notice may wait and after the end. It is
+    /// readable at first. The reader calls [`Subscription::try_recv`] until there is no notice, or
+    /// [`Subscription::drain`], which make it unreadable; other calls do not. Nothing else may read from it.
+    ///
+    /// ```
+    /// # use seqcast::{bus::Bus, config::Config, message::Message};
+    /// # use std::os::fd::AsFd;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let config = Config::from_text("example", "parameters:\n  port: 31872\n")?;
+    /// let bus = Bus::embed(&config)?;
+    /// let subscription = bus.subscribe("plant.>".parse()?)?;
+    /// let ready = subscription.readiness_fd()?;
+    /// bus.publish(Message::new("plant.7".parse()?, "on"))?;
+    /// let mut received = 0;
+    /// while received == 0 {
+    ///     // An event loop waits for this descriptor together with its others.
+    ///     let mut descriptors = [nix::poll::PollFd::new(ready.as_fd(), nix::poll::PollFlags::POLLIN)];
+    ///     nix::poll::poll(&mut descriptors, nix::poll::PollTimeout::NONE)?;
+    ///     received += subscription.drain(|notice| println!("{notice:?}"))?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn readiness_fd(&self) -> io::Result<BorrowedFd<'_>> {
+        self.queue.readiness_fd()
+    }
+
+    /// Makes the descriptor unreadable after a read that has left no notice, unless something has happened since then.
+    /// It stays readable while a request of the join must be retried.
+    fn clear_readiness(&self, notifications: Option<u64>) {
+        if let Some(since) = notifications
+            && !self.is_backpressured()
+        {
+            self.queue.clear_readiness(since);
+        }
+    }
+
+    /// Returns whether a request of the join could not be sent because a queue was full.
+    fn is_backpressured(&self) -> bool {
+        self.join_progress.as_ref().is_some_and(|join_progress| locked(join_progress).is_backpressured)
     }
 
     /// Returns an iterator over all events; it waits for each, until the bus is closed or its peer is gone.
@@ -143,13 +203,13 @@ impl Subscription {
         }
     }
 
-    fn next(&self, timeout: Option<Duration>) -> Result<Notice, PopError> {
+    fn next_notice(&self, timeout: Option<Duration>) -> Result<Notice, PopError> {
         let Some(join_progress) = &self.join_progress else {
             let item = if timeout == Some(Duration::ZERO) { self.queue.pop() } else { self.queue.pop_wait(timeout) };
             return match item? {
                 QueueItem::Notice(event) => Ok(event),
                 // Not requested; the peer may have sent it all the same.
-                QueueItem::Known(_) => self.next(timeout),
+                QueueItem::Known(_) => self.next_notice(timeout),
             };
         };
         let until = timeout.map(|timeout| Clock::now().instant + timeout);
@@ -268,6 +328,31 @@ impl Subscription {
 fn locked(join_progress: &Mutex<JoinProgress>) -> MutexGuard<'_, JoinProgress> {
     // A panic under the lock has left nothing half done.
     join_progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The notices of the subscription, up to the end of the bus or of its peer. It needs no runtime: a notice wakes the
+/// task that polled last.
+#[cfg(feature = "async")]
+impl futures_core::Stream for Subscription {
+    type Item = Notice;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Notice>> {
+        loop {
+            let notifications = self.queue.notifications();
+            match self.try_recv() {
+                Ok(notice) => return Poll::Ready(Some(notice)),
+                Err(RecvError::Closed) => return Poll::Ready(None),
+                Err(RecvError::Empty) => {}
+            }
+            if self.is_backpressured() {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if self.queue.wake_task(notifications, context.waker()) {
+                return Poll::Pending;
+            }
+        }
+    }
 }
 
 impl Drop for Subscription {

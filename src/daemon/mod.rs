@@ -18,6 +18,7 @@ pub mod multicast;
 pub(crate) mod outbox;
 pub(crate) mod parts;
 pub mod queue;
+pub(crate) mod readiness;
 pub(crate) mod receive;
 pub(crate) mod receiver_waits;
 pub mod self_test;

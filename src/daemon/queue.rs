@@ -3,11 +3,16 @@
 //! If the reader is too slow, the queue drops the newest events. It reports their number at the place in the stream
 //! where they are missing.
 
+use crate::daemon::readiness::ReadinessPipe;
 use crate::delivery::Deliveries;
 use crate::message::{Delivery, DeliveryRef, Loss, Publisher};
 use crate::proto::join::Joined;
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+#[cfg(feature = "async")]
+use std::task::Waker;
 use std::time::Duration;
 
 /// An item that a subscription yields.
@@ -98,6 +103,8 @@ pub(crate) struct SubscriptionQueue {
     limits: QueueLimits,
     state: Mutex<QueueState>,
     ready: Condvar,
+    /// Descriptor for event loops, once one was requested.
+    readiness: OnceLock<ReadinessPipe>,
 }
 
 /// An entry of a queue.
@@ -129,12 +136,17 @@ struct QueueState {
     notifications: u64,
     /// Number of late joins that wait for the next notification.
     notification_waiters: usize,
+    /// True while the descriptor for event loops is readable.
+    is_signalled: bool,
+    /// Task that waits for the next notification.
+    #[cfg(feature = "async")]
+    waiting_task: Option<Waker>,
     closed: bool,
 }
 
 impl SubscriptionQueue {
     pub(crate) fn new(limits: QueueLimits) -> SubscriptionQueue {
-        SubscriptionQueue { limits, state: Mutex::default(), ready: Condvar::new() }
+        SubscriptionQueue { limits, state: Mutex::default(), ready: Condvar::new(), readiness: OnceLock::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
@@ -222,19 +234,74 @@ impl SubscriptionQueue {
     }
 
     fn wake(&self, mut state: MutexGuard<'_, QueueState>) {
-        state.notifications += 1;
-        match (state.notification_waiters, state.readers_waiting) {
+        self.count_notification(&mut state);
+        #[cfg(feature = "async")]
+        let waiting_task = state.waiting_task.take();
+        let waiting = (state.notification_waiters, state.readers_waiting);
+        drop(state);
+        match waiting {
             (0, 0) => {}
-            (0, _) => {
-                drop(state);
-                self.ready.notify_one();
-            }
+            (0, _) => self.ready.notify_one(),
             // A thread that waits for a notification may be unable to use the event, so all threads are woken.
-            _ => {
-                drop(state);
-                self.ready.notify_all();
-            }
+            _ => self.ready.notify_all(),
         }
+        #[cfg(feature = "async")]
+        waiting_task.into_iter().for_each(Waker::wake);
+    }
+
+    /// Counts a notification and makes the descriptor for event loops readable.
+    fn count_notification(&self, state: &mut QueueState) {
+        state.notifications += 1;
+        if let Some(readiness) = self.readiness.get()
+            && !std::mem::replace(&mut state.is_signalled, true)
+        {
+            readiness.signal();
+        }
+    }
+
+    /// Returns a descriptor that is readable from now on until [`SubscriptionQueue::clear_readiness`], and again from
+    /// the next notification on.
+    pub(crate) fn readiness_fd(&self) -> io::Result<BorrowedFd<'_>> {
+        if let Some(readiness) = self.readiness.get() {
+            return Ok(readiness.fd());
+        }
+        let opened = ReadinessPipe::open()?;
+        let mut state = self.lock();
+        // Another thread may have opened one meanwhile.
+        let readiness = self.readiness.get_or_init(|| opened);
+        if !std::mem::replace(&mut state.is_signalled, true) {
+            readiness.signal();
+        }
+        Ok(readiness.fd())
+    }
+
+    /// Returns the number of notifications so far if an event loop waits for the descriptor.
+    pub(crate) fn watched_notifications(&self) -> Option<u64> {
+        self.readiness.get().map(|_| self.notifications())
+    }
+
+    /// Makes the descriptor for event loops unreadable, unless the number of notifications differs from `since` or the
+    /// queue is closed.
+    pub(crate) fn clear_readiness(&self, since: u64) {
+        let mut state = self.lock();
+        if state.notifications == since
+            && !state.closed
+            && let Some(readiness) = self.readiness.get()
+            && std::mem::take(&mut state.is_signalled)
+        {
+            readiness.clear();
+        }
+    }
+
+    /// Has the next notification wake the task. Returns false if the number of notifications differs from `since`.
+    #[cfg(feature = "async")]
+    pub(crate) fn wake_task(&self, since: u64, task: &Waker) -> bool {
+        let mut state = self.lock();
+        let is_waiting = state.notifications == since;
+        if is_waiting {
+            state.waiting_task = Some(task.clone());
+        }
+        is_waiting
     }
 
     /// Returns the number of messages of together `bytes` bytes that fit. After a drop the queue accepts messages again
@@ -334,8 +401,8 @@ impl SubscriptionQueue {
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        state.notifications += 1;
-        drop(state);
+        self.wake(state);
+        // Every reader must see the end, and a notification wakes only one of them.
         self.ready.notify_all();
     }
 

@@ -2,13 +2,18 @@
 
 use crate::support::bus::{config, message, messages, serve, two_configs, wait_for};
 use crate::support::wait::{let_time_pass, wait_until};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use seqcast::bus::{
-    Bus, DropRule, EmbeddedPeer, MemberState, Notice, Options, PublishError, RecvError, RequestError, SubscribeOptions,
+    Bus, DropRule, EmbeddedPeer, MemberState, Notice, NoticeRef, Options, PublishError, RecvError, RequestError,
+    Selection, SubscribeOptions,
 };
 use seqcast::message::{Count, DeliveryMode, Headers, LossScope, Message, Reason, Verdict};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
+/// The same time in milliseconds, as `poll` takes it.
+const MINUTE: u16 = 60_000;
 
 #[test]
 fn message_crosses_the_group() {
@@ -317,4 +322,101 @@ fn failed_start_names_the_remedy() {
     config.interface = "no-such-if0".parse().unwrap();
     let error = Bus::embed(&config).unwrap_err().to_string();
     assert!(error.contains("no-such-if0"), "{error}");
+}
+
+/// Returns whether the descriptor is readable, or becomes so within `timeout`.
+fn is_readable(descriptor: BorrowedFd<'_>, timeout: PollTimeout) -> bool {
+    let mut descriptors = [PollFd::new(descriptor, PollFlags::POLLIN)];
+    poll(&mut descriptors, timeout).unwrap() == 1
+}
+
+#[test]
+fn descriptor_is_readable_while_a_notice_waits() {
+    let bus = Bus::embed(&config("readable")).unwrap();
+    let subscription = bus.subscribe("x".parse().unwrap()).unwrap();
+    let descriptor = subscription.readiness_fd().unwrap();
+    assert!(is_readable(descriptor, PollTimeout::ZERO), "the reader begins with a look");
+    assert_eq!(subscription.try_recv(), Err(RecvError::Empty));
+    assert!(!is_readable(descriptor, PollTimeout::ZERO));
+    for _ in 0..2 {
+        bus.publish(message("x", "")).unwrap();
+    }
+    bus.flush(LONG).unwrap();
+    assert!(is_readable(descriptor, MINUTE.into()));
+    messages(&subscription, 2);
+    assert_eq!(subscription.drain(|_| panic!("nothing is left")), Ok(0));
+    assert!(!is_readable(descriptor, PollTimeout::ZERO));
+    bus.close();
+    assert!(is_readable(descriptor, MINUTE.into()));
+    assert_eq!(subscription.try_recv(), Err(RecvError::Closed));
+    assert!(is_readable(descriptor, PollTimeout::ZERO), "the end stays");
+}
+
+#[test]
+fn descriptor_drives_a_subscription_with_history() {
+    let config = config("history");
+    let (a, b) = (Bus::embed(&config).unwrap(), Bus::embed(&config).unwrap());
+    wait_for(&b, &a);
+    for number in 0..3 {
+        a.publish(message("x", &number.to_string())).unwrap();
+    }
+    a.flush(LONG).unwrap();
+    let history = SubscribeOptions { history: Some(Selection::default()), ..SubscribeOptions::default() };
+    let subscription = b.subscribe_with(["x".parse().unwrap()], &history).unwrap();
+    let descriptor = subscription.readiness_fd().unwrap();
+    let (mut replayed, mut is_joined) = (0, false);
+    while !is_joined {
+        assert!(is_readable(descriptor, MINUTE.into()), "{replayed} messages came");
+        let drained = subscription.drain(|notice| match notice {
+            NoticeRef::Message(delivery) => replayed += usize::from(delivery.replayed),
+            NoticeRef::Joined(_) => is_joined = true,
+            other => panic!("{other:?}"),
+        });
+        drained.unwrap();
+    }
+    assert_eq!(replayed, 3);
+}
+
+/// Wakes the thread that polls a stream.
+#[cfg(feature = "async")]
+struct ThreadWaker(std::thread::Thread);
+
+#[cfg(feature = "async")]
+impl std::task::Wake for ThreadWaker {
+    fn wake(self: std::sync::Arc<ThreadWaker>) {
+        self.0.unpark();
+    }
+}
+
+#[cfg(feature = "async")]
+#[test]
+fn stream_yields_notices_until_the_bus_closes() {
+    use futures_core::Stream;
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+    let bus = Bus::embed(&config("stream")).unwrap();
+    let mut subscription = bus.subscribe("x".parse().unwrap()).unwrap();
+    let reader = std::thread::spawn(move || {
+        let waker = Waker::from(Arc::new(ThreadWaker(std::thread::current())));
+        let mut payloads = Vec::new();
+        loop {
+            match Pin::new(&mut subscription).poll_next(&mut Context::from_waker(&waker)) {
+                Poll::Ready(Some(Notice::Message(delivery))) => payloads.push(delivery.message.payload),
+                Poll::Ready(Some(other)) => panic!("{other:?}"),
+                Poll::Ready(None) => return payloads,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    });
+    for number in 0..100 {
+        bus.publish_blocking(message("x", &number.to_string())).unwrap();
+        if number % 10 == 0 {
+            bus.flush(LONG).unwrap();
+        }
+    }
+    bus.flush(LONG).unwrap();
+    bus.close();
+    let expected: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+    assert_eq!(reader.join().unwrap(), expected);
 }
