@@ -19,6 +19,36 @@ pub use crate::daemon::drop_rule::DropRule;
 pub use crate::daemon::local::DirectoryError;
 pub use crate::daemon::queue::{Notice, NoticeRef};
 pub use crate::daemon::start::{Options, StartError};
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use seqcast::bus::add_event_in_postgres;
+/// use seqcast::event::model::Json;
+///
+/// let mut client = postgres::Client::connect("postgres://plant@db.example/plant", postgres::NoTls)?;
+/// let mut transaction = client.transaction()?;
+/// transaction.execute("UPDATE accounts SET balance = balance + 10 WHERE number = 7", &[])?;
+/// let data = Json::from_bytes(r#"{"amount":"10.00"}"#.into())?;
+/// add_event_in_postgres(&mut transaction, &"main".parse()?, &"DEPOSIT".parse()?, &data)?;
+/// transaction.commit()?;
+/// # Ok(())
+/// # }
+/// ```
+pub use crate::daemon::stream::postgres::add_event_in as add_event_in_postgres;
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use seqcast::bus::add_event_in_sqlite;
+/// use seqcast::event::model::Json;
+///
+/// let mut connection = rusqlite::Connection::open("plant.db")?;
+/// let transaction = connection.transaction()?;
+/// transaction.execute("UPDATE accounts SET balance = balance + 10 WHERE number = 7", [])?;
+/// let data = Json::from_bytes(r#"{"amount":"10.00"}"#.into())?;
+/// add_event_in_sqlite(&transaction, &"main".parse()?, &"DEPOSIT".parse()?, &data)?;
+/// transaction.commit()?;
+/// # Ok(())
+/// # }
+/// ```
+pub use crate::daemon::stream::sqlite::add_event_in as add_event_in_sqlite;
 pub use crate::listener::refusal::RefusalReason;
 pub use crate::listener::stream::{
     Consumers, ResetPosition, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRow, Streams,
