@@ -3,6 +3,46 @@
 //! [`Bus::embed`] runs a peer in a thread of this program. [`Bus::attach`] uses the peer that runs on this host.
 //! [`EmbeddedPeer`] is a peer that the caller's own thread drives. All three publish and subscribe in the same way,
 //! and report every loss as a value beside the messages.
+//!
+//! ```
+//! use seqcast::bus::{Bus, Notice, PublishError};
+//! use seqcast::config::Config;
+//! use seqcast::message::Message;
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let bits = seqcast::daemon::clock::random_u64().to_be_bytes();
+//! let mut config = Config::for_this_host();
+//! # config.port = 30_000 + u16::from_be_bytes([bits[0], bits[1]]) % 2_000;
+//! let bus = Bus::embed(&config)?;
+//! let subscription = bus.subscribe("plant.>".parse()?)?;
+//!
+//! let message = Message::new("plant.7.temperature".parse()?, "21.5");
+//! match bus.publish(message.clone()) {
+//!     // A full queue means that the peer is behind: this waits for room.
+//!     Err(PublishError::Full) => bus.publish_blocking(message)?,
+//!     published => published?,
+//! }
+//!
+//! while let Ok(notice) = subscription.recv_timeout(Duration::from_millis(200)) {
+//!     match notice {
+//!         Notice::Message(delivery) => println!("{:?}", delivery.message.payload),
+//!         Notice::Loss(loss) => println!("{:?} of {} is missing: {}", loss.what, loss.publisher, loss.reason),
+//!         _ => {}
+//!     }
+//! }
+//!
+//! for row in bus.losses()? {
+//!     println!("{}: {} lost, {} repaired", row.publisher, row.lost, row.repaired.count);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Event loops and tasks
+//!
+//! [`Subscription::readiness_fd`] is a descriptor for `poll` and `epoll`. With the Cargo feature `async` a
+//! [`Subscription`] is a `futures_core::Stream`, which needs no runtime.
 
 mod ask;
 mod embedded;

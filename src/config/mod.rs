@@ -2,6 +2,23 @@
 //!
 //! This is the only place that contains key names and defaults. It reports all errors at once, each with its position,
 //! the reason and a remedy. Reading never writes: it creates or changes no file or directory.
+//!
+//! ```
+//! use seqcast::config::{Config, Override};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = Config::from_text("param.yaml", "parameters:\n  port: 7501\n  heartbeat: 500 ms\n")?;
+//! assert_eq!((config.port, config.heartbeat.as_millis()), (7501, 500));
+//!
+//! // Flags and the environment win over the file.
+//! let config = Config::resolve(None, &[Override::set("port", "7502")])?;
+//! assert_eq!(config.port, 7502);
+//!
+//! let errors = Config::from_text("param.yaml", "parameters:\n  prot: 7501\n").unwrap_err();
+//! assert!(errors.to_string().starts_with("param.yaml:2:"), "{errors}");
+//! # Ok(())
+//! # }
+//! ```
 
 mod checks;
 mod choice;

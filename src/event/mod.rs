@@ -5,6 +5,35 @@
 //! no I/O here: the caller stores events, sends them and reads the clock.
 //!
 //! [`order`] is seed 001: several producers agree on one order of each object's events, whatever these are.
+//!
+//! Programs register events at a peer, which stores them in its journal, and subscribe to their types:
+//!
+//! ```
+//! use seqcast::bus::{Bus, Notice};
+//! use seqcast::config::Config;
+//! use seqcast::event::model::{Event, Registration};
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let bits = seqcast::daemon::clock::random_u64().to_be_bytes();
+//! let mut config = Config::from_text("param.yaml", "parameters:\n  server-id: 7\n")?;
+//! # config.port = 30_000 + u16::from_be_bytes([bits[0], bits[1]]) % 2_000;
+//! # config.data_dir = std::env::temp_dir().join(format!("seqcast-example-{:x}", u64::from_be_bytes(bits)));
+//! let bus = Bus::embed(&config)?;
+//! let alarms = bus.subscribe_events(["plant/?/alarm".parse()?])?;
+//!
+//! let registration = Registration { event_type: "plant/7/alarm".parse()?, source_timestamp: None, payload: None };
+//! let stored = bus.register(vec![registration])?;
+//! assert_eq!(stored[0].id.to_string(), "7/1/1");
+//!
+//! if let Notice::Message(delivery) = alarms.recv_timeout(Duration::from_secs(5))? {
+//!     assert_eq!(Event::of_message(&delivery.message)?, stored[0]);
+//! }
+//! # bus.close();
+//! # std::fs::remove_dir_all(&config.data_dir)?;
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod follower;
 pub mod message;

@@ -1,4 +1,17 @@
 //! Messages, deliveries, losses, and the ids that they carry.
+//!
+//! ```
+//! use seqcast::message::{Headers, Message};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let headers = Headers::from_pairs([("unit", "celsius")])?;
+//! let message = Message { headers, ..Message::new("plant.7.temperature".parse()?, "21.5") };
+//! assert_eq!(message.headers.iter().collect::<Vec<_>>(), [("unit", "celsius")]);
+//! // Payload, headers and reply subject count against the size limit.
+//! assert_eq!(message.body_bytes(), "21.5".len() + "unit: celsius\r\n".len());
+//! # Ok(())
+//! # }
+//! ```
 
 mod delivery;
 mod headers;

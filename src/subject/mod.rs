@@ -3,6 +3,19 @@
 //! A subject is 1 to 255 bytes of UTF-8 in 1 to 32 tokens joined by `.`. No token is empty, and neither control
 //! characters nor spaces, `*` or `>` as a whole token appear in it. In a pattern, `*` matches exactly one token and a
 //! final `>` one or more.
+//!
+//! ```
+//! use seqcast::subject::{Pattern, Subject};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let subject: Subject = "plant.7.temperature".parse()?;
+//! assert!("plant.*.temperature".parse::<Pattern>()?.matches(&subject));
+//! assert!("plant.>".parse::<Pattern>()?.matches(&subject));
+//! assert!(!"plant.*".parse::<Pattern>()?.matches(&subject));
+//! assert!("plant..temperature".parse::<Subject>().is_err());
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod channel;
 pub mod event_type;
