@@ -73,7 +73,8 @@ pub use crate::daemon::start::{Options, StartError};
 /// # Ok(())
 /// # }
 /// ```
-pub use crate::daemon::stream::postgres::add_event_in as add_event_in_postgres;
+#[cfg(feature = "postgres")]
+pub use crate::storage::streams::postgres::add_event_in as add_event_in_postgres;
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use seqcast::bus::add_event_in_sqlite;
@@ -88,7 +89,8 @@ pub use crate::daemon::stream::postgres::add_event_in as add_event_in_postgres;
 /// # Ok(())
 /// # }
 /// ```
-pub use crate::daemon::stream::sqlite::add_event_in as add_event_in_sqlite;
+#[cfg(feature = "sqlite")]
+pub use crate::storage::streams::sqlite::add_event_in as add_event_in_sqlite;
 pub use crate::listener::refusal::RefusalReason;
 pub use crate::listener::stream::{
     Consumers, ResetPosition, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRow, Streams,
