@@ -131,7 +131,7 @@ use std::time::Duration;
 /// A timeout that never expires in practice.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Maximum number of events queued for a subscription of an attached bus: enough small messages for the time that its
+/// Maximum number of notices queued for a subscription of an attached bus: enough small messages for the time that its
 /// thread waits for a processor. The byte limit bounds the memory.
 const QUEUE_COUNT_MAX: usize = 1_000_000;
 /// Maximum bytes queued for a subscription of an attached bus.

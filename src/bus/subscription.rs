@@ -26,7 +26,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 /// A bounded stream of [`Notice`]s. A reader that is too slow loses the newest messages, of this subscription only,
 /// and reads [`Notice::Dropped`] in their place. Dropping the handle ends the subscription.
 ///
-/// Several threads may read from one subscription; each event goes to one of them.
+/// Several threads may read from one subscription; each notice goes to one of them.
 pub struct Subscription {
     queue: Arc<SubscriptionQueue>,
     subs: Vec<SubId>,
@@ -41,7 +41,7 @@ struct JoinProgress {
     pending_answers: Vec<(Epoch, AnswerReceiver)>,
     /// True if a request could not be sent because a queue was full.
     is_backpressured: bool,
-    /// Number of events dropped at the current read position, if any.
+    /// Number of notices dropped at the current read position, if any.
     dropped: Option<u64>,
     /// True if the bus is closed, or its peer is gone, and the queue has been read.
     is_closed: bool,
@@ -71,25 +71,25 @@ impl Subscription {
         (&self.queue, self.subs[0])
     }
 
-    /// Waits for the next event; returns `None` when the bus is closed or its peer is gone, and all events are read.
+    /// Waits for the next notice; returns `None` when the bus is closed or its peer is gone, and all notices are read.
     ///
     /// Do not call it for [`EmbeddedPeer`](super::EmbeddedPeer): nobody would drive the peer meanwhile.
     pub fn recv(&self) -> Option<Notice> {
         self.next_notice(None).ok()
     }
 
-    /// Waits at most `timeout` for the next event.
+    /// Waits at most `timeout` for the next notice.
     ///
     /// # Errors
-    /// No event came in time, or none will come.
+    /// No notice came in time, or none will come.
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Notice, RecvError> {
         self.next_notice(Some(timeout)).map_err(error)
     }
 
-    /// Takes the next event if there is one.
+    /// Takes the next notice if there is one.
     ///
     /// # Errors
-    /// There is no event at present, or none will come.
+    /// There is no notice at present, or none will come.
     pub fn try_recv(&self) -> Result<Notice, RecvError> {
         let notifications = self.queue.watched_notifications();
         let notice = self.next_notice(Some(Duration::ZERO));
@@ -99,11 +99,11 @@ impl Subscription {
         notice.map_err(error)
     }
 
-    /// Calls `each` with every available event, in order, and returns their number: the fast way to read many. An
-    /// event is borrowed from the queue; the caller copies what it keeps.
+    /// Calls `each` with every available notice, in order, and returns their number: the fast way to read many. A
+    /// notice is borrowed from the queue; the caller copies what it keeps.
     ///
     /// # Errors
-    /// There is no event, and none will come.
+    /// There is no notice, and none will come.
     pub fn drain(&self, each: impl FnMut(NoticeRef<'_>)) -> Result<usize, RecvError> {
         let notifications = self.queue.watched_notifications();
         let drained = if self.join_progress.is_none() { self.queue.drain(each) } else { self.drain_joining(each) };
@@ -168,14 +168,14 @@ impl Subscription {
         self.join_progress.as_ref().is_some_and(|join_progress| locked(join_progress).is_backpressured)
     }
 
-    /// Returns an iterator over all events; it waits for each, until the bus is closed or its peer is gone.
+    /// Returns an iterator over all notices; it waits for each, until the bus is closed or its peer is gone.
     pub fn iter(&self) -> impl Iterator<Item = Notice> + '_ {
         std::iter::from_fn(|| self.recv())
     }
 
     /// Waits for a confirmed start: every publisher known by then has reported where the subscription begins, or has
     /// failed to; see [`Joined::is_established`]. Returns `None` for a subscription that requested neither history nor
-    /// confirmation. The call loses no event. Do not call it for [`EmbeddedPeer`](super::EmbeddedPeer), like
+    /// confirmation. The call loses no notice. Do not call it for [`EmbeddedPeer`](super::EmbeddedPeer), like
     /// [`Subscription::recv`].
     ///
     /// # Errors
@@ -232,7 +232,7 @@ impl Subscription {
         }
     }
 
-    /// Returns the next event, without waiting.
+    /// Returns the next notice, without waiting.
     fn next_joining(&self, join_progress: &mut JoinProgress) -> Result<Notice, PopError> {
         loop {
             match join_progress.join.poll_event() {

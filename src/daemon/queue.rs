@@ -1,6 +1,6 @@
 //! The bounded queue between the engine and one subscription of an embedded client.
 //!
-//! If the reader is too slow, the queue drops the newest events. It reports their number at the place in the stream
+//! If the reader is too slow, the queue drops the newest notices. It reports their number at the place in the stream
 //! where they are missing.
 
 use crate::daemon::readiness::ReadinessPipe;
@@ -30,7 +30,7 @@ pub enum Notice {
     Joined(Joined),
 }
 
-/// A borrowed event, valid during the call that visits it.
+/// A borrowed notice, valid during the call that visits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoticeRef<'a> {
@@ -45,7 +45,7 @@ pub enum NoticeRef<'a> {
 }
 
 impl Notice {
-    /// Calls `each` with a reference to the event.
+    /// Calls `each` with a reference to the notice.
     pub(crate) fn visit(&self, each: impl FnOnce(NoticeRef<'_>)) {
         match self {
             Notice::Message(delivery) => each(NoticeRef::Message(&delivery.into())),
@@ -61,11 +61,11 @@ impl Notice {
 pub(crate) enum QueueItem {
     /// A notice for the application.
     Notice(Notice),
-    /// A known publisher; `None` follows the last of those known at first. Precedes all events.
+    /// A known publisher; `None` follows the last of those known at first. Precedes all notices.
     Known(Option<Publisher>),
 }
 
-/// Bytes charged for an event in addition to its message: the structures around it.
+/// Bytes charged for a notice in addition to its message: the structures around it.
 const EVENT_BYTES: usize = 256;
 
 /// Number of loss reports accepted beyond a queue full of messages: reports are small, rare, and the purpose of the
@@ -84,14 +84,14 @@ pub(crate) enum PopError {
 /// The limits of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueLimits {
-    /// Maximum number of events.
+    /// Maximum number of notices.
     pub(crate) count_max: usize,
     /// Maximum bytes of messages. A larger message still fits an empty queue.
     pub(crate) bytes_max: usize,
 }
 
 impl QueueLimits {
-    /// Returns the fullness of a queue with `count` events of `bytes` bytes, in parts of 1,024.
+    /// Returns the fullness of a queue with `count` notices of `bytes` bytes, in parts of 1,024.
     pub(crate) fn fullness(&self, count: usize, bytes: usize) -> u64 {
         let part = |of: usize, max: usize| (of as u64).saturating_mul(1024) / max.max(1) as u64;
         part(count, self.count_max).max(part(bytes, self.bytes_max)).min(1024)
@@ -121,15 +121,15 @@ struct QueueState {
     queued: VecDeque<QueueEntry>,
     /// Empty buffer whose allocation is reused next.
     recycled: VecDeque<QueueEntry>,
-    /// Number of events in the queue.
+    /// Number of notices in the queue.
     count: usize,
     known: VecDeque<Option<Publisher>>,
     /// True if the awaited receiver condition of a subject has been met.
     has_awaited: bool,
     bytes: usize,
-    /// Number of events dropped since the last event in the queue.
+    /// Number of notices dropped since the last notice in the queue.
     dropped: u64,
-    /// Number of events dropped in total.
+    /// Number of notices dropped in total.
     dropped_total: u64,
     readers_waiting: usize,
     /// Number of notifications so far; a late join waits for the next one.
@@ -183,7 +183,7 @@ impl SubscriptionQueue {
         state
     }
 
-    /// Appends an event, or drops and counts it. A [`Notice::Dropped`] adds to the count.
+    /// Appends a notice, or drops and counts it. A [`Notice::Dropped`] adds to the count.
     pub(crate) fn push(&self, event: Notice) {
         let event = match event {
             Notice::Message(delivery) => return self.push_messages(delivery.into()),
@@ -228,7 +228,7 @@ impl SubscriptionQueue {
         std::mem::take(&mut self.lock().has_awaited)
     }
 
-    /// Wakes waiting readers after an event in this queue or in a source that its reader also waits for.
+    /// Wakes waiting readers after a change of this queue or in a source that its reader also waits for.
     pub(crate) fn notify(&self) {
         self.wake(self.lock());
     }
@@ -242,7 +242,7 @@ impl SubscriptionQueue {
         match waiting {
             (0, 0) => {}
             (0, _) => self.ready.notify_one(),
-            // A thread that waits for a notification may be unable to use the event, so all threads are woken.
+            // A thread that waits for a notification may be unable to use the notice, so all threads are woken.
             _ => self.ready.notify_all(),
         }
         #[cfg(feature = "async")]
@@ -331,14 +331,14 @@ impl SubscriptionQueue {
         let item = state.pop();
         let is_for_another = !state.queued.is_empty() && 0 < state.readers_waiting;
         drop(state);
-        // One notification may announce several events.
+        // One notification may announce several notices.
         if is_for_another {
             self.ready.notify_one();
         }
         item
     }
 
-    /// Takes all events and calls `each` with a reference to each, without holding a lock meanwhile. Returns their
+    /// Takes all notices and calls `each` with a reference to each, without holding a lock meanwhile. Returns their
     /// number.
     pub(crate) fn drain(&self, mut each: impl FnMut(NoticeRef<'_>)) -> Result<usize, PopError> {
         let mut state = self.lock();
@@ -363,7 +363,7 @@ impl SubscriptionQueue {
         if count == 0 && closed { Err(PopError::Closed) } else { Ok(count) }
     }
 
-    /// Takes the oldest known publisher and leaves the events in the queue.
+    /// Takes the oldest known publisher and leaves the notices in the queue.
     pub(crate) fn pop_publisher(&self) -> Result<Option<Publisher>, PopError> {
         let mut state = self.lock();
         let nothing = if state.closed { PopError::Closed } else { PopError::Empty };
@@ -413,7 +413,7 @@ impl SubscriptionQueue {
         if 0 < state.dropped { 0 } else { self.limits.fullness(state.count, state.bytes) }
     }
 
-    /// Returns (events, bytes, events dropped in total).
+    /// Returns (notices, bytes, notices dropped in total).
     pub(crate) fn fill(&self) -> (usize, usize, u64) {
         let state = self.lock();
         (state.count, state.bytes, state.dropped_total)
@@ -447,13 +447,13 @@ impl QueueState {
         }
     }
 
-    /// Counts `count` dropped events.
+    /// Counts `count` dropped notices.
     fn drop_events(&mut self, count: u64) {
         self.dropped += count;
         self.dropped_total += count;
     }
 
-    /// Appends the number of dropped events before any later event.
+    /// Appends the number of dropped notices before any later notice.
     fn report_dropped(&mut self) {
         if 0 < self.dropped {
             let dropped = std::mem::take(&mut self.dropped);
