@@ -11,8 +11,8 @@ use crate::daemon::clients::ClientTransport;
 use crate::daemon::clock::Clock;
 use crate::daemon::engine::Engine;
 use crate::daemon::queue::{QueueLimits, SubscriptionQueue};
-use crate::daemon::serve::why;
 use crate::daemon::start::{Options, StartError};
+use crate::listener::refusal::RefusalReason;
 use crate::message::{ClientId, Message, PeerRef, SubId};
 use crate::proto::question::Question;
 use crate::subject::{Pattern, Subject};
@@ -172,7 +172,7 @@ impl EmbeddedPeer {
         let wanted = (options.wanted(pattern), options.mode, news);
         let now = self.read_clock();
         let subscribed = self.engine.subscribe(now, self.client, sub, wanted, queue.clone());
-        subscribed.map_err(|refusal| SubscribeError::Refused(why(&refusal)))?;
+        subscribed.map_err(|refusal| SubscribeError::Refused(RefusalReason::from(&refusal)))?;
         let link = PeerLink::Engine(self.engine.mailbox.clone(), self.client);
         Ok(Subscription::new(queue, vec![sub], link, options.join(patterns)))
     }

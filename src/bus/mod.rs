@@ -59,6 +59,14 @@ pub use crate::daemon::drop_rule::DropRule;
 pub use crate::daemon::local::DirectoryError;
 pub use crate::daemon::queue::{Notice, NoticeRef};
 pub use crate::daemon::start::{Options, StartError};
+pub use crate::listener::refusal::RefusalReason;
+pub use crate::listener::stream::{
+    Consumers, ResetPosition, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRow, Streams,
+};
+pub use crate::proto::history::{HistoryEvent, ListedSubject, Selection};
+pub use crate::proto::join::{Baseline, JoinFailure, Joined};
+pub use crate::proto::question::{Answer, AnswerContent, Fetch, Poll, PollAnswer, Question, Refused};
+pub use crate::proto::stats::{DatagramStates, LossTally, MemberState};
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use seqcast::bus::add_event_in_postgres;
@@ -91,14 +99,6 @@ pub use crate::storage::streams::postgres::add_event_in as add_event_in_postgres
 /// ```
 #[cfg(feature = "sqlite")]
 pub use crate::storage::streams::sqlite::add_event_in as add_event_in_sqlite;
-pub use crate::listener::refusal::RefusalReason;
-pub use crate::listener::stream::{
-    Consumers, ResetPosition, StreamEvents, StreamRefusal, StreamRefusalKind, StreamRow, Streams,
-};
-pub use crate::proto::history::{HistoryEvent, ListedSubject, Selection};
-pub use crate::proto::join::{Baseline, JoinFailure, Joined};
-pub use crate::proto::question::{Answer, AnswerContent, Fetch, Poll, PollAnswer, Question, Refused};
-pub use crate::proto::stats::{DatagramStates, LossTally, MemberState};
 pub use ask::{HistoryError, HistoryList, PendingAnswer, PollResult};
 pub use embedded::EmbeddedPeer;
 pub use error::{OpenError, PublishError, RecvError, RequestError, SubscribeError, WaitError};

@@ -3,7 +3,6 @@
 pub(crate) mod advisories;
 pub mod batch;
 pub(crate) mod clients;
-pub(crate) mod confirm;
 pub mod drop_rule;
 pub(crate) mod engine;
 pub mod events;
@@ -19,17 +18,14 @@ pub(crate) mod outbox;
 pub(crate) mod parts;
 pub mod queue;
 pub(crate) mod readiness;
-pub(crate) mod receive;
-pub(crate) mod receiver_waits;
 pub mod self_test;
-pub(crate) mod serve;
 pub mod show;
-pub(crate) mod shutdown;
 pub(crate) mod signals;
-pub mod start;
 pub mod stream_service;
 pub(crate) mod timer;
+pub(crate) mod tokens;
 pub(crate) mod transmit_queue;
 mod unserved_report;
 
 pub use crate::clock;
+pub use engine::start;

@@ -1,7 +1,7 @@
 //! Signal handling: SIGTERM and SIGINT end the peer. SIGHUP reopens a log file, or ends the peer if the log is no file.
 
 use crate::daemon::log;
-use crate::daemon::receive::SIGNALS;
+use crate::daemon::tokens::SIGNALS;
 use mio::net::UnixStream;
 use mio::{Interest, Registry};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

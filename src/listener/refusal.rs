@@ -1,7 +1,7 @@
 //! Refused requests in the frames of the local protocol.
 
 use crate::listener::codec::{FrameError, FrameReader, cut255, put_bytes8};
-use crate::message::SubId;
+use crate::message::{Refusal, SubId};
 use bytes::{BufMut, BytesMut};
 use std::fmt;
 
@@ -38,6 +38,24 @@ pub enum RefusalReason {
     QueueNews,
     /// The peer is stopping.
     Stopping,
+}
+
+impl From<&Refusal> for RefusalReason {
+    fn from(refusal: &Refusal) -> RefusalReason {
+        match refusal {
+            Refusal::MessageTooLarge { bytes, bytes_max } => {
+                RefusalReason::MessageTooLarge { bytes: *bytes as u64, bytes_max: *bytes_max as u64 }
+            }
+            Refusal::TooManySubscriptions { max } => RefusalReason::TooManySubscriptions { max: *max as u64 },
+            Refusal::TooManyGlobSteps { .. } => {
+                unreachable!("only clients of listeners have globs")
+            }
+            Refusal::Subject(error) => RefusalReason::Subject(error.to_string()),
+            Refusal::QueueLive => RefusalReason::QueueLive,
+            Refusal::QueueNews => RefusalReason::QueueNews,
+            Refusal::Stopping => RefusalReason::Stopping,
+        }
+    }
 }
 
 impl fmt::Display for RefusalReason {

@@ -5,13 +5,12 @@ use super::stream::Stream;
 use crate::config::SlowClient;
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::clock::random_u64;
-use crate::daemon::confirm::Subscriber;
 use crate::daemon::engine::Engine;
+use crate::daemon::engine::confirmation::Subscriber;
+use crate::daemon::engine::local_clients::TURN_BYTES;
+use crate::daemon::engine::receiver_waits::ReceiverWaits;
 use crate::daemon::flow::ReadOutcome;
-use crate::daemon::receive::client_token;
-use crate::daemon::receiver_waits::ReceiverWaits;
-use crate::daemon::serve::TURN_BYTES;
-use crate::daemon::shutdown::Phase;
+use crate::daemon::tokens::client_token;
 use crate::listener::client::{ClientFault, ClientSession};
 use crate::listener::output_buffer::OutputBuffer;
 use crate::listener::session_request::{
@@ -70,7 +69,7 @@ impl Engine {
     pub(crate) fn accept_at_listeners(&mut self, now: ClockReading) {
         for listener in 0..self.listeners.open.len() {
             let mut left = ACCEPTS_MAX;
-            while 0 < left && self.listeners.open[listener].is_acceptable && self.phase == Phase::Running {
+            while 0 < left && self.listeners.open[listener].is_acceptable && self.is_running() {
                 left -= 1;
                 match self.listeners.open[listener].socket.accept() {
                     Ok((stream, from)) => self.admit(now, listener, stream, from),

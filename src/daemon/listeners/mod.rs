@@ -13,7 +13,7 @@ pub use tls::TlsError;
 
 use crate::config::{Config, SlowClient};
 use crate::daemon::clients::Clients;
-use crate::daemon::receive::LISTENERS;
+use crate::daemon::tokens::LISTENERS;
 use crate::event::model::ServerId;
 use crate::event::store::TYPES_MAX;
 use crate::listener::access::Access;

@@ -4,8 +4,8 @@
 //! embedded clients fail. The peer publishes and reports nothing more, since its numbers can be wrong.
 
 use crate::daemon::engine::Engine;
+use crate::daemon::engine::receiver_waits::ReceiverWaits;
 use crate::daemon::mailbox::CommandQueue;
-use crate::daemon::receiver_waits::ReceiverWaits;
 use crate::listener::frame::{ByeReason, PeerFrame};
 use crate::proto::effect::Input;
 use crate::time::{ClockReading, Instant};

@@ -3,9 +3,10 @@
 use crate::daemon::clients::ClientTransport;
 use crate::daemon::clock::Clock;
 use crate::daemon::engine::Engine;
+use crate::daemon::engine::shutdown::Phase;
 use crate::daemon::local::Connection;
-use crate::daemon::shutdown::Phase;
 use crate::daemon::signals::Signals;
+use crate::daemon::tokens::{CLIENTS, GROUP, INBOX, LISTENERS, LOCAL_SOCKET, SIGNALS, TIMER, WAKER, client_token};
 use crate::listener::frame::{ByeReason, PeerFrame};
 use crate::message::ClientId;
 use crate::proto::effect::{Input, Path};
@@ -14,23 +15,8 @@ use mio::{Interest, Token};
 use std::io;
 use std::time::Duration;
 
-pub(super) const GROUP: Token = Token(0);
-pub(super) const INBOX: Token = Token(1);
-pub(super) const LOCAL_SOCKET: Token = Token(2);
-pub(super) const WAKER: Token = Token(3);
-pub(super) const SIGNALS: Token = Token(4);
-pub(super) const TIMER: Token = Token(5);
 /// Time after which an unauthenticated client may be evicted for a new one, if there is no other place.
 const GREETING_TIME: Duration = Duration::from_secs(2);
-/// Tokens from here on belong to listeners.
-pub(super) const LISTENERS: usize = 6;
-/// Tokens from here on belong to clients, by their number.
-const CLIENTS: usize = 16;
-
-/// Returns the token of a client.
-pub(super) fn client_token(id: ClientId) -> Token {
-    Token(CLIENTS + usize::try_from(id.0).expect("64-bit"))
-}
 /// Maximum bytes received from one socket in one turn, which the last batch may exceed. A turn must not deliver more
 /// than the queue of an embedded subscription holds, since its reader may be the thread that runs the turns. A mebibyte
 /// holds 16,000 messages of 64 bytes.

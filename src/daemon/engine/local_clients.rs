@@ -1,11 +1,12 @@
 //! Service of attached clients: processes their frames and answers them.
 
 use crate::daemon::clients::ClientTransport;
-use crate::daemon::confirm::Subscriber;
-use crate::daemon::engine::{Engine, FlushWaiter};
+use crate::daemon::engine::Engine;
+use crate::daemon::engine::confirmation::Subscriber;
+use crate::daemon::engine::flush::FlushWaiter;
+use crate::daemon::engine::receiver_waits::ReceiverWaiter;
 use crate::daemon::events::EventRequester;
 use crate::daemon::flow::ReadOutcome;
-use crate::daemon::receiver_waits::ReceiverWaiter;
 use crate::daemon::stream_service::requests::StreamRequester;
 use crate::listener::frame::{ClientFrame, FRAME_BYTES_MAX, PeerFrame, VERSION, Welcome};
 use crate::listener::local::LocalFault;
@@ -23,7 +24,7 @@ use std::time::Duration;
 const READ_BYTES: usize = 256 * 1024;
 /// Maximum bytes read in one turn from all attached clients, and again from all listener clients. The limit gives the
 /// group's sockets and the clock tick their share. The next turn begins with the clients not served.
-pub(super) const TURN_BYTES: usize = 1 << 20;
+pub(crate) const TURN_BYTES: usize = 1 << 20;
 /// Size in bytes of the buffer for one read.
 pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
 
@@ -207,7 +208,8 @@ impl Engine {
     pub(super) fn report_refusal(&mut self, id: ClientId, sub: Option<SubId>, refusal: &Refusal) {
         match self.clients.client(id).map(|client| &client.kind) {
             Some(ClientTransport::Attached(_)) => {
-                self.clients.answer(id, &PeerFrame::Refused(RequestRefusal { sub, reason: why(refusal) }));
+                self.clients
+                    .answer(id, &PeerFrame::Refused(RequestRefusal { sub, reason: RefusalReason::from(refusal) }));
             }
             Some(ClientTransport::Embedded(_)) => tracing::debug!(client = id.0, ?refusal, "request refused"),
             Some(ClientTransport::Listener(_)) | None => {}
@@ -229,19 +231,4 @@ fn encode_answer(answer: &Value) -> Bytes {
     }
     let error = format!("the report has {} bytes, too many for one answer; ask with a lower limit", bytes.len());
     serde_json::to_vec(&json!({ "error": error })).expect("JSON values can be written").into()
-}
-
-/// Returns the refusal of the core as a reason of the local protocol.
-pub(crate) fn why(refusal: &Refusal) -> RefusalReason {
-    match refusal {
-        Refusal::MessageTooLarge { bytes, bytes_max } => {
-            RefusalReason::MessageTooLarge { bytes: *bytes as u64, bytes_max: *bytes_max as u64 }
-        }
-        Refusal::TooManySubscriptions { max } => RefusalReason::TooManySubscriptions { max: *max as u64 },
-        Refusal::TooManyGlobSteps { .. } => unreachable!("only clients of listeners have globs"),
-        Refusal::Subject(error) => RefusalReason::Subject(error.to_string()),
-        Refusal::QueueLive => RefusalReason::QueueLive,
-        Refusal::QueueNews => RefusalReason::QueueNews,
-        Refusal::Stopping => RefusalReason::Stopping,
-    }
 }

@@ -14,7 +14,7 @@ use crossbeam_channel::Sender;
 
 /// Recipient of the confirmation of a subscription.
 #[derive(Debug)]
-pub(super) enum Subscriber {
+pub(crate) enum Subscriber {
     /// An attached client.
     Attached(ClientId, SubId),
     /// An embedded client.
@@ -37,7 +37,7 @@ pub(super) struct PendingConfirmation {
 impl Engine {
     /// Starts the confirmation of a new subscription, which the subscriber receives when it is complete. Returns the
     /// version of the subscriptions to wait for, if the subscription is not confirmed yet.
-    pub(super) fn confirm(&mut self, now: ClockReading, subscriber: Subscriber) -> Option<u64> {
+    pub(crate) fn confirm(&mut self, now: ClockReading, subscriber: Subscriber) -> Option<u64> {
         let version = self.peer.subscriptions_version();
         let is_flushing = matches!(subscriber, Subscriber::Listener(_)) && self.peer.flush_subscriptions(now);
         if version <= self.peer.confirmed() && !is_flushing {

@@ -1,0 +1,73 @@
+//! Reports about the peer: `show status` and its counters.
+
+use super::Engine;
+use super::shutdown::Phase;
+use crate::daemon::show::{self, CounterRow, ReportInput};
+use crate::time::ClockReading;
+use serde_json::{Value, json};
+
+impl Engine {
+    /// Answers a `show` query about the peer.
+    pub(crate) fn show(&mut self, now: ClockReading, query: &Value) -> Value {
+        self.peer.settle();
+        self.count_published();
+        let counters = self.counters();
+        let clients = self.clients.rows(now);
+        show::answer(query, &ReportInput { peer: &self.peer, now, status: self.status(now), clients, counters })
+    }
+
+    fn status(&self, now: ClockReading) -> Value {
+        let mut status = self.static_status.clone();
+        status["epoch"] = json!(self.peer.epoch().to_string());
+        status["uptime_ms"] = json!(now.instant.since(self.started.instant).as_millis() as u64);
+        status["clients"] = json!(self.clients.len());
+        let [gso, gro] = self.sockets.offloads();
+        status["listeners"] = self.listeners.status();
+        self.events.put_status(&mut status);
+        status["listener_bytes"] = json!(self.clients.listener_delivery.memory.bytes());
+        status["offloads"] = json!({ "gso": gso, "gro": gro });
+        let rows = self.peer.member_rows(now);
+        let left_behind = rows.iter().filter(|row| row.left_behind.is_some()).map(|row| row.publisher.to_string());
+        status["left_behind"] = left_behind.collect();
+        status["send_queue"] = json!(self.transmit_queue.len());
+        status["phase"] = json!(match self.phase {
+            Phase::Running => "running",
+            _ => "stopping",
+        });
+        status
+    }
+
+    fn counters(&self) -> Vec<CounterRow> {
+        let by_rule = self.dropper.as_ref().map_or(0, |dropper| dropper.dropped);
+        let [registered, refused, followed, too_deep] = self.events.counts();
+        vec![
+            ("events_registered", registered, "Events registered here."),
+            ("events_refused", refused, "Requests about events that were refused."),
+            ("events_followed", followed, "Events of other servers stored here."),
+            (
+                "events_too_deep",
+                too_deep,
+                "Events of other servers that were not stored because their JSON is nested deeper than 900 levels.",
+            ),
+            ("recv_errors", self.recv_errors, "Errors of the system when receiving."),
+            ("send_errors", self.transmit_queue.errors, "Datagrams that the system refused to send."),
+            (
+                "send_overflow",
+                self.transmit_queue.overflow,
+                "Answers to other peers discarded because too much waited.",
+            ),
+            ("clients_refused", self.clients_refused, "Clients turned away because there were too many."),
+            (
+                "unconfirmed",
+                self.unconfirmed_reported,
+                "Subscriptions said to stand though a peer that spares messages did not say that it knows them.",
+            ),
+            (
+                "listener_dropped",
+                self.clients.listener_delivery.dropped,
+                "Messages that clients of listeners did not get because they did not read fast enough.",
+            ),
+            ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),
+        ]
+    }
+}
