@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_run_makes_a_run_again() {
+    fn rest_of_run_is_a_run() {
         let mut rng = crate::rng::Rng::new(1);
         for _ in 0..200 {
             let (taken, left) = (rng.below(5), rng.below(6) as usize);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_does_not_come() {
+    fn cut_off_messages_are_not_delivered() {
         let mut deliveries = Deliveries::of_run(run(1), publisher(), Verdict::First, false);
         deliveries.truncate(2);
         let mut last = deliveries.clone();

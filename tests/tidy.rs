@@ -87,6 +87,7 @@ const LAYERS: &[Layer] = &[
             "postgres",
             "redis",
             "rusqlite",
+            "serde",
             "serde_json",
             "tokio",
             "tokio_postgres",
@@ -143,7 +144,7 @@ const LAYERS: &[Layer] = &[
         module: "bus",
         may_use: &[
             "time", "rng", "subject", "seqno", "offset", "message", "delivery", "proto", "event", "listener", "config",
-            "daemon",
+            "storage", "daemon",
         ],
         crates: &["bytes", "crossbeam_channel", "futures_core", "mio", "serde", "serde_json", "socket2", "tracing"],
     },

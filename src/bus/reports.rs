@@ -82,7 +82,7 @@ impl ReportRows<Counter> {
     }
 }
 
-/// What the peer received from one publisher, and what it missed: a row of [`Bus::losses`].
+/// Messages and datagrams that the peer received and missed from one publisher: a row of [`Bus::losses`].
 ///
 /// Messages count from the first contact with the publisher. Each message is delivered, lost or unverified in the end.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

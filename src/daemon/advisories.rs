@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_exactly_is_told_by_its_bounds() {
+    fn uncertain_count_is_advised_by_bounds() {
         let advisory = Advisory {
             stream: AdvisoryStream::Ptp,
             publisher: Publisher { name: None, ..publisher() },

@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_as_one_buffer_arrives_as_the_datagrams_it_is_made_of() {
+    fn segmented_buffer_arrives_as_its_datagrams() {
         for coalesces in [false, true] {
             let from = UdpSocket::bind("127.0.0.1:0").unwrap();
             let to = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_counted_within_the_size_of_a_mark() {
+    fn unwritten_output_is_counted_within_one_mark() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let mut unwritten = WriteBuffer::default();

@@ -2,10 +2,10 @@
 //!
 //! The engine takes all requests at once, so the cost of each is small. A request wakes the engine only if it sleeps.
 
-use crate::daemon::events::{EventCompletion, EventRequestCost, EventRequester};
+use crate::daemon::events::requester::{EventCompletion, EventRequestCost, EventRequester};
 use crate::daemon::parts::{PartReceiver, PartSender, part_channel};
 use crate::daemon::queue::SubscriptionQueue;
-use crate::daemon::stream_service::requests::{StreamRequester, StreamServiceEvent};
+use crate::daemon::stream_service::requester::{StreamRequester, StreamServiceEvent};
 use crate::event::refusal::EventRefusal;
 use crate::listener::event::EventRequest;
 use crate::listener::refusal::RefusalReason;

@@ -872,7 +872,7 @@ mod tests {
 
     /// Proves: W107, W122
     #[test]
-    fn what_is_known_is_not_asked_for_and_what_is_gone_is_settled_in_its_turn() {
+    fn known_datagrams_are_not_requested_and_gone_ones_settle() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
         arrive(&mut ledger, 6, 5, 1);
         assert_eq!(

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_history_still_has_is_handed_on_in_its_place_and_the_rest_is_lost() {
+    fn retained_messages_are_delivered_in_place_and_others_lost() {
         let contents = vec![run("a", 3, 5), run("not.wanted", 9, 1), run("b", 1, 2)];
         let is_wanted = |content: &Content| content.subject.as_str() != "not.wanted";
         let rebuild = Rebuild::new(Instant::ZERO, Dseq(4), 7, contents, is_wanted);
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_lost_whole_and_a_large_message_is_told_once() {
+    fn expired_messages_are_lost_and_reported_once() {
         let is_run = |content: &Content| matches!(content.what, ContentKind::Run { .. });
         let contents = vec![part(1, 3), run("a", 1, 4), part(2, 0)];
         let mut rebuild = Rebuild::new(Instant::ZERO, Dseq(4), 0, contents, is_run);

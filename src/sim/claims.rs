@@ -357,7 +357,7 @@ impl StreamChecker<'_> {
     }
 
     /// Returns the subscriptions of both sides that match a subject, each with the time at which it began.
-    fn who_wants(&mut self, subject: usize) -> Vec<(Target, u64)> {
+    fn interested_targets(&mut self, subject: usize) -> Vec<(Target, u64)> {
         let mut wanting = Vec::new();
         for side in self.oracle.sides(self.run) {
             let Oracle { runs, truth, .. } = &mut *self.oracle;
@@ -385,7 +385,7 @@ impl StreamChecker<'_> {
         {
             self.wrong("O4", format!("directed message {message} delivered without its datagrams: {sent:?}"));
         }
-        let wanting = self.who_wants(sent.subject);
+        let wanting = self.interested_targets(sent.subject);
         let is_wanted = to.iter().all(|target| wanting.iter().any(|(wants, _)| wants == target));
         let is_missed = |(target, start): &(Target, u64)| *start < sent.at && !to.contains(target);
         if !is_wanted || wanting.iter().any(is_missed) {

@@ -7,12 +7,14 @@ use crate::proto::peer::Peer;
 use crate::sim::joiner::Joiner;
 use crate::sim::scenario::{HostSpec, SECOND};
 use crate::sim::truth::{DatagramId, NEVER};
-use crate::sim::world::TURNS_BEHIND_MAX;
 use crate::time::{ClockReading, Instant, WallTime};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+/// Number of turns in which a host has more to read than it can, after which time continues all the same; as in the
+/// daemon.
+pub(super) const TURNS_BEHIND_MAX: u32 = 64;
 /// Turns a second of a host of limited speed. In each it reads the bytes that it can process in one turn, and then
 /// processes them.
 const TURNS_PER_SECOND: u64 = 2000;

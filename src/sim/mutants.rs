@@ -274,7 +274,7 @@ fn answers_without_a_budget() {
 }
 
 #[test]
-fn what_was_missed_is_not_told() {
+fn unreported_loss_is_noticed() {
     check_by("outbound", Mutant::SilentReport, &[FaultKind::Loss]);
 }
 

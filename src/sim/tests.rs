@@ -238,7 +238,7 @@ fn a_live_subscription_is_told_after_the_grace_and_another_when_nothing_is_asked
 }
 
 #[test]
-fn what_is_owed_at_the_end_is_missed_if_nobody_told() {
+fn unreported_owed_message_is_missed() {
     let mut story = Story::new(3);
     story.arrive(T, 0);
     story.deliver(T, 0, Verdict::Start(WallTime::EPOCH));

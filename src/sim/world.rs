@@ -14,7 +14,7 @@ use crate::proto::pace::cost;
 use crate::proto::peer::Peer;
 use crate::proto::stats::MemberState;
 use crate::rng::Rng;
-use crate::sim::machine::{Machine, Packet};
+use crate::sim::machine::{Machine, Packet, TURNS_BEHIND_MAX};
 use crate::sim::network::{LinkOutcome, SimulatedNetwork};
 use crate::sim::oracle::{Oracle, is_member};
 use crate::sim::report::RunOutcome;
@@ -34,9 +34,6 @@ const WRITER_CLIENT: u32 = 61;
 const JOIN_CLIENT: u32 = 62;
 /// Lines of the trace that are kept.
 const TRACE_LINES: usize = 100_000;
-/// Number of turns in which a host has more to read than it can, after which time continues all the same; as in the
-/// daemon.
-pub(super) const TURNS_BEHIND_MAX: u32 = 64;
 /// Number of ticks in a row without time passing, after which the deadline counts as stuck.
 const TICKS_MAX: u32 = 100;
 

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_subject_anyway_is_its_own_channel() {
+    fn channel_of_plain_subject_is_the_subject() {
         for text in ["a", "RSF.REC.PAC.NaE", "grün.ß", "a*.b>c", "100%", "a%zz.%2", "%41", "a%2Eb"] {
             let subject: Subject = text.parse().unwrap();
             assert_eq!(

@@ -313,7 +313,7 @@ mod tests {
     /// Checks that the fast check accepts nothing that the slow one rejects: all texts of up to six relevant letters,
     /// and depths.
     #[test]
-    fn what_is_plain_is_a_subject() {
+    fn plain_text_is_a_subject() {
         let letters = *b"a.*> \x7f\xc3";
         for len in 0..=6 {
             for code in 0..letters.len().pow(len) {

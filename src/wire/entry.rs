@@ -110,7 +110,7 @@ mod tests {
     use crate::message::{Headers, Message};
 
     #[test]
-    fn what_is_put_is_there() {
+    fn encoded_entry_decodes_to_the_same() {
         let mut bytes = Vec::new();
         let bare = |size: usize| Message::new("a".parse().unwrap(), vec![size as u8; size]);
         let mut full = bare(300);

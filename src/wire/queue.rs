@@ -133,7 +133,7 @@ mod tests {
 
     /// Proves: W150
     #[test]
-    fn what_only_looks_like_a_stamp_names_nobody_and_goes_with_the_stamps() {
+    fn false_stamp_names_nobody_and_is_removed() {
         let bad = [
             "Seqcast-Queue: 1 q\r\n",
             "Seqcast-Queue: 0000000000000000 q\r\n",

@@ -288,7 +288,7 @@ fn foreign_versions_modes_and_damage_are_told_apart() {
 
 /// Proves: W16, W19
 #[test]
-fn what_later_versions_may_add_is_skipped() {
+fn unknown_fields_are_skipped() {
     let control = "534301000200 1d4c 0102030405060708 0000000000000009 000000000000002d 000005dc";
     let data = "534301000000 1d4c 0102030405060708 0000000000000007 000000000000002a 000005dc";
     let field = "41" /* the name */

@@ -7,87 +7,6 @@ use super::source::{code, without_tests};
 use super::{assert_tidy, is_test, module, paths, rust, within};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A group of modules that still form a circle, or several, and the reason.
-struct CircleException {
-    modules: &'static [&'static str],
-    reason: &'static str,
-}
-
-/// Circles that still exist. An entry is shortened when a module has left its circle, or else the check fails.
-const EXCEPTIONS: &[CircleException] = &[
-    CircleException {
-        modules: &["cli::args", "cli::events::args", "cli::order::args", "cli::stream::args"],
-        reason: "the options of every command contain those of the bus, which are declared beside the commands",
-    },
-    CircleException {
-        modules: &["config::listeners", "config::rules", "config::streams", "config::value"],
-        reason: "the error of a value contains the errors of the formats that use it",
-    },
-    CircleException {
-        modules: &[
-            "daemon::confirm",
-            "daemon::engine",
-            "daemon::events",
-            "daemon::events::replication",
-            "daemon::listeners",
-            "daemon::mailbox",
-            "daemon::receive",
-            "daemon::receiver_waits",
-            "daemon::serve",
-            "daemon::shutdown",
-            "daemon::signals",
-            "daemon::start",
-            "daemon::stream::http",
-            "daemon::stream::peer_streams",
-            "daemon::stream::requests",
-            "daemon::stream::websocket",
-        ],
-        reason: "the engine owns its services, and their code reaches into the engine",
-    },
-    CircleException {
-        modules: &["daemon::store::sqlite::append", "daemon::store::sqlite::trim"],
-        reason: "both keep the usage of the retention rules and the cache of the writer",
-    },
-    CircleException {
-        modules: &["daemon::store::sqlite::query", "daemon::store::sqlite::series", "daemon::store::sqlite::types"],
-        reason: "rows are decoded beside the query that reads them",
-    },
-    CircleException {
-        modules: &["daemon::stream::input_queue", "daemon::stream::service_thread"],
-        reason: "the input of the thread is declared beside the thread that takes it from the queue",
-    },
-    CircleException {
-        modules: &["daemon::stream::postgres::connection", "daemon::stream::postgres::schema"],
-        reason: "a connection creates the schema over itself",
-    },
-    CircleException {
-        modules: &[
-            "proto::delivery",
-            "proto::effect",
-            "proto::globs",
-            "proto::interest",
-            "proto::rebuild",
-            "proto::rebuild::large",
-            "proto::recv",
-            "proto::recv::disposition",
-            "proto::recv::outcome",
-        ],
-        reason: "deliveries, refusals and targets are declared beside the parts of the core that make them",
-    },
-    CircleException {
-        modules: &["proto::departed", "proto::members"],
-        reason: "a departed member is made of a member, and the table holds both",
-    },
-    CircleException {
-        modules: &["proto::peer::history_service", "proto::peer::text_poll"],
-        reason: "the recipient of an answer is declared beside the service that sends it",
-    },
-    CircleException {
-        modules: &["sim::machine", "sim::world"],
-        reason: "a machine counts its turns against a limit of the world",
-    },
-];
-
 /// Modules by name, each with the modules that it uses.
 type ModuleGraph = BTreeMap<String, BTreeSet<String>>;
 
@@ -177,26 +96,10 @@ fn circles(graph: &ModuleGraph) -> BTreeSet<BTreeSet<String>> {
     circles
 }
 
-/// Complains about circles that are in no exception, and about modules of exceptions that are in no circle.
-fn check_circles(files: &[(&str, &str)], exceptions: &[CircleException]) -> Vec<String> {
-    let circles = circles(&module_graph(files));
-    let is_in = |circle: &BTreeSet<String>, exception: &CircleException| {
-        circle.iter().all(|module| exception.modules.contains(&module.as_str()))
-    };
-    let unexpected = circles.iter().filter(|circle| !exceptions.iter().any(|exception| is_in(circle, exception)));
-    let mut complaints: Vec<String> =
-        unexpected.map(|circle| format!("these modules use each other in a circle: {circle:?}")).collect();
-    for exception in exceptions {
-        if exception.reason.is_empty() {
-            complaints.push(format!("the exception {:?} has no reason", exception.modules));
-        }
-        let found: BTreeSet<&String> = circles.iter().filter(|circle| is_in(circle, exception)).flatten().collect();
-        let left = exception.modules.iter().filter(|module| !found.contains(&(**module).to_owned()));
-        complaints.extend(
-            left.map(|module| format!("{module} is in no circle: shorten EXCEPTIONS in tests/tidy/circles.rs")),
-        );
-    }
-    complaints
+/// Complains about circles.
+fn check_circles(files: &[(&str, &str)]) -> Vec<String> {
+    let complaint = |circle: &BTreeSet<String>| format!("these modules use each other in a circle: {circle:?}");
+    circles(&module_graph(files)).iter().map(complaint).collect()
 }
 
 #[test]
@@ -206,7 +109,7 @@ fn modules_use_each_other_without_circles() {
     let library = library.filter(|file| !["src/lib.rs", "src/main.rs"].contains(&file.path.as_str()));
     let files: Vec<(&str, &str)> = library.map(|file| (file.path.as_str(), file.text.as_str())).collect();
     assert!(100 < files.len(), "the source is found");
-    assert_tidy(check_circles(&files, EXCEPTIONS));
+    assert_tidy(check_circles(&files));
 }
 
 #[test]
@@ -218,13 +121,7 @@ fn circle_of_siblings_is_noticed() {
         ("src/d.rs", "// use crate::a;\n#[cfg(test)]\nmod tests {\n    use crate::a::b::B;\n}"),
     ];
     let circle = "these modules use each other in a circle: {\"a::b\", \"a::c\"}";
-    assert_eq!(check_circles(&files, &[]), [circle]);
-    let exception = |modules, reason| CircleException { modules, reason };
-    assert_tidy(check_circles(&files, &[exception(&["a::b", "a::c"], "a test")]));
-    assert_eq!(check_circles(&files, &[exception(&["a::b", "a::c"], "")]).len(), 1);
-    let left = "d is in no circle: shorten EXCEPTIONS in tests/tidy/circles.rs";
-    assert_eq!(check_circles(&files, &[exception(&["a::b", "a::c", "d"], "a test")]), [left]);
-    assert_eq!(check_circles(&files, &[exception(&["a::b", "d"], "a test")]).len(), 3);
+    assert_eq!(check_circles(&files), [circle]);
 }
 
 #[test]
@@ -237,8 +134,8 @@ fn circle_of_parent_and_children_is_allowed() {
         ("src/e.rs", "#[cfg(doc)]\nuse crate::f::F;"),
         ("src/f.rs", "use crate::e::{self, E};"),
     ];
-    assert_tidy(check_circles(&files, &[]));
+    assert_tidy(check_circles(&files));
     let beside = [&files[..3], &[("src/e.rs", "use crate::a::b::c::C;")]].concat();
     let circle = "these modules use each other in a circle: {\"a\", \"a::b\", \"a::b::c\", \"e\"}";
-    assert_eq!(check_circles(&beside, &[]), [circle]);
+    assert_eq!(check_circles(&beside), [circle]);
 }

@@ -12,6 +12,7 @@ pub(crate) mod receiver_waits;
 pub(crate) mod shutdown;
 pub mod start;
 mod status;
+mod stream_requests;
 
 use self::confirmation::PendingConfirmation;
 use self::flush::{FLUSHES_MAX, FlushPoint, FlushWaiter};

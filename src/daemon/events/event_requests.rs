@@ -1,7 +1,8 @@
 //! The engine's handling of event requests.
 
 use super::replication::LocalServer;
-use super::{EventCompletion, EventRequester, EventsError, JournalReply, answers, unavailable};
+use super::requester::{EventCompletion, EventRequester, JournalReply};
+use super::{EventsError, answers, unavailable};
 use crate::daemon::engine::Engine;
 use crate::daemon::listeners::connection::ListenerConnection;
 use crate::daemon::stream_service::input::StreamInput;

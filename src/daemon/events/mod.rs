@@ -6,13 +6,14 @@
 mod event_requests;
 mod journal_handle;
 mod replication;
+pub(crate) mod requester;
 
 pub use journal_handle::EventsError;
 
+use self::requester::{EventCompletion, EventRequestCost, EventRequester, JournalReply};
 use crate::config::Config;
 use crate::daemon::clients::{ClientTransport, Clients};
 use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError};
-use crate::daemon::parts::PartSender;
 use crate::daemon::queue::SubscriptionQueue;
 use crate::daemon::stream_service::input::StreamInput;
 use crate::daemon::stream_service::input_queue::InputSender;
@@ -48,65 +49,6 @@ const OPEN_INTERVAL: Duration = Duration::from_secs(1);
 const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Timeout of a journal thread's wait for room in the mailbox before it checks again. The wait ends with the engine.
 const MAILBOX_PATIENCE: Duration = Duration::from_secs(60);
-
-/// The requester of an event request.
-#[derive(Clone, Debug)]
-pub(crate) enum EventRequester {
-    /// An attached program, with its request number.
-    Attached(ClientId, u64),
-    /// A program in the same process.
-    Embedded(ClientId, PartSender<Result<EventAnswer, EventRefusal>>),
-    /// A client of a listener, with its request number.
-    Listener(ClientId, u64),
-    /// The stream service thread, with its request number.
-    Streams {
-        /// The client as which it requests.
-        client: ClientId,
-        /// Its request number.
-        number: u64,
-        /// The queue that receives the outcome.
-        inputs: InputSender,
-    },
-    /// The peer itself, which reports something by an event.
-    Internal,
-}
-
-impl EventRequester {
-    fn client(&self) -> ClientId {
-        match self {
-            EventRequester::Attached(client, _)
-            | EventRequester::Embedded(client, _)
-            | EventRequester::Listener(client, _) => *client,
-            EventRequester::Streams { client, .. } => *client,
-            EventRequester::Internal => ClientId(0),
-        }
-    }
-}
-
-/// The result of a journal operation.
-#[derive(Debug)]
-pub(crate) enum JournalReply {
-    /// The stored events.
-    Registered(Vec<Event>),
-    /// The events found.
-    Found(QueryPage),
-}
-
-/// The outcome of a request.
-#[derive(Debug)]
-pub(crate) struct EventCompletion {
-    asker: EventRequester,
-    done: Result<JournalReply, EventRefusal>,
-    /// Cost to release, if this is the last part of the outcome.
-    ended: Option<EventRequestCost>,
-}
-
-/// Cost of a request, from its arrival until its events are published.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EventRequestCost {
-    client: ClientId,
-    bytes: usize,
-}
 
 /// State of the server-id claim, which allows this peer to register events.
 #[derive(Debug)]

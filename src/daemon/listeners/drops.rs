@@ -70,7 +70,7 @@ mod tests {
     use crate::message::Epoch;
 
     #[test]
-    fn what_a_client_lost_is_told_by_subject_and_once() {
+    fn drops_are_reported_once_by_subject() {
         let mut lost = DropCounts::default();
         let subject = |text: &str| text.parse::<Subject>().unwrap();
         lost.add(&subject("a.b"), 3);

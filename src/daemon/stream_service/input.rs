@@ -1,4 +1,4 @@
-//! What the stream service takes in, and its messages to clients.
+//! Inputs of the stream service, and its messages to clients.
 
 use crate::event::follower::FetchedEvent;
 use crate::event::model::{EventId, ServerId};

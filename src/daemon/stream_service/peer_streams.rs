@@ -2,14 +2,12 @@
 
 use super::http::{self, HttpError, HttpServer};
 use super::input::StreamInput;
-use super::input_queue::{InputChannel, InputLimits, InputSender};
-use super::requests::{StreamRequests, StreamServiceEvent};
+use super::input_queue::{InputChannel, InputSender};
+use super::requester::StreamServiceEvent;
+use super::requests::StreamRequests;
 use super::service_thread::{JournalAccess, StreamServiceHandle};
 use crate::config::{Config, StreamStoreLocation};
-use crate::daemon::clients::ClientTransport;
-use crate::daemon::engine::Engine;
-use crate::daemon::engine::start::Options;
-use crate::daemon::events::EventRequester;
+use crate::daemon::events::requester::EventRequester;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::event::model::{EventId, Registration, ServerId};
 use crate::event::refusal::EventRefusal;
@@ -26,9 +24,7 @@ use crate::storage::journal::reader::JournalReader;
 use crate::storage::streams;
 use crate::storage::streams::error::StreamStorageError;
 use crate::storage::streams::store::BatchStore;
-use crate::time::ClockReading;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -88,7 +84,7 @@ pub(crate) struct PeerStreams {
 
 impl PeerStreams {
     /// Opens the configured streams. Reports of journal growth also arrive through `channel`.
-    fn open(
+    pub(crate) fn open(
         config: &Config,
         address: SocketAddr,
         journal: JournalSource,
@@ -156,26 +152,6 @@ fn open(config: &Config) -> Result<Box<dyn BatchStore>, StreamStorageError> {
         StreamStoreLocation::Auto => streams::open_file(&config.data_dir.join(STREAMS_FILE)),
         StreamStoreLocation::File(path) => streams::open_file(path),
         StreamStoreLocation::Postgres(url) => streams::open_postgres(url),
-    }
-}
-
-impl Engine {
-    /// Opens the streams if clients can connect to them. The journal must be open, and not yet shared with other
-    /// peers.
-    pub(crate) fn open_streams(
-        &mut self,
-        now: ClockReading,
-        config: &Config,
-        options: &Options,
-    ) -> Result<(), StreamsOpenError> {
-        let (true, Some(address)) = (options.serve, config.ftn18) else { return Ok(()) };
-        let client = self.clients.add(now, "streams".into(), ClientTransport::Embedded(BTreeMap::new()));
-        let Some(journal) = self.events.for_streams(client, &self.mailbox) else { return Ok(()) };
-        let channel = InputChannel::new(InputLimits::USUAL);
-        let stream_inputs = channel.sender.clone();
-        let streams = PeerStreams::open(config, address, journal, channel)?;
-        self.events.serve_streams(streams, stream_inputs);
-        Ok(())
     }
 }
 

@@ -2,17 +2,10 @@
 
 use super::input::{AnswerCallback, StreamInput};
 use super::input_queue::InputSender;
-use crate::daemon::advisories;
-use crate::daemon::engine::Engine;
+use super::requester::{StreamRequestCost, StreamRequester, StreamServiceEvent};
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
-use crate::event::stream::name::{Consumer, StreamName};
-use crate::event::stream::store::MissedRange;
-use crate::listener::frame::PeerFrame;
-use crate::listener::stream::{StreamAnswer, StreamOperation, StreamRefusal, StreamRefusalKind, StreamRequest};
+use crate::listener::stream::{StreamAnswer, StreamRefusal, StreamRefusalKind, StreamRequest};
 use crate::message::ClientId;
-use crate::time::ClockReading;
-use crossbeam_channel::Sender;
-use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,61 +18,6 @@ const CLIENT_READS_MAX: usize = 16;
 const READS_MAX: usize = 64;
 /// Maximum bytes of events that wait to be added. A client without other pending bytes may exceed it by one event.
 const WAITING_BYTES_MAX: usize = 64 << 20;
-
-/// Subject of the advisories about lapsed consumers.
-const LAPSED: &str = "_RV.ERROR.SYSTEM.STREAM.LAPSED";
-
-/// The requester of a stream request.
-#[derive(Clone, Debug)]
-pub(crate) enum StreamRequester {
-    /// An attached program, with its request number.
-    Attached(ClientId, u64),
-    /// A program in the same process.
-    Embedded(ClientId, Sender<Result<StreamAnswer, StreamRefusal>>),
-}
-
-impl StreamRequester {
-    fn client(&self) -> ClientId {
-        match self {
-            StreamRequester::Attached(client, _) | StreamRequester::Embedded(client, _) => *client,
-        }
-    }
-}
-
-/// Cost of pending requests.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct StreamRequestCost {
-    requests: usize,
-    reads: usize,
-    bytes: usize,
-}
-
-impl StreamRequestCost {
-    fn of(request: &StreamRequest) -> StreamRequestCost {
-        let (reads, bytes) = match &request.operation {
-            StreamOperation::Add { data, .. } => (0, data.bytes().len()),
-            StreamOperation::Poll { .. } | StreamOperation::Read { .. } | StreamOperation::Consumers => (1, 0),
-            _ => (0, 0),
-        };
-        StreamRequestCost { requests: 1, reads, bytes }
-    }
-
-    fn and(self, other: StreamRequestCost) -> StreamRequestCost {
-        StreamRequestCost {
-            requests: self.requests + other.requests,
-            reads: self.reads + other.reads,
-            bytes: self.bytes + other.bytes,
-        }
-    }
-
-    fn without(self, other: StreamRequestCost) -> StreamRequestCost {
-        StreamRequestCost {
-            requests: self.requests - other.requests,
-            reads: self.reads - other.reads,
-            bytes: self.bytes - other.bytes,
-        }
-    }
-}
 
 /// Requests that wait for the stream service.
 #[derive(Debug)]
@@ -101,7 +39,7 @@ impl StreamRequests {
     }
 
     /// Hands a request to the stream service. The answer arrives through the mailbox.
-    fn begin(
+    pub(crate) fn begin(
         &mut self,
         mailbox: &Arc<Mailbox>,
         asker: &StreamRequester,
@@ -123,7 +61,8 @@ impl StreamRequests {
         Ok(())
     }
 
-    fn end(&mut self, client: ClientId, cost: StreamRequestCost) {
+    /// Releases the cost of an answered request.
+    pub(crate) fn end(&mut self, client: ClientId, cost: StreamRequestCost) {
         let own = self.clients.get_mut(&client).expect("a request is counted when it is handed in");
         (*own, self.all) = (own.without(cost), self.all.without(cost));
         if own.requests == 0 {
@@ -156,74 +95,5 @@ impl Drop for AnswerGuard {
     fn drop(&mut self) {
         let text = "the peer no longer serves its event streams: see its log";
         self.send_answer(Err(StreamRefusal::new(StreamRefusalKind::Unavailable, text)));
-    }
-}
-
-/// A report of the stream service.
-#[derive(Debug)]
-pub(crate) enum StreamServiceEvent {
-    /// The answer to a request.
-    CallResult { asker: StreamRequester, cost: StreamRequestCost, answer: Result<StreamAnswer, StreamRefusal> },
-    /// A consumer has lapsed, or has missed more events since.
-    Lapsed { stream: StreamName, consumer: Consumer, missed: MissedRange },
-}
-
-impl Engine {
-    /// Starts a stream request. It is refused at once, or answered later.
-    pub(crate) fn request_stream(&mut self, asker: StreamRequester, request: StreamRequest) {
-        let begun = match (self.is_running(), self.events.stream_requests()) {
-            (false, _) => Err(StreamRefusal::stopping()),
-            (true, None) => Err(StreamRefusal::not_served()),
-            (true, Some(stream_requests)) => stream_requests.begin(&self.mailbox, &asker, request),
-        };
-        if let Err(refusal) = begun {
-            self.answer_stream_request(asker, Err(refusal));
-        }
-    }
-
-    /// Handles a report of the stream service.
-    pub(crate) fn on_streams(&mut self, now: ClockReading, told: StreamServiceEvent) {
-        match told {
-            StreamServiceEvent::CallResult { asker, cost, answer } => {
-                if let Some(stream_requests) = self.events.stream_requests() {
-                    stream_requests.end(asker.client(), cost);
-                }
-                self.answer_stream_request(asker, answer);
-            }
-            StreamServiceEvent::Lapsed { stream, consumer, missed } => {
-                let payload = json!({
-                    "ADV_CLASS": "ERROR",
-                    "ADV_SOURCE": "SYSTEM",
-                    "ADV_NAME": "STREAM.LAPSED",
-                    "ADV_DESC": "lost events",
-                    "stream": stream.as_str(),
-                    "user": consumer.user.as_str(),
-                    "component": consumer.component.as_str(),
-                    "lost": missed.count,
-                    "first": missed.first.to_string(),
-                    "last": missed.last.to_string(),
-                });
-                let advisory = advisories::message(LAPSED, payload.to_string().into_bytes(), self.me());
-                if let Some(to) = self.peer.targets(&advisory.message.subject) {
-                    self.clients.deliver(now, &to, advisory.into());
-                }
-            }
-        }
-    }
-
-    fn answer_stream_request(&mut self, asker: StreamRequester, answer: Result<StreamAnswer, StreamRefusal>) {
-        match asker {
-            StreamRequester::Attached(client, id) => {
-                let Some(connection) = self.clients.connection(client) else { return };
-                // After BYE the peer sends no more answers.
-                if !connection.flow.is_closing {
-                    let answer =
-                        if connection.outbox.exceeds_answer_limit() { Err(StreamRefusal::busy()) } else { answer };
-                    self.clients.answer(client, &PeerFrame::Streams { id, answer });
-                }
-            }
-            // The requester may have stopped waiting.
-            StreamRequester::Embedded(_, told) => drop(told.send(answer)),
-        }
     }
 }

@@ -180,7 +180,7 @@ fn a_message_too_large_leaves_nothing_before_it() {
 }
 
 #[test]
-fn what_is_given_out_is_what_was_published() {
+fn history_returns_the_published_messages() {
     let mut history = History::new(&settings(10, 1 << 20, 60, 1 << 20), 1);
     let full = Message {
         subject: subject("a"),

@@ -307,7 +307,7 @@ fn a_publisher_without_history_confirms_too() {
 }
 
 #[test]
-fn who_does_not_answer_is_asked_again_and_then_told() {
+fn unanswered_question_is_repeated_then_reported() {
     let (mut join, from) = begun(Some(Selection::default()));
     for _ in 1..ATTEMPTS {
         join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Timeout));
@@ -325,7 +325,7 @@ fn who_does_not_answer_is_asked_again_and_then_told() {
 }
 
 #[test]
-fn what_was_listed_and_does_not_come_is_lost() {
+fn listed_message_that_does_not_come_is_lost() {
     let (mut join, from) = begun(Some(Selection::default()));
     let span = crate::offset::HistorySpan { first: u32::MAX, last: 3, first_seq: number(10), last_seq: number(14) };
     let listed = AnswerContent::List { listed: vec![ListedSubject { subject: subject(0), span }], next: None };

@@ -146,7 +146,7 @@ fn a_rate_is_kept_and_begins_with_a_small_burst() {
 
 /// Proves: W133, left-behind
 #[test]
-fn who_allows_less_than_the_floor_is_left_behind_until_it_has_come_close() {
+fn receiver_returns_once_it_nears_the_floor() {
     let mut story = Story::new(Pace::Auto, 3);
     story.send(at(0), 10_000);
     // The first receiver reports nothing, the second takes 1 MB/s, the third has room.
@@ -226,7 +226,7 @@ fn no_more_is_sent_than_can_be_sent_again_while_something_is_asked_for() {
 
 /// Proves: W133, left-behind
 #[test]
-fn who_asks_in_vain_for_too_long_is_left_behind() {
+fn receiver_that_requests_in_vain_is_left_behind() {
     let mut story = Story::new(Pace::Auto, 1);
     story.send(at(0), 10_000);
     let mut told = Vec::new();
@@ -243,7 +243,7 @@ fn who_asks_in_vain_for_too_long_is_left_behind() {
 
 /// Proves: left-behind
 #[test]
-fn who_asks_for_this_and_that_or_for_one_after_the_other_is_left_behind_too() {
+fn receiver_without_progress_is_left_behind() {
     type Asks = fn(u64) -> u64;
     let to_and_fro: Asks = |round| 1 + round % 2;
     let one_by_one: Asks = |round| 3 + round;
@@ -272,7 +272,7 @@ fn a_rate_below_the_floor_leaves_nobody_behind() {
 
 /// Proves: W129
 #[test]
-fn what_was_sent_long_ago_is_as_far_behind_as_can_be() {
+fn forgotten_offset_counts_as_fully_behind() {
     let mut story = Story::new(Pace::Auto, 0);
     story.send(at(0), MARKS_MAX as u64 + 10);
     assert_eq!(story.pacer.sent_up_to(Dseq(10)), None);

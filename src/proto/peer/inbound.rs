@@ -1,4 +1,4 @@
-//! What this peer receives: the numbers heard last, the receive window, the times of arrival, and kernel drops.
+//! State of reception: the numbers heard last, the receive window, the times of arrival, and kernel drops.
 
 use crate::proto::Settings;
 use crate::proto::effect::Path;

@@ -1,4 +1,4 @@
-//! What this peer sends: the multicast stream with its pacer, the datagrams that can be resent, and the open datagrams
+//! State of sending: the multicast stream with its pacer, the datagrams that can be resent, and the open datagrams
 //! of all streams.
 
 use crate::message::{Dseq, Epoch};

@@ -1,4 +1,4 @@
-//! What this peer publishes: the numbers and the history of its subjects, and the route of the current one.
+//! State of publishing: the numbers and the history of its subjects, and the route of the current one.
 
 use super::batch::PublishBatch;
 use super::queue::QueueGroup;

@@ -1,7 +1,6 @@
 //! This peer's own questions to the histories of others, for its clients and for repair, and the fetches of repair that
 //! wait to be asked.
 
-use super::text_poll::TextPoll;
 use crate::message::{ClientId, Dseq, Epoch};
 use crate::proto::question;
 use crate::seqno::Seq;
@@ -13,6 +12,13 @@ use std::collections::BTreeMap;
 const QUESTIONS_MAX: usize = 65_536;
 /// Number of them reserved for repair, however many questions clients have.
 const REPAIR_QUESTIONS_MAX: usize = QUESTIONS_MAX / 2;
+
+/// A poll in text without an answer: its client and its reply subject.
+#[derive(Clone, Debug)]
+pub(super) struct TextPoll {
+    pub client: ClientId,
+    pub reply: Subject,
+}
 
 /// Messages to fetch from a publisher's history, as part of repair.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -278,7 +278,7 @@ fn a_lost_first_message_is_owed_to_whoever_was_there_before_the_publisher() {
 
 /// Proves: W55, W68, baseline
 #[test]
-fn whoever_was_there_before_the_publisher_is_owed_all_of_it_even_if_its_bye_is_all_that_is_heard() {
+fn older_receiver_is_owed_everything_before_a_lone_bye() {
     let mut s = Host::new("S.test", 1, 0);
     s.subscribe(0, "a");
     let mut p = Host::new("P.test", 2, 1000);
@@ -313,7 +313,7 @@ fn a_late_joiner_is_owed_what_follows_its_first_contact() {
 
 /// Proves: W72
 #[test]
-fn what_passed_while_nobody_subscribed_is_no_loss() {
+fn messages_without_subscription_are_no_loss() {
     let (mut s, mut p) = pair("a", 1000);
     s.hear(1001, p.address, &p.publish(1001, "a"));
     s.peer.handle(
@@ -329,7 +329,7 @@ fn what_passed_while_nobody_subscribed_is_no_loss() {
 
 /// Proves: W72
 #[test]
-fn what_came_before_a_subscription_is_no_loss_though_something_older_came_after_it() {
+fn late_older_datagram_makes_no_loss_for_new_subscription() {
     let (mut s, mut p) = pair("b", 1000);
     let [one, two, three, four] = [1001, 1002, 1003, 1004].map(|millis| p.publish(millis, "a"));
     s.hear(1001, p.address, &one);
@@ -348,7 +348,7 @@ fn what_came_before_a_subscription_is_no_loss_though_something_older_came_after_
 }
 
 #[test]
-fn what_came_before_a_subscription_is_no_loss_though_it_came_in_the_same_instant() {
+fn message_of_the_same_instant_is_no_loss() {
     let (mut s, mut p) = pair("b", 1000);
     let (large, next, last) = (p.publish_large(1004, "a", 2000), p.publish(1004, "a"), p.publish(1005, "a"));
     // The large message will never be complete.
@@ -603,7 +603,7 @@ fn old_datagrams_of_a_forgotten_peer_are_no_sign_of_life() {
 }
 
 #[test]
-fn what_the_inbox_had_no_room_for_does_not_make_publishers_slow() {
+fn inbox_overrun_does_not_slow_publishers() {
     let window_after = |path| {
         let (mut s, _) = pair("a", 1000);
         s.peer.handle(at(1004), Input::Overrun { path, drops: 1, datagrams_max: 1 });
@@ -1026,7 +1026,7 @@ fn published_before_anybody_listened(millis: u64, count: u64) -> (Host, Vec<Byte
 
 /// Proves: W72, W85
 #[test]
-fn what_lies_between_a_datagram_that_was_under_way_for_seconds_and_a_fresh_one_may_be_older_than_a_subscription() {
+fn gap_behind_delayed_datagram_may_predate_subscription() {
     let (mut p, old, mut s) = published_before_anybody_listened(3_000, 4);
     // S first hears only a datagram that P resent at the request of another peer.
     s.hear(6_000, p.address, &old[0]);

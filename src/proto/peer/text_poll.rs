@@ -2,7 +2,7 @@
 //! `_POLL.<peer>.<subject>` (docs/local-protocol.md, "Polls as requests").
 
 use super::Peer;
-use super::questions::AnswerRecipient;
+use super::questions::{AnswerRecipient, TextPoll};
 use crate::message::{ClientId, Epoch, Headers, Message, PeerName, PeerRef, QuestionFailure};
 use crate::offset::{HistorySpan, PollCase};
 use crate::proto::effect::Effect;
@@ -19,13 +19,6 @@ const PREFIX: &str = "_POLL.";
 const TIMEOUT: Duration = Duration::from_millis(1500);
 /// Maximum number of events of a poll in text; each is a message to the client.
 const COUNT_MAX: u16 = 256;
-
-/// A poll in text without an answer: its client and its reply subject.
-#[derive(Clone, Debug)]
-pub(super) struct TextPoll {
-    pub client: ClientId,
-    reply: Subject,
-}
 
 /// Reason for which a poll in text cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -64,7 +64,7 @@ fn nothing_is_released_but_what_a_look_at_everything_would_release() {
 
 /// A rebuilt datagram counts from the discovery of its gap, however old the last received datagram is.
 #[test]
-fn what_is_rebuilt_is_for_whoever_wanted_it_when_it_was_missed() {
+fn rebuilt_message_goes_to_subscriptions_of_that_time() {
     let settings = settings("A.pub");
     let mut window = PubWindow::new(settings.pub_window, 40, 1);
     let (mut send, mut sealed) = (SendStream::new(None, 576, Mutants::default()), Vec::new());

@@ -179,7 +179,7 @@ fn run(seed: u64, mutants: Mutants) -> Result<(), String> {
 
 /// Proves: W138, W140, W141
 #[test]
-fn what_is_known_was_true_and_in_the_end_everything_is_known() {
+fn known_tables_are_true_and_become_complete() {
     (0..400).for_each(|seed| run(seed, Mutants::default()).unwrap());
 }
 
@@ -282,7 +282,7 @@ fn record_of(count: u64) -> Interest {
 
 /// Proves: W138
 #[test]
-fn who_claims_versions_and_does_not_answer_is_asked_less_and_less() {
+fn unanswered_requests_become_rarer() {
     let mut remote_interest = RemoteInterest::new(1, 10, Duration::from_millis(5), Mutants::default());
     remote_interest.on_control(at(0), owner(), 1, 1 << 60);
     let asked: Vec<u64> =

@@ -205,7 +205,7 @@ fn a_ring_keeps_no_memory_but_its_own_and_counts_what_a_short_datagram_costs() {
 
 /// Proves: W113, W111, blackhole
 #[test]
-fn who_hears_no_multicasts_gets_unicasts_and_is_no_second_asker() {
+fn receiver_without_multicast_gets_unicast_resends() {
     let stream = Stream::of(4, 100, FAR);
     let mut resends = Resends::new(settings(8 << 20), at(0));
     let deaf = |resends: &mut Resends, micros, from| {
@@ -282,7 +282,7 @@ fn a_thousand_askers_of_one_datagram_cost_two_resends() {
 
 /// Proves: W112, resend
 #[test]
-fn what_is_gone_is_told_by_manifest_or_as_expired() {
+fn gone_datagrams_get_a_manifest_or_expired() {
     let stream = Stream::of(4000, 1400, RingSettings { bytes_max: 30_000, manifest_bytes_max: 60_000, ..FAR });
     let (trail, manifests) = (stream.ring.trail().0, stream.ring.manifest_trail().0);
     assert!(1 < manifests && manifests + 50 < trail && trail < 4000, "{manifests} {trail}");
@@ -574,7 +574,7 @@ fn answers_without_live_data_keep_the_resend_rate() {
 /// 63 members each request a part of the history of their own, or all request all of it; one more requests little.
 /// Proves: W114, budget
 #[test]
-fn who_wants_much_does_not_delay_who_wants_little() {
+fn large_requests_do_not_delay_small_ones() {
     let stream = Stream::of(64 * 300, 1400, FAR);
     for everything in [false, true] {
         let mut resends = Resends::new(settings(1_000_000), at(0));

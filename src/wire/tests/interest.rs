@@ -23,7 +23,7 @@ pub(super) fn example_request() -> Record {
 }
 
 #[test]
-fn what_is_told_of_subscriptions_comes_back_and_has_the_size_it_says() {
+fn interest_record_round_trips_with_its_size() {
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
         let mut text = |most: u64, letters: &[u8]| -> String {

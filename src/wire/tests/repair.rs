@@ -5,7 +5,7 @@ use super::*;
 use crate::subject::SubjectError;
 
 #[test]
-fn what_is_said_of_repair_decodes_to_the_same() {
+fn repair_records_decode_to_the_same() {
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
         let report = receiver_report(&mut rng);

@@ -100,7 +100,7 @@ fn both(together: &mut Host, alone: &mut Host, work: impl Fn(&mut Host)) {
 }
 
 #[test]
-fn what_is_settled_together_is_as_if_it_were_settled_one_by_one() {
+fn batch_equals_single_publishes() {
     twins(|| settings("A.test"));
 }
 

@@ -123,7 +123,7 @@ fn one_that_was_forgotten_and_returns_is_named_to_those_that_do_not_know_it() {
 }
 
 #[test]
-fn what_is_published_here_has_its_number_here_too() {
+fn local_subscription_sees_published_numbers() {
     let mut host = Host::new("S.test", 1, 0);
     host.subscribe(0, "a.>");
     for _ in 0..2 {

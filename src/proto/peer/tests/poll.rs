@@ -131,7 +131,7 @@ fn a_client_walks_through_the_three_cases() {
 }
 
 #[test]
-fn what_is_wrong_with_a_poll_in_text_is_named() {
+fn malformed_text_poll_gets_a_named_error() {
     let mut pair = Pair::new(|_| {});
     pair.multicast.clear();
     for (subject, payload, headers, error) in [

@@ -193,7 +193,7 @@ impl Lan {
 
 /// Proves: W107, W124, resend
 #[test]
-fn what_is_missing_is_asked_for_and_handed_on_in_its_place() {
+fn missing_datagram_is_requested_and_delivered_in_place() {
     let mut lan = Lan::new(2, |_| {});
     for _ in 0..3 {
         lan.publish("a");
@@ -280,7 +280,7 @@ fn a_loss_at_the_source_costs_few_requests_and_two_resends() {
 
 /// Proves: W120
 #[test]
-fn what_the_ring_let_go_comes_from_the_history_of_its_subject() {
+fn evicted_datagram_is_repaired_from_history() {
     let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
     for _ in 0..4 {
         lan.publish("a");
@@ -296,7 +296,7 @@ fn what_the_ring_let_go_comes_from_the_history_of_its_subject() {
 
 /// Proves: W77, W120
 #[test]
-fn what_the_history_let_go_too_is_lost_exactly_and_what_nobody_wants_is_not_told() {
+fn message_evicted_from_history_is_lost_exactly() {
     let mut lan = Lan::new(2, |settings| {
         settings.recovery.ring.bytes_max = 0;
         settings.recovery.history.count_max = 2;
@@ -315,7 +315,7 @@ fn what_the_history_let_go_too_is_lost_exactly_and_what_nobody_wants_is_not_told
 
 /// Proves: W122
 #[test]
-fn what_nothing_is_left_of_is_unverified_at_once_and_proven_by_the_next_number() {
+fn datagram_without_trace_is_unverified_until_next_number() {
     let mut lan = Lan::new(2, |settings| {
         settings.recovery.ring.bytes_max = 0;
         settings.recovery.ring.manifest_bytes_max = 0;

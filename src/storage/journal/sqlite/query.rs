@@ -30,7 +30,7 @@ pub struct QueryCursor {
     slice_rows: usize,
 }
 
-/// What a query scans next.
+/// Next step of a query's scan.
 #[derive(Debug)]
 enum QueryStage {
     /// Scans the types: for the latest event of each, or to find out whether they are few.

@@ -129,7 +129,7 @@ fn subscriptions_beyond_the_limit_are_not_known() {
 }
 
 #[test]
-fn who_has_just_begun_does_not_claim_to_know_everybody() {
+fn new_peer_does_not_claim_complete_interest() {
     let mut host = Host::new("S.test", 1, 0);
     assert_eq!(host.peer.receivers(ClientId(1), &subject("a")), (0, false));
     host.tick(600);

@@ -60,7 +60,7 @@ pub(super) fn is_news(copy: &Copy) -> bool {
 }
 
 #[test]
-fn who_does_not_want_its_own_messages_is_neither_their_receiver_nor_chosen_for_them() {
+fn client_without_echo_is_no_receiver_of_its_messages() {
     let mut lan = Lan::of_queues(2, |_| {});
     let echo = |lan: &mut Lan, is_on| {
         let request = ClientRequest::Echo(is_on);
@@ -144,7 +144,7 @@ fn one_member_of_the_lan_gets_each_message_and_all_members_their_share() {
 }
 
 #[test]
-fn what_cannot_go_with_a_queue_group_is_refused() {
+fn options_that_contradict_a_queue_group_are_refused() {
     let mut lan = Lan::of_queues(1, |_| {});
     let (host, now) = (&mut lan.hosts[0], at(lan.millis));
     for (queue, mode, news, expected) in [

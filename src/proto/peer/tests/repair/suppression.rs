@@ -44,7 +44,7 @@ fn is_from(copy: &Copy, host: u64) -> bool {
 
 /// Proves: W143, spare
 #[test]
-fn what_nobody_wants_takes_no_number_and_is_no_loss() {
+fn suppressed_message_takes_no_number() {
     let mut lan = Lan::new(3, |settings| settings.spares = true);
     assert_eq!(lan.cost("x"), 1, "a peer that has just begun sends everything");
     lan.run(5_000, |_| false);
@@ -97,7 +97,7 @@ fn unwanted_messages_are_sent_without_interest() {
 
 /// Proves: W146
 #[test]
-fn who_does_not_spare_is_not_waited_for() {
+fn peers_without_suppression_are_not_awaited() {
     let mut lan = Lan::new(2, |_| {});
     let version = lan.want(1, 1, "x", false);
     assert!(version <= lan.hosts[1].peer.confirmed());
@@ -158,7 +158,7 @@ fn nothing_is_spared_while_something_may_be_wanted() {
 
 /// Proves: W143, W145
 #[test]
-fn whoever_was_told_that_its_subscriptions_are_known_gets_what_it_wants_though_it_is_not_heard_for_long() {
+fn silent_peer_with_confirmed_subscriptions_is_served() {
     let mut lan = suppression(2);
     assert_eq!((lan.cost("a"), lan.cost("x")), (1, 0));
     // Beyond the time in which a member is given up, and forgotten.
@@ -214,7 +214,7 @@ fn a_namesake_on_the_same_host_is_no_later_run() {
 }
 
 #[test]
-fn who_does_not_confirm_is_waited_for_once() {
+fn unconfirming_peer_is_awaited_once() {
     let mut lan = suppression(2);
     let version = lan.want(1, 1, "x", false);
     lan.run(100, |copy| is_from(copy, 0));

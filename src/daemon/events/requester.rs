@@ -1,0 +1,69 @@
+//! Requesters of the journal of events, the cost of their requests, and what the journal reports to the engine.
+
+use crate::daemon::parts::PartSender;
+use crate::daemon::stream_service::input_queue::InputSender;
+use crate::event::model::Event;
+use crate::event::refusal::EventRefusal;
+use crate::event::store::QueryPage;
+use crate::listener::event::EventAnswer;
+use crate::message::ClientId;
+
+/// The requester of an event request.
+#[derive(Clone, Debug)]
+pub(crate) enum EventRequester {
+    /// An attached program, with its request number.
+    Attached(ClientId, u64),
+    /// A program in the same process.
+    Embedded(ClientId, PartSender<Result<EventAnswer, EventRefusal>>),
+    /// A client of a listener, with its request number.
+    Listener(ClientId, u64),
+    /// The stream service thread, with its request number.
+    Streams {
+        /// The client as which it requests.
+        client: ClientId,
+        /// Its request number.
+        number: u64,
+        /// The queue that receives the outcome.
+        inputs: InputSender,
+    },
+    /// The peer itself, which reports something by an event.
+    Internal,
+}
+
+impl EventRequester {
+    /// Returns the client that requests.
+    pub(crate) fn client(&self) -> ClientId {
+        match self {
+            EventRequester::Attached(client, _)
+            | EventRequester::Embedded(client, _)
+            | EventRequester::Listener(client, _) => *client,
+            EventRequester::Streams { client, .. } => *client,
+            EventRequester::Internal => ClientId(0),
+        }
+    }
+}
+
+/// The result of a journal operation.
+#[derive(Debug)]
+pub(crate) enum JournalReply {
+    /// The stored events.
+    Registered(Vec<Event>),
+    /// The events found.
+    Found(QueryPage),
+}
+
+/// The outcome of a request.
+#[derive(Debug)]
+pub(crate) struct EventCompletion {
+    pub(crate) asker: EventRequester,
+    pub(crate) done: Result<JournalReply, EventRefusal>,
+    /// Cost to release, if this is the last part of the outcome.
+    pub(crate) ended: Option<EventRequestCost>,
+}
+
+/// Cost of a request, from its arrival until its events are published.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventRequestCost {
+    pub(crate) client: ClientId,
+    pub(crate) bytes: usize,
+}
