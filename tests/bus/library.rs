@@ -175,35 +175,36 @@ fn reports_are_the_same_embedded_and_attached() {
     let (config, other, _directory) = two_configs();
     let (peer, sender) = (serve(&config), Bus::embed(&other).unwrap());
     let attached = Bus::attach_as(&config.socket, "reader").unwrap();
-    let queue = SubscribeOptions { queue: Some("workers".parse().unwrap()), ..SubscribeOptions::default() };
-    let subscription = attached.subscribe_with(["report.*".parse().unwrap()], &queue).unwrap();
     wait_for(&peer, &sender);
     wait_for(&sender, &peer);
+    let subscription = attached.subscribe("report.*".parse().unwrap()).unwrap();
+    let member = SubscribeOptions { queue: Some("workers".parse().unwrap()), ..SubscribeOptions::default() };
+    let _workers = attached.subscribe_with(["work".parse().unwrap()], &member).unwrap();
     sender.publish(message("report.x", "1")).unwrap();
     messages(&subscription, 1);
 
     let rows = attached.subscriptions().unwrap();
     assert_eq!(peer.subscriptions().unwrap(), rows);
-    let row = &rows.rows[0];
-    assert_eq!((row.client, row.client_name.as_deref()), (attached.info().client, Some("reader")));
-    assert_eq!(
-        (row.pattern.as_str(), row.queue.as_ref(), row.mode),
-        ("report.*", queue.queue.as_ref(), DeliveryMode::Repair)
-    );
-    assert_eq!((row.deliveries, rows.omitted), (1, 0));
+    assert_eq!((rows.rows.len(), rows.omitted), (2, 0), "{rows:?}");
+    let row = |pattern: &str| rows.rows.iter().find(|row| row.pattern.as_str() == pattern).unwrap();
+    let (client, name) = (attached.info().client, Some("reader"));
+    assert_eq!((row("report.*").client, row("report.*").client_name.as_deref()), (client, name));
+    assert_eq!((row("report.*").deliveries, row("report.*").queue.as_ref()), (1, None));
+    assert_eq!((row("work").queue.as_ref(), row("work").mode), (member.queue.as_ref(), DeliveryMode::Repair));
 
     let (embedded, rows) = (peer.peers().unwrap(), attached.peers().unwrap());
     assert_eq!((embedded.rows.len(), rows.rows.len()), (1, 1), "{rows:?}");
     let row = &rows.rows[0];
-    assert_eq!((row.publisher.epoch, row.state), (sender.info().epoch, MemberState::Up));
-    assert_eq!(row.publisher, embedded.rows[0].publisher);
+    assert_eq!((row.publisher.epoch, &row.publisher), (sender.info().epoch, &embedded.rows[0].publisher));
+    // A host under load may make the other peer silent for a moment.
+    assert!(matches!(row.state, MemberState::Up | MemberState::Silent), "{row:?}");
     assert_eq!((row.publisher.name.as_ref(), row.left_behind), (Some(&other.name), None));
-    assert!(0 < row.messages_in && row.is_proven, "{row:?}");
+    assert!(0 < row.messages_in, "{row:?}");
 
     let (embedded, rows) = (peer.losses().unwrap(), attached.losses().unwrap());
     assert_eq!(embedded.rows[0].publisher, rows.rows[0].publisher);
     let row = &rows.rows[0];
-    assert_eq!((row.lost, row.reason, row.reasons.len()), (Count::Exact(0), None, 0), "{row:?}");
+    assert_eq!((row.lost, row.lost_min.last), (Count::Exact(0), None), "{row:?}");
     assert!(0 < row.datagrams.delivered, "{row:?}");
 
     let status = attached.status().unwrap();
@@ -364,17 +365,17 @@ fn descriptor_drives_a_subscription_with_history() {
     let history = SubscribeOptions { history: Some(Selection::default()), ..SubscribeOptions::default() };
     let subscription = b.subscribe_with(["x".parse().unwrap()], &history).unwrap();
     let descriptor = subscription.readiness_fd().unwrap();
-    let (mut replayed, mut is_joined) = (0, false);
+    let (mut received, mut is_joined) = (0, false);
     while !is_joined {
-        assert!(is_readable(descriptor, MINUTE.into()), "{replayed} messages came");
+        assert!(is_readable(descriptor, MINUTE.into()), "{received} messages came");
         let drained = subscription.drain(|notice| match notice {
-            NoticeRef::Message(delivery) => replayed += usize::from(delivery.replayed),
+            NoticeRef::Message(_) => received += 1,
             NoticeRef::Joined(_) => is_joined = true,
             other => panic!("{other:?}"),
         });
         drained.unwrap();
     }
-    assert_eq!(replayed, 3);
+    assert_eq!(received, 3);
 }
 
 /// Wakes the thread that polls a stream.
