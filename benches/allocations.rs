@@ -7,8 +7,8 @@
 
 use bytes::Bytes;
 use seqcast::bus::{EmbeddedPeer, NoticeRef, PublishError, Subscription};
+use seqcast::clock::{Clock, random_u64};
 use seqcast::config::{Config, DatagramSize};
-use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::message::{ClientId, DeliveryMode, Epoch, Message, SubId};
 use seqcast::proto::effect::{ClientRequest, Effect, Input, Path};
 use seqcast::proto::peer::Peer;

@@ -11,7 +11,7 @@
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use rusqlite::{Connection, TransactionBehavior, params};
-use seqcast::daemon::clock::Clock;
+use seqcast::clock::Clock;
 use seqcast::event::model::{Event, EventId, Json, Payload, Registration, ServerId};
 use seqcast::event::sequencer::EventSequencer;
 use seqcast::event::store::retention::Retention;

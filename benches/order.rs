@@ -17,7 +17,7 @@ mod wait;
 use bytes::Bytes;
 use redis_server::{DURABLE, RedisServer};
 use rusqlite::Connection;
-use seqcast::daemon::clock::Clock;
+use seqcast::clock::Clock;
 use seqcast::event::order::name::{Object, WorkerName};
 use seqcast::event::order::stamp::OrderStamp;
 use seqcast::event::order::store::Store;

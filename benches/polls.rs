@@ -12,8 +12,8 @@
 //! of processes.
 
 use seqcast::bus::{AnswerContent, Bus, EmbeddedPeer, Options, PendingAnswer, Poll, PollAnswer, Question, Selection};
+use seqcast::clock::{Clock, random_u64};
 use seqcast::config::Config;
-use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::message::{Epoch, Message};
 use seqcast::offset::PollCase;
 use seqcast::subject::Subject;

@@ -14,8 +14,8 @@
 
 use bytes::Bytes;
 use seqcast::bus::{Bus, Notice, Subscription};
+use seqcast::clock::Clock;
 use seqcast::config::Config;
-use seqcast::daemon::clock::Clock;
 use seqcast::message::Message;
 use seqcast::time::Instant;
 use serde_json::Value;

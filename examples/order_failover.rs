@@ -15,7 +15,7 @@ mod wait;
 
 use bytes::Bytes;
 use redis_server::RedisServer;
-use seqcast::daemon::clock::Clock;
+use seqcast::clock::Clock;
 use seqcast::event::order::name::{Object, WorkerName};
 use seqcast::event::order::stamp::{Generation, OrderStamp};
 use seqcast::event::order::worker::{OrderedEvent, Settings, WorkerAdvisory};

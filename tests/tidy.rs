@@ -3,6 +3,7 @@
 //!
 //! Each check is a function of text that returns complaints, and is tested on small texts of its own.
 
+mod budgets;
 mod circles;
 mod comments;
 mod documents;
@@ -15,16 +16,10 @@ mod waits;
 
 use crate::support::root;
 use seqcast::config::KEYS;
-use source::{code, functions, without_tests};
+use source::{code, without_tests};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-
-/// Maximum lines of a file without its tests; a reader tires at 500.
-const FILE_LINES_MAX: usize = 700;
-
-/// Maximum lines of a function; a reader tires at 70.
-const FUNCTION_LINES_MAX: usize = 100;
 
 /// Files and directories allowed at the top of the tree.
 const TOP: [&str; 16] = [
@@ -143,8 +138,8 @@ const LAYERS: &[Layer] = &[
     Layer {
         module: "bus",
         may_use: &[
-            "time", "rng", "subject", "seqno", "offset", "message", "delivery", "proto", "event", "listener", "config",
-            "storage", "daemon",
+            "clock", "time", "rng", "subject", "seqno", "offset", "message", "delivery", "proto", "event", "listener",
+            "config", "storage", "daemon",
         ],
         crates: &["bytes", "crossbeam_channel", "futures_core", "mio", "serde", "serde_json", "socket2", "tracing"],
     },
@@ -157,18 +152,18 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         module: "terminal",
-        may_use: &["time", "message", "config", "daemon", "bus"],
+        may_use: &["clock", "time", "message", "config", "daemon", "bus"],
         crates: &["humantime", "nix", "serde", "serde_json", "signal_hook"],
     },
     Layer {
         module: "bench",
-        may_use: &["time", "subject", "message", "config", "daemon", "bus", "terminal"],
+        may_use: &["clock", "time", "subject", "message", "config", "daemon", "bus", "terminal"],
         crates: &["clap", "crossbeam_channel", "hdrhistogram", "libc", "nix", "serde", "serde_json", "socket2"],
     },
     Layer {
         module: "cli",
         may_use: &[
-            "time", "subject", "seqno", "offset", "message", "wire", "event", "listener", "config", "storage",
+            "clock", "time", "subject", "seqno", "offset", "message", "wire", "event", "listener", "config", "storage",
             "daemon", "bus", "terminal", "bench",
         ],
         crates: &[
@@ -402,8 +397,8 @@ fn layer_checks_notice_violations() {
     let complains = |path: &str, text: &str| !check_layers(path, text).is_empty();
     assert!(complains("src/time.rs", "use crate::proto::Settings;"));
     assert!(complains("src/time.rs", "use super::proto::Settings;"));
-    assert!(complains("src/proto/send.rs", "use crate::daemon::clock;"));
-    assert!(complains("src/proto/send.rs", "use crate::{message::Epoch, daemon::clock};"));
+    assert!(complains("src/proto/send.rs", "use crate::clock;"));
+    assert!(complains("src/proto/send.rs", "use crate::{message::Epoch, clock};"));
     assert!(complains("src/config/mod.rs", "use crate::daemon::multicast;"));
     assert!(complains("src/proto/send.rs", "fn f() { mio::Poll::new() }"));
     assert!(complains("src/listener/frame.rs", "use crate::proto::effect::Input;"));
@@ -416,48 +411,6 @@ fn layer_checks_notice_violations() {
     assert!(check_core("src/proto/peer/mod.rs", "Effect::Stopped").is_empty());
     assert!(!check_pure("src/wire/mod.rs", "std::thread::sleep(x)").is_empty());
     assert!(check_pure("src/wire/mod.rs", "// std::thread").is_empty());
-}
-
-// ---- budgets
-
-fn check_budget(path: &str, text: &str) -> Vec<String> {
-    let mut complaints = Vec::new();
-    let first = text.lines().find(|line| !line.starts_with("#![") && !line.is_empty());
-    // A fuzz target is one line; its body is in `sim::fuzz`.
-    let one_line = path.starts_with("tools/fuzz/fuzz_targets/");
-    if first.is_none_or(|line| !line.starts_with("//!")) && !one_line {
-        complaints.push(format!("{path}:1: must begin with '//!' and what the file is for"));
-    }
-    let code = code(text);
-    let product = if is_test(path) { code } else { without_tests(&code) };
-    // Cut tests leave empty lines at the end.
-    let lines = text.lines().take(product.trim_end().lines().count()).count();
-    if FILE_LINES_MAX < lines && !is_test(path) {
-        complaints.push(format!(
-            "{path}: {lines} lines without tests, more than {FILE_LINES_MAX}: a second state hides inside"
-        ));
-    }
-    let long = |function: &&source::Function| FUNCTION_LINES_MAX < function.lines && !is_test(path);
-    for function in functions(&product).iter().filter(long) {
-        let (name, line, lines) = (&function.name, function.line, function.lines);
-        complaints.push(format!("{path}:{line}: {name} has {lines} lines, more than {FUNCTION_LINES_MAX}"));
-    }
-    complaints
-}
-
-#[test]
-fn files_and_functions_stay_within_their_budget() {
-    assert_each(&rust(), check_budget);
-}
-
-#[test]
-fn budget_check_notices_violations() {
-    let long = "x();\n".repeat(FILE_LINES_MAX);
-    assert!(check_budget("src/a.rs", &format!("//! A.\nfn f() {{\n{}}}\n", "x();\n".repeat(98))).is_empty());
-    assert_eq!(check_budget("src/a.rs", &format!("//! A.\nfn f() {{\n{}}}\n", "x();\n".repeat(99))).len(), 1);
-    assert_eq!(check_budget("src/a.rs", &format!("//! A.\n{long}")).len(), 1);
-    assert!(check_budget("src/a.rs", &format!("//! A.\n#[cfg(test)]\nmod tests {{\n{long}}}\n")).is_empty());
-    assert_eq!(check_budget("src/a.rs", "use x;\n").len(), 1);
 }
 
 // ---- configuration

@@ -18,7 +18,7 @@ mod load;
 mod server;
 
 use client::{Protocol, play};
-use seqcast::daemon::clock::Clock;
+use seqcast::clock::Clock;
 use seqcast::time::Instant;
 use server::Server;
 use std::env;

@@ -21,7 +21,7 @@ mod websocket;
 
 use client::Client;
 use hdrhistogram::Histogram;
-use seqcast::daemon::clock::Clock;
+use seqcast::clock::Clock;
 use seqcast::time::Instant;
 use server::{Server, processor_time};
 use std::env;

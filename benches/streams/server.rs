@@ -1,6 +1,6 @@
 //! The servers that are measured: a peer, and the published implementation.
 
-use seqcast::daemon::clock::Clock;
+use seqcast::clock::Clock;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use serde::Serialize;
 
 use super::job::{Job, PingReport, ProcessCommand, ProcessReport, ReadyReport, ReceiveReport, SendReport};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
 use crate::terminal::output::json;

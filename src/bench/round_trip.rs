@@ -4,7 +4,7 @@ use super::job::{PingJob, PingReport};
 use super::latencies::Latencies;
 use super::meter::warm_up;
 use super::payload::fill;
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::terminal::exit::CommandFailure;
 use crate::time::Instant;
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::daemon::clock::random_u64;
+use crate::clock::random_u64;
 use crate::terminal::exit::{CommandFailure, Exit};
 
 /// Directories that are removed when the process ends, however it does.

@@ -9,8 +9,8 @@ use super::job::{
     Drop, Job, Load, PeerSettings, PingJob, PingReport, ProcessCommand, PublishJob, RawJob, RawMode, ReadyReport,
     ReceiveReport, SendReport, SubscribeJob,
 };
+use crate::clock::random_u64;
 use crate::config::Config;
-use crate::daemon::clock::random_u64;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;
 use crate::time::nanos;

@@ -2,7 +2,7 @@
 //! be polled.
 
 use super::{Bus, WaitError};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::daemon::mailbox::{AnswerReceiver, AnswerSender, Answered};
 use crate::message::{Dseq, Epoch, PeerRef, QuestionFailure};
 use crate::proto::history::{ListedSubject, Selection};
@@ -272,7 +272,7 @@ impl Bus {
     ) -> Result<PendingAnswer, HistoryError> {
         check_question(&question)?;
         let (asked, answer) = PendingAnswer::new(timeout);
-        self.shared.link.ask(peer.into(), question, (timeout, timeout), answer)?;
+        self.shared.link.ask(peer.into(), question, timeout, timeout, answer)?;
         Ok(asked)
     }
 }

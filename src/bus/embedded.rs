@@ -6,10 +6,11 @@ use super::{
     Bus, HistoryError, IdCounters, Info, PendingAnswer, PublishError, SubscribeError, SubscribeOptions, Subscription,
     check_message, check_size,
 };
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::daemon::clients::ClientTransport;
-use crate::daemon::clock::Clock;
 use crate::daemon::engine::Engine;
+use crate::daemon::mailbox::SubscriptionRequest;
 use crate::daemon::queue::{QueueLimits, SubscriptionQueue};
 use crate::daemon::start::{Options, StartError};
 use crate::listener::refusal::RefusalReason;
@@ -169,9 +170,9 @@ impl EmbeddedPeer {
         let queue = Arc::new(SubscriptionQueue::new(self.limits));
         let sub = SubId(self.numbers.next_sub());
         let (news, patterns) = (options.joins(), vec![pattern.clone()]);
-        let wanted = (options.wanted(pattern), options.mode, news);
+        let request = SubscriptionRequest { wanted: options.wanted(pattern), mode: options.mode, news };
         let now = self.read_clock();
-        let subscribed = self.engine.subscribe(now, self.client, sub, wanted, queue.clone());
+        let subscribed = self.engine.subscribe(now, self.client, sub, request, queue.clone());
         subscribed.map_err(|refusal| SubscribeError::Refused(RefusalReason::from(&refusal)))?;
         let link = PeerLink::Engine(self.engine.mailbox.clone(), self.client);
         Ok(Subscription::new(queue, vec![sub], link, options.join(patterns)))
@@ -271,7 +272,7 @@ fn info(engine: &Engine, client: ClientId) -> Info {
 mod tests {
     use super::*;
     use crate::bus::{OpenError, RecvError, WaitError};
-    use crate::daemon::clock::random_u64;
+    use crate::clock::random_u64;
     use crate::proto::question::Poll;
     use std::fs;
     use std::hint::black_box;

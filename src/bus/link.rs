@@ -5,14 +5,14 @@ use super::local_connection::LocalConnection;
 use super::streams::{StreamError, StreamReply};
 use super::{PublishError, SubscribeError, WaitError};
 use crate::daemon::events::requester::EventRequester;
-use crate::daemon::mailbox::{AnswerSender, EngineCommand, Mailbox, PushError};
+use crate::daemon::mailbox::{AnswerSender, EngineCommand, Mailbox, PushError, SubscriptionRequest};
 use crate::daemon::parts::{PartReceiver, part_channel};
 use crate::daemon::queue::SubscriptionQueue;
 use crate::daemon::stream_service::requester::StreamRequester;
 use crate::listener::event::{EventRequest, PARTS_MAX};
 use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
-use crate::message::{ClientId, DeliveryMode, Message, PeerRef, SubId, SubscriptionFilter};
+use crate::message::{ClientId, Message, PeerRef, SubId};
 use crate::proto::question::Question;
 use crate::subject::Subject;
 use bytes::Bytes;
@@ -63,21 +63,19 @@ impl PeerLink {
     pub(super) fn subscribe(
         &self,
         sub: SubId,
-        (wanted, mode, news): (SubscriptionFilter, Option<DeliveryMode>, bool),
+        request: SubscriptionRequest,
         queue: Arc<SubscriptionQueue>,
     ) -> Result<(), SubscribeError> {
         let (answer, answered) = bounded(1);
         match self {
             PeerLink::Engine(mailbox, client) => {
-                let command = EngineCommand::Subscribe { client: *client, sub, wanted, mode, news, queue, answer };
+                let command = EngineCommand::Subscribe { client: *client, sub, request, queue, answer };
                 mailbox.push(command, ANSWER_TIMEOUT).map_err(|rejected| match rejected {
                     PushError::Full(_) => SubscribeError::Timeout,
                     PushError::Closed => SubscribeError::Closed,
                 })?;
             }
-            PeerLink::LocalConnection(local_connection) => {
-                local_connection.subscribe(sub, (wanted, mode, news), queue, answer)?
-            }
+            PeerLink::LocalConnection(local_connection) => local_connection.subscribe(sub, request, queue, answer)?,
         }
         match wait(&answered, ANSWER_TIMEOUT) {
             Ok(outcome) => outcome.map_err(SubscribeError::Refused),
@@ -103,7 +101,8 @@ impl PeerLink {
         &self,
         peer: PeerRef,
         question: Question,
-        (patience, timeout): (Duration, Duration),
+        patience: Duration,
+        timeout: Duration,
         answer: AnswerSender,
     ) -> Result<(), WaitError> {
         match self {

@@ -6,7 +6,7 @@ use super::{FOREVER, OpenError, PublishError, SubscribeError, WaitError};
 use crate::daemon::clients::distinct;
 use crate::daemon::engine::shutdown::panic_text;
 use crate::daemon::local::check_directory;
-use crate::daemon::mailbox::AnswerSender;
+use crate::daemon::mailbox::{AnswerSender, SubscriptionRequest};
 use crate::daemon::parts::PartSender;
 use crate::daemon::queue::{Notice, SubscriptionQueue};
 use crate::delivery::Deliveries;
@@ -17,9 +17,7 @@ use crate::listener::publish_run::PublishRunBuilder;
 use crate::listener::refusal::RefusalReason;
 use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
-use crate::message::{
-    DeliveryMode, Loss, LossScope, Message, MessageRef, PeerRef, QuestionFailure, SubId, SubscriptionFilter,
-};
+use crate::message::{Loss, LossScope, Message, MessageRef, PeerRef, QuestionFailure, SubId, SubscriptionFilter};
 use crate::proto::question::{Answer, Question};
 use crate::subject::Subject;
 use bytes::{Buf, Bytes, BytesMut};
@@ -179,12 +177,12 @@ impl LocalConnection {
     pub(super) fn subscribe(
         &self,
         sub: SubId,
-        (wanted, mode, news): (SubscriptionFilter, Option<DeliveryMode>, bool),
+        request: SubscriptionRequest,
         queue: Arc<SubscriptionQueue>,
         answer: Sender<Result<(), RefusalReason>>,
     ) -> Result<(), SubscribeError> {
         locked(&self.queues).insert(sub, queue);
-        let SubscriptionFilter { pattern, queue: group, .. } = wanted;
+        let SubscriptionRequest { wanted: SubscriptionFilter { pattern, queue: group, .. }, mode, news } = request;
         let sent = self.send(&ClientFrame::Subscribe { sub, pattern, queue: group, mode, news }, |state| {
             state.pending_subscribes.insert(sub, answer);
         });

@@ -11,7 +11,7 @@
 //! use std::time::Duration;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let bits = seqcast::daemon::clock::random_u64().to_be_bytes();
+//! # let bits = seqcast::clock::random_u64().to_be_bytes();
 //! let mut config = Config::for_this_host();
 //! # config.port = 30_000 + u16::from_be_bytes([bits[0], bits[1]]) % 2_000;
 //! let bus = Bus::embed(&config)?;
@@ -111,7 +111,7 @@ pub use streams::{PendingStreamEvent, StreamError};
 pub use subscription::Subscription;
 
 use crate::config::Config;
-use crate::daemon::mailbox::EngineCommand;
+use crate::daemon::mailbox::{EngineCommand, SubscriptionRequest};
 use crate::daemon::queue::{QueueLimits, SubscriptionQueue};
 use crate::listener::frame::Welcome;
 use crate::message::{DeliveryMode, Epoch, Message, PeerName, Queue, SubId, SubscriptionFilter};
@@ -372,8 +372,8 @@ impl Bus {
             let sub = SubId(self.shared.numbers.next_sub());
             // Requests to publishers follow once all patterns are subscribed to.
             let news = index + 1 == last && options.joins();
-            let wanted = (options.wanted(pattern.clone()), options.mode, news);
-            if let Err(error) = self.shared.link.subscribe(sub, wanted, queue.clone()) {
+            let request = SubscriptionRequest { wanted: options.wanted(pattern.clone()), mode: options.mode, news };
+            if let Err(error) = self.shared.link.subscribe(sub, request, queue.clone()) {
                 // A refused one too: its answer may only have come too late.
                 subs.iter().chain([&sub]).for_each(|sub| self.shared.link.unsubscribe(*sub));
                 return Err(error);

@@ -1,7 +1,7 @@
 //! Requests: a message, a subject of its own for the replies, the replies, and the report that there is no responder.
 
 use super::{Bus, Notice, PublishError, RecvError, RequestError, Subscription, WaitError};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::listener::session_request::ReceiverCondition;
 use crate::message::{Delivery, Message};
 use crate::subject::Subject;

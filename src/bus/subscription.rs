@@ -2,7 +2,7 @@
 
 use super::link::PeerLink;
 use super::{RecvError, WaitError};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::daemon::mailbox::{AnswerReceiver, AnswerSender};
 use crate::daemon::queue::{Notice, NoticeRef, PopError, QueueItem, SubscriptionQueue};
 use crate::message::{Epoch, QuestionFailure, SubId};
@@ -293,7 +293,7 @@ impl Subscription {
         join_progress.is_backpressured = false;
         while let Some((epoch, question)) = join_progress.join.poll_question() {
             let (answer, answers) = AnswerSender::new(Some(self.queue.clone()));
-            match self.link.ask(epoch.into(), question, (Duration::ZERO, ANSWER_TIMEOUT), answer) {
+            match self.link.ask(epoch.into(), question, Duration::ZERO, ANSWER_TIMEOUT, answer) {
                 Ok(()) => join_progress.pending_answers.push((epoch, answers)),
                 Err(WaitError::Closed) => {
                     join_progress.join.on_answer(Clock::now().wall, epoch, Err(QuestionFailure::Gone));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::bus_options::{BusOptions, PeerOptions};
 use super::config;
 use crate::bus::{Bus, Notice, RecvError, Replies, RequestError, RequestOptions, SubscribeOptions, Subscription};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::message::Message;
 use crate::subject::{Pattern, Subject};
 use crate::terminal::exit::{CommandFailure, Exit};

@@ -8,7 +8,7 @@ use super::args::PollOptions;
 use super::connect;
 use super::event::{HeadersJson, PayloadJson};
 use crate::bus::{Bus, HistoryError, HistoryEvent, Poll, PollAnswer, PollResult};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::message::{Epoch, PeerRef};
 use crate::offset::{HistorySpan, Modulus, PollCase, PollReply, Tracker, TrackerAction};
 use crate::terminal::exit::{CommandFailure, Exit};

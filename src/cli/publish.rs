@@ -14,7 +14,7 @@ use super::connect;
 use super::header;
 use super::pacer::{Progress, RatePacer, Template};
 use crate::bus::Bus;
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::message::{Headers, MESSAGE_BYTES_MAX, Message};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::interrupt::Interrupt;

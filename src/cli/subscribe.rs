@@ -6,7 +6,7 @@ use super::args::SubOptions;
 use super::connect::{self, Events, StopReason};
 use super::event::{self, JoinedLine, LossLine, MessageLine};
 use crate::bus::{self, Joined, Notice};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::message::{Delivery, DeliveryMode};
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::terminal::output::{EscapedText, Output, note};

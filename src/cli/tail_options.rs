@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::terminal::value;
 use crate::time::Instant;
 

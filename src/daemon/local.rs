@@ -267,7 +267,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::clock::random_u64;
+    use crate::clock::random_u64;
 
     fn place() -> PathBuf {
         std::env::temp_dir().join(format!("seqcast-{:016x}", random_u64()))

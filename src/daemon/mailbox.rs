@@ -97,6 +97,16 @@ impl AnswerReceiver {
     }
 }
 
+/// Subscription that a program requests.
+#[derive(Clone, Debug)]
+pub(crate) struct SubscriptionRequest {
+    pub(crate) wanted: SubscriptionFilter,
+    /// Delivery mode; `None` for the default.
+    pub(crate) mode: Option<DeliveryMode>,
+    /// True if the subscription is notified of publishers.
+    pub(crate) news: bool,
+}
+
 /// A request to the engine.
 #[derive(Debug)]
 pub(crate) enum EngineCommand {
@@ -107,11 +117,7 @@ pub(crate) enum EngineCommand {
     Subscribe {
         client: ClientId,
         sub: SubId,
-        wanted: SubscriptionFilter,
-        /// Delivery mode; `None` for the default.
-        mode: Option<DeliveryMode>,
-        /// True if the subscription is notified of publishers.
-        news: bool,
+        request: SubscriptionRequest,
         /// Queue for the events of the subscription.
         queue: Arc<SubscriptionQueue>,
         /// Receives the outcome once the subscription is active or refused.

@@ -27,5 +27,4 @@ pub(crate) mod tokens;
 pub(crate) mod transmit_queue;
 mod unserved_report;
 
-pub use crate::clock;
 pub use engine::start;

@@ -5,8 +5,8 @@
 //! does not disturb other peers. It passes the routing table, the firewall's output and input, the membership and the
 //! binding.
 
+use crate::clock::Clock;
 use crate::daemon::batch::{OutgoingDatagram, ReceivedDatagram, RecvBatch};
-use crate::daemon::clock::Clock;
 use crate::daemon::multicast::Sockets;
 use crate::proto::effect::Path;
 use bytes::{BufMut, Bytes, BytesMut};

@@ -53,7 +53,7 @@ impl Timer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::clock::Clock;
+    use crate::clock::Clock;
     use mio::{Events, Poll};
 
     fn now() -> Instant {

@@ -15,7 +15,7 @@
 //! use std::time::Duration;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let bits = seqcast::daemon::clock::random_u64().to_be_bytes();
+//! # let bits = seqcast::clock::random_u64().to_be_bytes();
 //! let mut config = Config::from_text("param.yaml", "parameters:\n  server-id: 7\n")?;
 //! # config.port = 30_000 + u16::from_be_bytes([bits[0], bits[1]]) % 2_000;
 //! # config.data_dir = std::env::temp_dir().join(format!("seqcast-example-{:x}", u64::from_be_bytes(bits)));

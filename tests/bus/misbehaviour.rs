@@ -5,7 +5,7 @@ use crate::support::bus::{PATIENCE, config_with_socket, message, messages, serve
 use crate::support::wait::wait_until;
 use bytes::BytesMut;
 use seqcast::bus::{Bus, OpenError, Options, PublishError, RecvError, RefusalReason, SubscribeError, WaitError};
-use seqcast::daemon::clock::Clock;
+use seqcast::clock::Clock;
 use seqcast::listener::frame::{ByeReason, ClientFrame, PeerFrame, VERSION};
 use seqcast::listener::local::PeerEndpoint;
 use seqcast::listener::refusal::RequestRefusal;

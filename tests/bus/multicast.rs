@@ -3,9 +3,9 @@
 use crate::support::wait::{PATIENCE, wait_until};
 use bytes::Bytes;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use seqcast::clock::{Clock, random_u64};
 use seqcast::config::InterfaceSpec;
 use seqcast::daemon::batch::{BATCH_BUFFERS_MAX, OutgoingDatagram, ReceivedDatagram, RecvBatch};
-use seqcast::daemon::clock::{Clock, random_u64};
 use seqcast::daemon::interface::{ChosenInterface, Family, choose};
 use seqcast::daemon::multicast::{SocketOpenError, SocketOptions, Sockets};
 use seqcast::daemon::self_test;

@@ -3,7 +3,7 @@
 //! --release --test main journal`.
 
 use crate::support::TempDir;
-use seqcast::daemon::clock::Clock;
+use seqcast::clock::Clock;
 use seqcast::event::model::{EventId, Payload, Registration, ServerId};
 use seqcast::event::sequencer::EventSequencer;
 use seqcast::event::store::{Journal, Query, ServerQuery};

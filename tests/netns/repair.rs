@@ -6,7 +6,7 @@ use crate::netns::lan::{Host, Lan, in_namespaces};
 use crate::netns::{Account, DATA, ONE_IN_TEN, PORT, Pair, config_of, group, group_v6, settled_by_epoch};
 use crate::support::wait::{let_time_pass, wait_until};
 use seqcast::bus::{Bus, Notice, RecvError, Subscription};
-use seqcast::daemon::clock::Clock;
+use seqcast::clock::Clock;
 use seqcast::message::Message;
 use seqcast::rng::Rng;
 use seqcast::subject::Subject;

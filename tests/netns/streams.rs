@@ -13,7 +13,7 @@ use super::{ONE_IN_TEN, group};
 use crate::support::wait::let_time_pass;
 use client::{Consumer, Way};
 use oracle::{Account, Attempt, Key, Ledger, Reader, Step, judge, missing};
-use seqcast::daemon::clock::{Clock, random_u64};
+use seqcast::clock::{Clock, random_u64};
 use seqcast::rng::Rng;
 use seqcast::time::Instant;
 use serde_json::Value;

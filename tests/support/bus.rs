@@ -4,8 +4,8 @@ use super::TempDir;
 pub use super::wait::PATIENCE;
 use super::wait::wait_until;
 use seqcast::bus::{Bus, Notice, Options, Subscription};
+use seqcast::clock::random_u64;
 use seqcast::config::Config;
-use seqcast::daemon::clock::random_u64;
 use seqcast::message::{Delivery, Message};
 
 /// Returns a configuration on loopback with a random group and port, so that concurrent tests do not meet.

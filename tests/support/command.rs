@@ -4,7 +4,7 @@ use super::TempDir;
 use super::exit_code::DONE;
 pub use super::wait::PATIENCE;
 use super::wait::wait_until_some;
-use seqcast::daemon::clock::Clock;
+use seqcast::clock::Clock;
 use seqcast::time::Instant;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};

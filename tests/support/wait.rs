@@ -1,6 +1,6 @@
 //! The only test code that sleeps: it polls for a condition with a bound, or lets real time pass for a stated reason.
 
-use seqcast::daemon::clock::Clock;
+use seqcast::clock::Clock;
 use std::thread;
 use std::time::Duration;
 

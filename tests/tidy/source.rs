@@ -145,6 +145,8 @@ pub struct Function {
     pub line: usize,
     /// Lines from `fn` to the closing brace.
     pub lines: usize,
+    /// True if the pattern of a parameter is a tuple.
+    pub has_tuple_parameter: bool,
 }
 
 /// Returns the functions with a body.
@@ -157,10 +159,41 @@ pub fn functions(code: &str) -> Vec<Function> {
         let name: String = code[at + 3..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
         let item = &code[at..at + item_bytes(&code[at..])];
         if !name.is_empty() && item.ends_with('}') {
-            found.push(Function { name, line: code[..at].lines().count().max(1), lines: item.lines().count() });
+            let (line, lines) = (code[..at].lines().count().max(1), item.lines().count());
+            found.push(Function { name, line, lines, has_tuple_parameter: has_tuple_parameter(item) });
         }
     }
     found
+}
+
+/// Returns whether the pattern of a parameter of a blanked function is a tuple.
+fn has_tuple_parameter(function: &str) -> bool {
+    let is_open = |c: char| matches!(c, '(' | '[' | '{' | '<');
+    let mut depth = 0i32;
+    // True inside the list of the parameters, and before the first word of one.
+    let (mut is_inside, mut is_start) = (false, false);
+    let mut before = ' ';
+    for c in function.chars() {
+        let is_arrow = c == '>' && matches!(before, '-' | '=');
+        before = c;
+        if is_start && c == '(' {
+            return true;
+        }
+        is_start &= c.is_whitespace();
+        if is_open(c) {
+            is_start |= depth == 0 && c == '(';
+            is_inside |= is_start;
+            depth += 1;
+        } else if matches!(c, ')' | ']' | '}' | '>') && !is_arrow {
+            depth -= 1;
+            if is_inside && depth == 0 {
+                return false;
+            }
+        } else if c == ',' && depth == 1 && is_inside {
+            is_start = true;
+        }
+    }
+    false
 }
 
 /// Returns the functions of a text by name, each from `fn` to its closing brace, with its literals and without its
@@ -255,7 +288,8 @@ mod tests {
     #[test]
     fn functions_are_measured() {
         let text = "fn a() {\n}\ntrait T { fn b(&self); }\nimpl X {\n  pub fn c<F: Fn(u8) -> u8>(\n  ) {\n    if x { y }\n  }\n}\nlet g = often ();";
-        let function = |name: &str, line, lines| Function { name: name.into(), line, lines };
+        let function =
+            |name: &str, line, lines| Function { name: name.into(), line, lines, has_tuple_parameter: false };
         assert_eq!(functions(text), [function("a", 1, 2), function("c", 5, 4)]);
     }
 }

@@ -9,7 +9,7 @@ use crate::bench::job::{PingJob, ProcessCommand, ProcessReport};
 use crate::bench::payload::read;
 use crate::bench::round_trip::{EchoPath, measure};
 use crate::bus::{NoticeRef, Subscription};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::subject::Subject;
 use crate::terminal::exit::CommandFailure;
 use crate::time::Instant;

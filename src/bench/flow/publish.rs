@@ -6,7 +6,7 @@ use super::peer::{BenchPeer, window};
 use crate::bench::control_channel::ControlChannel;
 use crate::bench::job::{Load, ProcessCommand, ProcessReport, PublishJob, SendReport};
 use crate::bench::payload::PayloadGenerator;
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::subject::Subject;
 use crate::terminal::exit::{CommandFailure, Exit};
 use crate::time::Instant;

@@ -12,7 +12,7 @@ use crate::bench::latencies::Latencies;
 use crate::bench::meter::RateMeter;
 use crate::bench::payload::{SequenceChecker, read};
 use crate::bus::{NoticeRef, Subscription};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::subject::Pattern;
 use crate::terminal::exit::CommandFailure;
 use crate::time::Instant;

@@ -12,7 +12,7 @@ use crate::bench::host;
 use crate::bench::job::{PingJob, ProcessCommand, ProcessReport, ReadyReport};
 use crate::bench::payload::read;
 use crate::bench::round_trip::{EchoPath, measure};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::terminal::exit::CommandFailure;
 use crate::time::Instant;
 

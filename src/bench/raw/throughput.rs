@@ -14,7 +14,7 @@ use crate::bench::host::resource_usage;
 use crate::bench::job::{ProcessCommand, ProcessReport, RawJob, RawMode, ReadyReport, ReceiveReport, SendReport};
 use crate::bench::meter::RateMeter;
 use crate::bench::payload::{ANY_ORDER, SequenceChecker, fill, read};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::terminal::exit::CommandFailure;
 
 /// Time that the receiver waits for the last datagrams.

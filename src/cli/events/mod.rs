@@ -15,7 +15,7 @@ use super::event::{self, LossLine};
 use super::lines::{LineFailure, process_lines};
 use super::publish::{check_size, read};
 use crate::bus::{self, Bus, EventError, PendingRegistration, SubscribeOptions};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::event::model::{Event, Json, Payload, Registration};
 use crate::event::refusal::EventRefusalKind;
 use crate::event::store::{Query, QueryPage, Series, SeriesOrder, ServerQuery, TimeSpan};

@@ -18,7 +18,7 @@ use super::bus_options::PeerOptions;
 use super::publish::read;
 use super::{config, connect};
 use crate::bus::{Bus, EventError};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::event::model::{Payload, Registration};
 use crate::event::order::envelope::event_type;
 use crate::event::order::stamp::{Generation, OrderStamp};

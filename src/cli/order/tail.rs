@@ -14,7 +14,7 @@ use super::event_type;
 use crate::bus::{Bus, Notice, RecvError};
 use crate::cli::connect;
 use crate::cli::event::{self, LossLine};
-use crate::daemon::clock::{Clock, random_u64};
+use crate::clock::{Clock, random_u64};
 use crate::event::order::consumer::{ConsumerEffect, OrderConsumer, Settings};
 use crate::event::order::name::Object;
 use crate::event::order::stamp::OrderStamp;

@@ -10,7 +10,7 @@ use super::print::MissedText;
 use super::tail::PeerConnection;
 use crate::bus::{Bus, StreamError, StreamEvents, StreamRefusalKind, Streams};
 use crate::cli::pacer::Progress;
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::event::stream::model::LIST_EVENTS_MAX;
 use crate::event::stream::name::{Consumer, StreamId, StreamName};
 use crate::event::stream::store::{ConsumerRow, MissedRange};

@@ -9,7 +9,7 @@ use super::{NAME, failure, wanted};
 use crate::bus::{Bus, StreamError, StreamEvents, StreamRefusalKind, Streams};
 use crate::cli::bus_options::BusOptions;
 use crate::cli::connect;
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::event::stream::model::LIST_EVENTS_MAX;
 use crate::event::stream::name::{StreamId, StreamName};
 use crate::terminal::exit::{CommandFailure, Exit};

@@ -5,11 +5,11 @@ use super::confirmation::Subscriber;
 use super::flush::FlushWaiter;
 use super::receiver_waits::ReceiverWaiter;
 use crate::daemon::clients::ClientTransport;
-use crate::daemon::mailbox::{AnswerSender, Answered, EngineCommand};
+use crate::daemon::mailbox::{AnswerSender, Answered, EngineCommand, SubscriptionRequest};
 use crate::daemon::queue::SubscriptionQueue;
 use crate::listener::frame::PeerFrame;
 use crate::listener::refusal::RefusalReason;
-use crate::message::{ClientId, DeliveryMode, PeerRef, QuestionFailure, Refusal, SubId, SubscriptionFilter, Target};
+use crate::message::{ClientId, PeerRef, QuestionFailure, Refusal, SubId, Target};
 use crate::proto::effect::ClientRequest;
 use crate::proto::question::Question;
 use crate::time::ClockReading;
@@ -29,7 +29,7 @@ impl Engine {
         now: ClockReading,
         client: ClientId,
         sub: SubId,
-        (wanted, mode, news): (SubscriptionFilter, Option<DeliveryMode>, bool),
+        SubscriptionRequest { wanted, mode, news }: SubscriptionRequest,
         queue: Arc<SubscriptionQueue>,
     ) -> Result<(), Refusal> {
         // A departed client has no queues for events, nor has a peer that has closed them.
@@ -133,8 +133,8 @@ impl Engine {
                     unreachable!("a publish is taken only while the queue is short");
                 }
             }
-            EngineCommand::Subscribe { client, sub, wanted, mode, news, queue, answer } => {
-                let outcome = self.subscribe(now, client, sub, (wanted, mode, news), queue);
+            EngineCommand::Subscribe { client, sub, request, queue, answer } => {
+                let outcome = self.subscribe(now, client, sub, request, queue);
                 match outcome {
                     Ok(()) => drop(self.confirm(now, Subscriber::Embedded(client, sub, answer))),
                     // The requester may have stopped waiting.

@@ -1,7 +1,7 @@
 //! Input of the engine: waiting for events, accepting clients, receiving datagrams.
 
+use crate::clock::Clock;
 use crate::daemon::clients::ClientTransport;
-use crate::daemon::clock::Clock;
 use crate::daemon::engine::Engine;
 use crate::daemon::engine::shutdown::Phase;
 use crate::daemon::local::Connection;

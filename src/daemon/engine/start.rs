@@ -1,9 +1,9 @@
 //! Start-up of a peer: interface, sockets, local socket, self-test, core. Each step must succeed before the next.
 
+use crate::clock::{Clock, random_u64};
 use crate::config::Config;
 use crate::daemon::batch::RecvBatch;
 use crate::daemon::clients::Clients;
-use crate::daemon::clock::{Clock, random_u64};
 use crate::daemon::drop_rule::{DropRule, Dropper};
 use crate::daemon::engine::Engine;
 use crate::daemon::engine::local_clients::SCRATCH_BYTES;

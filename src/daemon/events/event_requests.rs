@@ -5,6 +5,7 @@ use super::requester::{EventCompletion, EventRequester, JournalReply};
 use super::{EventsError, answers, unavailable};
 use crate::daemon::engine::Engine;
 use crate::daemon::listeners::connection::ListenerConnection;
+use crate::daemon::mailbox::SubscriptionRequest;
 use crate::daemon::stream_service::input::StreamInput;
 use crate::event::model::{Event, EventId, Json, Payload, Registration};
 use crate::event::refusal::{EventRefusal, EventRefusalKind};
@@ -53,7 +54,7 @@ impl Engine {
         let publisher = self.events.publisher(now, &mut self.clients);
         let begun = match self.is_running() {
             true => {
-                self.open_events(now).and_then(|()| self.events.begin((now, publisher), &self.mailbox, asker, request))
+                self.open_events(now).and_then(|()| self.events.begin(now, publisher, &self.mailbox, asker, request))
             }
             false => Err(EventRefusal::stopping()),
         };
@@ -74,8 +75,9 @@ impl Engine {
         let own = LocalServer { server, epoch, client, message_bytes_max, mailbox: Arc::clone(&self.mailbox) };
         let queue = self.events.share(&own)?;
         for (sub, pattern) in (0..).map(SubId).zip(own.patterns()) {
-            let wanted = (SubscriptionFilter { pattern, glob: None, queue: None }, Some(DeliveryMode::Repair), false);
-            if let Err(refusal) = self.subscribe(now, client, sub, wanted, Arc::clone(&queue)) {
+            let wanted = SubscriptionFilter { pattern, glob: None, queue: None };
+            let request = SubscriptionRequest { wanted, mode: Some(DeliveryMode::Repair), news: false };
+            if let Err(refusal) = self.subscribe(now, client, sub, request, Arc::clone(&queue)) {
                 tracing::error!(?refusal, "the journal of events is not shared with other peers");
             }
         }
@@ -86,7 +88,7 @@ impl Engine {
     pub(crate) fn on_events_claimed(&mut self, now: ClockReading, claimed: Result<(), EventRefusal>) {
         let publisher = self.events.publisher(now, &mut self.clients);
         for (asker, request) in self.events.on_claimed(claimed) {
-            let begun = self.events.begin((now, publisher), &self.mailbox, &asker, request);
+            let begun = self.events.begin(now, publisher, &self.mailbox, &asker, request);
             if let Err(refusal) = begun {
                 self.record_refusal(&asker, &refusal);
                 self.send_result(now, &asker, Err(refusal));

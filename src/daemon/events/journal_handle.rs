@@ -1,6 +1,6 @@
 //! Opens the journal: the directory, the server number, the file, its threads.
 
-use crate::daemon::clock::random_u64;
+use crate::clock::random_u64;
 use crate::event::model::{EventId, ServerId};
 use crate::event::sequencer::EventSequencer;
 use crate::event::store::Journal;

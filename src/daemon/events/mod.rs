@@ -259,7 +259,7 @@ impl EventService {
         let (reader, writer) = (Arc::clone(&opened.reader), Arc::clone(&opened.writer));
         let path = &opened.path;
         let failed = |error| EventsError::System { step: "start a thread for", path: path.clone(), error };
-        let replication = Replication::start(own.clone(), last, follower, (reader, writer), self.stream_inputs.clone())
+        let replication = Replication::start(own.clone(), last, follower, reader, writer, self.stream_inputs.clone())
             .map_err(failed)?;
         Ok(Arc::clone(&self.replication.insert(replication).queue))
     }
@@ -267,7 +267,8 @@ impl EventService {
     /// Hands a request to the journal. The outcome arrives through the mailbox.
     fn begin(
         &mut self,
-        (now, publisher): (ClockReading, ClientId),
+        now: ClockReading,
+        publisher: ClientId,
         mailbox: &Arc<Mailbox>,
         asker: &EventRequester,
         request: EventRequest,

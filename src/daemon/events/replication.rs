@@ -2,7 +2,7 @@
 //! followers, and follows other servers.
 
 use super::{notify_streams, push};
-use crate::daemon::clock::Clock;
+use crate::clock::Clock;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::daemon::queue::{Notice, PopError, QueueItem, QueueLimits, SubscriptionQueue};
 use crate::daemon::stream_service::input::StreamInput;
@@ -182,7 +182,8 @@ impl Replication {
         own: LocalServer,
         last: u64,
         follower: Follower,
-        (reader, writer): (Arc<JournalReader>, Arc<JournalWriter>),
+        reader: Arc<JournalReader>,
+        writer: Arc<JournalWriter>,
         stream_inputs: Option<InputSender>,
     ) -> io::Result<Replication> {
         let now = Clock::now();

@@ -2,9 +2,9 @@
 
 use super::connection::ListenerConnection;
 use super::stream::Stream;
+use crate::clock::random_u64;
 use crate::config::SlowClient;
 use crate::daemon::clients::ClientTransport;
-use crate::daemon::clock::random_u64;
 use crate::daemon::engine::Engine;
 use crate::daemon::engine::confirmation::Subscriber;
 use crate::daemon::engine::local_clients::TURN_BYTES;

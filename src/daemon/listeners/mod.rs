@@ -186,7 +186,7 @@ impl Listeners {
         let places = [(Protocol::Nats, config.nats), (Protocol::Redis, config.redis), (Protocol::Hat, config.hat)];
         for (protocol, address) in places {
             if let Some(address) = address {
-                listeners.add(protocol, address, config, (epoch, server))?;
+                listeners.add(protocol, address, config, epoch, server)?;
             }
         }
         Ok(listeners)
@@ -215,7 +215,8 @@ impl Listeners {
         protocol: Protocol,
         address: SocketAddr,
         config: &Config,
-        peer: (Epoch, Option<ServerId>),
+        epoch: Epoch,
+        server: Option<ServerId>,
     ) -> Result<(), ListenerError> {
         let tls = load_encryption(protocol, config)?;
         let listen = || {
@@ -233,7 +234,7 @@ impl Listeners {
             Ok((socket, address))
         };
         let (socket, address) = listen().map_err(|error| ListenerError::Listen { protocol, address, error })?;
-        let settings = settings(protocol, config, peer, tls.as_ref());
+        let settings = settings(protocol, config, epoch, server, tls.as_ref());
         let may_be_open = match protocol {
             Protocol::Nats => config.nats_open,
             Protocol::Redis => config.redis_open,
@@ -330,7 +331,8 @@ fn nats_payload_bytes_max(message_size: usize) -> usize {
 fn settings(
     protocol: Protocol,
     config: &Config,
-    (epoch, server): (Epoch, Option<ServerId>),
+    epoch: Epoch,
+    server: Option<ServerId>,
     tls: Option<&ListenerTls>,
 ) -> Settings {
     let access = |headers| Access { accounts: config.accounts.clone(), headers };
