@@ -353,7 +353,7 @@ fn two_listeners_at_one_address_are_refused() {
     for (nats, redis) in [("4444", "4444"), ("0.0.0.0:7", "7"), ("7", "'[::]:7'"), ("192.0.2.1:6379", "192.0.2.1")] {
         let told = read(&format!("  nats: {nats}\n  redis: {redis}\n")).unwrap_err().to_string();
         assert!(
-            told.starts_with("param.yaml:5:10: redis: listens at ") && told.contains("where nats listens"),
+            told.starts_with("param.yaml:5:10: redis: listens at ") && told.contains("which nats uses already"),
             "{told}"
         );
     }

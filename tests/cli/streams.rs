@@ -180,7 +180,7 @@ fn wrong_arguments_are_refused_with_a_remedy() {
         (&["stream", "add", "A"], USAGE, &["the data cannot be used"]),
         (&["stream", "add", "A", "1", "--stream", "no"], FAILED, &["there is no stream no; the streams are main"]),
         (&["stream", "add", "A", "1", "--stream", "No"], USAGE, &["the name of a stream"]),
-        (&["stream", "add", "A", "--file", "large"], FAILED, &["main/A takes", "message-size"]),
+        (&["stream", "add", "A", "--file", "large"], FAILED, &["main/A has", "message-size"]),
         (&["stream", "poll", "a-b"], USAGE, &["a component is"]),
         (&["stream", "poll", "C"], FAILED, &["local:C is no consumer", "seqcast consumer add"]),
         (&["stream", "poll", "LIVE", "--accept"], USAGE, &["accepts no events"]),

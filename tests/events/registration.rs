@@ -130,7 +130,7 @@ fn refused_line_is_numbered_and_registered_events_printed() {
     let large = format!("\"{}\"", "x".repeat(65 << 10));
     let lines: String = (1..=200).map(|n| if n == 3 { format!("{large}\n") } else { format!("{n}\n") }).collect();
     let added = place.run_with_input(&["event", "add", "n", "--lines", "--json"], lines.as_bytes()).exits(FAILED);
-    let added = added.says(&["line 3: the event n takes", "message-size"]);
+    let added = added.says(&["line 3: the event n has", "message-size"]);
     let found = place.run(&["event", "query", "--json"]).exits(DONE);
     assert_eq!(ids(&added), ids(&found));
     assert_eq!(added.stdout, found.stdout);
@@ -196,7 +196,7 @@ fn wrong_event_is_refused_and_not_stored() {
     }
     let large = format!("\"{}\"", "x".repeat(65 << 10));
     fs::write(place.dir().join("large"), large).unwrap();
-    place.run(&["event", "add", "a", "--file", "large"]).exits(FAILED).says(&["the event a takes", "message-size"]);
+    place.run(&["event", "add", "a", "--file", "large"]).exits(FAILED).says(&["the event a has", "message-size"]);
     assert_eq!(ids(&place.run(&["event", "query", "--json"]).exits(DONE)), [""; 0]);
     assert_eq!(ids(&place.run(&["event", "add", "a", "--json"]).exits(DONE)), ["7/1/1"], "no session was used up");
     end(peer);
