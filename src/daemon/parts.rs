@@ -1,4 +1,4 @@
-//! The bounded channel for the unread parts of one answer, and the rule at its bound.
+//! Bounded channel for an answer in parts. A part without room ends the answer, and the reader learns that.
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, TrySendError, bounded};
 use std::sync::Arc;

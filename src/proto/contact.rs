@@ -1,4 +1,5 @@
-//! The first contact with an epoch, and whether this peer is older than that epoch (R4).
+//! The first contact with an epoch. If this peer listened before that publisher started, it is owed everything from
+//! datagram 1 on (R4).
 
 use crate::message::{Dseq, Publisher};
 use crate::time::Instant;

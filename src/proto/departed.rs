@@ -1,8 +1,8 @@
 //! State kept of forgotten members, so that the return of one is neither a loss nor a repetition.
 //!
 //! A member is forgotten some time after it left or was given up. Its epoch may be heard again after a long outage. Its
-//! earlier datagrams were delivered or reported then, so they are not owed again because this peer is older. The
-//! directed streams of both sides continue at their previous numbers, because numbers are never reused.
+//! earlier datagrams were delivered or reported then, so they are not owed again, although this peer is older than the
+//! epoch. The directed streams of both sides continue at their previous numbers, because numbers are never reused.
 
 use crate::message::{Dseq, Epoch};
 use crate::proto::contact::Contact;

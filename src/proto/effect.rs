@@ -1,4 +1,5 @@
-//! `Input` and `Effect`: the complete interface of the core.
+//! `Input` and `Effect`: events for the core, and what its shell must do. Publishing, requests and reports are direct
+//! calls of `Peer` too.
 
 use crate::delivery::Deliveries;
 use crate::message::{

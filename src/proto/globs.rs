@@ -1,7 +1,7 @@
 //! Cost of the globs of local clients for each message: the maximum number of steps to match all of them.
 //!
-//! A glob is only matched for subjects with the whole tokens of its prefix. All globs can have the same prefix, so all
-//! of them count for every message.
+//! A glob is only matched for subjects with the whole tokens of its prefix. In the worst case all globs have the same
+//! prefix, and one message is matched against all of them. So the limit is on their sum.
 
 use crate::message::{ClientId, Refusal};
 use crate::subject::glob::Glob;

@@ -1,7 +1,7 @@
 //! The protocol core: state machines without I/O.
 //!
-//! There is no socket, clock, thread, lock, log line or global here. Time and randomness are arguments, and every
-//! output is an [`effect::Effect`].
+//! There is no socket, clock, thread, lock, log line or global here. Time and randomness are arguments. What leaves for
+//! the network or for a client is an [`effect::Effect`]; calls of the peer also return refusals and rows of reports.
 //!
 //! The rules of loss accounting have short names. `// Rule: <name>` stands where a rule is kept, and `/// Proves: <name>`
 //! in the doc comment of a test that shows it; a test of the tree wants both.

@@ -1,5 +1,5 @@
 //! Missing datagrams whose content is known from a manifest (R6), and their messages fetched from the publisher's
-//! history.
+//! history. A manifest lists what a datagram held when its bytes can no longer be resent.
 //!
 //! A datagram is rebuilt when each wanted message in it has arrived or is known to be lost. Then it counts as arrived:
 //! its messages are handed on in its position, and the rest is reported exactly. A large message is fetched once

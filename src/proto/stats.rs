@@ -1,4 +1,5 @@
-//! All counters, and the rows that `show` prints. Counters only rise.
+//! Counters of the peer, and the rows that `show` prints. Counters only rise. Those of resends are in `resend::answer`,
+//! those of one publisher's losses in `loss`.
 
 use crate::message::{ClientId, DeliveryMode, Dseq, Publisher, Reason, SubId, SubscriptionFilter};
 use crate::seqno::Seq;

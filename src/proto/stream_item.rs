@@ -1,4 +1,5 @@
-//! Units of judgement: a run, a large message, or a placeholder for messages that will not come.
+//! Items that a stream delivers or reports as one: a run of messages, a large message, or a placeholder for messages
+//! that will not come.
 
 use crate::delivery::Deliveries;
 use crate::message::{Dseq, Epoch, Message, MissingDatagrams, Publisher, Reason, Verdict};

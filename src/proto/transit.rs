@@ -1,5 +1,5 @@
-//! Transit time of a publisher's datagrams: the latest time at which a datagram read now was sealed, by the publisher's
-//! own uptime.
+//! Upper bound of the time at which a datagram was sealed. It follows from the uptime in the datagram and from the
+//! recent datagram of that publisher with the shortest transit time.
 //!
 //! The reference is the datagram of the last seconds with the shortest transit time. Only the receiver's clock
 //! measures. It bounds the uptime that a datagram claims, so that one datagram alone cannot make all others look old.

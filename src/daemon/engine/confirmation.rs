@@ -1,5 +1,6 @@
-//! Confirmation of subscriptions across the LAN (`interest: on`). A subscription is reported active once every
-//! suppressing peer knows it, so that nothing published later is missing. Without suppressing peers that is at once.
+//! Confirmation of subscriptions across the LAN. A peer with `interest: on` suppresses messages that no other peer
+//! wants. A subscription is reported active once every such peer knows it, so that nothing published later is missing.
+//! Without suppressing peers that is at once.
 //!
 //! A listener client also waits until the other peers know its subscription: a request to it must not be answered by
 //! "no responders".

@@ -1,7 +1,8 @@
 //! The event loop around the protocol core. It feeds inputs to the core and applies its effects, on one thread.
 //!
-//! A turn waits, reads the clock once, reads available input up to a budget, ticks the core and flushes all output. The
-//! engine makes no protocol decision.
+//! A turn waits, reads the clock once, reads available input up to a budget, ticks the core and flushes all output. It
+//! ticks the core only if it has read both sockets, so that unread datagrams do not count as missing. The engine makes
+//! no protocol decision.
 
 mod commands;
 pub(crate) mod confirmation;

@@ -1,6 +1,6 @@
-//! Waits of clients for a receiver condition of a subject. They wait until the peer is certain that a message has no
-//! receiver, so that a requester is notified, or until there is one. A newly started peer does not know all others, and
-//! a new peer has not yet advertised its clients' subscriptions.
+//! Clients that wait until a subject has a subscriber, or until the peer is certain that it has none and a requester
+//! can be notified. A newly started peer does not know all others, and a new peer has not yet advertised its clients'
+//! subscriptions.
 
 use crate::daemon::engine::Engine;
 use crate::listener::session_request::{ReceiverCondition, ReceiverCount};

@@ -1,8 +1,9 @@
 //! Late join: a subscriber begins at a known point of every publisher's stream, and gets messages published earlier.
 //!
-//! [`Join`] runs in the client. It asks each known publisher's history for its subjects, and in a recovery phase of
-//! seed 000 for the events of each, from n0 to n1. It holds live messages of that publisher meanwhile. Then it splices
-//! both: it drops live messages that the history supplied, and reports every loss in between.
+//! [`Join`] runs in the client. It asks each known publisher's history for its subjects, and then, as seed 000
+//! recovers, for the retained events of each, from the first to the last offset. It holds live messages of that
+//! publisher meanwhile. Then it splices both: it drops live messages that the history supplied, and reports every loss
+//! in between.
 //!
 //! The splice is complete because the subscription was active before the question. Messages that the publisher had
 //! multicast by the time of its answer are in its history, as far as that retains them. Later messages are first heard

@@ -1,5 +1,5 @@
-//! Batches of consecutive messages like the first: they are packed at once. The peer numbers, records and delivers them
-//! to local clients together.
+//! Batches of consecutive messages with the same subject and route. Each is packed when it is published. The peer
+//! numbers and records them together, and delivers them to local clients together.
 
 use super::Peer;
 use crate::delivery::Deliveries;

@@ -1,4 +1,5 @@
-//! Losses that the number of an item proves: the messages missing before it, and the item itself if it is absent.
+//! Losses that the number of an item proves: the messages missing before it, and the item itself if it stands for
+//! messages that will not come.
 
 use super::{ReceiveContext, RecvStream, StreamKind, StreamOutcome};
 use crate::message::Count;
