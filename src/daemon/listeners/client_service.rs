@@ -302,7 +302,7 @@ impl Engine {
     /// Processes the commands that were read, and adds the cost of answering them to `cost`. Returns [`Turn::More`]
     /// when it needs more bytes.
     fn process_client_commands(&mut self, now: ClockReading, id: ClientId, budget: usize, cost: &mut usize) -> Turn {
-        let mut is_settled = true;
+        let mut is_settled = false;
         loop {
             let is_publish_blocked = self.discovery_end.is_some() || !self.ensure_send_capacity();
             let Some(connection) = self.clients.listener(id) else { return Turn::Idle };
@@ -329,7 +329,8 @@ impl Engine {
                 }
                 is_settled = false;
             } else if !is_settled {
-                // The client receives its own earlier messages before the answer to a later request.
+                // The client receives earlier messages, its own among them, before the answer to a later request. A
+                // delivery between two requests of one command would put the second one off.
                 connection.parser.keep();
                 self.settle(now);
                 is_settled = true;
@@ -389,7 +390,9 @@ impl Engine {
     pub(crate) fn serve_deferred_requests(&mut self, now: ClockReading) {
         while let Some((id, request)) = self.clients.listener_delivery.deferred_requests.pop_front() {
             self.on_session_request(now, id, request);
+            self.drain_requests(now, id);
             self.clients.on_served(id);
+            self.schedule_wake(now, id);
         }
     }
 

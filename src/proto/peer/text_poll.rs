@@ -187,7 +187,8 @@ impl Peer {
         self.publish_answer(now, asker, &answer);
     }
 
-    /// Publishes an answer in the name of the client that asked. A refusal goes to that client.
+    /// Publishes an answer in the name of the client that asked. An attached client gets a refusal; other clients wait
+    /// for the answer in vain.
     fn publish_answer(&mut self, now: ClockReading, asker: &TextPoll, answer: &Message) {
         if let Err(refusal) = self.publish(now, asker.client, answer) {
             self.effects.push_back(Effect::Refuse { client: asker.client, sub: None, refusal });
