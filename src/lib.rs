@@ -51,7 +51,7 @@
 //! | [`bus`] | the library |
 //! | [`sim`] | many cores on one simulated network, and an oracle |
 //! | [`terminal`] | exit codes, output, tables and arguments of the programs |
-//! | [`bench`] | the measurements of `seqcast bench` |
+//! | [`mod@bench`] | the measurements of `seqcast bench` |
 //! | [`cli`] | the command line |
 
 pub mod bench;

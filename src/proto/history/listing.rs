@@ -21,7 +21,7 @@ pub struct HistoryRow {
     pub span: HistorySpan,
     /// Number of events.
     pub count: u64,
-    /// Bytes of the events, as in [`HistorySettings::bytes_max`].
+    /// Bytes of the events, as in [`HistorySettings::bytes_max`](super::settings::HistorySettings::bytes_max).
     pub bytes: u64,
     /// Publication time of the oldest.
     pub oldest: WallTime,
