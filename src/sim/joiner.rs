@@ -5,7 +5,7 @@ use crate::message::{Count, Delivery, DeliveryMode, Epoch, Loss, LossScope, Publ
 use crate::proto::Recovery;
 use crate::proto::effect::ClientRequest;
 use crate::proto::history::Selection;
-use crate::proto::join::{Join, JoinEvent, Joined};
+use crate::proto::join::{ATTEMPTS, Join, JoinEvent, Joined};
 use crate::proto::mutant::Mutants;
 use crate::proto::question::Answer;
 use crate::seqno::Seq;
@@ -20,8 +20,8 @@ use std::time::Duration;
 
 /// Timeout of a question, as in the library.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
-/// Nanoseconds during which the library asks a publisher that never answers: three times.
-const ASKING_TIME: u64 = 3 * 2 * SECOND;
+/// Nanoseconds during which the library queries a publisher that never answers.
+const ASKING_TIME: u64 = ANSWER_TIME.as_secs() * ATTEMPTS as u64 * SECOND;
 
 /// A subject of a publisher.
 type PublisherSubject = (Epoch, Subject);

@@ -36,7 +36,7 @@ const LIST_MAX: u16 = 1024;
 /// Maximum number of subjects in one question of kind POLL.
 const POLL_MAX: usize = 256;
 /// Number of attempts for a question that stays unanswered, or whose answer brings nothing new.
-const ATTEMPTS: u32 = 3;
+pub const ATTEMPTS: u32 = 3;
 /// Maximum number of live events held while histories are read, and of their bytes. Beyond it the caller must pass no
 /// more.
 const HELD_MAX: (usize, usize) = (65_536, 64 << 20);

@@ -241,6 +241,24 @@ fn receiver_that_requests_in_vain_is_left_behind() {
     assert!(story.report_awaited(at(3010), 0, (story.sent, 4_000_000), None).unwrap().is_back);
 }
 
+/// Proves: W133
+#[test]
+fn receiver_that_requests_in_vain_again_rests_for_nine_seconds() {
+    let mut story = Story::new(Pace::Auto, 1);
+    story.send(at(0), 10_000);
+    let (mut left, mut returned) = (Vec::new(), Vec::new());
+    for millis in (10..=14_000).step_by(10) {
+        // The receiver stops its request as soon as it is left behind, and then requests its oldest datagram again.
+        let is_left = story.receivers[0].left_behind().is_some();
+        let report = story.report_awaited(at(millis), 0, (story.sent, 4_000_000), (!is_left).then_some(1));
+        returned.extend(report.filter(|report| report.is_back).map(|_| millis));
+        story.send(at(millis), 10);
+        left.extend(story.tick(at(millis)).into_iter().map(|_| millis));
+    }
+    let rests: Vec<u64> = left.iter().zip(&returned).map(|(left, returned)| returned - left).collect();
+    assert_eq!(rests, [10, 9000], "left behind at {left:?}, back at {returned:?}");
+}
+
 /// Proves: left-behind
 #[test]
 fn receiver_without_progress_is_left_behind() {

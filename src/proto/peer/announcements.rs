@@ -7,6 +7,7 @@ use crate::proto::effect::Effect;
 use crate::proto::members::{Member, Side};
 use crate::proto::mutant::Mutant;
 use crate::proto::pace::PacedReceiver;
+use crate::proto::recv::StreamOutcome;
 use crate::proto::send::{AnnounceKind, Control, HeartbeatTimer, Origin};
 use crate::time::{ClockReading, Instant};
 use crate::wire::Announce;
@@ -161,7 +162,13 @@ impl Peer {
         self.flush_queued(now);
         // Directed streams end with the epoch: outstanding data of those to this peer is settled now.
         for epoch in self.members.keys().copied().collect::<Vec<_>>() {
-            self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| recv.end(ctx, Reason::PublisherGone, out));
+            let mut services = Vec::new();
+            self.with_stream(now, epoch, Side::Ptp, |recv, ctx, out| {
+                recv.end(ctx, Reason::PublisherGone, out);
+                services.extend(out.extract_if(.., |outcome| matches!(outcome, StreamOutcome::Service(_))));
+            });
+            // They may cause answers to clients, which can no longer be published in this epoch.
+            self.questions.postpone(epoch, services);
         }
         self.expire_all_assignments();
         for _ in 0..BYES {

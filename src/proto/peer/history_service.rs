@@ -109,7 +109,8 @@ impl Peer {
 
     /// Handles a message for this peer itself, on a subject of its inbox.
     pub(super) fn on_service(&mut self, now: ClockReading, from: Epoch, message: Message) {
-        let rest = message.subject.as_str().strip_prefix(self.inbox.as_str()).unwrap_or_default();
+        // The message may have come to the inbox of this peer's last epoch, whose prefix has the same length.
+        let rest = message.subject.as_str().get(self.inbox.len()..).unwrap_or_default();
         if rest == HISTORY {
             return self.on_question(now, from, message);
         }

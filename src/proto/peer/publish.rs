@@ -294,6 +294,7 @@ impl Peer {
         let numbering = match self.publication.window.number(key, now, &mut self.rng) {
             Numbering::FramesExhausted => {
                 self.begin_epoch(now);
+                self.outbound.note_opened(now.instant);
                 self.publication.window.number(key, now, &mut self.rng)
             }
             numbering => numbering,

@@ -1,8 +1,9 @@
 //! This peer's own questions to the histories of others, for its clients and for repair, and the fetches of repair that
 //! wait to be asked.
 
-use crate::message::{ClientId, Dseq, Epoch};
+use crate::message::{ClientId, Dseq, Epoch, Message};
 use crate::proto::question;
+use crate::proto::recv::StreamOutcome;
 use crate::seqno::Seq;
 use crate::subject::Subject;
 use crate::time::Instant;
@@ -62,12 +63,26 @@ pub(super) struct PendingQuestions {
     last: u64,
     /// Earliest deadline of a question, or an earlier time.
     timeout: Option<Instant>,
+    /// Questions and answers that the end of this peer's last epoch released, with their senders.
+    postponed: Vec<(Epoch, Message)>,
 }
 
 impl PendingQuestions {
     /// Creates the state of a peer without questions; their numbers follow `last`.
     pub(super) fn new(last: u64) -> PendingQuestions {
-        PendingQuestions { fetches: Vec::new(), pending: BTreeMap::new(), last, timeout: None }
+        PendingQuestions { fetches: Vec::new(), pending: BTreeMap::new(), last, timeout: None, postponed: Vec::new() }
+    }
+
+    /// Keeps questions and answers of a peer until the next tick.
+    pub(super) fn postpone(&mut self, from: Epoch, services: Vec<StreamOutcome>) {
+        let message =
+            |outcome| if let StreamOutcome::Service(message) = outcome { Some((from, message)) } else { None };
+        self.postponed.extend(services.into_iter().filter_map(message));
+    }
+
+    /// Returns the questions and answers that were kept until now, with their senders.
+    pub(super) fn take_postponed(&mut self) -> Vec<(Epoch, Message)> {
+        std::mem::take(&mut self.postponed)
     }
 
     /// Returns whether a client may ask another question.

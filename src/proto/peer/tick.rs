@@ -41,6 +41,9 @@ impl Peer {
     }
 
     pub(super) fn on_tick(&mut self, now: ClockReading) {
+        for (from, message) in self.questions.take_postponed() {
+            self.on_service(now, from, message);
+        }
         self.flush(now);
         self.outbound.ring.on_tick(now.instant);
         self.publication.history.on_tick(now.instant);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::message::Headers;
 use crate::proto::question::{Poll, Question};
+use crate::subject::Subject;
 
 /// Reply subject of B.test: a subject of its own inbox, which the group does not see.
 const REPLY: &str = "_INBOX.0000000000000002.1.1";
@@ -15,6 +16,8 @@ struct Pair {
     /// Number of complete answers to questions of B's client.
     answered: u64,
     multicast: Vec<Bytes>,
+    /// True if directed data of A gets lost.
+    is_directed_lost: bool,
 }
 
 impl Pair {
@@ -30,6 +33,7 @@ impl Pair {
             got: Vec::new(),
             answered: 0,
             multicast: Vec::new(),
+            is_directed_lost: false,
         };
         pair.hosts[1].subscribe(0, REPLY);
         pair.run(1000);
@@ -67,6 +71,9 @@ impl Pair {
             };
             if path == Path::Multicast && bytes[4] == 0 {
                 self.multicast.push(bytes.clone());
+            }
+            if self.is_directed_lost && (from, bytes[4]) == (0, 1) {
+                continue;
             }
             self.hosts[1 - from].peer.handle(at(self.millis), Input::Datagram { from: sender, path, bytes });
         }
@@ -154,6 +161,38 @@ fn malformed_text_poll_gets_a_named_error() {
     pair.publish(1, Message::new("_POLL.A_test.x".parse().unwrap(), ""));
     pair.run(1);
     assert_eq!(pair.multicast.len(), 1);
+}
+
+/// Proves: W41
+#[test]
+fn answer_released_by_the_end_of_an_epoch_is_published_in_the_next() {
+    let mut pair = Pair::new(|settings| settings.frame_messages_max = 1);
+    let reply: Subject = "replies.here".parse().unwrap();
+    pair.hosts[0].subscribe(pair.millis, reply.as_str());
+    pair.publish(0, Message::new("x".parse().unwrap(), "1"));
+    assert_eq!(pair.poll("_POLL.A_test.x", "", &[]).len(), 1, "its address is proven now");
+    // B publishes in the last frame that there is.
+    let now = ClockReading { wall: WallTime::from_nanos(4_611_686_018_000_000_000), ..at(pair.millis) };
+    pair.hosts[1].peer.publish(now, CLIENT, &Message::new("y".parse().unwrap(), "1")).unwrap();
+    // The first answer is lost. The second waits for it.
+    for is_lost in [true, false] {
+        pair.is_directed_lost = is_lost;
+        let question = Message::new("_POLL.A_test.x".parse().unwrap(), "");
+        pair.publish(1, Message { reply: Some(reply.clone()), ..question });
+        pair.run(2);
+    }
+    assert!(pair.got.iter().all(|message| message.subject != reply), "no answer was handled yet");
+    let epoch = pair.hosts[1].peer.epoch();
+    pair.publish(1, Message::new("y".parse().unwrap(), "2"));
+    assert_ne!(pair.hosts[1].peer.epoch(), epoch, "the frames have run out");
+    pair.settle(1);
+    assert!(
+        pair.hosts[1].peer.poll_deadline().is_some_and(|due| due <= at(pair.millis).instant),
+        "it is flushed at once"
+    );
+    pair.run(20);
+    let answers = pair.got.iter().filter(|message| message.subject == reply).count();
+    assert_eq!(answers, 1, "A gets the answer that arrived");
 }
 
 #[test]
