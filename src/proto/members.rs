@@ -476,6 +476,25 @@ impl Member {
         }
     }
 
+    /// Returns the time at which the member needs attention next, of a peer that forgets members after `forget` and has
+    /// this number of receivers. It depends on nothing else but the member.
+    pub fn next_due(&self, forget: Duration, receivers: usize) -> Instant {
+        let throttles = self.throttles.iter().filter_map(|throttle| throttle.deadline());
+        let question = self.has_questions_waiting().then_some(self.answers_due);
+        [self.settle_deadline(), self.request_deadline(), self.receive_progress.deadline(receivers), question]
+            .into_iter()
+            .flatten()
+            .chain(throttles)
+            .fold(self.deadline(forget), Instant::min)
+    }
+
+    /// Returns the same as [`Member::next_due`], or the time of the next control message to the member about
+    /// subscriptions, if that is earlier.
+    pub fn next_due_with_interest(&self, forget: Duration, receivers: usize) -> Instant {
+        let interest = self.interest_sync.deadline().filter(|_| self.state == MemberState::Up);
+        interest.into_iter().fold(self.next_due(forget, receivers), Instant::min)
+    }
+
     /// Returns the row of `show peers`.
     pub fn row(&self, now: Instant) -> MemberRow {
         MemberRow {

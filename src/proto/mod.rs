@@ -51,6 +51,7 @@ mod liveness;
 mod local_interest;
 mod loss;
 mod member_streams;
+mod member_table;
 mod members;
 pub mod mutant;
 mod nak;

@@ -346,8 +346,8 @@ impl<'a> World<'a> {
     }
 
     fn plan_wake(&mut self, host: usize) {
-        let machine = &self.machines[host];
-        let Some(deadline) = machine.peer.as_ref().and_then(Peer::poll_deadline) else { return };
+        let machine = &mut self.machines[host];
+        let Some(deadline) = machine.peer.as_mut().and_then(Peer::poll_deadline) else { return };
         let at = machine.when(self.now, deadline);
         if at < machine.wake_at || machine.wake_at < self.now {
             self.machines[host].wake_at = at;

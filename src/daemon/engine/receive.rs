@@ -122,7 +122,7 @@ impl Engine {
     }
 
     /// Returns the time at which a wait of at most `timeout` that begins now must end.
-    fn deadline(&self, now: Instant, timeout: Option<Duration>) -> Option<Instant> {
+    fn deadline(&mut self, now: Instant, timeout: Option<Duration>) -> Option<Instant> {
         let stop = match self.phase {
             Phase::Draining { until } | Phase::Stopping { until } | Phase::Closing { until } => Some(until),
             Phase::Running | Phase::Ended => None,

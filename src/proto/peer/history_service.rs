@@ -205,12 +205,6 @@ impl Peer {
         question::answer(&self.publication.history, self.origin.epoch, self.outbound.multicast.high(), payload)
     }
 
-    /// Returns the next timeout of a question, or the next time at which a waiting question is answered.
-    pub(super) fn question_deadline(&self) -> Option<Instant> {
-        let waiting = self.members.values().filter(|member| member.has_questions_waiting());
-        waiting.map(|member| member.answers_due).chain(self.questions.deadline()).min()
-    }
-
     /// Answers questions that waited for the rate, and fails those that were not answered in time.
     pub(super) fn on_question_tick(&mut self, now: ClockReading) {
         let is_due = |member: &&mut Member| member.has_questions_waiting() && member.answers_due <= now.instant;

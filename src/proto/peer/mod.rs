@@ -27,6 +27,7 @@ use crate::proto::Settings;
 use crate::proto::effect::{ClientRequest, Effect, Input, Path};
 use crate::proto::history::{HistoryRow, HistoryTotals};
 use crate::proto::interest::InterestTable;
+use crate::proto::member_table::MemberTable;
 use crate::proto::members::{Member, Side};
 use crate::proto::peer::admission::Admission;
 use crate::proto::peer::announcements::Announcements;
@@ -77,7 +78,7 @@ pub struct Peer {
     announcements: Announcements,
     inbound: Inbound,
     admission: Admission,
-    members: BTreeMap<Epoch, Member>,
+    members: MemberTable,
     /// Questions to histories that are still unanswered.
     questions: PendingQuestions,
     /// Subscriptions that are notified of publishers.
@@ -125,7 +126,7 @@ impl Peer {
             announcements: Announcements::new(cookie | 1, settings.heartbeat, at),
             inbound: Inbound::new(&settings, sub_window, at),
             admission: Admission::new(&settings, at),
-            members: BTreeMap::new(),
+            members: MemberTable::default(),
             questions: PendingQuestions::new(question >> 1),
             discovery: PublisherDiscovery::new(at),
             stop: None,
@@ -191,7 +192,7 @@ impl Peer {
 
     /// Returns the latest time for the next [`Input::Tick`]; an earlier tick is harmless. It is in the past while a
     /// datagram is open.
-    pub fn poll_deadline(&self) -> Option<Instant> {
+    pub fn poll_deadline(&mut self) -> Option<Instant> {
         if self.is_stopped() {
             return None;
         }
@@ -202,21 +203,19 @@ impl Peer {
             (None, Some(stop)) => (!stop.is_over).then(|| self.linger_deadline(stop)),
             (None, None) => Some(self.announcements.beat.deadline()),
         };
-        let (interval, receivers) = (self.settings.forget, self.members.len());
-        self.members
-            .values()
-            .flat_map(|member| {
-                let report = member.receive_progress.deadline(receivers);
-                let streams =
-                    [member.settle_deadline(), member.request_deadline(), report, Some(member.deadline(interval))];
-                streams.into_iter().chain(member.throttles.iter().map(|throttle| throttle.deadline())).flatten()
-            })
-            .chain(own)
+        let (forget, receivers) = (self.settings.forget, self.members.len());
+        let members = match &self.stop {
+            // A stopping peer no longer reports its subscriptions.
+            Some(_) => self.members.values().map(|member| member.next_due(forget, receivers)).min(),
+            None => self.members.earliest(|member| member.next_due_with_interest(forget, receivers)),
+        };
+        own.into_iter()
+            .chain(members)
             .chain(self.pending_epoch_deadline())
             .chain(self.outbound.resends.deadline())
             .chain(self.outbound.pacer.deadline())
             .chain(self.inbound.receive_window.deadline())
-            .chain(self.question_deadline())
+            .chain(self.questions.deadline())
             .chain(self.discovery.deadline())
             .chain(self.interest_deadline())
             .chain(self.suppression_deadline())
@@ -319,6 +318,8 @@ impl Peer {
     /// Checks the invariants that hold after every input; panics if one does not.
     pub fn assert_invariants(&self) {
         self.members.values().flat_map(Member::sides).for_each(|side| side.assert_invariants());
+        let (forget, receivers) = (self.settings.forget, self.members.len());
+        self.members.assert_invariants(|member| member.next_due_with_interest(forget, receivers));
         self.remote_interest.assert_invariants();
         self.publication.assert_invariants(&self.outbound.multicast);
         self.outbound.assert_invariants();

@@ -189,11 +189,9 @@ impl Peer {
         }
     }
 
-    /// Returns the time of the next suppression tick.
+    /// Returns the time of the next suppression tick that concerns no single member.
     pub(super) fn suppression_deadline(&self) -> Option<Instant> {
-        let up = self.members.values().filter(|member| member.state == MemberState::Up);
-        let discovery = self.discovery.discovery().filter(|_| self.settings.spares);
-        up.filter_map(|member| member.interest_sync.deadline()).chain(discovery).min().filter(|_| self.stop.is_none())
+        self.discovery.discovery().filter(|_| self.settings.spares && self.stop.is_none())
     }
 
     /// Returns whether a message that matches no remote subscription is certainly unwanted and may be suppressed.

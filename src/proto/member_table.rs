@@ -1,0 +1,95 @@
+//! The members of a peer, with the time at which each of them is next due.
+//!
+//! A peer is asked for its next deadline in every turn, and with many members their state does not fit the cache. So the
+//! deadlines are kept apart and computed again only for members that may have changed.
+
+use crate::message::Epoch;
+use crate::proto::members::Member;
+use crate::time::Instant;
+use std::collections::{BTreeMap, btree_map};
+use std::ops::Deref;
+
+/// Number of changed members from which the deadlines of all are computed again.
+const CHANGED_MAX: usize = 64;
+
+/// Members by epoch. Every access that can change a member marks it as changed.
+#[derive(Debug, Default)]
+pub struct MemberTable {
+    members: BTreeMap<Epoch, Member>,
+    /// Deadlines of the members, as of the last computation.
+    deadlines: BTreeMap<Epoch, Instant>,
+    /// Members that may have changed since then. An epoch can stand here several times.
+    changed: Vec<Epoch>,
+    /// True if any member may have changed.
+    has_changed: bool,
+}
+
+impl MemberTable {
+    /// Returns a member for modification.
+    pub fn get_mut(&mut self, epoch: &Epoch) -> Option<&mut Member> {
+        if !self.has_changed && self.changed.last() != Some(epoch) {
+            self.has_changed = self.changed.len() == CHANGED_MAX;
+            self.changed.push(*epoch);
+        }
+        self.members.get_mut(epoch)
+    }
+
+    /// Returns all members for modification, in the order of their epochs.
+    pub fn values_mut(&mut self) -> btree_map::ValuesMut<'_, Epoch, Member> {
+        self.has_changed = true;
+        self.members.values_mut()
+    }
+
+    /// Returns all members with their epochs, for modification, in the order of their epochs.
+    pub fn iter_mut(&mut self) -> btree_map::IterMut<'_, Epoch, Member> {
+        self.has_changed = true;
+        self.members.iter_mut()
+    }
+
+    /// Adds a member.
+    pub fn insert(&mut self, epoch: Epoch, member: Member) {
+        self.has_changed = true;
+        self.members.insert(epoch, member);
+    }
+
+    /// Removes a member.
+    pub fn remove(&mut self, epoch: &Epoch) -> Option<Member> {
+        self.has_changed = true;
+        self.members.remove(epoch)
+    }
+
+    /// Returns the earliest deadline. `deadline` computes that of a member from its state, the number of members and
+    /// what never changes.
+    pub fn earliest(&mut self, deadline: impl Fn(&Member) -> Instant) -> Option<Instant> {
+        if std::mem::take(&mut self.has_changed) {
+            self.changed.clear();
+            self.deadlines = self.members.iter().map(|(epoch, member)| (*epoch, deadline(member))).collect();
+        }
+        for epoch in self.changed.drain(..) {
+            if let Some(member) = self.members.get(&epoch) {
+                self.deadlines.insert(epoch, deadline(member));
+            }
+        }
+        self.deadlines.values().copied().min()
+    }
+
+    /// Checks that the deadlines kept for unchanged members are right. `deadline` is that of
+    /// [`MemberTable::earliest`].
+    pub fn assert_invariants(&self, deadline: impl Fn(&Member) -> Instant) {
+        if self.has_changed {
+            return;
+        }
+        assert!(self.deadlines.keys().eq(self.members.keys()), "each member has a deadline");
+        for (epoch, member) in self.members.iter().filter(|(epoch, _)| !self.changed.contains(epoch)) {
+            assert_eq!(self.deadlines[epoch], deadline(member), "the deadline of an unchanged member");
+        }
+    }
+}
+
+impl Deref for MemberTable {
+    type Target = BTreeMap<Epoch, Member>;
+
+    fn deref(&self) -> &BTreeMap<Epoch, Member> {
+        &self.members
+    }
+}
