@@ -56,8 +56,9 @@ impl EmbeddedPeer {
     /// Returns why the peer cannot start, and the remedy.
     pub fn open_with(config: &Config, options: &Options) -> Result<EmbeddedPeer, StartError> {
         let mut engine = Engine::open(config, options)?;
-        let limits = engine.clients.limits();
-        let client = engine.clients.add(Clock::now(), "embedded".into(), ClientTransport::Embedded(BTreeMap::new()));
+        let limits = engine.core.clients.limits();
+        let client =
+            engine.core.clients.add(Clock::now(), "embedded".into(), ClientTransport::Embedded(BTreeMap::new()));
         let info = info(&engine, client);
         Ok(EmbeddedPeer { engine, client, info, numbers: IdCounters::default(), limits, clock: None })
     }
@@ -66,8 +67,8 @@ impl EmbeddedPeer {
     /// it.
     pub fn bus(&mut self) -> Bus {
         let client =
-            self.engine.clients.add(Clock::now(), "embedded".into(), ClientTransport::Embedded(BTreeMap::new()));
-        let link = PeerLink::Engine(self.engine.mailbox.clone(), client);
+            self.engine.core.clients.add(Clock::now(), "embedded".into(), ClientTransport::Embedded(BTreeMap::new()));
+        let link = PeerLink::Engine(self.engine.core.mailbox.clone(), client);
         Bus::new(link, info(&self.engine, client), self.limits, None)
     }
 
@@ -117,11 +118,11 @@ impl EmbeddedPeer {
     /// The same as of [`EmbeddedPeer::publish`].
     pub fn publish_ref(&mut self, message: &Message) -> Result<(), PublishError> {
         check_message(message, self.info.message_bytes_max)?;
-        if !self.engine.is_running() {
+        if !self.engine.core.is_running() {
             return Err(PublishError::Closed);
         }
         let now = self.now();
-        full_unless(self.engine.publish(now, self.client, message))
+        full_unless(self.engine.core.publish(now, self.client, message))
     }
 
     /// Publishes like [`EmbeddedPeer::publish`] a message that has only a subject and a payload: the fast way to
@@ -132,18 +133,18 @@ impl EmbeddedPeer {
     #[inline]
     pub fn publish_payload(&mut self, subject: &Subject, payload: &[u8]) -> Result<(), PublishError> {
         check_size(payload.len(), self.info.message_bytes_max)?;
-        if !self.engine.is_running() {
+        if !self.engine.core.is_running() {
             return Err(PublishError::Closed);
         }
         let now = self.now();
-        full_unless(self.engine.publish_payload(now, self.client, subject, payload))
+        full_unless(self.engine.core.publish_payload(now, self.client, subject, payload))
     }
 
     /// Returns whether all subscriptions of this peer are confirmed by every live peer that suppresses unwanted
     /// messages (`interest: on`). Such peers have sent all matching messages since. It takes turns to become true;
     /// without such peers it is always true.
     pub fn is_confirmed(&self) -> bool {
-        self.engine.are_confirmed()
+        self.engine.core.are_confirmed()
     }
 
     /// Subscribes. On return the subscription is active for everything that reaches this peer. Other peers may
@@ -164,7 +165,7 @@ impl EmbeddedPeer {
         pattern: Pattern,
         options: &SubscribeOptions,
     ) -> Result<Subscription, SubscribeError> {
-        if !self.engine.is_running() {
+        if !self.engine.core.is_running() {
             return Err(SubscribeError::Closed);
         }
         let queue = Arc::new(SubscriptionQueue::new(self.limits));
@@ -172,9 +173,9 @@ impl EmbeddedPeer {
         let (news, patterns) = (options.joins(), vec![pattern.clone()]);
         let request = SubscriptionRequest { wanted: options.wanted(pattern), mode: options.mode, news };
         let now = self.read_clock();
-        let subscribed = self.engine.subscribe(now, self.client, sub, request, queue.clone());
+        let subscribed = self.engine.core.subscribe(now, self.client, sub, request, queue.clone());
         subscribed.map_err(|refusal| SubscribeError::Refused(RefusalReason::from(&refusal)))?;
-        let link = PeerLink::Engine(self.engine.mailbox.clone(), self.client);
+        let link = PeerLink::Engine(self.engine.core.mailbox.clone(), self.client);
         Ok(Subscription::new(queue, vec![sub], link, options.join(patterns)))
     }
 
@@ -190,12 +191,12 @@ impl EmbeddedPeer {
         timeout: Duration,
     ) -> Result<PendingAnswer, HistoryError> {
         check_question(&question)?;
-        if !self.engine.is_running() {
+        if !self.engine.core.is_running() {
             return Err(HistoryError::Closed);
         }
         let (asked, answer) = PendingAnswer::new(timeout);
         let now = self.read_clock();
-        self.engine.query_history(now, self.client, &peer.into(), question, timeout, answer);
+        self.engine.core.query_history(now, self.client, &peer.into(), question, timeout, answer);
         Ok(asked)
     }
 
@@ -240,7 +241,7 @@ impl EmbeddedPeer {
     /// Ends the client of the owner of `EmbeddedPeer`: when the peer runs in a thread, only its handles are clients.
     pub(super) fn without_owner(mut self) -> EmbeddedPeer {
         let now = self.read_clock();
-        self.engine.detach(now, self.client);
+        self.engine.core.detach(now, self.client);
         self
     }
 }
@@ -264,7 +265,7 @@ fn full_unless(is_accepted: bool) -> Result<(), PublishError> {
 }
 
 fn info(engine: &Engine, client: ClientId) -> Info {
-    let welcome = engine.welcome(client);
+    let welcome = engine.core.welcome(client);
     Info::from_welcome(welcome)
 }
 
@@ -333,7 +334,7 @@ mod tests {
             let bus = bus.clone();
             move || bus.flush(PATIENCE)
         });
-        while fixture.embedded.engine.mailbox.waiting() < 2 {
+        while fixture.embedded.engine.core.mailbox.waiting() < 2 {
             thread::yield_now();
         }
         let error = fixture.panic().to_string();

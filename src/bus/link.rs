@@ -4,11 +4,11 @@ use super::events::{EventError, EventReply};
 use super::local_connection::LocalConnection;
 use super::streams::{StreamError, StreamReply};
 use super::{PublishError, SubscribeError, WaitError};
-use crate::daemon::events::requester::EventRequester;
+use crate::daemon::events::requester::{EventRequester, EventServiceCommand};
 use crate::daemon::mailbox::{AnswerSender, EngineCommand, Mailbox, PushError, SubscriptionRequest};
 use crate::daemon::parts::{PartReceiver, part_channel};
 use crate::daemon::queue::SubscriptionQueue;
-use crate::daemon::stream_service::requester::StreamRequester;
+use crate::daemon::stream_service::requester::{StreamRequester, StreamServiceCommand};
 use crate::listener::event::{EventRequest, PARTS_MAX};
 use crate::listener::session_request::ReceiverCondition;
 use crate::listener::stream::StreamRequest;
@@ -138,12 +138,12 @@ impl PeerLink {
         match self {
             PeerLink::Engine(mailbox, client) => {
                 let asker = EventRequester::Embedded(*client, sender);
-                mailbox.push(EngineCommand::AskEvents { asker, request }, ANSWER_TIMEOUT).map_err(|rejected| {
-                    match rejected {
+                mailbox
+                    .push(EngineCommand::Events(EventServiceCommand::Request { asker, request }), ANSWER_TIMEOUT)
+                    .map_err(|rejected| match rejected {
                         PushError::Full(_) => EventError::Timeout,
                         PushError::Closed => EventError::Closed,
-                    }
-                })?;
+                    })?;
             }
             PeerLink::LocalConnection(local_connection) => local_connection.request_events(request, sender)?,
         }
@@ -156,12 +156,12 @@ impl PeerLink {
         match self {
             PeerLink::Engine(mailbox, client) => {
                 let asker = StreamRequester::Embedded(*client, sender);
-                mailbox.push(EngineCommand::AskStreams { asker, request }, ANSWER_TIMEOUT).map_err(|rejected| {
-                    match rejected {
+                mailbox
+                    .push(EngineCommand::Streams(StreamServiceCommand::Request { asker, request }), ANSWER_TIMEOUT)
+                    .map_err(|rejected| match rejected {
                         PushError::Full(_) => StreamError::Timeout,
                         PushError::Closed => StreamError::Closed,
-                    }
-                })?;
+                    })?;
             }
             PeerLink::LocalConnection(local_connection) => local_connection.request_stream(request, sender)?,
         }

@@ -123,8 +123,10 @@ impl Clients {
             is_dirty: false,
             is_dirty_answers: false,
         };
-        if matches!(client.kind, ClientTransport::Attached(_)) {
-            self.attached.push(id);
+        match &client.kind {
+            ClientTransport::Attached(_) => self.attached.push(id),
+            ClientTransport::Listener(_) => self.listener_delivery.clients += 1,
+            ClientTransport::Embedded(_) => {}
         }
         self.map.insert(id, client);
         id
@@ -233,10 +235,18 @@ impl Clients {
         }
     }
 
+    /// Removes all clients.
+    pub(crate) fn clear(&mut self) {
+        for id in self.ids() {
+            self.remove(id);
+        }
+    }
+
     pub(crate) fn remove(&mut self, id: ClientId) -> Option<ClientEntry> {
         let mut client = self.map.remove(&id)?;
         self.attached.retain(|other| *other != id);
         if let ClientTransport::Listener(connection) = &mut client.kind {
+            self.listener_delivery.clients -= 1;
             self.listener_delivery.memory.release(connection);
         }
         if let ClientTransport::Embedded(queues) = &client.kind {

@@ -2,15 +2,12 @@
 //!
 //! The engine takes all requests at once, so the cost of each is small. A request wakes the engine only if it sleeps.
 
-use crate::daemon::events::requester::{EventCompletion, EventRequestCost, EventRequester};
+use crate::daemon::events::requester::EventServiceCommand;
 use crate::daemon::parts::{PartReceiver, PartSender, part_channel};
 use crate::daemon::queue::SubscriptionQueue;
-use crate::daemon::stream_service::requester::{StreamRequester, StreamServiceEvent};
-use crate::event::refusal::EventRefusal;
-use crate::listener::event::EventRequest;
+use crate::daemon::stream_service::requester::StreamServiceCommand;
 use crate::listener::refusal::RefusalReason;
 use crate::listener::session_request::ReceiverCondition;
-use crate::listener::stream::StreamRequest;
 use crate::message::{ClientId, DeliveryMode, Message, PeerRef, QuestionFailure, SubId, SubscriptionFilter};
 use crate::proto::question::{ANSWER_BYTES_MAX, Answer, PART_BYTES_MAX, Question};
 use crate::subject::Subject;
@@ -144,25 +141,10 @@ pub(crate) enum EngineCommand {
         subject: Subject,
         timeout: Duration,
     },
-    /// Registers or queries events.
-    AskEvents {
-        asker: EventRequester,
-        request: EventRequest,
-    },
-    /// Reports that the journal has completed a request.
-    EventsDone(Box<EventCompletion>),
-    /// Reports whether events can be registered under the server id of this peer. Sent once that is known, and again
-    /// whenever it changes.
-    EventsClaimed(Result<(), EventRefusal>),
-    /// Sends a request to the stream service.
-    AskStreams {
-        asker: StreamRequester,
-        request: StreamRequest,
-    },
-    /// Carries an event of the stream service.
-    StreamServiceEvent(Box<StreamServiceEvent>),
-    /// Ends a request about events. All commands that result from it precede this one.
-    EventsEnded(EventRequestCost),
+    /// For the service of events.
+    Events(EventServiceCommand),
+    /// For the streams.
+    Streams(StreamServiceCommand),
     Show {
         query: serde_json::Value,
         answer: Sender<serde_json::Value>,
@@ -198,14 +180,16 @@ impl EngineCommand {
     /// Returns whether a full mailbox accepts the command: a command that frees room, or ends something, must not wait
     /// for room.
     fn is_urgent(&self) -> bool {
-        use EngineCommand::{Detach, Stop, StreamServiceEvent, Unsubscribe};
-        matches!(self, Unsubscribe { .. } | Detach { .. } | StreamServiceEvent(_) | Stop)
+        use EngineCommand::{Detach, Stop, Streams, Unsubscribe};
+        let is_report = matches!(self, Streams(StreamServiceCommand::Report(_)));
+        is_report || matches!(self, Unsubscribe { .. } | Detach { .. } | Stop)
     }
 
     /// Returns whether the command must wait while publishers are blocked. All other commands overtake it then.
     pub(crate) fn must_wait(&self) -> bool {
-        use EngineCommand::{Ask, Await, EventsEnded, Flush, Publish};
-        matches!(self, Publish { .. } | Ask { .. } | Await { .. } | Flush { .. } | EventsEnded(_))
+        use EngineCommand::{Ask, Await, Events, Flush, Publish};
+        let follows_publishes = matches!(self, Events(EventServiceCommand::Ended(_)));
+        follows_publishes || matches!(self, Publish { .. } | Ask { .. } | Await { .. } | Flush { .. })
     }
 }
 

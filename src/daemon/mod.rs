@@ -1,13 +1,16 @@
-//! The shell around the core: the engine with its sockets and clients, and the services attached to it.
+//! The shell around the protocol: the core with its sockets and clients, the services attached to it, and the engine
+//! that runs both.
 
 pub(crate) mod advisories;
 pub mod batch;
 pub(crate) mod clients;
 pub mod drop_rule;
 pub(crate) mod engine;
+pub(crate) mod engine_core;
 pub mod events;
 pub(crate) mod flow;
 pub mod interface;
+pub(crate) mod internal_command;
 pub mod listeners;
 pub mod local;
 pub mod log;
@@ -19,6 +22,7 @@ pub(crate) mod parts;
 pub mod queue;
 pub(crate) mod readiness;
 pub mod self_test;
+pub(crate) mod service;
 pub mod show;
 pub(crate) mod signals;
 pub mod stream_service;

@@ -25,12 +25,6 @@ const EXCEPTIONS: &[BudgetException] = &[
     exception("src/bus/local_connection.rs", "one connection: its two threads share its state"),
     exception("src/bus/reports.rs", "one structure for each report"),
     exception("src/daemon/clients.rs", "one table: each kind of client has an arm in each function"),
-    exception(
-        "src/daemon/listeners/client_service.rs",
-        "the service of one client, until services are apart from the engine",
-    ),
-    exception("src/daemon/engine/start.rs: open", "a list of the steps of a start, each of which must succeed"),
-    exception("src/daemon/listeners/client_service.rs: on_session_request", "one arm for each request"),
     exception("src/proto/ledger.rs", "the ledger of one stream and its gaps: they change together"),
     exception("src/proto/ledger/forgery.rs: fits", "a number and a count are one position in a stream"),
     exception("src/proto/member_streams.rs: inbox", "a number and a count are one position in a stream"),

@@ -1,163 +1,92 @@
-//! Requests of embedded clients.
+//! Commands for the engine: from embedded clients and service threads through the mailbox, and from the core and the
+//! services themselves.
 
 use super::Engine;
-use super::confirmation::Subscriber;
-use super::flush::FlushWaiter;
-use super::receiver_waits::ReceiverWaiter;
-use crate::daemon::clients::ClientTransport;
-use crate::daemon::mailbox::{AnswerSender, Answered, EngineCommand, SubscriptionRequest};
-use crate::daemon::queue::SubscriptionQueue;
-use crate::listener::frame::PeerFrame;
+use crate::daemon::engine_core::confirmation::Subscriber;
+use crate::daemon::engine_core::flush::FlushWaiter;
+use crate::daemon::engine_core::receiver_waits::ReceiverWaiter;
+use crate::daemon::internal_command::InternalCommand;
+use crate::daemon::mailbox::EngineCommand;
+use crate::daemon::service::Service;
 use crate::listener::refusal::RefusalReason;
-use crate::message::{ClientId, PeerRef, QuestionFailure, Refusal, SubId, Target};
-use crate::proto::effect::ClientRequest;
-use crate::proto::question::Question;
+use crate::message::Target;
 use crate::time::ClockReading;
-use std::collections::btree_map::Entry;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// Maximum number of requests of embedded clients that one turn processes.
 const COMMANDS_PER_TURN: usize = 4096;
-/// Maximum time that a client can wait for an answer.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 
 impl Engine {
-    /// Subscribes for an embedded client. The subscription's events go to `queue`.
-    pub(crate) fn subscribe(
-        &mut self,
-        now: ClockReading,
-        client: ClientId,
-        sub: SubId,
-        SubscriptionRequest { wanted, mode, news }: SubscriptionRequest,
-        queue: Arc<SubscriptionQueue>,
-    ) -> Result<(), Refusal> {
-        // A departed client has no queues for events, nor has a peer that has closed them.
-        let Some(ClientTransport::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind) else {
-            return Err(Refusal::Stopping);
-        };
-        queues.insert(sub, queue);
-        let mode = mode.unwrap_or(self.default_mode(&wanted));
-        let subscribed = self.request(now, client, ClientRequest::Subscribe { sub, wanted, mode, news });
-        if let Err(refusal) = &subscribed {
-            self.report_refusal(client, Some(sub), refusal);
-            self.end_queue(client, sub);
-        }
-        subscribed
-    }
-
-    /// Ends a subscription of an embedded client.
-    pub(crate) fn unsubscribe(&mut self, now: ClockReading, client: ClientId, sub: SubId) {
-        self.request_or_report(now, client, ClientRequest::Unsubscribe { sub });
-        self.receiver_waits.end(client, Some(Target { client, sub }));
-        self.end_confirmation(client, Some(sub));
-        self.end_queue(client, sub);
-    }
-
-    fn end_queue(&mut self, client: ClientId, sub: SubId) {
-        if let Some(ClientTransport::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind)
-            && let Some(queue) = queues.remove(&sub)
-        {
-            queue.close();
-        }
-    }
-
-    /// Queries a peer's history for an embedded client.
-    pub(crate) fn query_history(
-        &mut self,
-        now: ClockReading,
-        client: ClientId,
-        peer: &PeerRef,
-        question: Question,
-        timeout: Duration,
-        answer: AnswerSender,
-    ) {
-        let id = self.next_question;
-        self.next_question += 1;
-        self.pending_questions.insert((client, id), answer);
-        self.ask(now, client, id, peer, question, timeout);
-    }
-
-    /// Queries a peer's history. The answer goes to [`Engine::on_answered`].
-    pub(super) fn ask(
-        &mut self,
-        now: ClockReading,
-        client: ClientId,
-        id: u64,
-        peer: &PeerRef,
-        question: Question,
-        timeout: Duration,
-    ) {
-        let timeout = timeout.min(ANSWER_TIME_MAX);
-        match self.peer.resolve(peer) {
-            Ok(peer) => {
-                self.request_or_report(now, client, ClientRequest::Ask { id, peer, question, timeout });
-            }
-            Err(reason) => self.on_answered(client, id, Err(reason)),
-        }
-    }
-
-    /// Passes a part of an answer to the client that asked, or the reason why no answer comes.
-    pub(super) fn on_answered(&mut self, client: ClientId, id: u64, answer: Answered) {
-        if let Some(connection) = self.clients.connection(client) {
-            let answer = if connection.outbox.exceeds_answer_limit() { Err(QuestionFailure::TooMany) } else { answer };
-            self.clients.answer(client, &PeerFrame::Answered { id, answer: answer.map(|part| part.encode()) });
-        } else if let Entry::Occupied(asked) = self.pending_questions.entry((client, id)) {
-            let is_last = answer.as_ref().map_or(true, |part| part.last);
-            // The requester may have stopped waiting.
-            let is_wanted = asked.get().send(answer);
-            if is_last || !is_wanted {
-                asked.remove();
-            }
-        }
-    }
-
     /// Processes the commands of embedded clients in the order of their arrival. While publishers are blocked, all
     /// other commands overtake pending publishes: subscribing, reports, and above all detaching and stopping. Messages
     /// already published are sent even if their client has detached meanwhile.
     pub(super) fn process_commands(&mut self, now: ClockReading) {
         for _ in 0..COMMANDS_PER_TURN {
-            let is_publish_blocked = self.is_publish_blocked();
+            let is_publish_blocked = self.core.is_publish_blocked();
             if !self.commands.has_command(is_publish_blocked) {
-                self.mailbox.take(&mut self.commands, is_publish_blocked);
+                self.core.mailbox.take(&mut self.commands, is_publish_blocked);
             }
             let Some(command) = self.commands.pop(is_publish_blocked) else { return };
             self.on_command(now, command);
+            self.process_internal_commands(now);
+        }
+    }
+
+    /// Processes the commands that the core and the services have left, until there are no more. Then the services
+    /// release what belonged to departed clients.
+    pub(super) fn process_internal_commands(&mut self, now: ClockReading) {
+        loop {
+            while let Some(command) = self.core.internal_commands.pop_front() {
+                match command {
+                    InternalCommand::Events(command) => self.events.on_command(&mut self.core, now, command),
+                    InternalCommand::Streams(command) => self.streams.on_command(&mut self.core, now, command),
+                    InternalCommand::Listeners(command) => self.listeners.on_command(&mut self.core, now, command),
+                    InternalCommand::Show { client, id, query } => {
+                        let answer = self.show(now, &query);
+                        self.core.answer_show(client, id, &answer);
+                    }
+                    InternalCommand::Stopped => self.close(now),
+                }
+            }
+            let Some(mut client) = self.core.detached.pop_front() else { return };
+            self.listeners.on_detach(&mut self.core, now, &mut client);
+            self.events.on_detach(&mut self.core, now, &mut client);
         }
     }
 
     fn on_command(&mut self, now: ClockReading, command: EngineCommand) {
         match command {
             EngineCommand::Publish { client, message } => {
-                if !self.publish(now, client, &message) {
+                if !self.core.publish(now, client, &message) {
                     unreachable!("a publish is taken only while the queue is short");
                 }
             }
             EngineCommand::Subscribe { client, sub, request, queue, answer } => {
-                let outcome = self.subscribe(now, client, sub, request, queue);
+                let outcome = self.core.subscribe(now, client, sub, request, queue);
                 match outcome {
-                    Ok(()) => drop(self.confirm(now, Subscriber::Embedded(client, sub, answer))),
+                    Ok(()) => drop(self.core.confirm(now, Subscriber::Embedded(client, sub, answer))),
                     // The requester may have stopped waiting.
                     Err(refusal) => drop(answer.send(Err(RefusalReason::from(&refusal)))),
                 }
             }
-            EngineCommand::Unsubscribe { client, sub } => self.unsubscribe(now, client, sub),
+            EngineCommand::Unsubscribe { client, sub } => self.core.unsubscribe(now, client, sub),
             EngineCommand::Ask { client, peer, question, timeout, answer } => {
-                self.query_history(now, client, &peer, question, timeout, answer);
+                self.core.query_history(now, client, &peer, question, timeout, answer);
             }
             EngineCommand::Await { client, sub, what, subject, timeout } => {
-                self.begin_await(now, ReceiverWaiter::Subscription(Target { client, sub }), what, subject, timeout);
+                self.core.begin_await(
+                    now,
+                    ReceiverWaiter::Subscription(Target { client, sub }),
+                    what,
+                    subject,
+                    timeout,
+                );
             }
-            EngineCommand::AskEvents { asker, request } => self.request_events(now, asker, request),
-            EngineCommand::EventsDone(outcome) => self.on_events_done(now, *outcome),
-            EngineCommand::AskStreams { asker, request } => self.request_stream(asker, request),
-            EngineCommand::StreamServiceEvent(told) => self.on_streams(now, *told),
-            EngineCommand::EventsEnded(cost) => self.events.end(cost),
-            EngineCommand::EventsClaimed(claimed) => self.on_events_claimed(now, claimed),
+            EngineCommand::Events(command) => self.events.on_command(&mut self.core, now, command),
+            EngineCommand::Streams(command) => self.streams.on_command(&mut self.core, now, command),
             // The requester may have stopped waiting.
             EngineCommand::Show { query, answer } => drop(answer.send(self.show(now, &query))),
-            EngineCommand::Flush { answer } => self.await_flush(FlushWaiter::Embedded(answer)),
-            EngineCommand::Detach { client } => self.detach(now, client),
+            EngineCommand::Flush { answer } => self.core.await_flush(FlushWaiter::Embedded(answer)),
+            EngineCommand::Detach { client } => self.core.detach(now, client),
             EngineCommand::Stop => self.stop(now),
         }
     }

@@ -3,12 +3,12 @@
 //! A failed loop ends the peer for all clients: attached clients get a BYE, all connections close, and calls of
 //! embedded clients fail. The peer publishes and reports nothing more, since its numbers can be wrong.
 
-use crate::daemon::engine::Engine;
-use crate::daemon::engine::receiver_waits::ReceiverWaits;
+use super::Engine;
+use crate::daemon::engine_core::Phase;
 use crate::daemon::mailbox::CommandQueue;
-use crate::listener::frame::{ByeReason, PeerFrame};
+use crate::daemon::service::Service;
 use crate::proto::effect::Input;
-use crate::time::{ClockReading, Instant};
+use crate::time::ClockReading;
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,125 +22,86 @@ const STOP_TIME: Duration = Duration::from_secs(2);
 /// Maximum time for which clients may read the remaining output.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
-/// Phase of the engine's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Running,
-    /// Accepts messages published before the stop.
-    Draining {
-        until: Instant,
-    },
-    /// Sends BYE to the group.
-    Stopping {
-        until: Instant,
-    },
-    /// Sends BYE to the clients.
-    Closing {
-        until: Instant,
-    },
-    Ended,
-}
-
 impl Engine {
     /// Begins a graceful stop. Messages that embedded clients have already published are accepted first, as far as
     /// there is room for them soon.
     pub(crate) fn stop(&mut self, now: ClockReading) {
-        if self.phase == Phase::Running {
+        if self.core.phase == Phase::Running {
             tracing::info!("stopping");
             if self.listeners.announces_events() {
-                self.announce_events(now, "STOPPED");
+                self.events.announce(&mut self.core, now, "STOPPED");
             }
-            self.announce_stop();
-            // Pending publishes of listener clients are refused with an error.
-            self.discovery_end = None;
-            self.phase = Phase::Draining { until: now.instant + DRAIN_TIME };
+            self.listeners.on_stop(&mut self.core, now);
+            self.core.phase = Phase::Draining { until: now.instant + DRAIN_TIME };
             self.end_drain(now);
         }
     }
 
     /// Announces the end of this peer once no requests are pending, or the drain time has passed.
     fn end_drain(&mut self, now: ClockReading) {
-        let Phase::Draining { until } = self.phase else { return };
-        let waiting = self.commands.waiting() + self.mailbox.waiting() + self.events.waiting();
+        let Phase::Draining { until } = self.core.phase else { return };
+        let requests = self.events.pending_requests() + self.streams.pending_requests();
+        let waiting = self.commands.waiting() + self.core.mailbox.waiting() + requests;
         if 0 < waiting && now.instant < until {
             return;
         }
         if 0 < waiting {
             tracing::warn!(requests = waiting, "stopped before all that was published or asked has left");
         }
-        self.phase = Phase::Stopping { until: now.instant + STOP_TIME };
-        self.peer.handle(now, Input::Stop);
-        self.apply_effects(now);
+        self.core.phase = Phase::Stopping { until: now.instant + STOP_TIME };
+        self.core.peer.handle(now, Input::Stop);
+        self.core.apply_effects(now);
     }
 
     /// Handles signals: the first begins a graceful stop, the second ends the peer at once.
     pub(super) fn on_signals(&mut self, now: ClockReading) {
         for _ in 0..std::mem::take(&mut self.signalled) {
-            if self.phase == Phase::Running {
+            if self.core.is_running() {
                 self.stop(now);
             } else {
                 tracing::warn!("stopping at once");
-                self.phase = Phase::Ended;
+                self.core.phase = Phase::Ended;
             }
         }
-    }
-
-    /// Returns whether the engine accepts requests, which it does until a stop begins.
-    pub(crate) fn is_running(&self) -> bool {
-        self.phase == Phase::Running
     }
 
     /// Returns whether the engine has ended.
     pub(crate) fn is_ended(&self) -> bool {
-        self.phase == Phase::Ended
+        self.core.phase == Phase::Ended
     }
 
     /// Sends BYE to the clients, after the group has been notified.
     pub(super) fn close(&mut self, now: ClockReading) {
-        if matches!(self.phase, Phase::Closing { .. } | Phase::Ended) {
+        if matches!(self.core.phase, Phase::Closing { .. } | Phase::Ended) {
             return;
         }
-        let text = "the peer is stopping".to_owned();
-        let bye = PeerFrame::Bye { reason: ByeReason::Stopping, text };
-        for id in self.clients.ids() {
-            self.clients.answer(id, &bye);
-            if let Some(connection) = self.clients.connection(id) {
-                connection.flow.is_closing = true;
-            } else if let Some(connection) = self.clients.listener(id) {
-                connection.flow.is_closing = true;
-                connection.unconfirmed = None;
-                self.clients.schedule_write(id);
-            } else {
-                self.detach(now, id);
-            }
-        }
-        self.listeners.close(self.poll.registry());
-        self.events.close_streams();
-        self.pending_questions.clear();
-        self.unconfirmed.clear();
-        self.local_socket = None;
-        self.phase = Phase::Closing { until: now.instant + CLOSE_TIME };
+        self.core.close_clients(now);
+        self.listeners.close(&mut self.core);
+        self.streams.close(&mut self.core);
+        self.core.drop_questions();
+        self.core.local_socket = None;
+        self.core.phase = Phase::Closing { until: now.instant + CLOSE_TIME };
     }
 
     /// Continues a stop that has begun.
     pub(super) fn advance(&mut self, now: ClockReading) {
         self.end_drain(now);
-        match self.phase {
+        match self.core.phase {
             Phase::Stopping { until } if until <= now.instant => {
                 tracing::warn!("the stop took too long and was cut short");
                 self.close(now);
             }
-            Phase::Closing { .. } if self.clients.len() == 0 && self.transmit_queue.is_empty() => {
-                self.phase = Phase::Ended
+            Phase::Closing { .. } if self.core.clients.len() == 0 && self.core.transmit_queue.is_empty() => {
+                self.core.phase = Phase::Ended
             }
             Phase::Closing { until } if until <= now.instant => {
-                let (clients, messages) = (self.clients.len(), self.clients.queued());
+                let (clients, messages) = (self.core.clients.len(), self.core.clients.queued());
                 if clients == 0 {
                     tracing::warn!("stopped before the system took all that was to be sent to other peers");
                 } else {
                     tracing::warn!(clients, messages, "stopped before the clients had read all that waited for them");
                 }
-                self.phase = Phase::Ended;
+                self.core.phase = Phase::Ended;
             }
             _ => {}
         }
@@ -157,9 +118,9 @@ impl Engine {
 
     /// Ends the peer at once after a failure of its loop. Other peers detect it by its silence.
     fn abandon(&mut self, error: &io::Error) {
-        self.phase = Phase::Ended;
+        self.core.phase = Phase::Ended;
         tracing::error!(%error, "the peer has failed and ends");
-        self.mailbox.close(&format!("the peer has failed: {error}"));
+        self.core.mailbox.close(&format!("the peer has failed: {error}"));
         if catch_unwind(AssertUnwindSafe(|| self.close_everything())).is_err() {
             tracing::error!("some clients of the failed peer are closed only when the peer is dropped");
         }
@@ -167,23 +128,13 @@ impl Engine {
 
     /// Closes all connections and queues, and drops all pending requests.
     fn close_everything(&mut self) {
-        let text = "the peer has failed and has ended; its log says why".to_owned();
-        let bye = PeerFrame::Bye { reason: ByeReason::Stopping, text };
-        for id in self.clients.ids() {
-            self.clients.answer(id, &bye);
-            if let Some(connection) = self.clients.connection(id) {
-                connection.write();
-            }
-            self.clients.remove(id);
-        }
-        self.listeners.close(self.poll.registry());
-        self.local_socket = None;
+        self.core.end_clients("the peer has failed and has ended; its log says why");
+        self.listeners.close(&mut self.core);
+        self.core.local_socket = None;
         self.commands = CommandQueue::default();
-        self.receiver_waits = ReceiverWaits::default();
-        self.flushes.clear();
-        self.unconfirmed.clear();
-        self.pending_questions.clear();
-        self.events.close();
+        self.core.drop_requests();
+        self.streams.close(&mut self.core);
+        self.events.close(&mut self.core);
     }
 }
 
@@ -201,9 +152,7 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
 impl Drop for Engine {
     /// Notifies all who still wait for an answer that none will come.
     fn drop(&mut self) {
-        for id in self.clients.ids() {
-            self.clients.remove(id);
-        }
-        self.mailbox.close("the peer has stopped");
+        self.core.clients.clear();
+        self.core.mailbox.close("the peer has stopped");
     }
 }

@@ -2,35 +2,29 @@
 
 use crate::clock::{Clock, random_u64};
 use crate::config::Config;
-use crate::daemon::batch::RecvBatch;
-use crate::daemon::clients::Clients;
 use crate::daemon::drop_rule::{DropRule, Dropper};
 use crate::daemon::engine::Engine;
-use crate::daemon::engine::local_clients::SCRATCH_BYTES;
-use crate::daemon::engine::receiver_waits::ReceiverWaits;
-use crate::daemon::engine::shutdown::Phase;
+use crate::daemon::engine_core::{EngineCore, EngineCoreParts};
 use crate::daemon::events::{EventService, EventsError};
 use crate::daemon::interface::{self, ChooseError, ChosenInterface, Family};
 use crate::daemon::listeners::{ListenerError, Listeners};
 use crate::daemon::local::{LocalSocket, SocketError};
 use crate::daemon::mailbox::{CommandQueue, Mailbox};
 use crate::daemon::multicast::{self, Sockets};
-use crate::daemon::queue::QueueLimits;
 use crate::daemon::self_test::{self, SelfTestError};
 use crate::daemon::signals::Signals;
 use crate::daemon::stream_service::peer_streams;
+use crate::daemon::stream_service::stream_host::StreamHost;
 use crate::daemon::timer::Timer;
 use crate::daemon::tokens::{GROUP, INBOX, LOCAL_SOCKET, TIMER, WAKER};
-use crate::daemon::transmit_queue::TransmitQueue;
-use crate::daemon::unserved_report::UnservedReport;
-use crate::message::{ClientId, Epoch};
+use crate::message::Epoch;
 use crate::proto::effect::Input;
 use crate::proto::peer::Peer;
 use crate::rng::Rng;
+use crate::time::ClockReading;
 use mio::{Events, Interest, Poll, Waker};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -43,10 +37,6 @@ const SELF_TEST_TIME: Duration = Duration::from_secs(2);
 const DISCOVERY_MAX: Duration = Duration::from_millis(750);
 /// Maximum number of events taken from the system at once.
 const EVENTS: usize = 256;
-/// Number of buffers received in one system call: a mebibyte, if the kernel fills each with as many datagrams as it
-/// can.
-const RECV_BUFFERS: usize = 16;
-
 /// Options of a peer beside its configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -142,74 +132,64 @@ impl Engine {
         let static_status = static_status(config, &chosen, &sockets, local_socket.as_ref());
         let mut settings = config.settings(chosen.payload_bytes_max());
         settings.pace.room_bytes = sockets.room_bytes();
-        let limits = QueueLimits { count_max: config.client_queue_count, bytes_max: config.client_queue_size };
         let mut engine = Engine {
-            peer: Peer::new(settings, epoch, Rng::new(random_u64()), started),
-            started,
-            discovery_end: None,
+            core: EngineCore::new(
+                config,
+                EngineCoreParts {
+                    peer: Peer::new(settings, epoch, Rng::new(random_u64()), started),
+                    started,
+                    poll,
+                    sockets,
+                    local_socket,
+                    mailbox: Arc::new(Mailbox::new(waker)),
+                    dropper: options.drop.map(Dropper::new),
+                },
+            ),
+            listeners,
+            streams: StreamHost::default(),
+            events,
             static_status,
-            poll,
             ready: Events::with_capacity(EVENTS),
             timer,
-            sockets,
-            batch: RecvBatch::new(RECV_BUFFERS),
-            is_readable: [true; 2],
-            has_backlog: false,
-            inbox_wait_since: None,
-            transmit_queue: TransmitQueue::default(),
-            is_watching_writes: false,
-            local_socket,
-            is_acceptable: true,
             signals,
-            clients: Clients::new(limits, config.listener_memory),
-            clients_max: config.client_max,
-            last_served: ClientId(0),
-            delivery: config.delivery,
-            busy_poll: config.busy_poll,
-            clients_refused: 0,
-            listeners,
-            receiver_waits: ReceiverWaits::default(),
-            events,
-            mailbox: Arc::new(Mailbox::new(waker)),
-            commands: CommandQueue::default(),
-            published: None,
-            flushes: Vec::new(),
-            unconfirmed: Vec::new(),
-            unconfirmed_reported: 0,
-            pending_questions: BTreeMap::new(),
-            next_question: 0,
-            is_commands_turn: false,
-            hosts: BTreeMap::new(),
-            dropper: options.drop.map(Dropper::new),
-            unserved_report: UnservedReport::default(),
-            recv_errors: 0,
-            scratch: vec![0; SCRATCH_BYTES],
             signalled: 0,
-            phase: Phase::Running,
+            busy_poll: config.busy_poll,
+            is_watching_writes: false,
+            commands: CommandQueue::default(),
+            is_commands_turn: false,
         };
         engine.log_start(config);
         for (path, received) in meanwhile {
-            engine.peer.handle(started, Input::Datagram { from: received.from, path, bytes: received.bytes });
+            engine.core.peer.handle(started, Input::Datagram { from: received.from, path, bytes: received.bytes });
         }
-        engine.apply_effects(started);
-        engine.open_streams(started, config, options).map_err(StartError::Streams)?;
-        engine.replicate_events(started).map_err(StartError::Events)?;
+        engine.core.apply_effects(started);
+        engine.open_services(started, config, options)?;
+        Ok(engine)
+    }
+
+    /// Opens what services need the core for.
+    fn open_services(&mut self, now: ClockReading, config: &Config, options: &Options) -> Result<(), StartError> {
+        let Engine { core, listeners, streams, events, .. } = self;
+        if let Some(address) = config.ftn18.filter(|_| options.serve) {
+            *streams = StreamHost::open(core, events, now, config, address).map_err(StartError::Streams)?;
+        }
+        events.replicate(core, now).map_err(StartError::Events)?;
         if options.serve && config.hat.is_some() && config.hat_events {
-            engine.announce_events(started, "STARTED");
+            events.announce(core, now, "STARTED");
         }
         // Opening the streams may have taken seconds, and the peer sends its first datagram only now.
-        engine.discovery_end = Some(Clock::now().instant + DISCOVERY_MAX);
-        Ok(engine)
+        listeners.begin_discovery(Clock::now().instant + DISCOVERY_MAX);
+        Ok(())
     }
 
     fn log_start(&self, config: &Config) {
         tracing::info!(
             name = %config.name,
             mode = %config.mode,
-            epoch = %self.peer.epoch(),
-            group = %self.sockets.group_address(),
-            inbox = %self.sockets.inbox_address(),
-            socket = self.local_socket.as_ref().map(|local_socket| tracing::field::display(local_socket.path().display().to_string())),
+            epoch = %self.core.peer.epoch(),
+            group = %self.core.sockets.group_address(),
+            inbox = %self.core.sockets.inbox_address(),
+            socket = self.core.local_socket.as_ref().map(|local_socket| tracing::field::display(local_socket.path().display().to_string())),
             version = env!("CARGO_PKG_VERSION"),
             "peer started"
         );

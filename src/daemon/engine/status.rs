@@ -1,7 +1,8 @@
 //! Reports about the peer: `show status` and its counters.
 
 use super::Engine;
-use super::shutdown::Phase;
+use crate::daemon::engine_core::Phase;
+use crate::daemon::service::Service;
 use crate::daemon::show::{self, CounterRow, ReportInput};
 use crate::time::ClockReading;
 use serde_json::{Value, json};
@@ -9,28 +10,29 @@ use serde_json::{Value, json};
 impl Engine {
     /// Answers a `show` query about the peer.
     pub(crate) fn show(&mut self, now: ClockReading, query: &Value) -> Value {
-        self.peer.settle();
-        self.count_published();
+        self.core.peer.settle();
+        self.core.count_published();
         let counters = self.counters();
-        let clients = self.clients.rows(now);
-        show::answer(query, &ReportInput { peer: &self.peer, now, status: self.status(now), clients, counters })
+        let clients = self.core.clients.rows(now);
+        show::answer(query, &ReportInput { peer: &self.core.peer, now, status: self.status(now), clients, counters })
     }
 
     fn status(&self, now: ClockReading) -> Value {
         let mut status = self.static_status.clone();
-        status["epoch"] = json!(self.peer.epoch().to_string());
-        status["uptime_ms"] = json!(now.instant.since(self.started.instant).as_millis() as u64);
-        status["clients"] = json!(self.clients.len());
-        let [gso, gro] = self.sockets.offloads();
-        status["listeners"] = self.listeners.status();
-        self.events.put_status(&mut status);
-        status["listener_bytes"] = json!(self.clients.listener_delivery.memory.bytes());
+        status["epoch"] = json!(self.core.peer.epoch().to_string());
+        status["uptime_ms"] = json!(now.instant.since(self.core.started.instant).as_millis() as u64);
+        status["clients"] = json!(self.core.clients.len());
+        let [gso, gro] = self.core.sockets.offloads();
+        self.listeners.add_status(&self.core, &mut status);
+        self.events.add_status(&self.core, &mut status);
+        self.streams.add_status(&self.core, &mut status);
+        status["listener_bytes"] = json!(self.core.clients.listener_delivery.memory.bytes());
         status["offloads"] = json!({ "gso": gso, "gro": gro });
-        let rows = self.peer.member_rows(now);
+        let rows = self.core.peer.member_rows(now);
         let left_behind = rows.iter().filter(|row| row.left_behind.is_some()).map(|row| row.publisher.to_string());
         status["left_behind"] = left_behind.collect();
-        status["send_queue"] = json!(self.transmit_queue.len());
-        status["phase"] = json!(match self.phase {
+        status["send_queue"] = json!(self.core.transmit_queue.len());
+        status["phase"] = json!(match self.core.phase {
             Phase::Running => "running",
             _ => "stopping",
         });
@@ -38,7 +40,7 @@ impl Engine {
     }
 
     fn counters(&self) -> Vec<CounterRow> {
-        let by_rule = self.dropper.as_ref().map_or(0, |dropper| dropper.dropped);
+        let by_rule = self.core.dropper.as_ref().map_or(0, |dropper| dropper.dropped);
         let [registered, refused, followed, too_deep] = self.events.counts();
         vec![
             ("events_registered", registered, "Events registered here."),
@@ -49,22 +51,22 @@ impl Engine {
                 too_deep,
                 "Events of other servers that were not stored because their JSON is nested deeper than 900 levels.",
             ),
-            ("recv_errors", self.recv_errors, "Errors of the system when receiving."),
-            ("send_errors", self.transmit_queue.errors, "Datagrams that the system refused to send."),
+            ("recv_errors", self.core.recv_errors, "Errors of the system when receiving."),
+            ("send_errors", self.core.transmit_queue.errors, "Datagrams that the system refused to send."),
             (
                 "send_overflow",
-                self.transmit_queue.overflow,
+                self.core.transmit_queue.overflow,
                 "Answers to other peers discarded because too much waited.",
             ),
-            ("clients_refused", self.clients_refused, "Clients turned away because there were too many."),
+            ("clients_refused", self.core.clients_refused, "Clients turned away because there were too many."),
             (
                 "unconfirmed",
-                self.unconfirmed_reported,
+                self.core.unconfirmed_reported,
                 "Subscriptions said to stand though a peer that spares messages did not say that it knows them.",
             ),
             (
                 "listener_dropped",
-                self.clients.listener_delivery.dropped,
+                self.core.clients.listener_delivery.dropped,
                 "Messages that clients of listeners did not get because they did not read fast enough.",
             ),
             ("dropped_by_rule", by_rule, "Received datagrams dropped on purpose by a drop rule."),

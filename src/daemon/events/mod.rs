@@ -3,22 +3,21 @@
 //! engine's mailbox. Another thread ensures that no other peer uses this server's number, and follows the servers of
 //! other peers.
 
-mod event_requests;
 mod journal_handle;
 mod replication;
 pub(crate) mod requester;
+mod service;
 
 pub use journal_handle::EventsError;
 
-use self::requester::{EventCompletion, EventRequestCost, EventRequester, JournalReply};
+use self::requester::{EventCompletion, EventRequestCost, EventRequester, EventServiceCommand, JournalReply};
 use crate::config::Config;
 use crate::daemon::clients::{ClientTransport, Clients};
 use crate::daemon::mailbox::{EngineCommand, Mailbox, PushError};
 use crate::daemon::queue::SubscriptionQueue;
 use crate::daemon::stream_service::input::StreamInput;
 use crate::daemon::stream_service::input_queue::InputSender;
-use crate::daemon::stream_service::peer_streams::{JournalSource, PeerStreams};
-use crate::daemon::stream_service::requests::StreamRequests;
+use crate::daemon::stream_service::peer_streams::JournalSource;
 use crate::event::follower::Follower;
 use crate::event::model::{Event, Payload, Registration, SESSION_EVENTS_MAX, ServerId, TYPE_NAME_BYTES_MAX};
 use crate::event::refusal::{self, EventRefusal};
@@ -85,8 +84,6 @@ pub(crate) struct EventService {
     held: Vec<(EventRequester, EventRequestCost, EventRequest)>,
     /// Opened on first use.
     opened: Option<JournalHandle>,
-    /// The streams, fed from the journal; dropped before it.
-    streams: Option<PeerStreams>,
     /// Input queue of the stream service.
     stream_inputs: Option<InputSender>,
     /// The client as which events are published.
@@ -118,7 +115,6 @@ impl EventService {
             claimed: ClaimStatus::Pending,
             held: Vec::new(),
             opened: None,
-            streams: None,
             stream_inputs: None,
             client: None,
             waiting: BTreeMap::new(),
@@ -138,32 +134,14 @@ impl EventService {
         Ok(())
     }
 
-    /// Serves streams and notifies them whenever the journal grows. Must be called before anything is registered or
-    /// followed.
-    pub(crate) fn serve_streams(&mut self, streams: PeerStreams, stream_inputs: InputSender) {
-        (self.streams, self.stream_inputs) = (Some(streams), Some(stream_inputs));
+    /// Notifies the streams, through their input queue, whenever the journal grows. Must be called before anything is
+    /// registered or followed.
+    pub(crate) fn notify_streams(&mut self, stream_inputs: InputSender) {
+        self.stream_inputs = Some(stream_inputs);
     }
 
-    /// Returns the pending stream requests of programs, if streams are served.
-    pub(crate) fn stream_requests(&mut self) -> Option<&mut StreamRequests> {
-        self.streams.as_mut().map(|streams| &mut streams.stream_requests)
-    }
-
-    /// Stops the streams.
-    pub(crate) fn close_streams(&mut self) {
-        self.streams = None;
-    }
-
-    /// Stops the streams, then the replication, then the journal. Requests handed to the journal before are stored.
-    pub(crate) fn close(&mut self) {
-        self.close_streams();
-        self.replication = None;
-        self.opened = None;
-        self.held.clear();
-    }
-
-    /// Returns the journal for the streams, if it is open.
-    pub(crate) fn for_streams(&self, client: ClientId, mailbox: &Arc<Mailbox>) -> Option<JournalSource> {
+    /// Returns the journal for the streams, which register events as `client`, if it is open.
+    pub(crate) fn journal_source(&self, client: ClientId, mailbox: &Arc<Mailbox>) -> Option<JournalSource> {
         let opened = self.opened.as_ref()?;
         Some(JournalSource {
             server: opened.server,
@@ -189,11 +167,6 @@ impl EventService {
         self.waiting.values().map(|waiting| waiting.count).sum()
     }
 
-    /// Returns the number of waiting requests, including those that wait for the streams.
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting_events() + self.streams.as_ref().map_or(0, |streams| streams.stream_requests.waiting())
-    }
-
     /// Returns the number of events registered, of requests refused, and of events of other servers stored and refused
     /// since the start.
     pub(crate) fn counts(&self) -> [u64; 4] {
@@ -202,12 +175,6 @@ impl EventService {
             [status.followed.load(Ordering::Relaxed), status.too_deep.load(Ordering::Relaxed)]
         });
         [self.registered, self.refused, followed, too_deep]
-    }
-
-    /// Adds the parts of `show status`.
-    pub(crate) fn put_status(&self, status: &mut Value) {
-        status["events"] = self.status();
-        status["streams"] = self.streams.as_ref().map_or(Value::Null, PeerStreams::status);
     }
 
     /// Returns the status; null without a journal.
@@ -348,16 +315,8 @@ impl EventService {
     }
 
     /// Releases the cost of a finished request.
-    pub(crate) fn end(&mut self, EventRequestCost { client, bytes }: EventRequestCost) {
+    fn end(&mut self, EventRequestCost { client, bytes }: EventRequestCost) {
         self.release_cost(client, 1, bytes);
-    }
-
-    /// Cancels the queries of a client that is gone. The events it has registered are still stored.
-    pub(crate) fn cancel_queries(&mut self, client: ClientId) {
-        let questions = self.opened.as_ref().map_or(0, |opened| opened.reader.cancel_queries(client));
-        if 0 < questions {
-            self.release_cost(client, questions, 0);
-        }
     }
 
     fn release_cost(&mut self, client: ClientId, count: usize, bytes: usize) {
@@ -419,7 +378,8 @@ impl JournalHandle {
 impl CompletionNotifier {
     fn notify(&self, done: Result<JournalReply, StoreError>, ended: Option<EventRequestCost>) {
         let (asker, done) = (self.asker.clone(), done.map_err(refusal));
-        push(&self.mailbox, EngineCommand::EventsDone(Box::new(EventCompletion { asker, done, ended })));
+        let completion = EventServiceCommand::Completed(Box::new(EventCompletion { asker, done, ended }));
+        push(&self.mailbox, EngineCommand::Events(completion));
     }
 }
 
@@ -435,7 +395,7 @@ impl PublishTask {
             push(&notify.mailbox, EngineCommand::Publish { client, message });
         }
         stream.on_published(&parts);
-        push(&notify.mailbox, EngineCommand::EventsEnded(notify.cost));
+        push(&notify.mailbox, EngineCommand::Events(EventServiceCommand::Ended(notify.cost)));
     }
 }
 
@@ -470,19 +430,17 @@ fn refusal(error: StoreError) -> EventRefusal {
     EventRefusal { kind, text: error.to_string() }
 }
 
-/// Splits a journal reply into one or more answer parts.
-fn answers(done: JournalReply) -> Vec<EventAnswer> {
-    match done {
-        JournalReply::Registered(events) => {
-            let none = RegisteredSession { server: ServerId(0), session: 0, timestamp: Timestamp::MIN };
-            let of = |event: &Event| {
-                let Event { id, timestamp, .. } = event;
-                RegisteredSession { server: id.server, session: id.session, timestamp: *timestamp }
-            };
-            vec![EventAnswer::Registered(events.first().map_or(none, of))]
-        }
-        JournalReply::Found(QueryPage { events, more_follows }) => {
-            parts(events, more_follows).into_iter().map(EventAnswer::Found).collect()
-        }
-    }
+/// Returns the answer to a program that has registered events.
+fn registered_answer(events: &[Event]) -> EventAnswer {
+    let none = RegisteredSession { server: ServerId(0), session: 0, timestamp: Timestamp::MIN };
+    let of = |event: &Event| {
+        let Event { id, timestamp, .. } = event;
+        RegisteredSession { server: id.server, session: id.session, timestamp: *timestamp }
+    };
+    EventAnswer::Registered(events.first().map_or(none, of))
+}
+
+/// Splits the events found by a query into one or more answer parts.
+fn found_answers(QueryPage { events, more_follows }: QueryPage) -> Vec<EventAnswer> {
+    parts(events, more_follows).into_iter().map(EventAnswer::Found).collect()
 }

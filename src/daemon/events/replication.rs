@@ -1,6 +1,7 @@
 //! Replication of a journal between peers. One thread claims the server number, announces registered events, answers
 //! followers, and follows other servers.
 
+use super::requester::EventServiceCommand;
 use super::{notify_streams, push};
 use crate::clock::Clock;
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
@@ -101,6 +102,10 @@ impl LocalServer {
     fn event_bytes_max(&self) -> usize {
         self.message_bytes_max.saturating_sub(HEAD_BYTES)
     }
+}
+
+fn claim_decided(claimed: Result<(), EventRefusal>) -> EngineCommand {
+    EngineCommand::Events(EventServiceCommand::ClaimDecided(claimed))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -332,7 +337,7 @@ impl Replicator {
         while let Some(act) = self.claim.poll(now) {
             match act {
                 ClaimAction::Announce => self.stream.announce(self.claim.is_held()),
-                ClaimAction::Hold => push(&self.own.mailbox, EngineCommand::EventsClaimed(Ok(()))),
+                ClaimAction::Hold => push(&self.own.mailbox, claim_decided(Ok(()))),
                 ClaimAction::Yield(to) => self.yield_claim(to),
             }
         }
@@ -365,10 +370,7 @@ impl Replicator {
         );
         tracing::error!("no events are registered: {text}");
         self.stream.announce(false);
-        push(
-            &self.own.mailbox,
-            EngineCommand::EventsClaimed(Err(EventRefusal { kind: EventRefusalKind::Unavailable, text })),
-        );
+        push(&self.own.mailbox, claim_decided(Err(EventRefusal { kind: EventRefusalKind::Unavailable, text })));
     }
 
     fn on_item(&mut self, now: Instant, item: QueueItem) {

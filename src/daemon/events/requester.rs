@@ -5,7 +5,7 @@ use crate::daemon::stream_service::input_queue::InputSender;
 use crate::event::model::Event;
 use crate::event::refusal::EventRefusal;
 use crate::event::store::QueryPage;
-use crate::listener::event::EventAnswer;
+use crate::listener::event::{EventAnswer, EventRequest};
 use crate::message::ClientId;
 
 /// The requester of an event request.
@@ -66,4 +66,18 @@ pub(crate) struct EventCompletion {
 pub(crate) struct EventRequestCost {
     pub(crate) client: ClientId,
     pub(crate) bytes: usize,
+}
+
+/// A command for the service of events.
+#[derive(Debug)]
+pub(crate) enum EventServiceCommand {
+    /// Registers or queries events.
+    Request { asker: EventRequester, request: EventRequest },
+    /// Reports that the journal has completed a request.
+    Completed(Box<EventCompletion>),
+    /// Reports whether events can be registered under the server id of this peer. Sent once that is known, and again
+    /// whenever it changes.
+    ClaimDecided(Result<(), EventRefusal>),
+    /// Ends a request. All commands that result from it precede this one.
+    Ended(EventRequestCost),
 }

@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 /// Delivery state shared by all listener clients.
 #[derive(Debug)]
 pub(crate) struct ListenerDelivery {
+    /// Number of listener clients.
+    pub(crate) clients: usize,
     /// Memory that they hold.
     pub(crate) memory: ListenerMemory,
     /// Number of messages dropped since the start.
@@ -19,7 +21,7 @@ pub(crate) struct ListenerDelivery {
     pub(crate) slow: Vec<ClientId>,
     /// Requests of their sessions that result from deliveries.
     pub(crate) deferred_requests: VecDeque<(ClientId, SessionRequest<'static>)>,
-    /// Clients that are no longer backpressured, because they have taken their answers.
+    /// Clients that may have input to process again: they have taken their answers, or their subscriptions are confirmed.
     pub(crate) resumed: Vec<ClientId>,
 }
 
@@ -27,6 +29,7 @@ impl ListenerDelivery {
     /// Makes the state without clients. `memory` is the maximum of bytes that they may hold together.
     pub(crate) fn new(memory: usize) -> ListenerDelivery {
         ListenerDelivery {
+            clients: 0,
             memory: ListenerMemory::new(memory),
             dropped: 0,
             slow: Vec::new(),

@@ -1,11 +1,15 @@
 //! The listeners of a peer: their sockets, their clients, and the order in which these are served. This module holds
 //! what all protocols share: sockets, encryption, buffers, back-pressure, limits.
 
-mod client_service;
+mod admission;
+pub(crate) mod command;
 pub(crate) mod connection;
 pub(crate) mod delivery;
 mod drops;
+mod hat_events;
 pub(crate) mod memory;
+mod service;
+mod session_requests;
 pub(crate) mod stream;
 pub(crate) mod tls;
 
@@ -103,12 +107,12 @@ pub fn check_files(config: &Config) -> Vec<(&'static str, TlsError)> {
 
 /// One open listener.
 #[derive(Debug)]
-pub(crate) struct Listener {
-    pub(crate) socket: TcpListener,
-    pub(crate) address: SocketAddr,
-    pub(crate) settings: Settings,
+struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    settings: Settings,
     tls: Option<ListenerTls>,
-    pub(crate) is_acceptable: bool,
+    is_acceptable: bool,
     /// Number of clients connected now.
     clients: usize,
     counts: ListenerCounts,
@@ -141,7 +145,7 @@ impl ListenerCounts {
 /// All listeners.
 #[derive(Debug)]
 pub(crate) struct Listeners {
-    pub(crate) open: Vec<Listener>,
+    open: Vec<Listener>,
     /// Clients to be served, in order.
     ready: VecDeque<ClientId>,
     /// Clients that wait until publishers are no longer blocked, or until the subscriptions of other peers are known.
@@ -153,10 +157,11 @@ pub(crate) struct Listeners {
     /// Unauthenticated clients in the order of their connection. Some have departed or been authenticated since.
     unauthenticated: VecDeque<ClientId>,
     unauthenticated_count: usize,
-    clients: usize,
     clients_max: usize,
     unauthenticated_max: usize,
     slow_client: SlowClient,
+    /// Time until which the clients publish nothing, unless all subscriptions are known before.
+    discovery_end: Option<Instant>,
     published: u64,
 }
 
@@ -171,10 +176,10 @@ impl Listeners {
             slow: Vec::new(),
             unauthenticated: VecDeque::new(),
             unauthenticated_count: 0,
-            clients: 0,
             clients_max: config.listener_client_max,
             unauthenticated_max: config.listener_unauthenticated_max,
             slow_client: config.slow_client,
+            discovery_end: None,
             published: 0,
         }
     }
@@ -200,14 +205,14 @@ impl Listeners {
         Ok(())
     }
 
-    /// Stops accepting clients.
-    pub(crate) fn close(&mut self, registry: &Registry) {
-        for listener in &mut self.open {
-            listener.is_acceptable = false;
-            if let Err(error) = registry.deregister(&mut listener.socket) {
-                tracing::debug!(%error, "deregister");
-            }
-        }
+    /// Sets the time until which the clients publish nothing, unless the peer knows all subscriptions before.
+    pub(crate) fn begin_discovery(&mut self, until: Instant) {
+        self.discovery_end = Some(until);
+    }
+
+    /// Notes that clients wait to be accepted at the listener with this index.
+    pub(crate) fn on_connection(&mut self, listener: usize) {
+        self.open[listener].is_acceptable = true;
     }
 
     fn add(
@@ -265,7 +270,7 @@ impl Listeners {
     }
 
     /// Returns whether clients of this protocol are connected.
-    pub(crate) fn has_clients(&self, protocol: Protocol) -> bool {
+    fn has_clients(&self, protocol: Protocol) -> bool {
         self.open.iter().any(|listener| listener.settings.protocol() == protocol && 0 < listener.clients)
     }
 
@@ -274,28 +279,8 @@ impl Listeners {
         self.open.iter().any(|listener| matches!(&listener.settings, Settings::Hat(settings) if settings.announces))
     }
 
-    /// Returns the number of clients of all listeners.
-    pub(crate) fn len(&self) -> usize {
-        self.clients
-    }
-
-    /// Returns whether a client waits until it may publish.
-    pub(crate) fn has_held_up(&self) -> bool {
-        !self.held_up.is_empty()
-    }
-
-    /// Returns whether a client waits to be served.
-    pub(crate) fn has_work(&self, is_publish_blocked: bool) -> bool {
-        !self.ready.is_empty() || (!is_publish_blocked && !self.held_up.is_empty())
-    }
-
-    /// Returns the earliest time at which a client is due.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.wakes.first().map(|(at, _)| *at)
-    }
-
     /// Returns the listeners' part of `show status`.
-    pub(crate) fn status(&self) -> Value {
+    fn status(&self) -> Value {
         let listener = |listener: &Listener| {
             json!({
                 "listener": listener.settings.protocol().as_str(),

@@ -8,3 +8,4 @@ pub mod peer_streams;
 pub(crate) mod requester;
 pub(crate) mod requests;
 pub mod service_thread;
+pub(crate) mod stream_host;

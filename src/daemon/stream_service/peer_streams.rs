@@ -3,11 +3,11 @@
 use super::http::{self, HttpError, HttpServer};
 use super::input::StreamInput;
 use super::input_queue::{InputChannel, InputSender};
-use super::requester::StreamServiceEvent;
+use super::requester::{StreamServiceCommand, StreamServiceEvent};
 use super::requests::StreamRequests;
 use super::service_thread::{JournalAccess, StreamServiceHandle};
 use crate::config::{Config, StreamStoreLocation};
-use crate::daemon::events::requester::EventRequester;
+use crate::daemon::events::requester::{EventRequester, EventServiceCommand};
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::event::model::{EventId, Registration, ServerId};
 use crate::event::refusal::EventRefusal;
@@ -171,7 +171,10 @@ impl JournalAccess for PeerJournal {
         let request = EventRequest::Register(registrations);
         // Only the first of many registrations waits: a stopping peer takes none.
         let patience = if self.is_mailbox_full { Duration::ZERO } else { MAILBOX_PATIENCE };
-        self.is_mailbox_full = self.mailbox.push(EngineCommand::AskEvents { asker, request }, patience).is_err();
+        self.is_mailbox_full = self
+            .mailbox
+            .push(EngineCommand::Events(EventServiceCommand::Request { asker, request }), patience)
+            .is_err();
         if self.is_mailbox_full {
             drop(self.inputs.push(StreamInput::Registered { number, registered: Err(EventRefusal::busy()) }));
         }
@@ -180,7 +183,7 @@ impl JournalAccess for PeerJournal {
     fn report_lapse(&mut self, stream: StreamName, consumer: Consumer, missed: MissedRange) {
         let lapsed = StreamServiceEvent::Lapsed { stream, consumer, missed };
         // If the engine has ended, nobody receives it.
-        drop(self.mailbox.push(EngineCommand::StreamServiceEvent(Box::new(lapsed)), Duration::ZERO));
+        drop(self.mailbox.push(EngineCommand::Streams(StreamServiceCommand::Report(Box::new(lapsed))), Duration::ZERO));
     }
 
     fn find(&mut self, stream: usize, after: EventId) {

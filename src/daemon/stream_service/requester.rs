@@ -67,3 +67,12 @@ pub(crate) enum StreamServiceEvent {
     /// A consumer has lapsed, or has missed more events since.
     Lapsed { stream: StreamName, consumer: Consumer, missed: MissedRange },
 }
+
+/// A command for the streams.
+#[derive(Debug)]
+pub(crate) enum StreamServiceCommand {
+    /// Hands a request to the stream service.
+    Request { asker: StreamRequester, request: StreamRequest },
+    /// Reports something of the stream service.
+    Report(Box<StreamServiceEvent>),
+}

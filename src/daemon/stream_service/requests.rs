@@ -2,7 +2,7 @@
 
 use super::input::{AnswerCallback, StreamInput};
 use super::input_queue::InputSender;
-use super::requester::{StreamRequestCost, StreamRequester, StreamServiceEvent};
+use super::requester::{StreamRequestCost, StreamRequester, StreamServiceCommand, StreamServiceEvent};
 use crate::daemon::mailbox::{EngineCommand, Mailbox};
 use crate::listener::stream::{StreamAnswer, StreamRefusal, StreamRefusalKind, StreamRequest};
 use crate::message::ClientId;
@@ -86,7 +86,9 @@ impl AnswerGuard {
         if let Some((asker, cost)) = self.asked.take() {
             // If the engine has ended, nobody waits for it.
             let done = StreamServiceEvent::CallResult { asker, cost, answer };
-            drop(self.mailbox.push(EngineCommand::StreamServiceEvent(Box::new(done)), Duration::ZERO));
+            drop(
+                self.mailbox.push(EngineCommand::Streams(StreamServiceCommand::Report(Box::new(done))), Duration::ZERO),
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Flush requests, and the output at the end of a turn.
+//! Flush requests, and the output of the core at the end of a turn.
 
-use super::Engine;
+use super::EngineCore;
 use crate::listener::frame::PeerFrame;
 use crate::message::ClientId;
 use crate::proto::effect::PublishedPosition;
@@ -12,7 +12,7 @@ pub(super) const FLUSHES_MAX: usize = 4096;
 
 /// Requester of a flush.
 #[derive(Debug)]
-pub(super) enum FlushWaiter {
+pub(in crate::daemon) enum FlushWaiter {
     Attached(ClientId, u64),
     Embedded(Sender<()>),
 }
@@ -26,15 +26,15 @@ pub(super) enum FlushPoint {
     Socket(u64),
 }
 
-impl Engine {
+impl EngineCore {
     /// Registers a flush request for everything published before this call.
-    pub(super) fn await_flush(&mut self, waiting: FlushWaiter) {
+    pub(in crate::daemon) fn await_flush(&mut self, waiting: FlushWaiter) {
         self.flushes.push((waiting, FlushPoint::Core(self.peer.published())));
     }
 
-    /// Sends queued datagrams, reports completed flushes and writes to the clients. Without a preceding tick the core
-    /// may still hold an open datagram, so no flush is reported.
-    pub(super) fn flush_output(&mut self, now: ClockReading, has_ticked: bool) {
+    /// Sends queued datagrams and reports completed flushes. Without a preceding tick the protocol core may still hold
+    /// an open datagram, so no flush is reported.
+    pub(in crate::daemon) fn flush_network(&mut self, now: ClockReading, has_ticked: bool) {
         // A multicast takes longer than a few writes, and those clients can work meanwhile. Writes to many clients
         // would delay the network, and answers are less urgent.
         if self.clients.has_few_messages() {
@@ -45,15 +45,15 @@ impl Engine {
         if has_ticked && !self.flushes.is_empty() {
             self.report_flushed();
         }
-        self.report_slow_clients(now);
-        self.serve_deferred_requests(now);
-        let ended = self.clients.write();
-        self.detach_all(now, ended);
-        self.evict(now);
-        self.resume_at_listeners(now);
     }
 
-    pub(super) fn detach_all(&mut self, now: ClockReading, ended: Vec<ClientId>) {
+    /// Writes to the clients with unwritten output.
+    pub(in crate::daemon) fn write_clients(&mut self, now: ClockReading) {
+        let ended = self.clients.write();
+        self.detach_all(now, ended);
+    }
+
+    fn detach_all(&mut self, now: ClockReading, ended: Vec<ClientId>) {
         for id in ended {
             self.detach(now, id);
         }

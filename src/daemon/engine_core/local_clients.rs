@@ -1,13 +1,14 @@
 //! Service of attached clients: processes their frames and answers them.
 
+use super::EngineCore;
+use super::confirmation::Subscriber;
+use super::flush::FlushWaiter;
+use super::receiver_waits::ReceiverWaiter;
 use crate::daemon::clients::ClientTransport;
-use crate::daemon::engine::Engine;
-use crate::daemon::engine::confirmation::Subscriber;
-use crate::daemon::engine::flush::FlushWaiter;
-use crate::daemon::engine::receiver_waits::ReceiverWaiter;
-use crate::daemon::events::requester::EventRequester;
+use crate::daemon::events::requester::{EventRequester, EventServiceCommand};
 use crate::daemon::flow::ReadOutcome;
-use crate::daemon::stream_service::requester::StreamRequester;
+use crate::daemon::internal_command::InternalCommand;
+use crate::daemon::stream_service::requester::{StreamRequester, StreamServiceCommand};
 use crate::listener::frame::{ClientFrame, FRAME_BYTES_MAX, PeerFrame, VERSION, Welcome};
 use crate::listener::local::LocalFault;
 use crate::listener::publish_run::PublishRun;
@@ -28,10 +29,10 @@ pub(crate) const TURN_BYTES: usize = 1 << 20;
 /// Size in bytes of the buffer for one read.
 pub(super) const SCRATCH_BYTES: usize = 64 * 1024;
 
-impl Engine {
+impl EngineCore {
     /// Serves attached clients with input, up to a budget for each and one for all. The first client rotates from turn
     /// to turn: while publishers are repeatedly blocked, the first one takes all the room.
-    pub(super) fn serve_clients(&mut self, now: ClockReading) {
+    pub(in crate::daemon) fn serve_clients(&mut self, now: ClockReading) {
         let is_publish_blocked = self.is_publish_blocked();
         let mut ids: Vec<ClientId> = self.clients.with_input(is_publish_blocked).collect();
         let after = ids.partition_point(|id| *id <= self.last_served) % ids.len().max(1);
@@ -149,13 +150,13 @@ impl Engine {
                     connection.outbox.remove_sub(sub);
                 }
             }
-            ClientFrame::Show { id: question, query } => {
-                let answer = match serde_json::from_slice::<Value>(&query) {
-                    Ok(query) => self.show(now, &query),
-                    Err(error) => json!({ "error": format!("the question is no JSON: {error}") }),
-                };
-                self.clients.answer(id, &PeerFrame::Shown { id: question, answer: encode_answer(&answer) });
-            }
+            ClientFrame::Show { id: question, query } => match serde_json::from_slice::<Value>(&query) {
+                Ok(query) => self.leave(InternalCommand::Show { client: id, id: question, query }),
+                Err(error) => {
+                    let answer = json!({ "error": format!("the question is no JSON: {error}") });
+                    self.answer_show(id, question, &answer);
+                }
+            },
             ClientFrame::Ask { id: number, timeout_ms, peer, question } => match Question::decode(&question) {
                 Ok(question) => {
                     self.ask(now, id, number, &peer, question, Duration::from_millis(u64::from(timeout_ms)))
@@ -170,13 +171,24 @@ impl Engine {
                 self.begin_await(now, ReceiverWaiter::Subscription(who), what, subject, timeout);
             }
             ClientFrame::Events { id: number, request } => {
-                self.request_events(now, EventRequester::Attached(id, number), request)
+                self.leave(InternalCommand::Events(EventServiceCommand::Request {
+                    asker: EventRequester::Attached(id, number),
+                    request,
+                }))
             }
             ClientFrame::Streams { id: number, request } => {
-                self.request_stream(StreamRequester::Attached(id, number), request)
+                self.leave(InternalCommand::Streams(StreamServiceCommand::Request {
+                    asker: StreamRequester::Attached(id, number),
+                    request,
+                }))
             }
             ClientFrame::Flush { token } => self.await_flush(FlushWaiter::Attached(id, token)),
         }
+    }
+
+    /// Answers a `show` query of an attached client.
+    pub(in crate::daemon) fn answer_show(&mut self, client: ClientId, id: u32, answer: &Value) {
+        self.clients.answer(client, &PeerFrame::Shown { id, answer: encode_answer(answer) });
     }
 
     /// Publishes the messages of a run as far as there is room. The rest comes first when there is room again.
@@ -205,7 +217,7 @@ impl Engine {
 
     /// Reports a refusal of the core to an attached client. Sessions of listener clients and callers of embedded
     /// clients get it from the request itself.
-    pub(super) fn report_refusal(&mut self, id: ClientId, sub: Option<SubId>, refusal: &Refusal) {
+    pub(in crate::daemon) fn report_refusal(&mut self, id: ClientId, sub: Option<SubId>, refusal: &Refusal) {
         match self.clients.client(id).map(|client| &client.kind) {
             Some(ClientTransport::Attached(_)) => {
                 self.clients

@@ -2,7 +2,7 @@
 //! can be notified. A newly started peer does not know all others, and a new peer has not yet advertised its clients'
 //! subscriptions.
 
-use crate::daemon::engine::Engine;
+use super::EngineCore;
 use crate::listener::session_request::{ReceiverCondition, ReceiverCount};
 use crate::message::{ClientId, Target};
 use crate::subject::Subject;
@@ -96,7 +96,7 @@ impl ReceiverWaits {
     }
 }
 
-impl Engine {
+impl EngineCore {
     /// Notifies a client when the condition holds, at once if it already does. The wait ends after `timeout`.
     pub(crate) fn begin_await(
         &mut self,
@@ -116,10 +116,16 @@ impl Engine {
     }
 
     /// Notifies the waiters whose condition holds, once a check is due.
-    pub(super) fn report_awaited(&mut self, now: ClockReading) {
+    pub(in crate::daemon) fn report_awaited(&mut self, now: ClockReading) {
         if self.receiver_waits.deadline().is_some_and(|check_at| check_at <= now.instant) {
             std::mem::take(&mut self.receiver_waits.waits).into_iter().for_each(|one| self.check_receivers(now, one));
         }
+    }
+
+    /// Returns the receivers of a message of this client on `subject`.
+    pub(crate) fn receivers(&mut self, id: ClientId, subject: &Subject) -> ReceiverCount {
+        let (count, is_certain) = self.peer.receivers(id, subject);
+        ReceiverCount { count, is_certain }
     }
 
     fn check_receivers(&mut self, now: ClockReading, one: ReceiverWait) {

@@ -5,7 +5,7 @@
 //! A listener client also waits until the other peers know its subscription: a request to it must not be answered by
 //! "no responders".
 
-use crate::daemon::engine::Engine;
+use super::EngineCore;
 use crate::listener::frame::PeerFrame;
 use crate::listener::refusal::RefusalReason;
 use crate::message::{ClientId, SubId};
@@ -35,7 +35,7 @@ pub(super) struct PendingConfirmation {
     subscriber: Subscriber,
 }
 
-impl Engine {
+impl EngineCore {
     /// Starts the confirmation of a new subscription, which the subscriber receives when it is complete. Returns the
     /// version of the subscriptions to wait for, if the subscription is not confirmed yet.
     pub(crate) fn confirm(&mut self, now: ClockReading, subscriber: Subscriber) -> Option<u64> {
@@ -61,7 +61,7 @@ impl Engine {
     }
 
     /// Reports subscriptions that are confirmed now, and those whose wait has expired.
-    pub(super) fn confirm_due(&mut self, now: ClockReading) {
+    pub(in crate::daemon) fn confirm_due(&mut self, now: ClockReading) {
         if self.unconfirmed.is_empty() {
             return;
         }
@@ -85,7 +85,7 @@ impl Engine {
     }
 
     /// Returns the earliest time at which a wait expires.
-    pub(super) fn confirm_deadline(&self) -> Option<Instant> {
+    pub(in crate::daemon) fn confirm_deadline(&self) -> Option<Instant> {
         let ends = |unconfirmed: &PendingConfirmation| unconfirmed.flush_until.unwrap_or(unconfirmed.until);
         self.unconfirmed.iter().map(ends).min()
     }
@@ -116,7 +116,7 @@ impl Engine {
                     .and_then(|connection| connection.unconfirmed.take_if(|awaited| *awaited <= version));
                 if waits.is_some() {
                     self.clients.schedule_write(client);
-                    self.listeners.note(&mut self.clients, client);
+                    self.clients.listener_delivery.resumed.push(client);
                 }
             }
         }

@@ -1,17 +1,13 @@
-//! Input of the engine: waiting for events, accepting clients, receiving datagrams.
+//! Input of the core: accepting attached clients, receiving datagrams.
 
-use crate::clock::Clock;
+use super::EngineCore;
 use crate::daemon::clients::ClientTransport;
-use crate::daemon::engine::Engine;
-use crate::daemon::engine::shutdown::Phase;
 use crate::daemon::local::Connection;
-use crate::daemon::signals::Signals;
-use crate::daemon::tokens::{CLIENTS, GROUP, INBOX, LISTENERS, LOCAL_SOCKET, SIGNALS, TIMER, WAKER, client_token};
+use crate::daemon::tokens::client_token;
 use crate::listener::frame::{ByeReason, PeerFrame};
-use crate::message::ClientId;
 use crate::proto::effect::{Input, Path};
 use crate::time::{ClockReading, Instant};
-use mio::{Interest, Token};
+use mio::Interest;
 use std::io;
 use std::time::Duration;
 
@@ -30,129 +26,10 @@ const OWN_BYTES: usize = 64 << 20;
 /// multicasts come.
 const INBOX_WAIT_MAX: Duration = Duration::from_millis(2);
 
-impl Engine {
-    /// Waits for events and notes them.
-    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let is_busy = self.has_work() || !self.mailbox.sleep(self.is_publish_blocked());
-        let may_sleep = !is_busy && timeout != Some(Duration::ZERO);
-        if self.transmit_queue.is_blocked() != self.is_watching_writes {
-            self.is_watching_writes = self.transmit_queue.is_blocked();
-            self.sockets.watch_writable(self.poll.registry(), INBOX, self.is_watching_writes)?;
-        }
-        if !may_sleep {
-            self.poll_events(Some(Duration::ZERO))?;
-        } else {
-            let start = Clock::now().instant;
-            if !self.spin(start, timeout)? {
-                let left = timeout.map(|timeout| (start + timeout).since(Clock::now().instant));
-                let timeout = self.wait_until(left)?;
-                self.poll_events(timeout)?;
-            }
-        }
-        for event in &self.ready {
-            match event.token() {
-                GROUP => self.is_readable[0] = true,
-                INBOX => {
-                    self.is_readable[1] |= event.is_readable();
-                    if event.is_writable() {
-                        self.transmit_queue.on_writable();
-                    }
-                }
-                LOCAL_SOCKET => self.is_acceptable = true,
-                WAKER => {}
-                TIMER => self.timer.on_event(),
-                SIGNALS => {
-                    self.signalled += self.signals.as_mut().map_or(0, Signals::take);
-                }
-                Token(listener @ LISTENERS..CLIENTS) => self.listeners.open[listener - LISTENERS].is_acceptable = true,
-                Token(token) => {
-                    let id =
-                        ClientId(u32::try_from(token - CLIENTS).expect("tokens are made from the clients' numbers"));
-                    if event.is_writable() {
-                        self.clients.on_writable(id);
-                    }
-                    if let Some(flow) = self.clients.flow(id) {
-                        flow.is_readable |= event.is_readable();
-                        flow.may_be_closed |= event.is_read_closed() || event.is_error();
-                    }
-                    self.listeners.note(&mut self.clients, id);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn poll_events(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        match self.poll.poll(&mut self.ready, timeout) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.ready.clear(),
-            outcome => return outcome,
-        }
-        Ok(())
-    }
-
-    /// Polls for events without sleeping, for the configured time, at most `timeout` and until the next deadline.
-    /// Returns false if no event came.
-    fn spin(&mut self, start: Instant, timeout: Option<Duration>) -> io::Result<bool> {
-        if self.busy_poll.is_zero() {
-            return Ok(false);
-        }
-        let slept_from = start + self.busy_poll;
-        let until = self.deadline(start, timeout).map_or(slept_from, |deadline| deadline.min(slept_from));
-        loop {
-            self.poll_events(Some(Duration::ZERO))?;
-            if !self.ready.is_empty() {
-                return Ok(true);
-            }
-            if until <= Clock::now().instant {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// Sets the timer so that it ends a wait of at most `timeout` by the next deadline. Returns zero if the deadline
-    /// has passed.
-    fn wait_until(&mut self, timeout: Option<Duration>) -> io::Result<Option<Duration>> {
-        let now = Clock::now().instant;
-        match self.deadline(now, timeout) {
-            Some(deadline) if deadline <= now => return Ok(Some(Duration::ZERO)),
-            Some(deadline) => self.timer.set(deadline)?,
-            None => {}
-        }
-        Ok(None)
-    }
-
-    /// Returns the time at which a wait of at most `timeout` that begins now must end.
-    fn deadline(&mut self, now: Instant, timeout: Option<Duration>) -> Option<Instant> {
-        let stop = match self.phase {
-            Phase::Draining { until } | Phase::Stopping { until } | Phase::Closing { until } => Some(until),
-            Phase::Running | Phase::Ended => None,
-        };
-        [
-            self.peer.poll_deadline(),
-            self.listeners.deadline(),
-            self.receiver_waits.deadline(),
-            self.confirm_deadline(),
-            self.discovery_deadline(),
-            stop,
-            timeout.map(|timeout| now + timeout),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
-    }
-
-    /// Returns whether work is pending that needs no event.
-    fn has_work(&mut self) -> bool {
-        let is_publish_blocked = self.is_publish_blocked();
-        self.is_readable.contains(&true)
-            || self.commands.has_command(is_publish_blocked)
-            || self.clients.with_input(is_publish_blocked).next().is_some()
-            || self.listeners.has_work(is_publish_blocked || self.discovery_end.is_some())
-    }
-
+impl EngineCore {
     /// Accepts new clients.
-    pub(super) fn accept(&mut self, now: ClockReading) {
-        while self.is_acceptable && matches!(self.phase, Phase::Running) {
+    pub(in crate::daemon) fn accept(&mut self, now: ClockReading) {
+        while self.is_acceptable && self.is_running() {
             let Some(local_socket) = &self.local_socket else { return };
             let mut stream = match local_socket.socket.accept() {
                 Ok((stream, _)) => stream,
@@ -168,7 +45,8 @@ impl Engine {
                     return;
                 }
             };
-            let is_full = |engine: &Engine| engine.clients_max <= engine.clients.len() - engine.listeners.len();
+            let is_full =
+                |core: &EngineCore| core.clients_max <= core.clients.len() - core.clients.listener_delivery.clients;
             if is_full(self)
                 && let Some(oldest_unauthenticated) = self.clients.oldest_unauthenticated(now, GREETING_TIME)
             {
@@ -198,7 +76,7 @@ impl Engine {
     /// Receives from both sockets. The inbox comes last, and waits while the group socket has more than the budget.
     /// Unicasts about datagrams that are unread in the group socket must not make them look missing, nor must a clock
     /// tick. Returns false as long as the core should settle nothing.
-    pub(super) fn receive(&mut self, now: ClockReading) -> bool {
+    pub(in crate::daemon) fn receive(&mut self, now: ClockReading) -> bool {
         self.receive_from(now, Path::Multicast);
         if should_delay_inbox(&mut self.inbox_wait_since, now.instant, self.is_readable[0]) {
             return false;

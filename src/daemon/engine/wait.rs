@@ -1,0 +1,134 @@
+//! Waiting for events of the sockets, clients, timers and signals.
+
+use super::Engine;
+use crate::clock::Clock;
+use crate::daemon::engine_core::Phase;
+use crate::daemon::service::Service;
+use crate::daemon::signals::Signals;
+use crate::daemon::tokens::{CLIENTS, GROUP, INBOX, LISTENERS, LOCAL_SOCKET, SIGNALS, TIMER, WAKER};
+use crate::message::ClientId;
+use crate::time::Instant;
+use mio::Token;
+use std::io;
+use std::time::Duration;
+
+impl Engine {
+    /// Waits for events and notes them.
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let is_busy = self.has_work() || !self.core.mailbox.sleep(self.core.is_publish_blocked());
+        let may_sleep = !is_busy && timeout != Some(Duration::ZERO);
+        if self.core.transmit_queue.is_blocked() != self.is_watching_writes {
+            self.is_watching_writes = self.core.transmit_queue.is_blocked();
+            self.core.sockets.watch_writable(self.core.poll.registry(), INBOX, self.is_watching_writes)?;
+        }
+        if !may_sleep {
+            self.poll_events(Some(Duration::ZERO))?;
+        } else {
+            let start = Clock::now().instant;
+            if !self.spin(start, timeout)? {
+                let left = timeout.map(|timeout| (start + timeout).since(Clock::now().instant));
+                let timeout = self.wait_until(left)?;
+                self.poll_events(timeout)?;
+            }
+        }
+        for event in &self.ready {
+            match event.token() {
+                GROUP => self.core.is_readable[0] = true,
+                INBOX => {
+                    self.core.is_readable[1] |= event.is_readable();
+                    if event.is_writable() {
+                        self.core.transmit_queue.on_writable();
+                    }
+                }
+                LOCAL_SOCKET => self.core.is_acceptable = true,
+                WAKER => {}
+                TIMER => self.timer.on_event(),
+                SIGNALS => {
+                    self.signalled += self.signals.as_mut().map_or(0, Signals::take);
+                }
+                Token(listener @ LISTENERS..CLIENTS) => self.listeners.on_connection(listener - LISTENERS),
+                Token(token) => {
+                    let id =
+                        ClientId(u32::try_from(token - CLIENTS).expect("tokens are made from the clients' numbers"));
+                    if event.is_writable() {
+                        self.core.clients.on_writable(id);
+                    }
+                    if let Some(flow) = self.core.clients.flow(id) {
+                        flow.is_readable |= event.is_readable();
+                        flow.may_be_closed |= event.is_read_closed() || event.is_error();
+                    }
+                    self.listeners.note(&mut self.core.clients, id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_events(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        match self.core.poll.poll(&mut self.ready, timeout) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.ready.clear(),
+            outcome => return outcome,
+        }
+        Ok(())
+    }
+
+    /// Polls for events without sleeping, for the configured time, at most `timeout` and until the next deadline.
+    /// Returns false if no event came.
+    fn spin(&mut self, start: Instant, timeout: Option<Duration>) -> io::Result<bool> {
+        if self.busy_poll.is_zero() {
+            return Ok(false);
+        }
+        let slept_from = start + self.busy_poll;
+        let until = self.deadline(start, timeout).map_or(slept_from, |deadline| deadline.min(slept_from));
+        loop {
+            self.poll_events(Some(Duration::ZERO))?;
+            if !self.ready.is_empty() {
+                return Ok(true);
+            }
+            if until <= Clock::now().instant {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Sets the timer so that it ends a wait of at most `timeout` by the next deadline. Returns zero if the deadline
+    /// has passed.
+    fn wait_until(&mut self, timeout: Option<Duration>) -> io::Result<Option<Duration>> {
+        let now = Clock::now().instant;
+        match self.deadline(now, timeout) {
+            Some(deadline) if deadline <= now => return Ok(Some(Duration::ZERO)),
+            Some(deadline) => self.timer.set(deadline)?,
+            None => {}
+        }
+        Ok(None)
+    }
+
+    /// Returns the time at which a wait of at most `timeout` that begins now must end.
+    fn deadline(&mut self, now: Instant, timeout: Option<Duration>) -> Option<Instant> {
+        let stop = match self.core.phase {
+            Phase::Draining { until } | Phase::Stopping { until } | Phase::Closing { until } => Some(until),
+            Phase::Running | Phase::Ended => None,
+        };
+        [
+            self.core.peer.poll_deadline(),
+            self.listeners.deadline(&self.core),
+            self.core.receiver_waits.deadline(),
+            self.core.confirm_deadline(),
+            stop,
+            timeout.map(|timeout| now + timeout),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Returns whether work is pending that needs no event.
+    fn has_work(&mut self) -> bool {
+        let is_publish_blocked = self.core.is_publish_blocked();
+        self.core.is_readable.contains(&true)
+            || self.core.has_internal_work()
+            || self.commands.has_command(is_publish_blocked)
+            || self.core.clients.with_input(is_publish_blocked).next().is_some()
+            || self.listeners.has_work(&self.core)
+    }
+}

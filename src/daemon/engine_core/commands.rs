@@ -1,0 +1,108 @@
+//! Subscriptions and questions of embedded clients, and answers to all questions.
+
+use super::EngineCore;
+use crate::daemon::clients::ClientTransport;
+use crate::daemon::mailbox::{AnswerSender, Answered, SubscriptionRequest};
+use crate::daemon::queue::SubscriptionQueue;
+use crate::listener::frame::PeerFrame;
+use crate::message::{ClientId, PeerRef, QuestionFailure, Refusal, SubId, Target};
+use crate::proto::effect::ClientRequest;
+use crate::proto::question::Question;
+use crate::time::ClockReading;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Maximum time that a client can wait for an answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+
+impl EngineCore {
+    /// Subscribes for an embedded client. The subscription's events go to `queue`.
+    pub(crate) fn subscribe(
+        &mut self,
+        now: ClockReading,
+        client: ClientId,
+        sub: SubId,
+        SubscriptionRequest { wanted, mode, news }: SubscriptionRequest,
+        queue: Arc<SubscriptionQueue>,
+    ) -> Result<(), Refusal> {
+        // A departed client has no queues for events, nor has a peer that has closed them.
+        let Some(ClientTransport::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind) else {
+            return Err(Refusal::Stopping);
+        };
+        queues.insert(sub, queue);
+        let mode = mode.unwrap_or(self.default_mode(&wanted));
+        let subscribed = self.request(now, client, ClientRequest::Subscribe { sub, wanted, mode, news });
+        if let Err(refusal) = &subscribed {
+            self.report_refusal(client, Some(sub), refusal);
+            self.end_queue(client, sub);
+        }
+        subscribed
+    }
+
+    /// Ends a subscription of an embedded client.
+    pub(crate) fn unsubscribe(&mut self, now: ClockReading, client: ClientId, sub: SubId) {
+        self.request_or_report(now, client, ClientRequest::Unsubscribe { sub });
+        self.receiver_waits.end(client, Some(Target { client, sub }));
+        self.end_confirmation(client, Some(sub));
+        self.end_queue(client, sub);
+    }
+
+    fn end_queue(&mut self, client: ClientId, sub: SubId) {
+        if let Some(ClientTransport::Embedded(queues)) = self.clients.client(client).map(|client| &mut client.kind)
+            && let Some(queue) = queues.remove(&sub)
+        {
+            queue.close();
+        }
+    }
+
+    /// Queries a peer's history for an embedded client.
+    pub(crate) fn query_history(
+        &mut self,
+        now: ClockReading,
+        client: ClientId,
+        peer: &PeerRef,
+        question: Question,
+        timeout: Duration,
+        answer: AnswerSender,
+    ) {
+        let id = self.next_question;
+        self.next_question += 1;
+        self.pending_questions.insert((client, id), answer);
+        self.ask(now, client, id, peer, question, timeout);
+    }
+
+    /// Queries a peer's history. The answer goes to [`EngineCore::on_answered`].
+    pub(super) fn ask(
+        &mut self,
+        now: ClockReading,
+        client: ClientId,
+        id: u64,
+        peer: &PeerRef,
+        question: Question,
+        timeout: Duration,
+    ) {
+        let timeout = timeout.min(ANSWER_TIME_MAX);
+        match self.peer.resolve(peer) {
+            Ok(peer) => {
+                self.request_or_report(now, client, ClientRequest::Ask { id, peer, question, timeout });
+            }
+            Err(reason) => self.on_answered(client, id, Err(reason)),
+        }
+    }
+
+    /// Passes a part of an answer to the client that asked, or the reason why no answer comes.
+    pub(super) fn on_answered(&mut self, client: ClientId, id: u64, answer: Answered) {
+        if let Some(connection) = self.clients.connection(client) {
+            let answer = if connection.outbox.exceeds_answer_limit() { Err(QuestionFailure::TooMany) } else { answer };
+            self.clients.answer(client, &PeerFrame::Answered { id, answer: answer.map(|part| part.encode()) });
+        } else if let Entry::Occupied(asked) = self.pending_questions.entry((client, id)) {
+            let is_last = answer.as_ref().map_or(true, |part| part.last);
+            // The requester may have stopped waiting.
+            let is_wanted = asked.get().send(answer);
+            if is_last || !is_wanted {
+                asked.remove();
+            }
+        }
+    }
+}

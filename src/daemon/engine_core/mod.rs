@@ -1,0 +1,419 @@
+//! The core of the engine: the protocol core of a peer, with its sockets and clients. Services are attached to it.
+//!
+//! It feeds inputs to the protocol core and applies the effects. It makes no protocol decision.
+
+mod commands;
+pub(crate) mod confirmation;
+pub(super) mod flush;
+pub(crate) mod local_clients;
+mod receive;
+pub(crate) mod receiver_waits;
+
+use self::confirmation::PendingConfirmation;
+use self::flush::{FLUSHES_MAX, FlushPoint, FlushWaiter};
+use self::local_clients::SCRATCH_BYTES;
+use self::receiver_waits::ReceiverWaits;
+use crate::config::Config;
+use crate::daemon::advisories;
+use crate::daemon::batch::{OutgoingDatagram, RecvBatch};
+use crate::daemon::clients::{ClientTransport, Clients};
+use crate::daemon::drop_rule::Dropper;
+use crate::daemon::internal_command::InternalCommand;
+use crate::daemon::local::LocalSocket;
+use crate::daemon::log;
+use crate::daemon::mailbox::{AnswerSender, Mailbox};
+use crate::daemon::multicast::Sockets;
+use crate::daemon::queue::QueueLimits;
+use crate::daemon::transmit_queue::TransmitQueue;
+use crate::daemon::unserved_report::UnservedReport;
+use crate::listener::frame::{ByeReason, PeerFrame};
+use crate::message::{ClientId, DeliveryMode, Epoch, Message, Publisher, Refusal, SubscriptionFilter};
+use crate::proto::effect::{ClientRequest, Effect, Input};
+use crate::proto::peer::Peer;
+use crate::subject::Subject;
+use crate::time::{ClockReading, Instant};
+use mio::Poll;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Minimum fullness of a local queue, in parts of 1,024, that the core reports to the protocol core.
+const FULLNESS_REPORT_MIN: u64 = 128;
+/// Number of buffers received in one system call: a mebibyte, if the kernel fills each with as many datagrams as it
+/// can.
+const RECV_BUFFERS: usize = 16;
+
+/// Phase of a peer's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Running,
+    /// Accepts messages published before the stop.
+    Draining {
+        until: Instant,
+    },
+    /// Sends BYE to the group.
+    Stopping {
+        until: Instant,
+    },
+    /// Sends BYE to the clients.
+    Closing {
+        until: Instant,
+    },
+    Ended,
+}
+
+/// A client that has departed, until every service has released what belongs to it.
+#[derive(Debug)]
+pub(crate) struct DetachedClient {
+    pub(crate) id: ClientId,
+    /// Its transport. The service that it belonged to takes it.
+    pub(crate) transport: Option<ClientTransport>,
+}
+
+/// Parts of the core of a peer that starts.
+pub(super) struct EngineCoreParts {
+    pub(super) peer: Peer,
+    pub(super) started: ClockReading,
+    pub(super) poll: Poll,
+    pub(super) sockets: Sockets,
+    pub(super) local_socket: Option<LocalSocket>,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) dropper: Option<Dropper>,
+}
+
+/// The protocol core of a peer with its sockets and clients.
+pub(crate) struct EngineCore {
+    pub(super) peer: Peer,
+    pub(super) started: ClockReading,
+    pub(super) poll: Poll,
+    pub(super) sockets: Sockets,
+    batch: RecvBatch,
+    /// True if the group socket and the inbox, in this order, may be readable.
+    pub(super) is_readable: [bool; 2],
+    /// True if the last report to the protocol core said that readers are behind.
+    has_backlog: bool,
+    /// Time since which the inbox has been waiting for its turn behind the group socket.
+    inbox_wait_since: Option<Instant>,
+    pub(super) transmit_queue: TransmitQueue,
+    pub(super) local_socket: Option<LocalSocket>,
+    /// True if attached clients may wait to be accepted.
+    pub(super) is_acceptable: bool,
+    pub(crate) clients: Clients,
+    clients_max: usize,
+    /// Attached client after which the next turn begins its round.
+    last_served: ClientId,
+    /// Default delivery mode of subscriptions that name none and are in no queue group.
+    delivery: DeliveryMode,
+    pub(super) clients_refused: u64,
+    pub(super) receiver_waits: ReceiverWaits,
+    pub(crate) mailbox: Arc<Mailbox>,
+    flushes: Vec<(FlushWaiter, FlushPoint)>,
+    /// Subscriptions not yet confirmed by every suppressing peer.
+    unconfirmed: Vec<PendingConfirmation>,
+    /// Number of subscriptions reported active without confirmation.
+    pub(super) unconfirmed_reported: u64,
+    /// The last publishing client and the number of its messages not yet credited.
+    published: Option<(ClientId, u64)>,
+    /// Answer senders of embedded clients, by client and question number.
+    pending_questions: BTreeMap<(ClientId, u64), AnswerSender>,
+    /// The number of the next question of an embedded client.
+    next_question: u64,
+    /// Source address of each publisher's datagrams. An epoch is bound to its address.
+    hosts: BTreeMap<Epoch, IpAddr>,
+    pub(super) dropper: Option<Dropper>,
+    unserved_report: UnservedReport,
+    pub(super) recv_errors: u64,
+    /// Buffer for one read from a client.
+    pub(super) scratch: Vec<u8>,
+    pub(super) phase: Phase,
+    /// Commands for other parts of the engine, in the order in which they arose.
+    pub(super) internal_commands: VecDeque<InternalCommand>,
+    /// Departed clients whose services must still release what belongs to them.
+    pub(super) detached: VecDeque<DetachedClient>,
+}
+
+impl EngineCore {
+    /// Creates the core of a peer that starts.
+    pub(super) fn new(config: &Config, parts: EngineCoreParts) -> EngineCore {
+        let EngineCoreParts { peer, started, poll, sockets, local_socket, mailbox, dropper } = parts;
+        let limits = QueueLimits { count_max: config.client_queue_count, bytes_max: config.client_queue_size };
+        EngineCore {
+            peer,
+            started,
+            poll,
+            sockets,
+            batch: RecvBatch::new(RECV_BUFFERS),
+            is_readable: [true; 2],
+            has_backlog: false,
+            inbox_wait_since: None,
+            transmit_queue: TransmitQueue::default(),
+            local_socket,
+            is_acceptable: true,
+            clients: Clients::new(limits, config.listener_memory),
+            clients_max: config.client_max,
+            last_served: ClientId(0),
+            delivery: config.delivery,
+            clients_refused: 0,
+            receiver_waits: ReceiverWaits::default(),
+            mailbox,
+            flushes: Vec::new(),
+            unconfirmed: Vec::new(),
+            unconfirmed_reported: 0,
+            published: None,
+            pending_questions: BTreeMap::new(),
+            next_question: 0,
+            hosts: BTreeMap::new(),
+            dropper,
+            unserved_report: UnservedReport::default(),
+            recv_errors: 0,
+            scratch: vec![0; SCRATCH_BYTES],
+            phase: Phase::Running,
+            internal_commands: VecDeque::new(),
+            detached: VecDeque::new(),
+        }
+    }
+
+    /// Leaves a command for another part of the engine.
+    pub(super) fn leave(&mut self, command: InternalCommand) {
+        self.internal_commands.push_back(command);
+    }
+
+    /// Returns whether commands for other parts of the engine wait.
+    pub(super) fn has_internal_work(&self) -> bool {
+        !self.internal_commands.is_empty() || !self.detached.is_empty()
+    }
+
+    /// Returns whether the peer accepts requests, which it does until a stop begins.
+    pub(crate) fn is_running(&self) -> bool {
+        self.phase == Phase::Running
+    }
+
+    /// Reports the backlog of local readers to the protocol core while there is one, and once more after it ends.
+    pub(super) fn report_backlog(&mut self, now: ClockReading) {
+        let fullness = self.clients.fullness();
+        let was_reported = std::mem::replace(&mut self.has_backlog, FULLNESS_REPORT_MIN <= fullness);
+        if self.has_backlog || was_reported {
+            self.peer.handle(now, Input::Backlog { fullness });
+        }
+    }
+
+    /// Lets the protocol core do what has become due.
+    pub(super) fn tick(&mut self, now: ClockReading) {
+        self.peer.handle(now, Input::Tick);
+        self.apply_effects(now);
+    }
+
+    /// Reports messages of queue groups that no member got.
+    pub(super) fn report_unserved(&mut self, now: ClockReading) {
+        self.unserved_report.report(now.instant, self.peer.counters().queue_unserved);
+    }
+
+    /// Delivers the messages published so far.
+    pub(super) fn settle(&mut self, now: ClockReading) {
+        self.peer.settle();
+        if self.peer.has_effects() {
+            self.apply_effects(now);
+        }
+    }
+
+    /// Drops all pending requests of clients, at the end of the peer.
+    pub(super) fn drop_requests(&mut self) {
+        self.receiver_waits = ReceiverWaits::default();
+        self.flushes.clear();
+        self.drop_questions();
+    }
+
+    /// Drops the pending questions and confirmations of clients.
+    pub(super) fn drop_questions(&mut self) {
+        self.unconfirmed.clear();
+        self.pending_questions.clear();
+    }
+
+    /// Returns whether publishers must wait: for the network, for receivers, or because too many flush requests are
+    /// pending.
+    pub(crate) fn is_publish_blocked(&self) -> bool {
+        self.transmit_queue.is_backlogged() || self.peer.is_publish_blocked() || FLUSHES_MAX <= self.flushes.len()
+    }
+
+    /// Publishes a message for a client. Returns false without publishing if the client must wait for the socket or for
+    /// receivers. The engine reads the window reports of receivers only during its turns.
+    pub(crate) fn publish(&mut self, now: ClockReading, client: ClientId, message: &Message) -> bool {
+        let has_room = self.ensure_send_capacity();
+        if has_room {
+            let published = self.peer.publish(now, client, message);
+            self.on_published(now, client, published);
+        }
+        has_room
+    }
+
+    /// Does the same as [`EngineCore::publish`] for a message that has only a subject and a payload.
+    #[inline]
+    pub(crate) fn publish_payload(
+        &mut self,
+        now: ClockReading,
+        client: ClientId,
+        subject: &Subject,
+        payload: &[u8],
+    ) -> bool {
+        let has_room = self.ensure_send_capacity();
+        if has_room {
+            let published = self.peer.publish_payload(now, client, subject, payload);
+            self.on_published(now, client, published);
+        }
+        has_room
+    }
+
+    /// Returns whether a message can be sent now. Flushes the transmit queue if it is backlogged.
+    #[inline]
+    pub(super) fn ensure_send_capacity(&mut self) -> bool {
+        if self.transmit_queue.is_backlogged() {
+            self.transmit_queue.flush(&mut self.sockets);
+        }
+        !self.transmit_queue.is_backlogged() && !self.peer.is_publish_blocked()
+    }
+
+    /// Handles the outcome of a publish request of a client.
+    #[inline]
+    pub(super) fn on_published(&mut self, now: ClockReading, client: ClientId, published: Result<(), Refusal>) {
+        if self.peer.has_effects() {
+            self.apply_effects(now);
+        }
+        if let Err(refusal) = published {
+            self.report_refusal(client, None, &refusal);
+        }
+        if let Some((recent, count)) = &mut self.published
+            && *recent == client
+        {
+            *count += 1;
+            return;
+        }
+        self.count_published();
+        self.published = Some((client, 1));
+    }
+
+    /// Credits the last publishing client with its messages since the last call.
+    pub(super) fn count_published(&mut self) {
+        if let Some((client, count)) = self.published.take()
+            && let Some(client) = self.clients.client(client)
+        {
+            client.published += count;
+        }
+    }
+
+    /// Returns the delivery mode of a subscription that names none.
+    pub(super) fn default_mode(&self, wanted: &SubscriptionFilter) -> DeliveryMode {
+        if wanted.queue.is_some() { DeliveryMode::Repair } else { self.delivery }
+    }
+
+    /// Begins to close all clients: sends BYE to attached clients, detaches embedded ones, and lets those of listeners
+    /// read their remaining output.
+    pub(super) fn close_clients(&mut self, now: ClockReading) {
+        let bye = PeerFrame::Bye { reason: ByeReason::Stopping, text: "the peer is stopping".to_owned() };
+        for id in self.clients.ids() {
+            self.clients.answer(id, &bye);
+            if let Some(connection) = self.clients.connection(id) {
+                connection.flow.is_closing = true;
+            } else if let Some(connection) = self.clients.listener(id) {
+                connection.flow.is_closing = true;
+                connection.unconfirmed = None;
+                self.clients.schedule_write(id);
+            } else {
+                self.detach(now, id);
+            }
+        }
+    }
+
+    /// Closes all clients at once, attached ones after a BYE with this text.
+    pub(super) fn end_clients(&mut self, text: &str) {
+        let bye = PeerFrame::Bye { reason: ByeReason::Stopping, text: text.to_owned() };
+        for id in self.clients.ids() {
+            self.clients.answer(id, &bye);
+            if let Some(connection) = self.clients.connection(id) {
+                connection.write();
+            }
+            self.clients.remove(id);
+        }
+    }
+
+    /// Removes a client and everything that belongs to it. Its service releases the rest after the current call.
+    pub(crate) fn detach(&mut self, now: ClockReading, id: ClientId) {
+        let Some(mut client) = self.clients.remove(id) else { return };
+        if let ClientTransport::Attached(connection) = &mut client.kind
+            && let Err(error) = self.poll.registry().deregister(&mut connection.stream)
+        {
+            tracing::debug!(%error, client = id.0, "deregister");
+        }
+        tracing::debug!(client = id.0, name = client.name, "client disconnected");
+        self.pending_questions.retain(|(client, _), _| *client != id);
+        self.receiver_waits.end(id, None);
+        self.end_confirmation(id, None);
+        self.peer.handle(now, Input::Detach { client: id });
+        self.apply_effects(now);
+        self.is_acceptable = true;
+        self.detached.push_back(DetachedClient { id, transport: Some(client.kind) });
+    }
+
+    /// Passes a request to the core and applies the effects.
+    pub(super) fn request(
+        &mut self,
+        now: ClockReading,
+        client: ClientId,
+        request: ClientRequest,
+    ) -> Result<(), Refusal> {
+        let outcome = self.peer.request(now, client, request);
+        self.apply_effects(now);
+        outcome
+    }
+
+    /// Passes a request to the core as [`EngineCore::request`] does, and reports a refusal to the client.
+    pub(super) fn request_or_report(&mut self, now: ClockReading, client: ClientId, request: ClientRequest) {
+        if let Err(refusal) = self.request(now, client, request) {
+            self.report_refusal(client, None, &refusal);
+        }
+    }
+
+    /// Applies all pending effects of the core.
+    pub(super) fn apply_effects(&mut self, now: ClockReading) {
+        while let Some(effect) = self.peer.poll_effect() {
+            match effect {
+                Effect::Multicast(bytes) => self.transmit_queue.push(OutgoingDatagram { to: None, bytes }),
+                Effect::Unicast { to, bytes } => self.transmit_queue.push(OutgoingDatagram { to: Some(to), bytes }),
+                Effect::Deliver { to, deliveries } => self.clients.deliver(now, &to, deliveries),
+                Effect::Report { to, loss } => self.clients.report(now, &to, &loss),
+                Effect::Advise { to, advisory } => {
+                    log::advisory(&advisory);
+                    let host = self.host(now, advisory.publisher.epoch);
+                    let delivery = advisories::delivery(&advisory, host, self.me());
+                    self.clients.deliver(now, &to, delivery.into());
+                }
+                Effect::Refuse { client, sub, refusal } => self.report_refusal(client, sub, &refusal),
+                Effect::Member { publisher, event } => log::member(&publisher, event),
+                Effect::NewEpoch(epoch) => tracing::warn!(%epoch, "new epoch: the frames of the old one ran out"),
+                Effect::Answered { client, id, answer } => self.on_answered(client, id, answer),
+                Effect::PublisherKnown { to, publisher } => self.clients.report_publisher(to, publisher),
+                Effect::Rejoin => self.rejoin(),
+                Effect::Stopped => self.leave(InternalCommand::Stopped),
+            }
+        }
+    }
+
+    /// Joins the group again because no multicasts arrive: the switches then see the membership once more.
+    fn rejoin(&mut self) {
+        match self.sockets.rejoin() {
+            Ok(()) => tracing::info!(group = %self.sockets.group_address(), "group joined anew"),
+            Err(error) => tracing::warn!(%error, group = %self.sockets.group_address(), "group not joined anew"),
+        }
+    }
+
+    pub(super) fn me(&self) -> Publisher {
+        Publisher { name: Some(self.peer.settings().name.clone()), epoch: self.peer.epoch(), uid: 0 }
+    }
+
+    fn host(&mut self, now: ClockReading, epoch: Epoch) -> Option<IpAddr> {
+        if !self.hosts.contains_key(&epoch) {
+            let rows = self.peer.member_rows(now);
+            self.hosts = rows.iter().map(|row| (row.publisher.epoch, row.address.ip())).collect();
+        }
+        self.hosts.get(&epoch).copied()
+    }
+}

@@ -1,0 +1,194 @@
+//! The service of events, as the engine uses it: requests of all kinds of clients, and their outcomes.
+
+use super::replication::LocalServer;
+use super::requester::{EventCompletion, EventRequester, EventServiceCommand, JournalReply};
+use super::{EventService, EventsError, found_answers, registered_answer, unavailable};
+use crate::daemon::engine_core::{DetachedClient, EngineCore};
+use crate::daemon::internal_command::InternalCommand;
+use crate::daemon::listeners::command::ListenersCommand;
+use crate::daemon::mailbox::SubscriptionRequest;
+use crate::daemon::service::Service;
+use crate::daemon::stream_service::input::StreamInput;
+use crate::event::model::{EventId, Json, Payload, Registration};
+use crate::event::refusal::{EventRefusal, EventRefusalKind};
+use crate::listener::event::{EventAnswer, EventRequest};
+use crate::listener::frame::PeerFrame;
+use crate::message::{DeliveryMode, SubId, SubscriptionFilter};
+use crate::subject::event_type::EventType;
+use crate::time::ClockReading;
+use bytes::Bytes;
+use serde_json::Value;
+use std::sync::Arc;
+
+impl Service for EventService {
+    type Command = EventServiceCommand;
+
+    fn on_command(&mut self, core: &mut EngineCore, now: ClockReading, command: EventServiceCommand) {
+        match command {
+            EventServiceCommand::Request { asker, request } => self.request(core, now, asker, request),
+            EventServiceCommand::Completed(completion) => self.on_completion(core, *completion),
+            EventServiceCommand::Ended(cost) => self.end(cost),
+            EventServiceCommand::ClaimDecided(claimed) => self.start_waiting_requests(core, now, claimed),
+        }
+    }
+
+    fn add_status(&self, _core: &EngineCore, status: &mut Value) {
+        status["events"] = self.status();
+    }
+
+    /// Stops the replication, then the journal. Requests handed to the journal before are stored.
+    fn close(&mut self, _core: &mut EngineCore) {
+        self.replication = None;
+        self.opened = None;
+        self.held.clear();
+    }
+
+    /// Cancels the queries of the client. The events that it has registered are still stored.
+    fn on_detach(&mut self, _core: &mut EngineCore, _now: ClockReading, client: &mut DetachedClient) {
+        let questions = self.opened.as_ref().map_or(0, |opened| opened.reader.cancel_queries(client.id));
+        if 0 < questions {
+            self.release_cost(client.id, questions, 0);
+        }
+    }
+
+    fn pending_requests(&self) -> usize {
+        self.waiting_events()
+    }
+}
+
+impl EventService {
+    /// Starts a request. It is refused at once, or answered later.
+    fn request(&mut self, core: &mut EngineCore, now: ClockReading, asker: EventRequester, request: EventRequest) {
+        let publisher = self.publisher(now, &mut core.clients);
+        let begun = match core.is_running() {
+            true => self
+                .open_for_request(core, now)
+                .and_then(|()| self.begin(now, publisher, &core.mailbox, &asker, request)),
+            false => Err(EventRefusal::stopping()),
+        };
+        if let Err(refusal) = begun {
+            self.refuse(core, &asker, refusal);
+        }
+    }
+
+    /// Opens the journal, and shares it with other peers, unless that was done.
+    fn open_for_request(&mut self, core: &mut EngineCore, now: ClockReading) -> Result<(), EventRefusal> {
+        self.open_with_retry(now)?;
+        self.replicate(core, now).map_err(unavailable)
+    }
+
+    /// Shares the journal with other peers, once it is open.
+    pub(crate) fn replicate(&mut self, core: &mut EngineCore, now: ClockReading) -> Result<(), EventsError> {
+        let Some(server) = self.server().filter(|_| self.needs_replication()) else { return Ok(()) };
+        let client = self.publisher(now, &mut core.clients);
+        let (epoch, message_bytes_max) = (core.peer.epoch(), core.peer.settings().message_bytes_max);
+        let own = LocalServer { server, epoch, client, message_bytes_max, mailbox: Arc::clone(&core.mailbox) };
+        let queue = self.share(&own)?;
+        for (sub, pattern) in (0..).map(SubId).zip(own.patterns()) {
+            let wanted = SubscriptionFilter { pattern, glob: None, queue: None };
+            let request = SubscriptionRequest { wanted, mode: Some(DeliveryMode::Repair), news: false };
+            if let Err(refusal) = core.subscribe(now, client, sub, request, Arc::clone(&queue)) {
+                tracing::error!(?refusal, "the journal of events is not shared with other peers");
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the requests that have waited for the server-id claim.
+    fn start_waiting_requests(&mut self, core: &mut EngineCore, now: ClockReading, claimed: Result<(), EventRefusal>) {
+        let publisher = self.publisher(now, &mut core.clients);
+        for (asker, request) in self.on_claimed(claimed) {
+            if let Err(refusal) = self.begin(now, publisher, &core.mailbox, &asker, request) {
+                self.refuse(core, &asker, refusal);
+            }
+        }
+    }
+
+    /// Registers an event which reports that the peer starts or stops registering events.
+    pub(crate) fn announce(&mut self, core: &mut EngineCore, now: ClockReading, state: &'static str) {
+        let Some(server) = self.server() else { return };
+        let event_type = EventType::new(["event", &server.to_string(), "engine"]).expect("short words and a number");
+        let text = Bytes::from(format!("\"{state}\""));
+        let payload = Some(Payload::Json(Json::from_bytes(text).expect("a word between quotes")));
+        let registration = Registration { event_type, source_timestamp: None, payload };
+        self.request(core, now, EventRequester::Internal, EventRequest::Register(vec![registration]));
+    }
+
+    /// Handles the outcome of a request to the journal.
+    fn on_completion(&mut self, core: &mut EngineCore, EventCompletion { asker, done, ended }: EventCompletion) {
+        ended.into_iter().for_each(|cost| self.end(cost));
+        let reply = match done {
+            Ok(reply) => reply,
+            Err(refusal) => return self.refuse(core, &asker, refusal),
+        };
+        let listener_request = match asker {
+            EventRequester::Listener(client, number) => Some((client, number)),
+            _ => None,
+        };
+        match (reply, listener_request) {
+            (JournalReply::Registered(events), registrant) => {
+                self.registered += events.len() as u64;
+                if registrant.is_none() {
+                    send_answers(core, &asker, vec![Ok(registered_answer(&events))]);
+                }
+                core.leave(InternalCommand::Listeners(ListenersCommand::Registered { registrant, events }));
+            }
+            (JournalReply::Found(page), Some(requester)) => {
+                core.leave(InternalCommand::Listeners(ListenersCommand::Found { requester, page }));
+            }
+            (JournalReply::Found(page), None) => {
+                send_answers(core, &asker, found_answers(page).into_iter().map(Ok).collect());
+            }
+        }
+    }
+
+    /// Counts a refusal and reports it to the requester.
+    fn refuse(&mut self, core: &mut EngineCore, asker: &EventRequester, refusal: EventRefusal) {
+        self.refused += 1;
+        if matches!(refusal.kind, EventRefusalKind::Unavailable | EventRefusalKind::Full) {
+            self.unable += 1;
+            if self.unable.is_power_of_two() {
+                let refused = self.unable;
+                tracing::warn!(client = asker.client().0, reason = %refusal, refused, "request about events refused");
+            }
+        }
+        match asker {
+            EventRequester::Listener(client, number) => {
+                let requester = (*client, *number);
+                core.leave(InternalCommand::Listeners(ListenersCommand::Refused { requester, refusal }));
+            }
+            asker => send_answers(core, asker, vec![Err(refusal)]),
+        }
+    }
+}
+
+/// Sends answers to the program or the service thread that requests.
+fn send_answers(core: &mut EngineCore, asker: &EventRequester, answers: Vec<Result<EventAnswer, EventRefusal>>) {
+    match asker {
+        EventRequester::Attached(client, id) => {
+            let Some(connection) = core.clients.connection(*client) else { return };
+            let answers =
+                if connection.outbox.exceeds_answer_limit() { vec![Err(EventRefusal::busy())] } else { answers };
+            for answer in answers {
+                core.clients.answer(*client, &PeerFrame::Events { id: *id, answer });
+            }
+        }
+        // The caller may have stopped waiting. At the bound the channel itself reports that parts are missing.
+        EventRequester::Embedded(_, parts) => {
+            answers.into_iter().for_each(|answer| {
+                parts.send(answer);
+            });
+        }
+        EventRequester::Streams { number, inputs, .. } => {
+            for answer in answers {
+                let registered = answer.map(|answer| match answer {
+                    EventAnswer::Registered(of) => EventId { server: of.server, session: of.session, instance: 1 },
+                    EventAnswer::Found(..) => unreachable!("streams find events by themselves"),
+                });
+                // If the thread has ended, it waits for nothing.
+                drop(inputs.push(StreamInput::Registered { number: *number, registered }));
+            }
+        }
+        EventRequester::Listener(..) | EventRequester::Internal => {}
+    }
+}

@@ -1,0 +1,30 @@
+//! Commands that the core or a service leaves for another part of the engine. The engine processes them after the call
+//! in which they arise, so that no service calls another one and no client is served within another one's turn.
+
+use crate::daemon::events::requester::EventServiceCommand;
+use crate::daemon::listeners::command::ListenersCommand;
+use crate::daemon::stream_service::requester::StreamServiceCommand;
+use crate::message::ClientId;
+use serde_json::Value;
+
+/// A command for another part of the engine. Their number in one turn is bounded by the budgets of the turn.
+#[derive(Debug)]
+pub(crate) enum InternalCommand {
+    /// For the service of events.
+    Events(EventServiceCommand),
+    /// For the streams.
+    Streams(StreamServiceCommand),
+    /// For the listeners.
+    Listeners(ListenersCommand),
+    /// A `show` query of an attached client, with its request number.
+    Show {
+        /// The client.
+        client: ClientId,
+        /// Its request number.
+        id: u32,
+        /// The query.
+        query: Value,
+    },
+    /// The peer has sent its last BYE to the group.
+    Stopped,
+}

@@ -1,0 +1,382 @@
+//! Service of listener clients: reads and processes their commands, within a budget for each turn.
+
+use super::Listeners;
+use super::command::ListenersCommand;
+use super::connection::ListenerConnection;
+use super::session_requests::publish_for_session;
+use crate::config::SlowClient;
+use crate::daemon::engine_core::local_clients::TURN_BYTES;
+use crate::daemon::engine_core::{DetachedClient, EngineCore};
+use crate::daemon::flow::ReadOutcome;
+use crate::daemon::service::Service;
+use crate::listener::client::ClientFault;
+use crate::listener::session_request::SessionRequest;
+use crate::message::{ClientId, Target};
+use crate::time::{ClockReading, Instant};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Maximum bytes read from one client before the others have their turn.
+const READ_BYTES: usize = 128 * 1024;
+/// Cost of a handshake in addition to its bytes: its computation takes about as long as reading this number of bytes.
+const HANDSHAKE_BYTES: usize = 32 * 1024;
+/// Maximum number of clients served in one turn.
+const SERVED_MAX: usize = 256;
+/// Maximum time for a client to read its remaining output before its connection ends.
+const CLOSING_TIME: Duration = Duration::from_secs(5);
+/// Maximum number of client deadlines served in one turn.
+const WAKES_MAX: usize = 1024;
+
+/// Outcome of a client's turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// Nothing is left to do for now.
+    Idle,
+    /// There may be more.
+    More,
+    /// The next command must wait until publishers are not blocked, or until the subscriptions of other peers are
+    /// known.
+    HeldUp,
+    /// The next command must wait until other clients have had their turn.
+    Spent,
+}
+
+impl Service for Listeners {
+    type Command = ListenersCommand;
+
+    fn on_command(&mut self, core: &mut EngineCore, now: ClockReading, command: ListenersCommand) {
+        match command {
+            ListenersCommand::Registered { registrant, events } => self.on_registered(core, now, registrant, events),
+            ListenersCommand::Found { requester, page } => {
+                self.with_hat_session(core, now, requester.0, |session, out| {
+                    session.on_answered(requester.1, page, out)
+                });
+            }
+            ListenersCommand::Refused { requester, refusal } => {
+                self.with_hat_session(core, now, requester.0, |session, out| {
+                    session.on_refusal(requester.1, &refusal, out);
+                });
+            }
+        }
+    }
+
+    fn add_status(&self, core: &EngineCore, status: &mut Value) {
+        status["listeners"] = self.status();
+        status["listener_bytes"] = json!(core.clients.listener_delivery.memory.bytes());
+    }
+
+    /// Stops accepting clients.
+    fn close(&mut self, core: &mut EngineCore) {
+        for listener in &mut self.open {
+            listener.is_acceptable = false;
+            if let Err(error) = core.poll.registry().deregister(&mut listener.socket) {
+                tracing::debug!(%error, "deregister");
+            }
+        }
+    }
+
+    fn on_turn(&mut self, core: &mut EngineCore, now: ClockReading) {
+        // The clients may publish once the peer knows the interest of all others, or the discovery time has passed.
+        self.discovery_end.take_if(|until| *until <= now.instant || core.peer.knows_all_interest());
+        self.accept(core, now);
+        self.serve(core, now);
+    }
+
+    fn before_writes(&mut self, core: &mut EngineCore, now: ClockReading) {
+        self.report_slow_clients(core, now);
+        self.serve_deferred_requests(core, now);
+    }
+
+    fn after_writes(&mut self, core: &mut EngineCore, now: ClockReading) {
+        self.evict(core, now);
+        self.resume_clients(core, now);
+    }
+
+    fn on_detach(&mut self, core: &mut EngineCore, _now: ClockReading, client: &mut DetachedClient) {
+        self.release(core, client);
+    }
+
+    /// Notifies the clients that the peer is about to stop. Their pending publishes are refused.
+    fn on_stop(&mut self, core: &mut EngineCore, _now: ClockReading) {
+        for id in core.clients.ids() {
+            if let Some(connection) = core.clients.listener(id) {
+                connection.answer(|session, out| session.on_stop(out));
+                connection.unconfirmed = None;
+                core.clients.schedule_write(id);
+            }
+        }
+        self.discovery_end = None;
+    }
+
+    fn has_work(&self, core: &EngineCore) -> bool {
+        let may_publish = !core.is_publish_blocked() && self.discovery_end.is_none();
+        !self.ready.is_empty() || may_publish && !self.held_up.is_empty()
+    }
+
+    fn deadline(&self, core: &EngineCore) -> Option<Instant> {
+        let wake = self.wakes.first().map(|(at, _)| *at);
+        // The end of the discovery matters only to clients that wait for it.
+        let discovery = self.discovery_end.filter(|_| !self.held_up.is_empty());
+        let discovery = discovery.map(|until| core.peer.discovery().map_or(until, |known| known.min(until)));
+        [wake, discovery].into_iter().flatten().min()
+    }
+}
+
+impl Listeners {
+    /// Records the effects of a client's turn on its schedule, its encryption and its authentication.
+    fn finish_turn(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId, turn: Turn) {
+        let Some(connection) = core.clients.listener(id) else { return };
+        connection.is_scheduled = turn != Turn::Idle;
+        connection.note_encryption(now.instant);
+        if connection.is_unauthenticated && connection.is_authenticated() {
+            connection.is_unauthenticated = false;
+            self.unauthenticated_count -= 1;
+        }
+        core.clients.on_served(id);
+        match turn {
+            Turn::More | Turn::Spent => self.ready.push_back(id),
+            Turn::HeldUp => self.held_up.push(id),
+            Turn::Idle => {}
+        }
+        self.schedule_wake(core, now, id);
+    }
+
+    /// Serves listener clients: those whose deadline has come, then those with input, within a budget.
+    fn serve(&mut self, core: &mut EngineCore, now: ClockReading) {
+        for _ in 0..WAKES_MAX {
+            match self.wakes.first() {
+                Some((at, _)) if *at <= now.instant => {}
+                _ => break,
+            }
+            let (_, id) = self.wakes.pop_first().expect("there is one");
+            self.serve_deadline(core, now, id);
+        }
+        if !core.is_publish_blocked() && self.discovery_end.is_none() {
+            let held_up = std::mem::take(&mut self.held_up);
+            self.ready.extend(held_up);
+        }
+        let mut budget = TURN_BYTES;
+        for _ in 0..self.ready.len().min(SERVED_MAX) {
+            if budget == 0 {
+                return;
+            }
+            let Some(id) = self.ready.pop_front() else { return };
+            let (turn, cost) = self.serve_client(core, now, id, budget.min(READ_BYTES));
+            budget = budget.saturating_sub(cost);
+            self.finish_turn(core, now, id, turn);
+        }
+    }
+
+    /// Processes commands and reads alternately, until nothing is left or the budget is used up. Returns the cost as
+    /// well.
+    fn serve_client(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId, budget: usize) -> (Turn, usize) {
+        let Some(connection) = core.clients.listener(id) else { return (Turn::Idle, 0) };
+        // The cost includes input that was read before and not processed.
+        let mut cost =
+            if connection.flow.has_buffered_input { connection.parser.held_bytes().min(READ_BYTES) } else { 0 };
+        loop {
+            match self.process_client_commands(core, now, id, budget, &mut cost) {
+                Turn::More => {}
+                turn => return (turn, cost),
+            }
+            let Some(connection) = core.clients.listener(id) else { return (Turn::Idle, cost) };
+            if connection.flow.is_closing || !connection.flow.is_readable {
+                return (Turn::Idle, cost);
+            }
+            if budget <= cost {
+                return (Turn::More, cost);
+            }
+            let was_handshaking = connection.stream.is_handshaking();
+            let reading = connection.read(&mut core.scratch);
+            if was_handshaking || connection.stream.is_handshaking() {
+                cost += HANDSHAKE_BYTES;
+            }
+            match reading {
+                ReadOutcome::Bytes(bytes) => cost += bytes,
+                ReadOutcome::Nothing => return (Turn::Idle, cost),
+                ReadOutcome::End if connection.stream.is_refused => {
+                    let protocol = self.open[connection.listener].settings.protocol();
+                    return (self.on_listener_fault(core, id, &ClientFault::not_encrypted(protocol)), cost);
+                }
+                // Its requests before the end are answered first, if it still reads.
+                ReadOutcome::End => {
+                    connection.flow.is_closing = true;
+                    return (Turn::Idle, cost);
+                }
+            }
+        }
+    }
+
+    /// Processes the commands that were read, and adds the cost of answering them to `cost`. Returns [`Turn::More`]
+    /// when it needs more bytes.
+    fn process_client_commands(
+        &mut self,
+        core: &mut EngineCore,
+        now: ClockReading,
+        id: ClientId,
+        budget: usize,
+        cost: &mut usize,
+    ) -> Turn {
+        let mut is_settled = false;
+        loop {
+            let is_publish_blocked = self.discovery_end.is_some() || !core.ensure_send_capacity();
+            let Some(connection) = core.clients.listener(id) else { return Turn::Idle };
+            connection.flow.has_buffered_input = true;
+            if connection.flow.is_closing || connection.unwritten.is_backpressured() || connection.session.is_full() {
+                return Turn::Idle;
+            }
+            let command = match connection.parser.next() {
+                Ok(Some(command)) => command,
+                Ok(None) => {
+                    connection.flow.has_buffered_input = false;
+                    return Turn::More;
+                }
+                Err(fault) => return self.on_listener_fault(core, id, &fault),
+            };
+            if connection.unconfirmed.is_some() && !command.is_subscribe() {
+                connection.parser.keep();
+                return Turn::Idle;
+            }
+            if command.is_publish() {
+                if is_publish_blocked {
+                    connection.parser.keep();
+                    return Turn::HeldUp;
+                }
+                is_settled = false;
+            } else if !is_settled {
+                // The client receives earlier messages, its own among them, before the answer to a later request. A
+                // delivery between two requests of one command would put the second one off.
+                connection.parser.keep();
+                core.settle(now);
+                is_settled = true;
+                continue;
+            }
+            let ListenerConnection { session, unwritten, .. } = connection;
+            let out = &mut unwritten.out;
+            let request = match session.on_command(now.instant, command, out) {
+                Ok(Some(SessionRequest::Publish(publish))) => {
+                    publish_for_session(&mut core.peer, &mut core.receiver_waits, now, id, publish, session, out);
+                    connection.unwritten.note_answers();
+                    self.on_session_published(core, now, id);
+                    continue;
+                }
+                Ok(request) => request.map(SessionRequest::detached),
+                Err(fault) => return self.on_listener_fault(core, id, &fault),
+            };
+            connection.unwritten.note_answers();
+            let first = request.map_or(0, |request| self.on_session_request(core, now, id, request));
+            let asked = first + self.drain_requests(core, now, id);
+            *cost += asked;
+            if 0 < asked && budget <= *cost {
+                return Turn::Spent;
+            }
+        }
+    }
+
+    /// Resumes clients that are no longer backpressured by unread answers.
+    fn resume_clients(&mut self, core: &mut EngineCore, now: ClockReading) {
+        for id in std::mem::take(&mut core.clients.listener_delivery.resumed) {
+            self.drain_requests(core, now, id);
+            core.clients.on_served(id);
+            self.note(&mut core.clients, id);
+        }
+    }
+
+    fn on_listener_fault(&mut self, core: &mut EngineCore, id: ClientId, fault: &ClientFault) -> Turn {
+        let Some(connection) = core.clients.listener(id) else { return Turn::Idle };
+        let open = &mut self.open[connection.listener];
+        open.counts.faults += 1;
+        // A flood of faulty clients must not become a flood of log lines.
+        if open.counts.faults.is_power_of_two() {
+            let protocol = open.settings.protocol();
+            tracing::warn!(client = id.0, listener = %protocol, from = %connection.from, reason = %fault, faults = open.counts.faults, "client turned away");
+        } else {
+            tracing::debug!(client = id.0, from = %connection.from, reason = %fault, "client turned away");
+        }
+        connection.answer(|session, out| session.on_fault(fault, out));
+        connection.flow.is_closing = true;
+        connection.flow.has_buffered_input = false;
+        Turn::Idle
+    }
+
+    /// Serves a client whose deadline may have come.
+    fn serve_deadline(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
+        let Some(connection) = core.clients.listener(id) else { return };
+        connection.wake = None;
+        // Nothing can be sent to the client before the end of its handshake.
+        let is_due = connection.deadline().is_some_and(|deadline| deadline <= now.instant);
+        let is_over = connection.close_deadline.is_some_and(|close_deadline| close_deadline <= now.instant)
+            || is_due && connection.stream.is_handshaking();
+        let fault = match is_due && !connection.flow.is_closing {
+            // A plain request sent now could collide with the first bytes of a handshake.
+            true if connection.stream.awaits_encryption() || connection.stream.is_handshaking() => {
+                Some(ClientFault::not_encrypted(self.open[connection.listener].settings.protocol()))
+            }
+            true => {
+                let is_read = !connection.unwritten.is_backpressured();
+                connection.answer(|session, out| session.on_deadline(now.instant, is_read, out)).err()
+            }
+            false => None,
+        };
+        if let Some(fault) = fault {
+            self.on_listener_fault(core, id, &fault);
+        }
+        self.drain_requests(core, now, id);
+        core.clients.on_served(id);
+        if is_over {
+            self.detach(core, now, id);
+        }
+        self.schedule_wake(core, now, id);
+    }
+
+    /// Schedules the client's next deadline. If a deadline has moved to later, the client is still woken at the earlier
+    /// time and then rescheduled.
+    pub(super) fn schedule_wake(&mut self, core: &mut EngineCore, now: ClockReading, id: ClientId) {
+        let Some(connection) = core.clients.listener(id) else { return };
+        let deadline = match connection.flow.is_closing {
+            true => Some(*connection.close_deadline.get_or_insert(now.instant + CLOSING_TIME)),
+            false => connection.deadline(),
+        };
+        let Some(deadline) = deadline else { return };
+        if connection.wake.is_some_and(|wake| wake <= deadline) {
+            return;
+        }
+        if let Some(wake) = connection.wake.replace(deadline) {
+            self.wakes.remove(&(wake, id));
+        }
+        self.wakes.insert((deadline, id));
+    }
+
+    /// Reports to slow clients what they lost, once they read again, if they subscribe to the advisory. Closes them
+    /// instead if `slow-client` says so.
+    fn report_slow_clients(&mut self, core: &mut EngineCore, now: ClockReading) {
+        let mut slow = std::mem::take(&mut self.slow);
+        let known = slow.len();
+        core.clients.take_slow(&mut slow);
+        for (index, id) in slow.into_iter().enumerate() {
+            let Some(connection) = core.clients.listener(id) else { continue };
+            if known <= index {
+                let (open, from) = (&mut self.open[connection.listener], connection.from);
+                open.counts.slow += 1;
+                if self.slow_client == SlowClient::Close {
+                    let protocol = open.settings.protocol();
+                    tracing::warn!(client = id.0, listener = %protocol, %from, "client closed, as slow-client says");
+                    self.detach(core, now, id);
+                    continue;
+                }
+            }
+            let me = core.me();
+            let scid = core.sockets.group_address().port();
+            let Some(advisory) = core.clients.take_drop_advisory(id, &me, scid) else {
+                self.slow.push(id);
+                continue;
+            };
+            let targets = core.peer.targets(&advisory.message.subject);
+            let own: Vec<Target> =
+                targets.iter().flat_map(|to| to.iter()).filter(|to| to.client == id).copied().collect();
+            if !own.is_empty() {
+                core.clients.deliver(now, &own, advisory.into());
+            }
+        }
+    }
+}
