@@ -235,9 +235,9 @@ mod tests {
 
     /// Proves: advisory-throttle
     #[test]
-    fn the_first_at_once_then_one_a_second_with_the_sums_and_the_last_flushed() {
+    fn losses_are_summed_into_one_advisory_a_second() {
         let mut throttle = Throttle::new(AdvisoryStream::Bcast);
-        assert_eq!(take(&mut throttle, 5000, true), None, "nothing to tell");
+        assert_eq!(take(&mut throttle, 5000, true), None, "nothing to report");
         lose(&mut throttle, "a", 1);
         assert_eq!(take(&mut throttle, 5000, false).unwrap().lost_min, 1);
         for subject in ["a", "b", "a", "c", "d", "c"] {

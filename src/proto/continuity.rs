@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_five_verdicts_of_the_seed_and_the_chain() {
+    fn position_is_judged_by_last_seq_and_chain() {
         check(None, seq(5, 1), None, Continuity::First);
         check(None, seq(5, 9), None, Continuity::First);
         check(Some(seq(5, 3)), seq(5, 3), None, Continuity::Repeat);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_contradicts_what_was_received_counts_as_none() {
+    fn chain_that_contradicts_received_seqs_is_ignored() {
         check(Some(seq(5, 3)), seq(7, 1), Some(seq(5, 2)), Continuity::Restart);
         check(Some(seq(5, 3)), seq(7, 1), Some(seq(8, 2)), Continuity::Restart);
     }

@@ -349,7 +349,7 @@ mod tests {
 
     /// Proves: W34
     #[test]
-    fn parts_that_disagree_are_never_joined() {
+    fn contradictory_fragments_are_never_joined() {
         let changes: [fn(&mut Fragment); 4] = [
             |part| part.subject = "b".parse().unwrap(),
             |part| part.total = 31,
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_fragment_of_a_message_given_up_does_not_begin_it_anew() {
+    fn late_fragment_does_not_restart_abandoned_message() {
         let mut reassembly = Reassembly::new(1000, 1);
         for (first, subject) in [(10, "a"), (20, "b"), (30, "c")] {
             assert_eq!(

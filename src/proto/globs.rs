@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn globs_of_a_client_and_of_all_are_limited_by_what_they_cost() {
+    fn glob_steps_are_limited_per_client_and_overall() {
         let worst = Glob::new(&[b"*", &[b'a'; 253][..], b"*"].concat()).unwrap();
         let cheap = Glob::new(b"a.*").unwrap();
         let mut steps = GlobSteps::default();

@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_named_and_a_second_subscription_of_the_same_id_is_ignored() {
+    fn excess_subscriptions_are_refused_and_repeated_ids_ignored() {
         let mut interest = InterestTable::new(&settings(2, 3, 8), 1);
         let pattern = |text: &str| text.parse::<Pattern>().unwrap();
         let mut subscribe = |client: u32, sub: u32, text: &str| {
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_are_remembered_up_to_the_cache_size() {
+    fn matches_are_cached_up_to_the_cache_size() {
         for (match_cache, remembered) in [(2, 2), (8, 5)] {
             let mut interest = InterestTable::new(&settings(2, 2, match_cache), 1);
             let glob = Some(Glob::new(b"a.*").unwrap());
@@ -615,7 +615,7 @@ mod tests {
 
     /// Compares random changes and lookups, with a cache that is too small, with matching each pattern in turn.
     #[test]
-    fn interest_is_its_twin() {
+    fn interest_table_agrees_with_its_slow_twin() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let (of_client, of_all) = (rng.between(1, 20) as usize, rng.between(1, 60) as usize);

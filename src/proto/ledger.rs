@@ -691,7 +691,7 @@ mod tests {
 
     /// Proves: W75, W78, W86
     #[test]
-    fn a_gap_is_settled_with_the_exact_number_of_messages_in_it() {
+    fn gap_is_settled_with_its_exact_message_count() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
         assert_eq!(arrive(&mut ledger, 1, 0, 2), Acceptance::Fresh);
         assert_eq!(arrive(&mut ledger, 5, 9, 1), Acceptance::Fresh);
@@ -709,13 +709,13 @@ mod tests {
         ledger.assert_invariants();
         assert!(ledger.explain(Dseq(1), Dseq(3), 2));
         assert_eq!((ledger.states().lost, ledger.states().unverified), (1, 1));
-        assert!(!ledger.explain(Dseq(1), Dseq(3), 1), "nothing is left to explain there");
+        assert!(!ledger.explain(Dseq(1), Dseq(3), 1), "no message is left to explain there");
         ledger.assert_invariants();
     }
 
     /// Proves: W64, W75
     #[test]
-    fn word_of_a_tail_opens_a_gap_and_contradictions_are_refused() {
+    fn announced_tail_opens_gap_and_contradictions_are_refused() {
         let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
         assert_eq!(arrive(&mut ledger, 4, 9, 1), Acceptance::BeforeBaseline);
         assert_eq!(arrive(&mut ledger, 5, 11, 1), Acceptance::Contradiction);
@@ -732,7 +732,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_state_is_seen_and_described() {
+    fn inconsistent_state_is_detected_and_described() {
         let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
         assert_eq!(arrive(&mut ledger, 5, 10, 1), Acceptance::Fresh);
         assert!(ledger.is_intact());
@@ -744,14 +744,14 @@ mod tests {
 
     /// Proves: W65
     #[test]
-    fn datagram_takes_back_what_only_words_told() {
+    fn datagram_revokes_claims_of_announcements_alone() {
         for is_settled in [false, true] {
             let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
             assert!(word(&mut ledger, 30, 10));
             if is_settled {
-                settle_due(&mut ledger, 200).expect("the gap of the word");
+                settle_due(&mut ledger, 200).expect("the announcement opened a gap");
             }
-            assert_eq!(arrive(&mut ledger, 6, 11, 2), Acceptance::Fresh, "it has messages, the word told of none");
+            assert_eq!(arrive(&mut ledger, 6, 11, 2), Acceptance::Fresh, "it has messages, the announcement had none");
             assert_eq!((ledger.high(), ledger.count(), ledger.states().pending), (Dseq(6), 13, 1));
             ledger.assert_invariants();
         }
@@ -759,24 +759,24 @@ mod tests {
 
     /// Proves: W65
     #[test]
-    fn later_word_takes_back_what_an_earlier_one_told() {
+    fn later_announcement_revokes_claims_of_earlier_one() {
         let mut ledger = Ledger::new(Dseq(4), 10, at(0), 8);
         assert_eq!(arrive(&mut ledger, 5, 10, 1), Acceptance::Fresh);
         assert!(word(&mut ledger, 9, 20));
-        settle_due(&mut ledger, 200).expect("the gap of the word");
+        settle_due(&mut ledger, 200).expect("the announcement opened a gap");
         assert!(word(&mut ledger, 40, 60));
         assert!(word(&mut ledger, 7, 13));
         assert_eq!((ledger.high(), ledger.count()), (Dseq(7), 13));
         assert_eq!((ledger.states().pending, ledger.states().unverified), (0, 2));
         ledger.assert_invariants();
         assert_eq!(arrive(&mut ledger, 8, 13, 1), Acceptance::Fresh);
-        assert!(word(&mut ledger, 7, 13), "what arrived is not taken back");
+        assert!(word(&mut ledger, 7, 13), "a received datagram is not revoked");
         assert_eq!(ledger.high(), Dseq(8));
         ledger.assert_invariants();
     }
 
     #[test]
-    fn kernel_drops_explain_gaps_until_they_are_used_up() {
+    fn kernel_drops_explain_gaps_up_to_their_number() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
         let mut overrun = 3;
         found(0, &mut overrun, |found| ledger.on_datagram(found, Dseq(3), 2, 1));
@@ -789,13 +789,13 @@ mod tests {
     }
 
     #[test]
-    fn ambiguous_explanations_are_settled_when_they_account_for_everything() {
+    fn ambiguous_loss_is_resolved_by_a_complete_explanation() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
         for dseq in [1, 3, 5] {
             arrive(&mut ledger, dseq, dseq - 1, 1);
         }
         while ledger.settle_oldest(Reason::Disabled).is_some() {}
-        assert!(ledger.explain(Dseq(1), Dseq(5), 1), "in 2 or in 4, it is not known which");
+        assert!(ledger.explain(Dseq(1), Dseq(5), 1), "in 2 or in 4: it is unknown which");
         assert_eq!((ledger.unexplained(), ledger.states().unverified), (1, 2));
         assert!(ledger.explain(Dseq(3), Dseq(5), 1));
         assert_eq!((ledger.unexplained(), ledger.states().unverified, ledger.states().lost), (0, 0, 2));
@@ -804,7 +804,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_may_have_begun_at_any_time_until_there_is_word_of_the_highest() {
+    fn gaps_are_undated_until_the_highest_is_announced() {
         let first = Ledger::new(Dseq(0), 0, at(7), 8).undated();
         let mut ledger = first.tail(at(8));
         arrive(&mut ledger, 2, 1, 1);
@@ -818,7 +818,7 @@ mod tests {
 
     /// Proves: W79, overflow
     #[test]
-    fn ranges_beyond_the_limit_are_forgotten_but_stay_counted() {
+    fn ranges_beyond_limit_are_dropped_but_stay_counted() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 2);
         for dseq in [2, 4, 6, 8] {
             arrive(&mut ledger, dseq, dseq - 1, 1);
@@ -835,7 +835,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_asked_for_until_they_come_and_what_comes_then_is_repaired() {
+    fn ranges_are_requested_until_they_arrive_as_repaired() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
         arrive(&mut ledger, 5, 4, 1);
         let nak_scheduler = &mut NakScheduler::new(Duration::from_nanos(10), true, Rng::new(1));
@@ -852,11 +852,11 @@ mod tests {
         };
         assert_eq!(ledger.request_deadline(), Some(at(10)));
         assert_eq!(asked(&mut ledger, at(9), 9), []);
-        assert_eq!(arrive(&mut ledger, 2, 1, 1), Acceptance::Filled, "it was only late");
-        assert_eq!(asked(&mut ledger, at(10), 1), [(1, 1)], "a request has room for so much");
+        assert_eq!(arrive(&mut ledger, 2, 1, 1), Acceptance::Filled, "the datagram was only late");
+        assert_eq!(asked(&mut ledger, at(10), 1), [(1, 1)], "the request has room for one range");
         let next = at(10) + REQUEST_SPACING;
         assert_eq!(ledger.request_deadline(), Some(next));
-        assert_eq!(asked(&mut ledger, at(11), 9), [], "what is due meanwhile goes with the next request");
+        assert_eq!(asked(&mut ledger, at(11), 9), [], "ranges due meanwhile wait for the next request");
         assert_eq!(asked(&mut ledger, next, 9), [(3, 4)]);
         assert_eq!(asked(&mut ledger, next, 9), []);
         assert_eq!(arrive(&mut ledger, 3, 2, 1), Acceptance::Repaired);
@@ -866,13 +866,17 @@ mod tests {
         let missing = |states: DatagramStates| states.repaired + states.pending + states.lost + states.unverified;
         let before = missing(ledger.states());
         ledger.lose(true);
-        assert_eq!((ledger.states().lost, missing(ledger.states())), (1, before), "it came back, but not all of it");
+        assert_eq!(
+            (ledger.states().lost, missing(ledger.states())),
+            (1, before),
+            "a part of the datagram is lost all the same"
+        );
         ledger.assert_invariants();
     }
 
     /// Proves: W107, W122
     #[test]
-    fn known_datagrams_are_not_requested_and_gone_ones_settle() {
+    fn known_datagrams_are_not_requested_and_expired_settle() {
         let mut ledger = Ledger::new(Dseq(0), 0, at(0), 8);
         arrive(&mut ledger, 6, 5, 1);
         assert_eq!(
@@ -894,7 +898,7 @@ mod tests {
         assert_eq!((gone.first, gone.last, gone.reason, gone.unexplained), (Dseq(1), Dseq(3), Reason::Expired, 3));
         assert_eq!(ledger.known_first(), Some(Dseq(4)));
         ledger.postpone(at(60), Duration::from_nanos(30));
-        assert_eq!(ledger.deadline(), Some(at(130)), "the publisher was not heard for 30 ns");
+        assert_eq!(ledger.deadline(), Some(at(130)), "the publisher was silent for 30 ns");
         assert_eq!(arrive(&mut ledger, 4, 3, 1), Acceptance::Filled);
         ledger.lose(false);
         assert_eq!(settle_due(&mut ledger, 129), None);
@@ -907,7 +911,7 @@ mod tests {
     /// Compares with a trivially correct model: one state for each datagram in a plain vector.
     /// Proves: W74, number
     #[test]
-    fn random_histories_agree_with_a_plain_list_of_states() {
+    fn random_ledgers_agree_with_a_plain_state_list() {
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
             let messages: Vec<u64> = (0..200).map(|_| rng.below(3)).collect();

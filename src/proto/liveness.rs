@@ -125,7 +125,7 @@ mod tests {
 
     /// Proves: W111, blackhole
     #[test]
-    fn words_without_multicasts_tell_and_go_on_telling() {
+    fn missing_multicast_is_reported_periodically() {
         check("w@500 w@1500 w@2500 w@3500 w@4500 w@5500 w@6500 w@7500 m@8000 w@8500", "2250, 7250, back 8000");
         // While the member publishes, the second control message is enough.
         check("w:10@500 w:510@1500 w:1010@2500", "1500");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_heartbeat_and_a_silence_of_both_tell_nothing() {
+    fn single_loss_or_full_silence_is_not_reported() {
         check("w@500 w@1500 m@2100 w@2500 m@3100 w@3500 w@4500 m@5200 w@5500", "");
         // A partition, after which a control message arrives first; a pause of this peer; a publisher that crashed.
         check("m@900 w@1000 w@4500 m@5000 w@5500", "");

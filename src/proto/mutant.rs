@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_wrong_by_default() {
+    fn no_mutant_is_active_by_default() {
         assert!(!Mutants::default().is(Mutant::NoHeartbeat));
         assert!(Mutants::only(Mutant::NoHeartbeat).is(Mutant::NoHeartbeat));
         assert!(!Mutants::only(Mutant::NoHeartbeat).is(Mutant::NoFrameFloor));

@@ -115,7 +115,7 @@ mod tests {
 
     /// Proves: W108, suppress
     #[test]
-    fn of_a_thousand_receivers_few_ask_in_the_first_moments() {
+    fn few_of_a_thousand_receivers_request_early() {
         for seed in 0..20 {
             let mut waits: Vec<Instant> = (0..1000)
                 .map(|receiver| {
@@ -135,7 +135,7 @@ mod tests {
 
     /// Proves: W108, W109
     #[test]
-    fn few_receivers_ask_after_the_grace_and_then_at_growing_intervals() {
+    fn requests_begin_after_grace_at_growing_intervals() {
         let mut nak_scheduler = NakScheduler::new(millis(5), true, Rng::new(1));
         assert_eq!(nak_scheduler.first(Instant::ZERO), Some(Instant::ZERO + millis(5)));
         let mut waits = Vec::new();

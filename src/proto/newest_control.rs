@@ -121,13 +121,13 @@ mod tests {
                 newest.admits(at(later), 11, later) && newest.number() == forged,
                 "one datagram may be the forged one"
             );
-            assert!(newest.admits(at(later + 100), 12, later + 100) && newest.number() == 11, "two are believed");
+            assert!(newest.admits(at(later + 100), 12, later + 100) && newest.number() == 11, "two outweigh it");
         }
     }
 
     /// Proves: W60
     #[test]
-    fn late_and_replayed_datagrams_stay_old() {
+    fn late_and_replayed_datagrams_do_not_advance_number() {
         let mut newest = newest();
         for number in [3, 4, 5, 9, 10] {
             assert!(newest.admits(at(2_000), number, 100 * number as u32));
@@ -137,9 +137,9 @@ mod tests {
 
     /// Proves: W60
     #[test]
-    fn datagram_that_was_under_way_for_long_makes_no_later_one_look_early() {
+    fn long_delayed_datagram_does_not_quarantine_its_successor() {
         let mut newest = newest();
-        // It was sealed at 1.2 s and is read 90 s later; the next one is prompt.
+        // The datagram was sealed at 1.2 s and is read 90 s later; the next one is read at once.
         assert!(newest.admits(at(91_200), 11, 1_200));
         newest.accept(at(91_200), 11, 1_200);
         assert!(newest.admits(at(91_300), 12, 91_300) && newest.number() == 11);
@@ -147,12 +147,12 @@ mod tests {
 
     /// Proves: W60
     #[test]
-    fn forged_uptime_within_the_bound_is_no_reference_for_the_next() {
+    fn plausible_forged_uptime_sets_no_reference() {
         let mut newest = newest();
         assert!(newest.admits(at(1_000), 11, 61_000));
         newest.accept(at(1_000), 11, 61_000);
-        assert!(!newest.admits(at(1_000), 12, 121_000), "it is quarantined");
-        // The peer itself is heard again once its uptime is later.
+        assert!(!newest.admits(at(1_000), 12, 121_000), "the datagram is quarantined");
+        // Datagrams of the peer itself are accepted again once its uptime is later.
         assert!(newest.admits(at(61_100), 700, 61_100));
         newest.accept(at(61_100), 700, 61_100);
         assert_eq!(newest.number(), 700);
@@ -169,10 +169,10 @@ mod tests {
 
     /// Proves: W60
     #[test]
-    fn far_number_or_uptime_waits_for_a_second_datagram() {
+    fn implausible_number_or_uptime_needs_second_datagram() {
         for (number, uptime_ms) in [(JUMP_MAX + 100, 1_100), (11, 62_000), (11, u32::MAX)] {
             let mut newest = newest();
-            assert!(!newest.admits(at(1_100), number, uptime_ms), "it is quarantined");
+            assert!(!newest.admits(at(1_100), number, uptime_ms), "the datagram is quarantined");
             assert!(newest.admits(at(1_200), number + 1, uptime_ms));
             assert_eq!(newest.number(), number);
         }

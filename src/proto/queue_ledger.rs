@@ -149,7 +149,7 @@ mod tests {
         assert!(assignments.is_waiting());
         assert_eq!(assignments.abandon(), 1);
         assert_eq!(assignments.abandon(), 0);
-        assert_eq!(assignments.on_report(count(5, 1, 1)), 1, "it was not served after all");
+        assert_eq!(assignments.on_report(count(5, 1, 1)), 1, "the last assignment was not served");
         assert!(!assignments.is_waiting());
     }
 

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn retained_messages_are_delivered_in_place_and_others_lost() {
+    fn retained_messages_are_delivered_and_others_reported_lost() {
         let contents = vec![run("a", 3, 5), run("not.wanted", 9, 1), run("b", 1, 2)];
         let is_wanted = |content: &Content| content.subject.as_str() != "not.wanted";
         let rebuild = Rebuild::new(Instant::ZERO, Dseq(4), 7, contents, is_wanted);
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_message_is_fetched_once_and_handed_on_where_it_begins() {
+    fn large_message_is_fetched_once_for_all_datagrams() {
         let mut rebuilds = three();
         assert_eq!(asked(&mut rebuilds), ["4 big 2-2"]);
         assert_eq!(answer(&mut rebuilds, vec![message("big", 2)]), None);
@@ -570,14 +570,14 @@ mod tests {
         assert_eq!(answer(&mut rebuilds, vec![message("big", 2)]), None, "a second answer");
         assert_eq!(ready(&mut rebuilds), []);
         rebuilds.assert_invariants();
-        assert_eq!(rebuilds.bytes(), 1, "the first one waits for the rest of it");
+        assert_eq!(rebuilds.bytes(), 1, "the first datagram waits for its other message");
         rebuilds.on_fetched(Dseq(4), (&"a".parse().unwrap(), seq(1), seq(1)), vec![message("a", 1)]);
         assert_eq!(ready(&mut rebuilds), [(4, vec!["1 1".to_owned(), "2 1".to_owned()], vec![])]);
         assert_eq!((rebuilds.bytes(), rebuilds.request_deadline()), (0, None));
     }
 
     #[test]
-    fn a_large_message_that_the_history_has_not_is_gone_for_all_its_datagrams() {
+    fn unretained_large_message_is_lost_for_all_datagrams() {
         for strange in [vec![], vec![message("big", 3)], vec![message("b", 2)]] {
             let mut rebuilds = three();
             assert_eq!(answer(&mut rebuilds, strange), None);
@@ -590,12 +590,15 @@ mod tests {
     }
 
     #[test]
-    fn a_large_message_is_fetched_as_long_as_a_datagram_waits_for_it() {
+    fn large_message_is_fetched_while_any_datagram_waits() {
         let mut rebuilds = three();
-        assert!(rebuilds.remove(Dseq(4)).is_some_and(|rebuild| rebuild.whole().is_none()), "it came after all");
+        assert!(
+            rebuilds.remove(Dseq(4)).is_some_and(|rebuild| rebuild.whole().is_none()),
+            "the datagram arrived after all"
+        );
         assert!(rebuilds.abandon(Dseq(5), Reason::Deadline).unwrap().missing_heads().next().is_none());
         rebuilds.assert_invariants();
-        let fetched = answer(&mut rebuilds, vec![message("big", 2)]).expect("it begins in what came");
+        let fetched = answer(&mut rebuilds, vec![message("big", 2)]).expect("it begins in a received datagram");
         assert_eq!((fetched.place.seq, ready(&mut rebuilds)), (seq(2), vec![(6, vec![], vec![])]));
         // The last datagram that is given up ends the large message too.
         let mut rebuilds = three();
@@ -612,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_is_asked_again_at_growing_intervals() {
+    fn history_requests_repeat_at_growing_intervals() {
         let mut rebuilds = Rebuilds::default();
         rebuilds.insert(Dseq(1), rebuild(1, vec![run("a", 1, 1)]), |_, _| false);
         let mut times = Vec::new();

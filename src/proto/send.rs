@@ -258,7 +258,7 @@ mod tests {
 
     /// Proves: W46
     #[test]
-    fn heartbeats_decay_to_the_interval_and_start_again_after_data() {
+    fn heartbeats_decay_to_interval_and_restart_after_data() {
         let mut beat = HeartbeatTimer::new(Instant::ZERO, Duration::from_secs(1));
         let mut due = Vec::new();
         for millis in 0..4000 {

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_streak_goes_on_as_long_as_the_subject_does() {
+    fn run_continues_while_the_subject_repeats() {
         let (a, b): (Subject, Subject) = ("a".parse().unwrap(), "b".parse().unwrap());
         let mut subject_runs = SubjectRuns::default();
         let mut next = |subject: &Subject| {

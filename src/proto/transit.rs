@@ -140,7 +140,7 @@ mod tests {
 
     /// Proves: W161, W73
     #[test]
-    fn one_forged_uptime_makes_nothing_older() {
+    fn forged_uptime_does_not_age_later_datagrams() {
         let mut transit = Transit::new(at(1000), 0);
         heard(&mut transit, 1100, 100);
         heard(&mut transit, 1200, 60_200);
@@ -152,7 +152,7 @@ mod tests {
 
     /// Proves: W73
     #[test]
-    fn clock_that_goes_back_is_followed_within_two_windows() {
+    fn backward_clock_is_followed_within_two_windows() {
         let mut transit = Transit::new(at(1000), 10_000);
         for millis in (1100..3000).step_by(100) {
             heard(&mut transit, millis, (millis + 9000) as u32);
@@ -165,11 +165,11 @@ mod tests {
 
     /// Proves: W73
     #[test]
-    fn delayed_first_contact_is_corrected_by_two_fresh_datagrams() {
+    fn two_fresh_datagrams_correct_delayed_first_contact() {
         let mut transit = Transit::new(at(9000), 0);
         let fresh = heard(&mut transit, 9100, 4000);
-        assert!(Duration::from_millis(3890) <= fresh.older, "the first one was under way for so long: {fresh:?}");
-        assert_eq!(heard(&mut transit, 9200, 4100).older, Duration::ZERO, "that is known");
+        assert!(Duration::from_millis(3890) <= fresh.older, "the delay of the first datagram: {fresh:?}");
+        assert_eq!(heard(&mut transit, 9200, 4100).older, Duration::ZERO, "the delay is known");
         let late = heard(&mut transit, 9300, 200).latest;
         assert!(late <= at(5310), "{late:?}");
     }

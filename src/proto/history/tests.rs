@@ -68,11 +68,11 @@ fn poll(history: &History, name: &str, n: u32) -> (PollCase, Option<HistorySpan>
 }
 
 #[test]
-fn the_seeds_three_cases() {
+fn poll_returns_successor_no_event_or_recovery() {
     let mut history = History::new(&settings(3, 1 << 20, 60, 1 << 20), 1);
     assert_eq!(poll(&history, "a.b", 0), (PollCase::NoEvent, None, None), "an empty history has no event");
     record(&mut history, "a.b", u32::MAX - 1, 5);
-    // The events kept are 0, 1, 2.
+    // The retained events are 0, 1, 2.
     let span = Some(HistorySpan { first: 0, last: 2, first_seq: seq(1, 3), last_seq: seq(1, 5) });
     for (n, expected) in [(u32::MAX, 0), (0, 1), (1, 2)] {
         let answer = poll_many(&history, "a.b", n, 1);
@@ -89,7 +89,7 @@ fn the_seeds_three_cases() {
 }
 
 #[test]
-fn a_history_that_is_off_keeps_nothing() {
+fn disabled_history_retains_no_events() {
     let mut history = History::new(&settings(0, 1 << 20, 60, 1 << 20), 1);
     record(&mut history, "a", 0, 9);
     assert!(history.is_off());
@@ -108,28 +108,28 @@ fn count_retained_of_five(limits: &HistorySettings, after: u64) -> u64 {
 }
 
 #[test]
-fn events_are_kept_up_to_their_count() {
+fn history_count_limits_retained_events() {
     for (history_count, retained) in [(3, 3), (10, 5)] {
         assert_eq!(count_retained_of_five(&settings(history_count, 1 << 20, 60, 1 << 20), 1), retained);
     }
 }
 
 #[test]
-fn subject_size_bounds_its_events() {
+fn history_subject_size_limits_retained_events() {
     for (history_subject_size, retained) in [(1000, 2), (1 << 20, 5)] {
         assert_eq!(count_retained_of_five(&settings(10, history_subject_size, 60, 1 << 20), 1), retained);
     }
 }
 
 #[test]
-fn events_are_kept_for_the_history_time() {
+fn events_are_retained_for_the_history_time() {
     for (history_time, retained) in [(60, 0), (120, 5)] {
         assert_eq!(count_retained_of_five(&settings(10, 1 << 20, history_time, 1 << 20), 61), retained);
     }
 }
 
 #[test]
-fn history_size_bounds_all_subjects() {
+fn history_size_limits_all_subjects_together() {
     for (history_size, keeps_all) in [(64 << 10, false), (64 << 20, true)] {
         let mut history = History::new(&settings(10_000, 1 << 20, 60, history_size), 1);
         record(&mut history, "a", 0, 2000);
@@ -139,7 +139,7 @@ fn history_size_bounds_all_subjects() {
 }
 
 #[test]
-fn the_first_rule_that_matches_holds() {
+fn first_matching_history_rule_applies() {
     let mut bounds = settings(4, 1 << 20, 60, 1 << 20);
     bounds.overrides = vec![rule("off.>", 0, 1 << 20, 60), rule("a.*", 2, 1 << 20, 60), rule("a.b", 9, 1 << 20, 60)];
     let mut history = History::new(&bounds, 1);
@@ -158,7 +158,7 @@ fn the_first_rule_that_matches_holds() {
 }
 
 #[test]
-fn a_subject_that_is_created_anew_forgets_what_was_before() {
+fn recreated_subject_loses_its_earlier_events() {
     let mut history = History::new(&settings(10, 1 << 20, 60, 1 << 20), 1);
     record(&mut history, "a", 100, 5);
     history.record(at(0), seq(9, 1), 5000, &message("a", "new"));
@@ -168,7 +168,7 @@ fn a_subject_that_is_created_anew_forgets_what_was_before() {
 }
 
 #[test]
-fn a_message_too_large_leaves_nothing_before_it() {
+fn oversized_message_clears_the_subject_history() {
     let mut history = History::new(&settings(10, 1000, 60, 1 << 20), 1);
     record(&mut history, "a", 0, 5);
     history.record(at(0), seq(1, 6), 5, &Message::new(subject("a"), vec![0; 1001 - EVENT_BYTES]));
@@ -203,7 +203,7 @@ fn history_returns_the_published_messages() {
 }
 
 #[test]
-fn batches_are_bounded_and_say_whether_there_is_more() {
+fn batches_are_bounded_and_report_remaining_events() {
     let mut history = History::new(&settings(100, 1 << 20, 60, 1 << 20), 1);
     record(&mut history, "a", 10, 20);
     for (n, count_max, count, more) in [
@@ -230,7 +230,7 @@ fn batches_are_bounded_and_say_whether_there_is_more() {
 }
 
 #[test]
-fn events_leave_with_time_and_the_tables_with_them() {
+fn expired_events_release_their_table_memory() {
     let mut bounds = settings(100, 1 << 20, 60, 1 << 20);
     bounds.overrides = vec![rule("short", 100, 1 << 20, 10)];
     let mut history = History::new(&bounds, 1);
@@ -258,7 +258,7 @@ fn events_leave_with_time_and_the_tables_with_them() {
 
 /// Proves: W95
 #[test]
-fn lists_go_through_every_subject_once() {
+fn paged_listing_returns_every_subject_once() {
     let mut history = History::new(&settings(5, 1 << 20, 60, 8 << 20), 1);
     for n in 0..9000 {
         record(&mut history, &format!("{}.{n}", ["a", "b"][n % 2]), 3, 1 + n as u32 % 7);
@@ -324,7 +324,7 @@ impl Twin {
 /// all subjects.
 /// Proves: W92
 #[test]
-fn the_history_is_its_twin() {
+fn history_agrees_with_its_slow_twin() {
     for seed in 0..40 {
         let mut rng = Rng::new(seed);
         let is_tight = rng.chance(0.5);

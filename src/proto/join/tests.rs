@@ -125,7 +125,7 @@ struct Reader {
     got: BTreeMap<(Epoch, Subject), Got>,
     joined: Option<Joined>,
     lost: u64,
-    /// Numbers that came live, and numbers that were reported as lost.
+    /// Numbers that arrived live, and numbers that were reported as lost.
     live: BTreeSet<(Epoch, Subject, u64)>,
     told: BTreeSet<(Epoch, Subject, u64)>,
 }
@@ -169,7 +169,7 @@ impl Reader {
                     let got = self.got.entry((loss.publisher.epoch, subject)).or_default();
                     got.enter("loss", first.count(), last.count());
                 }
-                JoinEvent::Joined(joined) => assert!(self.joined.replace(joined).is_none(), "told once"),
+                JoinEvent::Joined(joined) => assert!(self.joined.replace(joined).is_none(), "reported once"),
             }
         }
     }
@@ -179,7 +179,7 @@ impl Reader {
 /// Each number arrives once, from the start of the history to the last one, or is reported as lost.
 /// Proves: W96
 #[test]
-fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
+fn each_message_arrives_once_or_is_reported_lost() {
     let (mut replayed, mut live, mut lost) = (0, 0, 0);
     for seed in 0..600 {
         let mut rng = Rng::new(seed);
@@ -216,7 +216,7 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
             }
             while let Some((epoch, question)) = join.poll_question() {
                 if rng.below(10) == 0 {
-                    join.requeue(epoch); // there is no room for it now
+                    join.requeue(epoch); // the outbox has no room for the question now
                     break;
                 }
                 let source = sources.iter().find(|source| source.publisher.epoch == epoch).unwrap();
@@ -253,7 +253,7 @@ fn nothing_is_missed_in_silence_and_nothing_comes_twice_at_the_seam() {
             }
         }
         for key in &reader.live {
-            assert!(!reader.told.contains(key), "{seed}: {key:?} came live and was told as lost");
+            assert!(!reader.told.contains(key), "{seed}: {key:?} arrived live and was reported as lost");
         }
         live += reader.live.len();
         lost += reader.lost;
@@ -273,7 +273,7 @@ fn begun(selection: Option<Selection>) -> (Join, Publisher) {
 }
 
 fn only_baseline(join: &mut Join) -> Baseline {
-    let Some(JoinEvent::Joined(mut joined)) = join.poll_event() else { panic!("it has begun") };
+    let Some(JoinEvent::Joined(mut joined)) = join.poll_event() else { panic!("the subscription has begun") };
     assert!(!join.is_joining() && joined.baselines.len() == 1);
     joined.baselines.remove(0)
 }
@@ -283,7 +283,7 @@ fn answered(from: &Publisher, content: AnswerContent) -> Answer {
 }
 
 #[test]
-fn a_confirmed_start_asks_once_and_hands_on_nothing_old() {
+fn confirmed_start_sends_one_question_and_replays_nothing() {
     let (mut join, from) = begun(None);
     assert_eq!(join.baselines(), None);
     let listed = AnswerContent::List { listed: Vec::new(), next: Some(9) };
@@ -296,7 +296,7 @@ fn a_confirmed_start_asks_once_and_hands_on_nothing_old() {
 }
 
 #[test]
-fn a_publisher_without_history_confirms_too() {
+fn publisher_without_history_confirms_the_start() {
     for (selection, unjoined) in [(None, None), (Some(Selection::default()), Some(JoinFailure::Refused(Refused::Off)))]
     {
         let (mut join, from) = begun(selection);
@@ -325,7 +325,7 @@ fn unanswered_question_is_repeated_then_reported() {
 }
 
 #[test]
-fn listed_message_that_does_not_come_is_lost() {
+fn listed_message_without_answer_is_reported_lost() {
     let (mut join, from) = begun(Some(Selection::default()));
     let span = crate::offset::HistorySpan { first: u32::MAX, last: 3, first_seq: number(10), last_seq: number(14) };
     let listed = AnswerContent::List { listed: vec![ListedSubject { subject: subject(0), span }], next: None };
@@ -334,15 +334,15 @@ fn listed_message_that_does_not_come_is_lost() {
     assert_eq!((polls[0].offset, polls[0].count), (u32::MAX - 1, 5));
     join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Gone));
     assert_eq!(only_baseline(&mut join).replayed, 0);
-    assert_eq!(join.poll_event(), None, "it may still come live");
+    assert_eq!(join.poll_event(), None, "the messages may still arrive live");
     join.on_idle(WallTime::EPOCH);
-    let Some(JoinEvent::Loss(loss)) = join.poll_event() else { panic!("it is told") };
+    let Some(JoinEvent::Loss(loss)) = join.poll_event() else { panic!("the loss is reported") };
     let what = LossScope::Messages { subject: subject(0), first: number(10), last: number(14), count: Count::Exact(5) };
     assert_eq!((loss.what, loss.reason), (what, Reason::PublisherGone));
 }
 
 #[test]
-fn answers_that_do_not_fit_end_the_asking() {
+fn mismatched_answer_leaves_publisher_unjoined() {
     let other =
         PollAnswer { subject: subject(9), case: PollCase::NoEvent, span: None, events: Vec::new(), more: false };
     for content in [
@@ -360,7 +360,7 @@ fn answers_that_do_not_fit_end_the_asking() {
 }
 
 #[test]
-fn a_subject_without_history_flows_as_it_comes() {
+fn subject_without_history_is_delivered_unchanged() {
     let (mut join, from) = begun(Some(Selection::default()));
     let listed = AnswerContent::List { listed: Vec::new(), next: None };
     join.on_answer(WallTime::EPOCH, from.epoch, Ok(answered(&from, listed)));

@@ -14,7 +14,7 @@ fn settings(pace: Pace) -> PaceSettings {
     PaceSettings { pace, floor: 10_000_000, room_bytes: 1 << 20, first_bytes: 10_000 }
 }
 
-/// A publisher with some receivers, which has 1,488 bytes in each datagram: 2,000 as windows count.
+/// A publisher with some receivers. Each datagram has 1,488 bytes, which count as 2,000 in windows.
 struct Story {
     pacer: Pacer,
     receivers: Vec<PacedReceiver>,
@@ -82,7 +82,7 @@ impl Story {
 
 /// Proves: W132, W134, pace
 #[test]
-fn no_more_is_sent_than_the_slowest_has_room_for() {
+fn sending_stops_at_the_slowest_receive_window() {
     let mut story = Story::new(Pace::Auto, 2);
     assert_eq!(story.send(at(0), 100), 5, "the first window of 10,000");
     story.report(at(1), 0, 5, 40_000);
@@ -90,18 +90,18 @@ fn no_more_is_sent_than_the_slowest_has_room_for() {
     story.report(at(1), 1, 3, 20_000);
     assert_eq!(story.send(at(1), 0), 13);
     story.report(at(2), 1, 13, 1);
-    assert_eq!(story.send(at(2), 0), 14, "where there is room, there is some for a datagram");
+    assert_eq!(story.send(at(2), 0), 14, "an open window admits one datagram");
     story.report(at(3), 1, 14, 0);
     assert_eq!(story.send(at(3), 0), 14);
     assert_eq!(story.report(at(4), 1, 14, 100_000).unwrap(), ReportEffect { is_back: false, matters: true });
-    assert_eq!(story.send(at(4), 0), 25, "up to what the other has room for");
+    assert_eq!(story.send(at(4), 0), 25, "up to the window of the other receiver");
     story.reports = 1;
     assert_eq!(story.report(at(4), 1, 25, 100_000), None, "an old report");
 }
 
 /// Proves: W60
 #[test]
-fn forged_report_number_silences_no_receiver() {
+fn forged_report_number_does_not_block_later_reports() {
     let mut story = Story::new(Pace::Auto, 1);
     let mut report = |number: u64, millis: u64| {
         let epoch = Epoch::new(1).unwrap();
@@ -111,11 +111,11 @@ fn forged_report_number_silences_no_receiver() {
     assert!(report(1, 100) && report(2, 200));
     assert!(report(1 << 19, 250), "a forged number that is plausible");
     assert!(!report(3, 300), "one of the two is forged");
-    assert!(report(4, 400) && report(5, 500), "the second one is believed");
+    assert!(report(4, 400) && report(5, 500), "the second one is accepted");
 }
 
 #[test]
-fn without_receivers_there_is_no_limit_and_without_pacing_neither() {
+fn sending_is_unlimited_without_receivers_or_pacing() {
     assert_eq!(Story::new(Pace::Auto, 0).send(at(0), 10_000), 10_000);
     let mut deaf = Story::new(Pace::Off, 2);
     assert!(deaf.pacer.is_open(at(0)));
@@ -124,11 +124,11 @@ fn without_receivers_there_is_no_limit_and_without_pacing_neither() {
     cold.on_sent(at(0), Dseq(1), 20_000);
     assert!(!cold.is_open(at(99)));
     cold.update_allowance(at(100), [].iter());
-    assert!(cold.is_open(at(100)), "who is there has answered by then");
+    assert!(cold.is_open(at(100)), "present receivers have answered by then");
 }
 
 #[test]
-fn a_rate_is_kept_and_begins_with_a_small_burst() {
+fn fixed_rate_is_met_after_a_small_burst() {
     let mut story = Story::new(Pace::Rate(1_000_000), 0);
     let first = story.send(at(0), 100_000);
     assert!(first <= 16, "{first} datagrams at once");
@@ -146,10 +146,10 @@ fn a_rate_is_kept_and_begins_with_a_small_burst() {
 
 /// Proves: W133, left-behind
 #[test]
-fn receiver_returns_once_it_nears_the_floor() {
+fn receiver_left_behind_returns_once_caught_up() {
     let mut story = Story::new(Pace::Auto, 3);
     story.send(at(0), 10_000);
-    // The first receiver reports nothing, the second takes 1 MB/s, the third has room.
+    // The first receiver reports nothing, the second takes 1 MB/s, the third has a large window.
     let mut told = Vec::new();
     for millis in (10..=400).step_by(10) {
         story.report(at(millis), 1, story.sent, 10_000);
@@ -160,18 +160,18 @@ fn receiver_returns_once_it_nears_the_floor() {
     assert_eq!(told, [(200, 0), (400, 1)]);
     assert_eq!(story.receivers[0].left_behind(), Some(LaggingReceiver { since: at(200), has_reported: false }));
     assert_eq!(story.receivers[1].left_behind(), Some(LaggingReceiver { since: at(400), has_reported: true }));
-    assert!(2000 < story.sent, "as far as the third has room");
+    assert!(2000 < story.sent, "up to the window of the third");
     assert!(!story.report(at(401), 1, 900, 10_000).unwrap().is_back);
     let close = story.sent - 4;
     assert!(story.report(at(402), 1, close, 10_000).unwrap().is_back);
     assert_eq!(story.receivers[1].left_behind(), None);
 }
 
-/// A receiver tries to hold up a publisher as far as possible. It comes back as soon as it may, then has no room, or
-/// little more than the minimum.
+/// A receiver delays a publisher as far as possible. It returns as soon as it may, then reports no window, or little
+/// more than the minimum.
 /// Proves: W133
 #[test]
-fn one_receiver_holds_up_a_publisher_no_more_than_the_floor() {
+fn hostile_receiver_cannot_slow_publisher_below_floor() {
     for room in [0, 22_000] {
         let mut story = Story::new(Pace::Auto, 2);
         story.send(at(0), 1_000_000);
@@ -205,7 +205,7 @@ fn receiver_below_the_floor_is_left_behind() {
 
 /// Proves: W132, pace-resends
 #[test]
-fn no_more_is_sent_than_can_be_sent_again_while_something_is_asked_for() {
+fn pending_request_limits_sending_to_retransmittable_data() {
     let mut story = Story::new(Pace::Auto, 1);
     story.send(at(0), 10_000);
     story.report_awaited(at(0), 0, (5, 4_000_000), Some(3));
@@ -214,7 +214,7 @@ fn no_more_is_sent_than_can_be_sent_again_while_something_is_asked_for() {
     assert!(story.report_awaited(at(1), 0, (102, 4_000_000), Some(53)).unwrap().matters);
     assert_eq!(story.send(at(1), 0), 52 + 100);
     story.report_awaited(at(2), 0, (152, 4_000_000), None);
-    assert_eq!(story.send(at(2), 0), 152 + 2000, "all that there is room for");
+    assert_eq!(story.send(at(2), 0), 152 + 2000, "up to the window");
     assert!(!story.pacer.waits_for_resends());
     // A request for a datagram that was never sent does not stop the publisher, nor does any request without resends.
     story.report_awaited(at(3), 0, (2152, 200_000), Some(9_000));
@@ -226,7 +226,7 @@ fn no_more_is_sent_than_can_be_sent_again_while_something_is_asked_for() {
 
 /// Proves: W133, left-behind
 #[test]
-fn receiver_that_requests_in_vain_is_left_behind() {
+fn receiver_with_stalled_request_is_left_behind() {
     let mut story = Story::new(Pace::Auto, 1);
     story.send(at(0), 10_000);
     let mut told = Vec::new();
@@ -237,13 +237,13 @@ fn receiver_that_requests_in_vain_is_left_behind() {
         story.send(at(millis), 0);
         told.extend(story.tick(at(millis)).into_iter().map(|_| millis));
     }
-    assert_eq!(told, [2600], "a second after that, when it is looked at next");
+    assert_eq!(told, [2600], "a second later, at the next check");
     assert!(story.report_awaited(at(3010), 0, (story.sent, 4_000_000), None).unwrap().is_back);
 }
 
 /// Proves: W133
 #[test]
-fn receiver_that_requests_in_vain_again_rests_for_nine_seconds() {
+fn receiver_that_stalls_again_returns_after_nine_seconds() {
     let mut story = Story::new(Pace::Auto, 1);
     story.send(at(0), 10_000);
     let (mut left, mut returned) = (Vec::new(), Vec::new());
@@ -261,7 +261,7 @@ fn receiver_that_requests_in_vain_again_rests_for_nine_seconds() {
 
 /// Proves: left-behind
 #[test]
-fn receiver_without_progress_is_left_behind() {
+fn receiver_with_negligible_progress_is_left_behind() {
     type Asks = fn(u64) -> u64;
     let to_and_fro: Asks = |round| 1 + round % 2;
     let one_by_one: Asks = |round| 3 + round;
@@ -279,7 +279,7 @@ fn receiver_without_progress_is_left_behind() {
 }
 
 #[test]
-fn a_rate_below_the_floor_leaves_nobody_behind() {
+fn rate_below_the_floor_leaves_no_receiver_behind() {
     let mut story = Story::new(Pace::Rate(100_000), 1);
     story.send(at(0), 1000);
     for millis in (1..3000).step_by(7) {
@@ -299,7 +299,7 @@ fn forgotten_offset_counts_as_fully_behind() {
 }
 
 #[test]
-fn much_loss_on_the_way_makes_the_window_smaller_and_little_does_not() {
+fn heavy_network_loss_shrinks_the_receive_window() {
     let mut story = Story::new(Pace::Auto, 1);
     let window = |story: &mut Story, now, lost_of_ten: u64| {
         let first = story.sent + 1;
@@ -317,7 +317,7 @@ fn much_loss_on_the_way_makes_the_window_smaller_and_little_does_not() {
         story.receivers[0].limit - story.pacer.sent
     };
     for round in 1..20 {
-        assert!(999_000 < window(&mut story, at(round * 100), 1), "a tenth is no reason");
+        assert!(999_000 < window(&mut story, at(round * 100), 1), "the loss of a tenth does not matter");
     }
     let shrunk = (20..40).map(|round| window(&mut story, at(round * 100), 4)).last().unwrap();
     assert!((100_000..130_000).contains(&shrunk), "{shrunk}");
@@ -327,12 +327,12 @@ fn much_loss_on_the_way_makes_the_window_smaller_and_little_does_not() {
 
 /// Proves: W129
 #[test]
-fn drops_halve_the_room_and_it_grows_again() {
+fn drops_halve_the_window_which_grows_again() {
     let mut room = ReceiveWindow::new(&settings(Pace::Auto), at(0));
     assert_eq!(room.window(at(0), 1), 1 << 20);
     assert_eq!(room.window(at(0), 4), 1 << 18);
     assert!(room.on_overrun(at(10)) && !room.on_overrun(at(29)) && room.on_overrun(at(30)));
-    assert_eq!(room.window(at(30), 1) >> 10, 256 + 16 / 2, "half of what had grown again, in steps");
+    assert_eq!(room.window(at(30), 1) >> 10, 256 + 16 / 2, "half of the regrown window, in steps");
     assert!(!room.on_sharers(1) && room.on_sharers(2) && !room.on_sharers(1));
     let (soon, late) = (room.window(at(500), 1) >> 10, room.window(at(20_000), 1));
     assert!((380..450).contains(&soon), "{soon}");
@@ -347,7 +347,7 @@ fn drops_halve_the_room_and_it_grows_again() {
 }
 
 #[test]
-fn readers_of_local_queues_are_waited_for_while_they_take_as_much_as_the_floor() {
+fn local_backlog_closes_window_while_readers_meet_floor() {
     let mut room = ReceiveWindow::new(&settings(Pace::Auto), at(0));
     assert_eq!(room.on_backlog(at(0), 256), WindowChange::None);
     assert_eq!(room.tell(at(0), 1), 1 << 20);
@@ -356,7 +356,7 @@ fn readers_of_local_queues_are_waited_for_while_they_take_as_much_as_the_floor()
     assert_eq!((room.on_backlog(at(2), 1024), room.tell(at(2), 1)), (WindowChange::Less, 0));
     assert_eq!(room.deadline(), Some(at(3)));
     assert_eq!((room.on_backlog(at(3), 940), room.tell(at(3), 1) >> 10), (WindowChange::More, 29));
-    assert_eq!(room.deadline(), None, "what is sent for that brings the next look");
+    assert_eq!(room.deadline(), None, "the data sent for it causes the next check");
     // The reader takes 20 MB/s, then 5.
     for millis in (10..=1000).step_by(10) {
         room.on_received(200_000);
@@ -367,14 +367,14 @@ fn readers_of_local_queues_are_waited_for_while_they_take_as_much_as_the_floor()
         room.on_received(50_000);
         room.on_backlog(at(millis), 1024);
     }
-    assert!(!room.is_short(), "it is not waited for any more");
-    assert_eq!(room.on_backlog(at(1410), 700), WindowChange::Less, "it is again");
+    assert!(!room.is_short(), "the slow reader no longer counts");
+    assert_eq!(room.on_backlog(at(1410), 700), WindowChange::Less, "it counts again");
     assert!(room.is_short());
 }
 
 /// Proves: W128, W130, W131
 #[test]
-fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost() {
+fn quarter_of_the_window_makes_a_report_due() {
     let settings = settings(Pace::Auto);
     let mut receive_progress = ReceiveProgress::new(&settings, Dseq(100));
     assert!(!receive_progress.on_data(at(1), Dseq(101), 1488));
@@ -390,25 +390,25 @@ fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost
     receive_progress.schedule_report();
     assert_eq!(receive_progress.deadline(10), Some(at(1) + Duration::from_micros(200)), "20 µs for each receiver");
     receive_progress.on_reported(at(2), 80_000, false, None);
-    assert!(receive_progress.on_data(at(3), Dseq(122), 1488), "nine were lost on the way");
+    assert!(receive_progress.on_data(at(3), Dseq(122), 1488), "nine datagrams were lost");
     receive_progress.on_reported(at(3), 80_000, false, None);
     assert!(receive_progress.on_control(at(23), Dseq(122)), "the report may be lost");
-    assert!(!receive_progress.on_control(at(303), Dseq(122)), "but not for ever");
-    assert!(!receive_progress.on_control(at(400), Dseq(123)), "little is untold");
-    assert!(receive_progress.on_control(at(500), Dseq(130)), "all that came last was lost");
+    assert!(!receive_progress.on_control(at(303), Dseq(122)), "but the repetition ends");
+    assert!(!receive_progress.on_control(at(400), Dseq(123)), "little is unreported");
+    assert!(receive_progress.on_control(at(500), Dseq(130)), "the last datagrams were all lost");
     assert!(receive_progress.is_active(at(103)) && !receive_progress.is_active(at(104)));
     receive_progress.on_reported(at(500), 80_000, false, Some(Dseq(111)));
     [Some(Dseq(115)), Some(Dseq(120))].into_iter().for_each(|awaited| receive_progress.on_awaited(at(501), awaited));
     assert_eq!(receive_progress.deadline(1), None);
     receive_progress.on_awaited(at(501), Some(Dseq(121)));
-    assert!(receive_progress.deadline(1).is_some(), "ten datagrams where there were twenty");
+    assert!(receive_progress.deadline(1).is_some(), "half as many datagrams are awaited");
     receive_progress.on_reported(at(500), 80_000, false, Some(Dseq(128)));
     receive_progress.on_awaited(at(501), None);
-    assert_eq!(receive_progress.deadline(1), None, "nobody waits for so little");
+    assert_eq!(receive_progress.deadline(1), None, "no publisher waits for a few datagrams");
     receive_progress.on_reported(at(500), 80_000, false, None);
     receive_progress.on_data(at(501), Dseq(131), 1488);
     receive_progress.on_awaited(at(501), Some(Dseq(130)));
-    assert_eq!(receive_progress.deadline(1), None, "little came since");
+    assert_eq!(receive_progress.deadline(1), None, "little arrived since");
     receive_progress.on_data(at(501), Dseq(132), 1488);
     receive_progress.on_awaited(at(501), Some(Dseq(131)));
     assert!(receive_progress.deadline(1).is_some());
@@ -420,7 +420,7 @@ fn a_quarter_of_the_window_makes_a_report_due_and_words_make_up_for_what_is_lost
 
 /// Proves: W133, pace-proven
 #[test]
-fn newcomers_without_proof_hold_up_a_tenth_of_the_time() {
+fn unproven_receivers_delay_sending_a_tenth_at_most() {
     let mut story = Story::new(Pace::Auto, 0);
     let mut held = 0;
     for millis in 0..100_000 {
@@ -435,12 +435,12 @@ fn newcomers_without_proof_hold_up_a_tenth_of_the_time() {
     }
     let most = PROOF_MILLIS_BURST + 100 * PROOF_MILLIS_PER_SECOND;
     assert!((1000..=most).contains(&held), "{held} of 100,000 ms, at most {most}");
-    assert!(story.receivers.iter().all(|one| one.left.is_none()), "who was not waited for was not too slow");
+    assert!(story.receivers.iter().all(|one| one.left.is_none()), "a receiver not waited for is not too slow");
 }
 
 /// Proves: W133, pace-proven
 #[test]
-fn newcomer_is_waited_for_until_it_has_no_proof() {
+fn new_receiver_is_awaited_until_proof_is_overdue() {
     let mut story = Story::new(Pace::Auto, 0);
     let newcomer = PacedReceiver::new(at(0), &mut story.pacer);
     story.receivers.push(newcomer);
@@ -451,7 +451,7 @@ fn newcomer_is_waited_for_until_it_has_no_proof() {
     story.tick(at(200));
     assert_eq!(story.sent, 100);
     story.receivers[0].on_proven();
-    assert_eq!(story.send(at(201), 1), 100, "its first window is used up");
+    assert_eq!(story.send(at(201), 1), 100, "the first window is used up");
     story.report(at(202), 0, 100, 40_000);
     assert_eq!(story.send(at(202), 0), 101);
 }

@@ -185,7 +185,7 @@ fn pair_of(settings: Settings, pattern: &str, millis: u64) -> (Host, Host) {
 
 /// Proves: W37
 #[test]
-fn a_message_crosses_and_what_nobody_wants_is_counted() {
+fn wanted_messages_are_delivered_and_unwanted_ones_counted() {
     let (mut s, mut p) = pair("a.*", 1000);
     let datagram = p.publish(1001, "a.b c a.d a.d");
     s.hear(1001, p.address, &datagram);
@@ -199,14 +199,14 @@ fn a_message_crosses_and_what_nobody_wants_is_counted() {
 
 /// Proves: W77, W84, cross-check
 #[test]
-fn a_loss_is_exact_as_soon_as_the_next_message_of_the_subject_proves_it() {
+fn next_message_of_the_subject_proves_exact_loss() {
     let (mut s, mut p) = pair(">", 1000);
     let (first, _lost) = (p.publish(1001, "a b"), p.publish(1002, "a a b"));
     let (other, next) = (p.publish(1003, "c"), p.publish(1004, "a"));
     s.hear(1001, p.address, &first);
     assert_eq!(s.told(), ["a", "b"]);
     s.hear(1003, p.address, &other);
-    assert_eq!(s.told(), [""; 0], "the stream's first waits for the gap");
+    assert_eq!(s.told(), [""; 0], "the first message of c waits for the gap");
     s.tick_quietly(1008);
     assert_eq!(s.told(), ["c", "unverified 2-2 3"]);
     s.hear(1009, p.address, &next);
@@ -225,7 +225,7 @@ impl Host {
 
 /// Proves: W83, release
 #[test]
-fn subjects_without_a_gap_flow_and_the_held_one_proves_the_loss_at_once() {
+fn held_message_proves_loss_while_other_subjects_continue() {
     let (mut s, mut p) = pair(">", 1000);
     let first = p.publish(1001, "a b");
     let _lost = p.publish(1002, "a");
@@ -239,7 +239,7 @@ fn subjects_without_a_gap_flow_and_the_held_one_proves_the_loss_at_once() {
 
 /// Proves: W76, gap
 #[test]
-fn reordered_datagrams_within_the_grace_are_no_loss() {
+fn reordering_within_the_grace_causes_no_loss() {
     let (mut s, mut p) = pair(">", 1000);
     let (one, two, three) = (p.publish(1001, "a"), p.publish(1002, "a"), p.publish(1003, "a"));
     for datagram in [&three, &one, &two] {
@@ -251,7 +251,7 @@ fn reordered_datagrams_within_the_grace_are_no_loss() {
 
 /// Proves: heartbeat
 #[test]
-fn a_lost_tail_is_found_by_the_heartbeat() {
+fn lost_tail_is_reported_after_the_heartbeat() {
     let (mut s, mut p) = pair("a", 1000);
     let first = p.publish(1001, "a");
     s.hear(1001, p.address, &first);
@@ -267,7 +267,7 @@ fn a_lost_tail_is_found_by_the_heartbeat() {
 
 /// Proves: W68, W82, baseline
 #[test]
-fn a_lost_first_message_is_owed_to_whoever_was_there_before_the_publisher() {
+fn lost_first_message_is_reported_to_older_receiver() {
     let (mut s, mut p) = pair("a", 1000);
     let _lost = p.publish(1001, "a");
     let second = p.publish(1002, "a");
@@ -278,7 +278,7 @@ fn a_lost_first_message_is_owed_to_whoever_was_there_before_the_publisher() {
 
 /// Proves: W55, W68, baseline
 #[test]
-fn older_receiver_is_owed_everything_before_a_lone_bye() {
+fn older_receiver_is_owed_everything_before_bye() {
     let mut s = Host::new("S.test", 1, 0);
     s.subscribe(0, "a");
     let mut p = Host::new("P.test", 2, 1000);
@@ -293,12 +293,12 @@ fn older_receiver_is_owed_everything_before_a_lone_bye() {
     late.subscribe(1005, "a");
     late.hear(1010, p.address, &byes[byes.len() - 1]);
     late.tick_quietly(1015);
-    assert_eq!(late.told(), [""; 0], "who came later cannot know what was there before");
+    assert_eq!(late.told(), [""; 0], "a later receiver is owed nothing before first contact");
 }
 
 /// Proves: W68
 #[test]
-fn a_late_joiner_is_owed_what_follows_its_first_contact() {
+fn late_joiner_is_owed_data_after_first_contact() {
     let mut p = Host::new("P.test", 2, 0);
     let _before = p.publish(10, "a");
     let mut s = Host::new("S.test", 1, 1000);
@@ -313,7 +313,7 @@ fn a_late_joiner_is_owed_what_follows_its_first_contact() {
 
 /// Proves: W72
 #[test]
-fn messages_without_subscription_are_no_loss() {
+fn messages_without_subscription_are_not_lost() {
     let (mut s, mut p) = pair("a", 1000);
     s.hear(1001, p.address, &p.publish(1001, "a"));
     s.peer.handle(
@@ -329,7 +329,7 @@ fn messages_without_subscription_are_no_loss() {
 
 /// Proves: W72
 #[test]
-fn late_older_datagram_makes_no_loss_for_new_subscription() {
+fn older_datagram_causes_no_loss_for_new_subscription() {
     let (mut s, mut p) = pair("b", 1000);
     let [one, two, three, four] = [1001, 1002, 1003, 1004].map(|millis| p.publish(millis, "a"));
     s.hear(1001, p.address, &one);
@@ -343,12 +343,12 @@ fn late_older_datagram_makes_no_loss_for_new_subscription() {
     s.peer.handle(at(1004), Input::ClientRequest { client: CLIENT, request });
     s.hear(1005, p.address, &two);
     s.hear(1006, p.address, &four);
-    assert_eq!(s.told(), ["a"], "the second was under way when the subscription began");
+    assert_eq!(s.told(), ["a"], "the second was in flight when the subscription began");
     assert_eq!(s.peer.counters().inconsistent, 0);
 }
 
 #[test]
-fn message_of_the_same_instant_is_no_loss() {
+fn message_at_subscription_time_is_not_lost() {
     let (mut s, mut p) = pair("b", 1000);
     let (large, next, last) = (p.publish_large(1004, "a", 2000), p.publish(1004, "a"), p.publish(1005, "a"));
     // The large message will never be complete.
@@ -363,12 +363,12 @@ fn message_of_the_same_instant_is_no_loss() {
     s.peer.handle(at(1004), Input::ClientRequest { client: CLIENT, request });
     s.tick_quietly(1009);
     s.hear(1010, p.address, &last);
-    assert_eq!(s.told(), ["lost a 1-1 1", "a"], "the second came, and nobody wanted it");
+    assert_eq!(s.told(), ["lost a 1-1 1", "a"], "the second arrived before the subscription");
 }
 
 /// Proves: W72, W73
 #[test]
-fn a_datagram_that_was_under_way_for_seconds_does_not_make_what_followed_it_younger() {
+fn delayed_datagram_does_not_make_successors_younger() {
     let (mut s, mut p) = pair("b", 1000);
     let [one, two, _lost] = [1001, 1002, 1003].map(|millis| p.publish(millis, "a"));
     s.hear(1001, p.address, &one);
@@ -387,7 +387,7 @@ fn a_datagram_that_was_under_way_for_seconds_does_not_make_what_followed_it_youn
 
 /// Proves: W73
 #[test]
-fn a_datagram_that_may_have_lain_unread_does_not_make_later_ones_older() {
+fn unread_datagram_does_not_make_successors_older() {
     let (mut s, mut p) = pair("b", 1000);
     s.peer.handle(at(2000), Input::Arrived { path: Path::Multicast, at: at(1000).instant });
     s.hear(2000, p.address, &p.publish(2000, "a"));
@@ -409,7 +409,7 @@ fn a_datagram_that_may_have_lain_unread_does_not_make_later_ones_older() {
 
 /// Proves: W32, W35
 #[test]
-fn large_messages_are_split_rejoined_and_lost_as_one() {
+fn large_message_is_reassembled_or_lost_as_one() {
     let (mut s, mut p) = pair("a", 1000);
     let mut send = |millis: u64, payload: usize| p.publish_large(millis, "a", payload);
     let (whole, broken, headless, last) = (send(1001, 5000), send(1002, 5000), send(1003, 5000), send(1004, 9));
@@ -429,7 +429,7 @@ fn large_messages_are_split_rejoined_and_lost_as_one() {
 
 /// Proves: overflow
 #[test]
-fn a_large_message_that_began_is_lost_beside_what_is_missing_before_it() {
+fn incomplete_large_message_is_lost_beside_earlier_losses() {
     let (mut s, other) = pair("a", 1000);
     let tiny_frames = Settings { frame_messages_max: 2, ..settings("P.test") };
     let mut p = Host { address: other.address, ..Host::of(tiny_frames, 2, 1000) };
@@ -448,7 +448,7 @@ fn a_large_message_that_began_is_lost_beside_what_is_missing_before_it() {
 
 /// Proves: W35
 #[test]
-fn a_large_message_that_a_limit_took_is_told_as_overflow() {
+fn evicted_large_message_is_reported_as_overflow() {
     let limited = Settings { reassembly_sets_max: 1, ..settings("S.test") };
     let (mut s, mut p) = pair_of(limited, "a", 1000);
     let (taken, whole) = (p.publish_large(1001, "a", 2000), p.publish_large(1002, "a", 2000));
@@ -461,7 +461,7 @@ fn a_large_message_that_a_limit_took_is_told_as_overflow() {
 
 /// Proves: W55, W58, W80, W59, epoch, silence
 #[test]
-fn silence_a_new_epoch_and_a_bye_are_told() {
+fn silence_new_epoch_and_bye_are_reported() {
     let (mut s, mut p) = pair("a", 1000);
     s.hear(1001, p.address, &p.publish(1001, "a"));
     assert_eq!(s.told(), ["a"]);
@@ -479,14 +479,14 @@ fn silence_a_new_epoch_and_a_bye_are_told() {
     for millis in [5040, 5120] {
         again.tick(millis).iter().for_each(|hello| s.hear(millis, again.address, hello));
     }
-    assert_eq!(s.told(), ["CRASHED after 1"], "said again, while nothing came of the old one");
+    assert_eq!(s.told(), ["CRASHED after 1"], "announced again, with the old epoch silent");
     let _lost = again.publish(5122, "a");
     again.peer.handle(at(5123), Input::Stop);
     let byes: Vec<Effect> = again.drain();
     let Some(Effect::Multicast(bye)) = byes.last() else { panic!("{byes:?}") };
     s.hear(5123, again.address, bye);
     s.tick_quietly(5130);
-    assert_eq!(s.told(), ["unverified 2-2 1"], "the BYE tells the final number");
+    assert_eq!(s.told(), ["unverified 2-2 1"], "the BYE has the final number");
     let states: Vec<MemberState> = s.peer.member_rows(at(5130)).iter().map(|row| row.state).collect();
     assert_eq!(states, [MemberState::Crashed, MemberState::Left]);
     again.peer.handle(at(5320), Input::Tick);
@@ -496,7 +496,7 @@ fn silence_a_new_epoch_and_a_bye_are_told() {
 
 /// Proves: W62
 #[test]
-fn a_reply_to_an_inbox_travels_to_its_owner_alone_and_its_loss_is_counted_apart() {
+fn inbox_reply_reaches_only_its_owner() {
     let (mut s, mut p) = pair("_INBOX.>", 1000);
     for hello in s.tick(1000) {
         p.hear(1000, s.address, &hello);
@@ -525,7 +525,7 @@ fn a_reply_to_an_inbox_travels_to_its_owner_alone_and_its_loss_is_counted_apart(
 }
 
 #[test]
-fn a_reply_to_an_inbox_reaches_subscriptions_in_both_modes() {
+fn inbox_reply_reaches_subscriptions_in_both_modes() {
     let (mut s, mut p) = pair("_INBOX.>", 1000);
     s.subscribe_as(1000, 2, "_INBOX.>", DeliveryMode::Live);
     for hello in s.tick(1000) {
@@ -542,7 +542,7 @@ fn a_reply_to_an_inbox_reaches_subscriptions_in_both_modes() {
 
 /// Proves: W61, silence
 #[test]
-fn a_directed_datagram_does_not_put_off_silence_about_the_multicast_stream() {
+fn directed_datagram_does_not_delay_multicast_silence() {
     let (mut s, mut p) = pair("a", 1000);
     for hello in s.tick(1000) {
         p.hear(1000, s.address, &hello);
@@ -556,7 +556,7 @@ fn a_directed_datagram_does_not_put_off_silence_about_the_multicast_stream() {
 }
 
 #[test]
-fn word_of_the_directed_stream_to_a_former_run_at_the_same_address_is_no_loss() {
+fn announcement_for_former_run_causes_no_loss() {
     let (mut s, mut p) = pair(">", 1000);
     for hello in s.tick(1000) {
         p.hear(1000, s.address, &hello);
@@ -588,7 +588,7 @@ fn word_of_the_directed_stream_to_a_former_run_at_the_same_address_is_no_loss() 
 
 /// Proves: W80
 #[test]
-fn old_datagrams_of_a_forgotten_peer_are_no_sign_of_life() {
+fn old_datagrams_do_not_revive_a_forgotten_peer() {
     let (mut s, mut p) = pair(">", 1000);
     let (old, hello) = (p.publish(1100, "a"), p.tick(1200).remove(0));
     s.hear(1100, p.address, &old);
@@ -647,7 +647,7 @@ fn causes(overrun: u64) -> [Vec<Cause>; 3] {
 
 /// Proves: W126
 #[test]
-fn cause_of_a_loss_is_the_same_everywhere() {
+fn loss_cause_agrees_in_reports_and_advisories() {
     let all = |cause| [vec![cause], vec![cause], vec![cause]];
     assert_eq!(causes(0), all(Cause::Network));
     assert_eq!(causes(1), all(Cause::Mixed { overrun: 1, network: 1 }));
@@ -656,7 +656,7 @@ fn cause_of_a_loss_is_the_same_everywhere() {
 
 /// Proves: W63, quarantine
 #[test]
-fn jumps_without_data_wait_for_a_second_word() {
+fn implausible_jump_needs_a_second_datagram() {
     let (mut s, mut p) = pair("a", 1000);
     let ours = p.publish(1001, "a");
     s.hear(1001, p.address, &ours);
@@ -680,7 +680,7 @@ fn jumps_without_data_wait_for_a_second_word() {
     s.hear(1003, p.address, &forged);
     assert_eq!(s.peer.counters().discard_quarantined, 2);
     s.hear(1004, p.address, &p.publish(1004, "a"));
-    assert_eq!(s.told(), ["a", "a"], "nothing moved the ledger");
+    assert_eq!(s.told(), ["a", "a"], "the forged datagrams do not move the ledger");
     s.hear(1005, p.address, &far(1 << 40));
     s.hear(1005, p.address, &ours);
     s.hear(1005, p.address, &far((1 << 40) + 2));
@@ -688,13 +688,13 @@ fn jumps_without_data_wait_for_a_second_word() {
     assert_eq!(
         s.peer.loss_rows()[0].datagrams.high,
         Dseq((1 << 40) + 2),
-        "a second word confirms it, duplicates aside"
+        "a second datagram confirms it, duplicates aside"
     );
     s.peer.assert_invariants();
 }
 
 #[test]
-fn a_peer_that_introduces_itself_is_known_by_name_at_once() {
+fn hello_makes_peer_known_by_name() {
     let mut s = Host::new("S.test", 1, 0);
     let mut p = Host::new("P.test", 2, 1000);
     for hello in p.tick(1000) {
@@ -709,11 +709,11 @@ fn a_peer_that_introduces_itself_is_known_by_name_at_once() {
 
 /// Proves: W3
 #[test]
-fn ones_own_multicast_is_discarded_whatever_its_state() {
+fn own_multicast_is_discarded_even_if_truncated() {
     let (_, mut p) = pair("a", 1000);
     p.subscribe(1000, "a");
     let datagram = p.publish(1001, "a");
-    assert_eq!(p.told(), [""; 0], "delivered on the spot, drained by `publish`");
+    assert_eq!(p.told(), [""; 0], "delivered at once, and drained by `publish`");
     let mut cut = datagram.to_vec();
     cut.truncate(16);
     for bytes in [datagram, cut.into()] {
@@ -727,7 +727,7 @@ fn ones_own_multicast_is_discarded_whatever_its_state() {
 
 /// Proves: W46
 #[test]
-fn a_heartbeat_interval_of_days_does_not_put_off_silence_for_ever() {
+fn huge_heartbeat_interval_does_not_prevent_silence() {
     let (mut s, mut p) = pair("a", 1000);
     p.peer.settings.heartbeat = Duration::from_secs(1_000_000);
     for word in p.tick(1020).into_iter().chain(p.tick(1060)) {
@@ -741,7 +741,7 @@ fn a_heartbeat_interval_of_days_does_not_put_off_silence_for_ever() {
 
 /// Proves: W58
 #[test]
-fn an_epoch_is_bound_to_its_address() {
+fn epoch_is_bound_to_its_address() {
     let (mut s, mut p) = pair("a", 1000);
     let datagram = p.publish(1001, "a");
     s.hear(1001, SocketAddr::from(([127, 0, 0, 1], 1)), &datagram);
@@ -750,7 +750,7 @@ fn an_epoch_is_bound_to_its_address() {
 }
 
 #[test]
-fn advisories_go_out_at_once_and_requests_beyond_the_limits_are_refused() {
+fn advisory_is_immediate_and_oversized_publish_refused() {
     let (mut s, mut p) = pair("a", 1000);
     let sub = SubId(2);
     let pattern = crate::proto::advisory::INBOUND_BCAST.parse::<Pattern>().unwrap().into();
@@ -772,7 +772,7 @@ fn advisories_go_out_at_once_and_requests_beyond_the_limits_are_refused() {
 }
 
 #[test]
-fn a_name_in_use_by_two_live_peers_is_told() {
+fn duplicate_name_is_reported_once_per_peer() {
     let (mut s, mut p) = pair("a", 1000);
     let mut twin = Host::new("P.test", 3, 1000);
     for millis in (1000..4000).step_by(10) {
@@ -788,7 +788,7 @@ fn a_name_in_use_by_two_live_peers_is_told() {
         .into_iter()
         .filter(|e| matches!(e, Effect::Member { event: MemberEvent::DuplicateName, .. }))
         .collect();
-    assert_eq!(told.len(), 2, "each of the two once");
+    assert_eq!(told.len(), 2, "each of the two is reported once");
 }
 
 /// Time for which a silent peer is remembered, plus the time after which an ended one is forgotten. A peer silent for
@@ -797,7 +797,7 @@ const FORGOTTEN: u64 = 2 * 60_000 + 4000;
 
 /// Proves: W80
 #[test]
-fn a_peer_that_returns_after_it_was_forgotten_has_lost_nothing_twice() {
+fn forgotten_peer_returns_without_a_second_loss_report() {
     let (mut s, mut p) = pair("a", 1000);
     for millis in [1001, 1002, 1003] {
         s.hear(millis, p.address, &p.publish(millis, "a"));
@@ -811,14 +811,14 @@ fn a_peer_that_returns_after_it_was_forgotten_has_lost_nothing_twice() {
     assert_eq!(s.peer.member_rows(at(200_000)), []);
     s.hear(200_000, p.address, &p.publish(200_000, "a"));
     s.tick_quietly(200_010);
-    assert_eq!(s.told(), ["a"], "what was sent meanwhile was covered by the end that was told");
+    assert_eq!(s.told(), ["a"], "the reported end covers the message sent meanwhile");
     assert_eq!(s.peer.loss_rows()[0].datagrams.baseline, Dseq(4));
     assert_eq!(s.peer.counters().inconsistent, 0);
 }
 
 /// Proves: W80
 #[test]
-fn old_heartbeat_of_forgotten_epoch_owes_nothing_again() {
+fn old_heartbeat_of_forgotten_epoch_opens_no_gap() {
     let (mut s, mut p) = pair("a", 1000);
     for millis in [1001, 1002] {
         s.hear(millis, p.address, &p.publish(millis, "a"));
@@ -842,7 +842,7 @@ fn old_heartbeat_of_forgotten_epoch_owes_nothing_again() {
 
 /// Proves: W71
 #[test]
-fn a_directed_stream_goes_on_after_either_end_was_forgotten() {
+fn directed_stream_continues_after_either_peer_forgot() {
     for forgetful in [true, false] {
         let (mut s, mut p) = pair("_INBOX.>", 1000);
         for hello in s.tick(1000) {
@@ -878,7 +878,7 @@ fn a_directed_stream_goes_on_after_either_end_was_forgotten() {
 
 /// Proves: W54
 #[test]
-fn the_end_of_a_directed_stream_is_told_even_if_the_first_word_of_it_is_lost() {
+fn repeated_bye_reports_the_directed_stream_end() {
     let (mut s, mut p) = pair("_INBOX.>", 1000);
     for hello in s.tick(1000) {
         p.hear(1000, s.address, &hello);
@@ -902,7 +902,7 @@ fn the_end_of_a_directed_stream_is_told_even_if_the_first_word_of_it_is_lost() {
 
 /// Proves: W59
 #[test]
-fn a_datagram_of_an_earlier_run_that_was_under_way_for_seconds_does_not_end_the_present_one() {
+fn delayed_datagram_of_former_run_ends_no_epoch() {
     let mut s = Host::new("S.test", 1, 0);
     s.subscribe(0, "a");
     let mut departed = Host::new("P.test", 2, 5_500);
@@ -926,7 +926,7 @@ fn a_datagram_of_an_earlier_run_that_was_under_way_for_seconds_does_not_end_the_
 
 /// Proves: W58, W80
 #[test]
-fn a_peer_that_left_does_not_come_back() {
+fn old_datagrams_do_not_revive_a_departed_peer() {
     let (mut s, mut p) = pair("a", 1000);
     s.hear(1001, p.address, &p.publish(1001, "a"));
     p.peer.handle(at(1002), Input::Stop);
@@ -943,7 +943,7 @@ fn a_peer_that_left_does_not_come_back() {
 }
 
 #[test]
-fn without_repair_a_gap_is_settled_though_the_multicasts_are_not_heard() {
+fn gap_without_repair_settles_despite_missing_multicast() {
     let (mut s, mut p) = pair("a", 1000);
     for hello in s.tick(1000) {
         p.hear(1000, s.address, &hello);
@@ -972,13 +972,13 @@ impl Host {
 
 /// Proves: W70
 #[test]
-fn a_peer_that_did_not_run_for_a_while_is_not_older_for_that() {
+fn stalled_peer_does_not_count_as_older() {
     // The publisher starts first, and publishes before the subscriber listens. Its announcement reports an uptime of 60
     // ms. If that arrived at 60 and remained unread, the datagram is not owed. If it arrived only just now, the
     // publisher started after the subscriber.
     let mut p = Host::new("P.test", 2, 0);
     let _before = p.publish(20, "a");
-    let heard = p.tick(60).pop().expect("a word is due");
+    let heard = p.tick(60).pop().expect("an announcement is due");
     for stalled in [true, false] {
         let mut s = Host::new("S.test", 1, 50);
         s.subscribe(50, "a");
@@ -994,7 +994,7 @@ fn a_peer_that_did_not_run_for_a_while_is_not_older_for_that() {
 
 /// Proves: W123
 #[test]
-fn a_publisher_that_sends_is_asked_for_its_word_once_whatever_else_it_said_before() {
+fn data_of_unannounced_publisher_triggers_one_hello() {
     let mut p = Host::new("P.test", 2, 2_000);
     p.tick(2_000);
     let data: Vec<Bytes> = (0..2).map(|index| p.publish_large(2_010 + index, "a", 1_000).remove(0)).collect();
@@ -1038,10 +1038,10 @@ fn gap_behind_delayed_datagram_may_predate_subscription() {
 
 /// Proves: W123, W69, baseline
 #[test]
-fn data_sent_again_does_not_make_a_publisher_younger_that_says_something_else() {
+fn resent_data_does_not_make_publisher_younger() {
     for says_something in [false, true] {
         let (mut p, datagrams, mut s) = published_before_anybody_listened(2_010, 3);
-        // Sealed when the publisher had been running for 12 ms, and sent again after four seconds.
+        // The datagram was sealed when the publisher had run for 12 ms, and is resent four seconds later.
         s.hear(6_000, p.address, &datagrams[2]);
         if says_something {
             let ranges = vec![wire::Range { first: Dseq(1), last: Dseq(1) }];
@@ -1052,6 +1052,6 @@ fn data_sent_again_does_not_make_a_publisher_younger_that_says_something_else() 
         }
         (0..30).for_each(|step| s.peer.handle(at(6_200 + step * 100), Input::Tick));
         let told: &[&str] = if says_something { &["a"] } else { &["unverified 1-2 0..2", "a"] };
-        assert_eq!(s.told(), told, "what came before it began to listen is not owed");
+        assert_eq!(s.told(), told, "data from before the subscriber's start is not owed");
     }
 }

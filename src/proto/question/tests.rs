@@ -48,7 +48,7 @@ fn ask(history: &History, question: &Question) -> Vec<Answer> {
     let answers: Vec<Answer> = parts.iter().map(|part| Answer::decode(part).unwrap()).collect();
     for (index, (answer, part)) in answers.iter().zip(&parts).enumerate() {
         assert_eq!((answer.epoch, answer.high), (epoch, high));
-        assert_eq!(answer.encode(), *part, "written as it was read");
+        assert_eq!(answer.encode(), *part, "encoding restores the bytes");
         assert_eq!((usize::from(answer.part), answer.last), (index, index + 1 == parts.len()));
         let events = match &answer.content {
             AnswerContent::Poll { answers, .. } => answers.iter().map(|answer| answer.events.len()).sum(),
@@ -73,7 +73,7 @@ fn polled(history: &History, polls: Vec<Poll>) -> Vec<PollAnswer> {
 
 /// Proves: W90
 #[test]
-fn questions_decode_to_what_was_encoded() {
+fn encoded_questions_decode_to_the_same() {
     let selection = |newest, age: Option<u64>| Selection { newest, age: age.map(Duration::from_nanos) };
     let list = |pattern: &str, selection, from, limit| Question::List {
         pattern: pattern.parse().unwrap(),
@@ -100,7 +100,7 @@ fn questions_decode_to_what_was_encoded() {
 
 /// Proves: W90
 #[test]
-fn questions_that_make_no_sense_are_refused_by_name() {
+fn malformed_questions_are_refused_with_a_reason() {
     for (bytes, expected) in [
         (&b""[..], Refused::Malformed),
         (b"\x00", Refused::Unknown),
@@ -134,7 +134,7 @@ fn questions_that_make_no_sense_are_refused_by_name() {
 
 /// Proves: W93, W98
 #[test]
-fn polls_are_answered_as_the_history_says() {
+fn poll_answers_agree_with_the_history() {
     let mut history = history(1 << 20);
     record(&mut history, "a", 10, 5, 3);
     let polls = vec![poll("a", 9, 1), poll("a", 11, 9), poll("a", 14, 9), poll("a", 0, 9), poll("none", 0, 1)];
@@ -163,7 +163,7 @@ fn polls_are_answered_as_the_history_says() {
 /// Questions of 8 bytes get at most one event of each subject, many to a part.
 /// Proves: W97
 #[test]
-fn long_answers_are_cut_into_parts_and_none_is_lost() {
+fn long_answers_are_split_without_loss() {
     let mut history = history(64 << 20);
     record(&mut history, "a.b.c", 0, 4000, 100);
     let polls: Vec<Poll> = (0..4000).map(|n| poll("a.b.c", u32::wrapping_sub(n, 1), 1)).collect();
@@ -180,7 +180,7 @@ fn long_answers_are_cut_into_parts_and_none_is_lost() {
 
 /// Proves: W97
 #[test]
-fn an_event_larger_than_a_part_has_a_part_of_its_own_and_the_whole_is_bounded() {
+fn oversized_event_gets_its_own_part() {
     let mut history = history(64 << 20);
     record(&mut history, "big", 0, 20, 200_000);
     record(&mut history, "small", 0, 20, 2);
@@ -191,13 +191,13 @@ fn an_event_larger_than_a_part_has_a_part_of_its_own_and_the_whole_is_bounded() 
     let answers = polled(&history, polls(2));
     let lens: Vec<usize> = answers.iter().map(|answer| answer.events.len()).collect();
     assert_eq!(lens, [1, 1, 1, 1]);
-    // The sixth large event exceeds 1 MiB; the client asks the rest again.
+    // The sixth large event exceeds 1 MiB; the client polls the rest again.
     assert_eq!(polled(&history, polls(20)).len(), 12);
 }
 
 /// Proves: W94
 #[test]
-fn fetches_give_the_range_and_what_is_left_of_it() {
+fn fetch_returns_retained_events_of_the_range() {
     let mut history = history(1 << 20);
     record(&mut history, "a", 10, 5, 3);
     let fetch = |name, first, last| Fetch { subject: subject(name), first: seq(first), last: seq(last) };
@@ -221,7 +221,7 @@ fn fetches_give_the_range_and_what_is_left_of_it() {
 
 /// Proves: W95
 #[test]
-fn lists_go_on_where_they_stopped() {
+fn listing_resumes_at_the_returned_position() {
     let mut history = history(64 << 20);
     for n in 0..6000 {
         record(&mut history, &format!("a.{n}"), n, 2, 1);
@@ -260,7 +260,7 @@ fn example(name: &str) -> Bytes {
 
 /// Proves: W90
 #[test]
-fn the_examples_of_the_specification_hold_to_the_byte() {
+fn specification_examples_encode_byte_for_byte() {
     let question = Question::Poll(vec![poll("a.b", u32::MAX, 16), poll("a.b", 9, 1)]);
     assert_eq!(question.encode(), example("question"));
     let mut history = history(1 << 20);

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_asked_for_in_their_order_and_so_many_bytes_at_a_time() {
+    fn large_messages_are_requested_in_order_within_budget() {
         let mut larges = LargeMessages::default();
         for (first, bytes) in [(30, 4 << 20), (10, 600 << 10), (20, 400 << 10), (40, 1000)] {
             larges.join(Dseq(first), Dseq(first + 1), &name(bytes), true);
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(asked(&mut larges), [10, 20]);
         assert!(asked(&mut larges).is_empty());
         larges.remove(Dseq(10));
-        assert!(asked(&mut larges).is_empty(), "there is no room beside the other one");
+        assert!(asked(&mut larges).is_empty(), "the other message uses the budget");
         larges.leave(Dseq(20), Dseq(21));
         assert_eq!(asked(&mut larges), [30], "alone, however large");
         larges.assert_invariants(|_, _| true);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_message_is_awaited_for_longer_before_it_is_asked_for_again() {
+    fn retry_interval_grows_with_message_size() {
         for (bytes, expected) in [(2000, [40, 120, 280, 600]), (8 << 20, [1006, 2013, 3019, 4026])] {
             let mut larges = LargeMessages::default();
             larges.join(Dseq(1), Dseq(1), &name(bytes), true);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_whose_beginning_is_not_accounted_for_is_not_asked_for() {
+    fn message_without_known_beginning_is_not_requested() {
         let mut larges = LargeMessages::default();
         larges.join(Dseq(5), Dseq(7), &name(3000), false);
         larges.join(Dseq(5), Dseq(8), &name(3000), false);
@@ -221,7 +221,7 @@ mod tests {
         larges.leave(Dseq(5), Dseq(7));
         assert!(larges.name(Dseq(5)).is_some());
         larges.leave(Dseq(5), Dseq(8));
-        assert!(larges.name(Dseq(5)).is_none(), "all its datagrams came after all");
+        assert!(larges.name(Dseq(5)).is_none(), "all its datagrams arrived after all");
         larges.assert_invariants(|_, _| true);
     }
 }

@@ -211,12 +211,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_state_is_seen_and_described() {
+    fn inconsistent_state_is_detected_and_described() {
         assert!(ReorderBuffer::default().is_intact(0));
         let mut held = ReorderBuffer::default();
         held.break_bytes();
-        assert!(!held.is_intact(0), "bytes of nothing");
+        assert!(!held.is_intact(0), "bytes without an item");
         assert!(held.summary().contains("0 items with 7 bytes"), "{}", held.summary());
-        assert!(!ReorderBuffer::default().is_intact(1), "the ledger says that one is held");
+        assert!(!ReorderBuffer::default().is_intact(1), "the ledger counts one held datagram");
     }
 }

@@ -36,7 +36,7 @@ impl RecvStream {
 /// A filled gap releases the same items, in the same order, as judging all held items again would.
 /// Proves: W83
 #[test]
-fn nothing_is_released_but_what_a_look_at_everything_would_release() {
+fn release_agrees_with_judging_all_held_items() {
     let mut seen = Seen::default();
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
@@ -64,7 +64,7 @@ fn nothing_is_released_but_what_a_look_at_everything_would_release() {
 
 /// A rebuilt datagram counts from the discovery of its gap, however old the last received datagram is.
 #[test]
-fn rebuilt_message_goes_to_subscriptions_of_that_time() {
+fn rebuilt_message_reaches_subscriptions_at_gap_discovery() {
     let settings = settings("A.pub");
     let mut window = PubWindow::new(settings.pub_window, 40, 1);
     let (mut send, mut sealed) = (SendStream::new(None, 576, Mutants::default()), Vec::new());
@@ -99,10 +99,10 @@ fn rebuilt_message_goes_to_subscriptions_of_that_time() {
     assert_eq!(receiver.outcomes.iter().filter_map(targets).collect::<Vec<_>>(), [1, 2, 2]);
 }
 
-/// A message that was fetched whole waits for the rest of its first datagram. One of its fragments arrives meanwhile
+/// A completely fetched message waits for the rest of its first datagram. One of its fragments arrives meanwhile
 /// and exceeds the limit, which must not report the message as lost. No window remembers its delivery here.
 #[test]
-fn fetched_message_is_not_lost_to_the_reassembly_limit() {
+fn fetched_message_survives_the_reassembly_limit() {
     let (mut window, mut sealed) = (PubWindow::new(settings("A.pub").pub_window, 40, 1), Vec::new());
     let mut send = SendStream::new(None, 576, Mutants::default());
     let origin = Origin { group: 7500, epoch: crate::message::Epoch::new(7).unwrap(), started: Instant::ZERO };
@@ -132,7 +132,7 @@ fn fetched_message_is_not_lost_to_the_reassembly_limit() {
         let ask = |_: Dseq, subject: &Subject, first: Seq, _: Seq| asked.push((subject.clone(), first));
         recv.rebuilds.send_due_requests(ctx.now.instant, ask);
     });
-    let large = asked.pop().expect("the large message is asked for");
+    let large = asked.pop().expect("the large message is requested");
     let fetch = |receiver: &mut Receiver, (subject, seq): (Subject, Seq), bytes| {
         let messages = vec![(seq, Message::new(subject.clone(), vec![7; bytes]))];
         receiver.with(4, |recv, ctx, out| recv.on_fetched(ctx, Dseq(2), (&subject, seq, seq), messages, out));
@@ -143,7 +143,7 @@ fn fetched_message_is_not_lost_to_the_reassembly_limit() {
         StreamOutcome::Fetch { subject, first, .. } => Some((subject.clone(), *first)),
         _ => None,
     });
-    fetch(&mut receiver, small.expect("the small message is asked for"), 1);
+    fetch(&mut receiver, small.expect("the small message is requested"), 1);
     let mut seen = Vec::new();
     for outcome in &receiver.outcomes {
         match outcome {

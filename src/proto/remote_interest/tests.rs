@@ -179,13 +179,13 @@ fn run(seed: u64, mutants: Mutants) -> Result<(), String> {
 
 /// Proves: W138, W140, W141
 #[test]
-fn known_tables_are_true_and_become_complete() {
+fn known_tables_are_correct_and_become_complete() {
     (0..400).for_each(|seed| run(seed, Mutants::default()).unwrap());
 }
 
 /// Proves: W138, W140, W141
 #[test]
-fn mistakes_with_news_are_noticed() {
+fn interest_mutants_are_detected() {
     for mutant in [Mutant::NewsAcrossGap, Mutant::LateNewsApplied, Mutant::EndedForgotten] {
         let noticed = (0..400).filter(|seed| run(*seed, Mutants::only(mutant)).is_err()).count();
         assert!(0 < noticed, "{mutant:?}");
@@ -194,7 +194,7 @@ fn mistakes_with_news_are_noticed() {
 
 /// Proves: W160, W142
 #[test]
-fn a_peer_beyond_the_limit_counts_as_not_known_and_costs_nothing() {
+fn peer_beyond_the_limit_counts_as_unknown() {
     let mut remote_interest = RemoteInterest::new(1, 32, Duration::ZERO, Mutants::default());
     let others = [8, 9, 10, 11].map(|bits| Epoch::new(bits).unwrap());
     let [other, _, _, greedy] = others;
@@ -205,11 +205,11 @@ fn a_peer_beyond_the_limit_counts_as_not_known_and_costs_nothing() {
     assert_eq!(
         remote_interest.on_record(at(0), own.0, own.1, 1, record_of(4)),
         RecordOutcome::Overflow,
-        "all of the room is taken"
+        "the table is full"
     );
     assert!(remote_interest.is_known(other) && !remote_interest.is_known(owner()));
     assert_eq!(remote_interest.entries().count(), 29);
-    assert_eq!(remote_interest.poll_request(at(1000), |_| true), None, "it is left alone for a while");
+    assert_eq!(remote_interest.poll_request(at(1000), |_| true), None, "it is not requested for a while");
     assert!(remote_interest.poll_request(at(31_000), |_| true).is_some());
     remote_interest.end(other);
     assert_eq!(remote_interest.on_record(at(31_000), own.0, own.1, 2, record_of(3)), RecordOutcome::News);
@@ -219,20 +219,20 @@ fn a_peer_beyond_the_limit_counts_as_not_known_and_costs_nothing() {
     assert_eq!(
         remote_interest.on_record(at(31_000), greedy, address(4), 3, more),
         RecordOutcome::Overflow,
-        "one has a quarter at most"
+        "one peer has a quarter at most"
     );
     assert!(!remote_interest.is_known(greedy));
 }
 
 /// Proves: W160
 #[test]
-fn peers_of_one_address_share_a_quarter_of_the_room() {
+fn peers_at_one_address_share_quarter_of_limit() {
     let mut remote_interest = RemoteInterest::new(1, 400, Duration::ZERO, Mutants::default());
     let epochs: Vec<Epoch> = (100..130).map(|bits| Epoch::new(bits).unwrap()).collect();
     for epoch in &epochs {
         remote_interest.on_record(at(0), *epoch, address(66), 1, record_of(20));
     }
-    assert_eq!(remote_interest.entries().count(), 100, "of 600 that one address told");
+    assert_eq!(remote_interest.entries().count(), 100, "of 600 that one address advertised");
     assert_eq!(epochs.iter().filter(|epoch| remote_interest.is_known(**epoch)).count(), 5);
     for (number, bits) in (1..4).zip(200..) {
         let neighbour = Epoch::new(bits).unwrap();
@@ -246,7 +246,7 @@ fn peers_of_one_address_share_a_quarter_of_the_room() {
 
 /// Proves: W160
 #[test]
-fn entries_of_replaced_peer_give_way_to_its_next_run() {
+fn entries_of_replaced_peer_yield_to_next_run() {
     type Departure = fn(&mut RemoteInterest, Epoch);
     let departures: [Departure; 2] =
         [|interest, epoch| interest.lose(epoch), |interest, epoch| interest.set_reachable(epoch, false)];
@@ -263,7 +263,7 @@ fn entries_of_replaced_peer_give_way_to_its_next_run() {
 
 /// Proves: W160
 #[test]
-fn peer_beyond_the_limit_is_asked_again_once_there_is_room() {
+fn interest_is_requested_again_once_entries_are_free() {
     let mut remote_interest = RemoteInterest::new(1, 400, Duration::ZERO, Mutants::default());
     let [first, second] = [100, 101].map(|bits| Epoch::new(bits).unwrap());
     remote_interest.on_record(at(0), first, address(66), 1, record_of(80));
@@ -290,7 +290,7 @@ fn unanswered_requests_become_rarer() {
     assert_eq!(asked, [5, 25, 65, 145, 305, 625, 1265, 2545, 4545, 6545, 8545]);
     assert!(!remote_interest.is_known(owner()));
     remote_interest.on_control(at(10_000), owner(), 2, 0);
-    assert!(remote_interest.is_known(owner()), "a later word holds");
+    assert!(remote_interest.is_known(owner()), "a later announcement counts");
     remote_interest.on_control(at(10_000), owner(), 1, 3);
-    assert!(remote_interest.is_known(owner()), "one that was said before does not");
+    assert!(remote_interest.is_known(owner()), "an earlier announcement does not");
 }

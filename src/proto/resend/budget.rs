@@ -162,12 +162,12 @@ mod tests {
     /// them up each time.
     /// Proves: W114, budget
     #[test]
-    fn no_span_of_time_sees_more_than_the_rate_and_a_burst() {
+    fn any_time_span_stays_within_rate_and_burst() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let rate_min = rng.between(0, 2_000_000);
             let mut budget = ResendBudget::new(at(0), rate_min);
-            // Bytes of live data, and bytes spent, in each slot of 50 ms; what was allowed in it.
+            // Bytes of live data, bytes spent, and bytes allowed, in each slot of 50 ms.
             let (mut live, mut spent, mut allowed) = (vec![0u64; 200], vec![0u64; 200], vec![0u64; 200]);
             let mut speed = 0;
             let mut micros = 0;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_does_not_fall_while_live_data_waits_for_answers() {
+    fn rate_is_kept_while_live_data_is_paused() {
         let mut budget = ResendBudget::new(at(0), 1000);
         for millis in 0..2000 {
             budget.on_sent(at(millis * 1000), 4000);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_of_a_steady_rate_comes_and_is_gone_a_second_after_it() {
+    fn budget_follows_the_live_rate_within_a_second() {
         let mut budget = ResendBudget::new(at(0), 1000);
         for millis in 0..3000 {
             budget.on_sent(at(millis * 1000), 4000);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_fills_to_its_limit_and_no_clock_empties_it() {
+    fn bucket_fills_to_its_limit_under_any_clock() {
         let mut bucket = TokenBucket::full(at(0));
         bucket.refill(at(0), 10, 5);
         assert!(bucket.has(5) && !bucket.has(6));

@@ -218,7 +218,7 @@ mod tests {
 
     /// Compares the log with a plain list, of which the log holds the end, unchanged.
     #[test]
-    fn random_logs_hold_the_end_of_a_plain_list() {
+    fn random_logs_agree_with_a_plain_list() {
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
             let bytes_max = [0, 100, 3000, 20_000, 300_000, 8_000_000][rng.below(6) as usize];
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_used_to_its_limit_and_time_ends_entries_one_by_one() {
+    fn log_fills_to_its_limit_and_expires_entries() {
         let mut log = DatagramLog::new(1 << 20, 1);
         for number in 0..10_000 {
             log.push(at(number), number, &[7; 1000]);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn short_entries_count_what_they_cost() {
+    fn short_entries_are_counted_with_their_overhead() {
         let mut log = DatagramLog::new(1 << 20, 1);
         for number in 0..200_000 {
             log.push(at(0), number, &[1; 40]);

@@ -125,7 +125,7 @@ fn told(answers: &[ResendAnswer]) -> String {
     answers.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// Runs one line of a story: at this time in microseconds, this requester asks for these ranges. Returns the answers.
+/// Runs one line of a story: at this time in microseconds, this requester sends these ranges. Returns the answers.
 fn ask(resends: &mut Resends, stream: &Stream, micros: u64, from: u64, list: &[(u64, u64)]) -> String {
     resends.on_request(at(micros), epoch(from), &request(list), stream.high());
     told(&drain(resends, at(micros), &stream.ring))
@@ -135,7 +135,7 @@ fn ask(resends: &mut Resends, stream: &Stream, micros: u64, from: u64, list: &[(
 
 /// Proves: W10, W125, resend
 #[test]
-fn random_rings_agree_with_a_list_of_all_that_was_sent() {
+fn random_rings_agree_with_all_sent_datagrams() {
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
         let bytes_max = [0, 6000, 30_000, 1 << 20][rng.below(4) as usize];
@@ -160,7 +160,7 @@ fn random_rings_agree_with_a_list_of_all_that_was_sent() {
         }
         assert_eq!(stream.ring.trail() <= stream.high(), 0 < bytes_max, "seed {seed}");
         stream.ring.on_tick(at(now) + 11 * time);
-        assert_eq!(stream.ring.manifest_trail(), stream.high().next(), "seed {seed}: all is over");
+        assert_eq!(stream.ring.manifest_trail(), stream.high().next(), "seed {seed}: everything has expired");
     }
 }
 
@@ -179,7 +179,7 @@ fn manifests_outlast_datagrams_ten_times() {
 }
 
 #[test]
-fn datagram_is_kept_for_the_resend_time() {
+fn datagram_is_retained_for_the_resend_time() {
     for (resend_time, trail) in [(1, 11), (30, 1)] {
         let mut stream = Stream::of(10, 1400, RingSettings { time: Duration::from_secs(resend_time), ..FAR });
         stream.ring.on_tick(at(2_000_000));
@@ -189,7 +189,7 @@ fn datagram_is_kept_for_the_resend_time() {
 
 /// The builder packs into allocations as large as the largest datagram. The ring must not keep them.
 #[test]
-fn a_ring_keeps_no_memory_but_its_own_and_counts_what_a_short_datagram_costs() {
+fn ring_copies_datagrams_and_counts_their_overhead() {
     let stream = Stream::of(20_000, 72, RingSettings { bytes_max: 1 << 20, ..FAR });
     let kept = stream.high().0 + 1 - stream.ring.trail().0;
     assert!((8000..14_000).contains(&kept), "1 MiB has {kept} datagrams of about 70 bytes");
@@ -198,10 +198,10 @@ fn a_ring_keeps_no_memory_but_its_own_and_counts_what_a_short_datagram_costs() {
     stream.ring.push(at(0), Dseq(2), 1, &bytes);
     assert!(bytes.is_unique());
     assert!(stream.ring.bytes() < 20_000, "{} bytes for two short datagrams", stream.ring.bytes());
-    assert_eq!(Ring::new(FAR, Dseq(0)).bytes(), 0, "what is not used costs nothing");
+    assert_eq!(Ring::new(FAR, Dseq(0)).bytes(), 0, "an unused ring needs no memory");
 }
 
-// ---- who gets what
+// ---- recipients of answers
 
 /// Proves: W113, W111, blackhole
 #[test]
@@ -223,20 +223,20 @@ fn receiver_without_multicast_gets_unicast_resends() {
 
 /// Proves: W113, suppress
 #[test]
-fn the_first_asker_gets_a_unicast_the_second_makes_it_a_multicast() {
+fn first_requester_gets_unicast_second_causes_multicast() {
     let stream = Stream::of(20, 1400, FAR);
     let mut resends = Resends::new(settings(1 << 30), at(0));
     assert_eq!(ask(&mut resends, &stream, 0, 0xa, &[(3, 4), (9, 9)]), "a 3, a 4, a 9");
-    assert_eq!(ask(&mut resends, &stream, 2_000, 0xa, &[(3, 5)]), "a 5", "3 and 4 are under way");
-    assert_eq!(ask(&mut resends, &stream, 3_000, 0xb, &[(4, 4)]), "group 4", "a second asker");
-    assert_eq!(ask(&mut resends, &stream, 12_900, 0xc, &[(4, 4)]), "", "asked before it came");
-    assert_eq!(ask(&mut resends, &stream, 12_900, 0xa, &[(3, 4)]), "a 3", "again, for the same");
-    assert_eq!(ask(&mut resends, &stream, 13_000, 0xb, &[(4, 4)]), "b 4", "who may hear no multicast");
+    assert_eq!(ask(&mut resends, &stream, 2_000, 0xa, &[(3, 5)]), "a 5", "3 and 4 are in flight");
+    assert_eq!(ask(&mut resends, &stream, 3_000, 0xb, &[(4, 4)]), "group 4", "a second requester");
+    assert_eq!(ask(&mut resends, &stream, 12_900, 0xc, &[(4, 4)]), "", "requested before it arrived");
+    assert_eq!(ask(&mut resends, &stream, 12_900, 0xa, &[(3, 4)]), "a 3", "again, to the same requester");
+    assert_eq!(ask(&mut resends, &stream, 13_000, 0xb, &[(4, 4)]), "b 4", "b may receive no multicast");
     assert_eq!(ask(&mut resends, &stream, 13_100, 0xc, &[(4, 4)]), "group 4");
     assert_eq!(ask(&mut resends, &stream, 1_100_000, 0xb, &[(9, 9)]), "b 9", "forgotten after a second");
     assert_eq!(resends.counters().suppressed, 2 + 1 + 1);
     assert!(resends.is_idle());
-    // Two requesters ask at once.
+    // Two peers request at once.
     resends.on_request(at(2_200_000), epoch(0xa), &request(&[(7, 8)]), stream.high());
     resends.on_request(at(2_200_000), epoch(0xb), &request(&[(8, 9)]), stream.high());
     assert!(!resends.is_idle());
@@ -251,7 +251,7 @@ fn the_first_asker_gets_a_unicast_the_second_makes_it_a_multicast() {
 /// answer.
 /// Proves: suppress
 #[test]
-fn a_thousand_askers_of_one_datagram_cost_two_resends() {
+fn thousand_requesters_of_one_datagram_cause_two_resends() {
     let stream = Stream::of(20, 1400, FAR);
     for seed in 0..20 {
         let mut rng = Rng::new(seed);
@@ -282,7 +282,7 @@ fn a_thousand_askers_of_one_datagram_cost_two_resends() {
 
 /// Proves: W112, resend
 #[test]
-fn gone_datagrams_get_a_manifest_or_expired() {
+fn evicted_datagrams_are_answered_by_manifest_or_expired() {
     let stream = Stream::of(4000, 1400, RingSettings { bytes_max: 30_000, manifest_bytes_max: 60_000, ..FAR });
     let (trail, manifests) = (stream.ring.trail().0, stream.ring.manifest_trail().0);
     assert!(1 < manifests && manifests + 50 < trail && trail < 4000, "{manifests} {trail}");
@@ -326,7 +326,7 @@ fn gone_datagrams_get_a_manifest_or_expired() {
 
 /// Proves: W112
 #[test]
-fn directed_streams_are_answered_to_their_receiver_alone() {
+fn directed_stream_is_resent_to_its_receiver_only() {
     let stream = Stream::of(9, 500, FAR);
     let mut inbox = Stream::new(Some(epoch(0xa)), RingSettings { bytes_max: 20_000, manifest_bytes_max: 0, ..FAR });
     for _ in 0..100 {
@@ -361,7 +361,7 @@ fn directed_streams_are_answered_to_their_receiver_alone() {
     assert_eq!(resent.collect::<Vec<_>>(), [true, true, false]);
     resends.on_request(at(2_999), epoch(0xa), &mine, Dseq(100));
     let answers: Vec<_> = std::iter::from_fn(|| resends.poll_answer(at(2_999), &stream.ring, rings)).collect();
-    assert_eq!(told(&answers), format!("a expired 3-4 {0}-{0}", trail - 1), "the others are under way");
+    assert_eq!(told(&answers), format!("a expired 3-4 {0}-{0}", trail - 1), "the others are in flight");
 }
 
 /// The twin: each wanted number by itself, and every resend ever made.
@@ -444,14 +444,14 @@ impl Twin {
                     assert_eq!(*contents, stream.contents(Dseq(number)).1);
                     let told = self.contents.entry(*to).or_default().remove(&number);
                     let gone = number < trail && self.datagrams.entry(*to).or_default().remove(&number);
-                    assert!(manifests <= number && (told || gone), "{number} was asked for");
+                    assert!(manifests <= number && (told || gone), "{number} was requested");
                 }
             }
             ResendAnswer::Expired { to, expired } => {
                 assert_eq!(expired.receiver, None);
                 assert_eq!(Some(expired.ranges[0].first.0), self.lowest(), "the oldest first");
                 for number in expired.ranges.iter().flat_map(|range| range.first.0..=range.last.0) {
-                    assert!(number < manifests && self.wanted(*to).contains(&number), "{number} was asked for");
+                    assert!(number < manifests && self.wanted(*to).contains(&number), "{number} was requested");
                     self.datagrams.entry(*to).or_default().remove(&number);
                     self.contents.entry(*to).or_default().remove(&number);
                 }
@@ -462,7 +462,7 @@ impl Twin {
 
 /// Proves: resend, suppress
 #[test]
-fn random_requests_agree_with_a_list_of_all_numbers_wanted() {
+fn random_requests_agree_with_slow_twin() {
     for seed in 0..150 {
         let mut rng = Rng::new(seed);
         let limits = RingSettings { bytes_max: 20_000, time: Duration::from_secs(5), manifest_bytes_max: 4000 };
@@ -505,7 +505,7 @@ fn random_requests_agree_with_a_list_of_all_numbers_wanted() {
                 twin.on_answer(deadline.max(at(micros)), &answer, &stream);
             }
         }
-        assert_eq!(twin.lowest(), None, "seed {seed}: everything asked for is answered");
+        assert_eq!(twin.lowest(), None, "seed {seed}: every request is answered");
     }
 }
 
@@ -513,7 +513,7 @@ fn random_requests_agree_with_a_list_of_all_numbers_wanted() {
 
 /// Proves: W114, budget
 #[test]
-fn a_storm_of_requests_stays_within_a_quarter_of_the_live_rate() {
+fn request_storm_stays_within_quarter_of_live_rate() {
     let stream = Stream::of(20_000, 1400, FAR);
     let mut resends = Resends::new(settings(1_000_000), at(0));
     let mut log: Vec<(u64, usize)> = Vec::new();
@@ -560,7 +560,7 @@ fn answers_without_live_data_keep_the_resend_rate() {
     let stream = Stream::of(2000, 1400, FAR);
     for resend_rate in [100_000, 1_000_000] {
         let mut resends = Resends::new(settings(resend_rate), at(0));
-        // Several peers ask, each for no more than it can miss.
+        // Several peers request, each no more than it can miss.
         for asker in 0..10 {
             let first = 1 + 200 * asker;
             resends.on_request(at(0), epoch(100 + asker), &request(&[(first, first + 199)]), stream.high());
@@ -603,7 +603,7 @@ fn large_requests_do_not_delay_small_ones() {
             assert!(1500 <= counters.resent_multicast && counters.resent_unicast <= 2, "{counters:?}");
             continue;
         }
-        // 1 MB/s and 64 askers: a share is a datagram each 90 ms.
+        // 1 MB/s and 64 requesters: a share is a datagram each 90 ms.
         assert!(last_little.is_some_and(|millis| millis <= 500 + 2 * 90 + 5), "{last_little:?}");
         let shares: Vec<i32> = answered.into_values().take(63).collect();
         let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
@@ -615,7 +615,7 @@ fn large_requests_do_not_delay_small_ones() {
 
 /// Proves: W104, W115
 #[test]
-fn absurd_requests_cost_what_they_have_bytes() {
+fn absurd_requests_cost_work_proportional_to_their_bytes() {
     let mut stream = Stream::of(3000, 200, RingSettings { bytes_max: 100_000, manifest_bytes_max: 10_000, ..FAR });
     let mut resends = Resends::new(settings(1 << 30), at(0));
     let high = stream.high();
@@ -650,7 +650,7 @@ fn absurd_requests_cost_what_they_have_bytes() {
 
 /// Resends of distant numbers from the middle of others' ranges split these ranges.
 #[test]
-fn no_play_of_requests_makes_what_is_kept_grow() {
+fn random_requests_keep_stored_ranges_bounded() {
     let stream = Stream::of(9000, 72, FAR);
     let mut resends = Resends::new(ResendSettings { requesters_max: 40, ..settings(1 << 40) }, at(0));
     let mut rng = Rng::new(5);
@@ -730,7 +730,7 @@ fn requester_gets_no_more_than_it_can_miss() {
     resends.on_sent(at(20_000_000), 50_000);
     let bytes = flood(&mut resends, 1, 20_000_000);
     assert!((198_000..=202_000).contains(&bytes), "{bytes} after 50,000 more");
-    // The credit that others used up makes no difference.
+    // The credit that another requester used up makes no difference.
     assert!(LIVE < flood(&mut resends, 2, 40_000_000));
     resends.assert_invariants();
 }

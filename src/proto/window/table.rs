@@ -361,7 +361,7 @@ mod tests {
     /// Random inserts, look-ups and sweeps against a map; every key of a small space, so that all of it collides and
     /// comes back.
     #[test]
-    fn the_table_is_a_map() {
+    fn table_agrees_with_a_map() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let mut table: WindowTable<Probe> = WindowTable::new(usize::MAX, rng.next_u64());
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_holds_and_room_that_was_freed_is_used_again() {
+    fn table_stays_within_limit_and_reuses_freed_memory() {
         let limit = 40_000;
         let mut table = WindowTable::new(limit, 1);
         for round in 0..5 {

@@ -74,7 +74,7 @@ fn check(bytes: usize, bytes_max: usize, frame_messages_max: u64, story: &str) {
 
 /// Proves: W24, W38
 #[test]
-fn the_first_message_of_a_subject_is_dated_and_the_next_ones_follow() {
+fn first_message_is_stamped_and_later_ones_counted() {
     check(
         1 << 20,
         1 << 20,
@@ -92,7 +92,7 @@ fn the_first_message_of_a_subject_is_dated_and_the_next_ones_follow() {
 /// R10: a full frame is followed by a later one that names the number it continues, and the offset continues.
 /// Proves: W40, W91
 #[test]
-fn the_count_runs_over_into_a_chained_frame() {
+fn full_frame_continues_in_a_chained_frame() {
     check(
         1 << 20,
         1 << 20,
@@ -124,7 +124,7 @@ fn the_count_runs_over_into_a_chained_frame() {
 /// Proves: W25, W39, frame
 #[test]
 fn clock_steps_never_lower_a_number() {
-    // Two hours back, to 1970, forward again; `a` lives all the time, `b`, `c`, `d` are new.
+    // Two hours back, to 1970, forward again; `a` stays in the window, `b`, `c`, `d` are new.
     check(
         1 << 20,
         1 << 20,
@@ -161,7 +161,7 @@ fn clock_steps_never_lower_a_number() {
 
 /// Proves: W41
 #[test]
-fn the_last_frame_is_used_and_then_none_is_left() {
+fn numbering_ends_after_the_last_frame() {
     let end = 4_611_686_018_u64;
     assert_eq!(Frame::at(WallTime::from_nanos(end * SECOND)).number(), FRAME_MAX);
     // 2115-01-01, the last second of the field, and a wall clock beyond it.
@@ -205,7 +205,7 @@ fn the_last_frame_is_used_and_then_none_is_left() {
 /// R11: an entry that is used within each `time` never leaves, whatever the size; an entry that is not used leaves.
 /// Proves: W42, evict
 #[test]
-fn only_idle_entries_leave() {
+fn only_idle_entries_are_evicted() {
     let mut window = PubWindow::new(settings(0, 1 << 20), u64::MAX, 1);
     let mut rng = Rng::new(1);
     window.rotate_if_due(Instant::ZERO);
@@ -226,7 +226,7 @@ fn only_idle_entries_leave() {
 /// current generation stays small.
 /// Proves: W43
 #[test]
-fn beyond_the_hard_limit_new_subjects_go_unnumbered_until_idle_ones_leave() {
+fn new_subjects_beyond_the_limit_are_unnumbered() {
     let bytes_max = 64 * 1024;
     let mut window = PubWindow::new(settings(60 * 1024, bytes_max), u64::MAX, 1);
     let mut rng = Rng::new(1);
@@ -337,7 +337,7 @@ fn subscribed_subjects_are_entered_up_to_the_limit() {
 /// Random traffic on a small window against a map with the time of last use of every subject.
 /// Proves: W38, W39, W91
 #[test]
-fn the_publication_window_is_its_twin() {
+fn publication_window_agrees_with_slow_twin() {
     for seed in 0..30 {
         let mut rng = Rng::new(seed);
         let settings = settings(rng.below(8000) as usize, rng.between(4000, 40_000) as usize);
@@ -425,7 +425,7 @@ fn the_publication_window_is_its_twin() {
 
 /// The same for the subscription window: entries, replacement, and the publishers that are named when entries leave.
 #[test]
-fn the_subscription_window_is_its_twin() {
+fn subscription_window_agrees_with_slow_twin() {
     for seed in 0..30 {
         let mut rng = Rng::new(seed);
         let settings = settings(rng.below(8000) as usize, rng.between(6000, 40_000) as usize);
@@ -483,9 +483,9 @@ fn the_subscription_window_is_its_twin() {
     }
 }
 
-/// A rotation of a large window is spread over many calls; what is used before its turn stays.
+/// A rotation of a large window is spread over many calls; an entry used before its turn stays.
 #[test]
-fn a_large_rotation_goes_in_steps() {
+fn large_rotation_is_spread_over_calls() {
     let mut window = PubWindow::new(settings(0, 64 << 20), u64::MAX, 3);
     let mut rng = Rng::new(3);
     let many = 200_000;

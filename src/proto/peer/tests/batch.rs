@@ -105,6 +105,6 @@ fn batch_equals_single_publishes() {
 }
 
 #[test]
-fn so_it_is_with_short_frames() {
+fn batch_equals_single_publishes_with_short_frames() {
     twins(|| Settings { frame_messages_max: 7, ..settings("A.test") });
 }

@@ -46,7 +46,7 @@ fn subscriber() -> Host {
 
 /// Proves: W159
 #[test]
-fn one_unproven_datagram_earns_three_small_answers() {
+fn unproven_datagram_gets_three_small_answers_at_most() {
     let claims: [(&str, Claim); 5] = [
         ("that it suppresses messages", |_, announce| {
             announce.heartbeat = Duration::from_secs(60);
@@ -54,7 +54,7 @@ fn one_unproven_datagram_earns_three_small_answers() {
         }),
         ("its own interval", |_, _| {}),
         ("an interval of 60 s", |_, announce| announce.heartbeat = Duration::from_secs(60)),
-        ("much that is missing", |header, announce| (header.count, announce.high) = (1_000_000, Dseq(1_000_000))),
+        ("many missing messages", |header, announce| (header.count, announce.high) = (1_000_000, Dseq(1_000_000))),
         ("a long life", |header, _| header.uptime_ms = 50_000_000),
     ];
     for (claim, change) in claims {
@@ -94,7 +94,7 @@ fn answers_of_many(address: SocketAddr, multicast: &Bytes) -> usize {
 
 /// Proves: W159
 #[test]
-fn one_forged_multicast_is_answered_by_few_of_many_peers() {
+fn forged_multicast_is_answered_by_few_peers() {
     let mut victim = Host::new("victim", 7777, 0);
     let bytes = forged(&mut victim, |header, announce| (header.count, announce.high) = (1000, Dseq(1000)));
     let answers = answers_of_many(victim.address, &bytes);
@@ -105,7 +105,7 @@ fn one_forged_multicast_is_answered_by_few_of_many_peers() {
 /// Data of an epoch that looks younger waits for its announcement, and is large enough for a HELLO that requests it.
 /// Proves: W159
 #[test]
-fn forged_data_is_greeted_by_few_of_many_peers() {
+fn forged_data_is_answered_by_few_peers() {
     let mut victim = Host::new("victim", 7777, 700);
     let data = victim.publish_large(750, "a", 300).into_iter().find(|bytes| bytes[4] == 0).expect("a datagram of data");
     let greetings = answers_of_many(victim.address, &data);
@@ -114,7 +114,7 @@ fn forged_data_is_greeted_by_few_of_many_peers() {
 
 /// Proves: W160
 #[test]
-fn forged_epochs_keep_no_newcomer_out() {
+fn forged_epochs_do_not_keep_out_honest_peers() {
     // Each epoch sends two datagrams, so that none looks like a forged one that was heard once.
     for datagrams in [1, 2] {
         forged_epochs_leave_room(datagrams);
@@ -212,13 +212,13 @@ fn is_publish_blocked(host: &mut Host) -> bool {
 
 /// Proves: pace-proven, W133
 #[test]
-fn report_without_proof_holds_up_nobody() {
+fn unproven_report_does_not_block_the_publisher() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 0));
     s.tick(1000).iter().for_each(|word| p.hear(1000, s.address, word));
     p.tick_quietly(2000);
     unicasts(&mut p);
     let asked = report(&mut p, &mut s, 0, 3000);
-    assert_eq!(asked.len(), 1, "it is asked for a proof");
+    assert_eq!(asked.len(), 1, "a proof is requested");
     assert!(!is_publish_blocked(&mut p));
     asked.iter().for_each(|word| hear_alone(&mut s, 3001, p.address, word));
     unicasts(&mut s).iter().for_each(|echo| hear_alone(&mut p, 3002, s.address, echo));
@@ -228,12 +228,12 @@ fn report_without_proof_holds_up_nobody() {
 
 /// Proves: W101
 #[test]
-fn lost_proof_is_asked_for_again() {
+fn lost_proof_is_requested_again() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 0));
     s.tick(1000).iter().for_each(|word| p.hear(1000, s.address, word));
     p.tick_quietly(2000);
     unicasts(&mut p);
-    // The answer to the first one is lost, and the same token would not be answered again.
+    // The answer to the first token is lost, and the same token would not be answered again.
     for millis in [3000, 3060] {
         let asked = report(&mut p, &mut s, 0, millis);
         asked.iter().for_each(|word| hear_alone(&mut s, millis, p.address, word));

@@ -57,7 +57,7 @@ fn acquainted(pattern: &str) -> (Host, Host) {
 
 /// Proves: W49
 #[test]
-fn hello_is_repeated_and_padded_while_nobody_answers() {
+fn unanswered_hello_is_repeated_and_padded() {
     for heard in [false, true] {
         let mut p = Host::new("P.test", 2, 1000);
         let mut said = Vec::new();
@@ -94,7 +94,7 @@ fn hello_is_answered_once_in_15_ms() {
             }
         }
     }
-    assert_eq!(answers, [1000, 1015], "the second came too soon, and the last has no room for an answer");
+    assert_eq!(answers, [1000, 1015], "the second was too early, and the last has no room for an answer");
 }
 
 /// Proves: W52
@@ -124,7 +124,7 @@ fn datagram_for_another_receiver_is_discarded() {
     let inbox = format!("_INBOX.{}.1", s.peer.epoch());
     let direct = p.direct(1102, &inbox);
     s.hear(1102, p.address, &direct);
-    assert_eq!(s.told(), ["a", &inbox], "either kind may come either way");
+    assert_eq!(s.told(), ["a", &inbox], "either path may carry either kind");
 }
 
 /// Proves: W44
@@ -151,7 +151,7 @@ fn directed_messages_need_no_seq() {
 
 /// Proves: W100
 #[test]
-fn echo_counts_by_unicast_to_its_receiver_alone() {
+fn echo_counts_only_by_unicast_to_its_receiver() {
     let (mut s, mut p) = acquainted("a");
     let (own, other, publisher) = (s.peer.epoch(), Epoch::new(99).unwrap(), p.peer.epoch());
     let token = s.peer.members[&publisher].proof.token;
@@ -213,7 +213,7 @@ fn records_for_another_epoch_change_nothing() {
 
 /// Proves: W105, W110
 #[test]
-fn first_request_is_padded_and_says_what_is_wanted() {
+fn first_request_is_padded_and_respects_mode() {
     for mode in [DeliveryMode::Repair, DeliveryMode::Live] {
         let mut s = Host::of(Settings { reliability: Duration::from_secs(2), ..settings("S.test") }, 1, 0);
         s.subscribe_as(0, 1, "a", mode);
@@ -302,7 +302,7 @@ fn forgotten_subject_begins_again_and_gap_is_reported() {
 
 /// Proves: W54
 #[test]
-fn bye_is_said_three_times_with_final_numbers() {
+fn bye_is_sent_three_times_with_final_numbers() {
     let (_, mut p) = acquainted("a");
     p.publish(1050, "a");
     let last = Message::new("a".parse().unwrap(), &b"x"[..]);
@@ -325,7 +325,7 @@ fn bye_is_said_three_times_with_final_numbers() {
             }
         }
     }
-    // The address of S is not proven: one datagram went there before, and it gets three (W159).
+    // The address of S is not proven: it got one datagram before, and gets three in all (W159).
     let paths = [Path::Unicast, Path::Multicast, Path::Unicast, Path::Multicast, Path::Multicast];
     assert_eq!(sent, paths.map(|path| (path, Dseq(2), 2)));
 }

@@ -27,11 +27,11 @@ fn meet(host: &mut Host, other: &mut Host, millis: u64) {
 }
 
 #[test]
-fn publishers_are_named_and_then_all_are_once_others_had_the_time_to_answer() {
+fn discovery_completes_after_the_time_to_answer() {
     let (mut older, mut young) = (Host::new("O.test", 2, 0), Host::new("S.test", 1, 10_000));
     young.tick_quietly(10_000);
     subscribe(&mut young, 10_000, 1);
-    assert_eq!(known(&mut young), "1:0", "itself; others have had no time to answer");
+    assert_eq!(known(&mut young), "1:0", "the peer itself; others have had no time to answer");
     older.tick(1);
     meet(&mut young, &mut older, 10_100);
     assert_eq!(known(&mut young), "1:1");
@@ -41,17 +41,17 @@ fn publishers_are_named_and_then_all_are_once_others_had_the_time_to_answer() {
     young.peer.handle(at(10_500), Input::Tick);
     assert_eq!(known(&mut young), "1:all");
     subscribe(&mut young, 10_600, 2);
-    assert_eq!(known(&mut young), "2:0 2:1 2:all", "later all are named at once");
+    assert_eq!(known(&mut young), "2:0 2:1 2:all", "a later subscription gets all at once");
 }
 
 #[test]
-fn of_a_publisher_that_began_later_nothing_is_to_be_fetched() {
+fn younger_publisher_is_not_reported_to_older_subscription() {
     let mut host = Host::new("S.test", 1, 0);
     subscribe(&mut host, 5_000, 1);
     known(&mut host);
     let mut later = Host::new("L.test", 2, 6_000);
     meet(&mut host, &mut later, 6_000);
-    assert_eq!(known(&mut host), "", "all of it is owed");
+    assert_eq!(known(&mut host), "", "all its data is owed");
     subscribe(&mut host, 6_500, 2);
     assert_eq!(known(&mut host), "2:0 2:1 2:all");
     // This publisher started before the subscription and is heard only now.
@@ -76,7 +76,7 @@ fn of_a_publisher_that_began_later_nothing_is_to_be_fetched() {
 }
 
 #[test]
-fn one_that_is_silent_is_named_when_it_is_heard_again() {
+fn silent_publisher_is_reported_once_heard_again() {
     let (mut host, mut other) = (Host::new("S.test", 1, 0), Host::new("O.test", 2, 100));
     meet(&mut host, &mut other, 100);
     (1..80).for_each(|step| drop(host.tick(100 + step * 100)));
@@ -87,7 +87,7 @@ fn one_that_is_silent_is_named_when_it_is_heard_again() {
 }
 
 #[test]
-fn one_that_is_heard_again_by_data_is_named_before_the_message() {
+fn returning_publisher_is_reported_before_its_message() {
     let (mut host, mut other) = pair("none", 100);
     (1..80).for_each(|step| drop(host.tick(100 + step * 100)));
     subscribe(&mut host, 8_100, 7);
@@ -107,7 +107,7 @@ fn one_that_is_heard_again_by_data_is_named_before_the_message() {
 }
 
 #[test]
-fn one_that_was_forgotten_and_returns_is_named_to_those_that_do_not_know_it() {
+fn forgotten_publisher_is_reported_to_newer_subscriptions_only() {
     let (mut host, mut other) = (Host::new("S.test", 1, 0), Host::new("O.test", 2, 100));
     meet(&mut host, &mut other, 100);
     subscribe(&mut host, 1_000, 1);

@@ -47,7 +47,7 @@ fn deliveries(count: usize) -> Vec<String> {
 
 /// Proves: W161
 #[test]
-fn forged_uptime_withholds_nothing_of_later_subscription() {
+fn forged_uptime_withholds_nothing_from_later_subscription() {
     let (mut s, mut p) = pair("a", 1000);
     assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
     let bytes = forged(&mut p, 2000, |header, _| header.uptime_ms += 60_000);
@@ -76,14 +76,14 @@ fn forged_uptime_withholds_nothing_of_later_subscription() {
 
 /// Proves: W161, W56
 #[test]
-fn forged_bye_ends_nothing_that_goes_on() {
+fn forged_bye_does_not_end_a_live_epoch() {
     let (mut s, mut p) = pair("a", 1000);
     assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
     let bye = forged_as(&mut p, 2000, Record::Bye, |_, _| {});
     s.hear(2000, p.address, &bye);
     assert_eq!(s.peer.member_rows(at(2000))[0].state, MemberState::Left);
     let told = run(&mut s, &mut p, 2100, 6000);
-    assert_eq!(told, deliveries(39), "the next datagram proves that the epoch goes on");
+    assert_eq!(told, deliveries(39), "the next datagram proves that the epoch continues");
     assert_eq!(s.peer.member_rows(at(6000))[0].state, MemberState::Up);
     assert_eq!(s.peer.counters().false_byes, 1);
 }
@@ -103,7 +103,7 @@ fn heartbeat_reopens_epoch_after_forged_bye() {
 
 /// Proves: W60, W161
 #[test]
-fn forged_control_number_makes_no_later_word_old() {
+fn forged_control_number_does_not_block_later_announcements() {
     let (mut s, mut p) = pair("a", 1000);
     assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
     let bytes = forged(&mut p, 2000, |header, _| header.number = (1 << 63) - 1);
@@ -115,14 +115,14 @@ fn forged_control_number_makes_no_later_word_old() {
         p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
         s.tick_quietly(millis);
     }
-    assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the tail is not blind");
+    assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the lost tail is found");
 }
 
 /// A plausible forged number is accepted; two honest announcements after it prove that it was forged.
 /// Proves: W60, W161
 #[test]
-fn plausible_forged_control_number_silences_nobody() {
-    // 6100 is the end of a window in which the quickest datagram is looked for.
+fn plausible_forged_control_number_is_corrected() {
+    // At 6100 ms a window ends in which the receiver looks for the fastest datagram.
     let uptimes = [(2000, 0), (2000, 4500), (2000, 62_000), (6100, u32::MAX / 2)];
     for (at_millis, uptime) in uptimes {
         let (mut s, mut p) = pair("a", 1000);
@@ -138,7 +138,7 @@ fn plausible_forged_control_number_silences_nobody() {
             p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
             s.tick_quietly(millis);
         }
-        assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the tail is not blind");
+        assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the lost tail is found");
         assert_eq!(s.peer.member_rows(at(at_millis + 8000))[0].state, MemberState::Up);
     }
 }
@@ -158,12 +158,12 @@ fn first_contact_with_forged_control_number_is_corrected() {
         p.tick(millis).iter().for_each(|word| s.hear(millis, p.address, word));
         s.tick_quietly(millis);
     }
-    assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the tail is not blind");
+    assert_eq!(s.peer.loss_rows()[0].datagrams.unverified, 1, "the lost tail is found");
 }
 
 /// Proves: W65
 #[test]
-fn forged_high_costs_no_datagram_that_is_sent_later() {
+fn forged_high_costs_no_later_datagram() {
     for high in [20, 1_048_566] {
         let mut settings = settings("S.test");
         settings.reliability = Duration::from_secs(2);
@@ -179,7 +179,7 @@ fn forged_high_costs_no_datagram_that_is_sent_later() {
 }
 
 #[test]
-fn forged_high_without_repair_is_reported_and_costs_nothing_more() {
+fn forged_high_without_repair_costs_no_message() {
     let (mut s, mut p) = pair("a", 1000);
     assert_eq!(run(&mut s, &mut p, 1100, 2000), deliveries(9));
     let bytes = forged(&mut p, 2000, |_, announce| announce.high = Dseq(announce.high.0 + 20));
@@ -233,7 +233,7 @@ fn pair_with_three() -> (Host, Host) {
 
 /// Proves: W66
 #[test]
-fn forged_data_with_many_messages_costs_what_is_told() {
+fn forged_data_costs_only_reported_messages() {
     for count in [300, 60_000] {
         forged_data_costs_what_is_told(count);
     }
@@ -261,7 +261,7 @@ fn forged_data_costs_what_is_told(count: usize) {
 
 /// Proves: W66
 #[test]
-fn word_corrects_what_forged_data_says() {
+fn announcement_corrects_forged_data() {
     let (mut s, mut p) = pair_with_three();
     let forged = forged_data(3, "a a a");
     s.hear(1600, p.address, &forged);
@@ -282,7 +282,7 @@ fn word_corrects_what_forged_data_says() {
 
 /// Proves: W66
 #[test]
-fn forged_data_far_ahead_leaves_room_for_true_data() {
+fn publisher_recovers_from_forged_data_far_ahead() {
     let (mut s, mut p) = pair_with_three();
     let mut twin = Host::new("P.test", 2, 1000);
     twin.tick(1000);
@@ -363,7 +363,7 @@ fn forged_directed_high_costs_no_message() {
 }
 
 #[test]
-fn forged_directed_data_costs_what_is_told() {
+fn forged_directed_data_costs_only_reported_messages() {
     let (mut s, mut p, inbox) = pair_with_directed();
     let mut twin = Host::new("P.test", 2, 1000);
     twin.tick(1000);

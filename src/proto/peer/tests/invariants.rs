@@ -25,7 +25,7 @@ fn panic_after(side: Side, change: impl FnOnce(&mut RecvStream)) -> Option<Strin
 }
 
 #[test]
-fn wrong_state_ends_the_peer_with_publisher_and_state() {
+fn invariant_violation_panics_with_publisher_and_state() {
     let streams = [
         (Side::Bcast, "multicast stream of P.test"),
         (Side::Live, "multicast stream, as subscriptions in mode live see it, of P.test"),

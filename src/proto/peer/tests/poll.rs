@@ -109,7 +109,7 @@ fn field<'a>(answer: &'a str, key: &str) -> &'a str {
 }
 
 #[test]
-fn a_client_walks_through_the_three_cases() {
+fn text_poll_returns_event_none_or_recovery() {
     let mut pair = Pair::new(|_| {});
     for payload in ["one", "two", "three"] {
         let headers = Headers::from_pairs([("k", payload)]).unwrap();
@@ -155,9 +155,9 @@ fn malformed_text_poll_gets_a_named_error() {
         let answers = pair.poll(subject, payload, headers);
         assert!(answers.len() == 1 && answers[0].starts_with(&format!("Case=error Error={error} ")), "{answers:?}");
     }
-    assert!(pair.multicast.is_empty(), "a poll goes to nobody else");
+    assert!(pair.multicast.is_empty(), "a poll is not multicast");
     assert_eq!(pair.hosts[1].peer.counters().messages_published, 9, "only the answers");
-    // Without a reply subject it is a message like any other.
+    // Without a reply subject the poll is an ordinary message.
     pair.publish(1, Message::new("_POLL.A_test.x".parse().unwrap(), ""));
     pair.run(1);
     assert_eq!(pair.multicast.len(), 1);
@@ -165,13 +165,13 @@ fn malformed_text_poll_gets_a_named_error() {
 
 /// Proves: W41
 #[test]
-fn answer_released_by_the_end_of_an_epoch_is_published_in_the_next() {
+fn released_answer_is_published_in_the_next_epoch() {
     let mut pair = Pair::new(|settings| settings.frame_messages_max = 1);
     let reply: Subject = "replies.here".parse().unwrap();
     pair.hosts[0].subscribe(pair.millis, reply.as_str());
     pair.publish(0, Message::new("x".parse().unwrap(), "1"));
-    assert_eq!(pair.poll("_POLL.A_test.x", "", &[]).len(), 1, "its address is proven now");
-    // B publishes in the last frame that there is.
+    assert_eq!(pair.poll("_POLL.A_test.x", "", &[]).len(), 1, "the address of B is proven now");
+    // B publishes in the last frame.
     let now = ClockReading { wall: WallTime::from_nanos(4_611_686_018_000_000_000), ..at(pair.millis) };
     pair.hosts[1].peer.publish(now, CLIENT, &Message::new("y".parse().unwrap(), "1")).unwrap();
     // The first answer is lost. The second waits for it.
@@ -188,7 +188,7 @@ fn answer_released_by_the_end_of_an_epoch_is_published_in_the_next() {
     pair.settle(1);
     assert!(
         pair.hosts[1].peer.poll_deadline().is_some_and(|due| due <= at(pair.millis).instant),
-        "it is flushed at once"
+        "the peer is flushed at once"
     );
     pair.run(20);
     let answers = pair.got.iter().filter(|message| message.subject == reply).count();
@@ -196,10 +196,10 @@ fn answer_released_by_the_end_of_an_epoch_is_published_in_the_next() {
 }
 
 #[test]
-fn questions_faster_than_their_answers_may_leave_wait_and_are_not_forgotten() {
+fn questions_beyond_the_answer_rate_are_answered_later() {
     let mut pair = Pair::new(|_| {});
     pair.publish(0, Message::new("x".parse().unwrap(), "1"));
-    assert_eq!(pair.poll("_POLL.A_test.x", "", &[]).len(), 1, "its address is proven now");
+    assert_eq!(pair.poll("_POLL.A_test.x", "", &[]).len(), 1, "the address of B is proven now");
     // Each answer has 100 KB: more than the 16 MB that 64 MB/s allow at once.
     let polls = vec![Poll { subject: "x".parse().unwrap(), offset: 0, count: 1 }; 4096];
     let (peer, timeout, count) = (Epoch::new(1).unwrap(), Duration::from_secs(2), 180);
@@ -216,7 +216,7 @@ fn questions_faster_than_their_answers_may_leave_wait_and_are_not_forgotten() {
 }
 
 #[test]
-fn a_history_that_is_off_and_a_peer_that_is_silent_are_named() {
+fn poll_errors_name_disabled_history_and_silent_peer() {
     let mut pair = Pair::new(|settings| settings.recovery.history.count_max = 0);
     let answers = pair.poll("_POLL.A_test.x", "", &[]);
     assert!(answers[0].starts_with("Case=error Error=off "), "{answers:?}");

@@ -12,7 +12,7 @@ use crate::proto::question::{Answer, AnswerContent, Poll, Question};
 use crate::wire::{self, Kind, Record};
 use std::cell::Cell;
 
-/// A copy of a datagram on its way.
+/// A copy of a datagram in flight.
 struct Copy<'a> {
     path: Path,
     bytes: &'a Bytes,
@@ -207,7 +207,7 @@ fn missing_datagram_is_requested_and_delivered_in_place() {
 }
 
 #[test]
-fn a_lost_tail_is_repaired_after_a_heartbeat_and_requests_are_repeated() {
+fn lost_tail_is_repaired_by_repeated_requests() {
     let mut lan = Lan::new(2, |_| {});
     lan.publish("a");
     let mut requests = 0;
@@ -221,7 +221,7 @@ fn a_lost_tail_is_repaired_after_a_heartbeat_and_requests_are_repeated() {
 
 /// Proves: W47, W111, blackhole
 #[test]
-fn members_that_are_not_heard_by_multicast_are_told_of_and_repaired_by_unicast() {
+fn missing_multicast_is_reported_and_repaired_by_unicast() {
     let mut lan = Lan::new(8, |_| {});
     lan.run(2000, |_| false);
     let events =
@@ -240,14 +240,14 @@ fn members_that_are_not_heard_by_multicast_are_told_of_and_repaired_by_unicast()
     }
     lan.run(1500, |copy| copy.path == Path::Multicast);
     let (found, resent) = found.expect("all are found");
-    assert!(found <= 2251, "one that publishes within two heartbeats, others a little later: {found} ms");
+    assert!(found <= 2251, "a publisher within two heartbeats, others a little later: {found} ms");
     assert_eq!(lan.hosts[3].peer.counters().rejoins, 2, "at once, and again after a while");
     for host in 1..8 {
         let told = std::mem::take(&mut lan.told[host]);
         assert_eq!(told.len(), 5000, "{:?}", told.last());
         assert!(told.iter().enumerate().all(|(at, told)| told.trim_end_matches('r') == (at + 1).to_string()));
     }
-    assert_eq!(lan.hosts[0].peer.resend_counters().resent_multicast, resent, "nobody would have heard it");
+    assert_eq!(lan.hosts[0].peer.resend_counters().resent_multicast, resent, "no receiver would have got it");
     let dead = [vec!["dead"; 7], vec!["rejoin"; 2]].concat();
     let mut told = events(&mut lan);
     told.sort_unstable();
@@ -258,7 +258,7 @@ fn members_that_are_not_heard_by_multicast_are_told_of_and_repaired_by_unicast()
 
 /// Proves: suppress
 #[test]
-fn a_loss_at_the_source_costs_few_requests_and_two_resends() {
+fn loss_at_source_costs_few_requests_and_resends() {
     let mut lan = Lan::new(30, |_| {});
     let mut requests = 0;
     lan.publish("a");
@@ -310,7 +310,7 @@ fn message_evicted_from_history_is_lost_exactly() {
     let row = &lan.hosts[1].peer.loss_rows()[0];
     assert_eq!((row.msg_loss.count, row.unverified.count, row.inconsistent), (3, 0, 0));
     assert_eq!((row.datagrams.lost, row.datagrams.unverified, row.datagrams.pending), (3, 0, 0));
-    assert_eq!(row.datagrams.repaired, 5, "of eight that were missing, each is counted once");
+    assert_eq!(row.datagrams.repaired, 5, "each of the eight missing datagrams is counted once");
 }
 
 /// Proves: W122
@@ -329,7 +329,7 @@ fn datagram_without_trace_is_unverified_until_next_number() {
 
 /// Proves: W76
 #[test]
-fn without_answers_the_loss_is_told_when_the_time_is_over() {
+fn unanswered_loss_is_reported_after_reliability_time() {
     let mut lan = Lan::new(2, |_| {});
     lan.publish("a");
     lan.publish("a");
@@ -342,7 +342,7 @@ fn without_answers_the_loss_is_told_when_the_time_is_over() {
 
 /// Proves: W76
 #[test]
-fn time_counts_only_while_the_publisher_is_heard() {
+fn deadline_advances_only_while_publisher_is_heard() {
     let mut lan = Lan::new(2, |_| {});
     lan.publish("a");
     lan.publish("a");
@@ -355,7 +355,7 @@ fn time_counts_only_while_the_publisher_is_heard() {
 
 /// Proves: W80
 #[test]
-fn a_publisher_that_was_given_up_too_soon_repairs_what_is_missing_once_it_is_back() {
+fn returning_publisher_still_repairs_missing_datagrams() {
     let mut lan = Lan::new(2, |settings| settings.forget = Duration::from_secs(8));
     lan.publish("a");
     lan.publish("a");
@@ -367,11 +367,11 @@ fn a_publisher_that_was_given_up_too_soon_repairs_what_is_missing_once_it_is_bac
         }
     });
     assert_eq!(lan.told(1), "SILENT, CRASHED");
-    // Within the grace after which what is missing of a publisher that is gone would be lost.
+    // The publisher returns within the grace after which its missing datagrams would be lost.
     lan.publish("a");
     let keeps_back = |copy: &Copy| copy.dseq() == Some(1) && copy.path == Path::Unicast;
     lan.run(1000, keeps_back);
-    assert_eq!(lan.told(1), "", "it has its time again");
+    assert_eq!(lan.told(1), "", "the deadline starts again");
     lan.run(900, |_| false);
     assert_eq!(lan.told(1), "1r, 2, 3");
 }
@@ -411,7 +411,7 @@ fn large_from_the_history(missing: &[u64], change: impl Fn(&mut Settings)) -> (S
 
 /// Proves: W120
 #[test]
-fn a_large_message_that_left_the_ring_comes_whole_from_the_history() {
+fn evicted_large_message_is_fetched_from_history() {
     for (missing, told, questions) in [
         (&[2][..], "1, 2r, 3, 4", 1),
         (&[3], "1, 2r, 3, 4", 1),
@@ -428,7 +428,7 @@ fn a_large_message_that_left_the_ring_comes_whole_from_the_history() {
 }
 
 #[test]
-fn a_large_message_that_is_gone_is_lost_once() {
+fn expired_large_message_is_reported_lost_once() {
     for missing in [&[2][..], &[3], &[3, 4], &[2, 4], &[2, 3, 4]] {
         let (told, _) = large_from_the_history(missing, |settings| settings.recovery.history.count_max = 0);
         assert_eq!(told, "1, lost 2-2 1 EXPIRED, 3, 4", "{missing:?}");
@@ -442,7 +442,7 @@ fn a_large_message_that_is_gone_is_lost_once() {
 }
 
 #[test]
-fn a_large_message_that_nobody_wants_is_not_fetched() {
+fn unwanted_large_message_is_not_fetched() {
     let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
     lan.publish_bytes("other", 5000);
     lan.publish("a");
@@ -451,7 +451,7 @@ fn a_large_message_that_nobody_wants_is_not_fetched() {
 }
 
 #[test]
-fn a_large_message_waits_for_word_of_its_beginning() {
+fn large_message_waits_until_its_beginning_is_known() {
     let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
     lan.publish_bytes("a", 5000);
     lan.publish("a");
@@ -466,7 +466,7 @@ fn a_large_message_waits_for_word_of_its_beginning() {
     assert_eq!(lan.hosts[0].peer.counters().history_questions, 0);
     lan.run(480, &mut lost);
     assert_eq!((lan.told(1).as_str(), lan.hosts[0].peer.counters().history_questions), ("1r, 2", 1));
-    // If its content never becomes known, the message is given up with it.
+    // If the content of the first datagram stays unknown, the message is given up with it.
     lan.publish_bytes("a", 5000);
     lan.publish("a");
     lan.run(3000, |copy| {
@@ -478,7 +478,7 @@ fn a_large_message_waits_for_word_of_its_beginning() {
 }
 
 #[test]
-fn without_an_answer_of_the_history_a_large_message_is_lost_when_the_time_is_over() {
+fn unanswered_fetch_of_large_message_ends_at_deadline() {
     for missing in [1, 3] {
         let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
         lan.publish_bytes("a", 5000);
@@ -491,7 +491,7 @@ fn without_an_answer_of_the_history_a_large_message_is_lost_when_the_time_is_ove
             is_directed || lost(copy)
         });
         assert_eq!(lan.told(1), "");
-        assert!(5 <= questions, "asked {questions} times");
+        assert!(5 <= questions, "{questions} questions");
         lan.run(30, lost);
         assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE, 2");
         let row = &lan.hosts[1].peer.loss_rows()[0];
@@ -500,7 +500,7 @@ fn without_an_answer_of_the_history_a_large_message_is_lost_when_the_time_is_ove
 }
 
 #[test]
-fn datagrams_of_a_large_message_that_come_after_all_end_its_fetch_or_change_nothing() {
+fn late_datagrams_end_the_fetch_of_large_message() {
     let mut copies = Vec::new();
     for answers in [false, true] {
         let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
@@ -533,7 +533,7 @@ fn datagrams_of_a_large_message_that_come_after_all_end_its_fetch_or_change_noth
 }
 
 #[test]
-fn messages_larger_than_an_answer_are_fetched_too_and_few_at_a_time() {
+fn messages_larger_than_an_answer_are_fetched_once() {
     let mut lan = Lan::new(2, |settings| {
         settings.recovery.ring.bytes_max = 0;
         settings.recovery.history.bytes_max = 8 << 20;
@@ -546,12 +546,12 @@ fn messages_larger_than_an_answer_are_fetched_too_and_few_at_a_time() {
     lan.publish("a");
     lan.run(1000, |copy| copy.path == Path::Multicast && copy.dseq().is_some_and(|dseq| dseq % 50 == 7));
     assert_eq!(lan.told(1), "1r, 2r, 3r, 4r, 5");
-    assert_eq!(lan.hosts[0].peer.counters().history_questions, 4, "once for each");
+    assert_eq!(lan.hosts[0].peer.counters().history_questions, 4, "one question for each");
     assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistent, 0);
 }
 
 #[test]
-fn a_large_message_that_is_wanted_later_is_not_counted_twice() {
+fn later_subscription_does_not_count_large_message_twice() {
     let mut lan = Lan::new(2, |settings| settings.recovery.ring.bytes_max = 0);
     lan.publish("a");
     lan.publish_bytes("b", 5000);
@@ -565,12 +565,12 @@ fn a_large_message_that_is_wanted_later_is_not_counted_twice() {
     let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
     lan.hosts[1].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
     lan.run(3000, lost);
-    assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE", "the later subscription is owed nothing of it");
+    assert_eq!(lan.told(1), "lost 1-1 1 DEADLINE", "the later subscription is not owed the message");
     assert_eq!(lan.hosts[1].peer.loss_rows()[0].inconsistent, 0);
 }
 
 #[test]
-fn a_live_subscription_goes_on_after_the_grace_while_another_waits() {
+fn live_subscription_continues_while_repair_subscription_waits() {
     let mut lan = Lan::new(2, |_| {});
     let (sub, pattern) = (SubId(9), "a".parse::<Pattern>().unwrap().into());
     let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Live, news: false };
@@ -583,7 +583,7 @@ fn a_live_subscription_goes_on_after_the_grace_while_another_waits() {
     lan.publish("a");
     let lost = |copy: &Copy| copy.dseq() == Some(2);
     lan.run(20, lost);
-    assert_eq!(lan.told(1), "lost 2-2 1 DISABLED, 3", "the live one, with the number missing");
+    assert_eq!(lan.told(1), "lost 2-2 1 DISABLED, 3", "the live subscription, with the number missing");
     lan.run(200, |_| false);
     assert_eq!(lan.told(1), "2r, 3");
 }
@@ -605,8 +605,7 @@ fn gap_found_before_subscription_is_not_its_loss() {
     for _ in 0..4 {
         lan.publish("a");
     }
-    // The second is missing, and the publisher is asked for its manifest, since no subscription wants the datagram
-    // itself.
+    // The second is missing. Its manifest is requested, because no subscription wants the datagram itself.
     lan.run(20, |copy| {
         let is_missed = copy.dseq() == Some(2);
         missed = missed.clone().or(is_missed.then(|| copy.bytes.clone()));
@@ -614,7 +613,7 @@ fn gap_found_before_subscription_is_not_its_loss() {
     });
     assert_eq!(lan.told(1), "1, lost 2-2 1 DISABLED, 3, 4, 5");
 
-    // Its manifest comes after a subscription began that wants more: the history has dropped the message, the ring has
+    // The manifest arrives after a subscription in mode repair began. The history has dropped the message, the ring has
     // not.
     let now = lan.millis;
     lan.hosts[1].subscribe_as(now, 2, "a", DeliveryMode::Repair);
@@ -625,7 +624,7 @@ fn gap_found_before_subscription_is_not_its_loss() {
     let from = lan.hosts[0].address;
     lan.hosts[1].peer.handle(at(lan.millis), Input::Datagram { from, path: Path::Unicast, bytes });
     lan.run(100, |_| false);
-    assert_eq!(lan.told(1), "", "what was missed before it began is no loss of the later subscription");
+    assert_eq!(lan.told(1), "", "the earlier gap is no loss of the later subscription");
     lan.publish("a");
     lan.run(5, |_| false);
     assert_eq!(lan.told(1), "6, 6", "both are at the end of the stream");
@@ -633,11 +632,11 @@ fn gap_found_before_subscription_is_not_its_loss() {
 
 /// Proves: W102, proof
 #[test]
-fn an_address_that_was_not_proven_gets_no_more_than_it_sent() {
+fn unproven_address_gets_no_more_than_it_sent() {
     let mut lan = Lan::new(2, |_| {});
     lan.publish("a");
     lan.run(100, |_| false);
-    // A third peer hears everything and sends one HELLO, but never receives an answer and so proves nothing.
+    // A third peer receives everything and sends one HELLO, but never receives an answer and so proves nothing.
     let stranger = SocketAddr::from(([127, 0, 0, 9], 9));
     let mut third = Host { address: stranger, ..Host::new("x.test", 9, lan.millis) };
     let hello = third.tick(lan.millis).remove(0);
@@ -674,7 +673,7 @@ fn an_address_that_was_not_proven_gets_no_more_than_it_sent() {
 
 /// Proves: W101, proof
 #[test]
-fn an_address_is_proven_soon_though_words_are_lost() {
+fn address_is_proven_despite_lost_announcements() {
     let mut lan = Lan::unmet(2, |_| {});
     lan.run(1000, |copy| copy.path == Path::Unicast);
     lan.publish("a");
@@ -683,11 +682,11 @@ fn an_address_is_proven_soon_though_words_are_lost() {
         words += u32::from(copy.path == Path::Unicast);
         copy.path == Path::Multicast && copy.dseq().is_some() || copy.path == Path::Unicast && words <= 5
     });
-    assert_eq!(lan.told(1), "1r", "after {words} words");
+    assert_eq!(lan.told(1), "1r", "after {words} unicast datagrams");
 }
 
 #[test]
-fn histories_can_be_asked_from_afar_and_at_home() {
+fn remote_and_local_histories_answer_questions() {
     let mut lan = Lan::new(2, |_| {});
     for _ in 0..3 {
         lan.publish("a");
@@ -731,7 +730,7 @@ fn histories_can_be_asked_from_afar_and_at_home() {
 
 /// Proves: W126
 #[test]
-fn a_publisher_hears_what_others_lost_of_its_data() {
+fn publisher_learns_losses_of_its_receivers() {
     let mut lan = Lan::new(2, |_| {});
     lan.publish("a");
     lan.publish("a");
@@ -744,7 +743,7 @@ fn a_publisher_hears_what_others_lost_of_its_data() {
 
 /// Proves: W127, linger
 #[test]
-fn a_peer_that_stops_answers_until_all_is_quiet() {
+fn stopping_peer_answers_until_requests_cease() {
     let mut lan = Lan::new(2, |_| {});
     lan.publish("a");
     let lost = |copy: &Copy| copy.path == Path::Multicast && copy.dseq() == Some(1);
@@ -771,11 +770,11 @@ fn a_peer_that_stops_answers_until_all_is_quiet() {
     let hello = Host::new("x.test", 9, lan.millis).tick(lan.millis).remove(0);
     lan.hosts[0].hear(lan.millis, SocketAddr::from(([127, 0, 0, 9], 9)), &hello);
     lan.hosts[0].peer.handle(at(lan.millis + 60_000), Input::Tick);
-    assert_eq!((lan.hosts[0].drain(), lan.hosts[0].peer.poll_deadline()), (vec![], None), "whoever speaks to it");
+    assert_eq!((lan.hosts[0].drain(), lan.hosts[0].peer.poll_deadline()), (vec![], None), "whatever it receives");
 }
 
 #[test]
-fn word_of_what_is_gone_does_not_end_what_waits_for_a_publisher_that_was_not_heard() {
+fn expired_ends_no_other_gap_of_unheard_publisher() {
     let mut lan = Lan::new(2, |settings| settings.reliability = Duration::from_secs(3));
     for _ in 0..4 {
         lan.publish("a");
@@ -801,7 +800,7 @@ fn asks(copy: &Copy) -> bool {
 }
 
 #[test]
-fn a_live_subscription_older_than_the_publisher_is_told_what_it_missed_of_its_beginning() {
+fn first_loss_is_reported_to_older_live_subscription() {
     let mut s = Host::new("S.test", 1, 0);
     s.subscribe_as(0, 1, "a", DeliveryMode::Live);
     let mut p = Host::new("P.test", 2, 1_000);
@@ -814,12 +813,12 @@ fn a_live_subscription_older_than_the_publisher_is_told_what_it_missed_of_its_be
     s.peer.handle(at(1_010), Input::Tick);
     let told = s.told();
     assert!(told.contains(&"lost a 1-1 1".to_owned()) && told.last() == Some(&"a+1".to_owned()), "{told:?}");
-    assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 1, "and show loss says so");
+    assert_eq!(s.peer.loss_rows()[0].msg_loss.count, 1, "`show loss` counts it");
 }
 
 /// Proves: W107
 #[test]
-fn unheard_publisher_is_asked_once_it_is_heard_again() {
+fn unheard_publisher_gets_requests_once_heard_again() {
     let mut lan = Lan::new(2, |_| {});
     let is_second = |copy: &Copy| copy.dseq() == Some(2);
     for millis in [10, 1, 20] {
@@ -832,11 +831,11 @@ fn unheard_publisher_is_asked_once_it_is_heard_again() {
         requests.set(requests.get() + u32::from(is_request));
         copy.epoch() == publisher
     };
-    // The publisher counts as heard for a beat and a half.
+    // The publisher counts as heard for one and a half heartbeat intervals.
     lan.run(1600, cut);
-    assert!(3 < requests.replace(0), "it is asked again and again");
+    assert!(3 < requests.replace(0), "requests are repeated");
     lan.run(5000, cut);
-    assert_eq!(requests.get(), 0, "it cannot answer");
+    assert_eq!(requests.get(), 0, "the publisher cannot answer");
     lan.run(1100, |_| false);
-    assert_eq!(lan.repaired, 1, "it is asked as soon as it is heard");
+    assert_eq!(lan.repaired, 1, "a request follows as soon as it is heard");
 }

@@ -61,7 +61,7 @@ fn silence_follows_the_publishers_heartbeat() {
 }
 
 #[test]
-fn silent_peer_is_given_up_after_the_forget_time() {
+fn silent_peer_is_given_up_after_forget_time() {
     for (forget, crashed_at) in [(millis(10_000), 11_001), (millis(60_000), 61_001)] {
         let (mut s, mut p) = pair_of(Settings { forget, ..settings("S.test") }, "a", 1000);
         s.hear(1001, p.address, &p.publish(1001, "a"));
@@ -116,7 +116,7 @@ fn gap_ends_early_above_the_hold_limit() {
 }
 
 #[test]
-fn incomplete_message_is_given_up_above_the_reassembly_limit() {
+fn incomplete_message_above_reassembly_limit_is_given_up() {
     for (reassembly_size, told) in [(2000, &["lost a 1-1 1 OVERFLOW", "a"][..]), (64 << 20, &["a", "a"])] {
         let limited = Settings { reassembly_bytes_max: reassembly_size, ..settings("S.test") };
         let (mut s, mut p) = pair_of(limited, "a", 1000);

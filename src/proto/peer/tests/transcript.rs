@@ -109,7 +109,7 @@ fn name(record: &Record) -> &'static str {
 
 /// Proves: W10, W11, W50, W53, W99, W101
 #[test]
-fn transcript_of_the_specification_is_what_peers_send() {
+fn peers_reproduce_the_specified_transcript() {
     let mut transcript = Transcript::new();
     for millis in START..=END {
         transcript.run(millis);

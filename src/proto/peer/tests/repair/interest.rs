@@ -28,7 +28,7 @@ fn subscribe(lan: &mut Lan, host: usize, sub: u32, pattern: &str, queue: Option<
 
 /// Proves: W137, W142
 #[test]
-fn subscriptions_are_known_everywhere_and_end_everywhere() {
+fn subscriptions_become_known_and_end_at_all_peers() {
     let mut lan = Lan::new(3, |_| {});
     assert_eq!(known(&lan, 0, 1), (vec![("a".to_owned(), 1)], true));
     subscribe(&mut lan, 1, 1, "a", None);
@@ -46,12 +46,12 @@ fn subscriptions_are_known_everywhere_and_end_everywhere() {
     assert_eq!(receivers(&mut lan, "a"), (2, true));
     lan.hosts[2].peer.handle(at(lan.millis), Input::Stop);
     lan.run(10, |_| false);
-    assert_eq!(receivers(&mut lan, "a"), (1, true), "who left takes its subscriptions along");
+    assert_eq!(receivers(&mut lan, "a"), (1, true), "subscriptions end when their peer leaves");
     assert_eq!(receivers(&mut lan, "b.c"), (0, true));
 }
 
 #[test]
-fn receivers_of_what_is_published_again_and_again_are_counted_once_until_something_changes() {
+fn receiver_count_is_cached_until_interest_changes() {
     let mut lan = Lan::new(3, |_| {});
     let publish = |lan: &mut Lan, text: &str| {
         let message = Message::new(subject(text), "x");
@@ -61,7 +61,7 @@ fn receivers_of_what_is_published_again_and_again_are_counted_once_until_somethi
     assert_eq!(publish(&mut lan, "a"), (2, true));
     assert_eq!(lan.hosts[0].peer.publication.route.receivers, Some(2));
     assert_eq!(publish(&mut lan, "a"), (2, true));
-    // A change counts at once: here, though nothing is published since, and elsewhere.
+    // A change counts at once: a local one even before the next publish, and a remote one.
     subscribe(&mut lan, 0, 1, "a", None);
     assert_eq!(lan.hosts[0].peer.receivers(ClientId(1), &subject("a")), (3, true));
     assert_eq!(publish(&mut lan, "a"), (3, true));
@@ -69,7 +69,7 @@ fn receivers_of_what_is_published_again_and_again_are_counted_once_until_somethi
     lan.run(1, |_| false);
     assert_eq!(lan.hosts[0].peer.receivers(ClientId(1), &subject("a")), (4, true));
     assert_eq!(publish(&mut lan, "a"), (4, true));
-    // A count for another subject says nothing about this one.
+    // The count of another subject is not used for this one.
     assert_eq!(lan.hosts[0].peer.receivers(ClientId(1), &subject("b")), (1, true));
     assert_eq!(publish(&mut lan, "a"), (4, true));
     assert_eq!(publish(&mut lan, "b"), (1, true));
@@ -83,7 +83,7 @@ fn receivers_of_what_is_published_again_and_again_are_counted_once_until_somethi
 
 /// Proves: W138
 #[test]
-fn lost_news_is_asked_for() {
+fn lost_interest_update_is_requested() {
     let mut lan = Lan::new(2, |_| {});
     let news = |copy: &Copy| {
         copy.path == Path::Multicast && copy.records().iter().any(|record| matches!(record, Record::Interest(_)))
@@ -97,12 +97,12 @@ fn lost_news_is_asked_for() {
     assert!(told(&lan));
     assert!(0 < lan.hosts[1].peer.counters().interest_answered);
     lan.run(5_000, news);
-    assert_eq!(lan.hosts[0].peer.counters().interest_asked, 1, "once is enough");
+    assert_eq!(lan.hosts[0].peer.counters().interest_asked, 1, "one request suffices");
 }
 
 /// Proves: W139
 #[test]
-fn many_subscriptions_are_known_to_who_comes_later() {
+fn many_subscriptions_are_learned_by_requests() {
     let mut lan = Lan::new(2, |settings| {
         (settings.subscriptions_max, settings.client_subscriptions_max) = (5_000, 5_000);
         settings.interest_max = 20_000;
@@ -138,7 +138,7 @@ fn new_peer_does_not_claim_complete_interest() {
 
 /// Proves: W139
 #[test]
-fn spent_budget_still_answers_requests_for_subscriptions() {
+fn spent_budget_still_answers_interest_requests() {
     let known_after = |mutants: Mutants| {
         let mut lan = Lan::new(2, |settings| {
             settings.recovery.resend_rate_min = 1;
@@ -158,7 +158,7 @@ fn spent_budget_still_answers_requests_for_subscriptions() {
 
 /// Proves: W137
 #[test]
-fn new_epoch_announces_its_subscriptions_unasked() {
+fn new_epoch_advertises_subscriptions_without_request() {
     let mut lan = Lan::new(2, |_| {});
     subscribe(&mut lan, 1, 1, "b", None);
     lan.run(100, |_| false);

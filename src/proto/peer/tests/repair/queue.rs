@@ -60,7 +60,7 @@ pub(super) fn is_news(copy: &Copy) -> bool {
 }
 
 #[test]
-fn client_without_echo_is_no_receiver_of_its_messages() {
+fn client_without_echo_receives_no_own_messages() {
     let mut lan = Lan::of_queues(2, |_| {});
     let echo = |lan: &mut Lan, is_on| {
         let request = ClientRequest::Echo(is_on);
@@ -85,7 +85,7 @@ fn client_without_echo_is_no_receiver_of_its_messages() {
     lan.send(0, "a.b", "", "nobody");
     lan.run(50, |_| false);
     assert_eq!(lan.given(""), []);
-    // Others are chosen every time, here and elsewhere.
+    // Other members are chosen every time, local and remote ones.
     lan.join(0, 8, "a.b", Some("q"));
     lan.join(1, 7, "a.>", Some("r"));
     lan.join(1, 6, "a.>", None);
@@ -109,7 +109,7 @@ fn client_without_echo_is_no_receiver_of_its_messages() {
 
 /// Proves: W148, W151
 #[test]
-fn one_member_of_the_lan_gets_each_message_and_all_members_their_share() {
+fn group_messages_are_shared_across_all_members() {
     let mut lan = Lan::of_queues(3, |_| {});
     let members = [(0, 1, "work.*"), (1, 2, "work.>"), (1, 3, "work.a"), (2, 4, ">"), (2, 5, "work.*")];
     for (host, sub, pattern) in members {
@@ -139,12 +139,12 @@ fn one_member_of_the_lan_gets_each_message_and_all_members_their_share() {
     }
     let mut shares = got.into_values().flatten().collect::<Vec<_>>();
     shares.sort_by_key(|payload| payload.parse::<u32>().unwrap());
-    assert_eq!(shares, all, "each of them once");
+    assert_eq!(shares, all, "each message once");
     assert_eq!((lan.counter("queue_handed"), lan.counter("queue_unserved")), (0, 0));
 }
 
 #[test]
-fn options_that_contradict_a_queue_group_are_refused() {
+fn contradictory_queue_group_options_are_refused() {
     let mut lan = Lan::of_queues(1, |_| {});
     let (host, now) = (&mut lan.hosts[0], at(lan.millis));
     for (queue, mode, news, expected) in [
@@ -167,7 +167,7 @@ fn options_that_contradict_a_queue_group_are_refused() {
 
 /// Proves: W149, W151
 #[test]
-fn members_that_the_publisher_does_not_know_get_nothing_and_nothing_that_a_client_stamped() {
+fn unknown_members_and_client_stamps_get_nothing() {
     let mut lan = Lan::of_queues(2, |_| {});
     lan.join(1, 1, "a", Some("q"));
     lan.join(1, 2, "a", None);
@@ -175,7 +175,7 @@ fn members_that_the_publisher_does_not_know_get_nothing_and_nothing_that_a_clien
     lan.send(0, "a", "Seqcast-Queue: 0000000000000002 q\r\nk: v\r\nseqcast-queue: x\r\n", "x");
     lan.run(2, is_news);
     assert_eq!(lan.given("k: v\r\n"), [((1, 2), "x".to_owned())]);
-    // Without headers the message goes in a batch, and still to no other member.
+    // Messages without headers are sent in a batch, and still reach no other member.
     (0..3).for_each(|number| lan.send(0, "a", "", &number.to_string()));
     lan.run(2, is_news);
     assert_eq!(lan.given("").into_iter().map(|(who, _)| who).collect::<Vec<_>>(), [(1, 2); 3]);
@@ -203,7 +203,7 @@ fn returned_message_goes_to_another_member() {
         if who == (1, 3) { all.push(payload) } else { shares.push((who, payload)) }
     }
     let expected: Vec<String> = (0..20).map(|number| number.to_string()).collect();
-    assert_eq!(all, expected, "not a second time to those that get all");
+    assert_eq!(all, expected, "a plain subscription gets no second copy");
     assert!(shares.iter().all(|(who, _)| *who == (2, 2)));
     assert_eq!(shares.into_iter().map(|(_, payload)| payload).collect::<Vec<_>>(), expected);
     assert!(0 < lan.counter("queue_handed"));
@@ -228,7 +228,7 @@ fn returned_message_without_another_member_is_counted() {
 
 /// Proves: W153
 #[test]
-fn returned_message_goes_to_a_member_of_the_publisher() {
+fn returned_message_goes_to_local_member() {
     let mut lan = Lan::of_queues(2, |_| {});
     lan.join(1, 1, "a", Some("q"));
     lan.run(2, |_| false);
@@ -241,7 +241,7 @@ fn returned_message_goes_to_a_member_of_the_publisher() {
 
 /// Proves: W156, W157
 #[test]
-fn assignments_lost_on_the_way_are_counted_once() {
+fn assignments_lost_in_transit_are_counted_once() {
     let lost = |mutants: Mutants| {
         let mut lan = Lan::of_queues(2, |settings| {
             (settings.reliability, settings.mutants) = (Duration::from_millis(50), mutants);
@@ -296,7 +296,7 @@ fn unreachable_peers_are_never_chosen() {
 
 /// Proves: W155
 #[test]
-fn a_loss_is_told_to_members_as_none_to_all() {
+fn group_loss_is_reported_from_zero_to_all() {
     let mut lan = Lan::of_queues(2, |settings| settings.reliability = Duration::from_millis(50));
     lan.join(1, 1, "a", Some("q"));
     lan.join(1, 2, "a", None);
@@ -334,7 +334,7 @@ fn a_loss_is_told_to_members_as_none_to_all() {
 
 /// Proves: W148
 #[test]
-fn more_groups_than_a_message_has_room_for_are_counted() {
+fn groups_beyond_the_stamp_limit_are_counted_unserved() {
     let mut lan = Lan::of_queues(2, |_| {});
     (0..70).for_each(|sub| lan.join(1, 10 + sub, "a", Some(&format!("q{sub:02}"))));
     lan.run(20, |_| false);
@@ -347,7 +347,7 @@ fn more_groups_than_a_message_has_room_for_are_counted() {
 
 /// Proves: W149, W150
 #[test]
-fn the_largest_message_goes_to_a_member_and_histories_give_it_unstamped() {
+fn largest_message_is_assigned_and_retained_unstamped() {
     let mut lan = Lan::of_queues(2, |_| {});
     (0..3).for_each(|sub| lan.join(1, 10 + sub, "a", Some(&format!("q{sub}"))));
     lan.run(2, |_| false);
@@ -458,7 +458,7 @@ fn unreturned_messages_are_missed() {
 
 /// Proves: W142
 #[test]
-fn silent_members_hold_up_neither_choices_nor_counts() {
+fn silent_members_are_neither_chosen_nor_counted() {
     let mut lan = Lan::of_queues(3, |_| {});
     lan.join(1, 1, "a", Some("q"));
     lan.join(1, 2, "b", None);
@@ -468,17 +468,17 @@ fn silent_members_hold_up_neither_choices_nor_counts() {
     assert_eq!(receivers(&mut lan, "b"), (1, true));
     let silenced = lan.hosts[1].peer.epoch();
     lan.run(3_600, |copy| copy.epoch() == silenced);
-    assert_eq!(receivers(&mut lan, "b"), (0, true), "its subscriptions end with its voice");
+    assert_eq!(receivers(&mut lan, "b"), (0, true), "subscriptions of a silent peer end");
     (0..20).for_each(|_| lan.send(0, "a", "", "x"));
     lan.run(50, |copy| copy.epoch() == silenced);
     assert_eq!(lan.given(""), vec![((2, 3), "x".to_owned()); 20]);
     lan.run(1_100, |_| false);
-    assert_eq!(receivers(&mut lan, "b"), (1, true), "it is heard again");
+    assert_eq!(receivers(&mut lan, "b"), (1, true), "the peer is heard again");
 }
 
 /// Proves: W148
 #[test]
-fn groups_of_silent_members_alone_are_counted_unserved() {
+fn groups_with_only_silent_members_are_unserved() {
     let unserved = |mutants: Mutants| {
         let mut lan = Lan::of_queues(2, |settings| settings.mutants = mutants);
         lan.join(1, 1, "a", Some("q"));

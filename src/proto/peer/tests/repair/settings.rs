@@ -22,7 +22,7 @@ fn loss_is_reported_after_the_reliability_time() {
 }
 
 #[test]
-fn datagram_is_resent_while_its_size_allows() {
+fn datagram_within_the_resend_size_is_resent() {
     for (resend_size, told) in [(4 << 20, "1r, 2r, 3"), (0, "lost 1-2 2 EXPIRED, 3")] {
         let mut lan = Lan::new(2, |settings| {
             settings.recovery.ring.bytes_max = resend_size;
@@ -48,7 +48,7 @@ fn stopping_peer_answers_until_its_linger_time() {
         let record = Record::ResendRequest(request);
         let stopped = (1..4000).find(|after| {
             let now = at(began + after);
-            // The receiver asks more often than the publisher needs to see that all is quiet.
+            // The receiver requests so often that the publisher never sees a pause.
             if after % 50 == 0 {
                 let peer = &mut lan.hosts[1].peer;
                 let bytes = peer.announcements.control.datagram(now.instant, &peer.origin, 0, &record, 0);

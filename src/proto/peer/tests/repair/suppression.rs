@@ -52,7 +52,7 @@ fn suppressed_message_takes_no_number() {
     assert_eq!((0..5).map(|_| lan.cost("x")).sum::<u64>(), 0);
     assert_eq!(lan.cost("a"), 1);
     lan.want(0, 1, "x", false);
-    assert_eq!(lan.cost("x"), 0, "clients of the peer itself get it without that");
+    assert_eq!(lan.cost("x"), 0, "local clients get it without a datagram");
     lan.run(3_000, |_| false);
     assert_eq!((lan.told(1).as_str(), lan.told(2).as_str(), lan.told(0).as_str()), ("1, 2", "1, 2", "0"));
     assert_eq!(lan.hosts[0].peer.counters().messages_spared, 6);
@@ -60,17 +60,17 @@ fn suppressed_message_takes_no_number() {
     lan.want(1, 1, "x", false);
     lan.run(1, |_| false);
     assert_eq!(lan.cost("x"), 1);
-    assert_eq!(lan.told(1), "2", "one was sent of this subject before");
+    assert_eq!(lan.told(1), "2", "one message of this subject was sent before");
     lan.hosts[1].peer.handle(at(lan.millis), Input::Detach { client: ClientId(7) });
     lan.run(1, |_| false);
     assert_eq!(lan.cost("x"), 0);
     let (rows, _) = lan.hosts[0].peer.history_rows(&"x".parse().unwrap(), 9);
-    assert_eq!(rows[0].count, 2, "what was sent");
+    assert_eq!(rows[0].count, 2, "the two messages sent");
 }
 
 /// Proves: W146, W147
 #[test]
-fn a_subscription_is_confirmed_when_those_that_spare_know_it() {
+fn subscription_is_confirmed_by_all_suppressing_peers() {
     let mut lan = suppression(3);
     let version = lan.want(1, 1, "x", false);
     assert!(lan.hosts[1].peer.confirmed() < version);
@@ -107,7 +107,7 @@ fn peers_without_suppression_are_not_awaited() {
 
 /// Proves: W147
 #[test]
-fn flush_waits_until_others_know_subscription() {
+fn flush_waits_until_peers_know_the_subscription() {
     let mut lan = Lan::new(3, |_| {});
     lan.run(1_000, |_| false);
     let flush = |lan: &mut Lan, sub, pattern| {
@@ -119,7 +119,7 @@ fn flush_waits_until_others_know_subscription() {
     lan.run(5, |_| false);
     assert!(!lan.hosts[1].peer.is_flushing(version));
     assert!([0, 2].into_iter().all(|host| lan.receivers(host, "x") == (1, true)));
-    // The news is lost, and then the first question.
+    // The advertised change is lost, and then the first question.
     let version = flush(&mut lan, 2, "y");
     lan.run(10, |copy| is_news(copy) || is_from(copy, 1));
     assert!(lan.hosts[1].peer.is_flushing(version));
@@ -141,12 +141,12 @@ fn flush_waits_until_others_know_subscription() {
 
 /// Proves: W143
 #[test]
-fn nothing_is_spared_while_something_may_be_wanted() {
+fn uncertain_interest_prevents_suppression() {
     let mut lan = suppression(2);
     assert_eq!(lan.cost("x"), 0);
     lan.want(1, 1, "y", false);
     lan.run(1_100, is_news);
-    assert_eq!(lan.cost("x"), 1, "there is news");
+    assert_eq!(lan.cost("x"), 1, "an advertised change is missing");
     lan.run(3_000, |_| false);
     assert_eq!(lan.cost("x"), 0);
     // A peer that has sent no announcement is heard.
@@ -178,14 +178,14 @@ fn silent_peer_with_confirmed_subscriptions_is_served() {
     assert_eq!(lan.hosts[0].peer.receivers(CLIENT, &"a".parse().unwrap()), (1, true));
     // A peer that sends BYE wants nothing more.
     lan.hosts[1].peer.handle(at(lan.millis), Input::Stop);
-    assert_eq!(lan.cost("a"), 1, "it may go on under a new epoch");
+    assert_eq!(lan.cost("a"), 1, "the peer may continue in a new epoch");
     lan.run(1_100, |_| false);
     assert_eq!(lan.cost("a"), 0);
 }
 
 /// Proves: W57, W145
 #[test]
-fn a_later_run_takes_the_place_of_one_that_was_lost() {
+fn later_run_replaces_the_lost_one() {
     let mut lan = suppression(2);
     lan.run(130_000, |copy| is_from(copy, 1));
     assert_eq!(lan.cost("a"), 1);
@@ -197,7 +197,7 @@ fn a_later_run_takes_the_place_of_one_that_was_lost() {
 
 /// Proves: W57
 #[test]
-fn a_namesake_on_the_same_host_is_no_later_run() {
+fn namesake_on_the_same_host_replaces_nothing() {
     let mut lan = Lan::new(3, |settings| {
         settings.spares = true;
         if settings.name.as_str() == "h2.test" {
@@ -237,7 +237,7 @@ fn forgotten_suppressing_peer_must_confirm_after_return() {
     // The second host hears nothing of the first one until it has forgotten it, then its data alone.
     lan.run(FORGOTTEN + 5_000, |copy| is_from(copy, 0));
     let version = lan.want(1, 1, "x", false);
-    assert_eq!(lan.hosts[1].peer.confirmed(), version, "nobody else is there");
+    assert_eq!(lan.hosts[1].peer.confirmed(), version, "no other peer is known");
     lan.publish("a");
     lan.run(0, |copy| is_from(copy, 0) && copy.dseq().is_none());
     assert_eq!(lan.hosts[1].peer.member_rows(at(lan.millis)).len(), 1);
@@ -258,7 +258,7 @@ fn confirmations_are_some_milliseconds_apart() {
 }
 
 #[test]
-fn a_subscription_with_news_waits_for_those_that_spare_but_not_for_long() {
+fn discovery_waits_two_seconds_for_missing_confirmations() {
     let mut lan = suppression(2);
     let known = |lan: &mut Lan| {
         let effects = lan.hosts[1].drain();
