@@ -181,7 +181,7 @@ mod tests {
     use crate::sim::scenario::{SECOND, Scenario};
 
     #[test]
-    fn clocks_drift_and_deadlines_are_met() {
+    fn deadlines_are_met_despite_clock_drift() {
         for skew_ppm in [-500, 0, 500] {
             let mut spec = Scenario::draw(1).hosts.remove(0);
             (spec.skew_ppm, spec.boot) = (skew_ppm, 5 * SECOND);

@@ -46,7 +46,7 @@ fn check_by(rule: &str, mutant: Mutant, faults: &[FaultKind]) {
 }
 
 #[test]
-fn without_mutants_the_same_scenarios_are_clean() {
+fn scenarios_without_mutants_are_clean() {
     for faults in
         [&[FaultKind::Loss, FaultKind::CrashSoon][..], &[FaultKind::Partition, FaultKind::TinyFrames, FaultKind::Stop]]
     {
@@ -59,132 +59,132 @@ fn without_mutants_the_same_scenarios_are_clean() {
 
 /// Proves: W46
 #[test]
-fn no_heartbeat() {
+fn missing_heartbeats_are_caught() {
     check(Mutant::NoHeartbeat, &[FaultKind::Loss]);
 }
 
 /// Proves: W39
 #[test]
-fn no_frame_floor() {
+fn missing_frame_floor_is_caught() {
     check(Mutant::NoFrameFloor, &[FaultKind::TinyPubWindow, FaultKind::Clock1970, FaultKind::ClockHours]);
 }
 
 /// Proves: W68
 #[test]
-fn baseline_always_first_heard() {
+fn baseline_at_first_datagram_is_caught() {
     check(Mutant::BaselineFirstHeard, &[FaultKind::Loss, FaultKind::LateJoin, FaultKind::NoRepair]);
 }
 
 /// Proves: W68
 #[test]
-fn baseline_always_zero() {
+fn baseline_of_zero_is_caught() {
     check(Mutant::BaselineZero, &[FaultKind::LateJoin]);
 }
 
 /// Proves: W9
 #[test]
-fn same_epoch_after_restart() {
+fn same_epoch_after_restart_is_caught() {
     check(Mutant::SameEpoch, &[FaultKind::CrashSoon]);
 }
 
 #[test]
-fn state_forgotten_on_silence() {
+fn state_forgotten_on_silence_is_caught() {
     check(Mutant::ForgetOnSilence, &[FaultKind::Partition, FaultKind::Flap]);
 }
 
 /// Proves: W76
 #[test]
-fn settled_before_the_grace() {
+fn settlement_before_the_grace_is_caught() {
     check(Mutant::SettleAtOnce, &[FaultKind::ReorderWithin]);
 }
 
 #[test]
-fn one_too_few() {
+fn loss_count_one_too_small_is_caught() {
     check(Mutant::CountOneTooFew, &[FaultKind::Burst, FaultKind::NoRepair]);
 }
 
 /// Proves: W85
 #[test]
-fn every_skip_is_one() {
+fn skip_always_reported_as_one_is_caught() {
     check(Mutant::SkipIsOne, &[FaultKind::Burst, FaultKind::NoRepair]);
 }
 
 /// Proves: W78
 #[test]
-fn late_datagrams_delivered() {
+fn late_delivery_is_caught() {
     check(Mutant::DeliverLate, &[FaultKind::ReorderBeyond, FaultKind::NoRepair]);
 }
 
 /// Proves: W84
 #[test]
-fn duplicates_delivered() {
+fn duplicate_delivery_is_caught() {
     check(Mutant::DeliverDuplicates, &[FaultKind::Duplicate, FaultKind::Directed]);
 }
 
 /// Proves: W60, W61
 #[test]
-fn old_heartbeats_refresh_liveness() {
+fn liveness_from_old_heartbeats_is_caught() {
     check(Mutant::StaleHeartbeatRefreshes, &[FaultKind::Replay, FaultKind::CrashLate, FaultKind::Partition]);
 }
 
 /// Proves: W11
 #[test]
-fn cumulative_count_off_by_one() {
+fn cumulative_count_off_by_one_is_caught() {
     check(Mutant::CountOffByOne, &[FaultKind::Loss]);
 }
 
 #[test]
-fn continuity_of_subscriptions_ignored() {
+fn loss_reported_without_subscription_is_caught() {
     check(Mutant::IgnoreContinuity, &[FaultKind::Resubscribe]);
 }
 
 #[test]
-fn chain_ignored() {
+fn ignored_chain_is_caught() {
     check(Mutant::IgnoreChain, &[FaultKind::TinyFrames, FaultKind::Loss, FaultKind::NoRepair]);
 }
 
 /// Proves: W79
 #[test]
-fn overflow_without_a_word() {
+fn unreported_overflow_is_caught() {
     check(Mutant::OverflowSilent, &[FaultKind::TinyLimits, FaultKind::Loss]);
 }
 
 /// Proves: W54
 #[test]
-fn bye_announces_too_little() {
+fn bye_below_the_last_datagram_is_caught() {
     check(Mutant::ByeShort, &[FaultKind::Stop, FaultKind::Loss, FaultKind::NoRepair]);
 }
 
 /// Proves: W48
 #[test]
-fn heartbeat_announces_too_much() {
+fn heartbeat_beyond_the_last_datagram_is_caught() {
     check(Mutant::HighTooHigh, &[]);
 }
 
 /// Proves: W83
 #[test]
-fn released_before_the_gap_is_settled() {
+fn release_across_an_open_gap_is_caught() {
     check(Mutant::ReleaseEarly, &[FaultKind::Loss, FaultKind::ReorderWithin]);
 }
 
 #[test]
-fn asked_for_once() {
+fn single_request_is_caught() {
     check_by("O9", Mutant::AskOnce, &[FaultKind::Loss]);
 }
 
 #[test]
-fn asked_for_at_once() {
+fn request_without_grace_is_caught() {
     check_by("R5", Mutant::AskAtOnce, &[FaultKind::ReorderWithin]);
 }
 
 #[test]
-fn given_up_though_it_was_asked_for() {
+fn early_give_up_is_caught() {
     check_by("O3", Mutant::GiveUpSoon, &[FaultKind::Loss, FaultKind::Delay]);
 }
 
-/// Drawn scenarios notice it once in thousands, so one is kept. It runs in several weathers, of which most notice it.
+/// Of thousands of drawn scenarios one notices the mutant, so a kept one is run. Most of its seeds notice it.
 #[test]
-fn losses_reported_to_later_subscriptions() {
+fn loss_reported_to_later_subscription_is_caught() {
     let text = include_str!("../../tests/corpus/scenarios/repair-subscription-after-live-one.json");
     let mut scenario = Scenario::from_text(text).expect("a kept scenario");
     for host in &mut scenario.hosts {
@@ -204,7 +204,7 @@ fn losses_reported_to_later_subscriptions() {
 /// The fixed seeds of continuous integration catch each of these: messages suppressed or assigned on stale knowledge,
 /// and a give-up that does not wait for T_rec. The seed listed here is tried first, then the others in turn.
 #[test]
-fn fixed_seeds_catch_stale_knowledge_and_early_give_up() {
+fn fixed_seeds_catch_rarely_visible_mutants() {
     for (mutant, first) in [
         (Mutant::GiveUpSoon, 3),
         (Mutant::SpareUncertain, 9),
@@ -224,48 +224,48 @@ fn fixed_seeds_catch_stale_knowledge_and_early_give_up() {
 }
 
 #[test]
-fn another_datagram_sent_again() {
+fn resend_of_another_datagram_is_caught() {
     check_by("O9", Mutant::ResendOther, &[FaultKind::Loss]);
 }
 
 #[test]
-fn expired_is_delivered() {
+fn expired_counted_as_delivered_is_caught() {
     check_by("O1", Mutant::ExpiredDelivered, &[FaultKind::Loss, FaultKind::TinyRing, FaultKind::TinyManifests]);
 }
 
 #[test]
-fn manifests_unread() {
+fn unread_manifests_are_caught() {
     check_by("inconsistent", Mutant::ManifestUnread, &[FaultKind::Loss, FaultKind::TinyRing]);
 }
 
 #[test]
-fn repaired_counted_twice() {
+fn repair_counted_twice_is_caught() {
     check_by("repaired", Mutant::RepairedTwice, &[FaultKind::Loss]);
 }
 
 #[test]
-fn the_history_skips_a_message() {
+fn history_that_skips_a_message_is_caught() {
     check_by("O9", Mutant::FetchSkipsFirst, &[FaultKind::Loss, FaultKind::TinyRing]);
 }
 
 #[test]
-fn the_history_is_not_asked_for_large_messages() {
+fn missing_fetch_of_large_message_is_caught() {
     check_by("O9", Mutant::LargeUnasked, &[FaultKind::Loss, FaultKind::TinyRing, FaultKind::Large]);
 }
 
 #[test]
-fn repaired_before_its_turn() {
+fn repaired_delivery_out_of_order_is_caught() {
     check_by("O3", Mutant::RepairedFirst, &[FaultKind::Loss, FaultKind::Burst]);
 }
 
 /// Proves: W102
 #[test]
-fn strangers_are_answered() {
+fn answers_to_unproven_peers_are_caught() {
     check_by("proof", Mutant::AnswerUnproven, &[FaultKind::Loss, FaultKind::LateJoin, FaultKind::OneWay]);
 }
 
 #[test]
-fn answers_without_a_budget() {
+fn answers_without_a_budget_are_caught() {
     check_by(
         "budget",
         Mutant::NoBudget,
@@ -274,13 +274,13 @@ fn answers_without_a_budget() {
 }
 
 #[test]
-fn unreported_loss_is_noticed() {
+fn missing_loss_report_to_publisher_is_caught() {
     check_by("outbound", Mutant::SilentReport, &[FaultKind::Loss]);
 }
 
 /// Proves: W135
 #[test]
-fn heartbeats_name_what_is_kept_back() {
+fn heartbeat_announcing_queued_datagrams_is_caught() {
     check(Mutant::HeldAnnounced, &[FaultKind::Large]);
 }
 
@@ -300,14 +300,14 @@ fn overruns(mutants: Mutants) -> [u64; 2] {
 }
 
 #[test]
-fn a_publisher_that_heeds_nobody_overruns_receivers_and_one_that_forgives_nobody_too() {
+fn ignored_windows_or_permanent_exclusion_overrun_receivers() {
     assert_eq!(overruns(Mutants::default()), [0, 0]);
     assert!(0 < overruns(Mutants::only(Mutant::PacerDeaf))[0]);
     assert!(0 < overruns(Mutants::only(Mutant::LeftForGood))[1]);
 }
 
 #[test]
-fn a_publisher_that_runs_away_from_what_is_asked_for_loses_it() {
+fn ignored_pending_requests_cause_losses() {
     let lost = |mutants| {
         let speed = Speed { bytes_per_second: 200_000_000, buffer_bytes: 4 << 20 };
         let scenario = Scenario::of_floods(1, &[speed], &[(0, 3 * SECOND, 6000)], mutants).with_loss(0.1, 8 << 20);
@@ -318,37 +318,37 @@ fn a_publisher_that_runs_away_from_what_is_asked_for_loses_it() {
 }
 
 #[test]
-fn a_late_joiner_forgets_the_seam() {
+fn late_joiner_without_splice_is_caught() {
     check_by("seam", Mutant::SpliceForgotten, &[FaultKind::Loss]);
 }
 
 #[test]
-fn a_late_joiner_puts_the_seam_too_far() {
+fn late_joiner_splice_too_far_is_caught() {
     check_by("seam", Mutant::SpliceTooFar, &[FaultKind::Loss]);
 }
 
 #[test]
-fn multicasts_that_do_not_arrive_are_not_noticed() {
+fn unnoticed_missing_multicast_is_caught() {
     check_by("blackhole", Mutant::BlackholeUntold, &[FaultKind::Snooping]);
 }
 
 #[test]
-fn live_subscriptions_wait() {
+fn waiting_live_subscription_is_caught() {
     check_by("O8", Mutant::LiveWaits, &[FaultKind::Loss, FaultKind::Live]);
 }
 
 #[test]
-fn live_subscriptions_are_not_owed_the_beginning() {
+fn live_baseline_at_first_contact_is_caught() {
     check_by("O6", Mutant::LiveFirstHeard, &[FaultKind::Loss, FaultKind::Live]);
 }
 
 #[test]
-fn directed_messages_do_not_reach_live_subscriptions() {
+fn missing_directed_delivery_to_live_is_caught() {
     check(Mutant::DirectedRepairOnly, &[FaultKind::Directed, FaultKind::Live]);
 }
 
 #[test]
-fn peers_that_spare_messages_and_queue_groups_are_clean() {
+fn suppression_and_queue_groups_are_clean() {
     let quiet = [FaultKind::Spare, FaultKind::Queues];
     let rough = [
         FaultKind::Spare,
@@ -380,12 +380,12 @@ fn peers_that_spare_messages_and_queue_groups_are_clean() {
 }
 
 #[test]
-fn news_of_subscriptions_applied_across_a_gap() {
+fn interest_update_across_gap_is_caught() {
     check_by("views", Mutant::NewsAcrossGap, &[FaultKind::Loss, FaultKind::Resubscribe]);
 }
 
 #[test]
-fn late_news_of_subscriptions_applied() {
+fn late_interest_update_is_caught() {
     check_by(
         "interest",
         Mutant::LateNewsApplied,
@@ -395,7 +395,7 @@ fn late_news_of_subscriptions_applied() {
 
 /// Proves: W143
 #[test]
-fn spared_without_being_certain() {
+fn suppression_on_uncertain_interest_is_caught() {
     check_by(
         "spare",
         Mutant::SpareUncertain,
@@ -405,13 +405,13 @@ fn spared_without_being_certain() {
 
 /// Proves: W145
 #[test]
-fn spared_because_somebody_is_not_heard() {
+fn suppression_despite_unheard_peer_is_caught() {
     check_by("spare", Mutant::SpareForgets, &[FaultKind::Spare, FaultKind::OneWay, FaultKind::ShortForget]);
 }
 
 /// Proves: W139
 #[test]
-fn spent_budgets_leave_subscriptions_unknown() {
+fn starved_interest_requests_are_caught() {
     let faults =
         [FaultKind::Loss, FaultKind::MulticastDead, FaultKind::Large, FaultKind::Resubscribe, FaultKind::SlowResends];
     check(Mutant::InterestStarves, &[&faults[..], &[FaultKind::Queues]].concat());
@@ -419,7 +419,7 @@ fn spent_budgets_leave_subscriptions_unknown() {
 
 /// Proves: W157
 #[test]
-fn unreported_assignments_vanish() {
+fn unreported_assignments_are_caught() {
     check_by(
         "assigned",
         Mutant::QueueUnreported,
@@ -429,11 +429,11 @@ fn unreported_assignments_vanish() {
 
 /// Proves: W151
 #[test]
-fn every_peer_chooses_a_member_of_a_queue_group() {
+fn queue_choice_by_every_receiver_is_caught() {
     check_by("queue", Mutant::QueueOfReceiver, &[FaultKind::Queues]);
 }
 
 #[test]
-fn a_message_that_is_handed_over_keeps_its_publisher_though_that_is_not_known_any_more() {
+fn reassigned_message_keeps_its_forgotten_publisher() {
     assert_eq!(crate::sim::run_seed(820_728).findings.kept, []);
 }

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn certain_loss_delivers_nothing_and_fair_weather_everything() {
+    fn certain_loss_drops_every_packet() {
         assert_eq!(
             count(&mut network(NetworkConditions { loss: 1.0, ..NetworkConditions::default() }), 0),
             (0, 0, 10_000, 0)
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rates_are_what_was_asked_for() {
+    fn fault_rates_match_their_settings() {
         let weather = NetworkConditions { loss: 0.1, duplicate: 0.2, replay: 0.05, ..NetworkConditions::default() };
         let (delivered, _, dropped, replayed) = count(&mut network(weather), 0);
         assert!((900..1100).contains(&dropped), "{dropped}");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_hold_for_their_link_until_they_end_or_are_healed() {
+    fn cuts_hold_until_their_end_or_healing() {
         let mut net = network(NetworkConditions::default());
         net.cut(0, 1, 100);
         assert_eq!(count(&mut net, 99).2, 10_000);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_always_changes_something() {
+    fn damage_always_changes_the_datagram() {
         let mut net = network(NetworkConditions::default());
         let bytes = Bytes::from_static(&[0xa5; 64]);
         for _ in 0..1000 {

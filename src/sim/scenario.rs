@@ -539,13 +539,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_always_gives_the_same_scenario() {
+    fn same_seed_draws_the_same_scenario() {
         assert_eq!(Scenario::draw(42), Scenario::draw(42));
         assert_ne!(Scenario::draw(42).events, Scenario::draw(43).events);
     }
 
     #[test]
-    fn every_fault_is_drawn_often_and_seldom_all_at_once() {
+    fn every_fault_is_drawn_in_many_scenarios() {
         let drawn: Vec<Faults> = (0..1000).map(|seed| Scenario::draw(seed).faults).collect();
         for kind in FaultKind::ALL {
             let with = drawn.iter().filter(|faults| faults.has(*kind)).count();
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_what_their_names_say() {
+    fn wall_times_lie_near_the_frame_limit() {
         use crate::seqno::{FRAME_MAX, Frame};
         use crate::time::WallTime;
         assert!(Frame::at(WallTime::from_nanos(WALL_2115)).number() < FRAME_MAX - 1_000_000);

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use std::time::Duration;
 
 #[test]
-fn a_network_that_loses_everything_delivers_nothing_and_nobody_is_told_anything() {
+fn dead_network_delivers_and_reports_nothing() {
     let mut scenario = Scenario::draw_with(3, Faults::default(), Mutants::default());
     scenario.weather = NetworkConditions { loss: 1.0, ..NetworkConditions::default() };
     (scenario.heal_at, scenario.end) = (20 * SECOND, 19 * SECOND);
@@ -161,7 +161,7 @@ fn check_story(mut story: Story, tell: impl FnOnce(&mut Story), expected: &[&str
 const LATER: u64 = T + 5 * MILLIS;
 
 #[test]
-fn the_oracle_accepts_the_truth_and_refuses_what_is_not() {
+fn oracle_accepts_truth_and_refuses_each_falsehood() {
     let third = |story: &mut Story| story.deliver(LATER, 2, Verdict::Skip(Count::Exact(1)));
     check(
         |story| {
@@ -222,7 +222,7 @@ fn the_oracle_accepts_the_truth_and_refuses_what_is_not() {
 }
 
 #[test]
-fn a_live_subscription_is_told_after_the_grace_and_another_when_nothing_is_asked_for_any_more() {
+fn oracle_expects_loss_reports_by_delivery_mode() {
     let reliability = Duration::from_secs(5);
     let told_at = |mode, at, expected: &[&str]| {
         let tell = |story: &mut Story| {
@@ -238,12 +238,12 @@ fn a_live_subscription_is_told_after_the_grace_and_another_when_nothing_is_asked
 }
 
 #[test]
-fn unreported_owed_message_is_missed() {
+fn unreported_owed_message_is_a_violation() {
     let mut story = Story::new(3);
     story.arrive(T, 0);
     story.deliver(T, 0, Verdict::Start(WallTime::EPOCH));
     story.oracle.runs[SUBSCRIBER].ended = 20 * SECOND;
     story.oracle.runs[SUBSCRIBER].subs[0].end = 20 * SECOND;
     story.oracle.finish(20 * SECOND, &[]);
-    assert_eq!(story.rules(), ["O1"], "the second and third never came, and nobody said so");
+    assert_eq!(story.rules(), ["O1"], "the second and third neither arrived nor were reported");
 }

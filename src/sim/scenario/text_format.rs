@@ -157,7 +157,7 @@ mod tests {
     use crate::sim::scenario::{FaultKind, Faults};
 
     #[test]
-    fn scenario_survives_its_text() {
+    fn scenario_round_trips_through_text() {
         for seed in 0..300 {
             let scenario = Scenario::draw(seed);
             let text = scenario.to_text();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn misspelt_field_is_refused_with_its_place() {
+    fn misspelt_field_or_fault_is_refused_by_name() {
         let text = Scenario::draw(1).to_text().replacen("heal_at", "heals_at", 1);
         let error = Scenario::from_text(&text).unwrap_err().to_string();
         assert!(error.contains("unknown field `heals_at`") && error.contains("line"), "{error}");

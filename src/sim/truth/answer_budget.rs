@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_span_has_its_burst_its_rate_and_a_quarter_of_what_was_sent() {
+    fn answers_beyond_burst_rate_and_quarter_are_violations() {
         let mut meter = AnswerBudget::new(0, 1000);
         assert_eq!(meter.on_answer(SECOND, 250 << 10), None);
         assert!(meter.on_answer(SECOND, 20 << 10).is_some(), "more than a burst");
@@ -69,6 +69,6 @@ mod tests {
         assert_eq!(meter.on_answer(11 * SECOND, 10_000), None, "ten seconds of the rate");
         meter.on_first(11 * SECOND, 100_000);
         assert_eq!(meter.on_answer(12 * SECOND, 26_000), None);
-        assert!(meter.on_answer(14 * SECOND, 10_000).is_some(), "its quarter is spent");
+        assert!(meter.on_answer(14 * SECOND, 10_000).is_some(), "the quarter of the sent bytes is spent");
     }
 }
