@@ -116,7 +116,7 @@ mod tests {
 
     /// Proves: W150
     #[test]
-    fn stamps_are_read_as_they_were_put_and_leave_the_headers_as_they_were() {
+    fn stamps_round_trip_and_leave_headers_unchanged() {
         let (q, r): (Queue, Queue) = ("q".parse().unwrap(), "räte".parse().unwrap());
         let headers = b"a: b\r\nc: d\r\n";
         let block = stamped(&[(epoch(1), &q), (epoch(0xab), &r)], None, headers);
@@ -133,7 +133,7 @@ mod tests {
 
     /// Proves: W150
     #[test]
-    fn false_stamp_names_nobody_and_is_removed() {
+    fn malformed_stamp_is_ignored_and_removed() {
         let bad = [
             "Seqcast-Queue: 1 q\r\n",
             "Seqcast-Queue: 0000000000000000 q\r\n",
@@ -162,7 +162,7 @@ mod tests {
 
     /// Proves: W149
     #[test]
-    fn clients_cannot_use_the_field() {
+    fn stamp_field_of_a_client_is_removed() {
         let cases = [
             ("", ""),
             ("a: b\r\n", "a: b\r\n"),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_read_without_harm() {
+    fn arbitrary_header_bytes_are_parsed_safely() {
         let mut rng = Rng::new(1);
         let parts = [
             &b"Seqcast-Queue: "[..],

@@ -30,7 +30,7 @@ enum Meaning {
 }
 
 #[test]
-fn a_datagram_into_which_nothing_else_fits_is_filled_up_if_little_is_missing() {
+fn nearly_full_datagram_is_padded_to_full_size() {
     let mut filled = 0;
     for payload in 1..700 {
         let sealed = |pads: bool| {
@@ -54,12 +54,12 @@ fn a_datagram_into_which_nothing_else_fits_is_filled_up_if_little_is_missing() {
         assert_eq!(datagram.records.iter().map(Record::messages_begun).sum::<u64>(), messages);
         filled += u64::from(is_filled);
     }
-    assert!(100 < filled && filled < 690, "{filled} are filled up");
+    assert!(100 < filled && filled < 690, "{filled} datagrams are padded");
 }
 
 /// Proves: W37, W117
 #[test]
-fn the_encoder_and_the_specification_agree_to_the_byte() {
+fn encoder_agrees_with_the_specified_bytes() {
     let blocks = blocks(include_str!("../../docs/wire.md"), "hex");
     let encoded: Vec<_> =
         examples().into_iter().map(|example| (example.name.to_owned(), hex(&example.sealed))).collect();
@@ -78,7 +78,7 @@ fn blocks(text: &str, kind: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn examples_decode_to_what_they_mean() {
+fn specification_examples_decode_to_their_meaning() {
     for example in examples() {
         let datagram = decode(example.sealed).unwrap_or_else(|e| panic!("{}: {e}", example.name));
         assert_eq!(datagram.header, example.header, "{}", example.name);
@@ -151,7 +151,7 @@ fn random_bytes_behind_a_good_header_never_panic() {
 
 /// Proves: W8, W13, W15, W18, W21, W22, W23, W24, W26, W27, W30, W31, W32, W33
 #[test]
-fn each_broken_rule_has_its_name() {
+fn each_malformed_record_has_its_error() {
     let data = "534301000000 1d4c 0102030405060708 0000000000000007 000000000000002a 000005dc";
     let control = "534301000200 1d4c 0102030405060708 0000000000000009 000000000000002d 000005dc";
     let run = "5c19adc000000002 03 612e62 0001 02 6869";
@@ -271,7 +271,7 @@ fn each_broken_rule_has_its_name() {
 
 /// Proves: W12, W14
 #[test]
-fn foreign_versions_modes_and_damage_are_told_apart() {
+fn foreign_versions_modes_and_damage_are_distinguished() {
     let good = examples().swap_remove(0).sealed;
     let with = |at: usize, byte: u8| {
         let mut bytes = good.to_vec();
@@ -314,7 +314,7 @@ fn unknown_fields_are_skipped() {
 
 /// Proves: W28, W29
 #[test]
-fn meta_may_be_empty_and_headers_hold_any_bytes() {
+fn empty_meta_and_arbitrary_header_bytes_are_accepted() {
     let data = "534301000000 1d4c 0102030405060708 0000000000000007 000000000000002a 000005dc";
     for headers in [&b""[..], b"no colon", b"\xff\0\r", b"Seqcast-Queue: nobody\r\n", b": \r\n\r\n"] {
         let run = format!("5c19adc000000002 03 612e62 0001 02 00 {:02x} {} 6869", headers.len(), hex(headers));
@@ -329,7 +329,7 @@ fn meta_may_be_empty_and_headers_hold_any_bytes() {
 
 /// Proves: W1, W36
 #[test]
-fn whatever_is_built_decodes_to_the_same() {
+fn built_datagrams_decode_to_the_same() {
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
         let bytes_max = [576, 1400, 1472, 8900, DATAGRAM_BYTES_MAX][rng.below(5) as usize];
@@ -363,7 +363,7 @@ fn whatever_is_built_decodes_to_the_same() {
 }
 
 #[test]
-fn large_messages_come_together_again() {
+fn large_messages_are_reassembled() {
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
         let bytes_max = [576, 1400, 8900, DATAGRAM_BYTES_MAX][rng.below(4) as usize];
@@ -414,7 +414,7 @@ fn large_messages_come_together_again() {
 }
 
 #[test]
-fn bodies_that_are_no_messages_are_refused() {
+fn malformed_message_bodies_are_refused() {
     let subject: Subject = "a".parse().unwrap();
     let too_large = Bytes::from(vec![0; crate::message::MESSAGE_BYTES_MAX + 1]);
     let bytes = too_large.len();
@@ -424,7 +424,7 @@ fn bodies_that_are_no_messages_are_refused() {
 }
 
 #[test]
-fn padding_reaches_the_wanted_size() {
+fn padding_reaches_the_requested_size() {
     let record = Record::Heartbeat(announce());
     let plain = encode_control(&header(Kind::Control), &record, 0);
     for wanted in plain.len()..plain.len() + 40 {

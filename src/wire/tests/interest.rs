@@ -47,7 +47,7 @@ fn interest_record_round_trips_with_its_size() {
 
 /// Proves: W136
 #[test]
-fn each_broken_rule_of_interest_has_its_name() {
+fn each_malformed_interest_record_has_its_error() {
     let versions = |after: u64, upto: u64, high: u64| format!("{after:016x}{upto:016x}{high:016x}{:016x}", 1);
     let told = |rest: &str| record("48", "00", &format!("{} {rest}", versions(1, 2, 3)));
     let epoch = "1112131415161718";

@@ -19,7 +19,7 @@ fn repair_records_decode_to_the_same() {
 }
 
 #[test]
-fn ranges_fill_a_datagram_to_the_last() {
+fn range_limit_fills_a_datagram() {
     for bytes_max in [576, 577, 1400, 1472, 8900, DATAGRAM_BYTES_MAX] {
         let ranges = |count: usize| -> Vec<Range> {
             (1..=count as u64).map(|at| Range { first: Dseq(at * 3), last: Dseq(at * 3 + 1) }).collect()
@@ -47,7 +47,7 @@ fn ranges_fill_a_datagram_to_the_last() {
 }
 
 #[test]
-fn the_contents_of_a_datagram_are_what_decoding_finds() {
+fn contents_agree_with_the_decoded_records() {
     for seed in 0..400 {
         let mut rng = Rng::new(seed);
         let kind = if rng.chance(0.5) { Kind::Data } else { Kind::Directed };
@@ -65,7 +65,7 @@ fn the_contents_of_a_datagram_are_what_decoding_finds() {
 
 /// Proves: W119
 #[test]
-fn a_manifest_is_filled_to_the_size_of_a_datagram() {
+fn manifest_is_filled_to_the_datagram_size() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
         let bytes_max = [576, 1400, 8900][rng.below(3) as usize];
@@ -93,7 +93,7 @@ fn a_manifest_is_filled_to_the_size_of_a_datagram() {
 
 /// Proves: W119
 #[test]
-fn two_long_subjects_without_payload_make_the_longest_manifest() {
+fn two_long_subjects_make_the_longest_manifest() {
     let long =
         |letter: &str| Sent { seq: Seq::new(9), stamp: None, chain: None, message: message(&letter.repeat(248), b"") };
     let mut builder = Builder::new(576);
@@ -280,7 +280,7 @@ pub(super) fn example_receiver_report() -> Record {
 
 /// Proves: W8, W15, W18, W103, W116, W117, W118, W121, W128
 #[test]
-fn each_broken_rule_of_repair_has_its_name() {
+fn each_malformed_repair_record_has_its_error() {
     let epoch = "1112131415161718";
     let range = |first: u64, last: u64| format!("{first:016x}{last:016x}");
     let seq = "5c19adc000000001";
@@ -367,7 +367,7 @@ fn each_broken_rule_of_repair_has_its_name() {
 
 /// Proves: W45
 #[test]
-fn known_fields_come_once_and_whole() {
+fn repeated_or_truncated_known_field_is_refused() {
     let announce = "00".repeat(24) + "000003e8 00002710" + &"00".repeat(24) + "01 41";
     let token = "01 0008 2122232425262728";
     let echo = "02 0008 3132333435363738";
@@ -420,7 +420,7 @@ fn flags_of_later_versions_are_ignored() {
 }
 
 #[test]
-fn a_record_cut_short_is_refused_though_its_length_fits() {
+fn truncated_record_with_matching_length_is_refused() {
     for Example { name, sealed, header, meaning } in examples() {
         let Meaning::Records(records) = meaning else { continue };
         let start = header.bytes() + RECORD_HEADER_BYTES;
@@ -445,7 +445,7 @@ fn a_record_cut_short_is_refused_though_its_length_fits() {
 
 /// Proves: W158
 #[test]
-fn any_byte_anywhere_is_refused_or_encodes_back() {
+fn changed_byte_is_refused_or_encodes_back() {
     for Example { name, sealed, header, .. } in examples() {
         for at in header.bytes()..sealed.len() - CHECK_BYTES {
             for byte in 0..=u8::MAX {
@@ -467,7 +467,7 @@ fn any_byte_anywhere_is_refused_or_encodes_back() {
 
 /// Proves: W158
 #[test]
-fn a_manifest_of_hostile_size_costs_no_more_than_its_bytes() {
+fn hostile_manifest_costs_memory_proportional_to_bytes() {
     // Maximum number of entries that fit a datagram, and maximum number of datagrams: 4 and 2 bytes each.
     let entry = "04 00 0001";
     let entries = (DATAGRAM_BYTES_MAX - 200) / 4;

@@ -72,7 +72,7 @@ pub(super) fn heartbeat_with_queue() -> Record {
 }
 
 #[test]
-fn parts_of_the_fragmented_message_assemble_to_it() {
+fn fragment_vectors_assemble_to_the_message() {
     let mut body = Vec::new();
     for Example { sealed, .. } in whole_message() {
         let datagram = decode(sealed).unwrap();
