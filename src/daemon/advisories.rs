@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_fields_come_first_and_in_its_order() {
+    fn required_fields_come_first_in_fixed_order() {
         let names = ["RSF.REC.PAC.NaE", "RSF.REC.MTC.NaE"];
         let advisory = Advisory {
             stream: AdvisoryStream::Bcast,
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn uncertain_count_is_advised_by_bounds() {
+    fn uncertain_count_is_reported_as_bounds() {
         let advisory = Advisory {
             stream: AdvisoryStream::Ptp,
             publisher: Publisher { name: None, ..publisher() },

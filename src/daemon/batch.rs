@@ -501,7 +501,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn addresses_keep_all_their_parts() {
+    fn encoded_address_decodes_with_all_parts() {
         for text in ["192.0.2.7:7500", "[fe80::1%3]:9", "[2001:db8::2]:65535"] {
             let address: SocketAddr = text.parse().unwrap();
             let mut name = RawAddress::EMPTY;
@@ -512,14 +512,14 @@ mod tests {
     }
 
     #[test]
-    fn only_what_dividing_fails_with_ends_it() {
+    fn only_segmentation_errors_disable_segmentation() {
         let errors = [libc::EINVAL, libc::EIO, libc::EMSGSIZE, libc::EOPNOTSUPP, libc::ENETUNREACH, libc::EPERM];
         let about = errors.map(|error| is_segmentation_error(&io::Error::from_raw_os_error(error)));
         assert_eq!(about, [true, true, true, true, false, false]);
     }
 
     #[test]
-    fn how_many_datagrams_a_buffer_had_is_forgotten_after_a_while() {
+    fn segment_peak_is_forgotten_after_two_spans() {
         let mut seen = SegmentPeak::NONE;
         seen.on_buffer(64);
         let mut buffers = 1;
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_arrives_in_order_and_whole() {
+    fn batch_arrives_complete_and_in_order() {
         let from = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = UdpSocket::bind("127.0.0.1:0").unwrap();
         let group = to.local_addr().unwrap();
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_of_one_size_to_one_receiver_leave_together_and_a_shorter_one_behind_them() {
+    fn equal_datagrams_and_a_shorter_last_leave_together() {
         let check = |sizes: &[usize], expected: usize| {
             let batch: Vec<OutgoingDatagram> = sizes.iter().map(|bytes| outgoing(None, *bytes)).collect();
             assert_eq!(segment_count(&batch), expected, "{sizes:?}");
@@ -600,7 +600,7 @@ mod tests {
                 .collect();
             let mut segments = true;
             assert_eq!(send(from.as_fd(), group, &batch, &mut segments).unwrap(), batch.len());
-            assert!(segments, "loopback takes buffers that are divided later");
+            assert!(segments, "loopback accepts segmented buffers");
             let (mut recv_batch, mut overruns, mut received) = (RecvBatch::new(BATCH_BUFFERS_MAX), 0, Vec::new());
             while recv_batch.recv(to.as_fd(), &mut overruns).unwrap() != 0 {
                 received.extend(recv_batch.drain().map(|received| received.bytes));
@@ -611,10 +611,10 @@ mod tests {
     }
 
     #[test]
-    fn where_buffers_are_not_divided_datagrams_leave_one_by_one() {
+    fn datagrams_leave_singly_where_segmentation_fails() {
         let from = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = UdpSocket::bind("127.0.0.1:0").unwrap();
-        // The kernel refuses to divide datagrams that carry no checksums.
+        // The kernel refuses to segment datagrams without checksums.
         let on: libc::c_int = 1;
         // SAFETY: SO_NO_CHECK reads one int, which pointer and length describe and which outlives the call.
         let answer = unsafe {
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn the_drop_counter_may_wrap_and_old_news_is_none() {
+    fn drop_counter_wraps_and_older_values_are_ignored() {
         let mut known = u32::MAX - 1;
         assert_eq!(counter_increase(&mut known, 3), 5);
         assert_eq!(counter_increase(&mut known, 3), 0);
@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_concerns_the_first_datagram() {
+    fn send_error_concerns_the_first_datagram() {
         let from = UdpSocket::bind("127.0.0.1:0").unwrap();
         let group = from.local_addr().unwrap();
         let fine = OutgoingDatagram { to: None, bytes: Bytes::from_static(b"fine") };

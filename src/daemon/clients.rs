@@ -625,7 +625,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_hat_client_is_closed_and_others_lose_messages() {
+    fn slow_hat_client_is_closed_others_lose_messages() {
         assert!(slow_consequence(Some(Protocol::Hat)).starts_with("is closed"));
         for listener in [Some(Protocol::Nats), Some(Protocol::Redis), None] {
             assert_eq!(slow_consequence(listener), "loses messages", "{listener:?}");

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bursts_have_their_length_and_a_seed_repeats_them() {
+    fn bursts_have_their_length_and_repeat_by_seed() {
         let rule = DropRule { seed: 7, chance: 0.02, burst: 5 };
         let verdicts = |rule| {
             let mut dropper = Dropper::new(rule);

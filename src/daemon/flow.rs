@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_leaves_room_is_the_last_one_until_an_event_comes() {
+    fn short_read_ends_reading_until_the_next_event() {
         let reads = |is_plain: bool, may_be_closed: bool| {
             let mut flow = ConnectionState { may_be_closed, ..ConnectionState::new() };
             let (mut stream, mut reads) = (&[7; 20][..], 0);
@@ -252,12 +252,12 @@ mod tests {
             reads
         };
         assert_eq!(reads(true, false), 3, "8, 8 and 4 bytes");
-        assert_eq!(reads(true, true), 4, "and the end");
+        assert_eq!(reads(true, true), 4, "and the end of the stream");
         assert_eq!(reads(false, false), 4);
     }
 
     #[test]
-    fn answers_that_were_written_choke_nobody_whatever_waits_behind_them() {
+    fn written_answers_do_not_count_as_backpressure() {
         let mut unwritten = WriteBuffer::default();
         unwritten.out.put(&vec![0; 2 << 20]);
         unwritten.note_answers();

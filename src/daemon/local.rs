@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_is_private_and_goes_with_its_peer() {
+    fn socket_is_private_and_removed_with_its_peer() {
         let directory = place();
         let path = directory.join("deep").join("peer.sock");
         let listener = LocalSocket::bind(&path).unwrap();
@@ -288,11 +288,11 @@ mod tests {
     }
 
     #[test]
-    fn a_default_directory_that_another_may_have_made_is_refused() {
+    fn default_directory_writable_by_others_is_refused() {
         let above = place();
         let directory = above.join(format!("seqcast-{}", nix::unistd::getuid()));
         let path = directory.join("peer.sock");
-        assert_eq!(check_directory(&path), Ok(()), "one that is not there is made");
+        assert_eq!(check_directory(&path), Ok(()), "a missing directory is created");
         drop(LocalSocket::bind(&path).unwrap());
         for mode in [0o720, 0o702] {
             fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
@@ -304,7 +304,7 @@ mod tests {
         let elsewhere = above.join("elsewhere");
         fs::rename(&directory, &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &directory).unwrap();
-        let Err(SocketError::Directory(error)) = LocalSocket::bind(&path) else { panic!("a link is somebody's trick") };
+        let Err(SocketError::Directory(error)) = LocalSocket::bind(&path) else { panic!("a link is refused") };
         assert_eq!(error, DirectoryError::NotOurs(directory));
         fs::set_permissions(&elsewhere, Permissions::from_mode(0o777)).unwrap();
         drop(LocalSocket::bind(&elsewhere.join("peer.sock")).unwrap());
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_socket_is_replaced_and_anything_else_is_left_alone() {
+    fn stale_socket_is_replaced_and_other_files_kept() {
         let directory = place();
         fs::create_dir(&directory).unwrap();
         let path = directory.join("peer.sock");

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_a_full_disk_swallowed_are_counted_and_a_cut_one_is_ended() {
+    fn lines_lost_on_full_disk_are_counted() {
         let mut log = file(LogFormat::Text);
         log.file.room = 9;
         for line in ["first\n", "second\n", "third\n"] {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_room_there_is_each_line_is_written_or_counted() {
+    fn every_line_is_written_or_counted() {
         for room in 0..200 {
             let mut log = file(LogFormat::Json);
             log.file.room = room;

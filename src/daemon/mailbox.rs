@@ -384,10 +384,12 @@ mod tests {
     }
 
     #[test]
-    fn a_full_mailbox_gives_the_command_back_but_takes_what_ends_things() {
+    fn full_mailbox_returns_publishes_but_accepts_stop() {
         let (_poll, mailbox) = mailbox();
         while mailbox.push(publish(1 << 20), Duration::ZERO).is_ok() {}
-        let Err(PushError::Full(back)) = mailbox.push(publish(1 << 20), Duration::ZERO) else { panic!("it is full") };
+        let Err(PushError::Full(back)) = mailbox.push(publish(1 << 20), Duration::ZERO) else {
+            panic!("the mailbox is full")
+        };
         assert!(matches!(*back, EngineCommand::Publish { .. }));
         assert!(matches!(mailbox.push(publish(1 << 20), Duration::from_millis(2)), Err(PushError::Full(_))));
         assert!(mailbox.push(EngineCommand::Stop, Duration::ZERO).is_ok());
@@ -400,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_waits_for_room() {
+    fn writer_waits_for_room() {
         let (_poll, mailbox) = mailbox();
         while mailbox.push(publish(1 << 20), Duration::ZERO).is_ok() {}
         let writer = {
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeping_engine_is_woken_once() {
+    fn sleeping_engine_is_woken_once() {
         let (mut poll, mailbox) = mailbox();
         assert!(mailbox.sleep(false));
         mailbox.push(publish(1), Duration::ZERO).unwrap();
@@ -423,11 +425,11 @@ mod tests {
         let mut events = mio::Events::with_capacity(4);
         poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
         assert_eq!(events.iter().count(), 1);
-        assert!(!mailbox.sleep(false), "there is something to take");
+        assert!(!mailbox.sleep(false), "a command is waiting");
     }
 
     #[test]
-    fn while_publishers_are_held_up_what_need_not_wait_overtakes_and_wakes() {
+    fn other_commands_overtake_blocked_publishes() {
         let (mut poll, mailbox) = mailbox();
         let detach = |client| EngineCommand::Detach { client: ClientId(client) };
         let mut taken = CommandQueue::default();
@@ -445,12 +447,12 @@ mod tests {
         assert_eq!([next(false), next(true), next(true), next(true)], [Some(0), Some(1), Some(2), None]);
         mailbox.push(detach(3), Duration::ZERO).unwrap();
         let rest: Vec<Option<u32>> = (0..5).map(|_| next(false)).collect();
-        assert_eq!(rest, [Some(0), Some(0), Some(0), Some(3), None], "otherwise they come in their order");
+        assert_eq!(rest, [Some(0), Some(0), Some(0), Some(3), None], "unblocked commands keep their order");
         assert!(mailbox.sleep(true));
         mailbox.push(publish(1), Duration::ZERO).unwrap();
         let mut events = mio::Events::with_capacity(4);
         poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
-        assert!(events.is_empty(), "it could not be taken");
+        assert!(events.is_empty(), "a blocked publish does not wake the engine");
         mailbox.push(detach(4), Duration::ZERO).unwrap();
         poll.poll(&mut events, Some(Duration::from_secs(30))).unwrap();
         assert_eq!(events.iter().count(), 1);

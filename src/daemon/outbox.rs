@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_read_is_told_how_many_it_lost_and_where() {
+    fn slow_client_gets_drop_counts_in_place() {
         let mut outbox = ClientOutbox::new(QueueLimits { count_max: 3, bytes_max: 1 << 20 });
         let mut client = slow(&mut outbox);
         client.room = 0;
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_cut_where_the_room_ends() {
+    fn run_is_cut_at_the_queue_limit() {
         let mut outbox = ClientOutbox::new(QueueLimits { count_max: 8, bytes_max: 1 << 20 });
         let mut client = slow(&mut outbox);
         client.room = 0;
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_pushed_is_read_or_counted_whatever_the_pace() {
+    fn every_pushed_message_is_read_or_counted() {
         for seed in 0..20 {
             let mut rng = Rng::new(seed);
             let mut outbox = ClientOutbox::new(QueueLimits { count_max: 40, bytes_max: 100_000 });
@@ -341,7 +341,7 @@ mod tests {
                     };
                     for delivery in deliveries {
                         let number = u32::from_be_bytes(delivery.message.payload[..4].try_into().unwrap());
-                        assert_eq!(u64::from(number), next, "the dropped count stands at its place");
+                        assert_eq!(u64::from(number), next, "the drop count is delivered in place");
                         read += 1;
                         next += 1;
                     }
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_choke_only_the_one_who_asks_without_reading() {
+    fn unread_answers_backpressure_only_their_client() {
         let mut outbox = ClientOutbox::new(QueueLimits { count_max: 3, bytes_max: 1 << 20 });
         let mut client = slow(&mut outbox);
         client.room = 0;

@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_are_told_where_they_happened() {
+    fn drops_are_reported_in_place() {
         check(4, "3rrrr", "mmm.");
         check(4, "7rrrrrr", "mmmm3.");
         // The queue is read down to half before it accepts messages again; the drop count precedes them.
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn of_messages_that_came_together_those_are_taken_for_which_there_is_room() {
+    fn batch_beyond_the_limit_is_accepted_in_part() {
         let queue = SubscriptionQueue::new(QueueLimits { count_max: 5, bytes_max: 1 << 30 });
         let together = |count: u64| {
             let messages = (0..count).map(|_| Message::new("a".parse().unwrap(), "x")).collect();
@@ -538,11 +538,7 @@ mod tests {
             NoticeRef::Loss(_) => read.push(0),
             NoticeRef::Joined(_) => {}
         });
-        assert_eq!(
-            (drained, read, count),
-            (Ok(7), vec![1, 2, 3, 1, 2, 0], 3),
-            "the loss stands behind what was dropped"
-        );
+        assert_eq!((drained, read, count), (Ok(7), vec![1, 2, 3, 1, 2, 0], 3), "the loss follows the dropped messages");
         assert_eq!(queue.fill(), (0, 0, 3));
         assert_eq!(queue.drain(|_| {}), Ok(0));
         queue.close();
@@ -550,17 +546,17 @@ mod tests {
     }
 
     #[test]
-    fn news_of_publishers_comes_before_events() {
+    fn publisher_discovery_precedes_messages() {
         check(4, "2k1krrrrr", "kmmm.");
     }
 
     #[test]
-    fn losses_still_fit_a_full_queue() {
+    fn full_queue_still_accepts_losses() {
         check(2, "4lrrrrr", "mm2l.");
     }
 
     #[test]
-    fn bytes_are_bounded_too_but_one_message_always_fits() {
+    fn queue_bytes_are_bounded_beyond_one_message() {
         let queue = SubscriptionQueue::new(QueueLimits { count_max: 100, bytes_max: 1000 });
         queue.push(message(5000));
         queue.push(message(1));
@@ -585,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_reader_wakes() {
+    fn waiting_reader_is_woken() {
         let queue = Arc::new(SubscriptionQueue::new(QueueLimits { count_max: 4, bytes_max: 1000 }));
         let reader = {
             let queue = queue.clone();

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_off_again_and_again_at_the_earliest_deadline() {
+    fn timer_fires_repeatedly_at_the_earliest_deadline() {
         let mut poll = Poll::new().unwrap();
         let mut timer = Timer::new(poll.registry(), Token(7)).unwrap();
         for millis in [1, 2] {

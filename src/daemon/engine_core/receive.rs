@@ -157,7 +157,7 @@ mod tests {
 
     /// Proves: W5
     #[test]
-    fn the_inbox_waits_for_the_group_for_a_time_and_not_for_turns() {
+    fn inbox_waits_for_the_group_socket_by_time() {
         let at = |micros: u64| Instant::from_nanos(micros * 1000);
         let mut since = None;
         let turns = [(0, true), (1900, true), (2000, true), (2100, true), (2200, false), (9000, true), (10_900, true)];

@@ -118,7 +118,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_server_keeps_the_number_that_was_drawn_for_it() {
+    fn server_keeps_its_drawn_number() {
         let directory = std::env::temp_dir().join(format!("seqcast-{:016x}", random_u64()));
         let open = |server| {
             JournalHandle::open(&directory.join("deep"), server, &Retention::default()).map(|opened| opened.server)
@@ -126,10 +126,10 @@ mod tests {
         let drawn = open(None).unwrap();
         assert!(DRAWN_MIN <= drawn.0, "{drawn}");
         assert_eq!(open(None).unwrap(), drawn);
-        assert_eq!(open(Some(ServerId(7))).unwrap(), ServerId(7), "what is configured counts");
+        assert_eq!(open(Some(ServerId(7))).unwrap(), ServerId(7), "a configured number takes precedence");
         assert_eq!(open(None).unwrap(), drawn);
         fs::remove_file(directory.join("deep").join(JOURNAL_FILE)).unwrap();
-        assert_ne!(open(None).unwrap(), drawn, "in a new file sessions begin anew");
+        assert_ne!(open(None).unwrap(), drawn, "a new file gets a new number");
         fs::remove_dir_all(&directory).unwrap();
         fs::write(&directory, "").unwrap();
         let refused = open(None).unwrap_err().to_string();

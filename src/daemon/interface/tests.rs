@@ -4,7 +4,7 @@ use super::list::{default_route_v4, default_route_v6, parse_unstable_addresses};
 use super::*;
 
 #[test]
-fn every_way_to_name_an_interface_finds_it() {
+fn every_interface_spec_finds_its_interface() {
     let laptop = "lo:l 127.0.0.1 ::1; eth0 192.0.2.2 fd00::2 fe80::2; docker0 172.17.0.1";
     check(laptop, None, "eth0", Family::V4, "eth0 192.0.2.2 (named)");
     check(laptop, None, "eth0", Family::V6, "eth0 fd00::2 (named)");
@@ -16,7 +16,7 @@ fn every_way_to_name_an_interface_finds_it() {
 }
 
 #[test]
-fn auto_takes_the_lan_or_asks() {
+fn auto_takes_the_lan_or_refuses() {
     let auto = |there, route, expected| check(there, route, "auto", Family::V4, expected);
     auto(
         "lo:l 127.0.0.1; eth0 192.0.2.2; docker0 172.17.0.1; tun0:p 10.8.0.1",
@@ -43,7 +43,7 @@ fn auto_takes_the_lan_or_asks() {
 }
 
 #[test]
-fn errors_say_what_there_is_and_what_to_do() {
+fn interface_errors_list_candidates_and_remedy() {
     let host = "lo:l 127.0.0.1; eth0:d 192.0.2.2; eth1:n 192.0.2.3; eth2 192.0.2.4";
     let refused = |spec: &str, expected: &str| check(host, None, spec, Family::V4, expected);
     let there = "lo 127.0.0.1, eth0 192.0.2.2 (down), eth1 192.0.2.3, eth2 192.0.2.4";
@@ -68,7 +68,7 @@ fn errors_say_what_there_is_and_what_to_do() {
 }
 
 #[test]
-fn passing_addresses_are_the_last_choice() {
+fn unstable_addresses_are_the_last_choice() {
     let unstable = parse_unstable_addresses(
         "00000000000000000000000000000001 01 80 10 80       lo\n\
          fd000000000000000000000000000099 02 40 00 01     eth0\n\
@@ -83,7 +83,7 @@ fn passing_addresses_are_the_last_choice() {
 }
 
 #[test]
-fn the_default_route_with_the_least_metric_counts() {
+fn default_route_with_least_metric_is_chosen() {
     let v4 = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n\
               wlan0\t00000000\t010200C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
               eth0\t00000000\t010200C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n\
@@ -107,7 +107,7 @@ fn this_host_lists_its_loopback() {
 }
 
 #[test]
-fn the_payload_leaves_room_for_the_headers() {
+fn payload_limit_leaves_room_for_headers() {
     let there = host("eth0 192.0.2.2 fd00::2; lo:l 127.0.0.1");
     let payload = |there: &[Interface], name: &str, family| {
         choose_from(there, None, &name.parse().unwrap(), family).unwrap().payload_bytes_max()

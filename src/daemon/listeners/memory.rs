@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_payload_counts_once_until_nobody_waits_for_it() {
+    fn large_payload_counts_once_until_fully_written() {
         let memory = ListenerMemory::new(1 << 30);
         for (bytes, expected) in [(COMMON_BYTES - 1, 0), (COMMON_BYTES, COMMON_BYTES), (1 << 20, 1 << 20)] {
             let counted = memory.counted(&deliveries(bytes));

@@ -200,7 +200,7 @@ mod tests {
         let more = accounts[2].reserve(30);
         assert_eq!((told(&accounts), memory.counts()), (vec![false; 3], (160, 1)));
         accounts.remove(0);
-        assert_eq!(memory.counts(), (160, 1), "what it holds is there until it is dropped");
+        assert_eq!(memory.counts(), (160, 1), "its bytes count until they are released");
         drop((first, second));
         assert_eq!(memory.counts(), (60, 1));
         let last = accounts[0].reserve(50);
@@ -214,9 +214,9 @@ mod tests {
         let memory = ClientMemory::new(1 << 30);
         let account = memory.account();
         let held = account.reserve(FREED_BYTES_MIN - 1);
-        assert!(!memory.take_trim_due(), "it is held");
+        assert!(!memory.take_trim_due(), "the bytes are held");
         drop(held);
-        assert!(!memory.take_trim_due(), "it is too little");
+        assert!(!memory.take_trim_due(), "too few bytes were released");
         drop(account.reserve(1));
         assert!(memory.take_trim_due());
         assert!(!memory.take_trim_due());

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn full_queue_refuses_clients_and_takes_ends() {
+    fn full_queue_refuses_clients_but_accepts_closes() {
         let InputChannel { sender: inputs, receiver } =
             InputChannel::new(InputLimits { count_max: 2, bytes_max: 1 << 20 });
         assert_eq!([1, 2, 3].map(|number| inputs.push(opened(number)).is_ok()), [true, true, false]);
@@ -263,7 +263,7 @@ mod tests {
         };
         assert_eq!(servers(&receiver), [1, 2]);
         inputs.push(StreamInput::JournalGrown(ServerId(1))).unwrap();
-        assert_eq!(servers(&receiver), [1], "what is new after it was taken is reported again");
+        assert_eq!(servers(&receiver), [1], "later growth is queued again");
     }
 
     #[test]

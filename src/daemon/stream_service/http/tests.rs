@@ -41,10 +41,10 @@ fn posted(context: &RequestContext) -> Option<Bytes> {
 #[test]
 fn call_beyond_input_limit_is_answered_busy() {
     let (context, _receiver) = context(1);
-    let answer = posted(&context).expect("the client was taken, its call was not");
+    let answer = posted(&context).expect("the client is accepted, its call is not");
     let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
     assert_eq!((&answer["e"], &answer["edesc"]), (&"DefenseRejected".into(), &BUSY.into()));
-    assert_eq!(posted(&context), None, "there is no place for the next client");
+    assert_eq!(posted(&context), None, "the queue has no room for the next client");
     assert_eq!(context.shared.counts.busy.load(Ordering::Relaxed), 2);
 }
 
@@ -101,7 +101,7 @@ fn malformed_message_is_counted_and_next_one_served() {
 }
 
 #[test]
-fn client_that_reads_nothing_is_ended() {
+fn client_that_reads_nothing_counts_as_slow() {
     let (context, receiver) = context(1);
     let (_client, mut messages) = StreamClient::open(&context).unwrap();
     let Some(StreamInput::Opened(_, notify)) = receiver.pop() else { panic!("a client") };
