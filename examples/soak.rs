@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn later_run_begins_beyond_the_seeds_of_earlier_ones() {
+    fn later_run_begins_beyond_earlier_seeds() {
         let year = 365 * 24 * 3600;
         for seconds in [1_700_000_000, 1_700_000_000 + year, 1 << 34] {
             assert_eq!(first_seed(seconds + 1) - first_seed(seconds), SEEDS_PER_SECOND, "{seconds} s");

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_a_run_come_one_after_the_other_and_only_the_first_has_the_verdict() {
+    fn only_first_message_of_run_has_the_verdict() {
         let skip = Verdict::Skip(Count::Exact(2));
         let of = |run, repeated, verdict| Deliveries::of_run(run, publisher(), verdict, false).skip_repeated(repeated);
         let deliveries = of(run(10), 0, skip).unwrap();
@@ -350,14 +350,14 @@ mod tests {
         assert_eq!(all, [&[(10, 0, skip)], &rest[..]].concat());
         let repeated: Vec<_> = of(run(10), 3, Verdict::Next).unwrap().map(|delivery| shown(&delivery)).collect();
         assert_eq!(repeated, rest[2..]);
-        assert!(of(run(10), 5, Verdict::Next).is_none(), "all of it was repeated");
+        assert!(of(run(10), 5, Verdict::Next).is_none(), "the whole run was repeated");
         let direct: Vec<_> =
             of(run(10), 0, Verdict::Direct).unwrap().unnumbered().map(|delivery| shown(&delivery)).collect();
         assert!(direct.iter().all(|(seq, _, verdict)| (*seq, *verdict) == (0, Verdict::Direct)));
     }
 
     #[test]
-    fn deliveries_seen_where_they_lie_are_those_that_are_taken() {
+    fn visited_deliveries_equal_the_taken_ones() {
         let messages = (0..4).map(|index| Message::new("a".parse().unwrap(), vec![0; index])).collect();
         let fetched = Deliveries::of_messages(messages, seq(3), publisher());
         let of_run = Deliveries::of_run(run(10), publisher(), Verdict::First, true).skip_repeated(1).unwrap();

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worked_example_of_the_seed_holds_to_the_bit() {
+    fn worked_example_holds_to_the_bit() {
         let wall = WallTime::from_nanos(1_659_131_646 * 1_000_000_000);
         assert_eq!(wall.as_nanos(), 0x1706_6b71_0b70_6c00);
         assert_eq!(Frame::at(wall).first().raw(), 0x5c19_adc0_0000_0001);

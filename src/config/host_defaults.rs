@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration_for_this_host_has_its_name_and_directories() {
+    fn configuration_for_this_host_uses_host_defaults() {
         let (here, config) = (HostDefaults::here(), Config::for_this_host());
         assert_eq!((config.name, config.socket, config.data_dir), (here.peer_name(), here.socket(), here.data_dir()));
     }

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_keep_order_and_refuse_what_would_break_lines() {
+    fn headers_keep_order_and_refuse_malformed_lines() {
         let headers = Headers::from_pairs([("A", "1"), ("b", "two words"), ("A", "")]).unwrap();
         assert_eq!(headers.block().as_ref(), b"A: 1\r\nb: two words\r\nA: \r\n");
         assert_eq!(headers.iter().collect::<Vec<_>>(), [("A", "1"), ("b", "two words"), ("A", "")]);

@@ -118,7 +118,7 @@ fn a_recovery_whose_events_have_gone_ends() {
 
 /// Beyond the seed: the epoch makes a restart certain, also without any event and where the offsets fit by chance.
 #[test]
-fn another_epoch_is_a_restart_whatever_the_offsets_say() {
+fn another_epoch_is_a_restart_at_any_offset() {
     let fits = span(7, 9);
     for (held, answered) in [
         (Some(fits), PollReply::Event { offset: 8, seq: seq(9) }),

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_channel_comes_back_and_none_shares_its_subject() {
+    fn channels_round_trip_through_distinct_subjects() {
         for len in 0..=6 {
             for text in texts(b"a.*% 2A\xff", len) {
                 let subject = to_subject(&text).unwrap();
@@ -164,7 +164,7 @@ mod tests {
 
     /// Checks that a pattern made from the prefix of a glob misses nothing that the glob matches.
     #[test]
-    fn no_channel_that_a_glob_matches_is_outside_of_its_pattern() {
+    fn prefix_pattern_matches_every_channel_of_glob() {
         let letters = *b"a.*% \xff";
         for prefix_len in 0..=3 {
             for prefix in texts(&letters, prefix_len) {

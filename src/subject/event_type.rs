@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_are_no_types_or_patterns_are_refused() {
+    fn malformed_types_and_patterns_are_refused() {
         let check = |subtypes: &[&str], event_type: Option<TypeError>, pattern: Option<TypeError>| {
             let list = || subtypes.iter().copied();
             assert_eq!(EventType::new(list()).err(), event_type, "{subtypes:?}");

@@ -563,7 +563,7 @@ mod tests {
     /// Uses the worst set of patterns: `a` or `*` at each of the first twelve positions, then `*` to the greatest
     /// depth.
     #[test]
-    fn the_cost_of_a_match_is_bounded_by_the_patterns() {
+    fn match_cost_is_bounded_by_the_patterns() {
         let mut tree = Tree::new(1);
         let width = 12;
         for bits in 0..1_u32 << width {

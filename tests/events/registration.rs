@@ -106,7 +106,7 @@ fn sessions_continue_after_a_stop_or_kill() {
 }
 
 #[test]
-fn lines_are_sessions_and_a_wrong_one_is_named() {
+fn lines_become_sessions_and_wrong_line_is_named() {
     let place = Place::new();
     let peer = place.peer(&["--set", "server-id=7"]);
     let lines: String = (1..=3000).map(|n| format!("{n}\n")).collect();

@@ -123,8 +123,8 @@ fn requests_are_answered_by_other_hosts_or_refused() {
 }
 
 #[test]
-fn one_member_of_a_queue_group_gets_each_message() {
-    in_namespaces("netns::listeners::one_member_of_a_queue_group_gets_each_message", || {
+fn each_message_reaches_one_queue_group_member() {
+    in_namespaces("netns::listeners::each_message_reaches_one_queue_group_member", || {
         let lan = Lan::new(3);
         let peers = start(&lan.hosts, &[]);
         let mut members: Vec<Client> = Vec::new();
@@ -280,8 +280,8 @@ fn any_nats_client_polls_a_history() {
 }
 
 #[test]
-fn flushed_responder_is_followed_by_no_503_under_loss() {
-    in_namespaces("netns::listeners::flushed_responder_is_followed_by_no_503_under_loss", || {
+fn request_after_flush_gets_no_503_under_loss() {
+    in_namespaces("netns::listeners::request_after_flush_gets_no_503_under_loss", || {
         const ROUNDS: u32 = 300;
         let lan = Lan::new(2);
         let _peers = start(&lan.hosts, &["nats=0.0.0.0", "nats-open=yes", "reliability=10 sec"]);

@@ -400,7 +400,7 @@ fn slow_clients_are_closed() {
 }
 
 #[test]
-fn websocket_ends_with_a_close_frame_and_its_code() {
+fn websocket_ends_with_its_close_code() {
     let place = Place::new();
     let peer = peer(&place, &["accounts=user alice password x"]);
     let address = ([127, 0, 0, 1], place.port()).into();
