@@ -434,7 +434,7 @@ fn peer(epoch: u64) -> Peer {
         client_subscriptions_max: 1024,
         subscriptions_max: 1024,
         interest_max: 1_000_000,
-        spares: false,
+        suppresses: false,
         match_cache_max: 65_536,
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: 64,

@@ -97,9 +97,9 @@ pub enum Mutant {
     /// Ended subscriptions are forgotten without notice to the peers that know them.
     EndedForgotten,
     /// Messages are suppressed although it is not certain that no peer wants them.
-    SpareUncertain,
+    SuppressUncertain,
     /// The subscriptions of a peer that was given up no longer count as wanted.
-    SpareForgets,
+    SuppressForgets,
     /// Every peer gives a message to its own member of each queue group, whichever peer the publisher chose.
     QueueOfReceiver,
     /// Requests for advertised subscriptions get no answer while repair uses the whole budget.

@@ -141,7 +141,7 @@ counters! {
     /// Discarded: a record of advertised subscriptions beyond the limit; the peer's subscriptions count as unknown.
     interest_overflow,
     /// Messages suppressed because no subscription of another peer matches; they count as published.
-    messages_spared,
+    messages_suppressed,
     /// Messages for a queue group whose member here had just left it, returned to the publisher, which assigns them to
     /// another member.
     queue_handed,

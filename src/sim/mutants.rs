@@ -207,8 +207,8 @@ fn losses_reported_to_later_subscriptions() {
 fn fixed_seeds_catch_stale_knowledge_and_early_give_up() {
     for (mutant, first) in [
         (Mutant::GiveUpSoon, 3),
-        (Mutant::SpareUncertain, 9),
-        (Mutant::SpareForgets, 18),
+        (Mutant::SuppressUncertain, 9),
+        (Mutant::SuppressForgets, 18),
         (Mutant::QueueUnreachable, 1413),
         (Mutant::QueueUnreported, 55),
     ] {
@@ -349,9 +349,9 @@ fn directed_messages_do_not_reach_live_subscriptions() {
 
 #[test]
 fn peers_that_spare_messages_and_queue_groups_are_clean() {
-    let quiet = [FaultKind::Spare, FaultKind::Queues];
+    let quiet = [FaultKind::Suppression, FaultKind::Queues];
     let rough = [
-        FaultKind::Spare,
+        FaultKind::Suppression,
         FaultKind::Queues,
         FaultKind::Loss,
         FaultKind::OneWay,
@@ -359,24 +359,24 @@ fn peers_that_spare_messages_and_queue_groups_are_clean() {
         FaultKind::Resubscribe,
     ];
     let restarts = [
-        FaultKind::Spare,
+        FaultKind::Suppression,
         FaultKind::Queues,
         FaultKind::Partition,
         FaultKind::CrashSoon,
         FaultKind::Stop,
         FaultKind::LateJoin,
     ];
-    let (mut spared, mut shares_owed) = (0, 0);
+    let (mut suppressed, mut shares_owed) = (0, 0);
     for faults in [&quiet[..], &rough, &restarts] {
         for seed in 0..6 {
             let scenario = Scenario::draw_with(seed, Faults::of(faults), Mutants::default());
             let outcome = World::new(&scenario, false).run();
             assert_eq!(outcome.findings.kept, [], "seed {seed}");
-            spared += outcome.figures.spared;
+            suppressed += outcome.figures.suppressed;
             shares_owed += outcome.figures.shares_owed;
         }
     }
-    assert!(100 < spared && 100 < shares_owed, "{spared} {shares_owed}");
+    assert!(100 < suppressed && 100 < shares_owed, "{suppressed} {shares_owed}");
 }
 
 #[test]
@@ -397,16 +397,20 @@ fn late_news_of_subscriptions_applied() {
 #[test]
 fn spared_without_being_certain() {
     check_by(
-        "spare",
-        Mutant::SpareUncertain,
-        &[FaultKind::Spare, FaultKind::Loss, FaultKind::LateJoin, FaultKind::CrashSoon],
+        "suppression",
+        Mutant::SuppressUncertain,
+        &[FaultKind::Suppression, FaultKind::Loss, FaultKind::LateJoin, FaultKind::CrashSoon],
     );
 }
 
 /// Proves: W145
 #[test]
 fn spared_because_somebody_is_not_heard() {
-    check_by("spare", Mutant::SpareForgets, &[FaultKind::Spare, FaultKind::OneWay, FaultKind::ShortForget]);
+    check_by(
+        "suppression",
+        Mutant::SuppressForgets,
+        &[FaultKind::Suppression, FaultKind::OneWay, FaultKind::ShortForget],
+    );
 }
 
 /// Proves: W139

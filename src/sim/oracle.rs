@@ -323,8 +323,8 @@ impl Oracle {
     /// Records a publication. Returns the message for the peer; `is_local` unless it is directed elsewhere.
     pub fn on_publish(&mut self, run: usize, envelope: Message, bytes: usize, is_local: bool) -> Message {
         self.figures.messages_published += 1;
-        let spares = self.truth.streams[self.runs[run].stream].settings.spares;
-        let must_be_sent = !spares || self.must_be_sent(run, &envelope.subject);
+        let suppresses = self.truth.streams[self.runs[run].stream].settings.suppresses;
+        let must_be_sent = !suppresses || self.must_be_sent(run, &envelope.subject);
         let message = self.truth.publish(self.findings.now, run, (envelope, bytes), must_be_sent);
         let id = self.truth.published.len() - 1;
         let subject = self.truth.published[id].subject;
@@ -364,7 +364,7 @@ impl Oracle {
         if let Some(to) = to {
             self.check_proof(run, to, note);
         }
-        self.check_interest_word(run);
+        self.check_interest_announcement(run);
         if let Some(request) = self.truth.request.take() {
             self.on_request(at, run, &request);
         }

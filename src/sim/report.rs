@@ -211,7 +211,7 @@ figures! {
     /// Scenarios that ran a second time without their clock steps.
     clock_twins,
     /// Messages that were suppressed because no other peer wanted them.
-    spared,
+    suppressed,
     /// Messages given to members of queue groups.
     shares,
     /// Number of these that exactly one member had to get.

@@ -300,7 +300,7 @@ impl Scenario {
         }
         scenario.plan_joins();
         scenario.draw_paces();
-        scenario.draw_sparing();
+        scenario.draw_suppression();
         scenario.plan_queues(size);
         if faults.has(FaultKind::Live) {
             scenario.draw_modes();
@@ -333,10 +333,10 @@ impl Scenario {
     }
 
     /// Draws the peers that suppress messages without a subscriber.
-    fn draw_sparing(&mut self) {
+    fn draw_suppression(&mut self) {
         let mut rng = Rng::new(self.seed ^ 0x5_9a4e);
         for host in &mut self.hosts {
-            host.settings.spares = self.faults.has(FaultKind::Spare) && rng.chance(0.8);
+            host.settings.suppresses = self.faults.has(FaultKind::Suppression) && rng.chance(0.8);
         }
     }
 

@@ -221,7 +221,7 @@ pub struct GroundTruth {
     /// Datagrams reported as expired.
     pub expired: u64,
     /// Messages that were suppressed.
-    pub spared: u64,
+    pub suppressed: u64,
     /// True if the datagram sent last answers a request or a question, so that its receiver's address must be proven.
     pub is_answer: bool,
     /// The request sent last, until it is checked.

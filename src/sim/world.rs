@@ -173,7 +173,7 @@ impl<'a> World<'a> {
         self.oracle.figures.resends = self.oracle.truth.resends;
         self.oracle.figures.manifests = self.oracle.truth.manifests;
         self.oracle.figures.expired = self.oracle.truth.expired;
-        self.oracle.figures.spared = self.oracle.truth.spared;
+        self.oracle.figures.suppressed = self.oracle.truth.suppressed;
         self.oracle.figures.epochs = self.oracle.truth.streams.len() as u64;
         RunOutcome {
             seed: self.scenario.seed,

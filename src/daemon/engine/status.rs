@@ -60,7 +60,7 @@ impl Engine {
             (
                 "unconfirmed",
                 self.unconfirmed_reported,
-                "Subscriptions said to stand though a peer that spares messages did not say that it knows them.",
+                "Subscriptions said to stand though a peer that suppresses messages did not say that it knows them.",
             ),
             (
                 "listener_dropped",

@@ -101,7 +101,7 @@ impl Peer {
             name: self.settings.name.clone(),
             token,
             echo: member.and_then(|member| member.proof.echo),
-            interest: Some(self.interest_word(member)),
+            interest: Some(self.interest_announcement(member)),
             interest_known: to.map(|epoch| self.remote_interest.report_complete(epoch)),
             queue: member.and_then(|member| self.queue_report(member)),
             report: member

@@ -44,7 +44,7 @@ impl InterestPacing {
 
 impl Peer {
     /// Handles the subscription part of an announcement.
-    pub(super) fn on_interest_word(&mut self, now: ClockReading, header: &Header, announce: &Announce) {
+    pub(super) fn on_interest_announcement(&mut self, now: ClockReading, header: &Header, announce: &Announce) {
         let epoch = header.epoch;
         if !self.members.get(&epoch).is_some_and(Member::is_alive) {
             return;
@@ -77,7 +77,7 @@ impl Peer {
             RecordOutcome::Overflow => &mut self.counters.interest_overflow,
         };
         *counter += 1;
-        if self.settings.spares && taken == RecordOutcome::News {
+        if self.settings.suppresses && taken == RecordOutcome::News {
             self.schedule_confirmation(now, epoch);
         }
     }

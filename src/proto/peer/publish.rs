@@ -274,9 +274,9 @@ impl Peer {
                 self.send_to(now, owner, message);
                 None
             }
-            // Rule: spare
+            // Rule: publish-suppression
             None if !self.publication.route.is_wanted && self.is_certain(now) => {
-                self.counters.messages_spared += 1;
+                self.counters.messages_suppressed += 1;
                 None
             }
             None => self.send_to_all(now, key, message),

@@ -322,7 +322,7 @@ impl Peer {
             self.schedule_report_now(now.instant, epoch);
         }
         self.on_heard(now, epoch);
-        self.on_interest_word(now, header, announce);
+        self.on_interest_announcement(now, header, announce);
         self.supersede_former_runs(epoch);
         self.end_departed_members(now, epoch, heard_before);
         self.note_namesakes(now, epoch);

@@ -29,7 +29,7 @@ impl Peer {
             member.receiver.on_proven();
             let parked_questions = std::mem::take(&mut member.parked_questions);
             parked_questions.into_iter().for_each(|message| self.on_service(now, epoch, message));
-            if self.settings.spares {
+            if self.settings.suppresses {
                 self.schedule_confirmation(now, epoch);
             }
             self.update_pace(now.instant);

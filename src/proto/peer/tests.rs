@@ -51,7 +51,7 @@ pub(crate) fn settings(name: &str) -> Settings {
         client_subscriptions_max: 1000,
         subscriptions_max: 1000,
         interest_max: 1000,
-        spares: false,
+        suppresses: false,
         match_cache_max: 1000,
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: 64,

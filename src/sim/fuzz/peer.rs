@@ -20,7 +20,8 @@ use crate::subject::{Pattern, Subject};
 use crate::time::{ClockReading, Instant, WallTime};
 use crate::wire::ShareCount;
 use crate::wire::{
-    self, Announce, Builder, Entry, Header, Hello, InterestWord, Kind, NUMBER_LIMIT, QueueReport, Record, Report,
+    self, Announce, Builder, Entry, Header, Hello, InterestAnnouncement, Kind, NUMBER_LIMIT, QueueReport, Record,
+    Report,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -234,10 +235,10 @@ impl PeerWorld {
             token: Some(u64::from(more)).filter(|token| 0 < *token),
             echo: self.tokens.get(&header.epoch.bits()).copied().filter(|_| more & 0x10 != 0),
             report: (more & 0x20 != 0).then(|| Box::new(report(script))),
-            interest: (more & 0x40 != 0).then(|| InterestWord {
+            interest: (more & 0x40 != 0).then(|| InterestAnnouncement {
                 version: u64::from(more % 16),
-                spares: more & 0x08 != 0,
-                asks: more & 0x04 != 0,
+                suppresses: more & 0x08 != 0,
+                wants_confirmation: more & 0x04 != 0,
             }),
             interest_known: (more & 0x80 != 0).then_some(u64::from(more % 8)),
             queue: (more & 0x28 == 0x28).then(|| {
@@ -463,7 +464,7 @@ fn settings(name: &str, choices: u8) -> Settings {
         client_subscriptions_max: limit(2, 1_000),
         subscriptions_max: limit(3, 1_000),
         interest_max: limit(3, 1_000),
-        spares: choices & 0x20 != 0,
+        suppresses: choices & 0x20 != 0,
         match_cache_max: limit(2, 64),
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: limit(1, 64),

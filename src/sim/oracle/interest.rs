@@ -41,7 +41,7 @@ impl Oracle {
     }
 
     /// Checks an announcement of a peer: its own subscription version, and the versions that it confirms for others.
-    pub(super) fn check_interest_word(&mut self, run: usize) {
+    pub(super) fn check_interest_announcement(&mut self, run: usize) {
         let stream = self.runs[run].stream;
         let Some((version, known)) = self.truth.streams[stream].interest_said.take() else { return };
         self.figures.cross_checks += 1;
@@ -89,9 +89,11 @@ impl Oracle {
     pub(crate) fn check_confirmed(&mut self, run: usize, confirmed: u64, heard: &[u64]) {
         for epoch in heard {
             let stream = self.truth.streams.iter().position(|stream| stream.epoch.bits() == *epoch);
-            let Some(stream) = stream.filter(|stream| self.truth.streams[*stream].settings.spares) else { continue };
+            let Some(stream) = stream.filter(|stream| self.truth.streams[*stream].settings.suppresses) else {
+                continue;
+            };
             // A peer that does not suppress itself regards silent peers as not suppressing either.
-            let is_named = self.runs[run].track(stream).word_at != NEVER || self.runs[run].settings.spares;
+            let is_named = self.runs[run].track(stream).word_at != NEVER || self.runs[run].settings.suppresses;
             self.figures.cross_checks += 1;
             let known = self.confirmed_version(stream, run);
             if known < confirmed && is_named {

@@ -71,7 +71,7 @@ pub(super) fn draw_settings(rng: &mut Rng, faults: Faults, mutants: Mutants) -> 
         client_subscriptions_max: 100,
         subscriptions_max: 1000,
         interest_max: 10_000,
-        spares: false,
+        suppresses: false,
         match_cache_max: [2, 1000][rng.below(2) as usize],
         advisory_interval: Duration::from_secs(1),
         advisory_subjects_max: [2, 100][rng.below(2) as usize],

@@ -124,7 +124,7 @@ pub(super) struct KeptSettings {
     client_subscriptions_max: usize,
     subscriptions_max: usize,
     interest_max: usize,
-    spares: bool,
+    suppresses: bool,
     match_cache_max: usize,
     advisory_interval: Duration,
     advisory_subjects_max: usize,

@@ -74,10 +74,10 @@ impl GroundTruth {
     }
 
     fn on_left_out(&mut self, id: usize, out: &mut Findings) {
-        self.spared += 1;
+        self.suppressed += 1;
         if self.published[id].must_be_sent {
             let PublishedMessage { run, envelope, at, .. } = &self.published[id];
-            out.add("spare", format!("run {run} did not send message {id} on {} of {at}", envelope.subject));
+            out.add("suppression", format!("run {run} did not send message {id} on {} of {at}", envelope.subject));
         }
     }
 

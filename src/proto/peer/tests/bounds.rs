@@ -13,7 +13,7 @@ type Claim = fn(&mut Header, &mut Announce);
 
 /// Returns a datagram forged in the name of `victim`, which knows nothing of it and never answers.
 fn forged(victim: &mut Host, change: impl FnOnce(&mut Header, &mut Announce)) -> Bytes {
-    let datagram = wire::decode(victim.peer.word(at(1000), AnnounceKind::Heartbeat, None, 0)).unwrap();
+    let datagram = wire::decode(victim.peer.announcement_datagram(at(1000), AnnounceKind::Heartbeat, None, 0)).unwrap();
     let Record::Heartbeat(mut announce) = datagram.records[0].clone() else { unreachable!("a heartbeat") };
     let mut header = datagram.header;
     change(&mut header, &mut announce);
@@ -50,7 +50,8 @@ fn one_unproven_datagram_earns_three_small_answers() {
     let claims: [(&str, Claim); 5] = [
         ("that it suppresses messages", |_, announce| {
             announce.heartbeat = Duration::from_secs(60);
-            announce.interest = Some(wire::InterestWord { version: 1, spares: true, asks: true });
+            announce.interest =
+                Some(wire::InterestAnnouncement { version: 1, suppresses: true, wants_confirmation: true });
         }),
         ("its own interval", |_, _| {}),
         ("an interval of 60 s", |_, announce| announce.heartbeat = Duration::from_secs(60)),
@@ -134,7 +135,7 @@ fn forged_epochs_leave_room(datagrams: u64) {
     }
     let mut p = Host::new("P.test", 2, 3000);
     for millis in (3000..3100).step_by(20) {
-        p.tick(millis).iter().for_each(|word| host.hear(millis, p.address, word));
+        p.tick(millis).iter().for_each(|announcement| host.hear(millis, p.address, announcement));
     }
     let data = p.publish(3100, "a");
     host.hear(3100, p.address, &data);
@@ -214,13 +215,13 @@ fn is_publish_blocked(host: &mut Host) -> bool {
 #[test]
 fn report_without_proof_holds_up_nobody() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 0));
-    s.tick(1000).iter().for_each(|word| p.hear(1000, s.address, word));
+    s.tick(1000).iter().for_each(|announcement| p.hear(1000, s.address, announcement));
     p.tick_quietly(2000);
     unicasts(&mut p);
     let asked = report(&mut p, &mut s, 0, 3000);
     assert_eq!(asked.len(), 1, "it is asked for a proof");
     assert!(!is_publish_blocked(&mut p));
-    asked.iter().for_each(|word| hear_alone(&mut s, 3001, p.address, word));
+    asked.iter().for_each(|announcement| hear_alone(&mut s, 3001, p.address, announcement));
     unicasts(&mut s).iter().for_each(|echo| hear_alone(&mut p, 3002, s.address, echo));
     assert!(report(&mut p, &mut s, 100, 3003).is_empty());
     assert!(is_publish_blocked(&mut p));
@@ -230,13 +231,13 @@ fn report_without_proof_holds_up_nobody() {
 #[test]
 fn lost_proof_is_asked_for_again() {
     let (mut s, mut p) = (Host::new("S.test", 1, 0), Host::new("P.test", 2, 0));
-    s.tick(1000).iter().for_each(|word| p.hear(1000, s.address, word));
+    s.tick(1000).iter().for_each(|announcement| p.hear(1000, s.address, announcement));
     p.tick_quietly(2000);
     unicasts(&mut p);
     // The answer to the first one is lost, and the same token would not be answered again.
     for millis in [3000, 3060] {
         let asked = report(&mut p, &mut s, 0, millis);
-        asked.iter().for_each(|word| hear_alone(&mut s, millis, p.address, word));
+        asked.iter().for_each(|announcement| hear_alone(&mut s, millis, p.address, announcement));
         let answers = unicasts(&mut s);
         assert_eq!(answers.len(), 1, "at {millis} ms");
         if millis == 3060 {

@@ -6,7 +6,7 @@ use crate::wire::Header;
 
 /// Returns suppressing hosts, after the time in which they must send everything.
 fn suppression(count: usize) -> Lan {
-    let mut lan = Lan::new(count, |settings| settings.spares = true);
+    let mut lan = Lan::new(count, |settings| settings.suppresses = true);
     lan.run(5_000, |_| false);
     lan
 }
@@ -42,10 +42,10 @@ fn is_from(copy: &Copy, host: u64) -> bool {
     epoch.bits() == host + 1
 }
 
-/// Proves: W143, spare
+/// Proves: W143, publish-suppression
 #[test]
 fn suppressed_message_takes_no_number() {
-    let mut lan = Lan::new(3, |settings| settings.spares = true);
+    let mut lan = Lan::new(3, |settings| settings.suppresses = true);
     assert_eq!(lan.cost("x"), 1, "a peer that has just begun sends everything");
     lan.run(5_000, |_| false);
     assert_eq!(lan.cost("a"), 1);
@@ -55,7 +55,7 @@ fn suppressed_message_takes_no_number() {
     assert_eq!(lan.cost("x"), 0, "clients of the peer itself get it without that");
     lan.run(3_000, |_| false);
     assert_eq!((lan.told(1).as_str(), lan.told(2).as_str(), lan.told(0).as_str()), ("1, 2", "1, 2", "0"));
-    assert_eq!(lan.hosts[0].peer.counters().messages_spared, 6);
+    assert_eq!(lan.hosts[0].peer.counters().messages_suppressed, 6);
     assert_eq!(lan.hosts[0].peer.counters().messages_published, 9);
     lan.want(1, 1, "x", false);
     lan.run(1, |_| false);
@@ -89,7 +89,7 @@ fn a_subscription_is_confirmed_when_those_that_spare_know_it() {
 #[test]
 fn unwanted_messages_are_sent_without_interest() {
     for (interest, datagrams) in [(false, 5), (true, 0)] {
-        let mut lan = Lan::new(2, |settings| settings.spares = interest);
+        let mut lan = Lan::new(2, |settings| settings.suppresses = interest);
         lan.run(5_000, |_| false);
         assert_eq!((0..5).map(|_| lan.cost("x")).sum::<u64>(), datagrams, "{interest}");
     }
@@ -189,7 +189,7 @@ fn a_later_run_takes_the_place_of_one_that_was_lost() {
     let mut lan = suppression(2);
     lan.run(130_000, |copy| is_from(copy, 1));
     assert_eq!(lan.cost("a"), 1);
-    let successor = Settings { spares: true, ..settings("h1.test") };
+    let successor = Settings { suppresses: true, ..settings("h1.test") };
     lan.hosts[1] = Host::of(successor, 7, lan.millis);
     lan.run(2_000, |_| false);
     assert_eq!(lan.cost("a"), 0);
@@ -199,7 +199,7 @@ fn a_later_run_takes_the_place_of_one_that_was_lost() {
 #[test]
 fn a_namesake_on_the_same_host_is_no_later_run() {
     let mut lan = Lan::new(3, |settings| {
-        settings.spares = true;
+        settings.suppresses = true;
         if settings.name.as_str() == "h2.test" {
             settings.name = "h1.test".parse().unwrap();
         }
@@ -233,7 +233,7 @@ fn unconfirming_peer_is_awaited_once() {
 /// Proves: W146
 #[test]
 fn forgotten_suppressing_peer_must_confirm_after_return() {
-    let mut lan = Lan::new(2, |settings| settings.spares = settings.name.as_str() == "h0.test");
+    let mut lan = Lan::new(2, |settings| settings.suppresses = settings.name.as_str() == "h0.test");
     // The second host hears nothing of the first one until it has forgotten it, then its data alone.
     lan.run(FORGOTTEN + 5_000, |copy| is_from(copy, 0));
     let version = lan.want(1, 1, "x", false);
