@@ -129,7 +129,7 @@ pub struct Member {
     /// Queue groups whose messages the peer has recently returned.
     pub refusals: Refusals,
     /// Timer of unicast heartbeats to the peer.
-    pub beat: HeartbeatTimer,
+    pub heartbeat_timer: HeartbeatTimer,
     /// A jump held back: of the peer's multicast stream, and of its directed one.
     pub quarantine: [Option<Quarantine>; 2],
     /// Counters for `show loss`.
@@ -180,7 +180,7 @@ impl Member {
             assigned: Default::default(),
             refusals: Refusals::default(),
             shares: Default::default(),
-            beat: HeartbeatTimer::steady(now, settings.heartbeat),
+            heartbeat_timer: HeartbeatTimer::steady(now, settings.heartbeat),
             quarantine: [None, None],
             live: None,
             receiver,
@@ -465,10 +465,10 @@ impl Member {
     pub fn deadline(&self, forget: Duration) -> Instant {
         match (self.state, self.ended) {
             (MemberState::Up, _) => {
-                let own = self.silent_at().min(self.beat.deadline());
+                let own = self.silent_at().min(self.heartbeat_timer.deadline());
                 self.liveness.deadline(self.heartbeat).map_or(own, |heard| heard.min(own))
             }
-            (MemberState::Silent, _) => (self.last_heard + forget).min(self.beat.deadline()),
+            (MemberState::Silent, _) => (self.last_heard + forget).min(self.heartbeat_timer.deadline()),
             (MemberState::Left, Some(ended)) if self.assigned.iter().any(Assignments::is_waiting) => {
                 ended + LAST_REPORT_TIME
             }

@@ -50,8 +50,8 @@ impl Peer {
             return;
         }
         self.on_present(epoch);
-        if let Some(word) = announce.interest {
-            self.remote_interest.on_control(now.instant, epoch, header.number, word.version);
+        if let Some(interest) = announce.interest {
+            self.remote_interest.on_control(now.instant, epoch, header.number, interest.version);
         }
         let is_ours = announce.directed_receiver == Some(self.origin.epoch);
         self.on_interest_sync(now, epoch, announce.interest, announce.interest_known.filter(|_| is_ours));

@@ -58,7 +58,7 @@ impl Peer {
     }
 
     fn transmit(&mut self, now: ClockReading, SealedDatagram { dseq, before, bytes }: SealedDatagram) {
-        self.announcements.beat.on_datagram(now.instant);
+        self.announcements.heartbeat_timer.on_datagram(now.instant);
         self.outbound.ring.push(now.instant, dseq, before, &bytes);
         self.outbound.resends.on_sent(now.instant, bytes.len());
         self.outbound.pacer.on_sent(now.instant, dseq, bytes.len());

@@ -345,7 +345,7 @@ impl Peer {
         let mut sealed = std::mem::take(&mut self.outbound.sealed);
         let Some(member) = self.members.get_mut(&epoch) else { return };
         let address = member.address;
-        member.beat.on_datagram(now.instant);
+        member.heartbeat_timer.on_datagram(now.instant);
         for datagram in &sealed {
             member.directed_ring.push(now.instant, datagram.dseq, datagram.before, &datagram.bytes);
             self.outbound.resends.on_sent(now.instant, datagram.bytes.len());

@@ -68,7 +68,7 @@ impl Peer {
         self.answer_requests(now);
         self.on_pace_tick(now);
         self.on_report_tick(now.instant);
-        self.beat(now);
+        self.send_due_announcements(now);
         self.on_stop_tick(now);
         self.publish_advisories(now, None, false);
     }
@@ -130,11 +130,12 @@ impl Peer {
             return;
         }
         self.flush(now);
-        let beat = HeartbeatTimer::starting(now.instant, self.settings.heartbeat);
+        let heartbeat_timer = HeartbeatTimer::starting(now.instant, self.settings.heartbeat);
         let linger = self.settings.recovery.linger;
         // Held datagrams must leave, and the end must be announced, while the operator of the peer still waits.
         let (hold_until, until) = (now.instant + (linger / 2).min(STOP_DRAIN_TIME), now.instant + linger);
-        self.stop = Some(Stop { byes: BYES, beat, hold_until, quiet_since: now.instant, until, is_over: false });
+        self.stop =
+            Some(Stop { byes: BYES, heartbeat_timer, hold_until, quiet_since: now.instant, until, is_over: false });
         self.on_stop_tick(now);
     }
 
@@ -146,7 +147,7 @@ impl Peer {
             }
             self.flush_queued(now);
         }
-        if 0 < stop.byes && stop.beat.take_due(now.instant) {
+        if 0 < stop.byes && stop.heartbeat_timer.take_due(now.instant) {
             stop.byes -= 1;
             stop.quiet_since = now.instant;
             // Each peer first gets a BYE with its directed stream, then all get one with the multicast stream.

@@ -22,7 +22,7 @@ fn known(host: &mut Host) -> String {
 
 fn meet(host: &mut Host, other: &mut Host, millis: u64) {
     for hello in other.tick(millis) {
-        host.hear(millis, other.address, &hello);
+        host.receive(millis, other.address, &hello);
     }
 }
 
@@ -93,7 +93,7 @@ fn one_that_is_heard_again_by_data_is_named_before_the_message() {
     subscribe(&mut host, 8_100, 7);
     host.drain();
     let datagram = other.publish(8_200, "a.b");
-    host.hear(8_200, other.address, &datagram);
+    host.receive(8_200, other.address, &datagram);
     let order: Vec<&str> = host
         .drain()
         .iter()

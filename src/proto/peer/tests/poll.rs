@@ -223,6 +223,6 @@ fn a_history_that_is_off_and_a_peer_that_is_silent_are_named() {
     let reply = Some(REPLY.parse().unwrap());
     pair.publish(1, Message { reply, ..Message::new("_POLL.A_test.x".parse().unwrap(), "") });
     pair.hosts[1].peer.handle(at(pair.millis + 1600), Input::Tick);
-    let told = pair.hosts[1].drain().into_iter().flat_map(delivered).next();
-    assert!(told.unwrap().message.headers.iter().any(|field| field == ("Seqcast-Error", "timeout")));
+    let reports = pair.hosts[1].drain().into_iter().flat_map(delivered).next();
+    assert!(reports.unwrap().message.headers.iter().any(|field| field == ("Seqcast-Error", "timeout")));
 }

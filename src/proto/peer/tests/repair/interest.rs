@@ -92,9 +92,9 @@ fn lost_news_is_asked_for() {
     lan.run(1, news);
     assert_eq!(known(&lan, 0, 1).0, [("a".to_owned(), 1)]);
     // The next announcement shows that there is more.
-    let told = |lan: &Lan| known(lan, 0, 1) == (vec![("a".to_owned(), 1), ("b".to_owned(), 1)], true);
+    let is_known = |lan: &Lan| known(lan, 0, 1) == (vec![("a".to_owned(), 1), ("b".to_owned(), 1)], true);
     lan.run(1100, news);
-    assert!(told(&lan));
+    assert!(is_known(&lan));
     assert!(0 < lan.hosts[1].peer.counters().interest_answered);
     lan.run(5_000, news);
     assert_eq!(lan.hosts[0].peer.counters().interest_asked, 1, "once is enough");

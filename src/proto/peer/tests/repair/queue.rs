@@ -249,7 +249,7 @@ fn assignments_lost_on_the_way_are_counted_once() {
         lan.join(1, 1, "a", Some("q"));
         lan.run(2, |_| false);
         (0..4).for_each(|number| lan.send(0, "a", "", &number.to_string()));
-        lan.run(300, |copy| copy.dseq().is_some_and(|dseq| dseq == 2 || dseq == 4) || asks(copy));
+        lan.run(300, |copy| copy.dseq().is_some_and(|dseq| dseq == 2 || dseq == 4) || is_request(copy));
         lan.run(5_000, |_| false);
         assert_eq!(lan.given("").len(), 2);
         (lan.counter("queue_lost"), lan.counter("queue_uncertain"))
@@ -309,12 +309,12 @@ fn a_loss_is_told_to_members_as_none_to_all() {
         lan.send(0, "a", "", payload);
     }
     for _ in 0..100 {
-        lan.run(1, |copy| copy.dseq().is_some_and(|dseq| lost.contains(&dseq)) || asks(copy));
+        lan.run(1, |copy| copy.dseq().is_some_and(|dseq| lost.contains(&dseq)) || is_request(copy));
         effects.append(&mut lan.losses);
     }
     let missing = |client: u32| {
-        let told = effects.iter().filter(|(_, to, _)| to.client == ClientId(client));
-        told.map(|(_, _, what)| what.clone()).collect::<Vec<_>>()
+        let given = effects.iter().filter(|(_, to, _)| to.client == ClientId(client));
+        given.map(|(_, _, what)| what.clone()).collect::<Vec<_>>()
     };
     let count_of = |missing: &[LossScope]| match missing {
         [LossScope::Messages { count, .. }] => *count,

@@ -54,13 +54,16 @@ fn suppressed_message_takes_no_number() {
     lan.want(0, 1, "x", false);
     assert_eq!(lan.cost("x"), 0, "clients of the peer itself get it without that");
     lan.run(3_000, |_| false);
-    assert_eq!((lan.told(1).as_str(), lan.told(2).as_str(), lan.told(0).as_str()), ("1, 2", "1, 2", "0"));
+    assert_eq!(
+        (lan.take_reports(1).as_str(), lan.take_reports(2).as_str(), lan.take_reports(0).as_str()),
+        ("1, 2", "1, 2", "0")
+    );
     assert_eq!(lan.hosts[0].peer.counters().messages_suppressed, 6);
     assert_eq!(lan.hosts[0].peer.counters().messages_published, 9);
     lan.want(1, 1, "x", false);
     lan.run(1, |_| false);
     assert_eq!(lan.cost("x"), 1);
-    assert_eq!(lan.told(1), "2", "one was sent of this subject before");
+    assert_eq!(lan.take_reports(1), "2", "one was sent of this subject before");
     lan.hosts[1].peer.handle(at(lan.millis), Input::Detach { client: ClientId(7) });
     lan.run(1, |_| false);
     assert_eq!(lan.cost("x"), 0);
@@ -152,7 +155,7 @@ fn nothing_is_spared_while_something_may_be_wanted() {
     // A peer that has sent no announcement is heard.
     let stranger = Host::new("C.test", 9, lan.millis).publish(lan.millis, "a");
     let address = SocketAddr::from(([127, 0, 0, 1], 9099));
-    lan.hosts[0].hear(lan.millis, address, &stranger);
+    lan.hosts[0].receive(lan.millis, address, &stranger);
     assert_eq!(lan.cost("x"), 1);
 }
 
@@ -172,7 +175,7 @@ fn silent_peer_with_confirmed_subscriptions_is_served() {
         (0, true),
         "but it does not count as a receiver"
     );
-    assert_eq!(lan.told(1), "1, 2, 3, 4, 5, 6");
+    assert_eq!(lan.take_reports(1), "1, 2, 3, 4, 5, 6");
     lan.run(3_000, |_| false);
     assert_eq!((lan.cost("a"), lan.cost("x")), (1, 0));
     assert_eq!(lan.hosts[0].peer.receivers(CLIENT, &"a".parse().unwrap()), (1, true));
@@ -210,7 +213,7 @@ fn a_namesake_on_the_same_host_is_no_later_run() {
         lan.run(50_000, |copy| is_from(copy, 1));
         assert_eq!((lan.cost("x"), lan.cost("y")), (1, 0));
     }
-    assert_eq!(lan.told(1), "1, 2, 3");
+    assert_eq!(lan.take_reports(1), "1, 2, 3");
 }
 
 #[test]
@@ -253,8 +256,8 @@ fn confirmations_are_some_milliseconds_apart() {
         lan.want(1, sub, "x", false);
         lan.run(1, |_| false);
     }
-    let told = lan.hosts[0].peer.counters().datagrams_unicast - before;
-    assert!((10..40).contains(&told), "{told} answers in 100 ms");
+    let answers = lan.hosts[0].peer.counters().datagrams_unicast - before;
+    assert!((10..40).contains(&answers), "{answers} answers in 100 ms");
 }
 
 #[test]
