@@ -201,7 +201,7 @@ impl Join {
                 source.attempts = if source.has_progress { 0 } else { source.attempts + 1 };
                 source.retry_question();
             }
-            Err(reason) => self.fail(now, from, Some(JoinFailure::QuestionFailure(reason))),
+            Err(reason) => self.fail(now, from, Some(JoinFailure::Unanswered(reason))),
         }
         self.report_if_joined();
         self.is_asked(from)
@@ -220,7 +220,7 @@ impl Join {
     pub fn abandon(&mut self, now: WallTime) {
         for epoch in self.order.clone() {
             if self.sources.get(&epoch).is_some_and(|source| !source.is_done) {
-                self.fail(now, epoch, Some(JoinFailure::QuestionFailure(QuestionFailure::Gone)));
+                self.fail(now, epoch, Some(JoinFailure::Unanswered(QuestionFailure::Gone)));
             }
         }
         self.on_publisher(None);
@@ -370,12 +370,12 @@ impl Join {
                         self.events.push_back(event);
                     }
                 }
-                ReplayOutcome::ReplayGap(unreplayed) => {
+                ReplayOutcome::Gap(unreplayed) => {
                     unreplayed
                         .into_iter()
                         .for_each(|unreplayed| self.splices.add_gap(&part.subject, unreplayed, part.lost));
                 }
-                ReplayOutcome::Misfit => return Err(MALFORMED),
+                ReplayOutcome::Mismatch => return Err(MALFORMED),
             }
             source.has_progress |= part.is_done() || part.left() < left;
         }
@@ -398,7 +398,7 @@ impl Join {
         source.is_done = true;
         source.baseline.unjoined = unjoined;
         let reason = match unjoined {
-            Some(JoinFailure::QuestionFailure(QuestionFailure::Gone | QuestionFailure::UnknownPeer)) => {
+            Some(JoinFailure::Unanswered(QuestionFailure::Gone | QuestionFailure::UnknownPeer)) => {
                 Reason::PublisherGone
             }
             _ => Reason::Deadline,
@@ -430,7 +430,7 @@ impl Join {
 }
 
 /// Failure for an answer that does not fit the question.
-const MALFORMED: JoinFailure = JoinFailure::QuestionFailure(QuestionFailure::Malformed);
+const MALFORMED: JoinFailure = JoinFailure::Unanswered(QuestionFailure::Malformed);
 
 impl JoinSource {
     /// Returns whether there is a question to send to it now.

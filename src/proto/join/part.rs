@@ -31,9 +31,9 @@ pub(super) enum ReplayOutcome {
     /// Events to deliver, in order.
     Events(Vec<JoinEvent>),
     /// The end of the replay, with the remaining gap.
-    ReplayGap(Option<ReplayGap>),
+    Gap(Option<ReplayGap>),
     /// The answer does not fit the poll.
-    Misfit,
+    Mismatch,
 }
 
 impl SubjectReplay {
@@ -78,7 +78,7 @@ impl SubjectReplay {
                     let follows = event.offset == Modulus::WIRE.successor(self.offset) && !self.is_done;
                     let rises = self.seq.is_none_or(|seq| seq < event.seq) && event.seq <= self.span.last_seq;
                     if !follows || !rises {
-                        return ReplayOutcome::Misfit;
+                        return ReplayOutcome::Mismatch;
                     }
                     events.push(JoinEvent::Message(self.take(event, publisher)));
                 }
@@ -91,7 +91,7 @@ impl SubjectReplay {
                 let events = self.skip_to(&span, publisher, held, now);
                 ReplayOutcome::Events(events)
             }
-            _ => ReplayOutcome::ReplayGap(self.abandon(publisher, Reason::Expired)),
+            _ => ReplayOutcome::Gap(self.abandon(publisher, Reason::Expired)),
         }
     }
 

@@ -315,13 +315,10 @@ fn unanswered_question_is_repeated_then_reported() {
     }
     join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Timeout));
     let baseline = only_baseline(&mut join);
-    assert_eq!(
-        (baseline.after, baseline.unjoined),
-        (None, Some(JoinFailure::QuestionFailure(QuestionFailure::Timeout)))
-    );
+    assert_eq!((baseline.after, baseline.unjoined), (None, Some(JoinFailure::Unanswered(QuestionFailure::Timeout))));
     let (mut join, from) = begun(Some(Selection::default()));
     join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Gone));
-    assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::QuestionFailure(QuestionFailure::Gone)));
+    assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::Unanswered(QuestionFailure::Gone)));
 }
 
 #[test]
@@ -352,7 +349,7 @@ fn answers_that_do_not_fit_end_the_asking() {
     ] {
         let (mut join, from) = begun(Some(Selection::default()));
         join.on_answer(WallTime::EPOCH, from.epoch, Ok(answered(&from, content)));
-        assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::QuestionFailure(QuestionFailure::Malformed)));
+        assert_eq!(only_baseline(&mut join).unjoined, Some(JoinFailure::Unanswered(QuestionFailure::Malformed)));
         // A stray answer does not disturb the join afterwards either.
         join.on_answer(WallTime::EPOCH, from.epoch, Err(QuestionFailure::Timeout));
         assert_eq!(join.poll_event(), None);

@@ -350,12 +350,12 @@ fn drops_halve_the_room_and_it_grows_again() {
 fn readers_of_local_queues_are_waited_for_while_they_take_as_much_as_the_floor() {
     let mut room = ReceiveWindow::new(&settings(Pace::Auto), at(0));
     assert_eq!(room.on_backlog(at(0), 256), WindowChange::None);
-    assert_eq!(room.tell(at(0), 1), 1 << 20);
+    assert_eq!(room.advertise(at(0), 1), 1 << 20);
     assert_eq!(room.on_backlog(at(1), 700), WindowChange::Less);
-    assert_eq!(room.tell(at(1), 1) >> 10, 378);
-    assert_eq!((room.on_backlog(at(2), 1024), room.tell(at(2), 1)), (WindowChange::Less, 0));
+    assert_eq!(room.advertise(at(1), 1) >> 10, 378);
+    assert_eq!((room.on_backlog(at(2), 1024), room.advertise(at(2), 1)), (WindowChange::Less, 0));
     assert_eq!(room.deadline(), Some(at(3)));
-    assert_eq!((room.on_backlog(at(3), 940), room.tell(at(3), 1) >> 10), (WindowChange::More, 29));
+    assert_eq!((room.on_backlog(at(3), 940), room.advertise(at(3), 1) >> 10), (WindowChange::More, 29));
     assert_eq!(room.deadline(), None, "what is sent for that brings the next look");
     // The reader takes 20 MB/s, then 5.
     for millis in (10..=1000).step_by(10) {

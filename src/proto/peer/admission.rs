@@ -192,7 +192,7 @@ impl Peer {
         self.remote_interest.set_reachable(epoch, true);
         self.on_publisher(now.instant, epoch);
         self.update_pace(now.instant);
-        self.tell(epoch, MemberEvent::Up);
+        self.notify_member_event(epoch, MemberEvent::Up);
         self.notify_discovery(epoch, absent);
         if is_age_unknown {
             self.report_before_contact(now, epoch, contact);

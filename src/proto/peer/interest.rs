@@ -69,15 +69,15 @@ impl Peer {
         if self.member_at(source, header).is_none_or(|member| !member.is_alive()) {
             return;
         }
-        let taken = self.remote_interest.on_record(now.instant, epoch, source.from.ip(), header.number, record);
-        let counter = match taken {
-            RecordOutcome::News => &mut self.counters.interest_taken,
-            RecordOutcome::Late => &mut self.counters.interest_late,
+        let outcome = self.remote_interest.on_record(now.instant, epoch, source.from.ip(), header.number, record);
+        let counter = match outcome {
+            RecordOutcome::Applied => &mut self.counters.interest_taken,
+            RecordOutcome::Stale => &mut self.counters.interest_late,
             RecordOutcome::Gap => &mut self.counters.interest_gaps,
             RecordOutcome::Overflow => &mut self.counters.interest_overflow,
         };
         *counter += 1;
-        if self.settings.suppresses && taken == RecordOutcome::News {
+        if self.settings.suppresses && outcome == RecordOutcome::Applied {
             self.schedule_confirmation(now, epoch);
         }
     }

@@ -49,7 +49,7 @@ impl Peer {
             if !self.interest.one_of_each_client().is_empty() {
                 member.throttles[0].on_tail(Reason::Blackhole);
             }
-            self.tell(epoch, MemberEvent::MulticastDead);
+            self.notify_member_event(epoch, MemberEvent::MulticastDead);
         }
         if self.inbound.take_rejoin(now.instant) {
             self.counters.rejoins += 1;

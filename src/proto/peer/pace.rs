@@ -104,7 +104,7 @@ impl Peer {
         let Some(heard) = heard else { return };
         member.proof.earn_credit();
         if heard.is_back && member.receiver.times_left().is_power_of_two() {
-            self.tell(epoch, MemberEvent::CaughtUp);
+            self.notify_member_event(epoch, MemberEvent::CaughtUp);
         }
         if heard.matters {
             self.update_pace(now.instant);
@@ -130,7 +130,7 @@ impl Peer {
                 left.extend(member.receiver.times_left().is_power_of_two().then_some(*epoch));
             }
         }
-        left.into_iter().for_each(|epoch| self.tell(epoch, MemberEvent::LeftBehind));
+        left.into_iter().for_each(|epoch| self.notify_member_event(epoch, MemberEvent::LeftBehind));
         self.update_pace(now.instant);
         self.send_queued(now);
         self.outbound.pacer.on_tick(now.instant);
@@ -161,7 +161,7 @@ impl Peer {
         let dropped = self.counters.kernel_drops;
         let wants_repair = self.wants_repair();
         let Some(member) = self.members.get_mut(&epoch) else { return };
-        let window = self.inbound.receive_window.tell(now, sharers);
+        let window = self.inbound.receive_window.advertise(now, sharers);
         let awaited = member.awaited().filter(|_| wants_repair);
         member.receive_progress.on_reported(now, window, self.inbound.receive_window.is_short(), awaited);
         let (address, taken, padded) = (member.address, member.receive_progress.high(), member.proof.padding());

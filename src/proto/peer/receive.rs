@@ -205,7 +205,7 @@ impl Peer {
         member.last_heard = now.instant;
         self.update_pace(now.instant);
         self.on_present(epoch);
-        self.tell(epoch, MemberEvent::Resumed);
+        self.notify_member_event(epoch, MemberEvent::Resumed);
         self.notify_discovery(epoch, None);
     }
 
@@ -230,7 +230,7 @@ impl Peer {
             // The member counts as a receiver again.
             self.update_pace(now.instant);
             self.on_present(epoch);
-            self.tell(epoch, MemberEvent::Resumed);
+            self.notify_member_event(epoch, MemberEvent::Resumed);
             self.notify_discovery(epoch, None);
         }
     }
@@ -449,7 +449,7 @@ impl Peer {
             && !member.duplicate_name
         {
             member.duplicate_name = true;
-            self.tell(epoch, MemberEvent::DuplicateName);
+            self.notify_member_event(epoch, MemberEvent::DuplicateName);
         }
     }
 }

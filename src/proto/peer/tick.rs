@@ -19,7 +19,7 @@ impl Peer {
             // The member may continue under a new epoch, of which nothing has been heard yet.
             self.suppression.suspend_until(now.instant + member.heartbeat);
             self.remote_interest.end(epoch);
-            self.tell(epoch, MemberEvent::Left);
+            self.notify_member_event(epoch, MemberEvent::Left);
         } else {
             member.state = MemberState::Crashed;
             self.expire_assignments(epoch);
@@ -27,7 +27,7 @@ impl Peer {
             let deadline = now.instant + self.settings.recovery.grace;
             member.sides_mut().for_each(|recv| recv.expedite(deadline));
             self.retain_interest(epoch);
-            self.tell(epoch, MemberEvent::Crashed);
+            self.notify_member_event(epoch, MemberEvent::Crashed);
             self.fail_questions(now, epoch);
             self.report_tail(now, epoch, Reason::Crashed);
         }
@@ -96,7 +96,7 @@ impl Peer {
                 member.state = MemberState::Silent;
                 self.remote_interest.set_reachable(epoch, false);
                 self.expire_assignments(epoch);
-                self.tell(epoch, MemberEvent::Silent);
+                self.notify_member_event(epoch, MemberEvent::Silent);
                 self.report_tail(now, epoch, Reason::Silent);
             }
             MemberState::Silent if member.last_heard + forget <= now.instant => self.end(now, epoch, Reason::Crashed),
@@ -115,7 +115,7 @@ impl Peer {
         self.expire_assignments(epoch);
         self.publish_advisories(now, Some(epoch), true);
         self.outbound.resends.forget(epoch);
-        self.discovery.forget(epoch);
+        self.discovery.remove_member(epoch);
         self.evict_interest(epoch);
         if let Some(member) = self.members.remove(&epoch)
             && let Some(forgotten) = self.admission.departed.remember(member.departed())

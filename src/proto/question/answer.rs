@@ -29,7 +29,7 @@ pub fn answer(history: &History, epoch: Epoch, high: Dseq, question: &Bytes) -> 
     let question = match Question::decode(question) {
         _ if history.is_off() => return refuse(epoch, high, Refused::Off),
         Ok(question) => question,
-        Err(HistoryDecodeError::Kind(_)) => return refuse(epoch, high, Refused::Unknown),
+        Err(HistoryDecodeError::UnknownKind(_)) => return refuse(epoch, high, Refused::Unknown),
         Err(HistoryDecodeError::TooMany(_)) => return refuse(epoch, high, Refused::TooMany),
         Err(_) => return refuse(epoch, high, Refused::Malformed),
     };

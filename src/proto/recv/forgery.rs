@@ -27,7 +27,7 @@ impl RecvStream {
 
     /// Handles an announced highest datagram that contradicts the ledger. Returns whether the ledger was wrong and now
     /// agrees.
-    pub(super) fn is_corrected_by_word(
+    pub(super) fn is_corrected_by_announcement(
         &mut self,
         ctx: &mut ReceiveContext<'_>,
         high: Dseq,
@@ -61,7 +61,7 @@ impl RecvStream {
             StreamKind::Ptp => {
                 let (reason, missing) = (Reason::Contradicted, MissingDatagrams::default());
                 ctx.losses.ibx_loss.add(messages, ctx.now.wall);
-                out.push(StreamOutcome::Inbox { messages, reason, missing });
+                out.push(StreamOutcome::InboxLost { messages, reason, missing });
             }
             StreamKind::Bcast { .. } => {
                 let range =
@@ -73,7 +73,7 @@ impl RecvStream {
 
     /// Drops the items held of datagrams from `dseq` on, which the publisher has yet to send.
     fn drop_held_from(&mut self, dseq: Dseq) {
-        for datagram in self.held.drop_from(dseq) {
+        for datagram in self.reorder_buffer.drop_from(dseq) {
             self.partially_lost.remove(&datagram);
             self.ledger.release();
         }

@@ -75,7 +75,7 @@ impl ReorderBuffer {
     }
 
     /// Marks the first held item of a subject to be judged again, after an item was delivered or dropped.
-    pub(super) fn on_gone(&mut self, followers: Option<SubjectKey>) {
+    pub(super) fn on_item_removed(&mut self, followers: Option<SubjectKey>) {
         let Some(key) = followers else { return };
         let lowest = (key, (Dseq(0), 0));
         if let Some((_, at)) = self.by_subject.range(lowest..).next().filter(|(other, _)| *other == key) {
@@ -83,8 +83,8 @@ impl ReorderBuffer {
         }
     }
 
-    /// Handles the late beginning of an abandoned message: no missing datagram accounts for it.
-    pub(super) fn on_late_head(&mut self, dseq: Dseq) {
+    /// Handles the late first fragment of an abandoned message: no missing datagram accounts for it.
+    pub(super) fn on_late_first_fragment(&mut self, dseq: Dseq) {
         for at in &self.doomed {
             if let Some((_, StreamItem::AbandonedMessage(doomed))) = self.items.get_mut(at)
                 && doomed.missing == dseq
