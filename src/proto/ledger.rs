@@ -527,12 +527,12 @@ impl Ledger {
     /// Marks a received datagram as held: it cannot be handed on yet.
     pub fn hold(&mut self) {
         self.states.delivered -= 1;
-        self.states.held += 1;
+        self.states.buffered += 1;
     }
 
     /// Marks a held datagram as handed on completely.
     pub fn release(&mut self) {
-        self.states.held -= 1;
+        self.states.buffered -= 1;
         self.states.delivered += 1;
     }
 
@@ -619,7 +619,7 @@ impl Ledger {
     #[inline]
     pub fn is_intact(&self) -> bool {
         let s = &self.states;
-        let sum = s.delivered + s.held + s.pending + s.lost + s.unverified;
+        let sum = s.delivered + s.buffered + s.pending + s.lost + s.unverified;
         s.high.0 - s.baseline.0 == sum
             && (s.pending == 0) == self.gaps.is_empty()
             && self.arrived.0 <= s.high
@@ -646,7 +646,7 @@ impl Ledger {
     pub fn assert_invariants(&self) {
         let s = &self.states;
         self.settled.assert_invariants();
-        assert_eq!(s.high.0 - s.baseline.0, s.delivered + s.held + s.pending + s.lost + s.unverified, "{s:?}");
+        assert_eq!(s.high.0 - s.baseline.0, s.delivered + s.buffered + s.pending + s.lost + s.unverified, "{s:?}");
         assert_eq!(s.pending, self.gaps.iter().map(DatagramGap::datagrams).sum::<u64>());
         assert!(self.arrived.0 <= s.high && self.arrived.1 <= self.count);
     }

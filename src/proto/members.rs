@@ -278,8 +278,8 @@ impl Member {
     }
 
     /// Returns the bytes of messages that wait for an earlier datagram, on all sides.
-    pub fn held_bytes(&self) -> usize {
-        self.sides().map(RecvStream::held_bytes).sum()
+    pub fn buffered_bytes(&self) -> usize {
+        self.sides().map(RecvStream::buffered_bytes).sum()
     }
 
     /// Records that an entry with this number was evicted from the subscription window.
@@ -416,7 +416,7 @@ impl Member {
 
     /// Updates the reports to the peer after requested datagrams have come, or will not come. Returns whether a report
     /// is due.
-    pub fn note_awaited(&mut self, now: Instant, wants_repair: bool, receivers: usize) -> bool {
+    pub fn record_awaited(&mut self, now: Instant, wants_repair: bool, receivers: usize) -> bool {
         let awaited = self.awaited().filter(|_| wants_repair);
         self.receive_progress.on_awaited(now, awaited);
         self.receive_progress.deadline(receivers).is_some_and(|at| at <= now)

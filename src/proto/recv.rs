@@ -104,7 +104,7 @@ impl RecvStream {
     }
 
     /// Returns the bytes of messages that wait for an earlier datagram, or for the rest of their own.
-    pub fn held_bytes(&self) -> usize {
+    pub fn buffered_bytes(&self) -> usize {
         self.reorder_buffer.bytes() + self.rebuilds.bytes()
     }
 
@@ -409,7 +409,7 @@ impl RecvStream {
     /// Returns whether the ledger and the reorder buffer keep the invariants that are cheap to check.
     #[inline]
     pub fn is_intact(&self) -> bool {
-        self.ledger.is_intact() && self.reorder_buffer.is_intact(self.ledger.states().held)
+        self.ledger.is_intact() && self.reorder_buffer.is_intact(self.ledger.states().buffered)
     }
 
     /// Describes the ledger and the reorder buffer for the message of a failed check.
@@ -429,7 +429,7 @@ impl RecvStream {
         self.reorder_buffer.assert_invariants();
         self.rebuilds.assert_invariants();
         assert!(self.reorder_buffer.is_empty() || self.ledger.is_waiting());
-        assert_eq!(self.ledger.states().held, self.reorder_buffer.datagrams());
+        assert_eq!(self.ledger.states().buffered, self.reorder_buffer.datagrams());
     }
 }
 

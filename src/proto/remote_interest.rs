@@ -159,8 +159,8 @@ impl RemoteInterest {
         let mutants = self.mutants;
         let Some(table) = self.tables.get_mut(&epoch) else { return RecordOutcome::Stale };
         let follows = |complete: u64, base: u64| {
-            let is_stale = record.upto <= complete && !mutants.is(Mutant::LateNewsApplied);
-            let is_gap = complete < record.after && !mutants.is(Mutant::NewsAcrossGap);
+            let is_stale = record.upto <= complete && !mutants.is(Mutant::StaleInterestApplied);
+            let is_gap = complete < record.after && !mutants.is(Mutant::InterestAcrossGap);
             !is_stale && !is_gap && record.base <= base
         };
         let begins = record.base != 0

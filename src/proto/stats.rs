@@ -235,7 +235,7 @@ pub struct DatagramStates {
     /// Arrived and handed on completely.
     pub delivered: u64,
     /// Arrived, with messages that wait for an earlier datagram.
-    pub held: u64,
+    pub buffered: u64,
     /// Delivered or held datagrams that were missing at first and were requested.
     pub repaired: u64,
     /// Known missing, still awaited.

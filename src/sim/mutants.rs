@@ -169,12 +169,12 @@ fn released_before_the_gap_is_settled() {
 
 #[test]
 fn asked_for_once() {
-    check_by("O9", Mutant::AskOnce, &[FaultKind::Loss]);
+    check_by("O9", Mutant::RequestOnce, &[FaultKind::Loss]);
 }
 
 #[test]
 fn asked_for_at_once() {
-    check_by("R5", Mutant::AskAtOnce, &[FaultKind::ReorderWithin]);
+    check_by("R5", Mutant::RequestAtOnce, &[FaultKind::ReorderWithin]);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn the_history_skips_a_message() {
 
 #[test]
 fn the_history_is_not_asked_for_large_messages() {
-    check_by("O9", Mutant::LargeUnasked, &[FaultKind::Loss, FaultKind::TinyRing, FaultKind::Large]);
+    check_by("O9", Mutant::LargeNotRequested, &[FaultKind::Loss, FaultKind::TinyRing, FaultKind::Large]);
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn unreported_loss_is_noticed() {
 /// Proves: W135
 #[test]
 fn heartbeats_name_what_is_kept_back() {
-    check(Mutant::HeldAnnounced, &[FaultKind::Large]);
+    check(Mutant::QueuedAnnounced, &[FaultKind::Large]);
 }
 
 /// Returns the datagrams that the slower of two receivers had no room for: without a pause, and in a second flood
@@ -302,8 +302,8 @@ fn overruns(mutants: Mutants) -> [u64; 2] {
 #[test]
 fn a_publisher_that_heeds_nobody_overruns_receivers_and_one_that_forgives_nobody_too() {
     assert_eq!(overruns(Mutants::default()), [0, 0]);
-    assert!(0 < overruns(Mutants::only(Mutant::PacerDeaf))[0]);
-    assert!(0 < overruns(Mutants::only(Mutant::LeftForGood))[1]);
+    assert!(0 < overruns(Mutants::only(Mutant::PacerIgnoresReports))[0]);
+    assert!(0 < overruns(Mutants::only(Mutant::ExcludedForever))[1]);
 }
 
 #[test]
@@ -314,12 +314,12 @@ fn a_publisher_that_runs_away_from_what_is_asked_for_loses_it() {
         World::new(&scenario, false).run().figures.owed_lost
     };
     assert_eq!(lost(Mutants::default()), 0);
-    assert!(0 < lost(Mutants::only(Mutant::PacerRunsAway)));
+    assert!(0 < lost(Mutants::only(Mutant::PacerIgnoresRequests)));
 }
 
 #[test]
 fn a_late_joiner_forgets_the_seam() {
-    check_by("seam", Mutant::SpliceForgotten, &[FaultKind::Loss]);
+    check_by("seam", Mutant::SpliceRepeated, &[FaultKind::Loss]);
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn a_late_joiner_puts_the_seam_too_far() {
 
 #[test]
 fn multicasts_that_do_not_arrive_are_not_noticed() {
-    check_by("blackhole", Mutant::BlackholeUntold, &[FaultKind::Snooping]);
+    check_by("blackhole", Mutant::BlackholeUnreported, &[FaultKind::Snooping]);
 }
 
 #[test]
@@ -381,14 +381,14 @@ fn peers_that_spare_messages_and_queue_groups_are_clean() {
 
 #[test]
 fn news_of_subscriptions_applied_across_a_gap() {
-    check_by("views", Mutant::NewsAcrossGap, &[FaultKind::Loss, FaultKind::Resubscribe]);
+    check_by("views", Mutant::InterestAcrossGap, &[FaultKind::Loss, FaultKind::Resubscribe]);
 }
 
 #[test]
 fn late_news_of_subscriptions_applied() {
     check_by(
         "interest",
-        Mutant::LateNewsApplied,
+        Mutant::StaleInterestApplied,
         &[FaultKind::ReorderBeyond, FaultKind::Duplicate, FaultKind::Replay, FaultKind::Resubscribe],
     );
 }

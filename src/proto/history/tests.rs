@@ -415,7 +415,7 @@ fn check_subject(history: &History, twin: &Twin, name: &str, is_tight: bool, con
     let Some(retained) = retained else { return };
     let expected = &young[young.len() - count..];
     for (index, (seq, offset, _, message)) in expected.iter().enumerate() {
-        let event = retained.held(index).event(&message.subject);
+        let event = retained.event_at(index).event(&message.subject);
         assert_eq!((event.seq, event.offset, &event.message), (*seq, *offset, message), "{context} {name}");
     }
     let (first, last) = (expected[0].1, expected[count - 1].1);

@@ -37,9 +37,9 @@ const LIST_MAX: u16 = 1024;
 const POLL_MAX: usize = 256;
 /// Number of attempts for a question that stays unanswered, or whose answer brings nothing new.
 pub const ATTEMPTS: u32 = 3;
-/// Maximum number of live events held while histories are read, and of their bytes. Beyond it the caller must pass no
+/// Maximum number of live events buffered while histories are read, and of their bytes. Beyond it the caller must pass no
 /// more.
-const HELD_MAX: (usize, usize) = (65_536, 64 << 20);
+const BUFFERED_MAX: (usize, usize) = (65_536, 64 << 20);
 /// State of one publisher.
 #[derive(Debug)]
 struct JoinSource {
@@ -59,7 +59,7 @@ struct JoinSource {
     has_progress: bool,
     is_done: bool,
     /// Live events received meanwhile.
-    held: VecDeque<JoinEvent>,
+    buffered: VecDeque<JoinEvent>,
 }
 
 /// Join described at the head of this file. It performs no I/O: it returns questions and events, and takes answers and
@@ -77,8 +77,8 @@ pub struct Join {
     is_reported: bool,
     events: VecDeque<JoinEvent>,
     splices: Splices,
-    /// Number of held events, and their bytes.
-    held: (usize, usize),
+    /// Number of buffered events, and their bytes.
+    buffered: (usize, usize),
     mutants: Mutants,
 }
 
@@ -95,7 +95,7 @@ impl Join {
             is_reported: false,
             events: VecDeque::new(),
             splices: Splices::default(),
-            held: (0, 0),
+            buffered: (0, 0),
             mutants: Mutants::default(),
         }
     }
@@ -126,7 +126,7 @@ impl Join {
             attempts: 0,
             has_progress: false,
             is_done: false,
-            held: VecDeque::new(),
+            buffered: VecDeque::new(),
         };
         self.sources.insert(epoch, source);
         self.order.push(epoch);
@@ -241,9 +241,9 @@ impl Join {
         !self.is_complete || self.sources.values().any(|source| !source.is_done)
     }
 
-    /// Returns whether the held events are at their limit, so that the caller must pass no more live events for now.
+    /// Returns whether the buffered events are at their limit, so that the caller must pass no more live events for now.
     pub fn is_full(&self) -> bool {
-        HELD_MAX.0 <= self.held.0 || HELD_MAX.1 <= self.held.1
+        BUFFERED_MAX.0 <= self.buffered.0 || BUFFERED_MAX.1 <= self.buffered.1
     }
 
     /// Handles a live message.
@@ -251,8 +251,8 @@ impl Join {
         let epoch = delivery.publisher.epoch;
         match self.sources.get_mut(&epoch).filter(|source| !source.is_done) {
             Some(source) => {
-                self.held = (self.held.0 + 1, self.held.1 + delivery.message.body_bytes());
-                source.held.push_back(JoinEvent::Message(delivery));
+                self.buffered = (self.buffered.0 + 1, self.buffered.1 + delivery.message.body_bytes());
+                source.buffered.push_back(JoinEvent::Message(delivery));
             }
             None => self.splices.on_message(now, delivery, &mut self.events),
         }
@@ -262,8 +262,8 @@ impl Join {
     pub fn on_loss(&mut self, loss: Loss) {
         match self.sources.get_mut(&loss.publisher.epoch).filter(|source| !source.is_done) {
             Some(source) => {
-                self.held.0 += 1;
-                source.held.push_back(JoinEvent::Loss(loss));
+                self.buffered.0 += 1;
+                source.buffered.push_back(JoinEvent::Loss(loss));
             }
             None => self.splices.on_loss(loss, &mut self.events),
         }
@@ -323,7 +323,7 @@ impl Join {
                 return Err(JoinFailure::TooManySubjects);
             }
             let until = match () {
-                () if self.mutants.is(Mutant::SpliceForgotten) => span.first_seq.raw() - 1,
+                () if self.mutants.is(Mutant::SpliceRepeated) => span.first_seq.raw() - 1,
                 () if self.mutants.is(Mutant::SpliceTooFar) => span.last_seq.raw() + 1,
                 () => span.last_seq.raw(),
             };
@@ -361,7 +361,7 @@ impl Join {
                 return Err(MALFORMED);
             }
             let left = part.left();
-            match part.on_answer(answer, publisher, &mut source.held, now) {
+            match part.on_answer(answer, publisher, &mut source.buffered, now) {
                 ReplayOutcome::Events(events) => {
                     for event in events {
                         if let JoinEvent::Message(Delivery { replayed: true, .. }) = event {
@@ -411,18 +411,18 @@ impl Join {
         self.finish_if_done(now, from);
     }
 
-    /// Delivers the held live events once a publisher's history has been read.
+    /// Delivers the buffered live events once a publisher's history has been read.
     fn finish_if_done(&mut self, now: WallTime, from: Epoch) {
         let Some(source) = self.sources.get_mut(&from).filter(|source| source.is_done) else { return };
-        for event in std::mem::take(&mut source.held) {
+        for event in std::mem::take(&mut source.buffered) {
             match event {
                 JoinEvent::Message(delivery) => self.splices.on_message(now, delivery, &mut self.events),
                 JoinEvent::Loss(loss) => self.splices.on_loss(loss, &mut self.events),
                 JoinEvent::Joined(_) => {}
             }
         }
-        let held = self.sources.values().flat_map(|source| &source.held);
-        self.held = held.fold((0, 0), |(count, bytes), event| match event {
+        let buffered = self.sources.values().flat_map(|source| &source.buffered);
+        self.buffered = buffered.fold((0, 0), |(count, bytes), event| match event {
             JoinEvent::Message(delivery) => (count + 1, bytes + delivery.message.body_bytes()),
             _ => (count + 1, bytes),
         });

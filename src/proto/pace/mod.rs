@@ -47,8 +47,8 @@ const PROOF_TIME: Duration = Duration::from_millis(200);
 const PROOF_MILLIS_PER_SECOND: u64 = 100;
 const PROOF_MILLIS_BURST: u64 = 2000;
 
-/// Bytes of held datagrams from which publishers are backpressured.
-const HELD_BYTES_MAX: usize = 256 << 10;
+/// Bytes of queued datagrams from which publishers are backpressured.
+const QUEUED_BYTES_MAX: usize = 256 << 10;
 
 /// Number of recent datagrams whose cumulative byte offset is remembered. A receiver older than that counts as fully
 /// behind.
@@ -146,9 +146,9 @@ impl PacedReceiver {
         self.limit.min(self.resend_limit)
     }
 
-    /// Returns whether its limit is below `line` in spite of all patience. Datagrams have been held since `held`.
-    fn is_below(&self, line: u64, now: Instant, held: Instant) -> bool {
-        let is_stuck = || RESEND_PATIENCE <= now.since(self.progress.1.max(held));
+    /// Returns whether its limit is below `line` in spite of all patience. Datagrams have been queued since `queued`.
+    fn is_below(&self, line: u64, now: Instant, queued: Instant) -> bool {
+        let is_stuck = || RESEND_PATIENCE <= now.since(self.progress.1.max(queued));
         self.limit < line || self.resend_limit < line && is_stuck()
     }
 
@@ -196,14 +196,14 @@ pub struct ReportEffect {
     pub matters: bool,
 }
 
-/// Deadline until which receivers are waited for while datagrams are held, and the limit that each must reach by then.
+/// Deadline until which receivers are waited for while datagrams are queued, and the limit that each must reach by then.
 #[derive(Clone, Copy, Debug)]
 struct PacingWait {
     until: Instant,
     line: u64,
 }
 
-/// Allowance of this peer for multicasts, and the datagrams held until it rises.
+/// Allowance of this peer for multicasts, and the datagrams queued until it rises.
 #[derive(Debug)]
 pub struct Pacer {
     settings: PaceSettings,
@@ -228,10 +228,10 @@ pub struct Pacer {
     proof_millis: TokenBucket,
     newcomer_until: Option<Instant>,
     wait: Option<PacingWait>,
-    held: VecDeque<SealedDatagram>,
-    held_bytes: usize,
-    /// Time since which datagrams have been held without a break.
-    held_since: Option<Instant>,
+    queue: VecDeque<SealedDatagram>,
+    queued_bytes: usize,
+    /// Time since which datagrams have been queued without a break.
+    queued_since: Option<Instant>,
 }
 
 impl Pacer {
@@ -262,9 +262,9 @@ impl Pacer {
             proof_millis: TokenBucket::full(now),
             newcomer_until: None,
             wait: None,
-            held: VecDeque::new(),
-            held_bytes: 0,
-            held_since: None,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            queued_since: None,
         };
         pacer.refill(now);
         pacer
@@ -308,37 +308,37 @@ impl Pacer {
         self.sent_at.is_some_and(|at| now.since(at) <= ACTIVE)
     }
 
-    /// Returns whether no datagram is held.
+    /// Returns whether no datagram is queued.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.queue.is_empty()
     }
 
-    /// Returns whether publishers are backpressured because of the bytes held.
+    /// Returns whether publishers are backpressured because of the queued bytes.
     pub fn is_long(&self) -> bool {
-        HELD_BYTES_MAX <= self.held_bytes
+        QUEUED_BYTES_MAX <= self.queued_bytes
     }
 
-    /// Returns the first held datagram, if there is one.
-    pub fn first_held(&self) -> Option<&SealedDatagram> {
-        self.held.front()
+    /// Returns the first queued datagram, if there is one.
+    pub fn first_queued(&self) -> Option<&SealedDatagram> {
+        self.queue.front()
     }
 
     /// Holds a datagram until it may be sent.
-    pub fn hold(&mut self, now: Instant, sealed: SealedDatagram) {
-        self.held_bytes += sealed.bytes.len();
-        self.held.push_back(sealed);
-        self.held_since.get_or_insert(now);
+    pub fn enqueue(&mut self, now: Instant, sealed: SealedDatagram) {
+        self.queued_bytes += sealed.bytes.len();
+        self.queue.push_back(sealed);
+        self.queued_since.get_or_insert(now);
         if self.wait.is_none() {
             self.wait = Some(self.wait_from(now));
         }
     }
 
-    /// Removes the first held datagram, whether it may be sent or not.
+    /// Removes the first queued datagram, whether it may be sent or not.
     pub fn pop(&mut self) -> Option<SealedDatagram> {
-        let sealed = self.held.pop_front()?;
-        self.held_bytes -= sealed.bytes.len();
-        if self.held.is_empty() {
-            (self.wait, self.held_since) = (None, None);
+        let sealed = self.queue.pop_front()?;
+        self.queued_bytes -= sealed.bytes.len();
+        if self.queue.is_empty() {
+            (self.wait, self.queued_since) = (None, None);
         }
         Some(sealed)
     }
@@ -435,16 +435,16 @@ impl Pacer {
         (self.allowance, self.is_behind) = (room.min(resends), resends < room);
     }
 
-    /// Returns whether datagrams are held only because of what receivers still request.
+    /// Returns whether datagrams are queued only because of what receivers still request.
     pub fn waits_for_resends(&self) -> bool {
-        self.is_behind && !self.held.is_empty() && self.allowance <= self.sent
+        self.is_behind && !self.queue.is_empty() && self.allowance <= self.sent
     }
 
     /// Leaves `receiver` behind if it has held up this peer below the floor for too long. Returns whether it did.
     pub fn exclude_if_lagging(&self, now: Instant, receiver: &mut PacedReceiver) -> bool {
         // Rule: left-behind
-        let held = self.held_since.unwrap_or(now);
-        let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.line, now, held));
+        let queued = self.queued_since.unwrap_or(now);
+        let is_due = self.wait.is_some_and(|wait| wait.until <= now && receiver.is_below(wait.line, now, queued));
         let is_slow = is_due && receiver.is_waited_for(now) && receiver.least() <= self.sent;
         if is_slow {
             receiver.left = Some(LaggingReceiver { since: now, has_reported: receiver.report.is_some() });
@@ -475,7 +475,7 @@ impl Pacer {
         PacingWait { until: now + PATIENCE, line: self.sent + bytes.max(1) }
     }
 
-    /// Returns the time of the next check, if datagrams are held.
+    /// Returns the time of the next check, if datagrams are queued.
     pub fn deadline(&self) -> Option<Instant> {
         let wait = self.wait?;
         let cold = self.cold.map(|(until, _)| until);

@@ -201,7 +201,7 @@ impl Peer {
 
     /// Notes the uptime of a control datagram, which is that of its sending, for the deferred data of an epoch without
     /// an announcement.
-    pub(super) fn note_uptime(&mut self, now: ClockReading, from: SocketAddr, header: &Header) {
+    pub(super) fn record_uptime(&mut self, now: ClockReading, from: SocketAddr, header: &Header) {
         let arrived = self.inbound.arrived;
         if !self.members.contains_key(&header.epoch)
             && let Some(pending) = self.admission.pending_epoch(now.instant, header.epoch, from)

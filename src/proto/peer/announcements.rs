@@ -87,7 +87,7 @@ impl Peer {
         match kind {
             AnnounceKind::Heartbeat if self.settings.mutants.is(Mutant::HighTooHigh) => announced = high.next(),
             // Rule: pace
-            AnnounceKind::Heartbeat if self.settings.mutants.is(Mutant::HeldAnnounced) => {
+            AnnounceKind::Heartbeat if self.settings.mutants.is(Mutant::QueuedAnnounced) => {
                 announced = self.outbound.multicast.high()
             }
             AnnounceKind::Bye if self.settings.mutants.is(Mutant::ByeShort) => {

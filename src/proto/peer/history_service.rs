@@ -80,7 +80,7 @@ impl Peer {
         let id = self.questions.add(PendingQuestion { peer, asker, deadline });
         let subject = subject(format!("{}{HISTORY}", inbox_of(peer)));
         let reply = Some(subject_of_answer(self.origin.epoch, id));
-        self.outbound.note_opened(now.instant);
+        self.outbound.record_opened(now.instant);
         self.send_to(now, peer, (&Message { reply, ..Message::new(subject, payload) }).into());
     }
 
@@ -154,7 +154,7 @@ impl Peer {
             let messages = events.into_iter().map(|event| (event.seq, event.message)).collect();
             let range = (&item.subject, item.first, item.last);
             self.with_stream(now, from, Side::Bcast, |recv, ctx, out| recv.on_fetched(ctx, dseq, range, messages, out));
-            self.limit_held(now, from, Side::Bcast);
+            self.limit_buffered(now, from, Side::Bcast);
         }
     }
 
@@ -193,7 +193,7 @@ impl Peer {
         if let Some(member) = self.members.get_mut(&from) {
             member.answers_due = member.answers_due.max(now.instant) + cost;
         }
-        self.outbound.note_opened(now.instant);
+        self.outbound.record_opened(now.instant);
         for part in parts {
             self.send_to(now, from, MessageRef::new(&reply, &part));
         }

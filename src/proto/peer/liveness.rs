@@ -40,7 +40,7 @@ impl Peer {
         if member.state != MemberState::Up || !member.liveness.take_due(now.instant, member.heartbeat) {
             return;
         }
-        if self.settings.mutants.is(Mutant::BlackholeUntold) {
+        if self.settings.mutants.is(Mutant::BlackholeUnreported) {
             return;
         }
         // Rule: blackhole

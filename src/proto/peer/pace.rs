@@ -31,7 +31,7 @@ impl Peer {
             if self.outbound.pacer.is_empty() && self.outbound.pacer.is_open(now.instant) {
                 self.transmit(now, datagram);
             } else {
-                self.outbound.pacer.hold(now.instant, datagram);
+                self.outbound.pacer.enqueue(now.instant, datagram);
             }
         }
         self.outbound.sealed = sealed;
@@ -67,7 +67,7 @@ impl Peer {
 
     /// Recomputes the allowance after a change of the receivers or of their reports.
     pub(super) fn update_pace(&mut self, now: Instant) {
-        let is_deaf = self.settings.mutants.is(Mutant::PacerDeaf);
+        let is_deaf = self.settings.mutants.is(Mutant::PacerIgnoresReports);
         let counts = |member: &&Member| member.state == MemberState::Up && !is_deaf;
         self.outbound.pacer.update_allowance(now, self.members.values().filter(counts).map(|member| &member.receiver));
     }
@@ -83,7 +83,7 @@ impl Peer {
         let own = self.origin.epoch;
         // A receiver can only have taken what has left.
         let taken = report.taken.min(self.outbound.sent().0);
-        let stays_left = self.settings.mutants.is(Mutant::LeftForGood);
+        let stays_left = self.settings.mutants.is(Mutant::ExcludedForever);
         let epoch = header.epoch;
         if self.member_at(source, header).is_none() {
             return;
@@ -97,16 +97,16 @@ impl Peer {
         if stays_left && member.receiver.left_behind().is_some() {
             return;
         }
-        let runs_away = self.settings.mutants.is(Mutant::PacerRunsAway);
+        let runs_away = self.settings.mutants.is(Mutant::PacerIgnoresRequests);
         let report = ReceiverReport { taken, awaited: report.awaited.filter(|_| !runs_away), ..report };
         let (number, uptime_ms) = (header.number, header.uptime_ms);
-        let heard = self.outbound.pacer.on_report(now.instant, &mut member.receiver, number, uptime_ms, report);
-        let Some(heard) = heard else { return };
+        let effect = self.outbound.pacer.on_report(now.instant, &mut member.receiver, number, uptime_ms, report);
+        let Some(effect) = effect else { return };
         member.proof.earn_credit();
-        if heard.is_back && member.receiver.times_left().is_power_of_two() {
+        if effect.is_back && member.receiver.times_left().is_power_of_two() {
             self.notify_member_event(epoch, MemberEvent::CaughtUp);
         }
-        if heard.matters {
+        if effect.matters {
             self.update_pace(now.instant);
             self.send_queued(now);
         }

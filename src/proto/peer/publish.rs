@@ -170,7 +170,7 @@ impl Peer {
             return Ok(());
         }
         self.counters.messages_published += 1;
-        self.outbound.note_opened(now.instant);
+        self.outbound.record_opened(now.instant);
         if self.publication.route.groups.is_some() || !message.headers.is_empty() {
             self.publish_shared(now, key, message, whole);
             return Ok(());
@@ -294,7 +294,7 @@ impl Peer {
         let numbering = match self.publication.window.number(key, now, &mut self.rng) {
             Numbering::FramesExhausted => {
                 self.begin_epoch(now);
-                self.outbound.note_opened(now.instant);
+                self.outbound.record_opened(now.instant);
                 self.publication.window.number(key, now, &mut self.rng)
             }
             numbering => numbering,
@@ -332,7 +332,7 @@ impl Peer {
         let Some(member) = self.members.get_mut(&owner) else { return };
         let entry = Entry { message, seq: None, stamp: None, chain: None };
         member.directed.push(now.instant, &self.origin, &entry, &mut self.outbound.sealed);
-        self.outbound.note_open_directed(owner);
+        self.outbound.record_open_directed(owner);
         self.send_sealed(now, Some(owner));
     }
 

@@ -90,7 +90,7 @@ impl Peer {
         is_directed: bool,
     ) {
         let queue = std::str::from_utf8(stamp.name).ok().and_then(|name| name.parse::<Queue>().ok());
-        let may_send = self.stop.is_none() && !self.settings.mutants.is(Mutant::QueueKept);
+        let may_send = self.stop.is_none() && !self.settings.mutants.is(Mutant::QueueMessageDropped);
         // Rule: proof
         let member =
             self.members.get_mut(&from).filter(|member| may_send && member.proof.is_proven && member.is_alive());
@@ -98,7 +98,7 @@ impl Peer {
         member.shares[index_of(is_directed)].on_returned();
         self.counters.queue_handed += 1;
         let headers = queue::stamped(&[(from, &queue)], Some(from), message.headers.block());
-        self.outbound.note_opened(now.instant);
+        self.outbound.record_opened(now.instant);
         self.send_to(now, from, MessageRef { headers: &headers, ..message.into() });
     }
 
@@ -135,7 +135,7 @@ impl Peer {
             }
             Some(Some(to)) => {
                 let headers = queue::stamped(&[(to, &queue)], Some(self.origin.epoch), message.headers.block());
-                self.outbound.note_opened(now.instant);
+                self.outbound.record_opened(now.instant);
                 self.send_to(now, to, MessageRef { headers: &headers, ..(&message).into() });
                 self.count_assignments([to].into_iter(), true);
             }

@@ -156,7 +156,7 @@ fn polls_are_answered_as_the_history_says() {
     let span = HistorySpan { first: 10, last: 14, first_seq: seq(1), last_seq: seq(5) };
     assert!(answers[..4].iter().all(|answer| answer.span == Some(span)) && answers[4].span.is_none());
     let retained = history.retained(b"a").unwrap();
-    let events: Vec<_> = (2..5).map(|index| retained.held(index).event(&subject("a"))).collect();
+    let events: Vec<_> = (2..5).map(|index| retained.event_at(index).event(&subject("a"))).collect();
     assert_eq!(answers[1].events, events);
 }
 

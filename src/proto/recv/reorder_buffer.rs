@@ -213,10 +213,10 @@ mod tests {
     #[test]
     fn wrong_state_is_seen_and_described() {
         assert!(ReorderBuffer::default().is_intact(0));
-        let mut held = ReorderBuffer::default();
-        held.break_bytes();
-        assert!(!held.is_intact(0), "bytes of nothing");
-        assert!(held.summary().contains("0 items with 7 bytes"), "{}", held.summary());
+        let mut buffer = ReorderBuffer::default();
+        buffer.break_bytes();
+        assert!(!buffer.is_intact(0), "bytes of nothing");
+        assert!(buffer.summary().contains("0 items with 7 bytes"), "{}", buffer.summary());
         assert!(!ReorderBuffer::default().is_intact(1), "the ledger says that one is held");
     }
 }

@@ -53,7 +53,7 @@ impl RecvStream {
             matched.is_some_and(|matched| is_later || matched.at(missed_at).is_some())
                 && !ctx.mutants.is(Mutant::ManifestUnread)
                 && self.can_be_fetched(dseq, content)
-                && !(ctx.mutants.is(Mutant::LargeUnasked) && matches!(content.what, ContentKind::Part { .. }))
+                && !(ctx.mutants.is(Mutant::LargeNotRequested) && matches!(content.what, ContentKind::Part { .. }))
         });
         if !rebuild.is_waiting() {
             return self.complete(ctx, dseq, rebuild, out);

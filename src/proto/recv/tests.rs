@@ -51,7 +51,7 @@ fn nothing_is_released_but_what_a_look_at_everything_would_release() {
             let outcomes = std::mem::take(&mut receiver.outcomes);
             assert_eq!(outcomes, std::mem::take(&mut twin.outcomes), "seed {seed}, {millis} ms: {input:?}");
             assert_eq!(receiver.recv.ledger.states(), twin.recv.ledger.states(), "seed {seed}, {millis} ms");
-            assert_eq!(receiver.recv.held_bytes(), twin.recv.held_bytes(), "seed {seed}, {millis} ms");
+            assert_eq!(receiver.recv.buffered_bytes(), twin.recv.buffered_bytes(), "seed {seed}, {millis} ms");
             receiver.recv.assert_invariants();
             seen.add(&receiver, &outcomes);
         }
@@ -59,7 +59,7 @@ fn nothing_is_released_but_what_a_look_at_everything_would_release() {
     }
     // The streams cover these cases.
     assert!(10_000 < seen.delivered && 300 < seen.lost && 100 < seen.unverified && 100 < seen.fetched, "{seen:?}");
-    assert!(1_000 < seen.overtook && 20 < seen.doomed && 30 < seen.held_most && 50 < seen.large, "{seen:?}");
+    assert!(1_000 < seen.overtook && 20 < seen.doomed && 30 < seen.buffered_most && 50 < seen.large, "{seen:?}");
 }
 
 /// A rebuilt datagram counts from the discovery of its gap, however old the last received datagram is.
@@ -182,7 +182,7 @@ struct Seen {
     overtook: usize,
     doomed: usize,
     /// Maximum number of datagrams held at a time.
-    held_most: u64,
+    buffered_most: u64,
 }
 
 impl Seen {
@@ -202,7 +202,7 @@ impl Seen {
             }
         }
         self.doomed += receiver.recv.reorder_buffer.doomed();
-        self.held_most = self.held_most.max(receiver.recv.ledger.states().held);
+        self.buffered_most = self.buffered_most.max(receiver.recv.ledger.states().buffered);
     }
 }
 

@@ -188,7 +188,7 @@ fn known_tables_are_true_and_become_complete() {
 /// Proves: W138, W140, W141
 #[test]
 fn mistakes_with_news_are_noticed() {
-    for mutant in [Mutant::NewsAcrossGap, Mutant::LateNewsApplied, Mutant::EndedForgotten] {
+    for mutant in [Mutant::InterestAcrossGap, Mutant::StaleInterestApplied, Mutant::EndedInterestDropped] {
         let noticed = (0..400).filter(|seed| run(*seed, Mutants::only(mutant)).is_err()).count();
         assert!(0 < noticed, "{mutant:?}");
     }

@@ -68,7 +68,7 @@ fn twins(settings: impl Fn() -> Settings) {
         for subject in &subjects {
             let all = |host: &Host| {
                 let retained = host.peer.publication.history.retained(subject.as_bytes())?;
-                Some((0..retained.len()).map(|index| retained.held(index).event(subject)).collect::<Vec<_>>())
+                Some((0..retained.len()).map(|index| retained.event_at(index).event(subject)).collect::<Vec<_>>())
             };
             assert_eq!(all(&together), all(&alone), "seed {seed}");
         }

@@ -405,7 +405,7 @@ fn large_from_the_history(missing: &[u64], change: impl Fn(&mut Settings)) -> (S
     let repaired = reports.clone().filter(|report| report.ends_with('r')).count() as u64;
     let reported_lost = reports.filter(|report| report.starts_with("lost")).count() as u64;
     assert_eq!((row.repaired.count, row.msg_loss.count, row.inconsistent), (repaired, reported_lost, 0));
-    assert_eq!((row.datagrams.pending, row.datagrams.held, row.datagrams.unverified), (0, 0, 0));
+    assert_eq!((row.datagrams.pending, row.datagrams.buffered, row.datagrams.unverified), (0, 0, 0));
     (lan.take_reports(1), lan.hosts[0].peer.counters().history_questions)
 }
 

@@ -453,7 +453,7 @@ fn unreturned_messages_are_missed() {
         lan.given("").len()
     };
     assert_eq!(served(Mutants::default()), 20);
-    assert!(served(Mutants::only(Mutant::QueueKept)) < 20);
+    assert!(served(Mutants::only(Mutant::QueueMessageDropped)) < 20);
 }
 
 /// Proves: W142
