@@ -64,7 +64,7 @@ impl Joiner {
             joined: None,
             replayed: 0,
         };
-        (joiner, ClientRequest::Subscribe { sub: target.sub, wanted: pattern.into(), mode, news: true })
+        (joiner, ClientRequest::Subscribe { sub: target.sub, wanted: pattern.into(), mode, wants_discovery: true })
     }
 
     /// Returns the number of messages that came from histories.
@@ -109,7 +109,7 @@ impl Joiner {
         self.questions += 1;
         self.asked.insert(self.questions, peer);
         self.asked_first.entry(peer).or_insert(now);
-        Some(ClientRequest::Ask { id: self.questions, peer, question, timeout: ANSWER_TIME })
+        Some(ClientRequest::QueryHistory { id: self.questions, peer, question, timeout: ANSWER_TIME })
     }
 
     fn check(&mut self, truth: &GroundTruth, event: JoinEvent, out: &mut Findings) {

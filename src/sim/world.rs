@@ -449,7 +449,7 @@ impl<'a> World<'a> {
                 self.log(|| format!("host {host} says {event:?} of {}", publisher.epoch));
                 self.oracle.on_member(self.now, run, publisher.epoch, event);
             }
-            Effect::Answered { client, id, answer } => match &mut self.machines[host].joiner {
+            Effect::Answer { client, id, answer } => match &mut self.machines[host].joiner {
                 Some(joiner) if joiner.target.client == client => joiner.on_answer(id, answer),
                 _ => self.oracle.findings.add("ask", "an answer that nobody asked for".to_owned()),
             },

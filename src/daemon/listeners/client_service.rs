@@ -433,7 +433,8 @@ impl Engine {
             }
             SessionRequest::Subscribe { sub, wanted } => {
                 let mode = self.default_mode(&wanted);
-                let subscribed = self.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, news: false });
+                let subscribed =
+                    self.request(now, id, ClientRequest::Subscribe { sub, wanted, mode, wants_discovery: false });
                 let awaited = subscribed.is_ok().then(|| self.confirm(now, Subscriber::Listener(id))).flatten();
                 let Some(connection) = self.clients.listener(id) else { return 0 };
                 connection.unconfirmed = awaited.or(connection.unconfirmed);

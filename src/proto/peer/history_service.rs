@@ -30,7 +30,7 @@ impl Peer {
     pub(super) fn request_history(
         &mut self,
         now: ClockReading,
-        asker: AnswerRecipient,
+        requester: AnswerRecipient,
         peer: Epoch,
         question: &Question,
         timeout: Duration,
@@ -39,7 +39,7 @@ impl Peer {
         if peer == self.origin.epoch {
             for part in self.answer_question(now, &payload) {
                 let answer = Answer::decode(&part).expect("this peer's own answers can be read");
-                self.on_answer(now, asker.clone(), Ok(answer));
+                self.on_answer(now, requester.clone(), Ok(answer));
             }
             return;
         }
@@ -51,19 +51,24 @@ impl Peer {
             Some(_) => None,
         };
         match refusal {
-            Some(reason) => self.on_answer(now, asker, Err(reason)),
-            None => self.send_question(now, peer, asker, payload, now.instant + timeout),
+            Some(reason) => self.on_answer(now, requester, Err(reason)),
+            None => self.send_question(now, peer, requester, payload, now.instant + timeout),
         }
     }
 
     /// Handles an answer, a part of one, or the failure of the question.
-    fn on_answer(&mut self, now: ClockReading, asker: AnswerRecipient, mut answer: Result<Answer, QuestionFailure>) {
+    fn on_answer(
+        &mut self,
+        now: ClockReading,
+        requester: AnswerRecipient,
+        mut answer: Result<Answer, QuestionFailure>,
+    ) {
         if let Ok(answer) = &mut answer {
             answer.content.unstamp();
         }
-        match asker {
-            AnswerRecipient::Client(client, id) => self.effects.push_back(Effect::Answered { client, id, answer }),
-            AnswerRecipient::Text(asker) => self.on_text_answer(now, &asker, answer),
+        match requester {
+            AnswerRecipient::Client(client, id) => self.effects.push_back(Effect::Answer { client, id, answer }),
+            AnswerRecipient::Text(requester) => self.on_text_answer(now, &requester, answer),
             // Repair repeats a failed fetch.
             AnswerRecipient::Repair(..) => {}
         }
@@ -73,11 +78,11 @@ impl Peer {
         &mut self,
         now: ClockReading,
         peer: Epoch,
-        asker: AnswerRecipient,
+        requester: AnswerRecipient,
         payload: Bytes,
         deadline: Instant,
     ) {
-        let id = self.questions.add(PendingQuestion { peer, asker, deadline });
+        let id = self.questions.add(PendingQuestion { peer, requester, deadline });
         let subject = subject(format!("{}{HISTORY}", inbox_of(peer)));
         let reply = Some(subject_of_answer(self.origin.epoch, id));
         self.outbound.record_opened(now.instant);
@@ -115,8 +120,8 @@ impl Peer {
             return self.on_question(now, from, message);
         }
         let id = rest.strip_prefix(ANSWERS).and_then(|id| u64::from_str_radix(id, 16).ok());
-        let asked = id.and_then(|id| Some((id, self.questions.find(id, from)?.clone())));
-        let (Some((id, asked)), Ok(answer)) = (asked, Answer::decode(&message.payload)) else {
+        let pending = id.and_then(|id| Some((id, self.questions.find(id, from)?.clone())));
+        let (Some((id, pending)), Ok(answer)) = (pending, Answer::decode(&message.payload)) else {
             self.counters.discard_stranger += 1;
             return;
         };
@@ -127,9 +132,9 @@ impl Peer {
         if answer.last {
             self.questions.remove(id);
         }
-        match asked.asker {
+        match pending.requester {
             AnswerRecipient::Repair(dseq, items) => self.on_fetched(now, from, dseq, &items, answer),
-            asker => self.on_answer(now, asker, Ok(answer)),
+            requester => self.on_answer(now, requester, Ok(answer)),
         }
     }
 
@@ -221,14 +226,14 @@ impl Peer {
             questions.into_iter().for_each(|question| self.on_question(now, from, question));
         }
         for overdue in self.questions.take_overdue(now.instant) {
-            self.on_answer(now, overdue.asker, Err(QuestionFailure::Timeout));
+            self.on_answer(now, overdue.requester, Err(QuestionFailure::Timeout));
         }
     }
 
     /// Fails the questions to a peer that ended.
     pub(super) fn fail_questions(&mut self, now: ClockReading, peer: Epoch) {
         for failed in self.questions.take_of_peer(peer) {
-            self.on_answer(now, failed.asker, Err(QuestionFailure::Gone));
+            self.on_answer(now, failed.requester, Err(QuestionFailure::Gone));
         }
     }
 }

@@ -179,12 +179,12 @@ impl Peer {
     /// Returns the time of the next interest tick.
     pub(super) fn interest_deadline(&self) -> Option<Instant> {
         let is_full = ANNOUNCEMENTS_MAX <= self.interest_pacing.datagrams;
-        let news = self.has_unsent_interest().then(|| match is_full {
+        let unsent = self.has_unsent_interest().then(|| match is_full {
             true => self.interest_pacing.began + ANNOUNCEMENT_SPAN,
             false => self.interest_pacing.began,
         });
         let is_there = |epoch: Epoch| self.members.get(&epoch).is_some_and(|member| member.state == MemberState::Up);
-        let all = news.into_iter().chain(self.remote_interest.deadline(is_there)).min();
+        let all = unsent.into_iter().chain(self.remote_interest.deadline(is_there)).min();
         all.filter(|_| self.stop.is_none())
     }
 

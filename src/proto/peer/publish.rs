@@ -43,21 +43,21 @@ impl Peer {
     ) -> Result<(), Refusal> {
         match request {
             ClientRequest::Publish(message) => self.publish(now, client, &message)?,
-            ClientRequest::Subscribe { sub, wanted, mode, news } => {
+            ClientRequest::Subscribe { sub, wanted, mode, wants_discovery } => {
                 let target = Target { client, sub };
                 let subscribed = match wanted.queue {
                     Some(_) if mode == DeliveryMode::Live => Err(Refusal::QueueLive),
-                    Some(_) if news => Err(Refusal::QueueNews),
+                    Some(_) if wants_discovery => Err(Refusal::QueueDiscovery),
                     _ => self.interest.subscribe(now.instant, target, wanted, mode),
                 };
-                if news && subscribed.is_ok() {
+                if wants_discovery && subscribed.is_ok() {
                     self.begin_discovery(now, target);
                 }
                 self.on_interest(now);
                 self.counters.refusals += u64::from(subscribed.is_err());
                 subscribed?;
             }
-            ClientRequest::Ask { id, peer, question, timeout } => {
+            ClientRequest::QueryHistory { id, peer, question, timeout } => {
                 self.request_history(now, AnswerRecipient::Client(client, id), peer, &question, timeout);
             }
             ClientRequest::Echo(is_on) => self.publication.set_echo(client, is_on),

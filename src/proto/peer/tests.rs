@@ -86,7 +86,7 @@ impl Host {
             sub: SubId(sub),
             wanted: pattern.parse::<Pattern>().unwrap().into(),
             mode,
-            news: false,
+            wants_discovery: false,
         };
         self.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
     }
@@ -338,7 +338,7 @@ fn late_older_datagram_makes_no_loss_for_new_subscription() {
         sub: SubId(2),
         wanted: "a".parse::<Pattern>().unwrap().into(),
         mode: DeliveryMode::Repair,
-        news: false,
+        wants_discovery: false,
     };
     s.peer.handle(at(1004), Input::ClientRequest { client: CLIENT, request });
     s.receive(1005, p.address, &two);
@@ -358,7 +358,7 @@ fn message_of_the_same_instant_is_no_loss() {
         sub: SubId(2),
         wanted: "a".parse::<Pattern>().unwrap().into(),
         mode: DeliveryMode::Repair,
-        news: false,
+        wants_discovery: false,
     };
     s.peer.handle(at(1004), Input::ClientRequest { client: CLIENT, request });
     s.tick_quietly(1009);
@@ -376,7 +376,7 @@ fn a_datagram_that_was_under_way_for_seconds_does_not_make_what_followed_it_youn
         sub: SubId(2),
         wanted: "a".parse::<Pattern>().unwrap().into(),
         mode: DeliveryMode::Repair,
-        news: false,
+        wants_discovery: false,
     };
     s.peer.handle(at(2000), Input::ClientRequest { client: CLIENT, request });
     s.receive(3000, p.address, &two);
@@ -395,7 +395,7 @@ fn a_datagram_that_may_have_lain_unread_does_not_make_later_ones_older() {
         sub: SubId(2),
         wanted: "a".parse::<Pattern>().unwrap().into(),
         mode: DeliveryMode::Repair,
-        news: false,
+        wants_discovery: false,
     };
     s.peer.handle(at(2001), Input::ClientRequest { client: CLIENT, request });
     let [one, _lost, three] = [2100, 2101, 2102].map(|millis| p.publish(millis, "a"));
@@ -754,7 +754,7 @@ fn advisories_go_out_at_once_and_requests_beyond_the_limits_are_refused() {
     let (mut s, mut p) = pair("a", 1000);
     let sub = SubId(2);
     let pattern = crate::proto::advisory::INBOUND_BCAST.parse::<Pattern>().unwrap().into();
-    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, wants_discovery: false };
     s.peer.handle(at(1000), Input::ClientRequest { client: CLIENT, request });
     s.receive(1001, p.address, &p.publish(1001, "a"));
     let _lost = p.publish(1002, "a");

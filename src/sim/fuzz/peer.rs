@@ -370,7 +370,7 @@ impl PeerWorld {
             Effect::Stopped => self.sent.has_stopped = true,
             Effect::Refuse { .. }
             | Effect::Member { .. }
-            | Effect::Answered { .. }
+            | Effect::Answer { .. }
             | Effect::PublisherKnown { .. }
             | Effect::Rejoin => {}
         }
@@ -554,6 +554,6 @@ fn subscription(script: &mut Script<'_>) -> ClientRequest {
         sub,
         wanted: SubscriptionFilter { queue, ..script.choose(&PATTERNS).parse::<Pattern>().expect("a pattern").into() },
         mode: DeliveryMode::Repair,
-        news: script.choose(&[false, true]),
+        wants_discovery: script.choose(&[false, true]),
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 /// Subscribes with discovery.
 fn subscribe(host: &mut Host, millis: u64, sub: u32) {
     let (sub, pattern) = (SubId(sub), "a.>".parse::<Pattern>().unwrap().into());
-    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: true };
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, wants_discovery: true };
     host.peer.handle(at(millis), Input::ClientRequest { client: CLIENT, request });
 }
 

@@ -62,7 +62,7 @@ impl Pair {
                     self.got.extend(deliveries.map(|delivery| delivery.message));
                     continue;
                 }
-                Effect::Answered { answer, .. } => {
+                Effect::Answer { answer, .. } => {
                     self.answered += u64::from(answer.expect("an answer").last);
                     continue;
                 }
@@ -204,7 +204,7 @@ fn questions_faster_than_their_answers_may_leave_wait_and_are_not_forgotten() {
     let polls = vec![Poll { subject: "x".parse().unwrap(), offset: 0, count: 1 }; 4096];
     let (peer, timeout, count) = (Epoch::new(1).unwrap(), Duration::from_secs(2), 180);
     for id in 0..count {
-        let request = ClientRequest::Ask { id, peer, question: Question::Poll(polls.clone()), timeout };
+        let request = ClientRequest::QueryHistory { id, peer, question: Question::Poll(polls.clone()), timeout };
         pair.hosts[1].peer.handle(at(pair.millis), Input::ClientRequest { client: CLIENT, request });
     }
     pair.run(5);

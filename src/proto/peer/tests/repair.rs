@@ -152,7 +152,7 @@ impl Lan {
 
     fn record_effect(&mut self, host: usize, effect: Effect) {
         let report = match effect {
-            Effect::Answered { answer, .. } => return self.answers.extend(answer),
+            Effect::Answer { answer, .. } => return self.answers.extend(answer),
             Effect::Deliver { to, deliveries, .. } => {
                 for delivery in deliveries {
                     for target in to.iter() {
@@ -565,7 +565,7 @@ fn a_large_message_that_is_wanted_later_is_not_counted_twice() {
     };
     lan.run(500, lost);
     let (sub, pattern) = (SubId(9), "b".parse::<Pattern>().unwrap().into());
-    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, news: false };
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Repair, wants_discovery: false };
     lan.hosts[1].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
     lan.run(3000, lost);
     assert_eq!(lan.take_reports(1), "lost 1-1 1 DEADLINE", "the later subscription is owed nothing of it");
@@ -576,7 +576,7 @@ fn a_large_message_that_is_wanted_later_is_not_counted_twice() {
 fn a_live_subscription_goes_on_after_the_grace_while_another_waits() {
     let mut lan = Lan::new(2, |_| {});
     let (sub, pattern) = (SubId(9), "a".parse::<Pattern>().unwrap().into());
-    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Live, news: false };
+    let request = ClientRequest::Subscribe { sub, wanted: pattern, mode: DeliveryMode::Live, wants_discovery: false };
     lan.hosts[1].peer.handle(at(lan.millis), Input::ClientRequest { client: ClientId(2), request });
     lan.run(1, |_| false);
     lan.publish("a");
@@ -699,7 +699,7 @@ fn histories_can_be_asked_from_afar_and_at_home() {
     let poll = |offset| Question::Poll(vec![Poll { subject: "a".parse().unwrap(), offset, count: 10 }]);
     let query = |lan: &mut Lan, host: usize, peer: u64, question| {
         let (id, timeout) = (7, Duration::from_millis(500));
-        let request = ClientRequest::Ask { id, peer: Epoch::new(peer).unwrap(), question, timeout };
+        let request = ClientRequest::QueryHistory { id, peer: Epoch::new(peer).unwrap(), question, timeout };
         lan.hosts[host].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
     };
     for host in [1, 0] {
@@ -711,7 +711,7 @@ fn histories_can_be_asked_from_afar_and_at_home() {
                 lan.hosts[from].peer.handle(at(millis), Input::Tick);
                 while let Some(effect) = lan.hosts[from].peer.poll_effect() {
                     match effect {
-                        Effect::Answered { client: CLIENT, id: 7, answer } => answers.push(answer.unwrap()),
+                        Effect::Answer { client: CLIENT, id: 7, answer } => answers.push(answer.unwrap()),
                         effect => lan.effect(from, effect, &mut |_| false),
                     }
                 }
@@ -724,11 +724,11 @@ fn histories_can_be_asked_from_afar_and_at_home() {
     }
     query(&mut lan, 1, 5, poll(0));
     let unknown = lan.hosts[1].drain();
-    assert_eq!(unknown, [Effect::Answered { client: CLIENT, id: 7, answer: Err(QuestionFailure::UnknownPeer) }]);
+    assert_eq!(unknown, [Effect::Answer { client: CLIENT, id: 7, answer: Err(QuestionFailure::UnknownPeer) }]);
     query(&mut lan, 1, 1, poll(0));
     lan.hosts[1].drain();
     lan.hosts[1].peer.handle(at(lan.millis + 500), Input::Tick);
-    let late = Effect::Answered { client: CLIENT, id: 7, answer: Err(QuestionFailure::Timeout) };
+    let late = Effect::Answer { client: CLIENT, id: 7, answer: Err(QuestionFailure::Timeout) };
     assert!(lan.hosts[1].drain().contains(&late));
 }
 

@@ -22,7 +22,8 @@ fn known(lan: &Lan, host: usize, other: usize) -> (Vec<(String, u32)>, bool) {
 fn subscribe(lan: &mut Lan, host: usize, sub: u32, pattern: &str, queue: Option<&str>) {
     let queue = queue.map(|name| name.parse().unwrap());
     let wanted = SubscriptionFilter { queue, ..pattern.parse::<Pattern>().unwrap().into() };
-    let request = ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news: false };
+    let request =
+        ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, wants_discovery: false };
     lan.hosts[host].peer.handle(at(lan.millis), Input::ClientRequest { client: ClientId(2), request });
 }
 
@@ -85,18 +86,18 @@ fn receivers_of_what_is_published_again_and_again_are_counted_once_until_somethi
 #[test]
 fn lost_news_is_asked_for() {
     let mut lan = Lan::new(2, |_| {});
-    let news = |copy: &Copy| {
+    let is_record = |copy: &Copy| {
         copy.path == Path::Multicast && copy.records().iter().any(|record| matches!(record, Record::Interest(_)))
     };
     subscribe(&mut lan, 1, 1, "b", None);
-    lan.run(1, news);
+    lan.run(1, is_record);
     assert_eq!(known(&lan, 0, 1).0, [("a".to_owned(), 1)]);
     // The next announcement shows that there is more.
     let is_known = |lan: &Lan| known(lan, 0, 1) == (vec![("a".to_owned(), 1), ("b".to_owned(), 1)], true);
-    lan.run(1100, news);
+    lan.run(1100, is_record);
     assert!(is_known(&lan));
     assert!(0 < lan.hosts[1].peer.counters().interest_answered);
-    lan.run(5_000, news);
+    lan.run(5_000, is_record);
     assert_eq!(lan.hosts[0].peer.counters().interest_asked, 1, "once is enough");
 }
 

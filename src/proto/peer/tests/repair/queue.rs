@@ -23,7 +23,8 @@ impl Lan {
 
     fn join(&mut self, host: usize, sub: u32, pattern: &str, queue: Option<&str>) {
         let wanted = wanted(pattern, queue);
-        let request = ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news: false };
+        let request =
+            ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, wants_discovery: false };
         self.hosts[host].peer.handle(at(self.millis), Input::ClientRequest { client: ClientId(sub), request });
     }
 
@@ -71,7 +72,7 @@ fn client_without_echo_is_no_receiver_of_its_messages() {
             sub: SubId(sub),
             wanted: wanted(pattern, queue),
             mode: DeliveryMode::Repair,
-            news: false,
+            wants_discovery: false,
         };
         lan.hosts[0].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
     };
@@ -147,14 +148,14 @@ fn one_member_of_the_lan_gets_each_message_and_all_members_their_share() {
 fn options_that_contradict_a_queue_group_are_refused() {
     let mut lan = Lan::of_queues(1, |_| {});
     let (host, now) = (&mut lan.hosts[0], at(lan.millis));
-    for (queue, mode, news, expected) in [
+    for (queue, mode, wants_discovery, expected) in [
         (Some("q"), DeliveryMode::Live, false, Some(Refusal::QueueLive)),
-        (Some("q"), DeliveryMode::Repair, true, Some(Refusal::QueueNews)),
+        (Some("q"), DeliveryMode::Repair, true, Some(Refusal::QueueDiscovery)),
         (Some("q"), DeliveryMode::Repair, false, None),
         (None, DeliveryMode::Live, true, None),
     ] {
         let (client, sub, wanted) = (CLIENT, SubId(7), wanted("a", queue));
-        let request = ClientRequest::Subscribe { sub, wanted, mode, news };
+        let request = ClientRequest::Subscribe { sub, wanted, mode, wants_discovery };
         host.peer.handle(now, Input::ClientRequest { client, request });
         let mut refused = host.drain();
         refused.retain(|effect| matches!(effect, Effect::Refuse { .. }));
@@ -361,7 +362,8 @@ fn the_largest_message_goes_to_a_member_and_histories_give_it_unstamped() {
     let question = Question::Poll(vec![Poll { subject: "a".parse().unwrap(), offset: 0, count: 1 }]);
     for host in 0..2 {
         let peer = lan.hosts[0].peer.epoch();
-        let request = ClientRequest::Ask { id: 1, peer, question: question.clone(), timeout: Duration::from_secs(1) };
+        let request =
+            ClientRequest::QueryHistory { id: 1, peer, question: question.clone(), timeout: Duration::from_secs(1) };
         lan.hosts[host].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
         lan.run(5, |_| false);
         let answers = std::mem::take(&mut lan.answers);
@@ -371,7 +373,7 @@ fn the_largest_message_goes_to_a_member_and_histories_give_it_unstamped() {
         });
         let offset = span.unwrap().last.wrapping_sub(1);
         let question = Question::Poll(vec![Poll { subject: "a".parse().unwrap(), offset, count: 1 }]);
-        let request = ClientRequest::Ask { id: 2, peer, question, timeout: Duration::from_secs(1) };
+        let request = ClientRequest::QueryHistory { id: 2, peer, question, timeout: Duration::from_secs(1) };
         lan.hosts[host].peer.handle(at(lan.millis), Input::ClientRequest { client: CLIENT, request });
         lan.run(5, |_| false);
         let answers = std::mem::take(&mut lan.answers);

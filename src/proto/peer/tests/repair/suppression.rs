@@ -28,9 +28,9 @@ impl Lan {
         self.hosts[host].peer.receivers(ClientId(7), &subject.parse().unwrap())
     }
 
-    fn want(&mut self, host: usize, sub: u32, pattern: &str, news: bool) -> u64 {
+    fn want(&mut self, host: usize, sub: u32, pattern: &str, wants_discovery: bool) -> u64 {
         let wanted = pattern.parse::<Pattern>().unwrap().into();
-        let request = ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, news };
+        let request = ClientRequest::Subscribe { sub: SubId(sub), wanted, mode: DeliveryMode::Repair, wants_discovery };
         self.hosts[host].peer.handle(at(self.millis), Input::ClientRequest { client: ClientId(7), request });
         self.hosts[host].peer.subscriptions_version()
     }
@@ -149,7 +149,7 @@ fn nothing_is_spared_while_something_may_be_wanted() {
     assert_eq!(lan.cost("x"), 0);
     lan.want(1, 1, "y", false);
     lan.run(1_100, is_news);
-    assert_eq!(lan.cost("x"), 1, "there is news");
+    assert_eq!(lan.cost("x"), 1, "a new subscription matches");
     lan.run(3_000, |_| false);
     assert_eq!(lan.cost("x"), 0);
     // A peer that has sent no announcement is heard.
